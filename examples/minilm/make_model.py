@@ -41,7 +41,7 @@ class Graph:
         if value.dtype == np.float32:
             value = value.astype(self.dtype)
         if all(known.name != name for known in self.initializers):
-            self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+            self.initializers.append(numpy_helper.from_array(np.array(value, order="C"), name))
         return name
 
 
