@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_ALGEBRA_DERIVE_H
+#define REFOLD_ALGEBRA_DERIVE_H
+
+#include "refold/Algebra/Program.h"
+
+namespace refold::algebra {
+
+/// What rounding of a value mixed from elements and results may do.
+enum class CastPolicy : uint8_t {
+  Exact ///< such a rounding cuts the cascade
+};
+
+struct Policy {
+  CastPolicy casts = CastPolicy::Exact;
+  /// Terms of a separated stage beyond which it waits for the next pass.
+  unsigned rankBudget = 48;
+  /// False: every stage in its own pass, as written (the baseline).
+  bool fuse = true;
+};
+
+struct Derivation {
+  std::optional<Program> program;
+  std::string error; ///< why there is none: `Cascade::verify` failed
+};
+
+/// Derives a program in as few passes as the stages allow. A stage whose term
+/// cannot be separated from results of its pass goes to the next pass, where
+/// they are constants; the reason is a cut. Needs no front end, never fails on
+/// a cascade that verifies, and is deterministic.
+Derivation derive(const Cascade &cascade, const Policy &policy = {});
+
+} // namespace refold::algebra
+
+#endif // REFOLD_ALGEBRA_DERIVE_H

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_ALGEBRA_PROGRAM_H
+#define REFOLD_ALGEBRA_PROGRAM_H
+
+#include "refold/Algebra/Cascade.h"
+
+#include <variant>
+
+/// What comes out of a derivation, one to one with the body of a
+/// `refold.cascade`. A symbol always means its complete value: which sweep
+/// computes it, and at which pivot it runs, follows from the data flow.
+namespace refold::algebra {
+
+/// A named value without stream index; pivots are lets, so that they are
+/// finite.
+struct Let {
+  Expr symbol; ///< role Let
+  Expr value;
+};
+
+/// An accumulator. With pivots p, its value f(x, p) is moved by `transport`:
+///
+///     f(x, new) = transport(old, new, f(x, old), f_j(x, old) for j in `with`)
+///
+/// for all x, old and new, and the same then holds for reduced values, since
+/// the transport is linear (Sum) or monotone (Max, Min) in `self` and `with`.
+struct State {
+  Reducer reducer = Reducer::Sum;
+  /// One value, or for TopK the key and the payloads. Over elements,
+  /// parameters, pivots, and states and lets of earlier passes.
+  std::vector<Expr> values;
+  int64_t k = 1;             ///< TopK: always the largest keys
+  int rank = -1;             ///< TopK
+  std::vector<Expr> results; ///< role State: one, or as many as `values`
+  std::vector<Expr> pivots;  ///< symbols of lets or states of the same pass
+  std::vector<Expr>
+      with; ///< symbols of states of the same pass, defined before
+  /// Over placeholders Old(i), New(i), Self, With(i), constants and parameters.
+  /// Null without pivots.
+  Expr transport;
+  std::string
+      law; ///< key of the law that makes the transport true; empty without
+  std::string gauge;    ///< what the state is kept relative to, for people
+  IndexSet indices = 0; ///< no stream index
+  unsigned pass = 0;
+
+  Expr symbol() const { return results.front(); }
+};
+
+using Definition = std::variant<Let, State>;
+
+/// A sampled lower bound of the separation rank of a term.
+struct RankEvidence {
+  unsigned rank = 0;
+  unsigned samples = 0; ///< rows and columns of the sample matrix
+};
+
+/// Keys of lib/Support/Reasons.def.
+namespace reason {
+inline constexpr const char *mixedExponent = "mixed-exponent";
+inline constexpr const char *kink = "kink";
+inline constexpr const char *mixedCompare = "mixed-compare";
+inline constexpr const char *powOfSum = "pow-of-sum";
+inline constexpr const char *nonRepresentative = "non-representative";
+inline constexpr const char *mixedCast = "mixed-cast";
+inline constexpr const char *interiorOptimum = "interior-optimum";
+inline constexpr const char *guardMixed = "guard-mixed";
+inline constexpr const char *rankBudget = "rank-budget";
+inline constexpr const char *noIdentity = "no-identity";
+inline constexpr const char *notMonotone = "not-monotone";
+} // namespace reason
+
+/// Why a stage had to wait for the next pass.
+struct Cut {
+  unsigned stage = 0;
+  std::string reason; ///< one of `reason::`
+  Expr node;          ///< the part of the stage's term that stands in the way
+  std::string
+      text; ///< names the quantities, says what would have been possible
+  std::string hint; ///< what the author could change; may be empty
+  std::optional<RankEvidence> evidence;
+};
+
+struct ProgramOutput {
+  std::string name;
+  Expr value; ///< over states, lets, parameters and, in a sweep, elements
+};
+
+struct Program {
+  Context *context = nullptr;
+  std::vector<Index> indices;          ///< as in the cascade
+  std::vector<Definition> definitions; ///< each reads earlier ones only
+  /// readouts[stage][result]: the user's value from states and lets.
+  std::vector<std::vector<Expr>> readouts;
+  std::vector<unsigned> stagePass; ///< pass in which each stage is complete
+  std::vector<ProgramOutput> outputs;
+  unsigned passes = 0;        ///< traversals of the stream before outputs
+  unsigned unfusedPasses = 0; ///< longest chain of dependent stages
+  unsigned stateSize = 0;     ///< accumulators of all passes; a TopK is one
+  std::vector<Cut> cuts;
+
+  bool isFused() const { return passes <= 1; }
+  const State *findState(Expr symbol) const;
+  const Let *findLet(Expr symbol) const;
+};
+
+/// Pass of each definition by the rule of the op: the pass of what its pivots
+/// read, or one more than that of a state it reads otherwise. A let has the
+/// pass of what it reads.
+std::vector<unsigned> passesOf(const std::vector<Definition> &definitions);
+
+} // namespace refold::algebra
+
+#endif // REFOLD_ALGEBRA_PROGRAM_H
