@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Support/NearestName.h"
+#include "llvm/ADT/Twine.h"
 
 namespace refold {
 

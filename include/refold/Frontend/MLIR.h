@@ -9,26 +9,28 @@
 
 namespace refold {
 
-/// What MLIR's parser may be given. Its recursion is unbounded and it checks few sizes, so
-/// text is looked at before it is parsed.
+/// What MLIR's parser may be given. Its recursion is unbounded and it checks
+/// few sizes, so text is looked at before it is parsed.
 struct MLIRLimits {
   uint64_t bytes = uint64_t(1) << 30;
-  unsigned nesting = 200;       ///< of brackets of every kind, together
+  unsigned nesting = 200;        ///< of brackets of every kind, together
   unsigned tokenBytes = 1 << 16; ///< of a name or number; strings may be longer
   uint64_t locationAliases = 1 << 20;
 };
 
 /// Is `text` safe to give to MLIR's parser? The error names line and column.
-llvm::Error checkMLIRText(llvm::StringRef text, llvm::StringRef where, const MLIRLimits &limits = {});
+llvm::Error checkMLIRText(llvm::StringRef text, llvm::StringRef where,
+                          const MLIRLimits &limits = {});
 
-/// Is `module` in the program form of docs/architecture.md? The error names the place.
+/// Is `module` in the program form of docs/architecture.md? The error names the
+/// place.
 llvm::Error checkProgramForm(mlir::ModuleOp module);
 
-/// Checks, parses and verifies textual MLIR and adds the names that the program form
-/// requires where they are missing. The context needs no dialect loaded.
+/// Checks, parses and verifies textual MLIR and adds the names that the program
+/// form requires where they are missing. The context needs no dialect loaded.
 llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>>
-importMLIR(mlir::MLIRContext &context, llvm::StringRef text, llvm::StringRef where,
-           const MLIRLimits &limits = {});
+importMLIR(mlir::MLIRContext &context, llvm::StringRef text,
+           llvm::StringRef where, const MLIRLimits &limits = {});
 
 } // namespace refold
 
