@@ -19,6 +19,8 @@ from transformers import BertConfig, BertModel
 
 import weights
 
+# Not "embedding": the dynamo exporter gives that name to an inner value, too.
+OUTPUT = "sentence_embedding"
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0", "onnxscript": "0.7.2"}
 
 
@@ -72,14 +74,14 @@ def export(implementation, dynamo, path):
         warnings.simplefilter("ignore")
         if dynamo:
             batch, length = torch.export.Dim("batch", min=1, max=512), torch.export.Dim("length", min=1, max=512)
-            torch.onnx.export(model, example(), path, input_names=names, output_names=["embedding"],
+            torch.onnx.export(model, example(), path, input_names=names, output_names=[OUTPUT],
                               opset_version=20, dynamo=True, external_data=False,
                               dynamic_shapes=tuple({0: batch, 1: length} for _ in names))
         else:
             axes = {0: "batch", 1: "length"}
-            torch.onnx.export(model, example(), path, input_names=names, output_names=["embedding"],
+            torch.onnx.export(model, example(), path, input_names=names, output_names=[OUTPUT],
                               opset_version=17, dynamo=False,
-                              dynamic_axes={**{name: axes for name in names}, "embedding": {0: "batch"}})
+                              dynamic_axes={**{name: axes for name in names}, OUTPUT: {0: "batch"}})
 
 
 def main():
