@@ -3,19 +3,24 @@
 #define REFOLD_FRONTEND_MLIR_H
 
 #include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "llvm/Support/Error.h"
-#include <string>
 
 namespace refold {
 
-/// What MLIR's parser may be given. Its recursion is unbounded and it checks
-/// few sizes, so text is looked at before it is parsed.
+/// What MLIR's parser may be given. It recurses without bound and checks few
+/// sizes, so the text is looked at first. Far above what a model needs, far
+/// below what overflows a stack.
 struct MLIRLimits {
   uint64_t bytes = uint64_t(1) << 30;
-  unsigned nesting = 200;        ///< of brackets of every kind, together
-  unsigned tokenBytes = 1 << 16; ///< of a name or number; strings may be longer
-  uint64_t locationAliases = 1 << 20;
+  unsigned nesting = 128;       ///< of brackets of every kind together
+  unsigned wordBytes = 4096;    ///< of a name or number
+  unsigned mapTokens = 2048;    ///< of one affine map or set
+  unsigned aliasTokens = 65536; ///< of one alias, aliases in it written out
+  unsigned aliasDepth = 64;     ///< of aliases that use aliases
+  int64_t elements = int64_t(1)
+                     << 48; ///< of one shaped type, empty axes counted as 1
 };
 
 /// Is `text` safe to give to MLIR's parser? The error names line and column.
@@ -24,13 +29,14 @@ llvm::Error checkMLIRText(llvm::StringRef text, llvm::StringRef where,
 
 /// Is `module` in the program form of docs/architecture.md? The error names the
 /// place.
-llvm::Error checkProgramForm(mlir::ModuleOp module);
+llvm::Error checkProgramForm(mlir::ModuleOp module, llvm::StringRef where);
 
-/// Checks, parses and verifies textual MLIR and adds the names that the program
-/// form requires where they are missing. The context needs no dialect loaded.
+/// Checks, parses and verifies textual MLIR, and names the arguments and
+/// results that have no `refold.name`. Loads the dialects it needs into
+/// `context`.
 llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>>
-importMLIR(mlir::MLIRContext &context, llvm::StringRef text,
-           llvm::StringRef where, const MLIRLimits &limits = {});
+importMLIR(llvm::StringRef text, llvm::StringRef where,
+           mlir::MLIRContext &context, const MLIRLimits &limits = {});
 
 } // namespace refold
 
