@@ -3,29 +3,27 @@
 #define REFOLD_SCHEDULE_TARGETFACTS_H
 
 #include <cstdint>
-#include <string>
 
 namespace refold {
 
-/// The three forms that code is generated in. Baseline is x86-64-v2 (SSE4.2, no
-/// FMA); AVX2 has FMA and F16C too; AVX512 is F, BW, CD, DQ and VL.
-enum class InstructionSet : uint8_t { Baseline, AVX2, AVX512 };
-
-/// What schedules and lowerings ask of a machine. Plain data: a test may invent
-/// one; `detectTarget` (refold/Target/CPU) fills it from the machine.
+/// What the choice of a schedule and the walk need to know of a machine. Plain
+/// numbers: nothing here names an instruction.
 struct TargetFacts {
-  InstructionSet instructionSet = InstructionSet::Baseline;
-  unsigned vectorBytes = 16;
-  unsigned vectorRegisters = 16;
-  bool hasFma = false;
-  int64_t l1Bytes = 32 << 10; ///< data cache of one core
-  int64_t l2Bytes = 1 << 20;  ///< of one core
-  std::string cpuName = "x86-64-v2"; ///< as LLVM calls it; may be printed
-  std::string features;              ///< LLVM's "+avx2,+fma,..."
+  /// Bits of one vector register: 512 (AVX-512), 256 (AVX2), 128 (baseline), 32
+  /// (no vectors).
+  int64_t vectorBits = 512;
+  int64_t vectorRegisters = 32;
+  int64_t l1Bytes = 32 * 1024;
+  int64_t l2Bytes = 1024 * 1024;
 
-  /// Elements of one native vector.
-  unsigned lanes(unsigned elementBytes) const {
-    return vectorBytes / elementBytes;
+  static TargetFacts avx512() { return {}; }
+  static TargetFacts avx2() { return {256, 16, 32 * 1024, 512 * 1024}; }
+  static TargetFacts baseline() { return {128, 16, 32 * 1024, 512 * 1024}; }
+  static TargetFacts scalar() { return {32, 16, 32 * 1024, 512 * 1024}; }
+
+  /// Elements of `bits` bits in one register; at least 1.
+  int64_t lanes(int64_t bits) const {
+    return vectorBits > bits ? vectorBits / bits : 1;
   }
 };
 

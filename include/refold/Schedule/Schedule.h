@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_SCHEDULE_SCHEDULE_H
+#define REFOLD_SCHEDULE_SCHEDULE_H
+
+#include "refold/Dialect/Refold/IR/Refold.h"
+#include "refold/Schedule/TargetFacts.h"
+#include <map>
+#include <string>
+#include <vector>
+
+namespace refold {
+
+/// How a cascade is walked: numbers and names of indices and operands, never a
+/// meaning. As text it is the `schedule {...}` dictionary of the op; a field
+/// that is left out takes the value that `chooseSchedule` gives it.
+struct Schedule {
+  /// `tile = {m = 64, n = 256}`. A row index with a tile is the one whose rows
+  /// are worked on together; of a carried index: an outer block, in which the
+  /// row states are computed again.
+  std::map<std::string, int64_t> tile;
+  /// `register = array<i64: 8, 32>`: rows and lanes of the register tile.
+  int64_t registerRows = 8;
+  int64_t registerLanes = 32;
+  /// `unroll = 4`: steps of an innermost loop written out.
+  int64_t unroll = 4;
+  /// `pack = ["w"]`: operands put into panels though their lanes are
+  /// contiguous.
+  std::vector<std::string> pack;
+  /// `lanes = "j"`: a row index that runs along the lanes instead of the
+  /// stream.
+  std::string lanes;
+  /// `segments = 4`: parts of the stream that are items of their own.
+  int64_t segments = 1;
+  /// `prefetch`: ask for the next rows while this one is computed.
+  bool prefetch = false;
+  /// `inner_lanes`: lanes along the contracted index (few rows, nothing
+  /// packed).
+  bool innerLanes = false;
+
+  mlir::DictionaryAttr toAttr(mlir::MLIRContext *context) const;
+};
+
+/// The schedule of the op: what its attribute says, and for the rest what index
+/// sets, extents and strides suggest for `target`. Deterministic.
+mlir::FailureOr<Schedule> chooseSchedule(CascadeOp cascade,
+                                         const TargetFacts &target);
+
+} // namespace refold
+
+#endif // REFOLD_SCHEDULE_SCHEDULE_H
