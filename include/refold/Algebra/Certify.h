@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_ALGEBRA_CERTIFY_H
+#define REFOLD_ALGEBRA_CERTIFY_H
+
+#include "refold/Algebra/Derive.h"
+
+/// Independent evidence that a program computes what its cascade means. The
+/// certifier shares no code with the derivation: transports are tested as
+/// identities over a finite field, everything else by executing both.
+namespace refold::algebra {
+
+/// How much is tried. The defaults take some milliseconds a cascade.
+struct CertifyOptions {
+  uint64_t seed = 1;
+  unsigned modularTrials = 3;  ///< of each transport
+  unsigned rowsPerFamily = 1;  ///< rows of each kind, each in every order
+  unsigned rowLength = 11;     ///< of the longest rows
+  unsigned edgeRows = 240;     ///< rows of edge values
+  double tolerance = 1e-9;     ///< relative, of values with 31 digits
+};
+
+struct Certificate {
+  bool holds = false;
+  /// What failed first, with the names of the program; empty if `holds`.
+  std::string failure;
+
+  unsigned transports = 0;      ///< identities shown over the field
+  unsigned modularTrials = 0;   ///< in all
+  unsigned readouts = 0;        ///< stage results compared with the definition
+  unsigned readoutSamples = 0;  ///< comparisons
+  unsigned rows = 0;            ///< rows executed with 31 digits
+  unsigned orders = 0;          ///< executions of the program on them
+  double worst = 0;             ///< largest relative disagreement found
+  unsigned edgeRows = 0;        ///< rows of -inf, ..., NaN
+  unsigned edgeDifferences = 0; ///< irregular rows that differ in class
+  std::string edgeExample;      ///< the shortest of them
+
+  /// One line: "2 transports identical (6 trials over a field of 2^62), ...".
+  std::string summary() const;
+};
+
+/// Certifies a derived program against its cascade.
+Certificate certify(const Cascade &cascade, const Program &program,
+                    const CertifyOptions &options = {});
+/// The same; without a program the certificate fails with the derivation's
+/// error.
+Certificate certify(const Cascade &cascade, const Derivation &derivation,
+                    const CertifyOptions &options = {});
+
+/// Certifies a program that somebody wrote: its states are what is meant, so
+/// each must have the value that its definition gives, in every order and at
+/// every pivot; pivots must be finite and transports keep the identity.
+Certificate recertify(const Program &program,
+                      const CertifyOptions &options = {});
+
+/// A sampled lower bound of the number of products that the term of a cut stage
+/// needs, over pairs of an element and results that a row with this element
+/// can have. No evidence if the stage is no sum.
+std::optional<RankEvidence> rankEvidence(const Cascade &cascade,
+                                         const Program &program,
+                                         const Cut &cut, unsigned samples = 10,
+                                         uint64_t seed = 1);
+
+} // namespace refold::algebra
+
+#endif // REFOLD_ALGEBRA_CERTIFY_H

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_ALGEBRA_EVALUATE_H
+#define REFOLD_ALGEBRA_EVALUATE_H
+
+#include "refold/Algebra/DoubleDouble.h"
+#include "refold/Algebra/Program.h"
+
+/// What cascades and programs mean, executed on single rows: a cascade by its
+/// definition, a program by absorbing and merging in any order. Values are
+/// `double` or `DoubleDouble`; types of less precision matter in casts only.
+namespace refold::algebra {
+
+/// The inputs of one row.
+///
+/// Row and carried indices have one position, since everything is elementwise
+/// in them; inner indices are really summed over, with a small extent; ranks
+/// have as many positions as their top-k takes; several stream indices are one
+/// stream, the last the fastest.
+struct Sample {
+  /// Positions of each index of the cascade.
+  std::vector<uint32_t> extents;
+  /// By symbol of role Element, Parameter or Index: one value for each tuple of
+  /// positions of its indices, the highest-numbered index the fastest.
+  std::unordered_map<const Symbol *, std::vector<double>> values;
+
+  /// Positions of the stream.
+  uint32_t length(const std::vector<Index> &indices) const;
+};
+
+/// The kinds of rows that a derived program is tried on.
+enum class Family : uint8_t {
+  Normal,  ///< N(0, 1); non-negative symbols |N(0, 1)|
+  Offset,  ///< 1e4 + N(0, 1)
+  Masked,  ///< normal, with -inf where a symbol may have it
+  Equal,   ///< one value at all positions
+  Outlier, ///< normal, but 50 in the middle
+  First,   ///< normal, but 50 at the first position
+  Tiny,    ///< 1e-12 N(0, 1)
+  Ramp,    ///< rising by 1/4 a position
+  Growing  ///< magnitudes doubling every position
+};
+inline constexpr unsigned kFamilies = 9;
+const char *spelling(Family family);
+
+/// A generator of the same numbers on every machine (splitmix64).
+class Random {
+public:
+  explicit Random(uint64_t seed) : state(seed) {}
+  uint64_t next();
+  /// In [0, 1).
+  double uniform() { return double(next() >> 11) * 0x1p-53; }
+  double uniform(double low, double high) {
+    return low + (high - low) * uniform();
+  }
+  double normal();
+  /// In [0, bound). Requires bound > 0.
+  uint32_t below(uint32_t bound) { return uint32_t(next() % bound); }
+
+private:
+  uint64_t state;
+};
+
+/// A row of `length` stream positions for everything that `roots` read.
+/// Respects facts and types; integers are small, since they may be subscripts.
+Sample makeSample(const std::vector<Index> &indices,
+                  const std::vector<Expr> &roots, Family family,
+                  uint32_t length, Random &random);
+/// All expressions of a cascade, or of a program: what reads the inputs.
+std::vector<Expr> rootsOf(const Cascade &cascade);
+std::vector<Expr> rootsOf(const Program &program);
+
+/// Everything that is known of a row at its end.
+template <typename T> struct RowValues {
+  /// [stage][result][tuple of ranks]; no values where a program has no readout.
+  std::vector<std::vector<std::vector<T>>> stages;
+  /// [output][tuple of stream positions and ranks].
+  std::vector<std::vector<T>> outputs;
+};
+
+/// In which order a program reads its row.
+enum class Order : uint8_t {
+  Stream,   ///< absorbs element after element
+  Balanced, ///< lifts elements, merges halves
+  Random,   ///< merges at random cuts, some parts empty
+  Right,    ///< merges each element with all that follow
+  Pivots ///< random cuts, and states moved to random pivots again and again
+};
+inline constexpr unsigned kOrders = 5;
+const char *spelling(Order order);
+
+/// Evaluates a cascade by definition, on samples of given extents.
+/// Instances: double and DoubleDouble.
+template <typename T> class DefinitionEvaluator {
+public:
+  DefinitionEvaluator(const Cascade &cascade,
+                      const std::vector<uint32_t> &extents);
+  ~DefinitionEvaluator();
+  DefinitionEvaluator(const DefinitionEvaluator &) = delete;
+  /// Requires sample.extents == extents.
+  RowValues<T> run(const Sample &sample);
+
+private:
+  struct Impl;
+  std::unique_ptr<Impl> impl;
+};
+
+/// Evaluates a program as a kernel does: sweeps, transports, merges, finish.
+template <typename T> class ProgramEvaluator {
+public:
+  ProgramEvaluator(const Program &program,
+                   const std::vector<uint32_t> &extents);
+  ~ProgramEvaluator();
+  ProgramEvaluator(const ProgramEvaluator &) = delete;
+  RowValues<T> run(const Sample &sample, Order order, Random &random);
+  /// After `run`: true if every accumulator, pivot and let ended finite and no
+  /// pivot came from an extremum at its identity. On other rows a fused and an
+  /// unfused program may differ in class (docs/math, `irregular-rows`).
+  bool isRegular() const;
+
+private:
+  struct Impl;
+  std::unique_ptr<Impl> impl;
+};
+
+} // namespace refold::algebra
+
+#endif // REFOLD_ALGEBRA_EVALUATE_H
