@@ -39,6 +39,12 @@ function(refold_use_mlir target)
   if(NOT target STREQUAL "RefoldPrecompiled")
     target_precompile_headers(${target} REUSE_FROM RefoldPrecompiled)
   endif()
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "EXECUTABLE")
+    # The precompiled header is made for libraries; -fPIE would not match it.
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
+  endif()
 endfunction()
 
 #   refold_tool(name SOURCES main.cpp LINKS Refold::X [MLIR])   -> bin/name
