@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The `.fold` language as text: types, syntax tree, parser. Knows no MLIR, so
-// that tests and fuzzers link it alone.
+// that tests and fuzzers build it sanitised.
 #ifndef REFOLD_FRONTEND_FOLD_SYNTAX_H
 #define REFOLD_FRONTEND_FOLD_SYNTAX_H
 
+#include "refold/Support/Tensor.h"
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -18,6 +19,7 @@ namespace refold::fold {
 inline constexpr size_t kMaxSourceBytes = 1 << 20;
 inline constexpr unsigned kMaxDepth = 256;
 inline constexpr size_t kMaxNameLength = 255;
+inline constexpr size_t kMaxAxes = 64; ///< in a file
 inline constexpr size_t kMaxAxesOfValue = 16;
 inline constexpr size_t kMaxArguments = 1024;
 inline constexpr int64_t kMaxExtent = int64_t(1) << 40;
@@ -38,25 +40,8 @@ struct Error {
 /// A value, or the first error.
 template <typename T> using Result = std::variant<T, Error>;
 
-enum class Dtype : uint8_t {
-  F64,
-  F32,
-  F16,
-  BF16,
-  F8E4M3,
-  F8E5M2,
-  I64,
-  I32,
-  I8,
-  U8,
-  Bool,
-};
-
-std::string_view nameOf(Dtype dtype);
-std::optional<Dtype> dtypeNamed(std::string_view name);
-bool isReal(Dtype dtype);
 /// i64, i32, i8 or u8; bool is neither real nor integer.
-bool isInteger(Dtype dtype);
+bool isInteger(DType dtype);
 
 /// What a caller may fix from outside.
 struct Options {
@@ -65,7 +50,7 @@ struct Options {
   std::map<std::string, int64_t> dims;
   /// Replaces f64, f32, f16 and bf16 of all arguments and outputs. The f8 types
   /// stay: a program that names one means its grid, not a precision.
-  std::optional<Dtype> storage;
+  std::optional<DType> storage;
 };
 
 using ExprId = uint32_t;
@@ -128,7 +113,7 @@ enum class ExprKind : uint8_t {
   Unary,     ///< op operands[0]
   Binary,    ///< operands[0] op operands[1]
   Call,      ///< name(operands): function, cast or len
-  Reduce,    ///< name(axes: operands[0]); further operands are arguments of topk
+  Reduce, ///< name(axes: operands[0]); further operands are arguments of topk
 };
 
 struct Expr {
@@ -151,12 +136,12 @@ struct AxisDecl {
 struct Argument {
   Name name;
   std::vector<AxisDecl> axes;
-  std::optional<Dtype> dtype;
+  std::optional<DType> dtype;
 };
 
 struct OutputDecl {
   Name name;
-  std::optional<Dtype> dtype;
+  std::optional<DType> dtype;
 };
 
 /// What stands left of `=`.
@@ -181,10 +166,6 @@ struct Ast {
 
 /// Parses one file. Never recurses deeper than kMaxDepth, whatever the source.
 Result<Ast> parse(std::string_view source);
-
-/// The candidate nearest to `name` if it is near enough to be meant, else "".
-std::string_view nearestName(std::string_view name,
-                             const std::vector<std::string_view> &candidates);
 
 } // namespace refold::fold
 
