@@ -5,9 +5,11 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/OwningOpRef.h"
+#include "refold/Runtime/Executable.h"
 #include "refold/Support/Tensor.h"
 #include "llvm/Support/Error.h"
 #include "llvm/Support/JSON.h"
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -31,6 +33,7 @@ struct LoadedProgram {
   mlir::OwningOpRef<mlir::ModuleOp> module;
   std::string name; ///< of the public function
   std::vector<Port> inputs, outputs;
+  std::shared_ptr<void> storage; ///< of the constants that the module points to
 };
 
 struct LoadOptions {
@@ -48,6 +51,29 @@ std::unique_ptr<mlir::MLIRContext> makeContext();
 llvm::Expected<LoadedProgram> load(mlir::MLIRContext &context,
                                    llvm::StringRef path,
                                    const LoadOptions &options = {});
+
+/// How large a program is.
+struct ProgramSize {
+  std::map<std::string, int64_t> ops; ///< by name, without constants
+  int64_t constants = 0, constantBytes = 0;
+};
+ProgramSize measure(LoadedProgram &program);
+
+/// An operator of a foreign format that is read, and in which versions.
+struct OperatorReport {
+  std::string name;
+  int firstOpset = 0, lastOpset = 0;
+};
+/// By name.
+std::vector<OperatorReport> readableOperators();
+
+/// One thing that `refold doctor` looked at.
+struct HealthReport {
+  std::string what, found;
+  bool isGood = true;
+};
+/// Looks at the machine, and runs a small program through all stages.
+std::vector<HealthReport> examine();
 
 enum class FusePolicy : uint8_t {
   Never, ///< every reduction is a kernel of its own: the baseline
@@ -86,42 +112,29 @@ struct FuseOptions {
 llvm::Expected<std::vector<CascadeReport>> fuse(mlir::ModuleOp module,
                                                 const FuseOptions &options);
 
-struct CompileStats {
-  int64_t kernels = 0;     ///< compiled; equal ones once
-  int64_t kernelCalls = 0; ///< steps of the program that run a kernel
-  int64_t products = 0;    ///< steps that run a matrix product or convolution
-  double compileMs = 0.0;
-  std::string target; ///< "cpu-avx512", ...
-};
-
-/// A compiled program; re-entrant.
-class CompiledProgram {
-public:
-  virtual ~CompiledProgram() = default;
-  /// Runs. Inputs as `LoadedProgram::inputs`, any strides; the outputs are
-  /// made.
-  virtual llvm::Expected<std::vector<Tensor>> run(llvm::ArrayRef<Tensor> inputs,
-                                                  unsigned threads) = 0;
-  /// Runs into outputs of the caller, whose shapes are those of a former `run`.
-  virtual llvm::Error runInto(llvm::ArrayRef<Tensor> inputs,
-                              llvm::MutableArrayRef<Tensor> outputs,
-                              unsigned threads) = 0;
-  virtual const CompileStats &stats() const = 0;
+/// A compiled program with what was found on the way.
+struct CompiledProgram {
+  std::string name;
+  std::vector<Port> inputs, outputs;
+  Executable executable;
+  std::vector<CascadeReport> cascades;
+  double compileMs = 0.0; ///< from the program form to code in memory
 };
 
 struct CompileOptions {
   FusePolicy policy = FusePolicy::Auto;
+  /// "avx512", "avx2" or "baseline"; empty: what the machine offers, or
+  /// REFOLD_CPU.
+  std::string target;
+  /// Called with the assembly of every kernel, where set.
+  std::function<void(llvm::StringRef kernel, llvm::StringRef assembly)>
+      onAssembly;
 };
 
 /// Fuses by the policy, generates code and prepares the program for runs. The
-/// module is consumed.
-llvm::Expected<std::unique_ptr<CompiledProgram>>
-compile(LoadedProgram program, const CompileOptions &options);
-
-/// The program as written, in double precision, with every rounding that the
-/// source writes.
-llvm::Expected<std::vector<Tensor>>
-evaluateReference(mlir::ModuleOp module, llvm::ArrayRef<Tensor> inputs);
+/// module is consumed; its context must outlive the result.
+llvm::Expected<CompiledProgram> compile(LoadedProgram program,
+                                        const CompileOptions &options);
 
 } // namespace refold
 

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_DRIVER_COMPARE_H
+#define REFOLD_DRIVER_COMPARE_H
+
+#include "refold/Reference/Evaluate.h"
+
+namespace refold {
+
+/// How far results are from double precision, worst over what was added.
+struct Deviation {
+  /// max |y - ref| over a row (the last axis), divided by the row's max |ref|.
+  double error = 0.0;
+  /// Elements whose class (finite, +inf, -inf, NaN) is not the reference's.
+  int64_t wrongClass = 0;
+
+  void add(const Deviation &other) {
+    error = std::max(error, other.error);
+    wrongClass += other.wrongClass;
+  }
+};
+
+/// Distance of `exact` from the values that round to `stored` in `dtype`: a
+/// result that is rounded at the end is not blamed for that rounding. f32 and
+/// f64: |stored - exact|.
+double distanceFromRounding(DType dtype, double stored, double exact);
+
+/// 2^-52 for f64, otherwise 2^-23: narrower types are computed in f32.
+double ulpOf(DType dtype);
+
+/// Compares a result with the reference (outputs kept exact). Selected
+/// positions are compared by the keys that they select.
+Deviation compare(const Tensor &result, const RefOutput &reference);
+
+/// Elements where `fused` has another class than the reference although
+/// `unfused` has its class.
+int64_t countClassLosses(const Tensor &fused, const Tensor &unfused,
+                         const RefOutput &reference);
+
+/// Same shape, same type, same bits.
+bool hasEqualBits(const Tensor &a, const Tensor &b);
+
+} // namespace refold
+
+#endif // REFOLD_DRIVER_COMPARE_H

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_DRIVER_INPUTS_H
+#define REFOLD_DRIVER_INPUTS_H
+
+#include "refold/Driver/Driver.h"
+#include "refold/Support/RandomInputs.h"
+
+namespace refold {
+
+using Extents = std::map<std::string, int64_t>;
+
+/// What to call dimension `dim` of a port: its name, or "x.0" where it has
+/// none.
+std::string dimName(const Port &port, unsigned dim);
+
+/// Names of the input dimensions whose extents are known only when run, each
+/// once, in order.
+std::vector<std::string> openDims(llvm::ArrayRef<Port> inputs);
+
+/// The shape of a port under these extents; the error names the dimension that
+/// lacks one.
+llvm::Expected<llvm::SmallVector<int64_t, 4>> shapeOf(const Port &port,
+                                                      const Extents &extents);
+
+/// Random arrays for all inputs. `recipes` overrules `recipe` for inputs by
+/// name. Integer inputs that no recipe names stay in [0, 2), which is in range
+/// as a subscript of most things.
+llvm::Expected<std::vector<Tensor>>
+makeInputs(llvm::ArrayRef<Port> inputs, const Extents &extents,
+           const InputRecipe &recipe,
+           const std::map<std::string, InputRecipe> &recipes, uint64_t seed);
+
+/// The same values behind strides with gaps.
+llvm::Expected<Tensor> makeStrided(const Tensor &tensor);
+
+} // namespace refold
+
+#endif // REFOLD_DRIVER_INPUTS_H

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "refold/Driver/Compare.h"
+#include <cmath>
+
+namespace refold {
+
+namespace {
+
+enum class Class : uint8_t { Finite, PlusInf, MinusInf, NaN };
+
+Class classOf(double value) {
+  if (std::isnan(value))
+    return Class::NaN;
+  if (std::isinf(value))
+    return value > 0 ? Class::PlusInf : Class::MinusInf;
+  return Class::Finite;
+}
+
+/// The class of the exact value once it is stored: a double may overflow there.
+Class storedClass(DType dtype, double exact) {
+  alignas(8) char bytes[8];
+  storeFromDouble(dtype, exact, bytes);
+  return classOf(loadAsDouble(dtype, bytes));
+}
+
+/// The interval of what rounds to a stored value.
+std::pair<double, double> roundingInterval(DType dtype, double stored) {
+  auto step = [&](double direction) {
+    // The gap is at most 2^-2 of the value in the coarsest format, plus the
+    // smallest subnormal.
+    double low = stored, high = stored + direction * (std::abs(stored) + 1e-3);
+    alignas(8) char bytes[8];
+    storeFromDouble(dtype, direction * 1e300, bytes);
+    if (loadAsDouble(dtype, bytes) == stored)
+      return direction * HUGE_VAL; // everything beyond saturates to it
+    for (int i = 0; i < 80 && low != high; ++i) {
+      double middle = low + (high - low) / 2;
+      if (middle == low || middle == high)
+        break;
+      storeFromDouble(dtype, middle, bytes);
+      (loadAsDouble(dtype, bytes) == stored ? low : high) = middle;
+    }
+    return low;
+  };
+  return {step(-1.0), step(1.0)};
+}
+
+struct Row {
+  double worst = 0.0, largest = 0.0;
+};
+
+/// Walks an output row by row. `distance` is of one element, `size` its part of
+/// the row's scale.
+template <typename Distance, typename Size>
+double worstRow(int64_t count, int64_t rowLength, Distance distance,
+                Size size) {
+  double worst = 0.0, largestAnywhere = 0.0;
+  for (int64_t i = 0; i < count; ++i)
+    largestAnywhere = std::max(largestAnywhere, size(i));
+  for (int64_t begin = 0; begin < count; begin += rowLength) {
+    Row row;
+    for (int64_t i = begin; i < begin + rowLength; ++i) {
+      row.worst = std::max(row.worst, distance(i));
+      row.largest = std::max(row.largest, size(i));
+    }
+    if (row.worst == 0)
+      continue;
+    // A row that is exactly zero has no scale of its own.
+    double scale = row.largest > 0       ? row.largest
+                   : largestAnywhere > 0 ? largestAnywhere
+                                         : 1.0;
+    worst = std::max(worst, row.worst / scale);
+  }
+  return worst;
+}
+
+double finiteSize(double value) {
+  return std::isfinite(value) ? std::abs(value) : 0.0;
+}
+
+/// Compares positions by the keys that they select; a position outside is a
+/// wrong class.
+Deviation compareSelected(const Tensor &result, const RefOutput &reference) {
+  const SelectedKeys &selects = *reference.selects;
+  llvm::ArrayRef<int64_t> keyShape = selects.keys.shape();
+  int64_t candidates = keyShape[selects.dim], inner = 1;
+  for (unsigned i = selects.dim + 1; i < keyShape.size(); ++i)
+    inner *= keyShape[i];
+  int64_t outer =
+      selects.keys.numElements() / std::max<int64_t>(candidates * inner, 1);
+  int64_t count = result.numElements();
+  int64_t ranks = outer * inner ? count / (outer * inner) : 0;
+  Deviation deviation;
+  auto keyAt = [&](int64_t i, double position) {
+    int64_t group = i / (ranks * inner), lane = i % inner;
+    return selects.keys.get(
+        (group * candidates + static_cast<int64_t>(position)) * inner + lane);
+  };
+  auto isInside = [&](double position) {
+    return position >= 0 && position < static_cast<double>(candidates);
+  };
+  auto distance = [&](int64_t i) {
+    double found = result.get(i), expected = reference.value.get(i);
+    if (found == expected)
+      return 0.0;
+    if (!isInside(found) || !isInside(expected) ||
+        classOf(keyAt(i, found)) != classOf(keyAt(i, expected))) {
+      ++deviation.wrongClass;
+      return 0.0;
+    }
+    double gap = std::abs(keyAt(i, found) - keyAt(i, expected));
+    return std::isnan(gap) ? 0.0 : gap; // two infinities of one sign
+  };
+  auto size = [&](int64_t i) {
+    double expected = reference.value.get(i);
+    return isInside(expected) ? finiteSize(keyAt(i, expected)) : 0.0;
+  };
+  int64_t rowLength =
+      result.rank() ? std::max<int64_t>(result.shape().back(), 1) : 1;
+  deviation.error = worstRow(count, rowLength, distance, size);
+  return deviation;
+}
+
+} // namespace
+
+double distanceFromRounding(DType dtype, double stored, double exact) {
+  if (dtype == DType::F64 || dtype == DType::F32)
+    return std::abs(stored - exact);
+  if (dtype == DType::Bool)
+    return stored == exact ? 0.0 : 1.0;
+  alignas(8) char bytes[8];
+  storeFromDouble(dtype, exact, bytes);
+  if (loadAsDouble(dtype, bytes) == stored)
+    return 0.0;
+  auto [low, high] = roundingInterval(dtype, stored);
+  return std::max({low - exact, exact - high, 0.0});
+}
+
+double ulpOf(DType dtype) {
+  return std::ldexp(1.0, dtype == DType::F64 ? -52 : -23);
+}
+
+Deviation compare(const Tensor &result, const RefOutput &reference) {
+  if (reference.selects)
+    return compareSelected(result, reference);
+  Deviation deviation;
+  int64_t count = result.numElements();
+  for (int64_t i = 0; i < count; ++i)
+    deviation.wrongClass += classOf(result.get(i)) !=
+                            storedClass(result.dtype(), reference.value.get(i));
+  auto distance = [&](int64_t i) {
+    double found = result.get(i), exact = reference.value.get(i);
+    if (!std::isfinite(found) || !std::isfinite(exact))
+      return 0.0; // the class says it
+    return distanceFromRounding(result.dtype(), found, exact);
+  };
+  auto size = [&](int64_t i) { return finiteSize(reference.value.get(i)); };
+  int64_t rowLength =
+      result.rank() ? std::max<int64_t>(result.shape().back(), 1) : 1;
+  deviation.error = worstRow(count, rowLength, distance, size);
+  return deviation;
+}
+
+int64_t countClassLosses(const Tensor &fused, const Tensor &unfused,
+                         const RefOutput &reference) {
+  if (reference.selects)
+    return compare(fused, reference).wrongClass >
+           compare(unfused, reference).wrongClass;
+  int64_t losses = 0;
+  for (int64_t i = 0, e = fused.numElements(); i < e; ++i) {
+    Class expected = storedClass(fused.dtype(), reference.value.get(i));
+    Class found = classOf(fused.get(i));
+    losses += found != expected && found != classOf(unfused.get(i));
+  }
+  return losses;
+}
+
+bool hasEqualBits(const Tensor &a, const Tensor &b) {
+  if (a.dtype() != b.dtype() || a.shape() != b.shape())
+    return false;
+  for (int64_t i = 0, e = a.numElements(); i < e; ++i)
+    if (std::memcmp(a.at(i), b.at(i), byteWidth(a.dtype())) != 0)
+      return false;
+  return true;
+}
+
+} // namespace refold

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "refold/Driver/Inputs.h"
+#include "refold/Support/Error.h"
+#include "refold/Support/NearestName.h"
+
+namespace refold {
+
+std::string dimName(const Port &port, unsigned dim) {
+  return port.dims[dim].empty() ? port.name + "." + std::to_string(dim)
+                                : port.dims[dim];
+}
+
+std::vector<std::string> openDims(llvm::ArrayRef<Port> inputs) {
+  std::vector<std::string> result;
+  for (const Port &port : inputs)
+    for (unsigned i = 0; i < port.dims.size(); ++i)
+      if (port.extents[i] < 0 && !llvm::is_contained(result, dimName(port, i)))
+        result.push_back(dimName(port, i));
+  return result;
+}
+
+llvm::Expected<llvm::SmallVector<int64_t, 4>> shapeOf(const Port &port,
+                                                      const Extents &extents) {
+  llvm::SmallVector<int64_t, 4> shape;
+  for (unsigned i = 0; i < port.dims.size(); ++i) {
+    std::string name = dimName(port, i);
+    auto given = extents.find(name);
+    if (port.extents[i] >= 0)
+      shape.push_back(port.extents[i]);
+    else if (given != extents.end())
+      shape.push_back(given->second);
+    else
+      return fail(ExitCode::Usage, "found no extent of dimension '" + name +
+                                       "' of '" + port.name +
+                                       "', expected --shape " + name + "=...");
+  }
+  return shape;
+}
+
+llvm::Expected<std::vector<Tensor>>
+makeInputs(llvm::ArrayRef<Port> inputs, const Extents &extents,
+           const InputRecipe &recipe,
+           const std::map<std::string, InputRecipe> &recipes, uint64_t seed) {
+  std::vector<Tensor> result;
+  for (const Port &port : inputs) {
+    auto shape = shapeOf(port, extents);
+    if (!shape)
+      return shape.takeError();
+    auto tensor = Tensor::create(port.dtype, *shape);
+    if (!tensor)
+      return tensor.takeError();
+    auto own = recipes.find(port.name);
+    bool isInteger = !isFloat(port.dtype) && port.dtype != DType::Bool;
+    InputRecipe chosen = own != recipes.end() ? own->second
+                         : isInteger
+                             ? InputRecipe{InputFamily::Uniform, 0.0, 2.0}
+                             : recipe;
+    fillRandom(*tensor, chosen, seed, port.name);
+    result.push_back(std::move(*tensor));
+  }
+  return result;
+}
+
+llvm::Expected<Tensor> makeStrided(const Tensor &tensor) {
+  if (tensor.rank() == 0)
+    return tensor;
+  // Every second column of an array with two columns to spare in each row.
+  llvm::SmallVector<int64_t, 4> wide(tensor.shape());
+  wide.back() = 2 * wide.back() + 2;
+  llvm::Expected<Tensor> storage = Tensor::create(tensor.dtype(), wide);
+  if (!storage)
+    return storage;
+  llvm::SmallVector<int64_t, 4> strides(storage->strides());
+  strides.back() = 2;
+  auto keep = std::make_shared<Tensor>(*storage);
+  Tensor view = Tensor::share(tensor.dtype(), tensor.shape(), strides,
+                              storage->data(), std::move(keep));
+  for (int64_t i = 0, e = tensor.numElements(); i < e; ++i)
+    std::memcpy(view.at(i), tensor.at(i), byteWidth(tensor.dtype()));
+  return view;
+}
+
+} // namespace refold

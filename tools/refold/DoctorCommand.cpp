@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Commands.h"
+#include "Flags.h"
+#include "Output.h"
+#include "ProgramFlags.h"
+#include "refold/Driver/Driver.h"
+
+namespace refold {
+
+llvm::Expected<ExitCode> doctorCommand(const Command &command,
+                                       Arguments arguments) {
+  std::string format = "text";
+  Flags flags;
+  flags.choice("format", "how the answer is written (text)", format,
+               {"text", "json"});
+  if (showHelp(command, flags, arguments))
+    return ExitCode::Ok;
+  if (llvm::Error error = flags.parse(command.name, arguments))
+    return std::move(error);
+  std::vector<HealthReport> findings = examine();
+  bool isHealthy = llvm::all_of(
+      findings, [](const HealthReport &finding) { return finding.isGood; });
+  if (format == "json") {
+    llvm::json::Array list;
+    for (const HealthReport &finding : findings)
+      list.push_back(llvm::json::Object{{"what", finding.what},
+                                        {"found", finding.found},
+                                        {"ok", finding.isGood}});
+    printJson(
+        llvm::json::Object{{"ok", isHealthy}, {"findings", std::move(list)}});
+  } else {
+    for (const HealthReport &finding : findings) {
+      llvm::raw_ostream &os = llvm::outs();
+      printColored(os, finding.isGood ? os.GREEN : os.RED,
+                   finding.isGood ? "ok   " : "BAD  ");
+      os << finding.what << ": " << finding.found << "\n";
+    }
+  }
+  return isHealthy ? ExitCode::Ok : ExitCode::Internal;
+}
+
+} // namespace refold

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Output.h"
+#include "llvm/Support/Format.h"
+#include <cstdlib>
+#include <unistd.h>
+
+namespace refold {
+
+using Clock = std::chrono::steady_clock;
+
+void printJson(const llvm::json::Value &value) {
+  llvm::outs() << llvm::formatv("{0:2}", value) << "\n";
+}
+
+static bool hasColors(llvm::raw_ostream &os) {
+  return os.is_displayed() && os.has_colors() && !std::getenv("NO_COLOR");
+}
+
+void printColored(llvm::raw_ostream &os, llvm::raw_ostream::Colors color,
+                  llvm::StringRef text) {
+  bool isColored = hasColors(os);
+  if (isColored)
+    os.changeColor(color, /*Bold=*/true);
+  os << text;
+  if (isColored)
+    os.resetColor();
+}
+
+void printError(llvm::StringRef message) {
+  llvm::raw_ostream &os = llvm::errs();
+  // "a.fold:3:8: error: found ..." came from a front end.
+  constexpr llvm::StringLiteral word = "error: ";
+  size_t place = message.split('\n').first.find(word);
+  if (place == llvm::StringRef::npos) {
+    printColored(os, os.RED, word);
+    os << message << "\n";
+    return;
+  }
+  os << message.take_front(place);
+  printColored(os, os.RED, word);
+  os << message.drop_front(place + word.size()) << "\n";
+}
+
+std::string formatBytes(double bytes) {
+  static constexpr const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  unsigned unit = 0;
+  for (; bytes >= 1024 && unit + 1 < std::size(units); ++unit)
+    bytes /= 1024;
+  std::string text;
+  llvm::raw_string_ostream(text)
+      << llvm::format(unit ? "%.1f " : "%.0f ", bytes) << units[unit];
+  return text;
+}
+
+std::string formatError(double value) {
+  if (value == 0)
+    return "0";
+  std::string text;
+  llvm::raw_string_ostream(text) << llvm::format("%.2e", value);
+  return text;
+}
+
+Progress::Progress(llvm::StringRef what, size_t total)
+    : what(what), total(total), isTerminal(::isatty(STDERR_FILENO)),
+      begin(Clock::now()), last(begin) {}
+
+Progress::~Progress() {
+  if (isShown)
+    llvm::errs() << "\r\x1b[K";
+}
+
+void Progress::step(llvm::StringRef detail) {
+  ++done;
+  Clock::time_point now = Clock::now();
+  using namespace std::chrono_literals;
+  if (!isTerminal || now - begin < 500ms || now - last < 100ms)
+    return;
+  last = now;
+  isShown = true;
+  llvm::errs() << "\r\x1b[K" << what << ": " << done << "/" << total << " "
+               << detail;
+  llvm::errs().flush();
+}
+
+} // namespace refold

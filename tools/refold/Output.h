@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_TOOLS_OUTPUT_H
+#define REFOLD_TOOLS_OUTPUT_H
+
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/JSON.h"
+#include "llvm/Support/raw_ostream.h"
+#include <chrono>
+#include <string>
+
+namespace refold {
+
+/// Writes JSON and a line break to stdout.
+void printJson(const llvm::json::Value &value);
+
+/// Bold, or a colour, where `os` is a terminal and NO_COLOR is not set.
+void printColored(llvm::raw_ostream &os, llvm::raw_ostream::Colors color,
+                  llvm::StringRef text);
+
+/// "error: ..." on stderr; messages that say so themselves keep their place in
+/// front.
+void printError(llvm::StringRef message);
+
+/// "1.5 MiB", "640 B".
+std::string formatBytes(double bytes);
+/// "1.23e-07", and "0" for zero.
+std::string formatError(double value);
+
+/// One line on stderr that says how far a long job is; only on a terminal, only
+/// after half a second, and gone when the job ends.
+class Progress {
+public:
+  Progress(llvm::StringRef what, size_t total);
+  ~Progress();
+  void step(llvm::StringRef detail = "");
+
+private:
+  std::string what;
+  size_t total, done = 0;
+  bool isShown = false, isTerminal;
+  std::chrono::steady_clock::time_point begin, last;
+};
+
+} // namespace refold
+
+#endif // REFOLD_TOOLS_OUTPUT_H

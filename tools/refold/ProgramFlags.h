@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Flags that several commands share.
+#ifndef REFOLD_TOOLS_PROGRAMFLAGS_H
+#define REFOLD_TOOLS_PROGRAMFLAGS_H
+
+#include "Commands.h"
+#include "Flags.h"
+#include "refold/Driver/Driver.h"
+#include "refold/Support/RandomInputs.h"
+
+namespace refold {
+
+/// The file, and what may be said about it.
+struct ProgramFlags {
+  std::string path, format = "text", dtype;
+  std::map<std::string, int64_t> dims;
+
+  void addTo(Flags &flags);
+  LoadOptions loadOptions() const;
+  bool isJson() const { return format == "json"; }
+};
+
+/// Prints the help of `command` where it is asked for.
+bool showHelp(const Command &command, const Flags &flags, Arguments arguments);
+
+} // namespace refold
+
+#endif // REFOLD_TOOLS_PROGRAMFLAGS_H

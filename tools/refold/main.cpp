@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Commands.h"
+#include "Output.h"
+#include "refold/Support/NearestName.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/Support/InitLLVM.h"
+#include <new>
+
+using namespace refold;
+
+static constexpr Command kCommands[] = {
+    {"run", "runs a program on arrays from files or random ones", runCommand},
+    {"compile", "compiles a program and shows a stage of it", compileCommand},
+    {"explain", "says of every cascade whether and how it fuses",
+     explainCommand},
+    {"verify", "compares fused and unfused with double precision",
+     verifyCommand},
+    {"bench", "times fused against unfused", benchCommand},
+    {"inspect", "shows the inputs, outputs and size of a program",
+     inspectCommand},
+    {"ops", "lists the operators that are read", opsCommand},
+    {"doctor", "says what this machine offers and whether it works",
+     doctorCommand},
+};
+
+static void printUsage(llvm::raw_ostream &os) {
+  os << "refold: finds cascaded reductions in a program and makes one-pass "
+        "kernels of them\n\n"
+        "usage: refold COMMAND [flags]\n\n";
+  for (const Command &command : kCommands) {
+    os << "  " << command.name;
+    os.indent(10 - command.name.size()) << command.summary << "\n";
+  }
+  os << "\n'refold COMMAND --help' lists the flags of a command.\n"
+        "Exit codes: 0 ok, 1 model, 2 usage, 3 mismatch, 4 unsupported, 5 "
+        "limit, 70 internal.\n";
+}
+
+static ExitCode finish(llvm::Error error) {
+  std::string message;
+  ExitCode code = takeError(std::move(error), message);
+  if (code != ExitCode::Ok)
+    printError(message);
+  return code;
+}
+
+static ExitCode dispatch(Arguments arguments) {
+  if (arguments.empty()) {
+    printUsage(llvm::errs());
+    return ExitCode::Usage;
+  }
+  llvm::StringRef name = arguments.front();
+  if (name == "--help" || name == "-h" || name == "help") {
+    printUsage(llvm::outs());
+    return ExitCode::Ok;
+  }
+  if (name == "--version") {
+    llvm::outs() << "refold " REFOLD_VERSION "\n";
+    return ExitCode::Ok;
+  }
+  for (const Command &command : kCommands) {
+    if (command.name != name)
+      continue;
+    llvm::Expected<ExitCode> code =
+        command.run(command, arguments.drop_front());
+    return code ? *code : finish(code.takeError());
+  }
+  auto names = llvm::map_to_vector(
+      kCommands, [](const Command &command) { return command.name; });
+  return finish(fail(ExitCode::Usage, "found the unknown command '" + name +
+                                          "'" + suggestion(name, names) +
+                                          "; see 'refold --help'"));
+}
+
+int main(int argc, char **argv) {
+  llvm::InitLLVM init(argc, argv);
+  llvm::SmallVector<llvm::StringRef> arguments(argv + std::min(argc, 1),
+                                               argv + argc);
+  try {
+    return static_cast<int>(dispatch(arguments));
+  } catch (const std::bad_alloc &) {
+    printError("no memory is left");
+    return static_cast<int>(ExitCode::Limit);
+  }
+}
