@@ -208,8 +208,7 @@ void StateOp::print(OpAsmPrinter &p) {
 
 void StateOp::getAsmBlockArgumentNames(Region &region,
                                        OpAsmSetValueNameFn set) {
-  if (region.getNumArguments() !=
-      2 * getPivots().size() + 1 + getWith().size())
+  if (region.getNumArguments() != 2 * getPivots().size() + 1 + getWith().size())
     return;
   unsigned a = 0;
   for (size_t i = 0; i < getPivots().size(); ++i) {
@@ -255,15 +254,16 @@ LogicalResult StateOp::verify() {
     return emitOpError("results differ in type from the values");
   Type type = getValues()[0].getType();
   bool logical = getReducer() == Reducer::And || getReducer() == Reducer::Or;
-  bool ieee = getReducer() == Reducer::MaxNum || getReducer() == Reducer::MinNum;
+  bool ieee =
+      getReducer() == Reducer::MaxNum || getReducer() == Reducer::MinNum;
   if ((logical && !isa<IntegerType>(type)) || (ieee && !isa<FloatType>(type)) ||
       !type.isIntOrFloat())
     return emitOpError("reducer ") << stringifyReducer(getReducer())
                                    << " does not take values of type " << type;
   if (getPivots().empty() != getTransport().empty())
-    return emitOpError("has ") << (getPivots().empty()
-                                       ? "a transport and no pivot"
-                                       : "a pivot and no transport");
+    return emitOpError("has ")
+           << (getPivots().empty() ? "a transport and no pivot"
+                                   : "a pivot and no transport");
   if (!getTransport().empty())
     return verifyTransport(*this);
   return getWith().empty() ? success()
@@ -280,8 +280,8 @@ LogicalResult TopKOp::verify() {
   auto positions = cast<RankedTensorType>(getPositions().getType());
   int64_t dim = getDim(), k = getK();
   if (dim < 0 || dim >= source.getRank())
-    return emitOpError("has dim ") << dim << "; expected 0 to "
-                                   << source.getRank() - 1;
+    return emitOpError("has dim ")
+           << dim << "; expected 0 to " << source.getRank() - 1;
   if (k < 1)
     return emitOpError("has k ") << k << "; expected 1 or more";
   SmallVector<int64_t> want(source.getShape());
@@ -292,7 +292,7 @@ LogicalResult TopKOp::verify() {
            << k << " at dim " << dim;
   if (keys.getElementType() != source.getElementType() ||
       !positions.getElementType().isSignlessInteger())
-    return emitOpError(
-        "keys must have the source's element type and positions an integer one");
+    return emitOpError("keys must have the source's element type and positions "
+                       "an integer one");
   return success();
 }

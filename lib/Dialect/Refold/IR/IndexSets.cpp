@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Index sets and passes of a cascade's body: the data-flow analysis that is both
-// the op's region verifier and all that later stages ask about it.
+// Index sets and passes of a cascade's body: the data-flow analysis that is
+// both the op's region verifier and all that later stages ask about it.
 #include "refold/Dialect/Refold/IR/Refold.h"
 
 #include "mlir/IR/AffineExpr.h"
@@ -83,9 +83,9 @@ LogicalResult IndexSetInference::checkSubscripts(Operation *op, Value arg,
         "accesses something other than an operand of the cascade");
   auto shaped = cast<ShapedType>(cascade.operandOf(arg).getType());
   if (!shaped.hasRank() || shaped.getRank() != map.getNumResults())
-    return op->emitOpError("has ") << map.getNumResults()
-                                   << " subscripts; expected "
-                                   << (shaped.hasRank() ? shaped.getRank() : 0);
+    return op->emitOpError("has ")
+           << map.getNumResults() << " subscripts; expected "
+           << (shaped.hasRank() ? shaped.getRank() : 0);
   for (auto [k, expr] : llvm::enumerate(map.getResults())) {
     auto dim = dyn_cast<AffineDimExpr>(expr);
     auto index = dim ? dyn_cast<BlockArgument>(indices[dim.getPosition()])
@@ -182,8 +182,7 @@ LogicalResult IndexSetInference::checkPivots(StateOp state) {
   for (Value pivot : state.getPivots()) {
     if (of(pivot) & (stream | inner | carried))
       return state.emitOpError("has a pivot with indices ")
-             << cascade.showIndices(of(pivot))
-             << "; expected row indices only";
+             << cascade.showIndices(of(pivot)) << "; expected row indices only";
     llvm::SetVector<Operation *> own;
     statesReadBy(pivot, {}, own);
     if (own.empty())
@@ -272,9 +271,9 @@ LogicalResult IndexSetInference::visit(StateOp state) {
 }
 
 LogicalResult IndexSetInference::visitScalar(Operation &op) {
-  bool known = op.getDialect() &&
-               llvm::is_contained({"arith", "math"},
-                                  op.getDialect()->getNamespace());
+  bool known =
+      op.getDialect() &&
+      llvm::is_contained({"arith", "math"}, op.getDialect()->getNamespace());
   if (!known || op.getNumRegions() || !isMemoryEffectFree(&op))
     return op.emitOpError("is not allowed in a cascade; expected scalar arith, "
                           "math and refold ops");

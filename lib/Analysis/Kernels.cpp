@@ -1,0 +1,524 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Which tensors exist in memory, and which formulas form one kernel.
+//
+// A set of materialised tensors decides everything: each is the output of a
+// kernel or a product, and all else dissolves into their formulas. The set
+// starts with the results and what products read, and grows wherever a formula
+// meets an obstacle, until every formula stands.
+#include "refold/Analysis/Kernels.h"
+
+#include "Ties.h"
+
+#include "refold/Dialect/Refold/IR/Refold.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "llvm/ADT/EquivalenceClasses.h"
+
+using namespace mlir;
+using namespace refold;
+using algebra::Expr;
+using algebra::IndexRole;
+using algebra::IndexSet;
+
+static IndexSet bit(unsigned i) { return IndexSet(1) << i; }
+
+bool refold::isView(Operation *op) {
+  return isa_and_nonnull<tensor::ExpandShapeOp, tensor::CollapseShapeOp,
+                         tensor::ExtractSliceOp, tensor::CastOp>(op);
+}
+
+Value refold::viewRoot(Value tensor) {
+  while (isView(tensor.getDefiningOp()))
+    tensor = tensor.getDefiningOp()->getOperand(0);
+  return tensor;
+}
+
+bool KernelPlan::isCascade() const {
+  return formula->cascade.stages.size() > 1;
+}
+
+namespace {
+
+/// How the dimensions of an output map to indices of a kernel being built.
+using DimIndices = SmallVector<std::optional<unsigned>, 4>;
+
+class Planner {
+public:
+  Planner(func::FuncOp function, SizeTable &sizes, const PlanOptions &options)
+      : function(function), sizes(sizes), options(options) {}
+
+  FailureOr<ProgramPlan> run();
+
+private:
+  bool materialise(Value tensor);
+  FormulaPolicy policy() const;
+  bool planProducts();
+  bool planOperand(linalg::GenericOp product, OpOperand &operand,
+                   ProductPlan &plan);
+  /// A formula of `tensor` alone, its dimensions as fresh row indices.
+  std::shared_ptr<Formula> trial(Value tensor, DimIndices &dims);
+  bool gather();
+  bool group();
+  bool buildKernel(ArrayRef<unsigned> members, KernelPlan &plan);
+  bool matchDims(unsigned member, unsigned first,
+                 SmallVectorImpl<std::optional<unsigned>> &map);
+  void assignRoles(Formula &formula);
+  bool shareExpensive();
+  bool isCyclic(ArrayRef<unsigned> members);
+  /// Reacts to a formula that could not be built. True: the set grew, try
+  /// again.
+  bool recover(const std::optional<Refusal> &refusal);
+
+  /// One tensor to be written by a kernel, with its formula on its own.
+  struct Target {
+    Value tensor;
+    std::shared_ptr<Formula> formula;
+    DimIndices dims;
+  };
+
+  func::FuncOp function;
+  SizeTable &sizes;
+  PlanOptions options;
+  llvm::SetVector<Value> materialised;
+  Ties ties;
+  std::vector<Target> targets;
+  std::vector<SmallVector<unsigned>> groups;
+  ProgramPlan plan;
+  std::optional<Refusal> fatal;
+};
+
+} // namespace
+
+/// Adds the tensor behind views. True if that is new.
+bool Planner::materialise(Value tensor) {
+  tensor = viewRoot(tensor);
+  if (isa<BlockArgument>(tensor))
+    return false;
+  return materialised.insert(tensor);
+}
+
+FormulaPolicy Planner::policy() const {
+  FormulaPolicy p;
+  p.isMaterialised = [this](Value v) { return materialised.contains(v); };
+  p.mayContract = [this](Operation *op) { return ties.mayContract(op); };
+  return p;
+}
+
+bool Planner::recover(const std::optional<Refusal> &refusal) {
+  if (refusal && refusal->materialise && materialise(refusal->materialise)) {
+    if (refusal->key == "axis-change")
+      plan.notes.push_back(*refusal);
+    return true;
+  }
+  fatal = refusal;
+  return false;
+}
+
+//===----------------------------------------------------------------------===//
+// Products
+//===----------------------------------------------------------------------===//
+
+/// An operand is read in place if its formula is one read at plain indices;
+/// otherwise it is computed by a kernel first. False: the set grew.
+bool Planner::planOperand(linalg::GenericOp product, OpOperand &operand,
+                          ProductPlan &productPlan) {
+  Formula formula(sizes, policy());
+  Subscripts loops;
+  for (unsigned d = 0; d < product.getNumLoops(); ++d)
+    loops.push_back(formula.index(
+        formula.addIndex("i", IndexRole::Row, formula.sizeOfLoop(product, d))));
+  Subscripts at;
+  AffineMap map = product.getMatchingIndexingMap(&operand);
+  for (AffineExpr e : map.getResults())
+    at.push_back(loops[cast<AffineDimExpr>(e).getPosition()]);
+  Expr value = formula.element(operand.get(), at);
+  const Read *read = nullptr;
+  for (const Read &r : formula.reads)
+    if (value && r.symbol == value && r.operand)
+      read = &r;
+  if (read) {
+    SmallVector<AffineExpr> exprs;
+    for (const IndexExpr &e : read->subscripts)
+      if (std::optional<unsigned> index = formula.atoms.asIndex(e))
+        exprs.push_back(getAffineDimExpr(*index, product.getContext()));
+    if (exprs.size() == read->subscripts.size()) {
+      productPlan.operands.push_back(
+          {read->operand, AffineMap::get(product.getNumLoops(), 0, exprs,
+                                         product.getContext())});
+      return true;
+    }
+  }
+  // A view of what is in memory is as good; a formula is not.
+  Value root = viewRoot(operand.get());
+  bool inMemory = isa<BlockArgument>(root) || materialised.contains(root);
+  if (inMemory || isa_and_nonnull<arith::ConstantOp>(root.getDefiningOp())) {
+    productPlan.operands.push_back({operand.get(), map});
+    return true;
+  }
+  materialise(operand.get());
+  return false;
+}
+
+bool Planner::planProducts() {
+  bool stable = true;
+  plan.products.clear();
+  for (linalg::GenericOp product : ties.products()) {
+    stable &= !materialise(product.getResult(0));
+    ProductPlan p{product, {}};
+    for (OpOperand *operand : product.getDpsInputOperands())
+      stable &= planOperand(product, *operand, p);
+    plan.products.push_back(std::move(p));
+  }
+  // Operands of contractions inside kernels are read again and again: a formula
+  // there would be computed once for every pair of elements.
+  for (linalg::GenericOp inner : ties.contractionsInside())
+    for (OpOperand *operand : inner.getDpsInputOperands()) {
+      if (ties.dependsOnReduction(operand->get()))
+        continue;
+      ProductPlan ignored;
+      stable &= planOperand(inner, *operand, ignored);
+    }
+  return stable;
+}
+
+//===----------------------------------------------------------------------===//
+// Targets and groups
+//===----------------------------------------------------------------------===//
+
+static std::string indexName(SizeTable &sizes, const Size &size) {
+  StringRef name = sizes.nameOf(size);
+  return name.empty() ? "i" : name.str();
+}
+
+std::shared_ptr<Formula> Planner::trial(Value tensor, DimIndices &dims) {
+  // The tensor itself is in the set, but here its own formula is asked for.
+  FormulaPolicy p = policy();
+  p.isMaterialised = [this, tensor](Value v) {
+    return v != tensor && materialised.contains(v);
+  };
+  auto formula = std::make_shared<Formula>(sizes, p);
+  Subscripts at;
+  for (int64_t d = 0, e = cast<ShapedType>(tensor.getType()).getRank(); d < e;
+       ++d) {
+    Size size = sizes.of(tensor, d);
+    if (size.isStatic(1)) {
+      at.push_back(IndexExpr(0));
+      dims.push_back(std::nullopt);
+      continue;
+    }
+    unsigned number =
+        formula->addIndex(indexName(sizes, size), IndexRole::Row, size);
+    dims.push_back(number);
+    at.push_back(formula->index(number));
+  }
+  formula->element(tensor, at);
+  return formula;
+}
+
+bool Planner::gather() {
+  targets.clear();
+  for (Value tensor : materialised) {
+    Operation *op = tensor.getDefiningOp();
+    auto generic = dyn_cast<linalg::GenericOp>(op);
+    if (isa<arith::ConstantOp>(op) ||
+        (generic && ties.isLibraryProduct(generic)))
+      continue;
+    Target target{tensor, nullptr, {}};
+    target.formula = trial(tensor, target.dims);
+    if (target.formula->refusal) {
+      recover(target.formula->refusal);
+      return false;
+    }
+    targets.push_back(std::move(target));
+  }
+  return true;
+}
+
+/// Outputs that share a reduction are one kernel.
+bool Planner::group() {
+  llvm::EquivalenceClasses<unsigned> classes;
+  DenseMap<Operation *, unsigned> firstUser;
+  for (auto [i, target] : llvm::enumerate(targets)) {
+    classes.insert(i);
+    for (const StageUse &use : target.formula->stageUses) {
+      auto [it, fresh] = firstUser.try_emplace(use.op, i);
+      if (!fresh)
+        classes.unionSets(it->second, i);
+    }
+  }
+  groups.clear();
+  for (unsigned i = 0; i < targets.size(); ++i) {
+    if (classes.getLeaderValue(i) != i)
+      continue;
+    SmallVector<unsigned> members;
+    for (unsigned k = 0; k < targets.size(); ++k)
+      if (classes.isEquivalent(i, k))
+        members.push_back(k);
+    groups.push_back(std::move(members));
+  }
+  for (ArrayRef<unsigned> members : groups) {
+    if (members.size() == 1 || !isCyclic(members))
+      continue;
+    bool grew = false;
+    for (unsigned m : members)
+      for (const StageUse &use : targets[m].formula->stageUses)
+        grew |= materialise(use.op->getResult(0));
+    if (grew)
+      return false;
+  }
+  return true;
+}
+
+/// Whether an output of the group is needed, through something outside it, by
+/// another of its outputs.
+bool Planner::isCyclic(ArrayRef<unsigned> members) {
+  DenseSet<Value> own;
+  for (unsigned m : members)
+    own.insert(targets[m].tensor);
+  DenseSet<Value> seen;
+  SmallVector<Value> work;
+  for (unsigned m : members)
+    for (const Read &read : targets[m].formula->reads)
+      if (read.operand)
+        work.push_back(read.operand);
+  while (!work.empty()) {
+    Value v = work.pop_back_val();
+    if (own.contains(v))
+      return true;
+    if (!seen.insert(v).second || !v.getDefiningOp())
+      continue;
+    // What is not in memory dissolves into whoever reads it; its producers are
+    // still needed first.
+    for (Value operand : v.getDefiningOp()->getOperands())
+      work.push_back(operand);
+  }
+  return false;
+}
+
+//===----------------------------------------------------------------------===//
+// One kernel
+//===----------------------------------------------------------------------===//
+
+/// Indices of `member`'s own formula as indices of the first member's, where
+/// both read one reduction. False: they read it at places that do not
+/// correspond.
+bool Planner::matchDims(unsigned member, unsigned first,
+                        SmallVectorImpl<std::optional<unsigned>> &map) {
+  Formula &own = *targets[member].formula, &base = *targets[first].formula;
+  map.assign(own.extents.size(), std::nullopt);
+  for (const StageUse &use : own.stageUses)
+    for (const StageUse &other : base.stageUses) {
+      if (use.op != other.op)
+        continue;
+      for (auto [a, b] : llvm::zip(use.subscripts, other.subscripts)) {
+        std::optional<unsigned> from = own.atoms.asIndex(a);
+        std::optional<unsigned> to = base.atoms.asIndex(b);
+        if (!from || !to) {
+          if (!(a.isConstant() && b.isConstant() && a.constant == b.constant))
+            return false;
+          continue;
+        }
+        if (map[*from] && *map[*from] != *to)
+          return false;
+        map[*from] = *to;
+      }
+    }
+  return true;
+}
+
+bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
+  Formula &base = *targets[members[0]].formula;
+  FormulaPolicy p = policy();
+  p.isMaterialised = [this, members](Value v) {
+    return materialised.contains(v) && llvm::none_of(members, [&](unsigned m) {
+             return targets[m].tensor == v;
+           });
+  };
+  auto formula = std::make_shared<Formula>(sizes, p);
+  IndexSet bound = 0; // indices of the first member's own that a stage has
+  for (const StageUse &use : base.stageUses)
+    for (const IndexExpr &e : use.subscripts)
+      bound |= base.atoms.indicesOf(e);
+  SmallVector<unsigned> streams;
+  for (unsigned s : base.streams)
+    streams.push_back(formula->addIndex(base.cascade.indices[s].name,
+                                        IndexRole::Stream, base.extents[s]));
+  DenseMap<unsigned, unsigned> numberOf; // of the first member's indices
+  for (unsigned m : members) {
+    Target &target = targets[m];
+    SmallVector<std::optional<unsigned>> toBase;
+    if (m == members[0]) {
+      toBase.assign(base.extents.size(), std::nullopt);
+      for (unsigned i = 0; i < base.extents.size(); ++i)
+        toBase[i] = i;
+    } else if (!matchDims(m, members[0], toBase)) {
+      for (const StageUse &use : target.formula->stageUses)
+        if (materialise(use.op->getResult(0)))
+          return false;
+      return false;
+    }
+    KernelOutput output{target.tensor, {}};
+    Subscripts at;
+    SmallVector<unsigned> freeStreams = streams;
+    for (auto [d, own] : llvm::enumerate(target.dims)) {
+      if (!own) {
+        at.push_back(IndexExpr(0));
+        output.dims.push_back(std::nullopt);
+        continue;
+      }
+      Size size = target.formula->extents[*own];
+      std::optional<unsigned> shared = toBase[*own];
+      bool inStage = shared && (bound & bit(*shared));
+      auto stream = llvm::find_if(
+          freeStreams, [&](unsigned s) { return formula->extents[s] == size; });
+      unsigned number;
+      if (!inStage && stream != freeStreams.end()) {
+        number = *stream;
+        freeStreams.erase(stream);
+      } else if (shared && numberOf.count(*shared)) {
+        number = numberOf[*shared];
+      } else {
+        number =
+            formula->addIndex(indexName(sizes, size), IndexRole::Row, size);
+        if (shared)
+          numberOf[*shared] = number;
+      }
+      output.dims.push_back(number);
+      at.push_back(formula->index(number));
+    }
+    Expr value = formula->element(target.tensor, at);
+    if (!value) {
+      recover(formula->refusal);
+      return false;
+    }
+    std::string name = sourceName(target.tensor);
+    formula->cascade.addOutput(name.empty() ? "out" : name, value,
+                               placeOf(target.tensor.getLoc()));
+    kernel.outputs.push_back(std::move(output));
+  }
+  assignRoles(*formula);
+  kernel.formula = formula;
+  return true;
+}
+
+/// Rows are the indices of what other stages read: pivots live there. An index
+/// that only some stages or outputs have is carried. A single stage carries its
+/// last index where the operands lie along it and not along the stream.
+void Planner::assignRoles(Formula &formula) {
+  algebra::Cascade &cascade = formula.cascade;
+  if (cascade.stages.empty())
+    return;
+  IndexSet readByStages = 0, everywhere = ~IndexSet(0);
+  bool anyRead = false;
+  for (const algebra::Stage &stage : cascade.stages) {
+    everywhere &= stage.indices;
+    auto visit = [&](Expr e) {
+      for (Expr symbol : algebra::symbolsOf(e))
+        if (symbol.isSym(algebra::Role::Stage)) {
+          readByStages |= symbol.indices();
+          anyRead = true;
+        }
+    };
+    visit(stage.term);
+    for (Expr payload : stage.payloads)
+      visit(payload);
+  }
+  IndexSet rows = anyRead ? readByStages : everywhere;
+  if (!anyRead && cascade.stages.size() == 1)
+    for (const Read &read : formula.reads) {
+      if (read.subscripts.empty())
+        continue;
+      std::optional<unsigned> last =
+          formula.atoms.asIndex(read.subscripts.back());
+      if (last && (rows & bit(*last)) &&
+          (read.symbol.indices() & cascade.stream()))
+        rows &= ~bit(*last);
+    }
+  for (auto [i, index] : llvm::enumerate(cascade.indices))
+    if (index.role == IndexRole::Row && !(rows & bit(i)))
+      index.role = IndexRole::Carried;
+}
+
+//===----------------------------------------------------------------------===//
+// The whole program
+//===----------------------------------------------------------------------===//
+
+/// Transcendental functions that would be computed by several kernels are
+/// computed once.
+bool Planner::shareExpensive() {
+  DenseMap<Operation *, unsigned> uses;
+  for (ArrayRef<unsigned> members : groups) {
+    DenseSet<Operation *> inGroup;
+    for (unsigned m : members)
+      inGroup.insert(targets[m].formula->inlined.begin(),
+                     targets[m].formula->inlined.end());
+    for (Operation *op : inGroup)
+      ++uses[op];
+  }
+  bool stable = true;
+  for (auto [op, count] : uses) {
+    if (count < 2)
+      continue;
+    bool costly = false;
+    op->walk([&](Operation *inner) {
+      costly |= isa<math::MathDialect>(inner->getDialect()) &&
+                !isa<math::AbsFOp, math::SqrtOp, math::RsqrtOp, math::FmaOp,
+                     math::FloorOp, math::CeilOp, math::RoundEvenOp>(inner);
+    });
+    if (costly)
+      stable &= !materialise(op->getResult(0));
+  }
+  return stable;
+}
+
+FailureOr<ProgramPlan> Planner::run() {
+  for (Operation &op : function.getBody().front().without_terminator())
+    for (Value v : op.getResults())
+      if (auto type = dyn_cast<ShapedType>(v.getType());
+          type && !type.hasRank())
+        return op.emitError(
+                   "has a tensor without rank; expected ranked tensors"),
+               failure();
+  Operation *end = function.getBody().front().getTerminator();
+  for (Value result : end->getOperands())
+    materialise(result);
+  // Every round adds a tensor, so this ends.
+  size_t before = 0;
+  for (bool first = true; !fatal; first = false) {
+    if (!first && materialised.size() == before) {
+      fatal = Refusal{"unsupported-access",
+                      "two outputs read one reduction at places that do not "
+                      "correspond",
+                      function, Value()};
+      break;
+    }
+    before = materialised.size();
+    plan.kernels.clear();
+    plan.notes.clear();
+    ties = Ties::find(function, sizes, materialised, options.fuse, plan.notes);
+    for (Value forced : ties.separate())
+      materialise(forced);
+    if (!planProducts() || !gather() || !group() || !shareExpensive())
+      continue;
+    bool built = true;
+    for (ArrayRef<unsigned> members : groups) {
+      plan.kernels.emplace_back();
+      if (!(built = buildKernel(members, plan.kernels.back())))
+        break;
+    }
+    if (built)
+      return std::move(plan);
+  }
+  Operation *at = fatal->at ? fatal->at : function.getOperation();
+  return at->emitError() << "no kernel can be made [" << fatal->key
+                         << "]: " << fatal->text,
+         failure();
+}
+
+FailureOr<ProgramPlan> refold::planKernels(func::FuncOp function,
+                                           SizeTable &sizes,
+                                           const PlanOptions &options) {
+  return Planner(function, sizes, options).run();
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Ties.h"
+
+#include "refold/Analysis/Kernels.h"
+#include "refold/Dialect/Refold/IR/Refold.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace refold;
+
+/// The operand of a body that `value` is, through an exact extension.
+static BlockArgument bodyOperand(Value value) {
+  if (Operation *op = value.getDefiningOp();
+      op && isa<arith::ExtFOp, arith::ExtSIOp>(op))
+    value = op->getOperand(0);
+  return dyn_cast<BlockArgument>(value);
+}
+
+bool refold::isProduct(linalg::GenericOp generic) {
+  if (generic.getNumResults() != 1 || generic.getNumDpsInputs() != 2 ||
+      !generic.getNumReductionLoops())
+    return false;
+  for (AffineMap map : generic.getIndexingMapsArray())
+    if (!map.isProjectedPermutation())
+      return false;
+  std::optional<Combiner> combiner =
+      matchCombiner(generic.getBody()->getTerminator()->getOperand(0),
+                    generic.getRegionOutputArgs()[0]);
+  if (!combiner || combiner->reducer != algebra::Reducer::Sum)
+    return false;
+  Operation *mul = combiner->term.getDefiningOp();
+  if (!mul || !isa<arith::MulFOp, arith::MulIOp>(mul))
+    return false;
+  BlockArgument a = bodyOperand(mul->getOperand(0));
+  BlockArgument b = bodyOperand(mul->getOperand(1));
+  if (!a || !b || a == b)
+    return false;
+  // Rows of its own in each operand; otherwise it is a plain reduction.
+  bool ownInA = false, ownInB = false;
+  for (unsigned d = 0; d < generic.getNumLoops(); ++d) {
+    bool inA = generic.getIndexingMapsArray()[0].isFunctionOfDim(d);
+    bool inB = generic.getIndexingMapsArray()[1].isFunctionOfDim(d);
+    bool inC = generic.getIndexingMapsArray()[2].isFunctionOfDim(d);
+    ownInA |= inA && !inB && inC;
+    ownInB |= inB && !inA && inC;
+    if (!inC && !(inA && inB))
+      return false;
+  }
+  return ownInA && ownInB;
+}
+
+/// Fills in what the reduction's term reads, with other reductions as symbols.
+void Ties::read(Reduction &reduction, SizeTable &sizes) {
+  Operation *self = reduction.op;
+  FormulaPolicy policy;
+  policy.isMaterialised = [&](Value v) { return materialised->contains(v); };
+  policy.mayContract = [](Operation *) { return false; };
+  uint64_t stream = 0;
+  Formula *current = nullptr;
+  policy.onReduction = [&](Operation *op, const Subscripts &at) {
+    uint64_t set = 0;
+    for (const IndexExpr &e : at)
+      set |= current->atoms.indicesOf(e);
+    reduction.reads.push_back({op, (set & stream) != 0});
+  };
+  Formula formula(sizes, policy);
+  current = &formula;
+  auto addLoop = [&](const Size &size, bool isStream) {
+    unsigned number = formula.addIndex(
+        "i", isStream ? algebra::IndexRole::Stream : algebra::IndexRole::Row,
+        size);
+    if (isStream) {
+      stream |= uint64_t(1) << number;
+      reduction.stream.push_back(size);
+    }
+    return formula.index(number);
+  };
+  if (auto topk = dyn_cast<TopKOp>(self)) {
+    Subscripts at;
+    auto type = cast<RankedTensorType>(topk.getSource().getType());
+    for (int64_t d = 0; d < type.getRank(); ++d)
+      at.push_back(
+          addLoop(sizes.of(topk.getSource(), d), d == int64_t(topk.getDim())));
+    formula.element(topk.getSource(), at);
+    return;
+  }
+  auto generic = cast<linalg::GenericOp>(self);
+  Subscripts loops;
+  for (auto [d, type] : llvm::enumerate(generic.getIteratorTypesArray()))
+    loops.push_back(addLoop(formula.sizeOfLoop(generic, d),
+                            type == utils::IteratorType::reduction));
+  algebra::Reducer reducer;
+  formula.term(generic, loops, reducer);
+}
+
+const Ties::Reduction *Ties::find(Operation *op) const {
+  for (const Reduction &r : reductions)
+    if (r.op == op)
+      return &r;
+  return nullptr;
+}
+
+bool Ties::tied(const Reduction &reader, const Occurrence &occurrence) const {
+  if (occurrence.moves)
+    return false;
+  const Reduction *producer = find(occurrence.producer);
+  return producer && producer->stream == reader.stream;
+}
+
+bool Ties::dependsOnReduction(Value tensor) const {
+  SmallVector<Value> work{tensor};
+  DenseSet<Value> seen;
+  while (!work.empty()) {
+    Value v = work.pop_back_val();
+    Operation *op = v.getDefiningOp();
+    if (!seen.insert(v).second || !op || materialised->contains(v))
+      continue;
+    if (find(op))
+      return true;
+    work.append(op->operand_begin(), op->operand_end());
+  }
+  return false;
+}
+
+/// Between `producer` and the product nothing is read by anybody else than the
+/// product and reductions; what is would have to be in memory anyway.
+bool Ties::isLastReader(linalg::GenericOp product, Operation *producer) const {
+  DenseSet<Operation *> between;
+  SmallVector<Operation *> work;
+  DenseMap<Operation *, bool> reaches;
+  std::function<bool(Operation *)> reachesProducer =
+      [&](Operation *op) -> bool {
+    if (op == producer)
+      return true;
+    if (auto it = reaches.find(op); it != reaches.end())
+      return it->second;
+    reaches[op] = false;
+    if (find(op))
+      return false;
+    bool any = false;
+    for (Value v : op->getOperands())
+      if (Operation *def = v.getDefiningOp())
+        any |= reachesProducer(def);
+    return reaches[op] = any;
+  };
+  for (OpOperand *operand : product.getDpsInputOperands())
+    if (Operation *def = operand->get().getDefiningOp();
+        def && reachesProducer(def))
+      work.push_back(def);
+  while (!work.empty()) {
+    Operation *op = work.pop_back_val();
+    if (op == producer || !between.insert(op).second)
+      continue;
+    for (Value v : op->getOperands())
+      if (Operation *def = v.getDefiningOp(); def && reachesProducer(def))
+        work.push_back(def);
+  }
+  for (Operation *op : between)
+    for (Operation *user : op->getUsers())
+      if (user != product.getOperation() && !between.contains(user) &&
+          (!find(user) || (isa<linalg::GenericOp>(user) &&
+                           isProduct(cast<linalg::GenericOp>(user)))))
+        return false;
+  return true;
+}
+
+/// Whether everything that reads `op`, through elementwise ops, are reductions
+/// that keep it inside: no result and no library product.
+bool Ties::onlyFeedsReductions(Operation *op) const {
+  SmallVector<Operation *> work(op->getUsers());
+  DenseSet<Operation *> seen;
+  bool any = false;
+  while (!work.empty()) {
+    Operation *user = work.pop_back_val();
+    if (!seen.insert(user).second)
+      continue;
+    if (isa<func::ReturnOp>(user))
+      return false;
+    if (auto generic = dyn_cast<linalg::GenericOp>(user))
+      if (llvm::is_contained(libraryProducts, generic))
+        return false;
+    if (find(user)) {
+      any = true;
+      continue;
+    }
+    for (Value v : user->getResults())
+      if (materialised->contains(v))
+        return false;
+    work.append(user->user_begin(), user->user_end());
+  }
+  return any;
+}
+
+SmallVector<linalg::GenericOp> Ties::contractionsInside() const {
+  SmallVector<linalg::GenericOp> all(joined);
+  for (Operation *op : contractible)
+    all.push_back(cast<linalg::GenericOp>(op));
+  return all;
+}
+
+Ties Ties::find(func::FuncOp function, SizeTable &sizes,
+                const llvm::SetVector<Value> &materialised, bool fuse,
+                std::vector<Refusal> &notes) {
+  Ties ties;
+  ties.materialised = &materialised;
+  for (Operation &op : function.getBody().front()) {
+    auto generic = dyn_cast<linalg::GenericOp>(op);
+    if (isa<TopKOp>(op) || (generic && generic.getNumReductionLoops()))
+      ties.reductions.push_back({&op, {}, {}});
+  }
+  for (Reduction &r : ties.reductions)
+    ties.read(r, sizes);
+  SmallVector<linalg::GenericOp> candidates;
+  for (Reduction &r : ties.reductions) {
+    auto generic = dyn_cast<linalg::GenericOp>(r.op);
+    if (!fuse)
+      for (Value v : r.op->getResults())
+        ties.forced.push_back(v);
+    if (!generic || !isProduct(generic))
+      continue;
+    bool joins = false;
+    for (const Occurrence &o : r.reads) {
+      auto producer = dyn_cast<linalg::GenericOp>(o.producer);
+      if (!fuse || !ties.tied(r, o) || (producer && isProduct(producer)))
+        continue;
+      joins = ties.isLastReader(generic, o.producer);
+      if (!joins)
+        notes.push_back({"escapes",
+                         "what '" + sourceName(generic.getResult(0)) +
+                             "' reads of '" +
+                             sourceName(o.producer->getResult(0)) +
+                             "' is also used elsewhere",
+                         r.op, Value()});
+      break;
+    }
+    if (joins)
+      ties.joined.push_back(generic);
+    else
+      candidates.push_back(generic);
+  }
+  // Everything is the library's until a kernel proves to be its only reader.
+  ties.libraryProducts.assign(candidates);
+  if (!fuse)
+    return ties;
+  for (linalg::GenericOp generic : candidates)
+    if (!materialised.contains(generic.getResult(0)) &&
+        ties.onlyFeedsReductions(generic))
+      ties.contractible.push_back(generic);
+  llvm::erase_if(ties.libraryProducts,
+                 [&](linalg::GenericOp op) { return ties.mayContract(op); });
+  // A reduction that moves with its reader's stream and is no contraction.
+  for (Reduction &r : ties.reductions)
+    for (const Occurrence &o : r.reads)
+      if (o.moves && !ties.mayContract(o.producer))
+        for (Value v : o.producer->getResults())
+          ties.forced.push_back(v);
+  return ties;
+}

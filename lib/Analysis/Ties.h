@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_LIB_ANALYSIS_TIES_H
+#define REFOLD_LIB_ANALYSIS_TIES_H
+
+#include "refold/Analysis/Formula.h"
+
+namespace refold {
+
+/// Which reductions of a function are computed together, by how one is read in
+/// the term of another:
+///
+/// - *tied*: read at a place that does not move with the reader's stream, and
+///   reduced over an axis of the same size. Both become stages of one cascade.
+/// - *inside*: read anew for every element. A contraction may then be computed
+///   inside the element; anything else is computed before.
+///
+/// A matrix product joins a cascade only as the last reader of what ties it;
+/// otherwise it is left to the library.
+class Ties {
+public:
+  static Ties find(mlir::func::FuncOp function, SizeTable &sizes,
+                   const llvm::SetVector<mlir::Value> &materialised, bool fuse,
+                   std::vector<Refusal> &notes);
+
+  llvm::ArrayRef<mlir::linalg::GenericOp> products() const {
+    return libraryProducts;
+  }
+  bool isLibraryProduct(mlir::linalg::GenericOp op) const {
+    return llvm::is_contained(libraryProducts, op);
+  }
+  bool mayContract(mlir::Operation *op) const {
+    return llvm::is_contained(contractible, op);
+  }
+  /// Contractions computed inside kernels: in elements, or as a stage.
+  llvm::SmallVector<mlir::linalg::GenericOp> contractionsInside() const;
+  /// Results that a kernel of their own must compute.
+  llvm::ArrayRef<mlir::Value> separate() const { return forced; }
+  /// Whether a reduction that is not in memory stands behind `tensor`.
+  bool dependsOnReduction(mlir::Value tensor) const;
+
+private:
+  /// One reading of `producer` in the term of a reduction.
+  struct Occurrence {
+    mlir::Operation *producer;
+    bool moves; ///< with the reader's stream
+  };
+  struct Reduction {
+    mlir::Operation *op;
+    llvm::SmallVector<Size> stream;
+    std::vector<Occurrence> reads;
+  };
+
+  void read(Reduction &reduction, SizeTable &sizes);
+  const Reduction *find(mlir::Operation *op) const;
+  bool tied(const Reduction &reader, const Occurrence &occurrence) const;
+  bool isLastReader(mlir::linalg::GenericOp product,
+                    mlir::Operation *producer) const;
+  bool onlyFeedsReductions(mlir::Operation *op) const;
+
+  const llvm::SetVector<mlir::Value> *materialised = nullptr;
+  std::vector<Reduction> reductions;
+  llvm::SmallVector<mlir::linalg::GenericOp> libraryProducts, joined;
+  llvm::SmallVector<mlir::Operation *> contractible;
+  llvm::SmallVector<mlir::Value> forced;
+};
+
+} // namespace refold
+
+#endif // REFOLD_LIB_ANALYSIS_TIES_H
