@@ -2,8 +2,8 @@
 #ifndef REFOLD_RUNTIME_EXECUTABLESPEC_H
 #define REFOLD_RUNTIME_EXECUTABLESPEC_H
 
+#include "refold/Runtime/InstructionSet.h"
 #include "refold/Runtime/SizeExpr.h"
-#include "refold/Schedule/TargetFacts.h"
 #include "refold/Support/Tensor.h"
 #include <memory>
 #include <string>
@@ -54,8 +54,9 @@ enum class BufferKind : uint8_t { Input, Output, Constant, Temporary };
 /// arena from the first to the last step that names it.
 struct BufferSpec {
   BufferKind kind = BufferKind::Temporary;
-  unsigned port = 0;          ///< which input or output
-  const void *data = nullptr; ///< of a constant; `ExecutableSpec::owner` keeps it
+  unsigned port = 0; ///< which input or output
+  const void *data =
+      nullptr; ///< of a constant; `ExecutableSpec::owner` keeps it
   SizeExpr bytes;
 };
 
@@ -111,7 +112,8 @@ struct Step {
 
 /// A whole program.
 struct ExecutableSpec {
-  TargetFacts target;
+  /// Limits the product library too.
+  InstructionSet instructionSet = InstructionSet::Baseline;
   unsigned numSymbols = 0;
   std::vector<InputSpec> inputs;
   std::vector<OutputSpec> outputs;

@@ -2,19 +2,33 @@
 #ifndef REFOLD_TARGET_CPU_DETECTTARGET_H
 #define REFOLD_TARGET_CPU_DETECTTARGET_H
 
+#include "refold/Runtime/InstructionSet.h"
 #include "refold/Schedule/TargetFacts.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
+#include <string>
 
 namespace refold {
 
 /// "avx512", "avx2", "baseline".
 llvm::StringRef nameOf(InstructionSet instructionSet);
 
+/// A machine as code is generated for it.
+struct CpuTarget {
+  InstructionSet instructionSet = InstructionSet::Baseline;
+  TargetFacts facts;    ///< what schedules and lowerings ask
+  std::string cpuName;  ///< as LLVM calls it
+  std::string features; ///< LLVM's "+avx2,+fma,..."
+
+  bool hasFma() const { return instructionSet != InstructionSet::Baseline; }
+  /// "cpu-avx512"
+  std::string name() const { return "cpu-" + nameOf(instructionSet).str(); }
+};
+
 /// The best form that this machine runs, or the one that `wanted` names. An
 /// empty `wanted` means the environment's REFOLD_CPU, if it is set. Refuses an
 /// unknown name and a form that the machine lacks.
-llvm::Expected<TargetFacts> detectTarget(llvm::StringRef wanted = "");
+llvm::Expected<CpuTarget> detectTarget(llvm::StringRef wanted = "");
 
 } // namespace refold
 

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_TARGET_CPU_COMPILEPROGRAM_H
+#define REFOLD_TARGET_CPU_COMPILEPROGRAM_H
+
+#include "mlir/IR/BuiltinOps.h"
+#include "refold/Runtime/ExecutableSpec.h"
+#include "refold/Target/CPU/DetectTarget.h"
+#include "llvm/Support/Error.h"
+#include <functional>
+
+namespace refold {
+
+struct CompileProgramOptions {
+  unsigned threads = 0; ///< that compile kernels; 0: one a core
+  /// Called with the LLVM IR or assembly of every kernel, where set; for tools
+  /// that show code.
+  std::function<void(llvm::StringRef kernel, llvm::StringRef assembly)>
+      onAssembly;
+};
+
+/// Generates code for a program after fusing: one public function whose body
+/// has `refold.cascade` on tensors, `linalg.generic` contractions (run as
+/// products), views (`tensor.expand_shape`, `collapse_shape`, `extract_slice`,
+/// `cast`), copies (`insert_slice`, `concat`, `pad`), constants, size
+/// arithmetic and `cf.assert`. Anything else is refused with the op's name and
+/// location. Equal kernels are compiled once. The module is only read.
+///
+/// Large constants are not copied: the spec points into the `dense_resource`
+/// blobs, which live as long as the module's context; the caller adds an owner.
+llvm::Expected<ExecutableSpec>
+compileProgram(mlir::ModuleOp module, const CpuTarget &target,
+               const CompileProgramOptions &options = {});
+
+} // namespace refold
+
+#endif // REFOLD_TARGET_CPU_COMPILEPROGRAM_H

@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "refold/Runtime/Executable.h"
+
+#include "AlignedBuffer.h"
+#include "Parallel.h"
+#include "ShapePlan.h"
+#include "refold/Runtime/ArenaPlan.h"
+#include "refold/Support/Error.h"
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+
+using namespace refold;
+
+namespace {
+/// What one call of `run` owns while it runs; reused by later calls.
+struct RunState {
+  AlignedBuffer arena, shared;
+  AlignedBuffer staging; ///< row-major copies of strided inputs and outputs
+  AlignedBuffer privates;
+  std::vector<char *> addresses; ///< one a buffer
+  std::vector<int64_t> words;    ///< one copy of a call's words a thread
+  std::vector<int64_t> symbols;
+};
+
+struct LessSymbols {
+  using is_transparent = void;
+  bool operator()(llvm::ArrayRef<int64_t> a, llvm::ArrayRef<int64_t> b) const {
+    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end());
+  }
+};
+
+/// Where everything of one run lies.
+struct Bindings {
+  llvm::ArrayRef<Tensor> inputs;
+  llvm::MutableArrayRef<Tensor> outputs;
+};
+} // namespace
+
+struct Executable::Impl {
+  ExecutableSpec spec;
+  std::vector<PackedWeights> weights;
+  std::mutex mutex;
+  /// Plans by the extents that they are for. Old ones go when there are many.
+  std::map<std::vector<int64_t>, std::shared_ptr<ShapePlan>, LessSymbols> plans;
+  std::vector<std::unique_ptr<RunState>> idle;
+  int64_t largestArena = 0, shapesSeen = 0;
+  static constexpr size_t kMaxPlans = 256;
+
+  explicit Impl(ExecutableSpec spec)
+      : spec(std::move(spec)), weights(this->spec.steps.size()) {}
+
+  llvm::Error readSymbols(llvm::ArrayRef<Tensor> inputs,
+                          std::vector<int64_t> &symbols) const;
+  llvm::Expected<std::shared_ptr<ShapePlan>>
+  planFor(llvm::ArrayRef<int64_t> symbols);
+  std::unique_ptr<RunState> takeState();
+  void giveBack(std::unique_ptr<RunState> state);
+  llvm::Error checkOutputs(llvm::ArrayRef<Tensor> outputs,
+                           const ShapePlan &plan) const;
+  llvm::Error bind(const Bindings &bindings, const ShapePlan &plan,
+                   unsigned threads, RunState &state) const;
+  llvm::Error execute(const ShapePlan &plan, unsigned threads,
+                      RunState &state) const;
+  void storeOutputs(const Bindings &bindings, RunState &state) const;
+};
+
+static std::string describeDim(const InputSpec &input, size_t dim) {
+  std::string text =
+      "argument '" + input.name + "': dimension " + std::to_string(dim);
+  if (!input.dims[dim].name.empty())
+    text += " ('" + input.dims[dim].name + "')";
+  return text;
+}
+
+static llvm::Error checkExtent(const InputSpec &input, size_t dim,
+                               int64_t found, int64_t expected,
+                               const llvm::Twine &where) {
+  if (found == expected)
+    return llvm::Error::success();
+  return fail(ExitCode::Model, describeDim(input, dim) + " is " +
+                                   llvm::Twine(found) + ", expected " +
+                                   llvm::Twine(expected) + where);
+}
+
+static llvm::Error checkInput(const InputSpec &input, const Tensor &tensor) {
+  if (tensor.dtype() != input.dtype)
+    return fail(ExitCode::Model, "argument '" + input.name + "' is " +
+                                     nameOf(tensor.dtype()) + ", expected " +
+                                     nameOf(input.dtype));
+  if (tensor.rank() != input.dims.size())
+    return fail(ExitCode::Model, "argument '" + input.name + "' has " +
+                                     llvm::Twine(tensor.rank()) +
+                                     " dimensions, expected " +
+                                     llvm::Twine(unsigned(input.dims.size())));
+  return llvm::Error::success();
+}
+
+llvm::Error Executable::Impl::readSymbols(llvm::ArrayRef<Tensor> inputs,
+                                          std::vector<int64_t> &symbols) const {
+  if (inputs.size() != spec.inputs.size())
+    return fail(ExitCode::Model, llvm::Twine(unsigned(inputs.size())) +
+                                     " arguments were given, expected " +
+                                     llvm::Twine(unsigned(spec.inputs.size())));
+  symbols.assign(spec.numSymbols, -1);
+  // Where a symbol got its value, for the message.
+  auto firstPlace = [&](unsigned symbol) -> std::string {
+    for (const InputSpec &input : spec.inputs)
+      for (auto [dim, info] : llvm::enumerate(input.dims))
+        if (info.extent < 0 && info.symbol == symbol)
+          return " as dimension " + std::to_string(dim) + " of argument '" +
+                 input.name + "'";
+    return "";
+  };
+  for (auto [input, tensor] : llvm::zip_equal(spec.inputs, inputs)) {
+    if (llvm::Error error = checkInput(input, tensor))
+      return error;
+    for (auto [dim, info] : llvm::enumerate(input.dims)) {
+      int64_t found = tensor.shape()[dim];
+      if (info.extent >= 0) {
+        if (llvm::Error error = checkExtent(input, dim, found, info.extent, ""))
+          return error;
+        continue;
+      }
+      int64_t &symbol = symbols[info.symbol];
+      if (symbol < 0)
+        symbol = found;
+      if (symbol != found)
+        return checkExtent(input, dim, found, symbol, firstPlace(info.symbol));
+    }
+  }
+  return llvm::Error::success();
+}
+
+llvm::Expected<std::shared_ptr<ShapePlan>>
+Executable::Impl::planFor(llvm::ArrayRef<int64_t> symbols) {
+  // Planning under the lock: a second run of a new shape waits for the first
+  // one's plan instead of making its own.
+  std::lock_guard<std::mutex> lock(mutex);
+  if (auto known = plans.find(symbols); known != plans.end())
+    return known->second;
+  SingleThreadedLibraries alone; // what is made now is run on one thread
+  llvm::Expected<std::unique_ptr<ShapePlan>> made =
+      planShape(spec, symbols, weights);
+  if (!made)
+    return made.takeError();
+  if (plans.size() >= kMaxPlans)
+    plans.clear();
+  std::shared_ptr<ShapePlan> plan = std::move(*made);
+  plans[symbols.vec()] = plan;
+  ++shapesSeen;
+  largestArena = std::max(largestArena, plan->arenaBytes);
+  return plan;
+}
+
+std::unique_ptr<RunState> Executable::Impl::takeState() {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!idle.empty()) {
+      std::unique_ptr<RunState> state = std::move(idle.back());
+      idle.pop_back();
+      return state;
+    }
+  }
+  auto state = std::make_unique<RunState>();
+  state->addresses.resize(spec.buffers.size());
+  state->symbols.reserve(spec.numSymbols);
+  return state;
+}
+
+void Executable::Impl::giveBack(std::unique_ptr<RunState> state) {
+  std::lock_guard<std::mutex> lock(mutex);
+  idle.push_back(std::move(state));
+}
+
+llvm::Error Executable::Impl::checkOutputs(llvm::ArrayRef<Tensor> outputs,
+                                           const ShapePlan &plan) const {
+  if (outputs.size() != spec.outputs.size())
+    return fail(ExitCode::Model,
+                llvm::Twine(unsigned(outputs.size())) +
+                    " results were given room, expected " +
+                    llvm::Twine(unsigned(spec.outputs.size())));
+  for (auto [i, output] : llvm::enumerate(spec.outputs)) {
+    const Tensor &tensor = outputs[i];
+    if (tensor.dtype() != output.dtype ||
+        tensor.shape() != llvm::ArrayRef<int64_t>(plan.outputShapes[i]))
+      return fail(ExitCode::Model, "result '" + output.name + "' is " +
+                                       describe(tensor) +
+                                       ", expected another shape or type");
+  }
+  return llvm::Error::success();
+}
+
+static llvm::Error noMemory() {
+  return fail(ExitCode::Limit, "memory is short for this shape");
+}
+
+llvm::Error Executable::Impl::bind(const Bindings &bindings,
+                                   const ShapePlan &plan, unsigned threads,
+                                   RunState &state) const {
+  auto rounded = [](int64_t bytes) -> size_t {
+    return size_t(bytes + ArenaPlan::kAlignment - 1) & ~size_t(63);
+  };
+  size_t staged = 0;
+  for (const Tensor &tensor : bindings.inputs)
+    staged += tensor.isRowMajor() ? 0 : rounded(tensor.numBytes());
+  for (const Tensor &tensor : bindings.outputs)
+    staged += tensor.isRowMajor() ? 0 : rounded(tensor.numBytes());
+  if (!state.arena.reserve(plan.arenaBytes) || !state.staging.reserve(staged) ||
+      !state.shared.reserve(plan.sharedBytes) ||
+      !state.privates.reserve(threads * rounded(plan.privateBytes)))
+    return noMemory();
+  if (state.words.size() < threads * plan.maxWords)
+    state.words.resize(threads * plan.maxWords);
+
+  size_t at = 0;
+  auto place = [&](const Tensor &tensor, bool isCopied) {
+    if (tensor.isRowMajor())
+      return static_cast<char *>(tensor.data());
+    char *copy = state.staging.data() + at;
+    at += rounded(tensor.numBytes());
+    if (isCopied)
+      copyStrided(byteWidth(tensor.dtype()), tensor.shape(),
+                  static_cast<const char *>(tensor.data()), tensor.strides(),
+                  copy, rowMajorStrides(tensor.shape()));
+    return copy;
+  };
+  for (auto [i, buffer] : llvm::enumerate(spec.buffers)) {
+    switch (buffer.kind) {
+    case BufferKind::Input:
+    case BufferKind::Output:
+      break; // below, in order of ports
+    case BufferKind::Constant:
+      state.addresses[i] =
+          const_cast<char *>(static_cast<const char *>(buffer.data));
+      break;
+    case BufferKind::Temporary:
+      if (plan.arenaOffsets[i] >= 0)
+        state.addresses[i] = state.arena.data() + plan.arenaOffsets[i];
+      break;
+    }
+  }
+  for (auto [i, buffer] : llvm::enumerate(spec.buffers)) {
+    if (buffer.kind == BufferKind::Input)
+      state.addresses[i] = place(bindings.inputs[buffer.port], true);
+    else if (buffer.kind == BufferKind::Output)
+      state.addresses[i] = place(bindings.outputs[buffer.port], false);
+  }
+  return llvm::Error::success();
+}
+
+static void runKernel(const KernelCall &call, const ShapePlan &plan,
+                      unsigned threads, RunState &state) {
+  auto setMemref = [](int64_t *words, unsigned at, char *address) {
+    words[at] = words[at + 1] = reinterpret_cast<intptr_t>(address);
+  };
+  size_t numWords = call.words.size();
+  size_t privateStride = size_t(plan.privateBytes + 63) & ~size_t(63);
+  for (unsigned thread = 0; thread < threads; ++thread) {
+    int64_t *words = state.words.data() + thread * plan.maxWords;
+    std::memcpy(words, call.words.data(), numWords * sizeof(int64_t));
+    for (const KernelCall::Address &address : call.addresses)
+      setMemref(words, address.word,
+                state.addresses[address.buffer] + address.byteOffset);
+    setMemref(words, call.sharedAt, state.shared.data());
+    setMemref(words, call.privateAt,
+              state.privates.data() + thread * privateStride);
+  }
+  for (auto [phase, items] : llvm::enumerate(call.items)) {
+    KernelFunction function = call.kernel->phases[phase];
+    parallelFor(threads, items,
+                [&](unsigned thread, int64_t begin, int64_t end) {
+                  int64_t *words = state.words.data() + thread * plan.maxWords;
+                  words[call.rangeAt] = begin;
+                  words[call.rangeAt + 1] = end;
+                  function(words, nullptr);
+                });
+  }
+}
+
+static llvm::Error runProduct(const ProductCall &call, const ShapePlan &plan,
+                              unsigned threads, RunState &state) {
+  ProductOperands operands;
+  operands.lhs = state.addresses[call.lhs];
+  operands.rhs = state.addresses[call.rhs];
+  operands.result = state.addresses[call.result];
+  operands.bias = call.bias
+                      ? state.addresses[call.bias->first] + call.bias->second
+                      : nullptr;
+  size_t privateStride = size_t(plan.privateBytes + 63) & ~size_t(63);
+  std::atomic<bool> isGood{true};
+  parallelFor(
+      threads, call.plan->numItems(),
+      [&](unsigned thread, int64_t begin, int64_t end) {
+        if (!call.plan->run(operands, begin, end,
+                            state.privates.data() + thread * privateStride))
+          isGood = false;
+      });
+  if (!isGood)
+    return fail(ExitCode::Internal, "oneDNN failed to run a matrix product");
+  return llvm::Error::success();
+}
+
+static llvm::Error checkFlags(const AssertCall &call, const RunState &state) {
+  const char *base = state.addresses[call.flags.buffer] + call.flags.byteOffset;
+  int64_t count = call.flags.numElements();
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t offset = 0, rest = i;
+    for (size_t d = call.flags.sizes.size(); d-- > 0;) {
+      offset += rest % call.flags.sizes[d] * call.flags.strides[d];
+      rest /= call.flags.sizes[d];
+    }
+    if (!base[offset])
+      return fail(ExitCode::Model, *call.message);
+  }
+  return llvm::Error::success();
+}
+
+llvm::Error Executable::Impl::execute(const ShapePlan &plan, unsigned threads,
+                                      RunState &state) const {
+  SingleThreadedLibraries alone;
+  for (const Call &call : plan.calls) {
+    if (auto *kernel = std::get_if<KernelCall>(&call)) {
+      runKernel(*kernel, plan, threads, state);
+    } else if (auto *product = std::get_if<ProductCall>(&call)) {
+      if (llvm::Error error = runProduct(*product, plan, threads, state))
+        return error;
+    } else if (auto *copy = std::get_if<CopyCall>(&call)) {
+      copyStrided(byteWidth(copy->from.dtype), copy->from.sizes,
+                  state.addresses[copy->from.buffer] + copy->from.byteOffset,
+                  copy->from.strides,
+                  state.addresses[copy->to.buffer] + copy->to.byteOffset,
+                  copy->to.strides);
+    } else if (llvm::Error error =
+                   checkFlags(std::get<AssertCall>(call), state)) {
+      return error;
+    }
+  }
+  return llvm::Error::success();
+}
+
+void Executable::Impl::storeOutputs(const Bindings &bindings,
+                                    RunState &state) const {
+  for (auto [i, buffer] : llvm::enumerate(spec.buffers)) {
+    if (buffer.kind != BufferKind::Output)
+      continue;
+    Tensor &output = bindings.outputs[buffer.port];
+    if (!output.isRowMajor())
+      copyStrided(byteWidth(output.dtype()), output.shape(), state.addresses[i],
+                  rowMajorStrides(output.shape()),
+                  static_cast<char *>(output.data()), output.strides());
+  }
+}
+
+Executable::Executable(ExecutableSpec spec)
+    : impl(std::make_unique<Impl>(std::move(spec))) {
+  limitProductLibrary(impl->spec.instructionSet);
+}
+Executable::~Executable() = default;
+Executable::Executable(Executable &&) = default;
+Executable &Executable::operator=(Executable &&) = default;
+
+const ExecutableSpec &Executable::spec() const { return impl->spec; }
+
+llvm::Expected<std::vector<Tensor>>
+Executable::run(llvm::ArrayRef<Tensor> inputs, unsigned threads) {
+  llvm::Expected<std::vector<llvm::SmallVector<int64_t, 4>>> shapes =
+      outputShapes(inputs);
+  if (!shapes)
+    return shapes.takeError();
+  std::vector<Tensor> outputs;
+  for (auto [output, shape] : llvm::zip_equal(impl->spec.outputs, *shapes)) {
+    llvm::Expected<Tensor> tensor = Tensor::create(output.dtype, shape);
+    if (!tensor)
+      return tensor.takeError();
+    outputs.push_back(std::move(*tensor));
+  }
+  if (llvm::Error error = runInto(inputs, outputs, threads))
+    return std::move(error);
+  return std::move(outputs);
+}
+
+llvm::Error Executable::runInto(llvm::ArrayRef<Tensor> inputs,
+                                llvm::MutableArrayRef<Tensor> outputs,
+                                unsigned threads) {
+  threads = std::max(threads, 1u);
+  std::unique_ptr<RunState> state = impl->takeState();
+  auto attempt = [&]() -> llvm::Error {
+    if (llvm::Error error = impl->readSymbols(inputs, state->symbols))
+      return error;
+    llvm::Expected<std::shared_ptr<ShapePlan>> plan =
+        impl->planFor(state->symbols);
+    if (!plan)
+      return plan.takeError();
+    if (llvm::Error error = impl->checkOutputs(outputs, **plan))
+      return error;
+    Bindings bindings{inputs, outputs};
+    if (llvm::Error error = impl->bind(bindings, **plan, threads, *state))
+      return error;
+    if (llvm::Error error = impl->execute(**plan, threads, *state))
+      return error;
+    impl->storeOutputs(bindings, *state);
+    return llvm::Error::success();
+  };
+  llvm::Error error = attempt();
+  impl->giveBack(std::move(state));
+  return error;
+}
+
+llvm::Expected<std::vector<llvm::SmallVector<int64_t, 4>>>
+Executable::outputShapes(llvm::ArrayRef<Tensor> inputs) {
+  std::vector<int64_t> symbols;
+  if (llvm::Error error = impl->readSymbols(inputs, symbols))
+    return std::move(error);
+  llvm::Expected<std::shared_ptr<ShapePlan>> plan = impl->planFor(symbols);
+  if (!plan)
+    return plan.takeError();
+  return (*plan)->outputShapes;
+}
+
+llvm::json::Object Executable::counters() const {
+  int64_t calls = 0, products = 0, constantBytes = 0;
+  for (const Step &step : impl->spec.steps) {
+    calls += std::holds_alternative<KernelStep>(step.what);
+    products += std::holds_alternative<ProductStep>(step.what);
+  }
+  for (const BufferSpec &buffer : impl->spec.buffers)
+    if (buffer.kind == BufferKind::Constant)
+      constantBytes += buffer.bytes.constant().value_or(0);
+  std::lock_guard<std::mutex> lock(impl->mutex);
+  return llvm::json::Object{{"kernels", int64_t(impl->spec.kernels.size())},
+                            {"kernel_calls", calls},
+                            {"products", products},
+                            {"steps", int64_t(impl->spec.steps.size())},
+                            {"constant_bytes", constantBytes},
+                            {"shapes", impl->shapesSeen},
+                            {"arena_bytes", impl->largestArena}};
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "ShapePlan.h"
+
+#include "refold/Runtime/ArenaPlan.h"
+#include "refold/Support/Error.h"
+#include <algorithm>
+#include <limits>
+
+using namespace refold;
+
+namespace {
+/// What every part of planning reads.
+struct Planner {
+  const ExecutableSpec &spec;
+  llvm::ArrayRef<int64_t> symbols;
+  std::vector<PackedWeights> &weights;
+  ShapePlan &plan;
+
+  llvm::Error checkSizes() const;
+  llvm::Error planCall(size_t at);
+  llvm::Error planKernel(const Step &step, const KernelStep &kernel);
+  llvm::Error planProduct(size_t at, const ProductStep &product);
+  llvm::Error planAssert(const Step &step, const AssertStep &assertion);
+  llvm::Error placeBuffers();
+  llvm::Expected<View> view(const Step &step, const ViewSpec &spec) const;
+};
+} // namespace
+
+static llvm::Error overflow(const llvm::Twine &what) {
+  return fail(ExitCode::Limit, what + ": a size overflows or is negative");
+}
+
+llvm::Expected<View> Planner::view(const Step &step,
+                                   const ViewSpec &viewSpec) const {
+  std::optional<View> view = resolve(viewSpec, symbols);
+  if (!view)
+    return overflow("'" + step.name + "'");
+  return std::move(*view);
+}
+
+/// Base, aligned base, offset, sizes, strides; the bases are filled in later.
+static void appendMemref(KernelCall &call, const View &view) {
+  call.addresses.push_back(
+      {unsigned(call.words.size()), view.buffer, view.byteOffset});
+  call.words.append({0, 0, 0});
+  call.words.append(view.sizes.begin(), view.sizes.end());
+  call.words.append(view.strides.begin(), view.strides.end());
+}
+
+/// Returns where the memref<?xi8> of a workspace begins.
+static unsigned appendWorkspace(KernelCall &call, int64_t bytes) {
+  unsigned at = call.words.size();
+  call.words.append({0, 0, 0, bytes, 1});
+  return at;
+}
+
+llvm::Error Planner::planKernel(const Step &step,
+                                const KernelStep &kernelStep) {
+  const Kernel &kernel = spec.kernels[kernelStep.kernel];
+  KernelCall call;
+  call.kernel = &kernel;
+  for (const OperandSpec &operand : kernelStep.operands) {
+    if (auto *scalar = std::get_if<ScalarSpec>(&operand)) {
+      std::optional<int64_t> value = scalar->value.evaluate(symbols);
+      if (!value)
+        return overflow("'" + step.name + "'");
+      call.words.push_back(*value);
+      continue;
+    }
+    llvm::Expected<View> resolved = view(step, std::get<ViewSpec>(operand));
+    if (!resolved)
+      return resolved.takeError();
+    appendMemref(call, *resolved);
+  }
+
+  llvm::SmallVector<int64_t, 8> answer(2 + kernel.phases.size());
+  kernel.shape(call.words.data(), answer.data());
+  for (int64_t value : answer)
+    if (value < 0)
+      return overflow("'" + step.name + "'");
+  call.sharedBytes = answer[0];
+  call.privateBytes = answer[1];
+  call.items.assign(answer.begin() + 2, answer.end());
+  call.sharedAt = appendWorkspace(call, call.sharedBytes);
+  call.privateAt = appendWorkspace(call, call.privateBytes);
+  call.rangeAt = call.words.size();
+  call.words.append({0, 0});
+  plan.sharedBytes = std::max(plan.sharedBytes, call.sharedBytes);
+  plan.privateBytes = std::max(plan.privateBytes, call.privateBytes);
+  plan.maxWords = std::max<size_t>(plan.maxWords, call.words.size());
+  plan.calls.push_back(std::move(call));
+  return llvm::Error::success();
+}
+
+llvm::Error Planner::planProduct(size_t at, const ProductStep &product) {
+  const Step &step = spec.steps[at];
+  llvm::Expected<View> lhs = view(step, product.lhs);
+  if (!lhs)
+    return lhs.takeError();
+  llvm::Expected<View> rhs = view(step, product.rhs);
+  if (!rhs)
+    return rhs.takeError();
+  llvm::Expected<View> result = view(step, product.result);
+  if (!result)
+    return result.takeError();
+  ProductPlan::Options options;
+  options.activation = product.activation;
+  options.hasBias = product.bias.has_value();
+  const BufferSpec &rhsBuffer = spec.buffers[product.rhs.buffer];
+  if (rhsBuffer.kind == BufferKind::Constant)
+    options.constantRhs = static_cast<const char *>(rhsBuffer.data);
+
+  llvm::Expected<std::unique_ptr<ProductPlan>> made =
+      ProductPlan::create(*lhs, *rhs, *result, options, weights[at]);
+  if (!made)
+    return fail(ExitCode::Unsupported,
+                "'" + step.name + "': " + llvm::toString(made.takeError()));
+  ProductCall call;
+  call.plan = std::move(*made);
+  call.lhs = product.lhs.buffer;
+  call.rhs = product.rhs.buffer;
+  call.result = product.result.buffer;
+  if (product.bias) {
+    llvm::Expected<View> bias = view(step, *product.bias);
+    if (!bias)
+      return bias.takeError();
+    call.bias = {bias->buffer, bias->byteOffset};
+  }
+  plan.privateBytes = std::max(plan.privateBytes, call.plan->privateBytes());
+  plan.calls.push_back(std::move(call));
+  return llvm::Error::success();
+}
+
+llvm::Error Planner::planAssert(const Step &step, const AssertStep &assertion) {
+  auto *flags = std::get_if<ViewSpec>(&assertion.condition);
+  if (!flags)
+    return llvm::Error::success(); // about sizes: checked before planning
+  llvm::Expected<View> resolved = view(step, *flags);
+  if (!resolved)
+    return resolved.takeError();
+  plan.calls.push_back(AssertCall{std::move(*resolved), &assertion.message});
+  return llvm::Error::success();
+}
+
+/// Assertions about sizes hold before anything relies on them.
+llvm::Error Planner::checkSizes() const {
+  for (const Step &step : spec.steps) {
+    auto *assertion = std::get_if<AssertStep>(&step.what);
+    auto *condition =
+        assertion ? std::get_if<SizeExpr>(&assertion->condition) : nullptr;
+    if (!condition)
+      continue;
+    std::optional<int64_t> holds = condition->evaluate(symbols);
+    if (!holds)
+      return overflow("'" + step.name + "'");
+    if (!*holds)
+      return fail(ExitCode::Model, assertion->message);
+  }
+  return llvm::Error::success();
+}
+
+llvm::Error Planner::planCall(size_t at) {
+  const Step &step = spec.steps[at];
+  if (auto *kernel = std::get_if<KernelStep>(&step.what))
+    return planKernel(step, *kernel);
+  if (auto *product = std::get_if<ProductStep>(&step.what))
+    return planProduct(at, *product);
+  if (auto *assertion = std::get_if<AssertStep>(&step.what))
+    return planAssert(step, *assertion);
+  const CopyStep &copy = std::get<CopyStep>(step.what);
+  llvm::Expected<View> from = view(step, copy.from);
+  if (!from)
+    return from.takeError();
+  llvm::Expected<View> to = view(step, copy.to);
+  if (!to)
+    return to.takeError();
+  plan.calls.push_back(CopyCall{std::move(*from), std::move(*to)});
+  return llvm::Error::success();
+}
+
+/// Calls `visit` with every buffer that a step reads or writes.
+static void forEachBuffer(const Step &step,
+                          llvm::function_ref<void(unsigned)> visit) {
+  if (auto *kernel = std::get_if<KernelStep>(&step.what)) {
+    for (const OperandSpec &operand : kernel->operands)
+      if (auto *view = std::get_if<ViewSpec>(&operand))
+        visit(view->buffer);
+  } else if (auto *product = std::get_if<ProductStep>(&step.what)) {
+    visit(product->lhs.buffer);
+    visit(product->rhs.buffer);
+    visit(product->result.buffer);
+    if (product->bias)
+      visit(product->bias->buffer);
+  } else if (auto *copy = std::get_if<CopyStep>(&step.what)) {
+    visit(copy->from.buffer);
+    visit(copy->to.buffer);
+  } else if (auto *assertion = std::get_if<AssertStep>(&step.what)) {
+    if (auto *view = std::get_if<ViewSpec>(&assertion->condition))
+      visit(view->buffer);
+  }
+}
+
+llvm::Error Planner::placeBuffers() {
+  constexpr unsigned kNever = std::numeric_limits<unsigned>::max();
+  std::vector<BufferLife> lives(spec.buffers.size(), BufferLife{0, kNever, 0});
+  for (auto [at, step] : llvm::enumerate(spec.steps))
+    forEachBuffer(step, [&, at = unsigned(at)](unsigned buffer) {
+      lives[buffer].first = std::min(lives[buffer].first, at);
+      lives[buffer].last = at;
+    });
+  plan.arenaOffsets.assign(spec.buffers.size(), -1);
+  std::vector<unsigned> temporaries;
+  std::vector<BufferLife> placed;
+  for (auto [at, buffer] : llvm::enumerate(spec.buffers)) {
+    if (buffer.kind != BufferKind::Temporary || lives[at].first == kNever)
+      continue;
+    std::optional<int64_t> bytes = buffer.bytes.evaluate(symbols);
+    if (!bytes || *bytes < 0)
+      return overflow("intermediate array");
+    lives[at].bytes = *bytes;
+    temporaries.push_back(at);
+    placed.push_back(lives[at]);
+  }
+  std::optional<ArenaPlan> arena = planArena(placed);
+  if (!arena)
+    return overflow("intermediate arrays");
+  for (auto [i, at] : llvm::enumerate(temporaries))
+    plan.arenaOffsets[at] = arena->offsets[i];
+  plan.arenaBytes = arena->bytes;
+  return llvm::Error::success();
+}
+
+llvm::Expected<std::unique_ptr<ShapePlan>>
+refold::planShape(const ExecutableSpec &spec, llvm::ArrayRef<int64_t> symbols,
+                  std::vector<PackedWeights> &weights) {
+  auto plan = std::make_unique<ShapePlan>();
+  Planner planner{spec, symbols, weights, *plan};
+  if (llvm::Error error = planner.checkSizes())
+    return std::move(error);
+  for (const OutputSpec &output : spec.outputs) {
+    llvm::SmallVector<int64_t, 4> &shape = plan->outputShapes.emplace_back();
+    for (const SizeExpr &expr : output.shape) {
+      std::optional<int64_t> extent = expr.evaluate(symbols);
+      if (!extent || *extent < 0)
+        return overflow("output '" + output.name + "'");
+      shape.push_back(*extent);
+    }
+    if (!checkedNumElements(shape, byteWidth(output.dtype)))
+      return overflow("output '" + output.name + "'");
+  }
+  for (size_t at = 0; at < spec.steps.size(); ++at)
+    if (llvm::Error error = planner.planCall(at))
+      return std::move(error);
+  if (llvm::Error error = planner.placeBuffers())
+    return std::move(error);
+  return std::move(plan);
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_LIB_RUNTIME_SHAPEPLAN_H
+#define REFOLD_LIB_RUNTIME_SHAPEPLAN_H
+
+#include "Product.h"
+#include "Views.h"
+#include "refold/Runtime/ExecutableSpec.h"
+#include "llvm/Support/Error.h"
+#include <memory>
+#include <variant>
+#include <vector>
+
+namespace refold {
+
+/// A kernel call whose sizes are known. `words` lacks only addresses: those of
+/// `addresses`, the two workspaces (`workspaceAt`), and an item range.
+struct KernelCall {
+  struct Address {
+    unsigned word; ///< base; the aligned base follows
+    unsigned buffer;
+    int64_t byteOffset;
+  };
+  const Kernel *kernel = nullptr;
+  llvm::SmallVector<int64_t, 0> words;
+  std::vector<Address> addresses;
+  unsigned sharedAt = 0, privateAt = 0, rangeAt = 0; ///< in words
+  int64_t sharedBytes = 0, privateBytes = 0;
+  std::vector<int64_t> items; ///< one a phase
+};
+
+struct ProductCall {
+  std::unique_ptr<ProductPlan> plan;
+  unsigned lhs = 0, rhs = 0, result = 0;            ///< buffers
+  std::optional<std::pair<unsigned, int64_t>> bias; ///< buffer, byte offset
+};
+
+struct CopyCall {
+  View from, to;
+};
+
+struct AssertCall {
+  View flags;
+  const std::string *message = nullptr;
+};
+
+using Call = std::variant<KernelCall, ProductCall, CopyCall, AssertCall>;
+
+/// Everything about a run that follows from the extents of the inputs.
+struct ShapePlan {
+  std::vector<Call> calls;
+  std::vector<int64_t> arenaOffsets; ///< one a buffer; -1: not in the arena
+  int64_t arenaBytes = 0;
+  int64_t sharedBytes = 0, privateBytes = 0;
+  size_t maxWords = 0;
+  std::vector<llvm::SmallVector<int64_t, 4>> outputShapes;
+};
+
+/// Plans a run. `weights` has one entry a step and outlives the plan; so does
+/// `spec`. Fails where a size overflows, is negative, an assertion about sizes
+/// does not hold or a product has no implementation.
+llvm::Expected<std::unique_ptr<ShapePlan>>
+planShape(const ExecutableSpec &spec, llvm::ArrayRef<int64_t> symbols,
+          std::vector<PackedWeights> &weights);
+
+} // namespace refold
+
+#endif // REFOLD_LIB_RUNTIME_SHAPEPLAN_H
