@@ -182,7 +182,8 @@ DType Analyzer::storageOf(std::optional<DType> written) const {
 ValueId Analyzer::addValue(const Name &name, DType dtype,
                            std::vector<AxisId> axes) {
   ValueId id = program.values.size();
-  program.values.push_back({name.text, name.pos, dtype, std::move(axes), 0});
+  program.values.push_back(
+      {name.text, name.pos, dtype, std::move(axes), 0, {}});
   latest[name.text] = id;
   return id;
 }

@@ -65,10 +65,28 @@ Scalar Body::read(NodeId id) {
           node.dtype};
 }
 
+/// The exponent of x^k where k is whole and so small that products are better
+/// than math.powf: faster, and understood by the algebra.
+static std::optional<int> smallExponent(const Program &program,
+                                        const Node &node) {
+  constexpr double kMaxProducts = 8;
+  if (node.op != Op::Pow)
+    return std::nullopt;
+  const Node &literal = program.nodes[node.operands[1]];
+  if (literal.kind != NodeKind::Literal ||
+      !(std::abs(literal.number) <= kMaxProducts) ||
+      literal.number != std::floor(literal.number))
+    return std::nullopt;
+  return int(literal.number);
+}
+
 Scalar Body::apply(const Node &node, DType want) {
   DType compute = node.compute;
   if (node.weak && isFloat(compute) && isFloat(want))
     compute = widened(want);
+  if (std::optional<int> exponent = smallExponent(program, node))
+    return {power(compute, evaluateAs(node.operands[0], compute), *exponent),
+            compute};
   std::vector<Value> in;
   for (size_t i = 0; i < node.operands.size(); ++i) {
     bool isCondition = node.op == Op::Select && i == 0;
@@ -131,19 +149,10 @@ static std::optional<arith::CmpIPredicate> integerPredicate(Op op,
   }
 }
 
-/// x^k for whole k of small size as products, which the algebra understands;
-/// math.powf otherwise.
-Value Body::power(const Node &node, DType type, Value base, Value exponent) {
-  constexpr int kMaxProducts = 8;
-  const Node &literal = program.nodes[node.operands[1]];
-  bool isSmall = literal.kind == NodeKind::Literal &&
-                 std::abs(literal.number) <= kMaxProducts &&
-                 literal.number == std::floor(literal.number);
-  if (!isSmall)
-    return builder.create<math::PowFOp>(loc, base, exponent);
-  unsigned count = std::abs(literal.number);
+Value Body::power(DType type, Value base, int exponent) {
   Value result;
-  for (Value square = base; count; count >>= 1) {
+  Value square = base;
+  for (unsigned count = std::abs(exponent); count; count >>= 1) {
     if (count & 1)
       result =
           result
@@ -152,12 +161,12 @@ Value Body::power(const Node &node, DType type, Value base, Value exponent) {
     if (count > 1)
       square = builder.create<arith::MulFOp>(loc, square, square);
   }
+  if (result && exponent > 0)
+    return result;
   Value one = constantOf(builder, loc, type, 1.0);
   if (!result)
     return one;
-  if (literal.number < 0)
-    return builder.create<arith::DivFOp>(loc, one, result);
-  return result;
+  return builder.create<arith::DivFOp>(loc, one, result);
 }
 
 Value Body::realFunction(Op op, DType type, Value in) {
@@ -254,7 +263,7 @@ Value Body::applyReal(const Node &node, DType type,
   case Op::Max:
     return builder.create<arith::MaximumFOp>(loc, in[0], in[1]);
   case Op::Pow:
-    return power(node, type, in[0], in[1]);
+    return builder.create<math::PowFOp>(loc, in[0], in[1]);
   default:
     return realFunction(node.op, type, in[0]);
   }

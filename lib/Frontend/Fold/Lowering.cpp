@@ -366,9 +366,11 @@ func::FuncOp Lowering::createFunction() {
     NamedAttrList attributes;
     attributes.set("refold.name", builder.getStringAttr(name));
     attributes.set("refold.dims", builder.getArrayAttr(dims));
-    // Everything else is told by the element type.
-    if (value.dtype == DType::U8)
-      attributes.set("refold.dtype", builder.getStringAttr("u8"));
+    if (value.dtype == DType::U8) // elsewhere the element type says it all
+      attributes.set("refold.unsigned", builder.getUnitAttr());
+    if (value.indexes)
+      attributes.set("refold.indexes",
+                     builder.getStringAttr(program.axes[*value.indexes].name));
     return attributes.getDictionary(context);
   };
   auto function = builder.create<func::FuncOp>(

@@ -130,8 +130,7 @@ private:
   mlir::Value applyBool(const Node &node, const std::vector<mlir::Value> &in);
   mlir::Value divideFloor(const Node &node, DType type, mlir::Value a,
                           mlir::Value b);
-  mlir::Value power(const Node &node, DType type, mlir::Value base,
-                    mlir::Value exponent);
+  mlir::Value power(DType type, mlir::Value base, int exponent);
 
   Lowering &lowering;
   const Program &program;

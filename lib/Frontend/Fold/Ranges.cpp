@@ -163,6 +163,9 @@ bool Analyzer::classifyBound(Node &read, size_t position) {
     return true;
   if (!isOfShapes(read.operands[position])) {
     bound = Bound::Data;
+    if (subscript.kind == NodeKind::Read &&
+        subscript.value < program.numArguments)
+      program.values[subscript.value].indexes = dimension;
     return true;
   }
   if (visitsEmptyAxis(read.operands[position]))

@@ -31,6 +31,8 @@ struct Variable {
   DType dtype = DType::F32;
   std::vector<AxisId> axes;
   unsigned readers = 0;
+  /// An argument whose elements are subscripts along this axis.
+  std::optional<AxisId> indexes;
 };
 
 enum class NodeKind : uint8_t {
