@@ -75,6 +75,8 @@ template <typename T> struct RowValues {
   std::vector<std::vector<std::vector<T>>> stages;
   /// [output][tuple of stream positions and ranks].
   std::vector<std::vector<T>> outputs;
+  /// Of a program: [definition], results after one another.
+  std::vector<std::vector<T>> definitions;
 };
 
 /// In which order a program reads its row.
@@ -83,9 +85,9 @@ enum class Order : uint8_t {
   Balanced, ///< lifts elements, merges halves
   Random,   ///< merges at random cuts, some parts empty
   Right,    ///< merges each element with all that follow
-  Pivots ///< random cuts, and states moved to random pivots again and again
+  Pivots,    ///< random cuts, and states moved to random pivots again and again
+  Definition ///< no transport: each state in full, at the final pivots
 };
-inline constexpr unsigned kOrders = 5;
 const char *spelling(Order order);
 
 /// Evaluates a cascade by definition, on samples of given extents.

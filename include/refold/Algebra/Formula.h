@@ -29,11 +29,19 @@ struct FormulaText {
   std::string str() const;
 };
 
+/// How expressions are spelt.
+struct Notation {
+  Charset charset = Charset::Unicode;
+  /// Names of what contractions sum over; null: numbers.
+  const std::vector<Index> *indices = nullptr;
+  /// Overrules the names of symbols.
+  std::unordered_map<const Symbol *, std::string> names;
+};
+
 /// The expression in the usual notation, with the structure it has: nothing is
-/// expanded, reordered or simplified. `names` overrules names of symbols.
-std::string
-format(Expr e, Charset charset = Charset::Unicode,
-       const std::unordered_map<const Symbol *, std::string> &names = {});
+/// expanded, reordered or simplified. Cut off by "..." beyond some thousand
+/// characters, since shared parts are written out.
+std::string format(Expr e, const Notation &notation = {});
 
 /// Requires a derivation that has a program.
 FormulaText describe(const Cascade &cascade, const Derivation &derivation,

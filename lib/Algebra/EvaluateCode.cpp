@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "EvaluateCode.h"
+
+#include <bit>
+#include <cassert>
+#include <cmath>
+
+namespace refold::algebra::evaluate {
+
+// Both instances call the same names: these for double, by lookup the ones of
+// DoubleDouble.h for DoubleDouble.
+using std::atan2;
+using std::ceil;
+using std::cos;
+using std::cosh;
+using std::erf;
+using std::exp;
+using std::expm1;
+using std::fabs;
+using std::floor;
+using std::isinf;
+using std::isnan;
+using std::log;
+using std::log1p;
+using std::nearbyint;
+using std::pow;
+using std::signbit;
+using std::sin;
+using std::sinh;
+using std::sqrt;
+using std::tanh;
+
+Shape shapeOf(IndexSet indices, const std::vector<uint32_t> &extents) {
+  Shape shape;
+  for (int i = 63 - std::countl_zero(indices); indices && i >= 0; --i)
+    if (indices >> i & 1) {
+      shape.steps.push_back({uint8_t(i), shape.size});
+      shape.size *= extents[size_t(i)];
+    }
+  return shape;
+}
+
+/// Digits and exponents of a storage format.
+struct Format {
+  int digits;
+  int lowestExponent; ///< of a normal number 1.xxx * 2^e
+  bool saturates;
+};
+
+static Format formatOf(Type type) {
+  switch (type) {
+  case Type::F64:
+    return {53, -1022, false};
+  case Type::F16:
+    return {11, -14, false};
+  case Type::BF16:
+    return {8, -126, false};
+  case Type::F8E4M3:
+    return {4, -6, true};
+  case Type::F8E5M2:
+    return {3, -14, true};
+  default:
+    return {24, -126, false};
+  }
+}
+
+template <typename T> static T roundToFloat(Type type, T value) {
+  double magnitude = std::fabs(double(value));
+  double infinity = std::numeric_limits<double>::infinity();
+  Format format = formatOf(type);
+  if (isnan(value) || magnitude == 0)
+    return value;
+  double largest = largestFinite(type);
+  if (magnitude == infinity)
+    return format.saturates ? T(std::copysign(largest, double(value))) : value;
+  int exponent = std::max(std::ilogb(magnitude), format.lowestExponent);
+  T unit = T(std::ldexp(1.0, exponent - format.digits + 1));
+  T rounded = nearbyint(value / unit) * unit;
+  if (std::fabs(double(rounded)) <= largest)
+    return rounded;
+  return T(std::copysign(format.saturates ? largest : infinity, double(value)));
+}
+
+template <typename T> T roundTo(Type type, T value) {
+  if (type == Type::F64 && sizeof(T) == sizeof(double))
+    return value;
+  if (isFloat(type))
+    return roundToFloat(type, value);
+  if (isnan(value))
+    return T(0);
+  if (type == Type::Bool)
+    return T(value != T(0) ? 1 : 0);
+  double low = -0x1p63, high = 0x1p63;
+  if (type == Type::I32)
+    low = -0x1p31, high = 0x1p31 - 1;
+  else if (type == Type::I8)
+    low = -128, high = 127;
+  else if (type == Type::U8)
+    low = 0, high = 255;
+  T rounded = nearbyint(value);
+  return rounded < T(low) ? T(low) : T(high) < rounded ? T(high) : rounded;
+}
+template double roundTo(Type, double);
+template DoubleDouble roundTo(Type, DoubleDouble);
+
+template <typename T>
+Code<T>::Code(Expr root, const Resolver &resolve,
+              const std::vector<uint32_t> &extents)
+    : extents(extents) {
+  std::unordered_map<Expr, uint32_t, ExprHash> registerOf;
+  // Not forEachNode: bodies of contractions are code of their own.
+  std::vector<std::pair<Expr, bool>> stack = {{root, false}};
+  while (!stack.empty()) {
+    auto [e, ready] = stack.back();
+    stack.pop_back();
+    if (registerOf.count(e))
+      continue;
+    bool isContract = e.is(Kind::Contract);
+    if (!ready && !isContract && e.size()) {
+      stack.push_back({e, true});
+      for (unsigned i = 0; i < e.size(); ++i)
+        stack.push_back({e.operand(i), false});
+      continue;
+    }
+    Instruction next{e.kind(), e->fn, e->pred, e.type(), Input,
+                     {},       0,     T(0),    {}};
+    if (e.is(Kind::Const)) {
+      next.value = T(*e.constant());
+    } else if (e.isSym()) {
+      Slot slot = resolve(e);
+      next.base = slot.base;
+      next.offset = slot.offset;
+      next.shape = shapeOf(slot.indices, extents);
+    } else if (isContract) {
+      next.offset = uint32_t(inner.size());
+      next.shape = shapeOf(e->contracted, extents);
+      inner.emplace_back(e.operand(0), resolve, extents);
+    } else {
+      for (unsigned i = 0; i < e.size(); ++i)
+        next.operands[i] = registerOf.at(e.operand(i));
+      if (e.is(Kind::Pow))
+        next.value = T(double(e->exponent.num)) / T(double(e->exponent.den));
+    }
+    registerOf[e] = uint32_t(instructions.size());
+    instructions.push_back(std::move(next));
+  }
+  registers.resize(instructions.size());
+}
+
+template <typename T> T Code<T>::run(const Frame<T> &frame) const {
+  for (size_t i = 0; i < instructions.size(); ++i)
+    registers[i] = compute(instructions[i], frame);
+  return registers.back();
+}
+
+template <typename T>
+T Code<T>::contract(const Instruction &instruction,
+                    const Frame<T> &frame) const {
+  T sum(0);
+  forEachTuple(instruction.shape, extents, frame.positions, [&](uint32_t) {
+    sum = sum + inner[instruction.offset].run(frame);
+  });
+  return sum;
+}
+
+template <typename T> static T maximum(T a, T b) {
+  return isnan(a) ? a : isnan(b) ? b : a < b ? b : a;
+}
+template <typename T> static T maximumNumber(T a, T b) {
+  return isnan(a) ? b : isnan(b) ? a : a < b ? b : a;
+}
+
+static bool compare(Pred pred, auto a, auto b) {
+  switch (pred) {
+  case Pred::Lt:
+    return a < b;
+  case Pred::Le:
+    return a <= b;
+  case Pred::Gt:
+    return a > b;
+  case Pred::Ge:
+    return a >= b;
+  case Pred::Eq:
+    return a == b;
+  case Pred::Ne:
+    return a != b;
+  }
+  return false;
+}
+
+template <typename T> static T exp2Of(T a) {
+  if constexpr (std::is_same_v<T, double>)
+    return std::exp2(a);
+  else // ln 2, as much as two doubles hold
+    return exp(a * T(0x1.62e42fefa39efp-1, 0x1.abc9e3b39803fp-56));
+}
+
+template <typename T> static T powOf(T base, T exponent) {
+  if (exponent == T(0.5))
+    return sqrt(base);
+  if (exponent == T(-0.5))
+    return T(1) / sqrt(base);
+  return pow(base, exponent);
+}
+
+template <typename T> static T apply(Fn fn, T a, T b) {
+  switch (fn) {
+  case Fn::Exp:
+    return exp(a);
+  case Fn::Exp2:
+    return exp2Of(a);
+  case Fn::Expm1:
+    return expm1(a);
+  case Fn::Log:
+    return log(a);
+  case Fn::Log2:
+    return log(a) / log(T(2));
+  case Fn::Log1p:
+    return log1p(a);
+  case Fn::Sqrt:
+    return sqrt(a);
+  case Fn::Rsqrt:
+    return T(1) / sqrt(a);
+  case Fn::Abs:
+    return fabs(a);
+  case Fn::Sign:
+    return isnan(a) ? a : a > T(0) ? T(1) : a < T(0) ? T(-1) : a;
+  case Fn::Floor:
+    return floor(a);
+  case Fn::Ceil:
+    return ceil(a);
+  case Fn::Round:
+    return nearbyint(a);
+  case Fn::Tanh:
+    return tanh(a);
+  case Fn::Sigmoid:
+    return T(1) / (T(1) + exp(-a));
+  case Fn::Erf:
+    return erf(a);
+  case Fn::Sin:
+    return sin(a);
+  case Fn::Cos:
+    return cos(a);
+  case Fn::Sinh:
+    return sinh(a);
+  case Fn::Cosh:
+    return cosh(a);
+  case Fn::Relu:
+    return maximum(a, T(0));
+  case Fn::IsNan:
+    return T(isnan(a) ? 1 : 0);
+  case Fn::IsInf:
+    return T(isinf(a) ? 1 : 0);
+  case Fn::PowFn:
+    return powOf(a, b);
+  case Fn::FloorDiv:
+    return floor(a / b);
+  case Fn::Rem:
+    return a - b * floor(a / b);
+  case Fn::Atan2:
+    return atan2(a, b);
+  }
+  return a;
+}
+
+template <typename T>
+T Code<T>::compute(const Instruction &instruction,
+                   const Frame<T> &frame) const {
+  auto in = [&](unsigned i) { return registers[instruction.operands[i]]; };
+  switch (instruction.kind) {
+  case Kind::Const:
+    return instruction.value;
+  case Kind::Sym:
+    return frame
+        .bases[instruction.base][instruction.offset +
+                                 offsetIn(instruction.shape, frame.positions)];
+  case Kind::Add:
+    return in(0) + in(1);
+  case Kind::Sub:
+    return in(0) - in(1);
+  case Kind::Mul:
+    return in(0) * in(1);
+  case Kind::Div:
+    return in(0) / in(1);
+  case Kind::Neg:
+    return -in(0);
+  case Kind::Pow:
+    return powOf(in(0), instruction.value);
+  case Kind::Fn:
+    return apply(instruction.fn, in(0), in(arity(instruction.fn) - 1));
+  case Kind::Max:
+    return maximum(in(0), in(1));
+  case Kind::Min:
+    return -maximum(-in(0), -in(1));
+  case Kind::MaxNum:
+    return maximumNumber(in(0), in(1));
+  case Kind::MinNum:
+    return -maximumNumber(-in(0), -in(1));
+  case Kind::Cmp:
+    return T(compare(instruction.pred, in(0), in(1)) ? 1 : 0);
+  case Kind::And:
+    return T(in(0) != T(0) && in(1) != T(0) ? 1 : 0);
+  case Kind::Or:
+    return T(in(0) != T(0) || in(1) != T(0) ? 1 : 0);
+  case Kind::Not:
+    return T(in(0) != T(0) ? 0 : 1);
+  case Kind::Select:
+    return in(0) != T(0) ? in(1) : in(2);
+  case Kind::Cast:
+    return roundTo(instruction.type, in(0));
+  case Kind::Contract:
+    return contract(instruction, frame);
+  }
+  assert(false && "every kind is listed");
+  return T(0);
+}
+
+template class Code<double>;
+template class Code<DoubleDouble>;
+
+} // namespace refold::algebra::evaluate

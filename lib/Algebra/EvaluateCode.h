@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_LIB_ALGEBRA_EVALUATECODE_H
+#define REFOLD_LIB_ALGEBRA_EVALUATECODE_H
+
+#include "refold/Algebra/DoubleDouble.h"
+#include "refold/Algebra/Expr.h"
+
+/// Straight-line code for an expression, run again and again on other values.
+namespace refold::algebra::evaluate {
+
+/// The arrays that code reads from.
+enum Base : uint8_t {
+  Input,   ///< the row
+  Current, ///< the segment that is being made
+  Previous ///< the segment that it is made from
+};
+inline constexpr unsigned kBases = 3;
+
+/// Where the values of a symbol lie: an array over its indices.
+struct Slot {
+  Base base = Input;
+  uint32_t offset = 0;
+  IndexSet indices = 0;
+};
+
+template <typename T> struct Frame {
+  const T *bases[kBases] = {};
+  /// Position of every index; Contract moves those it sums over.
+  uint32_t *positions = nullptr;
+};
+
+/// Steps from one value to the next in an array over `indices`, and its size.
+struct Shape {
+  std::vector<std::pair<uint8_t, uint32_t>> steps; ///< index, stride
+  uint32_t size = 1;
+};
+Shape shapeOf(IndexSet indices, const std::vector<uint32_t> &extents);
+/// Offset of the tuple at `positions`.
+inline uint32_t offsetIn(const Shape &shape, const uint32_t *positions) {
+  uint32_t offset = 0;
+  for (auto [index, stride] : shape.steps)
+    offset += positions[index] * stride;
+  return offset;
+}
+/// Calls `visit` at each tuple of positions of `indices`, the last fastest.
+template <typename Visit>
+void forEachTuple(const Shape &shape, const std::vector<uint32_t> &extents,
+                  uint32_t *positions, Visit visit) {
+  for (uint32_t tuple = 0; tuple < shape.size; ++tuple) {
+    for (auto [index, stride] : shape.steps)
+      positions[index] = tuple / stride % extents[index];
+    visit(tuple);
+  }
+  for (auto [index, stride] : shape.steps)
+    positions[index] = 0;
+}
+
+using Resolver = std::function<Slot(Expr symbol)>;
+
+template <typename T> class Code {
+public:
+  /// Requires that `resolve` knows every symbol inside.
+  Code(Expr root, const Resolver &resolve,
+       const std::vector<uint32_t> &extents);
+  T run(const Frame<T> &frame) const;
+
+private:
+  struct Instruction {
+    Kind kind;
+    Fn fn;
+    Pred pred;
+    Type type;
+    Base base;
+    uint32_t operands[3];
+    uint32_t offset; ///< Sym: into the base; Contract: which of `inner`
+    T value;         ///< Const; Pow: the exponent
+    Shape shape;     ///< Sym: of the array; Contract: of the summed tuples
+  };
+  T compute(const Instruction &instruction, const Frame<T> &frame) const;
+  T contract(const Instruction &instruction, const Frame<T> &frame) const;
+
+  std::vector<Instruction> instructions;
+  std::vector<Code> inner;
+  std::vector<uint32_t> extents;
+  mutable std::vector<T> registers;
+};
+
+/// The value rounded to `type`: floats to nearest even (f8e4m3 and f8e5m2
+/// saturate), integers too, saturating, NaN to 0.
+template <typename T> T roundTo(Type type, T value);
+
+extern template class Code<double>;
+extern template class Code<DoubleDouble>;
+
+} // namespace refold::algebra::evaluate
+
+#endif // REFOLD_LIB_ALGEBRA_EVALUATECODE_H

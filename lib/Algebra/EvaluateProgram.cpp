@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "EvaluateMemory.h"
+#include "EvaluateReduce.h"
+
+#include <cmath>
+
+namespace refold::algebra {
+using namespace evaluate;
+
+namespace {
+template <typename T> using Segment = std::vector<T>;
+
+template <typename T> struct DefinitionCode {
+  const State *state = nullptr; ///< null: a let
+  unsigned pass = 0;
+  bool isUsedByPivots = false;    ///< Let: evaluated for every segment
+  std::vector<Code<T>> values;    ///< of a let: one
+  std::vector<Code<T>> transport; ///< one, or none
+  std::vector<Slot> slots;
+  Shape shape; ///< of the results, without a rank of its own
+  uint32_t rankStep = 1;
+  uint32_t k = 1;
+  std::vector<Slot> gauge; ///< if it is a pivot: where its own value is kept
+};
+} // namespace
+
+template <typename T> struct ProgramEvaluator<T>::Impl {
+  Impl(const Program &program, const std::vector<uint32_t> &extents)
+      : program(program), memory(program.indices, extents) {
+    memory.addInputs(rootsOf(program));
+    std::vector<unsigned> passes = passesOf(program.definitions);
+    markPivots();
+    for (size_t i = 0; i < program.definitions.size(); ++i)
+      addDefinition(program.definitions[i], passes[i]);
+    auto resolve = [this](Expr symbol) { return memory.slotOf(symbol); };
+    for (const auto &stage : program.readouts) {
+      readouts.emplace_back();
+      for (Expr value : stage)
+        readouts.back().push_back(makeOutput(value, resolve));
+    }
+    for (const ProgramOutput &output : program.outputs)
+      outputs.push_back(makeOutput(output.value, resolve));
+  }
+
+  struct OutputCode {
+    std::vector<Code<T>> value; ///< one, or none
+    Shape shape;
+  };
+  OutputCode makeOutput(Expr value, const Resolver &resolve) {
+    OutputCode code;
+    if (value) {
+      code.value.emplace_back(value, resolve, memory.extents);
+      code.shape = shapeOf(value.indices(), memory.extents);
+    }
+    return code;
+  }
+
+  /// Pivots, and what lets they need before a segment is complete.
+  void markPivots() {
+    for (const Definition &definition : program.definitions)
+      if (const State *state = std::get_if<State>(&definition))
+        for (Expr pivot : state->pivots) {
+          needed.insert(pivot);
+          pivots.insert(pivot);
+        }
+    for (size_t i = program.definitions.size(); i-- > 0;)
+      if (const Let *let = std::get_if<Let>(&program.definitions[i]))
+        if (needed.count(let->symbol))
+          for (Expr symbol : symbolsOf(let->value))
+            needed.insert(symbol);
+  }
+
+  void addDefinition(const Definition &definition, unsigned pass) {
+    DefinitionCode<T> code;
+    code.pass = pass;
+    lastPass = std::max(lastPass, pass);
+    if (const Let *let = std::get_if<Let>(&definition))
+      addLet(*let, code);
+    else
+      addState(std::get<State>(definition), code);
+    codes.push_back(std::move(code));
+  }
+
+  void addResult(Expr symbol, IndexSet indices, DefinitionCode<T> &code) {
+    code.slots.push_back(memory.addResult(symbol, indices));
+    if (pivots.count(symbol)) {
+      code.gauge.push_back(memory.addScratch(indices));
+      gauges[&symbol.symbol()] = code.gauge.back();
+    }
+  }
+
+  void addLet(const Let &let, DefinitionCode<T> &code) {
+    auto resolve = [this](Expr symbol) { return memory.slotOf(symbol); };
+    code.isUsedByPivots = needed.count(let.symbol);
+    code.values.emplace_back(let.value, resolve, memory.extents);
+    code.shape = shapeOf(let.value.indices(), memory.extents);
+    addResult(let.symbol, let.value.indices(), code);
+  }
+
+  void addState(const State &state, DefinitionCode<T> &code) {
+    code.state = &state;
+    code.k = memory.ranks(state.k, state.rank);
+    // A state's elements stand at its pivots, wherever those were moved.
+    auto atGauge = [&](Expr symbol) {
+      bool isPivot = std::find(state.pivots.begin(), state.pivots.end(),
+                               symbol) != state.pivots.end();
+      return isPivot ? gauges.at(&symbol.symbol()) : memory.slotOf(symbol);
+    };
+    for (Expr value : state.values)
+      code.values.emplace_back(value, atGauge, memory.extents);
+    for (Expr result : state.results)
+      addResult(result, state.indices, code);
+    code.shape = memory.withoutRank(state.indices, state.rank, code.rankStep);
+    if (state.transport)
+      code.transport.emplace_back(
+          state.transport,
+          [&](Expr symbol) { return placeholderSlot(state, symbol); },
+          memory.extents);
+  }
+
+  Slot placeholderSlot(const State &state, Expr symbol) {
+    unsigned ordinal = symbol.symbol().ordinal;
+    Slot slot;
+    switch (symbol.symbol().role) {
+    case Role::Old:
+    case Role::New:
+      slot = gauges.at(&state.pivots[ordinal].symbol());
+      break;
+    case Role::Self:
+      slot = memory.slotOf(state.symbol());
+      break;
+    case Role::With:
+      slot = memory.slotOf(state.with[ordinal]);
+      break;
+    default:
+      return memory.slotOf(symbol);
+    }
+    slot.base = symbol.symbol().role == Role::New ? Current : Previous;
+    return slot;
+  }
+
+  // The current segment is the one being made; `a` and `b` are finished ones.
+
+  T &at(const Slot &slot, uint32_t tuple) {
+    return memory.segment[slot.offset + tuple];
+  }
+
+  void keepAsGauge(const DefinitionCode<T> &code) {
+    for (const Slot &gauge : code.gauge)
+      for (uint32_t tuple = 0; tuple < code.shape.size; ++tuple)
+        at(gauge, tuple) = at(code.slots[0], tuple);
+  }
+
+  void computeLet(const DefinitionCode<T> &code) {
+    forEachTuple(code.shape, memory.extents, memory.positions.data(),
+                 [&](uint32_t tuple) {
+                   at(code.slots[0], tuple) =
+                       code.values[0].run(memory.frame());
+                 });
+  }
+
+  /// Defines everything of a pass in order, states by `defineState`.
+  template <typename DefineState>
+  void define(unsigned pass, DefineState defineState) {
+    for (const DefinitionCode<T> &code : codes) {
+      if (code.pass != pass || (!code.state && !code.isUsedByPivots))
+        continue;
+      if (!code.state)
+        computeLet(code);
+      else
+        defineState(code);
+      keepAsGauge(code);
+    }
+  }
+
+  void setIdentity(const DefinitionCode<T> &code) {
+    const State &state = *code.state;
+    for (size_t i = 0; i < code.slots.size(); ++i) {
+      T value = i == 0 ? identityOf<T>(state.reducer, state.values[0].type())
+                       : missingPayload<T>(state.values[i].type());
+      for (uint32_t tuple = 0; tuple < code.shape.size * code.k; ++tuple)
+        at(code.slots[i], tuple) = value;
+    }
+  }
+
+  T moved(const DefinitionCode<T> &code, const Segment<T> &from,
+          uint32_t tuple) {
+    if (code.transport.empty())
+      return from[code.slots[0].offset + tuple];
+    return code.transport[0].run(memory.frame(from.data()));
+  }
+
+  TopList<T> listAt(const DefinitionCode<T> &code) {
+    TopList<T> list{{}, code.rankStep, code.k, true};
+    uint32_t first = offsetIn(fullShape(code), memory.positions.data());
+    for (const Slot &slot : code.slots)
+      list.lists.push_back(&at(slot, first));
+    return list;
+  }
+  Shape fullShape(const DefinitionCode<T> &code) {
+    return shapeOf(code.slots[0].indices, memory.extents);
+  }
+
+  /// current = a, moved to the current pivots, then the element.
+  void absorb(const DefinitionCode<T> &code, const Segment<T> &a) {
+    forEachTuple(code.shape, memory.extents, memory.positions.data(),
+                 [&](uint32_t tuple) {
+                   if (code.state->reducer == Reducer::TopK) {
+                     listAt(code).insert(elementOf(code));
+                     return;
+                   }
+                   at(code.slots[0], tuple) =
+                       reduce(code.state->reducer, moved(code, a, tuple),
+                              code.values[0].run(memory.frame()));
+                 });
+  }
+  std::vector<T> elementOf(const DefinitionCode<T> &code) {
+    std::vector<T> element;
+    for (const Code<T> &value : code.values)
+      element.push_back(value.run(memory.frame()));
+    return element;
+  }
+
+  void lift(const DefinitionCode<T> &code) {
+    setIdentity(code);
+    forEachTuple(code.shape, memory.extents, memory.positions.data(),
+                 [&](uint32_t tuple) {
+                   if (code.state->reducer == Reducer::TopK)
+                     listAt(code).insert(elementOf(code));
+                   else
+                     at(code.slots[0], tuple) =
+                         code.values[0].run(memory.frame());
+                 });
+  }
+
+  void merge(const DefinitionCode<T> &code, const Segment<T> &a,
+             const Segment<T> &b) {
+    forEachTuple(code.shape, memory.extents, memory.positions.data(),
+                 [&](uint32_t tuple) {
+                   if (code.state->reducer == Reducer::TopK)
+                     mergeLists(code, b);
+                   else
+                     at(code.slots[0], tuple) =
+                         reduce(code.state->reducer, moved(code, a, tuple),
+                                moved(code, b, tuple));
+                 });
+  }
+  /// Requires that the current segment was copied from `a`.
+  void mergeLists(const DefinitionCode<T> &code, const Segment<T> &b) {
+    TopList<T> list = listAt(code);
+    uint32_t first = offsetIn(fullShape(code), memory.positions.data());
+    for (uint32_t rank = 0; rank < code.k; ++rank) {
+      std::vector<T> element;
+      for (const Slot &slot : code.slots)
+        element.push_back(b[slot.offset + first + rank * code.rankStep]);
+      list.insert(element);
+    }
+  }
+
+  void reduceAll(const DefinitionCode<T> &code) {
+    setIdentity(code);
+    forEachTuple(code.shape, memory.extents, memory.positions.data(),
+                 [&](uint32_t tuple) {
+                   for (uint32_t i = 0; i < memory.length(); ++i) {
+                     memory.moveTo(i);
+                     if (code.state->reducer == Reducer::TopK)
+                       listAt(code).insert(elementOf(code));
+                     else
+                       at(code.slots[0], tuple) =
+                           reduce(code.state->reducer, at(code.slots[0], tuple),
+                                  code.values[0].run(memory.frame()));
+                   }
+                 });
+  }
+
+  /// Moves all states of a pass from the gauge of `a` to the present one.
+  void moveStates(unsigned pass, const Segment<T> &a) {
+    for (const DefinitionCode<T> &code : codes)
+      if (code.pass == pass && !code.transport.empty())
+        forEachTuple(code.shape, memory.extents, memory.positions.data(),
+                     [&](uint32_t tuple) {
+                       at(code.slots[0], tuple) = moved(code, a, tuple);
+                     });
+  }
+
+  /// A pivot of the same sign, so that gauges by division stay in their group.
+  static T randomPivot(T pivot, Random &random) {
+    double move = random.uniform(-0.9, 0.9);
+    double value = double(pivot);
+    if (!std::isfinite(value))
+      return pivot;
+    double size = value == 0 ? 1 : std::min(std::fabs(value), 1.0);
+    return pivot + T(move * size);
+  }
+
+  void moveToRandomPivots(unsigned pass, Random &random) {
+    Segment<T> before = memory.segment;
+    for (const DefinitionCode<T> &code : codes)
+      if (code.pass == pass)
+        for (const Slot &gauge : code.gauge)
+          for (uint32_t tuple = 0; tuple < code.shape.size; ++tuple)
+            at(gauge, tuple) = randomPivot(at(gauge, tuple), random);
+    moveStates(pass, before);
+  }
+
+  Segment<T> identitySegment(unsigned pass) {
+    memory.segment = start;
+    define(pass, [&](const auto &code) { setIdentity(code); });
+    return memory.segment;
+  }
+
+  Segment<T> liftSegment(unsigned pass, uint32_t position) {
+    memory.segment = start;
+    memory.moveTo(position);
+    define(pass, [&](const auto &code) { lift(code); });
+    return memory.segment;
+  }
+
+  Segment<T> mergeSegments(unsigned pass, const Segment<T> &a,
+                           const Segment<T> &b) {
+    memory.segment = a;
+    define(pass, [&](const auto &code) { merge(code, a, b); });
+    return memory.segment;
+  }
+
+  Segment<T> readInOrder(unsigned pass) {
+    Segment<T> segment = identitySegment(pass);
+    for (uint32_t i = 0; i < memory.length(); ++i) {
+      memory.segment = segment;
+      memory.moveTo(i);
+      define(pass, [&](const auto &code) { absorb(code, segment); });
+      segment = memory.segment;
+    }
+    return segment;
+  }
+
+  Segment<T> readTree(unsigned pass, uint32_t begin, uint32_t end, Order order,
+                      Random &random) {
+    if (begin == end)
+      return identitySegment(pass);
+    if (end - begin == 1 && !(isRandom(order) && random.below(4) == 0))
+      return perturbed(pass, liftSegment(pass, begin), order, random);
+    uint32_t middle = (begin + end) / 2;
+    if (order == Order::Right)
+      middle = begin + 1;
+    else if (isRandom(order))
+      middle = begin + random.below(end - begin + 1);
+    // Only one side can be empty, and not for ever: `below` moves on.
+    Segment<T> a = readTree(pass, begin, middle, order, random);
+    Segment<T> b = readTree(pass, middle, end, order, random);
+    return perturbed(pass, mergeSegments(pass, a, b), order, random);
+  }
+  static bool isRandom(Order order) {
+    return order == Order::Random || order == Order::Pivots;
+  }
+  Segment<T> perturbed(unsigned pass, Segment<T> segment, Order order,
+                       Random &random) {
+    if (order != Order::Pivots || random.below(2))
+      return segment;
+    memory.segment = std::move(segment);
+    moveToRandomPivots(pass, random);
+    return memory.segment;
+  }
+
+  void runPass(unsigned pass, Order order, Random &random) {
+    if (order == Order::Definition) {
+      memory.segment = start;
+      define(pass, [&](const auto &code) { reduceAll(code); });
+    } else if (order == Order::Stream) {
+      memory.segment = readInOrder(pass);
+    } else {
+      Segment<T> whole = readTree(pass, 0, memory.length(), order, random);
+      Segment<T> nothing = identitySegment(pass);
+      // Merging with nothing leads back from random pivots.
+      memory.segment =
+          order == Order::Pivots ? mergeSegments(pass, whole, nothing) : whole;
+    }
+    for (const DefinitionCode<T> &code : codes)
+      if (code.pass == pass && !code.state)
+        computeLet(code);
+    start = memory.segment;
+  }
+
+  RowValues<T> run(const Sample &sample, Order order, Random &random) {
+    memory.load(sample);
+    start.assign(memory.segment.size(), T(0));
+    for (unsigned pass = 0; pass <= lastPass; ++pass)
+      runPass(pass, order, random);
+    RowValues<T> result;
+    for (const auto &stage : readouts) {
+      result.stages.emplace_back();
+      for (const OutputCode &readout : stage)
+        result.stages.back().push_back(valuesOf(readout));
+    }
+    for (const OutputCode &output : outputs)
+      result.outputs.push_back(valuesOf(output));
+    regular = true;
+    for (const DefinitionCode<T> &code : codes) {
+      result.definitions.emplace_back();
+      for (const Slot &slot : code.slots)
+        for (T value : memory.read(slot))
+          result.definitions.back().push_back(value);
+      for (T value : memory.read(code.slots[0]))
+        regular &= bool(std::isfinite(double(value)));
+    }
+    return result;
+  }
+  std::vector<T> valuesOf(const OutputCode &output) {
+    if (output.value.empty())
+      return {};
+    return memory.evaluateAll(output.value[0], output.shape);
+  }
+
+  const Program &program;
+  Memory<T> memory;
+  std::vector<DefinitionCode<T>> codes;
+  std::vector<std::vector<OutputCode>> readouts;
+  std::vector<OutputCode> outputs;
+  ExprSet pivots, needed;
+  std::unordered_map<const Symbol *, Slot> gauges;
+  Segment<T> start; ///< values of earlier passes
+  unsigned lastPass = 0;
+  bool regular = true;
+};
+
+template <typename T>
+ProgramEvaluator<T>::ProgramEvaluator(const Program &program,
+                                      const std::vector<uint32_t> &extents)
+    : impl(std::make_unique<Impl>(program, extents)) {}
+template <typename T> ProgramEvaluator<T>::~ProgramEvaluator() = default;
+template <typename T>
+RowValues<T> ProgramEvaluator<T>::run(const Sample &sample, Order order,
+                                      Random &random) {
+  return impl->run(sample, order, random);
+}
+template <typename T> bool ProgramEvaluator<T>::isRegular() const {
+  return impl->regular;
+}
+
+template class ProgramEvaluator<double>;
+template class ProgramEvaluator<DoubleDouble>;
+
+} // namespace refold::algebra
