@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import os
+
+import lit.formats
+
+config.name = "refold"
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".fold", ".mlir", ".test"]
+# Inputs of other tests; broken files are run by utils/check_broken.
+config.excludes = ["Inputs", "broken"]
+config.test_source_root = os.path.join(config.refold_source, "test")
+config.test_exec_root = config.refold_output
+
+# One name must not be the front of another: substitutions are made in this order.
+config.substitutions += [
+    ("%refold-opt", os.path.join(config.refold_binaries, "refold-opt")),
+    ("%refold", os.path.join(config.refold_binaries, "refold")),
+    ("%FileCheck", os.path.join(config.llvm_tools, "FileCheck")),
+    ("%python", config.refold_python),
+    ("%examples", os.path.join(config.refold_source, "examples")),
+]
+config.environment["PATH"] = os.pathsep.join(
+    [config.refold_binaries, config.llvm_tools, config.environment["PATH"]])
+config.environment["FILECHECK_OPTS"] = "-enable-var-scope"
+for name in ("REFOLD_CPU", "HOME", "OMP_NUM_THREADS"):
+    if name in os.environ:
+        config.environment[name] = os.environ[name]
+# A test that hangs must not take the whole run with it.
+lit_config.maxIndividualTestTime = 300
