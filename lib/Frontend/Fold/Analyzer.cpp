@@ -10,6 +10,10 @@ std::string quoted(std::string_view text) {
   return "'" + std::string(text) + "'";
 }
 
+std::string counted(size_t count, std::string noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
 std::string axisList(const Program &program, const std::vector<AxisId> &axes) {
   std::string text = "[";
   for (AxisId axis : axes)
@@ -258,14 +262,15 @@ bool Analyzer::addTopK(const Definition &definition) {
   const std::vector<Target> &targets = definition.targets;
   if (targets.size() != 2)
     return fail(targets.front().name.pos,
-                "found " + std::to_string(targets.size()) +
-                    " names left of '=', expected two: values, indices = "
+                "found " + counted(targets.size(), "name") +
+                    " left of '=', expected two: values, indices = "
                     "topk(...)");
   if (expr.axes.size() != 1 || expr.operands.size() != 2)
-    return fail(expr.pos, "found topk with " +
-                              std::to_string(expr.axes.size()) + " axes and " +
-                              std::to_string(expr.operands.size()) +
-                              " operands, expected topk(axis: expression, k)");
+    return fail(expr.pos,
+                "found topk with " + std::to_string(expr.axes.size()) +
+                    (expr.axes.size() == 1 ? " axis" : " axes") + " and " +
+                    counted(expr.operands.size(), "operand") +
+                    ", expected topk(axis: expression, k)");
   const Expr &count = ast.exprs[expr.operands[1]];
   if (count.kind != ExprKind::Number || !count.whole || count.number < 1 ||
       count.number > kMaxTopK)
@@ -398,8 +403,7 @@ bool Analyzer::checkExtents() {
       return fail(program.axes[id].pos,
                   "found axis " + quoted(program.axes[id].name) +
                       " without an extent, expected it among the axes of an "
-                      "argument" +
-                      suggest(program.axes[id].name));
+                      "argument");
   }
   return true;
 }

@@ -85,6 +85,8 @@ private:
 };
 
 std::string quoted(std::string_view text);
+/// "1 operand", "2 operands".
+std::string counted(size_t count, std::string noun);
 /// "[b, h, m]".
 std::string axisList(const Program &program, const std::vector<AxisId> &axes);
 /// Adds the free axes of an operand.

@@ -210,9 +210,9 @@ bool Analyzer::visitSubscript(const Expr &expr, NodeId &result) {
   ValueId id = found->second;
   const Variable value = program.values[id];
   if (value.axes.size() != expr.operands.size())
-    return fail(expr.pos, "found " + std::to_string(expr.operands.size()) +
-                              " subscripts of " + quoted(expr.name) +
-                              ", expected " +
+    return fail(expr.pos, "found " +
+                              counted(expr.operands.size(), "subscript") +
+                              " of " + quoted(expr.name) + ", expected " +
                               std::to_string(value.axes.size()) + ": " +
                               axisList(program, value.axes));
   Node node;
@@ -244,13 +244,13 @@ bool Analyzer::unknownCall(const Expr &expr) {
                              ? "a function, a reducer or a dtype"
                              : "a reducer";
   llvm::SmallVector<llvm::StringRef> known;
-  for (std::string_view reducer : kReducers)
-    known.emplace_back(reducer.data(), reducer.size());
   if (expr.kind == ExprKind::Call) {
     for (const Function &function : kFunctions)
       known.emplace_back(function.name.data(), function.name.size());
     known.append({"clip", "len", "topk"});
   }
+  for (std::string_view reducer : kReducers)
+    known.emplace_back(reducer.data(), reducer.size());
   return fail(expr.pos, "found " + quoted(expr.name) +
                             " before '(', expected " + expected +
                             suggestion(expr.name, known));
@@ -295,12 +295,12 @@ bool Analyzer::visitCall(const Expr &expr, NodeId &result) {
     // max(x) is more likely a reducer without its axis.
     if (op == Op::Max || op == Op::Min)
       return fail(expr.pos, "found " + quoted(expr.name) + " of " +
-                                std::to_string(expr.operands.size()) +
-                                " operands, expected two, or " + expr.name +
+                                counted(expr.operands.size(), "operand") +
+                                ", expected two, or " + expr.name +
                                 "(axis: expression)");
-    return fail(expr.pos, "found " + std::to_string(expr.operands.size()) +
-                              " operands of " + quoted(expr.name) +
-                              ", expected " + std::to_string(expected));
+    return fail(expr.pos, "found " + counted(expr.operands.size(), "operand") +
+                              " of " + quoted(expr.name) + ", expected " +
+                              std::to_string(expected));
   }
   std::vector<NodeId> operands(expected);
   for (unsigned i = 0; i < expected; ++i)
@@ -338,8 +338,8 @@ bool Analyzer::visitReduce(const Expr &expr, NodeId &result) {
   if (known == std::end(kReducers))
     return unknownCall(expr);
   if (expr.operands.size() != 1)
-    return fail(expr.pos, "found " + std::to_string(expr.operands.size()) +
-                              " operands of " + quoted(expr.name) +
+    return fail(expr.pos, "found " + counted(expr.operands.size(), "operand") +
+                              " of " + quoted(expr.name) +
                               " over an axis, expected one");
   static constexpr ReducerKind kinds[] = {
       ReducerKind::Sum,    ReducerKind::Prod,   ReducerKind::Max,
