@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_REFERENCE_EVALUATE_H
+#define REFOLD_REFERENCE_EVALUATE_H
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "refold/Dialect/Refold/IR/Refold.h"
+#include "refold/Reference/RefTensor.h"
+#include <optional>
+#include <random>
+#include <vector>
+
+/// The judge: programs and cascades evaluated slowly, by what they mean, in
+/// double precision. Nothing here shares code with the compiler.
+namespace refold {
+
+struct EvaluationLimits {
+  int64_t bytes = int64_t(8) << 30;   ///< of all arrays alive at once
+  int64_t steps = int64_t(400) << 30; ///< scalar operations executed
+};
+
+struct EvaluationOptions {
+  /// Rounds the result of every float operation to its type: the error of a
+  /// program that computes as written, one operation at a time.
+  bool roundEveryOp = false;
+  /// Leaves an output as it is before the cast to its storage type, so that a
+  /// comparison can measure the distance to a rounding boundary.
+  bool keepOutputsExact = false;
+  EvaluationLimits limits;
+};
+
+/// Where the subscripts in an output come from: position p of the output
+/// selects element p of `keys` along `dim`.
+struct SelectedKeys {
+  RefTensor keys;
+  unsigned dim = 0;
+};
+
+struct RefOutput {
+  RefTensor value;
+  /// Set for positions that a `refold.topk` chose.
+  std::optional<SelectedKeys> selects;
+};
+
+/// Evaluates a function in program form (docs/architecture.md); tensor-level
+/// `refold.cascade` is evaluated by definition. Float arithmetic is double and
+/// is rounded only by casts to f16, bf16 and f8 that the program writes. The
+/// error names the place: a failed `cf.assert`, a subscript out of range, sizes
+/// that disagree, an op outside the form, a limit.
+llvm::Expected<std::vector<RefOutput>>
+evaluateProgram(mlir::func::FuncOp function, llvm::ArrayRef<Tensor> inputs,
+                const EvaluationOptions &options = {});
+
+/// Evaluates a cascade as it is defined: every state is its complete reduction,
+/// transports are not used. `operands` are inputs, then outputs; the results
+/// are the outputs after the writes.
+llvm::Expected<std::vector<RefTensor>>
+evaluateCascade(CascadeOp cascade, llvm::ArrayRef<RefTensor> operands,
+                const EvaluationOptions &options = {});
+
+/// How `evaluateCascadeStreaming` cuts the stream.
+struct Splits {
+  /// Segments of random length; some are empty. 1 keeps the stream whole.
+  unsigned segments = 4;
+  /// Keep every state relative to a pivot drawn at random, not to the one that
+  /// its segment has.
+  bool randomPivots = true;
+};
+
+/// Evaluates a cascade as its states say: segments are absorbed each relative
+/// to a pivot of its own, merged in a random order by moving both sides to a
+/// common pivot with the transports, and moved to the true pivot at the end. It
+/// agrees with `evaluateCascade` up to rounding, or a transport is wrong.
+llvm::Expected<std::vector<RefTensor>>
+evaluateCascadeStreaming(CascadeOp cascade, llvm::ArrayRef<RefTensor> operands,
+                         const Splits &splits, std::mt19937_64 &random,
+                         const EvaluationOptions &options = {});
+
+} // namespace refold
+
+#endif // REFOLD_REFERENCE_EVALUATE_H

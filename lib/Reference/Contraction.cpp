@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Sums of products, found by their loops and their body: both operands are
+// packed and multiplied as matrices, one product for each batch element.
+#include "Session.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::reference;
+
+namespace {
+/// A loop by the operands that it moves in.
+enum Kind { Batch, Rows, Columns, Depth, NumKinds };
+
+struct Plan {
+  SmallVector<unsigned> loops[NumKinds];
+  unsigned left = 0, right = 1; ///< operands
+};
+} // namespace
+
+/// The input that `value` is, through casts that keep its value.
+static std::optional<unsigned> inputOf(Value value, Block &body) {
+  while (Operation *op = value.getDefiningOp()) {
+    if (!isa<arith::ExtFOp>(op))
+      return std::nullopt;
+    value = op->getOperand(0);
+  }
+  auto arg = dyn_cast<BlockArgument>(value);
+  if (!arg || arg.getOwner() != &body)
+    return std::nullopt;
+  return arg.getArgNumber();
+}
+
+/// Is the body acc + a * b? The operands a and b.
+static std::optional<std::pair<unsigned, unsigned>>
+factorsOf(linalg::GenericOp op) {
+  Block &body = op.getRegion().front();
+  if (op.getNumDpsInits() != 1 || op.getNumDpsInputs() > 2 ||
+      op.getNumReductionLoops() == 0)
+    return std::nullopt;
+  auto sum = body.getTerminator()->getOperand(0).getDefiningOp<arith::AddFOp>();
+  if (!sum)
+    return std::nullopt;
+  BlockArgument acc = op.getRegionOutputArgs()[0];
+  Value term = sum.getLhs() == acc   ? sum.getRhs()
+               : sum.getRhs() == acc ? sum.getLhs()
+                                     : Value();
+  auto product = term ? term.getDefiningOp<arith::MulFOp>() : arith::MulFOp();
+  if (!product || !acc.hasOneUse())
+    return std::nullopt;
+  std::optional<unsigned> a = inputOf(product.getLhs(), body),
+                          b = inputOf(product.getRhs(), body);
+  if (!a || !b || *a >= op.getNumDpsInputs() || *b >= op.getNumDpsInputs())
+    return std::nullopt;
+  return std::make_pair(*a, *b);
+}
+
+static bool movesIn(AffineMap map, unsigned loop) {
+  return map.isFunctionOfDim(loop);
+}
+
+static std::optional<Plan> planOf(linalg::GenericOp op) {
+  auto factors = factorsOf(op);
+  SmallVector<AffineMap> maps = op.getIndexingMapsArray();
+  if (!factors || !llvm::all_of(maps, [](AffineMap map) {
+        return map.isProjectedPermutation();
+      }))
+    return std::nullopt;
+  Plan plan;
+  std::tie(plan.left, plan.right) = *factors;
+  for (unsigned l = 0; l < op.getNumLoops(); ++l) {
+    bool inA = movesIn(maps[plan.left], l), inB = movesIn(maps[plan.right], l);
+    bool inC = movesIn(maps.back(), l);
+    if ((!inA && !inB) || (!inC && !(inA && inB)))
+      return std::nullopt;
+    Kind kind = !inC ? Depth : inA && inB ? Batch : inA ? Rows : Columns;
+    plan.loops[kind].push_back(l);
+  }
+  return plan;
+}
+
+/// The strided view of an operand with the loops of three kinds as dimensions.
+static RefTensor viewBy(const RefTensor &array, AffineMap map,
+                        ArrayRef<int64_t> extents, ArrayRef<unsigned> order) {
+  SmallVector<int64_t> shape, strides;
+  for (unsigned loop : order) {
+    shape.push_back(extents[loop]);
+    int64_t stride = 0;
+    for (auto [d, expr] : llvm::enumerate(map.getResults()))
+      if (cast<AffineDimExpr>(expr).getPosition() == loop)
+        stride = array.strides()[d];
+    strides.push_back(stride);
+  }
+  return array.view(shape, strides, 0);
+}
+
+llvm::Expected<std::optional<RefTensor>>
+reference::evaluateContraction(linalg::GenericOp op,
+                               ArrayRef<RefTensor> operands,
+                               ArrayRef<int64_t> extents, Session &session) {
+  std::optional<Plan> plan = planOf(op);
+  if (!plan)
+    return std::optional<RefTensor>();
+  auto order = [&](std::initializer_list<Kind> kinds) {
+    SmallVector<unsigned> loops;
+    for (Kind kind : kinds)
+      llvm::append_range(loops, plan->loops[kind]);
+    return loops;
+  };
+  double points = 1;
+  int64_t sizes[NumKinds];
+  for (unsigned kind = 0; kind < NumKinds; ++kind) {
+    sizes[kind] = 1;
+    for (unsigned loop : plan->loops[kind])
+      sizes[kind] *= extents[loop];
+    points *= double(sizes[kind]);
+  }
+  if (llvm::Error error = session.charge(2 * points, op.getLoc()))
+    return std::move(error);
+  SmallVector<AffineMap> maps = op.getIndexingMapsArray();
+  auto packed = [&](unsigned operand, std::initializer_list<Kind> kinds) {
+    return session.copy(
+        viewBy(operands[operand], maps[operand], extents, order(kinds)),
+        op.getLoc());
+  };
+  auto a = packed(plan->left, {Batch, Rows, Depth});
+  if (!a)
+    return a.takeError();
+  auto b = packed(plan->right, {Batch, Depth, Columns});
+  if (!b)
+    return b.takeError();
+  auto c = packed(operands.size() - 1, {Batch, Rows, Columns});
+  if (!c)
+    return c.takeError();
+  static_assert(sizeof(Cell) == sizeof(double));
+  auto doubles = [](const RefTensor &array) { return &array.data()->f; };
+  int64_t m = sizes[Rows], n = sizes[Columns], k = sizes[Depth];
+  for (int64_t batch = 0; batch < sizes[Batch]; ++batch)
+    multiplyAdd(doubles(*a) + batch * m * k, doubles(*b) + batch * k * n,
+                doubles(*c) + batch * m * n, m, n, k);
+  // The loops in the order of the result's own dimensions.
+  SmallVector<unsigned> have = order({Batch, Rows, Columns});
+  SmallVector<int64_t> strides;
+  for (AffineExpr expr : maps.back().getResults()) {
+    unsigned loop = cast<AffineDimExpr>(expr).getPosition();
+    strides.push_back(c->strides()[llvm::find(have, loop) - have.begin()]);
+  }
+  return std::optional(c->view(operands.back().shape(), strides, 0));
+}

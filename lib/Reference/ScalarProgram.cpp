@@ -1,0 +1,484 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "ScalarProgram.h"
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+using namespace refold;
+using namespace refold::reference;
+
+double reference::roundTo(DType dtype, double value) {
+  if (dtype == DType::F32)
+    return float(value);
+  if (dtype == DType::F64)
+    return value;
+  uint64_t bits = 0;
+  storeFromDouble(dtype, value, &bits);
+  return loadAsDouble(dtype, &bits);
+}
+
+double reference::maximum(double a, double b) {
+  if (std::isnan(a) || std::isnan(b))
+    return std::numeric_limits<double>::quiet_NaN();
+  if (a == b)
+    return std::signbit(a) ? b : a;
+  return a > b ? a : b;
+}
+
+double reference::minimum(double a, double b) {
+  if (std::isnan(a) || std::isnan(b))
+    return std::numeric_limits<double>::quiet_NaN();
+  if (a == b)
+    return std::signbit(a) ? a : b;
+  return a < b ? a : b;
+}
+
+Lanes::Lanes(const ScalarProgram &program)
+    : cells(size_t(program.numRegisters) * kLanes) {
+  for (const ScalarProgram::Constant &constant : program.constants)
+    fill(constant.to, constant.value);
+}
+
+namespace {
+
+uint64_t unsignedOf(unsigned width, int64_t value) {
+  return width >= 64 ? uint64_t(value)
+                     : uint64_t(value) & ((uint64_t(1) << width) - 1);
+}
+
+/// Saturates, NaN gives 0, fractions are dropped.
+int64_t toInteger(double value, double low, double high, int64_t lowest,
+                  int64_t highest) {
+  if (std::isnan(value))
+    return 0;
+  if (value <= low)
+    return lowest;
+  if (value >= high)
+    return highest;
+  return int64_t(value);
+}
+
+int64_t toSigned(unsigned width, double value) {
+  double limit = std::ldexp(1.0, int(width) - 1);
+  int64_t highest = int64_t((uint64_t(1) << (width - 1)) - 1);
+  if (width == 1) // i1 holds 0 and 1 here
+    return value <= -1.0 ? 1 : 0;
+  return toInteger(value, -limit, limit, -highest - 1, highest);
+}
+
+int64_t toUnsigned(unsigned width, double value) {
+  if (std::isnan(value) || value <= 0.0)
+    return 0;
+  if (value >= std::ldexp(1.0, int(width)))
+    return wrapTo(width, -1);
+  return wrapTo(width, int64_t(uint64_t(value)));
+}
+
+bool compareFloats(uint8_t predicate, double a, double b) {
+  bool unordered = std::isnan(a) || std::isnan(b);
+  switch (predicate) { // the numbers of arith::CmpFPredicate
+  case 0:
+    return false;
+  case 1:
+    return a == b;
+  case 2:
+    return a > b;
+  case 3:
+    return a >= b;
+  case 4:
+    return a < b;
+  case 5:
+    return a <= b;
+  case 6:
+    return !unordered && a != b;
+  case 7:
+    return !unordered;
+  case 8:
+    return unordered || a == b;
+  case 9:
+    return unordered || a > b;
+  case 10:
+    return unordered || a >= b;
+  case 11:
+    return unordered || a < b;
+  case 12:
+    return unordered || a <= b;
+  case 13:
+    return unordered || a != b;
+  case 14:
+    return unordered;
+  default:
+    return true;
+  }
+}
+
+bool compareIntegers(uint8_t predicate, unsigned width, int64_t a, int64_t b) {
+  uint64_t ua = unsignedOf(width, a), ub = unsignedOf(width, b);
+  if (width == 1) // signed order of i1: 1 is -1
+    a = -a, b = -b;
+  switch (predicate) { // the numbers of arith::CmpIPredicate
+  case 0:
+    return a == b;
+  case 1:
+    return a != b;
+  case 2:
+    return a < b;
+  case 3:
+    return a <= b;
+  case 4:
+    return a > b;
+  case 5:
+    return a >= b;
+  case 6:
+    return ua < ub;
+  case 7:
+    return ua <= ub;
+  case 8:
+    return ua > ub;
+  default:
+    return ua >= ub;
+  }
+}
+
+int64_t floorDivide(int64_t a, int64_t b) {
+  int64_t q = a / b;
+  return q - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+int64_t ceilDivide(int64_t a, int64_t b) {
+  int64_t q = a / b;
+  return q + (a % b != 0 && (a < 0) == (b < 0));
+}
+
+int64_t power(int64_t base, int64_t exponent) {
+  if (exponent < 0)
+    return base == 1 ? 1 : base == -1 ? (exponent % 2 ? -1 : 1) : 0;
+  uint64_t result = 1, factor = uint64_t(base);
+  for (; exponent; exponent >>= 1, factor *= factor)
+    if (exponent & 1)
+      result *= factor;
+  return int64_t(result);
+}
+
+/// One division or remainder; b is not 0. The one overflow, lowest / -1, wraps.
+int64_t divide(Opcode opcode, unsigned width, int64_t a, int64_t b) {
+  uint64_t ua = unsignedOf(width, a), ub = unsignedOf(width, b);
+  bool negates = b == -1;
+  switch (opcode) {
+  case Opcode::DivSI:
+    return negates ? int64_t(0 - uint64_t(a)) : a / b;
+  case Opcode::CeilDivSI:
+    return negates ? int64_t(0 - uint64_t(a)) : ceilDivide(a, b);
+  case Opcode::FloorDivSI:
+    return negates ? int64_t(0 - uint64_t(a)) : floorDivide(a, b);
+  case Opcode::RemSI:
+    return negates ? 0 : a % b;
+  case Opcode::ModFloor:
+    return negates ? 0 : a - floorDivide(a, b) * b;
+  case Opcode::DivUI:
+    return int64_t(ua / ub);
+  case Opcode::CeilDivUI:
+    return int64_t(ua / ub + (ua % ub != 0));
+  default:
+    return int64_t(ua % ub);
+  }
+}
+
+int64_t shift(Opcode opcode, unsigned width, int64_t a, int64_t by) {
+  if (by < 0 || by >= int64_t(width)) // poison in MLIR: nothing is left
+    return opcode == Opcode::ShRSI && a < 0 ? -1 : 0;
+  if (opcode == Opcode::ShLI)
+    return int64_t(uint64_t(a) << by);
+  return opcode == Opcode::ShRSI ? a >> by
+                                 : int64_t(unsignedOf(width, a) >> by);
+}
+
+int64_t bitsOf(DType dtype, double value) {
+  int64_t bits = 0;
+  storeFromDouble(dtype, value, &bits);
+  return wrapTo(8 * byteWidth(dtype), bits);
+}
+
+double floatOf(DType dtype, int64_t bits) { return loadAsDouble(dtype, &bits); }
+
+/// One instruction over its lanes.
+struct Step {
+  const Instruction &in;
+  Lanes &registers;
+  unsigned lanes;
+  Cell *to = registers.of(in.to);
+  const Cell *a = registers.of(in.a), *b = registers.of(in.b);
+
+  template <typename F> void floats1(F f) {
+    for (unsigned l = 0; l < lanes; ++l)
+      to[l].f = f(a[l].f);
+  }
+  template <typename F> void floats2(F f) {
+    for (unsigned l = 0; l < lanes; ++l)
+      to[l].f = f(a[l].f, b[l].f);
+  }
+  template <typename F> void integers2(F f) {
+    for (unsigned l = 0; l < lanes; ++l)
+      to[l].i = wrapTo(in.width, f(a[l].i, b[l].i));
+  }
+  void arithmetic();
+  void functions();
+  void integers();
+  void conversions();
+  bool divisions(TrapState &trap);
+  bool load(const ScalarProgram &program, TrapState &trap);
+};
+
+void Step::arithmetic() {
+  switch (in.opcode) {
+  case Opcode::AddF:
+    return floats2([](double x, double y) { return x + y; });
+  case Opcode::SubF:
+    return floats2([](double x, double y) { return x - y; });
+  case Opcode::MulF:
+    return floats2([](double x, double y) { return x * y; });
+  case Opcode::DivF:
+    return floats2([](double x, double y) { return x / y; });
+  case Opcode::RemF:
+    return floats2([](double x, double y) { return std::fmod(x, y); });
+  case Opcode::NegF:
+    return floats1([](double x) { return -x; });
+  case Opcode::MaximumF:
+    return floats2(maximum);
+  case Opcode::MinimumF:
+    return floats2(minimum);
+  case Opcode::MaxNumF:
+    return floats2([](double x, double y) { return std::fmax(x, y); });
+  case Opcode::MinNumF:
+    return floats2([](double x, double y) { return std::fmin(x, y); });
+  case Opcode::CopySign:
+    return floats2([](double x, double y) { return std::copysign(x, y); });
+  case Opcode::PowF:
+    return floats2([](double x, double y) { return std::pow(x, y); });
+  case Opcode::Atan2:
+    return floats2([](double x, double y) { return std::atan2(x, y); });
+  case Opcode::CmpF:
+    for (unsigned l = 0; l < lanes; ++l)
+      to[l].i = compareFloats(in.predicate, a[l].f, b[l].f);
+    return;
+  case Opcode::FmaF:
+    for (unsigned l = 0; l < lanes; ++l)
+      to[l].f = std::fma(a[l].f, b[l].f, registers.of(in.c)[l].f);
+    return;
+  case Opcode::FPowI:
+    for (unsigned l = 0; l < lanes; ++l)
+      to[l].f = std::pow(a[l].f, double(b[l].i));
+    return;
+  default:
+    return functions();
+  }
+}
+
+void Step::functions() {
+  using M = double (*)(double);
+  auto apply = [&](M f) { floats1(f); };
+  switch (in.opcode) {
+  case Opcode::Exp:
+    return apply(std::exp);
+  case Opcode::Exp2:
+    return apply(std::exp2);
+  case Opcode::ExpM1:
+    return apply(std::expm1);
+  case Opcode::Log:
+    return apply(std::log);
+  case Opcode::Log2:
+    return apply(std::log2);
+  case Opcode::Log10:
+    return apply(std::log10);
+  case Opcode::Log1p:
+    return apply(std::log1p);
+  case Opcode::Sqrt:
+    return apply(std::sqrt);
+  case Opcode::Rsqrt:
+    return floats1([](double x) { return 1.0 / std::sqrt(x); });
+  case Opcode::Cbrt:
+    return apply(std::cbrt);
+  case Opcode::AbsF:
+    return apply(std::fabs);
+  case Opcode::Sin:
+    return apply(std::sin);
+  case Opcode::Cos:
+    return apply(std::cos);
+  case Opcode::Tan:
+    return apply(std::tan);
+  case Opcode::Sinh:
+    return apply(std::sinh);
+  case Opcode::Cosh:
+    return apply(std::cosh);
+  case Opcode::Tanh:
+    return apply(std::tanh);
+  case Opcode::Asin:
+    return apply(std::asin);
+  case Opcode::Acos:
+    return apply(std::acos);
+  case Opcode::Atan:
+    return apply(std::atan);
+  case Opcode::Asinh:
+    return apply(std::asinh);
+  case Opcode::Acosh:
+    return apply(std::acosh);
+  case Opcode::Atanh:
+    return apply(std::atanh);
+  case Opcode::Erf:
+    return apply(std::erf);
+  case Opcode::Floor:
+    return apply(std::floor);
+  case Opcode::Ceil:
+    return apply(std::ceil);
+  case Opcode::Round:
+    return apply(std::round);
+  case Opcode::RoundEven:
+    return apply(std::nearbyint);
+  case Opcode::Trunc:
+    return apply(std::trunc);
+  default:
+    return conversions();
+  }
+}
+
+void Step::integers() {
+  using I = int64_t;
+  using U = uint64_t;
+  unsigned w = in.width;
+  switch (in.opcode) {
+  case Opcode::AddI:
+    return integers2([](I x, I y) { return I(U(x) + U(y)); });
+  case Opcode::SubI:
+    return integers2([](I x, I y) { return I(U(x) - U(y)); });
+  case Opcode::MulI:
+    return integers2([](I x, I y) { return I(U(x) * U(y)); });
+  case Opcode::AndI:
+    return integers2([](I x, I y) { return x & y; });
+  case Opcode::OrI:
+    return integers2([](I x, I y) { return x | y; });
+  case Opcode::XorI:
+    return integers2([](I x, I y) { return x ^ y; });
+  case Opcode::ShLI:
+  case Opcode::ShRSI:
+  case Opcode::ShRUI:
+    return integers2([&](I x, I y) { return shift(in.opcode, w, x, y); });
+  case Opcode::MaxSI:
+    return integers2(
+        [&](I x, I y) { return compareIntegers(4, w, x, y) ? x : y; });
+  case Opcode::MinSI:
+    return integers2(
+        [&](I x, I y) { return compareIntegers(2, w, x, y) ? x : y; });
+  case Opcode::MaxUI:
+    return integers2(
+        [&](I x, I y) { return unsignedOf(w, x) > unsignedOf(w, y) ? x : y; });
+  case Opcode::MinUI:
+    return integers2(
+        [&](I x, I y) { return unsignedOf(w, x) < unsignedOf(w, y) ? x : y; });
+  case Opcode::IPowI:
+    return integers2(power);
+  case Opcode::AbsI:
+    return integers2([](I x, I) { return x < 0 ? I(0 - U(x)) : x; });
+  case Opcode::CtPop:
+    return integers2(
+        [&](I x, I) { return I(__builtin_popcountll(unsignedOf(w, x))); });
+  case Opcode::CmpI:
+    for (unsigned l = 0; l < lanes; ++l)
+      to[l].i = compareIntegers(in.predicate, w, a[l].i, b[l].i);
+    return;
+  default:
+    return arithmetic();
+  }
+}
+
+void Step::conversions() {
+  DType dtype = DType(in.predicate); // of the bit casts
+  for (unsigned l = 0; l < lanes; ++l)
+    switch (in.opcode) {
+    case Opcode::Copy:
+      to[l] = a[l];
+      break;
+    case Opcode::Select:
+      to[l] = a[l].i ? b[l] : registers.of(in.c)[l];
+      break;
+    case Opcode::Wrap:
+      to[l].i = wrapTo(in.width, a[l].i);
+      break;
+    case Opcode::ZeroExtend:
+      to[l].i = int64_t(unsignedOf(in.width, a[l].i));
+      break;
+    case Opcode::SIToFP:
+      to[l].f = double(in.width == 1 ? -a[l].i : a[l].i);
+      break;
+    case Opcode::UIToFP:
+      to[l].f = double(unsignedOf(in.width, a[l].i));
+      break;
+    case Opcode::FPToSI:
+      to[l].i = toSigned(in.width, a[l].f);
+      break;
+    case Opcode::FPToUI:
+      to[l].i = toUnsigned(in.width, a[l].f);
+      break;
+    case Opcode::BitsToFloat:
+      to[l].f = floatOf(dtype, a[l].i);
+      break;
+    case Opcode::FloatToBits:
+      to[l].i = bitsOf(dtype, a[l].f);
+      break;
+    default:
+      break;
+    }
+}
+
+bool Step::divisions(TrapState &trap) {
+  for (unsigned l = 0; l < lanes; ++l) {
+    if (b[l].i == 0) {
+      trap.trap = Trap::DivisionByZero;
+      return false;
+    }
+    to[l].i = wrapTo(in.width, divide(in.opcode, in.width, a[l].i, b[l].i));
+  }
+  return true;
+}
+
+bool Step::load(const ScalarProgram &program, TrapState &trap) {
+  const RefTensor &table = program.tables[in.table];
+  const uint32_t *subscripts = program.subscripts.data() + in.firstSubscript;
+  for (unsigned l = 0; l < lanes; ++l) {
+    int64_t at = 0;
+    for (unsigned d = 0; d < table.rank(); ++d) {
+      int64_t s = registers.of(subscripts[d])[l].i;
+      if (s < 0 || s >= table.shape()[d]) {
+        trap = {Trap::OutOfRange, 0, s, int64_t(d), table.shape()[d]};
+        return false;
+      }
+      at += s * table.strides()[d];
+    }
+    to[l] = table.data()[at];
+  }
+  return true;
+}
+
+} // namespace
+
+bool reference::run(const ScalarProgram &program, Lanes &registers,
+                    unsigned lanes, TrapState &trap) {
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const Instruction &in = program.instructions[i];
+    Step step{in, registers, lanes};
+    bool ok = true;
+    if (in.opcode == Opcode::Load)
+      ok = step.load(program, trap);
+    else if (in.opcode >= Opcode::DivSI && in.opcode <= Opcode::ModFloor)
+      ok = step.divisions(trap);
+    else
+      step.integers();
+    if (!ok) {
+      trap.instruction = i;
+      return false;
+    }
+    if (in.round != kNoRounding)
+      for (unsigned l = 0; l < lanes; ++l)
+        step.to[l].f = roundTo(DType(in.round), step.to[l].f);
+  }
+  return true;
+}
