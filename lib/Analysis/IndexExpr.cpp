@@ -22,14 +22,14 @@ static IndexExpr single(unsigned atom) {
 }
 
 IndexExpr IndexAtoms::index(unsigned number, Size extent) {
-  Atom atom{Kind::Index};
+  Atom atom(Kind::Index);
   atom.index = number;
   atom.extent = extent;
   return single(intern(std::move(atom)));
 }
 
 IndexExpr IndexAtoms::computed(algebra::Expr value) {
-  Atom atom{Kind::Computed};
+  Atom atom(Kind::Computed);
   atom.computed = value;
   return single(intern(std::move(atom)));
 }
@@ -49,15 +49,16 @@ IndexExpr IndexAtoms::add(const IndexExpr &a, const IndexExpr &b) const {
     if (same->stride.factor == 0)
       sum.terms.erase(same);
   }
-  llvm::stable_sort(
-      sum.terms, [](const auto &x, const auto &y) { return x.atom < y.atom; });
+  llvm::sort(sum.terms, [](const auto &x, const auto &y) {
+    return std::tie(x.atom, x.stride.bases) < std::tie(y.atom, y.stride.bases);
+  });
   return sum;
 }
 
 IndexExpr IndexAtoms::size(const Size &value) {
   if (value.isStatic())
     return IndexExpr(value.factor);
-  IndexExpr result = single(intern(Atom{Kind::One}));
+  IndexExpr result = single(intern(Atom(Kind::One)));
   result.terms[0].stride = value;
   return result;
 }
@@ -131,7 +132,7 @@ IndexExpr IndexAtoms::floorDiv(const IndexExpr &a, const Size &by) {
   split(a, by, quotient, rest);
   if ((rest.isConstant() && rest.constant == 0) || isBelow(rest, by))
     return quotient;
-  Atom atom{Kind::FloorDiv};
+  Atom atom(Kind::FloorDiv);
   atom.inner = rest;
   atom.divisor = by;
   if (rest.terms.size() == 1 && rest.constant == 0 &&
@@ -148,7 +149,7 @@ IndexExpr IndexAtoms::mod(const IndexExpr &a, const Size &by) {
   split(a, by, quotient, rest);
   if ((rest.isConstant() && rest.constant == 0) || isBelow(rest, by))
     return rest;
-  Atom atom{Kind::Mod};
+  Atom atom(Kind::Mod);
   atom.inner = rest;
   atom.divisor = by;
   atom.extent = by;

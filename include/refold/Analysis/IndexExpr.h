@@ -38,6 +38,7 @@ public:
   /// One is the number 1: the atom of a size that is no number.
   enum class Kind : uint8_t { Index, FloorDiv, Mod, Computed, One };
   struct Atom {
+    explicit Atom(Kind kind) : kind(kind) {}
     Kind kind;
     unsigned index = 0;         ///< Index: its number in the kernel
     IndexExpr inner;            ///< FloorDiv, Mod

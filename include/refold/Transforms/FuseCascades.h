@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_TRANSFORMS_FUSECASCADES_H
+#define REFOLD_TRANSFORMS_FUSECASCADES_H
+
+#include "refold/Algebra/Derive.h"
+#include "refold/Analysis/Kernels.h"
+#include "refold/Dialect/Refold/IR/Refold.h"
+
+namespace refold {
+
+struct FuseCascadesOptions {
+  /// False: every reduction is a kernel of its own (the unfused baseline).
+  bool fuse = true;
+  /// Whether derived programs are certified before they are used.
+  bool certify = true;
+};
+
+/// A kernel that was made, with its derivation. `formula` owns the expressions.
+struct FusedKernel {
+  std::string name;
+  std::shared_ptr<Formula> formula;
+  algebra::Derivation derivation;
+  std::string certificate; ///< summary; empty where none was asked for
+  bool isCascade =
+      false;    ///< several stages, or one that another one could join
+  CascadeOp op; ///< valid until the module changes
+};
+
+struct FusionResult {
+  std::vector<FusedKernel> kernels; ///< in program order
+  std::vector<Refusal> notes;       ///< what was not fused, and why
+  unsigned products = 0;
+};
+
+/// Replaces everything but library products by `refold.cascade` ops. Requires
+/// the normalised form (`normaliseProgram`). On failure a diagnostic stands at
+/// the op.
+mlir::FailureOr<FusionResult> fuseCascades(mlir::func::FuncOp function,
+                                           const FuseCascadesOptions &options);
+
+/// Brings a program into the form that the analysis reads: named linalg ops as
+/// generics, sizes as arithmetic on the arguments' sizes, no dead or equal ops.
+mlir::LogicalResult normaliseProgram(mlir::func::FuncOp function);
+
+/// Puts a `refold.cascade` for a derived program at the builder's insertion
+/// point. `outputs[i]` says where the program's output i is written.
+mlir::FailureOr<CascadeOp> emitCascade(mlir::OpBuilder &b, Formula &formula,
+                                       const algebra::Program &program,
+                                       llvm::ArrayRef<KernelOutput> outputs);
+
+} // namespace refold
+
+#endif // REFOLD_TRANSFORMS_FUSECASCADES_H
