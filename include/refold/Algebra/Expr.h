@@ -177,7 +177,7 @@ struct Node {
   IndexSet contracted = 0;
   double real = 0;
   int64_t integer = 0;
-  Rational exponent;
+  Rational exponent{};
   const Symbol *symbol = nullptr;
   const Node *operands[3] = {nullptr, nullptr, nullptr};
   uint32_t id = 0;    ///< creation order: operands come before users

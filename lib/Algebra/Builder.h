@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_LIB_ALGEBRA_BUILDER_H
+#define REFOLD_LIB_ALGEBRA_BUILDER_H
+
+#include "Separate.h"
+#include "refold/Algebra/Derive.h"
+
+/// The state of a derivation: the program so far, what its states are, and what
+/// is known of them.
+namespace refold::algebra {
+
+/// coefficient·scale times a symbol: how far an x-part is moved by one pivot.
+struct Shift {
+  double coefficient = 1;
+  Monomial scale; ///< neutral
+  Expr atom;      ///< the pivot as it occurs in normal forms
+  Expr feature;   ///< u with t = u - pivot; may be null
+  Expr pivot;     ///< guarded: the symbol of a let
+  friend bool operator==(const Shift &a, const Shift &b) {
+    return a.coefficient == b.coefficient && a.scale == b.scale &&
+           a.pivot == b.pivot;
+  }
+};
+
+/// The exponential that a group of terms shares: e^(ex - pivots), at most 1.
+struct Gauge {
+  Expr factor; ///< null: no exponential
+  std::vector<Shift> shifts;
+  Poly
+      moved; ///< what was subtracted from the exponent: Σ shifts + neutral rest
+  std::vector<Expr> xGuards;
+  friend bool operator==(const Gauge &a, const Gauge &b) {
+    return a.factor == b.factor && a.xGuards == b.xGuards;
+  }
+};
+
+/// What a Sum state adds up: coefficient-free g(x) under a gauge.
+struct SumInfo {
+  Monomial g;
+  Gauge gauge;
+};
+
+/// A mean that serves as a pivot: sum / weight, guarded, and its first moment.
+struct Mean {
+  Expr sum, weight;
+  Expr feature;
+  Expr divisor; ///< weight, never 0
+  Expr pivot;   ///< let: sum / divisor
+};
+
+/// One variable of a frame: t = Σ k·(u - pivot) + rest.
+struct Variable {
+  Expr t;
+  std::vector<Shift> shifts;
+  Expr offset; ///< what is left of the δ-part, null if it cancels: x - δ = t +
+               ///< offset
+};
+
+/// A polynomial in the variables of a frame with coefficients g(x).
+using Powers = std::map<unsigned, unsigned>;
+using FramePoly = std::map<std::pair<Monomial, Powers>, double>;
+using Combination = std::vector<std::pair<double, Expr>>;
+
+class Builder {
+public:
+  Builder(const Cascade &cascade, const Policy &policy, Program &program);
+
+  Context &context;
+  const Cascade &cascade;
+  const Policy &policy;
+  Program &program;
+  Normaliser normaliser;
+  FactBase facts;
+
+  /// Stage symbol -> its value over states, to be separated further (raw) and
+  /// as the user sees it on every row (final).
+  ExprMap rawReadout, finalReadout;
+  std::unordered_map<Expr, unsigned, ExprHash> passOf; ///< states and lets
+  std::unordered_map<Expr, SumInfo, ExprHash> sums;
+
+  // Building.pp
+  Scope scopeOf(unsigned pass) const;
+  /// The state of this reducer and value, made if there is none yet.
+  Expr state(Reducer reducer, Expr value, std::string name);
+  Expr addState(State state, std::string name);
+  Expr addLet(Expr value, std::string name);
+  Expr count(unsigned pass, Expr hold);
+  /// The guarded pivot for max/min-like `atom`.
+  Expr guarded(Expr atom);
+  bool isPivotable(Expr atom, Scope &scope) const;
+
+  // Gauge.cpp
+  Gauge chooseGauge(const LinearSum &ex, const std::vector<const Term *> &terms,
+                    Scope &scope, Type type, unsigned pass,
+                    const std::string &name);
+  Expr shifted(const LinearSum &x, const std::vector<Shift> &shifts,
+               Scope &scope, Type type);
+  std::optional<Shift> multipleOf(const Poly &poly, const Poly &normal,
+                                  Scope &scope) const;
+
+  // Frame.cpp
+  Variable locate(const Translate &translate, const Gauge &gauge,
+                  unsigned degree, Scope &scope, Type type, unsigned pass,
+                  const std::string &name);
+  Combination build(FramePoly poly, const std::vector<Variable> &variables,
+                    const Gauge &gauge, Type type, unsigned pass,
+                    const std::string &name);
+  Expr firstMoment(const Mean &mean, Type type, unsigned pass);
+
+  // Sums.cpp
+  bool deriveSum(unsigned stage, Expr term, unsigned pass);
+  bool deriveProduct(unsigned stage, Expr term, unsigned pass);
+  // Extremes.cpp
+  bool deriveExtremum(unsigned stage, Expr term, unsigned pass);
+  bool deriveTopK(unsigned stage, Expr term, unsigned pass);
+
+  Reject reject; ///< set where derive... answers false
+
+private:
+  std::string unique(std::string name);
+  unsigned rulePass(const std::vector<Expr> &values,
+                    const std::vector<Expr> &pivots) const;
+  std::optional<Mean> meanIn(const Monomial &monomial, const Poly &xNormal,
+                             const Gauge &gauge, Scope &scope, Type type,
+                             unsigned pass, Shift &shift);
+  Mean meanOf(Expr sum, Expr weight, Expr feature, Type type, unsigned pass);
+  Expr print(const FramePoly &poly, const std::vector<Variable> &variables,
+             const Gauge &gauge, Type type);
+  Expr distance(const std::vector<Shift> &shifts, std::vector<Expr> &pivots,
+                unsigned pass, Type type);
+  Expr value(const Combination &sum, Type type);
+  Expr transport(const std::map<Powers, Combination> &taylor,
+                 const std::vector<Variable> &variables, const Gauge &gauge,
+                 State &state, unsigned pass, Type type);
+
+  std::map<std::tuple<Reducer, Expr, unsigned>, Expr> table;
+  std::map<Expr, Expr> guards;
+  std::map<std::pair<Expr, Expr>, Mean> means;
+  std::unordered_map<std::string, unsigned> names;
+};
+
+} // namespace refold::algebra
+
+#endif // REFOLD_LIB_ALGEBRA_BUILDER_H

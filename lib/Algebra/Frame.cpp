@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Moving frames: an integrand that depends on u - pivot only is kept as sums of
+// its derivatives in t = u - pivot, and a move of the pivot by d = old - new is
+// the Taylor shift f(t + d) = Σ d^k/k! f^(k)(t). Element functions and
+// transports are printed from t and d, never expanded.
+#include "Builder.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace refold::algebra {
+
+//===----------------------------------------------------------------------===//
+// Location pivots
+//===----------------------------------------------------------------------===//
+
+Mean Builder::meanOf(Expr sum, Expr weight, Expr feature, Type type,
+                     unsigned pass) {
+  Mean &mean = means[{sum, weight}];
+  if (mean.pivot)
+    return mean;
+  bool isCount = sums.at(weight).g.isOne() && !sums.at(weight).gauge.factor;
+  Expr zero = context.real(0, type), one = context.real(1, type);
+  mean.sum = sum;
+  mean.weight = weight;
+  mean.feature = feature;
+  mean.divisor = isCount ? context.max(weight, one)
+                         : context.select(context.cmp(Pred::Eq, weight, zero),
+                                          one, weight);
+  mean.pivot =
+      addLet(context.div(sum, mean.divisor), sum.symbol().name + ".mean");
+  return mean;
+}
+
+/// Number of elements of the stream as a normal form.
+static Poly lengthOf(const Cascade &cascade, Normaliser &normaliser) {
+  Poly result = Poly::constant(1);
+  for (const Index &index : cascade.indices)
+    if (index.role == IndexRole::Stream)
+      result = result * normaliser.normal(index.length);
+  return result;
+}
+
+/// A sum over weights inside a monomial of the δ-part, S/W or S/n, whose
+/// feature the x-part has: the mean of that feature.
+std::optional<Mean> Builder::meanIn(const Monomial &monomial,
+                                    const Poly &xNormal, const Gauge &gauge,
+                                    Scope &scope, Type type, unsigned pass,
+                                    Shift &shift) {
+  for (const auto &[sum, exponent] : monomial.factors()) {
+    auto own = sums.find(sum);
+    if (!(exponent == rational(1)) || own == sums.end() || !scope.hasD(sum))
+      continue;
+    for (const auto &[weight, power] : monomial.factors()) {
+      auto other = sums.find(weight);
+      if (!(power == rational(-1)) || other == sums.end() ||
+          !scope.hasD(weight) || !(own->second.gauge == other->second.gauge) ||
+          !facts.isNonPositive(Poly::monomial(other->second.g, -1)))
+        continue;
+      Monomial ratio = own->second.g * other->second.g.raised(rational(-1));
+      Expr feature = toExpr(context, ratio, 1, type);
+      auto found = multipleOf(xNormal, normaliser.normal(feature), scope);
+      if (!found)
+        continue;
+      shift = *found;
+      return meanOf(sum, weight, feature, type, pass);
+    }
+    if (own->second.gauge.factor || !own->second.gauge.xGuards.empty())
+      continue;
+    Expr feature = program.findState(sum)->values[0];
+    auto found = multipleOf(xNormal, normaliser.normal(feature), scope);
+    if (!found)
+      continue;
+    shift = *found;
+    return meanOf(sum, count(pass, sum), feature, type, pass);
+  }
+  return std::nullopt;
+}
+
+/// Σ w·(u - pivot) for the mean's own weights: zero but for rounding, and what
+/// makes the frame exact for any pivot.
+Expr Builder::firstMoment(const Mean &mean, Type type, unsigned pass) {
+  const SumInfo weights = sums.at(mean.weight);
+  Variable variable;
+  Shift shift;
+  shift.atom = mean.pivot;
+  shift.feature = mean.feature;
+  shift.pivot = mean.pivot;
+  variable.t = context.sub(mean.feature, mean.pivot);
+  variable.shifts = {shift};
+  FramePoly poly{{{weights.g, {{0, 1}}}, 1.0}};
+  Combination moment = build(poly, {variable}, weights.gauge, type, pass,
+                             mean.sum.symbol().name + ".dev");
+  return moment.front().second;
+}
+
+/// Chooses the pivots of t = x - Σ shifts: the extremes and means that the
+/// δ-part subtracts; else the pivots of the exponential; else, for squares and
+/// above, the mean of x. Without any of them t = x, which is the raw gauge.
+Variable Builder::locate(const Translate &translate, const Gauge &gauge,
+                         unsigned degree, Scope &scope, Type type,
+                         unsigned pass, const std::string &name) {
+  Variable variable;
+  Poly rest = translate.xNormal, delta = translate.delta;
+  std::vector<std::pair<Shift, Mean>> refined;
+  auto take = [&](Shift shift) {
+    rest = rest - normaliser.normal(shift.feature) *
+                      Poly::monomial(shift.scale, shift.coefficient);
+    variable.shifts.push_back(shift);
+  };
+  auto takeExtremal = [&](const Extremal &fact) {
+    if (!fact.isAttained || !scope.hasD(fact.symbol) ||
+        !isFloat(fact.symbol.type()))
+      return;
+    std::optional<Shift> shift = multipleOf(rest, fact.normal, scope);
+    if (!shift)
+      return;
+    shift->atom = fact.symbol;
+    shift->feature = fact.feature;
+    shift->pivot = guarded(fact.symbol);
+    scope.addVarying(shift->pivot);
+    delta = delta + Poly::monomial(shift->scale * Monomial(fact.symbol),
+                                   shift->coefficient);
+    take(*shift);
+  };
+  std::vector<Expr> atoms = translate.delta.atoms();
+  for (const Extremal &fact : std::vector<Extremal>(facts.extremals()))
+    if (std::find(atoms.begin(), atoms.end(), fact.symbol) != atoms.end())
+      takeExtremal(fact);
+
+  Poly length = lengthOf(cascade, normaliser);
+  for (const auto &[monomial, coefficient] : translate.delta.all()) {
+    Shift shift;
+    std::optional<Mean> mean =
+        meanIn(monomial, rest, gauge, scope, type, pass, shift);
+    if (!mean)
+      continue;
+    scope.addVarying(mean->pivot);
+    scope.addVarying(mean->weight);
+    shift.atom = shift.pivot = mean->pivot;
+    shift.feature = mean->feature;
+    // Exactly the mean: x - δ = t + (pivot - mean), and the difference is the
+    // first moment over the weight, without the cancellation.
+    Monomial scale = monomial.without(mean->sum);
+    Poly weight = monomial.exponentOf(mean->weight).num < 0
+                      ? Poly::atom(mean->weight)
+                      : length;
+    Poly ratio = Poly::monomial(scale, coefficient) * weight +
+                 Poly::monomial(shift.scale, shift.coefficient);
+    if (ratio.isZero()) {
+      delta.add(monomial, -coefficient);
+      refined.push_back({shift, *mean});
+    } else {
+      delta = delta + Poly::monomial(shift.scale * Monomial(mean->pivot),
+                                     shift.coefficient);
+    }
+    take(shift);
+  }
+  if (variable.shifts.empty())
+    for (const Shift &shift : gauge.shifts)
+      for (const Extremal &fact : std::vector<Extremal>(facts.extremals()))
+        if (fact.isAttained && fact.symbol == shift.atom)
+          takeExtremal(fact);
+  if (variable.shifts.empty() && degree >= 2 && !gauge.factor) {
+    Expr feature = translate.x.toExpr(context, type);
+    Expr sum = state(Reducer::Sum, feature, name + ".sum");
+    if (passOf.at(sum) == pass) {
+      sums[sum] = SumInfo{Monomial(feature), {}};
+      Mean mean = meanOf(sum, count(pass, sum), feature, type, pass);
+      scope.addVarying(mean.pivot);
+      Shift shift;
+      shift.atom = shift.pivot = mean.pivot;
+      shift.feature = feature;
+      delta = delta + Poly::atom(mean.pivot);
+      take(shift);
+    }
+  }
+
+  variable.t = shifted(translate.x, variable.shifts, scope, type);
+  // What `shifted` left out of t: a rest that does not depend on the element.
+  bool hasElements = false;
+  for (Expr atom : rest.atoms())
+    hasElements |= scope.hasX(atom);
+  if (!variable.shifts.empty() && !hasElements)
+    delta = delta + rest;
+  if (!delta.isZero())
+    variable.offset = toExpr(context, delta, type);
+  for (const auto &[shift, mean] : refined) {
+    Expr moved = context.div(firstMoment(mean, type, pass), mean.divisor);
+    moved = multiplied(context, moved, shift.scale, -shift.coefficient, type);
+    variable.offset =
+        variable.offset ? context.add(variable.offset, moved) : moved;
+  }
+  return variable;
+}
+
+//===----------------------------------------------------------------------===//
+// States
+//===----------------------------------------------------------------------===//
+
+static Monomial split(const Monomial &g, IndexSet carried, bool wantCarried) {
+  Monomial result;
+  for (const auto &[atom, exponent] : g.factors())
+    if (bool(atom.indices() & carried) == wantCarried)
+      result.multiply(atom, exponent);
+  return result;
+}
+
+/// [guards] e^.. · g · polynomial in t, factors with carried indices last: what
+/// varies along the lanes of a matrix product is then one operand of it.
+Expr Builder::print(const FramePoly &poly,
+                    const std::vector<Variable> &variables, const Gauge &gauge,
+                    Type type) {
+  const Monomial &common = poly.begin()->first.first;
+  bool isCommon = std::all_of(poly.begin(), poly.end(), [&](const auto &entry) {
+    return entry.first.first == common;
+  });
+  Expr sum;
+  for (const auto &[key, coefficient] : poly) {
+    Expr part = isCommon ? Expr() : toExpr(context, key.first, 1, type);
+    for (auto [number, power] : key.second)
+      for (unsigned i = 0; i < power; ++i)
+        part =
+            part ? context.mul(part, variables[number].t) : variables[number].t;
+    if (!part)
+      part = context.real(1, type);
+    bool isNegative = sum && coefficient < 0;
+    part = multiplied(context, part, {},
+                      isNegative ? -coefficient : coefficient, type);
+    sum = !sum         ? part
+          : isNegative ? context.sub(sum, part)
+                       : context.add(sum, part);
+  }
+  IndexSet carried = cascade.indicesOf(IndexRole::Carried);
+  Expr value = gauge.factor;
+  if (isCommon && !split(common, carried, false).isOne())
+    value = multiplied(context, value, split(common, carried, false), 1, type);
+  if (!sum.isConstant(1))
+    value = value ? context.mul(value, sum) : sum;
+  Monomial lanes = isCommon ? split(common, carried, true) : Monomial();
+  if (!lanes.isOne()) {
+    bool divides = lanes.factors().front().second.num < 0;
+    Expr factor = divides ? Expr() : toExpr(context, lanes, 1, type);
+    if (!value)
+      value = toExpr(context, lanes, 1, type);
+    else
+      value = factor ? context.mul(value, factor)
+                     : multiplied(context, value, lanes, 1, type);
+  }
+  if (!value)
+    value = context.real(1, type);
+  for (Expr guard : gauge.xGuards)
+    value = context.select(guard, value, context.real(0, type));
+  return value;
+}
+
+Expr Builder::value(const Combination &sum, Type type) {
+  LinearSum result;
+  for (auto [coefficient, symbol] : sum)
+    result.add(symbol, coefficient);
+  return result.toExpr(context, type);
+}
+
+/// Σ k·(old - new) over the pivots that run in this pass; null if none does.
+Expr Builder::distance(const std::vector<Shift> &shifts,
+                       std::vector<Expr> &pivots, unsigned pass, Type type) {
+  LinearSum sum;
+  for (const Shift &shift : shifts) {
+    auto it = passOf.find(shift.pivot);
+    if (it == passOf.end() || it->second != pass)
+      continue;
+    auto at = std::find(pivots.begin(), pivots.end(), shift.pivot);
+    unsigned number = unsigned(at - pivots.begin());
+    if (at == pivots.end())
+      pivots.push_back(shift.pivot);
+    Type own = shift.pivot.type();
+    sum.add(context.sub(context.placeholder(Role::Old, number, own),
+                        context.placeholder(Role::New, number, own)),
+            shift.coefficient, shift.scale);
+  }
+  return sum.empty() ? Expr() : sum.toExpr(context, type);
+}
+
+/// Σ d^k/k!·(derivative), nested so that a state that is 0 is never multiplied
+/// by a power of d that overflowed: d0·(c1 + d0·(c2 + ...)).
+static Expr horner(Context &context, std::map<Powers, Expr> taylor,
+                   const std::vector<Expr> &distances, unsigned number) {
+  if (number == distances.size())
+    return taylor.empty() ? Expr() : taylor.begin()->second;
+  std::map<unsigned, std::map<Powers, Expr>> byPower;
+  for (auto &[powers, value] : taylor) {
+    Powers rest = powers;
+    unsigned power = 0;
+    if (auto it = rest.find(number); it != rest.end()) {
+      power = it->second;
+      rest.erase(it);
+    }
+    byPower[power][rest] = value;
+  }
+  unsigned highest = byPower.rbegin()->first;
+  Expr result;
+  for (unsigned power = highest + 1; power-- > 0;) {
+    if (result)
+      result = context.mul(distances[number], result);
+    if (!byPower.contains(power))
+      continue;
+    Expr own = horner(context, byPower[power], distances, number + 1);
+    result = result ? context.add(own, result) : own;
+  }
+  return result;
+}
+
+static double factorial(unsigned n) { return std::tgamma(double(n) + 1); }
+
+Expr Builder::transport(const std::map<Powers, Combination> &taylor,
+                        const std::vector<Variable> &variables,
+                        const Gauge &gauge, State &state, unsigned pass,
+                        Type type) {
+  Expr exponent = distance(gauge.shifts, state.pivots, pass, type);
+  std::vector<Expr> distances;
+  for (const Variable &variable : variables)
+    distances.push_back(distance(variable.shifts, state.pivots, pass, type));
+  std::map<Powers, Expr> parts;
+  parts[{}] = context.placeholder(Role::Self, 0, type);
+  for (const auto &[powers, sum] : taylor) {
+    bool isMoved = true;
+    double divisor = 1;
+    for (auto [number, power] : powers) {
+      isMoved &= bool(distances[number]);
+      divisor *= factorial(power);
+    }
+    if (!isMoved)
+      continue;
+    LinearSum with;
+    for (auto [coefficient, symbol] : sum) {
+      auto at = std::find(state.with.begin(), state.with.end(), symbol);
+      unsigned number = unsigned(at - state.with.begin());
+      if (at == state.with.end())
+        state.with.push_back(symbol);
+      with.add(context.placeholder(Role::With, number, symbol.type()),
+               coefficient / divisor);
+    }
+    parts[powers] = with.toExpr(context, type);
+  }
+  if (state.pivots.empty())
+    return {};
+  Expr result = horner(context, parts, distances, 0);
+  if (exponent)
+    result = context.mul(result, context.exp(exponent));
+  state.law = parts.size() > 1 ? "taylor-shift"
+              : exponent       ? "rescale-distributes"
+                               : "constant-under-move";
+  return result;
+}
+
+static FramePoly derivative(const FramePoly &poly, unsigned number) {
+  FramePoly result;
+  for (const auto &[key, coefficient] : poly) {
+    auto it = key.second.find(number);
+    if (it == key.second.end())
+      continue;
+    Powers powers = key.second;
+    if (--powers[number] == 0)
+      powers.erase(number);
+    result[{key.first, powers}] += coefficient * it->second;
+  }
+  return result;
+}
+
+/// All derivatives but the function itself.
+static std::map<Powers, FramePoly> derivatives(const FramePoly &poly) {
+  std::map<Powers, FramePoly> result;
+  std::vector<std::pair<Powers, FramePoly>> pending{{{}, poly}};
+  while (!pending.empty()) {
+    auto [order, function] = pending.back();
+    pending.pop_back();
+    std::map<unsigned, bool> numbers;
+    for (const auto &[key, coefficient] : function)
+      for (auto [number, power] : key.second)
+        numbers[number] = true;
+    for (auto [number, unused] : numbers) {
+      Powers next = order;
+      ++next[number];
+      if (result.contains(next))
+        continue;
+      FramePoly own = derivative(function, number);
+      result[next] = own;
+      pending.push_back({next, own});
+    }
+  }
+  return result;
+}
+
+/// `lower` is, up to a factor, a derivative of `upper`.
+static bool isBelow(const std::pair<Monomial, Powers> &lower,
+                    const std::pair<Monomial, Powers> &upper) {
+  if (!(lower.first == upper.first) || lower.second == upper.second)
+    return false;
+  for (auto [number, power] : lower.second) {
+    auto it = upper.second.find(number);
+    if (it == upper.second.end() || it->second < power)
+      return false;
+  }
+  return true;
+}
+
+static unsigned degreeOf(const Powers &powers) {
+  unsigned degree = 0;
+  for (auto [number, power] : powers)
+    degree += power;
+  return degree;
+}
+
+Combination Builder::build(FramePoly poly,
+                           const std::vector<Variable> &variables,
+                           const Gauge &gauge, Type type, unsigned pass,
+                           const std::string &name) {
+  // Parts that the transport of another part needs anyway become their own.
+  std::vector<FramePoly> parts(1);
+  for (const auto &entry : poly) {
+    bool isLow = entry.first.second.empty() ||
+                 std::any_of(poly.begin(), poly.end(), [&](const auto &other) {
+                   return isBelow(entry.first, other.first);
+                 });
+    if (isLow)
+      parts.push_back({entry});
+    else
+      parts[0].insert(entry);
+  }
+  if (parts[0].empty())
+    parts.erase(parts.begin());
+  Combination result;
+  if (parts.size() > 1) {
+    for (FramePoly &part : parts)
+      for (auto &entry : build(part, variables, gauge, type, pass, name))
+        result.push_back(entry);
+    return result;
+  }
+  FramePoly &own = parts[0];
+  auto leading = std::max_element(
+      own.begin(), own.end(), [](const auto &a, const auto &b) {
+        return degreeOf(a.first.second) < degreeOf(b.first.second);
+      });
+  double factor = leading->second;
+  for (auto &[key, coefficient] : own)
+    coefficient /= factor;
+
+  Expr function = print(own, variables, gauge, type);
+  std::map<Powers, Combination> taylor;
+  for (auto &[order, part] : derivatives(own))
+    taylor[order] = build(part, variables, gauge, type, pass, name + ".d");
+  State made;
+  made.values = {function};
+  made.transport = transport(taylor, variables, gauge, made, pass, type);
+  // In a later pass a state that reads nothing of it must be held there.
+  bool isHeld = made.pivots.empty() && pass > 0 && !variables.empty() &&
+                rulePass(made.values, {}) < pass;
+  if (isHeld) {
+    for (const Variable &variable : variables)
+      for (const Shift &shift : variable.shifts)
+        if (made.pivots.empty() && passOf.at(shift.pivot) == pass)
+          made.pivots = {shift.pivot};
+    if (!made.pivots.empty()) {
+      made.transport = context.placeholder(Role::Self, 0, type);
+      made.law = "constant-under-move";
+    }
+  }
+  Expr &entry = table[{Reducer::Sum, function, isHeld ? pass : 0}];
+  if (!entry) {
+    entry = addState(std::move(made), name);
+    if (own.size() == 1 && leading->first.second.empty())
+      sums[entry] = SumInfo{leading->first.first, gauge};
+  }
+  return {{factor, entry}};
+}
+
+} // namespace refold::algebra

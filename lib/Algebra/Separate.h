@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_LIB_ALGEBRA_SEPARATE_H
+#define REFOLD_LIB_ALGEBRA_SEPARATE_H
+
+#include "Facts.h"
+#include "refold/Algebra/Program.h"
+
+/// Separation: F(x, δ) as a finite sum of g(x)·h(δ), where x is what depends on
+/// the stream and δ are the reductions that the same pass computes.
+namespace refold::algebra {
+
+/// What an expression depends on, seen from one pass.
+enum class Dependence : uint8_t {
+  Neutral = 0, ///< constants, parameters, results of earlier passes
+  X = 1,       ///< elements
+  D = 2,       ///< results of this pass
+  Mixed = 3
+};
+
+/// Splits symbols into elements, results that vary in the pass, and the rest.
+class Scope {
+public:
+  Scope(IndexSet stream, ExprSet varying)
+      : stream(stream), varying(std::move(varying)) {}
+  Dependence of(Expr e);
+  bool isMixed(Expr e) { return of(e) == Dependence::Mixed; }
+  bool hasX(Expr e) { return unsigned(of(e)) & 1; }
+  bool hasD(Expr e) { return unsigned(of(e)) & 2; }
+  void addVarying(Expr symbol);
+
+private:
+  IndexSet stream;
+  ExprSet varying;
+  std::unordered_map<Expr, Dependence, ExprHash> memo;
+};
+
+/// A sum of scaled expressions, kept as the user wrote them.
+class LinearSum {
+public:
+  struct Piece {
+    double coefficient;
+    Monomial scale; ///< neutral
+    Expr value;
+  };
+  void add(Expr value, double coefficient = 1, const Monomial &scale = {});
+  LinearSum scaled(double coefficient, const Monomial &scale = {}) const;
+  void append(const LinearSum &other);
+  bool empty() const { return pieces.empty(); }
+  const std::vector<Piece> &all() const { return pieces; }
+  Poly normal(Normaliser &normaliser) const;
+  Expr toExpr(Context &context, Type type) const;
+
+private:
+  std::vector<Piece> pieces;
+};
+
+/// A sum of an x-part and a δ-part inside a product: (x - mean), (x - m - log
+/// s). In a frame it becomes t + e, with t the x-part seen from a pivot.
+struct Translate {
+  LinearSum x;
+  Poly xNormal;
+  Poly delta;
+};
+
+/// coefficient · g(x) · h(δ) · Π translate^k · e^(ex + ed), where all guards
+/// hold.
+struct Term {
+  double coefficient = 1;
+  Monomial g;                              ///< atoms with x
+  Monomial h;                              ///< atoms without
+  std::map<unsigned, unsigned> translates; ///< number -> power
+  LinearSum ex;                            ///< exponent, x and neutral parts
+  Poly ed;                                 ///< exponent, δ-part
+  std::vector<Expr> xGuards, dGuards;      ///< sorted by id, each once
+};
+
+/// Why a term does not separate.
+struct Reject {
+  const char *reason = nullptr;
+  Expr node;
+  std::string text; ///< what is in the way, without names
+};
+
+class Separator {
+public:
+  Separator(Context &context, Normaliser &normaliser, FactBase &facts,
+            Scope &scope, Type type, unsigned budget)
+      : context(context), normaliser(normaliser), facts(facts), scope(scope),
+        type(type), budget(budget) {}
+
+  /// Terms whose sum is `e`, or nothing and `reject` says why.
+  std::optional<std::vector<Term>> separate(Expr e);
+  /// An exponent or other sum as x-part and δ-part.
+  struct Split {
+    LinearSum x;
+    Poly delta;
+  };
+  std::optional<Split> split(Expr e);
+
+  const std::vector<Translate> &allTranslates() const { return translates; }
+  /// g·h·... of a term without translates, exponentials as exp(sum).
+  Expr toExpr(const Term &term);
+  Reject reject;
+
+private:
+  /// Visits before a term is given up: shared subterms can make it exponential.
+  static constexpr unsigned kMaxSteps = 20000;
+  using Terms = std::vector<Term>;
+  std::nullopt_t fail(const char *reason, Expr node, std::string text);
+  std::optional<Terms> visit(Expr e);
+  std::optional<Terms> compute(Expr e);
+  std::optional<Terms> withoutTranslates(const Term &term, Expr node);
+  Terms scaled(Terms terms, double coefficient, const Monomial &scale);
+  std::optional<Terms> atom(Expr e);
+  std::optional<Terms> sum(Expr e);
+  std::optional<Terms> multiply(const Terms &a, const Terms &b, Expr node);
+  std::optional<Terms> power(Expr e, Expr base, Rational exponent);
+  std::optional<Terms> exponential(Expr argument, double factor);
+  std::optional<Terms> absolute(Expr e);
+  std::optional<Terms> extremum(Expr e);
+  std::optional<Terms> choice(Expr e);
+  std::optional<Terms> chosen(Expr condition, Expr ifTrue, Expr ifFalse);
+  std::optional<Terms> function(Expr e);
+  std::optional<Terms> circular(Expr e);
+  std::optional<Terms> contraction(Expr e);
+  std::optional<Expr> settled(Expr condition);
+  bool hasFreeExp(Expr e);
+  bool dependsOnX(const Term &term) const;
+  bool dependsOnD(const Term &term) const;
+  bool flatten(Expr e, double coefficient, const Monomial &scale, LinearSum &x,
+               LinearSum &d, Terms &mixed);
+  bool flattenLog(Expr argument, double coefficient, const Monomial &scale,
+                  LinearSum &x, LinearSum &d);
+  bool settleLeftover(const Term &term, Expr node, LinearSum &x, LinearSum &d);
+  Term translated(LinearSum x, Poly delta);
+  Terms combined(Terms terms);
+
+  Context &context;
+  Normaliser &normaliser;
+  FactBase &facts;
+  Scope &scope;
+  Type type;
+  unsigned budget;
+  std::vector<Translate> translates;
+  std::unordered_map<Expr, Terms, ExprHash> memo;
+  unsigned steps = 0;
+};
+
+} // namespace refold::algebra
+
+#endif // REFOLD_LIB_ALGEBRA_SEPARATE_H

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Separation of the nodes that are not sums, products or powers.
+#include "Separate.h"
+
+#include "refold/Algebra/Program.h"
+
+namespace refold::algebra {
+
+std::optional<std::vector<Term>> Separator::function(Expr e) {
+  Expr operand = e.operand(0);
+  switch (e->fn) {
+  case Fn::Log:
+  case Fn::Log2:
+    return sum(e);
+  case Fn::Expm1:
+    return visit(context.sub(context.exp(operand), context.real(1, type)));
+  case Fn::Abs:
+    return absolute(e);
+  case Fn::Relu:
+    return extremum(context.max(operand, context.real(0, type)));
+  case Fn::Sin:
+  case Fn::Cos:
+  case Fn::Sinh:
+  case Fn::Cosh:
+    return circular(e);
+  case Fn::Log1p:
+    return fail(reason::powOfSum, e,
+                "the logarithm of a sum of elements and running values");
+  case Fn::Sign:
+    return fail(reason::kink, e,
+                "the jump of sign moves with the running value");
+  case Fn::Floor:
+  case Fn::Ceil:
+  case Fn::Round:
+    return fail(reason::mixedCast, e,
+                "rounding does not commute with a change of the running "
+                "value");
+  default:
+    return fail(reason::nonRepresentative, e,
+                std::string(spelling(e->fn)) +
+                    " of a running value has infinite separation rank: it is "
+                    "no sum of finitely many products");
+  }
+}
+
+std::optional<std::vector<Term>> Separator::absolute(Expr e) {
+  Expr operand = e.operand(0);
+  switch (facts.sign(operand)) {
+  case Sign::Zero:
+  case Sign::NonNegative:
+    return visit(operand);
+  case Sign::NonPositive:
+    return visit(context.neg(operand));
+  case Sign::Unknown:
+    break;
+  }
+  std::optional<Terms> terms = visit(operand);
+  if (!terms)
+    return std::nullopt;
+  if (terms->size() != 1 || !(*terms)[0].translates.empty())
+    return fail(reason::kink, e,
+                "the kink of the absolute value moves with the running value, "
+                "and nothing known fixes the sign of its argument");
+  Term term = (*terms)[0];
+  auto magnitude = [&](const Monomial &m) {
+    if (m.isOne() || facts.isNonPositive(Poly::monomial(m, -1)))
+      return m;
+    return Monomial(context.fn(Fn::Abs, algebra::toExpr(context, m, 1, type)));
+  };
+  term.coefficient =
+      term.coefficient < 0 ? -term.coefficient : term.coefficient;
+  term.g = magnitude(term.g);
+  term.h = magnitude(term.h);
+  return Terms{term};
+}
+
+std::optional<std::vector<Term>> Separator::extremum(Expr e) {
+  if (!scope.isMixed(e))
+    return atom(e);
+  bool isMax = e.is(Kind::Max) || e.is(Kind::MaxNum);
+  Expr a = e.operand(0), b = e.operand(1);
+  Sign sign = facts.sign(normaliser.normal(a) - normaliser.normal(b));
+  if (sign == Sign::Zero || sign == Sign::NonNegative)
+    return visit(isMax ? a : b);
+  if (sign == Sign::NonPositive)
+    return visit(isMax ? b : a);
+  return fail(reason::kink, e,
+              "the kink between the two moves with the running value, and "
+              "nothing known says which is larger");
+}
+
+std::optional<std::vector<Term>> Separator::choice(Expr e) {
+  return chosen(e.operand(0), e.operand(1), e.operand(2));
+}
+
+std::optional<std::vector<Term>> Separator::chosen(Expr condition, Expr ifTrue,
+                                                   Expr ifFalse) {
+  if (++steps > kMaxSteps)
+    return fail(reason::rankBudget, condition, "too many guards");
+  if (condition.is(Kind::Const))
+    return visit(condition->integer ? ifTrue : ifFalse);
+  if (scope.isMixed(condition)) {
+    switch (condition.kind()) {
+    case Kind::Not:
+      return chosen(condition.operand(0), ifFalse, ifTrue);
+    case Kind::And:
+      return chosen(condition.operand(0),
+                    context.select(condition.operand(1), ifTrue, ifFalse),
+                    ifFalse);
+    case Kind::Or:
+      return chosen(condition.operand(0), ifTrue,
+                    context.select(condition.operand(1), ifTrue, ifFalse));
+    default:
+      if (std::optional<Expr> known = settled(condition))
+        return chosen(*known, ifTrue, ifFalse);
+      return std::nullopt;
+    }
+  }
+  Terms result;
+  for (bool isTrue : {true, false}) {
+    std::optional<Terms> terms = visit(isTrue ? ifTrue : ifFalse);
+    if (!terms)
+      return std::nullopt;
+    Term guard;
+    (scope.hasX(condition) ? guard.xGuards : guard.dGuards)
+        .push_back(isTrue ? condition : context.logicalNot(condition));
+    terms = multiply({guard}, *terms, condition);
+    if (!terms)
+      return std::nullopt;
+    result.insert(result.end(), terms->begin(), terms->end());
+  }
+  return combined(std::move(result));
+}
+
+/// A mixed predicate whose value is known for every element of every row.
+std::optional<Expr> Separator::settled(Expr condition) {
+  if (!condition.is(Kind::Cmp)) {
+    fail(reason::guardMixed, condition,
+         "the guard looks at elements and running values together, and is "
+         "neither a property of the element nor of the row");
+    return std::nullopt;
+  }
+  Sign sign = facts.sign(normaliser.normal(condition.operand(0)) -
+                         normaliser.normal(condition.operand(1)));
+  bool isUp = sign == Sign::NonNegative || sign == Sign::Zero;
+  bool isDown = sign == Sign::NonPositive || sign == Sign::Zero;
+  switch (condition->pred) {
+  case Pred::Ge:
+    if (isUp)
+      return context.boolean(true);
+    break;
+  case Pred::Lt:
+    if (isUp)
+      return context.boolean(false);
+    break;
+  case Pred::Le:
+    if (isDown)
+      return context.boolean(true);
+    break;
+  case Pred::Gt:
+    if (isDown)
+      return context.boolean(false);
+    break;
+  default:
+    break;
+  }
+  fail(reason::mixedCompare, condition,
+       "which elements it selects changes with the running value, and a "
+       "bounded state cannot bring back those selected earlier");
+  return std::nullopt;
+}
+
+/// sin(x + δ) = sin x · cos δ + cos x · sin δ, and its three relatives.
+std::optional<std::vector<Term>> Separator::circular(Expr e) {
+  std::optional<Split> parts = split(e.operand(0));
+  if (!parts)
+    return std::nullopt;
+  Expr x = parts->x.toExpr(context, type);
+  Expr d = algebra::toExpr(context, parts->delta, type);
+  bool isHyperbolic = e.is(Fn::Sinh) || e.is(Fn::Cosh);
+  Fn sine = isHyperbolic ? Fn::Sinh : Fn::Sin;
+  Fn cosine = isHyperbolic ? Fn::Cosh : Fn::Cos;
+  auto product = [&](Fn ofX, Fn ofD, double coefficient) {
+    Term term;
+    term.coefficient = coefficient;
+    term.g.multiply(context.fn(ofX, x), rational(1));
+    term.h.multiply(context.fn(ofD, d), rational(1));
+    return term;
+  };
+  if (e.is(Fn::Sin) || e.is(Fn::Sinh))
+    return Terms{product(sine, cosine, 1), product(cosine, sine, 1)};
+  return Terms{product(cosine, cosine, 1),
+               product(sine, sine, isHyperbolic ? 1 : -1)};
+}
+
+/// A running factor without the inner index goes before the contraction.
+std::optional<std::vector<Term>> Separator::contraction(Expr e) {
+  std::optional<Terms> terms = visit(e.operand(0));
+  if (!terms)
+    return std::nullopt;
+  IndexSet inner = e->contracted;
+  Terms result;
+  for (const Term &mixed : *terms) {
+    std::optional<Terms> plain = withoutTranslates(mixed, e);
+    if (!plain)
+      return std::nullopt;
+    for (const Term &term : *plain) {
+      Term outside, inside = term;
+      outside.coefficient = term.coefficient;
+      outside.h = term.h;
+      outside.ed = term.ed;
+      outside.dGuards = term.dGuards;
+      inside.coefficient = 1;
+      inside.h = {};
+      inside.ed = {};
+      inside.dGuards.clear();
+      if (toExpr(outside).indices() & inner)
+        return fail(reason::rankBudget, e,
+                    "a running value inside the contraction: the rank is the "
+                    "extent of the contracted index");
+      if ((toExpr(inside).indices() & inner) != inner)
+        return fail(reason::rankBudget, e,
+                    "a part without the contracted index beside one with it");
+      outside.g.multiply(context.contract(inner, toExpr(inside)), rational(1));
+      result.push_back(std::move(outside));
+    }
+  }
+  return combined(std::move(result));
+}
+
+} // namespace refold::algebra

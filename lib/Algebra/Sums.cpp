@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Sum and product stages: separate, choose gauges, build states, read out.
+#include "Builder.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace refold::algebra {
+
+namespace {
+/// Terms that share their exponential and their guards on elements.
+struct Group {
+  std::vector<Term> terms;
+  LinearSum ex;
+  Poly exNormal;
+  std::vector<Expr> xGuards;
+};
+} // namespace
+
+static std::vector<Group> grouped(std::vector<Term> terms,
+                                  Normaliser &normaliser) {
+  std::vector<Group> groups;
+  for (Term &term : terms) {
+    Poly ex = term.ex.normal(normaliser);
+    auto it = std::find_if(groups.begin(), groups.end(), [&](const Group &g) {
+      return g.exNormal == ex && g.xGuards == term.xGuards;
+    });
+    if (it == groups.end()) {
+      groups.push_back({{}, term.ex, ex, term.xGuards});
+      it = std::prev(groups.end());
+    }
+    it->terms.push_back(std::move(term));
+  }
+  return groups;
+}
+
+/// exp(Σ c·log a + rest): the logarithms become powers, the rest stays.
+static void addExponent(Context &context, Monomial &h, const Poly &exponent,
+                        Type type) {
+  Poly rest;
+  for (const auto &[monomial, coefficient] : exponent.all()) {
+    bool isLog = monomial.factors().size() == 1 &&
+                 monomial.factors()[0].second == rational(1) &&
+                 monomial.factors()[0].first.is(Fn::Log);
+    if (isLog && coefficient == std::floor(coefficient) &&
+        std::abs(coefficient) <= 64)
+      h.multiply(monomial.factors()[0].first.operand(0),
+                 rational(int64_t(coefficient)));
+    else
+      rest.add(monomial, coefficient);
+  }
+  if (!rest.isZero())
+    h.multiply(context.exp(toExpr(context, rest, type)), rational(1));
+}
+
+namespace {
+/// Readout of a stage while it is put together: guard on the row -> factor
+/// without elements -> polynomial to be accumulated.
+using ByFactor = std::map<Monomial, FramePoly>;
+using ByGuard = std::map<std::vector<Expr>, ByFactor>;
+} // namespace
+
+/// Writes a term as Σ factor·(polynomial in t): translates are t + offset.
+static void distribute(Context &context, const Term &term, Monomial h,
+                       const std::vector<Variable> &variables,
+                       const std::map<unsigned, unsigned> &variableOf,
+                       ByFactor &factors, Type type) {
+  struct Partial {
+    Monomial h;
+    Powers powers;
+    double coefficient;
+  };
+  std::vector<Partial> partials{{std::move(h), {}, term.coefficient}};
+  for (auto [number, power] : term.translates) {
+    unsigned variable = variableOf.at(number);
+    Expr offset = variables[variable].offset;
+    std::vector<Partial> next;
+    for (const Partial &partial : partials) {
+      double binomial = 1;
+      for (unsigned low = 0; low <= power; ++low) {
+        // t^(power - low) · offset^low
+        Partial own = partial;
+        own.coefficient *= binomial;
+        if (power > low)
+          own.powers[variable] = power - low;
+        if (low > 0)
+          own.h.multiply(offset, rational(low));
+        next.push_back(std::move(own));
+        if (!offset)
+          break;
+        binomial = binomial * (power - low) / (low + 1);
+      }
+    }
+    partials = std::move(next);
+  }
+  for (Partial &partial : partials)
+    factors[partial.h][{term.g, partial.powers}] += partial.coefficient;
+}
+
+bool Builder::deriveSum(unsigned number, Expr term, unsigned pass) {
+  const Stage &stage = cascade.stages[number];
+  Expr result = stage.results[0];
+  Scope scope = scopeOf(pass);
+  Type type = isFloat(term.type()) ? computeType(term.type()) : Type::F32;
+  bool isPlain = !scope.hasD(term);
+  if (isPlain && !isFloat(term.type())) {
+    rawReadout[result] = state(Reducer::Sum, term, stage.name);
+    return true;
+  }
+  Separator separator(context, normaliser, facts, scope, type,
+                      policy.rankBudget);
+  std::optional<std::vector<Term>> terms = separator.separate(term);
+  if (!terms && !isPlain) {
+    reject = separator.reject;
+    return false;
+  }
+  // Without running values and with bounded exponentials: as the user wrote it.
+  if (terms)
+    for (const Term &t : *terms)
+      isPlain = isPlain &&
+                (t.ex.empty() || facts.isNonPositive(t.ex.normal(normaliser)));
+  if (isPlain) {
+    Expr sum = state(Reducer::Sum, term, stage.name);
+    bool isProduct = terms && terms->size() == 1 && (*terms)[0].ex.empty() &&
+                     (*terms)[0].coefficient == 1 && (*terms)[0].h.isOne() &&
+                     (*terms)[0].xGuards.empty();
+    sums[sum] = SumInfo{isProduct ? (*terms)[0].g : Monomial(term), {}};
+    if (term.isConstant(1))
+      sums[sum].g = {};
+    rawReadout[result] = sum;
+    return true;
+  }
+
+  LinearSum total;
+  ByGuard readout;
+  std::map<std::vector<Expr>, Expr> guardedTotal;
+  for (Group &group : grouped(std::move(*terms), normaliser)) {
+    Gauge gauge;
+    gauge.xGuards = group.xGuards;
+    std::vector<const Term *> members;
+    for (const Term &t : group.terms)
+      members.push_back(&t);
+    if (!group.ex.empty()) {
+      gauge = chooseGauge(group.ex, members, scope, type, pass, stage.name);
+      gauge.xGuards = group.xGuards;
+    }
+    std::map<unsigned, unsigned> variableOf;
+    std::vector<Variable> variables;
+    for (const Term &t : group.terms)
+      for (auto [translate, power] : t.translates) {
+        unsigned highest = 0;
+        for (const Term &other : group.terms)
+          if (auto it = other.translates.find(translate);
+              it != other.translates.end())
+            highest = std::max(highest, it->second);
+        if (!variableOf.try_emplace(translate, variables.size()).second)
+          continue;
+        variables.push_back(locate(separator.allTranslates()[translate], gauge,
+                                   highest, scope, type, pass, stage.name));
+      }
+    ByGuard guarded;
+    for (const Term &t : group.terms) {
+      Monomial h = t.h;
+      addExponent(context, h, t.ed + gauge.moved, type);
+      distribute(context, t, std::move(h), variables, variableOf,
+                 guarded[t.dGuards], type);
+    }
+    for (auto &[guards, factors] : guarded)
+      for (auto &[factor, poly] : factors) {
+        std::erase_if(poly, [](const auto &entry) { return !entry.second; });
+        if (poly.empty())
+          continue;
+        Combination sum = build(poly, variables, gauge, type, pass, stage.name);
+        Expr part = value(sum, type);
+        part = multiplied(context, part, factor, 1, type);
+        Expr &whole = guardedTotal[guards];
+        whole = whole ? context.add(whole, part) : part;
+      }
+  }
+  Expr whole;
+  for (auto &[guards, part] : guardedTotal) {
+    Expr own = part;
+    for (Expr guard : guards)
+      own = context.select(guard, own, context.real(0, type));
+    whole = whole ? context.add(whole, own) : own;
+  }
+  rawReadout[result] = whole ? whole : context.real(0, type);
+  return true;
+}
+
+/// Π g·h·e^(ex + ed) over n elements = Π g · h^n · e^(Σ ex + n·ed).
+bool Builder::deriveProduct(unsigned number, Expr term, unsigned pass) {
+  const Stage &stage = cascade.stages[number];
+  Expr result = stage.results[0];
+  Scope scope = scopeOf(pass);
+  if (!scope.hasD(term)) {
+    rawReadout[result] = state(Reducer::Prod, term, stage.name);
+    return true;
+  }
+  Type type = computeType(term.type());
+  Separator separator(context, normaliser, facts, scope, type,
+                      policy.rankBudget);
+  std::optional<std::vector<Term>> terms = separator.separate(term);
+  if (!terms) {
+    reject = separator.reject;
+    return false;
+  }
+  bool isProduct = terms->size() == 1 && (*terms)[0].translates.empty() &&
+                   (*terms)[0].xGuards.empty() && (*terms)[0].dGuards.empty();
+  if (!isProduct) {
+    reject = {reason::powOfSum, term,
+              "a product of sums of elements and running values: its degree "
+              "grows with the length of the stream"};
+    return false;
+  }
+  const Term &factor = (*terms)[0];
+  Expr length;
+  for (const Index &index : cascade.indices)
+    if (index.role == IndexRole::Stream)
+      length = length ? context.mul(length, index.length) : index.length;
+  length = length ? context.cast(type, length) : context.real(1, type);
+  Expr g =
+      state(Reducer::Prod, toExpr(context, factor.g, factor.coefficient, type),
+            stage.name);
+  Expr whole = g;
+  if (!factor.h.isOne())
+    whole = context.mul(
+        whole,
+        context.fn(Fn::PowFn, toExpr(context, factor.h, 1, type), length));
+  Expr exponent;
+  if (!factor.ex.empty())
+    exponent = state(Reducer::Sum, factor.ex.toExpr(context, type),
+                     stage.name + ".log");
+  if (!factor.ed.isZero()) {
+    Expr part = context.mul(length, toExpr(context, factor.ed, type));
+    exponent = exponent ? context.add(exponent, part) : part;
+  }
+  rawReadout[result] =
+      exponent ? context.mul(whole, context.exp(exponent)) : whole;
+  return true;
+}
+
+} // namespace refold::algebra
