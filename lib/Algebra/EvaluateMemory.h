@@ -77,6 +77,9 @@ public:
         inputs[slot.offset + i] =
             it == sample.values.end() ? T(0) : T(it->second[i]);
     }
+    if constexpr (std::is_same_v<T, DoubleDouble>)
+      if (sample.jitter != 0)
+        shake(sample.jitter);
   }
 
   uint32_t length() const { return streamShape.size; }
@@ -110,6 +113,21 @@ public:
   std::vector<T> segment; ///< the current one
 
 private:
+  void shake(double jitter) {
+    for (const auto &[symbol, slot] : slots) {
+      if (slot.base != Input || !isFloat(symbol->type))
+        continue;
+      Random random(symbol->id + 1);
+      for (uint32_t i = 0, e = shapeOf(slot.indices, extents).size; i < e;
+           ++i) {
+        DoubleDouble &value = inputs[slot.offset + i];
+        DoubleDouble change(jitter * random.uniform(-1, 1));
+        if (isfinite(value))
+          value += value * change;
+      }
+    }
+  }
+
   void addInput(Expr symbol) {
     if (!symbol || !symbol.isSym() || has(symbol))
       return;

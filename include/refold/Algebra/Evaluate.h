@@ -22,6 +22,9 @@ struct Sample {
   /// By symbol of role Element, Parameter or Index: one value for each tuple of
   /// positions of its indices, the highest-numbered index the fastest.
   std::unordered_map<const Symbol *, std::vector<double>> values;
+  /// If not 0, DoubleDouble evaluations change every float by a random factor
+  /// 1 + [-jitter, jitter]: what then changes more is badly conditioned.
+  double jitter = 0;
 
   /// Positions of the stream.
   uint32_t length(const std::vector<Index> &indices) const;

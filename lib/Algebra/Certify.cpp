@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "CertifyParts.h"
+
+#include <cstdio>
+
+namespace refold::algebra {
+using namespace certifier;
+
+static std::string counted(unsigned count, const char *noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+std::string Certificate::summary() const {
+  if (!holds)
+    return "not certified: " + failure;
+  char worstText[32];
+  std::snprintf(worstText, sizeof(worstText), "%.1e", worst);
+  std::string text = counted(transports, "transport") + " proved by " +
+                     counted(modularTrials, "trial") + " over a prime field; " +
+                     counted(rows, "row") + " in " + counted(orders, "order") +
+                     " agree to " + worstText + "; " +
+                     counted(edgeRows, "row") + " of edge values";
+  if (edgeDifferences)
+    text += ", of which " + std::to_string(edgeDifferences) +
+            " irregular ones differ (" + edgeExample + ")";
+  return text;
+}
+
+static Certificate run(const Cascade *cascade, const Program &program,
+                       const CertifyOptions &options) {
+  Certificate certificate;
+  Failure failure = checkStructure(program);
+  if (!failure && cascade)
+    failure = checkInterface(*cascade, program);
+  if (!failure)
+    failure = checkTransports(program, options, certificate);
+  if (!failure)
+    failure = checkRows(cascade, program, options, certificate);
+  if (!failure)
+    failure = checkEdges(cascade, program, options, certificate);
+  certificate.holds = !failure;
+  certificate.failure = failure.value_or("");
+  return certificate;
+}
+
+Certificate certify(const Cascade &cascade, const Program &program,
+                    const CertifyOptions &options) {
+  return run(&cascade, program, options);
+}
+
+Certificate certify(const Cascade &cascade, const Derivation &derivation,
+                    const CertifyOptions &options) {
+  if (derivation.program)
+    return run(&cascade, *derivation.program, options);
+  Certificate certificate;
+  certificate.failure = derivation.error;
+  return certificate;
+}
+
+Certificate recertify(const Program &program, const CertifyOptions &options) {
+  return run(nullptr, program, options);
+}
+
+} // namespace refold::algebra

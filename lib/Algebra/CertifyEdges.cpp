@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "CertifyParts.h"
+
+#include <cmath>
+
+namespace refold::algebra::certifier {
+
+using Row = RowValues<double>;
+
+static constexpr double kInf = std::numeric_limits<double>::infinity();
+static const double kReals[] = {
+    -kInf, -1, 0, 2, kInf, std::numeric_limits<double>::quiet_NaN()};
+static const double kNonNegatives[] = {
+    0, 0.5, 2, kInf, std::numeric_limits<double>::quiet_NaN()};
+
+enum class Class { Finite, Nan, PlusInf, MinusInf };
+
+static Class classOf(double value) {
+  if (std::isnan(value))
+    return Class::Nan;
+  if (std::isinf(value))
+    return value > 0 ? Class::PlusInf : Class::MinusInf;
+  return Class::Finite;
+}
+
+static const char *spelling(Class of) {
+  static const char *const names[] = {"finite", "nan", "inf", "-inf"};
+  return names[unsigned(of)];
+}
+
+namespace {
+/// Which rows must agree.
+enum class Kind {
+  Empty,
+  Dead, ///< one quantity -inf at every position, all else finite
+  Any   ///< agrees if the program calls it regular
+};
+
+class EdgeCheck {
+public:
+  EdgeCheck(const Cascade *cascade, const Program &program,
+            const CertifyOptions &options, Certificate &certificate)
+      : cascade(cascade), program(program), certificate(certificate),
+        random(options.seed * 77 + 5),
+        roots(cascade ? rootsOf(*cascade) : rootsOf(program)) {
+    ExprSet seen;
+    for (Expr root : roots)
+      for (Expr symbol : symbolsOf(root))
+        if (symbol.isSym(Role::Element) && isFloat(symbol.type()) &&
+            seen.insert(symbol).second)
+          elements.push_back(symbol);
+  }
+
+  Failure run(uint32_t length, unsigned rows) {
+    // Extents depend on the length alone if the seed does.
+    Random shapeRandom(length + 1);
+    Sample base =
+        makeSample(program.indices, roots, Family::Normal, length, shapeRandom);
+    ProgramEvaluator<double> evaluator(program, base.extents);
+    std::unique_ptr<DefinitionEvaluator<double>> definition;
+    if (cascade)
+      definition =
+          std::make_unique<DefinitionEvaluator<double>>(*cascade, base.extents);
+    uint64_t all = combinations(base, rows);
+    for (uint64_t row = 0; row < std::min<uint64_t>(all, rows); ++row) {
+      Kind kind = length ? setRow(base, row, all <= rows) : Kind::Empty;
+      if (Failure failure = compareRow(base, kind, evaluator, definition.get()))
+        return failure;
+    }
+    for (Expr dead : elements) {
+      if (!length || !setDead(base, dead))
+        continue;
+      if (Failure failure =
+              compareRow(base, Kind::Dead, evaluator, definition.get()))
+        return failure;
+    }
+    return std::nullopt;
+  }
+
+private:
+  static std::pair<const double *, unsigned> alphabet(const Symbol &symbol) {
+    if (symbol.facts.nonNegative)
+      return {kNonNegatives, 5};
+    return {kReals, 6};
+  }
+
+  uint64_t combinations(const Sample &sample, uint64_t most) {
+    uint64_t product = 1;
+    for (Expr e : elements)
+      for (size_t i = 0; i < sample.values.at(&e.symbol()).size(); ++i)
+        if (product <= most)
+          product *= alphabet(e.symbol()).second;
+    return product;
+  }
+
+  /// Row number `row` of all, or a random one.
+  Kind setRow(Sample &sample, uint64_t row, bool isExhaustive) {
+    for (Expr e : elements) {
+      auto [letters, count] = alphabet(e.symbol());
+      for (double &value : sample.values.at(&e.symbol())) {
+        value = letters[isExhaustive ? row % count : random.below(count)];
+        row /= count;
+      }
+    }
+    return Kind::Any;
+  }
+
+  bool setDead(Sample &sample, Expr dead) {
+    const Facts &facts = dead.symbol().facts;
+    if (facts.nonNegative || !facts.mayBeNegInf || std::isfinite(facts.low))
+      return false;
+    for (Expr e : elements)
+      for (double &value : sample.values.at(&e.symbol()))
+        value = e == dead ? -kInf : e.symbol().facts.nonNegative ? 0.5 : 1.5;
+    return true;
+  }
+
+  Failure compareRow(const Sample &sample, Kind kind,
+                     ProgramEvaluator<double> &evaluator,
+                     DefinitionEvaluator<double> *definition) {
+    Row expected = definition
+                       ? definition->run(sample)
+                       : evaluator.run(sample, Order::Definition, random);
+    ++certificate.edgeRows;
+    for (Order order : {Order::Stream, Order::Balanced, Order::Right}) {
+      Row found = evaluator.run(sample, order, random);
+      std::string difference = compareValues(found, expected, kind);
+      if (difference.empty())
+        continue;
+      difference += " on " + describe(sample);
+      if (kind != Kind::Any || evaluator.isRegular())
+        return difference + " (" + algebra::spelling(order) + ")";
+      ++certificate.edgeDifferences;
+      if (certificate.edgeExample.empty() ||
+          difference.size() < certificate.edgeExample.size())
+        certificate.edgeExample = difference;
+      break;
+    }
+    return std::nullopt;
+  }
+
+  /// Of outputs alone: that is what users see.
+  std::string compareValues(const Row &found, const Row &expected, Kind kind) {
+    for (size_t i = 0; i < expected.outputs.size(); ++i)
+      for (size_t j = 0; j < expected.outputs[i].size(); ++j) {
+        double a = found.outputs[i][j], b = expected.outputs[i][j];
+        std::string name = "output '" + program.outputs[i].name + "' is ";
+        if (classOf(a) != classOf(b))
+          return name + spelling(classOf(a)) + "; " + spelling(classOf(b)) +
+                 " expected";
+        bool isValue = classOf(a) == Class::Finite;
+        if (kind == Kind::Empty && isValue && a != b)
+          return name + std::to_string(a) + "; " + std::to_string(b) +
+                 " expected";
+      }
+    return "";
+  }
+
+  std::string describe(const Sample &sample) {
+    if (sample.length(program.indices) == 0)
+      return "the empty row";
+    std::string text = "the row";
+    for (Expr e : elements) {
+      text += " " + e.symbol().name + " =";
+      for (double value : sample.values.at(&e.symbol())) {
+        char buffer[32];
+        std::snprintf(buffer, sizeof(buffer), " %g", value);
+        text += buffer;
+      }
+    }
+    return text.size() > 200 ? "a row of edge values" : text;
+  }
+
+  const Cascade *cascade;
+  const Program &program;
+  Certificate &certificate;
+  Random random;
+  std::vector<Expr> roots;
+  std::vector<Expr> elements;
+};
+} // namespace
+
+Failure checkEdges(const Cascade *cascade, const Program &program,
+                   const CertifyOptions &options, Certificate &certificate) {
+  EdgeCheck check(cascade, program, options, certificate);
+  const std::pair<uint32_t, unsigned> sizes[] = {{0, 1},
+                                                 {1, options.edgeRows / 4},
+                                                 {2, options.edgeRows / 4},
+                                                 {3, options.edgeRows / 2}};
+  for (auto [length, rows] : sizes)
+    if (Failure failure = check.run(length, rows))
+      return failure;
+  return std::nullopt;
+}
+
+} // namespace refold::algebra::certifier

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_LIB_ALGEBRA_CERTIFYPARTS_H
+#define REFOLD_LIB_ALGEBRA_CERTIFYPARTS_H
+
+#include "refold/Algebra/Certify.h"
+#include "refold/Algebra/Evaluate.h"
+
+/// The steps of a certificate. Each adds what it tried to the certificate and
+/// answers what is wrong, or nothing.
+namespace refold::algebra::certifier {
+
+using Failure = std::optional<std::string>;
+
+/// What the format of a program promises: definitions read earlier ones only,
+/// values read states of their own pass through pivots alone, placeholders are
+/// in range, nothing is so large that executing it takes long.
+Failure checkStructure(const Program &program);
+/// The program has the outputs and stages of the cascade.
+Failure checkInterface(const Cascade &cascade, const Program &program);
+
+/// Law `transport-identity`: f(x, new) = T(old, new, f(x, old), f_j(x, old)),
+/// and T of reduced values is the reduction of T, both over F_p.
+Failure checkTransports(const Program &program, const CertifyOptions &options,
+                        Certificate &certificate);
+
+/// Rows of every family with 31 digits, in every order. Without a cascade the
+/// program is compared with its own definition.
+Failure checkRows(const Cascade *cascade, const Program &program,
+                  const CertifyOptions &options, Certificate &certificate);
+
+/// Rows of up to three edge values: classes (NaN, infinities, finite) must be
+/// the definition's on regular rows, on the empty row and on dead rows.
+Failure checkEdges(const Cascade *cascade, const Program &program,
+                   const CertifyOptions &options, Certificate &certificate);
+
+/// "stage 's'", "output 'o'", "state 'c1'": what a list of compared values is.
+struct Compared {
+  std::string name;
+  bool isTopKPayload = false;
+};
+
+} // namespace refold::algebra::certifier
+
+#endif // REFOLD_LIB_ALGEBRA_CERTIFYPARTS_H

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "CertifyParts.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace refold::algebra::certifier {
+
+using Row = RowValues<DoubleDouble>;
+
+/// A change of the inputs that double-double resolves with digits to spare.
+static constexpr double kJitter = 1e-24;
+/// How much more than the reference a program may be shaken by kJitter.
+static constexpr double kConditioning = 1e4;
+/// Disagreements below this are rounding, whatever the value is.
+static constexpr double kNothing = 1e-18;
+
+static std::string shortNumber(double value) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof(buffer), "%.3g", value);
+  return buffer;
+}
+
+namespace {
+/// Compares one program with what is meant, row after row.
+class RowCheck {
+public:
+  RowCheck(const Cascade *cascade, const Program &program,
+           const CertifyOptions &options, Certificate &certificate)
+      : cascade(cascade), program(program), options(options),
+        certificate(certificate), random(options.seed),
+        roots(cascade ? rootsOf(*cascade) : std::vector<Expr>()) {
+    for (Expr root : rootsOf(program))
+      roots.push_back(root);
+  }
+
+  Failure run(Family family, uint32_t length) {
+    Sample sample = makeSample(program.indices, roots, family, length, random);
+    Sample shaken = sample;
+    shaken.jitter = kJitter;
+    Row expected = reference(sample), neighbour = reference(shaken);
+    ProgramEvaluator<DoubleDouble> evaluator(program, sample.extents);
+    ++certificate.rows;
+    for (Order order : {Order::Stream, Order::Balanced, Order::Random,
+                        Order::Right, Order::Pivots}) {
+      ++certificate.orders;
+      Row found = evaluator.run(sample, order, random);
+      if (Failure failure = compareRows(found, expected, neighbour))
+        return *failure + " (" + spelling(order) + ", " +
+               std::to_string(length) + " elements, " + spelling(family) + ")";
+    }
+    return std::nullopt;
+  }
+
+private:
+  Row reference(const Sample &sample) {
+    if (cascade)
+      return DefinitionEvaluator<DoubleDouble>(*cascade, sample.extents)
+          .run(sample);
+    return ProgramEvaluator<DoubleDouble>(program, sample.extents)
+        .run(sample, Order::Definition, random);
+  }
+
+  Failure compareRows(const Row &found, const Row &expected,
+                      const Row &neighbour) {
+    if (cascade) {
+      for (size_t i = 0; i < expected.stages.size(); ++i) {
+        if (isTied(cascade->stages[i], found.stages[i], expected.stages[i]))
+          return std::nullopt; // the payloads, and all that reads them, differ
+        for (size_t j = 0; j < expected.stages[i].size(); ++j) {
+          if (j >= found.stages[i].size() || found.stages[i][j].empty())
+            continue; // nothing reads this stage
+          ++certificate.readoutSamples;
+          if (Failure failure =
+                  compare(found.stages[i][j], expected.stages[i][j],
+                          neighbour.stages[i][j]))
+            return "stage '" + cascade->stages[i].name + "' " + *failure;
+        }
+      }
+    } else {
+      for (size_t i = 0; i < expected.definitions.size(); ++i)
+        if (Failure failure =
+                compare(found.definitions[i], expected.definitions[i],
+                        neighbour.definitions[i]))
+          return "definition " + std::to_string(i) + " " + *failure;
+    }
+    for (size_t i = 0; i < expected.outputs.size(); ++i)
+      if (Failure failure = compare(found.outputs[i], expected.outputs[i],
+                                    neighbour.outputs[i]))
+        return "output '" + program.outputs[i].name + "' " + *failure;
+    return std::nullopt;
+  }
+
+  /// Keys that differ in exact arithmetic can be equal once rounded (both
+  /// underflow): then the program may take the other element.
+  static bool isTied(const Stage &stage,
+                     const std::vector<std::vector<DoubleDouble>> &found,
+                     const std::vector<std::vector<DoubleDouble>> &expected) {
+    if (stage.reducer != Reducer::TopK || found.empty() || found[0].empty())
+      return false;
+    bool differs = false, small = false;
+    for (size_t j = 1; j < expected.size() && j < found.size(); ++j)
+      differs |= !found[j].empty() && found[j] != expected[j];
+    for (size_t i = 0; i < expected[0].size(); ++i)
+      small |= std::fabs(double(expected[0][i])) < 1e-290 ||
+               (i > 0 && expected[0][i] == expected[0][i - 1]);
+    return differs && small;
+  }
+
+  Failure compare(const std::vector<DoubleDouble> &found,
+                  const std::vector<DoubleDouble> &expected,
+                  const std::vector<DoubleDouble> &neighbour) {
+    if (found.size() != expected.size())
+      return "has " + std::to_string(found.size()) + " values; " +
+             std::to_string(expected.size()) + " expected";
+    for (size_t i = 0; i < expected.size(); ++i) {
+      if (!isfinite(expected[i]))
+        continue; // rows of edge values compare classes
+      double size = std::fabs(double(expected[i]));
+      double off = std::fabs(double(found[i] - expected[i]));
+      double shift = std::fabs(double(neighbour[i] - expected[i]));
+      if (off <= kNothing)
+        continue;
+      double allowed = options.tolerance * size + kConditioning * shift;
+      if (!(off <= allowed) && std::isfinite(shift))
+        return "is " + shortNumber(double(found[i])) + "; " +
+               shortNumber(double(expected[i])) + " expected";
+      if (shift <= 1e-18 * size && size > 0)
+        certificate.worst = std::max(certificate.worst, off / size);
+    }
+    return std::nullopt;
+  }
+
+  const Cascade *cascade;
+  const Program &program;
+  const CertifyOptions &options;
+  Certificate &certificate;
+  Random random;
+  std::vector<Expr> roots;
+};
+} // namespace
+
+Failure checkRows(const Cascade *cascade, const Program &program,
+                  const CertifyOptions &options, Certificate &certificate) {
+  RowCheck check(cascade, program, options, certificate);
+  for (const auto &stage : program.readouts)
+    for (Expr value : stage)
+      certificate.readouts += bool(value);
+  for (unsigned family = 0; family < kFamilies; ++family)
+    for (unsigned row = 0; row < options.rowsPerFamily; ++row)
+      if (Failure failure = check.run(Family(family), options.rowLength))
+        return failure;
+  for (uint32_t length : {1, 2, 4})
+    for (Family family : {Family::Normal, Family::Masked})
+      if (Failure failure = check.run(family, length))
+        return failure;
+  return std::nullopt;
+}
+
+} // namespace refold::algebra::certifier

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "refold/Algebra/Certify.h"
+
+#include "TestPrograms.h"
+
+#include <gtest/gtest.h>
+
+using namespace refold::algebra;
+
+namespace {
+
+State &lastState(Handmade &h) {
+  return std::get<State>(h.program.definitions.back());
+}
+
+TEST(CertifyTest, HandmadeProgramsHold) {
+  auto mean = makeWeightedMean();
+  Certificate certificate = certify(mean->cascade, mean->program);
+  EXPECT_TRUE(certificate.holds) << certificate.summary();
+  EXPECT_EQ(certificate.transports, 2u);
+  EXPECT_LT(certificate.worst, 1e-20);
+  auto variance = makeVariance();
+  certificate = certify(variance->cascade, variance->program);
+  EXPECT_TRUE(certificate.holds) << certificate.summary();
+  EXPECT_GT(certificate.edgeRows, 50u);
+}
+
+TEST(CertifyTest, ProgramsAloneHold) {
+  EXPECT_TRUE(recertify(makeWeightedMean()->program).holds)
+      << recertify(makeWeightedMean()->program).summary();
+  EXPECT_TRUE(recertify(makeVariance()->program).holds)
+      << recertify(makeVariance()->program).summary();
+}
+
+TEST(CertifyTest, TurnedRoundTransportIsRejected) {
+  auto h = makeWeightedMean();
+  Context &c = h->context;
+  lastState(*h).transport =
+      c.mul(h->self(), c.exp(c.sub(h->fresh(), h->old())));
+  Certificate certificate = certify(h->cascade, h->program);
+  EXPECT_FALSE(certificate.holds);
+  EXPECT_EQ(certificate.failure, "transport of state 'a' does not lead from "
+                                 "one pivot to the other");
+  EXPECT_FALSE(recertify(h->program).holds);
+}
+
+/// At the mean itself the first moment is 0, so executing the program at its
+/// own pivots would not see a wrong factor.
+TEST(CertifyTest, WrongFactorOfTheFirstMomentIsRejected) {
+  auto h = makeVariance();
+  Context &c = h->context;
+  Expr d = c.sub(h->old(), h->fresh());
+  lastState(*h).transport = c.add(c.add(h->self(), c.mul(d, h->with(1))),
+                                  c.mul(c.pow(d, {2, 1}), h->with(0)));
+  EXPECT_FALSE(certify(h->cascade, h->program).holds);
+}
+
+TEST(CertifyTest, WrongReadoutIsRejected) {
+  auto h = makeVariance();
+  Expr c2 = h->program.readouts[1][0];
+  h->program.readouts[1][0] = h->context.mul(h->context.real(2), c2);
+  Certificate certificate = certify(h->cascade, h->program);
+  EXPECT_NE(certificate.failure.find("stage 'Q' is "), std::string::npos)
+      << certificate.summary();
+}
+
+/// Without its guard the pivot of a row that starts with -inf is -inf, and
+/// e^(-inf - -inf) loses the row.
+TEST(CertifyTest, UnguardedPivotIsRejected) {
+  auto h = makeWeightedMean();
+  Let &guard = std::get<Let>(h->program.definitions[1]);
+  guard.value = h->program.readouts[0][0];
+  Certificate certificate = certify(h->cascade, h->program);
+  EXPECT_FALSE(certificate.holds) << certificate.summary();
+  EXPECT_FALSE(recertify(h->program).holds);
+}
+
+TEST(CertifyTest, MissingDeadRowIsRejected) {
+  auto h = makeWeightedMean();
+  for (size_t i : {1, 2}) {
+    // select(isEmpty, 0, select(isDead, nan, sum)) without the inner select.
+    Expr &readout = h->program.readouts[i][0];
+    readout = readout.operand(2).operand(2);
+  }
+  Context &c = h->context;
+  h->program.outputs[0].value =
+      c.add(c.div(h->program.readouts[2][0],
+                  c.max(h->program.readouts[1][0], c.real(1e-30))),
+            c.real(0));
+  Certificate certificate = certify(h->cascade, h->program);
+  EXPECT_FALSE(certificate.holds) << certificate.summary();
+}
+
+TEST(CertifyTest, BrokenStructureIsRejected) {
+  auto h = makeVariance();
+  lastState(*h).with.pop_back();
+  EXPECT_NE(
+      certify(h->cascade, h->program).failure.find("transport that reads"),
+      std::string::npos);
+  h = makeVariance();
+  lastState(*h).pivots.clear();
+  EXPECT_EQ(certify(h->cascade, h->program).failure,
+            "state 'c2' has a transport but no pivot");
+  h = makeVariance();
+  std::swap(h->program.definitions[0], h->program.definitions[3]);
+  EXPECT_FALSE(certify(h->cascade, h->program).holds);
+  h = makeVariance();
+  h->program.outputs[0].value = h->cascade.stages[0].results[0];
+  EXPECT_FALSE(certify(h->cascade, h->program).holds);
+}
+
+} // namespace
