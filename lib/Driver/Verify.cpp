@@ -65,9 +65,10 @@ std::vector<Extents> Verifier::chooseShapes() const {
     if (!options.shape.count(dim))
       open.push_back(dim);
   auto isStream = [&](const std::string &dim) {
-    return llvm::any_of(fused.cascades, [&](const CascadeReport &cascade) {
-      return llvm::is_contained(cascade.axes, dim);
-    });
+    return llvm::any_of(fused.fusion.cascades,
+                        [&](const CascadeReport &cascade) {
+                          return llvm::is_contained(cascade.axes, dim);
+                        });
   };
   Extents fixed = options.shape;
   unsigned next = 0;
@@ -152,8 +153,8 @@ llvm::Error Verifier::verifySeed(const Extents &shape,
 }
 
 llvm::Expected<Verification> Verifier::verifyAll() {
-  result.cascades = fused.cascades;
-  for (const CascadeReport &cascade : fused.cascades)
+  result.cascades = fused.fusion.cascades;
+  for (const CascadeReport &cascade : fused.fusion.cascades)
     for (const ReasonReport &reason : cascade.reasons)
       if (reason.key == keyOf(Reason::MaskedValuesUnread) &&
           !llvm::is_contained(result.policies, reason.key))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // One function a command, one file a function. Each parses its flags, calls the
 // driver and writes what it answers.
-#ifndef REFOLD_TOOLS_COMMANDS_H
-#define REFOLD_TOOLS_COMMANDS_H
+#ifndef REFOLD_TOOLS_REFOLD_COMMANDS_H
+#define REFOLD_TOOLS_REFOLD_COMMANDS_H
 
 #include "refold/Support/Error.h"
 
@@ -34,4 +34,4 @@ llvm::Expected<ExitCode> doctorCommand(const Command &command,
 
 } // namespace refold
 
-#endif // REFOLD_TOOLS_COMMANDS_H
+#endif // REFOLD_TOOLS_REFOLD_COMMANDS_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef REFOLD_TOOLS_FLAGS_H
-#define REFOLD_TOOLS_FLAGS_H
+#ifndef REFOLD_TOOLS_REFOLD_FLAGS_H
+#define REFOLD_TOOLS_REFOLD_FLAGS_H
 
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
@@ -64,4 +64,4 @@ llvm::Error parseCounts(llvm::StringRef text, std::vector<int64_t> &result,
 
 } // namespace refold
 
-#endif // REFOLD_TOOLS_FLAGS_H
+#endif // REFOLD_TOOLS_REFOLD_FLAGS_H

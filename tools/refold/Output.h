@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef REFOLD_TOOLS_OUTPUT_H
-#define REFOLD_TOOLS_OUTPUT_H
+#ifndef REFOLD_TOOLS_REFOLD_OUTPUT_H
+#define REFOLD_TOOLS_REFOLD_OUTPUT_H
 
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/JSON.h"
@@ -43,4 +43,4 @@ private:
 
 } // namespace refold
 
-#endif // REFOLD_TOOLS_OUTPUT_H
+#endif // REFOLD_TOOLS_REFOLD_OUTPUT_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Flags that several commands share.
-#ifndef REFOLD_TOOLS_PROGRAMFLAGS_H
-#define REFOLD_TOOLS_PROGRAMFLAGS_H
+#ifndef REFOLD_TOOLS_REFOLD_PROGRAMFLAGS_H
+#define REFOLD_TOOLS_REFOLD_PROGRAMFLAGS_H
 
 #include "Commands.h"
 #include "Flags.h"
@@ -25,4 +25,4 @@ bool showHelp(const Command &command, const Flags &flags, Arguments arguments);
 
 } // namespace refold
 
-#endif // REFOLD_TOOLS_PROGRAMFLAGS_H
+#endif // REFOLD_TOOLS_REFOLD_PROGRAMFLAGS_H

