@@ -92,7 +92,7 @@ Cell CascadeRow::combineCells(StateOp state, Cell a, Cell b) const {
 
 /// Reduces the last dimension, which is the stream.
 llvm::Expected<StateFields> CascadeRow::fold(StateOp state, const Field &values,
-                                             Range range) {
+                                             StreamRange range) {
   Field result;
   result.dims = values.dims;
   result.dims.pop_back();

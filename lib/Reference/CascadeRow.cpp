@@ -213,7 +213,7 @@ CascadeRow::create(CascadeOp cascade, ArrayRef<RefTensor> operands,
 // Values
 //===----------------------------------------------------------------------===//
 
-Field CascadeRow::indexField(unsigned index, Range range) const {
+Field CascadeRow::indexField(unsigned index, StreamRange range) const {
   Field field;
   int32_t role = const_cast<CascadeRow *>(this)->cascade.getRoles()[index];
   if (role == CascadeOp::Row) {
@@ -235,7 +235,7 @@ Field CascadeRow::indexField(unsigned index, Range range) const {
 }
 
 llvm::Expected<Field> CascadeRow::runPlan(Plan &plan, ArrayRef<Field> inputs,
-                                          Range range, bool isFloat,
+                                          StreamRange range, bool isFloat,
                                           Location location) {
   Field result;
   for (const Field &input : inputs)

@@ -21,14 +21,14 @@ struct Field {
 };
 
 /// Part of the flattened stream.
-struct Range {
+struct StreamRange {
   int64_t begin = 0, end = 0;
   bool isEmpty() const { return begin >= end; }
 };
 
 /// Values known so far, over one range of the stream.
 struct Scope {
-  Range range;
+  StreamRange range;
   llvm::DenseMap<mlir::Value, Field> values;
 };
 
@@ -45,7 +45,7 @@ public:
 
   CascadeOp op() const { return cascade; }
   const IndexSets &indexSets() const { return sets; }
-  Range wholeStream() const { return {0, streamLength}; }
+  StreamRange wholeStream() const { return {0, streamLength}; }
   /// False when all rows are done; starts before the first.
   bool nextRow();
 
@@ -92,18 +92,18 @@ private:
   llvm::Error planTransport(StateOp state);
   llvm::Error planRead(ReadOp read, Plan &plan);
   uint32_t inputRegister(Plan &plan, mlir::Value value);
-  Field indexField(unsigned index, Range range) const;
+  Field indexField(unsigned index, StreamRange range) const;
   /// Runs a plan over the union of its inputs' dimensions.
   llvm::Expected<Field> runPlan(Plan &plan, llvm::ArrayRef<Field> inputs,
-                                Range range, bool isFloat,
+                                StreamRange range, bool isFloat,
                                 mlir::Location location);
   llvm::Expected<Field> contract(ContractOp op, const Field &value);
   llvm::Expected<StateFields>
   select(StateOp state, llvm::ArrayRef<Field> values, const Field &positions);
   llvm::Expected<StateFields> fold(StateOp state, const Field &values,
-                                   Range range);
+                                   StreamRange range);
   Cell combineCells(StateOp state, Cell a, Cell b) const;
-  int64_t extentOf(unsigned dim, Range range) const {
+  int64_t extentOf(unsigned dim, StreamRange range) const {
     return dim == kStreamDim ? range.end - range.begin : extents[dim];
   }
 
