@@ -569,6 +569,11 @@ Expr Formula::contraction(linalg::GenericOp generic, Subscripts loops) {
                   generic, generic.getResult(0));
   Expr value = context->contract(inner, body);
   contractions.push_back({generic, key, value});
+  Subscripts outer;
+  for (auto [d, type] : llvm::enumerate(generic.getIteratorTypesArray()))
+    if (type == utils::IteratorType::parallel)
+      outer.push_back(key[d]);
+  contractionUses.push_back({generic, outer, 0});
   return value;
 }
 

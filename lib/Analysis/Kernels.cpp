@@ -81,7 +81,12 @@ private:
   func::FuncOp function;
   SizeTable &sizes;
   PlanOptions options;
+  /// Tensors that formulas read from memory. A result of the program is written
+  /// too, but formulas see through it as long as nothing asks for its memory:
+  /// so that a mean that is also a result stays in one kernel with its
+  /// variance.
   llvm::SetVector<Value> materialised;
+  llvm::SetVector<Value> results;
   Ties ties;
   std::vector<Target> targets;
   std::vector<SmallVector<unsigned>> groups;
@@ -173,13 +178,16 @@ bool Planner::planProducts() {
   }
   // Operands of contractions inside kernels are read again and again: a formula
   // there would be computed once for every pair of elements.
-  for (linalg::GenericOp inner : ties.contractionsInside())
+  for (linalg::GenericOp inner : ties.contractionsInside()) {
+    if (!isProduct(inner))
+      continue;
     for (OpOperand *operand : inner.getDpsInputOperands()) {
       if (ties.dependsOnReduction(operand->get()))
         continue;
       ProductPlan ignored;
       stable &= planOperand(inner, *operand, ignored);
     }
+  }
   return stable;
 }
 
@@ -187,9 +195,10 @@ bool Planner::planProducts() {
 // Targets and groups
 //===----------------------------------------------------------------------===//
 
-static std::string indexName(SizeTable &sizes, const Size &size) {
+static std::string indexName(SizeTable &sizes, const Size &size,
+                             StringRef otherwise = "i") {
   StringRef name = sizes.nameOf(size);
-  return name.empty() ? "i" : name.str();
+  return (name.empty() ? otherwise : name).str();
 }
 
 std::shared_ptr<Formula> Planner::trial(Value tensor, DimIndices &dims) {
@@ -219,7 +228,9 @@ std::shared_ptr<Formula> Planner::trial(Value tensor, DimIndices &dims) {
 
 bool Planner::gather() {
   targets.clear();
-  for (Value tensor : materialised) {
+  llvm::SetVector<Value> written(results);
+  written.insert(materialised.begin(), materialised.end());
+  for (Value tensor : written) {
     Operation *op = tensor.getDefiningOp();
     auto generic = dyn_cast<linalg::GenericOp>(op);
     if (isa<arith::ConstantOp>(op) ||
@@ -242,11 +253,15 @@ bool Planner::group() {
   DenseMap<Operation *, unsigned> firstUser;
   for (auto [i, target] : llvm::enumerate(targets)) {
     classes.insert(i);
-    for (const StageUse &use : target.formula->stageUses) {
-      auto [it, fresh] = firstUser.try_emplace(use.op, i);
+    auto meet = [&, i = i](Operation *op) {
+      auto [it, fresh] = firstUser.try_emplace(op, i);
       if (!fresh)
         classes.unionSets(it->second, i);
-    }
+    };
+    for (const StageUse &use : target.formula->stageUses)
+      meet(use.op);
+    for (const StageUse &use : target.formula->contractionUses)
+      meet(use.op);
   }
   groups.clear();
   for (unsigned i = 0; i < targets.size(); ++i) {
@@ -262,9 +277,12 @@ bool Planner::group() {
     if (members.size() == 1 || !isCyclic(members))
       continue;
     bool grew = false;
-    for (unsigned m : members)
+    for (unsigned m : members) {
       for (const StageUse &use : targets[m].formula->stageUses)
         grew |= materialise(use.op->getResult(0));
+      for (const StageUse &use : targets[m].formula->contractionUses)
+        grew |= materialise(use.op->getResult(0));
+    }
     if (grew)
       return false;
   }
@@ -308,23 +326,38 @@ bool Planner::matchDims(unsigned member, unsigned first,
                         SmallVectorImpl<std::optional<unsigned>> &map) {
   Formula &own = *targets[member].formula, &base = *targets[first].formula;
   map.assign(own.extents.size(), std::nullopt);
+  IndexSet ownStream = own.cascade.stream(), baseStream = base.cascade.stream();
+  auto correspond = [&](unsigned from, unsigned to) {
+    bool streams = (ownStream & bit(from)) && (baseStream & bit(to));
+    if (!streams && map[from] && *map[from] != to)
+      return false;
+    map[from] = to;
+    return true;
+  };
+  auto match = [&](const Subscripts &mine, const Subscripts &theirs) {
+    for (auto [a, b] : llvm::zip(mine, theirs)) {
+      std::optional<unsigned> from = own.atoms.asIndex(a);
+      std::optional<unsigned> to = base.atoms.asIndex(b);
+      bool same = a.isConstant() && b.isConstant() && a.constant == b.constant;
+      if (from && to ? !correspond(*from, *to) : !same)
+        return false;
+    }
+    return true;
+  };
   for (const StageUse &use : own.stageUses)
     for (const StageUse &other : base.stageUses) {
       if (use.op != other.op)
         continue;
-      for (auto [a, b] : llvm::zip(use.subscripts, other.subscripts)) {
-        std::optional<unsigned> from = own.atoms.asIndex(a);
-        std::optional<unsigned> to = base.atoms.asIndex(b);
-        if (!from || !to) {
-          if (!(a.isConstant() && b.isConstant() && a.constant == b.constant))
-            return false;
-          continue;
-        }
-        if (map[*from] && *map[*from] != *to)
-          return false;
-        map[*from] = *to;
-      }
+      int mine = own.cascade.stages[use.stage].rank;
+      int theirs = base.cascade.stages[other.stage].rank;
+      if (!match(use.subscripts, other.subscripts) ||
+          (mine >= 0 && theirs >= 0 && !correspond(mine, theirs)))
+        return false;
     }
+  for (const StageUse &use : own.contractionUses)
+    for (const StageUse &other : base.contractionUses)
+      if (use.op == other.op && !match(use.subscripts, other.subscripts))
+        return false;
   return true;
 }
 
@@ -343,7 +376,7 @@ bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
       bound |= base.atoms.indicesOf(e);
   SmallVector<unsigned> streams;
   for (unsigned s : base.streams)
-    streams.push_back(formula->addIndex(base.cascade.indices[s].name,
+    streams.push_back(formula->addIndex(indexName(sizes, base.extents[s], "n"),
                                         IndexRole::Stream, base.extents[s]));
   DenseMap<unsigned, unsigned> numberOf; // of the first member's indices
   for (unsigned m : members) {
@@ -354,9 +387,11 @@ bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
       for (unsigned i = 0; i < base.extents.size(); ++i)
         toBase[i] = i;
     } else if (!matchDims(m, members[0], toBase)) {
-      for (const StageUse &use : target.formula->stageUses)
-        if (materialise(use.op->getResult(0)))
-          return false;
+      for (const auto *uses :
+           {&target.formula->stageUses, &target.formula->contractionUses})
+        for (const StageUse &use : *uses)
+          if (materialise(use.op->getResult(0)))
+            return false;
       return false;
     }
     KernelOutput output{target.tensor, {}};
@@ -483,7 +518,11 @@ FailureOr<ProgramPlan> Planner::run() {
                failure();
   Operation *end = function.getBody().front().getTerminator();
   for (Value result : end->getOperands())
-    materialise(result);
+    if (Value root = viewRoot(result); !isa<BlockArgument>(root)) {
+      results.insert(root);
+      if (!options.fuse)
+        materialise(root);
+    }
   // Every round adds a tensor, so this ends.
   size_t before = 0;
   for (bool first = true; !fatal; first = false) {

@@ -50,6 +50,19 @@ bool refold::isProduct(linalg::GenericOp generic) {
   return ownInA && ownInB;
 }
 
+/// A sum of products, whatever the operands: cheap enough to be computed inside
+/// an element.
+static bool isContraction(linalg::GenericOp generic) {
+  if (generic.getNumResults() != 1 || !generic.getNumReductionLoops())
+    return false;
+  std::optional<Combiner> combiner =
+      matchCombiner(generic.getBody()->getTerminator()->getOperand(0),
+                    generic.getRegionOutputArgs()[0]);
+  return combiner && combiner->reducer == algebra::Reducer::Sum &&
+         isa_and_nonnull<arith::MulFOp, arith::MulIOp>(
+             combiner->term.getDefiningOp());
+}
+
 /// Fills in what the reduction's term reads, with other reductions as symbols.
 void Ties::read(Reduction &reduction, SizeTable &sizes) {
   Operation *self = reduction.op;
@@ -211,14 +224,18 @@ Ties Ties::find(func::FuncOp function, SizeTable &sizes,
   }
   for (Reduction &r : ties.reductions)
     ties.read(r, sizes);
-  SmallVector<linalg::GenericOp> candidates;
+  SmallVector<linalg::GenericOp> candidates, inner;
   for (Reduction &r : ties.reductions) {
     auto generic = dyn_cast<linalg::GenericOp>(r.op);
     if (!fuse)
       for (Value v : r.op->getResults())
         ties.forced.push_back(v);
-    if (!generic || !isProduct(generic))
+    if (!generic || !isContraction(generic))
       continue;
+    if (!isProduct(generic)) {
+      inner.push_back(generic);
+      continue;
+    }
     bool joins = false;
     for (const Occurrence &o : r.reads) {
       auto producer = dyn_cast<linalg::GenericOp>(o.producer);
@@ -243,17 +260,23 @@ Ties Ties::find(func::FuncOp function, SizeTable &sizes,
   ties.libraryProducts.assign(candidates);
   if (!fuse)
     return ties;
-  for (linalg::GenericOp generic : candidates)
+  inner.append(candidates);
+  for (linalg::GenericOp generic : inner)
     if (!materialised.contains(generic.getResult(0)) &&
         ties.onlyFeedsReductions(generic))
       ties.contractible.push_back(generic);
   llvm::erase_if(ties.libraryProducts,
                  [&](linalg::GenericOp op) { return ties.mayContract(op); });
-  // A reduction that moves with its reader's stream and is no contraction.
-  for (Reduction &r : ties.reductions)
+  // A reduction that moves with its reader's stream and is no contraction. What
+  // a library product reads is in memory anyway.
+  for (Reduction &r : ties.reductions) {
+    auto generic = dyn_cast<linalg::GenericOp>(r.op);
+    if (generic && ties.isLibraryProduct(generic))
+      continue;
     for (const Occurrence &o : r.reads)
       if (o.moves && !ties.mayContract(o.producer))
         for (Value v : o.producer->getResults())
           ties.forced.push_back(v);
+  }
   return ties;
 }

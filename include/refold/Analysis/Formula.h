@@ -76,6 +76,8 @@ public:
   std::vector<Size> extents; ///< of each index
   std::vector<Read> reads;
   std::vector<StageUse> stageUses;
+  std::vector<StageUse>
+      contractionUses; ///< `stage` unused; loops as subscripts
   std::vector<unsigned> streams;
   llvm::SetVector<mlir::Operation *> inlined; ///< generics that dissolved
   std::optional<Refusal> refusal;
