@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Reads and writes of operands and of arrays in a workspace: a dense access
+// along the lanes is a register, a strided or computed one a gather.
+#include "Kernel.h"
+
+#include "mlir/IR/AffineMap.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+//===----------------------------------------------------------------------===//
+// Arrays
+//===----------------------------------------------------------------------===//
+
+Ix Kernel::offsetIn(Tile &t, const Array &a, int r, int c) {
+  Ix sum = a.buffer.offset;
+  // What moves in the innermost loop comes last, so that the rest leaves the
+  // loop.
+  for (bool isReduced : {false, true})
+    for (const Array::Dim &d : a.dims)
+      if ((int(d.index) == t.reduced) == isReduced)
+        sum = to.add(sum, to.mul(localAt(t, d.index, r, c), d.stride));
+  return sum;
+}
+
+static const Array::Dim *dimOf(const Array &a, int index) {
+  for (const Array::Dim &d : a.dims)
+    if (int(d.index) == index)
+      return &d;
+  return nullptr;
+}
+
+Val Kernel::readArray(Tile &t, const Array &a, int r, int c) {
+  Ix at = offsetIn(t, a, r, c);
+  const Array::Dim *lane = t.lane == kNone ? nullptr : dimOf(a, t.lane);
+  if (!lane)
+    return a.isWide ? to.loadWide(a.buffer, at, Val()) : to.load(a.buffer, at);
+  if (lane->stride.is(1))
+    return to.loadWide(a.buffer, at, Val());
+  return to.gather(a.buffer, to.wideIndex(at, lane->stride), maskOf(t, c));
+}
+
+void Kernel::writeArray(Tile &t, const Array &a, int r, int c, Val v) {
+  Ix at = offsetIn(t, a, r, c);
+  const Array::Dim *lane = t.lane == kNone ? nullptr : dimOf(a, t.lane);
+  if (!lane && !a.isWide)
+    return to.store(v, a.buffer, at);
+  if (!lane)
+    return to.storeWide(to.splat(v), a.buffer, at, Val());
+  if (lane->stride.is(1))
+    return to.storeWide(to.splat(v), a.buffer, at, Val());
+  to.scatter(to.splat(v), a.buffer, to.wideIndex(at, lane->stride),
+             maskOf(t, c));
+}
+
+//===----------------------------------------------------------------------===//
+// Operands
+//===----------------------------------------------------------------------===//
+
+Ix Kernel::subscript(Tile &t, AffineExpr e, ArrayRef<Ix> dims) {
+  if (auto constant = dyn_cast<AffineConstantExpr>(e))
+    return Ix(constant.getValue());
+  if (auto dim = dyn_cast<AffineDimExpr>(e))
+    return dims[dim.getPosition()];
+  auto binary = cast<AffineBinaryOpExpr>(e);
+  Ix x = subscript(t, binary.getLHS(), dims);
+  Ix y = subscript(t, binary.getRHS(), dims);
+  switch (e.getKind()) {
+  case AffineExprKind::Add:
+    return to.add(x, y);
+  case AffineExprKind::Mul:
+    return to.mul(x, y);
+  case AffineExprKind::Mod:
+    return to.rem(x, y);
+  case AffineExprKind::CeilDiv:
+    return to.ceilDiv(x, y);
+  default:
+    return to.div(x, y);
+  }
+}
+
+Val Kernel::wideSubscript(Tile &t, AffineExpr e, ArrayRef<Node *> in, int r,
+                          int c) {
+  if (auto constant = dyn_cast<AffineConstantExpr>(e))
+    return to.wideIndex(Ix(constant.getValue()), Ix(0));
+  if (auto dim = dyn_cast<AffineDimExpr>(e)) {
+    Node *n = in[dim.getPosition()];
+    if (n->kind == Node::Index)
+      return to.wideIndex(positionAt(t, n->index, r, c),
+                          Ix(int(n->index) == t.lane ? 1 : 0));
+    return to.toWideIndex(to.splat(eval(t, n, r, c)));
+  }
+  auto binary = cast<AffineBinaryOpExpr>(e);
+  Val x = wideSubscript(t, binary.getLHS(), in, r, c);
+  Val y = wideSubscript(t, binary.getRHS(), in, r, c);
+  switch (e.getKind()) {
+  case AffineExprKind::Add:
+    return to.wideIndexOp(IndexOp::Add, x, y);
+  case AffineExprKind::Mul:
+    return to.wideIndexOp(IndexOp::Mul, x, y);
+  case AffineExprKind::Mod:
+    return to.wideIndexOp(IndexOp::Rem, x, y);
+  case AffineExprKind::CeilDiv: {
+    Val one = to.wideIndex(Ix(-1), Ix(0));
+    Val sum =
+        to.wideIndexOp(IndexOp::Add, to.wideIndexOp(IndexOp::Add, x, y), one);
+    return to.wideIndexOp(IndexOp::Div, sum, y);
+  }
+  default:
+    return to.wideIndexOp(IndexOp::Div, x, y);
+  }
+}
+
+static unsigned operandOf(CascadeOp cascade, Value arg) {
+  return cast<BlockArgument>(arg).getArgNumber() - cascade.numIndices();
+}
+
+Ix Kernel::offsetOf(Tile &t, Node *n, int r, int c) {
+  auto read = cast<ReadOp>(n->op);
+  unsigned operand = operandOf(plan.cascade, read.getSource());
+  SmallVector<Ix> dims;
+  for (Node *i : n->in)
+    dims.push_back(i->kind == Node::Index ? positionAt(t, i->index, r, c)
+                                          : to.toIndex(eval(t, i, r, c)));
+  Ix sum = to.operand(operand).offset;
+  for (bool isReduced : {false, true})
+    for (auto [k, e] : llvm::enumerate(read.getMap().getResults())) {
+      bool varies = false;
+      for (auto [d, i] : llvm::enumerate(n->in))
+        varies |=
+            t.reduced != kNone && i->has(t.reduced) && e.isFunctionOfDim(d);
+      if (varies == isReduced)
+        sum = to.add(sum, to.mul(subscript(t, e, dims), to.stride(operand, k)));
+    }
+  return sum;
+}
+
+Val Kernel::readPanel(Tile &t, Node *n, int r, int c) {
+  PackPlan &pack = plan.packs.find(n)->second;
+  auto read = cast<ReadOp>(n->op);
+  SmallVector<Ix> dims;
+  for (Node *i : n->in)
+    dims.push_back(positionAt(t, i->index, r, c));
+  auto at = [&](unsigned dim) {
+    return subscript(t, read.getMap().getResult(dim), dims);
+  };
+  Buffer &buffer = panels.at(n);
+  Ix numPanels =
+      to.ceilDiv(to.size(pack.operand, pack.laneDim), plan.registerLanes);
+  Ix depth =
+      pack.reducedDim == kNone ? Ix(1) : to.size(pack.operand, pack.reducedDim);
+  Ix outer(0);
+  for (unsigned dim : pack.outerDims)
+    outer = to.add(to.mul(outer, to.size(pack.operand, dim)), at(dim));
+  Ix panel = to.add(to.mul(outer, numPanels), *t.panel);
+  Ix offset = to.mul(to.mul(panel, depth), plan.registerLanes);
+  offset = to.add(offset, to.add(t.inPanel, c * to.lanes()));
+  if (pack.reducedDim != kNone)
+    offset =
+        to.add(offset, to.mul(at(pack.reducedDim), Ix(plan.registerLanes)));
+  return to.loadWide(buffer, offset, Val());
+}
+
+Val Kernel::readOperand(Tile &t, Node *n, int r, int c) {
+  auto read = cast<ReadOp>(n->op);
+  unsigned operand = operandOf(plan.cascade, read.getSource());
+  Buffer from = to.operand(operand);
+  if (t.lane == kNone || !n->has(t.lane))
+    return to.load(from, offsetOf(t, n, r, c));
+  if (t.panel && panels.count(n))
+    return readPanel(t, n, r, c);
+  Along along = plan.along(n, t.lane);
+  if (along.kind == Along::Unit)
+    return to.loadWide(from, offsetOf(t, n, r, c), maskOf(t, c));
+  if (along.kind == Along::Strided)
+    return to.gather(
+        from,
+        to.wideIndex(offsetOf(t, n, r, c),
+                     to.mul(to.stride(operand, along.dim), along.coefficient)),
+        maskOf(t, c));
+  Val sum = to.wideIndex(from.offset, Ix(0));
+  for (auto [k, e] : llvm::enumerate(read.getMap().getResults())) {
+    Val at = wideSubscript(t, e, n->in, r, c);
+    Val stride = to.wideIndex(to.stride(operand, k), Ix(0));
+    sum = to.wideIndexOp(IndexOp::Add, sum,
+                         to.wideIndexOp(IndexOp::Mul, at, stride));
+  }
+  return to.gather(from, sum, maskOf(t, c));
+}
+
+void Kernel::storeWrite(Tile &t, WritePlan &w, int r, int c, Val v) {
+  unsigned operand = operandOf(plan.cascade, w.op.getTarget());
+  Buffer target = to.operand(operand);
+  SmallVector<Ix> dims;
+  for (Value i : w.op.getIndices())
+    dims.push_back(positionAt(t, cast<BlockArgument>(i).getArgNumber(), r, c));
+  Ix at = target.offset;
+  for (auto [k, e] : llvm::enumerate(w.op.getMap().getResults()))
+    at = to.add(at, to.mul(subscript(t, e, dims), to.stride(operand, k)));
+  Along along = t.lane == kNone ? Along() : plan.along(w, t.lane);
+  if (along.kind == Along::Fixed)
+    return to.store(v, target, at);
+  if (along.kind == Along::Unit)
+    return to.storeWide(to.splat(v), target, at, maskOf(t, c));
+  to.scatter(to.splat(v), target,
+             to.wideIndex(at, to.stride(operand, along.dim)), maskOf(t, c));
+}
+
+void Kernel::prefetchRead(Tile &t, Node *n, int c, int64_t ahead) {
+  auto read = cast<ReadOp>(n->op);
+  to.prefetch(to.operand(operandOf(plan.cascade, read.getSource())),
+              to.add(offsetOf(t, n, 0, c), ahead), /*isWrite=*/false);
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The functions of a kernel: sizes, then phases that run ranges of items. An
+// item is one tile of rows (and one block of a tiled carried index).
+#include "Kernel.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+/// The size of an operand whose subscript is this index by itself; results
+/// first, for a read may be a slice.
+Ix Kernel::findExtent(unsigned index) {
+  int64_t known = plan.cascade.getExtents()[index];
+  if (!ShapedType::isDynamic(known))
+    return known;
+  Value arg = plan.cascade.getBody().getArgument(index);
+  std::optional<std::pair<unsigned, unsigned>> place;
+  auto look = [&](Value operand, AffineMap map, ValueRange indices) {
+    for (auto [k, e] : llvm::enumerate(map.getResults()))
+      if (auto dim = dyn_cast<AffineDimExpr>(e);
+          dim && !place && indices[dim.getPosition()] == arg)
+        place = {cast<BlockArgument>(operand).getArgNumber() -
+                     plan.cascade.numIndices(),
+                 k};
+  };
+  for (auto w : plan.cascade.getBody().getOps<WriteOp>())
+    look(w.getTarget(), w.getMap(), w.getIndices());
+  for (auto r : plan.cascade.getBody().getOps<ReadOp>())
+    look(r.getSource(), r.getMap(), r.getIndices());
+  return to.size(place->first, place->second);
+}
+
+void Kernel::readExtents() {
+  unsigned n = plan.cascade.numIndices();
+  base.assign(n, Ix(0));
+  extents.clear();
+  for (unsigned i = 0; i < n; ++i)
+    extents.push_back(findExtent(i));
+}
+
+/// Positions of a carried index that one item works on.
+Ix Kernel::span(unsigned index) {
+  if (int(index) != plan.block)
+    return extents[index];
+  Ix extent = extents[index];
+  if (extent.isConstant() && extent.constant % plan.tileBlock == 0)
+    return plan.tileBlock;
+  return to.min(plan.tileBlock, to.sub(extent, base[index]));
+}
+
+Ix Kernel::mainItems() {
+  Ix items(1);
+  for (unsigned i = 0; i < plan.cascade.numIndices(); ++i) {
+    if (int(i) == plan.row)
+      items = to.mul(items, to.ceilDiv(extents[i], plan.tileRows));
+    else if (plan.rows & bit(i))
+      items = to.mul(items, extents[i]);
+    else if (int(i) == plan.block)
+      items = to.mul(items, to.ceilDiv(extents[i], plan.tileBlock));
+  }
+  return items;
+}
+
+/// Item numbers count row tiles fastest, then outer rows, then blocks.
+void Kernel::bindItem(Ix item) {
+  Ix rest = item;
+  auto take = [&](Ix count) {
+    Ix digit = to.rem(rest, count);
+    rest = to.div(rest, count);
+    return digit;
+  };
+  rows = Ix(1);
+  if (plan.row != kNone) {
+    Ix extent = extents[plan.row];
+    Ix tile = take(to.ceilDiv(extent, plan.tileRows));
+    base[plan.row] = to.mul(tile, plan.tileRows);
+    rows = extent.isConstant() && extent.constant % plan.tileRows == 0
+               ? Ix(plan.tileRows)
+               : to.min(plan.tileRows, to.sub(extent, base[plan.row]));
+  }
+  for (int i = plan.cascade.numIndices() - 1; i >= 0; --i)
+    if (i != plan.row && (plan.rows & bit(i)))
+      base[i] = take(extents[i]);
+  if (plan.block != kNone)
+    base[plan.block] = to.mul(rest, plan.tileBlock);
+}
+
+void Kernel::walkItem() {
+  for (Node *n : plan.prologue)
+    contraction(n);
+  for (unsigned p = 0; p < plan.passes.size(); ++p) {
+    initialise(p);
+    outerStreams(plan.streams & ~bit(plan.stream),
+                 [&] { streamLoop(p, 0, extents[plan.stream]); });
+    reducePartials(p);
+  }
+  finish();
+  if (plan.stream != kNone)
+    sweep(0, extents[plan.stream]);
+}
+
+void Kernel::emitMain(unsigned phase) {
+  to.beginPhase(phase);
+  readExtents();
+  layOut(/*isDryRun=*/false);
+  to.each(to.itemBegin(), to.itemEnd(), 1, [&](Ix item) {
+    bindItem(item);
+    walkItem();
+  });
+  to.endPhase();
+}
+
+void Kernel::emitShape() {
+  unsigned phases = plan.packs.size() + 1;
+  to.beginShape(2 + phases);
+  readExtents();
+  layOut(/*isDryRun=*/true);
+  SmallVector<Ix> results{sharedBytes, privateBytes};
+  for (auto &[node, pack] : plan.packs)
+    results.push_back(packItems(pack));
+  results.push_back(mainItems());
+  to.endShape(results);
+}
+
+unsigned Kernel::emit() {
+  emitShape();
+  unsigned phase = 0;
+  for (auto &[node, pack] : plan.packs)
+    emitPack(node, pack, phase++);
+  emitMain(phase++);
+  return phase;
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_CONVERSION_CASCADETOVECTOR_KERNEL_H
+#define REFOLD_CONVERSION_CASCADETOVECTOR_KERNEL_H
+
+#include "Plan.h"
+#include "Spelling.h"
+
+namespace refold::walk {
+
+/// A value kept in a workspace: a dense array over the positions inside a tile
+/// of some indices.
+struct Array {
+  struct Dim {
+    unsigned index;
+    Ix stride;
+  };
+  Buffer buffer;
+  llvm::SmallVector<Dim, 4> dims;
+  bool isWide = false; ///< an entry is a register: one value a lane
+  explicit operator bool() const { return bool(buffer); }
+};
+
+/// Registers in work: some rows times some columns. A column is a register along
+/// the lane index, or one position of `column` where that is another index. Each
+/// index has a position relative to its tile (`Kernel::base`).
+struct TileShape {
+  llvm::SmallVector<Ix, 8> local; ///< other than row, lane and column
+  llvm::SmallVector<Ix, 8> rowLocal{Ix(0)};
+  int lane = kNone, column = kNone;
+  llvm::SmallVector<Ix, 8> laneLocal, columnLocal;
+  std::optional<Ix> laneLimit; ///< lanes from here on are outside
+  int reduced = kNone;         ///< the index of the innermost loop
+  std::optional<Ix> panel;     ///< packed reads: the panel and the lane in it
+  Ix inPanel;
+  const PassPlan *holding = nullptr; ///< whose conditions are known to hold
+  int side = 0;                      ///< merging: which of two sets of states
+};
+
+struct Tile : TileShape {
+  using Key = std::tuple<Node *, int, int>;
+
+  explicit Tile(unsigned numIndices) { local.resize(numIndices); }
+  /// A tile inside `outer`: finds what that one has evaluated.
+  explicit Tile(Tile *outer) : TileShape(*outer), outer(outer) {}
+
+  Tile *outer = nullptr;
+  std::map<Key, Val> memo;
+};
+
+/// Emits the functions of one kernel: the plan says what, the spelling how.
+class Kernel {
+public:
+  Kernel(Plan &plan, Spelling &to) : plan(plan), to(to) {}
+  /// Number of phases emitted.
+  unsigned emit();
+
+private:
+  // Items.cpp: functions, extents, loops over items.
+  void readExtents();
+  Ix findExtent(unsigned index);
+  void emitShape();
+  void emitPhases();
+  void emitMain(unsigned phase);
+  Ix mainItems();
+  void bindItem(Ix item);
+  void walkItem();
+  Ix span(unsigned index);
+  Ix capacity(unsigned index, bool isLane);
+  Ix rangeOf(unsigned index);
+
+  // Workspace.cpp: where arrays lie.
+  void layOut(bool isDry);
+  Buffer allocate(bool isShared, mlir::Type element, Ix count);
+  Array makeArray(Set set, mlir::Type element, int lane, int64_t laneCount = 0);
+  void layOutState(StatePlan &s);
+
+  // Evaluate.cpp.
+  Tile::Key keyOf(Tile &t, Node *n, int r, int c);
+  Val eval(Tile &t, Node *n, int r, int c);
+  Val evalFresh(Tile &t, Node *n, int r, int c);
+  Val evalElem(Tile &t, Node *n, int r, int c);
+  Val evalState(Tile &t, Node *n, int r, int c);
+  std::optional<bool> known(Tile &t, Node *n);
+  Ix localAt(Tile &t, unsigned index, int r, int c);
+  Ix positionAt(Tile &t, unsigned index, int r, int c);
+  Val accumulate(Tile &t, Binary kind, Node *term, Val acc, int r, int c);
+  /// Evaluates the parts of `root` that do not vary with `varying`, so that a
+  /// loop over those indices finds them.
+  void preload(Tile &t, Node *root, Set varying);
+  Val maskOf(Tile &t, int c);
+  Val identity(StatePlan &s);
+
+  // Access.cpp.
+  Val readOperand(Tile &t, Node *n, int r, int c);
+  Val readPanel(Tile &t, Node *n, int r, int c);
+  Val readArray(Tile &t, const Array &a, int r, int c);
+  void writeArray(Tile &t, const Array &a, int r, int c, Val v);
+  Ix offsetIn(Tile &t, const Array &a, int r, int c);
+  Ix subscript(Tile &t, mlir::AffineExpr e, llvm::ArrayRef<Ix> dims);
+  Val wideSubscript(Tile &t, mlir::AffineExpr e, llvm::ArrayRef<Node *> in,
+                    int r, int c);
+  Ix offsetOf(Tile &t, Node *read, int r, int c);
+  void storeWrite(Tile &t, WritePlan &w, int r, int c, Val v);
+  void prefetchRead(Tile &t, Node *n, int c, int64_t ahead);
+
+  // Nests.cpp.
+  struct Nest {
+    Set out = 0;
+    int lane = kNone;
+    bool lanesReduced = false; ///< lanes run along the innermost reduced index
+    llvm::SmallVector<unsigned> reduced;
+    Node *term = nullptr;
+    Binary combine = Binary::AddF;
+    mlir::TypedAttr identity;
+    llvm::function_ref<Val(Tile &, int, int)> init;
+    llvm::function_ref<void(Tile &, int, int, Val)> sink;
+  };
+  void emitNest(Nest &nest);
+  void nestLanes(Nest &nest, Tile &t);
+  void nestRows(Nest &nest, Tile &t);
+  void nestBody(Nest &nest, Tile &t, int64_t numRows);
+  using Values = Spelling::Values;
+  Values reduceLoops(Nest &nest, Tile &t, unsigned depth, Values acc);
+  Values reduceStep(Nest &nest, Tile &t, Values acc);
+  Values reduceAlongLanes(Nest &nest, Tile &t, Values acc);
+  Values loopUnrolled(Ix hi, int64_t unroll, Values init,
+                      llvm::function_ref<Values(Ix, Values)> step);
+  void contraction(Node *n);
+  void matrixState(StatePlan &s);
+  void writeNest(WritePlan &w);
+
+  // RowStates.cpp.
+  void rowStep(unsigned pass, Step &step);
+  void rowGroup(unsigned pass, Step &step, bool isChecked, Tile &t);
+  void rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
+                Tile &t);
+  bool belongs(const Step &step, Set set);
+  void updateState(StatePlan &s, Tile &t, llvm::ArrayRef<Val> parts);
+  Values columns(Step &step, bool isChecked, Tile &t, Values init,
+                 llvm::function_ref<Values(Tile &, int64_t, Values)> body);
+  void initialise(unsigned pass);
+  void reducePartials(unsigned pass);
+  void eachRow(bool hasRow, llvm::function_ref<void(Ix)> body);
+  Tile tileOf(Ix row);
+
+  // Ordered.cpp.
+  void orderedColumn(StatePlan &s, Tile &t, int c, bool isChecked);
+  void insertOrdered(StatePlan &s, Ix list, Spelling::Values element);
+  Val beats(StatePlan &s, Val key, Val than);
+  void initialiseOrdered(StatePlan &s);
+
+  // Stream.cpp.
+  void streamLoop(unsigned pass, Ix lo, Ix hi);
+  void streamTile(unsigned pass);
+  void outerStreams(Set rest, llvm::function_ref<void()> body);
+  void finish();
+  void sweep(Ix lo, Ix hi);
+
+  // Packing.cpp.
+  Ix packItems(PackPlan &pack);
+  void emitPack(Node *read, PackPlan &pack, unsigned phase);
+  Ix packSize(PackPlan &pack);
+
+  Plan &plan;
+  Spelling &to;
+  llvm::SmallVector<Ix, 8> extents, base;
+  Ix rows{1};  ///< of this row tile
+  Ix valid{0}; ///< stream positions of this tile
+  std::optional<Val>
+      isBoundary; ///< set: some positions of the tile are outside
+  Ix privateBytes, sharedBytes;
+  bool isDry = false;
+  std::map<Node *, Array> contractions, kept;
+  /// Kept values and states (of row steps) that this tile has left in their
+  /// arrays.
+  llvm::DenseSet<Node *> keptReady;
+  llvm::DenseSet<unsigned> statesReady;
+  std::map<Node *, Buffer> panels;
+  struct StateArrays {
+    llvm::SmallVector<Array, 2> values; ///< one, or keys and payloads
+    Array finals, count;
+  };
+  llvm::SmallVector<StateArrays, 0> arrays;
+};
+
+} // namespace refold::walk
+
+#endif // REFOLD_CONVERSION_CASCADETOVECTOR_KERNEL_H

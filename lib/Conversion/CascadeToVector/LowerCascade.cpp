@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The passes, and what the rest of the house calls.
+#include "refold/Conversion/CascadeToVector.h"
+
+#include "Kernel.h"
+#include "Plan.h"
+#include "VectorSpelling.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/Pass/PassRegistry.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+/// The cascade of a kernel, checked to be one.
+static FailureOr<CascadeOp> cascadeOf(func::FuncOp kernel) {
+  if (kernel.isExternal() || !llvm::hasSingleElement(kernel.getBody()) ||
+      kernel.getNumResults())
+    return kernel.emitOpError("is no kernel: expected one block without "
+                              "results that holds one refold.cascade"),
+           failure();
+  auto cascades = kernel.getBody().front().getOps<CascadeOp>();
+  if (!llvm::hasSingleElement(cascades) ||
+      kernel.getBody().front().getOperations().size() != 2)
+    return kernel.emitOpError("is no kernel: expected one refold.cascade and a "
+                              "return"),
+           failure();
+  CascadeOp cascade = *cascades.begin();
+  if (ValueRange(cascade->getOperands()) != ValueRange(kernel.getArguments()))
+    return cascade.emitOpError("operands must be the arguments of the kernel, "
+                               "in order"),
+           failure();
+  return cascade;
+}
+
+FailureOr<LoweredKernel> refold::lowerCascade(func::FuncOp kernel,
+                                              const TargetFacts &target) {
+  auto cascade = cascadeOf(kernel);
+  if (failed(cascade))
+    return failure();
+  auto plan = makePlan(*cascade, target);
+  if (failed(plan))
+    return failure();
+  VectorSpelling to(kernel, (*plan)->lanes);
+  LoweredKernel result{kernel.getName().str(), Kernel(**plan, to).emit()};
+  kernel.erase();
+  return result;
+}
+
+FailureOr<std::string> refold::describePlan(CascadeOp cascade,
+                                            const TargetFacts &target) {
+  auto plan = makePlan(cascade, target);
+  if (failed(plan))
+    return failure();
+  return (*plan)->describe();
+}
+
+namespace {
+struct LowerCascade : PassWrapper<LowerCascade, OperationPass<ModuleOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(LowerCascade)
+  explicit LowerCascade(const TargetFacts &target) : target(target) {}
+  StringRef getArgument() const override { return "refold-lower-cascade"; }
+  StringRef getDescription() const override {
+    return "Lower kernels, each one refold.cascade on memrefs, to scf and "
+           "vector by the kernel ABI";
+  }
+  void getDependentDialects(DialectRegistry &registry) const override {
+    registry.insert<arith::ArithDialect, LLVM::LLVMDialect, math::MathDialect,
+                    memref::MemRefDialect, scf::SCFDialect,
+                    vector::VectorDialect>();
+  }
+  void runOnOperation() override {
+    SmallVector<func::FuncOp> kernels;
+    getOperation().walk([&](CascadeOp cascade) {
+      if (auto kernel = dyn_cast<func::FuncOp>(cascade->getParentOp()))
+        kernels.push_back(kernel);
+    });
+    for (func::FuncOp kernel : kernels)
+      if (failed(lowerCascade(kernel, target)))
+        return signalPassFailure();
+  }
+  TargetFacts target;
+};
+
+struct PrintPlan : PassWrapper<PrintPlan, OperationPass<>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(PrintPlan)
+  StringRef getArgument() const override { return "refold-print-plan"; }
+  StringRef getDescription() const override {
+    return "Print what the walk decides before a target has a say";
+  }
+  void runOnOperation() override {
+    WalkResult walked = getOperation()->walk([](CascadeOp cascade) {
+      auto text = describePlan(cascade, TargetFacts());
+      if (failed(text))
+        return WalkResult::interrupt();
+      llvm::outs() << *text;
+      return WalkResult::advance();
+    });
+    if (walked.wasInterrupted())
+      signalPassFailure();
+  }
+};
+} // namespace
+
+std::unique_ptr<Pass>
+refold::createLowerCascadePass(const TargetFacts &target) {
+  return std::make_unique<LowerCascade>(target);
+}
+
+std::unique_ptr<Pass> refold::createPrintPlanPass() {
+  return std::make_unique<PrintPlan>();
+}
+
+void refold::registerCascadeToVectorPasses() {
+  registerPass([] { return createLowerCascadePass(); });
+  registerPass([] { return createPrintPlanPass(); });
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Conditions under which a pass has nothing to do. Where the comparison is
+// false every term folds to its identity, so tiles beyond the bound are not
+// visited: the values there are not read, and a NaN or an infinity among them
+// is not seen (reason masked-values-unread).
+#include "Plan.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include <cmath>
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+namespace {
+/// The value of nodes where `off` is false, if it is the same everywhere there.
+class ValueWhereFalse {
+public:
+  explicit ValueWhereFalse(Node *off) : off(off) {}
+  std::optional<double> of(Node *n) {
+    if (n == off)
+      return 0.0;
+    if (auto it = memo.find(n); it != memo.end())
+      return it->second;
+    auto v = fold(n);
+    memo[n] = v;
+    return v;
+  }
+
+private:
+  std::optional<double> fold(Node *n) {
+    if (n->kind == Node::Const) {
+      Attribute a = cast<arith::ConstantOp>(n->op).getValue();
+      if (auto f = dyn_cast<FloatAttr>(a))
+        return f.getValueAsDouble();
+      if (auto i = dyn_cast<IntegerAttr>(a))
+        return n->type.isInteger(1) ? double(i.getValue().getBoolValue())
+                                    : double(i.getValue().getSExtValue());
+      return std::nullopt;
+    }
+    if (n->kind != Node::Elem)
+      return std::nullopt;
+    SmallVector<std::optional<double>> in;
+    for (Node *i : n->in)
+      in.push_back(of(i));
+    auto is = [](std::optional<double> x, double v) { return x && *x == v; };
+    Operation *op = n->op;
+    if (isa<arith::SelectOp>(op))
+      return in[0] ? (*in[0] ? in[1] : in[2]) : std::nullopt;
+    // 0 * v = 0 is the policy named above.
+    if (isa<arith::AndIOp, arith::MulIOp, arith::MulFOp>(op))
+      return is(in[0], 0) || is(in[1], 0) ? std::optional<double>(0)
+                                          : std::nullopt;
+    if (isa<math::ExpOp, math::Exp2Op>(op))
+      return is(in[0], -INFINITY) ? std::optional<double>(0) : std::nullopt;
+    if (isa<arith::SubFOp>(op))
+      return in[0] && std::isinf(*in[0]) ? in[0] : std::nullopt;
+    if (isa<arith::AddFOp>(op)) {
+      for (auto x : in)
+        if (x && std::isinf(*x))
+          return x;
+      return std::nullopt;
+    }
+    if (isa<arith::ExtFOp, arith::TruncFOp>(op) && in[0] &&
+        (std::isinf(*in[0]) || *in[0] == 0))
+      return in[0];
+    return std::nullopt;
+  }
+  Node *off;
+  std::map<Node *, std::optional<double>> memo;
+};
+} // namespace
+
+/// Sums of row indices and constants: smallest in the first row of a tile,
+/// largest in its last.
+static bool isNondecreasing(Plan &plan, Node *n) {
+  if (n->kind == Node::Const || n->kind == Node::Index ||
+      n->kind == Node::Param || n->kind == Node::Extent)
+    return true;
+  if (n->kind != Node::Elem)
+    return false;
+  if (isa<arith::AddIOp>(n->op))
+    return isNondecreasing(plan, n->in[0]) && isNondecreasing(plan, n->in[1]);
+  if (isa<arith::SubIOp>(n->op))
+    return isNondecreasing(plan, n->in[0]) && !plan.hasRow(n->in[1]->set) &&
+           isNondecreasing(plan, n->in[1]);
+  if (isa<arith::IndexCastOp>(n->op))
+    return isNondecreasing(plan, n->in[0]);
+  return false;
+}
+
+/// For unsigned comparisons, whose bound must not wrap.
+static bool isNonNegative(Node *n) {
+  if (n->kind == Node::Index || n->kind == Node::Extent)
+    return true;
+  if (n->kind == Node::Const) {
+    auto a = dyn_cast<IntegerAttr>(cast<arith::ConstantOp>(n->op).getValue());
+    return a && !a.getValue().isNegative();
+  }
+  return n->kind == Node::Elem && isa<arith::AddIOp>(n->op) &&
+         isNonNegative(n->in[0]) && isNonNegative(n->in[1]);
+}
+
+static std::optional<double> identityValue(StatePlan &s) {
+  TypedAttr a = identityOf(s.op.getReducer(), s.type());
+  if (auto f = dyn_cast<FloatAttr>(a))
+    return f.getValueAsDouble();
+  APInt v = cast<IntegerAttr>(a).getValue();
+  return v.getBitWidth() == 1 ? double(v.getBoolValue())
+                              : double(v.getSExtValue());
+}
+
+/// stream < bound + add (upper) or stream >= bound + add, out of a comparison.
+static std::optional<Condition> readComparison(Plan &plan, Node *n) {
+  auto compare =
+      dyn_cast_or_null<arith::CmpIOp>(n->kind == Node::Elem ? n->op : nullptr);
+  if (!compare)
+    return std::nullopt;
+  auto isStream = [&](Node *x) {
+    if (x->kind == Node::Elem && isa<arith::IndexCastOp>(x->op))
+      x = x->in[0];
+    return x->kind == Node::Index && int(x->index) == plan.stream;
+  };
+  bool isLeft = isStream(n->in[0]);
+  Node *bound = n->in[isLeft ? 1 : 0];
+  if ((!isLeft && !isStream(n->in[1])) || (bound->set & ~plan.rows) ||
+      !isNondecreasing(plan, bound))
+    return std::nullopt;
+  using P = arith::CmpIPredicate;
+  P predicate = compare.getPredicate();
+  if (predicate >= P::ult && !isNonNegative(bound))
+    return std::nullopt;
+  if (!isLeft)
+    predicate = arith::invertPredicate(predicate);
+  // c > n is n < c: turning the operands is inverting, then taking the equal
+  // case.
+  bool swapsEqual = !isLeft;
+  bool isUpper, isInclusive;
+  switch (predicate) {
+  case P::slt:
+  case P::ult:
+    isUpper = true, isInclusive = swapsEqual;
+    break;
+  case P::sle:
+  case P::ule:
+    isUpper = true, isInclusive = !swapsEqual;
+    break;
+  case P::sgt:
+  case P::ugt:
+    isUpper = false, isInclusive = swapsEqual;
+    break;
+  case P::sge:
+  case P::uge:
+    isUpper = false, isInclusive = !swapsEqual;
+    break;
+  default:
+    return std::nullopt;
+  }
+  return Condition{n, isUpper, bound, isUpper == isInclusive ? 1 : 0};
+}
+
+void walk::findConditions(Plan &plan, unsigned pass) {
+  NodeSet all;
+  for (StatePlan &s : plan.states) {
+    if (s.pass != pass)
+      continue;
+    if (s.form == StatePlan::Ordered)
+      return; // a masked element is still one of the elements
+    collect(s.term, all);
+  }
+  for (Node *n : all) {
+    auto condition = readComparison(plan, n);
+    if (!condition)
+      continue;
+    ValueWhereFalse where(n);
+    bool isIdentity = llvm::all_of(plan.states, [&](StatePlan &s) {
+      if (s.pass != pass)
+        return true;
+      auto v = where.of(s.term);
+      return v && *v == *identityValue(s);
+    });
+    if (isIdentity)
+      plan.passes[pass].conditions.push_back(*condition);
+  }
+}

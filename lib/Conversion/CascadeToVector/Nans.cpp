@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// When may a maximum ignore a NaN? Its combiner is then one instruction instead
+// of three. A sum over terms that are NaN where the maximum's term is covers
+// it: every path from the maximum to a result must pass a value that is NaN
+// with the sum.
+#include "Plan.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+/// NaN if one operand is.
+static bool isStrict(Operation *op) {
+  return isa<arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::DivFOp,
+             arith::NegFOp, arith::MaximumFOp, arith::MinimumFOp, arith::ExtFOp,
+             arith::TruncFOp, math::ExpOp, math::Exp2Op, math::ExpM1Op,
+             math::LogOp, math::Log1pOp, math::Log2Op, math::SqrtOp,
+             math::RsqrtOp, math::TanhOp, math::ErfOp, math::AbsFOp,
+             math::FmaOp, math::SinOp, math::CosOp>(op);
+}
+
+namespace {
+class NanCover {
+public:
+  NanCover(Plan &plan, unsigned state)
+      : plan(plan), state(state), term(plan.states[state].op.getValues()[0]) {}
+
+  bool coversAllWrites() {
+    for (auto write : plan.cascade.getBody().getOps<WriteOp>())
+      if (!isHarmless(write.getValue()))
+        return false;
+    return true;
+  }
+
+private:
+  /// NaN wherever the element `term` is one.
+  bool isNanWithTerm(Value v) {
+    if (v == term)
+      return true;
+    Operation *def = v.getDefiningOp();
+    if (!def || !isStrict(def))
+      return false;
+    return llvm::any_of(def->getOperands(),
+                        [&](Value o) { return isNanWithTerm(o); });
+  }
+  /// NaN for a row that holds a NaN term.
+  bool isCovered(Value v) {
+    if (auto it = covered.find(v); it != covered.end())
+      return it->second;
+    bool result = false;
+    if (Operation *def = v.getDefiningOp()) {
+      if (auto s = dyn_cast<StateOp>(def))
+        result = s.getReducer() == Reducer::Add &&
+                 !(plan.sets.of(plan.states[state].op.getResult(0)) &
+                   ~plan.sets.of(s.getResult(0))) &&
+                 isNanWithTerm(s.getValues()[0]);
+      else if (isStrict(def))
+        result = llvm::any_of(def->getOperands(),
+                              [&](Value o) { return isCovered(o); });
+    }
+    return covered[v] = result;
+  }
+  /// Does not depend on the maximum, or only through covered values.
+  bool isHarmless(Value v) {
+    if (auto it = harmless.find(v); it != harmless.end())
+      return it->second;
+    harmless[v] = true;
+    if (isCovered(v))
+      return true;
+    Operation *def = v.getDefiningOp();
+    bool result = true;
+    if (def && def == plan.states[state].op.getOperation())
+      result = false;
+    else if (def)
+      result = llvm::all_of(def->getOperands(),
+                            [&](Value o) { return isHarmless(o); });
+    return harmless[v] = result;
+  }
+
+  Plan &plan;
+  unsigned state;
+  Value term;
+  llvm::DenseMap<Value, bool> covered, harmless;
+};
+} // namespace
+
+bool walk::mayDropNan(Plan &plan, unsigned state) {
+  return NanCover(plan, state).coversAllWrites();
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The one loop nest for contractions, states with a carried index and results:
+// a register tile of rows times lanes, the reduced indices innermost.
+#include "Kernel.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+Ix Kernel::rangeOf(unsigned index) {
+  if (int(index) == plan.row)
+    return rows;
+  if (int(index) == plan.stream)
+    return valid;
+  return span(index);
+}
+
+void Kernel::emitNest(Nest &nest) {
+  Tile t(plan.cascade.numIndices());
+  SmallVector<unsigned> loops;
+  Set fixed = (plan.rows | plan.streams) &
+              ~(plan.stream == kNone ? 0 : bit(plan.stream));
+  for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
+    if ((nest.out & ~fixed & bit(i)) && int(i) != nest.lane)
+      loops.push_back(i);
+  auto enter = [&](auto &self, unsigned depth) -> void {
+    if (depth == loops.size())
+      return nestLanes(nest, t);
+    to.each(0, rangeOf(loops[depth]), 1, [&](Ix i) {
+      t.local[loops[depth]] = i;
+      self(self, depth + 1);
+    });
+  };
+  enter(enter, 0);
+}
+
+/// Blocks of whole register tiles along the lanes, then single registers,
+/// masked.
+void Kernel::nestLanes(Nest &nest, Tile &outer) {
+  if (nest.lane == kNone || nest.lanesReduced) {
+    Tile t(&outer);
+    return nestRows(nest, t);
+  }
+  Ix range = rangeOf(nest.lane);
+  int64_t lanes = to.lanes(), width = plan.registerLanes;
+  auto block = [&](Ix at, int64_t numColumns, bool isMasked) {
+    Tile t(&outer);
+    t.lane = nest.lane;
+    for (int64_t c = 0; c < numColumns; ++c)
+      t.laneLocal.push_back(to.add(at, c * lanes));
+    if (isMasked)
+      t.laneLimit = range;
+    Ix first = to.add(base[nest.lane], at);
+    t.panel = to.div(first, width);
+    t.inPanel = isMasked ? to.rem(first, width) : Ix(0);
+    nestRows(nest, t);
+  };
+  Ix main = to.floorTo(range, width);
+  to.each(0, main, width, [&](Ix at) { block(at, width / lanes, false); });
+  if (!range.isConstant() || range.constant % width)
+    to.each(main, range, lanes, [&](Ix at) { block(at, 1, true); });
+}
+
+/// Blocks of rows, then single rows.
+void Kernel::nestRows(Nest &nest, Tile &outer) {
+  if (!plan.hasRow(nest.out))
+    return nestBody(nest, outer, 1);
+  int64_t block = nest.lanesReduced ? 1 : plan.registerRows;
+  auto some = [&](Ix first, int64_t count) {
+    Tile t(&outer);
+    t.rowLocal.clear();
+    for (int64_t r = 0; r < count; ++r)
+      t.rowLocal.push_back(to.add(first, r));
+    nestBody(nest, t, count);
+  };
+  Ix main = to.floorTo(rows, block);
+  to.each(0, main, block, [&](Ix i) { some(i, block); });
+  if (block > 1)
+    to.each(main, rows, 1, [&](Ix i) { some(i, 1); });
+}
+
+void Kernel::nestBody(Nest &nest, Tile &t, int64_t numRows) {
+  int64_t numColumns = std::max<int64_t>(t.laneLocal.size(), 1);
+  Values acc;
+  for (int64_t r = 0; r < numRows; ++r)
+    for (int64_t c = 0; c < numColumns; ++c)
+      acc.push_back(nest.init(t, r, c));
+  if (nest.reduced.empty()) {
+    for (int64_t r = 0; r < numRows; ++r)
+      for (int64_t c = 0; c < numColumns; ++c)
+        nest.sink(t, r, c, acc[r * numColumns + c]);
+    return;
+  }
+  Set varying = 0;
+  for (unsigned i : nest.reduced)
+    varying |= bit(i);
+  preload(t, nest.term, varying);
+  acc = reduceLoops(nest, t, 0, acc);
+  for (int64_t r = 0; r < numRows; ++r)
+    for (int64_t c = 0; c < numColumns; ++c)
+      nest.sink(t, r, c, acc[r * numColumns + c]);
+}
+
+Kernel::Values Kernel::reduceStep(Nest &nest, Tile &t, Values acc) {
+  int64_t numColumns = std::max<int64_t>(t.laneLocal.size(), 1);
+  for (int64_t i = 0; i < int64_t(acc.size()); ++i)
+    acc[i] = accumulate(t, nest.combine, nest.term, acc[i], i / numColumns,
+                        i % numColumns);
+  return acc;
+}
+
+Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
+                                   Values acc) {
+  unsigned index = nest.reduced[depth];
+  Ix range = rangeOf(index);
+  bool isLast = depth + 1 == nest.reduced.size();
+  if (isLast && nest.lanesReduced)
+    return reduceAlongLanes(nest, t, acc);
+  if (isLast)
+    return loopUnrolled(range, plan.unroll, acc, [&](Ix k, Values in) {
+      Tile inside(&t);
+      inside.reduced = index;
+      inside.local[index] = k;
+      return reduceStep(nest, inside, in);
+    });
+  return to.loop(0, range, 1, acc, [&](Ix k, ArrayRef<Val> in) {
+    Tile inside(&t);
+    inside.local[index] = k;
+    return reduceLoops(nest, inside, depth + 1, Values(in));
+  });
+}
+
+/// Lanes along the reduced index: a register of partial results, reduced at the
+/// end.
+Kernel::Values Kernel::reduceAlongLanes(Nest &nest, Tile &t, Values acc) {
+  unsigned index = nest.reduced.back();
+  Ix range = rangeOf(index);
+  int64_t lanes = to.lanes();
+  auto step = [&](Ix k, Values in, bool isMasked) {
+    Tile inside(&t);
+    inside.lane = index;
+    inside.laneLocal = {k};
+    inside.panel.reset();
+    if (!isMasked)
+      return reduceStep(nest, inside, in);
+    inside.laneLimit = range;
+    Val term = to.splat(eval(inside, nest.term, 0, 0));
+    term = to.select(maskOf(inside, 0), term,
+                     to.splat(to.constant(nest.identity)));
+    return Values{to.binary(nest.combine, term, in[0])};
+  };
+  Ix main = to.floorTo(range, lanes);
+  acc = loopUnrolled(
+      to.div(range, lanes), plan.unroll, acc,
+      [&](Ix k, Values in) { return step(to.mul(k, lanes), in, false); });
+  if (!range.isConstant() || range.constant % lanes)
+    acc = to.loop(main, range, lanes, acc, [&](Ix k, ArrayRef<Val> in) {
+      return step(k, Values(in), true);
+    });
+  return acc;
+}
+
+Kernel::Values
+Kernel::loopUnrolled(Ix hi, int64_t unroll, Values init,
+                     llvm::function_ref<Values(Ix, Values)> step) {
+  if (hi.isConstant() && hi.constant <= unroll) {
+    for (int64_t k = 0; k < hi.constant; ++k)
+      init = step(k, init);
+    return init;
+  }
+  Ix main = to.floorTo(hi, unroll);
+  init = to.loop(0, main, unroll, init, [&](Ix k, ArrayRef<Val> in) {
+    Values values(in);
+    for (int64_t u = 0; u < unroll; ++u)
+      values = step(to.add(k, u), values);
+    return values;
+  });
+  if (unroll == 1 || (hi.isConstant() && hi.constant % unroll == 0))
+    return init;
+  return to.loop(main, hi, 1, init,
+                 [&](Ix k, ArrayRef<Val> in) { return step(k, Values(in)); });
+}
+
+//===----------------------------------------------------------------------===//
+// The three uses
+//===----------------------------------------------------------------------===//
+
+void Kernel::contraction(Node *n) {
+  Nest nest;
+  nest.out = n->set;
+  nest.lane = plan.laneOf(n);
+  nest.term = n->in[0];
+  nest.combine = isa<FloatType>(n->type) ? Binary::AddF : Binary::AddI;
+  nest.identity = identityOf(Reducer::Add, n->type);
+  // The index along which reads are dense is innermost.
+  int innermost = plan.chooseLane(n->in[0], n->over);
+  for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
+    if ((n->over & bit(i)) && int(i) != innermost)
+      nest.reduced.push_back(i);
+  nest.reduced.push_back(innermost);
+  if (nest.lane == kNone)
+    nest.lanesReduced = true;
+  Val zero = to.constant(nest.identity);
+  auto init = [&](Tile &, int, int) { return to.splat(zero); };
+  Array &array = contractions.at(n);
+  auto sink = [&](Tile &t, int r, int c, Val v) {
+    if (nest.lanesReduced)
+      v = to.reduceLanes(nest.combine, v);
+    writeArray(t, array, r, c, v);
+  };
+  nest.init = init;
+  nest.sink = sink;
+  emitNest(nest);
+}
+
+void Kernel::matrixState(StatePlan &s) {
+  Nest nest;
+  nest.out = s.set;
+  nest.lane = s.lane;
+  nest.reduced = {unsigned(plan.stream)};
+  nest.term = s.term;
+  nest.combine = s.combine;
+  Array &array = arrays[s.number].values[0];
+  auto init = [&](Tile &t, int r, int c) {
+    return to.splat(eval(t, s.moved, r, c));
+  };
+  auto sink = [&](Tile &t, int r, int c, Val v) {
+    writeArray(t, array, r, c, v);
+  };
+  nest.init = init;
+  nest.sink = sink;
+  emitNest(nest);
+}
+
+void Kernel::writeNest(WritePlan &w) {
+  Nest nest;
+  nest.out = w.set;
+  nest.lane = w.lane;
+  nest.term = w.value;
+  auto init = [&](Tile &t, int r, int c) { return eval(t, w.value, r, c); };
+  auto sink = [&](Tile &t, int r, int c, Val v) { storeWrite(t, w, r, c, v); };
+  nest.init = init;
+  nest.sink = sink;
+  emitNest(nest);
+}

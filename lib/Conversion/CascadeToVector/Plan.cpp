@@ -1,0 +1,696 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// From the op to decisions: which index runs where, which nest computes what,
+// which values cross between nests.
+#include "Plan.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include <limits>
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+//===----------------------------------------------------------------------===//
+// Accesses
+//===----------------------------------------------------------------------===//
+
+/// The factor of dimension `dim` in `expr`, which must be linear in it.
+static std::optional<int64_t> coefficientOf(AffineExpr expr, unsigned dim) {
+  if (!expr.isFunctionOfDim(dim))
+    return 0;
+  if (isa<AffineDimExpr>(expr))
+    return 1;
+  auto binary = dyn_cast<AffineBinaryOpExpr>(expr);
+  if (!binary)
+    return std::nullopt;
+  auto left = coefficientOf(binary.getLHS(), dim);
+  auto right = coefficientOf(binary.getRHS(), dim);
+  if (!left || !right)
+    return std::nullopt;
+  if (expr.getKind() == AffineExprKind::Add)
+    return *left + *right;
+  auto factor = dyn_cast<AffineConstantExpr>(binary.getRHS());
+  if (expr.getKind() == AffineExprKind::Mul && factor)
+    return *left * factor.getValue();
+  return std::nullopt;
+}
+
+static bool isDense(Type operandType, unsigned dim) {
+  auto type = dyn_cast<MemRefType>(operandType);
+  if (!type || dim + 1 != type.getRank())
+    return false;
+  SmallVector<int64_t> strides;
+  int64_t offset = 0;
+  return succeeded(getStridesAndOffset(type, strides, offset)) &&
+         strides[dim] == 1;
+}
+
+static Along alongMap(Type operandType, AffineMap map, unsigned index,
+                      function_ref<bool(unsigned)> varies,
+                      function_ref<bool(unsigned)> isIndex) {
+  Along along;
+  for (auto [k, expr] : llvm::enumerate(map.getResults())) {
+    int64_t factor = 0;
+    bool depends = false;
+    for (unsigned d = 0; d < map.getNumDims(); ++d) {
+      if (!varies(d) || !expr.isFunctionOfDim(d))
+        continue;
+      depends = true;
+      auto c = coefficientOf(expr, d);
+      if (!isIndex(d) || !c)
+        return {Along::Computed, 0, 0};
+      factor += *c;
+    }
+    if (!depends)
+      continue;
+    if (along.kind != Along::Fixed)
+      return {Along::Computed, 0, 0};
+    along = {Along::Strided, unsigned(k), factor};
+  }
+  if (along.kind == Along::Strided && along.coefficient == 1 &&
+      isDense(operandType, along.dim))
+    along.kind = Along::Unit;
+  return along;
+}
+
+Along Plan::along(Node *read, unsigned index) {
+  auto op = cast<ReadOp>(read->op);
+  return alongMap(
+      cascade.operandOf(op.getSource()).getType(), op.getMap(), index,
+      [&](unsigned d) { return read->in[d]->has(index); },
+      [&](unsigned d) { return read->in[d]->kind == Node::Index; });
+}
+
+Along Plan::along(WritePlan &write, unsigned index) {
+  auto isIt = [&](unsigned d) {
+    return cast<BlockArgument>(write.op.getIndices()[d]).getArgNumber() ==
+           index;
+  };
+  return alongMap(cascade.operandOf(write.op.getTarget()).getType(),
+                  write.op.getMap(), index, isIt, isIt);
+}
+
+int Plan::chooseLane(Node *root, Set candidates) {
+  NodeSet all;
+  collect(root, all);
+  int best = kNone, bestScore = std::numeric_limits<int>::min();
+  for (unsigned i = 0; i < cascade.numIndices(); ++i) {
+    if (!(candidates & bit(i)))
+      continue;
+    int score = 0;
+    for (Node *n : all)
+      if (n->kind == Node::Read) {
+        Along a = along(n, i);
+        score += a.kind == Along::Unit ? 2 : a.kind == Along::Fixed ? 0 : -1;
+      }
+    if (extent(i) == 1)
+      score -= 100;
+    if (score >= bestScore) {
+      best = i;
+      bestScore = score;
+    }
+  }
+  return best;
+}
+
+int Plan::laneOf(Node *n) {
+  Set outside = n->set & ~(row == kNone ? 0 : bit(row));
+  if (hasStream(outside) && !schedule.innerLanes)
+    return stream;
+  if (Set candidates = outside & (carried | inner))
+    return chooseLane(n->in[0], candidates);
+  return kNone;
+}
+
+TypedAttr walk::identityOf(Reducer reducer, Type type) {
+  Builder b(type.getContext());
+  if (auto f = dyn_cast<FloatType>(type)) {
+    double inf = std::numeric_limits<double>::infinity();
+    switch (reducer) {
+    case Reducer::Mul:
+      return b.getFloatAttr(f, 1.0);
+    case Reducer::Max:
+    case Reducer::MaxNum:
+    case Reducer::TopK:
+      return b.getFloatAttr(f, -inf);
+    case Reducer::Min:
+    case Reducer::MinNum:
+    case Reducer::BottomK:
+      return b.getFloatAttr(f, inf);
+    default:
+      return b.getFloatAttr(f, 0.0);
+    }
+  }
+  unsigned width = cast<IntegerType>(type).getWidth();
+  switch (reducer) {
+  case Reducer::Mul:
+    return b.getIntegerAttr(type, APInt(width, 1));
+  case Reducer::And:
+    return b.getIntegerAttr(type, APInt::getAllOnes(width));
+  case Reducer::Max:
+  case Reducer::TopK:
+    // The order of i1 is false < true.
+    return b.getIntegerAttr(type, width == 1 ? APInt(1, 0)
+                                             : APInt::getSignedMinValue(width));
+  case Reducer::Min:
+  case Reducer::BottomK:
+    return b.getIntegerAttr(type, width == 1 ? APInt(1, 1)
+                                             : APInt::getSignedMaxValue(width));
+  default:
+    return b.getIntegerAttr(type, APInt(width, 0));
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Construction
+//===----------------------------------------------------------------------===//
+
+namespace {
+class Planner {
+public:
+  Planner(CascadeOp cascade, Schedule schedule, IndexSets sets,
+          const TargetFacts &target)
+      : plan(std::make_unique<Plan>()), cascade(cascade), target(target) {
+    plan->cascade = cascade;
+    plan->schedule = std::move(schedule);
+    plan->sets = std::move(sets);
+    plan->graph = std::make_unique<Graph>(cascade, plan->sets);
+  }
+  FailureOr<std::unique_ptr<Plan>> run();
+
+private:
+  LogicalResult checkTypes();
+  LogicalResult checkOrdered();
+  void chooseRoles();
+  void chooseTiles();
+  void makeStates();
+  void makeTerms(unsigned pass);
+  void makeWrites();
+  void chooseForms();
+  void chooseCombiners();
+  void orderSteps(unsigned pass);
+  void findPacks();
+  unsigned levelOf(Node *n, unsigned pass);
+  void keepFor(Node *n, Set nest, NodeSet &kept);
+  bool readsState(Node *n);
+  bool isFixed(Node *n);
+  void sortContractions(NodeSet &all, SmallVectorImpl<Node *> &out, bool sweep);
+  void considerPack(Node *root, int lane);
+  std::optional<PackPlan> packOf(Node *read, unsigned lane);
+  int64_t tileOf(unsigned index, int64_t otherwise) {
+    auto it = plan->schedule.tile.find(cascade.indexName(index).str());
+    return it == plan->schedule.tile.end() ? otherwise
+                                           : std::max<int64_t>(it->second, 1);
+  }
+  Set without(int index) { return index == kNone ? ~Set(0) : ~bit(index); }
+
+  std::unique_ptr<Plan> plan;
+  CascadeOp cascade;
+  const TargetFacts &target;
+  DenseMap<Node *, unsigned> levels;
+};
+} // namespace
+
+/// Types that registers hold. Storage types appear in reads and casts only.
+LogicalResult Planner::checkTypes() {
+  int64_t bits = 32;
+  for (Value operand : cascade->getOperands()) {
+    if (isa<TensorType>(operand.getType()))
+      return cascade.emitError("walk takes memrefs; bufferise first");
+    if (auto type = dyn_cast<MemRefType>(operand.getType())) {
+      SmallVector<int64_t> strides;
+      int64_t offset = 0;
+      if (failed(getStridesAndOffset(type, strides, offset)))
+        return cascade.emitError("walk takes strided memrefs; found ") << type;
+    }
+  }
+  WalkResult walked = cascade.getBody().walk([&](Operation *op) {
+    for (Type type : op->getResultTypes()) {
+      if (type.isIndex())
+        continue;
+      if (!type.isIntOrFloat() || type.isF80() || type.isF128() ||
+          (isa<FloatType>(type) && type.getIntOrFloatBitWidth() < 16) ||
+          (type.isInteger() && type.getIntOrFloatBitWidth() > 64)) {
+        op->emitOpError("has type ")
+            << type << ", for which there are no registers [unsupported-op]";
+        return WalkResult::interrupt();
+      }
+      if (type.isF64())
+        bits = 64;
+    }
+    return WalkResult::advance();
+  });
+  plan->lanes = target.lanes(bits);
+  return failure(walked.wasInterrupted());
+}
+
+/// Without a stream, or where the schedule says so, a row index takes the
+/// lanes: it becomes carried, or `rowLane` where a pivot varies with it.
+void Planner::chooseRoles() {
+  plan->roles.assign(cascade.getRoles().begin(), cascade.getRoles().end());
+  Set pivots = 0;
+  cascade.getBody().walk([&](StateOp state) {
+    for (Value pivot : state.getPivots())
+      pivots |= plan->sets.of(pivot);
+  });
+  for (unsigned i = 0; i < cascade.numIndices(); ++i)
+    if (plan->roles[i] == CascadeOp::Row &&
+        cascade.indexName(i) == plan->schedule.lanes) {
+      plan->roles[i] = CascadeOp::Carried;
+      if (pivots & bit(i))
+        plan->rowLane = i;
+    }
+  for (unsigned i = 0; i < cascade.numIndices(); ++i) {
+    switch (plan->roles[i]) {
+    case CascadeOp::Row:
+      plan->rows |= bit(i);
+      break;
+    case CascadeOp::Stream:
+      plan->streams |= bit(i);
+      plan->stream = i;
+      break;
+    case CascadeOp::Inner:
+      plan->inner |= bit(i);
+      break;
+    default:
+      plan->carried |= bit(i);
+    }
+  }
+}
+
+void Planner::chooseTiles() {
+  Plan &p = *plan;
+  auto isRow = [&](unsigned i) { return p.rows & bit(i); };
+  for (unsigned i = 0; i < cascade.numIndices(); ++i)
+    if (isRow(i) && (p.row == kNone || tileOf(i, 0)) &&
+        (p.row == kNone || !tileOf(p.row, 0)))
+      p.row = i;
+  if (p.row == kNone)
+    p.tileRows = 1;
+  else
+    p.tileRows = tileOf(p.row, 1);
+  if (p.row != kNone && !ShapedType::isDynamic(p.extent(p.row)))
+    p.tileRows = std::min(p.tileRows, std::max<int64_t>(p.extent(p.row), 1));
+  p.registerRows = std::max<int64_t>(p.schedule.registerRows, 1);
+  p.registerLanes =
+      llvm::alignTo(std::max<int64_t>(p.schedule.registerLanes, 1), p.lanes);
+  p.unroll = std::max<int64_t>(p.schedule.unroll, 1);
+  if (p.stream != kNone) {
+    int64_t n = p.extent(p.stream);
+    p.tileStream = llvm::alignTo(tileOf(p.stream, 256), p.registerLanes);
+    if (!ShapedType::isDynamic(n))
+      p.tileStream =
+          std::min<int64_t>(p.tileStream, llvm::alignTo(std::max<int64_t>(n, 1),
+                                                        p.registerLanes));
+    p.hasTail = ShapedType::isDynamic(n) || n % p.tileStream;
+  }
+  for (unsigned i = 0; i < cascade.numIndices(); ++i)
+    if (int64_t t = tileOf(i, 0);
+        t && (p.carried & bit(i)) &&
+        (ShapedType::isDynamic(p.extent(i)) || t < p.extent(i))) {
+      p.block = i;
+      p.tileBlock = llvm::alignTo(t, p.registerLanes);
+    }
+}
+
+void Planner::makeStates() {
+  for (auto op : cascade.getBody().getOps<StateOp>()) {
+    StatePlan s;
+    s.op = op;
+    s.number = plan->states.size();
+    s.pass = plan->sets.passOf(op);
+    s.set = plan->sets.of(op.getResult(0));
+    plan->states.push_back(s);
+  }
+  plan->passes.resize(plan->sets.numPasses);
+}
+
+LogicalResult Planner::checkOrdered() {
+  for (StatePlan &s : plan->states) {
+    if (!s.op.isOrdered())
+      continue;
+    Set others = s.set & plan->carried & ~plan->sets.of(s.op.getRank()[0]);
+    if (others)
+      return s.op.emitOpError("has carried indices ")
+             << cascade.showIndices(others)
+             << " besides its rank; expected rows [unsupported-access]";
+  }
+  return success();
+}
+
+void Planner::makeTerms(unsigned pass) {
+  Graph &graph = *plan->graph;
+  Graph::Instance now(pass, Node::New), old(pass, Node::Old);
+  for (StatePlan &s : plan->states) {
+    if (s.pass != pass)
+      continue;
+    s.term = graph.instantiate(s.op.getValues()[0], now);
+    for (Value v : s.op.getValues().drop_front())
+      s.payloads.push_back(graph.instantiate(v, now));
+    s.moved = s.op.getTransport().empty()
+                  ? graph.version(s.op, Node::Old)
+                  : graph.instantiateTransport(s.op, old, now);
+  }
+}
+
+void Planner::makeWrites() {
+  Graph::Instance final(plan->sets.numPasses, Node::Final);
+  for (auto op : cascade.getBody().getOps<WriteOp>()) {
+    WritePlan w;
+    w.op = op;
+    w.value = plan->graph->instantiate(op.getValue(), final);
+    for (Value i : op.getIndices())
+      w.set |= plan->sets.of(i);
+    Set candidates = w.set & (plan->carried |
+                              (plan->stream == kNone ? 0 : bit(plan->stream)));
+    int best = kNone;
+    for (unsigned i = 0; i < cascade.numIndices(); ++i)
+      if ((candidates & bit(i)) &&
+          (best == kNone || plan->along(w, best).kind != Along::Unit))
+        best = i;
+    w.lane = best;
+    (w.set & plan->streams ? plan->sweepWrites : plan->finishWrites)
+        .push_back(w);
+  }
+}
+
+/// Which states stay lane partials: those that nobody reads during the pass.
+void Planner::chooseForms() {
+  for (StatePlan &s : plan->states) {
+    NodeSet read;
+    for (StatePlan &o : plan->states)
+      if (o.pass == s.pass) {
+        collect(o.term, read);
+        collect(o.moved, read);
+        for (Node *n : o.payloads)
+          collect(n, read);
+      }
+    bool isRead = read.contains(plan->graph->version(s.op, Node::New));
+    for (StatePlan &o : plan->states)
+      isRead |=
+          &o != &s && llvm::is_contained(o.op.getWith(), s.op.getResult(0));
+    Set lanesOfState = s.set & plan->carried & without(plan->rowLane);
+    if (s.op.isOrdered())
+      s.form = StatePlan::Ordered;
+    else if (lanesOfState) {
+      s.form = StatePlan::Matrix;
+      s.lane = plan->chooseLane(s.term, lanesOfState);
+    } else if (isRead || !s.op.getWith().empty() || plan->stream == kNone ||
+               plan->rowLane != kNone)
+      s.form = StatePlan::Reduced;
+    else
+      s.form = StatePlan::Partial;
+  }
+}
+
+void Planner::chooseCombiners() {
+  for (StatePlan &s : plan->states) {
+    bool isFloat = isa<FloatType>(s.type());
+    bool isBool = s.type().isInteger(1);
+    switch (s.op.getReducer()) {
+    case Reducer::Add:
+      s.combine = isFloat ? Binary::AddF : Binary::AddI;
+      break;
+    case Reducer::Mul:
+      s.combine = isFloat ? Binary::MulF : Binary::MulI;
+      break;
+    case Reducer::And:
+      s.combine = Binary::AndI;
+      break;
+    case Reducer::Or:
+      s.combine = Binary::OrI;
+      break;
+    case Reducer::Max:
+      s.combine = isBool                        ? Binary::OrI
+                  : !isFloat                    ? Binary::MaxSI
+                  : mayDropNan(*plan, s.number) ? Binary::MaxF
+                                                : Binary::MaximumF;
+      break;
+    case Reducer::Min:
+      s.combine = isBool                        ? Binary::AndI
+                  : !isFloat                    ? Binary::MinSI
+                  : mayDropNan(*plan, s.number) ? Binary::MinF
+                                                : Binary::MinimumF;
+      break;
+    case Reducer::MaxNum:
+    case Reducer::TopK:
+      s.combine = Binary::MaxF;
+      break;
+    case Reducer::MinNum:
+    case Reducer::BottomK:
+      s.combine = Binary::MinF;
+      break;
+    }
+  }
+}
+
+bool Planner::readsState(Node *n) {
+  return n->kind == Node::Contract || n->isState() ||
+         llvm::any_of(n->in, [&](Node *i) { return readsState(i); });
+}
+
+/// Reads nothing that changes during the walk of an item.
+bool Planner::isFixed(Node *n) {
+  return !n->isState() && !(n->set & plan->streams) &&
+         llvm::all_of(n->in, [&](Node *i) { return isFixed(i); });
+}
+
+/// What a nest over indices `nest` (lanes and reduced included) would have to
+/// compute again and again: the largest parts with row and stream indices only
+/// that lack an index of the nest.
+void Planner::keepFor(Node *n, Set nest, NodeSet &kept) {
+  if (n->kind == Node::Old &&
+      plan->states[n->state].form != StatePlan::Matrix) {
+    kept.insert(n);
+    return;
+  }
+  if (n->kind != Node::Elem)
+    return;
+  Set allowed = plan->rows | plan->streams |
+                (plan->rowLane == kNone ? 0 : bit(plan->rowLane));
+  NodeSet all;
+  collect(n, all);
+  bool readsMatrix = llvm::any_of(all, [&](Node *x) {
+    return (x->kind == Node::Old || x->kind == Node::New) &&
+           plan->states[x->state].form == StatePlan::Matrix;
+  });
+  if ((nest & ~n->set & ~plan->rows) && !(n->set & ~allowed) && !readsMatrix &&
+      readsState(n)) {
+    kept.insert(n);
+    return;
+  }
+  for (Node *i : n->in)
+    keepFor(i, nest, kept);
+}
+
+/// A value of level k needs row states of levels below k only.
+unsigned Planner::levelOf(Node *n, unsigned pass) {
+  if (auto it = levels.find(n); it != levels.end())
+    return it->second;
+  unsigned level = 0;
+  if (n->kind == Node::New) {
+    StatePlan &s = plan->states[n->state];
+    level = levelOf(s.term, pass);
+    for (Node *p : s.payloads)
+      level = std::max(level, levelOf(p, pass));
+    if (s.moved->kind != Node::Old)
+      level = std::max(level, levelOf(s.moved, pass));
+    s.level = level;
+    ++level;
+  } else {
+    for (Node *i : n->in)
+      level = std::max(level, levelOf(i, pass));
+  }
+  n->level = level;
+  return levels[n] = level;
+}
+
+void Planner::orderSteps(unsigned pass) {
+  PassPlan &p = plan->passes[pass];
+  levels.clear();
+  NodeSet terms, all, contractions, kept;
+  for (StatePlan &s : plan->states) {
+    if (s.pass != pass)
+      continue;
+    (void)levelOf(plan->graph->version(s.op, Node::New), pass);
+    if (s.form == StatePlan::Matrix)
+      for (Node *root : {s.term, s.moved})
+        keepFor(root, bit(s.lane), kept);
+    collect(s.term, all);
+    collect(s.moved, all);
+    for (Node *n : s.payloads)
+      collect(n, all);
+  }
+  for (Node *n : all)
+    if (n->kind == Node::Contract) {
+      keepFor(n->in[0], n->over, kept);
+      if (isFixed(n)) {
+        if (!llvm::is_contained(plan->prologue, n))
+          plan->prologue.push_back(n);
+      } else
+        contractions.insert(n);
+    }
+  p.kept.assign(kept.begin(), kept.end());
+  unsigned numLevels = 1;
+  for (Node *n : all)
+    numLevels = std::max(numLevels, levelOf(n, pass) + 1);
+  auto isNeeded = [&](unsigned level, bool hasRow, bool rowLanes) {
+    auto fits = [&](Set set) {
+      return plan->hasRow(set) == hasRow &&
+             (plan->rowLane != kNone && (set & bit(plan->rowLane))) == rowLanes;
+    };
+    for (StatePlan &s : plan->states)
+      if (s.pass == pass && s.form != StatePlan::Matrix && s.level == level &&
+          fits(s.set))
+        return true;
+    return llvm::any_of(p.kept, [&](Node *n) {
+      return levelOf(n, pass) == level && fits(n->set);
+    });
+  };
+  for (unsigned level = 0; level < numLevels; ++level) {
+    for (Node *n : contractions)
+      if (levelOf(n, pass) == level)
+        p.steps.push_back({Step::Contraction, n});
+    for (bool hasRow : {false, true})
+      for (bool rowLanes : {false, true}) {
+        if (!isNeeded(level, hasRow, rowLanes))
+          continue;
+        Step *last = p.steps.empty() ? nullptr : &p.steps.back();
+        if (last && last->kind == Step::Rows && last->hasRow == hasRow &&
+            last->rowLanes == rowLanes) {
+          last->lastLevel = level;
+          continue;
+        }
+        Step step;
+        step.kind = Step::Rows;
+        step.hasRow = hasRow;
+        step.rowLanes = rowLanes;
+        step.firstLevel = step.lastLevel = level;
+        p.steps.push_back(step);
+      }
+  }
+  // Backwards: a transport reads the old value of earlier states.
+  for (StatePlan &s : llvm::reverse(plan->states))
+    if (s.pass == pass && s.form == StatePlan::Matrix) {
+      Step step;
+      step.kind = Step::MatrixState;
+      step.state = s.number;
+      p.steps.push_back(step);
+    }
+}
+
+/// Contractions that writes need, operands first; those of the prologue are
+/// done.
+void Planner::sortContractions(NodeSet &all, SmallVectorImpl<Node *> &out,
+                               bool sweep) {
+  for (Node *n : all) {
+    if (n->kind != Node::Contract || llvm::is_contained(plan->prologue, n) ||
+        llvm::is_contained(out, n))
+      continue;
+    if (isFixed(n))
+      plan->prologue.push_back(n);
+    else
+      out.push_back(n);
+  }
+}
+
+/// Panels for reads of a nest that are strided along the lanes, or that the
+/// schedule names, if no subscript but the lane's and the reduced one varies
+/// inside an item.
+std::optional<PackPlan> Planner::packOf(Node *read, unsigned lane) {
+  auto op = cast<ReadOp>(read->op);
+  Along a = plan->along(read, lane);
+  unsigned operand =
+      cast<BlockArgument>(op.getSource()).getArgNumber() - cascade.numIndices();
+  bool isNamed = llvm::is_contained(
+      plan->schedule.pack,
+      cast<StringAttr>(cascade.getArgNames()[operand]).getValue());
+  bool isDense = a.kind == Along::Unit;
+  if (plan->hasRow(read->set) || a.coefficient != 1 ||
+      !(isDense ? isNamed : a.kind == Along::Strided) ||
+      llvm::any_of(read->in, [](Node *n) { return n->kind != Node::Index; }))
+    return std::nullopt;
+  PackPlan pack;
+  pack.operand = operand;
+  for (auto [k, expr] : llvm::enumerate(op.getMap().getResults())) {
+    Set used = 0;
+    for (auto [d, in] : llvm::enumerate(read->in))
+      if (expr.isFunctionOfDim(d))
+        used |= in->set;
+    auto dim = dyn_cast<AffineDimExpr>(expr);
+    if (!(used & ~plan->rows))
+      pack.outerDims.push_back(k);
+    else if (dim && used == bit(lane))
+      pack.laneDim = k;
+    else if (dim && pack.reducedDim == kNone && llvm::popcount(used) == 1)
+      pack.reducedDim = k;
+    else
+      return std::nullopt;
+  }
+  return pack;
+}
+
+void Planner::considerPack(Node *root, int lane) {
+  if (lane == kNone)
+    return;
+  NodeSet all;
+  collect(root, all);
+  for (Node *n : all)
+    if (n->kind == Node::Read && n->has(lane) && !plan->packs.count(n))
+      if (auto pack = packOf(n, lane))
+        plan->packs[n] = *pack;
+}
+
+void Planner::findPacks() {
+  for (PassPlan &p : plan->passes)
+    for (Step &step : p.steps)
+      if (step.kind == Step::Contraction)
+        considerPack(step.contraction->in[0], plan->laneOf(step.contraction));
+  for (auto *list :
+       {&plan->prologue, &plan->finishContractions, &plan->sweepContractions})
+    for (Node *n : *list)
+      considerPack(n->in[0], plan->laneOf(n));
+  for (StatePlan &s : plan->states)
+    if (s.form == StatePlan::Matrix)
+      considerPack(s.term, s.lane);
+}
+
+FailureOr<std::unique_ptr<Plan>> Planner::run() {
+  if (failed(checkTypes()))
+    return failure();
+  chooseRoles();
+  chooseTiles();
+  makeStates();
+  for (unsigned p = 0; p < plan->passes.size(); ++p)
+    makeTerms(p);
+  makeWrites();
+  if (failed(checkOrdered()))
+    return failure();
+  chooseForms();
+  chooseCombiners();
+  for (unsigned p = 0; p < plan->passes.size(); ++p) {
+    orderSteps(p);
+    findConditions(*plan, p);
+  }
+  for (bool sweep : {false, true}) {
+    NodeSet all;
+    for (WritePlan &w : sweep ? plan->sweepWrites : plan->finishWrites)
+      collect(w.value, all);
+    sortContractions(
+        all, sweep ? plan->sweepContractions : plan->finishContractions, sweep);
+  }
+  findPacks();
+  return std::move(plan);
+}
+
+FailureOr<std::unique_ptr<Plan>> walk::makePlan(CascadeOp cascade,
+                                                const TargetFacts &target) {
+  auto sets = IndexSets::infer(cascade);
+  if (failed(sets))
+    return failure();
+  auto schedule = chooseSchedule(cascade, target);
+  if (failed(schedule))
+    return failure();
+  return Planner(cascade, *schedule, *sets, target).run();
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_CONVERSION_CASCADETOVECTOR_PLAN_H
+#define REFOLD_CONVERSION_CASCADETOVECTOR_PLAN_H
+
+#include "Graph.h"
+#include "Spelling.h"
+#include "refold/Schedule/Schedule.h"
+
+namespace refold::walk {
+
+constexpr int kNone = -1;
+
+/// How an access moves with one index.
+struct Along {
+  enum Kind {
+    Fixed,   ///< not at all
+    Unit,    ///< to the next element
+    Strided, ///< by `coefficient` times the stride of dimension `dim`
+    Computed ///< otherwise: by floordiv, mod, data, or in several dimensions
+  };
+  Kind kind = Fixed;
+  unsigned dim = 0;
+  int64_t coefficient = 0;
+};
+
+/// A state and how it is worked on.
+struct StatePlan {
+  enum Form {
+    Reduced, ///< one value a row, reduced across the lanes in every tile
+    Partial, ///< one value a lane until the pass ends: nobody reads it before
+    Matrix,  ///< has a carried index: a nest of its own
+    Ordered  ///< the k best, with payloads
+  };
+  StateOp op;
+  unsigned number = 0, pass = 0, level = 0;
+  Form form = Reduced;
+  Set set = 0;
+  Node *term = nullptr;  ///< what one element adds, or its key
+  Node *moved = nullptr; ///< the old state at the new pivots
+  llvm::SmallVector<Node *> payloads;
+  Binary combine = Binary::AddF;
+  int lane = kNone; ///< Matrix: the carried index along the lanes
+  mlir::Type type() { return op.getResult(0).getType(); }
+};
+
+/// Where `compare` is false every state of the pass adds nothing: nothing
+/// happens unless  n < bound + add  (upper), or  n >= bound + add.
+struct Condition {
+  Node *compare = nullptr;
+  bool isUpper = false;
+  Node *bound = nullptr;
+  int64_t add = 0;
+};
+
+struct WritePlan {
+  WriteOp op;
+  Node *value = nullptr;
+  Set set = 0;
+  int lane = kNone;
+};
+
+/// Part of the work of one stream tile, in order.
+struct Step {
+  enum Kind { Contraction, Rows, MatrixState } kind = Contraction;
+  Node *contraction = nullptr;
+  unsigned state = 0;
+  /// Rows: with or without the tiled row index, and with which index along the
+  /// lanes: the stream, or a row index that was given the lanes.
+  bool hasRow = false;
+  bool rowLanes = false;
+  unsigned firstLevel = 0, lastLevel = 0;
+};
+
+struct PassPlan {
+  llvm::SmallVector<Condition> conditions;
+  llvm::SmallVector<Node *>
+      kept; ///< values that the row steps leave for others
+  llvm::SmallVector<Step> steps;
+  bool isRowSkipped = false;
+};
+
+/// An operand in panels [row dimensions][lane / NR][reduced][NR].
+struct PackPlan {
+  unsigned operand = 0;
+  unsigned laneDim = 0;
+  int reducedDim = kNone;
+  llvm::SmallVector<unsigned> outerDims;
+};
+
+/// All decisions that no target has a say in.
+struct Plan {
+  CascadeOp cascade;
+  Schedule schedule;
+  IndexSets sets;
+  std::unique_ptr<Graph> graph;
+  llvm::SmallVector<int32_t>
+      roles; ///< a row index may have been given the lanes
+  Set rows = 0, streams = 0, inner = 0, carried = 0;
+  int row = kNone;    ///< the row index with a tile
+  int stream = kNone; ///< the stream index with a tile: the last
+  int rowLane =
+      kNone;         ///< a row index that runs along the lanes, pivots included
+  int block = kNone; ///< the carried index with a tile
+  int64_t lanes = 1, tileRows = 1, tileStream = 1, tileBlock = 0;
+  int64_t registerRows = 1, registerLanes = 1, unroll = 1;
+  bool hasTail = false; ///< the last stream tile may be partial
+  llvm::SmallVector<StatePlan, 0> states;
+  llvm::SmallVector<PassPlan, 0> passes;
+  llvm::SmallVector<Node *> prologue; ///< contractions that no pass changes
+  llvm::SmallVector<Node *> finishContractions, sweepContractions;
+  llvm::SmallVector<WritePlan, 0> finishWrites, sweepWrites;
+  llvm::MapVector<Node *, PackPlan> packs;
+
+  bool hasRow(Set set) const { return row != kNone && (set & bit(row)); }
+  bool hasStream(Set set) const {
+    return stream != kNone && (set & bit(stream));
+  }
+  int64_t extent(unsigned i) { return cascade.getExtents()[i]; }
+  Along along(Node *read, unsigned index);
+  Along along(WritePlan &write, unsigned index);
+  /// The index of the set along which accesses of `root` are dense, of those in
+  /// `candidates`; the last one where none or several are.
+  int chooseLane(Node *root, Set candidates);
+  /// The lane index of the nest that fills the buffer of a contraction.
+  int laneOf(Node *contraction);
+  std::string describe();
+};
+
+/// Errors are emitted on the op.
+mlir::FailureOr<std::unique_ptr<Plan>> makePlan(CascadeOp cascade,
+                                                const TargetFacts &target);
+
+/// Masks.cpp: the conditions of pass `pass`.
+void findConditions(Plan &plan, unsigned pass);
+/// Nans.cpp: whether `max` (or `min`) number `state` may drop a NaN because
+/// every reader is NaN anyway.
+bool mayDropNan(Plan &plan, unsigned state);
+/// The neutral element, as a double where that is exact.
+mlir::TypedAttr identityOf(Reducer reducer, mlir::Type type);
+
+} // namespace refold::walk
+
+#endif // REFOLD_CONVERSION_CASCADETOVECTOR_PLAN_H

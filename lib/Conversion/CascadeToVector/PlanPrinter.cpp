@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// A plan as text: one decision a line, for tests and for `refold explain`.
+#include "Plan.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+static std::string describeState(Plan &plan, StatePlan &s) {
+  std::string text = "state " + std::to_string(s.number) + " " +
+                     stringifyReducer(s.op.getReducer()).str() + " " +
+                     plan.cascade.showIndices(s.set);
+  switch (s.form) {
+  case StatePlan::Matrix:
+    return text + " matrix nest, lanes " + plan.cascade.indexName(s.lane).str();
+  case StatePlan::Ordered:
+    return text + " ordered";
+  case StatePlan::Partial:
+    return text + " lane partial, level " + std::to_string(s.level);
+  case StatePlan::Reduced:
+    return text + " reduced each tile, level " + std::to_string(s.level);
+  }
+  return text;
+}
+
+static std::string describeContraction(Plan &plan, Node *n) {
+  int lane = plan.laneOf(n);
+  return "contraction " + plan.cascade.showIndices(n->set) + " over " +
+         plan.cascade.showIndices(n->over) + ", lanes " +
+         (lane == kNone ? "over the contracted"
+                        : plan.cascade.indexName(lane).str());
+}
+
+static void describePass(Plan &plan, unsigned number, std::string &text) {
+  PassPlan &p = plan.passes[number];
+  std::string head = "pass " + std::to_string(number) + ": ";
+  for (Condition &c : p.conditions)
+    text += head + "tiles skipped or peeled by " +
+            (c.isUpper ? "upper" : "lower") + " bound " +
+            plan.cascade.showIndices(c.bound->set) + "\n";
+  for (Step &step : p.steps) {
+    if (step.kind == Step::Contraction) {
+      text += head + describeContraction(plan, step.contraction) + "\n";
+      continue;
+    }
+    for (StatePlan &s : plan.states) {
+      bool isInStep = step.kind == Step::MatrixState
+                          ? s.number == step.state
+                          : s.pass == number && s.form != StatePlan::Matrix &&
+                                s.level >= step.firstLevel &&
+                                s.level <= step.lastLevel &&
+                                plan.hasRow(s.set) == step.hasRow;
+      if (isInStep)
+        text += head + describeState(plan, s) + "\n";
+    }
+  }
+  for (Node *n : p.kept)
+    text += head + "kept " + plan.cascade.showIndices(n->set) + ", level " +
+            std::to_string(n->level) + "\n";
+}
+
+std::string Plan::describe() {
+  std::string text;
+  auto tile = [&](const char *what, int index, int64_t size) {
+    if (index != kNone)
+      text += std::string(what) + " " + cascade.indexName(index).str() +
+              " in tiles of " + std::to_string(size) + "\n";
+  };
+  tile("rows", row, tileRows);
+  tile("stream", stream, tileStream);
+  tile("carried", block, tileBlock);
+  for (auto &[node, pack] : packs)
+    text +=
+        "packed '" +
+        cast<StringAttr>(cascade.getArgNames()[pack.operand]).getValue().str() +
+        "' in panels along dimension " + std::to_string(pack.laneDim) + "\n";
+  for (Node *n : prologue)
+    text += "before the passes: " + describeContraction(*this, n) + "\n";
+  for (unsigned p = 0; p < passes.size(); ++p)
+    describePass(*this, p, text);
+  for (Node *n : finishContractions)
+    text += "finish: " + describeContraction(*this, n) + "\n";
+  for (WritePlan &w : finishWrites)
+    text += "finish: writes " + cascade.showIndices(w.set) + "\n";
+  for (Node *n : sweepContractions)
+    text += "sweep: " + describeContraction(*this, n) + "\n";
+  for (WritePlan &w : sweepWrites)
+    text += "sweep: writes " + cascade.showIndices(w.set) + "\n";
+  return text;
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// States without a carried index, and what other nests need of them, row by
+// row. A level is one traversal of the tile: its terms need states of lower
+// levels only.
+#include "Kernel.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+void Kernel::eachRow(bool hasRow, llvm::function_ref<void(Ix)> body) {
+  if (hasRow)
+    to.each(0, rows, 1, body);
+  else
+    body(Ix(0));
+}
+
+Tile Kernel::tileOf(Ix row) {
+  Tile t(plan.cascade.numIndices());
+  t.rowLocal = {row};
+  return t;
+}
+
+bool Kernel::belongs(const Step &step, Set set) {
+  bool hasLanes = plan.rowLane != kNone && (set & bit(plan.rowLane));
+  return plan.hasRow(set) == step.hasRow && hasLanes == step.rowLanes;
+}
+
+void Kernel::rowStep(unsigned pass, Step &step) {
+  auto rowsOf = [&](bool isChecked) {
+    eachRow(step.hasRow, [&](Ix row) {
+      if (!step.rowLanes) {
+        Tile t = tileOf(row);
+        if (!isChecked)
+          t.holding = &plan.passes[pass];
+        return rowGroup(pass, step, isChecked, t);
+      }
+      Ix range = span(plan.rowLane);
+      auto block = [&](Ix at, bool isMasked) {
+        Tile t = tileOf(row);
+        t.lane = plan.rowLane;
+        t.laneLocal = {at};
+        t.column = plan.stream;
+        if (isMasked)
+          t.laneLimit = range;
+        if (!isChecked)
+          t.holding = &plan.passes[pass];
+        rowGroup(pass, step, isChecked, t);
+      };
+      Ix main = to.floorTo(range, to.lanes());
+      to.each(0, main, to.lanes(), [&](Ix at) { block(at, false); });
+      if (!range.isConstant() || range.constant % to.lanes())
+        to.each(main, range, to.lanes(), [&](Ix at) { block(at, true); });
+    });
+  };
+  if (isBoundary)
+    to.branch(*isBoundary, [&] { rowsOf(true); }, [&] { rowsOf(false); });
+  else
+    rowsOf(false);
+  PassPlan &p = plan.passes[pass];
+  for (Node *n : p.kept)
+    if (belongs(step, n->set) && n->level >= step.firstLevel &&
+        n->level <= step.lastLevel)
+      keptReady.insert(n);
+  for (StatePlan &s : plan.states)
+    if (s.pass == pass && s.form != StatePlan::Matrix && belongs(step, s.set) &&
+        s.level >= step.firstLevel && s.level <= step.lastLevel)
+      statesReady.insert(s.number);
+}
+
+void Kernel::rowGroup(unsigned pass, Step &step, bool isChecked, Tile &t) {
+  for (StatePlan &s : plan.states) {
+    if (s.pass != pass || s.form == StatePlan::Matrix ||
+        s.form == StatePlan::Ordered || !belongs(step, s.set) ||
+        s.level < step.firstLevel || s.level > step.lastLevel)
+      continue;
+    Node *old = plan.graph->version(s.op, Node::Old);
+    Val v = readArray(t, arrays[s.number].values[0], 0, 0);
+    t.memo[keyOf(t, old, 0, 0)] = v;
+    if (kept.count(old) && llvm::is_contained(plan.passes[pass].kept, old))
+      writeArray(t, kept.at(old), 0, 0, v);
+  }
+  for (unsigned level = step.firstLevel; level <= step.lastLevel; ++level)
+    rowLevel(pass, step, level, isChecked, t);
+}
+
+/// The columns of a tile in groups; `body` sees a tile of a few registers (or,
+/// with rows along the lanes, of a few stream positions).
+Kernel::Values
+Kernel::columns(Step &step, bool isChecked, Tile &t, Values init,
+                llvm::function_ref<Values(Tile &, int64_t, Values)> body) {
+  auto group = [&](Ix at, int64_t count, Values in) {
+    Tile inside(&t);
+    for (int64_t c = 0; c < count; ++c)
+      (step.rowLanes ? inside.columnLocal : inside.laneLocal)
+          .push_back(to.add(at, step.rowLanes ? c : c * to.lanes()));
+    if (!step.rowLanes) {
+      inside.lane = plan.stream;
+      if (isChecked)
+        inside.laneLimit = valid;
+    }
+    return body(inside, count, in);
+  };
+  int64_t total =
+      step.rowLanes ? plan.tileStream : plan.tileStream / to.lanes();
+  int64_t count = 4;
+  while (total % count)
+    count /= 2;
+  int64_t width = step.rowLanes ? count : count * to.lanes();
+  Ix hi = isChecked || step.rowLanes ? valid : Ix(plan.tileStream);
+  Ix main = step.rowLanes ? to.floorTo(hi, width) : hi;
+  if (main.isConstant() && main.constant <= width)
+    return main.constant > 0 ? group(0, count, init) : init;
+  init = to.loop(0, main, width, init, [&](Ix at, ArrayRef<Val> in) {
+    return group(at, count, Values(in));
+  });
+  if (step.rowLanes)
+    init = to.loop(main, hi, 1, init, [&](Ix at, ArrayRef<Val> in) {
+      return group(at, 1, Values(in));
+    });
+  return init;
+}
+
+void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
+                      Tile &t) {
+  PassPlan &p = plan.passes[pass];
+  SmallVector<StatePlan *> states, ordered;
+  for (StatePlan &s : plan.states)
+    if (s.pass == pass && s.form != StatePlan::Matrix && s.level == level &&
+        belongs(step, s.set))
+      (s.form == StatePlan::Ordered ? ordered : states).push_back(&s);
+  SmallVector<Node *> wide;
+  for (Node *n : p.kept) {
+    if (n->level != level || n->kind == Node::Old || !belongs(step, n->set))
+      continue;
+    if (plan.hasStream(n->set))
+      wide.push_back(n);
+    else
+      writeArray(t, kept.at(n), 0, 0, eval(t, n, 0, 0));
+  }
+  if (states.empty() && ordered.empty() && wide.empty())
+    return;
+  for (StatePlan *s : states)
+    preload(t, s->term, bit(plan.stream));
+  for (StatePlan *s : ordered) {
+    preload(t, s->term, bit(plan.stream));
+    for (Node *n : s->payloads)
+      preload(t, n, bit(plan.stream));
+  }
+  for (Node *n : wide)
+    preload(t, n, bit(plan.stream));
+  constexpr int64_t kParts = 4; // enough sums in flight to hide an addition
+  Values init;
+  for (StatePlan *s : states)
+    init.append(kParts, to.splat(identity(*s)));
+  Values parts = columns(
+      step, isChecked, t, init, [&](Tile &inside, int64_t count, Values acc) {
+        for (int64_t c = 0; c < count; ++c) {
+          for (auto [k, s] : llvm::enumerate(states)) {
+            Val v = to.splat(eval(inside, s->term, 0, c));
+            if (isChecked && !step.rowLanes)
+              v = to.select(maskOf(inside, c), v, to.splat(identity(*s)));
+            Val &part = acc[k * kParts + c % kParts];
+            part = to.binary(s->combine, v, part);
+          }
+          for (Node *n : wide)
+            writeArray(inside, kept.at(n), 0, c, eval(inside, n, 0, c));
+          for (StatePlan *s : ordered)
+            orderedColumn(*s, inside, c, isChecked);
+        }
+        return acc;
+      });
+  for (auto [k, s] : llvm::enumerate(states))
+    updateState(*s, t, ArrayRef<Val>(parts).slice(k * kParts, kParts));
+}
+
+void Kernel::updateState(StatePlan &s, Tile &t, ArrayRef<Val> parts) {
+  Val sum = to.binary(s.combine, to.binary(s.combine, parts[0], parts[1]),
+                      to.binary(s.combine, parts[2], parts[3]));
+  Val moved = eval(t, s.moved, 0, 0);
+  bool isAcross = s.form == StatePlan::Reduced && t.lane == kNone;
+  if (isAcross)
+    sum = to.reduceLanes(s.combine, sum);
+  else
+    moved = to.splat(moved);
+  Val now = to.binary(s.combine, sum, moved);
+  writeArray(t, arrays[s.number].values[0], 0, 0, now);
+  t.memo[keyOf(t, plan.graph->version(s.op, Node::New), 0, 0)] = now;
+}
+
+void Kernel::initialise(unsigned pass) {
+  for (StatePlan &s : plan.states) {
+    if (s.pass != pass)
+      continue;
+    if (s.form == StatePlan::Ordered) {
+      initialiseOrdered(s);
+      continue;
+    }
+    Nest nest;
+    nest.out = s.set;
+    nest.lane = s.form == StatePlan::Matrix ? s.lane
+                : s.set & (plan.rowLane == kNone ? 0 : bit(plan.rowLane))
+                    ? plan.rowLane
+                    : kNone;
+    auto init = [&](Tile &, int, int) { return identity(s); };
+    auto sink = [&](Tile &t, int r, int c, Val v) {
+      writeArray(t, arrays[s.number].values[0], r, c, v);
+    };
+    nest.init = init;
+    nest.sink = sink;
+    emitNest(nest);
+  }
+}
+
+/// Lane partials become values of their rows.
+void Kernel::reducePartials(unsigned pass) {
+  for (StatePlan &s : plan.states)
+    if (s.pass == pass && s.form == StatePlan::Partial)
+      eachRow(plan.hasRow(s.set), [&](Ix row) {
+        Tile t = tileOf(row);
+        Val v = readArray(t, arrays[s.number].values[0], 0, 0);
+        writeArray(t, arrays[s.number].finals, 0, 0,
+                   to.reduceLanes(s.combine, v));
+      });
+}

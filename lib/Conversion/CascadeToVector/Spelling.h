@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_CONVERSION_CASCADETOVECTOR_SPELLING_H
+#define REFOLD_CONVERSION_CASCADETOVECTOR_SPELLING_H
+
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/Operation.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
+#include "llvm/ADT/SmallVector.h"
+
+/// The line between the walk, which decides what is computed when, and the text
+/// of one target. The walk sees handles, flat arrays, registers of `lanes()`
+/// lanes and structured control flow; it never sees a type of the target.
+namespace refold::walk {
+
+/// A value in the target's code: a scalar, or a register of `lanes()` lanes.
+struct Val {
+  const void *token = nullptr;
+  bool wide = false;
+  explicit operator bool() const { return token; }
+};
+
+/// A position or size: `value` (0 if there is none) plus a constant. Sums of
+/// constants so never reach the target, and end up in an address's
+/// displacement.
+struct Ix {
+  Val value;
+  int64_t constant = 0;
+  Ix(int64_t constant = 0) : constant(constant) {}
+  explicit Ix(Val value, int64_t constant = 0)
+      : value(value), constant(constant) {}
+  bool isConstant() const { return !value; }
+  bool is(int64_t c) const { return !value && constant == c; }
+};
+
+/// A flat array: an operand of the kernel or a part of a workspace.
+struct Buffer {
+  const void *token = nullptr;
+  mlir::Type element;
+  Ix offset; ///< of element 0
+  explicit operator bool() const { return token; }
+};
+
+enum class IndexOp { Add, Sub, Mul, Div, Rem, Min, Max };
+/// MaxF and MinF take the second operand where one is NaN; MaximumF and
+/// MinimumF are NaN where one is; MaxNumF and MinNumF ignore NaN.
+enum class Binary {
+  AddF,
+  MulF,
+  MaxF,
+  MinF,
+  MaximumF,
+  MinimumF,
+  MaxNumF,
+  MinNumF,
+  AddI,
+  MulI,
+  MaxSI,
+  MinSI,
+  AndI,
+  OrI,
+};
+enum class Compare { OGT, OLT, UGT, ULT, ORD, SGT, SLT };
+
+class Spelling {
+public:
+  using Values = llvm::SmallVector<Val>;
+  using LoopBody = llvm::function_ref<Values(Ix, llvm::ArrayRef<Val>)>;
+  using Block = llvm::function_ref<void()>;
+
+  explicit Spelling(int64_t lanes) : numLanes(lanes) {}
+  virtual ~Spelling() = default;
+  int64_t lanes() const { return numLanes; }
+
+  // Functions of the kernel; one is open at a time.
+  virtual void beginShape(unsigned numResults) = 0;
+  virtual void endShape(llvm::ArrayRef<Ix> results) = 0;
+  virtual void beginPhase(unsigned number) = 0;
+  virtual void endPhase() = 0;
+  virtual Ix itemBegin() = 0;
+  virtual Ix itemEnd() = 0;
+  /// `count` elements at a byte of a workspace.
+  virtual Buffer workspace(bool isShared, Ix byte, mlir::Type element,
+                           Ix count) = 0;
+
+  // Operands, by their number.
+  virtual Buffer operand(unsigned number) = 0;
+  virtual Val scalarOperand(unsigned number) = 0;
+  virtual Ix size(unsigned operand, unsigned dim) = 0;
+  virtual Ix stride(unsigned operand, unsigned dim) = 0;
+
+  // Elementwise. Operands are all wide or all scalar.
+  virtual Val constant(mlir::TypedAttr value) = 0;
+  /// The result of an op of arith or math on other operands. An index is an
+  /// i32.
+  virtual Val elementwise(mlir::Operation *op, llvm::ArrayRef<Val> in,
+                          mlir::Type element) = 0;
+  virtual Val binary(Binary kind, Val x, Val y) = 0;
+  virtual Val fma(Val x, Val y, Val z) = 0;
+  virtual Val compare(Compare kind, Val x, Val y) = 0;
+  virtual Val select(Val condition, Val x, Val y) = 0;
+  virtual Val integerCast(Val x, mlir::Type from, mlir::Type to) = 0;
+
+  // Lanes.
+  virtual Val broadcast(Val scalar) = 0;
+  virtual Val reduceLanes(Binary kind, Val wide) = 0;
+  virtual Val extract(Val wide, Ix lane) = 0;
+  /// first + 0, first + 1, ... as i32.
+  virtual Val iota(Ix first) = 0;
+  /// True in the lanes below `count`, which may be below 0 or above `lanes()`.
+  virtual Val mask(Ix count) = 0;
+
+  // Indices and data.
+  virtual Val indexOp(IndexOp op, Val x, Val y) = 0;
+  virtual Val indexConstant(int64_t value) = 0;
+  virtual Val less(Ix x, Ix y) = 0;
+  virtual Val toData(Ix index) = 0;             ///< i32
+  virtual Ix toIndex(Val data) = 0;             ///< of an i32
+  virtual Val toWideIndex(Val wideData) = 0;    ///< of i32 lanes
+  virtual Val wideIndex(Ix first, Ix step) = 0; ///< first + lane * step
+  virtual Val wideIndexOp(IndexOp op, Val x, Val y) = 0;
+
+  // Memory. A null mask means all lanes; masked lanes read as zero.
+  virtual Val load(const Buffer &from, Ix at) = 0;
+  virtual Val loadWide(const Buffer &from, Ix at, Val mask) = 0;
+  virtual Val gather(const Buffer &from, Val at, Val mask) = 0;
+  virtual void store(Val value, const Buffer &to, Ix at) = 0;
+  virtual void storeWide(Val value, const Buffer &to, Ix at, Val mask) = 0;
+  virtual void scatter(Val value, const Buffer &to, Val at, Val mask) = 0;
+  virtual void prefetch(const Buffer &from, Ix at, bool isWrite) = 0;
+  /// to[c * toStride + r] = from[r * fromStride + c] for r, c < lanes().
+  virtual void transposeBlock(const Buffer &from, Ix fromAt, Ix fromStride,
+                              const Buffer &to, Ix toAt, Ix toStride) = 0;
+
+  // Control flow.
+  virtual Values loop(Ix lo, Ix hi, int64_t step, llvm::ArrayRef<Val> init,
+                      LoopBody body) = 0;
+  virtual void branch(Val condition, Block then, Block otherwise) = 0;
+
+  // What every target shares.
+  Val materialise(Ix x);
+  Ix add(Ix x, Ix y);
+  Ix sub(Ix x, Ix y);
+  Ix mul(Ix x, Ix y);
+  /// Floor division and remainder of a number that is not negative.
+  Ix div(Ix x, Ix y);
+  Ix rem(Ix x, Ix y);
+  Ix min(Ix x, Ix y);
+  Ix max(Ix x, Ix y);
+  Ix floorTo(Ix x, int64_t m) { return mul(div(x, m), m); }
+  Ix ceilDiv(Ix x, Ix y) { return div(add(add(x, y), -1), y); }
+  Ix ceilTo(Ix x, int64_t m) { return floorTo(add(x, m - 1), m); }
+  Val splat(Val v) { return v.wide ? v : broadcast(v); }
+  /// A loop without carried values; written out where it runs at most once.
+  void each(Ix lo, Ix hi, int64_t step, llvm::function_ref<void(Ix)> body);
+
+private:
+  int64_t numLanes;
+};
+
+} // namespace refold::walk
+
+#endif // REFOLD_CONVERSION_CASCADETOVECTOR_SPELLING_H

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// A pass: tiles of the stream from the first to the last that conditions leave,
+// then what follows the passes.
+#include "Kernel.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+/// Loops over the stream indices that have no tile.
+void Kernel::outerStreams(Set rest, llvm::function_ref<void()> body) {
+  if (!rest)
+    return body();
+  unsigned index = llvm::countr_zero(rest);
+  to.each(0, extents[index], 1, [&](Ix i) {
+    base[index] = i;
+    outerStreams(rest & (rest - 1), body);
+  });
+  base[index] = Ix(0);
+}
+
+void Kernel::streamTile(unsigned pass) {
+  keptReady.clear();
+  statesReady.clear();
+  for (Step &step : plan.passes[pass].steps) {
+    if (step.kind == Step::Contraction)
+      contraction(step.contraction);
+    else if (step.kind == Step::Rows)
+      rowStep(pass, step);
+    else
+      matrixState(plan.states[step.state]);
+  }
+  keptReady.clear();
+  statesReady.clear();
+}
+
+/// Tiles [floor(lo), hi). A tile is at its boundary where the comparison of a
+/// condition may be false for one of its rows, or where the stream ends inside
+/// it.
+void Kernel::streamLoop(unsigned pass, Ix lo, Ix hi) {
+  Ix first = lo, last = hi, fullFirst = lo, fullLast = hi;
+  bool isSkipping = false;
+  for (Condition &c : plan.passes[pass].conditions) {
+    auto boundAt = [&](Ix row) {
+      Tile t = tileOf(row);
+      return to.add(to.toIndex(eval(t, c.bound, 0, 0)), c.add);
+    };
+    Ix begin = boundAt(0);
+    Ix end = plan.hasRow(c.bound->set) ? boundAt(to.sub(rows, 1)) : begin;
+    if (c.isUpper) {
+      last = to.min(last, to.max(end, lo));
+      fullLast = to.min(fullLast, begin);
+    } else {
+      first = to.max(first, begin);
+      fullFirst = to.max(fullFirst, end);
+    }
+    isSkipping = true;
+  }
+  int64_t width = plan.tileStream;
+  Ix start = isSkipping ? to.floorTo(first, width) : lo;
+  to.each(start, last, width, [&](Ix at) {
+    base[plan.stream] = at;
+    bool mayEnd = plan.hasTail || isSkipping;
+    valid = mayEnd ? to.min(width, to.sub(last, at)) : Ix(width);
+    isBoundary.reset();
+    if (mayEnd) {
+      Val isAtEnd = to.less(fullLast, to.add(at, width));
+      if (isSkipping)
+        isAtEnd = to.binary(Binary::OrI, isAtEnd, to.less(at, fullFirst));
+      isBoundary = isAtEnd;
+    }
+    streamTile(pass);
+    isBoundary.reset();
+  });
+  base[plan.stream] = Ix(0);
+}
+
+void Kernel::finish() {
+  for (Node *n : plan.finishContractions)
+    contraction(n);
+  for (WritePlan &w : plan.finishWrites)
+    writeNest(w);
+}
+
+/// The second traversal: results that vary with the stream.
+void Kernel::sweep(Ix lo, Ix hi) {
+  if (plan.sweepWrites.empty())
+    return;
+  Set outer = plan.streams & ~bit(plan.stream);
+  outerStreams(outer, [&] {
+    int64_t width = plan.tileStream;
+    to.each(lo, hi, width, [&](Ix at) {
+      base[plan.stream] = at;
+      valid = plan.hasTail ? to.min(width, to.sub(hi, at)) : Ix(width);
+      for (Node *n : plan.sweepContractions)
+        contraction(n);
+      for (WritePlan &w : plan.sweepWrites)
+        writeNest(w);
+    });
+    base[plan.stream] = Ix(0);
+  });
+}

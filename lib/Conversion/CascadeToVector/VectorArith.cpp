@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Arithmetic of the vector spelling.
+#include "VectorSpelling.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/TypeUtilities.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+Val VectorSpelling::constant(TypedAttr attr) {
+  return handle(cachedConstant(attr));
+}
+
+Val VectorSpelling::elementwise(Operation *op, ArrayRef<Val> in, Type element) {
+  Type type = element.isIndex() ? Type(b.getI32Type()) : element;
+  bool isWide = !in.empty() && in[0].wide;
+  OperationState state(loc, op->getName());
+  for (Val v : in)
+    state.addOperands(value(v));
+  state.addTypes(isWide ? Type(vectorOf(type)) : type);
+  state.addAttributes(op->getAttrs());
+  return handle(b.create(state)->getResult(0));
+}
+
+Val VectorSpelling::binary(Binary kind, Val x, Val y) {
+  Value l = value(x), r = value(y);
+  switch (kind) {
+  case Binary::AddF:
+    return handle(b.create<arith::AddFOp>(loc, l, r));
+  case Binary::MulF:
+    return handle(b.create<arith::MulFOp>(loc, l, r));
+  // Compare and select is one instruction; maximumf takes three.
+  case Binary::MaxF:
+    return select(compare(Compare::OGT, x, y), x, y);
+  case Binary::MinF:
+    return select(compare(Compare::OLT, x, y), x, y);
+  case Binary::MaximumF:
+    return handle(b.create<arith::MaximumFOp>(loc, l, r));
+  case Binary::MinimumF:
+    return handle(b.create<arith::MinimumFOp>(loc, l, r));
+  case Binary::MaxNumF:
+    return handle(b.create<arith::MaxNumFOp>(loc, l, r));
+  case Binary::MinNumF:
+    return handle(b.create<arith::MinNumFOp>(loc, l, r));
+  case Binary::AddI:
+    return handle(b.create<arith::AddIOp>(loc, l, r));
+  case Binary::MulI:
+    return handle(b.create<arith::MulIOp>(loc, l, r));
+  case Binary::MaxSI:
+    return handle(b.create<arith::MaxSIOp>(loc, l, r));
+  case Binary::MinSI:
+    return handle(b.create<arith::MinSIOp>(loc, l, r));
+  case Binary::AndI:
+    return handle(b.create<arith::AndIOp>(loc, l, r));
+  case Binary::OrI:
+    return handle(b.create<arith::OrIOp>(loc, l, r));
+  }
+  llvm_unreachable("covered switch");
+}
+
+Val VectorSpelling::fma(Val x, Val y, Val z) {
+  return handle(b.create<math::FmaOp>(loc, value(x), value(y), value(z)));
+}
+
+Val VectorSpelling::compare(Compare kind, Val x, Val y) {
+  using F = arith::CmpFPredicate;
+  using I = arith::CmpIPredicate;
+  Value l = value(x), r = value(y);
+  auto floats = [&](F p) {
+    return handle(b.create<arith::CmpFOp>(loc, p, l, r));
+  };
+  switch (kind) {
+  case Compare::OGT:
+    return floats(F::OGT);
+  case Compare::OLT:
+    return floats(F::OLT);
+  case Compare::UGT:
+    return floats(F::UGT);
+  case Compare::ULT:
+    return floats(F::ULT);
+  case Compare::ORD:
+    return floats(F::ORD);
+  case Compare::SGT:
+    return handle(b.create<arith::CmpIOp>(loc, I::sgt, l, r));
+  case Compare::SLT:
+    return handle(b.create<arith::CmpIOp>(loc, I::slt, l, r));
+  }
+  llvm_unreachable("covered switch");
+}
+
+Val VectorSpelling::select(Val condition, Val x, Val y) {
+  return handle(
+      b.create<arith::SelectOp>(loc, value(condition), value(x), value(y)));
+}
+
+Val VectorSpelling::integerCast(Val x, Type from, Type to) {
+  unsigned have = from.getIntOrFloatBitWidth(),
+           want = to.getIntOrFloatBitWidth();
+  if (have == want)
+    return x;
+  Type type = x.wide ? Type(vectorOf(to)) : to;
+  if (have < want)
+    return handle(b.create<arith::ExtSIOp>(loc, type, value(x)));
+  return handle(b.create<arith::TruncIOp>(loc, type, value(x)));
+}
+
+//===----------------------------------------------------------------------===//
+// Lanes
+//===----------------------------------------------------------------------===//
+
+Val VectorSpelling::broadcast(Val scalar) {
+  Value v = value(scalar);
+  TypedAttr attr;
+  if (auto op = v.getDefiningOp<arith::ConstantOp>(); op && op.getValue())
+    attr = op.getValue();
+  VectorType type = vectorOf(v.getType());
+  if (attr)
+    return handle(cachedConstant(DenseElementsAttr::get(type, attr)));
+  return handle(b.create<vector::BroadcastOp>(loc, type, v));
+}
+
+/// By halves: the same order on every machine, and one instruction a step.
+Val VectorSpelling::reduceLanes(Binary kind, Val wide) {
+  Value v = value(wide);
+  if (getElementTypeOrSelf(v.getType()).isInteger(1)) {
+    auto all = kind == Binary::AndI || kind == Binary::MulI
+                   ? vector::CombiningKind::AND
+                   : vector::CombiningKind::OR;
+    return handle(b.create<vector::ReductionOp>(loc, all, v));
+  }
+  for (int64_t n = lanes() / 2; n >= 1; n /= 2) {
+    auto half = [&](int64_t at) {
+      return handle(b.create<vector::ExtractStridedSliceOp>(
+          loc, v, ArrayRef<int64_t>{at}, ArrayRef<int64_t>{n},
+          ArrayRef<int64_t>{1}));
+    };
+    v = value(binary(kind, half(n), half(0)));
+  }
+  return handle(b.create<vector::ExtractOp>(loc, v, ArrayRef<int64_t>{0}));
+}
+
+Val VectorSpelling::extract(Val wide, Ix lane) {
+  return handle(
+      b.create<vector::ExtractElementOp>(loc, value(wide), value(lane)));
+}
+
+Val VectorSpelling::iota(Ix first) {
+  SmallVector<int32_t> steps;
+  for (int32_t i = 0; i < lanes(); ++i)
+    steps.push_back(i);
+  Value step = cachedConstant(b.getI32VectorAttr(steps));
+  Value start = value(broadcast(toData(first)));
+  return handle(b.create<arith::AddIOp>(loc, start, step));
+}
+
+Val VectorSpelling::mask(Ix count) {
+  SmallVector<int32_t> steps;
+  for (int32_t i = 0; i < lanes(); ++i)
+    steps.push_back(i);
+  Value step = cachedConstant(b.getI32VectorAttr(steps));
+  Value bound = value(broadcast(toData(min(count, lanes()))));
+  return handle(
+      b.create<arith::CmpIOp>(loc, arith::CmpIPredicate::slt, step, bound));
+}
+
+//===----------------------------------------------------------------------===//
+// Indices
+//===----------------------------------------------------------------------===//
+
+static Value indexArith(OpBuilder &b, Location loc, IndexOp op, Value x,
+                        Value y) {
+  switch (op) {
+  case IndexOp::Add:
+    return b.create<arith::AddIOp>(loc, x, y);
+  case IndexOp::Sub:
+    return b.create<arith::SubIOp>(loc, x, y);
+  case IndexOp::Mul:
+    return b.create<arith::MulIOp>(loc, x, y);
+  case IndexOp::Div:
+    return b.create<arith::DivUIOp>(loc, x, y);
+  case IndexOp::Rem:
+    return b.create<arith::RemUIOp>(loc, x, y);
+  case IndexOp::Min:
+    return b.create<arith::MinSIOp>(loc, x, y);
+  case IndexOp::Max:
+    return b.create<arith::MaxSIOp>(loc, x, y);
+  }
+  llvm_unreachable("covered switch");
+}
+
+Val VectorSpelling::indexOp(IndexOp op, Val x, Val y) {
+  return handle(indexArith(b, loc, op, value(x), value(y)));
+}
+
+Val VectorSpelling::wideIndexOp(IndexOp op, Val x, Val y) {
+  return handle(indexArith(b, loc, op, value(x), value(y)));
+}
+
+Val VectorSpelling::indexConstant(int64_t v) {
+  return handle(cachedConstant(b.getIndexAttr(v)));
+}
+
+Val VectorSpelling::less(Ix x, Ix y) {
+  return handle(b.create<arith::CmpIOp>(loc, arith::CmpIPredicate::slt,
+                                        value(x), value(y)));
+}
+
+Val VectorSpelling::toData(Ix index) {
+  if (index.isConstant())
+    return constant(b.getI32IntegerAttr(int32_t(index.constant)));
+  return handle(
+      b.create<arith::IndexCastOp>(loc, b.getI32Type(), value(index)));
+}
+
+Ix VectorSpelling::toIndex(Val data) {
+  return Ix(
+      handle(b.create<arith::IndexCastOp>(loc, b.getIndexType(), value(data))));
+}
+
+Val VectorSpelling::toWideIndex(Val wideData) {
+  return handle(b.create<arith::IndexCastOp>(loc, vectorOf(b.getIndexType()),
+                                             value(wideData)));
+}
+
+Val VectorSpelling::wideIndex(Ix first, Ix step) {
+  VectorType type = vectorOf(b.getIndexType());
+  SmallVector<APInt> steps;
+  for (int64_t i = 0; i < lanes(); ++i)
+    steps.push_back(APInt(64, step.isConstant() ? i * step.constant : i));
+  Value sum = cachedConstant(DenseElementsAttr::get(type, steps));
+  if (!step.isConstant())
+    sum = b.create<arith::MulIOp>(
+        loc, sum, b.create<vector::BroadcastOp>(loc, type, value(step)));
+  return handle(b.create<arith::AddIOp>(
+      loc, sum, b.create<vector::BroadcastOp>(loc, type, value(first))));
+}

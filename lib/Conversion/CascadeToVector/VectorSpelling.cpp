@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Functions, operands, memory and control flow; arithmetic is in
+// VectorArith.cpp.
+#include "VectorSpelling.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+VectorSpelling::VectorSpelling(func::FuncOp kernel, int64_t lanes)
+    : Spelling(lanes), kernel(kernel), b(kernel), loc(kernel.getLoc()) {}
+
+Value VectorSpelling::value(Val v) {
+  return Value::getFromOpaquePointer(v.token);
+}
+
+Val VectorSpelling::handle(Value v) {
+  return {v.getAsOpaquePointer(), isa<VectorType>(v.getType())};
+}
+
+VectorType VectorSpelling::vectorOf(Type element) {
+  return VectorType::get({lanes()}, element);
+}
+
+/// Constants stand at the head of the function, once each.
+Value VectorSpelling::cachedConstant(TypedAttr attr) {
+  Value &v = constants[attr];
+  if (v)
+    return v;
+  OpBuilder::InsertionGuard guard(b);
+  if (lastConstant)
+    b.setInsertionPointAfter(lastConstant);
+  else
+    b.setInsertionPointToStart(&function.getBody().front());
+  v = b.create<arith::ConstantOp>(loc, attr);
+  lastConstant = v.getDefiningOp();
+  return v;
+}
+
+Value VectorSpelling::zeros(VectorType type) {
+  return cachedConstant(cast<TypedAttr>(b.getZeroAttr(type)));
+}
+
+Value VectorSpelling::allLanes() {
+  return cachedConstant(DenseElementsAttr::get(vectorOf(b.getI1Type()), true));
+}
+
+//===----------------------------------------------------------------------===//
+// Functions
+//===----------------------------------------------------------------------===//
+
+/// Elements of i1 lie in memory as bytes.
+static Type storageOf(Type type) {
+  auto memref = dyn_cast<MemRefType>(type);
+  if (!memref || !memref.getElementType().isInteger(1))
+    return type;
+  return MemRefType::get(memref.getShape(),
+                         IntegerType::get(type.getContext(), 8),
+                         memref.getLayout(), memref.getMemorySpace());
+}
+
+void VectorSpelling::beginFunction(StringRef suffix, TypeRange extra,
+                                   TypeRange results) {
+  operands.clear();
+  constants.clear();
+  lastConstant = nullptr;
+  SmallVector<Type> inputs;
+  for (Type type : kernel.getArgumentTypes())
+    inputs.push_back(storageOf(type));
+  inputs.append(extra.begin(), extra.end());
+  b.setInsertionPoint(kernel);
+  function = b.create<func::FuncOp>(loc, (kernel.getName() + suffix).str(),
+                                    b.getFunctionType(inputs, results));
+  function->setAttr(LLVM::LLVMDialect::getEmitCWrapperAttrName(),
+                    b.getUnitAttr());
+  b.setInsertionPointToStart(function.addEntryBlock());
+}
+
+void VectorSpelling::beginShape(unsigned numResults) {
+  SmallVector<Type> results(numResults, b.getIndexType());
+  beginFunction("_shape", {}, results);
+}
+
+void VectorSpelling::endShape(ArrayRef<Ix> results) {
+  SmallVector<Value> values;
+  for (Ix x : results)
+    values.push_back(value(x));
+  b.create<func::ReturnOp>(loc, values);
+}
+
+void VectorSpelling::beginPhase(unsigned number) {
+  auto bytes = MemRefType::get({ShapedType::kDynamic}, b.getI8Type());
+  SmallVector<Type> extra{bytes, bytes, b.getIndexType(), b.getIndexType()};
+  beginFunction("_phase" + std::to_string(number), extra, {});
+}
+
+void VectorSpelling::endPhase() { b.create<func::ReturnOp>(loc); }
+
+Ix VectorSpelling::itemBegin() {
+  return Ix(handle(function.getArguments().take_back(2)[0]));
+}
+
+Ix VectorSpelling::itemEnd() {
+  return Ix(handle(function.getArguments().back()));
+}
+
+Buffer VectorSpelling::workspace(bool isShared, Ix byte, Type element,
+                                 Ix count) {
+  Type stored = element.isInteger(1) ? Type(b.getI8Type()) : element;
+  Value bytes = function.getArguments().take_back(4)[isShared ? 0 : 1];
+  auto type = MemRefType::get({ShapedType::kDynamic}, stored);
+  Value view = b.create<memref::ViewOp>(loc, type, bytes, value(byte),
+                                        ValueRange{value(count)});
+  return {view.getAsOpaquePointer(), element, Ix(0)};
+}
+
+//===----------------------------------------------------------------------===//
+// Operands: flat arrays with sizes and strides as numbers
+//===----------------------------------------------------------------------===//
+
+void VectorSpelling::readOperand(unsigned number) {
+  if (operands.count(number))
+    return;
+  OpBuilder::InsertionGuard guard(b);
+  mlir::Block &entry = function.getBody().front();
+  if (lastConstant)
+    b.setInsertionPointAfter(lastConstant);
+  else
+    b.setInsertionPointToStart(&entry);
+  Operand &o = operands[number];
+  Value arg = function.getArgument(number);
+  auto type = cast<MemRefType>(arg.getType());
+  auto meta = b.create<memref::ExtractStridedMetadataOp>(loc, arg);
+  SmallVector<int64_t> strides;
+  int64_t offset = 0;
+  (void)getStridesAndOffset(type, strides, offset);
+  auto number_ = [&](int64_t known, Value v) {
+    return ShapedType::isDynamic(known) ? Ix(handle(v)) : Ix(known);
+  };
+  o.offset = number_(offset, meta.getOffset());
+  for (int64_t d = 0; d < type.getRank(); ++d) {
+    o.sizes.push_back(number_(type.getDimSize(d), meta.getSizes()[d]));
+    o.strides.push_back(number_(strides[d], meta.getStrides()[d]));
+  }
+  auto flat = MemRefType::get({ShapedType::kDynamic}, type.getElementType());
+  OpFoldResult size = type.getRank() ? OpFoldResult(meta.getSizes()[0])
+                                     : OpFoldResult(meta.getOffset());
+  auto cast = b.create<memref::ReinterpretCastOp>(
+      loc, flat, meta.getBaseBuffer(), OpFoldResult(b.getIndexAttr(0)),
+      ArrayRef<OpFoldResult>{size},
+      ArrayRef<OpFoldResult>{OpFoldResult(b.getIndexAttr(1))});
+  o.flat = cast;
+  lastConstant = cast;
+}
+
+Buffer VectorSpelling::operand(unsigned number) {
+  readOperand(number);
+  Operand &o = operands[number];
+  auto type = cast<MemRefType>(kernel.getArgumentTypes()[number]);
+  return {o.flat.getAsOpaquePointer(), type.getElementType(), o.offset};
+}
+
+Val VectorSpelling::scalarOperand(unsigned number) {
+  return handle(function.getArgument(number));
+}
+
+Ix VectorSpelling::size(unsigned operand, unsigned dim) {
+  readOperand(operand);
+  return operands[operand].sizes[dim];
+}
+
+Ix VectorSpelling::stride(unsigned operand, unsigned dim) {
+  readOperand(operand);
+  return operands[operand].strides[dim];
+}
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+Value VectorSpelling::fromStorage(Value v, Type element) {
+  if (!element.isInteger(1))
+    return v;
+  Type bits = isa<VectorType>(v.getType()) ? Type(vectorOf(b.getI1Type()))
+                                           : Type(b.getI1Type());
+  return b.create<arith::TruncIOp>(loc, bits, v);
+}
+
+Value VectorSpelling::toStorage(Value v, Type element) {
+  if (!element.isInteger(1))
+    return v;
+  Type bytes = isa<VectorType>(v.getType()) ? Type(vectorOf(b.getI8Type()))
+                                            : Type(b.getI8Type());
+  return b.create<arith::ExtUIOp>(loc, bytes, v);
+}
+
+static Value memoryOf(const Buffer &buffer) {
+  return Value::getFromOpaquePointer(buffer.token);
+}
+
+static Type storedIn(const Buffer &buffer) {
+  return cast<MemRefType>(memoryOf(buffer).getType()).getElementType();
+}
+
+Val VectorSpelling::load(const Buffer &from, Ix at) {
+  Value v = b.create<memref::LoadOp>(loc, memoryOf(from), value(at));
+  return handle(fromStorage(v, from.element));
+}
+
+Val VectorSpelling::loadWide(const Buffer &from, Ix at, Val mask) {
+  VectorType type = vectorOf(storedIn(from));
+  Value v;
+  if (mask)
+    v = b.create<vector::MaskedLoadOp>(loc, type, memoryOf(from), value(at),
+                                       value(mask), zeros(type));
+  else
+    v = b.create<vector::LoadOp>(loc, type, memoryOf(from), value(at));
+  return handle(fromStorage(v, from.element));
+}
+
+Val VectorSpelling::gather(const Buffer &from, Val at, Val mask) {
+  VectorType type = vectorOf(storedIn(from));
+  Value v = b.create<vector::GatherOp>(
+      loc, type, memoryOf(from), ValueRange{value(Ix(0))}, value(at),
+      mask ? value(mask) : allLanes(), zeros(type));
+  return handle(fromStorage(v, from.element));
+}
+
+void VectorSpelling::store(Val v, const Buffer &to, Ix at) {
+  b.create<memref::StoreOp>(loc, toStorage(value(v), to.element), memoryOf(to),
+                            value(at));
+}
+
+void VectorSpelling::storeWide(Val v, const Buffer &to, Ix at, Val mask) {
+  Value stored = toStorage(value(v), to.element);
+  if (mask)
+    b.create<vector::MaskedStoreOp>(loc, memoryOf(to), value(at), value(mask),
+                                    stored);
+  else
+    b.create<vector::StoreOp>(loc, stored, memoryOf(to), value(at));
+}
+
+void VectorSpelling::scatter(Val v, const Buffer &to, Val at, Val mask) {
+  b.create<vector::ScatterOp>(loc, memoryOf(to), ValueRange{value(Ix(0))},
+                              value(at), mask ? value(mask) : allLanes(),
+                              toStorage(value(v), to.element));
+}
+
+void VectorSpelling::prefetch(const Buffer &from, Ix at, bool isWrite) {
+  b.create<memref::PrefetchOp>(loc, memoryOf(from), value(at), isWrite,
+                               /*localityHint=*/3u, /*isDataCache=*/true);
+}
+
+/// Log2(lanes) rounds of exchanging the off-diagonal blocks of pairs of rows.
+void VectorSpelling::transposeBlock(const Buffer &from, Ix fromAt,
+                                    Ix fromStride, const Buffer &to, Ix toAt,
+                                    Ix toStride) {
+  int64_t n = lanes();
+  SmallVector<Value> rows;
+  for (int64_t r = 0; r < n; ++r)
+    rows.push_back(
+        value(loadWide(from, add(fromAt, mul(fromStride, r)), Val())));
+  for (int64_t half = n / 2; half > 0; half /= 2) {
+    SmallVector<int64_t> low, high;
+    for (int64_t l = 0; l < n; ++l) {
+      low.push_back(l & half ? n + l - half : l);
+      high.push_back(l & half ? n + l : l + half);
+    }
+    for (int64_t r = 0; r < n; ++r) {
+      if (r & half)
+        continue;
+      Value x = rows[r], y = rows[r + half];
+      rows[r] = b.create<vector::ShuffleOp>(loc, x, y, low);
+      rows[r + half] = b.create<vector::ShuffleOp>(loc, x, y, high);
+    }
+  }
+  for (int64_t r = 0; r < n; ++r)
+    storeWide(handle(rows[r]), to, add(toAt, mul(toStride, r)), Val());
+}
+
+//===----------------------------------------------------------------------===//
+// Control flow
+//===----------------------------------------------------------------------===//
+
+Spelling::Values VectorSpelling::loop(Ix lo, Ix hi, int64_t step,
+                                      ArrayRef<Val> init, LoopBody body) {
+  SmallVector<Value> initial;
+  for (Val v : init)
+    initial.push_back(value(v));
+  auto loop =
+      b.create<scf::ForOp>(loc, value(lo), value(hi), value(Ix(step)), initial);
+  OpBuilder::InsertionGuard guard(b);
+  if (init.empty())
+    b.setInsertionPoint(loop.getBody()->getTerminator());
+  else
+    b.setInsertionPointToEnd(loop.getBody());
+  Values carried;
+  for (Value v : loop.getRegionIterArgs())
+    carried.push_back(handle(v));
+  Values next = body(Ix(handle(loop.getInductionVar())), carried);
+  if (!init.empty()) {
+    SmallVector<Value> yielded;
+    for (Val v : next)
+      yielded.push_back(value(v));
+    b.create<scf::YieldOp>(loc, yielded);
+  }
+  Values results;
+  for (Value v : loop.getResults())
+    results.push_back(handle(v));
+  return results;
+}
+
+void VectorSpelling::branch(Val condition, Spelling::Block then,
+                            Spelling::Block otherwise) {
+  auto op = b.create<scf::IfOp>(loc, value(condition), /*withElse=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPoint(op.thenBlock()->getTerminator());
+  then();
+  b.setInsertionPoint(op.elseBlock()->getTerminator());
+  otherwise();
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_CONVERSION_CASCADETOVECTOR_VECTORSPELLING_H
+#define REFOLD_CONVERSION_CASCADETOVECTOR_VECTORSPELLING_H
+
+#include "Spelling.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Builders.h"
+#include <map>
+
+namespace refold::walk {
+
+/// The walk as arith, math, memref, scf and vector: registers are 1-D vectors.
+class VectorSpelling : public Spelling {
+public:
+  /// Functions are put before `kernel`, whose arguments they take.
+  VectorSpelling(mlir::func::FuncOp kernel, int64_t lanes);
+
+  void beginShape(unsigned numResults) override;
+  void endShape(llvm::ArrayRef<Ix> results) override;
+  void beginPhase(unsigned number) override;
+  void endPhase() override;
+  Ix itemBegin() override;
+  Ix itemEnd() override;
+  Buffer workspace(bool isShared, Ix byte, mlir::Type element,
+                   Ix count) override;
+  Buffer operand(unsigned number) override;
+  Val scalarOperand(unsigned number) override;
+  Ix size(unsigned operand, unsigned dim) override;
+  Ix stride(unsigned operand, unsigned dim) override;
+  Val constant(mlir::TypedAttr value) override;
+  Val elementwise(mlir::Operation *op, llvm::ArrayRef<Val> in,
+                  mlir::Type element) override;
+  Val binary(Binary kind, Val x, Val y) override;
+  Val fma(Val x, Val y, Val z) override;
+  Val compare(Compare kind, Val x, Val y) override;
+  Val select(Val condition, Val x, Val y) override;
+  Val integerCast(Val x, mlir::Type from, mlir::Type to) override;
+  Val broadcast(Val scalar) override;
+  Val reduceLanes(Binary kind, Val wide) override;
+  Val extract(Val wide, Ix lane) override;
+  Val iota(Ix first) override;
+  Val mask(Ix count) override;
+  Val indexOp(IndexOp op, Val x, Val y) override;
+  Val indexConstant(int64_t value) override;
+  Val less(Ix x, Ix y) override;
+  Val toData(Ix index) override;
+  Ix toIndex(Val data) override;
+  Val toWideIndex(Val wideData) override;
+  Val wideIndex(Ix first, Ix step) override;
+  Val wideIndexOp(IndexOp op, Val x, Val y) override;
+  Val load(const Buffer &from, Ix at) override;
+  Val loadWide(const Buffer &from, Ix at, Val mask) override;
+  Val gather(const Buffer &from, Val at, Val mask) override;
+  void store(Val value, const Buffer &to, Ix at) override;
+  void storeWide(Val value, const Buffer &to, Ix at, Val mask) override;
+  void scatter(Val value, const Buffer &to, Val at, Val mask) override;
+  void prefetch(const Buffer &from, Ix at, bool isWrite) override;
+  void transposeBlock(const Buffer &from, Ix fromAt, Ix fromStride,
+                      const Buffer &to, Ix toAt, Ix toStride) override;
+  Values loop(Ix lo, Ix hi, int64_t step, llvm::ArrayRef<Val> init,
+              LoopBody body) override;
+  void branch(Val condition, Block then, Block otherwise) override;
+
+private:
+  struct Operand {
+    mlir::Value flat;
+    Ix offset;
+    llvm::SmallVector<Ix, 4> sizes, strides;
+  };
+  void beginFunction(llvm::StringRef name, mlir::TypeRange extra,
+                     mlir::TypeRange results);
+  void readOperand(unsigned number);
+  mlir::Value value(Val v);
+  mlir::Value value(Ix x) { return value(materialise(x)); }
+  Val handle(mlir::Value v);
+  mlir::VectorType vectorOf(mlir::Type element);
+  mlir::Value cachedConstant(mlir::TypedAttr attr);
+  mlir::Value zeros(mlir::VectorType type);
+  mlir::Value allLanes();
+  mlir::Value fromStorage(mlir::Value v, mlir::Type element);
+  mlir::Value toStorage(mlir::Value v, mlir::Type element);
+
+  mlir::func::FuncOp kernel, function;
+  mlir::OpBuilder b;
+  mlir::Location loc;
+  std::map<unsigned, Operand> operands;
+  llvm::DenseMap<mlir::Attribute, mlir::Value> constants;
+  mlir::Operation *lastConstant = nullptr;
+};
+
+} // namespace refold::walk
+
+#endif // REFOLD_CONVERSION_CASCADETOVECTOR_VECTORSPELLING_H

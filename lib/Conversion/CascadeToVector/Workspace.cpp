@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Where arrays lie in the workspaces. The shape function runs the same code for
+// the sizes alone.
+#include "Kernel.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+constexpr int64_t kAlignment = 64; // a cache line, and the widest register
+
+Buffer Kernel::allocate(bool isShared, Type element, Ix count) {
+  Type stored =
+      element.isIndex() ? IntegerType::get(element.getContext(), 32) : element;
+  int64_t bytes = llvm::divideCeil(stored.getIntOrFloatBitWidth(), 8);
+  Ix &used = isShared ? sharedBytes : privateBytes;
+  Ix at = used;
+  used = to.add(used, to.ceilTo(to.mul(count, bytes), kAlignment));
+  if (isDry)
+    return Buffer();
+  return to.workspace(isShared, at, stored, count);
+}
+
+Ix Kernel::capacity(unsigned index, bool isLane) {
+  if (int(index) == plan.row)
+    return plan.tileRows;
+  if (int(index) == plan.stream)
+    return plan.tileStream;
+  if (int(index) == plan.block)
+    return plan.tileBlock;
+  return isLane ? to.ceilTo(extents[index], plan.registerLanes)
+                : extents[index];
+}
+
+/// Row first, lane last; indices bound outside the item have no dimension.
+Array Kernel::makeArray(Set set, Type element, int lane, int64_t laneCount) {
+  Array a;
+  Set fixed = plan.rows | plan.streams;
+  if (plan.row != kNone)
+    fixed &= ~bit(plan.row);
+  if (plan.stream != kNone)
+    fixed &= ~bit(plan.stream);
+  SmallVector<unsigned> order;
+  auto add = [&](int index) {
+    if (index != kNone && (set & ~fixed & bit(index)) &&
+        !llvm::is_contained(order, unsigned(index)))
+      order.push_back(index);
+  };
+  add(lane);
+  for (int i = plan.cascade.numIndices() - 1; i >= 0; --i)
+    if (i != plan.row)
+      add(i);
+  add(plan.row);
+  Ix size(std::max<int64_t>(laneCount, 1));
+  a.isWide = laneCount > 0;
+  for (unsigned index : order) {
+    a.dims.push_back({index, size});
+    size = to.mul(size, capacity(index, int(index) == lane));
+  }
+  a.buffer = allocate(/*isShared=*/false, element, size);
+  return a;
+}
+
+void Kernel::layOutState(StatePlan &s) {
+  StateArrays &a = arrays[s.number];
+  a = StateArrays();
+  Set set = s.set;
+  if (s.form == StatePlan::Ordered) {
+    for (Type type : s.op.getResultTypes())
+      a.values.push_back(makeArray(set, type, kNone));
+    a.count = makeArray(set & plan.rows,
+                        IntegerType::get(s.op.getContext(), 32), kNone);
+    return;
+  }
+  bool hasRowLanes = plan.rowLane != kNone && (set & bit(plan.rowLane));
+  int lane = s.form == StatePlan::Matrix ? s.lane
+             : hasRowLanes               ? plan.rowLane
+                                         : kNone;
+  bool isPartial = s.form == StatePlan::Partial;
+  a.values.push_back(
+      makeArray(set, s.type(), lane, isPartial ? to.lanes() : 0));
+  if (isPartial)
+    a.finals = makeArray(set, s.type(), kNone);
+}
+
+void Kernel::layOut(bool isDryRun) {
+  isDry = isDryRun;
+  privateBytes = sharedBytes = Ix(0);
+  contractions.clear();
+  kept.clear();
+  panels.clear();
+  arrays.assign(plan.states.size(), StateArrays());
+  for (auto &[node, pack] : plan.packs)
+    panels[node] = allocate(/*isShared=*/true, node->type, packSize(pack));
+  for (StatePlan &s : plan.states)
+    layOutState(s);
+  auto add = [&](Node *n) {
+    if (!contractions.count(n))
+      contractions[n] = makeArray(n->set, n->type, plan.laneOf(n));
+  };
+  for (auto *list :
+       {&plan.prologue, &plan.finishContractions, &plan.sweepContractions})
+    for (Node *n : *list)
+      add(n);
+  for (PassPlan &p : plan.passes) {
+    for (Step &step : p.steps)
+      if (step.kind == Step::Contraction)
+        add(step.contraction);
+    for (Node *n : p.kept) {
+      bool hasRowLanes = plan.rowLane != kNone && n->has(plan.rowLane);
+      bool isWide = n->kind == Node::Old &&
+                    plan.states[n->state].form == StatePlan::Partial;
+      if (!kept.count(n))
+        kept[n] =
+            makeArray(n->set, n->type, hasRowLanes ? plan.rowLane : plan.stream,
+                      isWide ? to.lanes() : 0);
+    }
+  }
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The schedule of a cascade from its index sets. The numbers were measured on
+// Zen 4 and Zen 5 (docs/targets/cpu.md).
+#include "refold/Schedule/Schedule.h"
+
+#include "mlir/IR/AffineExpr.h"
+#include "mlir/IR/Builders.h"
+
+using namespace mlir;
+using namespace refold;
+
+DictionaryAttr Schedule::toAttr(MLIRContext *context) const {
+  Builder b(context);
+  NamedAttrList list;
+  SmallVector<NamedAttribute> tiles;
+  for (auto &[name, size] : tile)
+    tiles.push_back(b.getNamedAttr(name, b.getI64IntegerAttr(size)));
+  list.set("tile", b.getDictionaryAttr(tiles));
+  list.set("register", b.getDenseI64ArrayAttr({registerRows, registerLanes}));
+  list.set("unroll", b.getI64IntegerAttr(unroll));
+  if (!pack.empty()) {
+    SmallVector<StringRef> names(pack.begin(), pack.end());
+    list.set("pack", b.getStrArrayAttr(names));
+  }
+  if (!lanes.empty())
+    list.set("lanes", b.getStringAttr(lanes));
+  if (segments > 1)
+    list.set("segments", b.getI64IntegerAttr(segments));
+  if (prefetch)
+    list.set("prefetch", b.getUnitAttr());
+  if (innerLanes)
+    list.set("inner_lanes", b.getUnitAttr());
+  return list.getDictionary(context);
+}
+
+namespace {
+class Chooser {
+public:
+  Chooser(CascadeOp cascade, IndexSets sets, const TargetFacts &target)
+      : cascade(cascade), sets(std::move(sets)), target(target) {}
+  Schedule choose();
+
+private:
+  static constexpr int kNone = -1;
+  bool isRole(unsigned i, CascadeOp::Role role) {
+    return cascade.getRoles()[i] == role;
+  }
+  int64_t extent(unsigned i) { return cascade.getExtents()[i]; }
+  bool isLarge(unsigned i, int64_t least) {
+    return ShapedType::isDynamic(extent(i)) || extent(i) >= least;
+  }
+  std::string name(unsigned i) { return cascade.indexName(i).str(); }
+  int denseIndex(AffineMap map, ValueRange indices);
+  int chooseLaneRow();
+  int chooseTileRow(int except);
+  void chooseElementwise(Schedule &s);
+  void chooseMatrix(Schedule &s, int row, int stream);
+  void chooseRows(Schedule &s, int row, int stream);
+
+  CascadeOp cascade;
+  IndexSets sets;
+  const TargetFacts &target;
+};
+} // namespace
+
+/// The index that an access moves densely with, or kNone.
+int Chooser::denseIndex(AffineMap map, ValueRange indices) {
+  if (!map.getNumResults())
+    return kNone;
+  auto dim = dyn_cast<AffineDimExpr>(map.getResults().back());
+  auto arg = dim ? dyn_cast<BlockArgument>(indices[dim.getPosition()])
+                 : BlockArgument();
+  return arg && arg.getArgNumber() < cascade.numIndices()
+             ? int(arg.getArgNumber())
+             : kNone;
+}
+
+/// The row index that most results, then most reads, move densely with.
+int Chooser::chooseLaneRow() {
+  std::vector<int> score(cascade.numIndices(), 0);
+  for (auto w : cascade.getBody().getOps<WriteOp>())
+    if (int i = denseIndex(w.getMap(), w.getIndices()); i != kNone)
+      score[i] += 100;
+  for (auto r : cascade.getBody().getOps<ReadOp>())
+    if (int i = denseIndex(r.getMap(), r.getIndices()); i != kNone)
+      score[i] += 1;
+  int best = kNone;
+  for (unsigned i = 0; i < cascade.numIndices(); ++i) {
+    if (!isRole(i, CascadeOp::Row))
+      continue;
+    if (!isLarge(i, 2))
+      score[i] -= 1000;
+    if (best == kNone || score[i] >= score[best])
+      best = i;
+  }
+  return best;
+}
+
+/// The last row index of more than one row.
+int Chooser::chooseTileRow(int except) {
+  int best = kNone;
+  for (unsigned i = 0; i < cascade.numIndices(); ++i)
+    if (isRole(i, CascadeOp::Row) && int(i) != except &&
+        (best == kNone || isLarge(i, 2)))
+      best = i;
+  return best;
+}
+
+void Chooser::chooseElementwise(Schedule &s) {
+  constexpr int64_t kItem = 16 * 1024; // elements: some microseconds of work
+  int64_t lanes = target.lanes(32);
+  s.registerRows = 1;
+  s.registerLanes = 4 * lanes;
+  int lane = chooseLaneRow();
+  if (lane == kNone)
+    return;
+  s.lanes = name(lane);
+  int row = chooseTileRow(lane);
+  int64_t width = ShapedType::isDynamic(extent(lane)) ? 1024 : extent(lane);
+  if (isLarge(lane, kItem + 1))
+    s.tile[name(lane)] = kItem;
+  if (row != kNone)
+    s.tile[name(row)] =
+        std::clamp<int64_t>(kItem / std::max<int64_t>(width, 1), 1, 64);
+}
+
+void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
+  int64_t lanes = target.lanes(32);
+  bool hasManyRegisters = target.vectorRegisters >= 32;
+  s.registerRows = hasManyRegisters ? 8 : 4;
+  s.registerLanes = 2 * lanes;
+  if (row != kNone)
+    s.tile[name(row)] = 64;
+  if (stream != kNone)
+    s.tile[name(stream)] = 256;
+  if (row == kNone || !isLarge(row, 2)) {
+    s.registerRows = 1;
+    s.registerLanes = 4 * lanes;
+  }
+}
+
+void Chooser::chooseRows(Schedule &s, int row, int stream) {
+  int64_t lanes = target.lanes(32);
+  s.registerRows = 1;
+  s.registerLanes = 4 * lanes;
+  int64_t length =
+      ShapedType::isDynamic(extent(stream)) ? 1024 : extent(stream);
+  s.tile[name(stream)] = 1024;
+  if (row != kNone)
+    s.tile[name(row)] =
+        std::clamp<int64_t>(16 * 1024 / std::max<int64_t>(length, 1), 1, 32);
+}
+
+Schedule Chooser::choose() {
+  Schedule s;
+  int stream = kNone;
+  bool hasMatrix = false;
+  for (unsigned i = 0; i < cascade.numIndices(); ++i) {
+    if (isRole(i, CascadeOp::Stream))
+      stream = i;
+    hasMatrix |= isRole(i, CascadeOp::Inner);
+  }
+  uint64_t carried = cascade.indicesOfRole(CascadeOp::Carried);
+  for (auto state : cascade.getBody().getOps<StateOp>())
+    hasMatrix |= !state.isOrdered() && (sets.of(state.getResult(0)) & carried);
+  if (stream == kNone && !hasMatrix) {
+    chooseElementwise(s);
+    return s;
+  }
+  if (stream == kNone)
+    if (int lane = chooseLaneRow(); lane != kNone && !carried)
+      s.lanes = name(lane);
+  int row = chooseTileRow(kNone);
+  for (unsigned i = 0; i < cascade.numIndices(); ++i)
+    if (row == int(i) && name(i) == s.lanes)
+      row = chooseTileRow(i);
+  if (hasMatrix)
+    chooseMatrix(s, row, stream);
+  else
+    chooseRows(s, row, stream);
+  return s;
+}
+
+/// Lays what the attribute says over what was chosen.
+static LogicalResult overlay(CascadeOp cascade, DictionaryAttr attr,
+                             Schedule &s) {
+  for (NamedAttribute field : attr) {
+    StringRef name = field.getName();
+    Attribute value = field.getValue();
+    auto integer = dyn_cast<IntegerAttr>(value);
+    if (auto tiles = dyn_cast<DictionaryAttr>(value); tiles && name == "tile") {
+      s.tile.clear();
+      for (NamedAttribute t : tiles) {
+        auto size = dyn_cast<IntegerAttr>(t.getValue());
+        if (!size || size.getInt() < 1 || size.getInt() > (1 << 20))
+          return cascade.emitOpError("schedule has tile ")
+                 << t.getValue() << " of '" << t.getName().getValue()
+                 << "'; expected 1 to 1048576";
+        s.tile[t.getName().str()] = size.getInt();
+      }
+    } else if (auto list = dyn_cast<DenseI64ArrayAttr>(value);
+               list && name == "register" && list.size() == 2 && list[0] > 0 &&
+               list[0] <= 32 && list[1] > 0 && list[1] <= 1024) {
+      s.registerRows = list[0];
+      s.registerLanes = list[1];
+    } else if (integer && name == "unroll" && integer.getInt() > 0 &&
+               integer.getInt() <= 32) {
+      s.unroll = integer.getInt();
+    } else if (integer && name == "segments" && integer.getInt() > 0 &&
+               integer.getInt() <= 4096) {
+      s.segments = integer.getInt();
+    } else if (auto names = dyn_cast<ArrayAttr>(value);
+               names && name == "pack") {
+      for (Attribute n : names)
+        if (auto text = dyn_cast<StringAttr>(n))
+          s.pack.push_back(text.str());
+    } else if (auto text = dyn_cast<StringAttr>(value);
+               text && name == "lanes") {
+      s.lanes = text.str();
+    } else if (name == "prefetch") {
+      s.prefetch = true;
+    } else if (name == "inner_lanes") {
+      s.innerLanes = true;
+    } else {
+      return cascade.emitOpError("schedule has '")
+             << name << "' = " << value
+             << "; expected tile, register, unroll, pack, lanes, segments, "
+                "prefetch or inner_lanes with values in range";
+    }
+  }
+  return success();
+}
+
+FailureOr<Schedule> refold::chooseSchedule(CascadeOp cascade,
+                                           const TargetFacts &target) {
+  auto sets = IndexSets::infer(cascade);
+  if (failed(sets))
+    return failure();
+  Schedule s = Chooser(cascade, *sets, target).choose();
+  if (cascade.getSchedule() &&
+      failed(overlay(cascade, *cascade.getSchedule(), s)))
+    return failure();
+  return s;
+}
