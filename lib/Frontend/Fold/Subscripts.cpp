@@ -41,7 +41,7 @@ void Lowering::assertThat(Value condition, const Node &read, size_t position) {
       std::to_string(position + 1) + " of '" + value.name +
       "' out of range, expected at least 0 and less than len(" +
       program.axes[value.axes[position]].name + ")";
-  builder.create<cf::AssertOp>(loc, condition, message);
+  builder.create<cf::AssertOp>(locate(definition, pos), condition, message);
 }
 
 void Lowering::checkBounds(const Node &read) {
