@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_LIB_FRONTEND_ONNX_ELEMENTWISE_H
+#define REFOLD_LIB_FRONTEND_ONNX_ELEMENTWISE_H
+
+#include "Scalars.h"
+
+namespace refold::onnx {
+
+/// The cast of ONNX: to nearest even between floats; from a float to an integer
+/// it cuts off, saturates and makes NaN 0; to bool it is "not 0".
+mlir::Value castElement(Body &body, mlir::Value value, ElementType from,
+                        ElementType to, mlir::Type target);
+
+/// The inputs broadcast, `emit` in the compute type; folded where they are
+/// known.
+mlir::LogicalResult lowerElementwise(Node &node,
+                                     llvm::ArrayRef<Tensor *> inputs,
+                                     ElementType type, ElementFn emit,
+                                     FoldFn fold = nullptr);
+
+} // namespace refold::onnx
+
+#endif // REFOLD_LIB_FRONTEND_ONNX_ELEMENTWISE_H
