@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Algebra/Derive.h"
 
-#include "Builder.h"
+#include "Edges.h"
+#include "Guards.h"
 
 #include <algorithm>
 
@@ -12,19 +13,24 @@ class Driver {
 public:
   Driver(const Cascade &cascade, const Policy &policy, Program &program)
       : cascade(cascade), program(program), policy(policy),
-        builder(cascade, policy, program) {}
+        builder(cascade, policy, program), edges(cascade) {}
   void run();
 
 private:
   void stage(unsigned number);
   bool attempt(unsigned number, Expr term, unsigned pass);
   Expr inPass(Expr term, unsigned pass);
+  Expr unguardedPivots(Expr term);
+  void followEdges();
+  Expr written(const Extremal &fact) const;
   void finish();
 
   const Cascade &cascade;
   Program &program;
   const Policy &policy;
   Builder builder;
+  Edges edges;
+  size_t extremals = 0; ///< facts that `edges` knows
   std::vector<unsigned> depth;
 };
 } // namespace
@@ -38,7 +44,28 @@ Expr Driver::inPass(Expr term, unsigned pass) {
       map[symbol] = program.stagePass[symbol.symbol().ordinal] == pass
                         ? builder.rawReadout.at(symbol)
                         : builder.finalReadout.at(symbol);
+  term = unguardedPivots(term);
+  term = resolveGuards(builder, term, map);
   return substitute(*program.context, term, map);
+}
+
+/// where(m == -inf, c, m) is m on every row that is not folded.
+Expr Driver::unguardedPivots(Expr term) {
+  ExprMap replaced;
+  forEachNode(term, [&](Expr e) {
+    if (!e.is(Kind::Select) || !e.operand(2).isSym(Role::Stage) ||
+        !e.operand(0).is(Kind::Cmp) || e.operand(0)->pred != Pred::Eq ||
+        e.operand(0).operand(0) != e.operand(2))
+      return;
+    Expr state = builder.rawReadout.at(e.operand(2));
+    Expr limit = e.operand(0).operand(1);
+    bool isIdentity = limit.isConstant(
+        std::numeric_limits<double>::infinity() *
+        (cascade.stageOf(e.operand(2)).reducer == Reducer::Min ? 1 : -1));
+    if (isIdentity && edges.termOn(state, term))
+      replaced[e] = e.operand(2);
+  });
+  return replaced.empty() ? term : substitute(*program.context, term, replaced);
 }
 
 bool Driver::attempt(unsigned number, Expr term, unsigned pass) {
@@ -77,15 +104,35 @@ void Driver::stage(unsigned number) {
     program.cuts.push_back(std::move(cut));
     ++pass;
   }
+  followEdges();
   unsigned done = 0;
-  for (Expr result : stage.results) {
-    Expr raw = builder.rawReadout.at(result);
-    builder.finalReadout[result] = raw;
+  for (size_t i = 0; i < stage.results.size(); ++i) {
+    Expr raw = builder.rawReadout.at(stage.results[i]);
+    builder.finalReadout[stage.results[i]] =
+        edges.corrected(stage, unsigned(i), raw);
     for (Expr symbol : symbolsOf(raw))
       if (auto it = builder.passOf.find(symbol); it != builder.passOf.end())
         done = std::max(done, it->second);
   }
   program.stagePass.push_back(done);
+}
+
+/// Tells `edges` about new states and new extremes.
+void Driver::followEdges() {
+  const std::vector<Extremal> &facts = builder.facts.extremals();
+  for (; extremals < facts.size(); ++extremals)
+    if (const Extremal &fact = facts[extremals]; fact.isAttained)
+      edges.addExtremal(fact.symbol, fact.feature, written(fact), fact.isMax);
+  edges.follow(program);
+}
+
+/// The feature as the user has it: the term of the stage, if it is one's.
+Expr Driver::written(const Extremal &fact) const {
+  for (const Stage &stage : cascade.stages)
+    if (auto it = builder.rawReadout.find(stage.results[0]);
+        it != builder.rawReadout.end() && it->second == fact.symbol)
+      return stage.term;
+  return fact.feature;
 }
 
 void Driver::finish() {
@@ -95,10 +142,13 @@ void Driver::finish() {
       readouts.push_back(builder.finalReadout.at(result));
     program.readouts.push_back(std::move(readouts));
   }
-  for (const Output &output : cascade.outputs)
+  for (const Output &output : cascade.outputs) {
+    Expr raw = substitute(*program.context, output.value, builder.rawReadout);
+    Expr safe =
+        substitute(*program.context, output.value, builder.finalReadout);
     program.outputs.push_back(
-        {output.name,
-         substitute(*program.context, output.value, builder.finalReadout)});
+        {output.name, edges.agrees(output.value, raw) ? raw : safe});
+  }
   for (const Definition &definition : program.definitions)
     if (const State *state = std::get_if<State>(&definition)) {
       program.passes = std::max(program.passes, state->pass + 1);
