@@ -119,14 +119,14 @@ private:
       double size = std::fabs(double(expected[i]));
       double off = std::fabs(double(found[i] - expected[i]));
       double shift = std::fabs(double(neighbour[i] - expected[i]));
+      if (shift <= 1e-18 * size && size > 1e-6)
+        certificate.worst = std::max(certificate.worst, off / size);
       if (off <= kNothing)
         continue;
       double allowed = options.tolerance * size + kConditioning * shift;
       if (!(off <= allowed) && std::isfinite(shift))
         return "is " + shortNumber(double(found[i])) + "; " +
                shortNumber(double(expected[i])) + " expected";
-      if (shift <= 1e-18 * size && size > 0)
-        certificate.worst = std::max(certificate.worst, off / size);
     }
     return std::nullopt;
   }

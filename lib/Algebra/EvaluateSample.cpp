@@ -83,7 +83,7 @@ std::vector<Expr> rootsOf(const Program &program) {
 /// Ranks have their k, inner indices 2 or 3 positions, the stream `length`: as
 /// a product with a small last factor where it has several indices.
 static std::vector<uint32_t> chooseExtents(const std::vector<Index> &indices,
-                                           uint32_t length, Random &random) {
+                                           uint32_t length) {
   std::vector<uint32_t> extents(indices.size(), 1);
   size_t streams =
       std::count_if(indices.begin(), indices.end(), [](const Index &index) {
@@ -101,7 +101,7 @@ static std::vector<uint32_t> chooseExtents(const std::vector<Index> &indices,
       }
       break;
     case IndexRole::Inner:
-      extents[i] = 2 + random.below(2);
+      extents[i] = 2 + uint32_t(i % 2);
       break;
     case IndexRole::Rank:
       extents[i] = uint32_t(std::clamp<int64_t>(indices[i].extent, 1, 64));
@@ -214,7 +214,7 @@ Sample makeSample(const std::vector<Index> &indices,
                   const std::vector<Expr> &roots, Family family,
                   uint32_t length, Random &random) {
   Sample sample;
-  sample.extents = chooseExtents(indices, length, random);
+  sample.extents = chooseExtents(indices, length);
   setIndexValues(indices, sample, random);
   IndexSet inner = 0, stream = 0;
   for (size_t i = 0; i < indices.size(); ++i) {

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "CertifyParts.h"
+#include "EvaluateCode.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace refold::algebra {
+using namespace certifier;
+
+/// Entries below this part of the largest one are rounding.
+static constexpr double kZero = 1e-20;
+
+using Matrix = std::vector<std::vector<DoubleDouble>>;
+
+/// Steps of a Gaussian elimination with full pivoting until what is left is
+/// rounding.
+static unsigned numericRank(Matrix matrix) {
+  size_t size = matrix.size();
+  double largest = 0;
+  for (unsigned rank = 0; rank < size; ++rank) {
+    size_t row = rank, column = rank;
+    for (size_t i = rank; i < size; ++i)
+      for (size_t j = rank; j < size; ++j)
+        if (fabs(matrix[i][j]) > fabs(matrix[row][column]))
+          row = i, column = j;
+    double pivot = std::fabs(double(matrix[row][column]));
+    largest = std::max(largest, pivot);
+    if (pivot <= kZero * largest)
+      return rank;
+    std::swap(matrix[row], matrix[rank]);
+    for (auto &line : matrix)
+      std::swap(line[column], line[rank]);
+    for (size_t i = rank + 1; i < size; ++i) {
+      DoubleDouble factor = matrix[i][rank] / matrix[rank][rank];
+      for (size_t j = rank; j < size; ++j)
+        matrix[i][j] = matrix[i][j] - factor * matrix[rank][j];
+    }
+  }
+  return unsigned(size);
+}
+
+namespace {
+/// The cascade up to one stage, whose term is its only output; values that are
+/// constant in the pass of the cut are parameters.
+struct TermCascade {
+  TermCascade(const Cascade &original, const Program &program, unsigned number)
+      : cascade(original) {
+    const Stage &stage = original.stages[number];
+    unsigned pass = 0;
+    for (Expr symbol : symbolsOf(stage.term))
+      if (symbol.isSym(Role::Stage))
+        pass = std::max(pass, program.stagePass[symbol.symbol().ordinal]);
+    ExprMap map;
+    for (Expr symbol : symbolsOf(stage.term))
+      if (symbol.isSym(Role::Stage) &&
+          program.stagePass[symbol.symbol().ordinal] < pass) {
+        const Symbol &s = symbol.symbol();
+        constants.push_back(
+            {symbol, cascade.context->symbol(s.name, Role::Parameter, s.type,
+                                             s.indices, 0, s.facts)});
+        map[symbol] = constants.back().second;
+      }
+    cascade.outputs.clear();
+    cascade.stages.resize(number);
+    cascade.addOutput("term", substitute(*cascade.context, stage.term, map));
+  }
+
+  Cascade cascade;
+  std::vector<std::pair<Expr, Expr>> constants; ///< result, its parameter
+};
+} // namespace
+
+/// Redraws the elements behind the first `kept`: another row that contains
+/// these.
+static void redraw(Sample &sample, uint32_t kept, const Sample &fresh,
+                   IndexSet stream) {
+  for (auto &[symbol, values] : sample.values) {
+    if (symbol->role != Role::Element || !isFloat(symbol->type))
+      continue;
+    for (auto [index, stride] :
+         evaluate::shapeOf(symbol->indices, sample.extents).steps)
+      for (size_t i = 0; i < values.size() && (stream >> index & 1); ++i)
+        if (i / stride % sample.extents[index] >= kept)
+          values[i] = 2 * fresh.values.at(symbol)[i];
+  }
+}
+
+std::optional<RankEvidence> rankEvidence(const Cascade &cascade,
+                                         const Program &program, const Cut &cut,
+                                         unsigned samples, uint64_t seed) {
+  if (cut.stage >= cascade.stages.size() ||
+      program.stagePass.size() != cascade.stages.size() || samples == 0)
+    return std::nullopt;
+  const Stage &stage = cascade.stages[cut.stage];
+  IndexSet stream = cascade.stream(),
+           ranks = cascade.indicesOf(IndexRole::Rank);
+  bool isOneStream = (stream & (stream - 1)) == 0;
+  if (stage.reducer != Reducer::Sum || !isOneStream ||
+      (stage.term.indices() & stream) == 0 || (stage.term.indices() & ranks) ||
+      checkStructure(program))
+    return std::nullopt;
+
+  TermCascade of(cascade, program, cut.stage);
+  std::vector<Expr> roots = rootsOf(of.cascade);
+  Random random(seed);
+  auto draw = [&] {
+    return makeSample(cascade.indices, roots, Family::Normal, samples + 4,
+                      random);
+  };
+  Sample sample = draw();
+  DefinitionEvaluator<DoubleDouble> evaluator(of.cascade, sample.extents);
+  RowValues<DoubleDouble> first = evaluator.run(sample);
+  for (auto [result, parameter] : of.constants) {
+    const auto &values = first.stages[result.symbol().ordinal];
+    sample.values[&parameter.symbol()] = {double(values[0][0])};
+  }
+  Matrix matrix;
+  for (unsigned row = 0; row < samples; ++row) {
+    redraw(sample, samples, draw(), stream);
+    matrix.push_back(evaluator.run(sample).outputs[0]);
+    matrix.back().resize(samples);
+    for (DoubleDouble value : matrix.back())
+      if (!isfinite(value))
+        return std::nullopt;
+  }
+  return RankEvidence{numericRank(std::move(matrix)), samples};
+}
+
+} // namespace refold::algebra

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Suite.h"
+
+#include "refold/Algebra/Certify.h"
+
+#include <array>
+#include <gtest/gtest.h>
+
+namespace refold::algebra::test {
+namespace {
+
+const char *const kCascades[] = {
+    // Exponentials relative to a maximum, alone and with values.
+    "in x\ncarried v\nm = max x\ns = sum exp(x-m)\no = sum exp(x-m)/s*v\n"
+    "out o = o",
+    "in x\nm = max x\ns = sum exp(x-m)\nH = sum exp(x-m)/s*(x-m-log(s))\n"
+    "out H = -H",
+    "in x\nparam T>=0\nm = max x\ns = sum exp((x-m)/T)\nout l = m/T+log(s)",
+    "in x y\nm = max x\ns = sum exp(x-m)\nm2 = max y\ns2 = sum exp(y-m2)\n"
+    "k = sum exp(x-m)/s*((x-m-log(s))-(y-m2-log(s2)))\nout k = k",
+    "in x\nm = max x\ns = sum exp(x-m)\nr = sum (exp(x-m)/s)**2\n"
+    "out r = -log(r)",
+    // Moments relative to means.
+    "in x\nS = sum x\nmu := S/n\nV = sum (x-mu)**2\nout v = V/n",
+    "in x\nS = sum x\nmu := S/n\nC = sum (x-mu)**3\nout c = C/n",
+    "in x\nS = sum x\nmu := S/n\nQ = sum (x-mu)**4\nout q = Q/n",
+    "in x y\nS = sum x\nU = sum y\nmx := S/n\nmy := U/n\n"
+    "C = sum (x-mx)*(y-my)\nout c = C/n",
+    "in w>=0 x\nM = sum w\nS = sum w*x\nmu := S/M\nV = sum w*(x-mu)**2\n"
+    "out v = V/M",
+    // Both at once.
+    "in x v\nm = max x\ns = sum exp(x-m)\no = sum exp(x-m)*v\nmu := o/s\n"
+    "V = sum exp(x-m)/s*(v-mu)**2\nout v = V",
+};
+
+/// Copies of `root` in which one node is something else.
+std::vector<Expr> mutantsOf(Context &c, const State &state) {
+  Expr root = state.transport;
+  std::vector<Expr> mutants;
+  auto replace = [&](Expr node, Expr by) {
+    Expr mutant = substitute(c, root, {{node, by}});
+    if (mutant != root)
+      mutants.push_back(mutant);
+  };
+  ExprMap swap;
+  for (Expr symbol : symbolsOf(root)) {
+    const Symbol &s = symbol.symbol();
+    if (s.role == Role::Old || s.role == Role::New)
+      swap[symbol] = c.placeholder(s.role == Role::Old ? Role::New : Role::Old,
+                                   s.ordinal, s.type);
+  }
+  mutants.push_back(substitute(c, root, swap)); // turned round
+  forEachNode(root, [&](Expr e) {
+    bool isSum = e.is(Kind::Add) || e.is(Kind::Sub);
+    if (isSum || e.is(Kind::Mul) || e.is(Kind::Div))
+      for (unsigned i : {0, 1})
+        replace(e, e.operand(i)); // a term or factor is lost
+    if (isSum) {
+      auto other = e.is(Kind::Add) ? &Context::sub : &Context::add;
+      replace(e, (c.*other)(e.operand(0), e.operand(1)));
+    }
+    if (e.is(Fn::Exp))
+      replace(e, c.exp(c.neg(e.operand(0))));
+    if (e.is(Kind::Neg))
+      replace(e, e.operand(0));
+    if (e.is(Kind::Const) && isFloat(e.type()))
+      for (double factor : {0.5, -1.0, 1.01})
+        replace(e, c.real(*e.constant() * factor, e.type()));
+    if (e.is(Kind::Pow))
+      replace(e, c.pow(e.operand(0),
+                       rational(e->exponent.num + 1, e->exponent.den)));
+  });
+  return mutants;
+}
+
+/// Wrong transports of derived programs are found by the modular test alone,
+/// before anything is executed.
+TEST(CertifyMutantsTest, EveryWrongTransportIsRejected) {
+  unsigned mutants = 0, rejected = 0, transports = 0;
+  for (const char *lines : kCascades) {
+    SCOPED_TRACE(lines);
+    Text text(lines);
+    Cascade cascade = text.cascade();
+    Derivation derivation = derive(cascade);
+    ASSERT_TRUE(derivation.program);
+    Certificate right = certify(cascade, derivation);
+    EXPECT_TRUE(right.holds) << right.summary();
+    transports += right.transports;
+    Program program = *derivation.program;
+    for (Definition &definition : program.definitions) {
+      State *state = std::get_if<State>(&definition);
+      if (!state || !state->transport)
+        continue;
+      Expr original = state->transport;
+      for (Expr mutant : mutantsOf(text.context, *state)) {
+        state->transport = mutant;
+        ++mutants;
+        Certificate wrong = certify(cascade, program);
+        bool isFound = wrong.failure.starts_with("transport of state");
+        rejected += isFound;
+        EXPECT_TRUE(isFound) << state->symbol().symbol().name << " moved by "
+                             << dump(mutant) << ": " << wrong.summary();
+      }
+      state->transport = original;
+    }
+  }
+  EXPECT_EQ(rejected, mutants);
+  EXPECT_GT(mutants, 200u);
+  printf("%u transports, %u of %u mutants rejected\n", transports, rejected,
+         mutants);
+}
+
+/// The number of products that a rejected term would need, against the theory.
+TEST(CertifyMutantsTest, CutsHaveRankEvidence) {
+  const std::pair<const char *, unsigned> expected[] = {
+      {"in x\nS = sum x\nmu := S/n\no = sum relu(x-mu)\nout o = o", 4},
+      {"in x\nS = sum x\nmu := S/n\no = sum exp(-(x-mu)**2/2)\nout o = o", 9},
+      {"in x\nS = sum x\nmu := S/n\no = sum where(x>mu,1,0)\nout o = o", 3}};
+  for (auto [lines, least] : expected) {
+    Text text(lines);
+    Cascade cascade = text.cascade();
+    Derivation derivation = derive(cascade);
+    ASSERT_TRUE(derivation.program);
+    ASSERT_EQ(derivation.program->cuts.size(), 1u) << lines;
+    auto evidence =
+        rankEvidence(cascade, *derivation.program, derivation.program->cuts[0]);
+    ASSERT_TRUE(evidence) << lines;
+    EXPECT_GE(evidence->rank, least) << lines;
+    EXPECT_EQ(evidence->samples, 10u);
+  }
+}
+
+/// A term of known rank has it: (x - mu)^2 is x^2 - 2 mu x + mu^2.
+TEST(CertifyMutantsTest, RankOfASquareIsThree) {
+  Text text("in x\nS = sum x\nmu := S/n\nV = sum (x-mu)**2\nout v = V");
+  Cascade cascade = text.cascade();
+  Derivation derivation = derive(cascade);
+  Cut cut;
+  cut.stage = 1;
+  auto evidence = rankEvidence(cascade, *derivation.program, cut);
+  ASSERT_TRUE(evidence);
+  EXPECT_EQ(evidence->rank, 3u);
+}
+
+} // namespace
+} // namespace refold::algebra::test
