@@ -46,6 +46,10 @@ FailureOr<LoweredKernel> refold::lowerCascade(func::FuncOp kernel,
   auto plan = makePlan(*cascade, target);
   if (failed(plan))
     return failure();
+  kernel.getContext()
+      ->loadDialect<arith::ArithDialect, LLVM::LLVMDialect, math::MathDialect,
+                    memref::MemRefDialect, scf::SCFDialect,
+                    vector::VectorDialect>();
   VectorSpelling to(kernel, (*plan)->lanes);
   LoweredKernel result{kernel.getName().str(), Kernel(**plan, to).emit()};
   kernel.erase();
