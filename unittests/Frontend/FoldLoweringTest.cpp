@@ -305,6 +305,40 @@ TEST(FoldLoweringTest, CountsAndConstantsNeedNoData) {
   }
 }
 
+// What a machine would leave undefined, and the reference does not show.
+TEST(FoldLoweringTest, NothingIsLeftToTheMachine) {
+  Import toInteger("f(x[n]) -> y: i8\ny = i8(x)\n");
+  ASSERT_TRUE(toInteger.module) << toInteger.errors;
+  auto converted = toInteger.all<arith::FPToSIOp>().front();
+  auto safe = converted.getIn().getDefiningOp<arith::SelectOp>();
+  ASSERT_TRUE(safe);
+  std::set<arith::CmpFPredicate> tested;
+  for (auto compare : toInteger.all<arith::CmpFOp>())
+    tested.insert(compare.getPredicate());
+  EXPECT_EQ(tested, (std::set<arith::CmpFPredicate>{
+                        arith::CmpFPredicate::OLE, arith::CmpFPredicate::OGE,
+                        arith::CmpFPredicate::UNO}));
+
+  Import toF8("f(x[n]) -> y: f8e4m3, z: f8e5m2\ny = x\nz = x\n");
+  ASSERT_TRUE(toF8.module) << toF8.errors;
+  for (auto rounded : toF8.all<arith::TruncFOp>())
+    EXPECT_TRUE(rounded.getIn().getDefiningOp<arith::MinimumFOp>());
+  EXPECT_EQ(toF8.count<arith::TruncFOp>(), 2u);
+
+  for (const char *source : {"f(x[n]: i32) -> y: i32\ny = 7 // x\n",
+                             "f(x[n]: i32) -> y: i32\ny = 7 % x\n"}) {
+    Import division(source);
+    ASSERT_TRUE(division.module) << division.errors;
+    std::set<int64_t> excluded;
+    for (auto compare : division.all<arith::CmpIOp>()) {
+      auto constant = compare.getRhs().getDefiningOp<arith::ConstantIntOp>();
+      if (compare.getPredicate() == arith::CmpIPredicate::eq && constant)
+        excluded.insert(constant.value());
+    }
+    EXPECT_EQ(excluded, (std::set<int64_t>{-1, 0})) << source;
+  }
+}
+
 TEST(FoldLoweringTest, EveryFunctionAndCastLowers) {
   const char *dtypes[] = {"f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2",
                           "i64", "i32", "i8",  "u8",   "bool"};

@@ -249,6 +249,9 @@ bool Parser::parseDefinition() {
     if (!parseTarget(definition))
       return false;
   } while (accept(","));
+  if (peek().is("(") && definition.targets.size() == 1)
+    return failExpected("'[' or '=': a file holds one function, and a line one "
+                        "definition");
   if (!expect("=", definition.targets.back().axes ? "'='" : "'[' or '='") ||
       !parseExpr(definition.expr))
     return false;
