@@ -55,17 +55,17 @@ public:
 
 private:
   llvm::Error prepareOutputs();
-  llvm::Error compileBody(bool keepsExact);
+  llvm::Error compileBody();
+  void bindAccumulators();
+  llvm::Error bindResults(bool keepsExact);
   llvm::Error bindInputs();
-  std::optional<Access> accessOf(unsigned operand) const;
-  llvm::Error checkRange(unsigned operand, const Access &access) const;
-  bool outputsAreIndependentAlong(unsigned loop) const;
+  std::optional<Access> accessOf(unsigned operand);
+  llvm::Error checkRange(unsigned operand);
+  bool outputsAreIndependentAlong(unsigned loop);
   void chooseLanes();
   llvm::Error loop();
   llvm::Error runLanes(Lanes &lanes, ArrayRef<int64_t> at);
-  Location loc() const {
-    return const_cast<GenericEvaluator *>(this)->op.getLoc();
-  }
+  Location loc() { return op.getLoc(); }
 
   struct Input {
     uint32_t reg;
@@ -93,9 +93,8 @@ private:
 
 } // namespace
 
-std::optional<Access> GenericEvaluator::accessOf(unsigned operand) const {
-  AffineMap map =
-      const_cast<linalg::GenericOp &>(op).getIndexingMapsArray()[operand];
+std::optional<Access> GenericEvaluator::accessOf(unsigned operand) {
+  AffineMap map = op.getIndexingMapsArray()[operand];
   const RefTensor &array = operands[operand];
   Access access;
   access.data = array.data();
@@ -114,10 +113,8 @@ std::optional<Access> GenericEvaluator::accessOf(unsigned operand) const {
   return access;
 }
 
-llvm::Error GenericEvaluator::checkRange(unsigned operand,
-                                         const Access &) const {
-  AffineMap map =
-      const_cast<linalg::GenericOp &>(op).getIndexingMapsArray()[operand];
+llvm::Error GenericEvaluator::checkRange(unsigned operand) {
+  AffineMap map = op.getIndexingMapsArray()[operand];
   for (auto [d, expr] : llvm::enumerate(map.getResults())) {
     SmallVector<int64_t> flat;
     if (failed(getFlattenedAffineExpr(expr, map.getNumDims(), 0, &flat)))
@@ -164,7 +161,7 @@ llvm::Error GenericEvaluator::bindInputs() {
       continue;
     std::optional<Access> access = accessOf(i);
     if (access) {
-      if (llvm::Error error = checkRange(i, *access))
+      if (llvm::Error error = checkRange(i))
         return error;
       uint32_t reg = program.newRegister();
       compiler.bind(arg, reg);
@@ -189,36 +186,24 @@ llvm::Error GenericEvaluator::bindInputs() {
   return llvm::Error::success();
 }
 
-llvm::Error GenericEvaluator::compileBody(bool keepsExact) {
-  compiler.outer = outer;
-  loopRegisters.resize(extents.size());
-  if (llvm::Error error = bindInputs())
-    return error;
-  unsigned firstInit = op.getNumDpsInputs();
-  for (unsigned o = 0; o < op.getNumDpsInits(); ++o) {
+void GenericEvaluator::bindAccumulators() {
+  for (BlockArgument arg : op.getRegionOutputArgs()) {
     Output output;
-    std::optional<Access> access = accessOf(firstInit + o);
-    if (!access)
-      return failAt(ExitCode::Unsupported, loc(),
-                    "an output is written by subscripts that are not linear");
-    if (llvm::Error error = checkRange(firstInit + o, *access))
-      return error;
-    output.access = std::move(*access);
-    BlockArgument arg = op.getRegionOutputArgs()[o];
     if (!arg.use_empty()) {
       output.into = program.newRegister();
       compiler.bind(arg, *output.into);
     }
     outputs.push_back(std::move(output));
   }
-  Block &body = op.getRegion().front();
-  if (keepsExact)
-    compiler.keepsExact = [&](Operation *cast) {
-      return llvm::all_of(cast->getUsers(), [&](Operation *user) {
-        return user == body.getTerminator();
-      });
-    };
-  for (Operation &inner : body.without_terminator()) {
+}
+
+llvm::Error GenericEvaluator::compileBody() {
+  compiler.outer = outer;
+  loopRegisters.resize(extents.size());
+  if (llvm::Error error = bindInputs())
+    return error;
+  bindAccumulators();
+  for (Operation &inner : op.getRegion().front().without_terminator()) {
     if (auto index = dyn_cast<linalg::IndexOp>(inner)) {
       std::optional<uint32_t> &reg = loopRegisters[index.getDim()];
       if (!reg)
@@ -229,22 +214,44 @@ llvm::Error GenericEvaluator::compileBody(bool keepsExact) {
     if (llvm::Error error = compiler.compile(inner))
       return error;
   }
-  for (auto [output, value] :
-       llvm::zip(outputs, body.getTerminator()->getOperands())) {
-    auto reg = compiler.registerOf(value, body.getTerminator());
+  return llvm::Error::success();
+}
+
+/// Finds the registers of the results, and where they go.
+llvm::Error GenericEvaluator::bindResults(bool keepsExact) {
+  Operation *yield = op.getRegion().front().getTerminator();
+  for (auto [o, output] : llvm::enumerate(outputs)) {
+    unsigned operand = op.getNumDpsInputs() + o;
+    RefTensor &array = operands[operand];
+    Value value = yield->getOperand(o);
+    std::optional<uint32_t> exact;
+    if (keepsExact && !output.into)
+      exact = compiler.compileExact(value, loc());
+    auto reg = compiler.registerOf(value, yield);
     if (!reg)
       return reg.takeError();
-    output.from = *reg;
+    output.from = exact.value_or(*reg);
+    if (exact && !array.isFloat()) {
+      auto made = session.make(true, array.shape(), loc());
+      if (!made)
+        return made.takeError();
+      array = *made;
+    }
+    std::optional<Access> access = accessOf(operand);
+    if (!access)
+      return failAt(ExitCode::Unsupported, loc(),
+                    "an output is written by subscripts that are not linear");
+    if (llvm::Error error = checkRange(operand))
+      return error;
+    output.access = std::move(*access);
   }
   return llvm::Error::success();
 }
 
 /// Do different values of the loop write different elements of every output?
-bool GenericEvaluator::outputsAreIndependentAlong(unsigned loop) const {
+bool GenericEvaluator::outputsAreIndependentAlong(unsigned loop) {
   for (unsigned o = 0; o < outputs.size(); ++o) {
-    AffineMap map =
-        const_cast<linalg::GenericOp &>(op).getIndexingMapsArray()
-            [const_cast<linalg::GenericOp &>(op).getNumDpsInputs() + o];
+    AffineMap map = op.getIndexingMapsArray()[op.getNumDpsInputs() + o];
     if (!llvm::any_of(map.getResults(), [&](AffineExpr expr) {
           auto dim = dyn_cast<AffineDimExpr>(expr);
           return dim && dim.getPosition() == loop;
@@ -337,7 +344,9 @@ llvm::Expected<SmallVector<RefTensor>> GenericEvaluator::run(bool keepsExact) {
   if (llvm::Error error = prepareOutputs())
     return std::move(error);
   if (!isEmpty) {
-    if (llvm::Error error = compileBody(keepsExact))
+    if (llvm::Error error = compileBody())
+      return std::move(error);
+    if (llvm::Error error = bindResults(keepsExact))
       return std::move(error);
     chooseLanes();
     if (llvm::Error error = loop())

@@ -4,6 +4,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/Matchers.h"
 #include "refold/Support/Diagnostics.h"
 #include "refold/Support/Error.h"
 #include "llvm/ADT/StringMap.h"
@@ -155,6 +156,70 @@ uint32_t ScalarCompiler::constant(int64_t value) {
   return program.constants.back().to;
 }
 
+uint32_t ScalarCompiler::realConstant(double value) {
+  Cell cell;
+  cell.f = value;
+  program.constants.push_back({program.newRegister(), cell});
+  return program.constants.back().to;
+}
+
+/// A clamp around a rounding: both sides exact, one of them a number.
+std::optional<uint32_t> ScalarCompiler::compileExactSelect(Operation *select,
+                                                           Location location) {
+  auto condition = registers.find(select->getOperand(0));
+  std::optional<uint32_t> sides[2];
+  bool isRounded = false;
+  for (int side = 0; side < 2; ++side) {
+    Value value = select->getOperand(1 + side);
+    Attribute number;
+    if (matchPattern(value, m_Constant(&number))) {
+      Cell cell = cellOf(number);
+      sides[side] =
+          realConstant(isa<FloatAttr>(number) ? cell.f : double(cell.i));
+      continue;
+    }
+    sides[side] = compileExact(value, location);
+    isRounded |= sides[side].has_value();
+  }
+  if (!isRounded || !sides[0] || !sides[1] || condition == registers.end())
+    return std::nullopt;
+  Instruction in;
+  in.opcode = Opcode::Select;
+  in.a = condition->second;
+  in.b = *sides[0];
+  in.c = *sides[1];
+  return emit(in, location);
+}
+
+std::optional<uint32_t> ScalarCompiler::compileExact(Value value,
+                                                     Location location) {
+  Operation *def = value.getDefiningOp();
+  if (!def)
+    return std::nullopt;
+  if (isa<arith::SelectOp>(def))
+    return compileExactSelect(def, location);
+  if (isa<arith::FPToSIOp, arith::FPToUIOp>(def))
+    return compileExact(def->getOperand(0), location);
+  if (isa<arith::MaximumFOp, arith::MinimumFOp, arith::MaxNumFOp,
+          arith::MinNumFOp>(def)) {
+    std::optional<uint32_t> inner = compileExact(def->getOperand(0), location);
+    auto bound = registers.find(def->getOperand(1));
+    if (!inner || bound == registers.end())
+      return std::nullopt;
+    Instruction in;
+    in.opcode = opcodes().find(def->getName().getStringRef())->second;
+    in.a = *inner;
+    in.b = bound->second;
+    return emit(in, location);
+  }
+  if (!isa<math::RoundEvenOp, arith::TruncFOp>(def))
+    return std::nullopt;
+  auto before = registers.find(def->getOperand(0));
+  if (before == registers.end())
+    return std::nullopt;
+  return before->second;
+}
+
 uint32_t ScalarCompiler::load(const RefTensor &table,
                               ArrayRef<uint32_t> subscripts,
                               Location location) {
@@ -281,8 +346,7 @@ bool ScalarCompiler::planConversion(Operation &op, Instruction &in) {
     in.opcode = Opcode::Copy;
   } else if (isa<arith::TruncFOp>(op)) {
     in.opcode = Opcode::Copy;
-    bool exact = keepsExact && keepsExact(&op);
-    if (!exact && (toWidth < 32 || options.roundEveryOp))
+    if (toWidth < 32 || options.roundEveryOp)
       in.round = uint8_t(*dtypeOf(to));
   } else if (isa<arith::ExtSIOp, arith::TruncIOp, arith::IndexCastOp>(op)) {
     in.opcode = Opcode::Wrap;

@@ -36,8 +36,6 @@ public:
   /// The value of a scalar, or the array that a `tensor.extract` reads, of the
   /// surroundings; null where there is none.
   std::function<const RefTensor *(mlir::Value)> outer;
-  /// Ops whose rounding to a storage type is left out.
-  std::function<bool(mlir::Operation *)> keepsExact;
 
   void bind(mlir::Value value, uint32_t reg) { registers[value] = reg; }
   llvm::Expected<uint32_t> registerOf(mlir::Value value, mlir::Operation *user);
@@ -47,6 +45,11 @@ public:
                                          llvm::ArrayRef<uint32_t> dims,
                                          llvm::ArrayRef<uint32_t> symbols,
                                          mlir::Location location);
+  /// The register of what a compiled value is before the rounding to its type,
+  /// as a double: before a truncation, before a rounding to an integer (through
+  /// the clamps around it). Nothing where it is not rounded last.
+  std::optional<uint32_t> compileExact(mlir::Value value,
+                                       mlir::Location location);
   uint32_t constant(int64_t value);
   /// An element of `table` at registers; `location` is named if it traps.
   uint32_t load(const RefTensor &table, llvm::ArrayRef<uint32_t> subscripts,
@@ -55,6 +58,9 @@ public:
   llvm::Error describe(const TrapState &trap) const;
 
 private:
+  std::optional<uint32_t> compileExactSelect(mlir::Operation *select,
+                                             mlir::Location location);
+  uint32_t realConstant(double value);
   uint32_t emit(Instruction instruction, mlir::Location location);
   llvm::Error compileAffineApply(mlir::Operation &op);
   llvm::Error compileExtract(mlir::Operation &op);
