@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "refold/Target/CPU/DetectTarget.h"
+
+#include "refold/Support/Error.h"
+#include "refold/Support/NearestName.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/TargetParser/Host.h"
+#include <cstdlib>
+#include <unistd.h>
+
+using namespace refold;
+
+namespace {
+struct Form {
+  InstructionSet instructionSet;
+  llvm::StringLiteral name;
+  llvm::StringLiteral level; ///< x86-64 psABI level, as LLVM calls it
+  llvm::ArrayRef<llvm::StringLiteral> needs;
+  TargetFacts facts;
+};
+} // namespace
+
+static constexpr llvm::StringLiteral kBaselineNeeds[] = {"sse4.2", "ssse3",
+                                                         "popcnt"};
+static constexpr llvm::StringLiteral kAVX2Needs[] = {"avx2", "fma", "f16c",
+                                                     "bmi2"};
+static constexpr llvm::StringLiteral kAVX512Needs[] = {
+    "avx2",     "fma",      "f16c",     "avx512f",
+    "avx512bw", "avx512cd", "avx512dq", "avx512vl"};
+
+/// Best first.
+static const Form (&forms())[3] {
+  static const Form table[] = {{InstructionSet::AVX512, "avx512", "x86-64-v4",
+                                kAVX512Needs, TargetFacts::avx512()},
+                               {InstructionSet::AVX2, "avx2", "x86-64-v3",
+                                kAVX2Needs, TargetFacts::avx2()},
+                               {InstructionSet::Baseline, "baseline",
+                                "x86-64-v2", kBaselineNeeds,
+                                TargetFacts::baseline()}};
+  return table;
+}
+
+llvm::StringRef refold::nameOf(InstructionSet instructionSet) {
+  for (const Form &form : forms())
+    if (form.instructionSet == instructionSet)
+      return form.name;
+  return "";
+}
+
+/// What this machine lacks for a form, or "".
+static llvm::StringRef lacks(const Form &form,
+                             const llvm::StringMap<bool> &host) {
+  for (llvm::StringRef feature : form.needs)
+    if (!host.lookup(feature))
+      return feature;
+  return "";
+}
+
+static CpuTarget makeTarget(const Form &form) {
+  CpuTarget target;
+  target.instructionSet = form.instructionSet;
+  target.facts = form.facts;
+  if (long bytes = sysconf(_SC_LEVEL1_DCACHE_SIZE); bytes > 0)
+    target.facts.l1Bytes = bytes;
+  if (long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE); bytes > 0)
+    target.facts.l2Bytes = bytes;
+  // One CPU name and one feature list a form, not the host's: the code is then
+  // the same on every machine that runs the form.
+  target.cpuName = form.level.str();
+  if (form.instructionSet == InstructionSet::AVX512)
+    target.features =
+        "-prefer-256-bit"; // LLVM's cost model would halve vectors
+  return target;
+}
+
+llvm::Expected<CpuTarget> refold::detectTarget(llvm::StringRef wanted) {
+  llvm::StringMap<bool> host = llvm::sys::getHostCPUFeatures();
+  llvm::StringRef source = "the wanted target";
+  if (wanted.empty()) {
+    if (const char *environment = std::getenv("REFOLD_CPU")) {
+      wanted = environment;
+      source = "REFOLD_CPU";
+    }
+  }
+  for (const Form &form : forms()) {
+    llvm::StringRef missing = lacks(form, host);
+    if (wanted.empty() && missing.empty())
+      return makeTarget(form);
+    if (wanted != form.name)
+      continue;
+    if (!missing.empty())
+      return fail(ExitCode::Unsupported, source + " is '" + wanted +
+                                             "', but this machine lacks '" +
+                                             missing + "'");
+    return makeTarget(form);
+  }
+  if (wanted.empty())
+    return fail(ExitCode::Unsupported,
+                "this machine lacks '" + lacks(forms()[2], host) +
+                    "'; code is generated for x86-64-v2 and later");
+  static constexpr llvm::StringRef names[] = {"avx512", "avx2", "baseline"};
+  return fail(ExitCode::Usage, source + " is '" + wanted +
+                                   "', expected avx512, avx2 or baseline" +
+                                   suggestion(wanted, names));
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "refold/Target/CPU/ObjectCode.h"
+
+#include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Export.h"
+#include "refold/Support/Error.h"
+#include "refold/Target/CPU/Pipeline.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/IR/Module.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/SmallVectorMemoryBuffer.h"
+#include "llvm/Support/TargetSelect.h"
+#include "llvm/Target/TargetMachine.h"
+#include "llvm/TargetParser/Triple.h"
+#include <mutex>
+
+using namespace refold;
+
+static constexpr llvm::StringLiteral kTriple = "x86_64-unknown-linux-gnu";
+
+static llvm::Expected<std::unique_ptr<llvm::TargetMachine>>
+makeTargetMachine(const CpuTarget &target) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+    llvm::InitializeNativeTargetAsmParser();
+  });
+  std::string error;
+  const llvm::Target *found =
+      llvm::TargetRegistry::lookupTarget(kTriple.str(), error);
+  if (!found)
+    return fail(ExitCode::Unsupported, "no code generator: " + error);
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = llvm::FPOpFusion::Fast; // fma where it can
+  return std::unique_ptr<llvm::TargetMachine>(found->createTargetMachine(
+      kTriple, target.cpuName, target.features, options, llvm::Reloc::PIC_,
+      llvm::CodeModel::Small, llvm::CodeGenOptLevel::Aggressive, /*JIT=*/true));
+}
+
+void refold::registerCpuDialects(mlir::DialectRegistry &registry) {
+  registry.insert<mlir::affine::AffineDialect, mlir::arith::ArithDialect,
+                  mlir::cf::ControlFlowDialect, mlir::func::FuncDialect,
+                  mlir::LLVM::LLVMDialect, mlir::math::MathDialect,
+                  mlir::memref::MemRefDialect, mlir::scf::SCFDialect,
+                  mlir::vector::VectorDialect>();
+  mlir::registerBuiltinDialectTranslation(registry);
+  mlir::registerLLVMDialectTranslation(registry);
+}
+
+/// Runs the pipeline; an error has the diagnostics' text.
+static llvm::Error lower(mlir::ModuleOp module, const CpuTarget &target) {
+  std::string messages;
+  mlir::ScopedDiagnosticHandler handler(
+      module.getContext(), [&](mlir::Diagnostic &diagnostic) {
+        if (diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error)
+          messages += (messages.empty() ? "" : "; ") + diagnostic.str();
+        return mlir::success();
+      });
+  mlir::PassManager passes(module.getContext());
+  passes.enableVerifier(false); // the last one verifies for all
+  buildLowerToLLVM(passes, target.instructionSet);
+  if (mlir::failed(passes.run(module)))
+    return fail(ExitCode::Internal, "lowering to LLVM failed: " + messages);
+  return llvm::Error::success();
+}
+
+static llvm::Value *word(llvm::IRBuilder<> &b, llvm::Value *words,
+                         unsigned index) {
+  return b.CreateConstInBoundsGEP1_64(b.getInt64Ty(), words, index);
+}
+
+/// void NAME_words(const int64_t *words, int64_t *results): calls NAME with its
+/// arguments, one a word.
+static void addWrapper(llvm::Function &function) {
+  llvm::Module &module = *function.getParent();
+  llvm::IRBuilder<> b(module.getContext());
+  auto *type = llvm::FunctionType::get(
+      b.getVoidTy(), {b.getPtrTy(), b.getPtrTy()}, /*isVarArg=*/false);
+  llvm::Function *wrapper =
+      llvm::Function::Create(type, llvm::GlobalValue::ExternalLinkage,
+                             function.getName() + "_words", module);
+  b.SetInsertPoint(
+      llvm::BasicBlock::Create(module.getContext(), "entry", wrapper));
+  llvm::SmallVector<llvm::Value *> arguments;
+  for (auto [i, argument] : llvm::enumerate(function.args()))
+    arguments.push_back(
+        b.CreateLoad(argument.getType(), word(b, wrapper->getArg(0), i)));
+  llvm::Value *result = b.CreateCall(&function, arguments);
+  if (auto *parts = llvm::dyn_cast<llvm::StructType>(result->getType()))
+    for (unsigned i = 0; i < parts->getNumElements(); ++i)
+      b.CreateStore(b.CreateExtractValue(result, i),
+                    word(b, wrapper->getArg(1), i));
+  else if (!result->getType()->isVoidTy())
+    b.CreateStore(result, wrapper->getArg(1));
+  b.CreateRetVoid();
+  function.setLinkage(llvm::GlobalValue::InternalLinkage);
+}
+
+static void optimise(llvm::Module &module, llvm::TargetMachine &machine,
+                     unsigned level) {
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager callGraph;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder builder(&machine);
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(callGraph);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, callGraph, modules);
+  builder
+      .buildPerModuleDefaultPipeline(level == 1   ? llvm::OptimizationLevel::O1
+                                     : level == 2 ? llvm::OptimizationLevel::O2
+                                                  : llvm::OptimizationLevel::O3)
+      .run(module, modules);
+}
+
+llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>>
+refold::emitObject(mlir::ModuleOp module, const CpuTarget &target,
+                   const ObjectOptions &options) {
+  llvm::Expected<std::unique_ptr<llvm::TargetMachine>> machine =
+      makeTargetMachine(target);
+  if (!machine)
+    return machine.takeError();
+  if (llvm::Error error = lower(module, target))
+    return std::move(error);
+  llvm::LLVMContext context;
+  std::unique_ptr<llvm::Module> code =
+      mlir::translateModuleToLLVMIR(module, context, "kernel");
+  if (!code)
+    return fail(ExitCode::Internal, "translation to LLVM IR failed");
+  code->setTargetTriple((*machine)->getTargetTriple().str());
+  code->setDataLayout((*machine)->createDataLayout());
+
+  llvm::SmallVector<llvm::Function *> functions;
+  for (llvm::Function &function : *code)
+    if (!function.isDeclaration())
+      functions.push_back(&function);
+  for (llvm::Function *function : functions)
+    if (function->hasExternalLinkage())
+      addWrapper(*function);
+  for (llvm::Function &function : *code) {
+    if (function.isDeclaration())
+      continue;
+    function.addFnAttr("prefer-vector-width",
+                       llvm::Twine(target.facts.vectorBits).str());
+    function.addFnAttr("target-cpu", target.cpuName);
+    function.addFnAttr("target-features", target.features);
+    function.addFnAttr(llvm::Attribute::NoUnwind);
+  }
+  if (options.middleEnd)
+    optimise(*code, **machine, options.middleEnd);
+
+  llvm::SmallVector<char, 0> bytes;
+  llvm::raw_svector_ostream stream(bytes);
+  llvm::legacy::PassManager codegen;
+  if ((*machine)->addPassesToEmitFile(codegen, stream, nullptr,
+                                      options.asAssembly
+                                          ? llvm::CodeGenFileType::AssemblyFile
+                                          : llvm::CodeGenFileType::ObjectFile))
+    return fail(ExitCode::Internal, "the code generator cannot write objects");
+  codegen.run(*code);
+  return std::make_unique<llvm::SmallVectorMemoryBuffer>(
+      std::move(bytes), "kernel", /*RequiresNullTerminator=*/false);
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Passes.h"
+
+#include "VectorMath.h"
+#include "mlir/Conversion/MathToLibm/MathToLibm.h"
+#include "mlir/Dialect/Arith/Transforms/Passes.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/TypeUtilities.h"
+#include "mlir/Transforms/DialectConversion.h"
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+
+using namespace mlir;
+using namespace refold;
+
+namespace {
+/// A function by the arithmetic of VectorMath.
+template <typename OpTy, Value (*emit)(VectorMath &, Value), bool hasDouble>
+struct ByArithmetic : OpRewritePattern<OpTy> {
+  ByArithmetic(MLIRContext *context, InstructionSet instructionSet)
+      : OpRewritePattern<OpTy>(context), instructionSet(instructionSet) {}
+
+  LogicalResult matchAndRewrite(OpTy op,
+                                PatternRewriter &rewriter) const override {
+    Type element = getElementTypeOrSelf(op.getType());
+    if (!element.isF32() && !(hasDouble && element.isF64()))
+      return failure();
+    VectorMath m(rewriter, op.getLoc(), op.getType(), instructionSet);
+    rewriter.replaceOp(op, emit(m, op.getOperand()));
+    return success();
+  }
+  InstructionSet instructionSet;
+};
+
+/// A machine without it would call fmaf of libm for each element.
+struct FmaInTwo : OpRewritePattern<math::FmaOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(math::FmaOp op,
+                                PatternRewriter &rewriter) const override {
+    Value product =
+        rewriter.create<arith::MulFOp>(op.getLoc(), op.getA(), op.getB());
+    rewriter.replaceOpWithNewOp<arith::AddFOp>(op, product, op.getC());
+    return success();
+  }
+};
+/// vector.fma as math.fma, so that one pattern sees both.
+struct VectorFma : OpRewritePattern<vector::FMAOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(vector::FMAOp op,
+                                PatternRewriter &rewriter) const override {
+    rewriter.replaceOpWithNewOp<math::FmaOp>(op, op.getLhs(), op.getRhs(),
+                                             op.getAcc());
+    return success();
+  }
+};
+
+struct LowerMath : PassWrapper<LowerMath, OperationPass<ModuleOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(LowerMath)
+  explicit LowerMath(InstructionSet instructionSet)
+      : instructionSet(instructionSet) {}
+  StringRef getArgument() const override { return "refold-lower-math"; }
+  StringRef getDescription() const override {
+    return "mathematical functions to arithmetic and libm";
+  }
+  void getDependentDialects(DialectRegistry &registry) const override {
+    registry.insert<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect,
+                    math::MathDialect, vector::VectorDialect>();
+  }
+
+  void runOnOperation() override {
+    MLIRContext *context = &getContext();
+    RewritePatternSet patterns(context);
+    patterns.add<ByArithmetic<math::ExpOp, emitExp, true>,
+                 ByArithmetic<math::Exp2Op, emitExp2, false>,
+                 ByArithmetic<math::LogOp, emitLog, false>,
+                 ByArithmetic<math::TanhOp, emitTanh, false>,
+                 ByArithmetic<math::ErfOp, emitErf, false>>(context,
+                                                            instructionSet);
+    arith::populateCeilFloorDivExpandOpsPatterns(patterns);
+    if (instructionSet == InstructionSet::Baseline)
+      patterns.add<FmaInTwo, VectorFma>(context);
+    if (failed(
+            applyPatternsAndFoldGreedily(getOperation(), std::move(patterns))))
+      return signalPassFailure();
+    callLibm();
+  }
+
+private:
+  /// The rest goes to libm, element by element. What LLVM has instructions or
+  /// exact expansions for stays; log1p and expm1 must not, since MathToLLVM
+  /// makes them log(1 + x) and exp(x) - 1.
+  void callLibm() {
+    RewritePatternSet patterns(&getContext());
+    populateMathToLibmConversionPatterns(patterns);
+    ConversionTarget target(getContext());
+    target.addLegalDialect<arith::ArithDialect, func::FuncDialect,
+                           LLVM::LLVMDialect, vector::VectorDialect>();
+    target.addIllegalDialect<math::MathDialect>();
+    target.addLegalOp<math::AbsFOp, math::AbsIOp, math::CeilOp,
+                      math::CopySignOp, math::CountLeadingZerosOp,
+                      math::CountTrailingZerosOp, math::CtPopOp, math::FloorOp,
+                      math::FmaOp, math::FPowIOp, math::RoundEvenOp,
+                      math::RsqrtOp, math::SqrtOp, math::TruncOp>();
+    if (failed(applyPartialConversion(getOperation(), target,
+                                      std::move(patterns))))
+      signalPassFailure();
+  }
+  InstructionSet instructionSet;
+};
+} // namespace
+
+std::unique_ptr<Pass>
+refold::createLowerMathPass(InstructionSet instructionSet) {
+  return std::make_unique<LowerMath>(instructionSet);
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "refold/Target/CPU/Pipeline.h"
+
+#include "Passes.h"
+#include "mlir/Conversion/Passes.h"
+#include "mlir/Dialect/Affine/Passes.h"
+#include "mlir/Dialect/Arith/Transforms/Passes.h"
+#include "mlir/Dialect/Math/Transforms/Passes.h"
+#include "mlir/Dialect/MemRef/Transforms/Passes.h"
+#include "mlir/Pass/PassRegistry.h"
+#include "mlir/Transforms/Passes.h"
+
+using namespace mlir;
+using namespace refold;
+
+void refold::buildLowerToLLVM(OpPassManager &passes,
+                              InstructionSet instructionSet) {
+  passes.addPass(createCanonicalizerPass());
+  passes.addPass(createCSEPass());
+  // While a row's exp is one op and not ten: what does not change in a loop is
+  // found and moved at a tenth of the cost.
+  passes.addPass(createLoopInvariantCodeMotionPass());
+  // Arithmetic on storage types, which a .mlir file may hold, is arithmetic in
+  // f32 with conversions around it.
+  passes.addPass(math::createMathLegalizeToF32());
+  arith::ArithEmulateUnsupportedFloatsOptions storageTypes;
+  static const std::string names[] = {"f16", "bf16", "f8E4M3FN", "f8E5M2"};
+  storageTypes.sourceTypeStrs = names;
+  passes.addPass(arith::createArithEmulateUnsupportedFloats(storageTypes));
+  passes.addPass(createLowerFloatConversionsPass(instructionSet));
+  passes.addPass(createLowerMathPass(instructionSet));
+  // After the functions, whose constants are vectors of any shape.
+  passes.addPass(createLowerVectorsPass());
+  passes.addPass(createCanonicalizerPass());
+  passes.addPass(createCSEPass());
+  passes.addPass(createConvertVectorToSCFPass(
+      VectorTransferToSCFOptions().enableFullUnroll()));
+  // Makes affine.apply ops, so before they are lowered.
+  passes.addPass(memref::createExpandStridedMetadataPass());
+  passes.addPass(createLowerAffinePass());
+  passes.addPass(createConvertSCFToCFPass());
+  passes.addPass(createCanonicalizerPass());
+  passes.addPass(createCSEPass());
+  // Before vectors become LLVM's: the math that is left has vector operands.
+  passes.addPass(createConvertMathToLLVMPass());
+  ConvertVectorToLLVMPassOptions vectorOptions;
+  // Sums are split into lanes anyway; the order inside a register is ours to
+  // choose, and it is the same on every run.
+  vectorOptions.reassociateFPReductions = true;
+  vectorOptions.x86Vector = true;
+  passes.addPass(createConvertVectorToLLVMPass(vectorOptions));
+  passes.addPass(createArithToLLVMConversionPass());
+  passes.addPass(createFinalizeMemRefToLLVMConversionPass());
+  passes.addPass(createConvertIndexToLLVMPass());
+  passes.addPass(createConvertFuncToLLVMPass());
+  passes.addPass(createConvertControlFlowToLLVMPass());
+  passes.addPass(createReconcileUnrealizedCastsPass());
+  passes.addPass(createCanonicalizerPass());
+  passes.addPass(createCSEPass());
+}
+
+void refold::registerCpuPasses() {
+  registerPass([] { return createLowerMathPass(InstructionSet::AVX512); });
+  registerPass(
+      [] { return createLowerFloatConversionsPass(InstructionSet::Baseline); });
+  registerPass([] { return createLowerVectorsPass(); });
+  PassPipelineRegistration<>("refold-lower-to-llvm",
+                             "vector, scf and memref to the LLVM dialect",
+                             [](OpPassManager &passes) {
+                               buildLowerToLLVM(passes, InstructionSet::AVX512);
+                             });
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "VectorMath.h"
+
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/TypeUtilities.h"
+#include <cmath>
+
+using namespace mlir;
+using namespace refold;
+
+VectorMath::VectorMath(OpBuilder &b, Location loc, Type type,
+                       InstructionSet instructionSet)
+    : b(b), loc(loc), type(type), instructionSet(instructionSet),
+      width(getElementTypeOrSelf(type).getIntOrFloatBitWidth()) {
+  intType = b.getIntegerType(width);
+  if (auto vector = dyn_cast<VectorType>(type))
+    intType = vector.clone(intType);
+}
+
+Value VectorMath::constant(double value) {
+  TypedAttr attribute = b.getFloatAttr(getElementTypeOrSelf(type), value);
+  if (auto vector = dyn_cast<VectorType>(type))
+    attribute = DenseElementsAttr::get(vector, Attribute(attribute));
+  return b.create<arith::ConstantOp>(loc, attribute);
+}
+Value VectorMath::integer(int64_t value) {
+  TypedAttr attribute = b.getIntegerAttr(getElementTypeOrSelf(intType), value);
+  if (auto vector = dyn_cast<VectorType>(intType))
+    attribute = DenseElementsAttr::get(vector, Attribute(attribute));
+  return b.create<arith::ConstantOp>(loc, attribute);
+}
+Value VectorMath::add(Value x, Value y) {
+  return b.create<arith::AddFOp>(loc, x, y);
+}
+Value VectorMath::sub(Value x, Value y) {
+  return b.create<arith::SubFOp>(loc, x, y);
+}
+Value VectorMath::mul(Value x, Value y) {
+  return b.create<arith::MulFOp>(loc, x, y);
+}
+Value VectorMath::div(Value x, Value y) {
+  return b.create<arith::DivFOp>(loc, x, y);
+}
+Value VectorMath::fma(Value x, Value y, Value z) {
+  if (instructionSet == InstructionSet::Baseline)
+    return add(mul(x, y), z);
+  return b.create<math::FmaOp>(loc, x, y, z);
+}
+Value VectorMath::neg(Value x) { return b.create<arith::NegFOp>(loc, x); }
+Value VectorMath::abs(Value x) { return b.create<math::AbsFOp>(loc, x); }
+Value VectorMath::copySign(Value x, Value sign) {
+  return b.create<math::CopySignOp>(loc, x, sign);
+}
+Value VectorMath::roundEven(Value x) {
+  return b.create<math::RoundEvenOp>(loc, x);
+}
+
+// The constant comes first in the comparison and is what the select falls
+// away from: this is maxps and minps as the machine has them, whose second
+// operand is the answer for a NaN.
+Value VectorMath::atLeast(Value x, double bound) {
+  Value c = constant(bound);
+  Value above = b.create<arith::CmpFOp>(loc, arith::CmpFPredicate::OGT, c, x);
+  return select(above, c, x);
+}
+Value VectorMath::atMost(Value x, double bound) {
+  Value c = constant(bound);
+  Value below = b.create<arith::CmpFOp>(loc, arith::CmpFPredicate::OLT, c, x);
+  return select(below, c, x);
+}
+
+Value VectorMath::compare(arith::CmpFPredicate predicate, Value x, double y) {
+  return b.create<arith::CmpFOp>(loc, predicate, x, constant(y));
+}
+Value VectorMath::select(Value condition, Value x, Value y) {
+  return b.create<arith::SelectOp>(loc, condition, x, y);
+}
+Value VectorMath::bitsOf(Value x) {
+  return b.create<arith::BitcastOp>(loc, intType, x);
+}
+Value VectorMath::fromBits(Value bits) {
+  return b.create<arith::BitcastOp>(loc, type, bits);
+}
+Value VectorMath::addInt(Value x, Value y) {
+  return b.create<arith::AddIOp>(loc, x, y);
+}
+Value VectorMath::subInt(Value x, Value y) {
+  return b.create<arith::SubIOp>(loc, x, y);
+}
+Value VectorMath::shiftLeft(Value x, int64_t count) {
+  return b.create<arith::ShLIOp>(loc, x, integer(count));
+}
+Value VectorMath::shiftRight(Value x, int64_t count) {
+  return b.create<arith::ShRSIOp>(loc, x, integer(count));
+}
+Value VectorMath::toFloat(Value x) {
+  return b.create<arith::SIToFPOp>(loc, type, x);
+}
+
+Value VectorMath::polynomial(Value x, ArrayRef<double> coefficients) {
+  Value sum = constant(coefficients.back());
+  for (double coefficient : llvm::reverse(coefficients.drop_back()))
+    sum = fma(sum, x, constant(coefficient));
+  return sum;
+}
+
+bool VectorMath::hasScaleF() const {
+  auto vector = dyn_cast<VectorType>(type);
+  return instructionSet == InstructionSet::AVX512 && vector &&
+         vector.getRank() == 1 && vector.getNumElements() * width == 512;
+}
+
+Value VectorMath::scaleF(Value p, Value n) {
+  unsigned lanes = 512 / width;
+  Value mask = b.create<arith::ConstantOp>(
+      loc, b.getIntegerAttr(b.getIntegerType(lanes), -1));
+  constexpr int32_t kCurrentRounding = 4;
+  Value rounding =
+      b.create<arith::ConstantOp>(loc, b.getI32IntegerAttr(kCurrentRounding));
+  auto name =
+      b.getStringAttr(isDouble() ? "llvm.x86.avx512.mask.scalef.pd.512"
+                                 : "llvm.x86.avx512.mask.scalef.ps.512");
+  return b
+      .create<LLVM::CallIntrinsicOp>(loc, type, name,
+                                     ValueRange{p, n, p, mask, rounding})
+      .getResult(0);
+}
+
+namespace {
+/// What differs between e^x in f32 and f64.
+struct ExpFormat {
+  double highest, lowest; ///< above: infinity; below: 0
+  double small;           ///< below: the result may be subnormal
+  double ln2High,
+      ln2Low;   ///< the first has so few bits that n times it is exact
+  double magic; ///< adding it rounds to an integer in the low bits
+  int mantissaBits, bias;
+};
+} // namespace
+
+static const ExpFormat kExpF32 = {
+    89.0, -104.0, -86.0, 0.693359375, -2.12194440e-4, 12582912.0, 23, 127};
+static const ExpFormat kExpF64 = {710.0,
+                                  -746.0,
+                                  -700.0,
+                                  6.93147180369123816490e-01,
+                                  1.90821492927058770002e-10,
+                                  6755399441055744.0,
+                                  52,
+                                  1023};
+
+// e^r = 1 + r + r^2 q(r) on |r| <= ln(2)/2; minimax, errors 2^-28.3 and 2^-58.
+static constexpr double kExpQ32[] = {0.499999934478, 0.166665206317,
+                                     0.0416683880453, 0.00836871687966,
+                                     0.0013814598649};
+static constexpr double kExpQ64[] = {
+    0.50000000000000000439,     0.1666666666666668342,
+    0.041666666666666094269,    0.0083333333333170343817,
+    0.0013888888889115634019,   0.00019841269896383537153,
+    0.000024801586926620575119, 2.7557234862161098484e-6,
+    2.755758185933793257e-7,    2.511203676683742727e-8,
+    2.0826623627618281226e-9};
+// 2^r = 1 + r q(r) on |r| <= 1/2; error 2^-28.9.
+static constexpr double kExp2Q32[] = {0.693147202855,   0.240226479136,
+                                      0.0555033247126,  0.00961843735844,
+                                      0.00133988743782, 0.000153533617866};
+
+/// p * 2^n where `shifted` = magic + n. Made of two exact factors, so that
+/// overflow and gradual underflow round once; exactly 0 where `isZero`.
+static Value scaleByParts(VectorMath &m, const ExpFormat &f, Value p,
+                          Value shifted, Value isSmall, Value isZero) {
+  // 2^(n-1) * 2 above, 2^(n+64) * 2^-64 below: both fit for every n.
+  int64_t above = int64_t(f.bias - 1) << f.mantissaBits;
+  int64_t below = int64_t(f.bias + 64) << f.mantissaBits;
+  Value exponent = m.shiftLeft(m.bitsOf(shifted), f.mantissaBits);
+  Value bias = m.select(isSmall, m.integer(below), m.integer(above));
+  Value power = m.fromBits(m.addInt(exponent, bias));
+  Value rest = m.select(isSmall, m.constant(0x1p-64), m.constant(2.0));
+  // Multiplying by 0 instead of underflowing: underflow traps into microcode.
+  rest = m.select(isZero, m.constant(0.0), rest);
+  return m.mul(m.mul(p, power), rest);
+}
+
+Value refold::emitExp(VectorMath &m, Value x) {
+  const ExpFormat &f = m.isDouble() ? kExpF64 : kExpF32;
+  using Pred = arith::CmpFPredicate;
+  // Not lower: far out the reduction would leave its range, and scaleF of an
+  // infinite p is not 0.
+  Value bounded = m.atLeast(x, f.lowest);
+  if (!m.hasScaleF())
+    bounded = m.atMost(bounded, f.highest);
+  Value log2e = m.constant(1.44269504088896340736);
+  Value n, shifted;
+  if (m.hasScaleF()) {
+    n = m.roundEven(m.mul(bounded, log2e));
+  } else {
+    shifted = m.fma(bounded, log2e, m.constant(f.magic));
+    n = m.sub(shifted, m.constant(f.magic));
+  }
+  Value r = m.fma(n, m.constant(-f.ln2High), bounded);
+  r = m.fma(n, m.constant(-f.ln2Low), r);
+  Value q = m.polynomial(r, m.isDouble() ? ArrayRef<double>(kExpQ64)
+                                         : ArrayRef<double>(kExpQ32));
+  Value p = m.add(m.fma(m.mul(r, r), q, r), m.constant(1.0));
+  if (m.hasScaleF())
+    return m.scaleF(p, n);
+  return scaleByParts(m, f, p, shifted, m.compare(Pred::OLT, x, f.small),
+                      m.compare(Pred::OLT, x, f.lowest));
+}
+
+Value refold::emitExp2(VectorMath &m, Value x) {
+  using Pred = arith::CmpFPredicate;
+  const ExpFormat &f = kExpF32;
+  constexpr double kLowest = -150.0, kHighest = 129.0;
+  Value bounded = m.atLeast(x, kLowest - 1.0);
+  Value n, shifted;
+  if (m.hasScaleF()) {
+    n = m.roundEven(bounded);
+  } else {
+    bounded = m.atMost(bounded, kHighest);
+    shifted = m.add(bounded, m.constant(f.magic));
+    n = m.sub(shifted, m.constant(f.magic));
+  }
+  Value r = m.sub(bounded, n);
+  Value p = m.fma(r, m.polynomial(r, kExp2Q32), m.constant(1.0));
+  if (m.hasScaleF())
+    return m.scaleF(p, n);
+  return scaleByParts(m, f, p, shifted, m.compare(Pred::OLT, x, -124.0),
+                      m.compare(Pred::OLE, x, kLowest));
+}
+
+Value refold::emitLog(VectorMath &m, Value x) {
+  using Pred = arith::CmpFPredicate;
+  // log(1 + f) = f - f^2 / 2 + f^3 P(f), 1 + f in [sqrt(1/2), sqrt(2)).
+  static constexpr double kP[] = {
+      0.333333126043,  -0.250000095983, 0.200021186426,
+      -0.166679959049, 0.142195527325,  -0.124055882416,
+      0.11888158847,   -0.116756545708, 0.0674665152336};
+  constexpr int64_t kRootHalfBits = 0x3f3504f3;
+  Value isSubnormal = m.compare(Pred::OLT, x, 0x1p-126);
+  Value scaled = m.select(isSubnormal, m.mul(x, m.constant(0x1p23)), x);
+  Value bits = m.bitsOf(scaled);
+  Value e = m.shiftRight(m.subInt(bits, m.integer(kRootHalfBits)), 23);
+  Value mantissa = m.fromBits(m.subInt(bits, m.shiftLeft(e, 23)));
+  Value exponent = m.toFloat(e);
+  exponent =
+      m.sub(exponent, m.select(isSubnormal, m.constant(23.0), m.constant(0.0)));
+  Value f = m.sub(mantissa, m.constant(1.0));
+  Value f2 = m.mul(f, f);
+  Value rest =
+      m.fma(m.mul(f, f2), m.polynomial(f, kP), m.mul(f2, m.constant(-0.5)));
+  rest = m.fma(exponent, m.constant(kExpF32.ln2Low), rest);
+  Value y = m.fma(exponent, m.constant(kExpF32.ln2High), m.add(f, rest));
+  // +inf and NaN are their own logarithms.
+  y = m.select(m.compare(Pred::OLT, x, HUGE_VAL), y, x);
+  y = m.select(m.compare(Pred::OLT, x, 0.0), m.constant(NAN), y);
+  return m.select(m.compare(Pred::OEQ, x, 0.0), m.constant(-HUGE_VAL), y);
+}
+
+Value refold::emitTanh(VectorMath &m, Value x) {
+  // x + x^3 P(x^2) below 0.625; above, 1 - 2 / (e^2x + 1) loses nothing.
+  static constexpr double kP[] = {-0.33333281942, 0.133314421982,
+                                  -0.0537397150858, 0.0206390872447,
+                                  -0.00570498699346};
+  Value a = m.abs(x), x2 = m.mul(x, x);
+  Value small = m.fma(m.mul(x, x2), m.polynomial(x2, kP), x);
+  Value e = emitExp(m, m.add(a, a));
+  Value large =
+      m.sub(m.constant(1.0), m.div(m.constant(2.0), m.add(e, m.constant(1.0))));
+  large = m.copySign(large, x);
+  return m.select(m.compare(arith::CmpFPredicate::OLT, a, 0.625), small, large);
+}
+
+Value refold::emitErf(VectorMath &m, Value x) {
+  // x + x P(x^2) below 0.93 (2^-31); above, 1 - e^(-t Q(t)) (2^-30).
+  static constexpr double kP[] = {
+      0.12837916658,    -0.376126331884,   0.112836871885,  -0.0268589414994,
+      0.00519990664691, -0.00081300124352, 8.31677429408e-5};
+  static constexpr double kQ[] = {
+      1.12864849087,    0.635151313839,     0.106236881908,  -0.0237620665542,
+      0.00364246072225, -0.000322804266258, 1.12313461809e-5};
+  Value a = m.abs(x), x2 = m.mul(x, x);
+  Value small = m.fma(x, m.polynomial(x2, kP), x);
+  Value t = m.atMost(a, 4.0); // from there on 1 is nearest
+  Value e = emitExp(m, m.neg(m.mul(t, m.polynomial(t, kQ))));
+  Value large = m.copySign(m.sub(m.constant(1.0), e), x);
+  return m.select(m.compare(arith::CmpFPredicate::OLT, a, 0.93), small, large);
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "refold/Target/CPU/DetectTarget.h"
+
+#include "gtest/gtest.h"
+#include <cstdlib>
+
+using namespace refold;
+
+TEST(DetectTargetTest, BaselineRunsEverywhere) {
+  llvm::Expected<CpuTarget> target = detectTarget("baseline");
+  ASSERT_TRUE(bool(target)) << llvm::toString(target.takeError());
+  EXPECT_EQ(target->instructionSet, InstructionSet::Baseline);
+  EXPECT_EQ(target->facts.vectorBits, 128);
+  EXPECT_FALSE(target->hasFma());
+  EXPECT_EQ(target->name(), "cpu-baseline");
+}
+
+TEST(DetectTargetTest, UnknownNameIsRefused) {
+  llvm::Expected<CpuTarget> target = detectTarget("avx51");
+  ASSERT_FALSE(bool(target));
+  EXPECT_EQ(llvm::toString(target.takeError()),
+            "the wanted target is 'avx51', expected avx512, avx2 or baseline; "
+            "did you mean 'avx512'?");
+}
+
+TEST(DetectTargetTest, EnvironmentOverrules) {
+  setenv("REFOLD_CPU", "baseline", 1);
+  llvm::Expected<CpuTarget> target = detectTarget();
+  ASSERT_TRUE(bool(target));
+  EXPECT_EQ(target->instructionSet, InstructionSet::Baseline);
+  setenv("REFOLD_CPU", "sse9", 1);
+  target = detectTarget();
+  ASSERT_FALSE(bool(target));
+  EXPECT_NE(llvm::toString(target.takeError()).find("REFOLD_CPU is 'sse9'"),
+            std::string::npos);
+  unsetenv("REFOLD_CPU");
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The errors that docs/numerics.md promises, over the whole range of f32.
+#include "CompileText.h"
+
+#include <bit>
+#include <cmath>
+
+using namespace refold;
+using namespace refold::test;
+
+namespace {
+/// Distance in units of the last place of the nearest f32.
+double ulpsBetween(float found, double exact) {
+  if (std::isnan(exact) || std::isnan(found))
+    return std::isnan(exact) == std::isnan(found) ? 0.0 : HUGE_VAL;
+  float nearest = float(exact);
+  if (std::isinf(nearest) || std::isinf(found))
+    return found == nearest ? 0.0 : HUGE_VAL;
+  int exponent = std::max(-126, nearest == 0.0f ? -126 : std::ilogb(nearest));
+  return std::abs(double(found) - exact) / std::ldexp(1.0, exponent - 23);
+}
+
+struct Function {
+  const char *name, *body;
+  double (*exact)(double);
+  double bound; ///< ulp, with FMA
+  double baselineBound;
+};
+} // namespace
+
+static const Function kFunctions[] = {
+    {"exp", "%y = math.exp %x : FROM", std::exp, 1.0, 1.5},
+    {"exp2", "%y = math.exp2 %x : FROM", std::exp2, 1.0, 1.5},
+    {"log", "%y = math.log %x : FROM", std::log, 1.0, 1.5},
+    {"tanh", "%y = math.tanh %x : FROM", std::tanh, 2.0, 2.5},
+    {"erf", "%y = math.erf %x : FROM", std::erf, 1.5, 2.0},
+    {"log1p", "%y = math.log1p %x : FROM", std::log1p, 1.0, 1.0},
+    {"expm1", "%y = math.expm1 %x : FROM", std::expm1, 1.0, 1.0},
+    {"rsqrt", "%y = math.rsqrt %x : FROM",
+     [](double x) { return 1.0 / std::sqrt(x); }, 1.0, 1.0},
+    {"sqrt", "%y = math.sqrt %x : FROM", std::sqrt, 0.5, 0.5},
+};
+
+/// Every `step`-th f32 bit pattern, and those that formulas treat specially.
+static std::vector<float> sampledFloats(uint32_t step) {
+  std::vector<float> values = {
+      0.0f,       -0.0f,     HUGE_VALF, -HUGE_VALF, NAN,     1.0f,      -1.0f,
+      1e30f,      -1e30f,    88.72283f, 88.72284f,  89.0f,   -87.3365f, -87.34f,
+      -103.9f,    -103.98f,  -104.1f,   -150.0f,    -149.5f, -149.0f,   128.0f,
+      127.99999f, 0x1p-149f, 0x1p-126f, 0.625f,     0.93f,   4.0f};
+  for (uint64_t bits = 0; bits < (uint64_t(1) << 32); bits += step)
+    values.push_back(std::bit_cast<float>(uint32_t(bits)));
+  while (values.size() % 16)
+    values.push_back(0.5f);
+  return values;
+}
+
+/// The largest error of a function over the samples.
+static double worstError(Elementwise &code, const Function &function,
+                         bool onVectors, const std::vector<float> &values) {
+  std::vector<float> results(values.size());
+  code.run(onVectors, values.data(), results.data(), values.size());
+  double worst = 0.0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    double error = ulpsBetween(results[i], function.exact(values[i]));
+    if (!(error <= worst)) {
+      worst = error;
+      if (error == HUGE_VAL)
+        ADD_FAILURE() << function.name << "(" << values[i] << ") is "
+                      << results[i] << ", expected "
+                      << function.exact(values[i]);
+    }
+    if (error == HUGE_VAL)
+      break;
+  }
+  return worst;
+}
+
+TEST(MathAccuracyTest, ErrorsAreBounded) {
+  std::vector<float> values = sampledFloats(16411);
+  for (const CpuTarget &target : runnableTargets())
+    for (const Function &function : kFunctions) {
+      unsigned lanes = target.facts.vectorBits / 32;
+      Elementwise code("f32", "f32", function.body, lanes, target);
+      ASSERT_TRUE(bool(code));
+      for (bool onVectors : {true, false}) {
+        double error = worstError(code, function, onVectors, values);
+        std::printf("%-12s %-6s %-7s %.3f ulp\n", target.name().c_str(),
+                    function.name, onVectors ? "vectors" : "scalars", error);
+        EXPECT_LE(error,
+                  target.hasFma() ? function.bound : function.baselineBound)
+            << function.name << " on " << target.name();
+      }
+    }
+}
+
+TEST(MathAccuracyTest, ExpAtTheEdges) {
+  for (const CpuTarget &target : runnableTargets()) {
+    Elementwise code("f32", "f32", "%y = math.exp %x : FROM", 16, target);
+    ASSERT_TRUE(bool(code));
+    float from[16] = {-HUGE_VALF, -1e30f, -104.5f, HUGE_VALF, 1e30f, 0.0f};
+    float to[16];
+    for (bool onVectors : {true, false}) {
+      code.run(onVectors, from, to, 16);
+      for (int i = 0; i < 3; ++i) // exactly +0
+        EXPECT_EQ(std::bit_cast<uint32_t>(to[i]), 0u) << target.name() << i;
+      EXPECT_EQ(to[3], HUGE_VALF);
+      EXPECT_EQ(to[4], HUGE_VALF);
+      EXPECT_EQ(to[5], 1.0f);
+    }
+  }
+}
+
+TEST(MathAccuracyTest, DoubleExp) {
+  for (const CpuTarget &target : runnableTargets()) {
+    Elementwise code("f64", "f64", "%y = math.exp %x : FROM", 8, target);
+    ASSERT_TRUE(bool(code));
+    std::vector<double> values = {-HUGE_VAL, HUGE_VAL, NAN,    0.0,    -745.0,
+                                  -746.5,    709.78,   709.79, -1e300, 1e300};
+    for (double x = -746.0; x < 710.0; x += 0.0371)
+      values.push_back(x);
+    while (values.size() % 8)
+      values.push_back(0.5);
+    std::vector<double> results(values.size());
+    double worst = 0.0;
+    for (bool onVectors : {true, false}) {
+      code.run(onVectors, values.data(), results.data(), values.size());
+      for (size_t i = 0; i < values.size(); ++i) {
+        long double exact = expl(static_cast<long double>(values[i]));
+        double nearest = double(exact);
+        if (std::isnan(nearest) || std::isinf(nearest) || nearest == 0.0) {
+          EXPECT_TRUE(results[i] == nearest || std::isnan(nearest))
+              << values[i] << " " << results[i];
+          EXPECT_EQ(std::isnan(results[i]), std::isnan(nearest));
+          continue;
+        }
+        int exponent = std::max(-1022, std::ilogb(nearest));
+        double error =
+            double(fabsl(results[i] - exact)) / std::ldexp(1.0, exponent - 52);
+        worst = std::max(worst, error);
+      }
+    }
+    std::printf("%-12s exp f64 %.3f ulp\n", target.name().c_str(), worst);
+    EXPECT_LE(worst, target.hasFma() ? 1.0 : 1.5);
+  }
+}
