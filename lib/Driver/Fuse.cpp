@@ -80,10 +80,8 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
   for (const FusedKernel &kernel : result->kernels)
     if (kernel.isCascade)
       report.cascades.push_back(reportOf(kernel));
-  for (const Refusal &note : result->notes)
-    report.notes.push_back(
-        {note.key, note.at ? describePlace(note.at->getLoc()) : std::string(),
-         note.text});
+  for (const FusionNote &note : result->notes)
+    report.notes.push_back({note.key, describePlace(note.location), note.text});
   return report;
 }
 

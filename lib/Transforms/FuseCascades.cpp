@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Transforms/FuseCascades.h"
 
+#include "refold/Algebra/Certify.h"
 #include "refold/Transforms/Passes.h"
 
 #include "mlir/Analysis/TopologicalSortUtils.h"
@@ -36,19 +37,36 @@ static void eraseDead(Block &block) {
   }
 }
 
-/// The program of a kernel: fused as far as the algebra goes, or as written.
-static FailureOr<algebra::Derivation> deriveKernel(const KernelPlan &kernel,
-                                                   bool fuse) {
+/// The program of a kernel: fused as far as the algebra goes and its
+/// certificate holds, otherwise as written.
+static LogicalResult deriveKernel(const KernelPlan &plan,
+                                  const FuseCascadesOptions &options,
+                                  FusedKernel &kernel,
+                                  std::vector<FusionNote> &notes) {
+  Operation *at = plan.outputs[0].tensor.getDefiningOp();
+  const algebra::Cascade &cascade = plan.formula->cascade;
   algebra::Policy policy;
-  policy.fuse = fuse;
-  algebra::Derivation derivation =
-      algebra::derive(kernel.formula->cascade, policy);
-  if (!derivation.program) {
-    Operation *at = kernel.outputs[0].tensor.getDefiningOp();
-    return at->emitError("no program is derived: ") << derivation.error,
-           failure();
-  }
-  return derivation;
+  policy.fuse = options.fuse;
+  kernel.derivation = algebra::derive(cascade, policy);
+  if (!kernel.derivation.program)
+    return at->emitError("no program is derived: ") << kernel.derivation.error;
+  if (!options.certify || !options.fuse || !plan.isCascade())
+    return success();
+  algebra::Certificate certificate =
+      algebra::certify(cascade, kernel.derivation);
+  kernel.certificate = certificate.summary();
+  if (certificate.holds)
+    return success();
+  notes.push_back(
+      {"certified-fallback",
+       "the derived program of '" + kernel.name +
+           "' failed its certificate and is not used: " + certificate.failure,
+       at->getLoc()});
+  policy.fuse = false;
+  kernel.derivation = algebra::derive(cascade, policy);
+  return kernel.derivation.program ? success()
+                                   : at->emitError("no program is derived: ")
+                                         << kernel.derivation.error;
 }
 
 FailureOr<FusionResult>
@@ -60,27 +78,30 @@ refold::fuseCascades(func::FuncOp function,
   if (failed(plan))
     return failure();
   FusionResult result;
-  result.notes = plan->notes;
+  for (const Refusal &note : plan->notes)
+    result.notes.push_back(
+        {note.key, note.text, (note.at ? note.at : function)->getLoc()});
   result.products = plan->products.size();
   Block &block = function.getBody().front();
   OpBuilder b(block.getTerminator());
   for (const ProductPlan &product : plan->products)
     rewireProduct(product);
   SmallVector<std::pair<Value, Value>> replacements;
-  for (const KernelPlan &kernel : plan->kernels) {
-    FailureOr<algebra::Derivation> derivation =
-        deriveKernel(kernel, options.fuse);
-    if (failed(derivation))
+  for (const KernelPlan &kernelPlan : plan->kernels) {
+    FusedKernel kernel;
+    kernel.name = sourceName(kernelPlan.outputs.back().tensor);
+    kernel.formula = kernelPlan.formula;
+    kernel.isCascade = kernelPlan.isCascade();
+    if (failed(deriveKernel(kernelPlan, options, kernel, result.notes)))
       return failure();
-    FailureOr<CascadeOp> op =
-        emitCascade(b, *kernel.formula, *derivation->program, kernel.outputs);
+    FailureOr<CascadeOp> op = emitCascade(
+        b, *kernel.formula, *kernel.derivation.program, kernelPlan.outputs);
     if (failed(op))
       return failure();
-    for (auto [output, value] : llvm::zip(kernel.outputs, op->getResults()))
+    kernel.op = *op;
+    for (auto [output, value] : llvm::zip(kernelPlan.outputs, op->getResults()))
       replacements.push_back({output.tensor, value});
-    result.kernels.push_back({sourceName(kernel.outputs.back().tensor),
-                              kernel.formula, std::move(*derivation), "",
-                              kernel.isCascade(), *op});
+    result.kernels.push_back(std::move(kernel));
   }
   for (auto [from, to] : replacements)
     from.replaceAllUsesWith(to);

@@ -26,9 +26,16 @@ struct FusedKernel {
   CascadeOp op; ///< valid until the module changes
 };
 
+/// What was not fused, and why.
+struct FusionNote {
+  std::string key; ///< of Reasons.def
+  std::string text;
+  mlir::Location location;
+};
+
 struct FusionResult {
   std::vector<FusedKernel> kernels; ///< in program order
-  std::vector<Refusal> notes;       ///< what was not fused, and why
+  std::vector<FusionNote> notes;
   unsigned products = 0;
 };
 
