@@ -59,6 +59,9 @@ Expr Builder::addState(State state, std::string name) {
     Expr symbol = context.symbol(unique(own), Role::State, type, state.indices,
                                  unsigned(program.definitions.size()));
     passOf[symbol] = state.pass;
+    if (state.reducer != Reducer::TopK && isFloat(type) &&
+        facts.isNonNegative(state.values[i]))
+      facts.addNonNegative(symbol);
     state.results.push_back(symbol);
   }
   Expr symbol = state.symbol();

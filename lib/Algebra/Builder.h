@@ -61,6 +61,12 @@ using Powers = std::map<unsigned, unsigned>;
 using FramePoly = std::map<std::pair<Monomial, Powers>, double>;
 using Combination = std::vector<std::pair<double, Expr>>;
 
+/// A sum of states times a factor without elements.
+struct Part {
+  Monomial factor;
+  Combination sum;
+};
+
 class Builder {
 public:
   Builder(const Cascade &cascade, const Policy &policy, Program &program);
@@ -129,12 +135,15 @@ private:
   Expr distance(const std::vector<Shift> &shifts, std::vector<Expr> &pivots,
                 unsigned pass, Type type);
   Expr value(const Combination &sum, Type type);
+  Expr total(std::vector<Part> parts, const std::vector<Expr> &offsets,
+             Type type);
   Expr transport(const std::map<Powers, Combination> &taylor,
                  const std::vector<Variable> &variables, const Gauge &gauge,
                  State &state, unsigned pass, Type type);
 
   std::map<std::tuple<Reducer, Expr, unsigned>, Expr> table;
   std::map<Expr, Expr> guards;
+  std::map<Expr, Expr> offsets; ///< lets by value
   std::map<std::pair<Expr, Expr>, Mean> means;
   std::unordered_map<std::string, unsigned> names;
 };

@@ -20,6 +20,8 @@ private:
   void stage(unsigned number);
   bool attempt(unsigned number, Expr term, unsigned pass);
   Expr inPass(Expr term, unsigned pass);
+  Expr named(Expr result);
+  void addFacts(const Stage &stage, Expr value, unsigned pass);
   Expr unguardedPivots(Expr term);
   void followEdges();
   Expr written(const Extremal &fact) const;
@@ -32,38 +34,81 @@ private:
   Edges edges;
   size_t extremals = 0; ///< facts that `edges` knows
   std::vector<unsigned> depth;
+  ExprMap names; ///< results of earlier passes -> their lets
 };
 } // namespace
 
 /// The term over states: results that run in this pass as they are stored,
-/// those of earlier passes as the user sees them.
+/// those of earlier passes by name, as the user sees them.
 Expr Driver::inPass(Expr term, unsigned pass) {
   ExprMap map;
   for (Expr symbol : symbolsOf(term))
     if (symbol.isSym(Role::Stage))
       map[symbol] = program.stagePass[symbol.symbol().ordinal] == pass
                         ? builder.rawReadout.at(symbol)
-                        : builder.finalReadout.at(symbol);
+                        : named(symbol);
   term = unguardedPivots(term);
   term = resolveGuards(builder, term, map);
   return substitute(*program.context, term, map);
 }
 
-/// where(m == -inf, c, m) is m on every row that is not folded.
+/// A complete result of an earlier pass: a state or a let. What its stage says
+/// of the elements becomes a fact.
+Expr Driver::named(Expr result) {
+  Expr readout = builder.finalReadout.at(result);
+  if (readout.isSym() || readout.is(Kind::Const))
+    return readout;
+  Expr &entry = names[result];
+  if (entry)
+    return entry;
+  entry = builder.addLet(readout, result.symbol().name);
+  const Stage &stage = cascade.stageOf(result);
+  if (result == stage.results[0])
+    addFacts(stage, entry, program.stagePass[result.symbol().ordinal] + 1);
+  return entry;
+}
+
+/// Facts of a result as later terms see it: of a maximum, that no element is
+/// larger; of a sum of values >= 0, that it is no less than any of them, and
+/// than 1 if the exponential of 0 is among them.
+void Driver::addFacts(const Stage &stage, Expr value, unsigned pass) {
+  bool isMax = stage.reducer == Reducer::Max;
+  if (isMax || stage.reducer == Reducer::Min) {
+    builder.facts.addExtremal(value, inPass(stage.term, pass), isMax);
+    return;
+  }
+  if (stage.reducer != Reducer::Sum || !isFloat(stage.term.type()))
+    return;
+  Expr term = inPass(stage.term, pass);
+  if (!builder.facts.isNonNegative(term))
+    return;
+  builder.facts.addNonNegative(value);
+  builder.facts.addLowerBound(value, term);
+  if (!term.is(Fn::Exp))
+    return;
+  Poly argument = builder.normaliser.normal(term.operand(0));
+  for (const Extremal &fact : builder.facts.extremals())
+    if (fact.isAttained && fact.isMax &&
+        argument == fact.normal - Poly::atom(fact.symbol)) {
+      builder.facts.addLowerBound(value, program.context->real(1));
+      return;
+    }
+}
+
+/// m == -inf is false on every row that is not folded.
 Expr Driver::unguardedPivots(Expr term) {
   ExprMap replaced;
   forEachNode(term, [&](Expr e) {
-    if (!e.is(Kind::Select) || !e.operand(2).isSym(Role::Stage) ||
-        !e.operand(0).is(Kind::Cmp) || e.operand(0)->pred != Pred::Eq ||
-        e.operand(0).operand(0) != e.operand(2))
+    if (!e.is(Kind::Cmp) || e->pred != Pred::Eq ||
+        !e.operand(0).isSym(Role::Stage))
       return;
-    Expr state = builder.rawReadout.at(e.operand(2));
-    Expr limit = e.operand(0).operand(1);
-    bool isIdentity = limit.isConstant(
-        std::numeric_limits<double>::infinity() *
-        (cascade.stageOf(e.operand(2)).reducer == Reducer::Min ? 1 : -1));
-    if (isIdentity && edges.termOn(state, term))
-      replaced[e] = e.operand(2);
+    const Stage &stage = cascade.stageOf(e.operand(0));
+    Folded limit = e.operand(1).constant();
+    Expr identity =
+        algebra::identity(*program.context, stage.reducer, e.operand(0).type());
+    if (isSame(limit, identity.constant()) &&
+        edges.termOn(builder.rawReadout.at(e.operand(0)), term))
+      replaced[e] = program.context->boolean(false);
   });
   return replaced.empty() ? term : substitute(*program.context, term, replaced);
 }
@@ -115,6 +160,8 @@ void Driver::stage(unsigned number) {
         done = std::max(done, it->second);
   }
   program.stagePass.push_back(done);
+  if (Expr raw = builder.rawReadout.at(stage.results[0]); raw.isSym())
+    addFacts(stage, raw, done);
 }
 
 /// Tells `edges` about new states and new extremes.

@@ -1,50 +1,346 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Max, min, any, all and top-k stages.
+// Max, min, any, all and top-k stages. One over φ(u, δ) with φ monotone in one
+// element feature u is read out from the extremes of u; with φ bent, from both.
+#include "Edges.h"
+#include "Monotone.h"
+
 #include "Builder.h"
 
+#include <algorithm>
+
 namespace refold::algebra {
+
+namespace {
+/// term = φ(u) with u an element feature and φ free of elements.
+struct Feature {
+  Expr feature;
+  Expr variable; ///< stands for the feature in `function`
+  Expr function;
+  Shape shape = Shape::Unknown;
+};
+
+class FeatureFinder {
+public:
+  FeatureFinder(Builder &builder, Scope &scope, Expr term)
+      : builder(builder), context(builder.context), scope(scope), term(term) {}
+  /// The first feature in which the term is of a known shape; else any.
+  std::optional<Feature> find();
+
+private:
+  std::vector<Expr> candidates();
+  std::optional<Feature> bySubstitution(Expr feature);
+  std::optional<Feature> bySeparation();
+  Shape shapeOf(const Feature &found);
+
+  Builder &builder;
+  Context &context;
+  Scope &scope;
+  Expr term;
+};
+} // namespace
+
+/// Largest parts without running values, and the only element read, if it is
+/// one.
+std::vector<Expr> FeatureFinder::candidates() {
+  std::vector<Expr> result, reads;
+  forEachNode(term, [&](Expr e) {
+    if (e.isSym() && scope.hasX(e))
+      reads.push_back(e);
+    if (!scope.isMixed(e))
+      return;
+    for (unsigned i = 0; i < e.size(); ++i)
+      if (scope.of(e.operand(i)) == Dependence::X &&
+          std::find(result.begin(), result.end(), e.operand(i)) == result.end())
+        result.push_back(e.operand(i));
+  });
+  std::sort(result.begin(), result.end(), [](Expr a, Expr b) {
+    return a->depth != b->depth ? a->depth > b->depth : a < b;
+  });
+  if (reads.size() == 1 &&
+      std::find(result.begin(), result.end(), reads[0]) == result.end())
+    result.push_back(reads[0]);
+  return result;
+}
+
+std::optional<Feature> FeatureFinder::bySubstitution(Expr feature) {
+  Feature found;
+  found.feature = feature;
+  found.variable = context.symbol("u", Role::Element, feature.type(), 0);
+  found.function = substitute(context, term, {{feature, found.variable}});
+  if (scope.hasX(found.function))
+    return std::nullopt;
+  found.shape = shapeOf(found);
+  return found;
+}
+
+/// term = g(x)·h(δ) + r(δ), or e^g(x)·h + r: the feature is g.
+std::optional<Feature> FeatureFinder::bySeparation() {
+  if (!isFloat(term.type()))
+    return std::nullopt;
+  Type type = computeType(term.type());
+  Separator separator(context, builder.normaliser, builder.facts, scope, type,
+                      builder.policy.rankBudget);
+  std::optional<std::vector<Term>> terms = separator.separate(term);
+  if (!terms)
+    return std::nullopt;
+  Feature found;
+  Expr rest;
+  for (Term &own : *terms) {
+    bool hasElements =
+        !own.g.isOne() || !own.ex.empty() || !own.translates.empty();
+    if (!own.xGuards.empty() || (hasElements && found.feature))
+      return std::nullopt;
+    if (!hasElements) {
+      Expr part = separator.toExpr(own);
+      rest = rest ? context.add(rest, part) : part;
+      continue;
+    }
+    Expr moved;
+    if (!own.translates.empty()) {
+      bool isPlain = own.g.isOne() && own.ex.empty() &&
+                     own.translates.size() == 1 &&
+                     own.translates.begin()->second == 1;
+      if (!isPlain)
+        return std::nullopt;
+      const Translate &translate =
+          separator.allTranslates()[own.translates.begin()->first];
+      found.feature = translate.x.toExpr(context, type);
+      moved = toExpr(context, translate.delta, type);
+    } else if (own.ex.empty()) {
+      found.feature = toExpr(context, own.g, 1, type);
+    } else if (own.g.isOne()) {
+      found.feature = own.ex.toExpr(context, type);
+    } else {
+      return std::nullopt;
+    }
+    found.variable = context.symbol("u", Role::Element, type, 0);
+    Expr value = moved ? context.add(found.variable, moved) : found.variable;
+    if (!own.ex.empty())
+      value = context.exp(value);
+    Term factor = own;
+    factor.g = {};
+    factor.ex = {};
+    factor.translates.clear();
+    found.function = context.mul(value, separator.toExpr(factor));
+  }
+  if (!found.feature)
+    return std::nullopt;
+  if (rest)
+    found.function = context.add(found.function, rest);
+  found.shape = shapeOf(found);
+  return found;
+}
+
+/// What is known of the feature holds for the variable.
+Shape FeatureFinder::shapeOf(const Feature &found) {
+  FactBase local = builder.facts;
+  if (local.isNonNegative(found.feature))
+    local.addNonNegative(found.variable);
+  Poly normal = builder.normaliser.normal(found.feature);
+  for (const Extremal &fact : std::vector<Extremal>(builder.facts.extremals()))
+    if (fact.normal == normal)
+      local.addExtremal(fact.symbol, found.variable, fact.isMax);
+  return MonotoneAnalyzer(local, found.variable).classify(found.function);
+}
+
+std::optional<Feature> FeatureFinder::find() {
+  std::optional<Feature> any;
+  for (Expr candidate : candidates()) {
+    std::optional<Feature> found = bySubstitution(candidate);
+    if (found && found->shape != Shape::Unknown)
+      return found;
+    if (found && !any)
+      any = found;
+  }
+  std::optional<Feature> found = bySeparation();
+  return found && found->shape != Shape::Unknown ? found : any;
+}
+
+//===----------------------------------------------------------------------===//
+// Stages
+//===----------------------------------------------------------------------===//
+
+static bool takesMaximum(Reducer reducer) {
+  return reducer == Reducer::Max || reducer == Reducer::MaxNum ||
+         reducer == Reducer::Any;
+}
+
+/// Which of max and min of the feature the readout needs; neither: not
+/// possible.
+static std::pair<bool, bool> neededEnds(Shape shape, bool isMax) {
+  switch (shape) {
+  case Shape::Increasing:
+    return {isMax, !isMax};
+  case Shape::Decreasing:
+    return {!isMax, isMax};
+  case Shape::QuasiLinear:
+    return {true, true};
+  case Shape::QuasiConvex:
+    return {isMax, isMax};
+  case Shape::QuasiConcave:
+    return {!isMax, !isMax};
+  case Shape::Constant:
+    return {true, false};
+  case Shape::Unknown:
+    break;
+  }
+  return {false, false};
+}
+
+/// Whether a NaN among the features must reach the readout. A predicate of a
+/// NaN is a plain true or false, and the others still count.
+static std::optional<bool> nanSticks(const Feature &found, Reducer reducer) {
+  if (reducer != Reducer::Any && reducer != Reducer::All)
+    return reducer == Reducer::Max || reducer == Reducer::Min;
+  FoldedMap onNan{{found.variable, std::numeric_limits<double>::quiet_NaN()}};
+  Folded value = fold(found.function, onNan);
+  if (!value)
+    return std::nullopt;
+  return (*value != 0) == (reducer == Reducer::Any);
+}
+
+/// A product whose exponentials cancel is printed without them.
+static Expr tidied(Builder &builder, Scope &scope, Expr value) {
+  if (!isFloat(value.type()))
+    return value;
+  bool hasExp = false;
+  forEachNode(value, [&](Expr e) { hasExp |= e.is(Fn::Exp); });
+  if (!hasExp)
+    return value;
+  Separator separator(builder.context, builder.normaliser, builder.facts, scope,
+                      computeType(value.type()), builder.policy.rankBudget);
+  auto terms = separator.separate(value);
+  if (!terms || terms->size() != 1 || !(*terms)[0].ed.isZero() ||
+      !(*terms)[0].ex.empty() || !(*terms)[0].dGuards.empty())
+    return value;
+  return separator.toExpr((*terms)[0]);
+}
 
 bool Builder::deriveExtremum(unsigned number, Expr term, unsigned pass) {
   const Stage &stage = cascade.stages[number];
   Expr result = stage.results[0];
   Scope scope = scopeOf(pass);
+  bool isMax = takesMaximum(stage.reducer);
+  bool isPredicate =
+      stage.reducer == Reducer::Any || stage.reducer == Reducer::All;
   if (!scope.hasD(term)) {
     Expr made = state(stage.reducer, term, stage.name);
     rawReadout[result] = made;
-    bool isMax =
-        stage.reducer == Reducer::Max || stage.reducer == Reducer::MaxNum;
-    bool isMin =
-        stage.reducer == Reducer::Min || stage.reducer == Reducer::MinNum;
-    if (isMax || isMin)
+    if (!isPredicate)
       facts.addExtremal(made, term, isMax);
     return true;
   }
-  reject = {reason::notMonotone, term, "not monotone in one element feature"};
-  return false;
+  std::optional<Feature> found = FeatureFinder(*this, scope, term).find();
+  auto [needsMax, needsMin] =
+      found ? neededEnds(found->shape, isMax) : std::pair(false, false);
+  std::optional<bool> sticks =
+      found ? nanSticks(*found, stage.reducer) : std::nullopt;
+  if (!needsMax && !needsMin) {
+    bool isBent = found && (found->shape == Shape::QuasiConvex ||
+                            found->shape == Shape::QuasiConcave);
+    reject = {isBent ? reason::interiorOptimum : reason::notMonotone, term,
+              isBent ? "the optimum may be at any element in the middle, and "
+                       "which one depends on the running value"
+                     : "not shown to be monotone in one feature of the "
+                       "elements: their order changes with the running value"};
+    return false;
+  }
+  if (!sticks) {
+    reject = {reason::guardMixed, term,
+              "what it is on a NaN depends on the running value"};
+    return false;
+  }
+  Expr readout;
+  for (bool wantsMax : {true, false}) {
+    if (!(wantsMax ? needsMax : needsMin))
+      continue;
+    Reducer reducer = wantsMax ? (*sticks ? Reducer::Max : Reducer::MaxNum)
+                               : (*sticks ? Reducer::Min : Reducer::MinNum);
+    Expr end = state(reducer, found->feature,
+                     stage.name + (wantsMax ? ".max" : ".min"));
+    facts.addExtremal(end, found->feature, wantsMax);
+    if (passOf.at(end) == pass)
+      scope.addVarying(end);
+    Expr value = substitute(context, found->function, {{found->variable, end}});
+    value = tidied(*this, scope, value);
+    if (!readout)
+      readout = value;
+    else if (isPredicate)
+      readout = isMax ? context.logicalOr(readout, value)
+                      : context.logicalAnd(readout, value);
+    else
+      readout =
+          isMax ? context.max(readout, value) : context.min(readout, value);
+  }
+  rawReadout[result] = readout;
+  return true;
+}
+
+/// True on slots of a rank beyond the length of the stream.
+static Expr isVacant(const Cascade &cascade, const Stage &stage) {
+  Context &context = *cascade.context;
+  if (stage.rank < 0)
+    return context.boolean(false);
+  Expr length;
+  int64_t extent = 1;
+  for (const Index &index : cascade.indices) {
+    if (index.role != IndexRole::Stream)
+      continue;
+    length = length ? context.mul(length, index.length) : index.length;
+    bool isKnown = index.extent >= 0 && extent >= 0 &&
+                   !__builtin_mul_overflow(extent, index.extent, &extent);
+    extent = isKnown ? extent : -1;
+  }
+  if (extent >= stage.k)
+    return context.boolean(false);
+  return context.cmp(Pred::Ge, cascade.indices[stage.rank].value, length);
 }
 
 bool Builder::deriveTopK(unsigned number, Expr term, unsigned pass) {
   const Stage &stage = cascade.stages[number];
   Scope scope = scopeOf(pass);
-  if (!scope.hasD(term)) {
-    State state;
-    state.reducer = Reducer::TopK;
-    state.k = stage.k;
-    state.rank = stage.rank;
-    state.values.push_back(stage.largest ? term : context.neg(term));
-    for (Expr payload : stage.payloads)
-      state.values.push_back(payload);
-    addState(std::move(state), stage.name);
-    const State &made = std::get<State>(program.definitions.back());
-    for (size_t i = 0; i < made.results.size(); ++i)
-      rawReadout[stage.results[i]] = i == 0 && !stage.largest
-                                         ? context.neg(made.results[i])
-                                         : made.results[i];
-    return true;
+  for (Expr payload : stage.payloads)
+    if (scope.hasD(payload)) {
+      reject = {reason::notMonotone, payload, "a payload of a running value"};
+      return false;
+    }
+  std::optional<Feature> found;
+  Expr key = term;
+  bool isLargest = stage.largest;
+  if (scope.hasD(term)) {
+    found = FeatureFinder(*this, scope, term).find();
+    if (!found || (found->shape != Shape::Increasing &&
+                   found->shape != Shape::Decreasing)) {
+      reject = {reason::notMonotone, term,
+                "not shown to be monotone in one feature of the elements: "
+                "their order changes with the running value"};
+      return false;
+    }
+    key = found->feature;
+    isLargest = isLargest == (found->shape == Shape::Increasing);
   }
-  reject = {reason::notMonotone, term, "not monotone in one element feature"};
-  return false;
+  State top;
+  top.reducer = Reducer::TopK;
+  top.k = stage.k;
+  top.rank = stage.rank;
+  top.values.push_back(isLargest ? key : context.neg(key));
+  top.values.insert(top.values.end(), stage.payloads.begin(),
+                    stage.payloads.end());
+  addState(std::move(top), stage.name);
+  const State &made = std::get<State>(program.definitions.back());
+  Expr best = isLargest ? made.results[0] : context.neg(made.results[0]);
+  if (found) {
+    best = substitute(context, found->function, {{found->variable, best}});
+    Expr none = context.real((stage.largest ? -1 : 1) *
+                                 std::numeric_limits<double>::infinity(),
+                             stage.results[0].type());
+    best = context.select(isVacant(cascade, stage), none, best);
+  }
+  rawReadout[stage.results[0]] = best;
+  for (size_t i = 1; i < made.results.size(); ++i)
+    rawReadout[stage.results[i]] = made.results[i];
+  return true;
 }
 
 } // namespace refold::algebra

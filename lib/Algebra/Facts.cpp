@@ -43,6 +43,9 @@ static Sign signOf(double value) {
 }
 
 void FactBase::addExtremal(Expr symbol, Expr feature, bool isMax) {
+  for (const Extremal &fact : extremal)
+    if (fact.symbol == symbol && fact.feature == feature)
+      return;
   extremal.push_back(
       {symbol, feature, normaliser.normal(feature), isMax, true});
   Sign known = sign(feature);

@@ -192,6 +192,13 @@ Variable Builder::locate(const Translate &translate, const Gauge &gauge,
     variable.offset =
         variable.offset ? context.add(variable.offset, moved) : moved;
   }
+  bool isName = !variable.offset || variable.offset.isSym();
+  if (!isName && degree >= 2) {
+    Expr &entry = offsets[variable.offset];
+    if (!entry)
+      entry = addLet(variable.offset, name + ".shift");
+    variable.offset = entry;
+  }
   return variable;
 }
 

@@ -55,9 +55,9 @@ static void addExponent(Context &context, Monomial &h, const Poly &exponent,
 }
 
 namespace {
-/// Readout of a stage while it is put together: guard on the row -> factor
-/// without elements -> polynomial to be accumulated.
+/// Factor without elements -> polynomial to be accumulated.
 using ByFactor = std::map<Monomial, FramePoly>;
+/// What a group adds to the readout, by guards on the row.
 using ByGuard = std::map<std::vector<Expr>, ByFactor>;
 } // namespace
 
@@ -98,6 +98,52 @@ static void distribute(Context &context, const Term &term, Monomial h,
     factors[partial.h][{term.g, partial.powers}] += partial.coefficient;
 }
 
+/// Σ factor·sum. Powers of an offset are nested, a + e·(b + e·c), and a factor
+/// 1/s takes the state s out of a sum that it is alone in.
+Expr Builder::total(std::vector<Part> parts, const std::vector<Expr> &offsets,
+                    Type type) {
+  for (Expr offset : offsets) {
+    std::map<int64_t, std::vector<Part>> byPower;
+    bool isPolynomial = true;
+    for (Part &part : parts) {
+      Rational power = part.factor.exponentOf(offset);
+      isPolynomial &= power.isInteger() && power.num >= 0;
+      byPower[power.num].push_back({part.factor.without(offset), part.sum});
+    }
+    if (!isPolynomial || byPower.rbegin()->first == 0)
+      continue;
+    Expr result;
+    for (int64_t power = byPower.rbegin()->first; power >= 0; --power) {
+      if (result)
+        result = context.mul(offset, result);
+      if (!byPower.contains(power))
+        continue;
+      Expr own = total(byPower[power], offsets, type);
+      result = result ? context.add(own, result) : own;
+    }
+    return result;
+  }
+  Expr result;
+  std::map<Monomial, Combination> byFactor;
+  for (Part &part : parts) {
+    Monomial factor = part.factor;
+    if (part.sum.size() == 1 &&
+        factor.exponentOf(part.sum[0].second) == rational(-1)) {
+      Expr own = toExpr(context, factor.without(part.sum[0].second),
+                        part.sum[0].first, type);
+      result = result ? context.add(result, own) : own;
+      continue;
+    }
+    Combination &sum = byFactor[factor];
+    sum.insert(sum.end(), part.sum.begin(), part.sum.end());
+  }
+  for (auto &[factor, sum] : byFactor) {
+    Expr own = multiplied(context, value(sum, type), factor, 1, type);
+    result = result ? context.add(own, result) : own;
+  }
+  return result;
+}
+
 bool Builder::deriveSum(unsigned number, Expr term, unsigned pass) {
   const Stage &stage = cascade.stages[number];
   Expr result = stage.results[0];
@@ -132,33 +178,28 @@ bool Builder::deriveSum(unsigned number, Expr term, unsigned pass) {
     return true;
   }
 
-  LinearSum total;
-  ByGuard readout;
-  std::map<std::vector<Expr>, Expr> guardedTotal;
+  std::map<std::vector<Expr>, std::vector<Part>> parts;
+  std::vector<Expr> offsets;
   for (Group &group : grouped(std::move(*terms), normaliser)) {
     Gauge gauge;
-    gauge.xGuards = group.xGuards;
     std::vector<const Term *> members;
     for (const Term &t : group.terms)
       members.push_back(&t);
-    if (!group.ex.empty()) {
+    if (!group.ex.empty())
       gauge = chooseGauge(group.ex, members, scope, type, pass, stage.name);
-      gauge.xGuards = group.xGuards;
-    }
-    std::map<unsigned, unsigned> variableOf;
-    std::vector<Variable> variables;
+    gauge.xGuards = group.xGuards;
+    std::map<unsigned, unsigned> highest, variableOf;
     for (const Term &t : group.terms)
-      for (auto [translate, power] : t.translates) {
-        unsigned highest = 0;
-        for (const Term &other : group.terms)
-          if (auto it = other.translates.find(translate);
-              it != other.translates.end())
-            highest = std::max(highest, it->second);
-        if (!variableOf.try_emplace(translate, variables.size()).second)
-          continue;
-        variables.push_back(locate(separator.allTranslates()[translate], gauge,
-                                   highest, scope, type, pass, stage.name));
-      }
+      for (auto [translate, power] : t.translates)
+        highest[translate] = std::max(highest[translate], power);
+    std::vector<Variable> variables;
+    for (auto [translate, power] : highest) {
+      variableOf[translate] = unsigned(variables.size());
+      variables.push_back(locate(separator.allTranslates()[translate], gauge,
+                                 power, scope, type, pass, stage.name));
+      if (variables.back().offset)
+        offsets.push_back(variables.back().offset);
+    }
     ByGuard guarded;
     for (const Term &t : group.terms) {
       Monomial h = t.h;
@@ -169,21 +210,17 @@ bool Builder::deriveSum(unsigned number, Expr term, unsigned pass) {
     for (auto &[guards, factors] : guarded)
       for (auto &[factor, poly] : factors) {
         std::erase_if(poly, [](const auto &entry) { return !entry.second; });
-        if (poly.empty())
-          continue;
-        Combination sum = build(poly, variables, gauge, type, pass, stage.name);
-        Expr part = value(sum, type);
-        part = multiplied(context, part, factor, 1, type);
-        Expr &whole = guardedTotal[guards];
-        whole = whole ? context.add(whole, part) : part;
+        if (!poly.empty())
+          parts[guards].push_back(
+              {factor, build(poly, variables, gauge, type, pass, stage.name)});
       }
   }
   Expr whole;
-  for (auto &[guards, part] : guardedTotal) {
-    Expr own = part;
+  for (auto &[guards, own] : parts) {
+    Expr sum = total(own, offsets, type);
     for (Expr guard : guards)
-      own = context.select(guard, own, context.real(0, type));
-    whole = whole ? context.add(whole, own) : own;
+      sum = context.select(guard, sum, context.real(0, type));
+    whole = whole ? context.add(whole, sum) : sum;
   }
   rawReadout[result] = whole ? whole : context.real(0, type);
   return true;
