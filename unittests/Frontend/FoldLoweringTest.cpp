@@ -151,7 +151,8 @@ TEST(FoldLoweringTest, OneGenericAReductionAndOneForTheRest) {
 }
 
 TEST(FoldLoweringTest, LocationsNameTheDefinition) {
-  Import import("# title\nf(x[m,n]) -> y\n  y = x / sum(n: x)\n");
+  Import import(
+      "# title\nf(x[m,n]) -> y, z\n  y = x / sum(n: x)\n  z = max(m: y)\n");
   ASSERT_TRUE(import.module) << import.errors;
   std::set<std::string> places;
   import.module->walk([&](linalg::GenericOp op) {
@@ -162,7 +163,8 @@ TEST(FoldLoweringTest, LocationsNameTheDefinition) {
                   std::to_string(place.getLine()) + ":" +
                   std::to_string(place.getColumn()));
   });
-  EXPECT_EQ(places, (std::set<std::string>{"y@t.fold:3:11", "y@t.fold:3:3"}));
+  EXPECT_EQ(places, (std::set<std::string>{"y@t.fold:3:11", "y@t.fold:3:3",
+                                           "z@t.fold:4:7"}));
 }
 
 /// The op that combines the accumulator of the only reduction, and what fills
@@ -284,6 +286,14 @@ TEST(FoldLoweringTest, StorageIsWidenedOnReadingAndRoundedOnlyWhereWritten) {
   EXPECT_EQ(import.count<arith::ExtFOp>(), 3u);
   for (auto op : import.all<arith::MulFOp>())
     EXPECT_TRUE(op.getType().isF32());
+}
+
+TEST(FoldLoweringTest, WhatReadsNoDataIsComputedWhereItIsUsed) {
+  Import import("f(x[n], d[n]: f64) -> y, z: f64\ny = x * rsqrt(len(n)) + "
+                "1/3\nz = d * rsqrt(len(n))\n");
+  ASSERT_TRUE(import.module) << import.errors;
+  EXPECT_EQ(import.count<arith::TruncFOp>(), 0u);
+  EXPECT_EQ(import.count<arith::ExtFOp>(), 0u);
 }
 
 TEST(FoldLoweringTest, SmallPowersAreProducts) {

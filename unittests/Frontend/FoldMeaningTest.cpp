@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // What programs compute, as the reference evaluates their lowering.
-#include "refold/Frontend/Fold.h"
-#include "refold/Reference/Evaluate.h"
-#include "refold/Support/Error.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
-#include <cmath>
+#include "FoldTestSupport.h"
 
 using namespace refold;
 using testing::ElementsAre;
@@ -14,54 +9,6 @@ using testing::NanSensitiveDoubleEq;
 using testing::Pointwise;
 
 namespace {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-Tensor array(DType dtype, std::vector<int64_t> shape,
-             std::vector<double> values) {
-  Tensor tensor = llvm::cantFail(Tensor::create(dtype, shape));
-  for (size_t i = 0; i < values.size(); ++i)
-    tensor.set(i, values[i]);
-  return tensor;
-}
-
-/// The outputs one after the other, or the error.
-struct Outcome {
-  std::vector<std::vector<double>> outputs;
-  std::string error;
-
-  const std::vector<double> &only() const {
-    static const std::vector<double> none;
-    EXPECT_EQ(error, "");
-    return outputs.empty() ? none : outputs.front();
-  }
-};
-
-Outcome run(const std::string &source, const std::vector<Tensor> &inputs) {
-  Outcome outcome;
-  mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
-  mlir::ScopedDiagnosticHandler handler(&context, [&](mlir::Diagnostic &said) {
-    outcome.error += said.str();
-    return mlir::success();
-  });
-  auto module = importFold(source, "t.fold", context);
-  if (mlir::failed(module))
-    return outcome;
-  auto function = *(*module)->getOps<mlir::func::FuncOp>().begin();
-  auto results = evaluateProgram(function, inputs);
-  if (!results) {
-    takeError(results.takeError(), outcome.error);
-    return outcome;
-  }
-  for (RefOutput &result : *results) {
-    std::vector<double> values;
-    for (int64_t i = 0; i < result.value.numElements(); ++i)
-      values.push_back(result.value.get(i));
-    outcome.outputs.push_back(values);
-  }
-  return outcome;
-}
 
 /// y for x along n, y being of type `to`.
 std::vector<double> mapped(const std::string &expression, DType from, DType to,
@@ -222,6 +169,9 @@ TEST(FoldMeaningTest, OutOfRangeNamesTheLine) {
   EXPECT_THAT(
       run("f(x[m,n], w[e]) -> y\ny = sum(m: w * x[m,e])\n", {x, w}).error,
       HasSubstr("t.fold:2:20: found subscript 2 of 'x' out of range"));
+  EXPECT_THAT(
+      run("f(x[m,n], w[e]) -> y\ny = w * x[0, len(n) - 1 - e]\n", {x, w}).error,
+      HasSubstr("t.fold:2:24: found subscript 2 of 'x' out of range"));
   Tensor narrow = array(DType::F32, {2}, {1, 2});
   EXPECT_THAT(
       run("f(x[m,n], w[e]) -> y\ny = sum(m: w * x[m,e])\n", {x, narrow}).only(),
