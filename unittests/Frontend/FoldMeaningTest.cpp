@@ -171,7 +171,7 @@ TEST(FoldMeaningTest, OutOfRangeNamesTheLine) {
       HasSubstr("t.fold:2:20: found subscript 2 of 'x' out of range"));
   EXPECT_THAT(
       run("f(x[m,n], w[e]) -> y\ny = w * x[0, len(n) - 1 - e]\n", {x, w}).error,
-      HasSubstr("t.fold:2:24: found subscript 2 of 'x' out of range"));
+      HasSubstr("t.fold:2:25: found subscript 2 of 'x' out of range"));
   Tensor narrow = array(DType::F32, {2}, {1, 2});
   EXPECT_THAT(
       run("f(x[m,n], w[e]) -> y\ny = sum(m: w * x[m,e])\n", {x, narrow}).only(),
