@@ -209,8 +209,7 @@ Expected<Tensor> ConstantReader::read(const TensorProto &proto,
   return tensor;
 }
 
-//===- Operators
-//-----------------------------------------------------------===//
+//===- Operators ===//
 
 static LogicalResult lowerConstant(Node &node) {
   unsigned given = 0;
@@ -224,7 +223,7 @@ static LogicalResult lowerConstant(Node &node) {
   if (const TensorProto *proto = node.tensor("value")) {
     Expected<Tensor> tensor = graph.constants->read(*proto, "", node.name());
     if (!tensor)
-      return node.error() << llvm::toString(tensor.takeError());
+      return node.fail(tensor.takeError());
     return node.give(std::move(*tensor));
   }
   std::vector<Scalar> known;
@@ -239,9 +238,9 @@ static LogicalResult lowerConstant(Node &node) {
   for (int64_t value : node.integers("value_ints"))
     known.push_back(Scalar::of(Extent(value)));
   if (int64_t(known.size()) > kMostKnown)
-    return node.error() << known.size()
-                        << " values in a list; expected at most " << kMostKnown
-                        << " (use a tensor)";
+    return node.unsupported()
+           << known.size() << " values in a list; expected at most "
+           << kMostKnown << " (use a tensor)";
   Shape shape;
   if (isList)
     shape.push_back(Extent(int64_t(known.size())));
@@ -263,7 +262,7 @@ static LogicalResult lowerConstantOfShape(Node &node) {
     Expected<Tensor> tensor =
         node.graph.constants->read(*proto, "", node.name());
     if (!tensor)
-      return node.error() << llvm::toString(tensor.takeError());
+      return node.fail(tensor.takeError());
     if (!tensor->splat())
       return node.error() << "value has "
                           << node.extents.toString(

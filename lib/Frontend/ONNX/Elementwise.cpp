@@ -23,8 +23,7 @@ LogicalResult refold::onnx::lowerElementwise(Node &node,
   return node.give(node.graph.elementwise(inputs, *shape, type, emit));
 }
 
-//===- Folding
-//-------------------------------------------------------------===//
+//===- Folding ===//
 
 template <double (*fn)(double)>
 static Scalar foldReal(Extents &, ArrayRef<Scalar> in) {
@@ -153,8 +152,7 @@ static Scalar foldReciprocal(Extents &, ArrayRef<Scalar> in) {
   return Scalar::of(1 / *in[0].real);
 }
 
-//===- Shapes of code
-//------------------------------------------------------===//
+//===- Shapes of code ===//
 
 static ElementType typeOfFirst(Node &node) { return node.input(0).type; }
 
@@ -333,8 +331,7 @@ static LogicalResult lowerPow(Node &node) {
       foldPow);
 }
 
-//===- Comparisons and logic
-//-----------------------------------------------===//
+//===- Comparisons and logic ===//
 
 /// Provably the same for all subscripts: a mask that masks nothing.
 static std::optional<Scalar> foldRanges(Node &node, ArrayRef<Extent> shape,
@@ -347,7 +344,7 @@ static std::optional<Scalar> foldRanges(Node &node, ArrayRef<Extent> shape,
   if (!a || !b)
     return std::nullopt;
   std::optional<Interval> x = rangeOf(extents, a->parts.front(), shape),
-                       y = rangeOf(extents, b->parts.front(), shape);
+                          y = rangeOf(extents, b->parts.front(), shape);
   if (!x || !y)
     return std::nullopt;
   Scalar low = fold(extents, {Scalar::of(x->least), Scalar::of(y->most)});
@@ -474,8 +471,7 @@ static LogicalResult lowerIsInf(Node &node) {
       });
 }
 
-//===- Min, Max, Clip
-//------------------------------------------------------===//
+//===- Min, Max, Clip ===//
 
 template <typename RealOp, typename SignedOp, typename UnsignedOp>
 static Value emitBound(Body &body, Value a, Value b, bool isSigned) {
@@ -553,8 +549,7 @@ static LogicalResult lowerClip(Node &node) {
                           });
 }
 
-//===- Casts
-//---------------------------------------------------------------===//
+//===- Casts ===//
 
 /// The largest float that is below the integer type's end, and that end.
 static Value emitSaturating(Body &body, Value value, Type target,
@@ -688,7 +683,7 @@ static LogicalResult castTo(Node &node, int64_t number) {
 
 static LogicalResult lowerCast(Node &node) {
   if (node.string("round_mode", "up") != "up")
-    return node.error() << "round_mode is set; expected none";
+    return node.unsupported() << "round_mode is set; expected none";
   return castTo(node, node.integer("to", 0));
 }
 
@@ -696,8 +691,7 @@ static LogicalResult lowerCastLike(Node &node) {
   return castTo(node, int64_t(node.input(1).type));
 }
 
-//===- Activations
-//---------------------------------------------------------===//
+//===- Activations ===//
 
 /// 1 / (1 + e^-x).
 static Value emitSigmoid(Body &body, Value x) {

@@ -226,8 +226,7 @@ Extent Extents::max(const Extent &a, const Extent &b) {
   return atomOf(Atom::Max, a, b);
 }
 
-//===- Bounds and equality
-//-------------------------------------------------===//
+//===- Bounds and equality ===//
 
 /// The bounds of a product of atoms. Factors are non-negative or the product
 /// is not bounded: nothing needs more.

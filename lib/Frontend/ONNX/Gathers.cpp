@@ -99,8 +99,7 @@ static LogicalResult requireInside(Node &node, const Affine &part,
                       << "; expected them inside";
 }
 
-//===- Positions that are data
-//---------------------------------------------===//
+//===- Positions that are data ===//
 
 /// cf.assert that every position is in [-extent, extent).
 static LogicalResult checkPositions(Node &node, Tensor &indices,
@@ -188,8 +187,7 @@ static Tensor gatherData(
   return graph.tensorOf(generic.getResult(0), data.type, shape);
 }
 
-//===- Gather
-//--------------------------------------------------------------===//
+//===- Gather ===//
 
 /// Elements of a tracked tensor at constant positions.
 static std::optional<Tensor> gatherKnown(Node &node, Tensor &data,
@@ -376,8 +374,7 @@ static LogicalResult lowerGatherElements(Node &node) {
       }));
 }
 
-//===- GatherND
-//------------------------------------------------------------===//
+//===- GatherND ===//
 
 /// Tuples of affine positions, each along another subscript or constant.
 static FailureOr<Tensor> gatherTuples(Node &node, Tensor &data, Tensor &indices,

@@ -9,8 +9,7 @@
 using namespace mlir;
 using namespace refold::onnx;
 
-//===- Body
-//----------------------------------------------------------------===//
+//===- Body ===//
 
 Value Body::real(Type type, double value) {
   APFloat number(value);
@@ -31,8 +30,7 @@ Value Body::toCompute(Value value) {
   return value;
 }
 
-//===- Sizes
-//---------------------------------------------------------------===//
+//===- Sizes ===//
 
 GraphBuilder::GraphBuilder(func::FuncOp function, Extents &extents)
     : extents(extents), ops(OpBuilder::atBlockEnd(&function.getBody().front())),
@@ -155,8 +153,7 @@ void GraphBuilder::requireTrue(Value condition, const Twine &message) {
                            "node '" + nodeName + "': " + message.str());
 }
 
-//===- Values
-//--------------------------------------------------------------===//
+//===- Values ===//
 
 Tensor GraphBuilder::tensorOf(Value value, ElementType type,
                               ArrayRef<Extent> shape) {
@@ -334,8 +331,16 @@ Value GraphBuilder::extentIn(Body &body, const Extent &extent, Type type) {
   return body.make<arith::SIToFPOp>(type, wide);
 }
 
-//===- Computation
-//---------------------------------------------------------===//
+Value GraphBuilder::subscriptIn(Body &body, ArrayRef<Extent> shape,
+                                unsigned k) {
+  if (shape[k].is(1))
+    return body.integer(body.builder.getIndexType(), 0);
+  unsigned loop = llvm::count_if(shape.take_front(k),
+                                 [](const Extent &e) { return !e.is(1); });
+  return body.make<linalg::IndexOp>(int64_t(loop));
+}
+
+//===- Computation ===//
 
 FailureOr<Shape> GraphBuilder::broadcast(ArrayRef<Tensor *> tensors) {
   unsigned rank = 0;
@@ -383,7 +388,20 @@ Tensor GraphBuilder::elementwise(ArrayRef<Tensor *> inputs,
 Tensor GraphBuilder::elementwise(ArrayRef<Tensor *> inputs,
                                  ArrayRef<Extent> shape, ElementType type,
                                  Type element, ElementFn fn) {
-  unsigned rank = shape.size();
+  // A dimension of extent 1 is no loop but part of the result's view: readers
+  // need no map for it.
+  Shape loops;
+  SmallVector<AffineExpr, 4> exprOf;
+  SmallVector<SmallVector<unsigned, 1>, 4> dims;
+  for (const Extent &extent : shape) {
+    exprOf.push_back(ops.getAffineDimExpr(loops.size()));
+    dims.emplace_back();
+    if (extent.is(1))
+      continue;
+    dims.back().push_back(loops.size());
+    loops.push_back(extent);
+  }
+  unsigned rank = loops.size();
   SmallVector<Value> operands;
   SmallVector<AffineMap> maps;
   SmallVector<int> places; // of each input among the operands; -1: a literal
@@ -393,16 +411,11 @@ Tensor GraphBuilder::elementwise(ArrayRef<Tensor *> inputs,
       continue;
     }
     places.push_back(operands.size());
-    SmallVector<AffineExpr, 4> at;
-    for (unsigned k = 0; k < input->rank(); ++k)
-      at.push_back(input->shape[k].is(1)
-                       ? ops.getAffineConstantExpr(0)
-                       : ops.getAffineDimExpr(rank - input->rank() + k));
-    Access read = access(*input, at);
+    Access read = access(*input, ArrayRef(exprOf).take_back(input->rank()));
     operands.push_back(read.operand);
     maps.push_back(AffineMap::get(rank, 0, read.exprs, ops.getContext()));
   }
-  Value init = empty(shape, element);
+  Value init = empty(loops, element);
   maps.push_back(ops.getMultiDimIdentityMap(rank));
   SmallVector<utils::IteratorType> iterators(rank,
                                              utils::IteratorType::parallel);
@@ -413,7 +426,10 @@ Tensor GraphBuilder::elementwise(ArrayRef<Tensor *> inputs,
         Value value = fn(body, bodyInputs(body, inputs, places, args));
         builder.create<linalg::YieldOp>(bodyLoc, value);
       });
-  return tensorOf(generic.getResult(0), type, shape);
+  Tensor result = tensorOf(generic.getResult(0), type, loops);
+  result.shape.assign(shape.begin(), shape.end());
+  result.dims = dims;
+  return result;
 }
 
 SmallVector<Value> GraphBuilder::bodyInputs(Body &body,

@@ -70,7 +70,7 @@ public:
   /// A value of exactly the tensor's shape.
   mlir::Value valueOf(Tensor &tensor);
   /// `operand` and the map that reads element `at` of the view; at[k] is not
-  /// looked at where dimension k is 1 or repeats.
+  /// looked at where dimension k is 1 or repeats; the map has none of those.
   struct Access {
     mlir::Value operand;
     llvm::SmallVector<mlir::AffineExpr, 4> exprs;
@@ -108,11 +108,14 @@ public:
                   mlir::Type element, ElementFn fn);
   /// A size, or a number of it, inside a body.
   mlir::Value extentIn(Body &body, const Extent &extent, mlir::Type type);
+  /// The subscript k inside the body of an elementwise op over `shape`.
+  mlir::Value subscriptIn(Body &body, llvm::ArrayRef<Extent> shape, unsigned k);
   /// Emits cf.assert on an i1 tensor of rank 0.
   void requireTrue(mlir::Value condition, const llvm::Twine &message);
 
 private:
-  mlir::Value materialise(Tensor &tensor);
+  void materialise(Tensor &tensor, llvm::ArrayRef<Extent> shape);
+  void materialise(Tensor &tensor);
   mlir::Value atomValue(unsigned number);
   mlir::Value constantValue(mlir::TypedAttr attribute);
   template <typename Op, typename... Args> Op inPrologue(Args &&...args);

@@ -10,6 +10,8 @@
 #include "mlir/IR/Verifier.h"
 #include "refold/Dialect/Refold/IR/Refold.h"
 #include "refold/Frontend/ONNX.h"
+#include "refold/Support/Diagnostics.h"
+#include "refold/Support/Error.h"
 #include "refold/Support/NearestName.h"
 #include "llvm/ADT/StringSet.h"
 #include <map>
@@ -35,9 +37,12 @@ public:
   FailureOr<OnnxModel> run();
 
 private:
-  InFlightDiagnostic error(const Twine &message) {
-    return emitError(FileLineColLoc::get(&context, path, 0, 0), message);
+  LogicalResult error(const Twine &message, ExitCode code = ExitCode::Model) {
+    Location loc = FileLineColLoc::get(&context, path, 0, 0);
+    emitError(code == ExitCode::Model ? loc : endingWith(code, loc), message);
+    return failure();
   }
+  LogicalResult fail(llvm::Error error, Location loc, const Twine &what = "");
   LogicalResult readOpset();
   LogicalResult checkDimOptions();
   LogicalResult declareInitializers();
@@ -51,7 +56,8 @@ private:
                              SmallVectorImpl<Value> &values,
                              SmallVectorImpl<Attribute> &attributes);
   LogicalResult define(StringRef name, Tensor tensor, Location loc);
-  DictionaryAttr portAttributes(StringRef name, ArrayRef<std::string> dims);
+  DictionaryAttr portAttributes(StringRef name, ElementType type,
+                                ArrayRef<std::string> dims);
 
   std::string path;
   MLIRContext &context;
@@ -72,6 +78,13 @@ static bool isDefaultDomain(StringRef domain) {
   return domain.empty() || domain == "ai.onnx";
 }
 
+LogicalResult Importer::fail(llvm::Error error, Location loc,
+                             const Twine &what) {
+  std::string message;
+  ExitCode code = takeError(std::move(error), message);
+  return emitError(endingWith(code, loc), what + message);
+}
+
 LogicalResult Importer::readOpset() {
   const ::onnx::ModelProto &model = file->model();
   if (!model.has_graph())
@@ -80,7 +93,8 @@ LogicalResult Importer::readOpset() {
     if (isDefaultDomain(entry.domain())) {
       if (entry.version() < kFirstOpset || entry.version() > kLastOpset)
         return error("opset " + Twine(entry.version()) + "; expected " +
-                     Twine(kFirstOpset) + " to " + Twine(kLastOpset));
+                         Twine(kFirstOpset) + " to " + Twine(kLastOpset),
+                     ExitCode::Unsupported);
       opset = int(entry.version());
     }
   if (!opset)
@@ -99,7 +113,8 @@ LogicalResult Importer::define(StringRef name, Tensor tensor, Location loc) {
 LogicalResult Importer::declareInitializers() {
   const GraphProto &proto = file->model().graph();
   if (proto.sparse_initializer_size())
-    return error("a sparse initializer; expected dense ones only");
+    return error("a sparse initializer; expected dense ones only",
+                 ExitCode::Unsupported);
   for (int i = 0; i < proto.initializer_size(); ++i) {
     const ::onnx::TensorProto &initializer = proto.initializer(i);
     Location loc = NameLoc::get(builder.getStringAttr(initializer.name()),
@@ -107,8 +122,8 @@ LogicalResult Importer::declareInitializers() {
     llvm::Expected<Tensor> tensor =
         constants->read(initializer, file->payload(i), initializer.name());
     if (!tensor)
-      return emitError(loc) << "initializer '" << initializer.name()
-                            << "': " << llvm::toString(tensor.takeError());
+      return fail(tensor.takeError(), loc,
+                  "initializer '" + initializer.name() + "': ");
     if (failed(define(initializer.name(), std::move(*tensor), loc)))
       return failure();
   }
@@ -117,16 +132,17 @@ LogicalResult Importer::declareInitializers() {
 
 FailureOr<Shape> Importer::shapeOf(const ValueInfoProto &info,
                                    SmallVectorImpl<std::string> &names) {
-  auto refuse = [&](const Twine &found, const Twine &expected) {
-    error("'" + info.name() + "' " + found + "; expected " + expected);
-    return failure();
+  auto refuse = [&](const Twine &found, const Twine &expected,
+                    ExitCode code = ExitCode::Model) {
+    return error("'" + info.name() + "' " + found + "; expected " + expected,
+                 code);
   };
   if (info.type().value_case() != TypeProto::kTensorType)
-    return refuse("is no tensor", "tensors only");
+    return refuse("is no tensor", "tensors only", ExitCode::Unsupported);
   const TypeProto::Tensor &type = info.type().tensor_type();
   if (!isSupported(type.elem_type()))
     return refuse("has elements of type " + typeName(type.elem_type()),
-                  "one of " + supportedTypeNames());
+                  "one of " + supportedTypeNames(), ExitCode::Unsupported);
   if (!type.has_shape())
     return refuse("has no shape", "one, with names for what varies");
   if (type.shape().dim_size() > kHighestRank)
@@ -174,12 +190,15 @@ LogicalResult Importer::checkDimOptions() {
   return success();
 }
 
-DictionaryAttr Importer::portAttributes(StringRef name,
+DictionaryAttr Importer::portAttributes(StringRef name, ElementType type,
                                         ArrayRef<std::string> dims) {
   SmallVector<StringRef> names(dims.begin(), dims.end());
-  return builder.getDictionaryAttr(
-      {builder.getNamedAttr("refold.name", builder.getStringAttr(name)),
-       builder.getNamedAttr("refold.dims", builder.getStrArrayAttr(names))});
+  NamedAttrList attributes;
+  attributes.set("refold.name", builder.getStringAttr(name));
+  attributes.set("refold.dims", builder.getStrArrayAttr(names));
+  if (type == ElementType::U8)
+    attributes.set("refold.unsigned", builder.getUnitAttr());
+  return attributes.getDictionary(&context);
 }
 
 /// A symbol name that any printer takes as it is.
@@ -219,7 +238,7 @@ LogicalResult Importer::declareInputs() {
     for (const Extent &extent : *shape)
       sizes.push_back(extent.constant().value_or(ShapedType::kDynamic));
     types.push_back(RankedTensorType::get(sizes, storageType(builder, type)));
-    attributes.push_back(portAttributes(info.name(), names));
+    attributes.push_back(portAttributes(info.name(), type, names));
     inputs.push_back({info.name(), type, *shape});
   }
   Location loc = NameLoc::get(builder.getStringAttr(proto.name()),
@@ -264,16 +283,14 @@ LogicalResult Importer::lowerNode(const NodeProto &proto, int number) {
     name = proto.output_size() ? proto.output(0) : proto.op_type();
   Location loc = NameLoc::get(builder.getStringAttr(name),
                               FileLineColLoc::get(&context, path, number, 1));
+  Location isUnsupported = endingWith(ExitCode::Unsupported, loc);
   if (!isDefaultDomain(proto.domain()))
-    return emitError(loc) << "node '" << name << "': operator '"
-                          << proto.op_type() << "' of domain '"
-                          << proto.domain()
-                          << "'; expected operators of 'ai.onnx'";
+    return emitError(isUnsupported)
+           << "operator '" << proto.op_type() << "' of domain '"
+           << proto.domain() << "'; expected operators of 'ai.onnx'";
   const Operator *row = findOperator(proto.op_type(), opset);
-  if (!row) {
-    auto diagnostic = emitError(loc) << "node '" << name << "': ";
-    return diagnostic << whyUnknown(proto.op_type(), opset);
-  }
+  if (!row)
+    return emitError(isUnsupported) << whyUnknown(proto.op_type(), opset);
   SmallVector<Tensor *> inputs;
   for (const std::string &input : proto.input()) {
     auto found = tensors.find(input);
@@ -281,8 +298,8 @@ LogicalResult Importer::lowerNode(const NodeProto &proto, int number) {
       inputs.push_back(nullptr);
     } else if (found == tensors.end()) {
       return emitError(loc)
-             << "node '" << name << "' (" << proto.op_type() << "): input '"
-             << input << "' is not defined before it; expected nodes in order, "
+             << proto.op_type() << ": input '" << input
+             << "' is not defined before it; expected nodes in order, "
              << "without cycles";
     } else {
       inputs.push_back(&found->second);
@@ -330,19 +347,19 @@ LogicalResult Importer::finishOutput(const ValueInfoProto &info,
   }
   Value value = graph->valueOf(tensor);
   Type stored = storageType(builder, tensor.type);
-  if (getElementTypeOrSelf(value) != stored)
-    value =
-        graph
-            ->elementwise(&tensor, tensor.shape, tensor.type, stored,
-                          [&](Body &body, ValueRange args) -> Value {
-                            return body.make<arith::TruncFOp>(stored, args[0]);
-                          })
-            .base;
+  if (getElementTypeOrSelf(value) != stored) {
+    Tensor rounded =
+        graph->elementwise(&tensor, tensor.shape, tensor.type, stored,
+                           [&](Body &body, ValueRange args) -> Value {
+                             return body.make<arith::TruncFOp>(stored, args[0]);
+                           });
+    value = graph->valueOf(rounded);
+  }
   SmallVector<std::string> names;
   for (const Extent &extent : tensor.shape)
     names.push_back(extents.symbolName(extent));
   values.push_back(value);
-  attributes.push_back(portAttributes(info.name(), names));
+  attributes.push_back(portAttributes(info.name(), tensor.type, names));
   return success();
 }
 
@@ -378,10 +395,8 @@ FailureOr<OnnxModel> Importer::run() {
                       linalg::LinalgDialect, math::MathDialect,
                       tensor::TensorDialect, RefoldDialect>();
   llvm::Expected<std::shared_ptr<ModelFile>> opened = ModelFile::open(path);
-  if (!opened) {
-    error(llvm::toString(opened.takeError()));
-    return failure();
-  }
+  if (!opened)
+    return fail(opened.takeError(), FileLineColLoc::get(&context, path, 0, 0));
   file = *opened;
   constants.emplace(ConstantReader{context, file});
   if (failed(readOpset()) || failed(checkDimOptions()) ||

@@ -29,8 +29,7 @@ static LogicalResult lowerTranspose(Node &node) {
   return node.give(node.graph.transpose(input, order));
 }
 
-//===- Slices
-//--------------------------------------------------------------===//
+//===- Slices ===//
 
 /// Elements begin, begin - 1, ...: what a view cannot say.
 static Tensor reverse(Node &node, Tensor &tensor, unsigned axis,
@@ -75,7 +74,7 @@ static LogicalResult sliceAxis(Node &node, Tensor &tensor, unsigned axis,
   const Extent extent = tensor.shape[axis];
   bool isUp = extents.isAtMost(1, step);
   if (!isUp && !extents.isAtMost(step, -1))
-    return node.error()
+    return node.unsupported()
            << "step " << extents.toString(step)
            << "; expected one that is not 0 and whose sign is known";
   Extent last = extents.sub(extent, 1);
@@ -84,9 +83,9 @@ static LogicalResult sliceAxis(Node &node, Tensor &tensor, unsigned axis,
   auto to = isUp ? clampBound(extents, end, extent, 0, extent)
                  : clampBound(extents, end, extent, -1, last);
   if (!from || !to)
-    return node.error() << "bounds " << extents.toString(start) << " and "
-                        << extents.toString(end)
-                        << "; expected ones whose sign is known";
+    return node.unsupported()
+           << "bounds " << extents.toString(start) << " and "
+           << extents.toString(end) << "; expected ones whose sign is known";
   Extent span = isUp ? extents.sub(*to, *from) : extents.sub(*from, *to);
   Extent stride = isUp ? step : extents.sub(0, step);
   Extent size = extents.ceilDiv(extents.max(span, 0), stride);
@@ -189,8 +188,7 @@ static LogicalResult lowerSplit(Node &node) {
   return success();
 }
 
-//===- Concat
-//--------------------------------------------------------------===//
+//===- Concat ===//
 
 static std::optional<Tensor> concatKnown(Node &node, unsigned axis,
                                          ArrayRef<Extent> shape) {
@@ -276,19 +274,19 @@ static LogicalResult lowerConcat(Node &node) {
   // Short floats are f32 where they were computed and short where they were
   // read.
   if (isMixed)
-    for (auto [input, value] : llvm::zip_equal(node.allInputs(), values))
-      value = graph
-                  .elementwise(input, input->shape, input->type,
-                               [](Body &, ValueRange in) { return in[0]; })
-                  .base;
+    for (auto [input, value] : llvm::zip_equal(node.allInputs(), values)) {
+      Tensor computed =
+          graph.elementwise(input, input->shape, input->type,
+                            [](Body &, ValueRange in) { return in[0]; });
+      value = graph.valueOf(computed);
+    }
   RankedTensorType type = graph.typeOf(shape, getElementTypeOrSelf(values[0]));
   Value joined =
       graph.ops.create<tensor::ConcatOp>(graph.loc, type, *axis, values);
   return node.give(graph.tensorOf(joined, node.input(0).type, shape));
 }
 
-//===- Padding, repetition, triangles
-//--------------------------------------===//
+//===- Padding, repetition, triangles ===//
 
 /// Constant padding; a negative amount cuts.
 static LogicalResult lowerPad(Node &node) {
@@ -297,7 +295,8 @@ static LogicalResult lowerPad(Node &node) {
   Tensor tensor = node.input(0);
   std::string mode = node.string("mode", "constant");
   if (mode != "constant")
-    return node.error() << "mode is '" << mode << "'; expected 'constant'";
+    return node.unsupported()
+           << "mode is '" << mode << "'; expected 'constant'";
   auto pads = node.integersOf(1, "the pads");
   if (failed(pads))
     return failure();
@@ -344,8 +343,9 @@ static LogicalResult lowerPad(Node &node) {
   if (node.hasInput(2)) {
     const Scalar *given = node.input(2).splat();
     if (!given)
-      return node.error() << "the padding value is known only at run time; "
-                          << "expected a constant";
+      return node.unsupported()
+             << "the padding value is known only at run time; "
+             << "expected a constant";
     fill = *given;
   }
   Shape shape = tensor.shape;
@@ -357,7 +357,8 @@ static LogicalResult lowerPad(Node &node) {
   }
   Body body{graph.ops, graph.loc};
   if (fill.integer && !fill.integer->constant())
-    return node.error() << "the padding value is a size; expected a number";
+    return node.unsupported()
+           << "the padding value is a size; expected a number";
   Value value = fill.real ? body.real(element, *fill.real)
                           : body.integer(element, *fill.integer->constant());
   Value padded = graph.ops.create<tensor::PadOp>(
@@ -414,8 +415,8 @@ static LogicalResult lowerTrilu(Node &node) {
   return node.give(graph.elementwise(
       &input, input.shape, input.type, [&](Body &body, ValueRange in) -> Value {
         Type indexType = body.builder.getIndexType(), element = in[0].getType();
-        Value column = body.make<linalg::IndexOp>(int64_t(rank) - 1);
-        Value row = body.make<linalg::IndexOp>(int64_t(rank) - 2);
+        Value column = graph.subscriptIn(body, input.shape, rank - 1);
+        Value row = graph.subscriptIn(body, input.shape, rank - 2);
         Value first = body.make<arith::AddIOp>(
             row, graph.extentIn(body, diagonal, indexType));
         Value keeps = body.make<arith::CmpIOp>(

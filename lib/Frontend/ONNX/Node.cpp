@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Node.h"
 #include "onnx.pb.h"
+#include "refold/Support/Diagnostics.h"
+#include "refold/Support/Error.h"
 
 using namespace mlir;
+using namespace refold;
 using namespace refold::onnx;
 using ::onnx::AttributeProto;
 
@@ -25,10 +28,16 @@ std::string Node::name() const { return nameOf(proto); }
 
 llvm::StringRef Node::op() const { return proto.op_type(); }
 
-InFlightDiagnostic Node::error() {
+InFlightDiagnostic Node::report(ExitCode code) {
   ++numErrors;
-  return emitError(loc) << "node '" << name() << "' (" << proto.op_type()
-                        << "): ";
+  return emitError(code == ExitCode::Model ? loc : endingWith(code, loc))
+         << proto.op_type() << ": ";
+}
+
+LogicalResult Node::fail(llvm::Error error) {
+  std::string message;
+  ExitCode code = takeError(std::move(error), message);
+  return report(code) << message;
 }
 
 FailureOr<Shape> Node::extentsOf(unsigned i, StringRef what) {
@@ -41,8 +50,9 @@ FailureOr<Shape> Node::extentsOf(unsigned i, StringRef what) {
   }
   if (!tensor.isKnown() || (tensor.known.size() == 1 && tensor.rank() == 1 &&
                             !tensor.shape[0].constant())) {
-    error() << what << " are known only at run time; expected constants or "
-            << "arithmetic on shapes";
+    unsupported() << what
+                  << " are known only at run time; expected constants or "
+                  << "arithmetic on shapes";
     return failure();
   }
   Shape result;

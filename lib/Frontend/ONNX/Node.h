@@ -4,6 +4,8 @@
 
 #include "GraphBuilder.h"
 #include "mlir/IR/Diagnostics.h"
+#include "refold/Support/ExitCode.h"
+#include "llvm/Support/Error.h"
 
 namespace onnx {
 class NodeProto;
@@ -59,8 +61,14 @@ public:
   std::vector<std::optional<Tensor>> results;
 
   //===- Messages -----------------------------------------------------------//
-  /// "node 'x' (Gather): ..." at the node's location.
-  mlir::InFlightDiagnostic error();
+  /// "Gather: ..." at the node's location: the model is wrong.
+  mlir::InFlightDiagnostic error() { return report(ExitCode::Model); }
+  /// The model may be right, but this is not read here.
+  mlir::InFlightDiagnostic unsupported() {
+    return report(ExitCode::Unsupported);
+  }
+  /// An error that came from elsewhere, with its own exit code.
+  mlir::LogicalResult fail(llvm::Error error);
   bool hasErrors() const { return numErrors != 0; }
   std::string name() const;
   llvm::StringRef op() const;
@@ -72,6 +80,7 @@ public:
   mlir::FailureOr<Shape> broadcast(llvm::ArrayRef<Tensor *> tensors);
 
 private:
+  mlir::InFlightDiagnostic report(ExitCode code);
   const ::onnx::AttributeProto *find(llvm::StringRef name) const;
   llvm::SmallVector<Tensor *> inputs;
   mlir::Location loc;

@@ -207,7 +207,7 @@ static LogicalResult lowerBatchNorm(Node &node) {
   if (failed(requireChannels(node, 2)))
     return failure();
   if (node.integer("training_mode", 0) != 0)
-    return node.error() << "training_mode is 1; expected 0, inference";
+    return node.unsupported() << "training_mode is 1; expected 0, inference";
   std::vector<Tensor> rows;
   Extent channels = input.shape[1];
   for (unsigned i = 1; i < 5; ++i) {

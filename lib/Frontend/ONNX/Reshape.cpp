@@ -43,8 +43,7 @@ static bool repeats(const Tensor &tensor, unsigned k) {
   return tensor.dims[k].empty() && !tensor.shape[k].is(1);
 }
 
-//===- Memory
-//--------------------------------------------------------------===//
+//===- Memory ===//
 
 namespace {
 /// Dimensions of both sides that hold the same elements.
@@ -161,8 +160,9 @@ FailureOr<Value> GraphBuilder::reshapeValue(Value value, ArrayRef<Extent> from,
 }
 
 /// A value with one dimension for each base dimension of the view in its order,
-/// and one for each that repeats; then that in the view's shape.
-Value GraphBuilder::materialise(Tensor &tensor) {
+/// and one for each that repeats; then that as `shape`: the view's, with or
+/// without all its dimensions of extent 1.
+void GraphBuilder::materialise(Tensor &tensor, ArrayRef<Extent> shape) {
   build(tensor);
   SmallVector<unsigned> order; // of base dimensions that are not 1
   bool hasRepeats = false;
@@ -200,13 +200,29 @@ Value GraphBuilder::materialise(Tensor &tensor) {
                 .getResult(0);
     valueShape = loops;
   }
-  if (ArrayRef<Extent>(valueShape) != ArrayRef<Extent>(tensor.shape)) {
-    FailureOr<Value> reshaped = reshapeValue(value, valueShape, tensor.shape);
+  if (ArrayRef<Extent>(valueShape) != shape) {
+    FailureOr<Value> reshaped = reshapeValue(value, valueShape, shape);
     assert(succeeded(reshaped) && "a view has as many elements as its base");
     value = *reshaped;
   }
-  setBase(tensor, value);
-  return value;
+  tensor.base = value;
+  tensor.baseShape.assign(shape.begin(), shape.end());
+  bool hasOnes = shape.size() == tensor.rank();
+  unsigned next = 0;
+  for (unsigned k = 0; k < tensor.rank(); ++k) {
+    tensor.dims[k].clear();
+    if (hasOnes || !tensor.shape[k].is(1))
+      tensor.dims[k].push_back(next++);
+  }
+}
+
+/// For readers that use a map: dimensions of extent 1 stay out of memory.
+void GraphBuilder::materialise(Tensor &tensor) {
+  Shape shape;
+  for (const Extent &extent : tensor.shape)
+    if (!extent.is(1))
+      shape.push_back(extent);
+  materialise(tensor, shape);
 }
 
 Value GraphBuilder::valueOf(Tensor &tensor) {
@@ -214,7 +230,9 @@ Value GraphBuilder::valueOf(Tensor &tensor) {
   bool isPlain = tensor.baseShape.size() == tensor.rank();
   for (unsigned k = 0; isPlain && k < tensor.rank(); ++k)
     isPlain = tensor.dims[k].size() == 1 && tensor.dims[k].front() == k;
-  return isPlain ? tensor.base : materialise(tensor);
+  if (!isPlain)
+    materialise(tensor, Shape(tensor.shape));
+  return tensor.base;
 }
 
 void GraphBuilder::repeatInMemory(Tensor &tensor) {
@@ -246,8 +264,7 @@ GraphBuilder::Access GraphBuilder::access(Tensor &tensor,
   return result;
 }
 
-//===- Views of views
-//------------------------------------------------------===//
+//===- Views of views ===//
 
 /// Replaces one base dimension by two.
 void GraphBuilder::splitBase(Tensor &tensor, unsigned dimension,
@@ -356,7 +373,8 @@ FailureOr<Tensor> GraphBuilder::reshape(Tensor &tensor,
   }
   if (tensor.form)
     result.form = reshapeForm(tensor, shape);
-  if (result.form && !tensor.base) {
+  if (result.form) { // computing it anew is cheaper than moving it
+    result.base = nullptr;
     result.shape.assign(shape.begin(), shape.end());
     return result;
   }
@@ -567,7 +585,7 @@ Tensor GraphBuilder::slice(Tensor &tensor, unsigned axis, const Extent &begin,
   }
   // Slicing the base keeps the view, where the dimension is one of the base's.
   if (tensor.dims[axis].size() != 1)
-    materialise(tensor);
+    valueOf(tensor);
   unsigned dimension = tensor.dims[axis].front();
   Shape baseShape = tensor.baseShape;
   baseShape[dimension] = size;

@@ -121,8 +121,8 @@ std::optional<IndexForm> refold::onnx::fitForm(ArrayRef<int64_t> elements,
 }
 
 std::optional<Interval> refold::onnx::rangeOf(Extents &extents,
-                                           const Affine &affine,
-                                           ArrayRef<Extent> shape) {
+                                              const Affine &affine,
+                                              ArrayRef<Extent> shape) {
   Interval range{affine.offset, affine.offset};
   for (auto [slope, extent] : llvm::zip(affine.coefficients, shape)) {
     Extent reach = extents.mul(slope, extents.sub(extent, 1));

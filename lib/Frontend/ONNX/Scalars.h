@@ -31,7 +31,7 @@ struct Interval {
   Extent least, most;
 };
 std::optional<Interval> rangeOf(Extents &extents, const Affine &affine,
-                             llvm::ArrayRef<Extent> shape);
+                                llvm::ArrayRef<Extent> shape);
 
 } // namespace refold::onnx
 

@@ -38,8 +38,9 @@ static LogicalResult lowerDropout(Node &node) {
   if (node.hasInput(2)) {
     const Scalar *training = node.input(2).splat();
     if (!training || !training->integer || !training->integer->is(0))
-      return node.error() << "training_mode is not a constant false; expected "
-                          << "inference";
+      return node.unsupported()
+             << "training_mode is not a constant false; expected "
+             << "inference";
   }
   if (node.wants(1) &&
       failed(node.give(1, node.graph.knownTensor(ElementType::Bool,
@@ -185,8 +186,9 @@ static LogicalResult lowerRange(Node &node) {
     return failure();
   for (unsigned i = 0; i < 3; ++i)
     if (node.input(i).rank() != 0 || !node.input(i).isKnown())
-      return node.error() << "input " << i << " is no scalar that is known; "
-                          << "expected constants or arithmetic on shapes";
+      return node.unsupported()
+             << "input " << i << " is no scalar that is known; "
+             << "expected constants or arithmetic on shapes";
   ElementType type = node.input(0).type;
   Scalar start = node.input(0).known[0], limit = node.input(1).known[0],
          delta = node.input(2).known[0];
@@ -197,9 +199,9 @@ static LogicalResult lowerRange(Node &node) {
                           << " elements; expected a finite number of them";
     auto size = int64_t(std::max(count, 0.0));
     if (size > kMostKnown)
-      return node.error() << "a range of " << size
-                          << " floats; expected at most " << kMostKnown
-                          << " (cast one of integers)";
+      return node.unsupported()
+             << "a range of " << size << " floats; expected at most "
+             << kMostKnown << " (cast one of integers)";
     std::vector<Scalar> known;
     for (int64_t i = 0; i < size; ++i)
       known.push_back(Scalar::of(*start.real + double(i) * *delta.real));
@@ -208,8 +210,9 @@ static LogicalResult lowerRange(Node &node) {
   }
   bool isUp = extents.isAtMost(1, *delta.integer);
   if (!isUp && !extents.isAtMost(*delta.integer, -1))
-    return node.error() << "the step is " << extents.toString(*delta.integer)
-                        << "; expected one whose sign is known";
+    return node.unsupported()
+           << "the step is " << extents.toString(*delta.integer)
+           << "; expected one whose sign is known";
   Extent span = isUp ? extents.sub(*limit.integer, *start.integer)
                      : extents.sub(*start.integer, *limit.integer);
   Extent step = isUp ? *delta.integer : extents.sub(0, *delta.integer);
