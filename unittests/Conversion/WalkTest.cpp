@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Lowered kernels against the definition, evaluated in double.
+#include "CascadeRunner.h"
+#include "CascadeSuite.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include <cmath>
+
+using namespace refold;
+
+namespace {
+/// Compiles and runs one case; the largest error over its outputs.
+double errorOf(const SuiteCase &c, const std::string &text, bool isStrided,
+               const std::string &instructionSet = "") {
+  CascadeRunner::Options options;
+  options.instructionSet = instructionSet;
+  auto runner = CascadeRunner::compile(text, options);
+  if (!runner) {
+    ADD_FAILURE() << c.name << ": " << toString(runner.takeError()) << "\n"
+                  << text;
+    return INFINITY;
+  }
+  std::vector<Tensor> operands;
+  uint64_t seed = 1;
+  for (const SuiteOperand &o : c.inputs)
+    operands.push_back(makeOperand(o, seed++, isStrided));
+  for (const SuiteOperand &o : c.outputs) {
+    operands.push_back(makeOperand(o, seed++, isStrided));
+    for (int64_t i = 0; i < operands.back().numElements(); ++i)
+      operands.back().set(i, isFloat(o.dtype) ? NAN : 77);
+  }
+  if (llvm::Error error = (*runner)->run(operands)) {
+    ADD_FAILURE() << c.name << ": " << toString(std::move(error));
+    return INFINITY;
+  }
+  auto want = (*runner)->reference(operands);
+  if (!want) {
+    ADD_FAILURE() << c.name << ": " << toString(want.takeError());
+    return INFINITY;
+  }
+  double worst = 0;
+  for (size_t i = 0; i < want->size(); ++i)
+    worst = std::max(worst,
+                     relativeError(operands[c.inputs.size() + i], (*want)[i]));
+  return worst;
+}
+
+class WalkTest : public testing::TestWithParam<SuiteCase> {};
+
+TEST_P(WalkTest, StaticExtents) {
+  const SuiteCase &c = GetParam();
+  EXPECT_LE(errorOf(c, c.text(false, c.schedule), false), c.tolerance);
+}
+
+TEST_P(WalkTest, DynamicExtentsAndStrides) {
+  const SuiteCase &c = GetParam();
+  if (c.canBeDynamic) {
+    EXPECT_LE(errorOf(c, c.text(true, c.schedule, true), true), c.tolerance);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Suite, WalkTest, testing::ValuesIn(cascadeSuite()),
+                         [](const auto &info) {
+                           std::string name = info.param.name;
+                           for (char &ch : name)
+                             if (!std::isalnum(ch))
+                               ch = '_';
+                           return name;
+                         });
+} // namespace

@@ -190,6 +190,7 @@ private:
   void chooseForms();
   void chooseCombiners();
   void orderSteps(unsigned pass);
+  void keepOldAcrossSteps(unsigned pass);
   void findPacks();
   unsigned levelOf(Node *n, unsigned pass);
   void keepFor(Node *n, Set nest, NodeSet &kept);
@@ -580,6 +581,41 @@ void Planner::orderSteps(unsigned pass) {
     }
 }
 
+/// A row step overwrites its states: what a later one reads of the old values
+/// is kept.
+void Planner::keepOldAcrossSteps(unsigned pass) {
+  PassPlan &p = plan->passes[pass];
+  auto stepOf = [&](Set set, unsigned level) -> const Step * {
+    for (Step &step : p.steps) {
+      bool hasLanes = plan->rowLane != kNone && (set & bit(plan->rowLane));
+      if (step.kind == Step::Rows && step.hasRow == plan->hasRow(set) &&
+          step.rowLanes == hasLanes && level >= step.firstLevel &&
+          level <= step.lastLevel)
+        return &step;
+    }
+    return nullptr;
+  };
+  NodeSet kept;
+  auto visit = [&](Node *root, const Step *step) {
+    NodeSet all;
+    collect(root, all);
+    for (Node *n : all)
+      if (n->kind == Node::Old &&
+          plan->states[n->state].form != StatePlan::Matrix &&
+          stepOf(n->set, plan->states[n->state].level) != step)
+        kept.insert(n);
+  };
+  for (StatePlan &s : plan->states)
+    if (s.pass == pass && s.form != StatePlan::Matrix)
+      visit(s.moved, stepOf(s.set, s.level));
+  for (Node *n : p.kept)
+    if (n->kind != Node::Old)
+      visit(n, stepOf(n->set, n->level));
+  for (Node *n : kept)
+    if (!llvm::is_contained(p.kept, n))
+      p.kept.push_back(n);
+}
+
 /// Contractions that writes need, operands first; those of the prologue are
 /// done.
 void Planner::sortContractions(NodeSet &all, SmallVectorImpl<Node *> &out,
@@ -671,6 +707,7 @@ FailureOr<std::unique_ptr<Plan>> Planner::run() {
   chooseCombiners();
   for (unsigned p = 0; p < plan->passes.size(); ++p) {
     orderSteps(p);
+    keepOldAcrossSteps(p);
     findConditions(*plan, p);
   }
   for (bool sweep : {false, true}) {

@@ -58,10 +58,13 @@ void Kernel::rowStep(unsigned pass, Step &step) {
   else
     rowsOf(false);
   PassPlan &p = plan.passes[pass];
-  for (Node *n : p.kept)
-    if (belongs(step, n->set) && n->level >= step.firstLevel &&
-        n->level <= step.lastLevel)
+  for (Node *n : p.kept) {
+    unsigned level =
+        n->kind == Node::Old ? plan.states[n->state].level : n->level;
+    if (belongs(step, n->set) && level >= step.firstLevel &&
+        level <= step.lastLevel)
       keptReady.insert(n);
+  }
   for (StatePlan &s : plan.states)
     if (s.pass == pass && s.form != StatePlan::Matrix && belongs(step, s.set) &&
         s.level >= step.firstLevel && s.level <= step.lastLevel)

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_UNITTESTS_CONVERSION_CASCADESUITE_H
+#define REFOLD_UNITTESTS_CONVERSION_CASCADESUITE_H
+
+#include "refold/Support/Tensor.h"
+#include <string>
+#include <vector>
+
+namespace refold {
+
+/// An operand: element type, extents by index names or numbers, and how it is
+/// filled.
+struct SuiteOperand {
+  std::string name;
+  DType dtype = DType::F32;
+  std::vector<int64_t> shape;
+  enum Fill { Normal, Round, Labels, Bits, Positive } fill = Normal;
+  double scale = 1;
+  int64_t limit = 0; ///< Labels: exclusive upper bound
+};
+
+struct SuiteIndex {
+  std::string name, role;
+  int64_t extent = 0;
+};
+
+/// A cascade without extents and operands spelled out: `text` makes it static
+/// or dynamic.
+struct SuiteCase {
+  std::string name;
+  std::vector<SuiteIndex> indices;
+  std::vector<SuiteOperand> inputs, outputs;
+  std::string body;
+  double tolerance = 3e-6;
+  bool canBeDynamic = true;
+  std::string schedule; ///< "" leaves the choice to the default
+
+  std::string text(bool isDynamic, const std::string &schedule,
+                   bool isStrided = false) const;
+};
+
+/// Every case, at its own extents.
+std::vector<SuiteCase> cascadeSuite();
+/// Filled deterministically; a strided one has a row-major frame around it.
+Tensor makeOperand(const SuiteOperand &operand, uint64_t seed, bool isStrided);
+
+} // namespace refold
+
+#endif // REFOLD_UNITTESTS_CONVERSION_CASCADESUITE_H
