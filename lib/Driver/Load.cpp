@@ -126,6 +126,8 @@ static llvm::Error loadFold(mlir::MLIRContext &context, llvm::StringRef path,
     return text.takeError();
   DiagnosticCollector collector(context);
   FoldOptions foldOptions;
+  foldOptions.dims = options.dims;
+  foldOptions.storage = options.dtype;
   auto module = importFold((*text)->getBuffer(), path, context, foldOptions);
   if (mlir::failed(module))
     return collector.takeErrors("the .fold front end failed without reason");

@@ -13,6 +13,12 @@ void ProgramFlags::addTo(Flags &flags) {
       [this](llvm::StringRef text) { return parseExtents(text, dims); });
 }
 
+void ProgramFlags::addDtypeTo(Flags &flags) {
+  flags.choice("dtype",
+               "type of the float arguments and results of a .fold program",
+               dtype, {"f64", "f32", "f16", "bf16"});
+}
+
 LoadOptions ProgramFlags::loadOptions() const {
   LoadOptions options;
   options.dims = dims;

@@ -16,6 +16,7 @@ struct ProgramFlags {
   std::map<std::string, int64_t> dims;
 
   void addTo(Flags &flags);
+  void addDtypeTo(Flags &flags);
   LoadOptions loadOptions() const;
   bool isJson() const { return format == "json"; }
 };

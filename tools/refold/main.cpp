@@ -66,8 +66,8 @@ static ExitCode dispatch(Arguments arguments) {
         command.run(command, arguments.drop_front());
     return code ? *code : finish(code.takeError());
   }
-  auto names = llvm::map_to_vector(
-      kCommands, [](const Command &command) { return command.name; });
+  auto names = llvm::to_vector(llvm::map_range(
+      kCommands, [](const Command &command) { return command.name; }));
   return finish(fail(ExitCode::Usage, "found the unknown command '" + name +
                                           "'" + suggestion(name, names) +
                                           "; see 'refold --help'"));

@@ -1,0 +1,4 @@
+// expect 1: found ')', expected '}'
+func.func @f() {
+  return
+)

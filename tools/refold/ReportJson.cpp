@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "ReportJson.h"
+
+namespace refold {
+
+llvm::json::Array toJson(llvm::ArrayRef<ReasonReport> reasons) {
+  llvm::json::Array result;
+  for (const ReasonReport &reason : reasons)
+    result.push_back(llvm::json::Object{
+        {"key", reason.key}, {"at", reason.at}, {"text", reason.text}});
+  return result;
+}
+
+llvm::json::Object toJson(const std::map<std::string, int64_t> &extents) {
+  llvm::json::Object result;
+  for (const auto &[name, extent] : extents)
+    result[name] = extent;
+  return result;
+}
+
+llvm::json::Object toJson(const CascadeReport &report) {
+  llvm::json::Array stages;
+  for (const StageReport &stage : report.stages)
+    stages.push_back(llvm::json::Object{{"name", stage.name},
+                                        {"op", stage.op},
+                                        {"line", stage.line},
+                                        {"pass", stage.pass}});
+  llvm::json::Value schedule = nullptr;
+  if (report.schedule)
+    schedule = llvm::json::Object(*report.schedule);
+  return llvm::json::Object{{"name", report.name},
+                            {"axes", llvm::json::Array(report.axes)},
+                            {"stages", std::move(stages)},
+                            {"verdict", report.isFused ? "fused" : "cut"},
+                            {"passes", report.passes},
+                            {"unfused_passes", report.unfusedPasses},
+                            {"state_size", report.stateSize},
+                            {"formula", report.formula},
+                            {"gauge", report.gauge},
+                            {"certificate", report.certificate},
+                            {"reasons", toJson(report.reasons)},
+                            {"schedule", std::move(schedule)}};
+}
+
+} // namespace refold
