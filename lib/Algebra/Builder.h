@@ -84,7 +84,10 @@ public:
   std::unordered_map<Expr, unsigned, ExprHash> passOf; ///< states and lets
   std::unordered_map<Expr, SumInfo, ExprHash> sums;
 
-  // Building.pp
+  /// Maxima that the user did not write: they must leave the results again.
+  ExprSet ownPivots;
+
+  // Builder.cpp
   Scope scopeOf(unsigned pass) const;
   /// The state of this reducer and value, made if there is none yet.
   Expr state(Reducer reducer, Expr value, std::string name);

@@ -26,6 +26,7 @@ private:
   void followEdges();
   Expr written(const Extremal &fact) const;
   void finish();
+  Expr withoutOwnPivots(Expr value);
 
   const Cascade &cascade;
   Program &program;
@@ -182,6 +183,33 @@ Expr Driver::written(const Extremal &fact) const {
   return fact.feature;
 }
 
+/// The result of a softmax written without its maximum is o·e^m / (s·e^m): the
+/// exponentials that only we introduced are cancelled, or it would overflow.
+Expr Driver::withoutOwnPivots(Expr value) {
+  bool hasPivot = false;
+  for (Expr symbol : symbolsOf(value))
+    hasPivot |= builder.ownPivots.contains(symbol);
+  if (!hasPivot || !isFloat(value.type()))
+    return value;
+  ExprSet varying;
+  for (const auto &[symbol, pass] : builder.passOf)
+    varying.insert(symbol);
+  Scope scope(cascade.stream(), std::move(varying));
+  Separator separator(*program.context, builder.normaliser, builder.facts,
+                      scope, computeType(value.type()), policy.rankBudget);
+  std::optional<std::vector<Term>> terms = separator.separate(value);
+  if (!terms || terms->empty())
+    return value;
+  Expr sum;
+  for (const Term &term : *terms) {
+    if (!term.ed.isZero() && term.ex.empty())
+      return value;
+    Expr part = separator.toExpr(term);
+    sum = sum ? program.context->add(sum, part) : part;
+  }
+  return sum;
+}
+
 void Driver::finish() {
   for (const Stage &stage : cascade.stages) {
     std::vector<Expr> readouts;
@@ -190,7 +218,8 @@ void Driver::finish() {
     program.readouts.push_back(std::move(readouts));
   }
   for (const Output &output : cascade.outputs) {
-    Expr raw = substitute(*program.context, output.value, builder.rawReadout);
+    Expr raw = withoutOwnPivots(
+        substitute(*program.context, output.value, builder.rawReadout));
     Expr safe =
         substitute(*program.context, output.value, builder.finalReadout);
     program.outputs.push_back(

@@ -193,7 +193,7 @@ Variable Builder::locate(const Translate &translate, const Gauge &gauge,
         variable.offset ? context.add(variable.offset, moved) : moved;
   }
   bool isName = !variable.offset || variable.offset.isSym();
-  if (!isName && degree >= 2) {
+  if (!isName && (degree >= 2 || !refined.empty())) {
     Expr &entry = offsets[variable.offset];
     if (!entry)
       entry = addLet(variable.offset, name + ".shift");
@@ -325,9 +325,12 @@ Expr Builder::transport(const std::map<Powers, Combination> &taylor,
                         const Gauge &gauge, State &state, unsigned pass,
                         Type type) {
   Expr exponent = distance(gauge.shifts, state.pivots, pass, type);
-  std::vector<Expr> distances;
-  for (const Variable &variable : variables)
-    distances.push_back(distance(variable.shifts, state.pivots, pass, type));
+  std::vector<Expr> distances(variables.size());
+  for (const auto &[powers, sum] : taylor)
+    for (auto [number, power] : powers)
+      if (!distances[number])
+        distances[number] =
+            distance(variables[number].shifts, state.pivots, pass, type);
   std::map<Powers, Expr> parts;
   parts[{}] = context.placeholder(Role::Self, 0, type);
   for (const auto &[powers, sum] : taylor) {

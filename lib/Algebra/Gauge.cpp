@@ -165,6 +165,7 @@ static std::vector<Shift> newPivot(Builder &builder, const LinearSum &ex,
   shift.feature = ex.toExpr(builder.context, type);
   shift.atom = builder.state(Reducer::Max, shift.feature, name + ".max");
   builder.facts.addExtremal(shift.atom, shift.feature, true);
+  builder.ownPivots.insert(shift.atom);
   return {shift};
 }
 

@@ -281,10 +281,8 @@ Expr multiplied(Context &context, Expr numerator, const Monomial &monomial,
   auto times = [&](Expr &product, Expr factor) {
     product = product ? context.mul(product, factor) : factor;
   };
-  if (coefficient != 1 && !(coefficient == -1 && result))
-    times(result, context.real(coefficient, type));
-  else if (coefficient == -1)
-    result = context.neg(result);
+  if (std::abs(coefficient) != 1)
+    times(result, context.real(std::abs(coefficient), type));
   for (const auto &[atom, exponent] : monomial.factors()) {
     bool divides = exponent.num < 0 && !(exponent == rational(-1, 2));
     Expr factor =
@@ -293,7 +291,9 @@ Expr multiplied(Context &context, Expr numerator, const Monomial &monomial,
   }
   if (!result)
     result = context.real(1, type);
-  return divisor ? context.div(result, divisor) : result;
+  if (divisor)
+    result = context.div(result, divisor);
+  return coefficient < 0 ? context.neg(result) : result;
 }
 
 Expr toExpr(Context &context, const Monomial &monomial, double coefficient,

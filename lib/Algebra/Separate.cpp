@@ -128,6 +128,14 @@ Expr Separator::toExpr(const Term &term) {
               : context.add(exponent, algebra::toExpr(context, term.ed, type));
     factor = context.exp(exponent);
   }
+  for (auto [number, power] : term.translates) {
+    const Translate &own = translates[number];
+    Expr moved =
+        context.sub(own.x.toExpr(context, type),
+                    algebra::toExpr(context, own.delta.scaled(-1), type));
+    for (unsigned i = 0; i < power; ++i)
+      factor = factor ? context.mul(factor, moved) : moved;
+  }
   Expr value =
       multiplied(context, factor, term.g * term.h, term.coefficient, type);
   for (const std::vector<Expr> *guards : {&term.xGuards, &term.dGuards})
@@ -339,6 +347,8 @@ std::optional<std::vector<Term>> Separator::compute(Expr e) {
       return power(e, e.operand(0), rational(1, 2));
     if (e.is(Fn::Rsqrt))
       return power(e, e.operand(0), rational(-1, 2));
+    if (e.is(Fn::Log) || e.is(Fn::Log2))
+      return scope.hasD(e) ? sum(e) : atom(e);
     return scope.isMixed(e) ? function(e) : atom(e);
   case Kind::Select:
     return scope.isMixed(e) || hasFreeExp(e) ? choice(e) : atom(e);
@@ -636,7 +646,8 @@ std::optional<std::vector<Term>> Separator::sum(Expr e) {
         rest.add(piece.value, piece.coefficient, piece.scale);
         continue;
       }
-      std::optional<Terms> own = visit(piece.value);
+      std::optional<Terms> own =
+          piece.value == e ? atom(e) : visit(piece.value);
       if (!own)
         return false;
       for (Term &term : scaled(*own, piece.coefficient, piece.scale))
@@ -644,7 +655,8 @@ std::optional<std::vector<Term>> Separator::sum(Expr e) {
     }
     if (rest.all().size() == 1) {
       const LinearSum::Piece &piece = rest.all()[0];
-      std::optional<Terms> own = visit(piece.value);
+      std::optional<Terms> own =
+          piece.value == e ? atom(e) : visit(piece.value);
       if (!own)
         return false;
       for (Term &term : scaled(*own, piece.coefficient, piece.scale))

@@ -98,7 +98,7 @@ public:
   std::optional<Split> split(Expr e);
 
   const std::vector<Translate> &allTranslates() const { return translates; }
-  /// g·h·... of a term without translates, exponentials as exp(sum).
+  /// The product, its exponentials as exp(ex + ed).
   Expr toExpr(const Term &term);
   Reject reject;
 

@@ -10,9 +10,6 @@ namespace refold::algebra {
 std::optional<std::vector<Term>> Separator::function(Expr e) {
   Expr operand = e.operand(0);
   switch (e->fn) {
-  case Fn::Log:
-  case Fn::Log2:
-    return sum(e);
   case Fn::Expm1:
     return visit(context.sub(context.exp(operand), context.real(1, type)));
   case Fn::Abs:
