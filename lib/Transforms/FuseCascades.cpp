@@ -145,4 +145,5 @@ void refold::registerRefoldPasses() {
   registerPass([] { return createNormaliseProgramPass(); });
   registerPass([] { return createFuseCascadesPass(); });
   registerPass([] { return createPrintKernelsPass(); });
+  registerPass([] { return createRecertifyCascadesPass(); });
 }

@@ -55,6 +55,10 @@ mlir::FailureOr<CascadeOp> emitCascade(mlir::OpBuilder &b, Formula &formula,
                                        const algebra::Program &program,
                                        llvm::ArrayRef<KernelOutput> outputs);
 
+/// Reads the op back into the algebra and recomputes its certificate: its
+/// summary, or failure with the reason at the op.
+mlir::FailureOr<std::string> recertifyCascade(CascadeOp op);
+
 } // namespace refold
 
 #endif // REFOLD_TRANSFORMS_FUSECASCADES_H
