@@ -4,9 +4,10 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
-#include "mlir/IR/Diagnostics.h"
 #include "refold/Dialect/Refold/IR/Refold.h"
 #include "refold/Frontend/Fold.h"
+#include "refold/Support/Diagnostics.h"
+#include "refold/Support/Error.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
@@ -18,19 +19,15 @@ using namespace refold;
 
 namespace {
 
-/// Imports and keeps what was said about it, as "line:column: message".
+/// Imports and keeps what was said about it, as the tools print it.
 struct Import {
   explicit Import(StringRef source, const FoldOptions &options = {}) {
-    ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
-      if (auto place = dyn_cast<FileLineColLoc>(diagnostic.getLocation()))
-        errors += std::to_string(place.getLine()) + ":" +
-                  std::to_string(place.getColumn()) + ": ";
-      errors += diagnostic.str();
-      return success();
-    });
+    DiagnosticCollector collector(context);
     auto result = importFold(source, "t.fold", context, options);
     if (succeeded(result))
       module = std::move(*result);
+    else
+      exitCode = takeError(collector.takeErrors("nothing was said"), errors);
   }
 
   func::FuncOp function() { return *module->getOps<func::FuncOp>().begin(); }
@@ -50,6 +47,7 @@ struct Import {
   MLIRContext context;
   OwningOpRef<ModuleOp> module;
   std::string errors;
+  ExitCode exitCode = ExitCode::Ok;
 };
 
 std::vector<std::string> foldFiles(StringRef folder) {
@@ -86,10 +84,18 @@ TEST(FoldLoweringTest, EveryExampleLowersInEveryStorage) {
   }
 }
 
-/// The message that the first line of a broken file announces.
+/// The exit code and message that the first line of a broken file announces.
 std::string expectedError(StringRef source) {
   StringRef line = source.split('\n').first;
-  return line.consume_front("# expect: ") ? line.str() : "no '# expect: ' line";
+  return line.consume_front("# expect ") ? line.str() : "no '# expect ' line";
+}
+
+std::string foundError(StringRef source) {
+  Import import(source);
+  EXPECT_FALSE(import.module);
+  StringRef text = import.errors;
+  EXPECT_TRUE(text.consume_front("t.fold:")) << import.errors;
+  return std::to_string(int(import.exitCode)) + ": " + text.str();
 }
 
 TEST(FoldLoweringTest, EveryBrokenFileGivesItsMessage) {
@@ -97,18 +103,17 @@ TEST(FoldLoweringTest, EveryBrokenFileGivesItsMessage) {
   EXPECT_GE(files.size(), 60u);
   for (const std::string &file : files) {
     std::string source = textOf(file);
-    Import import(source);
-    EXPECT_FALSE(import.module) << file;
-    EXPECT_EQ(import.errors, expectedError(source)) << file;
+    EXPECT_EQ(foundError(source), expectedError(source)) << file;
   }
 }
 
-TEST(FoldLoweringTest, ComparisonOfMessagesNoticesAnotherPlace) {
-  Import import("#\nf(x[n]) -> y\n  y = z\n");
-  EXPECT_EQ(import.errors, expectedError("# expect: 3:7: found unknown name "
-                                         "'z', expected a value or an axis\n"));
-  EXPECT_NE(import.errors, expectedError("# expect: 3:8: found unknown name "
-                                         "'z', expected a value or an axis\n"));
+TEST(FoldLoweringTest, ComparisonOfMessagesNoticesAnotherPlaceAndCode) {
+  std::string found = foundError("#\nf(x[n]) -> y\n  y = z\n");
+  std::string message =
+      "error: found unknown name 'z', expected a value or an axis\n";
+  EXPECT_EQ(found, expectedError("# expect 1: 3:7: " + message));
+  EXPECT_NE(found, expectedError("# expect 1: 3:8: " + message));
+  EXPECT_NE(found, expectedError("# expect 5: 3:7: " + message));
 }
 
 TEST(FoldLoweringTest, SignatureKeepsNamesAndTypes) {

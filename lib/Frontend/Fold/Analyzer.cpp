@@ -62,6 +62,12 @@ bool Analyzer::fail(SourcePos pos, std::string message) {
   return false;
 }
 
+bool Analyzer::failLimit(SourcePos pos, std::string message) {
+  if (!error)
+    error = Error{pos, std::move(message), /*isLimit=*/true};
+  return false;
+}
+
 std::string Analyzer::suggest(const std::string &name) const {
   llvm::SmallVector<llvm::StringRef> known;
   for (const auto &[value, id] : latest)
@@ -112,8 +118,8 @@ bool Analyzer::declareAxis(const Name &name) {
   if (!axisNames.emplace(name.text, program.axes.size()).second)
     return true;
   if (program.axes.size() == kMaxAxes)
-    return fail(name.pos, "found more than " + std::to_string(kMaxAxes) +
-                              " axes, expected fewer");
+    return failLimit(name.pos, "found more than " + std::to_string(kMaxAxes) +
+                                   " axes, expected fewer");
   program.axes.push_back({name.text, name.pos, {}, {}, {}});
   return true;
 }
@@ -198,9 +204,10 @@ bool Analyzer::declareArguments() {
     for (const AxisDecl &axis : argument.axes)
       axes.push_back(axisNames[axis.name.text]);
     if (axes.size() > kMaxAxesOfValue)
-      return fail(argument.name.pos, "found " + std::to_string(axes.size()) +
-                                         " axes, expected at most " +
-                                         std::to_string(kMaxAxesOfValue));
+      return failLimit(argument.name.pos, "found " +
+                                              std::to_string(axes.size()) +
+                                              " axes, expected at most " +
+                                              std::to_string(kMaxAxesOfValue));
     addValue(argument.name, storageOf(argument.dtype), axes);
   }
   program.numArguments = ast.arguments.size();
@@ -231,9 +238,9 @@ bool Analyzer::checkAxes(const Target &target, const std::vector<AxisId> &free,
                         "along it");
   }
   if (axes.size() > kMaxAxesOfValue)
-    return fail(target.name.pos, "found " + std::to_string(axes.size()) +
-                                     " axes, expected at most " +
-                                     std::to_string(kMaxAxesOfValue));
+    return failLimit(target.name.pos, "found " + std::to_string(axes.size()) +
+                                          " axes, expected at most " +
+                                          std::to_string(kMaxAxesOfValue));
   return true;
 }
 
@@ -416,8 +423,9 @@ bool Analyzer::checkSizes() {
       int64_t extent =
           std::max<int64_t>(program.fixedExtent(axis).value_or(1), 1);
       if (extent > kMaxElements / elements)
-        return fail(value.pos, "found more than 2^48 elements in " +
-                                   quoted(value.name) + ", expected fewer");
+        return failLimit(value.pos, "found more than 2^48 elements in " +
+                                        quoted(value.name) +
+                                        ", expected fewer");
       elements *= extent;
     }
   }

@@ -19,6 +19,7 @@ public:
 
 private:
   bool fail(SourcePos pos, std::string message);
+  bool failLimit(SourcePos pos, std::string message);
 
   // Names.
   bool declareValues();

@@ -8,6 +8,7 @@
 #include "mlir/IR/Verifier.h"
 #include "refold/Dialect/Refold/IR/Refold.h"
 #include "refold/Frontend/Fold.h"
+#include "refold/Support/Diagnostics.h"
 
 using namespace mlir;
 
@@ -15,8 +16,10 @@ namespace refold {
 
 static LogicalResult report(const fold::Error &error, StringRef fileName,
                             MLIRContext &context) {
-  auto place =
+  Location place =
       FileLineColLoc::get(&context, fileName, error.pos.line, error.pos.column);
+  if (error.isLimit)
+    place = endingWith(ExitCode::Limit, place);
   return emitError(place) << error.message;
 }
 

@@ -123,9 +123,11 @@ Result<std::vector<Token>> Lexer::run() {
       while (isWordPart(at(length)))
         ++length;
       if (length > kMaxNameLength)
-        return Error{here(), "found a name of " + std::to_string(length) +
-                                 " letters, expected at most " +
-                                 std::to_string(kMaxNameLength)};
+        return Error{here(),
+                     "found a name of " + std::to_string(length) +
+                         " letters, expected at most " +
+                         std::to_string(kMaxNameLength),
+                     true};
       add(TokenKind::Word, length);
     } else {
       bool number = isDigit(c) || (c == '.' && isDigit(at(1)));
@@ -143,7 +145,8 @@ Result<std::vector<Token>> tokenize(std::string_view source) {
     return Error{{1, 1},
                  "found a source of " + std::to_string(source.size()) +
                      " bytes, expected at most " +
-                     std::to_string(kMaxSourceBytes)};
+                     std::to_string(kMaxSourceBytes),
+                 true};
   return Lexer(source).run();
 }
 

@@ -56,6 +56,7 @@ private:
     return token;
   }
   bool fail(SourcePos pos, std::string message);
+  bool failLimit(SourcePos pos, std::string message);
   bool failExpected(std::string_view expected);
   bool expect(std::string_view punctuation, std::string_view expected);
   bool accept(std::string_view punctuation);
@@ -87,6 +88,12 @@ private:
 bool Parser::fail(SourcePos pos, std::string message) {
   if (!error)
     error = Error{pos, std::move(message)};
+  return false;
+}
+
+bool Parser::failLimit(SourcePos pos, std::string message) {
+  if (!error)
+    error = Error{pos, std::move(message), /*isLimit=*/true};
   return false;
 }
 
@@ -191,9 +198,9 @@ bool Parser::parseArgument() {
   if (!parseDType(argument.dtype))
     return false;
   if (ast.arguments.size() == kMaxArguments)
-    return fail(argument.name.pos, "found more than " +
-                                       std::to_string(kMaxArguments) +
-                                       " arguments, expected fewer");
+    return failLimit(argument.name.pos, "found more than " +
+                                            std::to_string(kMaxArguments) +
+                                            " arguments, expected fewer");
   ast.arguments.push_back(std::move(argument));
   return true;
 }
@@ -220,9 +227,9 @@ bool Parser::parseHeader() {
         !parseDType(output.dtype))
       return false;
     if (ast.outputs.size() == kMaxArguments)
-      return fail(output.name.pos, "found more than " +
-                                       std::to_string(kMaxArguments) +
-                                       " outputs, expected fewer");
+      return failLimit(output.name.pos, "found more than " +
+                                            std::to_string(kMaxArguments) +
+                                            " outputs, expected fewer");
     ast.outputs.push_back(output);
   } while (accept(","));
   return endOfLine(ast.outputs.back().dtype
@@ -267,9 +274,9 @@ bool Parser::add(Expr expr, ExprId &result) {
   for (ExprId operand : expr.operands)
     expr.depth = std::max(expr.depth, ast.exprs[operand].depth + 1);
   if (expr.depth > kMaxDepth)
-    return fail(expr.pos, "found an expression nested deeper than " +
-                              std::to_string(kMaxDepth) +
-                              " levels, expected several definitions");
+    return failLimit(expr.pos, "found an expression nested deeper than " +
+                                   std::to_string(kMaxDepth) +
+                                   " levels, expected several definitions");
   result = ast.exprs.size();
   ast.exprs.push_back(std::move(expr));
   return true;
@@ -297,9 +304,9 @@ static std::optional<BinaryOperator> binaryOperator(const Token &token) {
 /// `minimum`. One level of recursion per parenthesis, prefix or right operand.
 bool Parser::parseExpr(ExprId &result, int minimum) {
   if (depth >= kMaxDepth)
-    return fail(peek().pos, "found an expression nested deeper than " +
-                                std::to_string(kMaxDepth) +
-                                " levels, expected several definitions");
+    return failLimit(peek().pos, "found an expression nested deeper than " +
+                                     std::to_string(kMaxDepth) +
+                                     " levels, expected several definitions");
   ++depth;
   bool compared = false;
   bool ok = parsePrefix(result, minimum);

@@ -35,6 +35,7 @@ struct SourcePos {
 struct Error {
   SourcePos pos;
   std::string message;
+  bool isLimit = false; ///< a bound on size or depth, not a wrong program
 };
 
 /// A value, or the first error.
