@@ -26,6 +26,7 @@ CascadeRunner::compile(llvm::StringRef text, const Options &options) {
   runner->compiled = std::move(*compiled);
   mlir::DialectRegistry registry;
   registerCpuDialects(registry);
+  registry.insert<RefoldDialect>();
   runner->context = std::make_unique<mlir::MLIRContext>(
       registry, mlir::MLIRContext::Threading::DISABLED);
   runner->module =

@@ -375,7 +375,7 @@ static void addAttention(std::vector<SuiteCase> &all) {
        ": f32\n%u = arith.subf %xv, %g : f32\n%p = math.exp %u : f32\n%c = "
        "refold.contract %p over(%d) : f32\n%z = refold.state add(%c : f32) "
        "pivot(%g : f32)" +
-           move() + "refold.write %z, %o[%m] : f32\n",
+           move("9") + "refold.write %z, %o[%m] : f32\n",
        1e-5});
 }
 
@@ -448,7 +448,7 @@ static void addRows(std::vector<SuiteCase> &all) {
 %uy = arith.subf %vy, %gy : f32
 %py = math.exp %uy : f32
 %zy = refold.state add(%py : f32) pivot(%gy : f32))" +
-                     move("y") + R"(
+                     move("y9") + R"(
 %dd = arith.subf %u, %uy : f32
 %pd = arith.mulf %p, %dd : f32
 %t = refold.state add(%pd : f32) pivot(%g : f32, %gy : f32) with(%z : f32) transport(%o1, %n1, %o2, %n2, %self, %z0) {

@@ -3,6 +3,7 @@
 #define REFOLD_UNITTESTS_CONVERSION_CASCADESUITE_H
 
 #include "refold/Support/Tensor.h"
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,9 @@ struct SuiteCase {
   std::string text(bool isDynamic, const std::string &schedule,
                    bool isStrided = false) const;
 };
+
+/// For gtest's messages.
+inline void PrintTo(const SuiteCase &c, std::ostream *os) { *os << c.name; }
 
 /// Every case, at its own extents.
 std::vector<SuiteCase> cascadeSuite();

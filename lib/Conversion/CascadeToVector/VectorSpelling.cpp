@@ -8,6 +8,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/TypeUtilities.h"
 
 using namespace mlir;
 using namespace refold;
@@ -55,13 +56,24 @@ Value VectorSpelling::allLanes() {
 // Functions
 //===----------------------------------------------------------------------===//
 
-/// Elements of i1 lie in memory as bytes.
+/// Elements lie in memory as integers where registers do not hold their type:
+/// i1 as a byte, narrow floats as their bits (moving those as floats is a call
+/// on some machines).
+static Type storedElement(Type element) {
+  MLIRContext *context = element.getContext();
+  if (element.isInteger(1))
+    return IntegerType::get(context, 8);
+  if (isa<FloatType>(element) && element.getIntOrFloatBitWidth() < 32)
+    return IntegerType::get(context, element.getIntOrFloatBitWidth());
+  return element;
+}
+
 static Type storageOf(Type type) {
   auto memref = dyn_cast<MemRefType>(type);
-  if (!memref || !memref.getElementType().isInteger(1))
+  if (!memref)
     return type;
   return MemRefType::get(memref.getShape(),
-                         IntegerType::get(type.getContext(), 8),
+                         storedElement(memref.getElementType()),
                          memref.getLayout(), memref.getMemorySpace());
 }
 
@@ -112,7 +124,7 @@ Ix VectorSpelling::itemEnd() {
 
 Buffer VectorSpelling::workspace(bool isShared, Ix byte, Type element,
                                  Ix count) {
-  Type stored = element.isInteger(1) ? Type(b.getI8Type()) : element;
+  Type stored = storedElement(element);
   Value bytes = function.getArguments().take_back(4)[isShared ? 0 : 1];
   auto type = MemRefType::get({ShapedType::kDynamic}, stored);
   Value view = b.create<memref::ViewOp>(loc, type, bytes, value(byte),
@@ -185,19 +197,22 @@ Ix VectorSpelling::stride(unsigned operand, unsigned dim) {
 //===----------------------------------------------------------------------===//
 
 Value VectorSpelling::fromStorage(Value v, Type element) {
-  if (!element.isInteger(1))
+  if (getElementTypeOrSelf(v.getType()) == element)
     return v;
-  Type bits = isa<VectorType>(v.getType()) ? Type(vectorOf(b.getI1Type()))
-                                           : Type(b.getI1Type());
-  return b.create<arith::TruncIOp>(loc, bits, v);
+  Type type = isa<VectorType>(v.getType()) ? Type(vectorOf(element)) : element;
+  if (element.isInteger(1))
+    return b.create<arith::TruncIOp>(loc, type, v);
+  return b.create<arith::BitcastOp>(loc, type, v);
 }
 
 Value VectorSpelling::toStorage(Value v, Type element) {
-  if (!element.isInteger(1))
+  Type stored = storedElement(element);
+  if (stored == element)
     return v;
-  Type bytes = isa<VectorType>(v.getType()) ? Type(vectorOf(b.getI8Type()))
-                                            : Type(b.getI8Type());
-  return b.create<arith::ExtUIOp>(loc, bytes, v);
+  Type type = isa<VectorType>(v.getType()) ? Type(vectorOf(stored)) : stored;
+  if (element.isInteger(1))
+    return b.create<arith::ExtUIOp>(loc, type, v);
+  return b.create<arith::BitcastOp>(loc, type, v);
 }
 
 static Value memoryOf(const Buffer &buffer) {
@@ -262,10 +277,11 @@ void VectorSpelling::transposeBlock(const Buffer &from, Ix fromAt,
                                     Ix fromStride, const Buffer &to, Ix toAt,
                                     Ix toStride) {
   int64_t n = lanes();
+  VectorType type = vectorOf(storedIn(from)); // moved as it is stored
   SmallVector<Value> rows;
   for (int64_t r = 0; r < n; ++r)
-    rows.push_back(
-        value(loadWide(from, add(fromAt, mul(fromStride, r)), Val())));
+    rows.push_back(b.create<vector::LoadOp>(
+        loc, type, memoryOf(from), value(add(fromAt, mul(fromStride, r)))));
   for (int64_t half = n / 2; half > 0; half /= 2) {
     SmallVector<int64_t> low, high;
     for (int64_t l = 0; l < n; ++l) {
@@ -281,7 +297,8 @@ void VectorSpelling::transposeBlock(const Buffer &from, Ix fromAt,
     }
   }
   for (int64_t r = 0; r < n; ++r)
-    storeWide(handle(rows[r]), to, add(toAt, mul(toStride, r)), Val());
+    b.create<vector::StoreOp>(loc, rows[r], memoryOf(to),
+                              value(add(toAt, mul(toStride, r))));
 }
 
 //===----------------------------------------------------------------------===//
