@@ -53,6 +53,12 @@ Expr Builder::addState(State state, std::string name) {
   state.indices &= ~cascade.stream();
   if (state.rank >= 0)
     state.indices |= IndexSet(1) << state.rank;
+  for (Expr pivot : state.pivots) {
+    std::string own = pivot.symbol().name;
+    if (own.ends_with(".pivot"))
+      own.resize(own.size() - 6);
+    state.gauge += (state.gauge.empty() ? "relative to " : ", ") + own;
+  }
   for (size_t i = 0; i < state.values.size(); ++i) {
     Type type = accumulatorType(state.reducer, state.values[i].type());
     std::string own = i == 0 ? name : name + "." + std::to_string(i - 1);

@@ -29,8 +29,9 @@ struct Gauge {
   Poly
       moved; ///< what was subtracted from the exponent: Σ shifts + neutral rest
   std::vector<Expr> xGuards;
+  Monomial outer; ///< factors that the guards do not cover
   friend bool operator==(const Gauge &a, const Gauge &b) {
-    return a.factor == b.factor && a.xGuards == b.xGuards;
+    return a.factor == b.factor && a.xGuards == b.xGuards && a.outer == b.outer;
   }
 };
 
@@ -81,6 +82,8 @@ public:
   /// Stage symbol -> its value over states, to be separated further (raw) and
   /// as the user sees it on every row (final).
   ExprMap rawReadout, finalReadout;
+  /// Result of a top-k -> which of its slots no element fills.
+  ExprMap vacancies;
   std::unordered_map<Expr, unsigned, ExprHash> passOf; ///< states and lets
   std::unordered_map<Expr, SumInfo, ExprHash> sums;
 

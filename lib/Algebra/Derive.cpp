@@ -3,6 +3,7 @@
 
 #include "Edges.h"
 #include "Guards.h"
+#include "refold/Algebra/Formula.h"
 
 #include <algorithm>
 
@@ -24,8 +25,11 @@ private:
   void addFacts(const Stage &stage, Expr value, unsigned pass);
   Expr unguardedPivots(Expr term);
   void followEdges();
+  Expr filled(const Stage &stage, size_t number, Expr value);
   Expr written(const Extremal &fact) const;
   void finish();
+  void prune();
+  Cut cutOf(unsigned number, unsigned pass) const;
   Expr withoutOwnPivots(Expr value);
 
   const Cascade &cascade;
@@ -127,6 +131,97 @@ bool Driver::attempt(unsigned number, Expr term, unsigned pass) {
   }
 }
 
+/// What the author of a cascade could change, by reason.
+static const char *hintFor(const std::string &key) {
+  static const std::pair<const char *, const char *> hints[] = {
+      {reason::mixedExponent,
+       "an exponent that subtracts a result fuses; one that multiplies or "
+       "divides by it does not"},
+      {reason::kink, "a form without the kink, such as the square, fuses"},
+      {reason::mixedCompare,
+       "a threshold that does not depend on results of the same pass fuses"},
+      {reason::mixedCast, "rounding before or after the stage fuses"},
+      {reason::interiorOptimum,
+       "the largest distance fuses, the smallest does not"},
+      {reason::guardMixed,
+       "a guard on the element alone or on the row alone fuses"},
+      {reason::nonRepresentative,
+       "sums of powers and exponentials of a difference fuse"},
+      {reason::powOfSum, "whole positive powers of the sum fuse"}};
+  for (auto [own, hint] : hints)
+    if (key == own)
+      return hint;
+  return "";
+}
+
+/// The refusal of a stage, in the names of the user's program.
+Cut Driver::cutOf(unsigned number, unsigned pass) const {
+  const Stage &stage = cascade.stages[number];
+  ExprMap back;
+  for (const auto &map : {builder.rawReadout, names})
+    for (const auto &[result, value] : map)
+      if (!value.is(Kind::Const))
+        back[value] = result;
+  Cut cut;
+  cut.stage = number;
+  cut.reason = builder.reject.reason;
+  cut.node = substitute(*program.context, builder.reject.node, back);
+  std::string running;
+  bool several = false;
+  for (Expr symbol : symbolsOf(cut.node))
+    if (symbol.isSym(Role::Stage) &&
+        program.stagePass[symbol.symbol().ordinal] == pass) {
+      several = !running.empty();
+      running += (running.empty() ? "'" : ", '") + symbol.symbol().name + "'";
+    }
+  Notation notation;
+  notation.indices = &cascade.indices;
+  cut.text = "'" + stage.name + "' cannot be kept up to date while " +
+             (running.empty() ? "earlier results are"
+                              : running + (several ? " are" : " is")) +
+             " still changing: in " + format(cut.node, notation) + ", " +
+             builder.reject.text;
+  cut.hint = hintFor(cut.reason);
+  return cut;
+}
+
+/// Definitions that no readout, output or other definition needs are left from
+/// attempts that failed.
+void Driver::prune() {
+  ExprSet needed;
+  auto need = [&](Expr e) {
+    if (e)
+      for (Expr symbol : symbolsOf(e))
+        needed.insert(symbol);
+  };
+  for (const auto &readouts : program.readouts)
+    for (Expr readout : readouts)
+      need(readout);
+  for (const ProgramOutput &output : program.outputs)
+    need(output.value);
+  std::vector<Definition> kept;
+  for (size_t i = program.definitions.size(); i-- > 0;) {
+    Definition &definition = program.definitions[i];
+    if (Let *let = std::get_if<Let>(&definition)) {
+      if (!needed.contains(let->symbol))
+        continue;
+      need(let->value);
+    } else {
+      State &state = std::get<State>(definition);
+      if (std::none_of(state.results.begin(), state.results.end(),
+                       [&](Expr e) { return needed.contains(e); }))
+        continue;
+      for (const std::vector<Expr> *uses :
+           {&state.values, &state.pivots, &state.with})
+        for (Expr use : *uses)
+          need(use);
+    }
+    kept.push_back(std::move(definition));
+  }
+  std::reverse(kept.begin(), kept.end());
+  program.definitions = std::move(kept);
+}
+
 void Driver::stage(unsigned number) {
   const Stage &stage = cascade.stages[number];
   unsigned pass = 0, below = 0;
@@ -142,12 +237,7 @@ void Driver::stage(unsigned number) {
     }
   depth.push_back(below + 1);
   while (!attempt(number, inPass(stage.term, pass), pass)) {
-    Cut cut;
-    cut.stage = number;
-    cut.reason = builder.reject.reason;
-    cut.node = builder.reject.node;
-    cut.text = builder.reject.text;
-    program.cuts.push_back(std::move(cut));
+    program.cuts.push_back(cutOf(number, pass));
     ++pass;
   }
   followEdges();
@@ -155,7 +245,7 @@ void Driver::stage(unsigned number) {
   for (size_t i = 0; i < stage.results.size(); ++i) {
     Expr raw = builder.rawReadout.at(stage.results[i]);
     builder.finalReadout[stage.results[i]] =
-        edges.corrected(stage, unsigned(i), raw);
+        filled(stage, i, edges.corrected(stage, unsigned(i), raw));
     for (Expr symbol : symbolsOf(raw))
       if (auto it = builder.passOf.find(symbol); it != builder.passOf.end())
         done = std::max(done, it->second);
@@ -163,6 +253,17 @@ void Driver::stage(unsigned number) {
   program.stagePass.push_back(done);
   if (Expr raw = builder.rawReadout.at(stage.results[0]); raw.isSym())
     addFacts(stage, raw, done);
+}
+
+/// Slots of a top-k beyond the length of the row hold no function of a key.
+Expr Driver::filled(const Stage &stage, size_t number, Expr value) {
+  auto it = builder.vacancies.find(stage.results[number]);
+  if (it == builder.vacancies.end())
+    return value;
+  double none = std::numeric_limits<double>::infinity();
+  Expr empty = program.context->real(stage.largest ? -none : none,
+                                     stage.results[number].type());
+  return program.context->select(it->second, empty, value);
 }
 
 /// Tells `edges` about new states and new extremes.
@@ -225,6 +326,7 @@ void Driver::finish() {
     program.outputs.push_back(
         {output.name, edges.agrees(output.value, raw) ? raw : safe});
   }
+  prune();
   for (const Definition &definition : program.definitions)
     if (const State *state = std::get_if<State>(&definition)) {
       program.passes = std::max(program.passes, state->pass + 1);

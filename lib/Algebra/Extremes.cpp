@@ -332,10 +332,7 @@ bool Builder::deriveTopK(unsigned number, Expr term, unsigned pass) {
   Expr best = isLargest ? made.results[0] : context.neg(made.results[0]);
   if (found) {
     best = substitute(context, found->function, {{found->variable, best}});
-    Expr none = context.real((stage.largest ? -1 : 1) *
-                                 std::numeric_limits<double>::infinity(),
-                             stage.results[0].type());
-    best = context.select(isVacant(cascade, stage), none, best);
+    vacancies[stage.results[0]] = isVacant(cascade, stage);
   }
   rawReadout[stage.results[0]] = best;
   for (size_t i = 1; i < made.results.size(); ++i)

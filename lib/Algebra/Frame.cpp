@@ -187,7 +187,10 @@ Variable Builder::locate(const Translate &translate, const Gauge &gauge,
   if (!delta.isZero())
     variable.offset = toExpr(context, delta, type);
   for (const auto &[shift, mean] : refined) {
-    Expr moved = context.div(firstMoment(mean, type, pass), mean.divisor);
+    // Without any weight the mean is 0/0, and so is everything that reads it.
+    bool isCounted = mean.divisor.is(Kind::Max);
+    Expr moved = context.div(firstMoment(mean, type, pass),
+                             isCounted ? mean.divisor : mean.weight);
     moved = multiplied(context, moved, shift.scale, -shift.coefficient, type);
     variable.offset =
         variable.offset ? context.add(variable.offset, moved) : moved;
@@ -245,20 +248,21 @@ Expr Builder::print(const FramePoly &poly,
     value = multiplied(context, value, split(common, carried, false), 1, type);
   if (!sum.isConstant(1))
     value = value ? context.mul(value, sum) : sum;
-  Monomial lanes = isCommon ? split(common, carried, true) : Monomial();
-  if (!lanes.isOne()) {
-    bool divides = lanes.factors().front().second.num < 0;
-    Expr factor = divides ? Expr() : toExpr(context, lanes, 1, type);
-    if (!value)
-      value = toExpr(context, lanes, 1, type);
-    else
-      value = factor ? context.mul(value, factor)
-                     : multiplied(context, value, lanes, 1, type);
-  }
+  auto times = [&](const Monomial &factor) {
+    if (factor.isOne())
+      return;
+    bool divides = factor.factors().front().second.num < 0;
+    value = !value    ? toExpr(context, factor, 1, type)
+            : divides ? multiplied(context, value, factor, 1, type)
+                      : context.mul(value, toExpr(context, factor, 1, type));
+  };
+  if (isCommon)
+    times(split(common, carried, true));
   if (!value)
     value = context.real(1, type);
   for (Expr guard : gauge.xGuards)
     value = context.select(guard, value, context.real(0, type));
+  times(gauge.outer);
   return value;
 }
 

@@ -125,7 +125,8 @@ Expr Separator::toExpr(const Term &term) {
       exponent =
           term.ex.empty()
               ? algebra::toExpr(context, term.ed, type)
-              : context.add(exponent, algebra::toExpr(context, term.ed, type));
+              : context.sub(exponent,
+                            algebra::toExpr(context, term.ed.scaled(-1), type));
     factor = context.exp(exponent);
   }
   for (auto [number, power] : term.translates) {
@@ -141,6 +142,8 @@ Expr Separator::toExpr(const Term &term) {
   for (const std::vector<Expr> *guards : {&term.xGuards, &term.dGuards})
     for (Expr guard : *guards)
       value = context.select(guard, value, context.real(0, type));
+  if (!term.outer.isOne())
+    value = multiplied(context, value, term.outer, 1, type);
   return value;
 }
 
@@ -167,7 +170,8 @@ std::vector<Term> Separator::combined(Terms terms) {
     bool isMerged = false;
     for (size_t i = 0; i < result.size() && !isMerged; ++i) {
       Term &other = result[i];
-      if (!(other.g == term.g && other.h == term.h && other.ed == term.ed &&
+      if (!(other.g == term.g && other.outer == term.outer &&
+            other.h == term.h && other.ed == term.ed &&
             other.translates == term.translates &&
             other.xGuards == term.xGuards && other.dGuards == term.dGuards &&
             exponents[i] == exponent))
@@ -208,7 +212,14 @@ Separator::multiply(const Terms &a, const Terms &b, Expr node) {
         continue;
       Term term = x;
       term.coefficient *= y.coefficient;
-      term.g = x.g * y.g;
+      bool isGuarded = !xGuards->empty();
+      term.g = {};
+      term.outer = x.outer * y.outer;
+      for (const Term *factor : {&x, &y})
+        if (isGuarded && factor->xGuards.empty())
+          term.outer = term.outer * factor->g;
+        else
+          term.g = term.g * factor->g;
       term.h = x.h * y.h;
       if (!term.g.isSmall() || !term.h.isSmall())
         return fail(reason::rankBudget, node, "a power too large to keep");
@@ -446,6 +457,7 @@ std::optional<std::vector<Term>> Separator::power(Expr e, Expr base,
                   "a root whose factors have no known sign");
     term.coefficient = std::pow(term.coefficient, exponent.value());
     term.g = term.g.raised(exponent);
+    term.outer = term.outer.raised(exponent);
     term.h = term.h.raised(exponent);
     term.ex = term.ex.scaled(exponent.value());
     term.ed = term.ed.scaled(exponent.value());

@@ -66,7 +66,10 @@ struct Translate {
 /// hold.
 struct Term {
   double coefficient = 1;
-  Monomial g;                              ///< atoms with x
+  Monomial g; ///< atoms with x
+  /// Atoms with x that the guards do not cover: where(c, 0, p)·v is 0·v = NaN
+  /// for v = NaN. Empty without guards.
+  Monomial outer;
   Monomial h;                              ///< atoms without
   std::map<unsigned, unsigned> translates; ///< number -> power
   LinearSum ex;                            ///< exponent, x and neutral parts

@@ -68,6 +68,7 @@ std::optional<std::vector<Term>> Separator::absolute(Expr e) {
   term.coefficient =
       term.coefficient < 0 ? -term.coefficient : term.coefficient;
   term.g = magnitude(term.g);
+  term.outer = magnitude(term.outer);
   term.h = magnitude(term.h);
   return Terms{term};
 }
@@ -122,6 +123,12 @@ std::optional<std::vector<Term>> Separator::chosen(Expr condition, Expr ifTrue,
     Term guard;
     (scope.hasX(condition) ? guard.xGuards : guard.dGuards)
         .push_back(isTrue ? condition : context.logicalNot(condition));
+    for (Term &term : *terms) // the guard covers the whole branch
+      if (!guard.xGuards.empty() && term.xGuards.empty()) {
+        term.g = term.g * term.outer;
+        term.outer = {};
+        term.xGuards = guard.xGuards;
+      }
     terms = multiply({guard}, *terms, condition);
     if (!terms)
       return std::nullopt;

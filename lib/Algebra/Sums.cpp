@@ -15,6 +15,7 @@ struct Group {
   LinearSum ex;
   Poly exNormal;
   std::vector<Expr> xGuards;
+  Monomial outer;
 };
 } // namespace
 
@@ -24,10 +25,11 @@ static std::vector<Group> grouped(std::vector<Term> terms,
   for (Term &term : terms) {
     Poly ex = term.ex.normal(normaliser);
     auto it = std::find_if(groups.begin(), groups.end(), [&](const Group &g) {
-      return g.exNormal == ex && g.xGuards == term.xGuards;
+      return g.exNormal == ex && g.xGuards == term.xGuards &&
+             g.outer == term.outer;
     });
     if (it == groups.end()) {
-      groups.push_back({{}, term.ex, ex, term.xGuards});
+      groups.push_back({{}, term.ex, ex, term.xGuards, term.outer});
       it = std::prev(groups.end());
     }
     it->terms.push_back(std::move(term));
@@ -188,6 +190,7 @@ bool Builder::deriveSum(unsigned number, Expr term, unsigned pass) {
     if (!group.ex.empty())
       gauge = chooseGauge(group.ex, members, scope, type, pass, stage.name);
     gauge.xGuards = group.xGuards;
+    gauge.outer = group.outer;
     std::map<unsigned, unsigned> highest, variableOf;
     for (const Term &t : group.terms)
       for (auto [translate, power] : t.translates)
