@@ -158,6 +158,15 @@ TEST(FoldAnalyzeTest, SubscriptAxesTakeTheExtentTheyRunOver) {
             "s[e=5]: f32");
 }
 
+TEST(FoldAnalyzeTest, AxesThatOnlyNameEachOtherHaveNoExtent) {
+  std::string message = ": found axis 't' without an extent, expected it among "
+                        "the axes of an argument";
+  EXPECT_EQ(signatureOf("y", "g(x[n]) -> z\ny[t] = 1\nz = y[t]\n"),
+            "2:3" + message);
+  EXPECT_EQ(signatureOf("y", "g(x[n]) -> z\ny[t] = 1\nw = y[u]\nz = w[t]\n"),
+            "2:3" + message);
+}
+
 /// How each subscript of the last read of a value is known to be in range.
 std::vector<Bound> boundsOf(const std::string &source) {
   Result<Program> result = analyzed(source);

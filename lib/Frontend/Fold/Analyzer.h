@@ -9,8 +9,9 @@
 namespace refold::fold {
 
 /// From syntax tree to program. A member that returns bool sets `error` when it
-/// returns false. Declarations and statements are in Analyzer.cpp, expressions
-/// in Expressions.cpp, ranges of subscripts in Ranges.cpp.
+/// returns false. Declarations are in Analyzer.cpp, definitions in
+/// Statements.cpp, expressions in Expressions.cpp, their types in Types.cpp,
+/// ranges of subscripts in Ranges.cpp.
 class Analyzer {
 public:
   Analyzer(const Ast &ast, const Options &options)
