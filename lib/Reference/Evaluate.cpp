@@ -18,7 +18,7 @@ namespace {
 class ProgramEvaluator {
 public:
   ProgramEvaluator(func::FuncOp function, const EvaluationOptions &options)
-      : function(function), session(options) {}
+      : function(function), session(options), random(options.seed) {}
 
   llvm::Expected<std::vector<RefOutput>> run(ArrayRef<Tensor> inputs);
 
@@ -39,6 +39,7 @@ private:
 
   func::FuncOp function;
   Session session;
+  std::mt19937_64 random; ///< of cuts and pivots
   DenseMap<Value, RefTensor> values;
   DenseMap<Value, Operation *> lastUse;
   DenseMap<Value, RefTensor> chosenFrom; ///< positions -> source of their topk
@@ -161,7 +162,12 @@ llvm::Error ProgramEvaluator::visitCascade(CascadeOp op) {
   SmallVector<RefTensor> operands;
   for (Value operand : op->getOperands())
     operands.push_back(get(operand));
-  auto results = evaluateCascade(op, operands, session.options);
+  const EvaluationOptions &options = session.options;
+  auto results =
+      options.splits
+          ? evaluateCascadeStreaming(op, operands, *options.splits, random,
+                                     options)
+          : evaluateCascade(op, operands, options);
   if (!results)
     return results.takeError();
   for (auto [value, result] : llvm::zip(op.getResults(), *results))

@@ -18,6 +18,15 @@ struct EvaluationLimits {
   int64_t steps = int64_t(400) << 30; ///< scalar operations executed
 };
 
+/// How `evaluateCascadeStreaming` cuts the stream.
+struct Splits {
+  /// Segments of random length; some are empty. 1 keeps the stream whole.
+  unsigned segments = 4;
+  /// Keep every state relative to a pivot drawn at random, not to the one that
+  /// its segment has.
+  bool randomPivots = true;
+};
+
 struct EvaluationOptions {
   /// Rounds the result of every float operation to its type: the error of a
   /// program that computes as written, one operation at a time.
@@ -25,6 +34,10 @@ struct EvaluationOptions {
   /// Leaves an output as it is before the cast to its storage type, so that a
   /// comparison can measure the distance to a rounding boundary.
   bool keepOutputsExact = false;
+  /// Evaluates the cascades of a program through their states, cut so, instead
+  /// of by definition; `seed` draws cuts and pivots.
+  std::optional<Splits> splits;
+  uint64_t seed = 0;
   EvaluationLimits limits;
 };
 
@@ -56,15 +69,6 @@ evaluateProgram(mlir::func::FuncOp function, llvm::ArrayRef<Tensor> inputs,
 llvm::Expected<std::vector<RefTensor>>
 evaluateCascade(CascadeOp cascade, llvm::ArrayRef<RefTensor> operands,
                 const EvaluationOptions &options = {});
-
-/// How `evaluateCascadeStreaming` cuts the stream.
-struct Splits {
-  /// Segments of random length; some are empty. 1 keeps the stream whole.
-  unsigned segments = 4;
-  /// Keep every state relative to a pivot drawn at random, not to the one that
-  /// its segment has.
-  bool randomPivots = true;
-};
 
 /// Evaluates a cascade as its states say: segments are absorbed each relative
 /// to a pivot of its own, merged in a random order by moving both sides to a

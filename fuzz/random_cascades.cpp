@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Random programs: reference = unfused = fused = every split, in double
+// precision on the ops themselves. A failure is made small and printed.
+//
+//   random_cascades [--seconds S] [--programs N] [--seed S] [--only] [--print]
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/Verifier.h"
+#include "random_cascades_program.h"
+#include "refold/Frontend/Fold.h"
+#include "refold/Reference/Evaluate.h"
+#include "refold/Support/RandomInputs.h"
+#include "refold/Transforms/FuseCascades.h"
+#include "llvm/Support/CommandLine.h"
+#include <chrono>
+#include <cmath>
+
+using namespace refold;
+using fuzz::RandomProgram;
+
+namespace {
+
+llvm::cl::opt<unsigned> seconds("seconds", llvm::cl::init(10),
+                                llvm::cl::desc("time to spend"));
+llvm::cl::opt<unsigned> programs("programs", llvm::cl::init(~0u),
+                                 llvm::cl::desc("programs to try"));
+llvm::cl::opt<uint64_t> firstSeed("seed", llvm::cl::init(1),
+                                  llvm::cl::desc("of the first program"));
+llvm::cl::opt<bool> printsAll("print", llvm::cl::desc("print every program"));
+
+/// How one program ended. Invalid: the front end refuses it.
+enum class Verdict { Agrees, Invalid, Differs };
+
+struct Outcome {
+  Verdict verdict = Verdict::Agrees;
+  std::string what;
+  unsigned cascades = 0, fused = 0;
+};
+
+using Outputs = std::vector<RefOutput>;
+
+class Check {
+public:
+  Check(const RandomProgram &program, uint64_t seed)
+      : program(program), seed(seed),
+        context(mlir::MLIRContext::Threading::DISABLED),
+        handler(&context, [&](mlir::Diagnostic &said) {
+          diagnostics += said.str() + "; ";
+          return mlir::success();
+        }) {}
+  Outcome run();
+
+private:
+  bool import();
+  void makeInputs();
+  std::optional<std::string> difference(const Outputs &found,
+                                        const Outputs &want);
+  std::optional<std::string> compareFused(bool fuses, const Outputs &want,
+                                          Outcome &outcome);
+  llvm::Expected<Outputs> evaluate(mlir::func::FuncOp function,
+                                   const EvaluationOptions &options) {
+    return evaluateProgram(function, inputs, options);
+  }
+
+  const RandomProgram &program;
+  uint64_t seed;
+  mlir::MLIRContext context;
+  std::string diagnostics;
+  mlir::ScopedDiagnosticHandler handler;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  std::vector<Tensor> inputs;
+};
+
+mlir::func::FuncOp functionOf(mlir::ModuleOp module) {
+  return *module.getOps<mlir::func::FuncOp>().begin();
+}
+
+bool Check::import() {
+  auto imported = importFold(program.text(), "random.fold", context);
+  if (mlir::failed(imported))
+    return false;
+  module = std::move(*imported);
+  return true;
+}
+
+void Check::makeInputs() {
+  for (const std::string &argument : program.arguments) {
+    size_t open = argument.find('['), close = argument.find(']');
+    std::vector<int64_t> shape;
+    for (size_t at = open + 1; at < close; at += 2)
+      shape.push_back(program.extents.at(argument.substr(at, 1)));
+    DType dtype = DType::F32;
+    if (size_t colon = argument.find(": "); colon != std::string::npos)
+      dtype = *parseDType(argument.substr(colon + 2));
+    Tensor tensor = llvm::cantFail(Tensor::create(dtype, shape));
+    InputRecipe recipe;
+    // Only the array that is reduced gets the special values.
+    bool isMain = argument[0] == 'x' || argument[0] == 'q';
+    recipe.family = isMain ? InputFamily(program.family) : InputFamily::Normal;
+    fillRandom(tensor, recipe, seed, argument.substr(0, open));
+    inputs.push_back(tensor);
+  }
+}
+
+bool isSame(double a, double b, double scale) {
+  if (std::isnan(a) || std::isnan(b))
+    return std::isnan(a) && std::isnan(b);
+  if (std::isinf(a) || std::isinf(b))
+    return a == b;
+  return std::abs(a - b) <= 1e-6 * scale + 1e-30;
+}
+
+std::optional<std::string> Check::difference(const Outputs &found,
+                                             const Outputs &want) {
+  for (size_t o = 0; o < want.size(); ++o) {
+    const RefTensor &a = found[o].value, &b = want[o].value;
+    if (a.shape() != b.shape())
+      return "output " + std::to_string(o) + " has another shape";
+    double scale = 0;
+    for (int64_t p = 0; p < b.numElements(); ++p)
+      if (std::isfinite(b.get(p)))
+        scale = std::max(scale, std::abs(b.get(p)));
+    for (int64_t p = 0; p < b.numElements(); ++p)
+      if (!isSame(a.get(p), b.get(p), scale))
+        return "output " + program.outputs[o] + "[" + std::to_string(p) +
+               "] is " + std::to_string(a.get(p)) + "; expected " +
+               std::to_string(b.get(p));
+  }
+  return std::nullopt;
+}
+
+/// The program with its cascades, by definition and on random splits.
+std::optional<std::string> Check::compareFused(bool fuses, const Outputs &want,
+                                               Outcome &outcome) {
+  std::string name = fuses ? "fused" : "unfused";
+  mlir::OwningOpRef<mlir::ModuleOp> copy = module->clone();
+  mlir::func::FuncOp function = functionOf(*copy);
+  diagnostics.clear();
+  FuseCascadesOptions options;
+  options.fuse = fuses;
+  if (mlir::failed(normaliseProgram(function)))
+    return name + ": not normalised: " + diagnostics;
+  auto result = fuseCascades(function, options);
+  if (mlir::failed(result))
+    return name + ": not compiled: " + diagnostics;
+  if (mlir::failed(mlir::verify(*copy)))
+    return name + ": does not verify: " + diagnostics;
+  for (const FusedKernel &kernel : result->kernels)
+    if (fuses && kernel.isCascade) {
+      ++outcome.cascades;
+      outcome.fused += kernel.derivation.program->isFused();
+    }
+  for (unsigned segments : {0, 1, 2, 5, 9}) {
+    EvaluationOptions how;
+    how.seed = seed;
+    if (segments)
+      how.splits = Splits{segments, /*randomPivots=*/true};
+    auto found = evaluate(function, how);
+    if (!found)
+      return name + ": " + toString(found.takeError());
+    if (auto text = difference(*found, want))
+      return name +
+             (segments ? " in " + std::to_string(segments) + " segments"
+                       : std::string(" by definition")) +
+             ": " + *text;
+  }
+  return std::nullopt;
+}
+
+Outcome Check::run() {
+  Outcome outcome;
+  if (!import())
+    return {Verdict::Invalid, diagnostics};
+  makeInputs();
+  auto want = evaluate(functionOf(*module), {});
+  if (!want)
+    return {Verdict::Invalid, toString(want.takeError())};
+  for (bool fuses : {false, true})
+    if (auto text = compareFused(fuses, *want, outcome)) {
+      outcome.verdict = Verdict::Differs;
+      outcome.what = *text;
+      return outcome;
+    }
+  return outcome;
+}
+
+/// Takes every smaller program that still differs, until none does.
+RandomProgram shrink(RandomProgram program, uint64_t seed) {
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const RandomProgram &candidate : fuzz::smaller(program))
+      if (Check(candidate, seed).run().verdict == Verdict::Differs) {
+        program = candidate;
+        changed = true;
+        break;
+      }
+  }
+  return program;
+}
+
+void report(const RandomProgram &program, uint64_t seed,
+            const std::string &what) {
+  llvm::errs() << "seed " << seed << ": " << what << "\n" << program.text();
+  for (auto &[axis, extent] : program.extents)
+    llvm::errs() << "# " << axis << " = " << extent << "\n";
+  llvm::errs() << "# inputs "
+               << describe(InputRecipe{InputFamily(program.family)}) << "\n";
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  llvm::cl::ParseCommandLineOptions(argc, argv, "random cascades\n");
+  auto start = std::chrono::steady_clock::now();
+  auto elapsed = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() -
+                                         start)
+        .count();
+  };
+  unsigned tried = 0, invalid = 0, cascades = 0, fused = 0;
+  for (uint64_t seed = firstSeed; tried < programs && elapsed() < seconds;
+       ++seed, ++tried) {
+    RandomProgram program = fuzz::generate(seed);
+    if (printsAll)
+      report(program, seed, "");
+    Outcome outcome = Check(program, seed).run();
+    invalid += outcome.verdict == Verdict::Invalid;
+    cascades += outcome.cascades;
+    fused += outcome.fused;
+    if (printsAll && outcome.verdict == Verdict::Invalid)
+      llvm::errs() << "invalid: " << outcome.what << "\n";
+    if (outcome.verdict != Verdict::Differs)
+      continue;
+    report(program, seed, outcome.what);
+    RandomProgram least = shrink(program, seed);
+    report(least, seed, "smallest: " + Check(least, seed).run().what);
+    return 3;
+  }
+  llvm::outs() << tried << " programs agree, " << invalid
+               << " of them invalid; " << fused << " of " << cascades
+               << " cascades in one pass\n";
+  return 0;
+}

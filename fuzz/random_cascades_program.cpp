@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "random_cascades_program.h"
+#include <algorithm>
+#include <random>
+
+using namespace refold::fuzz;
+
+std::string Term::text() const {
+  std::string result;
+  for (size_t i = 0; i < format.size(); ++i)
+    if (format[i] == '$')
+      result += operands[format[++i] - '0'].text();
+    else
+      result += format[i];
+  return result;
+}
+
+std::string RandomProgram::text() const {
+  std::string result = "f(";
+  for (size_t i = 0; i < arguments.size(); ++i)
+    result += (i ? ", " : "") + arguments[i];
+  result += ") -> ";
+  for (size_t i = 0; i < outputs.size(); ++i)
+    result += (i ? ", " : "") + outputs[i];
+  result += "\n";
+  for (const Definition &definition : definitions)
+    result += definition.text();
+  return result;
+}
+
+namespace {
+
+class Generator {
+public:
+  explicit Generator(uint64_t seed) : engine(seed) {}
+  RandomProgram run();
+
+private:
+  /// A number below `n`, the same on every standard library.
+  unsigned below(unsigned n) { return engine() % n; }
+  bool chance(unsigned percent) { return below(100) < percent; }
+  template <typename T> const T &pick(const std::vector<T> &from) {
+    return from[below(from.size())];
+  }
+  void addArgument(const std::string &name, const std::string &axes,
+                   bool isStorage = true);
+  void addBase();
+  void addMask();
+  void addStage(unsigned number);
+  void addOutputs();
+  Term element(unsigned depth);
+  Term row(unsigned depth);
+  Term number() {
+    return {pick<std::string>({"2", "0.5", "3", "(1/3)", "0.1"}), {}};
+  }
+
+  std::mt19937_64 engine;
+  RandomProgram program;
+  std::string rowAxes = "m";
+  std::vector<std::string> elements; ///< names with axis n
+  std::vector<std::string> rows;     ///< names of stages, safe to read
+  std::vector<std::string> maxima;   ///< stages t = max(n: s)
+  bool hasCarried = false;
+};
+
+void Generator::addArgument(const std::string &name, const std::string &axes,
+                            bool isStorage) {
+  static const std::vector<std::string> types = {"",      "",       "",
+                                                 ": f16", ": bf16", ": f64"};
+  program.arguments.push_back(name + "[" + axes + "]" +
+                              (isStorage ? pick(types) : ""));
+}
+
+/// s, the array that is reduced, with axes of rows and n.
+void Generator::addBase() {
+  if (chance(20))
+    rowAxes = "b,m";
+  Term s;
+  switch (below(5)) {
+  case 0: // a product inside
+    addArgument("q", rowAxes + ",d");
+    addArgument("k", chance(50) ? "n,d" : "d,n");
+    s = chance(50) ? Term{"sum(d: q*k) * rsqrt(len(d))", {}}
+                   : Term{"sum(d: q * k * $0)", {number()}};
+    break;
+  case 1: // transposed
+    addArgument("x", "n," + rowAxes);
+    s = {"x * $0", {number()}};
+    break;
+  case 2: // broadcast
+    addArgument("x", rowAxes + ",n");
+    addArgument("c", "n");
+    s = chance(50) ? Term{"x * c", {}} : Term{"x + c", {}};
+    break;
+  default:
+    addArgument("x", rowAxes + ",n");
+    s = {"x", {}};
+  }
+  program.definitions.push_back({"s", "", "", s});
+  elements.push_back("s");
+}
+
+void Generator::addMask() {
+  if (!chance(40))
+    return;
+  std::string dead = pick<std::string>({"-inf", "-3.4028235e38", "0"});
+  std::string condition =
+      pick<std::string>({"n <= m", "n >= m", "n % 3 > 0", "w > 0"});
+  if (condition[0] == 'w') {
+    addArgument("w", "n");
+    elements.push_back("w");
+  }
+  program.definitions.push_back(
+      {"s", "", "", {"where(" + condition + ", s, " + dead + ")", {}}});
+}
+
+/// A term in the stream's axis and, at times, in earlier stages.
+Term Generator::element(unsigned depth) {
+  if (depth == 0 || chance(15))
+    return {pick(elements), {}};
+  switch (below(11)) {
+  case 0:
+    return {"($0 * $1)", {element(depth - 1), number()}};
+  case 1:
+    return {"($0 + $1)", {element(depth - 1), element(depth - 1)}};
+  case 2:
+    return {"($0 * $1)", {element(depth - 1), element(depth - 1)}};
+  case 3:
+    return {"$0^2", {{"($0)", {element(depth - 1)}}}};
+  case 4:
+    return {"abs($0)", {element(depth - 1)}};
+  case 5:
+    return {"f16($0)", {{pick(elements), {}}}};
+  case 6:
+    return {"where($0 > 0, $0, $1)", {element(depth - 1), number()}};
+  case 7:
+    if (!rows.empty())
+      return {"($0 * $1)", {element(depth - 1), row(0)}};
+    [[fallthrough]];
+  case 8:
+    if (!rows.empty())
+      return {"($0 - $1)", {element(depth - 1), row(0)}};
+    [[fallthrough]];
+  default:
+    if (maxima.empty())
+      return {pick(elements), {}};
+    return {"exp(s - $0)", {{pick(maxima), {}}}};
+  }
+}
+
+/// A row value: a stage, or a function of stages that does not blow up.
+Term Generator::row(unsigned depth) {
+  Term atom = {pick(rows), {}};
+  if (depth == 0)
+    return atom;
+  switch (below(5)) {
+  case 0:
+    return {"($0 + $1)", {row(depth - 1), row(depth - 1)}};
+  case 1:
+    return {"($0 / (1 + abs($1)))", {row(depth - 1), row(depth - 1)}};
+  case 2:
+    return {"rsqrt(abs($0) + 1)", {row(depth - 1)}};
+  case 3:
+    return {"($0 * $1)", {row(depth - 1), number()}};
+  default:
+    return atom;
+  }
+}
+
+void Generator::addStage(unsigned numberOfStage) {
+  std::string name = "r" + std::to_string(numberOfStage);
+  Definition stage{name, "", ")", {}};
+  unsigned kind = below(10);
+  if (kind < 2) {
+    stage.before = "max(n: ";
+    stage.term = {"s", {}};
+    maxima.push_back(name);
+  } else if (kind < 4) {
+    stage.before = chance(50) ? "max(n: " : "min(n: ";
+    stage.term = element(2);
+  } else if (kind < 5 && !hasCarried) {
+    addArgument("v", "n,e");
+    hasCarried = true;
+    stage.before = "sum(n: ";
+    stage.term = {"$0 * v", {element(2)}};
+    program.definitions.push_back(stage);
+    return; // it has axis e: an output, but not read by later stages
+  } else {
+    stage.before = chance(50) ? "sum(n: " : "mean(n: ";
+    stage.term = element(3);
+  }
+  program.definitions.push_back(stage);
+  rows.push_back(name);
+}
+
+void Generator::addOutputs() {
+  for (const Definition &definition : program.definitions)
+    if (definition.name[0] == 'r' && chance(40))
+      program.outputs.push_back(definition.name);
+  if (rows.empty() || chance(30)) {
+    program.definitions.push_back({"y", "", "", element(2)});
+    program.outputs.push_back("y");
+  }
+  if (!rows.empty() && chance(50)) {
+    program.definitions.push_back({"o", "", "", row(2)});
+    program.outputs.push_back("o");
+  }
+  if (program.outputs.empty())
+    program.outputs.push_back(program.definitions.back().name);
+}
+
+RandomProgram Generator::run() {
+  addBase();
+  addMask();
+  unsigned stages = 1 + below(4);
+  for (unsigned i = 0; i < stages; ++i)
+    addStage(i);
+  addOutputs();
+  program.extents = {{"n", pick<int64_t>({0, 1, 2, 5, 16, 17, 33, 64, 130})},
+                     {"m", pick<int64_t>({1, 3, 5, 9})},
+                     {"b", 1 + below(2)},
+                     {"d", pick<int64_t>({1, 2, 5, 16})},
+                     {"e", pick<int64_t>({1, 3, 8, 19})}};
+  program.family = below(6);
+  return std::move(program);
+}
+
+/// Every copy of `term` with one subterm replaced by one of its operands.
+void collect(const Term &term, std::vector<Term> &into) {
+  for (const Term &operand : term.operands)
+    into.push_back(operand);
+  for (size_t i = 0; i < term.operands.size(); ++i) {
+    std::vector<Term> inner;
+    collect(term.operands[i], inner);
+    for (Term &smaller : inner) {
+      into.push_back(term);
+      into.back().operands[i] = std::move(smaller);
+    }
+  }
+}
+
+} // namespace
+
+RandomProgram refold::fuzz::generate(uint64_t seed) {
+  return Generator(seed).run();
+}
+
+std::vector<RandomProgram> refold::fuzz::smaller(const RandomProgram &program) {
+  std::vector<RandomProgram> result;
+  for (size_t i = 0; program.outputs.size() > 1 && i < program.outputs.size();
+       ++i) {
+    result.push_back(program);
+    result.back().outputs.erase(result.back().outputs.begin() + i);
+  }
+  for (size_t i = 0; i < program.definitions.size(); ++i) {
+    result.push_back(program);
+    result.back().definitions.erase(result.back().definitions.begin() + i);
+  }
+  for (size_t i = 0; i < program.arguments.size(); ++i) {
+    result.push_back(program);
+    result.back().arguments.erase(result.back().arguments.begin() + i);
+  }
+  for (size_t i = 0; i < program.arguments.size(); ++i)
+    if (size_t colon = program.arguments[i].find(':');
+        colon != std::string::npos) {
+      result.push_back(program);
+      result.back().arguments[i].resize(colon);
+    }
+  for (size_t i = 0; i < program.definitions.size(); ++i) {
+    std::vector<Term> terms;
+    collect(program.definitions[i].term, terms);
+    for (Term &term : terms) {
+      result.push_back(program);
+      result.back().definitions[i].term = std::move(term);
+    }
+  }
+  for (auto &[axis, extent] : program.extents)
+    for (int64_t less : {extent / 2, extent - 1})
+      if (less >= 1 && less < extent) {
+        result.push_back(program);
+        result.back().extents[axis] = less;
+      }
+  return result;
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Random programs with reductions that read each other, as .fold text, and how
+// they are made smaller.
+#ifndef REFOLD_FUZZ_RANDOM_CASCADES_PROGRAM_H
+#define REFOLD_FUZZ_RANDOM_CASCADES_PROGRAM_H
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace refold::fuzz {
+
+/// A real expression: text in which $0, $1, ... stand for its operands.
+struct Term {
+  std::string format;
+  std::vector<Term> operands;
+  std::string text() const;
+};
+
+/// `name = text`, the term possibly inside a reducer.
+struct Definition {
+  std::string name;
+  std::string before, after; ///< "max(n: " and ")"; both may be empty
+  Term term;
+  std::string text() const {
+    return "  " + name + " = " + before + term.text() + after + "\n";
+  }
+};
+
+struct RandomProgram {
+  std::vector<std::string> arguments; ///< "x[m,n]: f16"
+  std::vector<Definition> definitions;
+  std::vector<std::string> outputs; ///< names of definitions
+  std::map<std::string, int64_t> extents;
+  unsigned family = 0; ///< of inputs, as InputFamily
+  std::string text() const;
+};
+
+/// The program of a seed. It lies in the supported class mostly: stages over n
+/// of sums, means, maxima and minima of terms in x and earlier stages, with
+/// masks, casts, broadcast, transposed reads, a product inside, and outputs
+/// with and without n.
+RandomProgram generate(uint64_t seed);
+
+/// Programs that are smaller in one place, the boldest first; some may not be
+/// valid.
+std::vector<RandomProgram> smaller(const RandomProgram &program);
+
+} // namespace refold::fuzz
+
+#endif // REFOLD_FUZZ_RANDOM_CASCADES_PROGRAM_H
