@@ -5,6 +5,7 @@
 #include "llvm/Support/TargetSelect.h"
 #include <cmath>
 #include <cstring>
+#include <mutex>
 
 using namespace refold;
 
@@ -77,16 +78,22 @@ static llvm::ArrayRef<Symbol> allowedSymbols() {
 }
 
 struct LoadedCode::Impl {
+  /// What the session says beside the error that a call returns.
+  std::string messages;
+  std::mutex mutex;
   std::unique_ptr<llvm::orc::LLJIT> jit;
+
+  llvm::Error asFailure(llvm::Error error) {
+    std::string text = llvm::toString(std::move(error));
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!messages.empty())
+      text += ": " + std::exchange(messages, "");
+    return fail(ExitCode::Internal, "loading generated code: " + text);
+  }
 };
 
 LoadedCode::LoadedCode() : impl(std::make_unique<Impl>()) {}
 LoadedCode::~LoadedCode() = default;
-
-static llvm::Error asFailure(llvm::Error error) {
-  return fail(ExitCode::Internal,
-              "loading generated code: " + llvm::toString(std::move(error)));
-}
 
 llvm::Expected<std::shared_ptr<LoadedCode>>
 LoadedCode::load(std::vector<std::unique_ptr<llvm::MemoryBuffer>> objects) {
@@ -94,12 +101,19 @@ LoadedCode::load(std::vector<std::unique_ptr<llvm::MemoryBuffer>> objects) {
                                   // emitting
   llvm::InitializeNativeTargetAsmPrinter();
   std::shared_ptr<LoadedCode> loaded(new LoadedCode());
-  auto jit =
-      llvm::orc::LLJITBuilder().setLinkProcessSymbolsByDefault(false).create();
+  auto jit = llvm::orc::LLJITBuilder()
+                 .setLinkProcessSymbolsByDefault(false)
+                 .setPlatformSetUp(llvm::orc::setUpInactivePlatform)
+                 .create();
   if (!jit)
-    return asFailure(jit.takeError());
+    return loaded->impl->asFailure(jit.takeError());
   loaded->impl->jit = std::move(*jit);
   llvm::orc::LLJIT &engine = *loaded->impl->jit;
+  engine.getExecutionSession().setErrorReporter(
+      [state = loaded->impl.get()](llvm::Error error) {
+        std::lock_guard<std::mutex> lock(state->mutex);
+        state->messages += llvm::toString(std::move(error));
+      });
   llvm::orc::SymbolMap symbols;
   for (const Symbol &symbol : allowedSymbols())
     symbols[engine.mangleAndIntern(symbol.name)] = {
@@ -108,16 +122,16 @@ LoadedCode::load(std::vector<std::unique_ptr<llvm::MemoryBuffer>> objects) {
   llvm::orc::JITDylib &library = engine.getMainJITDylib();
   if (llvm::Error error =
           library.define(llvm::orc::absoluteSymbols(std::move(symbols))))
-    return asFailure(std::move(error));
+    return loaded->impl->asFailure(std::move(error));
   for (std::unique_ptr<llvm::MemoryBuffer> &object : objects)
     if (llvm::Error error = engine.addObjectFile(std::move(object)))
-      return asFailure(std::move(error));
+      return loaded->impl->asFailure(std::move(error));
   return loaded;
 }
 
 llvm::Expected<KernelFunction> LoadedCode::find(llvm::StringRef name) {
   auto address = impl->jit->lookup((name + "_words").str());
   if (!address)
-    return asFailure(address.takeError());
+    return impl->asFailure(address.takeError());
   return address->toPtr<KernelFunction>();
 }

@@ -174,6 +174,33 @@ static Value roundToOdd(OpBuilder &b, Location loc, Value x) {
 }
 
 namespace {
+/// A function of a small float is one of f32, rounded.
+struct MathInF32 : RewritePattern {
+  explicit MathInF32(MLIRContext *context)
+      : RewritePattern(MatchAnyOpTypeTag(), /*benefit=*/1, context) {}
+  LogicalResult matchAndRewrite(Operation *op,
+                                PatternRewriter &rewriter) const override {
+    if (!isa_and_nonnull<math::MathDialect>(op->getDialect()) ||
+        op->getNumResults() != 1 || !formatOf(op->getResult(0).getType()))
+      return failure();
+    Location loc = op->getLoc();
+    auto inF32 = [&](Type type) {
+      return Bits::shaped(type, rewriter.getF32Type());
+    };
+    SmallVector<Value> operands;
+    for (Value operand : op->getOperands())
+      operands.push_back(formatOf(operand.getType())
+                             ? rewriter.create<arith::ExtFOp>(
+                                   loc, inF32(operand.getType()), operand)
+                             : operand);
+    Type type = op->getResult(0).getType();
+    Operation *wide = rewriter.create(loc, op->getName().getIdentifier(),
+                                      operands, inF32(type), op->getAttrs());
+    rewriter.replaceOpWithNewOp<arith::TruncFOp>(op, type, wide->getResult(0));
+    return success();
+  }
+};
+
 struct LowerExtend : OpRewritePattern<arith::ExtFOp> {
   LowerExtend(MLIRContext *context, InstructionSet instructionSet)
       : OpRewritePattern(context), instructionSet(instructionSet) {}
@@ -253,6 +280,7 @@ struct LowerFloatConversions
   }
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
+    patterns.add<MathInF32>(&getContext());
     patterns.add<LowerExtend, LowerTruncate>(&getContext(), instructionSet);
     if (failed(
             applyPatternsAndFoldGreedily(getOperation(), std::move(patterns))))

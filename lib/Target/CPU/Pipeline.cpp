@@ -5,7 +5,6 @@
 #include "mlir/Conversion/Passes.h"
 #include "mlir/Dialect/Affine/Passes.h"
 #include "mlir/Dialect/Arith/Transforms/Passes.h"
-#include "mlir/Dialect/Math/Transforms/Passes.h"
 #include "mlir/Dialect/MemRef/Transforms/Passes.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "mlir/Transforms/Passes.h"
@@ -22,7 +21,6 @@ void refold::buildLowerToLLVM(OpPassManager &passes,
   passes.addPass(createLoopInvariantCodeMotionPass());
   // Arithmetic on storage types, which a .mlir file may hold, is arithmetic in
   // f32 with conversions around it.
-  passes.addPass(math::createMathLegalizeToF32());
   arith::ArithEmulateUnsupportedFloatsOptions storageTypes;
   static const std::string names[] = {"f16", "bf16", "f8E4M3FN", "f8E5M2"};
   storageTypes.sourceTypeStrs = names;

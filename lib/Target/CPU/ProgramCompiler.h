@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_LIB_TARGET_CPU_PROGRAMCOMPILER_H
+#define REFOLD_LIB_TARGET_CPU_PROGRAMCOMPILER_H
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "refold/Dialect/Refold/IR/Refold.h"
+#include "refold/Target/CPU/CompileProgram.h"
+#include "refold/Target/CPU/ObjectCode.h"
+#include "llvm/ADT/StringMap.h"
+
+namespace refold {
+
+/// Where a tensor value lies.
+struct Slot {
+  ViewSpec view;
+  bool isRowMajor = true; ///< from its first element on
+  bool isWhole = true;    ///< and all of its buffer
+};
+
+using Sizes = llvm::SmallVector<SizeExpr, 4>;
+
+/// The dtype that stores an element type, or nothing for one that no array has.
+std::optional<DType> dtypeOf(mlir::Type elementType, bool isUnsigned = false);
+
+/// "softmax" of NameLoc("softmax", ...); else the op's name.
+std::string stepNameOf(mlir::Operation *op);
+
+/// An error at an op of the program.
+llvm::Error refuse(mlir::Operation *op, const llvm::Twine &message);
+
+/// Walks the function once, in order, and appends steps. Kernels are gathered
+/// as text and compiled at the end.
+class ProgramCompiler {
+public:
+  explicit ProgramCompiler(mlir::func::FuncOp function) : function(function) {}
+
+  llvm::Error run();
+
+  ExecutableSpec spec;
+  std::vector<KernelSource> kernels;
+
+private:
+  // CompileProgram.cpp
+  llvm::Error addArguments();
+  llvm::Error addOp(mlir::Operation *op);
+  llvm::Error addConstant(mlir::arith::ConstantOp op);
+  llvm::Error addAssert(mlir::Operation *op, mlir::Value condition,
+                        llvm::StringRef message);
+  llvm::Error addResults(mlir::func::ReturnOp op);
+
+  // SizeArithmetic.cpp
+  /// Whether the op was one on sizes; fails where such an op is not covered.
+  llvm::Expected<bool> addSizeOp(mlir::Operation *op);
+  std::optional<SizeExpr> sizeOf(mlir::Value value) const;
+  std::optional<SizeExpr> sizeOf(mlir::OpFoldResult value) const;
+  std::optional<Sizes> sizesOf(llvm::ArrayRef<mlir::OpFoldResult> values) const;
+  std::optional<SizeExpr> affineSize(mlir::AffineExpr expr,
+                                     llvm::ArrayRef<SizeExpr> dims,
+                                     llvm::ArrayRef<SizeExpr> symbols) const;
+
+  // TensorOps.cpp
+  /// Whether the op was a view, a copy or a tensor without contents.
+  llvm::Expected<bool> addTensorOp(mlir::Operation *op);
+  llvm::Error addExpand(mlir::tensor::ExpandShapeOp op);
+  llvm::Error addCollapse(mlir::tensor::CollapseShapeOp op);
+  llvm::Error addExtractSlice(mlir::tensor::ExtractSliceOp op);
+  llvm::Error addInsertSlice(mlir::tensor::InsertSliceOp op);
+  llvm::Error addConcat(mlir::tensor::ConcatOp op);
+  llvm::Error addPad(mlir::tensor::PadOp op);
+  llvm::Error addEmpty(mlir::tensor::EmptyOp op);
+  llvm::Error addFill(mlir::linalg::FillOp op);
+
+  // KernelOp.cpp
+  llvm::Error addCascade(CascadeOp op);
+  unsigned kernelFor(CascadeOp op, llvm::ArrayRef<mlir::Type> types);
+
+  // ProductOp.cpp
+  llvm::Error addProduct(mlir::linalg::LinalgOp op);
+
+  /// The slot of a tensor value; makes one for what has no contents yet.
+  llvm::Expected<Slot> slotOf(mlir::Operation *user, mlir::Value value);
+  llvm::Expected<DType> dtypeFor(mlir::Operation *op, mlir::Type type);
+  Slot makeTemporary(DType dtype, const Sizes &sizes);
+  unsigned addConstantBuffer(const void *data, int64_t bytes);
+  /// A constant with bytes of its own.
+  unsigned ownConstant(std::vector<char> bytes);
+  Slot rowMajorSlot(unsigned buffer, DType dtype, const Sizes &sizes);
+  /// A check when run, unless it is known to hold.
+  void require(mlir::Operation *op, const SizeExpr &condition,
+               llvm::StringRef message);
+  void addCopy(mlir::Operation *op, const ViewSpec &from, const ViewSpec &to);
+
+  mlir::func::FuncOp function;
+  llvm::DenseMap<mlir::Value, SizeExpr> sizes;
+  llvm::DenseMap<mlir::Value, Slot> slots;
+  /// Tensors whose contents nobody has written, or one value everywhere.
+  llvm::DenseMap<mlir::Value, Sizes> empties;
+  llvm::DenseMap<mlir::Value, mlir::TypedAttr> fills;
+  llvm::StringMap<unsigned> kernelNumbers; ///< by text
+};
+
+/// Product of all sizes.
+SizeExpr productOf(llvm::ArrayRef<SizeExpr> sizes);
+Sizes rowMajorStrides(llvm::ArrayRef<SizeExpr> sizes);
+
+} // namespace refold
+
+#endif // REFOLD_LIB_TARGET_CPU_PROGRAMCOMPILER_H
