@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "refold/Runtime/SizeExpr.h"
+
+#include "gtest/gtest.h"
+#include <limits>
+
+using namespace refold;
+using Op = SizeExpr::Op;
+
+static constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+static constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
+
+static std::optional<int64_t> apply(Op op, int64_t a, int64_t b) {
+  SizeExpr expr =
+      SizeExpr::binary(op, SizeExpr::symbol(0), SizeExpr::symbol(1));
+  return expr.evaluate({a, b});
+}
+
+TEST(SizeExprTest, Operators) {
+  EXPECT_EQ(apply(Op::Add, 3, 4), 7);
+  EXPECT_EQ(apply(Op::Sub, 3, 4), -1);
+  EXPECT_EQ(apply(Op::Mul, 3, 4), 12);
+  EXPECT_EQ(apply(Op::FloorDiv, 7, 2), 3);
+  EXPECT_EQ(apply(Op::FloorDiv, -7, 2), -4);
+  EXPECT_EQ(apply(Op::FloorDiv, 7, -2), -4);
+  EXPECT_EQ(apply(Op::CeilDiv, 7, 2), 4);
+  EXPECT_EQ(apply(Op::CeilDiv, -7, 2), -3);
+  EXPECT_EQ(apply(Op::CeilDiv, 8, 2), 4);
+  EXPECT_EQ(apply(Op::Mod, 7, 3), 1);
+  EXPECT_EQ(apply(Op::Mod, -7, 3), 2);
+  EXPECT_EQ(apply(Op::Min, 7, 3), 3);
+  EXPECT_EQ(apply(Op::Max, 7, 3), 7);
+  EXPECT_EQ(apply(Op::Eq, 7, 7), 1);
+  EXPECT_EQ(apply(Op::Ne, 7, 7), 0);
+  EXPECT_EQ(apply(Op::Lt, 3, 7), 1);
+  EXPECT_EQ(apply(Op::Le, 8, 7), 0);
+}
+
+TEST(SizeExprTest, OverflowHasNoValue) {
+  EXPECT_EQ(apply(Op::Add, kMax, 1), std::nullopt);
+  EXPECT_EQ(apply(Op::Sub, kMin, 1), std::nullopt);
+  EXPECT_EQ(apply(Op::Mul, kMax / 2 + 1, 2), std::nullopt);
+  EXPECT_EQ(apply(Op::FloorDiv, kMin, -1), std::nullopt);
+  EXPECT_EQ(apply(Op::CeilDiv, kMin, -1), std::nullopt);
+  EXPECT_EQ(apply(Op::Mod, kMin, -1), std::nullopt);
+  for (Op op : {Op::FloorDiv, Op::CeilDiv, Op::Mod})
+    EXPECT_EQ(apply(op, 1, 0), std::nullopt);
+  EXPECT_EQ(apply(Op::Mul, kMax, 1), kMax);
+  // Constants that overflow are not folded to something else.
+  EXPECT_EQ((SizeExpr(kMax) + SizeExpr(1)).evaluate({}), std::nullopt);
+}
+
+TEST(SizeExprTest, FoldsConstantsAndNeutralElements) {
+  SizeExpr s = SizeExpr::symbol(0);
+  EXPECT_EQ((SizeExpr(3) * SizeExpr(4)).constant(), 12);
+  EXPECT_EQ(s + SizeExpr(0), s);
+  EXPECT_EQ(SizeExpr(1) * s, s);
+  EXPECT_EQ((s * SizeExpr(0)).evaluate({5}), 0);
+  EXPECT_EQ(SizeExpr::select(SizeExpr(0), SizeExpr(1), s), s);
+  EXPECT_EQ(
+      SizeExpr::binary(Op::FloorDiv, s + SizeExpr(15), SizeExpr(16)).show(),
+      "((s0 + 15) floordiv 16)");
+  EXPECT_EQ(
+      SizeExpr::select(SizeExpr::binary(Op::Lt, s, SizeExpr(2)), SizeExpr(7), s)
+          .show(),
+      "((s0 < 2) ? 7 : s0)");
+}
+
+TEST(SizeExprTest, MissingSymbolsAndDepthAreNoCrash) {
+  EXPECT_EQ(SizeExpr::symbol(3).evaluate({1, 2, 3}), std::nullopt);
+  SizeExpr left = SizeExpr::symbol(0), right = SizeExpr::symbol(0);
+  for (unsigned i = 0; i < 2 * SizeExpr::kMaxDepth; ++i) {
+    left = left + SizeExpr::symbol(0);   // ((s + s) + s): flat on the stack
+    right = SizeExpr::symbol(0) + right; // s + (s + ...): one place a level
+  }
+  EXPECT_EQ(left.evaluate({1}), 1 + 2 * int64_t(SizeExpr::kMaxDepth));
+  EXPECT_EQ(right.evaluate({1}), std::nullopt);
+}
