@@ -5,6 +5,7 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "llvm/ADT/StringMap.h"
+#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/raw_ostream.h"
 #include <cstdint>
 #include <memory>
@@ -32,6 +33,12 @@ struct OnnxModel {
 /// NameLoc("node name", FileLineColLoc(path, number of the node, 1)); a model
 /// that is returned has been verified.
 mlir::FailureOr<OnnxModel> importOnnx(llvm::StringRef path,
+                                      mlir::MLIRContext &context,
+                                      const OnnxOptions &options = {});
+
+/// As above, of bytes that lie, or would lie, at `path`; they are not copied.
+mlir::FailureOr<OnnxModel> importOnnx(std::unique_ptr<llvm::MemoryBuffer> bytes,
+                                      llvm::StringRef path,
                                       mlir::MLIRContext &context,
                                       const OnnxOptions &options = {});
 

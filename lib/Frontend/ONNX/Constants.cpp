@@ -174,6 +174,10 @@ Expected<Tensor> ConstantReader::read(const TensorProto &proto,
     return fail(ExitCode::Unsupported,
                 "elements of type " + typeName(proto.data_type()) +
                     "; expected one of " + supportedTypeNames());
+  if (proto.dims_size() > kHighestRank)
+    return fail(ExitCode::Limit, "rank " + Twine(proto.dims_size()) +
+                                     "; expected at most " +
+                                     Twine(kHighestRank));
   Tensor tensor;
   tensor.type = ElementType(proto.data_type());
   int64_t count = 1;

@@ -303,30 +303,39 @@ static LogicalResult lowerMod(Node &node) {
 }
 
 /// Small whole exponents are products: exact, and seen through by the algebra.
+static Value emitPow(Body &body, Value x, Value y,
+                     std::optional<double> power) {
+  if (power == 1.0)
+    return x;
+  if (power == 2.0)
+    return body.make<arith::MulFOp>(x, x);
+  if (power == 3.0)
+    return body.make<arith::MulFOp>(body.make<arith::MulFOp>(x, x), x);
+  return body.make<math::PowFOp>(x, y);
+}
+
+/// The result has the base's type; integers go through f64.
 static LogicalResult lowerPow(Node &node) {
-  Tensor &exponent = node.input(1);
-  if (failed(node.requireFloat(0)))
-    return failure();
-  const Scalar *fixed = exponent.splat();
+  ElementType from = typeOfFirst(node), by = node.input(1).type;
+  if (from == ElementType::Bool || by == ElementType::Bool)
+    return node.error() << "an input is of type bool; expected numbers";
+  const Scalar *fixed = node.input(1).splat();
   std::optional<double> power;
   if (fixed && fixed->real)
     power = fixed->real;
   else if (fixed && fixed->integer->constant())
     power = double(*fixed->integer->constant());
   return lowerElementwise(
-      node, node.allInputs(), typeOfFirst(node),
+      node, node.allInputs(), from,
       [&](Body &body, ValueRange in) -> Value {
-        Value x = in[0];
-        if (power == 1.0)
-          return x;
-        if (power == 2.0)
-          return body.make<arith::MulFOp>(x, x);
-        if (power == 3.0)
-          return body.make<arith::MulFOp>(body.make<arith::MulFOp>(x, x), x);
-        Type type = x.getType();
-        Value y =
-            castElement(body, in[1], exponent.type, ElementType::F64, type);
-        return body.make<math::PowFOp>(x, y);
+        Type type = in[0].getType();
+        bool isReal = isa<FloatType>(type);
+        Type wide = isReal ? type : Type(body.builder.getF64Type());
+        Value x = castElement(body, in[0], from, ElementType::F64, wide);
+        Value y = castElement(body, in[1], by, ElementType::F64, wide);
+        Value value = emitPow(body, x, y, power);
+        return isReal ? value
+                      : castElement(body, value, ElementType::F64, from, type);
       },
       foldPow);
 }

@@ -12,7 +12,7 @@ using Terms = std::map<Monomial, int64_t>;
 // A model that needs more is not a model but an attack on the arithmetic.
 static constexpr size_t kMostTerms = 64;
 static constexpr size_t kHighestDegree = 16;
-static constexpr size_t kMostAtoms = 1 << 14;
+static constexpr size_t kMostAtoms = 1 << 12;
 
 /// Graded: the degree decides first, so that long division ends.
 static bool isLarger(const Monomial &a, const Monomial &b) {
@@ -286,7 +286,8 @@ bool Extents::isAtMost(const Extent &a, const Extent &b) {
     return true;
   // x - min(x, y) and max(x, y) - x are not negative.
   for (const Extent::Term &term : difference.terms) {
-    if (term.atoms.size() != 1 || std::abs(term.coefficient) != 1)
+    if (term.atoms.size() != 1 ||
+        (term.coefficient != 1 && term.coefficient != -1))
       continue;
     const Atom &atom = atoms[term.atoms.front()];
     bool isDroppedMin = atom.kind == Atom::Min && term.coefficient == -1;

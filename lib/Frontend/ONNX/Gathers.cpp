@@ -194,7 +194,8 @@ static std::optional<Tensor> gatherKnown(Node &node, Tensor &data,
                                          Tensor &indices, unsigned axis,
                                          ArrayRef<Extent> shape) {
   auto count = smallCount(shape, kMostKnown);
-  if (!data.isKnown() || !indices.isKnown() || !count)
+  if (!data.isKnown() || !indices.isKnown() || !count ||
+      !smallCount(data.shape, INT64_MAX))
     return std::nullopt;
   int64_t outer = 1, size = *data.shape[axis].constant(), inner = 1;
   for (unsigned k = 0; k < data.rank(); ++k)

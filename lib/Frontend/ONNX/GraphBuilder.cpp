@@ -105,8 +105,11 @@ OpFoldResult GraphBuilder::indexOrAttr(const Extent &extent) {
 
 RankedTensorType GraphBuilder::typeOf(ArrayRef<Extent> shape, Type element) {
   SmallVector<int64_t> sizes;
-  for (const Extent &extent : shape)
-    sizes.push_back(extent.constant().value_or(ShapedType::kDynamic));
+  // A negative one overflowed: the node's results are about to be refused.
+  for (const Extent &extent : shape) {
+    int64_t size = extent.constant().value_or(ShapedType::kDynamic);
+    sizes.push_back(size < 0 ? ShapedType::kDynamic : size);
+  }
   return RankedTensorType::get(sizes, element);
 }
 

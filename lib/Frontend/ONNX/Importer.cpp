@@ -7,6 +7,7 @@
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/Iterators.h"
 #include "mlir/IR/Verifier.h"
 #include "refold/Dialect/Refold/IR/Refold.h"
 #include "refold/Frontend/ONNX.h"
@@ -24,9 +25,6 @@ using ::onnx::NodeProto;
 using ::onnx::TypeProto;
 using ::onnx::ValueInfoProto;
 
-// More would be no model of ours, and types of such rank are slow to build.
-static constexpr int kHighestRank = 16;
-
 namespace {
 /// Reads one file.
 class Importer {
@@ -34,7 +32,7 @@ public:
   Importer(StringRef path, MLIRContext &context, const OnnxOptions &options)
       : path(path), context(context), options(options), builder(&context) {}
 
-  FailureOr<OnnxModel> run();
+  FailureOr<OnnxModel> run(llvm::Expected<std::shared_ptr<ModelFile>> opened);
 
 private:
   LogicalResult error(const Twine &message, ExitCode code = ExitCode::Model) {
@@ -365,10 +363,10 @@ LogicalResult Importer::finishOutput(const ValueInfoProto &info,
 
 /// Ops that nobody reads: sizes and masks that were folded away.
 static void eraseUnread(func::FuncOp function) {
-  for (Operation &op :
-       llvm::make_early_inc_range(llvm::reverse(function.getBody().front())))
-    if (isOpTriviallyDead(&op))
-      op.erase();
+  function.walk<WalkOrder::PostOrder, mlir::ReverseIterator>([](Operation *op) {
+    if (isOpTriviallyDead(op))
+      op->erase();
+  });
 }
 
 LogicalResult Importer::finish() {
@@ -389,12 +387,12 @@ LogicalResult Importer::finish() {
   return verify(*module);
 }
 
-FailureOr<OnnxModel> Importer::run() {
+FailureOr<OnnxModel>
+Importer::run(llvm::Expected<std::shared_ptr<ModelFile>> opened) {
   context.loadDialect<affine::AffineDialect, arith::ArithDialect,
                       cf::ControlFlowDialect, func::FuncDialect,
                       linalg::LinalgDialect, math::MathDialect,
                       tensor::TensorDialect, RefoldDialect>();
-  llvm::Expected<std::shared_ptr<ModelFile>> opened = ModelFile::open(path);
   if (!opened)
     return fail(opened.takeError(), FileLineColLoc::get(&context, path, 0, 0));
   file = *opened;
@@ -413,5 +411,12 @@ FailureOr<OnnxModel> Importer::run() {
 
 FailureOr<OnnxModel> refold::importOnnx(StringRef path, MLIRContext &context,
                                         const OnnxOptions &options) {
-  return Importer(path, context, options).run();
+  return Importer(path, context, options).run(ModelFile::open(path));
+}
+
+FailureOr<OnnxModel>
+refold::importOnnx(std::unique_ptr<llvm::MemoryBuffer> bytes, StringRef path,
+                   MLIRContext &context, const OnnxOptions &options) {
+  return Importer(path, context, options)
+      .run(ModelFile::parse(std::move(bytes), path));
 }

@@ -35,12 +35,17 @@ static Expected<std::unique_ptr<llvm::MemoryBuffer>> mapFile(StringRef path) {
 }
 
 Expected<std::shared_ptr<ModelFile>> ModelFile::open(StringRef path) {
-  auto result = std::make_shared<ModelFile>();
-  result->path = path.str();
   auto file = mapFile(path);
   if (!file)
     return file.takeError();
-  result->file = std::move(*file);
+  return parse(std::move(*file), path);
+}
+
+Expected<std::shared_ptr<ModelFile>>
+ModelFile::parse(std::unique_ptr<llvm::MemoryBuffer> bytes, StringRef path) {
+  auto result = std::make_shared<ModelFile>();
+  result->path = path.str();
+  result->file = std::move(bytes);
   Expected<ScannedModel> scanned = scanModel(result->file->getBuffer());
   if (!scanned)
     return fail(ExitCode::Model,

@@ -17,6 +17,9 @@ class ModelFile {
 public:
   /// Any file system or wire error names the file.
   static llvm::Expected<std::shared_ptr<ModelFile>> open(llvm::StringRef path);
+  /// The bytes of a model that lies, or would lie, at `path`.
+  static llvm::Expected<std::shared_ptr<ModelFile>>
+  parse(std::unique_ptr<llvm::MemoryBuffer> bytes, llvm::StringRef path);
 
   const ::onnx::ModelProto &model() const { return proto; }
   /// The raw_data of initialiser `index` of the main graph if it was left out

@@ -199,6 +199,8 @@ static std::optional<Tensor> concatKnown(Node &node, unsigned axis,
   for (unsigned k = 0; k < axis; ++k)
     outer *= *shape[k].constant();
   std::vector<Scalar> known;
+  if (!*count)
+    return node.graph.knownTensor(node.input(0).type, shape, {});
   for (int64_t o = 0; o < outer; ++o)
     for (Tensor *input : node.allInputs()) {
       if (!input->isKnown())

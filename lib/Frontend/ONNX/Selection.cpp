@@ -1,8 +1,102 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Operators that select the best elements of a row.
+#include "Elementwise.h"
 #include "Operators.h"
+#include "refold/Dialect/Refold/IR/Refold.h"
 
 using namespace mlir;
+using namespace refold;
 using namespace refold::onnx;
 
-ArrayRef<Operator> refold::onnx::selectionOperators() { return {}; }
+// Ordered lists are kept in registers or on the stack.
+static constexpr int64_t kMostSelected = 1024;
+
+/// The k best along an axis: keys, and their positions as int64.
+static std::pair<Tensor, Tensor> select(Node &node, unsigned axis, int64_t k,
+                                        bool takesLargest) {
+  GraphBuilder &graph = node.graph;
+  // Keys are floats: f64 holds every int32.
+  ElementType type = node.input(0).type;
+  Tensor keys = node.input(0);
+  auto cast = [&](Tensor &from, ElementType to) {
+    ElementType before = from.type;
+    return graph.elementwise(&from, from.shape, to,
+                             [&](Body &body, ValueRange in) {
+                               return castElement(body, in[0], before, to,
+                                                  computeType(graph.ops, to));
+                             });
+  };
+  if (!isFloat(type))
+    keys = cast(keys, ElementType::F64);
+  Value source = graph.valueOf(keys);
+  Shape shape = keys.shape;
+  shape[axis] = Extent(k);
+  auto best = graph.ops.create<TopKOp>(
+      graph.loc, graph.typeOf(shape, getElementTypeOrSelf(source)),
+      graph.typeOf(shape, graph.ops.getI32Type()), source, uint64_t(axis),
+      uint64_t(k), takesLargest);
+  Tensor values = graph.tensorOf(best.getKeys(), keys.type, shape);
+  Tensor places = graph.tensorOf(best.getPositions(), ElementType::I32, shape);
+  return {isFloat(type) ? values : cast(values, type),
+          cast(places, ElementType::I64)};
+}
+
+static LogicalResult requireOrdered(Node &node) {
+  ElementType type = node.input(0).type;
+  if (isFloat(type) || type == ElementType::I32 || type == ElementType::I8)
+    return success();
+  return node.unsupported() << "input 0 is of type " << typeName(type)
+                            << "; expected floats, int32 or int8";
+}
+
+static LogicalResult lowerTopK(Node &node) {
+  Tensor &input = node.input(0);
+  auto axis = node.axisAttribute(-1, input.rank());
+  auto count = node.integersOf(1, "the number of elements");
+  if (failed(axis) || failed(count) || failed(requireOrdered(node)))
+    return failure();
+  if (count->size() != 1 || count->front() < 1)
+    return node.error() << "K is not one number of at least 1; expected that";
+  int64_t k = count->front();
+  if (k > kMostSelected)
+    return node.unsupported()
+           << "K is " << k << "; expected at most " << kMostSelected;
+  if (failed(node.graph.requireAtMost(Extent(k), input.shape[*axis], "K")))
+    return node.error() << "K is " << k << " of a dimension of "
+                        << node.extents.toString(input.shape[*axis])
+                        << "; expected at most all";
+  auto [keys, positions] =
+      select(node, *axis, k, node.integer("largest", 1) != 0);
+  if (failed(node.give(0, keys)))
+    return failure();
+  return node.give(1, positions);
+}
+
+static LogicalResult lowerArg(Node &node) {
+  Tensor &input = node.input(0);
+  auto axis = node.axisAttribute(0, input.rank());
+  if (failed(axis) || failed(requireOrdered(node)))
+    return failure();
+  if (node.integer("select_last_index", 0) != 0)
+    return node.unsupported() << "select_last_index is 1; expected 0";
+  Tensor positions = select(node, *axis, 1, node.op() == "ArgMax").second;
+  if (node.integer("keepdims", 1) != 0)
+    return node.give(positions);
+  Shape shape = positions.shape;
+  shape.erase(shape.begin() + *axis);
+  FailureOr<Tensor> flat = node.graph.reshape(positions, shape);
+  if (failed(flat))
+    return failure();
+  return node.give(std::move(*flat));
+}
+
+ArrayRef<Operator> refold::onnx::selectionOperators() {
+  static const Operator rows[] = {
+      {"ArgMax", 13, 20, "axis:i keepdims:i select_last_index:i", 1, 1,
+       lowerArg},
+      {"ArgMin", 13, 20, "axis:i keepdims:i select_last_index:i", 1, 1,
+       lowerArg},
+      {"TopK", 13, 20, "axis:i largest:i sorted:i", 2, 2, lowerTopK},
+  };
+  return rows;
+}

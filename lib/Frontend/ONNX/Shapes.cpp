@@ -190,6 +190,8 @@ static LogicalResult lowerRange(Node &node) {
              << "input " << i << " is no scalar that is known; "
              << "expected constants or arithmetic on shapes";
   ElementType type = node.input(0).type;
+  if (type == ElementType::Bool)
+    return node.error() << "a range of bool; expected numbers";
   Scalar start = node.input(0).known[0], limit = node.input(1).known[0],
          delta = node.input(2).known[0];
   if (start.real) {

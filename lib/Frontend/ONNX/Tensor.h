@@ -13,6 +13,9 @@ namespace refold::onnx {
 
 using Shape = llvm::SmallVector<Extent, 4>;
 
+/// More would be no model of ours, and types of such rank are slow to build.
+constexpr int kHighestRank = 16;
+
 /// One element whose value is known while importing: an extent where the type
 /// is an integer or bool (0, 1), a number where it is a float. Neither:
 /// unknown.

@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Writes the files under test/Frontend/ONNX/broken, each with what refold must say.
+
+    make_broken.py [FOLDER]
+
+They are kept in the repository; this is how they were made, with the `onnx` package.
+"""
+
+import os
+import pathlib
+import sys
+
+import numpy as np
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+
+
+def value(name, shape, dtype=FLOAT):
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def model(nodes, inputs=None, outputs=None, initializers=(), opset=17, domain=""):
+    inputs = [value("x", [2, 3])] if inputs is None else inputs
+    outputs = [value("y", None)] if outputs is None else outputs
+    graph = helper.make_graph(nodes, "broken", inputs, outputs, list(initializers))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid(domain, opset)], ir_version=8)
+
+
+def node(op, inputs, outputs=("y",), **attributes):
+    return helper.make_node(op, list(inputs), list(outputs), name=f"the_{op.lower()}", **attributes)
+
+
+def constant(name, array):
+    return numpy_helper.from_array(np.asarray(array), name)
+
+
+def raw(name, dims, size, dtype=FLOAT):
+    """A tensor with `size` bytes of raw_data, whatever its dimensions."""
+    tensor = TensorProto(name=name, data_type=dtype, raw_data=bytes(size))
+    tensor.dims.extend(dims)
+    return tensor
+
+
+def external(**entries):
+    tensor = TensorProto(name="w", data_type=FLOAT, data_location=TensorProto.EXTERNAL)
+    tensor.dims.extend([3])
+    for key, text in entries.items():
+        tensor.external_data.add(key=key, value=text)
+    return model([node("Add", ["x", "w"])], initializers=[tensor])
+
+
+def field(number, payload):
+    """One length-delimited field, by hand: the package refuses what is too deep."""
+    size, length = len(payload), b""
+    while size >= 0x80:
+        length += bytes([size & 0x7F | 0x80])
+        size >>= 7
+    return bytes([number << 3 | 2]) + length + bytes([size]) + payload
+
+
+def nested(depth):
+    """A graph (6) in an attribute (5) of a node (1) of a graph, and so on; a model's graph is 7."""
+    graph = b""
+    for _ in range(depth):
+        graph = field(1, field(4, b"If") + field(5, field(1, b"then_branch") + field(6, graph)))
+    return field(7, graph)
+
+
+RELU = node("Relu", ["x"])
+GOOD = model([RELU], outputs=[value("y", [2, 3])]).SerializeToString()
+
+# name: (bytes or model, exit code, part of the message)
+CASES = {
+    "truncated": (GOOD[:-7], 1, "expected at most the"),
+    "text": (b"this is no model\n", 1, "broken protobuf at byte"),
+    "empty": (b"", 1, "the model has no graph; expected one"),
+    "endless_varint": (b"\xff" * 32, 1, "expected a varint of at most 10 bytes"),
+    "group": (b"\x3b\x00", 1, "wire type 3; expected 0, 1, 2 or 5"),
+    "deep": (nested(80), 1, "is no ONNX model; expected a ModelProto message"),
+    "unknown_operator": (model([node("Sotfmax", ["x"])]), 4,
+                         "operator 'Sotfmax' is not known; expected one that 'refold ops' lists; did you mean 'Softmax'?"),
+    "later_operator": (model([node("Gelu", ["x"])]), 4, "operator 'Gelu' of opset 17; expected opset 20 or later"),
+    "other_domain": (model([node("Relu", ["x"], domain="com.example")]), 4,
+                     "operator 'Relu' of domain 'com.example'; expected operators of 'ai.onnx'"),
+    "old_opset": (model([RELU], opset=9), 4, "opset 9; expected 13 to 20"),
+    "no_opset": (model([RELU], domain="com.example"), 1, "names no opset of the domain 'ai.onnx'"),
+    "cycle": (model([node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"])], outputs=[value("b", None)]), 1,
+              "Add: input 'b' is not defined before it; expected nodes in order, without cycles"),
+    "missing_input": (model([node("Add", ["x", "w"])]), 1, "Add: input 'w' is not defined before it"),
+    "left_out_input": (model([node("Add", ["x", ""])]), 1, "Add: input 1 is left out; expected a tensor"),
+    "too_few_inputs": (model([node("Add", ["x"])]), 1, "Add: 1 inputs; expected 2"),
+    "duplicate_name": (model([node("Relu", ["x"]), node("Abs", ["x"])]), 1, "the name 'y' is defined twice"),
+    "duplicate_initializer": (model([node("Add", ["x", "w"])],
+                                    initializers=[constant("w", np.ones(3, np.float32))] * 2), 1,
+                              "the name 'w' is defined twice"),
+    "duplicate_input": (model([RELU], inputs=[value("x", [2, 3])] * 2), 1, "the input 'x' is defined twice"),
+    "negative_dim": (model([node("Add", ["x", "w"])], initializers=[raw("w", [-3], 12)]), 1,
+                     "initializer 'w': a dimension of -3; expected dimensions from 0"),
+    "huge_dims": (model([node("Add", ["x", "w"])], initializers=[raw("w", [1 << 40, 1 << 40], 12)]), 1,
+                  "whose product fits 64 bits"),
+    "short_data": (model([node("Add", ["x", "w"])], initializers=[raw("w", [3], 11)]), 1,
+                   "11 bytes of data; expected 12 for 3 elements of type float"),
+    "large_short_data": (model([node("Add", ["x", "w"])], initializers=[raw("w", [2000], 7999)]), 1,
+                         "7999 bytes of data; expected 8000"),
+    "high_rank": (model([node("Add", ["x", "w"])], initializers=[raw("w", [1] * 40, 4)]), 5,
+                  "rank 40; expected at most 16"),
+    "new_type": (model([node("Add", ["x", "w"])], initializers=[raw("w", [3], 2, 23)]), 4,
+                 "elements of type float4e2m1; expected one of float"),
+    "huge_input": (model([RELU], inputs=[value("x", [1 << 39, 1 << 39])]), 1, "an element count that fits 2^47"),
+    "negative_input": (model([RELU], inputs=[value("x", [-2])]), 1, "'x' has a dimension of -2; expected 0 to 2^40"),
+    "string_input": (model([RELU], inputs=[value("x", [2], TensorProto.STRING)]), 4,
+                     "'x' has elements of type string; expected one of"),
+    "no_shape": (model([RELU], inputs=[value("x", None)]), 1, "'x' has no shape; expected one"),
+    "huge_result": (model([node("Expand", ["x", "s"])], inputs=[value("x", [1])],
+                          initializers=[constant("s", np.array([1 << 40, 1 << 40]))]), 1,
+                    "expected an element count that fits 2^47"),
+    "inner_extents": (model([node("MatMul", ["x", "x"])]), 1,
+                      "MatMul: inner extents 3 and 2; expected equal ones"),
+    "broadcast": (model([node("Add", ["x", "w"])], initializers=[constant("w", np.ones(4, np.float32))]), 1,
+                  "shapes (2, 3) and (4) do not broadcast; expected equal extents or 1"),
+    "mixed_types": (model([node("Add", ["x", "w"])], initializers=[constant("w", np.ones(3, np.int64))]), 1,
+                    "input 1 is of type int64; expected float, that of input 0"),
+    "axis": (model([node("Softmax", ["x"], axis=2)]), 1, "axis 2 of a tensor of rank 2; expected -2 to 1"),
+    "attribute": (model([node("Softmax", ["x"], axes=1)]), 1, "attribute 'axes'; expected one of axis"),
+    "attribute_kind": (model([node("Softmax", ["x"], axis=1.0)]), 1,
+                       "attribute 'axis' is a float; expected an integer"),
+    "perm": (model([node("Transpose", ["x"], perm=[0, 0])]), 1, "perm has 2 entries for rank 2"),
+    "reshape": (model([node("Reshape", ["x", "s"])], initializers=[constant("s", np.array([4, -1]))]), 1,
+                "has 6 elements; expected a multiple of 4"),
+    "reshape_data": (model([node("Reshape", ["x", "s"])], inputs=[value("x", [2, 3]), value("s", [2], INT64)]), 4,
+                     "Reshape: the sizes are known only at run time; expected constants or arithmetic on shapes"),
+    "gather": (model([node("Gather", ["x", "i"])], initializers=[constant("i", np.array([0, 1, 5]))]), 1,
+               "position 5 of a dimension of 2; expected one inside"),
+    "split": (model([node("Split", ["x", "s"], ["y", "z"], axis=1)],
+                    initializers=[constant("s", np.array([1, 1]))]), 1, "the sizes sum to 2; expected 3"),
+    "no_output": (model([RELU], outputs=[]), 1, "the graph has no output; expected at least one"),
+    "undefined_output": (model([RELU], outputs=[value("z", [2, 3])]), 1, "the output 'z' is not defined"),
+    "output_type": (model([RELU], outputs=[value("y", [2, 3], INT64)]), 1,
+                    "the output 'y' is declared as int64; expected float"),
+    "output_shape": (model([RELU], outputs=[value("y", [2, 4])]), 1,
+                     "the output 'y' is declared with another shape; expected (2, 3)"),
+    "external_parent": (external(location="../secret.bin"), 1,
+                        "external data at '../secret.bin'; expected a relative path inside the model's folder"),
+    "external_absolute": (external(location="/etc/hostname"), 1, "expected a relative path inside the model's folder"),
+    "external_link": (external(location="link_out.bin"), 1,
+                      "external data at 'link_out.bin' links out of the model's folder; expected a file in it"),
+    "external_missing": (external(location="missing.bin"), 1, "expected a file that can be read"),
+    "external_range": (external(location="empty.onnx.expect", offset="4096"), 1, "expected them inside the file"),
+    "external_number": (external(location="empty.onnx.expect", offset="-1"), 1,
+                        "offset '-1' of external data; expected a number"),
+    "external_none": (external(), 1, "external data at ''; expected a relative path"),
+}
+
+
+def main():
+    here = pathlib.Path(__file__).parent
+    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else here / "broken"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (content, code, message) in CASES.items():
+        data = content.SerializeToString() if isinstance(content, ModelProto) else content
+        (folder / f"{name}.onnx").write_bytes(data)
+        (folder / f"{name}.onnx.expect").write_text(f"expect {code}: {message}\n")
+    link = folder / "link_out.bin"
+    if not link.is_symlink():
+        os.symlink("../make_broken.py", link)
+    print(f"{len(CASES)} files in {folder}")
+
+
+if __name__ == "__main__":
+    main()
