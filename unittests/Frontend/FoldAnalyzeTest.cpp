@@ -133,6 +133,11 @@ TEST(FoldAnalyzeTest, OptionsFixExtentsAndStorage) {
   EXPECT_EQ(signatureOf("y", source, options), "y[m, n=512]: f16");
   EXPECT_EQ(signatureOf("k", source, options), "k[n=512]: f8e4m3");
   EXPECT_EQ(signatureOf("i", source, options), "i[m]: i32");
+  options.storage = DType::I32;
+  EXPECT_EQ(signatureOf("x", source, options),
+            "1:1: found dtype i32 for real arguments and outputs, expected a "
+            "real one");
+  options.storage = std::nullopt;
   options.dims = {{"nn", 512}};
   EXPECT_EQ(
       signatureOf("x", source, options),
@@ -192,6 +197,11 @@ TEST(FoldAnalyzeTest, SubscriptsAreProvedOrChecked) {
   EXPECT_EQ(boundsOf("g(x[n], w[m]) -> y\ny = w * x[m % 4]\n"), (B{E}));
   EXPECT_EQ(boundsOf("g(x[n=4], w[m]) -> y\ny = w * x[m % 4]\n"), (B{P}));
   EXPECT_EQ(boundsOf("g(x[n]) -> y\ny[n] = x[len(n) - 1 - n]\n"), (B{E}));
+  // Products that may wrap in i64 are looked at one by one.
+  EXPECT_EQ(boundsOf("g(x[n]) -> y\ny[n] = x[n*8]\n"), (B{E}));
+  EXPECT_EQ(boundsOf("g(x[n]) -> y\ny[n] = x[n*n]\n"), (B{D}));
+  EXPECT_EQ(boundsOf("g(x[n=9]) -> y\ny[n] = x[n*n//9]\n"), (B{P}));
+  EXPECT_EQ(boundsOf("g(x[n]) -> y\ny[n] = x[n*n*n*n % 4]\n"), (B{D}));
   EXPECT_EQ(boundsOf("g(x[n=0]) -> y\ny[n] = x[n + 3]\n"), (B{P}));
 }
 

@@ -191,6 +191,14 @@ TEST(FoldMeaningTest, IndicesLengthsAndMasks) {
               are({5}));
 }
 
+TEST(FoldMeaningTest, MeanOverTwoAxesDividesOnce) {
+  Tensor x = array(DType::F32, {2, 3}, {1, 2, 3, 4, 5, 6});
+  EXPECT_THAT(run("f(x[m,n]) -> y\ny = mean(m, n: x)\n", {x}).only(),
+              are({3.5}));
+  EXPECT_THAT(run("f(x[m,n]) -> y\ny = mean(m: x)\n", {x}).only(),
+              are({2.5, 3.5, 4.5}));
+}
+
 TEST(FoldMeaningTest, AWrongResultIsNoticed) {
   EXPECT_THAT(mapped("x + 1", DType::F32, DType::F32, {1, kNaN}),
               testing::Not(are({2, 0})));

@@ -168,6 +168,10 @@ bool Analyzer::declareAxes() {
 }
 
 bool Analyzer::applyDims() {
+  if (options.storage && !isFloat(*options.storage))
+    return fail(ast.name.pos, "found dtype " + nameOf(*options.storage).str() +
+                                  " for real arguments and outputs, expected "
+                                  "a real one");
   for (const auto &[name, extent] : options.dims) {
     AxisId axis = 0;
     if (!findAxis({name, ast.name.pos}, axis))

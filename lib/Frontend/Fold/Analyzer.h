@@ -53,6 +53,8 @@ private:
   bool visitCall(const Expr &expr, NodeId &result);
   bool visitLen(const Expr &expr, NodeId &result);
   bool visitReduce(const Expr &expr, NodeId &result);
+  bool divideByExtents(const std::vector<AxisId> &axes, SourcePos pos,
+                       NodeId &result);
   bool visitReducedAxes(const Expr &expr, std::vector<AxisId> &axes);
   bool unknownCall(const Expr &expr);
   bool addApply(Op op, SourcePos pos, std::vector<NodeId> operands,

@@ -303,20 +303,26 @@ bool Analyzer::visitReduce(const Expr &expr, NodeId &result) {
   node.numReadAxes = node.axes.size();
   std::vector<AxisId> reduced = node.reduced;
   result = add(std::move(node));
-  if (expr.name != "mean")
-    return true;
-  for (AxisId axis : reduced) {
+  return expr.name != "mean" || divideByExtents(reduced, expr.pos, result);
+}
+
+/// The second half of mean.
+bool Analyzer::divideByExtents(const std::vector<AxisId> &axes, SourcePos pos,
+                               NodeId &result) {
+  std::optional<NodeId> count;
+  for (AxisId axis : axes) {
     Node extent;
     extent.kind = NodeKind::Extent;
-    extent.pos = expr.pos;
+    extent.pos = pos;
     extent.weak = true;
     extent.dtype = DType::I64;
     extent.axis = axis;
-    NodeId divisor = add(std::move(extent));
-    if (!addApply(Op::Div, expr.pos, {result, divisor}, result))
+    NodeId factor = add(std::move(extent));
+    if (count && !addApply(Op::Mul, pos, {*count, factor}, factor))
       return false;
+    count = factor;
   }
-  return true;
+  return addApply(Op::Div, pos, {result, *count}, result);
 }
 
 /// Constants made of literals, so that -1 and 2*4 are literals too.

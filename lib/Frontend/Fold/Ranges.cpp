@@ -62,10 +62,12 @@ static Range divide(Range a, Range b) {
   return {};
 }
 
-static Range applyRange(const Program &program, const Node &node) {
-  Range a = rangeOf(program, node.operands[0]);
-  Range b =
-      node.operands.size() > 1 ? rangeOf(program, node.operands[1]) : Range();
+static Range applyRange(const Program &program, const Node &node,
+                        Maybe assumed) {
+  Range a = rangeOf(program, node.operands[0], assumed);
+  Range b = node.operands.size() > 1
+                ? rangeOf(program, node.operands[1], assumed)
+                : Range();
   switch (node.op) {
   case Op::Neg:
     return {negate(a.high), negate(a.low)};
@@ -86,22 +88,27 @@ static Range applyRange(const Program &program, const Node &node) {
   }
 }
 
-Range rangeOf(const Program &program, NodeId id) {
+Range rangeOf(const Program &program, NodeId id, Maybe assumed) {
   const Node &node = program.nodes[id];
+  auto highestExtent = [&]() {
+    Maybe extent = program.fixedExtent(node.axis);
+    return extent ? extent : assumed;
+  };
   switch (node.kind) {
   case NodeKind::Literal:
     if (!node.whole)
       return {};
     return {int64_t(node.number), int64_t(node.number)};
   case NodeKind::Index:
-    return {0, sum(program.fixedExtent(node.axis), -1)};
+    return {0, sum(highestExtent(), -1)};
   case NodeKind::Extent:
     if (Maybe extent = program.fixedExtent(node.axis))
       return {extent, extent};
-    return {0, std::nullopt};
+    return {0, highestExtent()};
   case NodeKind::Apply:
     // An i32 sum may wrap; only indices and lengths cannot in practice.
-    return node.compute == DType::I64 ? applyRange(program, node) : Range();
+    return node.compute == DType::I64 ? applyRange(program, node, assumed)
+                                      : Range();
   case NodeKind::Read:
     if (node.dtype == DType::U8 || node.dtype == DType::Bool)
       return {0, 255};
@@ -128,6 +135,11 @@ bool Analyzer::isOfShapes(NodeId id) const {
   for (NodeId operand : node.operands)
     if (!isOfShapes(operand))
       return false;
+  // Where i64 might wrap, the bounds at the ends of the axes say nothing about
+  // what is between.
+  Range worst = rangeOf(program, id, kMaxElements);
+  if (!worst.low || !worst.high)
+    return false;
   switch (node.op) {
   case Op::Neg:
   case Op::Add:

@@ -133,7 +133,9 @@ Result<Program> analyze(const Ast &ast, const Options &options = {});
 struct Range {
   std::optional<int64_t> low, high;
 };
-Range rangeOf(const Program &program, NodeId node);
+/// With `assumed`, extents that are dynamic count as at most that.
+Range rangeOf(const Program &program, NodeId node,
+              std::optional<int64_t> assumed = std::nullopt);
 
 } // namespace refold::fold
 
