@@ -131,7 +131,7 @@ private:
       difference += " on " + describe(sample);
       bool isStrict = kind == Kind::Empty ||
                       (kind == Kind::Dead && hasDeadExtremum(expected));
-      if (isStrict || evaluator.isRegular())
+      if (isStrict || evaluator.isRegular() || isFiniteRow(expected))
         return difference + " (" + algebra::spelling(order) + ")";
       ++certificate.edgeDifferences;
       if (certificate.edgeExample.empty() ||

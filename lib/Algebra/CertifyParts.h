@@ -33,11 +33,18 @@ Failure checkRows(const Cascade *cascade, const Program &program,
 Failure checkEdges(const Cascade *cascade, const Program &program,
                    const CertifyOptions &options, Certificate &certificate);
 
-/// "stage 's'", "output 'o'", "state 'c1'": what a list of compared values is.
-struct Compared {
-  std::string name;
-  bool isTopKPayload = false;
-};
+/// True if every stage of a row, or every definition, ended finite.
+template <typename T> bool isFiniteRow(const RowValues<T> &row) {
+  for (const auto &stage : row.stages)
+    for (T value : stage.empty() ? std::vector<T>() : stage[0])
+      if (!std::isfinite(double(value)))
+        return false;
+  for (const auto &definition : row.definitions)
+    for (T value : definition)
+      if (!std::isfinite(double(value)))
+        return false;
+  return true;
+}
 
 } // namespace refold::algebra::certifier
 

@@ -45,6 +45,8 @@ public:
                         Order::Right, Order::Pivots}) {
       ++certificate.orders;
       Row found = evaluator.run(sample, order, random);
+      if (!evaluator.isRegular() && !isFiniteRow(expected))
+        continue; // classes are compared on rows of edge values
       if (Failure failure = compareRows(found, expected, neighbour))
         return *failure + " (" + spelling(order) + ", " +
                std::to_string(length) + " elements, " + spelling(family) + ")";

@@ -278,7 +278,10 @@ Folded Edges::wanted(const Row &row, const Stage &stage,
                        : std::nullopt;
   if (number > 0)
     return std::nullopt;
-  return identityValue(cascade, stage.reducer, stage.results[0].type());
+  Folded none =
+      identityValue(cascade, stage.reducer, stage.results[0].type());
+  bool isBottom = stage.reducer == Reducer::TopK && !stage.largest;
+  return none && isBottom && std::isinf(*none) ? Folded(-*none) : none;
 }
 
 Expr Edges::corrected(const Stage &stage, unsigned number, Expr raw) {

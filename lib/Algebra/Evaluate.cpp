@@ -61,8 +61,12 @@ template <typename T> struct DefinitionEvaluator<T>::Impl {
   }
 
   void runTopK(const Stage &stage, const StageCode &code) {
-    TopList<T> list{
-        {}, code.rankStep, memory.ranks(stage.k, stage.rank), stage.largest};
+    T filled(0);
+    TopList<T> list{{},
+                    code.rankStep,
+                    memory.ranks(stage.k, stage.rank),
+                    stage.largest,
+                    &filled};
     for (size_t i = 0; i < code.slots.size(); ++i) {
       list.lists.push_back(memory.place(code.slots[i]));
       T missing = i == 0 ? T(stage.largest ? -kInfinity : kInfinity)

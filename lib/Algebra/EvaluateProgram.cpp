@@ -20,6 +20,7 @@ template <typename T> struct DefinitionCode {
   Shape shape; ///< of the results, without a rank of its own
   uint32_t rankStep = 1;
   uint32_t k = 1;
+  Slot filled;             ///< TopK: places taken, by tuples of `shape`
   std::vector<Slot> gauge; ///< if it is a pivot: where its own value is kept
 };
 } // namespace
@@ -111,11 +112,18 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
     for (Expr result : state.results)
       addResult(result, state.indices, code);
     code.shape = memory.withoutRank(state.indices, state.rank, code.rankStep);
+    if (state.reducer == Reducer::TopK)
+      code.filled = memory.addScratch(withoutRank(state));
     if (state.transport)
       code.transport.emplace_back(
           state.transport,
           [&](Expr symbol) { return placeholderSlot(state, symbol); },
           memory.extents);
+  }
+
+  static IndexSet withoutRank(const State &state) {
+    return state.rank < 0 ? state.indices
+                          : state.indices & ~(IndexSet(1) << state.rank);
   }
 
   Slot placeholderSlot(const State &state, Expr symbol) {
@@ -181,6 +189,11 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
       for (uint32_t tuple = 0; tuple < code.shape.size * code.k; ++tuple)
         at(code.slots[i], tuple) = value;
     }
+    for (uint32_t tuple = 0; isTopK(code) && tuple < code.shape.size; ++tuple)
+      at(code.filled, tuple) = T(0);
+  }
+  static bool isTopK(const DefinitionCode<T> &code) {
+    return code.state->reducer == Reducer::TopK;
   }
 
   T moved(const DefinitionCode<T> &code, const Segment<T> &from,
@@ -190,8 +203,8 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
     return code.transport[0].run(memory.frame(from.data()));
   }
 
-  TopList<T> listAt(const DefinitionCode<T> &code) {
-    TopList<T> list{{}, code.rankStep, code.k, true};
+  TopList<T> listAt(const DefinitionCode<T> &code, uint32_t tuple) {
+    TopList<T> list{{}, code.rankStep, code.k, true, &at(code.filled, tuple)};
     uint32_t first = offsetIn(fullShape(code), memory.positions.data());
     for (const Slot &slot : code.slots)
       list.lists.push_back(&at(slot, first));
@@ -205,8 +218,8 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
   void absorb(const DefinitionCode<T> &code, const Segment<T> &a) {
     forEachTuple(code.shape, memory.extents, memory.positions.data(),
                  [&](uint32_t tuple) {
-                   if (code.state->reducer == Reducer::TopK) {
-                     listAt(code).insert(elementOf(code));
+                   if (isTopK(code)) {
+                     listAt(code, tuple).insert(elementOf(code));
                      return;
                    }
                    at(code.slots[0], tuple) =
@@ -225,11 +238,12 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
     setIdentity(code);
     forEachTuple(code.shape, memory.extents, memory.positions.data(),
                  [&](uint32_t tuple) {
-                   if (code.state->reducer == Reducer::TopK)
-                     listAt(code).insert(elementOf(code));
+                   if (isTopK(code))
+                     listAt(code, tuple).insert(elementOf(code));
                    else
                      at(code.slots[0], tuple) =
-                         code.values[0].run(memory.frame());
+                         reduce(code.state->reducer, at(code.slots[0], tuple),
+                                code.values[0].run(memory.frame()));
                  });
   }
 
@@ -237,8 +251,8 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
              const Segment<T> &b) {
     forEachTuple(code.shape, memory.extents, memory.positions.data(),
                  [&](uint32_t tuple) {
-                   if (code.state->reducer == Reducer::TopK)
-                     mergeLists(code, b);
+                   if (isTopK(code))
+                     mergeLists(code, b, tuple);
                    else
                      at(code.slots[0], tuple) =
                          reduce(code.state->reducer, moved(code, a, tuple),
@@ -246,10 +260,12 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
                  });
   }
   /// Requires that the current segment was copied from `a`.
-  void mergeLists(const DefinitionCode<T> &code, const Segment<T> &b) {
-    TopList<T> list = listAt(code);
+  void mergeLists(const DefinitionCode<T> &code, const Segment<T> &b,
+                  uint32_t tuple) {
+    TopList<T> list = listAt(code, tuple);
+    uint32_t filled = uint32_t(double(b[code.filled.offset + tuple]));
     uint32_t first = offsetIn(fullShape(code), memory.positions.data());
-    for (uint32_t rank = 0; rank < code.k; ++rank) {
+    for (uint32_t rank = 0; rank < filled; ++rank) {
       std::vector<T> element;
       for (const Slot &slot : code.slots)
         element.push_back(b[slot.offset + first + rank * code.rankStep]);
@@ -263,8 +279,8 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
                  [&](uint32_t tuple) {
                    for (uint32_t i = 0; i < memory.length(); ++i) {
                      memory.moveTo(i);
-                     if (code.state->reducer == Reducer::TopK)
-                       listAt(code).insert(elementOf(code));
+                     if (isTopK(code))
+                       listAt(code, tuple).insert(elementOf(code));
                      else
                        at(code.slots[0], tuple) =
                            reduce(code.state->reducer, at(code.slots[0], tuple),

@@ -68,14 +68,17 @@ template <typename T> struct TopList {
   uint32_t step;
   uint32_t k;
   bool largest;
+  T *filled; ///< places taken, best first; any element beats an empty place
 
   /// Inserts one element behind all that are as good.
   void insert(const std::vector<T> &element) {
-    uint32_t at = k;
+    uint32_t at = uint32_t(double(*filled));
     while (at > 0 && isBetter(element[0], lists[0][(at - 1) * step], largest))
       --at;
     if (at == k)
       return;
+    if (*filled < T(double(k)))
+      *filled = *filled + T(1);
     for (size_t list = 0; list < lists.size(); ++list) {
       for (uint32_t i = k - 1; i > at; --i)
         lists[list][i * step] = lists[list][(i - 1) * step];
@@ -86,7 +89,7 @@ template <typename T> struct TopList {
 
 /// What a payload is where fewer than k elements were read.
 template <typename T> T missingPayload(Type type) {
-  return T(isFloat(type) ? 0 : -1);
+  return T(isFloat(type) ? std::numeric_limits<double>::quiet_NaN() : -1);
 }
 
 } // namespace refold::algebra::evaluate
