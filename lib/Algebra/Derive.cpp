@@ -108,11 +108,11 @@ Expr Driver::unguardedPivots(Expr term) {
         !e.operand(0).isSym(Role::Stage))
       return;
     const Stage &stage = cascade.stageOf(e.operand(0));
-    Folded limit = e.operand(1).constant();
+    std::optional<double> limit = e.operand(1).constant();
     Expr identity =
         algebra::identity(*program.context, stage.reducer, e.operand(0).type());
-    if (isSame(limit, identity.constant()) &&
-        edges.termOn(builder.rawReadout.at(e.operand(0)), term))
+    if (limit && limit == identity.constant() &&
+        edges.termOn(builder.rawReadout.at(e.operand(0)), term).isKnown())
       replaced[e] = program.context->boolean(false);
   });
   return replaced.empty() ? term : substitute(*program.context, term, replaced);

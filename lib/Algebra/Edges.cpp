@@ -9,141 +9,207 @@ namespace refold::algebra {
 static constexpr double kInf = std::numeric_limits<double>::infinity();
 static constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
+bool Folded::isFinite() const {
+  return kind == Kind::Finite || (isKnown() && std::isfinite(value));
+}
+
 bool isSame(Folded a, Folded b) {
-  if (!a || !b)
-    return false;
-  return *a == *b || (std::isnan(*a) && std::isnan(*b));
+  return a.isKnown() && b.isKnown() &&
+         (a.value == b.value || (a.isNan() && b.isNan()));
+}
+
+static Folded finiteIf(bool isFinite) {
+  return isFinite ? Folded::finite() : Folded();
+}
+
+static Folded negated(Folded a) {
+  return a.isKnown() ? Folded::known(-a.value) : a;
 }
 
 static Folded foldSum(Folded a, Folded b) {
-  if (a && b)
-    return *a + *b;
-  Folded known = a ? a : b; // the other one is finite
-  return known && !std::isfinite(*known) ? known : std::nullopt;
+  if (a.isKnown() && b.isKnown())
+    return Folded::known(a.value + b.value);
+  if (a.isNan() || b.isNan())
+    return Folded::known(kNan);
+  if (a.isFinite() && b.isFinite())
+    return Folded::finite();
+  // An infinity and something finite.
+  if (a.isFinite() || b.isFinite())
+    return a.isFinite() ? b : a;
+  return {};
 }
 
 static Folded foldProduct(Folded a, Folded b) {
-  if (a && b)
-    return *a * *b;
-  Folded known = a ? a : b;
-  return known && (std::isnan(*known) || *known == 0) ? known : std::nullopt;
+  if (a.isKnown() && b.isKnown())
+    return Folded::known(a.value * b.value);
+  if (a.isNan() || b.isNan())
+    return Folded::known(kNan);
+  if (!a.isFinite() || !b.isFinite())
+    return {};
+  return a.isKnown(0) || b.isKnown(0) ? Folded::known(0) : Folded::finite();
 }
 
-static Folded foldQuotient(Folded a, Folded b) {
-  if (a && b)
-    return *a / *b;
-  if ((a && std::isnan(*a)) || (b && std::isnan(*b)))
-    return kNan;
-  return b && std::isinf(*b) ? Folded(0.0) : std::nullopt;
+static Folded foldQuotient(Folded a, Folded b, Expr divisor) {
+  if (a.isKnown() && b.isKnown())
+    return Folded::known(a.value / b.value);
+  if (a.isNan() || b.isNan())
+    return Folded::known(kNan);
+  if (b.isKnown())
+    return std::isinf(b.value) && a.isFinite()
+               ? Folded::known(0)
+               : finiteIf(a.isFinite() && b.value != 0);
+  bool isPositive = divisor.isSym() && divisor.symbol().facts.nonNegative;
+  if (a.isKnown() && std::isinf(a.value) && b.isFinite() && isPositive)
+    return a;
+  return {};
 }
 
 static Folded foldExtreme(Expr e, Folded a, Folded b) {
   bool isMax = e.is(Kind::Max) || e.is(Kind::MaxNum);
   bool sticks = e.is(Kind::Max) || e.is(Kind::Min);
   double best = isMax ? kInf : -kInf;
-  if (a && b) {
-    if (std::isnan(*a) || std::isnan(*b)) {
-      if (sticks)
-        return kNan;
-      return std::isnan(*a) ? b : a;
-    }
-    return isMax ? std::max(*a, *b) : std::min(*a, *b);
-  }
-  Folded known = a ? a : b;
-  if (known && std::isnan(*known) && sticks)
-    return known;
-  return known && *known == best ? known : std::nullopt;
+  if (a.isNan() || b.isNan())
+    return sticks ? Folded::known(kNan) : a.isNan() ? b : a;
+  if (a.isKnown() && b.isKnown())
+    return Folded::known(isMax ? std::max(a.value, b.value)
+                               : std::min(a.value, b.value));
+  Folded known = a.isKnown() ? a : b, other = a.isKnown() ? b : a;
+  if (other.isFinite() && known.isKnown() && std::isinf(known.value))
+    return known.value == best ? known : other;
+  return finiteIf(a.isFinite() && b.isFinite());
 }
 
 static Folded foldCompare(Pred pred, Folded a, Folded b) {
-  if ((a && std::isnan(*a)) || (b && std::isnan(*b)))
-    return pred == Pred::Ne ? 1.0 : 0.0;
-  if (!a || !b) {
-    // One side is an infinity, the other finite.
-    Folded known = a ? a : b;
-    if (!known || !std::isinf(*known))
-      return std::nullopt;
-    return foldCompare(pred, a ? a : Folded(0.0), b ? b : Folded(0.0));
+  if (a.isNan() || b.isNan())
+    return Folded::known(pred == Pred::Ne);
+  if (!a.isKnown() || !b.isKnown()) {
+    // Only an infinity against a finite number is decided.
+    Folded known = a.isKnown() ? a : b, other = a.isKnown() ? b : a;
+    if (!known.isKnown() || !std::isinf(known.value) || !other.isFinite())
+      return Folded::finite();
+    return foldCompare(pred, a.isKnown() ? a : Folded::known(0),
+                       b.isKnown() ? b : Folded::known(0));
   }
   switch (pred) {
   case Pred::Lt:
-    return *a < *b;
+    return Folded::known(a.value < b.value);
   case Pred::Le:
-    return *a <= *b;
+    return Folded::known(a.value <= b.value);
   case Pred::Gt:
-    return *a > *b;
+    return Folded::known(a.value > b.value);
   case Pred::Ge:
-    return *a >= *b;
+    return Folded::known(a.value >= b.value);
   case Pred::Eq:
-    return *a == *b;
+    return Folded::known(a.value == b.value);
   case Pred::Ne:
-    return *a != *b;
+    return Folded::known(a.value != b.value);
   }
-  return std::nullopt;
+  return {};
+}
+
+/// Functions that are finite on all finite numbers, overflow apart.
+static bool isTotal(Fn fn) {
+  switch (fn) {
+  case Fn::Log:
+  case Fn::Log2:
+  case Fn::Log1p:
+  case Fn::Sqrt:
+  case Fn::Rsqrt:
+    return false;
+  default:
+    return arity(fn) == 1;
+  }
 }
 
 static Folded foldFunction(Expr e, Folded a) {
-  if (!a)
-    return e.is(Fn::IsNan) || e.is(Fn::IsInf) ? Folded(0.0) : std::nullopt;
-  double x = *a;
+  if (!a.isKnown()) {
+    if (e.is(Fn::IsNan) || e.is(Fn::IsInf))
+      return a.isFinite() ? Folded::known(0) : Folded::finite();
+    return finiteIf(a.isFinite() && isTotal(e->fn));
+  }
+  double x = a.value;
   switch (e->fn) {
   case Fn::Exp:
-    return std::exp(x);
+    return Folded::known(std::exp(x));
   case Fn::Exp2:
-    return std::exp2(x);
+    return Folded::known(std::exp2(x));
   case Fn::Expm1:
-    return std::expm1(x);
+    return Folded::known(std::expm1(x));
   case Fn::Log:
-    return std::log(x);
+    return Folded::known(std::log(x));
   case Fn::Log2:
-    return std::log2(x);
+    return Folded::known(std::log2(x));
   case Fn::Log1p:
-    return std::log1p(x);
+    return Folded::known(std::log1p(x));
   case Fn::Sqrt:
-    return std::sqrt(x);
+    return Folded::known(std::sqrt(x));
   case Fn::Rsqrt:
-    return 1 / std::sqrt(x);
+    return Folded::known(1 / std::sqrt(x));
   case Fn::Abs:
-    return std::fabs(x);
+    return Folded::known(std::fabs(x));
   case Fn::Tanh:
-    return std::tanh(x);
+    return Folded::known(std::tanh(x));
   case Fn::Sigmoid:
-    return 1 / (1 + std::exp(-x));
+    return Folded::known(1 / (1 + std::exp(-x)));
   case Fn::Erf:
-    return std::erf(x);
+    return Folded::known(std::erf(x));
   case Fn::Relu:
-    return std::isnan(x) ? x : std::max(x, 0.0);
+    return Folded::known(std::isnan(x) ? x : std::max(x, 0.0));
   case Fn::IsNan:
-    return std::isnan(x);
+    return Folded::known(std::isnan(x));
   case Fn::IsInf:
-    return std::isinf(x);
+    return Folded::known(std::isinf(x));
   default:
-    return std::isnan(x) ? a : std::nullopt;
+    return std::isnan(x) ? a : finiteIf(std::isfinite(x) && isTotal(e->fn));
   }
 }
 
 static Folded foldSelect(Folded condition, Folded a, Folded b) {
-  if (condition)
-    return *condition ? a : b;
-  return isSame(a, b) ? a : std::nullopt;
+  if (condition.isKnown())
+    return condition.value ? a : b;
+  return isSame(a, b) ? a : finiteIf(a.isFinite() && b.isFinite());
+}
+
+static Folded foldLogic(Expr e, Folded a, Folded b) {
+  double decides = e.is(Kind::Or);
+  for (Folded side : {a, b})
+    if (side.isKnown() && (side.value != 0) == (decides != 0))
+      return Folded::known(decides);
+  return a.isKnown() && b.isKnown() ? Folded::known(!decides)
+                                    : Folded::finite();
+}
+
+static Folded foldSymbol(Expr e) {
+  Role role = e.symbol().role;
+  return finiteIf(role == Role::Element || role == Role::Parameter ||
+                  role == Role::Index);
+}
+
+static Folded foldPower(Expr e, Folded a) {
+  if (a.isKnown())
+    return Folded::known(std::pow(a.value, e->exponent.value()));
+  return finiteIf(a.isFinite() && e->exponent.isInteger() &&
+                  e->exponent.num >= 0);
 }
 
 static Folded foldNode(Expr e, const Folded *v) {
   switch (e.kind()) {
   case Kind::Const:
-    return e.constant();
+    return Folded::known(*e.constant());
+  case Kind::Sym:
+    return foldSymbol(e);
   case Kind::Add:
     return foldSum(v[0], v[1]);
   case Kind::Sub:
-    return foldSum(v[0], v[1] ? Folded(-*v[1]) : std::nullopt);
+    return foldSum(v[0], negated(v[1]));
   case Kind::Neg:
-    return v[0] ? Folded(-*v[0]) : std::nullopt;
+    return negated(v[0]);
   case Kind::Mul:
     return foldProduct(v[0], v[1]);
   case Kind::Div:
-    return foldQuotient(v[0], v[1]);
+    return foldQuotient(v[0], v[1], e.operand(1));
   case Kind::Pow:
-    return v[0] ? Folded(std::pow(*v[0], e->exponent.value())) : std::nullopt;
+    return foldPower(e, v[0]);
   case Kind::Max:
   case Kind::Min:
   case Kind::MaxNum:
@@ -152,33 +218,26 @@ static Folded foldNode(Expr e, const Folded *v) {
   case Kind::Cmp:
     return foldCompare(e->pred, v[0], v[1]);
   case Kind::And:
-    if ((v[0] && !*v[0]) || (v[1] && !*v[1]))
-      return 0.0;
-    return v[0] && v[1] ? Folded(1.0) : std::nullopt;
   case Kind::Or:
-    if ((v[0] && *v[0]) || (v[1] && *v[1]))
-      return 1.0;
-    return v[0] && v[1] ? Folded(0.0) : std::nullopt;
+    return foldLogic(e, v[0], v[1]);
   case Kind::Not:
-    return v[0] ? Folded(!*v[0]) : std::nullopt;
+    return v[0].isKnown() ? Folded::known(!v[0].value) : v[0];
   case Kind::Select:
     return foldSelect(v[0], v[1], v[2]);
   case Kind::Cast:
     return v[0];
   case Kind::Contract:
-    return v[0] && (*v[0] == 0 || std::isnan(*v[0])) ? v[0] : std::nullopt;
+    return v[0].isNan() || v[0].isKnown(0) ? v[0] : finiteIf(v[0].isFinite());
   case Kind::Fn:
-    return e.size() == 1 ? foldFunction(e, v[0]) : std::nullopt;
-  case Kind::Sym:
-    return std::nullopt;
+    return e.size() == 1 ? foldFunction(e, v[0]) : Folded();
   }
-  return std::nullopt;
+  return {};
 }
 
-Folded fold(Expr root, const FoldedMap &known) {
-  std::unordered_map<Expr, Folded, ExprHash> values;
+Folded fold(Expr root, const FoldedMap &map) {
+  FoldedMap values;
   forEachNode(root, [&](Expr e) {
-    if (auto it = known.find(e); it != known.end()) {
+    if (auto it = map.find(e); it != map.end()) {
       values[e] = it->second;
       return;
     }
@@ -196,13 +255,16 @@ Folded fold(Expr root, const FoldedMap &known) {
 
 /// A reduction whose terms are all this value.
 static Folded reduced(Reducer reducer, Folded term) {
-  if (!term)
-    return std::nullopt;
+  double v = term.value;
   switch (reducer) {
-  case Reducer::Sum:
-    return *term == 0 || std::isnan(*term) ? term : std::nullopt;
+  case Reducer::Sum: // of at least one
+    if (term.isKnown() && v != 0 && std::isfinite(v))
+      return Folded::finite();
+    return term;
   case Reducer::Prod:
-    return *term == 0 || *term == 1 || std::isnan(*term) ? term : std::nullopt;
+    if (term.isKnown() && v != 0 && v != 1 && !std::isnan(v))
+      return finiteIf(std::isfinite(v));
+    return term;
   default:
     return term;
   }
@@ -210,7 +272,7 @@ static Folded reduced(Reducer reducer, Folded term) {
 
 static Folded identityValue(const Cascade &cascade, Reducer reducer,
                             Type type) {
-  return identity(*cascade.context, reducer, type).constant();
+  return Folded::known(*identity(*cascade.context, reducer, type).constant());
 }
 
 Edges::Edges(const Cascade &cascade) : cascade(cascade) {
@@ -224,7 +286,8 @@ Edges::Edges(const Cascade &cascade) : cascade(cascade) {
     empty.condition =
         empty.condition ? context.logicalOr(empty.condition, own) : own;
     if (index.extent < 0)
-      empty.written[index.length] = empty.states[index.length] = 0;
+      empty.written[index.length] = empty.states[index.length] =
+          Folded::known(0);
   }
   if (empty.condition)
     rows.push_back(std::move(empty));
@@ -239,7 +302,7 @@ void Edges::addExtremal(Expr symbol, Expr feature, Expr written, bool isMax) {
   row.value = isMax ? -kInf : kInf;
   row.condition =
       context.cmp(Pred::Eq, symbol, context.real(row.value, symbol.type()));
-  row.written[written] = row.states[feature] = row.value;
+  row.written[written] = row.states[feature] = Folded::known(row.value);
   for (const Definition &definition : seen)
     note(row, definition);
   rows.insert(rows.begin(), std::move(row));
@@ -247,8 +310,7 @@ void Edges::addExtremal(Expr symbol, Expr feature, Expr written, bool isMax) {
 
 void Edges::note(Row &row, const Definition &definition) const {
   if (const Let *let = std::get_if<Let>(&definition)) {
-    if (Folded value = fold(let->value, row.states))
-      row.states[let->symbol] = *value;
+    row.states[let->symbol] = fold(let->value, row.states);
     return;
   }
   const State &state = std::get<State>(definition);
@@ -256,9 +318,8 @@ void Edges::note(Row &row, const Definition &definition) const {
     Folded value =
         row.extreme ? reduced(state.reducer, fold(state.values[i], row.states))
         : i == 0 ? identityValue(cascade, state.reducer, state.values[i].type())
-                 : Folded(-1.0);
-    if (value)
-      row.states[state.results[i]] = *value;
+                 : Folded::known(-1);
+    row.states[state.results[i]] = value;
   }
 }
 
@@ -275,13 +336,12 @@ Folded Edges::wanted(const Row &row, const Stage &stage,
   Expr term = number == 0 ? stage.term : stage.payloads[number - 1];
   if (row.extreme)
     return number == 0 ? reduced(stage.reducer, fold(term, row.written))
-                       : std::nullopt;
+                       : Folded();
   if (number > 0)
-    return std::nullopt;
-  Folded none =
-      identityValue(cascade, stage.reducer, stage.results[0].type());
+    return {};
+  Folded none = identityValue(cascade, stage.reducer, stage.results[0].type());
   bool isBottom = stage.reducer == Reducer::TopK && !stage.largest;
-  return none && isBottom && std::isinf(*none) ? Folded(-*none) : none;
+  return isBottom && std::isinf(none.value) ? negated(none) : none;
 }
 
 Expr Edges::corrected(const Stage &stage, unsigned number, Expr raw) {
@@ -289,14 +349,12 @@ Expr Edges::corrected(const Stage &stage, unsigned number, Expr raw) {
   Expr result = stage.results[number], value = raw;
   for (Row &row : rows) {
     Folded want = wanted(row, stage, number);
-    if (!want)
-      continue;
-    row.written[result] = *want;
-    if (isSame(fold(value, row.states), want))
+    row.written[result] = want;
+    if (!want.isKnown() || isSame(fold(value, row.states), want))
       continue;
     Expr constant = isFloat(result.type())
-                        ? context.real(*want, result.type())
-                        : context.integer(int64_t(*want), result.type());
+                        ? context.real(want.value, result.type())
+                        : context.integer(int64_t(want.value), result.type());
     value = context.select(row.condition, constant, value);
   }
   return value;
@@ -315,7 +373,7 @@ Folded Edges::termOn(Expr symbol, Expr term) const {
   for (const Row &row : rows)
     if (row.extreme == symbol)
       return fold(term, row.written);
-  return std::nullopt;
+  return {};
 }
 
 } // namespace refold::algebra

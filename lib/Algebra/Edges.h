@@ -12,13 +12,28 @@
 /// the readout where the plain readout would give something else.
 namespace refold::algebra {
 
-/// A value known to be this constant on the row at hand; nothing otherwise.
-using Folded = std::optional<double>;
-using FoldedMap = std::unordered_map<Expr, double, ExprHash>;
+/// What is known of a value on the row at hand.
+struct Folded {
+  enum class Kind : uint8_t {
+    Known,  ///< it is `value`
+    Finite, ///< some finite number: an element, a parameter, a sum of them
+    Any
+  };
+  Kind kind = Kind::Any;
+  double value = 0;
+  static Folded known(double value) { return {Kind::Known, value}; }
+  static Folded finite() { return {Kind::Finite, 0}; }
+  bool isKnown() const { return kind == Kind::Known; }
+  bool isKnown(double other) const { return isKnown() && value == other; }
+  bool isNan() const { return isKnown() && value != value; }
+  bool isFinite() const;
+};
+using FoldedMap = std::unordered_map<Expr, Folded, ExprHash>;
 
-/// Constant folding with IEEE edge values. NaN absorbs; what is unknown is
-/// taken to be finite.
-Folded fold(Expr e, const FoldedMap &known);
+/// Constant folding with IEEE edge values. NaN absorbs. Symbols that are not in
+/// `map` are finite if they are read, and anything if they are results.
+Folded fold(Expr e, const FoldedMap &map);
+/// Both known, and equal or both NaN.
 bool isSame(Folded a, Folded b);
 
 class Edges {

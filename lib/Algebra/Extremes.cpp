@@ -193,11 +193,12 @@ static std::pair<bool, bool> neededEnds(Shape shape, bool isMax) {
 static std::optional<bool> nanSticks(const Feature &found, Reducer reducer) {
   if (reducer != Reducer::Any && reducer != Reducer::All)
     return reducer == Reducer::Max || reducer == Reducer::Min;
-  FoldedMap onNan{{found.variable, std::numeric_limits<double>::quiet_NaN()}};
+  FoldedMap onNan{{found.variable,
+                   Folded::known(std::numeric_limits<double>::quiet_NaN())}};
   Folded value = fold(found.function, onNan);
-  if (!value)
+  if (!value.isKnown())
     return std::nullopt;
-  return (*value != 0) == (reducer == Reducer::Any);
+  return (value.value != 0) == (reducer == Reducer::Any);
 }
 
 /// A product whose exponentials cancel is printed without them.

@@ -160,11 +160,18 @@ static std::optional<std::vector<Shift>> boundingPivots(Builder &builder,
 
 /// The user wrote no bound: the exponent's own maximum becomes a state.
 static std::vector<Shift> newPivot(Builder &builder, const LinearSum &ex,
-                                   Type type, const std::string &name) {
+                                   const std::vector<Expr> &xGuards, Type type,
+                                   const std::string &name) {
   Shift shift;
   shift.feature = ex.toExpr(builder.context, type);
-  shift.atom = builder.state(Reducer::Max, shift.feature, name + ".max");
-  builder.facts.addExtremal(shift.atom, shift.feature, true);
+  // Elements that do not count must not lift the pivot far above those that do.
+  Expr bounded = shift.feature;
+  for (Expr guard : xGuards)
+    bounded = builder.context.select(
+        guard, bounded,
+        builder.context.real(-std::numeric_limits<double>::infinity(), type));
+  shift.atom = builder.state(Reducer::Max, bounded, name + ".max");
+  builder.facts.addExtremal(shift.atom, bounded, true);
   builder.ownPivots.insert(shift.atom);
   return {shift};
 }
@@ -184,7 +191,7 @@ Gauge Builder::chooseGauge(const LinearSum &ex,
   if (!shifts && facts.isNonPositive(normal))
     shifts.emplace();
   if (!shifts) {
-    shifts = newPivot(*this, ex, type, name);
+    shifts = newPivot(*this, ex, terms.front()->xGuards, type, name);
     if (passOf.at((*shifts)[0].atom) == pass)
       scope.addVarying((*shifts)[0].atom);
   }
