@@ -72,11 +72,11 @@ InputFlags::make(llvm::ArrayRef<Port> ports) const {
   llvm::transform(
       ports, known.begin(),
       [](const Port &port) -> llvm::StringRef { return port.name; });
-  auto check = [&](llvm::StringRef name) -> llvm::Error {
+  auto check = [&](llvm::StringRef name, llvm::StringRef place) -> llvm::Error {
     if (llvm::is_contained(known, name))
       return llvm::Error::success();
-    return fail(ExitCode::Usage, "found the unknown input '" + name + "'" +
-                                     suggestion(name, known));
+    return fail(ExitCode::Usage, place + "found the unknown input '" + name +
+                                     "'" + suggestion(name, known));
   };
   std::map<std::string, Tensor> given;
   std::map<std::string, std::string> origin;
@@ -90,7 +90,7 @@ InputFlags::make(llvm::ArrayRef<Port> ports) const {
     }
   }
   for (const auto &[name, file] : files) {
-    if (llvm::Error error = check(name))
+    if (llvm::Error error = check(name, ""))
       return std::move(error);
     auto port = llvm::find_if(
         ports, [&](const Port &port) { return port.name == name; });
@@ -102,10 +102,10 @@ InputFlags::make(llvm::ArrayRef<Port> ports) const {
   }
   Extents extents = shape;
   for (const auto &[name, recipe] : recipes)
-    if (llvm::Error error = check(name))
+    if (llvm::Error error = check(name, ""))
       return std::move(error);
   for (const auto &[name, tensor] : given) {
-    if (llvm::Error error = check(name))
+    if (llvm::Error error = check(name, origin[name] + ": "))
       return std::move(error);
     auto port = llvm::find_if(
         ports, [&](const Port &port) { return port.name == name; });

@@ -1,4 +1,4 @@
-// expect 4: found 2 blocks in 'func.func', expected 1
+// expect 4: found 'cf.br', expected ops of linalg
 func.func @f(%x: tensor<f32>) -> tensor<f32> {
   cf.br ^end
 ^end:
