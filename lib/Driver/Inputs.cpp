@@ -37,6 +37,25 @@ llvm::Expected<llvm::SmallVector<int64_t, 4>> shapeOf(const Port &port,
   return shape;
 }
 
+/// The extent of a dimension by its name, or nothing.
+static std::optional<int64_t> extentOf(llvm::StringRef name,
+                                       llvm::ArrayRef<Port> inputs,
+                                       const Extents &extents) {
+  if (auto given = extents.find(name.str()); given != extents.end())
+    return given->second;
+  for (const Port &port : inputs)
+    for (auto [dim, extent] : llvm::zip(port.dims, port.extents))
+      if (dim == name && extent >= 0)
+        return extent;
+  return std::nullopt;
+}
+
+static InputRecipe integerRecipe(const Port &port, llvm::ArrayRef<Port> inputs,
+                                 const Extents &extents) {
+  int64_t high = extentOf(port.indexes, inputs, extents).value_or(2);
+  return {InputFamily::Uniform, 0.0, std::max<double>(high, 1.0)};
+}
+
 llvm::Expected<std::vector<Tensor>>
 makeInputs(llvm::ArrayRef<Port> inputs, const Extents &extents,
            const InputRecipe &recipe,
@@ -50,11 +69,10 @@ makeInputs(llvm::ArrayRef<Port> inputs, const Extents &extents,
     if (!tensor)
       return tensor.takeError();
     auto own = recipes.find(port.name);
-    bool isInteger = !isFloat(port.dtype) && port.dtype != DType::Bool;
     InputRecipe chosen = own != recipes.end() ? own->second
-                         : isInteger
-                             ? InputRecipe{InputFamily::Uniform, 0.0, 2.0}
-                             : recipe;
+                         : isFloat(port.dtype) || port.dtype == DType::Bool
+                             ? recipe
+                             : integerRecipe(port, inputs, extents);
     fillRandom(*tensor, chosen, seed, port.name);
     result.push_back(std::move(*tensor));
   }

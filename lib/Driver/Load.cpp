@@ -64,6 +64,10 @@ static llvm::Expected<Port> portOf(mlir::Type type,
   auto name =
       attributes ? attributes.getAs<mlir::StringAttr>("refold.name") : nullptr;
   port.name = name ? name.str() : fallbackName.str();
+  if (auto indexes = attributes
+                         ? attributes.getAs<mlir::StringAttr>("refold.indexes")
+                         : nullptr)
+    port.indexes = indexes.str();
   auto dims =
       attributes ? attributes.getAs<mlir::ArrayAttr>("refold.dims") : nullptr;
   for (auto [i, extent] : llvm::enumerate(tensor.getShape())) {

@@ -83,10 +83,17 @@ std::vector<Extents> Verifier::chooseShapes() const {
     return {fixed};
   std::vector<Extents> shapes;
   for (int64_t extent : options.streamExtents) {
-    shapes.push_back(fixed);
+    Extents shape = fixed;
     for (const std::string &dim : open)
       if (isStream(dim))
-        shapes.back()[dim] = extent;
+        shape[dim] = extent;
+    // Of no elements there is no subscript.
+    bool isIndexed = llvm::any_of(fused.inputs, [&](const Port &port) {
+      auto indexed = shape.find(port.indexes);
+      return indexed != shape.end() && indexed->second == 0;
+    });
+    if (!isIndexed)
+      shapes.push_back(std::move(shape));
   }
   return shapes;
 }
@@ -163,6 +170,9 @@ llvm::Expected<Verification> Verifier::verifyAll() {
     result.outputs.push_back({port.name, {}});
 
   std::vector<Extents> shapes = chooseShapes();
+  if (shapes.empty())
+    return fail(ExitCode::Usage, "found no shape to verify, expected one with "
+                                 "elements to be indexed");
   size_t total = shapes.size() * options.families.size(), done = 0;
   for (const Extents &shape : shapes)
     for (const InputRecipe &family : options.families) {

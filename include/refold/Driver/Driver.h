@@ -26,6 +26,7 @@ struct Port {
   DType dtype = DType::F32;
   std::vector<std::string> dims; ///< "" where the dimension has no name
   std::vector<int64_t> extents;  ///< -1 where it is known only when run
+  std::string indexes; ///< the dimension that its elements are subscripts of
 };
 
 /// A program in program form with what its signature says.

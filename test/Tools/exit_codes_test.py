@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Every exit code of the contract that a user can reach, and colour only on a terminal."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+REFOLD = os.environ["REFOLD"]
+IDENTITY = "test/Support/Inputs/identity.mlir"
+
+
+def run(*arguments):
+    done = subprocess.run([REFOLD, *arguments], cwd=ROOT, capture_output=True, text=True,
+                          env=dict(os.environ, TERM="xterm-256color"))
+    return done.returncode, done.stdout + done.stderr
+
+
+def main():
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        big = pathlib.Path(folder) / "big.fold"
+        big.write_bytes(b"#" * (2 << 20))
+        cases = [
+            (0, ["inspect", IDENTITY]),
+            (1, ["inspect", "test/Frontend/MLIR/broken/undefined-value.mlir"]),
+            (1, ["inspect", "missing.fold"]),
+            (2, []),
+            (2, ["inspect"]),
+            (2, ["inspect", "x.unknown"]),
+            (4, ["inspect", "test/Frontend/MLIR/broken/two-functions.mlir"]),
+            (4, ["ops", "NoSuchOperator"]),
+            (5, ["inspect", "test/Frontend/MLIR/broken/deep-types.mlir"]),
+            (5, ["inspect", str(big)]),
+            (5, ["run", IDENTITY, "--shape", "m=1000000000000,n=1000000000000"]),
+        ]
+        for expected, arguments in cases:
+            code, output = run(*arguments)
+            if code != expected or "\x1b" in output:
+                failed += 1
+                print(f"refold {' '.join(arguments)}: found exit code {code}, expected {expected}\n{output}")
+    print(f"{len(cases) - failed} passed, {failed} failed, 0 skipped")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
