@@ -38,6 +38,9 @@ TEST(FoldMeaningTest, CastsToIntegersSaturateAndRoundToEven) {
   EXPECT_THAT(mapped("i32(x)", DType::F32, DType::I32,
                      {2147483648.0, 2147483520.0, -2147483648.0, -3e9, kNaN}),
               are({2147483647, 2147483520, -2147483648.0, -2147483648.0, 0}));
+  EXPECT_THAT(mapped("i32(x)", DType::F64, DType::I32,
+                     {2147483647.4, 2147483647.5, 1e300, -kInf, kNaN, -0.5}),
+              are({2147483647, 2147483647, 2147483647, -2147483648.0, 0, 0}));
   EXPECT_THAT(mapped("i64(x)", DType::F64, DType::F64, {1e300, -kInf, 2.5}),
               are({9223372036854775807.0, -9223372036854775808.0, 2}));
   EXPECT_THAT(mapped("i8(x)", DType::I32, DType::I32, {1000, -1000, 7}),

@@ -92,8 +92,8 @@ Value convert(OpBuilder &builder, Location loc, Scalar from, DType to) {
   return builder.create<arith::ExtSIOp>(loc, type, from.value);
 }
 
-/// Values that `to` holds, as reals: exact for i8, u8 and i32 in f64, and the
-/// power of two that i32 and i64 end before.
+/// Smallest and largest value of an integer dtype. As doubles the largest i64
+/// is rounded up to 2^63.
 static std::pair<double, double> limitsOf(DType to) {
   switch (to) {
   case DType::U8:
@@ -108,46 +108,49 @@ static std::pair<double, double> limitsOf(DType to) {
 }
 
 static Value integerConstant(OpBuilder &builder, Location loc, Type type,
-                             bool largest, DType dtype) {
+                             bool largest) {
   unsigned width = type.getIntOrFloatBitWidth();
-  APInt value =
-      dtype == DType::U8
-          ? (largest ? APInt::getMaxValue(width) : APInt::getMinValue(width))
-          : (largest ? APInt::getSignedMaxValue(width)
-                     : APInt::getSignedMinValue(width));
+  APInt value = largest ? APInt::getSignedMaxValue(width)
+                        : APInt::getSignedMinValue(width);
   return builder.create<arith::ConstantOp>(loc,
                                            builder.getIntegerAttr(type, value));
 }
 
-/// The limits may round when they become f32 (2^31 - 1 does), so values at or
-/// beyond them are chosen rather than converted.
 static Value realToInteger(OpBuilder &builder, Location loc, Value value,
                            DType to) {
-  Type real = value.getType(), type = elementType(to, builder.getContext());
-  auto [low, high] = limitsOf(to);
-  auto real64 = [&](double number) -> Value {
+  auto real = cast<FloatType>(value.getType());
+  Type type = elementType(to, builder.getContext());
+  auto constant = [&](double number) -> Value {
     return builder.create<arith::ConstantOp>(
         loc, builder.getFloatAttr(real, number));
   };
+  auto compare = [&](arith::CmpFPredicate predicate, Value a, Value b) {
+    return builder.create<arith::CmpFOp>(loc, predicate, a, b).getResult();
+  };
+  auto select = [&](Value condition, Value a, Value b) -> Value {
+    return builder.create<arith::SelectOp>(loc, condition, a, b);
+  };
+  auto [low, high] = limitsOf(to);
   Value rounded = builder.create<math::RoundEvenOp>(loc, value);
-  Value tooLow = builder.create<arith::CmpFOp>(loc, arith::CmpFPredicate::OLE,
-                                               rounded, real64(low));
-  Value tooHigh = builder.create<arith::CmpFOp>(loc, arith::CmpFPredicate::OGE,
-                                                rounded, real64(high));
-  Value isNan = builder.create<arith::CmpFOp>(loc, arith::CmpFPredicate::UNO,
-                                              rounded, rounded);
-  Value outside = builder.create<arith::OrIOp>(loc, tooLow, tooHigh);
-  outside = builder.create<arith::OrIOp>(loc, outside, isNan);
-  Value safe =
-      builder.create<arith::SelectOp>(loc, outside, real64(0.0), rounded);
-  Value inside =
-      to == DType::U8
-          ? builder.create<arith::FPToUIOp>(loc, type, safe).getResult()
-          : builder.create<arith::FPToSIOp>(loc, type, safe).getResult();
-  Value lowest = integerConstant(builder, loc, type, false, to);
-  Value largest = integerConstant(builder, loc, type, true, to);
-  Value result = builder.create<arith::SelectOp>(loc, tooLow, lowest, inside);
-  return builder.create<arith::SelectOp>(loc, tooHigh, largest, result);
+  Value isNan = compare(arith::CmpFPredicate::UNO, rounded, rounded);
+  Value number = select(isNan, constant(0.0), rounded);
+  bool isShort = to == DType::I8 || to == DType::U8;
+  if (isShort || (to == DType::I32 && real.isF64())) {
+    number = builder.create<arith::MaximumFOp>(loc, number, constant(low));
+    number = builder.create<arith::MinimumFOp>(loc, number, constant(high));
+    if (to == DType::U8)
+      return builder.create<arith::FPToUIOp>(loc, type, number);
+    return builder.create<arith::FPToSIOp>(loc, type, number);
+  }
+  // The largest integer is no `real`: the constant rounds to the power of two
+  // above, so what is at or beyond a limit is chosen rather than converted.
+  Value tooLow = compare(arith::CmpFPredicate::OLE, number, constant(low));
+  Value tooHigh = compare(arith::CmpFPredicate::OGE, number, constant(high));
+  number = select(tooLow, constant(0.0), number);
+  number = select(tooHigh, constant(0.0), number);
+  Value result = builder.create<arith::FPToSIOp>(loc, type, number);
+  result = select(tooLow, integerConstant(builder, loc, type, false), result);
+  return select(tooHigh, integerConstant(builder, loc, type, true), result);
 }
 
 static Value integerToInteger(OpBuilder &builder, Location loc, Scalar from,
