@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "refold/Driver/Compare.h"
+#include "refold/Driver/Inputs.h"
+#include <cmath>
+#include <gtest/gtest.h>
+
+using namespace refold;
+
+static Tensor stored(DType dtype, llvm::ArrayRef<int64_t> shape,
+                     llvm::ArrayRef<double> values) {
+  Tensor tensor = llvm::cantFail(Tensor::create(dtype, shape));
+  for (auto [i, value] : llvm::enumerate(values))
+    tensor.set(i, value);
+  return tensor;
+}
+
+static RefOutput exact(llvm::ArrayRef<int64_t> shape,
+                       llvm::ArrayRef<double> values) {
+  RefOutput output{RefTensor::create(/*isFloat=*/true, shape), std::nullopt};
+  for (auto [i, value] : llvm::enumerate(values))
+    output.value.at(i).f = value;
+  return output;
+}
+
+TEST(CompareTest, ErrorsAreRelativeToTheRow) {
+  RefOutput reference = exact({2, 2}, {1, 100, 2, 4});
+  EXPECT_EQ(
+      compare(stored(DType::F64, {2, 2}, {1, 100, 2, 4}), reference).error, 0);
+  EXPECT_NEAR(
+      compare(stored(DType::F64, {2, 2}, {2, 100, 2, 4}), reference).error,
+      0.01, 1e-12);
+  EXPECT_NEAR(
+      compare(stored(DType::F64, {2, 2}, {1, 100, 3, 4}), reference).error,
+      0.25, 1e-12);
+}
+
+TEST(CompareTest, ARowOfZerosTakesTheScaleOfTheOutput) {
+  RefOutput reference = exact({2, 1}, {0, 8});
+  EXPECT_NEAR(compare(stored(DType::F64, {2, 1}, {2, 8}), reference).error,
+              0.25, 1e-12);
+  EXPECT_NEAR(compare(stored(DType::F64, {1}, {2}), exact({1}, {0})).error, 2,
+              1e-12);
+  EXPECT_EQ(compare(stored(DType::F64, {0}, {}), exact({0}, {})).error, 0);
+}
+
+TEST(CompareTest, ClassesAreCounted) {
+  double inf = HUGE_VAL;
+  RefOutput reference = exact({4}, {1, inf, -inf, NAN});
+  EXPECT_EQ(compare(stored(DType::F32, {4}, {1, inf, -inf, NAN}), reference)
+                .wrongClass,
+            0);
+  EXPECT_EQ(compare(stored(DType::F32, {4}, {inf, -inf, NAN, 1}), reference)
+                .wrongClass,
+            4);
+  // What overflows in the stored type is right to be infinite.
+  EXPECT_EQ(
+      compare(stored(DType::F16, {1}, {inf}), exact({1}, {1e6})).wrongClass, 0);
+}
+
+TEST(CompareTest, AClassIsLostOnlyWhereUnfusedHasIt) {
+  RefOutput reference = exact({2}, {1, 1});
+  Tensor good = stored(DType::F32, {2}, {1, 1}),
+         bad = stored(DType::F32, {2}, {NAN, 1});
+  EXPECT_EQ(countClassLosses(good, good, reference), 0);
+  EXPECT_EQ(countClassLosses(bad, good, reference), 1);
+  EXPECT_EQ(countClassLosses(bad, bad, reference), 0);
+  EXPECT_EQ(countClassLosses(good, bad, reference), 0);
+}
+
+TEST(CompareTest, RoundingAtTheEndIsNoError) {
+  // 1 + 2^-11 is half way between two f16; the double lies just above or below.
+  double half = 1.0 + std::ldexp(1.0, -11), next = 1.0 + std::ldexp(1.0, -10);
+  EXPECT_EQ(distanceFromRounding(DType::F16, 1.0, half - 1e-9), 0);
+  EXPECT_EQ(distanceFromRounding(DType::F16, next, half + 1e-9), 0);
+  EXPECT_NEAR(distanceFromRounding(DType::F16, 1.0, half + 1e-9), 1e-9, 1e-12);
+  EXPECT_NEAR(distanceFromRounding(DType::F16, next, half - 1e-9), 1e-9, 1e-12);
+  EXPECT_NEAR(distanceFromRounding(DType::I8, 3.0, 4.0), 0.5, 1e-9);
+  EXPECT_EQ(distanceFromRounding(DType::I8, 127.0, 1e5), 0);
+  EXPECT_EQ(distanceFromRounding(DType::F8E4M3, 448.0, 1e5), 0);
+  EXPECT_EQ(distanceFromRounding(DType::F32, 1.0, 1.5), 0.5);
+  EXPECT_EQ(distanceFromRounding(DType::Bool, 1.0, 0.0), 1.0);
+}
+
+TEST(CompareTest, PositionsAreComparedByTheirKeys) {
+  RefOutput reference = exact({2}, {0, 2});
+  RefTensor keys = RefTensor::create(true, {2, 3});
+  double values[] = {5, 5, 1, 0, -1, 4};
+  for (int i = 0; i < 6; ++i)
+    keys.at(i).f = values[i];
+  reference.selects = SelectedKeys{keys, 1};
+  EXPECT_EQ(compare(stored(DType::I32, {2}, {0, 2}), reference).error, 0);
+  EXPECT_EQ(compare(stored(DType::I32, {2}, {1, 2}), reference).error, 0)
+      << "an equal key";
+  EXPECT_NEAR(compare(stored(DType::I32, {2}, {2, 2}), reference).error, 0.8,
+              1e-12);
+  EXPECT_EQ(compare(stored(DType::I32, {2}, {7, 2}), reference).wrongClass, 1);
+  EXPECT_EQ(compare(stored(DType::I32, {2}, {-1, 2}), reference).wrongClass, 1);
+}
+
+TEST(InputsTest, StridedCopiesHoldTheSameValues) {
+  Tensor tensor = stored(DType::F32, {2, 3}, {1, 2, 3, 4, 5, 6});
+  Tensor strided = llvm::cantFail(makeStrided(tensor));
+  EXPECT_FALSE(strided.isRowMajor());
+  EXPECT_TRUE(hasEqualBits(tensor, strided));
+  tensor.set(5, 7);
+  EXPECT_FALSE(hasEqualBits(tensor, strided));
+}
+
+TEST(InputsTest, ShapesComeFromNamesOrAreAskedFor) {
+  Port port{"x", DType::F32, {"m", "", "k"}, {-1, -1, 4}, ""};
+  EXPECT_EQ(openDims({port}), (std::vector<std::string>{"m", "x.1"}));
+  EXPECT_EQ(llvm::cantFail(shapeOf(port, {{"m", 2}, {"x.1", 3}})),
+            (llvm::SmallVector<int64_t, 4>{2, 3, 4}));
+  auto missing = shapeOf(port, {{"m", 2}});
+  ASSERT_FALSE(static_cast<bool>(missing));
+  EXPECT_EQ(
+      llvm::toString(missing.takeError()),
+      "found no extent of dimension 'x.1' of 'x', expected --shape x.1=...");
+}
