@@ -163,11 +163,10 @@ llvm::Error ProgramEvaluator::visitCascade(CascadeOp op) {
   for (Value operand : op->getOperands())
     operands.push_back(get(operand));
   const EvaluationOptions &options = session.options;
-  auto results =
-      options.splits
-          ? evaluateCascadeStreaming(op, operands, *options.splits, random,
-                                     options)
-          : evaluateCascade(op, operands, options);
+  auto results = options.splits
+                     ? evaluateCascadeStreaming(op, operands, *options.splits,
+                                                random, options)
+                     : evaluateCascade(op, operands, options);
   if (!results)
     return results.takeError();
   for (auto [value, result] : llvm::zip(op.getResults(), *results))
@@ -292,8 +291,18 @@ ProgramEvaluator::run(ArrayRef<Tensor> inputs) {
     releaseAfter(op);
   }
   std::vector<RefOutput> outputs;
-  for (Value value : body.getTerminator()->getOperands())
-    outputs.push_back({get(value), selectedBy(value)});
+  for (auto [number, value] :
+       llvm::enumerate(body.getTerminator()->getOperands())) {
+    RefTensor array = get(value);
+    if (!array.isFloat() && function.getResultAttr(number, "refold.unsigned")) {
+      array = array.clone();
+      unsigned width =
+          widthOf(cast<ShapedType>(value.getType()).getElementType());
+      for (int64_t p = 0, n = array.numElements(); p < n && width < 64; ++p)
+        array.data()[p].i &= (int64_t(1) << width) - 1;
+    }
+    outputs.push_back({array, selectedBy(value)});
+  }
   return outputs;
 }
 

@@ -200,6 +200,15 @@ TEST(ProgramTest, IntegerConversions) {
               ElementsAre(-1, 0));
 }
 
+TEST(ProgramTest, UnsignedOutputs) {
+  std::string text = R"mlir(
+func.func @f(%x: tensor<2xi8> {refold.unsigned}) -> (tensor<2xi8> {refold.unsigned}) {
+  return %x : tensor<2xi8>
+})mlir";
+  EXPECT_THAT(evaluate(text, {array(DType::U8, {2}, {200, 7})}),
+              ElementsAre(200, 7));
+}
+
 TEST(ProgramTest, DivisionByZeroIsAnError) {
   EXPECT_THAT(errorOf(elementwise("i8", "%r = arith.divsi %a, %b : i8"),
                       {array(DType::I8, {1}, {1}), array(DType::I8, {1}, {0})}),

@@ -49,6 +49,7 @@ struct SelectedKeys {
 };
 
 struct RefOutput {
+  /// Results with the attribute `refold.unsigned` hold values of 0 and more.
   RefTensor value;
   /// Set for positions that a `refold.topk` chose.
   std::optional<SelectedKeys> selects;
