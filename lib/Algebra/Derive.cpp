@@ -16,6 +16,11 @@ public:
       : cascade(cascade), program(program), policy(policy),
         builder(cascade, policy, program), edges(cascade) {}
   void run();
+  /// True if maxima of our own were added and no output got rid of them: it
+  /// overflows where the formula as written does.
+  bool hasUselessPivots() const {
+    return !builder.ownPivots.empty() && !hasSettledOutput;
+  }
 
 private:
   void stage(unsigned number);
@@ -39,7 +44,8 @@ private:
   Edges edges;
   size_t extremals = 0; ///< facts that `edges` knows
   std::vector<unsigned> depth;
-  ExprMap names; ///< results of earlier passes -> their lets
+  bool hasSettledOutput = false; ///< some output lost a pivot of our own
+  ExprMap names;                 ///< results of earlier passes -> their lets
 };
 } // namespace
 
@@ -308,6 +314,7 @@ Expr Driver::withoutOwnPivots(Expr value) {
     Expr part = separator.toExpr(term);
     sum = sum ? program.context->add(sum, part) : part;
   }
+  hasSettledOutput = true;
   return sum;
 }
 
@@ -351,8 +358,13 @@ Derivation derive(const Cascade &cascade, const Policy &policy) {
   Program &program = result.program.emplace();
   program.context = cascade.context;
   program.indices = cascade.indices;
-  Driver(cascade, policy, program).run();
-  return result;
+  Driver driver(cascade, policy, program);
+  driver.run();
+  if (!policy.ownPivots || !driver.hasUselessPivots())
+    return result;
+  Policy plain = policy;
+  plain.ownPivots = false;
+  return derive(cascade, plain);
 }
 
 } // namespace refold::algebra

@@ -152,7 +152,7 @@ bool Builder::deriveSum(unsigned number, Expr term, unsigned pass) {
   Scope scope = scopeOf(pass);
   Type type = isFloat(term.type()) ? computeType(term.type()) : Type::F32;
   bool isPlain = !scope.hasD(term);
-  if (isPlain && !isFloat(term.type())) {
+  if (isPlain && (!isFloat(term.type()) || !policy.fuse)) {
     rawReadout[result] = state(Reducer::Sum, term, stage.name);
     return true;
   }
@@ -166,8 +166,8 @@ bool Builder::deriveSum(unsigned number, Expr term, unsigned pass) {
   // Without running values and with bounded exponentials: as the user wrote it.
   if (terms)
     for (const Term &t : *terms)
-      isPlain = isPlain &&
-                (t.ex.empty() || facts.isNonPositive(t.ex.normal(normaliser)));
+      isPlain = isPlain && (t.ex.empty() || !policy.ownPivots ||
+                            facts.isNonPositive(t.ex.normal(normaliser)));
   if (isPlain) {
     Expr sum = state(Reducer::Sum, term, stage.name);
     bool isProduct = terms && terms->size() == 1 && (*terms)[0].ex.empty() &&

@@ -17,6 +17,10 @@ struct Policy {
   unsigned rankBudget = 48;
   /// False: every stage in its own pass, as written (the baseline).
   bool fuse = true;
+  /// Bound exponentials of elements that the user left unbounded by a maximum
+  /// of our own, where it leaves some output again (softmax written without its
+  /// maximum). An exponential that was moved away from a result always is.
+  bool ownPivots = true;
 };
 
 struct Derivation {
