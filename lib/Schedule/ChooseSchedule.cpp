@@ -146,9 +146,11 @@ void Chooser::chooseRows(Schedule &s, int row, int stream) {
   int64_t length =
       ShapedType::isDynamic(extent(stream)) ? 1024 : extent(stream);
   s.tile[name(stream)] = 1024;
+  s.prefetch = isLarge(stream, 256);
+  // The rows of a tile stay in the first cache until the sweep.
   if (row != kNone)
-    s.tile[name(row)] =
-        std::clamp<int64_t>(16 * 1024 / std::max<int64_t>(length, 1), 1, 32);
+    s.tile[name(row)] = std::clamp<int64_t>(
+        target.l1Bytes / 8 / std::max<int64_t>(length, 1), 1, 32);
 }
 
 Schedule Chooser::choose() {

@@ -59,6 +59,14 @@ TEST_P(WalkTest, DynamicExtentsAndStrides) {
   }
 }
 
+TEST_P(WalkTest, SmallTilesAndSegments) {
+  const SuiteCase &c = GetParam();
+  // Several tiles of everything, partial ones, and states merged from three parts.
+  std::string schedule = "segments = 3, tile = {i = 5, m = 13, t = 6, j = 64, "
+                         "n = 64, ex = 64}, register = array<i64: 4, 32>";
+  EXPECT_LE(errorOf(c, c.text(false, schedule), false), c.tolerance);
+}
+
 INSTANTIATE_TEST_SUITE_P(Suite, WalkTest, testing::ValuesIn(cascadeSuite()),
                          [](const auto &info) {
                            std::string name = info.param.name;

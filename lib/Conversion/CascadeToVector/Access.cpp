@@ -189,15 +189,21 @@ Val Kernel::readOperand(Tile &t, Node *n, int r, int c) {
   return to.gather(from, sum, maskOf(t, c));
 }
 
-void Kernel::storeWrite(Tile &t, WritePlan &w, int r, int c, Val v) {
+Ix Kernel::targetOf(Tile &t, WritePlan &w, int r, int c) {
   unsigned operand = operandOf(plan.cascade, w.op.getTarget());
-  Buffer target = to.operand(operand);
   SmallVector<Ix> dims;
   for (Value i : w.op.getIndices())
     dims.push_back(positionAt(t, cast<BlockArgument>(i).getArgNumber(), r, c));
-  Ix at = target.offset;
+  Ix at = to.operand(operand).offset;
   for (auto [k, e] : llvm::enumerate(w.op.getMap().getResults()))
     at = to.add(at, to.mul(subscript(t, e, dims), to.stride(operand, k)));
+  return at;
+}
+
+void Kernel::storeWrite(Tile &t, WritePlan &w, int r, int c, Val v) {
+  unsigned operand = operandOf(plan.cascade, w.op.getTarget());
+  Buffer target = to.operand(operand);
+  Ix at = targetOf(t, w, r, c);
   Along along = t.lane == kNone ? Along() : plan.along(w, t.lane);
   if (along.kind == Along::Fixed)
     return to.store(v, target, at);
@@ -207,8 +213,11 @@ void Kernel::storeWrite(Tile &t, WritePlan &w, int r, int c, Val v) {
              to.wideIndex(at, to.stride(operand, along.dim)), maskOf(t, c));
 }
 
-void Kernel::prefetchRead(Tile &t, Node *n, int c, int64_t ahead) {
-  auto read = cast<ReadOp>(n->op);
-  to.prefetch(to.operand(operandOf(plan.cascade, read.getSource())),
-              to.add(offsetOf(t, n, 0, c), ahead), /*isWrite=*/false);
+Buffer Kernel::operandOfRead(Node *read) {
+  return to.operand(
+      operandOf(plan.cascade, cast<ReadOp>(read->op).getSource()));
+}
+
+Buffer Kernel::targetBuffer(WritePlan &w) {
+  return to.operand(operandOf(plan.cascade, w.op.getTarget()));
 }

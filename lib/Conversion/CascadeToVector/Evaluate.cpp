@@ -66,7 +66,8 @@ Val Kernel::eval(Tile &t, Node *n, int r, int c) {
 
 Val Kernel::evalState(Tile &t, Node *n, int r, int c) {
   StatePlan &s = plan.states[n->state];
-  StateArrays &a = arrays[n->state];
+  StateArrays &a =
+      n->kind == Node::Old && t.side ? others[n->state] : arrays[n->state];
   if (n->kind == Node::Final && s.form == StatePlan::Partial)
     return readArray(t, a.finals, r, c);
   return readArray(t, a.values[n->result], r, c);

@@ -99,26 +99,44 @@ void Kernel::walkItem() {
     sweep(0, extents[plan.stream]);
 }
 
-void Kernel::emitMain(unsigned phase) {
+void Kernel::eachItem(unsigned phase, llvm::function_ref<void(Ix)> body) {
   to.beginPhase(phase);
   readExtents();
   layOut(/*isDryRun=*/false);
-  to.each(to.itemBegin(), to.itemEnd(), 1, [&](Ix item) {
-    bindItem(item);
-    walkItem();
-  });
+  to.each(to.itemBegin(), to.itemEnd(), 1, body);
   to.endPhase();
 }
 
+void Kernel::emitMain(unsigned phase) {
+  eachItem(phase, [&](Ix item) {
+    bindItem(item);
+    walkItem();
+  });
+}
+
 void Kernel::emitShape() {
-  unsigned phases = plan.packs.size() + 1;
+  SmallVector<Ix> items;
+  bool isSplit = hasSegments();
+  unsigned phases =
+      plan.packs.size() +
+      (isSplit ? 2 * plan.passes.size() + !plan.sweepWrites.empty() : 1);
   to.beginShape(2 + phases);
   readExtents();
   layOut(/*isDryRun=*/true);
-  SmallVector<Ix> results{sharedBytes, privateBytes};
   for (auto &[node, pack] : plan.packs)
-    results.push_back(packItems(pack));
-  results.push_back(mainItems());
+    items.push_back(packItems(pack));
+  Ix main = mainItems();
+  if (!isSplit) {
+    items.push_back(main);
+  } else {
+    Ix parts = to.mul(main, numSegments());
+    for (unsigned p = 0; p < plan.passes.size(); ++p)
+      items.append({parts, main});
+    if (!plan.sweepWrites.empty())
+      items.push_back(parts);
+  }
+  SmallVector<Ix> results{sharedBytes, privateBytes};
+  results.append(items);
   to.endShape(results);
 }
 
@@ -127,6 +145,15 @@ unsigned Kernel::emit() {
   unsigned phase = 0;
   for (auto &[node, pack] : plan.packs)
     emitPack(node, pack, phase++);
-  emitMain(phase++);
+  if (!hasSegments()) {
+    emitMain(phase++);
+    return phase;
+  }
+  for (unsigned p = 0; p < plan.passes.size(); ++p) {
+    emitSegments(p, phase++);
+    emitMerge(p, phase++);
+  }
+  if (!plan.sweepWrites.empty())
+    emitSegmentSweep(phase++);
   return phase;
 }

@@ -17,12 +17,13 @@ struct Array {
   Buffer buffer;
   llvm::SmallVector<Dim, 4> dims;
   bool isWide = false; ///< an entry is a register: one value a lane
+  Ix count;            ///< elements of one segment's part
   explicit operator bool() const { return bool(buffer); }
 };
 
-/// Registers in work: some rows times some columns. A column is a register along
-/// the lane index, or one position of `column` where that is another index. Each
-/// index has a position relative to its tile (`Kernel::base`).
+/// Registers in work: some rows times some columns. A column is a register
+/// along the lane index, or one position of `column` where that is another
+/// index. Each index has a position relative to its tile (`Kernel::base`).
 struct TileShape {
   llvm::SmallVector<Ix, 8> local; ///< other than row, lane and column
   llvm::SmallVector<Ix, 8> rowLocal{Ix(0)};
@@ -59,8 +60,8 @@ private:
   void readExtents();
   Ix findExtent(unsigned index);
   void emitShape();
-  void emitPhases();
   void emitMain(unsigned phase);
+  void eachItem(unsigned phase, llvm::function_ref<void(Ix)> body);
   Ix mainItems();
   void bindItem(Ix item);
   void walkItem();
@@ -71,7 +72,8 @@ private:
   // Workspace.cpp: where arrays lie.
   void layOut(bool isDry);
   Buffer allocate(bool isShared, mlir::Type element, Ix count);
-  Array makeArray(Set set, mlir::Type element, int lane, int64_t laneCount = 0);
+  Array makeArray(Set set, mlir::Type element, int lane, int64_t laneCount = 0,
+                  bool isState = false);
   void layOutState(StatePlan &s);
 
   // Evaluate.cpp.
@@ -100,8 +102,17 @@ private:
   Val wideSubscript(Tile &t, mlir::AffineExpr e, llvm::ArrayRef<Node *> in,
                     int r, int c);
   Ix offsetOf(Tile &t, Node *read, int r, int c);
+  Ix targetOf(Tile &t, WritePlan &w, int r, int c);
   void storeWrite(Tile &t, WritePlan &w, int r, int c, Val v);
-  void prefetchRead(Tile &t, Node *n, int c, int64_t ahead);
+
+  // Prefetch.cpp.
+  llvm::SmallVector<Node *> readsToPrefetch(llvm::ArrayRef<StatePlan *> states);
+  Buffer operandOfRead(Node *read);
+  Buffer targetBuffer(WritePlan &w);
+  void prefetchAhead(Tile &t, Node *n, int c);
+  void prefetchResults(Tile &t, int c);
+  void prefetchNextRow(Tile &t, Node *root, int c);
+  bool startsLine(mlir::Type element, int c);
 
   // Nests.cpp.
   struct Nest {
@@ -117,6 +128,7 @@ private:
   };
   void emitNest(Nest &nest);
   void nestLanes(Nest &nest, Tile &t);
+  void nestPoints(Nest &nest, Tile &t);
   void nestRows(Nest &nest, Tile &t);
   void nestBody(Nest &nest, Tile &t, int64_t numRows);
   using Values = Spelling::Values;
@@ -156,6 +168,19 @@ private:
   void finish();
   void sweep(Ix lo, Ix hi);
 
+  // Segments.cpp: the stream in parts that are items of their own.
+  bool hasSegments();
+  Ix numSegments();
+  void bindStates(Ix item, Ix segment);
+  void bindSegment(Ix item, Ix &lo, Ix &hi);
+  void emitSegments(unsigned pass, unsigned phase);
+  void emitMerge(unsigned pass, unsigned phase);
+  void emitSegmentSweep(unsigned phase);
+  void mergeSegment(unsigned pass);
+  void mergeRowStates(unsigned pass, bool hasRow, Tile &mine, Tile &theirs);
+  void mergeMatrixStates(unsigned pass, bool hasRow, Tile &mine, Tile &theirs);
+  void mergeOrdered(StatePlan &s, Ix row);
+
   // Packing.cpp.
   Ix packItems(PackPlan &pack);
   void emitPack(Node *read, PackPlan &pack, unsigned phase);
@@ -181,6 +206,7 @@ private:
     Array finals, count;
   };
   llvm::SmallVector<StateArrays, 0> arrays;
+  llvm::SmallVector<StateArrays, 0> others; ///< merging: of the other segment
 };
 
 } // namespace refold::walk

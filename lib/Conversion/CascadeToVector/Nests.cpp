@@ -21,11 +21,12 @@ void Kernel::emitNest(Nest &nest) {
   Set fixed = (plan.rows | plan.streams) &
               ~(plan.stream == kNone ? 0 : bit(plan.stream));
   for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
-    if ((nest.out & ~fixed & bit(i)) && int(i) != nest.lane)
+    if ((nest.out & ~fixed & bit(i)) && int(i) != nest.lane &&
+        int(i) != plan.row)
       loops.push_back(i);
   auto enter = [&](auto &self, unsigned depth) -> void {
     if (depth == loops.size())
-      return nestLanes(nest, t);
+      return nest.reduced.empty() ? nestPoints(nest, t) : nestLanes(nest, t);
     to.each(0, rangeOf(loops[depth]), 1, [&](Ix i) {
       t.local[loops[depth]] = i;
       self(self, depth + 1);
@@ -59,6 +60,19 @@ void Kernel::nestLanes(Nest &nest, Tile &outer) {
   to.each(0, main, width, [&](Ix at) { block(at, width / lanes, false); });
   if (!range.isConstant() || range.constant % width)
     to.each(main, range, lanes, [&](Ix at) { block(at, 1, true); });
+}
+
+/// Nothing is reduced: row by row, so that what a row fixes is computed once.
+void Kernel::nestPoints(Nest &nest, Tile &outer) {
+  eachRow(plan.hasRow(nest.out), [&](Ix row) {
+    Tile t(&outer);
+    t.rowLocal = {row};
+    if (nest.term && nest.lane != kNone)
+      preload(t, nest.term, bit(nest.lane));
+    Nest one = nest;
+    one.out &= plan.row == kNone ? ~Set(0) : ~bit(plan.row);
+    nestLanes(one, t);
+  });
 }
 
 /// Blocks of rows, then single rows.
@@ -238,7 +252,10 @@ void Kernel::writeNest(WritePlan &w) {
   nest.lane = w.lane;
   nest.term = w.value;
   auto init = [&](Tile &t, int r, int c) { return eval(t, w.value, r, c); };
-  auto sink = [&](Tile &t, int r, int c, Val v) { storeWrite(t, w, r, c, v); };
+  auto sink = [&](Tile &t, int r, int c, Val v) {
+    storeWrite(t, w, r, c, v);
+    prefetchNextRow(t, w.value, c);
+  };
   nest.init = init;
   nest.sink = sink;
   emitNest(nest);

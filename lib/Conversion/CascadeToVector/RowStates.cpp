@@ -152,6 +152,10 @@ void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
   }
   for (Node *n : wide)
     preload(t, n, bit(plan.stream));
+  SmallVector<Node *> streamed = level == 0 && !step.rowLanes && !isChecked
+                                     ? readsToPrefetch(states)
+                                     : SmallVector<Node *>();
+  bool isLast = pass + 1 == plan.passes.size() && level == step.lastLevel;
   constexpr int64_t kParts = 4; // enough sums in flight to hide an addition
   Values init;
   for (StatePlan *s : states)
@@ -166,6 +170,10 @@ void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
             Val &part = acc[k * kParts + c % kParts];
             part = to.binary(s->combine, v, part);
           }
+          for (Node *n : streamed)
+            prefetchAhead(inside, n, c);
+          if (isLast && !isChecked && !step.rowLanes)
+            prefetchResults(inside, c);
           for (Node *n : wide)
             writeArray(inside, kept.at(n), 0, c, eval(inside, n, 0, c));
           for (StatePlan *s : ordered)

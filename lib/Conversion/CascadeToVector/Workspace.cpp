@@ -33,7 +33,9 @@ Ix Kernel::capacity(unsigned index, bool isLane) {
 }
 
 /// Row first, lane last; indices bound outside the item have no dimension.
-Array Kernel::makeArray(Set set, Type element, int lane, int64_t laneCount) {
+/// States of a split stream lie in the shared workspace, one part a segment.
+Array Kernel::makeArray(Set set, Type element, int lane, int64_t laneCount,
+                        bool isState) {
   Array a;
   Set fixed = plan.rows | plan.streams;
   if (plan.row != kNone)
@@ -57,7 +59,11 @@ Array Kernel::makeArray(Set set, Type element, int lane, int64_t laneCount) {
     a.dims.push_back({index, size});
     size = to.mul(size, capacity(index, int(index) == lane));
   }
-  a.buffer = allocate(/*isShared=*/false, element, size);
+  a.count = size;
+  bool isShared = isState && hasSegments();
+  if (isShared)
+    size = to.mul(size, to.mul(mainItems(), numSegments()));
+  a.buffer = allocate(isShared, element, size);
   return a;
 }
 
@@ -67,9 +73,10 @@ void Kernel::layOutState(StatePlan &s) {
   Set set = s.set;
   if (s.form == StatePlan::Ordered) {
     for (Type type : s.op.getResultTypes())
-      a.values.push_back(makeArray(set, type, kNone));
+      a.values.push_back(makeArray(set, type, kNone, 0, /*isState=*/true));
     a.count = makeArray(set & plan.rows,
-                        IntegerType::get(s.op.getContext(), 32), kNone);
+                        IntegerType::get(s.op.getContext(), 32), kNone, 0,
+                        /*isState=*/true);
     return;
   }
   bool hasRowLanes = plan.rowLane != kNone && (set & bit(plan.rowLane));
@@ -78,9 +85,10 @@ void Kernel::layOutState(StatePlan &s) {
                                          : kNone;
   bool isPartial = s.form == StatePlan::Partial;
   a.values.push_back(
-      makeArray(set, s.type(), lane, isPartial ? to.lanes() : 0));
+      makeArray(set, s.type(), lane, isPartial ? to.lanes() : 0,
+                /*isState=*/true));
   if (isPartial)
-    a.finals = makeArray(set, s.type(), kNone);
+    a.finals = makeArray(set, s.type(), kNone, 0, /*isState=*/true);
 }
 
 void Kernel::layOut(bool isDryRun) {

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Few rows and a long stream: the stream is cut into segments, each an item that
+// leaves its states in the shared workspace, and a phase of its own merges them.
+// The merge of two sets of states is the transport of both to their common pivot,
+// then the reducer; there is no other rule.
+#include "Kernel.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+bool Kernel::hasSegments() {
+  return plan.schedule.segments > 1 && !plan.passes.empty() &&
+         plan.rowLane == kNone;
+}
+
+/// From shapes only: no more than there are stream tiles.
+Ix Kernel::numSegments() {
+  Ix tiles = to.ceilDiv(extents[plan.stream], plan.tileStream);
+  return to.max(1, to.min(tiles, plan.schedule.segments));
+}
+
+static void moveTo(Array &a, Ix part, Spelling &to) {
+  if (a)
+    a.buffer.offset = to.mul(part, a.count);
+}
+
+/// Points the arrays of all states to one segment's part.
+void Kernel::bindStates(Ix item, Ix segment) {
+  Ix part = to.add(to.mul(item, numSegments()), segment);
+  for (StateArrays &a : arrays) {
+    for (Array &value : a.values)
+      moveTo(value, part, to);
+    moveTo(a.finals, part, to);
+    moveTo(a.count, part, to);
+  }
+}
+
+void Kernel::bindSegment(Ix item, Ix &lo, Ix &hi) {
+  Ix segments = numSegments();
+  Ix segment = to.rem(item, segments), main = to.div(item, segments);
+  bindItem(main);
+  Ix extent = extents[plan.stream];
+  Ix length = to.ceilTo(to.ceilDiv(extent, segments), plan.tileStream);
+  lo = to.min(to.mul(segment, length), extent);
+  hi = to.min(to.add(lo, length), extent);
+  bindStates(main, segment);
+}
+
+/// States of earlier passes are read where they were merged: in part 0.
+void Kernel::emitSegments(unsigned pass, unsigned phase) {
+  eachItem(phase, [&](Ix item) {
+    Ix lo, hi;
+    bindSegment(item, lo, hi);
+    Ix first = to.mul(to.div(item, numSegments()), numSegments());
+    for (StatePlan &s : plan.states)
+      if (s.pass < pass) {
+        for (Array &value : arrays[s.number].values)
+          moveTo(value, first, to);
+        moveTo(arrays[s.number].finals, first, to);
+      }
+    for (Node *n : plan.prologue)
+      contraction(n);
+    initialise(pass);
+    outerStreams(plan.streams & ~bit(plan.stream),
+                 [&] { streamLoop(pass, lo, hi); });
+  });
+}
+
+void Kernel::emitMerge(unsigned pass, unsigned phase) {
+  eachItem(phase, [&](Ix item) {
+    bindItem(item);
+    to.each(1, numSegments(), 1, [&](Ix segment) {
+      bindStates(item, segment);
+      others = arrays;
+      bindStates(item, 0);
+      mergeSegment(pass);
+    });
+    bindStates(item, 0);
+    reducePartials(pass);
+    if (pass + 1 < plan.passes.size())
+      return;
+    for (Node *n : plan.prologue)
+      contraction(n);
+    finish();
+  });
+}
+
+void Kernel::emitSegmentSweep(unsigned phase) {
+  eachItem(phase, [&](Ix item) {
+    Ix lo, hi;
+    bindSegment(item, lo, hi);
+    bindStates(to.div(item, numSegments()), 0);
+    for (Node *n : plan.prologue)
+      contraction(n);
+    sweep(lo, hi);
+  });
+}
+
+void Kernel::mergeRowStates(unsigned pass, bool hasRow, Tile &mine,
+                            Tile &theirs) {
+  for (StatePlan &s : plan.states) {
+    if (s.pass != pass || s.form == StatePlan::Matrix ||
+        plan.hasRow(s.set) != hasRow)
+      continue;
+    if (s.form == StatePlan::Ordered) {
+      mergeOrdered(s, mine.rowLocal[0]);
+      continue;
+    }
+    Node *old = plan.graph->version(s.op, Node::Old);
+    Node *now = plan.graph->version(s.op, Node::New);
+    mine.memo[keyOf(mine, old, 0, 0)] =
+        readArray(mine, arrays[s.number].values[0], 0, 0);
+    theirs.memo[keyOf(theirs, old, 0, 0)] =
+        readArray(theirs, others[s.number].values[0], 0, 0);
+    Val x = eval(mine, s.moved, 0, 0), y = eval(theirs, s.moved, 0, 0);
+    if (x.wide != y.wide)
+      x = to.splat(x), y = to.splat(y);
+    Val merged = to.binary(s.combine, x, y);
+    writeArray(mine, arrays[s.number].values[0], 0, 0, merged);
+    for (Tile *t : {&mine, &theirs})
+      t->memo[keyOf(*t, now, 0, 0)] = merged;
+  }
+}
+
+/// Backwards: a transport reads the old values of earlier states.
+void Kernel::mergeMatrixStates(unsigned pass, bool hasRow, Tile &mine,
+                               Tile &theirs) {
+  for (StatePlan &s : llvm::reverse(plan.states)) {
+    if (s.pass != pass || s.form != StatePlan::Matrix ||
+        plan.hasRow(s.set) != hasRow)
+      continue;
+    SmallVector<unsigned> loops;
+    for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
+      if ((s.set & plan.carried & bit(i)) && int(i) != s.lane)
+        loops.push_back(i);
+    Tile x(&mine), y(&theirs);
+    auto lanes = [&] {
+      // Arrays are padded to whole registers.
+      to.each(0, span(s.lane), to.lanes(), [&](Ix at) {
+        Tile a(&x), b(&y);
+        for (Tile *t : {&a, &b}) {
+          t->lane = s.lane;
+          t->laneLocal = {at};
+        }
+        Val merged = to.binary(s.combine, to.splat(eval(a, s.moved, 0, 0)),
+                               to.splat(eval(b, s.moved, 0, 0)));
+        writeArray(a, arrays[s.number].values[0], 0, 0, merged);
+      });
+    };
+    auto enter = [&](auto &self, unsigned depth) -> void {
+      if (depth == loops.size())
+        return lanes();
+      to.each(0, span(loops[depth]), 1, [&](Ix i) {
+        x.local[loops[depth]] = y.local[loops[depth]] = i;
+        self(self, depth + 1);
+      });
+    };
+    enter(enter, 0);
+  }
+}
+
+void Kernel::mergeSegment(unsigned pass) {
+  Tile mine = tileOf(Ix(0)), theirs = tileOf(Ix(0));
+  theirs.side = 1;
+  mergeRowStates(pass, /*hasRow=*/false, mine, theirs);
+  if (plan.row != kNone)
+    eachRow(/*hasRow=*/true, [&](Ix row) {
+      Tile x(&mine), y(&theirs);
+      x.rowLocal = y.rowLocal = {row};
+      mergeRowStates(pass, /*hasRow=*/true, x, y);
+      mergeMatrixStates(pass, /*hasRow=*/true, x, y);
+    });
+  mergeMatrixStates(pass, /*hasRow=*/false, mine, theirs);
+}
+
+/// The other segment's list, in its order: it comes later in the stream.
+void Kernel::mergeOrdered(StatePlan &s, Ix row) {
+  unsigned rank = cast<BlockArgument>(s.op.getRank()[0]).getArgNumber();
+  Tile head = tileOf(row);
+  Ix count = to.min(to.toIndex(readArray(head, others[s.number].count, 0, 0)),
+                    extents[rank]);
+  to.each(0, count, 1, [&](Ix k) {
+    Tile t = tileOf(row);
+    t.local[rank] = k;
+    Values element;
+    for (Array &array : others[s.number].values)
+      element.push_back(readArray(t, array, 0, 0));
+    insertOrdered(s, row, element);
+  });
+}
