@@ -100,6 +100,8 @@ Expr Builder::state(Reducer reducer, Expr value, std::string name) {
 
 /// In a later pass the count needs a pivot, or the rule of passes would put it
 /// into the first; `hold` is a state of that pass.
+/// Law `constant-under-move`: what no pivot enters is moved by the identity
+/// map.
 Expr Builder::count(unsigned pass, Expr hold) {
   Expr one = context.real(1, computeType(hold.type()));
   Expr &entry = table[{Reducer::Sum, one, pass}];
@@ -143,6 +145,8 @@ bool Builder::isPivotable(Expr atom, Scope &scope) const {
 
 /// A pivot is finite also where it is the identity of its reducer: clamping
 /// that value alone leaves every row with one finite element as it is.
+/// Law `identity-clamp`: where m is -inf every e^(u - p) is 0 for each finite
+/// p.
 Expr Builder::guarded(Expr atom) {
   Expr &entry = guards[atom];
   if (entry)

@@ -242,6 +242,8 @@ void Driver::stage(unsigned number) {
       below = std::max(below, depth[other]);
     }
   depth.push_back(below + 1);
+  // Law `fewest-passes`: the first pass that works is the least one of any
+  // plan, since freezing results never raises a rank.
   while (!attempt(number, inPass(stage.term, pass), pass)) {
     program.cuts.push_back(cutOf(number, pass));
     ++pass;

@@ -116,8 +116,9 @@ static const std::array<DoubleDouble, 28> &inverseFactorials() {
   return table;
 }
 
-/// e^a - 1 for |a| <= 0.35: Taylor at a / 256, then eight times the law
-/// `expm1-doubling`, e^2x - 1 = 2 (e^x - 1) + (e^x - 1)^2, which cancels
+/// e^a - 1 for |a| <= 0.35: Taylor at a / 256, doubled eight times.
+///
+/// Law `expm1-doubling`: e^2x - 1 = 2 (e^x - 1) + (e^x - 1)^2, which cancels
 /// nothing and so keeps the relative error for tiny a.
 static DoubleDouble smallExpm1(DoubleDouble a) {
   const auto &inverse = inverseFactorials();

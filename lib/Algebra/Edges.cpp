@@ -331,6 +331,9 @@ void Edges::follow(const Program &program) {
   }
 }
 
+/// Law `identity-row`: where the maximum is -inf every feature is, and the
+/// stage reduces a constant. Law `empty-row`: with no elements it is its
+/// identity.
 Folded Edges::wanted(const Row &row, const Stage &stage,
                      unsigned number) const {
   Expr term = number == 0 ? stage.term : stage.payloads[number - 1];

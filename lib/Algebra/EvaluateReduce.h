@@ -62,6 +62,7 @@ template <typename T> bool isBetter(T a, T b, bool largest) {
   return largest ? b < a : a < b;
 }
 
+/// Law `topk-merge`: the k best of a union are the k best of the parts' k best.
 /// A list of the k best, as arrays with a common step: `lists[0]` are the keys.
 template <typename T> struct TopList {
   std::vector<T *> lists;

@@ -166,6 +166,9 @@ static bool takesMaximum(Reducer reducer) {
          reducer == Reducer::Any;
 }
 
+// Law `extremal-monotone`: max φ(u) = φ(max u) if φ does not decrease, φ(min u)
+// if it does not increase, the larger of both if it falls and then rises.
+
 /// Which of max and min of the feature the readout needs; neither: not
 /// possible.
 static std::pair<bool, bool> neededEnds(Shape shape, bool isMax) {

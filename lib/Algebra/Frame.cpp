@@ -295,6 +295,8 @@ Expr Builder::distance(const std::vector<Shift> &shifts,
 
 /// Σ d^k/k!·(derivative), nested so that a state that is 0 is never multiplied
 /// by a power of d that overflowed: d0·(c1 + d0·(c2 + ...)).
+/// Law `taylor-shift`: with d = old - new, Σ w·(x - new)^k is
+/// Σ_j C(k, j)·d^j·c_(k-j), c_i = Σ w·(x - old)^i.
 static Expr horner(Context &context, std::map<Powers, Expr> taylor,
                    const std::vector<Expr> &distances, unsigned number) {
   if (number == distances.size())
@@ -360,6 +362,7 @@ Expr Builder::transport(const std::map<Powers, Combination> &taylor,
   if (state.pivots.empty())
     return {};
   Expr result = horner(context, parts, distances, 0);
+  // Law `rescale-distributes`: Σ e^(u - b)·g = e^(a - b)·Σ e^(u - a)·g.
   if (exponent)
     result = context.mul(result, context.exp(exponent));
   state.law = parts.size() > 1 ? "taylor-shift"

@@ -134,6 +134,8 @@ std::optional<Expr> Resolver::resolve(Expr condition) {
   }
 }
 
+/// Law `guard-row-predicate`: with s = Σ e and 0 <= e <= 1, e/s is NaN exactly
+/// if s is not > 0.
 Expr resolveGuards(Builder &builder, Expr term, const ExprMap &map) {
   Resolver resolver(builder, map);
   IndexSet stream = builder.cascade.stream();

@@ -6,6 +6,9 @@
 
 namespace refold::algebra {
 
+// Law `deferred-normalisation`: Σ_l Σ_k G_k(x_l)·H_k(δ) = Σ_k H_k(δ)·Σ_l
+// G_k(x_l), so the H_k wait for the end of the row.
+
 /// Integer powers of sums that are multiplied out.
 static constexpr int64_t kMaxPower = 8;
 static const double kLn2 = std::log(2.0);

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The worked numbers of docs/math, computed: a test a law, named after it. What
+// a test computes must stand on the law's page in these digits.
+#include "Suite.h"
+
+#include "refold/Algebra/Certify.h"
+#include "refold/Algebra/Evaluate.h"
+
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <sstream>
+
+namespace refold::algebra::test {
+namespace {
+
+using Row = std::map<std::string, std::vector<double>>;
+const double kNan = std::numeric_limits<double>::quiet_NaN();
+const double kInf = std::numeric_limits<double>::infinity();
+
+/// Six digits, as the pages write numbers.
+std::string digits(double value) {
+  char buffer[40];
+  std::snprintf(buffer, sizeof(buffer), value >= 1e6 ? "%.0f" : "%.6g", value);
+  return buffer;
+}
+
+class LawsTest : public ::testing::Test {
+protected:
+  /// The page of `key` shows the number among its worked numbers.
+  void expectOnPage(const std::string &key, double value) {
+    std::ifstream file(std::string(REFOLD_SOURCE_DIR) + "/docs/math/" + key +
+                       ".md");
+    std::stringstream text;
+    text << file.rdbuf();
+    std::string page = text.str();
+    size_t begin = page.find("## Worked numbers");
+    size_t end = page.find("\n## ", begin + 1);
+    ASSERT_NE(end, std::string::npos) << "no page of " << key;
+    std::string numbers = page.substr(begin, end - begin);
+    EXPECT_NE(numbers.find(digits(value)), std::string::npos)
+        << key << " lacks " << digits(value);
+  }
+
+  /// The first output of the cascade on a row, as the derived program gives it
+  /// in stream order; every other order and the definition must agree.
+  double output(const std::string &lines, const Row &row) {
+    Text text(lines);
+    Cascade cascade = text.cascade();
+    Derivation derivation = derive(cascade);
+    Random random(1);
+    uint32_t length = uint32_t(row.begin()->second.size());
+    Sample sample = makeSample(cascade.indices, rootsOf(cascade),
+                               Family::Normal, length, random);
+    for (auto &[symbol, values] : sample.values)
+      if (auto it = row.find(symbol->name); it != row.end())
+        values = it->second;
+    ProgramEvaluator<double> program(*derivation.program, sample.extents);
+    double value = program.run(sample, Order::Stream, random).outputs[0][0];
+    for (Order order : {Order::Balanced, Order::Random, Order::Right})
+      expectSame(program.run(sample, order, random).outputs[0][0], value);
+    expectSame(DefinitionEvaluator<double>(cascade, sample.extents)
+                   .run(sample)
+                   .outputs[0][0],
+               value);
+    passes = derivation.program->passes;
+    unfusedPasses = derivation.program->unfusedPasses;
+    return value;
+  }
+  static void expectSame(double a, double b) {
+    EXPECT_TRUE(a == b || (std::isnan(a) && std::isnan(b)) ||
+                std::fabs(a - b) <= 1e-12 * std::fabs(b))
+        << a << " and " << b;
+  }
+
+  unsigned passes = 0, unfusedPasses = 0;
+};
+
+// rescale-distributes
+TEST_F(LawsTest, RescaleDistributes) {
+  double s = 1;
+  s = s * std::exp(1.0 - 3) + 1;
+  expectOnPage("rescale-distributes", s);
+  s = s * std::exp(3.0 - 3) + std::exp(2.0 - 3);
+  expectOnPage("rescale-distributes", s);
+  expectSame(output("in x\nm = max x\ns = sum exp(x-m)\nout s = s",
+                    {{"x", {1, 3, 2}}}),
+             s);
+}
+
+// taylor-shift
+TEST_F(LawsTest, TaylorShift) {
+  auto moved = [](std::array<double, 3> c, double d) {
+    return std::array<double, 3>{c[0], c[1] + d * c[0],
+                                 c[2] + 2 * d * c[1] + d * d * c[0]};
+  };
+  auto absorbed = [&](std::array<double, 3> c, double from, double to,
+                      double x) {
+    c = moved(c, from - to);
+    double t = x - to;
+    return std::array<double, 3>{c[0] + 1, c[1] + t, c[2] + t * t};
+  };
+  std::array<double, 3> c = {1, 0, 0};
+  c = absorbed(c, 2, 3, 4);
+  EXPECT_EQ(c, (std::array<double, 3>{2, 0, 2}));
+  EXPECT_EQ(moved(c, 3 - 1), (std::array<double, 3>{2, 4, 10}));
+  expectOnPage("taylor-shift", moved(c, 3 - 1)[2]);
+  c = absorbed(c, 3, 5, 9);
+  EXPECT_EQ(c, (std::array<double, 3>{3, 0, 26}));
+  expectOnPage("taylor-shift", c[2]);
+  EXPECT_DOUBLE_EQ(output("in x\nS = sum x\nmu := S/n\nV = sum (x-mu)**2\n"
+                          "out V = V",
+                          {{"x", {2, 4, 9}}}),
+                   26);
+}
+
+// constant-under-move
+TEST_F(LawsTest, ConstantUnderMove) {
+  double count = output("in x\nS = sum x\nc = sum 1+0*(x-x)\nout c = c",
+                        {{"x", {2, 4, 9}}});
+  EXPECT_EQ(count, 3);
+  expectOnPage("constant-under-move", count);
+}
+
+// transport-identity
+TEST_F(LawsTest, TransportIdentity) {
+  const char *key = "transport-identity";
+  expectOnPage(key, 1.5 * std::exp(1.0 - 3));
+  double atOne = std::exp(2.0 - 1), atThree = std::exp(2.0 - 3);
+  expectSame(atOne * std::exp(1.0 - 3), atThree);
+  expectOnPage(key, atOne);
+  expectOnPage(key, atThree);
+  expectOnPage(key, atOne * std::exp(3.0 - 1)); // turned round
+  EXPECT_NE(atOne * std::exp(3.0 - 1), atThree);
+}
+
+// deferred-normalisation
+TEST_F(LawsTest, DeferredNormalisation) {
+  Row row = {{"e", {1, 2, 5}}, {"v", {8, 16, 24}}};
+  double o = output("in e v\ns = sum e\no = sum e/s*v\nout o = o", row);
+  EXPECT_EQ(passes, 1u);
+  EXPECT_EQ(o, 20);
+  expectOnPage("deferred-normalisation", o);
+  expectOnPage("deferred-normalisation", 8 + 2 * 16 + 5 * 24);
+  expectOnPage("deferred-normalisation", 101 - 2 * 5 * 15 + 3 * 25);
+}
+
+// extremal-monotone
+TEST_F(LawsTest, ExtremalMonotone) {
+  double z = output("in x\nS = sum x\nmu := S/n\nz = max abs(x-mu)\nout z = z",
+                    {{"x", {2, 4, 9}}});
+  EXPECT_EQ(passes, 1u);
+  EXPECT_EQ(z, 4);
+  expectOnPage("extremal-monotone", std::exp(2.0 - 9));
+  expectOnPage("extremal-monotone", std::exp(4.0 - 9));
+  double p = output("in x\nm = max x\ns = sum exp(x-m)\n"
+                    "p = max exp(x-m)/s\nout p = p",
+                    {{"x", {2, 4, 9}}});
+  EXPECT_EQ(passes, 1u);
+  expectOnPage("extremal-monotone", p);
+}
+
+// identity-clamp
+TEST_F(LawsTest, IdentityClamp) {
+  double lowest = -largestFinite(Type::F32);
+  double s = std::exp(-kInf - lowest);
+  EXPECT_EQ(s, 0);
+  s = s * std::exp(lowest - 3) + 1;
+  EXPECT_EQ(s, 1);
+  s += std::exp(1.0 - 3);
+  expectOnPage("identity-clamp", s);
+  EXPECT_TRUE(std::isnan(std::exp(-kInf - -kInf)));
+  expectSame(output("in x\nm = max x\ns = sum exp(x-m)\nout s = s",
+                    {{"x", {-kInf, 3, 1}}}),
+             s);
+}
+
+// identity-row
+TEST_F(LawsTest, IdentityRow) {
+  Row dead = {{"x", {-kInf, -kInf}}};
+  EXPECT_TRUE(
+      std::isnan(output("in x\nm = max x\ns = sum exp(x-m)\nout s = s", dead)));
+  EXPECT_EQ(output("in x\nm = max x\n"
+                   "s = sum where(m==-inf,0,exp(x-m))\nout s = s",
+                   dead),
+            0);
+}
+
+// empty-row
+TEST_F(LawsTest, EmptyRow) {
+  EXPECT_EQ(output("in e v\ns = sum e\no = sum e/s*v\nout o = o",
+                   {{"e", {}}, {"v", {}}}),
+            0);
+  double zero = 0;
+  EXPECT_TRUE(std::isnan(zero / zero));
+}
+
+// irregular-rows
+TEST_F(LawsTest, IrregularRows) {
+  EXPECT_EQ(0.0 * 2 + 1.0 / 3 * kInf + 1.0 * 0, kInf);
+  EXPECT_TRUE(std::isnan(-1.0 * 2 + 0.0 * kInf + 2.0 * 0));
+  Text text("in x w\nlo = min x\nhi = max x\n"
+            "o = sum (x-lo)/(hi-lo)*w\nout o = o");
+  Cascade cascade = text.cascade();
+  Certificate certificate = certify(cascade, derive(cascade));
+  EXPECT_TRUE(certificate.holds) << certificate.summary();
+  EXPECT_GT(certificate.edgeDifferences, 0u);
+}
+
+// guard-row-predicate
+TEST_F(LawsTest, GuardRowPredicate) {
+  auto of = [&](std::vector<double> x) {
+    return output("in x v\nm = max x\ns = sum where(m==-inf,0,exp(x-m))\n"
+                  "p := where(m==-inf,0,exp(x-m))/s\n"
+                  "o = sum where(isnan(p),0,p)*v\nout o = o",
+                  {{"x", x}, {"v", {3, 5}}});
+  };
+  EXPECT_EQ(of({0, -kInf}), 3);
+  EXPECT_EQ(of({-kInf, -kInf}), 0);
+  EXPECT_EQ(of({kNan, 1}), 0);
+}
+
+// topk-merge
+TEST_F(LawsTest, TopkMerge) {
+  Row row = {{"x", {5, 1, 5, 7, 5}}};
+  double first = output("in x\nt = top2 x\nout i = t_at", row);
+  EXPECT_EQ(first, 3);
+  EXPECT_EQ(output("in x\nt = top2 x\nout k = t", row), 7);
+}
+
+// fewest-passes
+TEST_F(LawsTest, FewestPasses) {
+  Row row = {{"x", {2, 4, 9}}, {"v", {1, 2, 3}}};
+  output("in x v\nS = sum x\nmu := S/n\nV = sum (x-mu)**2\nsd := sqrt(V/n)\n"
+         "m = max (x-mu)/sd\ns = sum exp((x-mu)/sd-m)\n"
+         "o = sum exp((x-mu)/sd-m)/s*v\nout o = o",
+         row);
+  EXPECT_EQ(passes, 2u);
+  EXPECT_EQ(unfusedPasses, 5u);
+  output("in x v\nm = max x\ns = sum exp(x-m)\np := exp(x-m)/s\nm2 = max p\n"
+         "s2 = sum exp(p-m2)\no = sum exp(p-m2)/s2*v\nout o = o",
+         row);
+  EXPECT_EQ(passes, 2u);
+  EXPECT_EQ(unfusedPasses, 5u);
+  expectOnPage("fewest-passes", unfusedPasses);
+}
+
+// double-double-sum
+TEST_F(LawsTest, DoubleDoubleSum) {
+  DoubleDouble small = DoubleDouble(1) + DoubleDouble(0x1p-60);
+  EXPECT_EQ(small.hi, 1);
+  EXPECT_EQ(small.lo, 0x1p-60);
+  expectOnPage("double-double-sum", small.lo);
+  DoubleDouble large = DoubleDouble(1e16) + DoubleDouble(1);
+  EXPECT_EQ(large.lo, 1);
+  expectOnPage("double-double-sum", large.hi);
+}
+
+// expm1-doubling
+TEST_F(LawsTest, Expm1Doubling) {
+  double h = std::expm1(0.25);
+  expectOnPage("expm1-doubling", h);
+  expectOnPage("expm1-doubling", 2 * h + h * h);
+  expectSame(2 * h + h * h, std::expm1(0.5));
+}
+
+} // namespace
+} // namespace refold::algebra::test
