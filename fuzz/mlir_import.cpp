@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Any bytes as a .mlir program: refused with a message, or a module in program form that
-// verifies. MLIR itself is not instrumented; what is looked for is text that gets past the guard and
-// breaks its parser.
+// Any bytes as a .mlir program: refused with a message, or a module in program
+// form that verifies. MLIR itself is not instrumented; what is looked for is
+// text that gets past the guard and breaks its parser.
+#include "mlir/IR/Verifier.h"
 #include "refold/Frontend/MLIR.h"
 #include "refold/Support/Error.h"
-#include "mlir/IR/Verifier.h"
 #include <cstdlib>
 
 using namespace refold;
