@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Any bytes as a model file: a module in program form, or errors; never a crash.
+// Any bytes as a model file: a module in program form, or errors; never a
+// crash.
 #include "refold/Frontend/ONNX.h"
 #include "refold/Support/Diagnostics.h"
 #include <cstdint>
