@@ -22,7 +22,7 @@ struct LibraryCall {
 
 /// The primitive for items of one extent.
 struct Variant {
-  int64_t rows = 0, cols = 0;
+  int64_t rows = 0;
   dnnl::matmul::primitive_desc desc;
   dnnl::matmul primitive;
 };
@@ -58,13 +58,13 @@ struct ProductPlan::Impl {
   int64_t scratchpadBytes = 0, lhsBytes = 0, rhsBytes = 0, resultBytes = 0;
   dnnl::engine engine;
   std::vector<Variant> variants;
-  /// Of a constant right side, one a batch element and column block.
+  /// Of a constant right side, one a batch element.
   std::map<int64_t, dnnl::memory> packed;
   mutable std::mutex mutex;
   mutable std::vector<std::unique_ptr<ThreadArguments>> idle;
 
   void prepareLibrary(PackedWeights &weights);
-  void addVariant(int64_t rows, int64_t cols, PackedWeights &weights);
+  void addVariant(int64_t rows, PackedWeights &weights);
   void pack(const Variant &variant, PackedWeights &weights);
   std::unique_ptr<ThreadArguments> takeArguments() const;
   bool runInLibrary(ThreadArguments &arguments, const ProductItem &item,
@@ -112,37 +112,32 @@ void ProductPlan::Impl::prepareLibrary(PackedWeights &weights) {
     return isInPlace ? 0 : roundToLine(rows * cols * 4);
   };
   lhsBytes = copyBytes(isLhsInPlace, shape.rowBlock, shape.k);
-  rhsBytes = options.constantRhs
-                 ? 0
-                 : copyBytes(isRhsInPlace, shape.k, shape.colBlock);
-  resultBytes = copyBytes(isResultInPlace, shape.rowBlock, shape.colBlock);
+  rhsBytes =
+      options.constantRhs ? 0 : copyBytes(isRhsInPlace, shape.k, shape.n);
+  resultBytes = copyBytes(isResultInPlace, shape.rowBlock, shape.n);
 
-  int64_t rowTail = shape.m % shape.rowBlock,
-          colTail = shape.n % shape.colBlock;
-  for (int64_t rows : {std::min(shape.rowBlock, shape.m), rowTail})
-    for (int64_t cols : {std::min(shape.colBlock, shape.n), colTail})
-      if (rows && cols)
-        addVariant(rows, cols, weights);
+  int64_t tail = shape.m % shape.rowBlock;
+  for (int64_t rows : {std::min(shape.rowBlock, shape.m), tail})
+    if (rows)
+      addVariant(rows, weights);
 }
 
-void ProductPlan::Impl::addVariant(int64_t rows, int64_t cols,
-                                   PackedWeights &weights) {
+void ProductPlan::Impl::addVariant(int64_t rows, PackedWeights &weights) {
   for (const Variant &variant : variants)
-    if (variant.rows == rows && variant.cols == cols)
+    if (variant.rows == rows)
       return;
   dnnl::memory::desc lhs =
       describeMatrix(isLhsInPlace, shape.lhs, rows, shape.k);
   dnnl::memory::desc result =
-      describeMatrix(isResultInPlace, shape.result, rows, cols);
+      describeMatrix(isResultInPlace, shape.result, rows, shape.n);
   dnnl::memory::desc rhs =
-      describeMatrix(isRhsInPlace, shape.rhs, shape.k, cols);
+      describeMatrix(isRhsInPlace, shape.rhs, shape.k, shape.n);
   if (options.constantRhs) {
     // The layout that the first shape chose, or else the library's choice.
-    rhs = {{shape.k, cols}, kF32, dnnl::memory::format_tag::any};
+    rhs = {{shape.k, shape.n}, kF32, dnnl::memory::format_tag::any};
     std::lock_guard<std::mutex> lock(weights.mutex);
-    for (auto &[key, block] : weights.blocks)
-      if (key.second == cols)
-        rhs = block->memory.get_desc();
+    if (!weights.blocks.empty())
+      rhs = weights.blocks.begin()->second->memory.get_desc();
   }
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -158,10 +153,10 @@ void ProductPlan::Impl::addVariant(int64_t rows, int64_t cols,
   }
   Variant variant;
   variant.rows = rows;
-  variant.cols = cols;
   if (options.hasBias && hasLibraryEpilogue)
     variant.desc = dnnl::matmul::primitive_desc(
-        {lhs, rhs, dnnl::memory::desc({1, cols}, kF32, Dims{cols, 1}), result},
+        {lhs, rhs, dnnl::memory::desc({1, shape.n}, kF32, Dims{shape.n, 1}),
+         result},
         attributes, engine);
   else
     variant.desc =
@@ -174,28 +169,26 @@ void ProductPlan::Impl::addVariant(int64_t rows, int64_t cols,
   variants.push_back(std::move(variant));
 }
 
-/// Reorders the right side's column blocks of this width, where no earlier
-/// shape has.
+/// Reorders the right sides, where no earlier shape has.
 void ProductPlan::Impl::pack(const Variant &variant, PackedWeights &weights) {
   std::lock_guard<std::mutex> lock(weights.mutex);
   dnnl::stream stream(engine);
   for (int64_t i = 0, e = shape.numItems(); i < e; ++i) {
     ProductItem item = itemOf(shape, i);
-    if (item.cols != variant.cols || packed.count(item.rhsByte))
+    if (packed.count(item.rhsByte))
       continue;
-    std::unique_ptr<PackedWeights::Block> &block =
-        weights.blocks[{item.rhsByte, item.cols}];
+    std::unique_ptr<PackedWeights::Block> &block = weights.blocks[item.rhsByte];
     if (!block) {
       auto made = std::make_unique<PackedWeights::Block>();
-      std::vector<float> plain(size_t(shape.k) * size_t(item.cols));
+      std::vector<float> plain(size_t(shape.k) * size_t(shape.n));
       packAsF32(shape.rhsType, options.constantRhs + item.rhsByte,
-                shape.rhs.rowStride, shape.rhs.colStride, shape.k, item.cols,
+                shape.rhs.rowStride, shape.rhs.colStride, shape.k, shape.n,
                 plain.data());
       dnnl::memory::desc layout = variant.desc.weights_desc();
       if (!made->bytes.reserve(std::max<size_t>(1, layout.get_size())))
         throw std::bad_alloc();
-      dnnl::memory from({{shape.k, item.cols}, kF32, Dims{item.cols, 1}},
-                        engine, plain.data());
+      dnnl::memory from({{shape.k, shape.n}, kF32, Dims{shape.n, 1}}, engine,
+                        plain.data());
       made->memory = dnnl::memory(layout, engine, made->bytes.data());
       dnnl::reorder(from, made->memory).execute(stream, from, made->memory);
       stream.wait();
@@ -241,7 +234,7 @@ bool ProductPlan::Impl::runInLibrary(ThreadArguments &arguments,
                                      const ProductOperands &operands,
                                      char *workspace) const {
   size_t which = 0;
-  while (variants[which].rows != item.rows || variants[which].cols != item.cols)
+  while (variants[which].rows != item.rows)
     ++which;
   Arguments &memory = arguments.ofVariant[which];
   char *lhsCopy = workspace + scratchpadBytes;
@@ -260,7 +253,7 @@ bool ProductPlan::Impl::runInLibrary(ThreadArguments &arguments,
     const char *rhs = operands.rhs + item.rhsByte;
     if (!isRhsInPlace) {
       packAsF32(shape.rhsType, rhs, shape.rhs.rowStride, shape.rhs.colStride,
-                shape.k, item.cols, reinterpret_cast<float *>(rhsCopy));
+                shape.k, shape.n, reinterpret_cast<float *>(rhsCopy));
       rhs = rhsCopy;
     }
     setHandle(memory.rhs, rhs);
@@ -276,7 +269,7 @@ bool ProductPlan::Impl::runInLibrary(ThreadArguments &arguments,
                              {DNNL_ARG_SCRATCHPAD, memory.scratchpad.get()}};
   int count = 4;
   if (options.hasBias && hasLibraryEpilogue) {
-    setHandle(memory.bias, operands.bias + item.firstCol * 4);
+    setHandle(memory.bias, operands.bias);
     list[count++] = {DNNL_ARG_BIAS, memory.bias.get()};
   }
   if (dnnl_primitive_execute(variants[which].primitive.get(),
@@ -284,7 +277,7 @@ bool ProductPlan::Impl::runInLibrary(ThreadArguments &arguments,
                              list) != dnnl_success)
     return false;
   if (!isResultInPlace) {
-    int64_t sizes[] = {item.rows, item.cols}, from[] = {item.cols, 1};
+    int64_t sizes[] = {item.rows, shape.n}, from[] = {shape.n, 1};
     int64_t to[] = {shape.result.rowStride, shape.result.colStride};
     copyStrided(4, sizes, resultCopy, from, result, to);
   }

@@ -30,8 +30,8 @@ public:
 private:
   friend class ProductPlan;
   struct Block;
-  /// By first byte and number of columns.
-  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Block>> blocks;
+  /// By first byte.
+  std::map<int64_t, std::unique_ptr<Block>> blocks;
   std::mutex mutex;
 };
 

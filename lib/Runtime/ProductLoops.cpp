@@ -61,8 +61,8 @@ static void multiply(const ProductShape &shape, const ProductItem &item,
   rhs += item.rhsByte;
   result += item.resultByte;
   for (int64_t row = 0; row < item.rows; ++row) {
-    for (int64_t first = 0; first < item.cols; first += kTile) {
-      int64_t cols = std::min(kTile, item.cols - first);
+    for (int64_t first = 0; first < shape.n; first += kTile) {
+      int64_t cols = std::min(kTile, shape.n - first);
       Acc sums[kTile] = {};
       for (int64_t k = 0; k < shape.k; ++k) {
         Acc a = Acc(toArithmetic(load<Lhs>(lhs, row * shape.lhs.rowStride +
@@ -175,14 +175,13 @@ template <typename T>
 static void finish(const ProductShape &shape, const ProductItem &item,
                    const char *bias, Activation activation, char *result) {
   for (int64_t row = 0; row < item.rows; ++row)
-    for (int64_t col = 0; col < item.cols; ++col) {
+    for (int64_t col = 0; col < shape.n; ++col) {
       char *at = result + item.resultByte +
                  (row * shape.result.rowStride + col * shape.result.colStride) *
                      int64_t(sizeof(T));
       T value = load<T>(at, 0);
       if (bias)
-        value += load<T>(bias, shape.isSwapped ? item.firstRow + row
-                                               : item.firstCol + col);
+        value += load<T>(bias, shape.isSwapped ? item.firstRow + row : col);
       value = activate(activation, value);
       std::memcpy(at, &value, sizeof(T));
     }

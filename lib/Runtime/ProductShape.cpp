@@ -45,19 +45,14 @@ static int64_t roundUp(int64_t value, int64_t to) {
   return (value + to - 1) / to * to;
 }
 
-/// Blocks of rows and columns. Columns are cut only where the right side is
-/// constant, by n alone, so that its packed form serves every m. Where it is
-/// not, each item packs it again, so that there are as few items as keep the
-/// cores busy.
+/// Blocks of rows. Columns are never cut: the library is fast only where a
+/// block's rows lie next to each other in the result, and then one packed form
+/// of the right side serves every m. Where that side is not constant each item
+/// packs it again, so that there are as few items as keep the cores busy.
 static void chooseBlocks(ProductShape &shape, bool isRhsConstant) {
   constexpr int64_t kWantedItems = 8; // keeps 2 to 8 cores busy
-  shape.colBlock = std::max<int64_t>(1, shape.n);
-  if (isRhsConstant && shape.n > 512)
-    shape.colBlock =
-        roundUp((shape.n + (shape.n / 384) - 1) / (shape.n / 384), 16);
-  int64_t others = shape.numBatches() * (shape.n ? shape.colBlocks() : 1);
-  int64_t wanted = std::max<int64_t>(1, (kWantedItems + others - 1) /
-                                            std::max<int64_t>(1, others));
+  int64_t batches = std::max<int64_t>(1, shape.numBatches());
+  int64_t wanted = (kWantedItems + batches - 1) / batches;
   int64_t least = isRhsConstant ? 32 : 64;
   int64_t most = isRhsConstant ? 128 : std::max<int64_t>(least, shape.m);
   int64_t block = roundUp((shape.m + wanted - 1) / wanted, 16);
@@ -104,19 +99,14 @@ ProductShape refold::normaliseProduct(const View &lhs, const View &rhs,
 }
 
 ProductItem refold::itemOf(const ProductShape &shape, int64_t item) {
-  int64_t colAt = item % shape.colBlocks();
-  item /= shape.colBlocks();
   int64_t rowAt = item % shape.rowBlocks();
   item /= shape.rowBlocks();
   ProductItem where;
   where.firstRow = rowAt * shape.rowBlock;
-  where.firstCol = colAt * shape.colBlock;
   where.rows = std::min(shape.rowBlock, shape.m - where.firstRow);
-  where.cols = std::min(shape.colBlock, shape.n - where.firstCol);
   int64_t lhs = where.firstRow * shape.lhs.rowStride;
-  int64_t rhs = where.firstCol * shape.rhs.colStride;
-  int64_t result = where.firstRow * shape.result.rowStride +
-                   where.firstCol * shape.result.colStride;
+  int64_t rhs = 0;
+  int64_t result = where.firstRow * shape.result.rowStride;
   for (size_t i = shape.batch.size(); i-- > 0;) {
     int64_t at = item % shape.batch[i].size;
     item /= shape.batch[i].size;

@@ -29,21 +29,18 @@ struct ProductShape {
   /// lhs and rhs have changed places, so that the result's rows are contiguous:
   /// a bias then belongs to the rows.
   bool isSwapped = false;
-  int64_t rowBlock = 1, colBlock = 1;
+  int64_t rowBlock = 1;
 
   int64_t numBatches() const;
   int64_t rowBlocks() const { return (m + rowBlock - 1) / rowBlock; }
-  int64_t colBlocks() const { return (n + colBlock - 1) / colBlock; }
-  int64_t numItems() const {
-    return m && n ? numBatches() * rowBlocks() * colBlocks() : 0;
-  }
+  int64_t numItems() const { return m && n ? numBatches() * rowBlocks() : 0; }
 };
 
 /// Where one item starts, in bytes from the operands' first elements, and how
 /// large it is.
 struct ProductItem {
   int64_t lhsByte, rhsByte, resultByte;
-  int64_t firstRow, firstCol, rows, cols;
+  int64_t firstRow, rows;
 };
 
 /// Merges batch dimensions into rows, columns or each other where the strides
