@@ -135,8 +135,10 @@ static std::optional<std::vector<Shift>> subtractedPivots(Builder &builder,
 }
 
 /// Extremal facts of this pass that bound the exponent: ex = Σ c·u + rest.
-static std::optional<std::vector<Shift>> boundingPivots(Builder &builder,
-                                                        Poly ex, Scope &scope) {
+static std::optional<std::vector<Shift>>
+boundingPivots(Builder &builder, Poly ex, Scope &scope, bool isGuarded) {
+  if (isGuarded) // the elements that count may be far below
+    return std::nullopt;
   std::vector<Shift> shifts;
   for (const Extremal &fact : builder.facts.extremals()) {
     if (!fact.isAttained || !scope.hasD(fact.symbol))
@@ -187,7 +189,8 @@ Gauge Builder::chooseGauge(const LinearSum &ex,
     if (!shifts && !term->ed.isZero())
       shifts = subtractedPivots(*this, normal, term->ed, scope);
   if (!shifts)
-    shifts = boundingPivots(*this, normal, scope);
+    shifts = boundingPivots(*this, normal, scope,
+                            !terms.front()->xGuards.empty());
   if (!shifts && facts.isNonPositive(normal))
     shifts.emplace();
   if (!shifts) {
