@@ -36,7 +36,12 @@ Value refold::viewRoot(Value tensor) {
 }
 
 bool KernelPlan::isCascade() const {
-  return formula->cascade.stages.size() > 1;
+  auto readsStage = [](Expr e) { return e.uses(algebra::Role::Stage); };
+  return llvm::any_of(formula->cascade.stages,
+                      [&](const algebra::Stage &stage) {
+                        return readsStage(stage.term) ||
+                               llvm::any_of(stage.payloads, readsStage);
+                      });
 }
 
 namespace {

@@ -75,7 +75,7 @@ void Ties::read(Reduction &reduction, SizeTable &sizes) {
     uint64_t set = 0;
     for (const IndexExpr &e : at)
       set |= current->atoms.indicesOf(e);
-    reduction.reads.push_back({op, (set & stream) != 0});
+    reduction.reads.push_back({op, set, (set & stream) != 0});
   };
   Formula formula(sizes, policy);
   current = &formula;
@@ -86,6 +86,8 @@ void Ties::read(Reduction &reduction, SizeTable &sizes) {
     if (isStream) {
       stream |= uint64_t(1) << number;
       reduction.stream.push_back(size);
+    } else {
+      reduction.rowLoops |= uint64_t(1) << number;
     }
     return formula.index(number);
   };
@@ -132,6 +134,44 @@ bool Ties::dependsOnReduction(Value tensor) const {
     if (find(op))
       return true;
     work.append(op->operand_begin(), op->operand_end());
+  }
+  return false;
+}
+
+/// Whether a contraction inside its readers is computed once for every value,
+/// and not again for each row: it must move with all rows of every reader. The
+/// rows of a joined product are those of the stages that it reads; its other
+/// loops are carried.
+bool Ties::isComputedOnce(Operation *contraction) const {
+  for (const Reduction &reader : reductions) {
+    uint64_t rows = reader.rowLoops;
+    auto generic = dyn_cast<linalg::GenericOp>(reader.op);
+    if (generic && llvm::is_contained(joined, generic)) {
+      rows = 0;
+      for (const Occurrence &o : reader.reads)
+        if (tied(reader, o))
+          rows |= o.loops;
+    }
+    for (const Occurrence &o : reader.reads)
+      if (o.producer == contraction && (rows & ~o.loops))
+        return false;
+  }
+  return true;
+}
+
+/// Whether the formula of `tensor` holds the reduction.
+bool Ties::reads(Value tensor, Operation *reduction) const {
+  SmallVector<Value> work{tensor};
+  DenseSet<Value> seen;
+  while (!work.empty()) {
+    Value v = work.pop_back_val();
+    Operation *op = v.getDefiningOp();
+    if (!seen.insert(v).second || !op || materialised->contains(v))
+      continue;
+    if (op == reduction)
+      return true;
+    if (!find(op) || mayContract(op))
+      work.append(op->operand_begin(), op->operand_end());
   }
   return false;
 }
@@ -263,20 +303,27 @@ Ties Ties::find(func::FuncOp function, SizeTable &sizes,
   inner.append(candidates);
   for (linalg::GenericOp generic : inner)
     if (!materialised.contains(generic.getResult(0)) &&
-        ties.onlyFeedsReductions(generic))
+        ties.onlyFeedsReductions(generic) && ties.isComputedOnce(generic))
       ties.contractible.push_back(generic);
   llvm::erase_if(ties.libraryProducts,
                  [&](linalg::GenericOp op) { return ties.mayContract(op); });
-  // A reduction that moves with its reader's stream and is no contraction. What
-  // a library product reads is in memory anyway.
+  // A reduction that moves with its reader's stream and is no contraction: the
+  // operand through which it is read is computed first. Not the reduction
+  // itself: it may be one of a cascade that ends in that operand (a norm before
+  // a mean). What a library product reads is in memory anyway.
   for (Reduction &r : ties.reductions) {
     auto generic = dyn_cast<linalg::GenericOp>(r.op);
     if (generic && ties.isLibraryProduct(generic))
       continue;
-    for (const Occurrence &o : r.reads)
-      if (o.moves && !ties.mayContract(o.producer))
-        for (Value v : o.producer->getResults())
-          ties.forced.push_back(v);
+    for (const Occurrence &o : r.reads) {
+      auto producer = dyn_cast<linalg::GenericOp>(o.producer);
+      if (!o.moves || ties.mayContract(o.producer) ||
+          (producer && ties.isLibraryProduct(producer)))
+        continue;
+      for (Value operand : r.op->getOperands())
+        if (ties.reads(operand, o.producer))
+          ties.forced.push_back(operand);
+    }
   }
   return ties;
 }

@@ -42,12 +42,14 @@ private:
   /// One reading of `producer` in the term of a reduction.
   struct Occurrence {
     mlir::Operation *producer;
-    bool moves; ///< with the reader's stream
+    uint64_t loops; ///< of the reader, that the place depends on
+    bool moves;     ///< with the reader's stream
   };
   struct Reduction {
     mlir::Operation *op;
     llvm::SmallVector<Size> stream;
     std::vector<Occurrence> reads;
+    uint64_t rowLoops = 0; ///< not reduced
   };
 
   void read(Reduction &reduction, SizeTable &sizes);
@@ -55,6 +57,8 @@ private:
   bool tied(const Reduction &reader, const Occurrence &occurrence) const;
   bool isLastReader(mlir::linalg::GenericOp product,
                     mlir::Operation *producer) const;
+  bool isComputedOnce(mlir::Operation *contraction) const;
+  bool reads(mlir::Value tensor, mlir::Operation *reduction) const;
   bool onlyFeedsReductions(mlir::Operation *op) const;
 
   const llvm::SetVector<mlir::Value> *materialised = nullptr;
