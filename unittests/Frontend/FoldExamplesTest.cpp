@@ -199,23 +199,73 @@ TEST(FoldExamplesTest, Routing) {
 }
 
 TEST(FoldExamplesTest, NearestNeighbour) {
-  Tensor x = random({6, 3}, 1);
-  Outcome outcome = run(example("nearest_neighbour"), {x});
+  Tensor x = random({4, 3}, 1), y = random({6, 3}, 2);
+  Outcome outcome = run(example("nearest_neighbour"), {x, y});
   ASSERT_EQ(outcome.error, "");
-  for (int64_t n = 0; n < 6; ++n) {
+  for (int64_t m = 0; m < 4; ++m) {
     double least = kInf, which = -1;
-    for (int64_t j = 0; j < 6; ++j) {
+    for (int64_t n = 0; n < 6; ++n) {
       double distance = 0;
       for (int64_t d = 0; d < 3; ++d)
-        distance += std::pow(at(x, {n, d}) - at(x, {j, d}), 2);
-      if (j != n && distance < least) {
+        distance += std::pow(at(x, {m, d}) - at(y, {n, d}), 2);
+      if (distance < least) {
         least = distance;
-        which = j;
+        which = n;
       }
     }
-    EXPECT_EQ(outcome.outputs[0][n], which);
-    EXPECT_NEAR(outcome.outputs[1][n], least, 1e-9);
+    EXPECT_EQ(outcome.outputs[0][m], which);
+    EXPECT_NEAR(outcome.outputs[1][m], least, 1e-9);
   }
+}
+
+TEST(FoldExamplesTest, GroupNorm) {
+  Tensor x = random({2, 3, 4, 5}, 1), gamma = random({3, 4}, 2),
+         beta = random({3, 4}, 3);
+  std::vector<double> expected;
+  for (int64_t group = 0; group < 6; ++group) {
+    double mean = 0, variance = 0;
+    for (int64_t i = 0; i < 20; ++i)
+      mean += x.get(group * 20 + i) / 20;
+    for (int64_t i = 0; i < 20; ++i)
+      variance += std::pow(x.get(group * 20 + i) - mean, 2) / 20;
+    for (int64_t i = 0; i < 20; ++i)
+      expected.push_back((x.get(group * 20 + i) - mean) /
+                             std::sqrt(variance + 1e-5) *
+                             gamma.get(group % 3 * 4 + i / 5) +
+                         beta.get(group % 3 * 4 + i / 5));
+  }
+  expectClose(run(example("groupnorm"), {x, gamma, beta}).only(), expected);
+}
+
+TEST(FoldExamplesTest, ProductsAndDivergences) {
+  Tensor x = random({2, 5}, 1), gamma = random({5}, 2), w = random({5, 3}, 3);
+  std::vector<double> product;
+  for (int64_t m = 0; m < 2; ++m)
+    for (int64_t j = 0; j < 3; ++j) {
+      double square = 0, sum = 0;
+      for (int64_t n = 0; n < 5; ++n) {
+        square += std::pow(at(x, {m, n}), 2) / 5;
+        sum += at(x, {m, n}) * gamma.get(n) * at(w, {n, j});
+      }
+      product.push_back(sum / std::sqrt(square + 1e-6));
+    }
+  expectClose(run(example("rmsnorm_product"), {x, gamma, w}).only(), product);
+
+  Tensor a = random({2, 5}, 4), b = random({2, 5}, 5);
+  std::vector<double> divergence;
+  for (int64_t m = 0; m < 2; ++m) {
+    double totalA = 0, totalB = 0, sum = 0;
+    for (int64_t n = 0; n < 5; ++n) {
+      totalA += std::exp(at(a, {m, n}));
+      totalB += std::exp(at(b, {m, n}));
+    }
+    for (int64_t n = 0; n < 5; ++n) {
+      double p = std::exp(at(a, {m, n})) / totalA;
+      sum += p * std::log(p / (std::exp(at(b, {m, n})) / totalB));
+    }
+    divergence.push_back(sum);
+  }
+  expectClose(run(example("kl_divergence"), {a, b}).only(), divergence);
 }
 
 } // namespace
