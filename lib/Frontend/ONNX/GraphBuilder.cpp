@@ -189,10 +189,12 @@ Tensor GraphBuilder::knownTensor(ElementType type, ArrayRef<Extent> shape,
   return result;
 }
 
-Value GraphBuilder::constantValue(TypedAttr attribute) {
+Value GraphBuilder::constantValue(TypedAttr attribute, LocationAttr origin) {
   Value &value = constantValues[attribute];
   if (!value)
     value = inPrologue<arith::ConstantOp>(attribute);
+  if (origin)
+    value.setLoc(Location(origin));
   return value;
 }
 
@@ -266,7 +268,8 @@ void GraphBuilder::build(Tensor &tensor) {
     }
   }
   if (tensor.constant) {
-    setBase(tensor, constantValue(cast<TypedAttr>(tensor.constant)));
+    setBase(tensor,
+            constantValue(cast<TypedAttr>(tensor.constant), tensor.origin));
     return;
   }
   bool isElementByElement = tensor.isKnown();

@@ -117,7 +117,8 @@ private:
   void materialise(Tensor &tensor, llvm::ArrayRef<Extent> shape);
   void materialise(Tensor &tensor);
   mlir::Value atomValue(unsigned number);
-  mlir::Value constantValue(mlir::TypedAttr attribute);
+  mlir::Value constantValue(mlir::TypedAttr attribute,
+                            mlir::LocationAttr origin = {});
   template <typename Op, typename... Args> Op inPrologue(Args &&...args);
   void setBase(Tensor &tensor, mlir::Value value);
   Extent simpler(const Extent &a, const Extent &b);

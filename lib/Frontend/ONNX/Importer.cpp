@@ -122,6 +122,7 @@ LogicalResult Importer::declareInitializers() {
     if (!tensor)
       return fail(tensor.takeError(), loc,
                   "initializer '" + initializer.name() + "': ");
+    tensor->origin = loc;
     if (failed(define(initializer.name(), std::move(*tensor), loc)))
       return failure();
   }

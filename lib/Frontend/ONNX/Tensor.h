@@ -62,6 +62,7 @@ struct Tensor {
   llvm::SmallVector<llvm::SmallVector<unsigned, 1>, 4> dims;
 
   mlir::ElementsAttr constant;
+  mlir::LocationAttr origin; ///< of an initialiser: its name; else null
   /// Row-major; or a single one that every element repeats. Only looked at
   /// where isTracked.
   std::vector<Scalar> known;
