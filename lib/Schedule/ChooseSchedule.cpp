@@ -56,6 +56,9 @@ private:
   void chooseElementwise(Schedule &s);
   void chooseMatrix(Schedule &s, int row, int stream);
   void chooseRows(Schedule &s, int row, int stream);
+  int chooseColumnRow(int stream);
+  void choosePacks(Schedule &s, int row);
+  void chooseSegments(Schedule &s, int row, int stream);
 
   CascadeOp cascade;
   IndexSets sets;
@@ -63,7 +66,7 @@ private:
 };
 } // namespace
 
-/// The index that an access moves densely with, or kNone.
+/// The index of the last subscript, or kNone.
 int Chooser::denseIndex(AffineMap map, ValueRange indices) {
   if (!map.getNumResults())
     return kNone;
@@ -153,33 +156,105 @@ void Chooser::chooseRows(Schedule &s, int row, int stream) {
         target.l1Bytes / 8 / std::max<int64_t>(length, 1), 1, 32);
 }
 
+/// A row index that reads move densely with while none does with the stream:
+/// the reduction of columns. It takes the lanes, and the stream is walked step
+/// by step.
+int Chooser::chooseColumnRow(int stream) {
+  std::vector<int> dense(cascade.numIndices(), 0);
+  for (auto state : cascade.getBody().getOps<StateOp>())
+    if (state.isOrdered())
+      return kNone;
+  for (auto read : cascade.getBody().getOps<ReadOp>())
+    if (sets.of(read.getValue()) & (uint64_t(1) << stream))
+      if (int i = denseIndex(read.getMap(), read.getIndices()); i != kNone)
+        ++dense[i];
+  if (dense[stream])
+    return kNone;
+  int best = kNone;
+  for (unsigned i = 0; i < cascade.numIndices(); ++i)
+    if (isRole(i, CascadeOp::Row) && dense[i] && isLarge(i, 4) &&
+        (best == kNone || dense[i] >= dense[best]))
+      best = i;
+  return best;
+}
+
+/// Dense operands of matrix nests whose rows lie far apart and that all rows
+/// share: one copy in panels is cheaper than a page per step.
+void Chooser::choosePacks(Schedule &s, int row) {
+  constexpr int64_t kFar = 256, kManyRows = 128;
+  uint64_t rows = cascade.indicesOfRole(CascadeOp::Row);
+  if (row == kNone || !isLarge(row, kManyRows))
+    return;
+  for (auto read : cascade.getBody().getOps<ReadOp>()) {
+    auto type =
+        dyn_cast<MemRefType>(cascade.operandOf(read.getSource()).getType());
+    if (!type || type.getRank() < 2 || (sets.of(read.getValue()) & rows))
+      continue;
+    int64_t width = type.getShape().back();
+    if (ShapedType::isDynamic(width) || width >= kFar)
+      s.pack.push_back(
+          cast<StringAttr>(
+              cascade.getArgNames()[cast<BlockArgument>(read.getSource())
+                                        .getArgNumber() -
+                                    cascade.numIndices()])
+              .getValue()
+              .str());
+  }
+}
+
+/// Fewer than eight items of known number: the stream is split as well.
+void Chooser::chooseSegments(Schedule &s, int row, int stream) {
+  constexpr int64_t kFewItems = 8, kMaxSegments = 16, kLong = 8192;
+  int64_t items = 1;
+  for (unsigned i = 0; i < cascade.numIndices(); ++i) {
+    if (!isRole(i, CascadeOp::Row))
+      continue;
+    if (ShapedType::isDynamic(extent(i)))
+      return;
+    auto it = s.tile.find(name(i));
+    int64_t tile = it == s.tile.end() || int(i) != row ? 1 : it->second;
+    items *= std::min<int64_t>(llvm::divideCeil(extent(i), tile), kFewItems);
+  }
+  if (items < kFewItems && isLarge(stream, kLong))
+    s.segments = kMaxSegments;
+}
+
 Schedule Chooser::choose() {
   Schedule s;
   int stream = kNone;
-  bool hasMatrix = false;
+  bool hasMatrix = false, hasInner = false;
   for (unsigned i = 0; i < cascade.numIndices(); ++i) {
     if (isRole(i, CascadeOp::Stream))
       stream = i;
-    hasMatrix |= isRole(i, CascadeOp::Inner);
+    hasInner |= isRole(i, CascadeOp::Inner);
   }
   uint64_t carried = cascade.indicesOfRole(CascadeOp::Carried);
   for (auto state : cascade.getBody().getOps<StateOp>())
     hasMatrix |= !state.isOrdered() && (sets.of(state.getResult(0)) & carried);
+  hasMatrix |= hasInner;
   if (stream == kNone && !hasMatrix) {
     chooseElementwise(s);
     return s;
   }
+  int lane = kNone;
   if (stream == kNone)
-    if (int lane = chooseLaneRow(); lane != kNone && !carried)
-      s.lanes = name(lane);
-  int row = chooseTileRow(kNone);
-  for (unsigned i = 0; i < cascade.numIndices(); ++i)
-    if (row == int(i) && name(i) == s.lanes)
-      row = chooseTileRow(i);
-  if (hasMatrix)
+    lane = carried ? kNone : chooseLaneRow();
+  else if (!hasMatrix)
+    lane = chooseColumnRow(stream);
+  if (lane != kNone)
+    s.lanes = name(lane);
+  int row = chooseTileRow(lane);
+  if (hasMatrix || lane != kNone)
     chooseMatrix(s, row, stream);
   else
     chooseRows(s, row, stream);
+  if (hasMatrix)
+    choosePacks(s, row);
+  // Very few rows: packing would cost as much as the product.
+  if (hasInner && stream != kNone && (row == kNone || !isLarge(row, 5)))
+    s.innerLanes = true;
+  if (stream != kNone && s.lanes.empty())
+    chooseSegments(s, row, stream);
   return s;
 }
 

@@ -2,9 +2,13 @@
 #include "CascadeRunner.h"
 
 #include "mlir/Parser/Parser.h"
+#include "refold/Conversion/CascadeToVector.h"
 #include "refold/Support/Error.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/FileUtilities.h"
 #include <chrono>
 #include <cmath>
+#include <dlfcn.h>
 
 using namespace refold;
 
@@ -24,14 +28,76 @@ CascadeRunner::compile(llvm::StringRef text, const Options &options) {
                           std::chrono::steady_clock::now() - start)
                           .count();
   runner->compiled = std::move(*compiled);
+  runner->parse(text);
+  return runner;
+}
+
+void CascadeRunner::parse(llvm::StringRef text) {
   mlir::DialectRegistry registry;
   registerCpuDialects(registry);
   registry.insert<RefoldDialect>();
-  runner->context = std::make_unique<mlir::MLIRContext>(
+  context = std::make_unique<mlir::MLIRContext>(
       registry, mlir::MLIRContext::Threading::DISABLED);
-  runner->module =
-      mlir::parseSourceString<mlir::ModuleOp>(text, runner->context.get());
-  return runner;
+  module = mlir::parseSourceString<mlir::ModuleOp>(text, context.get());
+}
+
+/// Loads what `kernel` has in the library at `path`, which stays open.
+static llvm::Expected<Kernel> loadKernel(void *library,
+                                         const std::string &name) {
+  auto find = [&](const std::string &symbol) {
+    return reinterpret_cast<KernelFunction>(dlsym(library, symbol.c_str()));
+  };
+  Kernel kernel;
+  kernel.name = name;
+  kernel.shape = find(name + "_shape");
+  if (!kernel.shape)
+    return fail(ExitCode::Internal, "no symbol " + name + "_shape");
+  while (auto phase =
+             find(name + "_phase" + std::to_string(kernel.phases.size())))
+    kernel.phases.push_back(phase);
+  return kernel;
+}
+
+llvm::Expected<std::vector<std::unique_ptr<CascadeRunner>>>
+CascadeRunner::compileCxx(llvm::ArrayRef<std::string> texts) {
+  std::vector<std::unique_ptr<CascadeRunner>> runners;
+  std::string source;
+  for (auto [i, text] : llvm::enumerate(texts)) {
+    auto runner = std::make_unique<CascadeRunner>();
+    runner->parse(text);
+    if (!runner->module)
+      return fail(ExitCode::Internal, "does not parse");
+    auto function = *runner->module->getOps<mlir::func::FuncOp>().begin();
+    function.setSymName("kernel" + std::to_string(i));
+    auto printed = printCascadeAsCxx(function);
+    if (failed(printed))
+      return fail(ExitCode::Internal, "cannot be printed");
+    source += *printed;
+    runners.push_back(std::move(runner));
+  }
+  llvm::SmallString<128> file, library;
+  if (llvm::sys::fs::createTemporaryFile("kernels", "cpp", file) ||
+      llvm::sys::fs::createTemporaryFile("kernels", "so", library))
+    return fail(ExitCode::Internal, "no temporary file");
+  llvm::FileRemover removeFile(file), removeLibrary(library);
+  std::error_code error;
+  llvm::raw_fd_ostream(file, error) << source;
+  std::string command =
+      (REFOLD_CXX " -std=c++20 -O1 -shared -fPIC -o " + library + " " + file)
+          .str();
+  if (error || std::system(command.c_str()) != 0)
+    return fail(ExitCode::Internal,
+                "the printed text does not compile:\n" + source);
+  void *handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle)
+    return fail(ExitCode::Internal, dlerror());
+  for (auto [i, runner] : llvm::enumerate(runners)) {
+    auto kernel = loadKernel(handle, "kernel" + std::to_string(i));
+    if (!kernel)
+      return kernel.takeError();
+    runner->compiled.kernels.push_back(std::move(*kernel));
+  }
+  return runners;
 }
 
 static void append(std::vector<int64_t> &words, const Tensor &t) {

@@ -24,6 +24,11 @@ public:
   static llvm::Expected<std::unique_ptr<CascadeRunner>>
   compile(llvm::StringRef text, const Options &options);
 
+  /// The C++ form of several kernels, compiled by the system's compiler in one
+  /// go.
+  static llvm::Expected<std::vector<std::unique_ptr<CascadeRunner>>>
+  compileCxx(llvm::ArrayRef<std::string> texts);
+
   /// Inputs, then outputs, which are written.
   llvm::Error run(llvm::ArrayRef<Tensor> operands);
   /// What the outputs should be, in double.
@@ -33,6 +38,8 @@ public:
   std::vector<int64_t> shapeWords; ///< of the last run
 
 private:
+  void parse(llvm::StringRef text);
+
   Options options;
   CompiledKernels compiled;
   std::unique_ptr<mlir::MLIRContext> context;

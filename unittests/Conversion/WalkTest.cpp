@@ -9,7 +9,33 @@
 using namespace refold;
 
 namespace {
-/// Compiles and runs one case; the largest error over its outputs.
+/// Runs one case; the largest error over its outputs.
+double errorOf(const SuiteCase &c, CascadeRunner &runner, bool isStrided) {
+  std::vector<Tensor> operands;
+  uint64_t seed = 1;
+  for (const SuiteOperand &o : c.inputs)
+    operands.push_back(makeOperand(o, seed++, isStrided));
+  for (const SuiteOperand &o : c.outputs) {
+    operands.push_back(makeOperand(o, seed++, isStrided));
+    for (int64_t i = 0; i < operands.back().numElements(); ++i)
+      operands.back().set(i, isFloat(o.dtype) ? NAN : 77);
+  }
+  if (llvm::Error error = runner.run(operands)) {
+    ADD_FAILURE() << c.name << ": " << toString(std::move(error));
+    return INFINITY;
+  }
+  auto want = runner.reference(operands);
+  if (!want) {
+    ADD_FAILURE() << c.name << ": " << toString(want.takeError());
+    return INFINITY;
+  }
+  double worst = 0;
+  for (size_t i = 0; i < want->size(); ++i)
+    worst = std::max(worst,
+                     relativeError(operands[c.inputs.size() + i], (*want)[i]));
+  return worst;
+}
+
 double errorOf(const SuiteCase &c, const std::string &text, bool isStrided,
                const std::string &instructionSet = "") {
   CascadeRunner::Options options;
@@ -20,29 +46,7 @@ double errorOf(const SuiteCase &c, const std::string &text, bool isStrided,
                   << text;
     return INFINITY;
   }
-  std::vector<Tensor> operands;
-  uint64_t seed = 1;
-  for (const SuiteOperand &o : c.inputs)
-    operands.push_back(makeOperand(o, seed++, isStrided));
-  for (const SuiteOperand &o : c.outputs) {
-    operands.push_back(makeOperand(o, seed++, isStrided));
-    for (int64_t i = 0; i < operands.back().numElements(); ++i)
-      operands.back().set(i, isFloat(o.dtype) ? NAN : 77);
-  }
-  if (llvm::Error error = (*runner)->run(operands)) {
-    ADD_FAILURE() << c.name << ": " << toString(std::move(error));
-    return INFINITY;
-  }
-  auto want = (*runner)->reference(operands);
-  if (!want) {
-    ADD_FAILURE() << c.name << ": " << toString(want.takeError());
-    return INFINITY;
-  }
-  double worst = 0;
-  for (size_t i = 0; i < want->size(); ++i)
-    worst = std::max(worst,
-                     relativeError(operands[c.inputs.size() + i], (*want)[i]));
-  return worst;
+  return errorOf(c, **runner, isStrided);
 }
 
 class WalkTest : public testing::TestWithParam<SuiteCase> {};
@@ -61,7 +65,8 @@ TEST_P(WalkTest, DynamicExtentsAndStrides) {
 
 TEST_P(WalkTest, SmallTilesAndSegments) {
   const SuiteCase &c = GetParam();
-  // Several tiles of everything, partial ones, and states merged from three parts.
+  // Several tiles of everything, partial ones, and states merged from three
+  // parts.
   std::string schedule = "segments = 3, tile = {i = 5, m = 13, t = 6, j = 64, "
                          "n = 64, ex = 64}, register = array<i64: 4, 32>";
   EXPECT_LE(errorOf(c, c.text(false, schedule), false), c.tolerance);
@@ -75,4 +80,17 @@ INSTANTIATE_TEST_SUITE_P(Suite, WalkTest, testing::ValuesIn(cascadeSuite()),
                                ch = '_';
                            return name;
                          });
+/// The same walk in another spelling: nothing in it may be of one target.
+TEST(CxxSpellingTest, AgreesWithTheReference) {
+  std::vector<SuiteCase> cases = cascadeSuite();
+  std::vector<std::string> texts;
+  for (const SuiteCase &c : cases)
+    texts.push_back(c.text(c.canBeDynamic, "", c.canBeDynamic));
+  auto runners = CascadeRunner::compileCxx(texts);
+  ASSERT_TRUE(bool(runners)) << toString(runners.takeError());
+  for (size_t i = 0; i < cases.size(); ++i)
+    EXPECT_LE(errorOf(cases[i], *(*runners)[i], cases[i].canBeDynamic),
+              std::max(cases[i].tolerance, 2e-5))
+        << cases[i].name;
+}
 } // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef REFOLD_CONVERSION_CASCADETOVECTOR_GRAPH_H
-#define REFOLD_CONVERSION_CASCADETOVECTOR_GRAPH_H
+#ifndef REFOLD_LIB_CONVERSION_CASCADETOVECTOR_GRAPH_H
+#define REFOLD_LIB_CONVERSION_CASCADETOVECTOR_GRAPH_H
 
 #include "refold/Dialect/Refold/IR/Refold.h"
 #include "llvm/ADT/SetVector.h"
@@ -82,4 +82,4 @@ private:
 
 } // namespace refold::walk
 
-#endif // REFOLD_CONVERSION_CASCADETOVECTOR_GRAPH_H
+#endif // REFOLD_LIB_CONVERSION_CASCADETOVECTOR_GRAPH_H

@@ -2,6 +2,7 @@
 // The passes, and what the rest of the house calls.
 #include "refold/Conversion/CascadeToVector.h"
 
+#include "CxxSpelling.h"
 #include "Kernel.h"
 #include "Plan.h"
 #include "VectorSpelling.h"
@@ -54,6 +55,22 @@ FailureOr<LoweredKernel> refold::lowerCascade(func::FuncOp kernel,
   LoweredKernel result{kernel.getName().str(), Kernel(**plan, to).emit()};
   kernel.erase();
   return result;
+}
+
+FailureOr<std::string> refold::printCascadeAsCxx(func::FuncOp kernel) {
+  auto cascade = cascadeOf(kernel);
+  if (failed(cascade))
+    return failure();
+  auto plan = makePlan(*cascade, TargetFacts::scalar());
+  if (failed(plan))
+    return failure();
+  CxxSpelling to(kernel);
+  Kernel(**plan, to).emit();
+  if (!to.unknown.empty())
+    return cascade->emitOpError("has an op without C++ spelling: ")
+               << to.unknown,
+           failure();
+  return to.text;
 }
 
 FailureOr<std::string> refold::describePlan(CascadeOp cascade,

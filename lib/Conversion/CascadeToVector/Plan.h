@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef REFOLD_CONVERSION_CASCADETOVECTOR_PLAN_H
-#define REFOLD_CONVERSION_CASCADETOVECTOR_PLAN_H
+#ifndef REFOLD_LIB_CONVERSION_CASCADETOVECTOR_PLAN_H
+#define REFOLD_LIB_CONVERSION_CASCADETOVECTOR_PLAN_H
 
 #include "Graph.h"
 #include "Spelling.h"
@@ -140,4 +140,4 @@ mlir::TypedAttr identityOf(Reducer reducer, mlir::Type type);
 
 } // namespace refold::walk
 
-#endif // REFOLD_CONVERSION_CASCADETOVECTOR_PLAN_H
+#endif // REFOLD_LIB_CONVERSION_CASCADETOVECTOR_PLAN_H

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Few rows and a long stream: the stream is cut into segments, each an item that
-// leaves its states in the shared workspace, and a phase of its own merges them.
-// The merge of two sets of states is the transport of both to their common pivot,
-// then the reducer; there is no other rule.
+// Few rows and a long stream: the stream is cut into segments, each an item
+// that leaves its states in the shared workspace, and a phase of its own merges
+// them. The merge of two sets of states is the transport of both to their
+// common pivot, then the reducer; there is no other rule.
 #include "Kernel.h"
 
 using namespace mlir;

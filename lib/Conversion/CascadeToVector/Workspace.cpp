@@ -84,9 +84,8 @@ void Kernel::layOutState(StatePlan &s) {
              : hasRowLanes               ? plan.rowLane
                                          : kNone;
   bool isPartial = s.form == StatePlan::Partial;
-  a.values.push_back(
-      makeArray(set, s.type(), lane, isPartial ? to.lanes() : 0,
-                /*isState=*/true));
+  a.values.push_back(makeArray(set, s.type(), lane, isPartial ? to.lanes() : 0,
+                               /*isState=*/true));
   if (isPartial)
     a.finals = makeArray(set, s.type(), kNone, 0, /*isState=*/true);
 }
