@@ -25,5 +25,3 @@ config.environment["FILECHECK_OPTS"] = "-enable-var-scope"
 for name in ("REFOLD_CPU", "HOME", "OMP_NUM_THREADS"):
     if name in os.environ:
         config.environment[name] = os.environ[name]
-# A test that hangs must not take the whole run with it.
-lit_config.maxIndividualTestTime = 300

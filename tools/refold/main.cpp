@@ -75,6 +75,8 @@ static ExitCode dispatch(Arguments arguments) {
 
 int main(int argc, char **argv) {
   llvm::InitLLVM init(argc, argv);
+  // LLVM's handler aborts; a model that does not fit is no fault of ours.
+  std::set_new_handler(nullptr);
   llvm::SmallVector<llvm::StringRef> arguments(argv + std::min(argc, 1),
                                                argv + argc);
   try {
