@@ -13,6 +13,9 @@ static const double kReals[] = {
 static const double kNonNegatives[] = {
     0, 0.5, 2, kInf, std::numeric_limits<double>::quiet_NaN()};
 
+/// Values that are chosen freely; enough for three elements of three values.
+static constexpr size_t kPeriod = 9;
+
 enum class Class { Finite, Nan, PlusInf, MinusInf };
 
 static Class classOf(double value) {
@@ -89,7 +92,8 @@ private:
   uint64_t combinations(const Sample &sample, uint64_t most) {
     uint64_t product = 1;
     for (Expr e : elements)
-      for (size_t i = 0; i < sample.values.at(&e.symbol()).size(); ++i)
+      for (size_t i = 0;
+           i < std::min(sample.values.at(&e.symbol()).size(), kPeriod); ++i)
         if (product <= most)
           product *= alphabet(e.symbol()).second;
     return product;
@@ -99,8 +103,14 @@ private:
   Kind setRow(Sample &sample, uint64_t row, bool isExhaustive) {
     for (Expr e : elements) {
       auto [letters, count] = alphabet(e.symbol());
-      for (double &value : sample.values.at(&e.symbol())) {
-        value = letters[isExhaustive ? row % count : random.below(count)];
+      std::vector<double> &values = sample.values.at(&e.symbol());
+      for (size_t i = 0; i < values.size(); ++i) {
+        // Long rows repeat what their first positions have.
+        if (i >= kPeriod) {
+          values[i] = values[i - kPeriod];
+          continue;
+        }
+        values[i] = letters[isExhaustive ? row % count : random.below(count)];
         row /= count;
       }
     }
@@ -205,15 +215,20 @@ private:
 } // namespace
 
 Failure checkEdges(const Cascade *cascade, const Program &program,
-                   const CertifyOptions &options, Certificate &certificate) {
+                   const CertifyOptions &options, Certificate &certificate,
+                   std::optional<uint32_t> exact) {
   EdgeCheck check(cascade, program, options, certificate);
+  if (exact)
+    return check.run(*exact, options.edgeRows / 16);
+  std::optional<uint32_t> known = staticLength(program.indices);
   const std::pair<uint32_t, unsigned> sizes[] = {{0, 1},
                                                  {1, options.edgeRows / 4},
                                                  {2, options.edgeRows / 4},
                                                  {3, options.edgeRows / 2}};
   for (auto [length, rows] : sizes)
-    if (Failure failure = check.run(length, rows))
-      return failure;
+    if (length > 0 || !known || *known == 0)
+      if (Failure failure = check.run(length, rows))
+        return failure;
   return std::nullopt;
 }
 

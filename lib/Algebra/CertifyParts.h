@@ -24,14 +24,17 @@ Failure checkTransports(const Program &program, const CertifyOptions &options,
                         Certificate &certificate);
 
 /// Rows of every family with 31 digits, in every order. Without a cascade the
-/// program is compared with its own definition.
+/// program is compared with its own definition. `exact`: a few rows of this
+/// length alone.
 Failure checkRows(const Cascade *cascade, const Program &program,
-                  const CertifyOptions &options, Certificate &certificate);
+                  const CertifyOptions &options, Certificate &certificate,
+                  std::optional<uint32_t> exact = {});
 
 /// Rows of up to three edge values: classes (NaN, infinities, finite) must be
 /// the definition's on regular rows, on the empty row and on dead rows.
 Failure checkEdges(const Cascade *cascade, const Program &program,
-                   const CertifyOptions &options, Certificate &certificate);
+                   const CertifyOptions &options, Certificate &certificate,
+                   std::optional<uint32_t> exact = {});
 
 /// True if every stage of a row, or every definition, ended finite.
 template <typename T> bool isFiniteRow(const RowValues<T> &row) {

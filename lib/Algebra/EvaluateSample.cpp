@@ -45,6 +45,17 @@ uint32_t Sample::length(const std::vector<Index> &indices) const {
   return product;
 }
 
+std::optional<uint32_t> staticLength(const std::vector<Index> &indices) {
+  int64_t product = 1;
+  for (const Index &index : indices)
+    if (index.role == IndexRole::Stream &&
+        (index.extent < 0 ||
+         __builtin_mul_overflow(product, index.extent, &product) ||
+         product > std::numeric_limits<uint32_t>::max()))
+      return std::nullopt;
+  return uint32_t(product);
+}
+
 static void addRoots(std::vector<Expr> &roots, const std::vector<Expr> &more) {
   for (Expr e : more)
     if (e)
@@ -80,11 +91,13 @@ std::vector<Expr> rootsOf(const Program &program) {
   return roots;
 }
 
-/// Ranks have their k, inner indices 2 or 3 positions, the stream `length`: as
-/// a product with a small last factor where it has several indices.
+/// Ranks have their k, inner indices 2 or 3 positions, the stream `length`: in
+/// its own extents if that is their product, else as a product with small last
+/// factors where it has several indices.
 static std::vector<uint32_t> chooseExtents(const std::vector<Index> &indices,
                                            uint32_t length) {
   std::vector<uint32_t> extents(indices.size(), 1);
+  bool isOwn = staticLength(indices) == length;
   size_t streams =
       std::count_if(indices.begin(), indices.end(), [](const Index &index) {
         return index.role == IndexRole::Stream;
@@ -92,6 +105,10 @@ static std::vector<uint32_t> chooseExtents(const std::vector<Index> &indices,
   for (size_t i = indices.size(); i-- > 0;) {
     switch (indices[i].role) {
     case IndexRole::Stream:
+      if (isOwn) {
+        extents[i] = uint32_t(indices[i].extent);
+        break;
+      }
       extents[i] = length;
       if (--streams > 0 && length % 2 == 0 && length > 2) {
         extents[i] = 2;

@@ -91,6 +91,28 @@ TEST(CertifyTest, MissingDeadRowIsRejected) {
   EXPECT_FALSE(certificate.holds) << certificate.summary();
 }
 
+/// Π e^(x - S) over a static extent is e^(S - 7·S): right for 7 elements alone.
+TEST(CertifyTest, StaticExtentsCount) {
+  for (int64_t extent : {7, 8}) {
+    Handmade h;
+    Context &c = h.context;
+    h.cascade.addIndex("n", IndexRole::Stream, extent);
+    Expr x = h.cascade.addRead("x", 1);
+    Expr total = h.cascade.addStage("S", Reducer::Sum, x);
+    Expr product = h.cascade.addStage(
+        "p", Reducer::Prod, c.exp(c.div(c.sub(x, total), c.real(64))));
+    h.cascade.addOutput("p", product);
+    Expr sum = h.state("S", Reducer::Sum, x);
+    Expr readout = c.exp(c.div(c.sub(sum, c.mul(c.real(7), sum)), c.real(64)));
+    h.program.readouts = {{sum}, {readout}};
+    h.program.stagePass = {0, 0};
+    h.program.outputs = {{"p", readout}};
+    h.finish();
+    Certificate certificate = certify(h.cascade, h.program);
+    EXPECT_EQ(certificate.holds, extent == 7) << certificate.summary();
+  }
+}
+
 TEST(CertifyTest, BrokenStructureIsRejected) {
   auto h = makeVariance();
   lastState(*h).with.pop_back();

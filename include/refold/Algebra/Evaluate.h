@@ -30,6 +30,9 @@ struct Sample {
   uint32_t length(const std::vector<Index> &indices) const;
 };
 
+/// Positions of the stream where all its extents are known, and below 2^32.
+std::optional<uint32_t> staticLength(const std::vector<Index> &indices);
+
 /// The kinds of rows that a derived program is tried on.
 enum class Family : uint8_t {
   Normal,  ///< N(0, 1); non-negative symbols |N(0, 1)|
