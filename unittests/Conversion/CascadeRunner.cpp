@@ -83,7 +83,7 @@ CascadeRunner::compileCxx(llvm::ArrayRef<std::string> texts) {
   std::error_code error;
   llvm::raw_fd_ostream(file, error) << source;
   std::string command =
-      (REFOLD_CXX " -std=c++20 -O1 -shared -fPIC -o " + library + " " + file)
+      (REFOLD_CXX " -std=c++20 -O0 -shared -fPIC -o " + library + " " + file)
           .str();
   if (error || std::system(command.c_str()) != 0)
     return fail(ExitCode::Internal,

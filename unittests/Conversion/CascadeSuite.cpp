@@ -15,6 +15,8 @@ static const char *mlirName(DType dtype) {
     return "f16";
   case DType::BF16:
     return "bf16";
+  case DType::F8E4M3:
+    return "f8E4M3FN";
   case DType::I64:
     return "i64";
   case DType::I32:
@@ -196,17 +198,15 @@ refold.write %r, %o[%b, %h, %m, %e] : f32
 
 namespace {
 using Indices = std::vector<SuiteIndex>;
-constexpr int64_t B = 2, H = 4, M = 50, N = 150, D = 24, E = 40;
-const Indices kAttention = {{"b", "rows", B},  {"h", "rows", H},
-                            {"m", "rows", M},  {"n", "stream", N},
-                            {"d", "inner", D}, {"e", "carried", E}};
-const Indices kRows = {{"i", "rows", 37}, {"j", "stream", 301}};
-const SuiteOperand kQ{"q", DType::F32, {B, H, M, D}},
-    kK{"k", DType::F32, {B, H / 2, N, D}},
-    kV{"v", DType::F32, {B, H / 2, N, E}}, kO{"o", DType::F32, {B, H, M, E}};
-const SuiteOperand kX{"x", DType::F32, {37, 301}, SuiteOperand::Normal, 3};
+/// Extents of the case in work; `cascadeSuite` sets them.
+int64_t B, H, M, N, D, E, I, J;
 const std::string kReadX = "%v = refold.read %x[%i, %j] : f32\n";
 
+Indices attentionIndices() {
+  return {{"b", "rows", B},   {"h", "rows", H},  {"m", "rows", M},
+          {"n", "stream", N}, {"d", "inner", D}, {"e", "carried", E}};
+}
+Indices rowIndices() { return {{"i", "rows", I}, {"j", "stream", J}}; }
 Indices plus(Indices list, SuiteIndex more) {
   list.push_back(more);
   return list;
@@ -214,6 +214,10 @@ Indices plus(Indices list, SuiteIndex more) {
 } // namespace
 
 static void addAttention(std::vector<SuiteCase> &all) {
+  const Indices kAttention = attentionIndices();
+  const SuiteOperand kQ{"q", DType::F32, {B, H, M, D}},
+      kK{"k", DType::F32, {B, H / 2, N, D}},
+      kV{"v", DType::F32, {B, H / 2, N, E}}, kO{"o", DType::F32, {B, H, M, E}};
   std::string scores = kScores, output = kOutput;
   all.push_back({"gqa",
                  kAttention,
@@ -380,9 +384,11 @@ static void addAttention(std::vector<SuiteCase> &all) {
 }
 
 static void addRows(std::vector<SuiteCase> &all) {
-  const SuiteOperand y{"y", DType::F32, {37, 301}, SuiteOperand::Normal, 3};
-  const SuiteOperand w{"w", DType::F32, {301}}, h{"h", DType::F32, {37}},
-      o{"o", DType::F32, {37, 301}};
+  const Indices kRows = rowIndices();
+  const SuiteOperand kX{"x", DType::F32, {I, J}, SuiteOperand::Normal, 3};
+  const SuiteOperand y{"y", DType::F32, {I, J}, SuiteOperand::Normal, 3};
+  const SuiteOperand w{"w", DType::F32, {J}}, h{"h", DType::F32, {I}},
+      o{"o", DType::F32, {I, J}};
   all.push_back(
       {"softmax",
        kRows,
@@ -394,8 +400,8 @@ static void addRows(std::vector<SuiteCase> &all) {
   all.push_back(
       {"softmax-of-f16",
        kRows,
-       {{"x", DType::F16, {37, 301}}},
-       {{"o", DType::F16, {37, 301}}},
+       {{"x", DType::F16, {I, J}}},
+       {{"o", DType::F16, {I, J}}},
        "%vh = refold.read %x[%i, %j] : f16\n%v = arith.extf %vh : f16 to "
        "f32\n" +
            softmaxOf("v") +
@@ -405,8 +411,8 @@ static void addRows(std::vector<SuiteCase> &all) {
   all.push_back(
       {"double-softmax-product",
        plus(kRows, {"e", "carried", 20}),
-       {kX, {"w", DType::F32, {301, 20}}},
-       {{"o", DType::F32, {37, 20}}},
+       {kX, {"w", DType::F32, {J, 20}}},
+       {{"o", DType::F32, {I, 20}}},
        kReadX + softmaxOf("v") +
            "%pn = arith.divf %p, %z : f32\n%mx2 = refold.state max(%pn : "
            "f32)\n%u2 = arith.subf %pn, %mx2 : f32\n%p2 = math.exp %u2 : "
@@ -472,7 +478,7 @@ refold.write %r, %h[%i] : f32
   all.push_back(
       {"cross-entropy",
        kRows,
-       {kX, {"lab", DType::I64, {37}, SuiteOperand::Labels, 1, 301}},
+       {kX, {"lab", DType::I64, {I}, SuiteOperand::Labels, 1, J}},
        {h},
        kReadX + softmaxOf("v") +
            "%li = refold.read %lab[%i] : i64\n%lx = arith.index_cast %li : i64 "
@@ -495,8 +501,8 @@ refold.write %r, %h[%i] : f32
                  kReadX + kMoments + "refold.write %var, %h[%i] : f32\n"});
   all.push_back({"layernorm-product",
                  plus(kRows, {"e", "carried", 50}),
-                 {kX, {"w", DType::F32, {301, 50}}},
-                 {{"o", DType::F32, {37, 50}}},
+                 {kX, {"w", DType::F32, {J, 50}}},
+                 {{"o", DType::F32, {I, 50}}},
                  kReadX + kMoments + R"(
 %wv = refold.read %w[%j, %e] : f32
 %ws = refold.state add(%wv : f32)
@@ -516,8 +522,8 @@ refold.write %y, %o[%i, %e] : f32
   all.push_back(
       {"rmsnorm-product-tanh",
        plus(kRows, {"e", "carried", 50}),
-       {kX, {"w", DType::F32, {301, 50}}, {"c", DType::F32, {50}}},
-       {{"o", DType::F32, {37, 50}}},
+       {kX, {"w", DType::F32, {J, 50}}, {"c", DType::F32, {50}}},
+       {{"o", DType::F32, {I, 50}}},
        kReadX +
            "%n = refold.state add(%one : f32)\n%vq = arith.mulf %v, %v : "
            "f32\n%ss = refold.state add(%vq : f32)\n%wv = refold.read %w[%j, "
@@ -531,8 +537,8 @@ refold.write %y, %o[%i, %e] : f32
   all.push_back(
       {"quantised-product",
        plus(kRows, {"e", "carried", 50}),
-       {kX, {"w", DType::F32, {301, 50}}},
-       {{"o", DType::F32, {37, 50}}, {"sc", DType::F32, {37}}},
+       {kX, {"w", DType::F32, {J, 50}}},
+       {{"o", DType::F32, {I, 50}}, {"sc", DType::F32, {I}}},
        kReadX +
            "%av = math.absf %v : f32\n%am = refold.state max(%av : f32)\n%sc0 "
            "= arith.divf %am, %c127 : f32\n%xs = arith.divf %v, %sc0 : "
@@ -553,6 +559,8 @@ refold.write %y, %o[%i, %e] : f32
 }
 
 static void addOthers(std::vector<SuiteCase> &all) {
+  const Indices kRows = rowIndices();
+  const SuiteOperand kX{"x", DType::F32, {I, J}, SuiteOperand::Normal, 3};
   all.push_back(
       {"group-moments",
        {{"b", "rows", 3}, {"gr", "rows", 2}, {"j", "stream", 120}},
@@ -640,8 +648,8 @@ static void addOthers(std::vector<SuiteCase> &all) {
   all.push_back(
       {"f64-sum-of-exp",
        kRows,
-       {{"x", DType::F64, {37, 301}}},
-       {{"o", DType::F64, {37}}},
+       {{"x", DType::F64, {I, J}}},
+       {{"o", DType::F64, {I}}},
        "%v = refold.read %x[%i, %j] : f64\n%e = math.exp %v : f64\n%r "
        "= refold.state add(%e : f64)\nrefold.write %r, %o[%i] : "
        "f64\n",
@@ -649,16 +657,23 @@ static void addOthers(std::vector<SuiteCase> &all) {
   all.push_back(
       {"i8-sum-in-i32",
        kRows,
-       {{"x", DType::I8, {37, 301}, SuiteOperand::Round, 30}},
-       {{"o", DType::I32, {37}}},
+       {{"x", DType::I8, {I, J}, SuiteOperand::Round, 30}},
+       {{"o", DType::I32, {I}}},
        "%v = refold.read %x[%i, %j] : i8\n%e = arith.extsi %v : i8 to "
        "i32\n%r = refold.state add(%e : i32)\nrefold.write %r, %o[%i] "
        ": i32\n",
        0});
+  all.push_back({"f8-sum",
+                 kRows,
+                 {{"x", DType::F8E4M3, {I, J}}},
+                 {{"h", DType::F32, {I}}},
+                 "%x8 = refold.read %x[%i, %j] : f8E4M3FN\n%v = arith.extf "
+                 "%x8 : f8E4M3FN to f32\n%r = refold.state add(%v : "
+                 "f32)\nrefold.write %r, %h[%i] : f32\n"});
   all.push_back({"mean-by-extent",
                  kRows,
                  {kX},
-                 {{"h", DType::F32, {37}}},
+                 {{"h", DType::F32, {I}}},
                  kReadX +
                      "%s = refold.state add(%v : f32)\n%n = refold.extent "
                      "%j\n%ni = arith.index_cast %n : index to i32\n%nf = "
@@ -747,10 +762,21 @@ static void addElementwise(std::vector<SuiteCase> &all) {
 }
 
 std::vector<SuiteCase> refold::cascadeSuite() {
+  B = 2, H = 4, M = 50, N = 150, D = 24, E = 40, I = 37, J = 301;
   std::vector<SuiteCase> all;
   addAttention(all);
   addRows(all);
   addOthers(all);
   addElementwise(all);
+  return all;
+}
+
+std::vector<SuiteCase> refold::cascadesOf(int64_t rows, int64_t stream) {
+  B = 1, H = 2, M = rows, N = stream, D = 17, E = 33, I = rows, J = stream;
+  std::vector<SuiteCase> all;
+  addAttention(all);
+  all.resize(9); // those whose extents are M and N
+  addRows(all);
+  all.pop_back(); // has no rows
   return all;
 }

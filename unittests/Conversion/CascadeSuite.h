@@ -45,6 +45,9 @@ inline void PrintTo(const SuiteCase &c, std::ostream *os) { *os << c.name; }
 
 /// Every case, at its own extents.
 std::vector<SuiteCase> cascadeSuite();
+/// Attention and row cases at other extents; the order and the dynamic texts do
+/// not depend on them.
+std::vector<SuiteCase> cascadesOf(int64_t rows, int64_t stream);
 /// Filled deterministically; a strided one has a row-major frame around it.
 Tensor makeOperand(const SuiteOperand &operand, uint64_t seed, bool isStrided);
 

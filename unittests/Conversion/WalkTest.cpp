@@ -80,9 +80,37 @@ INSTANTIATE_TEST_SUITE_P(Suite, WalkTest, testing::ValuesIn(cascadeSuite()),
                                ch = '_';
                            return name;
                          });
+/// One compilation, every length that may go wrong: empty, one, around a
+/// register and around a tile.
+TEST(WalkShapesTest, AnyExtent) {
+  size_t count = cascadesOf(1, 1).size();
+  for (size_t i = 0; i < count; ++i) {
+    auto runner = CascadeRunner::compile(cascadesOf(1, 1)[i].text(true, ""),
+                                         CascadeRunner::Options());
+    ASSERT_TRUE(bool(runner)) << toString(runner.takeError());
+    for (int64_t stream : {0, 1, 2, 15, 16, 17, 255, 256, 257, 1025})
+      for (int64_t rows : {0, 1, 9}) {
+        SuiteCase c = cascadesOf(rows, stream)[i];
+        if (c.name == "cross-entropy" && stream == 0)
+          continue; // no label is in range
+        EXPECT_LE(errorOf(c, **runner, false), 10 * c.tolerance)
+            << c.name << " rows " << rows << " stream " << stream;
+      }
+  }
+}
+
+/// The same code generator at other widths.
+TEST(WalkTargetsTest, OtherInstructionSets) {
+  for (const char *name : {"avx2", "baseline"})
+    for (const SuiteCase &c : cascadesOf(13, 77))
+      EXPECT_LE(errorOf(c, c.text(true, ""), false, name), 4 * c.tolerance)
+          << c.name << " for " << name;
+}
+
 /// The same walk in another spelling: nothing in it may be of one target.
 TEST(CxxSpellingTest, AgreesWithTheReference) {
   std::vector<SuiteCase> cases = cascadeSuite();
+  std::erase_if(cases, [](const SuiteCase &c) { return c.name == "f8-sum"; });
   std::vector<std::string> texts;
   for (const SuiteCase &c : cases)
     texts.push_back(c.text(c.canBeDynamic, "", c.canBeDynamic));

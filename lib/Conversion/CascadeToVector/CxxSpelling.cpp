@@ -10,9 +10,33 @@ using namespace mlir;
 using namespace refold;
 using namespace refold::walk;
 
+// Standard C++ has no such type.
+static constexpr StringLiteral kBrainFloat = R"(#ifndef REFOLD_BF16
+#define REFOLD_BF16
+struct bf16 {
+  uint16_t bits;
+  bf16() = default;
+  explicit bf16(float x) {
+    const uint32_t u = std::bit_cast<uint32_t>(x);
+    bits = x != x ? 0x7fc0 : uint16_t((u + 0x7fff + (u >> 16 & 1)) >> 16);
+  }
+  explicit operator float() const {
+    return std::bit_cast<float>(uint32_t(bits) << 16);
+  }
+};
+#endif
+
+)";
+
 CxxSpelling::CxxSpelling(func::FuncOp kernel) : Spelling(1), kernel(kernel) {
   text = "#include <algorithm>\n#include <bit>\n#include <cmath>\n"
          "#include <cstdint>\n#include <type_traits>\n\n";
+  text += kBrainFloat;
+  for (Type type : kernel.getArgumentTypes())
+    if (auto memref = dyn_cast<MemRefType>(type))
+      if (isa<FloatType>(memref.getElementType()) &&
+          memref.getElementTypeBitWidth() < 16)
+        unknown = "f8 storage";
 }
 
 static std::string typeName(Type type) {
@@ -23,7 +47,7 @@ static std::string typeName(Type type) {
   if (type.isF16())
     return "_Float16";
   if (type.isBF16())
-    return "__bf16";
+    return "bf16";
   if (type.isInteger(1))
     return "bool";
   if (type.isIndex())

@@ -81,6 +81,16 @@ FailureOr<std::string> refold::describePlan(CascadeOp cascade,
   return (*plan)->describe();
 }
 
+FailureOr<bool> refold::leavesValuesUnread(CascadeOp cascade,
+                                           const TargetFacts &target) {
+  auto plan = makePlan(cascade, target);
+  if (failed(plan))
+    return failure();
+  return llvm::any_of((*plan)->passes, [](const PassPlan &pass) {
+    return !pass.conditions.empty();
+  });
+}
+
 namespace {
 struct LowerCascade : PassWrapper<LowerCascade, OperationPass<ModuleOp>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(LowerCascade)

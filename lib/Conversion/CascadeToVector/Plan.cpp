@@ -231,7 +231,8 @@ LogicalResult Planner::checkTypes() {
       if (type.isIndex())
         continue;
       if (!type.isIntOrFloat() || type.isF80() || type.isF128() ||
-          (isa<FloatType>(type) && type.getIntOrFloatBitWidth() < 16) ||
+          (isa<FloatType>(type) && type.getIntOrFloatBitWidth() < 16 &&
+           !isa<Float8E4M3FNType, Float8E5M2Type>(type)) ||
           (type.isInteger() && type.getIntOrFloatBitWidth() > 64)) {
         op->emitOpError("has type ")
             << type << ", for which there are no registers [unsupported-op]";
