@@ -19,6 +19,10 @@ public:
   void write(Expr e, Binding least) {
     if (text.size() > kLongest)
       return;
+    if (auto it = notation.parts.find(e); it != notation.parts.end()) {
+      text += it->second;
+      return;
+    }
     bool wrap = bindingOf(e) < least;
     if (wrap)
       text += '(';

@@ -121,7 +121,7 @@ private:
 
   /// Names in which everything that `pass` computes stands on `side`.
   Notation notation(unsigned pass, Side side) const {
-    Notation result{charset, &program.indices, {}};
+    Notation result{charset, &program.indices, {}, {}};
     for (size_t i = 0; i < program.definitions.size(); ++i) {
       Side own = passes[i] == pass ? side : Side::Plain;
       auto add = [&](Expr symbol) {
@@ -151,7 +151,7 @@ private:
     return state.transport ? state.transport : state.symbol();
   }
   Notation transportNotation(const State &state, Side from, Side to) const {
-    Notation result{charset, &program.indices, {}};
+    Notation result{charset, &program.indices, {}, {}};
     result.names[&state.symbol().symbol()] =
         decorated(nameOf(state.symbol()), from);
     for (Expr symbol : symbolsOf(transportOf(state))) {
@@ -196,7 +196,7 @@ private:
     for (size_t i = 1; i < state.results.size(); ++i)
       line += ", " + nameOf(state.results[i]);
     line += " = " + formatReduction(plain, state.reducer, state.values, state.k,
-                                    true, stream);
+                                    state.largest, stream);
     if (!state.pivots.empty()) {
       line += ", kept relative to ";
       for (size_t i = 0; i < state.pivots.size(); ++i)
@@ -225,7 +225,8 @@ private:
 
   void addTopK(const State &state, unsigned pass, FormulaPass &text) {
     std::string name = nameOf(state.symbol());
-    std::string best = "top" + std::to_string(state.k);
+    std::string best =
+        (state.largest ? "top" : "bottom") + std::to_string(state.k);
     Notation plain = notation(pass, Side::Plain);
     std::string element;
     for (size_t i = 0; i < state.values.size(); ++i)
@@ -238,25 +239,67 @@ private:
                          ".b)");
   }
 
+  /// Lets that outputs need, parts that occur several times, outputs.
   void addFinish(FormulaText &text) {
-    Notation plain{charset, &program.indices, {}};
+    std::vector<std::pair<std::string, Expr>> lines;
     ExprSet wanted;
-    for (const ProgramOutput &output : program.outputs)
+    for (const ProgramOutput &output : program.outputs) {
+      lines.push_back({output.name, output.value});
       for (Expr symbol : symbolsOf(output.value))
         wanted.insert(symbol);
-    std::vector<std::string> lets;
+    }
     for (size_t i = program.definitions.size(); i-- > 0;) {
       const Let *let = std::get_if<Let>(&program.definitions[i]);
       if (!let || !wanted.count(let->symbol))
         continue;
       for (Expr symbol : symbolsOf(let->value))
         wanted.insert(symbol);
-      lets.push_back(nameOf(let->symbol) + " = " + format(let->value, plain));
+      lines.insert(lines.begin(), {nameOf(let->symbol), let->value});
     }
-    text.finish.assign(lets.rbegin(), lets.rend());
-    for (const ProgramOutput &output : program.outputs)
-      text.finish.push_back(output.name + " = " + format(output.value, plain));
+    Notation plain{charset, &program.indices, {}, {}};
+    ExprSet named;
+    for (const auto &[name, value] : lines) {
+      for (Expr part : sharedParts(lines, value, named)) {
+        std::string line = format(part, plain);
+        std::string own = "u" + std::to_string(plain.parts.size() + 1);
+        text.finish.push_back(own + " = " + line);
+        plain.parts[part] = own;
+      }
+      text.finish.push_back(name + " = " + format(value, plain));
+    }
   }
+
+  /// Composite parts of `root` that occur at two places or more of `lines`, in
+  /// the order in which they can be defined. Without what is `named` already.
+  static std::vector<Expr>
+  sharedParts(const std::vector<std::pair<std::string, Expr>> &lines, Expr root,
+              ExprSet &named) {
+    std::unordered_map<Expr, unsigned, ExprHash> uses, size;
+    ExprSet seen;
+    for (const auto &[name, value] : lines) {
+      ++uses[value];
+      forEachNode(value, [&](Expr e) {
+        if (!seen.insert(e).second)
+          return;
+        unsigned own = e.size() > 0;
+        for (unsigned i = 0; i < e.size(); ++i) {
+          ++uses[e.operand(i)];
+          own += size[e.operand(i)];
+        }
+        size[e] = std::min(own, 1000u);
+      });
+    }
+    std::vector<Expr> parts;
+    forEachNode(root, [&](Expr e) {
+      bool isPart = e != root && uses[e] > 1 && size[e] >= kSmallestPart;
+      if (isPart && named.insert(e).second)
+        parts.push_back(e);
+    });
+    return parts;
+  }
+
+  /// Operations of a part that is worth a name.
+  static constexpr unsigned kSmallestPart = 3;
 
   const Program &program;
   Charset charset;
@@ -274,7 +317,7 @@ FormulaText describe(const Program &program, Charset charset) {
 FormulaText describe(const Cascade &cascade, const Derivation &derivation,
                      Charset charset) {
   FormulaText text = describe(*derivation.program, charset);
-  Notation notation{charset, &cascade.indices, {}};
+  Notation notation{charset, &cascade.indices, {}, {}};
   for (const Stage &stage : cascade.stages) {
     std::string line = stage.name;
     for (size_t i = 1; i < stage.results.size(); ++i)

@@ -19,8 +19,7 @@ TEST(FormulaTest, WeightedMeanReadsAsOnPaper) {
             (Lines{"m' = max(m, x)", "s' = s·exp(m - m') + exp(x - m')",
                    "a' = a·exp(m - m') + exp(x - m')·v"}));
   EXPECT_EQ(text.passes[0].merge[0], "m = max(m.a, m.b)");
-  EXPECT_EQ(text.passes[0].merge[1],
-            "s = s.a·exp(m.a - m) + s.b·exp(m.b - m)");
+  EXPECT_EQ(text.passes[0].merge[1], "s = s.a·exp(m.a - m) + s.b·exp(m.b - m)");
   EXPECT_EQ(text.passes[0].state[1],
             "s = Σ_n exp(x - m), kept relative to m (law rescale-distributes)");
 }
@@ -42,10 +41,20 @@ TEST(FormulaTest, StagesAreTheUsersOwn) {
   Derivation derivation;
   derivation.program = h->program;
   FormulaText text = describe(h->cascade, derivation);
-  EXPECT_EQ(text.stages, (Lines{"S = Σ_n x",
-                                "Q = Σ_n (x - S / len(n))·(x - S / len(n))"}));
+  EXPECT_EQ(text.stages,
+            (Lines{"S = Σ_n x", "Q = Σ_n (x - S / len(n))·(x - S / len(n))"}));
   EXPECT_NE(text.str().find("finish\n  var = c2 / len(n)\n"),
             std::string::npos);
+}
+
+TEST(FormulaTest, SharedPartsOfTheFinishGetNames) {
+  auto h = makeVariance();
+  Context &c = h->context;
+  Expr var = c.sqrt(c.add(h->program.outputs[0].value, c.real(1)));
+  h->program.outputs = {{"a", c.add(var, c.real(2))}, {"b", var}};
+  FormulaText text = describe(h->program);
+  EXPECT_EQ(text.finish,
+            (Lines{"u1 = sqrt(c2 / len(n) + 1)", "a = u1 + 2", "b = u1"}));
 }
 
 /// What is printed has the structure that is computed.
@@ -61,7 +70,7 @@ TEST(FormulaTest, ParenthesesKeepTheStructure) {
   EXPECT_EQ(format(c.select(c.cmp(Pred::Le, a, b), a, c.real(-HUGE_VAL))),
             "where(a ≤ b, a, -∞)");
   EXPECT_EQ(format(c.logicalNot(c.cmp(Pred::Ne, a, b)),
-                   {Charset::Ascii, nullptr, {}}),
+                   {Charset::Ascii, nullptr, {}, {}}),
             "not a != b");
 }
 

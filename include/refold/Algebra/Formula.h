@@ -15,7 +15,7 @@ enum class Charset : uint8_t {
 /// One traversal of the stream. A prime marks the value after an element, `.a`
 /// and `.b` the two sides of a merge.
 struct FormulaPass {
-  std::vector<std::string> state; ///< "s = Σ_n exp(x - m), kept relative to m"
+  std::vector<std::string> state;  ///< "s = Σ_n exp(x - m), kept relative to m"
   std::vector<std::string> absorb; ///< "s' = s·exp(m - m') + exp(x - m')"
   std::vector<std::string> merge;  ///< "s = s.a·exp(m.a - m) + ..."
 };
@@ -36,6 +36,8 @@ struct Notation {
   const std::vector<Index> *indices = nullptr;
   /// Overrules the names of symbols.
   std::unordered_map<const Symbol *, std::string> names;
+  /// Parts that stand under a name of their own.
+  std::unordered_map<Expr, std::string, ExprHash> parts;
 };
 
 /// The expression in the usual notation, with the structure it has: nothing is
