@@ -126,7 +126,8 @@ llvm::Error Benchmark::check() {
                        : kMaxDifference;
     result.error = std::max(result.error, error);
     if (!(error <= bound) ||
-        countClassLosses(fusedOutputs[i], unfusedOutputs[i], expected))
+        countClassLosses(fusedOutputs[i], unfusedOutputs[i], expected,
+                         /*mayMissNaN=*/true))
       return mismatch(port, error, bound, result.checkedAgainst);
   }
   result.isChecked = true;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "refold/Algebra/Formula.h"
+#include "refold/Conversion/CascadeToVector.h"
 #include "refold/Driver/Driver.h"
 #include "refold/Support/Diagnostics.h"
 #include "refold/Support/Error.h"
+#include "refold/Support/Reasons.h"
 #include "refold/Transforms/FuseCascades.h"
 
 namespace refold {
@@ -55,6 +57,10 @@ static CascadeReport reportOf(const FusedKernel &kernel) {
   report.formula = algebra::describe(cascade, kernel.derivation).str();
   report.gauge = gaugesOf(program);
   report.certificate = kernel.certificate;
+  mlir::FailureOr<bool> leavesUnread =
+      leavesValuesUnread(kernel.op, TargetFacts());
+  if (mlir::succeeded(leavesUnread) && *leavesUnread)
+    report.policies.push_back(keyOf(Reason::MaskedValuesUnread).data());
   for (const algebra::Cut &cut : program.cuts)
     report.reasons.push_back(
         {cut.reason, placeOf(cascade.stages[cut.stage]),

@@ -22,11 +22,9 @@
 #include "mlir/Dialect/Tensor/Transforms/BufferizableOpInterfaceImpl.h"
 #include "mlir/Dialect/UB/IR/UBOps.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "refold/Conversion/CascadeToVector.h"
 #include "refold/Dialect/Refold/IR/Refold.h"
-#if __has_include("refold/Transforms/Passes.h")
 #include "refold/Transforms/Passes.h"
-#define REFOLD_HAS_PASSES
-#endif
 
 namespace refold {
 
@@ -51,9 +49,8 @@ void registerAllDialects(mlir::DialectRegistry &registry) {
 }
 
 void registerAllPasses() {
-#ifdef REFOLD_HAS_PASSES
   registerRefoldPasses();
-#endif
+  registerCascadeToVectorPasses();
 }
 
 } // namespace refold

@@ -2,9 +2,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "refold/Driver/Driver.h"
-#if REFOLD_HAS_ONNX
 #include "refold/Frontend/ONNX.h"
-#endif
 
 namespace refold {
 
@@ -39,10 +37,8 @@ ProgramSize measure(LoadedProgram &program) {
 
 std::vector<OperatorReport> readableOperators() {
   std::vector<OperatorReport> result;
-#if REFOLD_HAS_ONNX
   for (const OnnxOperator &op : onnxOperators())
     result.push_back({op.name, op.firstOpset, op.lastOpset});
-#endif
   return result;
 }
 

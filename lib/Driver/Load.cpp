@@ -2,16 +2,12 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "refold/Driver/Driver.h"
 #include "refold/Driver/InitAll.h"
+#include "refold/Frontend/Fold.h"
 #include "refold/Frontend/MLIR.h"
+#include "refold/Frontend/ONNX.h"
 #include "refold/Support/Diagnostics.h"
 #include "refold/Support/Error.h"
 #include "refold/Support/Files.h"
-#if REFOLD_HAS_FOLD
-#include "refold/Frontend/Fold.h"
-#endif
-#if REFOLD_HAS_ONNX
-#include "refold/Frontend/ONNX.h"
-#endif
 
 namespace refold {
 
@@ -121,7 +117,6 @@ static llvm::Error loadMLIR(mlir::MLIRContext &context, llvm::StringRef path,
   return llvm::Error::success();
 }
 
-#if REFOLD_HAS_FOLD
 static llvm::Error loadFold(mlir::MLIRContext &context, llvm::StringRef path,
                             const LoadOptions &options,
                             LoadedProgram &program) {
@@ -138,9 +133,7 @@ static llvm::Error loadFold(mlir::MLIRContext &context, llvm::StringRef path,
   program.module = std::move(*module);
   return llvm::Error::success();
 }
-#endif
 
-#if REFOLD_HAS_ONNX
 static llvm::Error loadOnnx(mlir::MLIRContext &context, llvm::StringRef path,
                             const LoadOptions &options,
                             LoadedProgram &program) {
@@ -155,7 +148,6 @@ static llvm::Error loadOnnx(mlir::MLIRContext &context, llvm::StringRef path,
   program.storage = std::move(model->storage);
   return llvm::Error::success();
 }
-#endif
 
 llvm::Expected<LoadedProgram> load(mlir::MLIRContext &context,
                                    llvm::StringRef path,
@@ -163,12 +155,8 @@ llvm::Expected<LoadedProgram> load(mlir::MLIRContext &context,
   using Loader = llvm::Error (*)(mlir::MLIRContext &, llvm::StringRef,
                                  const LoadOptions &, LoadedProgram &);
   static constexpr std::pair<llvm::StringLiteral, Loader> loaders[] = {
-#if REFOLD_HAS_FOLD
       {".fold", loadFold},
-#endif
-#if REFOLD_HAS_ONNX
       {".onnx", loadOnnx},
-#endif
       {".mlir", loadMLIR},
   };
   for (auto [extension, loader] : loaders) {

@@ -147,13 +147,9 @@ llvm::Error Verifier::verifySeed(const Extents &shape,
     Deviation base = compare((*other)[i], (*reference)[i]);
     cases[i].unfusedError = std::max(cases[i].unfusedError, base.error);
     cases[i].unfusedClassErrors += base.wrongClass;
-    // A value that a mask proves dead may be NaN in the formula and is not read
-    // here.
-    bool mayDiffer = family.family == InputFamily::NaN &&
-                     isPolicy(Reason::MaskedValuesUnread);
-    if (!mayDiffer)
-      cases[i].classLosses +=
-          countClassLosses((*one)[i], (*other)[i], (*reference)[i]);
+    cases[i].classLosses +=
+        countClassLosses((*one)[i], (*other)[i], (*reference)[i],
+                         isPolicy(Reason::MaskedValuesUnread));
   }
   bool isFirst = seed == options.seed;
   return isFirst ? checkThreads(*inputs, *one) : llvm::Error::success();
@@ -162,10 +158,9 @@ llvm::Error Verifier::verifySeed(const Extents &shape,
 llvm::Expected<Verification> Verifier::verifyAll() {
   result.cascades = fused.fusion.cascades;
   for (const CascadeReport &cascade : fused.fusion.cascades)
-    for (const ReasonReport &reason : cascade.reasons)
-      if (reason.key == keyOf(Reason::MaskedValuesUnread) &&
-          !llvm::is_contained(result.policies, reason.key))
-        result.policies.push_back(reason.key);
+    for (const std::string &policy : cascade.policies)
+      if (!llvm::is_contained(result.policies, policy))
+        result.policies.push_back(policy);
   for (const Port &port : fused.outputs)
     result.outputs.push_back({port.name, {}});
 

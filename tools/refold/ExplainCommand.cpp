@@ -3,6 +3,7 @@
 #include "Output.h"
 #include "ProgramFlags.h"
 #include "ReportJson.h"
+#include "refold/Support/Reasons.h"
 #include "llvm/ADT/StringExtras.h"
 
 namespace refold {
@@ -37,6 +38,9 @@ static void print(const CascadeReport &report) {
     printColored(os, os.YELLOW, "cascade cut [" + reason.key + "]");
     os << ": " << reason.text << "\n";
   }
+  for (const std::string &policy : report.policies)
+    os << "  policy [" << policy << "]: " << infoOf(*reasonOfKey(policy)).text
+       << "\n";
   printIndented(os, report.formula);
   if (!report.certificate.empty())
     os << "  certificate: " << report.certificate << "\n";

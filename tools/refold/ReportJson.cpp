@@ -39,6 +39,7 @@ llvm::json::Object toJson(const CascadeReport &report) {
                             {"gauge", report.gauge},
                             {"certificate", report.certificate},
                             {"reasons", toJson(report.reasons)},
+                            {"policies", llvm::json::Array(report.policies)},
                             {"schedule", std::move(schedule)}};
 }
 

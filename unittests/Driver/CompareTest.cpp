@@ -61,10 +61,20 @@ TEST(CompareTest, AClassIsLostOnlyWhereUnfusedHasIt) {
   RefOutput reference = exact({2}, {1, 1});
   Tensor good = stored(DType::F32, {2}, {1, 1}),
          bad = stored(DType::F32, {2}, {NAN, 1});
-  EXPECT_EQ(countClassLosses(good, good, reference), 0);
-  EXPECT_EQ(countClassLosses(bad, good, reference), 1);
-  EXPECT_EQ(countClassLosses(bad, bad, reference), 0);
-  EXPECT_EQ(countClassLosses(good, bad, reference), 0);
+  EXPECT_EQ(countClassLosses(good, good, reference, false), 0);
+  EXPECT_EQ(countClassLosses(bad, good, reference, false), 1);
+  EXPECT_EQ(countClassLosses(bad, bad, reference, false), 0);
+  EXPECT_EQ(countClassLosses(good, bad, reference, false), 0);
+}
+
+TEST(CompareTest, APolicyExcusesAMissedNaNOnly) {
+  RefOutput reference = exact({2}, {NAN, 1});
+  Tensor nan = stored(DType::F32, {2}, {NAN, 1}),
+         finite = stored(DType::F32, {2}, {3, 1});
+  Tensor wrong = stored(DType::F32, {2}, {HUGE_VAL, NAN});
+  EXPECT_EQ(countClassLosses(finite, nan, reference, false), 1);
+  EXPECT_EQ(countClassLosses(finite, nan, reference, true), 0);
+  EXPECT_EQ(countClassLosses(wrong, nan, reference, true), 2);
 }
 
 TEST(CompareTest, RoundingAtTheEndIsNoError) {

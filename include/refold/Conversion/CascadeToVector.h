@@ -50,6 +50,11 @@ mlir::FailureOr<std::string> printCascadeAsCxx(mlir::func::FuncOp kernel);
 mlir::FailureOr<std::string> describePlan(CascadeOp cascade,
                                           const TargetFacts &target);
 
+/// Whether values at positions that a mask proves dead are not read, so that a
+/// NaN or an infinity there is not seen (reason masked-values-unread).
+mlir::FailureOr<bool> leavesValuesUnread(CascadeOp cascade,
+                                         const TargetFacts &target);
+
 /// -refold-lower-cascade: `lowerCascade` on every kernel of a module.
 std::unique_ptr<mlir::Pass>
 createLowerCascadePass(const TargetFacts &target = TargetFacts());

@@ -32,9 +32,10 @@ double ulpOf(DType dtype);
 Deviation compare(const Tensor &result, const RefOutput &reference);
 
 /// Elements where `fused` has another class than the reference although
-/// `unfused` has its class.
+/// `unfused` has its class. `mayMissNaN`: a finite value in the place of a NaN
+/// is no loss (policy masked-values-unread).
 int64_t countClassLosses(const Tensor &fused, const Tensor &unfused,
-                         const RefOutput &reference);
+                         const RefOutput &reference, bool mayMissNaN);
 
 /// Same shape, same type, same bits.
 bool hasEqualBits(const Tensor &a, const Tensor &b);

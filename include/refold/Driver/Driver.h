@@ -101,6 +101,9 @@ struct CascadeReport {
   int64_t passes = 0, unfusedPasses = 0, stateSize = 0;
   std::string formula, gauge, certificate;
   std::vector<ReasonReport> reasons;
+  /// Keys of Reasons.def: what the fused kernel does otherwise than the
+  /// formula.
+  std::vector<std::string> policies;
   std::optional<llvm::json::Object> schedule;
 };
 
