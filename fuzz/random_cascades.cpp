@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Random programs: reference = unfused = fused = every split, in double
-// precision on the ops themselves. A failure is made small and printed.
+// Random programs: reference = unfused = fused = every split. The cascades are
+// evaluated in double precision, by definition and through their states; every
+// few programs the generated code runs too. A failure is made small and
+// printed.
 //
 //   random_cascades [--seconds S] [--programs N] [--seed S] [--failures N]
-//                   [--strict] [--print]
+//                   [--compile-every N] [--strict] [--print]
 //
-// Where the inputs or a mask hold -inf or NaN and the result is not finite, its
-// class
-// (-inf, +inf, NaN) may differ from the unfused one on irregular rows; --strict
-// counts that as a difference too.
+// Where inputs or a mask hold -inf or NaN and the result is not finite, its
+// class (-inf, +inf, NaN) may differ from the unfused one on irregular rows;
+// --strict counts that as a difference too.
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Verifier.h"
 #include "random_cascades_program.h"
+#include "refold/Driver/Compare.h"
+#include "refold/Driver/Driver.h"
 #include "refold/Frontend/Fold.h"
 #include "refold/Reference/Evaluate.h"
 #include "refold/Support/RandomInputs.h"
 #include "refold/Transforms/FuseCascades.h"
 #include "llvm/Support/CommandLine.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/FileUtilities.h"
 #include <chrono>
 #include <cmath>
 
@@ -34,6 +39,9 @@ llvm::cl::opt<uint64_t> firstSeed("seed", llvm::cl::init(1),
                                   llvm::cl::desc("of the first program"));
 llvm::cl::opt<unsigned> failures("failures", llvm::cl::init(1),
                                  llvm::cl::desc("failures to look for"));
+llvm::cl::opt<unsigned>
+    compileEvery("compile-every", llvm::cl::init(8),
+                 llvm::cl::desc("generate code for one program in N, 0: none"));
 llvm::cl::opt<bool> isStrict("strict",
                              llvm::cl::desc("classes of irregular rows too"));
 llvm::cl::opt<bool> printsAll("print", llvm::cl::desc("print every program"));
@@ -66,6 +74,8 @@ private:
   std::optional<std::string> difference(const Outputs &found,
                                         const Outputs &want);
   void compareFused(bool fuses, const Outputs &want, Outcome &outcome);
+  bool forgives() const;
+  void compareCompiled(Outcome &outcome);
   llvm::Expected<Outputs> evaluate(mlir::func::FuncOp function,
                                    const EvaluationOptions &options) {
     return evaluateProgram(function, inputs, options);
@@ -123,11 +133,16 @@ bool isSame(double found, double want, double scale, bool forgives) {
   return std::abs(found - want) <= 1e-6 * scale + 1e-30;
 }
 
+/// May results that are not finite be of another class?
+bool Check::forgives() const {
+  auto family = InputFamily(program.family);
+  return !isStrict &&
+         (family == InputFamily::NegInf || family == InputFamily::NaN ||
+          program.text().find("-inf") != std::string::npos);
+}
+
 std::optional<std::string> Check::difference(const Outputs &found,
                                              const Outputs &want) {
-  auto family = InputFamily(program.family);
-  bool forgives = !isStrict &&
-                  (family == InputFamily::NegInf || family == InputFamily::NaN);
   for (size_t o = 0; o < want.size(); ++o) {
     const RefTensor &a = found[o].value, &b = want[o].value;
     if (a.shape() != b.shape())
@@ -137,7 +152,7 @@ std::optional<std::string> Check::difference(const Outputs &found,
       if (std::isfinite(b.get(p)))
         scale = std::max(scale, std::abs(b.get(p)));
     for (int64_t p = 0; p < b.numElements(); ++p)
-      if (!isSame(a.get(p), b.get(p), scale, forgives))
+      if (!isSame(a.get(p), b.get(p), scale, forgives()))
         return "output " + program.outputs[o] + "[" + std::to_string(p) +
                "] is " + std::to_string(a.get(p)) + "; expected " +
                std::to_string(b.get(p));
@@ -183,6 +198,60 @@ void Check::compareFused(bool fuses, const Outputs &want, Outcome &outcome) {
   }
 }
 
+/// The program through files, compiler and executable. One seed is too few for
+/// the bound of `refold verify`, so this looks for gross errors only.
+void Check::compareCompiled(Outcome &outcome) {
+  constexpr double kFactor = 16.0, kFloor = 1e-4;
+  auto differs = [&](const std::string &where, llvm::Error error) {
+    outcome.verdict = Verdict::Differs;
+    outcome.where = where;
+    outcome.what = toString(std::move(error));
+  };
+  llvm::SmallString<64> path;
+  int file = -1;
+  if (llvm::sys::fs::createTemporaryFile("random_cascades", "fold", file, path))
+    return;
+  llvm::FileRemover remover(path);
+  llvm::raw_fd_ostream(file, /*shouldClose=*/true) << program.text();
+  std::vector<Tensor> results[2];
+  std::unique_ptr<mlir::MLIRContext> ours = makeContext();
+  for (FusePolicy policy : {FusePolicy::Never, FusePolicy::Auto}) {
+    std::string name = policy == FusePolicy::Auto ? "fused" : "unfused";
+    auto loaded = load(*ours, path);
+    if (!loaded)
+      return differs(name + " is not loaded", loaded.takeError());
+    CompileOptions options;
+    options.policy = policy;
+    auto compiled = compile(std::move(*loaded), options);
+    if (!compiled)
+      return differs(name + " is not compiled", compiled.takeError());
+    auto outputs = compiled->executable.run(inputs, /*threads=*/2);
+    if (!outputs)
+      return differs(name + " does not run", outputs.takeError());
+    results[policy == FusePolicy::Auto] = std::move(*outputs);
+  }
+  EvaluationOptions exactly;
+  exactly.keepOutputsExact = true;
+  auto want = evaluate(functionOf(*module), exactly);
+  if (!want)
+    return differs("reference", want.takeError());
+  for (size_t o = 0; o < want->size(); ++o) {
+    Deviation unfused = compare(results[0][o], (*want)[o]),
+              fused = compare(results[1][o], (*want)[o]);
+    bool isLost = !forgives() && countClassLosses(results[1][o], results[0][o],
+                                                  (*want)[o]) > 0;
+    if (isLost || !(fused.error <= kFactor * unfused.error + kFloor)) {
+      outcome.verdict = Verdict::Differs;
+      outcome.where = "fused code";
+      outcome.what = "output " + program.outputs[o] + " has error " +
+                     std::to_string(fused.error) + ", unfused " +
+                     std::to_string(unfused.error) +
+                     (isLost ? ", and another class" : "");
+      return;
+    }
+  }
+}
+
 Outcome Check::run() {
   Outcome outcome;
   if (!import())
@@ -194,6 +263,9 @@ Outcome Check::run() {
   for (bool fuses : {false, true})
     if (outcome.verdict == Verdict::Agrees)
       compareFused(fuses, *want, outcome);
+  if (outcome.verdict == Verdict::Agrees && compileEvery &&
+      seed % compileEvery == 0)
+    compareCompiled(outcome);
   return outcome;
 }
 
