@@ -38,6 +38,9 @@ private:
   // Statements.
   bool addStatement(const Definition &definition);
   bool addTopK(const Definition &definition);
+  bool parseTopK(const Definition &definition, TopK &topk, NodeId &root);
+  bool findRankAxis(const Target &written, const std::vector<AxisId> &free,
+                    TopK &topk);
   bool checkAxes(const Target &target, const std::vector<AxisId> &free,
                  std::vector<AxisId> &axes);
   ValueId addValue(const Name &name, DType dtype, std::vector<AxisId> axes);
@@ -60,6 +63,8 @@ private:
   bool addApply(Op op, SourcePos pos, std::vector<NodeId> operands,
                 NodeId &result);
   bool inferApply(Node &node);
+  bool inferLogic(Node &node);
+  bool inferIntegerDivision(Node &node);
   bool fold(Op op, SourcePos pos, const std::vector<NodeId> &operands,
             NodeId &result);
   bool requireBool(NodeId operand, std::string_view of);

@@ -169,34 +169,58 @@ Value Body::power(DType type, Value base, int exponent) {
   return builder.create<arith::DivFOp>(loc, one, result);
 }
 
+template <typename OpType>
+static Value create(OpBuilder &builder, Location loc, Value in) {
+  return builder.create<OpType>(loc, in);
+}
+
+namespace {
+struct RealFunction {
+  Op op;
+  Value (*create)(OpBuilder &, Location, Value);
+};
+} // namespace
+
+static constexpr RealFunction kRealFunctions[] = {
+    {Op::Neg, create<arith::NegFOp>},       {Op::Abs, create<math::AbsFOp>},
+    {Op::Exp, create<math::ExpOp>},         {Op::Exp2, create<math::Exp2Op>},
+    {Op::Expm1, create<math::ExpM1Op>},     {Op::Log, create<math::LogOp>},
+    {Op::Log2, create<math::Log2Op>},       {Op::Log1p, create<math::Log1pOp>},
+    {Op::Sqrt, create<math::SqrtOp>},       {Op::Rsqrt, create<math::RsqrtOp>},
+    {Op::Floor, create<math::FloorOp>},     {Op::Ceil, create<math::CeilOp>},
+    {Op::Round, create<math::RoundEvenOp>}, {Op::Tanh, create<math::TanhOp>},
+    {Op::Erf, create<math::ErfOp>},         {Op::Sin, create<math::SinOp>},
+    {Op::Cos, create<math::CosOp>},         {Op::Sinh, create<math::SinhOp>},
+    {Op::Cosh, create<math::CoshOp>},
+};
+
 Value Body::realFunction(Op op, DType type, Value in) {
-  Value zero, one;
+  for (const RealFunction &function : kRealFunctions)
+    if (function.op == op)
+      return function.create(builder, loc, in);
   auto constant = [&](double number) {
     return constantOf(builder, loc, type, number);
   };
   auto compare = [&](arith::CmpFPredicate predicate, Value a, Value b) {
     return builder.create<arith::CmpFOp>(loc, predicate, a, b).getResult();
   };
+  auto select = [&](Value condition, Value a, Value b) -> Value {
+    return builder.create<arith::SelectOp>(loc, condition, a, b);
+  };
   switch (op) {
-  case Op::Neg:
-    return builder.create<arith::NegFOp>(loc, in);
-  case Op::Abs:
-    return builder.create<math::AbsFOp>(loc, in);
   case Op::Relu:
     return builder.create<arith::MaximumFOp>(loc, in, constant(0.0));
   case Op::Sign: {
     // Zeros and NaN are their own sign.
-    zero = constant(0.0);
-    Value below = builder.create<arith::SelectOp>(
-        loc, compare(arith::CmpFPredicate::OLT, in, zero), constant(-1.0), in);
-    return builder.create<arith::SelectOp>(
-        loc, compare(arith::CmpFPredicate::OGT, in, zero), constant(1.0),
-        below);
+    Value zero = constant(0.0);
+    Value isBelow = compare(arith::CmpFPredicate::OLT, in, zero);
+    Value isAbove = compare(arith::CmpFPredicate::OGT, in, zero);
+    return select(isAbove, constant(1.0), select(isBelow, constant(-1.0), in));
   }
   case Op::Sigmoid: {
-    one = constant(1.0);
-    Value exp = builder.create<math::ExpOp>(
-        loc, builder.create<arith::NegFOp>(loc, in).getResult());
+    Value one = constant(1.0);
+    Value negated = builder.create<arith::NegFOp>(loc, in);
+    Value exp = builder.create<math::ExpOp>(loc, negated);
     Value sum = builder.create<arith::AddFOp>(loc, one, exp);
     return builder.create<arith::DivFOp>(loc, one, sum);
   }
@@ -206,40 +230,6 @@ Value Body::realFunction(Op op, DType type, Value in) {
     Value size = builder.create<math::AbsFOp>(loc, in);
     return compare(arith::CmpFPredicate::OEQ, size, constant(INFINITY));
   }
-  case Op::Exp:
-    return builder.create<math::ExpOp>(loc, in);
-  case Op::Exp2:
-    return builder.create<math::Exp2Op>(loc, in);
-  case Op::Expm1:
-    return builder.create<math::ExpM1Op>(loc, in);
-  case Op::Log:
-    return builder.create<math::LogOp>(loc, in);
-  case Op::Log2:
-    return builder.create<math::Log2Op>(loc, in);
-  case Op::Log1p:
-    return builder.create<math::Log1pOp>(loc, in);
-  case Op::Sqrt:
-    return builder.create<math::SqrtOp>(loc, in);
-  case Op::Rsqrt:
-    return builder.create<math::RsqrtOp>(loc, in);
-  case Op::Floor:
-    return builder.create<math::FloorOp>(loc, in);
-  case Op::Ceil:
-    return builder.create<math::CeilOp>(loc, in);
-  case Op::Round:
-    return builder.create<math::RoundEvenOp>(loc, in);
-  case Op::Tanh:
-    return builder.create<math::TanhOp>(loc, in);
-  case Op::Erf:
-    return builder.create<math::ErfOp>(loc, in);
-  case Op::Sin:
-    return builder.create<math::SinOp>(loc, in);
-  case Op::Cos:
-    return builder.create<math::CosOp>(loc, in);
-  case Op::Sinh:
-    return builder.create<math::SinhOp>(loc, in);
-  case Op::Cosh:
-    return builder.create<math::CoshOp>(loc, in);
   default:
     llvm_unreachable("not a function of one real operand");
   }

@@ -50,14 +50,18 @@ bool Analyzer::addStatement(const Definition &definition) {
   return true;
 }
 
-bool Analyzer::addTopK(const Definition &definition) {
+/// The right-hand side, with k and the axis it runs over.
+bool Analyzer::parseTopK(const Definition &definition, TopK &topk,
+                         NodeId &root) {
   const Expr &expr = ast.exprs[definition.expr];
   const std::vector<Target> &targets = definition.targets;
   if (targets.size() != 2)
     return fail(targets.front().name.pos,
                 "found " + counted(targets.size(), "name") +
-                    " left of '=', expected two: values, indices = "
-                    "topk(...)");
+                    " left of '=', expected two: values, indices = topk(...)");
+  if (targets[0].name.text == targets[1].name.text)
+    return fail(targets[1].name.pos, "found " + quoted(targets[1].name.text) +
+                                         " twice, expected different names");
   if (expr.axes.size() != 1 || expr.operands.size() != 2)
     return fail(expr.pos,
                 "found topk with " + std::to_string(expr.axes.size()) +
@@ -70,21 +74,19 @@ bool Analyzer::addTopK(const Definition &definition) {
     return fail(count.pos, "found no usable k, expected a whole number from 1 "
                            "to " +
                                std::to_string(kMaxTopK));
-  Statement statement;
-  TopK topk;
   topk.k = int64_t(count.number);
-  if (!findAxis(expr.axes.front(), topk.over) ||
-      !visit(expr.operands[0], statement.root))
+  if (!findAxis(expr.axes.front(), topk.over) || !visit(expr.operands[0], root))
     return false;
-  const Node &root = program.nodes[statement.root];
-  if (!isFloat(widened(root.dtype)))
-    return fail(root.pos, "found keys of type " + typeText(statement.root) +
-                              ", expected real ones: f32(...) or f64(...)");
-  std::vector<AxisId> free = root.axes;
-  std::erase(free, topk.over);
+  if (!isFloat(widened(program.nodes[root].dtype)))
+    return fail(program.nodes[root].pos,
+                "found keys of type " + typeText(root) +
+                    ", expected real ones: f32(...) or f64(...)");
+  return true;
+}
 
-  // The new axis is the one that is written and not free.
-  const Target &written = targets[0].axes ? targets[0] : targets[1];
+/// The new axis is the one that is written and not free.
+bool Analyzer::findRankAxis(const Target &written,
+                            const std::vector<AxisId> &free, TopK &topk) {
   std::optional<AxisId> rank;
   for (const Name &name : written.axes.value_or(std::vector<Name>()))
     if (AxisId axis = axisNames[name.text]; !contains(free, axis)) {
@@ -99,16 +101,28 @@ bool Analyzer::addTopK(const Definition &definition) {
                 "found no new axis for topk, expected for example " +
                     quoted(written.name.text + "[.., r]"));
   topk.rank = *rank;
-  const Axis &rankAxis = program.axes[topk.rank];
-  if (rankAxis.sameAs || (rankAxis.source && rankAxis.extent != topk.k))
-    return fail(written.name.pos, "found axis " + quoted(rankAxis.name) +
+  const Axis &axis = program.axes[topk.rank];
+  if (axis.sameAs || (axis.source && axis.extent != topk.k))
+    return fail(written.name.pos, "found axis " + quoted(axis.name) +
                                       ", which is in use, expected a new one "
                                       "of extent " +
                                       std::to_string(topk.k));
-  if (!fixExtent(topk.rank, topk.k, expr.pos))
+  return fixExtent(topk.rank, topk.k, written.name.pos);
+}
+
+bool Analyzer::addTopK(const Definition &definition) {
+  Statement statement;
+  TopK topk;
+  if (!parseTopK(definition, topk, statement.root))
+    return false;
+  const std::vector<Target> &targets = definition.targets;
+  const Target &written = targets[0].axes ? targets[0] : targets[1];
+  std::vector<AxisId> free = program.nodes[statement.root].axes;
+  std::erase(free, topk.over);
+  if (!findRankAxis(written, free, topk))
     return false;
   free.push_back(topk.rank);
-  DType keyType = widened(root.dtype);
+  DType dtype = widened(program.nodes[statement.root].dtype);
   for (const Target &target : targets) {
     std::vector<AxisId> axes;
     if (!checkAxes(target.axes ? target : written, free, axes))
@@ -117,13 +131,9 @@ bool Analyzer::addTopK(const Definition &definition) {
       return fail(target.name.pos, "found axes " + axisList(program, axes) +
                                        ", expected " + axisList(program, free) +
                                        " in any order");
-    bool isKeys = &target == &targets.front();
-    statement.values.push_back(
-        addValue(target.name, isKeys ? keyType : DType::I32, axes));
+    statement.values.push_back(addValue(target.name, dtype, axes));
+    dtype = DType::I32; // the positions
   }
-  if (targets[0].name.text == targets[1].name.text)
-    return fail(targets[1].name.pos, "found " + quoted(targets[1].name.text) +
-                                         " twice, expected different names");
   statement.topk = topk;
   program.statements.push_back(std::move(statement));
   return true;

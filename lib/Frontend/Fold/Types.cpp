@@ -84,31 +84,49 @@ bool Analyzer::requireInteger(NodeId operand, std::string_view of) {
                             std::string(of) + ", expected an integer");
 }
 
+bool Analyzer::inferLogic(Node &node) {
+  std::string_view word = node.op == Op::And  ? "'and'"
+                          : node.op == Op::Or ? "'or'"
+                                              : "'not'";
+  for (NodeId operand : node.operands)
+    if (!requireBool(operand, word))
+      return false;
+  node.compute = node.dtype = DType::Bool;
+  return true;
+}
+
+bool Analyzer::inferIntegerDivision(Node &node) {
+  NodeId a = node.operands[0], b = node.operands[1];
+  std::string_view word = node.op == Op::Mod ? "'%'" : "'//'";
+  if (!requireInteger(a, word) || !requireInteger(b, word))
+    return false;
+  if (isWhole(b) && program.nodes[b].number == 0)
+    return fail(program.nodes[b].pos,
+                "found a division by 0, expected another number");
+  node.compute = node.dtype =
+      isWhole(a) && isWhole(b) ? DType::I64 : promote(a, b);
+  return true;
+}
+
 /// Sets `compute` and `dtype` from the operands.
 bool Analyzer::inferApply(Node &node) {
   const std::vector<NodeId> &in = node.operands;
-  bool twoBools = in.size() == 2 && program.nodes[in[0]].dtype == DType::Bool &&
-                  program.nodes[in[1]].dtype == DType::Bool;
+  auto areBools = [&](NodeId a, NodeId b) {
+    return program.nodes[a].dtype == DType::Bool &&
+           program.nodes[b].dtype == DType::Bool;
+  };
   switch (node.op) {
   case Op::And:
   case Op::Or:
-  case Op::Not: {
-    std::string_view word = node.op == Op::And  ? "'and'"
-                            : node.op == Op::Or ? "'or'"
-                                                : "'not'";
-    for (NodeId operand : in)
-      if (!requireBool(operand, word))
-        return false;
-    node.compute = node.dtype = DType::Bool;
-    return true;
-  }
+  case Op::Not:
+    return inferLogic(node);
   case Op::Eq:
   case Op::Ne:
   case Op::Lt:
   case Op::Le:
   case Op::Gt:
   case Op::Ge:
-    node.compute = twoBools ? DType::Bool : promote(in[0], in[1]);
+    node.compute = areBools(in[0], in[1]) ? DType::Bool : promote(in[0], in[1]);
     node.dtype = DType::Bool;
     return true;
   case Op::Add:
@@ -123,25 +141,12 @@ bool Analyzer::inferApply(Node &node) {
     node.compute = node.dtype = realOf(promote(in[0], in[1]));
     return true;
   case Op::FloorDiv:
-  case Op::Mod: {
-    std::string_view word = node.op == Op::Mod ? "'%'" : "'//'";
-    if (!requireInteger(in[0], word) || !requireInteger(in[1], word))
-      return false;
-    if (isWhole(in[1]) && program.nodes[in[1]].number == 0)
-      return fail(program.nodes[in[1]].pos,
-                  "found a division by 0, expected another number");
+  case Op::Mod:
+    return inferIntegerDivision(node);
+  case Op::Select:
     node.compute = node.dtype =
-        isWhole(in[0]) && isWhole(in[1]) ? DType::I64 : promote(in[0], in[1]);
-    return true;
-  }
-  case Op::Select: {
-    if (!requireBool(in[0], "'where'"))
-      return false;
-    bool bools = program.nodes[in[1]].dtype == DType::Bool &&
-                 program.nodes[in[2]].dtype == DType::Bool;
-    node.compute = node.dtype = bools ? DType::Bool : promote(in[1], in[2]);
-    return true;
-  }
+        areBools(in[1], in[2]) ? DType::Bool : promote(in[1], in[2]);
+    return requireBool(in[0], "'where'");
   case Op::Neg:
   case Op::Abs:
   case Op::Sign:
