@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Runs the workloads of benchmarks/suite and writes one JSON line a measurement (schema.json).
+
+    run.py build/release/bin/refold [--out results.jsonl] [--only attention]
+
+`refold bench` checks the answer before it times anything; a line without "checked" is not a time and is
+shown as UNCHECKED.
+"""
+
+import argparse
+import ast
+import datetime
+import json
+import operator
+import pathlib
+import platform
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
+OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
+
+
+def evaluate(formula, names):
+    """A formula of the suite: integers, names, + - * //."""
+    def value(node):
+        if isinstance(node, ast.BinOp):
+            return OPERATORS[type(node.op)](value(node.left), value(node.right))
+        if isinstance(node, ast.Name):
+            return names[node.id]
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            return node.value
+        raise ValueError(f"found {ast.dump(node)} in '{formula}', expected integers, names, + - * //")
+    return value(ast.parse(formula, mode="eval").body)
+
+
+def machine():
+    """Processor and number of threads, as the kernel says them."""
+    names = [line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+             if line.startswith("model name")]
+    return {"processor": names[0] if names else platform.processor(), "threads": len(names)}
+
+
+def measure(refold, workload, shape, dtype, threads):
+    command = [refold, "bench", workload["program"], "--format", "json", "--dtype", dtype, "--threads", str(threads),
+               "--shape", ",".join(f"{name}={extent}" for name, extent in shape.items())]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        return {"checked": False, "error": done.stderr.strip()}
+    answer = json.loads(done.stdout)
+    names = dict(shape, size=BYTES[dtype])
+    milliseconds = answer["fused_ms"]
+    answer["gbytes_per_s"] = evaluate(workload["bytes"], names) / milliseconds / 1e6
+    answer["gflops_per_s"] = evaluate(workload["flops"], names) / milliseconds / 1e6
+    return answer
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("refold", type=lambda text: pathlib.Path(text).resolve())
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    common = {"commit": commit, "machine": machine(),
+              "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
+    failed = 0
+    for path in sorted((ROOT / "benchmarks/suite").glob("*.json")):
+        workload = json.loads(path.read_text(encoding="utf-8"))
+        if options.only not in workload["name"]:
+            continue
+        for shape in workload["shapes"]:
+            for dtype in workload["dtypes"]:
+                for threads in workload["threads"]:
+                    result = measure(options.refold, workload, shape, dtype, threads)
+                    failed += not result["checked"]
+                    line = {"workload": workload["name"], "shape": shape, "dtype": dtype, "threads": threads, **result, **common}
+                    if options.out:
+                        with options.out.open("a", encoding="utf-8") as file:
+                            file.write(json.dumps(line) + "\n")
+                    what = f"{workload['name']} {dtype} {shape} threads {threads}: "
+                    print(what + (f"{result['fused_ms']:.3f} ms, {result['speedup']:.2f}x unfused" if result["checked"]
+                                  else f"UNCHECKED {result['error']}"), flush=True)
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
