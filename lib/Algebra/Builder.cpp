@@ -57,7 +57,7 @@ Expr Builder::addState(State state, std::string name) {
     std::string own = pivot.symbol().name;
     if (own.ends_with(".pivot"))
       own.resize(own.size() - 6);
-    state.gauge += (state.gauge.empty() ? "relative to " : ", ") + own;
+    state.gauge += (state.gauge.empty() ? "" : ", ") + own;
   }
   for (size_t i = 0; i < state.values.size(); ++i) {
     Type type = accumulatorType(state.reducer, state.values[i].type());

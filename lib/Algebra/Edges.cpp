@@ -270,9 +270,11 @@ static Folded reduced(Reducer reducer, Folded term) {
   }
 }
 
-static Folded identityValue(const Cascade &cascade, Reducer reducer,
-                            Type type) {
-  return Folded::known(*identity(*cascade.context, reducer, type).constant());
+static Folded identityValue(const Cascade &cascade, Reducer reducer, Type type,
+                            bool largest = true) {
+  double none = *identity(*cascade.context, reducer, type).constant();
+  bool isBottom = reducer == Reducer::TopK && !largest && std::isinf(none);
+  return Folded::known(isBottom ? -none : none);
 }
 
 Edges::Edges(const Cascade &cascade) : cascade(cascade) {
@@ -317,7 +319,8 @@ void Edges::note(Row &row, const Definition &definition) const {
   for (size_t i = 0; i < state.results.size(); ++i) {
     Folded value =
         row.extreme ? reduced(state.reducer, fold(state.values[i], row.states))
-        : i == 0 ? identityValue(cascade, state.reducer, state.values[i].type())
+        : i == 0 ? identityValue(cascade, state.reducer, state.values[i].type(),
+                                 state.largest)
                  : Folded::known(-1);
     row.states[state.results[i]] = value;
   }
@@ -342,9 +345,8 @@ Folded Edges::wanted(const Row &row, const Stage &stage,
                        : Folded();
   if (number > 0)
     return {};
-  Folded none = identityValue(cascade, stage.reducer, stage.results[0].type());
-  bool isBottom = stage.reducer == Reducer::TopK && !stage.largest;
-  return isBottom && std::isinf(none.value) ? negated(none) : none;
+  return identityValue(cascade, stage.reducer, stage.results[0].type(),
+                       stage.largest);
 }
 
 Expr Edges::corrected(const Stage &stage, unsigned number, Expr raw) {

@@ -186,6 +186,8 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
     for (size_t i = 0; i < code.slots.size(); ++i) {
       T value = i == 0 ? identityOf<T>(state.reducer, state.values[0].type())
                        : missingPayload<T>(state.values[i].type());
+      if (i == 0 && isTopK(code) && !state.largest)
+        value = -value;
       for (uint32_t tuple = 0; tuple < code.shape.size * code.k; ++tuple)
         at(code.slots[i], tuple) = value;
     }
@@ -204,7 +206,11 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
   }
 
   TopList<T> listAt(const DefinitionCode<T> &code, uint32_t tuple) {
-    TopList<T> list{{}, code.rankStep, code.k, true, &at(code.filled, tuple)};
+    TopList<T> list{{},
+                    code.rankStep,
+                    code.k,
+                    code.state->largest,
+                    &at(code.filled, tuple)};
     uint32_t first = offsetIn(fullShape(code), memory.positions.data());
     for (const Slot &slot : code.slots)
       list.lists.push_back(&at(slot, first));

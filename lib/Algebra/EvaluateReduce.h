@@ -55,10 +55,10 @@ template <typename T> T identityOf(Reducer reducer, Type type) {
   return T(0);
 }
 
-/// The order of keys of a top-k: NaN above +inf.
+/// The order of keys of a top-k: NaN above +inf, so last of the smallest.
 template <typename T> bool isBetter(T a, T b, bool largest) {
   if (isnan(a) || isnan(b))
-    return isnan(a) && !isnan(b);
+    return largest ? isnan(a) && !isnan(b) : isnan(b) && !isnan(a);
   return largest ? b < a : a < b;
 }
 

@@ -311,7 +311,7 @@ bool Builder::deriveTopK(unsigned number, Expr term, unsigned pass) {
     }
   std::optional<Feature> found;
   Expr key = term;
-  bool isLargest = stage.largest;
+  bool isTurned = false; // best by the negated feature
   if (scope.hasD(term)) {
     found = FeatureFinder(*this, scope, term).find();
     if (!found || (found->shape != Shape::Increasing &&
@@ -322,18 +322,19 @@ bool Builder::deriveTopK(unsigned number, Expr term, unsigned pass) {
       return false;
     }
     key = found->feature;
-    isLargest = isLargest == (found->shape == Shape::Increasing);
+    isTurned = found->shape == Shape::Decreasing;
   }
   State top;
   top.reducer = Reducer::TopK;
   top.k = stage.k;
   top.rank = stage.rank;
-  top.values.push_back(isLargest ? key : context.neg(key));
+  top.largest = stage.largest;
+  top.values.push_back(isTurned ? context.neg(key) : key);
   top.values.insert(top.values.end(), stage.payloads.begin(),
                     stage.payloads.end());
   addState(std::move(top), stage.name);
   const State &made = std::get<State>(program.definitions.back());
-  Expr best = isLargest ? made.results[0] : context.neg(made.results[0]);
+  Expr best = isTurned ? context.neg(made.results[0]) : made.results[0];
   if (found) {
     best = substitute(context, found->function, {{found->variable, best}});
     vacancies[stage.results[0]] = isVacant(cascade, stage);

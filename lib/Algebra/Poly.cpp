@@ -250,8 +250,10 @@ Poly Normaliser::compute(Expr e) {
       return power(e.operand(0), rational(-1, 2));
     return Poly::atom(e);
   case Kind::Cast:
-    if (isFloat(e.type()) && !isFloat(e.operand(0).type()) &&
-        e.operand(0).type() != Type::Bool)
+    // A length as a number: i64(len(n)), f32(i64(len(n))).
+    if (isFloat(e.operand(0).type()) || e.operand(0).type() == Type::Bool)
+      return Poly::atom(e);
+    if (isFloat(e.type()) || isExactConversion(e.operand(0).type(), e.type()))
       return normal(e.operand(0));
     return Poly::atom(e);
   default:

@@ -336,8 +336,11 @@ void CascadeEmitter::emitState(const algebra::State &state,
       state.law.empty() ? StringAttr() : b.getStringAttr(state.law);
   auto op = b.create<StateOp>(
       loc, types,
-      ReducerAttr::get(b.getContext(), exportReducer(state.reducer)), values,
-      pivots, with, rank, law);
+      ReducerAttr::get(b.getContext(),
+                       state.reducer == algebra::Reducer::TopK && !state.largest
+                           ? Reducer::BottomK
+                           : exportReducer(state.reducer)),
+      values, pivots, with, rank, law);
   for (auto [symbol, result] : llvm::zip(state.results, op.getResults()))
     scalars.define(symbol, result);
   if (state.transport)

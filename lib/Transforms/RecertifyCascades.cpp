@@ -162,8 +162,7 @@ LogicalResult CascadeImport::addState(StateOp o) {
   state.reducer = importReducer(o.getReducer());
   for (Value v : o.getValues())
     state.values.push_back(known.lookup(v).expr);
-  if (o.getReducer() == Reducer::BottomK)
-    state.values[0] = context.neg(state.values[0]);
+  state.largest = o.getReducer() != Reducer::BottomK;
   if (!o.getRank().empty()) {
     state.rank = cast<BlockArgument>(o.getRank()[0]).getArgNumber();
     int64_t k = op.getExtents()[state.rank];
@@ -189,10 +188,7 @@ LogicalResult CascadeImport::addState(StateOp o) {
             (i ? "_" + std::to_string(i) : ""),
         algebra::Role::State, *importType(v.getType()), state.indices);
     state.results.push_back(symbol);
-    known[v] = Scalar{i == 0 && o.getReducer() == Reducer::BottomK
-                          ? context.neg(symbol)
-                          : symbol,
-                      std::nullopt};
+    known[v] = Scalar{symbol, std::nullopt};
   }
   program.definitions.push_back(std::move(state));
   return success();

@@ -208,13 +208,14 @@ Text::Text(const std::string &lines) : built(new Cascade(context)) {
     std::getline(words, rest);
     Expr term = Parser(*this, rest).parse();
     Place place{"suite.fold", number, 1};
-    if (reducer.starts_with("top")) {
-      int64_t k = std::atoi(reducer.c_str() + 3);
+    bool isBottom = reducer.starts_with("bottom");
+    if (reducer.starts_with("top") || isBottom) {
+      int64_t k = std::atoi(reducer.c_str() + (isBottom ? 6 : 3));
       int rank = k == 1 ? -1
                         : int(built->addIndex("r" + std::to_string(number),
                                               IndexRole::Rank, k));
       auto results = built->addTopK(first, term, {built->indices[0].value}, k,
-                                    true, rank, place);
+                                    !isBottom, rank, place);
       names[first] = results[0];
       names[first + "_at"] = results[1];
       continue;

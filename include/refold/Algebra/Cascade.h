@@ -35,7 +35,9 @@ enum class Reducer : uint8_t {
   MinNum, ///< NaN gives way
   Any,
   All, ///< of Bool
-  TopK ///< key and payloads of the k best, NaN above +inf, ties: earlier first
+  /// Key and payloads of the k best; NaN is above +inf: the first of the
+  /// largest, the last of the smallest. Equal keys: the earlier element first.
+  TopK
 };
 const char *spelling(Reducer reducer);
 /// Value of an empty reduction: 0, 1, -inf, inf, false, true. TopK: key -inf.

@@ -29,7 +29,8 @@ struct State {
   /// One value, or for TopK the key and the payloads. Over elements,
   /// parameters, pivots, and states and lets of earlier passes.
   std::vector<Expr> values;
-  int64_t k = 1;             ///< TopK: always the largest keys
+  int64_t k = 1;             ///< TopK
+  bool largest = true;       ///< TopK: false keeps the smallest keys, NaN last
   int rank = -1;             ///< TopK
   std::vector<Expr> results; ///< role State: one, or as many as `values`
   std::vector<Expr> pivots;  ///< symbols of lets or states of the same pass
