@@ -52,7 +52,8 @@ private:
   std::string name(unsigned i) { return cascade.indexName(i).str(); }
   int denseIndex(AffineMap map, ValueRange indices);
   int chooseLaneRow();
-  int chooseTileRow(int except);
+  bool isShared(unsigned i);
+  int chooseTileRow(int except, bool mustShare = false);
   void chooseElementwise(Schedule &s);
   void chooseMatrix(Schedule &s, int row, int stream);
   void chooseRows(Schedule &s, int row, int stream);
@@ -99,12 +100,22 @@ int Chooser::chooseLaneRow() {
   return best;
 }
 
-/// The last row index of more than one row.
-int Chooser::chooseTileRow(int except) {
+/// Whether rows along `i` share an operand that varies inside an item.
+bool Chooser::isShared(unsigned i) {
+  uint64_t rows = cascade.indicesOfRole(CascadeOp::Row);
+  return llvm::any_of(cascade.getBody().getOps<ReadOp>(), [&](ReadOp read) {
+    uint64_t set = sets.of(read.getValue());
+    return (set & ~rows) && !(set & (uint64_t(1) << i));
+  });
+}
+
+/// The last row index of more than one row; of those that share an operand,
+/// where that is asked for.
+int Chooser::chooseTileRow(int except, bool mustShare) {
   int best = kNone;
   for (unsigned i = 0; i < cascade.numIndices(); ++i)
     if (isRole(i, CascadeOp::Row) && int(i) != except &&
-        (best == kNone || isLarge(i, 2)))
+        (!mustShare || isShared(i)) && (best == kNone || isLarge(i, 2)))
       best = i;
   return best;
 }
@@ -134,6 +145,8 @@ void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
   s.registerLanes = 2 * lanes;
   if (row != kNone)
     s.tile[name(row)] = 64;
+  else if (int any = chooseTileRow(kNone); any != kNone)
+    s.tile[name(any)] = 1; // nothing is shared: every row is an item
   if (stream != kNone)
     s.tile[name(stream)] = 256;
   if (row == kNone || !isLarge(row, 2)) {
@@ -243,7 +256,7 @@ Schedule Chooser::choose() {
     lane = chooseColumnRow(stream);
   if (lane != kNone)
     s.lanes = name(lane);
-  int row = chooseTileRow(lane);
+  int row = chooseTileRow(lane, /*mustShare=*/hasMatrix);
   if (hasMatrix || lane != kNone)
     chooseMatrix(s, row, stream);
   else
