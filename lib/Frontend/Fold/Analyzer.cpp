@@ -236,20 +236,54 @@ bool Analyzer::checkExtents() {
   return true;
 }
 
-/// Sizes that are known are bounded, so that no product of extents overflows.
-bool Analyzer::checkSizes() {
-  for (const Variable &value : program.values) {
-    int64_t elements = 1;
-    for (AxisId axis : value.axes) {
-      int64_t extent =
-          std::max<int64_t>(program.fixedExtent(axis).value_or(1), 1);
-      if (extent > kMaxElements / elements)
-        return failLimit(value.pos, "found more than 2^48 elements in " +
-                                        quoted(value.name) +
-                                        ", expected fewer");
-      elements *= extent;
-    }
+bool Analyzer::checkSize(const std::vector<AxisId> &axes, int64_t limit,
+                         std::string_view limitText, SourcePos pos,
+                         const std::string &of) {
+  int64_t size = 1;
+  for (AxisId axis : axes) {
+    int64_t extent =
+        std::max<int64_t>(program.fixedExtent(axis).value_or(1), 1);
+    if (extent > limit / size)
+      return failLimit(pos, "found more than " + std::string(limitText) + of +
+                                ", expected fewer");
+    size *= extent;
   }
+  return true;
+}
+
+/// Sizes that are known are bounded, so that no product of extents overflows:
+/// arrays of the program, those of nested reducers and keys, loops.
+bool Analyzer::checkSizes() {
+  const std::string elements = "2^48 elements", steps = "2^60 steps";
+  for (const Variable &value : program.values)
+    if (!checkSize(value.axes, kMaxElements, elements, value.pos,
+                   " in " + quoted(value.name)))
+      return false;
+  std::vector<const Node *> keys;
+  for (const Statement &statement : program.statements)
+    if (statement.topk)
+      keys.push_back(&program.nodes[statement.root]);
+  for (const Node &node : program.nodes) {
+    if (node.kind != NodeKind::Reduce)
+      continue;
+    const Node &operand = program.nodes[node.operands[0]];
+    if (node.reducer == ReducerKind::ArgMax ||
+        node.reducer == ReducerKind::ArgMin)
+      keys.push_back(&operand);
+    if (node.axes.size() > kMaxAxesOfValue)
+      return failLimit(node.pos, "found " + std::to_string(node.axes.size()) +
+                                     " axes of a reduction, expected at most " +
+                                     std::to_string(kMaxAxesOfValue));
+    std::vector<AxisId> loops = node.axes;
+    loops.insert(loops.end(), node.reduced.begin(), node.reduced.end());
+    if (!checkSize(node.axes, kMaxElements, elements, node.pos,
+                   " in a reduction") ||
+        !checkSize(loops, kMaxSteps, steps, node.pos, " of a reduction"))
+      return false;
+  }
+  for (const Node *node : keys)
+    if (!checkSize(node->axes, kMaxElements, elements, node->pos, " of keys"))
+      return false;
   return true;
 }
 

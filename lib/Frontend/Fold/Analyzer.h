@@ -31,6 +31,9 @@ private:
   bool declareArguments();
   bool checkExtents();
   bool checkSizes();
+  bool checkSize(const std::vector<AxisId> &axes, int64_t limit,
+                 std::string_view limitText, SourcePos pos,
+                 const std::string &of);
   bool findAxis(const Name &name, AxisId &axis);
   std::string suggest(const std::string &name) const;
   DType storageOf(std::optional<DType> written) const;

@@ -24,6 +24,7 @@ inline constexpr size_t kMaxAxesOfValue = 16;
 inline constexpr size_t kMaxArguments = 1024;
 inline constexpr int64_t kMaxExtent = int64_t(1) << 40;
 inline constexpr int64_t kMaxElements = int64_t(1) << 48;
+inline constexpr int64_t kMaxSteps = int64_t(1) << 60; ///< of one reduction
 inline constexpr int64_t kMaxTopK = 1 << 16;
 
 /// Line and column count from 1; the column counts bytes.
