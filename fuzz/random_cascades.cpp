@@ -238,8 +238,9 @@ void Check::compareCompiled(Outcome &outcome) {
   for (size_t o = 0; o < want->size(); ++o) {
     Deviation unfused = compare(results[0][o], (*want)[o]),
               fused = compare(results[1][o], (*want)[o]);
-    bool isLost = !forgives() && countClassLosses(results[1][o], results[0][o],
-                                                  (*want)[o]) > 0;
+    bool isLost =
+        !forgives() && countClassLosses(results[1][o], results[0][o],
+                                        (*want)[o], /*mayMissNaN=*/false) > 0;
     if (isLost || !(fused.error <= kFactor * unfused.error + kFloor)) {
       outcome.verdict = Verdict::Differs;
       outcome.where = "fused code";
