@@ -528,6 +528,9 @@ FailureOr<ProgramPlan> Planner::run() {
       if (!options.fuse)
         materialise(root);
     }
+  // Elements that run-time checks look at are read from memory.
+  for (auto extract : function.getOps<tensor::ExtractOp>())
+    materialise(extract.getTensor());
   // Every round adds a tensor, so this ends.
   size_t before = 0;
   for (bool first = true; !fatal; first = false) {

@@ -256,6 +256,8 @@ static void runKernel(const KernelCall &call, const ShapePlan &plan,
     words[at] = words[at + 1] = reinterpret_cast<intptr_t>(address);
   };
   size_t numWords = call.words.size();
+  if (call.isSmall)
+    threads = 1;
   size_t privateStride = size_t(plan.privateBytes + 63) & ~size_t(63);
   for (unsigned thread = 0; thread < threads; ++thread) {
     int64_t *words = state.words.data() + thread * plan.maxWords;

@@ -26,12 +26,14 @@ struct KernelCall {
   unsigned sharedAt = 0, privateAt = 0, rangeAt = 0; ///< in words
   int64_t sharedBytes = 0, privateBytes = 0;
   std::vector<int64_t> items; ///< one a phase
+  bool isSmall = false;       ///< not worth waking other threads
 };
 
 struct ProductCall {
   std::unique_ptr<ProductPlan> plan;
   unsigned lhs = 0, rhs = 0, result = 0;            ///< buffers
   std::optional<std::pair<unsigned, int64_t>> bias; ///< buffer, byte offset
+  bool isSmall = false;
 };
 
 struct CopyCall {

@@ -287,15 +287,46 @@ llvm::Error ProgramCompiler::addOp(Operation *op) {
                         "', which is no cascade, product, view or copy");
 }
 
+/// The ops of the block that `op` needs, itself included.
+static llvm::DenseSet<Operation *> backwardSlice(Operation *op) {
+  llvm::DenseSet<Operation *> slice = {op};
+  SmallVector<Operation *> work = {op};
+  while (!work.empty())
+    work.pop_back_val()->walk([&](Operation *inner) {
+      for (Value operand : inner->getOperands()) {
+        Operation *producer = operand.getDefiningOp();
+        if (producer && producer->getBlock() == op->getBlock() &&
+            slice.insert(producer).second)
+          work.push_back(producer);
+      }
+    });
+  return slice;
+}
+
 llvm::Error ProgramCompiler::run() {
   if (!function.getBody().hasOneBlock())
     return refuse(function, "found control flow; expected one block");
   if (llvm::Error error = addArguments())
     return error;
-  for (Operation &op : function.getBody().front())
-    if (llvm::Error error = addOp(&op))
+  // Checks come first, with what they need, in their own order: what they guard
+  // (a subscript from data) does not depend on them otherwise.
+  Block &block = function.getBody().front();
+  llvm::DenseSet<Operation *> done;
+  auto addAll =
+      [&](llvm::function_ref<bool(Operation *)> isWanted) -> llvm::Error {
+    for (Operation &op : block)
+      if (isWanted(&op) && done.insert(&op).second)
+        if (llvm::Error error = addOp(&op))
+          return error;
+    return llvm::Error::success();
+  };
+  for (auto assertion : block.getOps<cf::AssertOp>()) {
+    llvm::DenseSet<Operation *> slice = backwardSlice(assertion);
+    if (llvm::Error error =
+            addAll([&](Operation *op) { return slice.contains(op); }))
       return error;
-  return llvm::Error::success();
+  }
+  return addAll([](Operation *) { return true; });
 }
 
 llvm::Expected<ExecutableSpec>
