@@ -18,6 +18,16 @@ mlir::LogicalResult lowerElementwise(Node &node,
                                      ElementType type, ElementFn emit,
                                      FoldFn fold = nullptr);
 
+/// One float in, one float out.
+mlir::LogicalResult lowerReal(Node &node, ElementFn emit,
+                              FoldFn fold = nullptr);
+
+/// Failure with a message unless the inputs have one type, and not bool.
+mlir::LogicalResult requireNumbers(Node &node);
+
+inline ElementType typeOfFirst(Node &node) { return node.input(0).type; }
+inline Scalar ofBool(bool value) { return Scalar::of(Extent(int64_t(value))); }
+
 } // namespace refold::onnx
 
 #endif // REFOLD_LIB_FRONTEND_ONNX_ELEMENTWISE_H

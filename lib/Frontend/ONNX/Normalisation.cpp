@@ -264,8 +264,14 @@ static LogicalResult lowerLpNorm(Node &node) {
                             return body.make<arith::MulFOp>(in[0], in[0]);
                           });
   return node.give(graph.elementwise(
-      {&input, &sum}, input.shape, input.type, [&](Body &body, ValueRange in) {
+      {&input, &sum}, input.shape, input.type,
+      [&](Body &body, ValueRange in) -> Value {
         Value length = power == 1 ? in[1] : body.make<math::SqrtOp>(in[1]);
+        // A row of zeros stays one.
+        Value isZero = body.make<arith::CmpFOp>(
+            arith::CmpFPredicate::OEQ, length, body.real(length.getType(), 0));
+        length = body.make<arith::SelectOp>(
+            isZero, body.real(length.getType(), 1), length);
         return body.make<arith::DivFOp>(in[0], length);
       }));
 }

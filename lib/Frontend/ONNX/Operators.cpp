@@ -16,7 +16,8 @@ static const std::multimap<StringRef, const Operator *> &table() {
   static const auto *rows = [] {
     auto *all = new std::multimap<StringRef, const Operator *>;
     for (ArrayRef<Operator> kind :
-         {constantOperators(), elementwiseOperators(), gatherOperators(),
+         {activationOperators(), arithmeticOperators(), castOperators(),
+          comparisonOperators(), constantOperators(), gatherOperators(),
           movementOperators(), normalisationOperators(), productOperators(),
           reductionOperators(), selectionOperators(), shapeOperators()})
       for (const Operator &row : kind)

@@ -25,8 +25,11 @@ struct Operator {
 constexpr unsigned kAnyNumber = 1u << 16;
 
 // One table a kind of operator, each in the file of that name.
+llvm::ArrayRef<Operator> activationOperators();    // Activations.cpp
+llvm::ArrayRef<Operator> arithmeticOperators();    // Arithmetic.cpp
+llvm::ArrayRef<Operator> castOperators();          // Casts.cpp
+llvm::ArrayRef<Operator> comparisonOperators();    // Comparisons.cpp
 llvm::ArrayRef<Operator> constantOperators();      // Constants.cpp
-llvm::ArrayRef<Operator> elementwiseOperators();   // Elementwise.cpp
 llvm::ArrayRef<Operator> gatherOperators();        // Gathers.cpp
 llvm::ArrayRef<Operator> movementOperators();      // Movement.cpp
 llvm::ArrayRef<Operator> normalisationOperators(); // Normalisation.cpp
