@@ -57,6 +57,7 @@ private:
   void chooseElementwise(Schedule &s);
   void chooseMatrix(Schedule &s, int row, int stream);
   void chooseRows(Schedule &s, int row, int stream);
+  void chooseColumns(Schedule &s, int lane, int row, int stream);
   int chooseColumnRow(int stream);
   void choosePacks(Schedule &s, int row);
   void chooseSegments(Schedule &s, int row, int stream);
@@ -153,6 +154,17 @@ void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
     s.registerRows = 1;
     s.registerLanes = 4 * lanes;
   }
+}
+
+/// Rows along the lanes: blocks of columns are items, since there may be few
+/// rows.
+void Chooser::chooseColumns(Schedule &s, int lane, int row, int stream) {
+  s.registerRows = 1;
+  s.registerLanes = 4 * target.lanes(32);
+  s.tile[name(lane)] = 256;
+  s.tile[name(stream)] = 256;
+  if (row != kNone)
+    s.tile[name(row)] = 1;
 }
 
 void Chooser::chooseRows(Schedule &s, int row, int stream) {
@@ -257,8 +269,10 @@ Schedule Chooser::choose() {
   if (lane != kNone)
     s.lanes = name(lane);
   int row = chooseTileRow(lane, /*mustShare=*/hasMatrix);
-  if (hasMatrix || lane != kNone)
+  if (hasMatrix)
     chooseMatrix(s, row, stream);
+  else if (lane != kNone)
+    chooseColumns(s, lane, row, stream);
   else
     chooseRows(s, row, stream);
   if (hasMatrix)

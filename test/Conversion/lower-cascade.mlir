@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// RUN: %refold-opt %s -refold-lower-cascade | %FileCheck %s
+
+// The functions of the kernel ABI. Bools are bytes, the scale comes by value.
+
+// CHECK:      func.func @scale_shape(%{{.*}}: memref<?x?xf32>, %{{.*}}: f32, %{{.*}}: memref<?x?xi8>) -> (index, index, index)
+// CHECK-SAME: llvm.emit_c_interface
+// CHECK:      func.func @scale_phase0(
+// CHECK-SAME: memref<?xi8>, %{{.*}}: memref<?xi8>, %{{.*}}: index, %{{.*}}: index)
+// CHECK:      vector.load
+// CHECK:      arith.cmpf ogt
+// CHECK:      vector.store
+// CHECK:      vector.maskedload
+// CHECK:      vector.maskedstore
+// CHECK-NOT:  refold.
+func.func @scale(%A: memref<?x?xf32>, %S: f32, %O: memref<?x?xi1>) {
+  refold.cascade rows(%i = ?, %j = ?) ins(%a = %A : memref<?x?xf32>, %s = %S : f32)
+      outs(%o = %O : memref<?x?xi1>) {
+    %zero = arith.constant 0.0 : f32
+    %x = refold.read %a[%i, %j] : f32
+    %y = arith.addf %x, %zero : f32
+    %c = arith.cmpf ogt, %y, %zero : f32
+    refold.write %c, %o[%i, %j] : i1
+  }
+  return
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// RUN: %refold-opt %s -refold-print-plan -o /dev/null | %FileCheck %s
+
+// Attention, causal, four query heads to a key head. The first decision of every
+// kind: which rows are tiled, what is packed, which tiles the mask drops, what each
+// state is and which values cross from the rows to the matrix nest.
+
+// CHECK-LABEL: rows m in tiles of 64
+// CHECK-NEXT:  stream n in tiles of 256
+// CHECK-NEXT:  packed 'k' in panels along dimension 2
+// CHECK-NEXT:  pass 0: tiles skipped or peeled by upper bound {m}
+// CHECK-NEXT:  pass 0: contraction {b, h, m, n} over {d}, lanes n
+// CHECK-NEXT:  pass 0: state 0 max {b, h, m} reduced each tile, level 0
+// CHECK-NEXT:  pass 0: state 1 add {b, h, m} lane partial, level 1
+// CHECK-NEXT:  pass 0: state 2 add {b, h, m, e} matrix nest, lanes e
+// CHECK-NEXT:  pass 0: kept {b, h, m, n}, level 1
+// CHECK-NEXT:  pass 0: kept {b, h, m}, level 1
+// CHECK-NEXT:  finish: writes {b, h, m, e}
+func.func @attention(%Q: memref<2x8x?x64xf32>, %K: memref<2x2x?x64xf32>,
+                     %V: memref<2x2x?x64xf32>, %O: memref<2x8x?x64xf32>) {
+  refold.cascade rows(%b = 2, %h = 8, %m = ?) stream(%n = ?) inner(%d = 64) carried(%e = 64)
+      ins(%q = %Q : memref<2x8x?x64xf32>, %k = %K : memref<2x2x?x64xf32>, %v = %V : memref<2x2x?x64xf32>)
+      outs(%o = %O : memref<2x8x?x64xf32>) {
+    %ninf = arith.constant 0xFF800000 : f32
+    %lowest = arith.constant -3.4028235e38 : f32
+    %qv = refold.read %q[%b, %h, %m, %d] : f32
+    %kv = refold.read %k[%b, %h floordiv 4, %n, %d] : f32
+    %qk = arith.mulf %qv, %kv : f32
+    %s = refold.contract %qk over(%d) : f32
+    %c = arith.cmpi ule, %n, %m : index
+    %x = arith.select %c, %s, %ninf : f32
+    %mx = refold.state max(%x : f32)
+    %g = arith.maxnumf %mx, %lowest : f32
+    %u = arith.subf %x, %g : f32
+    %p = math.exp %u : f32
+    %z = refold.state add(%p : f32) pivot(%g : f32) transport(%old, %new, %self) {
+      %D = arith.subf %old, %new : f32
+      %f = math.exp %D : f32
+      %moved = arith.mulf %self, %f : f32
+      refold.yield %moved : f32
+    }
+    %vv = refold.read %v[%b, %h floordiv 4, %n, %e] : f32
+    %pv = arith.mulf %p, %vv : f32
+    %a = refold.state add(%pv : f32) pivot(%g : f32) transport(%old, %new, %self) {
+      %D = arith.subf %old, %new : f32
+      %f = math.exp %D : f32
+      %moved = arith.mulf %self, %f : f32
+      refold.yield %moved : f32
+    }
+    %w = arith.divf %a, %z : f32
+    refold.write %w, %o[%b, %h, %m, %e] : f32
+  }
+  return
+}
+
+// A column sum: the dense row index takes the lanes.
+
+// CHECK-LABEL: stream i in tiles of 256
+// CHECK-NEXT:  carried j in tiles of 256
+// CHECK-NEXT:  pass 0: state 0 add {j} matrix nest, lanes j
+// CHECK-NEXT:  finish: writes {j}
+func.func @columns(%A: memref<?x?xf32>, %O: memref<?xf32>) {
+  refold.cascade rows(%j = ?) stream(%i = ?) ins(%a = %A : memref<?x?xf32>) outs(%o = %O : memref<?xf32>) {
+    %x = refold.read %a[%i, %j] : f32
+    %s = refold.state add(%x : f32)
+    refold.write %s, %o[%j] : f32
+  }
+  return
+}
+
+// Elementwise: rows only.
+
+// CHECK-LABEL: rows i in tiles of 16
+// CHECK-NEXT:  carried j in tiles of 16384
+// CHECK-NEXT:  finish: writes {i, j}
+func.func @elementwise(%A: memref<?x?xf32>, %O: memref<?x?xf32>) {
+  refold.cascade rows(%i = ?, %j = ?) ins(%a = %A : memref<?x?xf32>) outs(%o = %O : memref<?x?xf32>) {
+    %x = refold.read %a[%i, %j] : f32
+    %y = arith.addf %x, %x : f32
+    refold.write %y, %o[%i, %j] : f32
+  }
+  return
+}
