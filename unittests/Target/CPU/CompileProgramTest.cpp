@@ -251,6 +251,40 @@ func.func @f(%x: tensor<?xf32>, %ok: tensor<i1>) -> tensor<?xf32> {
   EXPECT_EQ(messageOf(wrong.takeError()), "the data is wrong");
 }
 
+// The check stands after what it guards: the block's order says nothing.
+TEST(CompileProgramTest, ChecksOnDataComeFirst) {
+  Program program(R"mlir(
+func.func @f(%x: tensor<?xf32>, %l: tensor<3xi64>, %ok: tensor<i1>) -> tensor<3xf32> {
+  %e = tensor.empty() : tensor<3xf32>
+  %y = refold.cascade rows(%i = 3)
+      ins(%a = %x : tensor<?xf32>, %b = %l : tensor<3xi64>) outs(%o = %e : tensor<3xf32>) {
+    %v = refold.read %b[%i] : i64
+    %at = arith.index_cast %v : i64 to index
+    %w = refold.read %a[%at] : f32
+    refold.write %w, %o[%i] : f32
+  }
+  %flag = tensor.extract %ok[] : tensor<i1>
+  cf.assert %flag, "a subscript is out of range"
+  return %y : tensor<3xf32>
+})mlir");
+  Executable executable = program.load();
+  Tensor x = randomTensor({5}, "x");
+  Tensor l = llvm::cantFail(Tensor::create(DType::I64, {3}));
+  Tensor ok = llvm::cantFail(Tensor::create(DType::Bool, {}));
+  l.set(0, 4.0);
+  l.set(1, 0x1p40); // reading there would end the process
+  auto outputs = executable.run({x, l, ok}, 1);
+  ASSERT_FALSE(bool(outputs));
+  EXPECT_EQ(messageOf(outputs.takeError()), "a subscript is out of range");
+  l.set(1, 2.0);
+  ok.set(0, 1.0);
+  std::vector<Tensor> y = runOrFail(executable, {x, l, ok});
+  ASSERT_EQ(y.size(), 1u);
+  EXPECT_EQ(y[0].get(0), x.get(4));
+  EXPECT_EQ(y[0].get(1), x.get(2));
+  EXPECT_EQ(y[0].get(2), x.get(0));
+}
+
 // A constant right side, a transposed left one, batches, sums in i32.
 TEST(CompileProgramTest, ProductsOfManyForms) {
   Program program(R"mlir(

@@ -1,0 +1,56 @@
+// RUN: %refold-opt %s -refold-lower-math | %FileCheck %s
+
+// A full vector of AVX-512: one scalef, no branch for overflow; the argument is
+// bounded below, so that -inf gives 0 and not NaN.
+
+// CHECK-LABEL: func.func @exp_of_full_vector(
+// CHECK-SAME:    %[[X:.*]]: vector<16xf32>
+// CHECK-DAG:     %[[LOWEST:.*]] = arith.constant dense<-1.040000e+02> : vector<16xf32>
+// CHECK:         %[[ABOVE:.*]] = arith.cmpf ogt, %[[LOWEST]], %[[X]]
+// CHECK:         %[[BOUNDED:.*]] = arith.select %[[ABOVE]], %[[LOWEST]], %[[X]]
+// CHECK:         %[[N:.*]] = math.roundeven
+// CHECK-NOT:     math.exp
+// CHECK:         llvm.call_intrinsic "llvm.x86.avx512.mask.scalef.ps.512"(%{{.*}}, %[[N]],
+func.func @exp_of_full_vector(%x: vector<16xf32>) -> vector<16xf32> {
+  %y = math.exp %x : vector<16xf32>
+  return %y : vector<16xf32>
+}
+
+// Every other width: two factors, and a factor of 0 in the place of underflow.
+
+// CHECK-LABEL: func.func @exp_of_scalar(
+// CHECK-SAME:    %[[X:.*]]: f32
+// CHECK-DAG:     %[[ZERO:.*]] = arith.constant 0.000000e+00 : f32
+// CHECK-DAG:     %[[LOWEST:.*]] = arith.constant -1.040000e+02 : f32
+// CHECK-NOT:     llvm.call_intrinsic
+// CHECK:         %[[IS_ZERO:.*]] = arith.cmpf olt, %[[X]], %[[LOWEST]]
+// CHECK:         arith.select %[[IS_ZERO]], %[[ZERO]],
+// CHECK:         return
+func.func @exp_of_scalar(%x: f32) -> f32 {
+  %y = math.exp %x : f32
+  return %y : f32
+}
+
+// Not log(1 + x), which has no digits near 0.
+
+// CHECK-LABEL: func.func @log1p_is_libms(
+// CHECK:         call @log1pf
+// CHECK-NOT:     math.log
+// CHECK:         return
+func.func @log1p_is_libms(%x: f32) -> f32 {
+  %y = math.log1p %x : f32
+  return %y : f32
+}
+
+// What is one instruction stays.
+
+// CHECK-LABEL: func.func @instructions_stay(
+// CHECK:         math.sqrt
+// CHECK:         math.fma
+// CHECK:         math.roundeven
+func.func @instructions_stay(%x: vector<16xf32>) -> vector<16xf32> {
+  %a = math.sqrt %x : vector<16xf32>
+  %b = math.fma %a, %x, %x : vector<16xf32>
+  %c = math.roundeven %b : vector<16xf32>
+  return %c : vector<16xf32>
+}
