@@ -24,6 +24,7 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "refold/Conversion/CascadeToVector.h"
 #include "refold/Dialect/Refold/IR/Refold.h"
+#include "refold/Target/CPU/Pipeline.h"
 #include "refold/Transforms/Passes.h"
 
 namespace refold {
@@ -49,6 +50,7 @@ void registerAllDialects(mlir::DialectRegistry &registry) {
 }
 
 void registerAllPasses() {
+  registerCpuPasses();
   registerRefoldPasses();
   registerCascadeToVectorPasses();
 }
