@@ -71,7 +71,9 @@ pip_install() {
   shift
   key=$(cat "$root"/utils/requirements*.txt | sha256sum)
   [[ -f $stamp && $(<"$stamp") == "$key" ]] && return
-  "$root/.venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@"
+  local volume=(-q --progress-bar off)
+  [[ -t 1 ]] && volume=()
+  "$root/.venv/bin/python" -m pip install --disable-pip-version-check "${volume[@]}" "$@"
   printf '%s' "$key" >"$stamp"
 }
 
