@@ -94,6 +94,7 @@ template <typename T> struct DefinitionEvaluator<T>::Impl {
     }
     for (const OutputCode &output : outputs)
       result.outputs.push_back(memory.evaluateAll(output.value, output.shape));
+    result.isSaturated = memory.saturated;
     return result;
   }
 

@@ -18,6 +18,7 @@ using std::exp;
 using std::expm1;
 using std::fabs;
 using std::floor;
+using std::isfinite;
 using std::isinf;
 using std::isnan;
 using std::log;
@@ -203,6 +204,11 @@ template <typename T> static T powOf(T base, T exponent) {
   return pow(base, exponent);
 }
 
+static bool isExponential(Fn fn) {
+  return fn == Fn::Exp || fn == Fn::Exp2 || fn == Fn::Expm1 ||
+         fn == Fn::Sigmoid || fn == Fn::Sinh || fn == Fn::Cosh;
+}
+
 template <typename T> static T apply(Fn fn, T a, T b) {
   switch (fn) {
   case Fn::Exp:
@@ -286,8 +292,13 @@ T Code<T>::compute(const Instruction &instruction,
     return -in(0);
   case Kind::Pow:
     return powOf(in(0), instruction.value);
-  case Kind::Fn:
-    return apply(instruction.fn, in(0), in(arity(instruction.fn) - 1));
+  case Kind::Fn: {
+    T value = apply(instruction.fn, in(0), in(arity(instruction.fn) - 1));
+    if (isExponential(instruction.fn) && isfinite(in(0)) &&
+        (value == T(0) || !isfinite(value)) && frame.saturated)
+      *frame.saturated |= in(0) != T(0);
+    return value;
+  }
   case Kind::Max:
     return maximum(in(0), in(1));
   case Kind::Min:

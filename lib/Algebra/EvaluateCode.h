@@ -27,6 +27,8 @@ template <typename T> struct Frame {
   const T *bases[kBases] = {};
   /// Position of every index; Contract moves those it sums over.
   uint32_t *positions = nullptr;
+  /// Set where an exponential of a finite number is 0 or infinite.
+  bool *saturated = nullptr;
 };
 
 /// Steps from one value to the next in an array over `indices`, and its size.

@@ -69,6 +69,7 @@ public:
 
   void load(const Sample &sample) {
     assert(sample.extents == extents && "made for samples of another shape");
+    saturated = false;
     for (const auto &[symbol, slot] : slots) {
       if (slot.base != Input)
         continue;
@@ -89,7 +90,9 @@ public:
   }
 
   Frame<T> frame(const T *previous = nullptr) {
-    return {{inputs.data(), segment.data(), previous}, positions.data()};
+    return {{inputs.data(), segment.data(), previous},
+            positions.data(),
+            &saturated};
   }
   /// Where the value at the present positions lies in the current segment.
   T *place(Slot slot) {
@@ -110,6 +113,7 @@ public:
   std::vector<uint32_t> extents;
   std::vector<uint32_t> positions;
   IndexSet stream = 0;
+  bool saturated = false; ///< since `load`
   std::vector<T> segment; ///< the current one
 
 private:

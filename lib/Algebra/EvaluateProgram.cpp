@@ -416,6 +416,7 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
     }
     for (const OutputCode &output : outputs)
       result.outputs.push_back(valuesOf(output));
+    result.isSaturated = memory.saturated;
     regular = true;
     for (const DefinitionCode<T> &code : codes) {
       result.definitions.emplace_back();

@@ -189,7 +189,7 @@ private:
     case Family::Ramp:
       return common + 0.25 * position + 0.01 * random.normal();
     case Family::Growing:
-      return std::ldexp(random.normal(), int(std::min(position, 12u)));
+      return std::ldexp(random.normal(), int(std::min(position, 7u)));
     case Family::Normal:
     case Family::Masked:
       break;

@@ -43,7 +43,7 @@ enum class Family : uint8_t {
   First,   ///< normal, but 50 at the first position
   Tiny,    ///< 1e-12 N(0, 1)
   Ramp,    ///< rising by 1/4 a position
-  Growing  ///< magnitudes doubling every position
+  Growing  ///< magnitudes doubling every position, up to 2^7
 };
 inline constexpr unsigned kFamilies = 9;
 const char *spelling(Family family);
@@ -83,14 +83,17 @@ template <typename T> struct RowValues {
   std::vector<std::vector<T>> outputs;
   /// Of a program: [definition], results after one another.
   std::vector<std::vector<T>> definitions;
+  /// An exponential left the range of double somewhere: what is algebraically
+  /// the same may then be a different number.
+  bool isSaturated = false;
 };
 
 /// In which order a program reads its row.
 enum class Order : uint8_t {
-  Stream,   ///< absorbs element after element
-  Balanced, ///< lifts elements, merges halves
-  Random,   ///< merges at random cuts, some parts empty
-  Right,    ///< merges each element with all that follow
+  Stream,    ///< absorbs element after element
+  Balanced,  ///< lifts elements, merges halves
+  Random,    ///< merges at random cuts, some parts empty
+  Right,     ///< merges each element with all that follow
   Pivots,    ///< random cuts, and states moved to random pivots again and again
   Definition ///< no transport: each state in full, at the final pivots
 };
