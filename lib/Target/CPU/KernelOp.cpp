@@ -97,6 +97,8 @@ static std::optional<ScalarSpec> scalarFor(Value value,
 }
 
 llvm::Error ProgramCompiler::addCascade(CascadeOp op) {
+  if (foldEpilogue(op))
+    return llvm::Error::success();
   KernelStep step;
   step.numInputs = op.getInputs().size();
   SmallVector<Type> types;

@@ -218,5 +218,6 @@ llvm::Error ProgramCompiler::addProduct(linalg::LinalgOp op) {
   ProductStep step = arrange(*lhs, *rhs, result, loops, m, n, *k);
   spec.steps.push_back({std::move(step), stepNameOf(op)});
   slots[op->getResult(0)] = result;
+  productSteps[op->getResult(0)] = spec.steps.size() - 1;
   return llvm::Error::success();
 }

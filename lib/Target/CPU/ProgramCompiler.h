@@ -76,6 +76,10 @@ private:
   llvm::Error addCascade(CascadeOp op);
   unsigned kernelFor(CascadeOp op, llvm::ArrayRef<mlir::Type> types);
 
+  // Epilogue.cpp
+  /// Whether the product that the kernel reads now does the kernel's work.
+  bool foldEpilogue(CascadeOp op);
+
   // ProductOp.cpp
   llvm::Error addProduct(mlir::linalg::LinalgOp op);
 
@@ -98,7 +102,8 @@ private:
   /// Tensors whose contents nobody has written, or one value everywhere.
   llvm::DenseMap<mlir::Value, Sizes> empties;
   llvm::DenseMap<mlir::Value, mlir::TypedAttr> fills;
-  llvm::StringMap<unsigned> kernelNumbers; ///< by text
+  llvm::DenseMap<mlir::Value, size_t> productSteps; ///< by result
+  llvm::StringMap<unsigned> kernelNumbers;          ///< by text
 };
 
 /// Product of all sizes.

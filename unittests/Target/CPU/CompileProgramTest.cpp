@@ -350,6 +350,59 @@ func.func @f(%x: tensor<2x2x?xf32>, %q: tensor<?x4xi8>) -> (tensor<2x2x?x3xf32>,
     }
 }
 
+// Bias and GELU become part of the product, unless something else reads it.
+TEST(CompileProgramTest, EpiloguesOfProducts) {
+  for (bool isReadTwice : {false, true}) {
+    std::string text = R"mlir(
+func.func @f(%x: tensor<?x6xf32>, %w: tensor<6x5xf32>, %b: tensor<5xf32>)
+    -> (tensor<?x5xf32>, tensor<?x5xf32>) {
+  %c0 = arith.constant 0 : index
+  %m = tensor.dim %x, %c0 : tensor<?x6xf32>
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty(%m) : tensor<?x5xf32>
+  %z = linalg.fill ins(%zero : f32) outs(%e : tensor<?x5xf32>) -> tensor<?x5xf32>
+  %p = linalg.matmul ins(%x, %w : tensor<?x6xf32>, tensor<6x5xf32>)
+                     outs(%z : tensor<?x5xf32>) -> tensor<?x5xf32>
+  %y = refold.cascade rows(%i = ?, %j = 5)
+      ins(%a = %p : tensor<?x5xf32>, %c = %b : tensor<5xf32>) outs(%o = %e : tensor<?x5xf32>) {
+    %root = arith.constant 1.41421354 : f32
+    %one = arith.constant 1.0 : f32
+    %half = arith.constant 0.5 : f32
+    %v = refold.read %a[%i, %j] : f32
+    %bias = refold.read %c[%j] : f32
+    %s = arith.addf %v, %bias : f32
+    %q = arith.divf %s, %root : f32
+    %erf = math.erf %q : f32
+    %t = arith.addf %erf, %one : f32
+    %g = arith.mulf %s, %t : f32
+    %r = arith.mulf %g, %half : f32
+    refold.write %r, %o[%i, %j] : f32
+  }
+)mlir";
+    text += isReadTwice
+                ? "  return %y, %p : tensor<?x5xf32>, tensor<?x5xf32>\n}"
+                : "  return %y, %y : tensor<?x5xf32>, tensor<?x5xf32>\n}";
+    Program program(text);
+    Executable executable = program.load();
+    EXPECT_EQ(executable.counters().getInteger("kernel_calls"),
+              isReadTwice ? 1 : 0);
+    Tensor x = randomTensor({7, 6}, "x"), w = randomTensor({6, 5}, "w"),
+           b = randomTensor({5}, "b");
+    std::vector<Tensor> y = runOrFail(executable, {x, w, b});
+    ASSERT_EQ(y.size(), 2u);
+    for (int64_t i = 0; i < 7; ++i)
+      for (int64_t j = 0; j < 5; ++j) {
+        double sum = 0.0;
+        for (int64_t k = 0; k < 6; ++k)
+          sum += x.get(i * 6 + k) * w.get(k * 5 + j);
+        double v = sum + b.get(j);
+        double gelu = 0.5 * v * (1.0 + std::erf(v / std::sqrt(2.0)));
+        EXPECT_NEAR(y[0].get(i * 5 + j), gelu, 2e-6);
+        EXPECT_NEAR(y[1].get(i * 5 + j), isReadTwice ? sum : gelu, 2e-6);
+      }
+  }
+}
+
 TEST(CompileProgramTest, OtherOpsAreRefused) {
   Program program(R"mlir(
 func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {
