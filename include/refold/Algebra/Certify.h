@@ -12,11 +12,12 @@ namespace refold::algebra {
 /// How much is tried. The defaults take some milliseconds a cascade.
 struct CertifyOptions {
   uint64_t seed = 1;
-  unsigned modularTrials = 3;  ///< of each transport
-  unsigned rowsPerFamily = 1;  ///< rows of each kind, each in every order
-  unsigned rowLength = 11;     ///< of the longest rows
-  unsigned edgeRows = 240;     ///< rows of edge values
-  double tolerance = 1e-9;     ///< relative, of values with 31 digits
+  unsigned modularTrials = 3; ///< of each transport
+  unsigned rowsPerFamily = 1; ///< rows of each kind, each in every order
+  unsigned rowLength = 11;    ///< of the longest rows
+  bool largeValues = true;    ///< rows with offsets, outliers and growth too
+  unsigned edgeRows = 240;    ///< rows of edge values
+  double tolerance = 1e-9;    ///< relative, of values with 31 digits
 };
 
 struct Certificate {
@@ -57,8 +58,8 @@ Certificate recertify(const Program &program,
 /// needs, over pairs of an element and results that a row with this element
 /// can have. No evidence if the stage is no sum.
 std::optional<RankEvidence> rankEvidence(const Cascade &cascade,
-                                         const Program &program,
-                                         const Cut &cut, unsigned samples = 10,
+                                         const Program &program, const Cut &cut,
+                                         unsigned samples = 10,
                                          uint64_t seed = 1);
 
 } // namespace refold::algebra
