@@ -25,9 +25,11 @@ public:
       : b(b), formula(formula), program(program), outputs(outputs),
         loc(outputs[0].tensor.getLoc()) {}
 
-  FailureOr<CascadeOp> emit();
+  FailureOr<EmittedCascade> emit();
 
 private:
+  void findBest();
+  bool readsBest(Expr e);
   void findUsed();
   void use(Expr e);
   void orderIndices();
@@ -43,9 +45,13 @@ private:
     return body->getArgument(position.lookup(algebraIndex));
   }
   Value operandArg(unsigned operand) {
-    return body->getArgument(order.size() + operand);
+    return body->getArgument(numIndices() + operand);
   }
   std::string argName(StringRef wanted);
+  bool hasBest() const { return !best.empty(); }
+  /// The rank index of extent 1 that single best elements get in the op.
+  Value bestArg() { return body->getArgument(order.size()); }
+  unsigned numIndices() const { return order.size() + hasBest(); }
 
   OpBuilder &b;
   Formula &formula;
@@ -53,7 +59,9 @@ private:
   ArrayRef<KernelOutput> outputs;
   Location loc;
 
-  algebra::ExprSet used; ///< symbols
+  algebra::ExprSet best;        ///< what an argmax makes, and lets that read it
+  SmallVector<bool> writesBest; ///< of each output
+  algebra::ExprSet used;        ///< symbols
   IndexSet usedIndices = 0;
   SmallVector<unsigned> order; ///< algebra index of each index of the op
   DenseMap<unsigned, unsigned> position;
@@ -76,6 +84,29 @@ void CascadeEmitter::use(Expr e) {
     if (node.is(algebra::Kind::Contract))
       usedIndices |= node->contracted;
   });
+}
+
+bool CascadeEmitter::readsBest(Expr e) {
+  return llvm::any_of(algebra::symbolsOf(e),
+                      [&](Expr symbol) { return best.count(symbol) != 0; });
+}
+
+/// The algebra has a single best element without a rank; the op's ordered
+/// states always have one. Outputs that read it get one more dimension of size
+/// 1, which is taken off again behind the op.
+void CascadeEmitter::findBest() {
+  for (const algebra::Definition &definition : program.definitions) {
+    if (auto *let = std::get_if<algebra::Let>(&definition)) {
+      if (readsBest(let->value))
+        best.insert(let->symbol);
+      continue;
+    }
+    const auto &state = std::get<algebra::State>(definition);
+    if (state.reducer == algebra::Reducer::TopK && state.rank < 0)
+      best.insert(state.results.begin(), state.results.end());
+  }
+  for (const algebra::ProgramOutput &output : program.outputs)
+    writesBest.push_back(readsBest(output.value));
 }
 
 void CascadeEmitter::findUsed() {
@@ -177,15 +208,18 @@ void CascadeEmitter::addOperands() {
     inputs.push_back(read.operand);
     argNames.push_back(b.getStringAttr(argName(sourceName(read.operand))));
   }
-  for (const KernelOutput &output : outputs) {
+  for (auto [i, output] : llvm::enumerate(outputs)) {
     auto type = cast<RankedTensorType>(output.tensor.getType());
+    SmallVector<int64_t> shape(type.getShape());
+    if (writesBest[i])
+      shape.push_back(1);
     SmallVector<Value> dynamic;
     for (int64_t d = 0; d < type.getRank(); ++d)
       if (type.isDynamicDim(d))
         dynamic.push_back(formula.sizes.materialise(
             b, loc, formula.sizes.of(output.tensor, d)));
-    inits.push_back(b.create<tensor::EmptyOp>(loc, type.getShape(),
-                                              type.getElementType(), dynamic));
+    inits.push_back(
+        b.create<tensor::EmptyOp>(loc, shape, type.getElementType(), dynamic));
     argNames.push_back(b.getStringAttr(argName(sourceName(output.tensor))));
   }
 }
@@ -200,6 +234,11 @@ void CascadeEmitter::buildShell() {
     roles.push_back(roleOf(index.role));
     extents.push_back(formula.extents[i].staticOrDynamic());
   }
+  if (hasBest()) {
+    names.push_back(b.getStringAttr(argName("best")));
+    roles.push_back(CascadeOp::Carried);
+    extents.push_back(1);
+  }
   SmallVector<Type> results;
   for (Value init : inits)
     results.push_back(init.getType());
@@ -208,7 +247,7 @@ void CascadeEmitter::buildShell() {
                            b.getDenseI64ArrayAttr(extents),
                            b.getArrayAttr(argNames), DictionaryAttr());
   body = &op.getBody().emplaceBlock();
-  for (unsigned i = 0; i < order.size(); ++i)
+  for (unsigned i = 0; i < numIndices(); ++i)
     body->addArgument(b.getIndexType(), loc);
   for (Value v : op->getOperands()) {
     Type type = v.getType();
@@ -261,8 +300,8 @@ Value CascadeEmitter::leaf(Expr symbol, ScalarExport &scalars) {
   return Value();
 }
 
-static Reducer exportReducer(algebra::Reducer reducer) {
-  switch (reducer) {
+static Reducer exportReducer(const algebra::State &state) {
+  switch (state.reducer) {
   case algebra::Reducer::Sum:
     return Reducer::Add;
   case algebra::Reducer::Prod:
@@ -280,7 +319,7 @@ static Reducer exportReducer(algebra::Reducer reducer) {
   case algebra::Reducer::All:
     return Reducer::And;
   case algebra::Reducer::TopK:
-    return Reducer::TopK;
+    return state.largest ? Reducer::TopK : Reducer::BottomK;
   }
   return Reducer::Add;
 }
@@ -332,6 +371,8 @@ void CascadeEmitter::emitState(const algebra::State &state,
     with.push_back(scalars.value(other));
   if (state.rank >= 0)
     rank.push_back(indexArg(state.rank));
+  else if (state.reducer == algebra::Reducer::TopK)
+    rank.push_back(bestArg());
   StringAttr law =
       state.law.empty() ? StringAttr() : b.getStringAttr(state.law);
   auto op = b.create<StateOp>(
@@ -339,7 +380,7 @@ void CascadeEmitter::emitState(const algebra::State &state,
       ReducerAttr::get(b.getContext(),
                        state.reducer == algebra::Reducer::TopK && !state.largest
                            ? Reducer::BottomK
-                           : exportReducer(state.reducer)),
+                           : exportReducer(state)),
       values, pivots, with, rank, law);
   for (auto [symbol, result] : llvm::zip(state.results, op.getResults()))
     scalars.define(symbol, result);
@@ -362,6 +403,10 @@ void CascadeEmitter::emitWrite(unsigned output, ScalarExport &scalars) {
     }
     exprs.push_back(getAffineDimExpr(dims.size(), b.getContext()));
     dims.push_back(indexArg(*d));
+  }
+  if (writesBest[output]) {
+    exprs.push_back(getAffineDimExpr(dims.size(), b.getContext()));
+    dims.push_back(bestArg());
   }
   b.create<WriteOp>(loc, value, target, dims,
                     AffineMapAttr::get(
@@ -393,18 +438,33 @@ LogicalResult CascadeEmitter::fillBody() {
   return success();
 }
 
-FailureOr<CascadeOp> CascadeEmitter::emit() {
+FailureOr<EmittedCascade> CascadeEmitter::emit() {
+  findBest();
   findUsed();
   orderIndices();
   addOperands();
   buildShell();
   if (failed(fillBody()) || failed(mlir::verify(op)))
     return failure();
-  return op;
+  EmittedCascade emitted{op, {}};
+  for (auto [i, output] : llvm::enumerate(outputs)) {
+    Value result = op->getResult(i);
+    if (writesBest[i]) {
+      auto type = cast<RankedTensorType>(output.tensor.getType());
+      SmallVector<ReassociationIndices> groups;
+      for (int64_t d = 0; d < type.getRank(); ++d)
+        groups.push_back({d});
+      if (!groups.empty())
+        groups.back().push_back(type.getRank());
+      result = b.create<tensor::CollapseShapeOp>(loc, type, result, groups);
+    }
+    emitted.results.push_back(result);
+  }
+  return emitted;
 }
 
-FailureOr<CascadeOp> refold::emitCascade(OpBuilder &b, Formula &formula,
-                                         const algebra::Program &program,
-                                         ArrayRef<KernelOutput> outputs) {
+FailureOr<EmittedCascade> refold::emitCascade(OpBuilder &b, Formula &formula,
+                                              const algebra::Program &program,
+                                              ArrayRef<KernelOutput> outputs) {
   return CascadeEmitter(b, formula, program, outputs).emit();
 }

@@ -94,12 +94,12 @@ refold::fuseCascades(func::FuncOp function,
     kernel.isCascade = kernelPlan.isCascade();
     if (failed(deriveKernel(kernelPlan, options, kernel, result.notes)))
       return failure();
-    FailureOr<CascadeOp> op = emitCascade(
+    FailureOr<EmittedCascade> emitted = emitCascade(
         b, *kernel.formula, *kernel.derivation.program, kernelPlan.outputs);
-    if (failed(op))
+    if (failed(emitted))
       return failure();
-    kernel.op = *op;
-    for (auto [output, value] : llvm::zip(kernelPlan.outputs, op->getResults()))
+    kernel.op = emitted->op;
+    for (auto [output, value] : llvm::zip(kernelPlan.outputs, emitted->results))
       replacements.push_back({output.tensor, value});
     result.kernels.push_back(std::move(kernel));
   }

@@ -49,11 +49,18 @@ mlir::FailureOr<FusionResult> fuseCascades(mlir::func::FuncOp function,
 /// generics, sizes as arithmetic on the arguments' sizes, no dead or equal ops.
 mlir::LogicalResult normaliseProgram(mlir::func::FuncOp function);
 
+/// A cascade and the values of the outputs it was made for.
+struct EmittedCascade {
+  CascadeOp op;
+  llvm::SmallVector<mlir::Value> results;
+};
+
 /// Puts a `refold.cascade` for a derived program at the builder's insertion
 /// point. `outputs[i]` says where the program's output i is written.
-mlir::FailureOr<CascadeOp> emitCascade(mlir::OpBuilder &b, Formula &formula,
-                                       const algebra::Program &program,
-                                       llvm::ArrayRef<KernelOutput> outputs);
+mlir::FailureOr<EmittedCascade>
+emitCascade(mlir::OpBuilder &b, Formula &formula,
+            const algebra::Program &program,
+            llvm::ArrayRef<KernelOutput> outputs);
 
 /// Reads the op back into the algebra and recomputes its certificate: its
 /// summary, or failure with the reason at the op.
