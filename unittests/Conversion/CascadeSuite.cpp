@@ -3,6 +3,7 @@
 // none.
 #include "CascadeSuite.h"
 
+#include <cmath>
 #include <random>
 
 using namespace refold;
@@ -81,6 +82,30 @@ std::string SuiteCase::text(bool isDynamic, const std::string &schedule,
   return text + constants + body + "}\nreturn\n}\n";
 }
 
+/// Rows in turn: plain, all -inf, one NaN, one +inf, one -inf, large, all NaN.
+static double specialValue(double x, int64_t at,
+                           const std::vector<int64_t> &shape) {
+  int64_t length = shape.empty() ? 1 : shape.back();
+  int64_t row = at / length, place = at % length;
+  bool isChosen = place == (row * 5 + 3) % length;
+  switch (row % 7) {
+  case 1:
+    return -INFINITY;
+  case 2:
+    return isChosen ? NAN : x;
+  case 3:
+    return isChosen ? INFINITY : x;
+  case 4:
+    return isChosen ? -INFINITY : x;
+  case 5:
+    return 1e4 * x;
+  case 6:
+    return NAN;
+  default:
+    return x;
+  }
+}
+
 Tensor refold::makeOperand(const SuiteOperand &o, uint64_t seed,
                            bool isStrided) {
   std::mt19937_64 random(seed);
@@ -114,6 +139,9 @@ Tensor refold::makeOperand(const SuiteOperand &o, uint64_t seed,
       break;
     case SuiteOperand::Positive:
       x = std::abs(x);
+      break;
+    case SuiteOperand::Special:
+      x = specialValue(x, i, o.shape);
       break;
     }
     tensor.set(i, x);
@@ -629,6 +657,14 @@ static void addOthers(std::vector<SuiteCase> &all) {
                    "%v = refold.read %x[%b, %j, %c] : f32\n%r = refold.state " +
                        std::string(reducer) +
                        "(%v : f32)\nrefold.write %r, %o[%b, %c] : f32\n"});
+  for (const char *reducer : {"add", "max", "min", "maxnum", "minnum"})
+    all.push_back({std::string("row-") + reducer,
+                   kRows,
+                   {{"x", DType::F32, {I, J}}},
+                   {{"h", DType::F32, {I}}},
+                   kReadX + "%r = refold.state " + std::string(reducer) +
+                       "(%v : f32)\nrefold.write %r, %h[%i] : f32\n",
+                   1e-5});
   for (const char *reducer : {"add", "mul", "max", "min", "and", "or"})
     all.push_back({std::string("int-") + reducer,
                    {{"i", "rows", 11}, {"j", "stream", 77}},

@@ -15,7 +15,7 @@ struct SuiteOperand {
   std::string name;
   DType dtype = DType::F32;
   std::vector<int64_t> shape;
-  enum Fill { Normal, Round, Labels, Bits, Positive } fill = Normal;
+  enum Fill { Normal, Round, Labels, Bits, Positive, Special } fill = Normal;
   double scale = 1;
   int64_t limit = 0; ///< Labels: exclusive upper bound
 };

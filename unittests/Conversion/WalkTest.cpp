@@ -99,6 +99,28 @@ TEST(WalkShapesTest, AnyExtent) {
   }
 }
 
+/// NaN, infinities and large values: the class of every result is the
+/// definition's. A maximum is NaN with its row even where its combiner would
+/// drop one.
+TEST(WalkValuesTest, SpecialValues) {
+  for (SuiteCase c : cascadeSuite()) {
+    bool isWanted = llvm::StringRef(c.name).starts_with("row-") ||
+                    c.name == "softmax" || c.name == "column-max" ||
+                    c.name == "column-softmax" ||
+                    llvm::StringRef(c.name).starts_with("topk") ||
+                    llvm::StringRef(c.name).starts_with("bottomk");
+    if (!isWanted)
+      continue;
+    c.inputs[0].fill = SuiteOperand::Special;
+    EXPECT_LE(errorOf(c, c.text(true, ""), false), 4 * c.tolerance) << c.name;
+    EXPECT_LE(errorOf(c,
+                      c.text(false, "segments = 2, tile = {j = 64, ex = 64}"),
+                      false),
+              4 * c.tolerance)
+        << c.name << " in segments";
+  }
+}
+
 /// The same code generator at other widths.
 TEST(WalkTargetsTest, OtherInstructionSets) {
   for (const char *name : {"avx2", "baseline"})

@@ -111,6 +111,7 @@ private:
   Buffer targetBuffer(WritePlan &w);
   void prefetchAhead(Tile &t, Node *n, int c);
   void prefetchResults(Tile &t, int c);
+  int64_t rowsAhead(mlir::Type element);
   void prefetchNextRow(Tile &t, Node *root, int c);
   bool startsLine(mlir::Type element, int c);
 

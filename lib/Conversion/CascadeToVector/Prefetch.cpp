@@ -57,6 +57,16 @@ void Kernel::prefetchResults(Tile &t, int c) {
   }
 }
 
+/// The next row tile, or as many rows as make up the usual distance.
+int64_t Kernel::rowsAhead(Type element) {
+  int64_t bytes = std::max<int64_t>(element.getIntOrFloatBitWidth() / 8, 1);
+  int64_t length = plan.extent(plan.stream);
+  if (ShapedType::isDynamic(length) || length == 0)
+    return plan.tileRows;
+  int64_t rows = llvm::divideCeil(kAheadBytes, length * bytes);
+  return std::max(plan.tileRows, rows);
+}
+
 /// While this row is written, what the next row tile reads comes in.
 void Kernel::prefetchNextRow(Tile &t, Node *root, int c) {
   if (!plan.schedule.prefetch || plan.row == kNone)
@@ -70,7 +80,7 @@ void Kernel::prefetchNextRow(Tile &t, Node *root, int c) {
         !startsLine(n->type, c))
       continue;
     Tile next = t;
-    next.rowLocal[0] = to.add(t.rowLocal[0], plan.tileRows);
+    next.rowLocal[0] = to.add(t.rowLocal[0], rowsAhead(n->type));
     to.prefetch(operandOfRead(n), offsetOf(next, n, 0, c), /*isWrite=*/false);
   }
 }
