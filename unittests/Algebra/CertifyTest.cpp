@@ -113,6 +113,36 @@ TEST(CertifyTest, StaticExtentsCount) {
   }
 }
 
+/// Rounded keys tie, and the earlier element wins: the element with the largest
+/// key before rounding is another one.
+TEST(CertifyTest, KeysThatAFunctionMergesAreRejected) {
+  Handmade h;
+  Context &c = h.context;
+  unsigned n = h.cascade.addIndex("n", IndexRole::Stream);
+  Expr x = h.cascade.addRead("x", 1), v = h.cascade.addRead("v", 1);
+  for (Fn fn : {Fn::Round, Fn::Exp}) {
+    h.cascade.stages.clear();
+    h.cascade.outputs.clear();
+    auto best = h.cascade.addTopK("t", c.fn(fn, x), {v}, 1, true, -1);
+    h.cascade.addOutput("v", best[1]);
+    State top;
+    top.reducer = Reducer::TopK;
+    top.values = {x, v};
+    top.results = {c.symbol("t", Role::State, Type::F32, 0),
+                   c.symbol("t.v", Role::State, Type::F32, 0)};
+    Expr isEmpty =
+        c.cmp(Pred::Eq, h.cascade.indices[n].length, c.integer(0, Type::Index));
+    Expr key = c.select(isEmpty, c.real(-HUGE_VAL), c.fn(fn, top.results[0]));
+    h.program.definitions = {top};
+    h.program.readouts = {{key, top.results[1]}};
+    h.program.stagePass = {0};
+    h.program.outputs = {{"v", top.results[1]}};
+    h.finish();
+    Certificate certificate = certify(h.cascade, h.program);
+    EXPECT_EQ(certificate.holds, fn == Fn::Exp) << certificate.summary();
+  }
+}
+
 TEST(CertifyTest, BrokenStructureIsRejected) {
   auto h = makeVariance();
   lastState(*h).with.pop_back();
