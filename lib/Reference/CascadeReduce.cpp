@@ -118,6 +118,17 @@ llvm::Expected<StateFields> CascadeRow::fold(StateOp state, const Field &values,
   return StateFields{result};
 }
 
+/// The same field with its dimensions in rising order, by strides.
+static void sortDims(Field &field, ArrayRef<int64_t> extents) {
+  SmallVector<unsigned, 3> sorted(field.dims);
+  llvm::sort(sorted);
+  SmallVector<int64_t> shape;
+  for (unsigned dim : sorted)
+    shape.push_back(extents[dim]);
+  field.cells = broadcastTo(field, sorted, shape);
+  field.dims = sorted;
+}
+
 /// The best of the last dimension: keys, payloads, positions. Every field has
 /// the same dimensions.
 llvm::Expected<StateFields> CascadeRow::select(StateOp state,
@@ -173,18 +184,10 @@ llvm::Expected<StateFields> CascadeRow::select(StateOp state,
                                               : absent;
       }
   }
-  // The rank was made last; its place is by its number.
-  SmallVector<unsigned> last(ArrayRef(positions.dims).drop_back());
-  last.push_back(rank);
-  SmallVector<unsigned, 3> sorted(last.begin(), last.end());
-  llvm::sort(sorted);
-  SmallVector<int64_t> sortedShape;
-  for (unsigned dim : sorted)
-    sortedShape.push_back(extents[dim]);
   for (Field &field : chosen) {
-    field.dims.assign(last.begin(), last.end());
-    field.cells = broadcastTo(field, sorted, sortedShape);
-    field.dims = sorted;
+    field.dims.assign(positions.dims.begin(), positions.dims.end() - 1);
+    field.dims.push_back(rank);
+    sortDims(field, extents);
   }
   return chosen;
 }
