@@ -68,6 +68,22 @@ struct Part {
   Combination sum;
 };
 
+/// Terms that share their exponential and their guards on elements.
+struct Group {
+  std::vector<Term> terms;
+  LinearSum ex;
+  Poly exNormal;
+  std::vector<Expr> xGuards;
+  Monomial outer;
+};
+
+/// The readout of a sum while it is put together.
+struct SumParts {
+  std::map<std::vector<Expr>, std::vector<Part>>
+      parts; ///< by guards on the row
+  std::vector<Expr> offsets;
+};
+
 class Builder {
 public:
   Builder(const Cascade &cascade, const Policy &policy, Program &program);
@@ -141,6 +157,11 @@ private:
   Expr distance(const std::vector<Shift> &shifts, std::vector<Expr> &pivots,
                 unsigned pass, Type type);
   Expr value(const Combination &sum, Type type);
+  Expr plainSum(Expr term, const std::vector<Term> *terms,
+                const std::string &name);
+  void addGroup(const Group &group, Separator &separator, Scope &scope,
+                Type type, unsigned pass, const std::string &name,
+                SumParts &result);
   Expr total(std::vector<Part> parts, const std::vector<Expr> &offsets,
              Type type);
   Expr transport(const std::map<Powers, Combination> &taylor,

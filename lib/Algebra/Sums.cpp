@@ -8,17 +8,6 @@
 
 namespace refold::algebra {
 
-namespace {
-/// Terms that share their exponential and their guards on elements.
-struct Group {
-  std::vector<Term> terms;
-  LinearSum ex;
-  Poly exNormal;
-  std::vector<Expr> xGuards;
-  Monomial outer;
-};
-} // namespace
-
 static std::vector<Group> grouped(std::vector<Term> terms,
                                   Normaliser &normaliser) {
   std::vector<Group> groups;
@@ -146,6 +135,58 @@ Expr Builder::total(std::vector<Part> parts, const std::vector<Expr> &offsets,
   return result;
 }
 
+/// The stage as the user wrote it: without running values, exponentials
+/// bounded.
+Expr Builder::plainSum(Expr term, const std::vector<Term> *terms,
+                       const std::string &name) {
+  Expr sum = state(Reducer::Sum, term, name);
+  bool isProduct = terms && terms->size() == 1 && terms->front().ex.empty() &&
+                   terms->front().coefficient == 1 &&
+                   terms->front().h.isOne() && terms->front().xGuards.empty();
+  sums[sum] = SumInfo{isProduct ? terms->front().g : Monomial(term), {}};
+  return sum;
+}
+
+/// States and readout parts of the terms that share an exponential.
+void Builder::addGroup(const Group &group, Separator &separator, Scope &scope,
+                       Type type, unsigned pass, const std::string &name,
+                       SumParts &result) {
+  Gauge gauge;
+  std::vector<const Term *> members;
+  for (const Term &t : group.terms)
+    members.push_back(&t);
+  if (!group.ex.empty())
+    gauge = chooseGauge(group.ex, members, scope, type, pass, name);
+  gauge.xGuards = group.xGuards;
+  gauge.outer = group.outer;
+  std::map<unsigned, unsigned> highest, variableOf;
+  for (const Term &t : group.terms)
+    for (auto [translate, power] : t.translates)
+      highest[translate] = std::max(highest[translate], power);
+  std::vector<Variable> variables;
+  for (auto [translate, power] : highest) {
+    variableOf[translate] = unsigned(variables.size());
+    variables.push_back(locate(separator.allTranslates()[translate], gauge,
+                               power, scope, type, pass, name));
+    if (variables.back().offset)
+      result.offsets.push_back(variables.back().offset);
+  }
+  ByGuard guarded;
+  for (const Term &t : group.terms) {
+    Monomial h = t.h;
+    addExponent(context, h, t.ed + gauge.moved, type);
+    distribute(context, t, std::move(h), variables, variableOf,
+               guarded[t.dGuards], type);
+  }
+  for (auto &[guards, factors] : guarded)
+    for (auto &[factor, poly] : factors) {
+      std::erase_if(poly, [](const auto &entry) { return !entry.second; });
+      if (!poly.empty())
+        result.parts[guards].push_back(
+            {factor, build(poly, variables, gauge, type, pass, name)});
+    }
+}
+
 bool Builder::deriveSum(unsigned number, Expr term, unsigned pass) {
   const Stage &stage = cascade.stages[number];
   Expr result = stage.results[0];
@@ -163,67 +204,23 @@ bool Builder::deriveSum(unsigned number, Expr term, unsigned pass) {
     reject = separator.reject;
     return false;
   }
-  // Without running values and with bounded exponentials: as the user wrote it.
   if (terms)
     for (const Term &t : *terms)
       isPlain = isPlain && (t.ex.empty() || !policy.ownPivots ||
                             facts.isNonPositive(t.ex.normal(normaliser)));
   if (isPlain) {
-    Expr sum = state(Reducer::Sum, term, stage.name);
-    bool isProduct = terms && terms->size() == 1 && (*terms)[0].ex.empty() &&
-                     (*terms)[0].coefficient == 1 && (*terms)[0].h.isOne() &&
-                     (*terms)[0].xGuards.empty();
-    sums[sum] = SumInfo{isProduct ? (*terms)[0].g : Monomial(term), {}};
-    if (term.isConstant(1))
-      sums[sum].g = {};
-    rawReadout[result] = sum;
+    rawReadout[result] = plainSum(term, terms ? &*terms : nullptr, stage.name);
     return true;
   }
-
-  std::map<std::vector<Expr>, std::vector<Part>> parts;
-  std::vector<Expr> offsets;
-  for (Group &group : grouped(std::move(*terms), normaliser)) {
-    Gauge gauge;
-    std::vector<const Term *> members;
-    for (const Term &t : group.terms)
-      members.push_back(&t);
-    if (!group.ex.empty())
-      gauge = chooseGauge(group.ex, members, scope, type, pass, stage.name);
-    gauge.xGuards = group.xGuards;
-    gauge.outer = group.outer;
-    std::map<unsigned, unsigned> highest, variableOf;
-    for (const Term &t : group.terms)
-      for (auto [translate, power] : t.translates)
-        highest[translate] = std::max(highest[translate], power);
-    std::vector<Variable> variables;
-    for (auto [translate, power] : highest) {
-      variableOf[translate] = unsigned(variables.size());
-      variables.push_back(locate(separator.allTranslates()[translate], gauge,
-                                 power, scope, type, pass, stage.name));
-      if (variables.back().offset)
-        offsets.push_back(variables.back().offset);
-    }
-    ByGuard guarded;
-    for (const Term &t : group.terms) {
-      Monomial h = t.h;
-      addExponent(context, h, t.ed + gauge.moved, type);
-      distribute(context, t, std::move(h), variables, variableOf,
-                 guarded[t.dGuards], type);
-    }
-    for (auto &[guards, factors] : guarded)
-      for (auto &[factor, poly] : factors) {
-        std::erase_if(poly, [](const auto &entry) { return !entry.second; });
-        if (!poly.empty())
-          parts[guards].push_back(
-              {factor, build(poly, variables, gauge, type, pass, stage.name)});
-      }
-  }
+  SumParts sum;
+  for (const Group &group : grouped(std::move(*terms), normaliser))
+    addGroup(group, separator, scope, type, pass, stage.name, sum);
   Expr whole;
-  for (auto &[guards, own] : parts) {
-    Expr sum = total(own, offsets, type);
+  for (auto &[guards, own] : sum.parts) {
+    Expr part = total(own, sum.offsets, type);
     for (Expr guard : guards)
-      sum = context.select(guard, sum, context.real(0, type));
-    whole = whole ? context.add(whole, sum) : sum;
+      part = context.select(guard, part, context.real(0, type));
+    whole = whole ? context.add(whole, part) : part;
   }
   rawReadout[result] = whole ? whole : context.real(0, type);
   return true;
