@@ -198,8 +198,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   second.rowLength = 14;
   second.edgeRows = 0;
   second.tolerance = 1e-6;
-  // Random formulas of large values lose all digits in the definition too.
-  second.largeValues = false;
+  // Random formulas of extreme values lose all digits in the definition too.
+  second.extremeValues = false;
   Certificate again = certify(maker.cascade, derivation, second);
   require(again.holds, "a certified program is right on other rows",
           text + again.summary());

@@ -45,7 +45,7 @@ public:
     Sample shaken = sample;
     shaken.jitter = kJitter;
     Row expected = reference(sample), neighbour = reference(shaken);
-    if (expected.isSaturated && isLarge(family))
+    if (expected.isSaturated && isExtreme(family))
       return std::nullopt; // the definition itself leaves the range of double
     ProgramEvaluator<DoubleDouble> evaluator(program, sample.extents);
     ++certificate.rows;
@@ -58,8 +58,7 @@ public:
       // Classes are compared on rows of edge values. Parts of a product may
       // overflow though the whole does not.
       bool isExcused =
-          !isFiniteRow(expected) ||
-          (hasProduct && (isLarge(family) || family == Family::Tiny));
+          !isFiniteRow(expected) || (hasProduct && isExtreme(family));
       if (!evaluator.isRegular() && isExcused)
         continue;
       if (Failure failure = compareRows(found, expected, neighbour))
@@ -69,9 +68,10 @@ public:
     return std::nullopt;
   }
 
-  static bool isLarge(Family family) {
+  static bool isExtreme(Family family) {
     return family == Family::Offset || family == Family::Outlier ||
-           family == Family::First || family == Family::Growing;
+           family == Family::First || family == Family::Growing ||
+           family == Family::Tiny;
   }
 
 private:
@@ -178,7 +178,7 @@ Failure checkRows(const Cascade *cascade, const Program &program,
     for (Expr value : stage)
       certificate.readouts += bool(value);
   for (unsigned family = 0; family < kFamilies; ++family) {
-    if (!options.largeValues && RowCheck::isLarge(Family(family)))
+    if (!options.extremeValues && RowCheck::isExtreme(Family(family)))
       continue;
     for (unsigned row = 0; row < options.rowsPerFamily; ++row)
       if (Failure failure = check.run(Family(family), options.rowLength))

@@ -15,7 +15,7 @@ struct CertifyOptions {
   unsigned modularTrials = 3; ///< of each transport
   unsigned rowsPerFamily = 1; ///< rows of each kind, each in every order
   unsigned rowLength = 11;    ///< of the longest rows
-  bool largeValues = true;    ///< rows with offsets, outliers and growth too
+  bool extremeValues = true;  ///< rows of offsets, outliers, tiny values too
   unsigned edgeRows = 240;    ///< rows of edge values
   double tolerance = 1e-9;    ///< relative, of values with 31 digits
 };
