@@ -81,8 +81,36 @@ FailureOr<std::string> refold::describePlan(CascadeOp cascade,
   return (*plan)->describe();
 }
 
+/// A copy of a cascade on tensors, on memrefs, alone in a function: plans are
+/// made of such.
+static OwningOpRef<func::FuncOp> copyOnMemrefs(CascadeOp cascade) {
+  OpBuilder b(cascade.getContext());
+  SmallVector<Type> types;
+  for (Type type : cascade->getOperandTypes()) {
+    auto tensor = dyn_cast<RankedTensorType>(type);
+    types.push_back(
+        tensor ? MemRefType::get(tensor.getShape(), tensor.getElementType())
+               : type);
+  }
+  OwningOpRef<func::FuncOp> function = func::FuncOp::create(
+      cascade.getLoc(), "copy", b.getFunctionType(types, {}));
+  Block *block = function->addEntryBlock();
+  OperationState state(cascade.getLoc(), CascadeOp::getOperationName());
+  state.addOperands(block->getArguments());
+  state.addAttributes(cascade->getAttrDictionary().getValue());
+  IRMapping mapping;
+  cascade.getBody().cloneInto(state.addRegion(), mapping);
+  block->push_back(Operation::create(state));
+  return function;
+}
+
 FailureOr<bool> refold::leavesValuesUnread(CascadeOp cascade,
                                            const TargetFacts &target) {
+  OwningOpRef<func::FuncOp> copy;
+  if (cascade->getNumResults() > 0) {
+    copy = copyOnMemrefs(cascade);
+    cascade = cast<CascadeOp>(copy->front().front());
+  }
   auto plan = makePlan(cascade, target);
   if (failed(plan))
     return failure();

@@ -234,12 +234,14 @@ void Kernel::matrixState(StatePlan &s) {
   nest.reduced = {unsigned(plan.stream)};
   nest.term = s.term;
   nest.combine = s.combine;
+  nest.identity = identityOf(s.op.getReducer(), s.type());
   Array &array = arrays[s.number].values[0];
-  auto init = [&](Tile &t, int r, int c) {
-    return to.splat(eval(t, s.moved, r, c));
-  };
+  // A tile is summed by itself and then added to what was there: the error of a sum
+  // grows with the length of a tile, not of the stream.
+  Val start = to.constant(nest.identity);
+  auto init = [&](Tile &, int, int) { return to.splat(start); };
   auto sink = [&](Tile &t, int r, int c, Val v) {
-    writeArray(t, array, r, c, v);
+    writeArray(t, array, r, c, accumulate(t, s.combine, s.moved, v, r, c));
   };
   nest.init = init;
   nest.sink = sink;
