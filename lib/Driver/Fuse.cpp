@@ -68,18 +68,26 @@ static CascadeReport reportOf(const FusedKernel &kernel) {
   return report;
 }
 
+/// What a verified program cannot be made into is not the user's mistake.
+static llvm::Error asUnsupported(llvm::Error error) {
+  std::string message;
+  ExitCode code = takeError(std::move(error), message);
+  return fail(code == ExitCode::Model ? ExitCode::Unsupported : code, message);
+}
+
 llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
                                 const FuseOptions &options) {
   DiagnosticCollector collector(*module.getContext());
   mlir::func::FuncOp function = *module.getOps<mlir::func::FuncOp>().begin();
   if (mlir::failed(normaliseProgram(function)))
-    return collector.takeErrors(
-        "the program was not normalised, without reason");
+    return asUnsupported(
+        collector.takeErrors("the program was not normalised, without reason"));
   FuseCascadesOptions fuseOptions;
   fuseOptions.fuse = options.policy == FusePolicy::Auto;
   mlir::FailureOr<FusionResult> result = fuseCascades(function, fuseOptions);
   if (mlir::failed(result))
-    return collector.takeErrors("the program was not fused, without reason");
+    return asUnsupported(
+        collector.takeErrors("the program was not fused, without reason"));
   FuseReport report;
   report.kernels = result->kernels.size();
   report.products = result->products;

@@ -67,7 +67,6 @@ inline constexpr const char *mixedCast = "mixed-cast";
 inline constexpr const char *interiorOptimum = "interior-optimum";
 inline constexpr const char *guardMixed = "guard-mixed";
 inline constexpr const char *rankBudget = "rank-budget";
-inline constexpr const char *noIdentity = "no-identity";
 inline constexpr const char *notMonotone = "not-monotone";
 } // namespace reason
 
