@@ -144,14 +144,15 @@ bool Ties::dependsOnReduction(Value tensor) const {
 /// loops are carried.
 bool Ties::isComputedOnce(Operation *contraction) const {
   for (const Reduction &reader : reductions) {
-    uint64_t rows = reader.rowLoops;
-    auto generic = dyn_cast<linalg::GenericOp>(reader.op);
-    if (generic && llvm::is_contained(joined, generic)) {
-      rows = 0;
-      for (const Occurrence &o : reader.reads)
-        if (tied(reader, o))
-          rows |= o.loops;
-    }
+    uint64_t rows = 0;
+    bool anyTie = false;
+    for (const Occurrence &o : reader.reads)
+      if (tied(reader, o)) {
+        rows |= o.loops;
+        anyTie = true;
+      }
+    if (!anyTie)
+      rows = reader.rowLoops;
     for (const Occurrence &o : reader.reads)
       if (o.producer == contraction && (rows & ~o.loops))
         return false;
