@@ -57,6 +57,14 @@ struct Variable {
                ///< offset
 };
 
+/// A variable while its pivots are chosen.
+struct Location {
+  Variable variable;
+  Poly rest;  ///< of the x-part, without the features taken
+  Poly delta; ///< of the δ-part, with the pivots taken
+  std::vector<std::pair<Shift, Mean>> refined; ///< pivots that are exact means
+};
+
 /// A polynomial in the variables of a frame with coefficients g(x).
 using Powers = std::map<unsigned, unsigned>;
 using FramePoly = std::map<std::pair<Monomial, Powers>, double>;
@@ -149,9 +157,17 @@ private:
   unsigned rulePass(const std::vector<Expr> &values,
                     const std::vector<Expr> &pivots) const;
   std::optional<Mean> meanIn(const Monomial &monomial, const Poly &xNormal,
-                             const Gauge &gauge, Scope &scope, Type type,
-                             unsigned pass, Shift &shift);
-  Mean meanOf(Expr sum, Expr weight, Expr feature, Type type, unsigned pass);
+                             Scope &scope, Type type, unsigned pass,
+                             Shift &shift);
+  Mean meanOf(Expr sum, Expr weight, Expr feature, Type type);
+  void take(Location &location, const Shift &shift);
+  void takeExtremal(Location &location, const Extremal &fact, Scope &scope);
+  void takeMeans(Location &location, const Poly &subtracted, Scope &scope,
+                 Type type, unsigned pass);
+  void takeOwnMean(Location &location, const LinearSum &x, Scope &scope,
+                   Type type, unsigned pass, const std::string &name);
+  Expr offsetOf(const Location &location, unsigned degree, Type type,
+                unsigned pass, const std::string &name);
   Expr print(const FramePoly &poly, const std::vector<Variable> &variables,
              const Gauge &gauge, Type type);
   Expr distance(const std::vector<Shift> &shifts, std::vector<Expr> &pivots,

@@ -15,8 +15,7 @@ namespace refold::algebra {
 // Location pivots
 //===----------------------------------------------------------------------===//
 
-Mean Builder::meanOf(Expr sum, Expr weight, Expr feature, Type type,
-                     unsigned pass) {
+Mean Builder::meanOf(Expr sum, Expr weight, Expr feature, Type type) {
   Mean &mean = means[{sum, weight}];
   if (mean.pivot)
     return mean;
@@ -45,9 +44,8 @@ static Poly lengthOf(const Cascade &cascade, Normaliser &normaliser) {
 /// A sum over weights inside a monomial of the δ-part, S/W or S/n, whose
 /// feature the x-part has: the mean of that feature.
 std::optional<Mean> Builder::meanIn(const Monomial &monomial,
-                                    const Poly &xNormal, const Gauge &gauge,
-                                    Scope &scope, Type type, unsigned pass,
-                                    Shift &shift) {
+                                    const Poly &xNormal, Scope &scope,
+                                    Type type, unsigned pass, Shift &shift) {
   for (const auto &[sum, exponent] : monomial.factors()) {
     auto own = sums.find(sum);
     if (!(exponent == rational(1)) || own == sums.end() || !scope.hasD(sum))
@@ -64,7 +62,7 @@ std::optional<Mean> Builder::meanIn(const Monomial &monomial,
       if (!found)
         continue;
       shift = *found;
-      return meanOf(sum, weight, feature, type, pass);
+      return meanOf(sum, weight, feature, type);
     }
     if (own->second.gauge.factor || !own->second.gauge.xGuards.empty())
       continue;
@@ -73,7 +71,7 @@ std::optional<Mean> Builder::meanIn(const Monomial &monomial,
     if (!found)
       continue;
     shift = *found;
-    return meanOf(sum, count(pass, sum), feature, type, pass);
+    return meanOf(sum, count(pass, sum), feature, type);
   }
   return std::nullopt;
 }
@@ -95,114 +93,135 @@ Expr Builder::firstMoment(const Mean &mean, Type type, unsigned pass) {
   return moment.front().second;
 }
 
-/// Chooses the pivots of t = x - Σ shifts: the extremes and means that the
-/// δ-part subtracts; else the pivots of the exponential; else, for squares and
-/// above, the mean of x. Without any of them t = x, which is the raw gauge.
-Variable Builder::locate(const Translate &translate, const Gauge &gauge,
-                         unsigned degree, Scope &scope, Type type,
-                         unsigned pass, const std::string &name) {
-  Variable variable;
-  Poly rest = translate.xNormal, delta = translate.delta;
-  std::vector<std::pair<Shift, Mean>> refined;
-  auto take = [&](Shift shift) {
-    rest = rest - normaliser.normal(shift.feature) *
-                      Poly::monomial(shift.scale, shift.coefficient);
-    variable.shifts.push_back(shift);
-  };
-  auto takeExtremal = [&](const Extremal &fact) {
-    if (!fact.isAttained || !scope.hasD(fact.symbol) ||
-        !isFloat(fact.symbol.type()))
-      return;
-    std::optional<Shift> shift = multipleOf(rest, fact.normal, scope);
-    if (!shift)
-      return;
-    shift->atom = fact.symbol;
-    shift->feature = fact.feature;
-    shift->pivot = guarded(fact.symbol);
-    scope.addVarying(shift->pivot);
-    delta = delta + Poly::monomial(shift->scale * Monomial(fact.symbol),
-                                   shift->coefficient);
-    take(*shift);
-  };
-  std::vector<Expr> atoms = translate.delta.atoms();
-  for (const Extremal &fact : std::vector<Extremal>(facts.extremals()))
-    if (std::find(atoms.begin(), atoms.end(), fact.symbol) != atoms.end())
-      takeExtremal(fact);
+void Builder::take(Location &location, const Shift &shift) {
+  location.rest =
+      location.rest - normaliser.normal(shift.feature) *
+                          Poly::monomial(shift.scale, shift.coefficient);
+  location.variable.shifts.push_back(shift);
+}
 
-  Poly length = lengthOf(cascade, normaliser);
-  for (const auto &[monomial, coefficient] : translate.delta.all()) {
+void Builder::takeExtremal(Location &location, const Extremal &fact,
+                           Scope &scope) {
+  if (!fact.isAttained || !scope.hasD(fact.symbol) ||
+      !isFloat(fact.symbol.type()))
+    return;
+  std::optional<Shift> shift = multipleOf(location.rest, fact.normal, scope);
+  if (!shift)
+    return;
+  shift->atom = fact.symbol;
+  shift->feature = fact.feature;
+  shift->pivot = guarded(fact.symbol);
+  scope.addVarying(shift->pivot);
+  location.delta =
+      location.delta +
+      Poly::monomial(shift->scale * Monomial(fact.symbol), shift->coefficient);
+  take(location, *shift);
+}
+
+/// The means that the δ-part subtracts. Where it is exactly the mean, x - δ is
+/// t + (pivot - mean), and the difference is the first moment over the weight,
+/// without the cancellation.
+void Builder::takeMeans(Location &location, const Poly &subtracted,
+                        Scope &scope, Type type, unsigned pass) {
+  for (const auto &[monomial, coefficient] : subtracted.all()) {
     Shift shift;
     std::optional<Mean> mean =
-        meanIn(monomial, rest, gauge, scope, type, pass, shift);
+        meanIn(monomial, location.rest, scope, type, pass, shift);
     if (!mean)
       continue;
     scope.addVarying(mean->pivot);
     scope.addVarying(mean->weight);
     shift.atom = shift.pivot = mean->pivot;
     shift.feature = mean->feature;
-    // Exactly the mean: x - δ = t + (pivot - mean), and the difference is the
-    // first moment over the weight, without the cancellation.
-    Monomial scale = monomial.without(mean->sum);
     Poly weight = monomial.exponentOf(mean->weight).num < 0
                       ? Poly::atom(mean->weight)
-                      : length;
-    Poly ratio = Poly::monomial(scale, coefficient) * weight +
-                 Poly::monomial(shift.scale, shift.coefficient);
+                      : lengthOf(cascade, normaliser);
+    Poly ratio =
+        Poly::monomial(monomial.without(mean->sum), coefficient) * weight +
+        Poly::monomial(shift.scale, shift.coefficient);
     if (ratio.isZero()) {
-      delta.add(monomial, -coefficient);
-      refined.push_back({shift, *mean});
+      location.delta.add(monomial, -coefficient);
+      location.refined.push_back({shift, *mean});
     } else {
-      delta = delta + Poly::monomial(shift.scale * Monomial(mean->pivot),
-                                     shift.coefficient);
+      location.delta =
+          location.delta + Poly::monomial(shift.scale * Monomial(mean->pivot),
+                                          shift.coefficient);
     }
-    take(shift);
+    take(location, shift);
   }
-  if (variable.shifts.empty())
-    for (const Shift &shift : gauge.shifts)
-      for (const Extremal &fact : std::vector<Extremal>(facts.extremals()))
-        if (fact.isAttained && fact.symbol == shift.atom)
-          takeExtremal(fact);
-  if (variable.shifts.empty() && degree >= 2 && !gauge.factor) {
-    Expr feature = translate.x.toExpr(context, type);
-    Expr sum = state(Reducer::Sum, feature, name + ".sum");
-    if (passOf.at(sum) == pass) {
-      sums[sum] = SumInfo{Monomial(feature), {}};
-      Mean mean = meanOf(sum, count(pass, sum), feature, type, pass);
-      scope.addVarying(mean.pivot);
-      Shift shift;
-      shift.atom = shift.pivot = mean.pivot;
-      shift.feature = feature;
-      delta = delta + Poly::atom(mean.pivot);
-      take(shift);
-    }
-  }
+}
 
-  variable.t = shifted(translate.x, variable.shifts, scope, type);
-  // What `shifted` left out of t: a rest that does not depend on the element.
-  bool hasElements = false;
-  for (Expr atom : rest.atoms())
-    hasElements |= scope.hasX(atom);
-  if (!variable.shifts.empty() && !hasElements)
-    delta = delta + rest;
-  if (!delta.isZero())
-    variable.offset = toExpr(context, delta, type);
-  for (const auto &[shift, mean] : refined) {
+/// The mean of the whole x-part, as a state of our own.
+void Builder::takeOwnMean(Location &location, const LinearSum &x, Scope &scope,
+                          Type type, unsigned pass, const std::string &name) {
+  Expr feature = x.toExpr(context, type);
+  Expr sum = state(Reducer::Sum, feature, name + ".sum");
+  if (passOf.at(sum) != pass)
+    return;
+  sums[sum] = SumInfo{Monomial(feature), {}};
+  Mean mean = meanOf(sum, count(pass, sum), feature, type);
+  scope.addVarying(mean.pivot);
+  Shift shift;
+  shift.atom = shift.pivot = mean.pivot;
+  shift.feature = feature;
+  location.delta = location.delta + Poly::atom(mean.pivot);
+  take(location, shift);
+}
+
+/// What is left of the δ-part beside t, named where it is used more than once.
+Expr Builder::offsetOf(const Location &location, unsigned degree, Type type,
+                       unsigned pass, const std::string &name) {
+  Expr offset;
+  if (!location.delta.isZero())
+    offset = toExpr(context, location.delta, type);
+  for (const auto &[shift, mean] : location.refined) {
     // Without any weight the mean is 0/0, and so is everything that reads it.
     bool isCounted = mean.divisor.is(Kind::Max);
     Expr moved = context.div(firstMoment(mean, type, pass),
                              isCounted ? mean.divisor : mean.weight);
     moved = multiplied(context, moved, shift.scale, -shift.coefficient, type);
-    variable.offset =
-        variable.offset ? context.add(variable.offset, moved) : moved;
+    offset = offset ? context.add(offset, moved) : moved;
   }
-  bool isName = !variable.offset || variable.offset.isSym();
-  if (!isName && (degree >= 2 || !refined.empty())) {
-    Expr &entry = offsets[variable.offset];
-    if (!entry)
-      entry = addLet(variable.offset, name + ".shift");
-    variable.offset = entry;
-  }
-  return variable;
+  if (!offset || offset.isSym() || (degree < 2 && location.refined.empty()))
+    return offset;
+  Expr &entry = offsets[offset];
+  if (!entry)
+    entry = addLet(offset, name + ".shift");
+  return entry;
+}
+
+/// Chooses the pivots of t = x - Σ shifts: the extremes and means that the
+/// δ-part subtracts; else the pivots of the exponential; else, for squares and
+/// above, the mean of x. Without any of them t = x, which is the raw gauge.
+Variable Builder::locate(const Translate &translate, const Gauge &gauge,
+                         unsigned degree, Scope &scope, Type type,
+                         unsigned pass, const std::string &name) {
+  Location location;
+  location.rest = translate.xNormal;
+  location.delta = translate.delta;
+  std::vector<Shift> &shifts = location.variable.shifts;
+  std::vector<Expr> atoms = translate.delta.atoms();
+  const std::vector<Extremal> known = facts.extremals();
+  for (const Extremal &fact : known)
+    if (std::find(atoms.begin(), atoms.end(), fact.symbol) != atoms.end())
+      takeExtremal(location, fact, scope);
+  takeMeans(location, translate.delta, scope, type, pass);
+  if (shifts.empty())
+    for (const Shift &shift : gauge.shifts)
+      for (const Extremal &fact : known)
+        if (fact.symbol == shift.atom)
+          takeExtremal(location, fact, scope);
+  if (shifts.empty() && degree >= 2 && !gauge.factor)
+    takeOwnMean(location, translate.x, scope, type, pass, name);
+  location.variable.t = shifted(translate.x, shifts, scope, type);
+  // What `shifted` left out of t: a rest that does not depend on the element.
+  bool hasElements = false;
+  for (Expr atom : location.rest.atoms())
+    hasElements |= scope.hasX(atom);
+  if (!shifts.empty() && !hasElements)
+    location.delta = location.delta + location.rest;
+  location.variable.offset = offsetOf(location, degree, type, pass, name);
+  return location.variable;
 }
 
 //===----------------------------------------------------------------------===//
