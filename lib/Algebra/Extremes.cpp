@@ -301,6 +301,25 @@ static Expr isVacant(const Cascade &cascade, const Stage &stage) {
   return context.cmp(Pred::Ge, cascade.indices[stage.rank].value, length);
 }
 
+/// False if `function` can map different values of `variable` to one: then the
+/// earlier of equal keys is not the one with the larger feature.
+static bool isInjective(Expr function, Expr variable) {
+  bool result = true;
+  forEachNode(function, [&](Expr e) {
+    if (e == variable || e.size() == 0 || !contains(e, variable))
+      return;
+    bool isArithmetic = e.is(Kind::Add) || e.is(Kind::Sub) || e.is(Kind::Mul) ||
+                        e.is(Kind::Div) || e.is(Kind::Neg) || e.is(Kind::Pow);
+    bool isSmooth = false;
+    for (Fn fn :
+         {Fn::Exp, Fn::Exp2, Fn::Expm1, Fn::Log, Fn::Log2, Fn::Log1p, Fn::Sqrt,
+          Fn::Rsqrt, Fn::Tanh, Fn::Sigmoid, Fn::Erf, Fn::Sinh})
+      isSmooth |= e.is(fn);
+    result &= isArithmetic || isSmooth;
+  });
+  return result;
+}
+
 bool Builder::deriveTopK(unsigned number, Expr term, unsigned pass) {
   const Stage &stage = cascade.stages[number];
   Scope scope = scopeOf(pass);
@@ -314,8 +333,11 @@ bool Builder::deriveTopK(unsigned number, Expr term, unsigned pass) {
   bool isTurned = false; // best by the negated feature
   if (scope.hasD(term)) {
     found = FeatureFinder(*this, scope, term).find();
-    if (!found || (found->shape != Shape::Increasing &&
-                   found->shape != Shape::Decreasing)) {
+    if (!found ||
+        (found->shape != Shape::Increasing &&
+         found->shape != Shape::Decreasing) ||
+        (!stage.payloads.empty() &&
+         !isInjective(found->function, found->variable))) {
       reject = {reason::notMonotone, term,
                 "not shown to be monotone in one feature of the elements: "
                 "their order changes with the running value"};
