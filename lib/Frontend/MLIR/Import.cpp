@@ -11,6 +11,7 @@
 #include "refold/Dialect/Refold/IR/Refold.h"
 #include "refold/Frontend/MLIR.h"
 #include "refold/Support/Diagnostics.h"
+#include "llvm/Support/SourceMgr.h"
 
 namespace refold {
 
@@ -51,8 +52,12 @@ importMLIR(llvm::StringRef text, llvm::StringRef where,
   mlir::OwningOpRef<mlir::ModuleOp> module;
   {
     DiagnosticCollector collector(context);
-    module = mlir::parseSourceString<mlir::ModuleOp>(
-        text, mlir::ParserConfig(&context), where);
+    // The lexer reads up to a zero byte, which a StringRef need not have.
+    llvm::SourceMgr source;
+    source.AddNewSourceBuffer(llvm::MemoryBuffer::getMemBufferCopy(text, where),
+                              llvm::SMLoc());
+    module = mlir::parseSourceFile<mlir::ModuleOp>(
+        source, mlir::ParserConfig(&context));
     if (!module)
       return collector.takeErrors(
           (where + ": error: the parser failed without reason").str());
