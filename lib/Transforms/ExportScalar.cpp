@@ -42,6 +42,11 @@ Type refold::exportType(MLIRContext *context, algebra::Type type) {
   return Type();
 }
 
+/// The type in which a value of `type` is held: conditions stay conditions.
+static algebra::Type arithmeticType(algebra::Type type) {
+  return type == algebra::Type::Bool ? type : algebra::computeType(type);
+}
+
 static bool isUnsigned(algebra::Type type) {
   return type == algebra::Type::U8 || type == algebra::Type::Bool;
 }
@@ -100,7 +105,7 @@ Value ScalarExport::valueAs(Expr e, Type type) {
 }
 
 Value ScalarExport::operand(Expr e, unsigned i) {
-  Type type = exportType(b.getContext(), algebra::computeType(e.type()));
+  Type type = exportType(b.getContext(), arithmeticType(e.type()));
   return valueAs(e.operand(i), type);
 }
 
@@ -109,7 +114,7 @@ Value ScalarExport::real(double value, Type type) {
 }
 
 Value ScalarExport::constant(Expr e) {
-  Type type = exportType(b.getContext(), algebra::computeType(e.type()));
+  Type type = exportType(b.getContext(), arithmeticType(e.type()));
   if (isa<FloatType>(type))
     return real(*e.constant(), type);
   int64_t number = e->integral ? e->integer : int64_t(*e.constant());
@@ -124,8 +129,7 @@ Value ScalarExport::fresh(Expr e) {
     return constant(e);
   case Kind::Sym: {
     Value v = leaf(e);
-    return convert(v,
-                   exportType(b.getContext(), algebra::computeType(e.type())),
+    return convert(v, exportType(b.getContext(), arithmeticType(e.type())),
                    isUnsigned(e.type()));
   }
   case Kind::Pow:
@@ -222,7 +226,7 @@ Value ScalarExport::power(Expr e) {
 Value ScalarExport::function(Expr e) {
   Expr argument = e.operand(0);
   Type argumentType =
-      exportType(b.getContext(), algebra::computeType(argument.type()));
+      exportType(b.getContext(), arithmeticType(argument.type()));
   if (e.is(Fn::IsNan) || e.is(Fn::IsInf)) {
     Value x = value(argument);
     if (e.is(Fn::IsNan))
@@ -321,7 +325,7 @@ Value ScalarExport::compare(Expr e) {
   if (e.operand(0).type() == algebra::Type::Bool &&
       e.operand(1).type() == algebra::Type::Bool)
     common = algebra::Type::Bool;
-  Type type = exportType(b.getContext(), algebra::computeType(common));
+  Type type = exportType(b.getContext(), arithmeticType(common));
   Value x = valueAs(e.operand(0), type), y = valueAs(e.operand(1), type);
   static constexpr arith::CmpFPredicate kFloat[] = {
       arith::CmpFPredicate::OLT, arith::CmpFPredicate::OLE,
@@ -341,6 +345,6 @@ Value ScalarExport::compare(Expr e) {
 Value ScalarExport::cast(Expr e) {
   Type type = exportType(b.getContext(), e.type());
   Value v = valueAs(e.operand(0), type);
-  return convert(v, exportType(b.getContext(), algebra::computeType(e.type())),
+  return convert(v, exportType(b.getContext(), arithmeticType(e.type())),
                  isUnsigned(e.type()));
 }
