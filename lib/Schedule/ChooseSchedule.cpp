@@ -101,12 +101,14 @@ int Chooser::chooseLaneRow() {
   return best;
 }
 
-/// Whether rows along `i` share an operand that varies inside an item.
+/// Whether rows along `i` share an operand of a matrix nest. A mask, which all
+/// heads share too, is none: tiling heads would leave nothing to pack.
 bool Chooser::isShared(unsigned i) {
-  uint64_t rows = cascade.indicesOfRole(CascadeOp::Row);
+  uint64_t nests = cascade.indicesOfRole(CascadeOp::Inner) |
+                   cascade.indicesOfRole(CascadeOp::Carried);
   return llvm::any_of(cascade.getBody().getOps<ReadOp>(), [&](ReadOp read) {
     uint64_t set = sets.of(read.getValue());
-    return (set & ~rows) && !(set & (uint64_t(1) << i));
+    return (set & nests) && !(set & (uint64_t(1) << i));
   });
 }
 
