@@ -236,8 +236,8 @@ void Kernel::matrixState(StatePlan &s) {
   nest.combine = s.combine;
   nest.identity = identityOf(s.op.getReducer(), s.type());
   Array &array = arrays[s.number].values[0];
-  // A tile is summed by itself and then added to what was there: the error of a sum
-  // grows with the length of a tile, not of the stream.
+  // A tile is summed by itself and then added to what was there: the error of a
+  // sum grows with the length of a tile, not of the stream.
   Val start = to.constant(nest.identity);
   auto init = [&](Tile &, int, int) { return to.splat(start); };
   auto sink = [&](Tile &t, int r, int c, Val v) {
