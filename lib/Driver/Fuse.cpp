@@ -68,6 +68,15 @@ static CascadeReport reportOf(const FusedKernel &kernel) {
   return report;
 }
 
+/// A note on a cascade that is cut for no other reason is its reason.
+static void addNote(FuseReport &report, ReasonReport note) {
+  for (CascadeReport &cascade : report.cascades)
+    if (!cascade.isFused && cascade.reasons.empty() &&
+        llvm::StringRef(note.text).contains("'" + cascade.name + "'"))
+      return cascade.reasons.push_back(std::move(note));
+  report.notes.push_back(std::move(note));
+}
+
 /// What a verified program cannot be made into is not the user's mistake.
 static llvm::Error asUnsupported(llvm::Error error) {
   std::string message;
@@ -95,7 +104,7 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
     if (kernel.isCascade)
       report.cascades.push_back(reportOf(kernel));
   for (const FusionNote &note : result->notes)
-    report.notes.push_back({note.key, describePlace(note.location), note.text});
+    addNote(report, {note.key, describePlace(note.location), note.text});
   return report;
 }
 
