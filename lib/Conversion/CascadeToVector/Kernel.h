@@ -183,6 +183,13 @@ private:
   void mergeOrdered(StatePlan &s, Ix row);
 
   // Packing.cpp.
+  struct Panel {
+    Buffer from, into;
+    Ix source, target; ///< of its first element
+    Ix depth, depthStride, laneStride;
+  };
+  void packDepth(const Panel &p, Ix k, Ix limit);
+  void packPanel(const Panel &p, Ix whole);
   Ix packItems(PackPlan &pack);
   void emitPack(Node *read, PackPlan &pack, unsigned phase);
   Ix packSize(PackPlan &pack);

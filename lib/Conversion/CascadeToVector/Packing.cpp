@@ -22,65 +22,67 @@ Ix Kernel::packSize(PackPlan &pack) {
   return to.mul(to.mul(packItems(pack), depth), plan.registerLanes);
 }
 
-void Kernel::emitPack(Node *read, PackPlan &pack, unsigned phase) {
-  to.beginPhase(phase);
-  readExtents();
-  layOut(/*isDryRun=*/false);
-  Buffer from = to.operand(pack.operand), panel = panels.at(read);
+/// Register by register along the lanes at one depth; zeros behind lane
+/// `limit`.
+void Kernel::packDepth(const Panel &p, Ix k, Ix limit) {
+  for (int64_t lane = 0; lane < plan.registerLanes; lane += to.lanes()) {
+    Ix at = to.add(to.add(p.source, to.mul(lane, p.laneStride)),
+                   to.mul(k, p.depthStride));
+    Ix target = to.add(to.add(p.target, to.mul(k, plan.registerLanes)), lane);
+    Val mask = to.mask(to.sub(limit, lane));
+    Val v = p.laneStride.is(1)
+                ? to.loadWide(p.from, at, mask)
+                : to.gather(p.from, to.wideIndex(at, p.laneStride), mask);
+    to.storeWide(v, p.into, target, Val());
+  }
+}
+
+/// `whole` lanes of it exist.
+void Kernel::packPanel(const Panel &p, Ix whole) {
   int64_t width = plan.registerLanes, lanes = to.lanes();
-  bool hasDepth = pack.reducedDim != kNone;
-  Ix length = to.size(pack.operand, pack.laneDim);
-  Ix depth = hasDepth ? to.size(pack.operand, pack.reducedDim) : Ix(1);
-  Ix laneStride = to.stride(pack.operand, pack.laneDim);
-  Ix depthStride = hasDepth ? to.stride(pack.operand, pack.reducedDim) : Ix(0);
-  to.each(to.itemBegin(), to.itemEnd(), 1, [&](Ix item) {
-    Ix panels = to.ceilDiv(length, width);
-    Ix first = to.mul(to.rem(item, panels), width);
-    Ix rest = to.div(item, panels);
-    Ix source = to.add(from.offset, to.mul(first, laneStride));
+  auto byDepth = [&](Ix lo, Ix limit) {
+    to.each(lo, p.depth, 1, [&](Ix k) { packDepth(p, k, limit); });
+  };
+  if (!p.depthStride.is(1) || lanes == 1)
+    return byDepth(0, whole);
+  Ix main = to.floorTo(p.depth, lanes);
+  to.branch(
+      to.less(whole, width), [&] { byDepth(0, whole); },
+      [&] {
+        to.each(0, width, lanes, [&](Ix lane) {
+          to.each(0, main, lanes, [&](Ix k) {
+            to.transposeBlock(
+                p.from, to.add(to.add(p.source, to.mul(lane, p.laneStride)), k),
+                p.laneStride, p.into,
+                to.add(to.add(p.target, to.mul(k, width)), lane), width);
+          });
+        });
+        byDepth(main, width);
+      });
+}
+
+void Kernel::emitPack(Node *read, PackPlan &pack, unsigned phase) {
+  eachItem(phase, [&](Ix item) {
+    int64_t width = plan.registerLanes;
+    bool hasDepth = pack.reducedDim != kNone;
+    Panel p;
+    p.from = to.operand(pack.operand);
+    p.into = panels.at(read);
+    p.depth = hasDepth ? to.size(pack.operand, pack.reducedDim) : Ix(1);
+    p.depthStride = hasDepth ? to.stride(pack.operand, pack.reducedDim) : Ix(0);
+    p.laneStride = to.stride(pack.operand, pack.laneDim);
+    Ix length = to.size(pack.operand, pack.laneDim);
+    Ix count = to.ceilDiv(length, width);
+    Ix first = to.mul(to.rem(item, count), width);
+    Ix rest = to.div(item, count);
+    p.source = to.add(p.from.offset, to.mul(first, p.laneStride));
     for (unsigned dim : llvm::reverse(pack.outerDims)) {
       Ix size = to.size(pack.operand, dim);
-      source = to.add(source,
-                      to.mul(to.rem(rest, size), to.stride(pack.operand, dim)));
+      p.source = to.add(
+          p.source, to.mul(to.rem(rest, size), to.stride(pack.operand, dim)));
       rest = to.div(rest, size);
     }
-    Ix target = to.add(panel.offset, to.mul(to.mul(item, depth), width));
-    Ix whole = to.sub(to.min(to.add(first, width), length), first);
-    // Lane by lane, zeros behind the last.
-    auto single = [&](Ix k, int64_t lane, Ix limit) {
-      Ix at = to.add(to.add(source, to.mul(lane, laneStride)),
-                     to.mul(k, depthStride));
-      Ix to_ = to.add(to.add(target, to.mul(k, width)), lane);
-      Val v = laneStride.is(1)
-                  ? to.loadWide(from, at, to.mask(to.sub(limit, lane)))
-                  : to.gather(from, to.wideIndex(at, laneStride),
-                              to.mask(to.sub(limit, lane)));
-      to.storeWide(v, panel, to_, Val());
-    };
-    auto columns = [&](Ix k, Ix limit) {
-      for (int64_t lane = 0; lane < width; lane += lanes)
-        single(k, lane, limit);
-    };
-    bool canTranspose = hasDepth && depthStride.is(1) && lanes > 1;
-    if (!canTranspose) {
-      to.each(0, depth, 1, [&](Ix k) { columns(k, whole); });
-      return;
-    }
-    Ix main = to.floorTo(depth, lanes);
-    to.branch(
-        to.less(whole, width),
-        [&] { to.each(0, depth, 1, [&](Ix k) { columns(k, whole); }); },
-        [&] {
-          to.each(0, width, lanes, [&](Ix lane) {
-            to.each(0, main, lanes, [&](Ix k) {
-              to.transposeBlock(
-                  from, to.add(to.add(source, to.mul(lane, laneStride)), k),
-                  laneStride, panel,
-                  to.add(to.add(target, to.mul(k, width)), lane), width);
-            });
-          });
-          to.each(main, depth, 1, [&](Ix k) { columns(k, width); });
-        });
+    p.target = to.add(p.into.offset, to.mul(to.mul(item, p.depth), width));
+    packPanel(p, to.sub(to.min(to.add(first, width), length), first));
   });
-  to.endPhase();
 }
