@@ -38,6 +38,8 @@ private:
   LogicalResult fillBody();
   void emitState(const algebra::State &state, ScalarExport &scalars);
   void emitTransport(StateOp op, const algebra::State &state);
+  Value movedFrom(const algebra::State &state, unsigned pivot, Value from,
+                  Value to);
   void emitWrite(unsigned output, ScalarExport &scalars);
   Value leaf(Expr symbol, ScalarExport &scalars);
   Value emitRead(const Read &read, ScalarExport &scalars);
@@ -324,6 +326,31 @@ static Reducer exportReducer(const algebra::State &state) {
   return Reducer::Add;
 }
 
+/// The pivot that a transport starts from. A side whose pivot is still the
+/// guard of the identity has seen nothing, so it stands at its partner's pivot
+/// as well (law `identity-clamp`): powers of the distance from the largest
+/// finite number would be inf, and inf times the empty state NaN. An
+/// exponential alone forgives it.
+Value CascadeEmitter::movedFrom(const algebra::State &state, unsigned pivot,
+                                Value from, Value to) {
+  const algebra::Let *let = program.findLet(state.pivots[pivot]);
+  if (state.with.empty() || !let ||
+      !(let->value.is(algebra::Kind::MaxNum) ||
+        let->value.is(algebra::Kind::MinNum)))
+    return from;
+  for (unsigned i = 0; i < 2; ++i) {
+    std::optional<double> guard = let->value.operand(i).constant();
+    if (!guard)
+      continue;
+    Value bound = b.create<arith::ConstantOp>(
+        loc, b.getFloatAttr(from.getType(), *guard));
+    Value isGuard =
+        b.create<arith::CmpFOp>(loc, arith::CmpFPredicate::OEQ, from, bound);
+    return b.create<arith::SelectOp>(loc, isGuard, to, from);
+  }
+  return from;
+}
+
 void CascadeEmitter::emitTransport(StateOp op, const algebra::State &state) {
   OpBuilder::InsertionGuard guard(b);
   Block &block = op.getTransport().emplaceBlock();
@@ -335,11 +362,15 @@ void CascadeEmitter::emitTransport(StateOp op, const algebra::State &state) {
     block.addArgument(with.getType(), loc);
   b.setInsertionPointToStart(&block);
   unsigned pivots = state.pivots.size();
+  SmallVector<Value> olds;
+  for (unsigned k = 0; k < pivots; ++k)
+    olds.push_back(movedFrom(state, k, block.getArgument(2 * k),
+                             block.getArgument(2 * k + 1)));
   auto leafOf = [&](Expr symbol) -> Value {
     unsigned k = symbol.symbol().ordinal;
     switch (symbol.symbol().role) {
     case algebra::Role::Old:
-      return block.getArgument(2 * k);
+      return olds[k];
     case algebra::Role::New:
       return block.getArgument(2 * k + 1);
     case algebra::Role::Self:
