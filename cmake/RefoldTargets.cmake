@@ -10,17 +10,6 @@
 
 function(refold_library name)
   cmake_parse_arguments(ARG "MLIR" "" "SOURCES;LINKS" ${ARGN})
-  # SESSION-ONLY: tolerate sources that a colleague has listed but not yet written.
-  set(present "")
-  foreach(source ${ARG_SOURCES})
-    if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${source}" OR source MATCHES "^/")
-      list(APPEND present "${source}")
-    endif()
-  endforeach()
-  set(ARG_SOURCES ${present})
-  if(NOT present)
-    return()
-  endif()
   add_library(Refold${name} STATIC ${ARG_SOURCES})
   add_library(Refold::${name} ALIAS Refold${name})
   target_include_directories(Refold${name} PUBLIC "${PROJECT_SOURCE_DIR}/include"
