@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// The upstream headers that most MLIR sources read. Nothing of our own: a change
-// in the project must not rebuild everything.
+// The upstream headers that most MLIR sources read. Nothing of our own: a
+// change in the project must not rebuild everything.
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"

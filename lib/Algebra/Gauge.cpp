@@ -189,8 +189,8 @@ Gauge Builder::chooseGauge(const LinearSum &ex,
     if (!shifts && !term->ed.isZero())
       shifts = subtractedPivots(*this, normal, term->ed, scope);
   if (!shifts)
-    shifts = boundingPivots(*this, normal, scope,
-                            !terms.front()->xGuards.empty());
+    shifts =
+        boundingPivots(*this, normal, scope, !terms.front()->xGuards.empty());
   if (!shifts && facts.isNonPositive(normal))
     shifts.emplace();
   if (!shifts) {

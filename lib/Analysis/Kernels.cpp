@@ -118,8 +118,7 @@ FormulaPolicy Planner::policy() const {
 
 bool Planner::recover(const std::optional<Refusal> &refusal) {
   if (refusal && refusal->materialise && materialise(refusal->materialise)) {
-    if (refusal->key == "axis-change")
-      plan.notes.push_back(*refusal);
+    plan.notes.push_back(*refusal);
     return true;
   }
   fatal = refusal;
@@ -543,8 +542,15 @@ FailureOr<ProgramPlan> Planner::run() {
     }
     before = materialised.size();
     plan.kernels.clear();
-    plan.notes.clear();
-    ties = Ties::find(function, sizes, materialised, options.fuse, plan.notes);
+    // What is decided in an early round no longer shows in a later one: the
+    // notes of all rounds are kept, each once.
+    std::vector<Refusal> notes;
+    ties = Ties::find(function, sizes, materialised, options.fuse, notes);
+    for (Refusal &note : notes)
+      if (llvm::none_of(plan.notes, [&](const Refusal &known) {
+            return known.key == note.key && known.at == note.at;
+          }))
+        plan.notes.push_back(std::move(note));
     for (Value forced : ties.separate())
       materialise(forced);
     if (!planProducts() || !gather() || !group() || !shareExpensive())

@@ -178,7 +178,8 @@ bool Ties::reads(Value tensor, Operation *reduction) const {
 }
 
 /// Between `producer` and the product nothing is read by anybody else than the
-/// product and reductions; what is would have to be in memory anyway.
+/// product, reductions and the caller; what is would have to be in memory
+/// anyway.
 bool Ties::isLastReader(linalg::GenericOp product, Operation *producer) const {
   DenseSet<Operation *> between;
   SmallVector<Operation *> work;
@@ -213,6 +214,7 @@ bool Ties::isLastReader(linalg::GenericOp product, Operation *producer) const {
   for (Operation *op : between)
     for (Operation *user : op->getUsers())
       if (user != product.getOperation() && !between.contains(user) &&
+          !isa<func::ReturnOp>(user) &&
           (!find(user) || (isa<linalg::GenericOp>(user) &&
                            isProduct(cast<linalg::GenericOp>(user)))))
         return false;

@@ -332,7 +332,10 @@ static std::vector<Expected> guards() {
        start +
            "s = sum exp(x)\nout p = exp(x)/s\nout l = log(s)\nout e = x-log(s)",
        1, 2, nullptr},
-      {"smallest", "in x y\nm = max x\nt = bottom2 x-m\nu = top2 m-x\nb = bottom1 y\nout p = t\nout i = t_at\nout q = u\nout j = u_at\nout b = b\nout l = b_at", 1, 4, nullptr},
+      {"smallest",
+       "in x y\nm = max x\nt = bottom2 x-m\nu = top2 m-x\nb = bottom1 y\nout p "
+       "= t\nout i = t_at\nout q = u\nout j = u_at\nout b = b\nout l = b_at",
+       1, 4, nullptr},
       {"masked by number",
        "in x k\ncarried v\ny := x+k\nm = max y\ns = sum exp(y-m)\no = sum "
        "exp(y-m)/s*v\nout o = o",
@@ -356,9 +359,9 @@ static void check(const Expected &expected) {
   Certificate certificate = certify(cascade, derivation);
   EXPECT_TRUE(certificate.holds) << certificate.failure;
   if (::testing::Test::HasNonfatalFailure() || getenv("REFOLD_SHOW"))
-    fprintf(stderr, "%s\n%s\n", expected.name,
-            (describe(cascade, derivation).str() + certificate.summary())
-                .c_str());
+    fprintf(
+        stderr, "%s\n%s\n", expected.name,
+        (describe(cascade, derivation).str() + certificate.summary()).c_str());
 }
 
 TEST(DeriveTest, Guards) {

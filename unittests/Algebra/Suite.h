@@ -14,7 +14,8 @@ namespace refold::algebra::test {
 ///     in x v>=0        elements; >=0 says that they are not negative
 ///     param T>=0       scalars
 ///     carried w        elements with an index of their own beside n
-///     m = max x        stages: sum prod max min any all top2 bottom2 ... (t, and t_at
+///     m = max x        stages: sum prod max min any all top2 bottom2 ... (t,
+///     and t_at
 ///                      for the positions)
 ///     mu := S/n        a let: written out where it is used
 ///     out o = s        outputs
