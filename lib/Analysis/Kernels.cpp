@@ -24,6 +24,11 @@ using algebra::IndexSet;
 
 static IndexSet bit(unsigned i) { return IndexSet(1) << i; }
 
+/// Ops that move tensors as they are; they read and write memory.
+static bool isCopy(Operation *op) {
+  return isa<tensor::ConcatOp, tensor::PadOp, tensor::InsertSliceOp>(op);
+}
+
 bool refold::isView(Operation *op) {
   return isa_and_nonnull<tensor::ExpandShapeOp, tensor::CollapseShapeOp,
                          tensor::ExtractSliceOp, tensor::CastOp>(op);
@@ -237,7 +242,7 @@ bool Planner::gather() {
   for (Value tensor : written) {
     Operation *op = tensor.getDefiningOp();
     auto generic = dyn_cast<linalg::GenericOp>(op);
-    if (isa<arith::ConstantOp>(op) ||
+    if (isa<arith::ConstantOp>(op) || isCopy(op) ||
         (generic && ties.isLibraryProduct(generic)))
       continue;
     Target target{tensor, nullptr, {}};
@@ -465,7 +470,8 @@ void Planner::assignRoles(Formula &formula) {
       visit(payload);
   }
   IndexSet rows = anyRead ? readByStages : everywhere;
-  if (!anyRead && cascade.stages.size() == 1)
+  if (!anyRead && cascade.stages.size() == 1 &&
+      cascade.stages[0].reducer != algebra::Reducer::TopK)
     for (const Read &read : formula.reads) {
       if (read.subscripts.empty())
         continue;
@@ -526,6 +532,13 @@ FailureOr<ProgramPlan> Planner::run() {
       results.insert(root);
       if (!options.fuse)
         materialise(root);
+    }
+  for (Operation &op : function.getBody().front())
+    if (isCopy(&op)) {
+      materialise(op.getResult(0));
+      for (Value operand : op.getOperands())
+        if (isa<RankedTensorType>(operand.getType()))
+          materialise(operand);
     }
   // Elements that run-time checks look at are read from memory.
   for (auto extract : function.getOps<tensor::ExtractOp>())

@@ -38,8 +38,7 @@ private:
   LogicalResult fillBody();
   void emitState(const algebra::State &state, ScalarExport &scalars);
   void emitTransport(StateOp op, const algebra::State &state);
-  Value movedFrom(const algebra::State &state, unsigned pivot, Value from,
-                  Value to);
+  Value unlessEmpty(StateOp op, const algebra::State &state, Value moved);
   void emitWrite(unsigned output, ScalarExport &scalars);
   Value leaf(Expr symbol, ScalarExport &scalars);
   Value emitRead(const Read &read, ScalarExport &scalars);
@@ -326,29 +325,41 @@ static Reducer exportReducer(const algebra::State &state) {
   return Reducer::Add;
 }
 
-/// The pivot that a transport starts from. A side whose pivot is still the
-/// guard of the identity has seen nothing, so it stands at its partner's pivot
-/// as well (law `identity-clamp`): powers of the distance from the largest
-/// finite number would be inf, and inf times the empty state NaN. An
-/// exponential alone forgives it.
-Value CascadeEmitter::movedFrom(const algebra::State &state, unsigned pivot,
-                                Value from, Value to) {
-  const algebra::Let *let = program.findLet(state.pivots[pivot]);
-  if (state.with.empty() || !let ||
-      !(let->value.is(algebra::Kind::MaxNum) ||
-        let->value.is(algebra::Kind::MinNum)))
-    return from;
-  for (unsigned i = 0; i < 2; ++i) {
-    std::optional<double> guard = let->value.operand(i).constant();
-    if (!guard)
+/// A side that has seen nothing is not moved (law `identity-clamp`): its pivot
+/// is the guard of the identity, a power of the distance from which is inf in
+/// f32, and inf times the empty state NaN. An exponential alone forgives it.
+/// The guard is also a number that data may hold (a mask by the lowest float),
+/// so the state and what the transport reads must be 0 too.
+Value CascadeEmitter::unlessEmpty(StateOp op, const algebra::State &state,
+                                  Value moved) {
+  if (state.with.empty())
+    return moved;
+  Block &block = op.getTransport().front();
+  Value empty;
+  auto require = [&](Value v, double wanted) {
+    Value bound =
+        b.create<arith::ConstantOp>(loc, b.getFloatAttr(v.getType(), wanted));
+    Value same =
+        b.create<arith::CmpFOp>(loc, arith::CmpFPredicate::OEQ, v, bound);
+    empty = empty ? Value(b.create<arith::AndIOp>(loc, empty, same)) : same;
+  };
+  for (auto [k, pivot] : llvm::enumerate(state.pivots)) {
+    const algebra::Let *let = program.findLet(pivot);
+    if (!let || !(let->value.is(algebra::Kind::MaxNum) ||
+                  let->value.is(algebra::Kind::MinNum)))
       continue;
-    Value bound = b.create<arith::ConstantOp>(
-        loc, b.getFloatAttr(from.getType(), *guard));
-    Value isGuard =
-        b.create<arith::CmpFOp>(loc, arith::CmpFPredicate::OEQ, from, bound);
-    return b.create<arith::SelectOp>(loc, isGuard, to, from);
+    for (unsigned i = 0; i < 2; ++i)
+      if (std::optional<double> guard = let->value.operand(i).constant())
+        require(block.getArgument(2 * k), *guard);
   }
-  return from;
+  if (!empty)
+    return moved;
+  for (BlockArgument arg :
+       block.getArguments().drop_front(2 * state.pivots.size()))
+    if (isa<FloatType>(arg.getType()))
+      require(arg, 0.0);
+  Value self = block.getArgument(2 * state.pivots.size());
+  return b.create<arith::SelectOp>(loc, empty, self, moved);
 }
 
 void CascadeEmitter::emitTransport(StateOp op, const algebra::State &state) {
@@ -362,15 +373,11 @@ void CascadeEmitter::emitTransport(StateOp op, const algebra::State &state) {
     block.addArgument(with.getType(), loc);
   b.setInsertionPointToStart(&block);
   unsigned pivots = state.pivots.size();
-  SmallVector<Value> olds;
-  for (unsigned k = 0; k < pivots; ++k)
-    olds.push_back(movedFrom(state, k, block.getArgument(2 * k),
-                             block.getArgument(2 * k + 1)));
   auto leafOf = [&](Expr symbol) -> Value {
     unsigned k = symbol.symbol().ordinal;
     switch (symbol.symbol().role) {
     case algebra::Role::Old:
-      return olds[k];
+      return block.getArgument(2 * k);
     case algebra::Role::New:
       return block.getArgument(2 * k + 1);
     case algebra::Role::Self:
@@ -385,7 +392,7 @@ void CascadeEmitter::emitTransport(StateOp op, const algebra::State &state) {
   };
   ScalarExport scalars(b, loc, leafOf, {});
   Value moved = scalars.valueAs(state.transport, op.getResult(0).getType());
-  b.create<YieldOp>(loc, moved);
+  b.create<YieldOp>(loc, unlessEmpty(op, state, moved));
 }
 
 void CascadeEmitter::emitState(const algebra::State &state,

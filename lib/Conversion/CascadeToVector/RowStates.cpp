@@ -112,11 +112,14 @@ Kernel::columns(Step &step, bool isChecked, Tile &t, Values init,
   int64_t width = step.rowLanes ? count : count * to.lanes();
   Ix hi = isChecked || step.rowLanes ? valid : Ix(plan.tileStream);
   Ix main = step.rowLanes ? to.floorTo(hi, width) : hi;
-  if (main.isConstant() && main.constant <= width)
-    return main.constant > 0 ? group(0, count, init) : init;
-  init = to.loop(0, main, width, init, [&](Ix at, ArrayRef<Val> in) {
-    return group(at, count, Values(in));
-  });
+  if (main.isConstant() && main.constant <= width) {
+    if (main.constant > 0)
+      init = group(0, count, init);
+  } else {
+    init = to.loop(0, main, width, init, [&](Ix at, ArrayRef<Val> in) {
+      return group(at, count, Values(in));
+    });
+  }
   if (step.rowLanes)
     init = to.loop(main, hi, 1, init, [&](Ix at, ArrayRef<Val> in) {
       return group(at, 1, Values(in));
