@@ -156,6 +156,29 @@ static void addAttention(std::vector<SuiteCase> &all) {
            "%ninf : f32\n" +
            softmaxOf("x", "vv") + output,
        1e-5});
+  // Values and keys behind each other in one array, heads inside a row of it,
+  // and a mask of numbers that no query moves.
+  auto times = [](int64_t n) { return std::to_string(n); };
+  all.push_back(
+      {"heads-in-rows",
+       kAttention,
+       {{"q", DType::F32, {B, M, H, D}},
+        {"kv", DType::F32, {B, N, H / 2 * (D + E)}},
+        {"mask", DType::I64, {B, N}, SuiteOperand::Bits}},
+       {kO},
+       "%qv = refold.read %q[%b, %m, %h, %d] : f32\n"
+       "%kt = refold.read %kv[%b, %n, %h floordiv 2 * " +
+           times(D) + " + %d + " + times(H / 2 * E) +
+           "] : f32\n%qk = arith.mulf %qv, %kt : f32\n%s0 = "
+           "refold.contract %qk over(%d) : f32\n%vv = refold.read %kv[%b, %n, "
+           "%h floordiv 2 * " +
+           times(E) +
+           " + %e] : f32\n%mi = refold.read %mask[%b, %n] : i64\n%mf = "
+           "arith.sitofp "
+           "%mi : i64 to f32\n%mn = arith.subf %one, %mf : f32\n%ml = "
+           "arith.mulf %mn, %lowest : f32\n%x = arith.addf %s0, %ml : f32\n" +
+           softmaxOf("x", "vv") + output,
+       1e-5});
   all.push_back(
       {"sink",
        kAttention,

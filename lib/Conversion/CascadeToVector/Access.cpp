@@ -142,24 +142,21 @@ Val Kernel::readPanel(Tile &t, Node *n, int r, int c) {
   SmallVector<Ix> dims;
   for (Node *i : n->in)
     dims.push_back(positionAt(t, i->index, r, c));
-  auto at = [&](unsigned dim) {
-    return subscript(t, read.getMap().getResult(dim), dims);
-  };
-  Buffer &buffer = panels.at(n);
-  Ix numPanels =
-      to.ceilDiv(to.size(pack.operand, pack.laneDim), plan.registerLanes);
-  Ix depth =
-      pack.reducedDim == kNone ? Ix(1) : to.size(pack.operand, pack.reducedDim);
   Ix outer(0);
-  for (unsigned dim : pack.outerDims)
-    outer = to.add(to.mul(outer, to.size(pack.operand, dim)), at(dim));
+  for (PackPlan::Outer &o : pack.outer) {
+    Ix at = o.index == kNone
+                ? subscript(t, read.getMap().getResult(o.dim), dims)
+                : to.div(positionAt(t, o.index, r, c), o.divisor);
+    outer = to.add(to.mul(outer, outerCount(pack, o)), at);
+  }
+  Ix numPanels = to.ceilDiv(extents[pack.laneIndex], plan.registerLanes);
   Ix panel = to.add(to.mul(outer, numPanels), *t.panel);
-  Ix offset = to.mul(to.mul(panel, depth), plan.registerLanes);
+  Ix offset = to.mul(to.mul(panel, packDepthOf(pack)), plan.registerLanes);
   offset = to.add(offset, to.add(t.inPanel, c * to.lanes()));
-  if (pack.reducedDim != kNone)
-    offset =
-        to.add(offset, to.mul(at(pack.reducedDim), Ix(plan.registerLanes)));
-  return to.loadWide(buffer, offset, Val());
+  if (pack.reducedIndex != kNone)
+    offset = to.add(offset, to.mul(positionAt(t, pack.reducedIndex, r, c),
+                                   Ix(plan.registerLanes)));
+  return to.loadWide(panels.at(n), offset, Val());
 }
 
 Val Kernel::readOperand(Tile &t, Node *n, int r, int c) {

@@ -190,6 +190,8 @@ private:
   };
   void packDepth(const Panel &p, Ix k, Ix limit);
   void packPanel(const Panel &p, Ix whole);
+  Ix outerCount(PackPlan &pack, PackPlan::Outer &outer);
+  Ix packDepthOf(PackPlan &pack);
   Ix packItems(PackPlan &pack);
   void emitPack(Node *read, PackPlan &pack, unsigned phase);
   Ix packSize(PackPlan &pack);

@@ -8,18 +8,24 @@ using namespace mlir;
 using namespace refold;
 using namespace refold::walk;
 
+Ix Kernel::outerCount(PackPlan &pack, PackPlan::Outer &outer) {
+  return outer.index == kNone ? to.size(pack.operand, outer.dim)
+                              : to.ceilDiv(extents[outer.index], outer.divisor);
+}
+
+Ix Kernel::packDepthOf(PackPlan &pack) {
+  return pack.reducedIndex == kNone ? Ix(1) : extents[pack.reducedIndex];
+}
+
 Ix Kernel::packItems(PackPlan &pack) {
-  Ix items =
-      to.ceilDiv(to.size(pack.operand, pack.laneDim), plan.registerLanes);
-  for (unsigned dim : pack.outerDims)
-    items = to.mul(items, to.size(pack.operand, dim));
+  Ix items = to.ceilDiv(extents[pack.laneIndex], plan.registerLanes);
+  for (PackPlan::Outer &outer : pack.outer)
+    items = to.mul(items, outerCount(pack, outer));
   return items;
 }
 
 Ix Kernel::packSize(PackPlan &pack) {
-  Ix depth =
-      pack.reducedDim == kNone ? Ix(1) : to.size(pack.operand, pack.reducedDim);
-  return to.mul(to.mul(packItems(pack), depth), plan.registerLanes);
+  return to.mul(to.mul(packItems(pack), packDepthOf(pack)), plan.registerLanes);
 }
 
 /// Register by register along the lanes at one depth; zeros behind lane
@@ -64,22 +70,29 @@ void Kernel::packPanel(const Panel &p, Ix whole) {
 void Kernel::emitPack(Node *read, PackPlan &pack, unsigned phase) {
   eachItem(phase, [&](Ix item) {
     int64_t width = plan.registerLanes;
-    bool hasDepth = pack.reducedDim != kNone;
+    auto strideOf = [&](const Along &along) {
+      return to.mul(to.stride(pack.operand, along.dim), along.coefficient);
+    };
+    bool hasDepth = pack.reducedIndex != kNone;
     Panel p;
     p.from = to.operand(pack.operand);
     p.into = panels.at(read);
-    p.depth = hasDepth ? to.size(pack.operand, pack.reducedDim) : Ix(1);
-    p.depthStride = hasDepth ? to.stride(pack.operand, pack.reducedDim) : Ix(0);
-    p.laneStride = to.stride(pack.operand, pack.laneDim);
-    Ix length = to.size(pack.operand, pack.laneDim);
+    p.depth = packDepthOf(pack);
+    p.depthStride = hasDepth ? strideOf(pack.reduced) : Ix(0);
+    p.laneStride = strideOf(pack.lane);
+    Ix length = extents[pack.laneIndex];
     Ix count = to.ceilDiv(length, width);
     Ix first = to.mul(to.rem(item, count), width);
     Ix rest = to.div(item, count);
     p.source = to.add(p.from.offset, to.mul(first, p.laneStride));
-    for (unsigned dim : llvm::reverse(pack.outerDims)) {
-      Ix size = to.size(pack.operand, dim);
-      p.source = to.add(
-          p.source, to.mul(to.rem(rest, size), to.stride(pack.operand, dim)));
+    auto moveSource = [&](Ix by, unsigned dim) {
+      p.source = to.add(p.source, to.mul(by, to.stride(pack.operand, dim)));
+    };
+    for (auto [dim, constant] : pack.constants)
+      moveSource(constant, dim);
+    for (PackPlan::Outer &outer : llvm::reverse(pack.outer)) {
+      Ix size = outerCount(pack, outer);
+      moveSource(to.mul(to.rem(rest, size), outer.factor), outer.dim);
       rest = to.div(rest, size);
     }
     p.target = to.add(p.into.offset, to.mul(to.mul(item, p.depth), width));

@@ -44,6 +44,7 @@ private:
   void findPacks();
   unsigned levelOf(Node *n, unsigned pass);
   void keepFor(Node *n, Set nest, NodeSet &kept);
+  void keepForRows(Node *n, NodeSet &kept);
   bool readsState(Node *n);
   bool isFixed(Node *n);
   void sortContractions(NodeSet &all, SmallVectorImpl<Node *> &out, bool sweep);
@@ -336,6 +337,24 @@ void Planner::keepFor(Node *n, Set nest, NodeSet &kept) {
     keepFor(i, nest, kept);
 }
 
+/// What the row steps would compute for every row though no row moves it (a
+/// mask of positions, converted and scaled): the largest parts that are more
+/// than a read.
+void Planner::keepForRows(Node *n, NodeSet &kept) {
+  if (n->kind != Node::Elem)
+    return;
+  NodeSet all;
+  collect(n, all);
+  auto reads = [](Node *x) { return x->kind == Node::Read; };
+  if (!plan->hasRow(n->set) && plan->hasStream(n->set)) {
+    if (isa<FloatType>(n->type) && !readsState(n) && llvm::any_of(all, reads))
+      kept.insert(n);
+    return;
+  }
+  for (Node *i : n->in)
+    keepForRows(i, kept);
+}
+
 /// A value of level k needs row states of levels below k only.
 unsigned Planner::levelOf(Node *n, unsigned pass) {
   if (auto it = levels.find(n); it != levels.end())
@@ -368,6 +387,9 @@ void Planner::gather(unsigned pass, NodeSet &all, NodeSet &contractions) {
     if (s.form == StatePlan::Matrix)
       for (Node *root : {s.term, s.moved})
         keepFor(root, bit(s.lane), kept);
+    if (s.form != StatePlan::Matrix && plan->hasRow(s.set) &&
+        plan->tileRows > 1 && plan->rowLane == kNone)
+      keepForRows(s.term, kept);
     collect(s.term, all);
     collect(s.moved, all);
     for (Node *n : s.payloads)
@@ -499,37 +521,80 @@ void Planner::sortContractions(NodeSet &all, SmallVectorImpl<Node *> &out,
   }
 }
 
+/// Adds what rows have in the subscript `expr` of dimension `dim`, which the
+/// lane or the reduced index moves as well; fails if it is no sum of such
+/// parts.
+static LogicalResult addRowParts(Node *read, AffineExpr expr, unsigned dim,
+                                 int64_t factor, Set rows, PackPlan &pack) {
+  auto rowIndex = [&](AffineExpr e) -> int {
+    auto d = dyn_cast<AffineDimExpr>(e);
+    Node *n = d ? read->in[d.getPosition()] : nullptr;
+    return n && (rows & bit(n->index)) ? int(n->index) : kNone;
+  };
+  if (auto constant = dyn_cast<AffineConstantExpr>(expr)) {
+    pack.constants.push_back({dim, factor * constant.getValue()});
+    return success();
+  }
+  if (isa<AffineDimExpr>(expr)) {
+    if (int index = rowIndex(expr); index != kNone)
+      pack.outer.push_back({dim, index, 1, factor});
+    return success();
+  }
+  auto binary = dyn_cast<AffineBinaryOpExpr>(expr);
+  auto right = binary ? dyn_cast<AffineConstantExpr>(binary.getRHS())
+                      : AffineConstantExpr();
+  if (binary && expr.getKind() == AffineExprKind::Add)
+    return success(
+        succeeded(
+            addRowParts(read, binary.getLHS(), dim, factor, rows, pack)) &&
+        succeeded(addRowParts(read, binary.getRHS(), dim, factor, rows, pack)));
+  if (right && expr.getKind() == AffineExprKind::Mul)
+    return addRowParts(read, binary.getLHS(), dim, factor * right.getValue(),
+                       rows, pack);
+  if (right && expr.getKind() == AffineExprKind::FloorDiv &&
+      right.getValue() > 0)
+    if (int index = rowIndex(binary.getLHS()); index != kNone) {
+      pack.outer.push_back({dim, index, right.getValue(), factor});
+      return success();
+    }
+  return failure();
+}
+
 /// Panels for reads of a nest that are strided along the lanes, or that the
-/// schedule names, if no subscript but the lane's and the reduced one varies
-/// inside an item.
+/// schedule names, if nothing but the lane's index and one more varies inside
+/// an item.
 std::optional<PackPlan> Planner::packOf(Node *read, unsigned lane) {
   auto op = cast<ReadOp>(read->op);
-  Along a = plan->along(read, lane);
-  unsigned operand =
+  PackPlan pack;
+  pack.operand =
       cast<BlockArgument>(op.getSource()).getArgNumber() - cascade.numIndices();
+  pack.laneIndex = lane;
+  pack.lane = plan->along(read, lane);
   bool isNamed = llvm::is_contained(
       plan->schedule.pack,
-      cast<StringAttr>(cascade.getArgNames()[operand]).getValue());
-  bool isDense = a.kind == Along::Unit;
-  if (plan->hasRow(read->set) || a.coefficient != 1 ||
-      !(isDense ? isNamed : a.kind == Along::Strided) ||
+      cast<StringAttr>(cascade.getArgNames()[pack.operand]).getValue());
+  if (plan->hasRow(read->set) ||
+      !(pack.lane.kind == Along::Unit ? isNamed
+                                      : pack.lane.kind == Along::Strided) ||
       llvm::any_of(read->in, [](Node *n) { return n->kind != Node::Index; }))
     return std::nullopt;
-  PackPlan pack;
-  pack.operand = operand;
+  Set others = read->set & ~plan->rows & ~bit(lane);
+  if (llvm::popcount(others) > 1)
+    return std::nullopt;
+  if (others) {
+    pack.reducedIndex = llvm::countr_zero(others);
+    pack.reduced = plan->along(read, pack.reducedIndex);
+    if (pack.reduced.kind == Along::Computed)
+      return std::nullopt;
+  }
   for (auto [k, expr] : llvm::enumerate(op.getMap().getResults())) {
     Set used = 0;
     for (auto [d, in] : llvm::enumerate(read->in))
       if (expr.isFunctionOfDim(d))
         used |= in->set;
-    auto dim = dyn_cast<AffineDimExpr>(expr);
     if (!(used & ~plan->rows))
-      pack.outerDims.push_back(k);
-    else if (dim && used == bit(lane))
-      pack.laneDim = k;
-    else if (dim && pack.reducedDim == kNone && llvm::popcount(used) == 1)
-      pack.reducedDim = k;
-    else
+      pack.outer.push_back({unsigned(k), kNone});
+    else if (failed(addRowParts(read, expr, k, 1, plan->rows, pack)))
       return std::nullopt;
   }
   return pack;

@@ -79,12 +79,22 @@ struct PassPlan {
   bool isRowSkipped = false;
 };
 
-/// An operand in panels [row dimensions][lane / NR][reduced][NR].
+/// A read in panels [outer][lane / NR][reduced][NR]. What is outer is bound
+/// outside the item: whole dimensions whose subscripts only rows move, and the
+/// part that a row index has in a subscript it shares (`h * 32 + d`).
 struct PackPlan {
+  struct Outer {
+    unsigned dim = 0;
+    int index = kNone;               ///< kNone: the whole dimension
+    int64_t divisor = 1, factor = 1; ///< (index floordiv divisor) * factor
+  };
   unsigned operand = 0;
-  unsigned laneDim = 0;
-  int reducedDim = kNone;
-  llvm::SmallVector<unsigned> outerDims;
+  unsigned laneIndex = 0;
+  int reducedIndex = kNone;
+  Along lane, reduced;
+  llvm::SmallVector<Outer> outer;
+  /// What a subscript adds to its dimension in every panel.
+  llvm::SmallVector<std::pair<unsigned, int64_t>> constants;
 };
 
 /// All decisions that no target has a say in.

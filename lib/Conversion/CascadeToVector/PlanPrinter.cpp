@@ -73,7 +73,7 @@ std::string Plan::describe() {
     text +=
         "packed '" +
         cast<StringAttr>(cascade.getArgNames()[pack.operand]).getValue().str() +
-        "' in panels along dimension " + std::to_string(pack.laneDim) + "\n";
+        "' in panels along " + cascade.indexName(pack.laneIndex).str() + "\n";
   for (Node *n : prologue)
     text += "before the passes: " + describeContraction(*this, n) + "\n";
   for (unsigned p = 0; p < passes.size(); ++p)
