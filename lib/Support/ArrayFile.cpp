@@ -34,7 +34,8 @@ public:
   llvm::Expected<Header> parse();
 
 private:
-  llvm::Error expected(const llvm::Twine &what);
+  llvm::Error expected(const llvm::Twine &what,
+                       ExitCode code = ExitCode::Model);
   void skipSpace() {
     while (position < text.size() && llvm::isSpace(text[position]))
       ++position;
@@ -59,7 +60,7 @@ private:
   Header header;
 };
 
-llvm::Error HeaderParser::expected(const llvm::Twine &what) {
+llvm::Error HeaderParser::expected(const llvm::Twine &what, ExitCode code) {
   skipSpace();
   llvm::StringRef rest = text.substr(position);
   std::string found = "the end of the header";
@@ -72,9 +73,8 @@ llvm::Error HeaderParser::expected(const llvm::Twine &what) {
         os);
     found = "'" + os.str() + "'";
   }
-  return fail(ExitCode::Model, where + ": byte " +
-                                   llvm::Twine(base + position) + ": found " +
-                                   found + ", expected " + what);
+  return fail(code, where + ": byte " + llvm::Twine(base + position) +
+                        ": found " + found + ", expected " + what);
 }
 
 llvm::Error HeaderParser::parseString(llvm::StringRef &result) {
@@ -113,9 +113,11 @@ llvm::Error HeaderParser::parseShape() {
     llvm::StringRef digits = text.substr(position).take_while(llvm::isDigit);
     int64_t extent = 0;
     if (digits.empty() || digits.getAsInteger(10, extent))
-      return expected("an extent below 2^63");
+      return expected("an extent below 2^63",
+                      digits.empty() ? ExitCode::Model : ExitCode::Limit);
     if (header.shape.size() == kMaxRank)
-      return expected("at most " + llvm::Twine(kMaxRank) + " extents");
+      return expected("at most " + llvm::Twine(kMaxRank) + " extents",
+                      ExitCode::Limit);
     position += digits.size();
     header.shape.push_back(extent);
     if (position < text.size() && text[position] == 'L')
@@ -134,6 +136,8 @@ llvm::Error HeaderParser::parseDescr() {
   skipSpace();
   size_t start = position;
   llvm::StringRef descr;
+  if (text.substr(position).starts_with("["))
+    return expected("one type for all elements", ExitCode::Unsupported);
   if (llvm::Error error = parseString(descr))
     return error;
   bool isBig = descr.starts_with(">");
@@ -147,8 +151,15 @@ llvm::Error HeaderParser::parseDescr() {
       return llvm::Error::success();
     }
   position = start;
+  // "<c8" is a type of NumPy's, and "float" is none.
+  llvm::StringRef type = descr.ltrim("<>|=");
+  bool isType =
+      !type.empty() &&
+      llvm::StringRef("?bBhHiIlLqQefdgcuFDGSaUVOMm").contains(type.front()) &&
+      llvm::all_of(type.drop_front().split('[').first, llvm::isDigit);
   return expected("a type of f8 f4 f2 i8 i4 i1 u1 b1 V2 (bf16) V1 (f8) after "
-                  "its byte order");
+                  "its byte order",
+                  isType ? ExitCode::Unsupported : ExitCode::Model);
 }
 
 llvm::Error HeaderParser::parseEntry(llvm::StringRef key) {

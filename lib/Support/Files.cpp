@@ -11,8 +11,12 @@
 
 namespace refold {
 
+/// A full disk is a limit; a folder that is missing or closed is a wrong path.
 static llvm::Error writeFailure(llvm::StringRef path, int code) {
-  return fail(ExitCode::Model, path + ": not written: " + std::strerror(code));
+  bool isFull = code == ENOSPC || code == EDQUOT || code == EFBIG;
+  return fail(
+      isFull ? ExitCode::Limit : ExitCode::Model,
+      path + ": not written: " + llvm::StringRef(std::strerror(code)).lower());
 }
 
 /// Writes all bytes; errno of the failing call, or 0.

@@ -6,6 +6,8 @@
 #include "llvm/Support/raw_ostream.h"
 #include <cmath>
 #include <numbers>
+#include <optional>
+#include <utility>
 
 namespace refold {
 
@@ -25,13 +27,19 @@ public:
   double uniform() {
     return std::ldexp(static_cast<double>(next() >> 11), -53);
   }
+  /// By Box and Muller, who give two at a time.
   double normal() {
+    if (spare)
+      return *std::exchange(spare, std::nullopt);
     double radius = std::sqrt(-2.0 * std::log1p(-uniform()));
-    return radius * std::cos(2.0 * std::numbers::pi * uniform());
+    double angle = 2.0 * std::numbers::pi * uniform();
+    spare = radius * std::sin(angle);
+    return radius * std::cos(angle);
   }
 
 private:
   uint64_t state;
+  std::optional<double> spare;
 };
 
 /// FNV-1a: two arguments of one call must not get the same values.
@@ -91,54 +99,61 @@ std::string describe(const InputRecipe &recipe) {
   return text;
 }
 
+/// One float at a column of a row; `level` is the one value of Const.
+static double floatSample(const InputRecipe &recipe, int64_t column,
+                          bool isMarkedRow, bool isMarkedColumn, double level,
+                          Generator &generator) {
+  double value = generator.normal();
+  switch (recipe.family) {
+  case InputFamily::Normal:
+    return value;
+  case InputFamily::NegInf:
+    return isMarkedRow || generator.uniform() < 0.25 ? -INFINITY : value;
+  case InputFamily::NaN:
+    return isMarkedRow && isMarkedColumn ? NAN : value;
+  case InputFamily::Offset:
+    return value + 1000.0;
+  case InputFamily::Const:
+    return level;
+  case InputFamily::Growing:
+    return 0.1 * static_cast<double>(column) + 0.01 * value;
+  case InputFamily::Uniform:
+    return recipe.low + (recipe.high - recipe.low) * generator.uniform();
+  }
+  return value;
+}
+
 void fillRandom(Tensor &tensor, const InputRecipe &recipe, uint64_t seed,
                 llvm::StringRef name) {
   Generator generator(Generator(seed).next() ^ hashOf(name));
   int64_t count = tensor.numElements();
   int64_t rowLength = tensor.rank() ? tensor.shape().back() : 1;
   double level = generator.normal();
+  bool isConst = recipe.family == InputFamily::Const;
+  // Finding an element behind strides costs more than making it.
+  char *dense =
+      tensor.isRowMajor() ? static_cast<char *>(tensor.data()) : nullptr;
+  auto set = [&](int64_t i, double value) {
+    storeFromDouble(tensor.dtype(), value,
+                    dense ? dense + i * byteWidth(tensor.dtype())
+                          : tensor.at(i));
+  };
   int64_t nanColumn = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    int64_t row = i / rowLength, column = i % rowLength;
-    bool isMarkedRow = row % 3 == 2;
+  for (int64_t i = 0, row = 0, column = 0; i < count; ++i) {
     if (column == 0)
       nanColumn = static_cast<int64_t>(generator.next() %
                                        static_cast<uint64_t>(rowLength));
-    if (tensor.dtype() == DType::Bool) {
-      tensor.set(i, recipe.family == InputFamily::Const ||
-                        generator.uniform() < 0.5);
-      continue;
+    if (tensor.dtype() == DType::Bool)
+      set(i, isConst || generator.uniform() < 0.5);
+    else if (!isFloat(tensor.dtype()))
+      set(i, isConst ? 3.0 : integerSample(recipe, generator));
+    else
+      set(i, floatSample(recipe, column, row % 3 == 2, column == nanColumn,
+                         level, generator));
+    if (++column == rowLength) {
+      column = 0;
+      ++row;
     }
-    if (!isFloat(tensor.dtype())) {
-      tensor.set(i, recipe.family == InputFamily::Const
-                        ? 3.0
-                        : integerSample(recipe, generator));
-      continue;
-    }
-    double value = generator.normal();
-    switch (recipe.family) {
-    case InputFamily::Normal:
-      break;
-    case InputFamily::NegInf:
-      value = isMarkedRow || generator.uniform() < 0.25 ? -INFINITY : value;
-      break;
-    case InputFamily::NaN:
-      value = isMarkedRow && column == nanColumn ? NAN : value;
-      break;
-    case InputFamily::Offset:
-      value += 1000.0;
-      break;
-    case InputFamily::Const:
-      value = level;
-      break;
-    case InputFamily::Growing:
-      value = 0.1 * static_cast<double>(column) + 0.01 * value;
-      break;
-    case InputFamily::Uniform:
-      value = recipe.low + (recipe.high - recipe.low) * generator.uniform();
-      break;
-    }
-    tensor.set(i, value);
   }
 }
 

@@ -62,9 +62,15 @@ bool Analyzer::fail(SourcePos pos, std::string message) {
   return false;
 }
 
+bool Analyzer::failUnsupported(SourcePos pos, std::string message) {
+  if (!error)
+    error = Error{pos, std::move(message), ExitCode::Unsupported};
+  return false;
+}
+
 bool Analyzer::failLimit(SourcePos pos, std::string message) {
   if (!error)
-    error = Error{pos, std::move(message), /*isLimit=*/true};
+    error = Error{pos, std::move(message), ExitCode::Limit};
   return false;
 }
 
@@ -186,6 +192,14 @@ bool Analyzer::applyDims() {
   return true;
 }
 
+/// What the caller fixes wrongly is no mistake of the program's.
+bool Analyzer::applyOptions() {
+  bool isApplied = applyDims();
+  if (!isApplied)
+    error->code = ExitCode::Usage;
+  return isApplied;
+}
+
 DType Analyzer::storageOf(std::optional<DType> written) const {
   DType dtype = written.value_or(DType::F32);
   bool isPrecision = dtype == DType::F64 || dtype == DType::F32 ||
@@ -290,7 +304,7 @@ bool Analyzer::checkSizes() {
 Result<Program> Analyzer::run() {
   program.name = ast.name.text;
   bool ok =
-      declareValues() && declareAxes() && applyDims() && declareArguments();
+      declareValues() && declareAxes() && applyOptions() && declareArguments();
   for (size_t i = 0; ok && i < ast.definitions.size(); ++i)
     ok = addStatement(ast.definitions[i]);
   ok = ok && addOutputs() && checkExtents() && checkSizes() && classifyBounds();

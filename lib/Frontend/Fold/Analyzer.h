@@ -21,6 +21,7 @@ public:
 private:
   bool fail(SourcePos pos, std::string message);
   bool failLimit(SourcePos pos, std::string message);
+  bool failUnsupported(SourcePos pos, std::string message);
 
   // Names.
   bool declareValues();
@@ -28,6 +29,7 @@ private:
   bool declareAxis(const Name &name);
   bool fixExtent(AxisId axis, int64_t extent, SourcePos pos);
   bool applyDims();
+  bool applyOptions();
   bool declareArguments();
   bool checkExtents();
   bool checkSizes();

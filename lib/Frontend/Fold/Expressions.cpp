@@ -290,9 +290,9 @@ bool Analyzer::visitReduce(const Expr &expr, NodeId &result) {
                   "found " + std::to_string(node.reduced.size()) + " axes of " +
                       quoted(expr.name) + ", expected one");
     if (node.dtype == DType::I64)
-      return fail(program.nodes[operand].pos,
-                  "found i64 keys of " + quoted(expr.name) +
-                      ", expected i32 or real ones");
+      return failUnsupported(program.nodes[operand].pos,
+                             "found i64 keys of " + quoted(expr.name) +
+                                 ", expected i32 or real ones");
     node.dtype = DType::I32;
   }
   node.operands = {operand};

@@ -18,8 +18,8 @@ static LogicalResult report(const fold::Error &error, StringRef fileName,
                             MLIRContext &context) {
   Location place =
       FileLineColLoc::get(&context, fileName, error.pos.line, error.pos.column);
-  if (error.isLimit)
-    place = endingWith(ExitCode::Limit, place);
+  if (error.code != ExitCode::Model)
+    place = endingWith(error.code, place);
   return emitError(place) << error.message;
 }
 

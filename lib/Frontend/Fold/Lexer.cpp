@@ -75,8 +75,10 @@ std::optional<Error> Lexer::lexNumber() {
   const char *begin = source.data() + offset;
   double number = 0;
   if (std::from_chars(begin, begin + length, number).ec != std::errc())
-    return Error{here(), "found a number beyond the range of f64, expected at "
-                         "most about 1.8e308"};
+    return Error{here(),
+                 "found a number beyond the range of f64, expected at most "
+                 "about 1.8e308",
+                 ExitCode::Limit};
   add(TokenKind::Number, length);
   tokens.back().number = number;
   tokens.back().whole = whole;
@@ -127,7 +129,7 @@ Result<std::vector<Token>> Lexer::run() {
                      "found a name of " + std::to_string(length) +
                          " letters, expected at most " +
                          std::to_string(kMaxNameLength),
-                     true};
+                     ExitCode::Limit};
       add(TokenKind::Word, length);
     } else {
       bool number = isDigit(c) || (c == '.' && isDigit(at(1)));
@@ -146,7 +148,7 @@ Result<std::vector<Token>> tokenize(std::string_view source) {
                  "found a source of " + std::to_string(source.size()) +
                      " bytes, expected at most " +
                      std::to_string(kMaxSourceBytes),
-                 true};
+                 ExitCode::Limit};
   return Lexer(source).run();
 }
 

@@ -93,7 +93,7 @@ bool Parser::fail(SourcePos pos, std::string message) {
 
 bool Parser::failLimit(SourcePos pos, std::string message) {
   if (!error)
-    error = Error{pos, std::move(message), /*isLimit=*/true};
+    error = Error{pos, std::move(message), ExitCode::Limit};
   return false;
 }
 
@@ -169,9 +169,13 @@ bool Parser::parseAxisDecl(AxisDecl &axis) {
   if (!accept("="))
     return true;
   const Token &number = peek();
-  if (number.kind != TokenKind::Number || !number.whole ||
-      number.number > double(kMaxExtent))
-    return failExpected("an extent: a whole number of at most 2^40");
+  constexpr std::string_view expected =
+      "an extent: a whole number of at most 2^40";
+  if (number.kind != TokenKind::Number || !number.whole)
+    return failExpected(expected);
+  if (number.number > double(kMaxExtent))
+    return failLimit(number.pos, "found " + describe(number) + ", expected " +
+                                     std::string(expected));
   axis.extent = int64_t(number.number);
   take();
   return true;

@@ -69,18 +69,21 @@ bool Analyzer::parseTopK(const Definition &definition, TopK &topk,
                     counted(expr.operands.size(), "operand") +
                     ", expected topk(axis: expression, k)");
   const Expr &count = ast.exprs[expr.operands[1]];
-  if (count.kind != ExprKind::Number || !count.whole || count.number < 1 ||
-      count.number > kMaxTopK)
-    return fail(count.pos, "found no usable k, expected a whole number from 1 "
-                           "to " +
-                               std::to_string(kMaxTopK));
+  bool isCount =
+      count.kind == ExprKind::Number && count.whole && count.number >= 1;
+  std::string expected =
+      "expected a whole number from 1 to " + std::to_string(kMaxTopK);
+  if (!isCount)
+    return fail(count.pos, "found no usable k, " + expected);
+  if (count.number > kMaxTopK)
+    return failLimit(count.pos, "found a k that is too large, " + expected);
   topk.k = int64_t(count.number);
   if (!findAxis(expr.axes.front(), topk.over) || !visit(expr.operands[0], root))
     return false;
   if (!isFloat(widened(program.nodes[root].dtype)))
-    return fail(program.nodes[root].pos,
-                "found keys of type " + typeText(root) +
-                    ", expected real ones: f32(...) or f64(...)");
+    return failUnsupported(program.nodes[root].pos,
+                           "found keys of type " + typeText(root) +
+                               ", expected real ones: f32(...) or f64(...)");
   return true;
 }
 

@@ -45,7 +45,7 @@ static LogicalResult lowerLeaky(Node &node) {
 }
 
 static LogicalResult lowerPRelu(Node &node) {
-  if (failed(node.requireFloat(0)) || failed(node.requireSameTypes()))
+  if (failed(node.requireFloatHere(0)) || failed(node.requireSameTypes()))
     return failure();
   return lowerElementwise(
       node, node.allInputs(), typeOfFirst(node), [](Body &body, ValueRange in) {

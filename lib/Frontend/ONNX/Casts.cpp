@@ -104,10 +104,10 @@ static Scalar castKnown(const Scalar &scalar, ElementType to) {
 static LogicalResult castTo(Node &node, int64_t number) {
   Tensor &input = node.input(0);
   if (number < 0 || number > INT32_MAX || !isSupported(int32_t(number)))
-    return node.error() << "a cast to "
-                        << typeName(
-                               int32_t(std::clamp<int64_t>(number, -1, 1000)))
-                        << "; expected one of " << supportedTypeNames();
+    return (isDefined(number) ? node.unsupported() : node.error())
+           << "a cast to "
+           << typeName(int32_t(std::clamp<int64_t>(number, -1, 1000)))
+           << "; expected one of " << supportedTypeNames();
   auto to = ElementType(number);
   GraphBuilder &graph = node.graph;
   Type target = storageType(graph.ops, to);

@@ -185,9 +185,10 @@ Expected<Tensor> ConstantReader::read(const TensorProto &proto,
   for (int64_t size : proto.dims()) {
     if (size < 0 || size > kLargestExtent ||
         llvm::MulOverflow(count, size, count))
-      return fail(ExitCode::Model, "a dimension of " + Twine(size) +
-                                       "; expected dimensions from 0 whose "
-                                       "product fits 64 bits");
+      return fail(size < 0 ? ExitCode::Model : ExitCode::Limit,
+                  "a dimension of " + Twine(size) +
+                      "; expected dimensions from 0 whose product fits 64 "
+                      "bits");
     sizes.push_back(size);
     tensor.shape.push_back(Extent(size));
   }
@@ -242,7 +243,7 @@ static LogicalResult lowerConstant(Node &node) {
   for (int64_t value : node.integers("value_ints"))
     known.push_back(Scalar::of(Extent(value)));
   if (int64_t(known.size()) > kMostKnown)
-    return node.unsupported()
+    return node.beyondLimit()
            << known.size() << " values in a list; expected at most "
            << kMostKnown << " (use a tensor)";
   Shape shape;
@@ -258,8 +259,8 @@ static LogicalResult lowerConstantOfShape(Node &node) {
     return failure();
   for (const Extent &extent : *shape)
     if (!node.extents.isNonNegative(extent))
-      return node.error() << "size " << node.extents.toString(extent)
-                          << "; expected one that is at least 0";
+      return node.badSizes(extent) << "size " << node.extents.toString(extent)
+                                   << "; expected one that is at least 0";
   ElementType type = ElementType::F32;
   Scalar value = Scalar::of(0.0);
   if (const TensorProto *proto = node.tensor("value")) {

@@ -36,6 +36,11 @@ bool refold::onnx::isSupported(int32_t number) {
   return false;
 }
 
+bool refold::onnx::isDefined(int64_t number) {
+  return number > int64_t(ElementType::Undefined) &&
+         number < int64_t(std::size(kNames));
+}
+
 std::string refold::onnx::typeName(int32_t number) {
   if (number < 0 || number >= int32_t(std::size(kNames)))
     return "type " + std::to_string(number);

@@ -27,6 +27,8 @@ enum class ElementType : int32_t {
 
 /// May a value of this type be computed with here?
 bool isSupported(int32_t number);
+/// Does the ONNX specification know a type of this number?
+bool isDefined(int64_t number);
 /// "float16", as the ONNX specification spells it; "type 99" where unknown.
 std::string typeName(int32_t number);
 inline std::string typeName(ElementType type) {

@@ -93,10 +93,10 @@ static LogicalResult requireInside(Node &node, const Affine &part,
       succeeded(node.graph.requireAtMost(extents.add(range->most, 1), extent,
                                          "one past the last position")))
     return success();
-  return node.error() << "positions up to "
-                      << (range ? extents.toString(range->most) : "?")
-                      << " of a dimension of " << extents.toString(extent)
-                      << "; expected them inside";
+  return node.badSizes({range ? range->most : extents.symbol(""), extent})
+         << "positions up to " << (range ? extents.toString(range->most) : "?")
+         << " of a dimension of " << extents.toString(extent)
+         << "; expected them inside";
 }
 
 //===- Positions that are data ===//

@@ -143,16 +143,17 @@ FailureOr<Shape> Importer::shapeOf(const ValueInfoProto &info,
     return refuse("has elements of type " + typeName(type.elem_type()),
                   "one of " + supportedTypeNames(), ExitCode::Unsupported);
   if (!type.has_shape())
-    return refuse("has no shape", "one, with names for what varies");
+    return refuse("has no shape", "one, with names for what varies",
+                  ExitCode::Unsupported);
   if (type.shape().dim_size() > kHighestRank)
     return refuse("has rank " + Twine(type.shape().dim_size()),
-                  "at most " + Twine(kHighestRank));
+                  "at most " + Twine(kHighestRank), ExitCode::Limit);
   Shape shape;
   for (const ::onnx::TensorShapeProto::Dimension &dim : type.shape().dim()) {
     bool isFixed = dim.has_dim_value();
     if (isFixed && (dim.dim_value() < 0 || dim.dim_value() > kLargestExtent))
-      return refuse("has a dimension of " + Twine(dim.dim_value()),
-                    "0 to 2^40");
+      return refuse("has a dimension of " + Twine(dim.dim_value()), "0 to 2^40",
+                    dim.dim_value() < 0 ? ExitCode::Model : ExitCode::Limit);
     names.push_back(isFixed ? "" : dim.dim_param());
     auto fixed = options.dims.find(dim.dim_param());
     if (isFixed)
@@ -164,7 +165,7 @@ FailureOr<Shape> Importer::shapeOf(const ValueInfoProto &info,
   }
   if (failed(checkSize(shape)))
     return refuse("has shape " + toString(extents, shape),
-                  "an element count that fits 2^47");
+                  "an element count that fits 2^47", ExitCode::Limit);
   return shape;
 }
 
@@ -178,13 +179,15 @@ LogicalResult Importer::checkDimOptions() {
   for (auto &entry : options.dims) {
     if (entry.second < 0 || entry.second > kLargestExtent)
       return error("dimension '" + entry.first() + "' is set to " +
-                   Twine(entry.second) + "; expected 0 to 2^40");
+                       Twine(entry.second) + "; expected 0 to 2^40",
+                   ExitCode::Usage);
     if (llvm::is_contained(known, entry.first().str()))
       continue;
     std::vector<StringRef> names(known.begin(), known.end());
     return error("no input has a dimension '" + entry.first() +
-                 "'; expected one of the model's" +
-                 suggestion(entry.first(), names));
+                     "'; expected one of the model's" +
+                     suggestion(entry.first(), names),
+                 ExitCode::Usage);
   }
   return success();
 }
@@ -264,15 +267,15 @@ LogicalResult Importer::declareInputs() {
 
 LogicalResult Importer::checkResult(Node &node, unsigned i, Tensor &tensor) {
   if (extents.hasOverflowed)
-    return node.error() << "a size of result " << i
-                        << " leaves 64 bits; expected smaller sizes";
+    return node.beyondLimit() << "a size of result " << i
+                              << " leaves 64 bits; expected smaller sizes";
   if (tensor.rank() > kHighestRank)
-    return node.error() << "result " << i << " has rank " << tensor.rank()
-                        << "; expected at most " << kHighestRank;
+    return node.beyondLimit() << "result " << i << " has rank " << tensor.rank()
+                              << "; expected at most " << kHighestRank;
   if (failed(checkSize(tensor.shape)))
-    return node.error() << "result " << i << " has shape "
-                        << toString(extents, tensor.shape)
-                        << "; expected an element count that fits 2^47";
+    return node.beyondLimit()
+           << "result " << i << " has shape " << toString(extents, tensor.shape)
+           << "; expected an element count that fits 2^47";
   return success();
 }
 

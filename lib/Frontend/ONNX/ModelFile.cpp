@@ -12,9 +12,6 @@ using llvm::Expected;
 using llvm::StringRef;
 using llvm::Twine;
 
-// Model -> graph -> node -> attribute -> graph ...: no real model is deeper.
-static constexpr int kDeepestNesting = 64;
-
 /// Maps a regular file; anything else (a folder, a pipe) is an error.
 static Expected<std::unique_ptr<llvm::MemoryBuffer>> mapFile(StringRef path) {
   llvm::sys::fs::file_status status;
@@ -55,10 +52,15 @@ ModelFile::parse(std::unique_ptr<llvm::MemoryBuffer> bytes, StringRef path) {
     return fail(ExitCode::Limit,
                 "'" + path + "' has " + Twine(scanned->rest.size()) +
                     " bytes beside its weights; expected less than 2 GiB");
+  if (nestsTooDeep(scanned->rest))
+    return fail(ExitCode::Limit,
+                "'" + path + "' has messages nested more than " +
+                    Twine(kDeepestNesting) + " deep; expected fewer");
   google::protobuf::io::CodedInputStream stream(
       reinterpret_cast<const uint8_t *>(scanned->rest.data()),
       int(scanned->rest.size()));
-  stream.SetRecursionLimit(kDeepestNesting);
+  // The leaves of what nests: a shape of a tensor's type.
+  stream.SetRecursionLimit(kDeepestNesting + 8);
   if (!result->proto.ParseFromCodedStream(&stream) ||
       !stream.ConsumedEntireMessage() ||
       result->payloads.size() !=

@@ -170,8 +170,8 @@ static LogicalResult lowerSplit(Node &node) {
   Extent total(0);
   for (const Extent &size : *sizes) {
     if (!extents.isNonNegative(size))
-      return node.error() << "size " << extents.toString(size)
-                          << "; expected one that is at least 0";
+      return node.badSizes(size) << "size " << extents.toString(size)
+                                 << "; expected one that is at least 0";
     total = extents.add(total, size);
   }
   if (failed(node.graph.requireEqual(total, input.shape[*axis])))
@@ -323,8 +323,8 @@ static LogicalResult lowerPad(Node &node) {
     high[axis] = (*pads)[axes.size() + k];
     if (std::min(low[axis], high[axis]) < -kLargestExtent ||
         std::max(low[axis], high[axis]) > kLargestExtent)
-      return node.error() << "a pad of " << low[axis] << " or " << high[axis]
-                          << "; expected at most 2^40";
+      return node.beyondLimit() << "a pad of " << low[axis] << " or "
+                                << high[axis] << "; expected at most 2^40";
     Extent cut(std::max<int64_t>(0, -low[axis]) +
                std::max<int64_t>(0, -high[axis]));
     if (cut.is(0))
@@ -381,8 +381,8 @@ static LogicalResult lowerTile(Node &node) {
   Shape apart, repeated, result;
   for (auto [extent, count] : llvm::zip_equal(input.shape, *repeats)) {
     if (!extents.isNonNegative(count))
-      return node.error() << "repeat " << extents.toString(count)
-                          << "; expected one that is at least 0";
+      return node.badSizes(count) << "repeat " << extents.toString(count)
+                                  << "; expected one that is at least 0";
     apart.append({Extent(1), extent});
     repeated.append({count, extent});
     result.push_back(extents.mul(count, extent));
@@ -393,7 +393,7 @@ static LogicalResult lowerTile(Node &node) {
   Tensor wide = node.graph.broadcastTo(*view, repeated);
   FailureOr<Tensor> flat = node.graph.reshape(wide, result);
   if (failed(flat))
-    return node.error() << "the repeats overflow; expected smaller ones";
+    return node.beyondLimit() << "the repeats overflow; expected smaller ones";
   return node.give(std::move(*flat));
 }
 

@@ -71,8 +71,8 @@ FailureOr<SmallVector<int64_t>> Node::integersOf(unsigned i, StringRef what) {
   SmallVector<int64_t> result;
   for (const Extent &value : *values) {
     if (!value.constant()) {
-      error() << what << " depend on a size, " << extents.toString(value)
-              << "; expected numbers";
+      unsupported() << what << " depend on a size, " << extents.toString(value)
+                    << "; expected numbers";
       return failure();
     }
     result.push_back(*value.constant());
@@ -182,6 +182,13 @@ LogicalResult Node::requireFloat(unsigned i) {
     return success();
   return error() << "input " << i << " is of type " << typeName(input(i).type)
                  << "; expected a float type";
+}
+
+LogicalResult Node::requireFloatHere(unsigned i) {
+  if (isFloat(input(i).type) || input(i).type == ElementType::Bool)
+    return requireFloat(i);
+  return unsupported() << "input " << i << " is of type "
+                       << typeName(input(i).type) << "; expected a float type";
 }
 
 FailureOr<Shape> Node::broadcast(ArrayRef<Tensor *> tensors) {

@@ -67,6 +67,15 @@ public:
   mlir::InFlightDiagnostic unsupported() {
     return report(ExitCode::Unsupported);
   }
+  /// The model may be right, but is larger than what is read here.
+  mlir::InFlightDiagnostic beyondLimit() { return report(ExitCode::Limit); }
+  /// Sizes that do not fit: the model is wrong where they are numbers,
+  /// otherwise not read here, since they may fit when it runs.
+  mlir::InFlightDiagnostic badSizes(llvm::ArrayRef<Extent> sizes) {
+    bool isKnown = llvm::all_of(
+        sizes, [](const Extent &size) { return size.constant().has_value(); });
+    return report(isKnown ? ExitCode::Model : ExitCode::Unsupported);
+  }
   /// An error that came from elsewhere, with its own exit code.
   mlir::LogicalResult fail(llvm::Error error);
   bool hasErrors() const { return numErrors != 0; }
@@ -77,6 +86,8 @@ public:
   /// Failure with a message unless every input has the type of the first one.
   mlir::LogicalResult requireSameTypes(unsigned from = 0);
   mlir::LogicalResult requireFloat(unsigned i);
+  /// For operators that also take integers, which are not read here.
+  mlir::LogicalResult requireFloatHere(unsigned i);
   mlir::FailureOr<Shape> broadcast(llvm::ArrayRef<Tensor *> tensors);
 
 private:

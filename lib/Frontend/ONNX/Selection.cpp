@@ -59,7 +59,7 @@ static LogicalResult lowerTopK(Node &node) {
     return node.error() << "K is not one number of at least 1; expected that";
   int64_t k = count->front();
   if (k > kMostSelected)
-    return node.unsupported()
+    return node.beyondLimit()
            << "K is " << k << "; expected at most " << kMostSelected;
   if (failed(node.graph.requireAtMost(Extent(k), input.shape[*axis], "K")))
     return node.error() << "K is " << k << " of a dimension of "

@@ -86,8 +86,9 @@ static LogicalResult lowerReshape(Node &node) {
     }
     shape.push_back(copies ? input.shape[k] : extent);
     if (!extents.isNonNegative(shape.back()))
-      return node.error() << "size " << extents.toString(shape.back())
-                          << "; expected -1 or one that is at least 0";
+      return node.badSizes(shape.back())
+             << "size " << extents.toString(shape.back())
+             << "; expected -1 or one that is at least 0";
     others = extents.mul(others, shape.back());
   }
   if (open) {
@@ -169,8 +170,8 @@ static LogicalResult lowerExpand(Node &node) {
     return failure();
   for (const Extent &extent : *wanted)
     if (!node.extents.isNonNegative(extent))
-      return node.error() << "size " << node.extents.toString(extent)
-                          << "; expected one that is at least 0";
+      return node.badSizes(extent) << "size " << node.extents.toString(extent)
+                                   << "; expected one that is at least 0";
   Tensor like;
   like.shape = *wanted;
   FailureOr<Shape> shape = node.broadcast({&node.input(0), &like});
@@ -197,11 +198,12 @@ static LogicalResult lowerRange(Node &node) {
   if (start.real) {
     double count = std::ceil((*limit.real - *start.real) / *delta.real);
     if (!(count <= double(kLargestExtent)))
-      return node.error() << "a range of " << count
-                          << " elements; expected a finite number of them";
+      return (std::isfinite(count) ? node.beyondLimit() : node.error())
+             << "a range of " << count
+             << " elements; expected a number of them up to 2^40";
     auto size = int64_t(std::max(count, 0.0));
     if (size > kMostKnown)
-      return node.unsupported()
+      return node.beyondLimit()
              << "a range of " << size << " floats; expected at most "
              << kMostKnown << " (cast one of integers)";
     std::vector<Scalar> known;

@@ -96,6 +96,70 @@ llvm::Expected<Field> Reader::next() {
   return field;
 }
 
+namespace {
+/// The messages of onnx.proto that can hold each other to any depth.
+enum class Message {
+  Model,
+  Graph,
+  Function,
+  Node,
+  Attribute,
+  ValueInfo,
+  Type,
+  TypeOfElements,
+  Map,
+};
+struct Nesting {
+  Message holder;
+  uint64_t field;
+  Message held;
+};
+constexpr Nesting kNestings[] = {
+    {Message::Model, kModelGraph, Message::Graph},
+    {Message::Model, 25, Message::Function},
+    {Message::Function, 7, Message::Node},
+    {Message::Function, 11, Message::Attribute},
+    {Message::Graph, 1, Message::Node},
+    {Message::Graph, 11, Message::ValueInfo},
+    {Message::Graph, 12, Message::ValueInfo},
+    {Message::Graph, 13, Message::ValueInfo},
+    {Message::Node, 5, Message::Attribute},
+    {Message::Attribute, 6, Message::Graph},
+    {Message::Attribute, 11, Message::Graph},
+    {Message::Attribute, 14, Message::Type},
+    {Message::Attribute, 15, Message::Type},
+    {Message::ValueInfo, 2, Message::Type},
+    {Message::Type, 4, Message::TypeOfElements},
+    {Message::Type, 5, Message::Map},
+    {Message::Type, 9, Message::TypeOfElements},
+    {Message::TypeOfElements, 1, Message::Type},
+    {Message::Map, 2, Message::Type},
+};
+} // namespace
+
+/// `left`: messages that this one may hold inside each other.
+static bool nestsDeeper(StringRef message, Message kind, unsigned left) {
+  Reader reader(message, message.data());
+  while (!reader.atEnd()) {
+    llvm::Expected<Field> field = reader.next();
+    if (!field) {
+      llvm::consumeError(field.takeError());
+      return false;
+    }
+    if (field->wire != kDelimited)
+      continue;
+    for (const Nesting &nesting : kNestings)
+      if (nesting.holder == kind && nesting.field == field->number &&
+          (left == 0 || nestsDeeper(field->payload, nesting.held, left - 1)))
+        return true;
+  }
+  return false;
+}
+
+bool refold::onnx::nestsTooDeep(StringRef model) {
+  return nestsDeeper(model, Message::Model, kDeepestNesting);
+}
+
 static void appendVarint(std::string &out, uint64_t value) {
   for (; value >= 0x80; value >>= 7)
     out.push_back(char(value | 0x80));

@@ -26,6 +26,14 @@ constexpr size_t kLargePayload = 4096;
 /// error names the offset at which the wire format is broken.
 llvm::Expected<ScannedModel> scanModel(llvm::StringRef bytes);
 
+/// Messages inside messages (a graph in an attribute of a node, a type of a
+/// sequence of types) that are read; no real model is deeper.
+constexpr unsigned kDeepestNesting = 64;
+
+/// Do the messages of a ModelProto nest deeper than that? What is broken counts
+/// as no message.
+bool nestsTooDeep(llvm::StringRef model);
+
 } // namespace refold::onnx
 
 #endif // REFOLD_LIB_FRONTEND_ONNX_WIRESCANNER_H

@@ -68,6 +68,14 @@ def nested(depth):
     return field(7, graph)
 
 
+def nested_type(depth):
+    """A sequence (4) of elements (1) that are sequences, and so on."""
+    kind = b""
+    for _ in range(depth):
+        kind = field(4, field(1, kind))
+    return kind
+
+
 RELU = node("Relu", ["x"])
 GOOD = model([RELU], outputs=[value("y", [2, 3])]).SerializeToString()
 
@@ -78,7 +86,9 @@ CASES = {
     "empty": (b"", 1, "the model has no graph; expected one"),
     "endless_varint": (b"\xff" * 32, 1, "expected a varint of at most 10 bytes"),
     "group": (b"\x3b\x00", 1, "wire type 3; expected 0, 1, 2 or 5"),
-    "deep": (nested(80), 1, "is no ONNX model; expected a ModelProto message"),
+    "deep": (nested(80), 5, "has messages nested more than 64 deep; expected fewer"),
+    "deep_type": (field(7, field(11, field(2, nested_type(80)))), 5,
+                  "has messages nested more than 64 deep; expected fewer"),
     "unknown_operator": (model([node("Sotfmax", ["x"])]), 4,
                          "operator 'Sotfmax' is not known; expected one that 'refold ops' lists; did you mean 'Softmax'?"),
     "later_operator": (model([node("Gelu", ["x"])]), 4, "operator 'Gelu' of opset 17; expected opset 20 or later"),
@@ -98,7 +108,7 @@ CASES = {
     "duplicate_input": (model([RELU], inputs=[value("x", [2, 3])] * 2), 1, "the input 'x' is defined twice"),
     "negative_dim": (model([node("Add", ["x", "w"])], initializers=[raw("w", [-3], 12)]), 1,
                      "initializer 'w': a dimension of -3; expected dimensions from 0"),
-    "huge_dims": (model([node("Add", ["x", "w"])], initializers=[raw("w", [1 << 40, 1 << 40], 12)]), 1,
+    "huge_dims": (model([node("Add", ["x", "w"])], initializers=[raw("w", [1 << 40, 1 << 40], 12)]), 5,
                   "whose product fits 64 bits"),
     "short_data": (model([node("Add", ["x", "w"])], initializers=[raw("w", [3], 11)]), 1,
                    "11 bytes of data; expected 12 for 3 elements of type float"),
@@ -108,13 +118,35 @@ CASES = {
                   "rank 40; expected at most 16"),
     "new_type": (model([node("Add", ["x", "w"])], initializers=[raw("w", [3], 2, 23)]), 4,
                  "elements of type float4e2m1; expected one of float"),
-    "huge_input": (model([RELU], inputs=[value("x", [1 << 39, 1 << 39])]), 1, "an element count that fits 2^47"),
+    "huge_input": (model([RELU], inputs=[value("x", [1 << 39, 1 << 39])]), 5, "an element count that fits 2^47"),
+    "large_dim": (model([RELU], inputs=[value("x", [1 << 41])]), 5, "'x' has a dimension of 2199023255552; expected 0 to 2^40"),
+    "high_rank_input": (model([RELU], inputs=[value("x", [1] * 17)]), 5, "'x' has rank 17; expected at most 16"),
+    "high_rank_result": (model([node("Unsqueeze", ["x", "s"])], inputs=[value("x", [1] * 16)],
+                               initializers=[constant("s", np.array([0]))]), 5,
+                         "result 0 has rank 17; expected at most 16"),
+    "large_k": (model([node("TopK", ["x", "k"], ["y", "i"])], inputs=[value("x", [1 << 20])],
+                      initializers=[constant("k", np.array([70000]))]), 5, "TopK: K is 70000; expected at most 1024"),
+    "large_pad": (model([node("Pad", ["x", "p"])], inputs=[value("x", [2])],
+                        initializers=[constant("p", np.array([0, 1 << 41]))]), 5,
+                  "Pad: a pad of 0 or 2199023255552; expected at most 2^40"),
+    "large_range": (model([node("Range", ["a", "b", "c"])], inputs=[], initializers=[
+        constant("a", np.float32(0)), constant("b", np.float32(1e6)), constant("c", np.float32(1))]), 5,
+                    "Range: a range of 1000000 floats; expected at most"),
+    "endless_range": (model([node("Range", ["a", "b", "c"])], inputs=[], initializers=[
+        constant("a", np.float32(0)), constant("b", np.float32(1)), constant("c", np.float32(0))]), 1,
+                      "Range: a range of"),
+    "cast_string": (model([node("Cast", ["x"], to=8)]), 4, "Cast: a cast to string; expected one of"),
+    "cast_undefined": (model([node("Cast", ["x"], to=0)]), 1, "Cast: a cast to undefined; expected one of"),
+    "mean_of_integers": (model([node("ReduceMean", ["x"])], inputs=[value("x", [2, 3], INT64)]), 4,
+                         "ReduceMean: input 0 is of type int64; expected a float type"),
+    "exp_of_integers": (model([node("Exp", ["x"])], inputs=[value("x", [2, 3], INT64)]), 1,
+                        "Exp: input 0 is of type int64; expected a float type"),
     "negative_input": (model([RELU], inputs=[value("x", [-2])]), 1, "'x' has a dimension of -2; expected 0 to 2^40"),
     "string_input": (model([RELU], inputs=[value("x", [2], TensorProto.STRING)]), 4,
                      "'x' has elements of type string; expected one of"),
-    "no_shape": (model([RELU], inputs=[value("x", None)]), 1, "'x' has no shape; expected one"),
+    "no_shape": (model([RELU], inputs=[value("x", None)]), 4, "'x' has no shape; expected one"),
     "huge_result": (model([node("Expand", ["x", "s"])], inputs=[value("x", [1])],
-                          initializers=[constant("s", np.array([1 << 40, 1 << 40]))]), 1,
+                          initializers=[constant("s", np.array([1 << 40, 1 << 40]))]), 5,
                     "expected an element count that fits 2^47"),
     "inner_extents": (model([node("MatMul", ["x", "x"])]), 1,
                       "MatMul: inner extents 3 and 2; expected equal ones"),

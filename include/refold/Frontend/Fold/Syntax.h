@@ -4,6 +4,7 @@
 #ifndef REFOLD_FRONTEND_FOLD_SYNTAX_H
 #define REFOLD_FRONTEND_FOLD_SYNTAX_H
 
+#include "refold/Support/ExitCode.h"
 #include "refold/Support/Tensor.h"
 #include <cstdint>
 #include <map>
@@ -36,7 +37,9 @@ struct SourcePos {
 struct Error {
   SourcePos pos;
   std::string message;
-  bool isLimit = false; ///< a bound on size or depth, not a wrong program
+  /// Limit for a bound on size or depth, Unsupported where the language allows
+  /// what is not read, Usage where the caller asked for what cannot be.
+  ExitCode code = ExitCode::Model;
 };
 
 /// A value, or the first error.
