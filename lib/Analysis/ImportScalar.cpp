@@ -132,12 +132,118 @@ static Expr importCmpF(Context &c, arith::CmpFPredicate predicate, Expr a,
   return Expr();
 }
 
-/// Index values are never negative here, so that unsigned comparison of them is
-/// the signed one; of other integers only the signed predicates have a form.
-static Expr importCmpI(Context &c, arith::CmpIOp op, Expr a, Expr b) {
+//===----------------------------------------------------------------------===//
+// Integers
+//
+// The algebra computes with whole numbers in i32 or i64. A value of n bits is
+// the signed one; unsigned ops see 2^n more where it is negative, in a type
+// that is wide enough, or have no form.
+//===----------------------------------------------------------------------===//
+
+static Expr isNegative(Context &c, Expr a) {
+  return c.cmp(Pred::Lt, a, c.integer(0, a.type()));
+}
+
+/// The type that holds the unsigned values of an integer type, and 2^bits.
+static std::optional<std::pair<algebra::Type, int64_t>>
+unsignedRange(Type type) {
+  if (type.isInteger(8))
+    return std::pair(algebra::Type::I32, int64_t(1) << 8);
+  if (type.isInteger(32))
+    return std::pair(algebra::Type::I64, int64_t(1) << 32);
+  return std::nullopt;
+}
+
+/// What an unsigned op sees in place of `a`, a value of `type`; or nothing.
+static Expr asUnsigned(Context &c, Expr a, Type type) {
+  bool isNeverNegative =
+      type.isIndex() || type.isInteger(1) || a.type() == algebra::Type::U8;
+  if (isNeverNegative)
+    return a;
+  auto range = unsignedRange(type);
+  if (!range)
+    return Expr();
+  auto [wide, count] = *range;
+  Expr value = c.cast(wide, a);
+  return c.select(isNegative(c, a), c.add(value, c.integer(count, wide)),
+                  value);
+}
+
+/// The value of `type` whose unsigned value is `a`, from 0 to 2^bits - 1.
+static Expr fromUnsigned(Context &c, Expr a, Type type) {
+  auto range = unsignedRange(type);
+  if (!range)
+    return type.isIndex() ? a : Expr();
+  auto [wide, count] = *range;
+  Expr isHigh = c.cmp(Pred::Ge, a, c.integer(count / 2, wide));
+  return c.cast(*importType(type),
+                c.select(isHigh, c.sub(a, c.integer(count, wide)), a));
+}
+
+/// Arithmetic on i8 wraps, and the algebra's is in i32: the value from -128 to
+/// 127 that differs by a multiple of 256.
+static Expr wrap(Context &c, Expr a, Type type) {
+  if (!a || !type.isInteger(8))
+    return a;
+  Expr half = c.integer(128, algebra::Type::I32);
+  Expr count = c.integer(256, algebra::Type::I32);
+  return c.sub(c.fn(Fn::Rem, c.add(a, half), count), half);
+}
+
+/// Rounds down. What a lane beyond the end divides by may be 0, and the
+/// smallest integer by -1 overflows: neither may trap.
+static Expr floorDiv(Context &c, Expr a, Expr b) {
+  std::optional<double> known = b.constant();
+  if (b.type() == algebra::Type::Index || (known && *known > 0))
+    return c.fn(Fn::FloorDiv, a, b);
+  Expr zero = c.integer(0, b.type()), one = c.integer(1, b.type());
+  Expr isZero = c.cmp(Pred::Eq, b, zero);
+  Expr isMinusOne = c.cmp(Pred::Eq, b, c.integer(-1, b.type()));
+  Expr divisor = c.select(c.logicalOr(isZero, isMinusOne), one, b);
+  Expr quotient = c.fn(Fn::FloorDiv, a, divisor);
+  return c.select(isMinusOne, c.neg(a), c.select(isZero, zero, quotient));
+}
+
+/// Rounds towards 0: one more than `floorDiv` where that is below the quotient
+/// and the quotient below 0.
+static Expr truncDiv(Context &c, Expr a, Expr b) {
+  Expr down = floorDiv(c, a, b);
+  Expr isRounded = c.cmp(Pred::Ne, c.mul(down, b), a);
+  Expr isBelowZero = c.cmp(Pred::Ne, isNegative(c, a), isNegative(c, b));
+  Expr one = c.integer(1, down.type());
+  return c.select(c.logicalAnd(isRounded, isBelowZero), c.add(down, one), down);
+}
+
+static Expr ceilDiv(Context &c, Expr a, Expr b) {
+  Expr down = floorDiv(c, a, b);
+  Expr isRounded = c.cmp(Pred::Ne, c.mul(down, b), a);
+  return c.select(isRounded, c.add(down, c.integer(1, down.type())), down);
+}
+
+static Expr unsignedDiv(Context &c, Expr a, Expr b, Type type, bool isRest) {
+  Expr x = asUnsigned(c, a, type), y = asUnsigned(c, b, type);
+  if (!x || !y)
+    return Expr();
+  Expr quotient = floorDiv(c, x, y);
+  return fromUnsigned(c, isRest ? c.sub(x, c.mul(quotient, y)) : quotient,
+                      type);
+}
+
+/// Of two values one of which is negative, that one is the larger unsigned.
+static Expr unsignedLess(Context &c, Expr a, Expr b) {
+  if (a.type() == algebra::Type::Bool)
+    return c.logicalAnd(c.logicalNot(a), b);
+  if (a.type() == algebra::Type::Index)
+    return c.cmp(Pred::Lt, a, b); // never negative
+  Expr aIsHigh = isNegative(c, a), bIsHigh = isNegative(c, b);
+  return c.select(c.cmp(Pred::Ne, aIsHigh, bIsHigh), bIsHigh,
+                  c.cmp(Pred::Lt, a, b));
+}
+
+static Expr importCmpI(Context &c, arith::CmpIPredicate predicate, Expr a,
+                       Expr b) {
   using P = arith::CmpIPredicate;
-  bool index = op.getLhs().getType().isIndex();
-  switch (op.getPredicate()) {
+  switch (predicate) {
   case P::eq:
     return c.cmp(Pred::Eq, a, b);
   case P::ne:
@@ -151,13 +257,13 @@ static Expr importCmpI(Context &c, arith::CmpIOp op, Expr a, Expr b) {
   case P::sge:
     return c.cmp(Pred::Ge, a, b);
   case P::ult:
-    return index ? c.cmp(Pred::Lt, a, b) : Expr();
+    return unsignedLess(c, a, b);
   case P::ule:
-    return index ? c.cmp(Pred::Le, a, b) : Expr();
+    return c.logicalNot(unsignedLess(c, b, a));
   case P::ugt:
-    return index ? c.cmp(Pred::Gt, a, b) : Expr();
+    return unsignedLess(c, b, a);
   case P::uge:
-    return index ? c.cmp(Pred::Ge, a, b) : Expr();
+    return c.logicalNot(unsignedLess(c, a, b));
   }
   return Expr();
 }
@@ -189,6 +295,19 @@ static Expr importToInteger(Context &c, algebra::Type type, Expr a) {
                  c.fn(Fn::Floor, a));
   }
   return c.cast(type, a);
+}
+
+static Expr importToUnsigned(Context &c, Type type, Expr a) {
+  auto range = unsignedRange(type);
+  return range ? fromUnsigned(c, importToInteger(c, range->first, a), type)
+               : importToInteger(c, *importType(type), a);
+}
+
+/// The remainder with the sign of the dividend. `Rem` has the divisor's; of
+/// magnitudes the two are one.
+static Expr importRemF(Context &c, Expr a, Expr b) {
+  Expr rest = c.fn(Fn::Rem, c.fn(Fn::Abs, a), c.fn(Fn::Abs, b));
+  return c.select(c.cmp(Pred::Lt, a, c.real(0, a.type())), c.neg(rest), rest);
 }
 
 /// pow with a constant exponent of a small denominator is a rational power.
@@ -259,6 +378,7 @@ static Expr importFloatOp(Operation *op, ArrayRef<Scalar> in, Context &c) {
       .Case([&](arith::SubFOp) { return c.sub(x(0), x(1)); })
       .Case([&](arith::MulFOp) { return c.mul(x(0), x(1)); })
       .Case([&](arith::DivFOp) { return c.div(x(0), x(1)); })
+      .Case([&](arith::RemFOp) { return importRemF(c, x(0), x(1)); })
       .Case([&](arith::NegFOp) { return c.neg(x(0)); })
       .Case([&](arith::MaximumFOp) { return c.max(x(0), x(1)); })
       .Case([&](arith::MinimumFOp) { return c.min(x(0), x(1)); })
@@ -273,22 +393,54 @@ static Expr importFloatOp(Operation *op, ArrayRef<Scalar> in, Context &c) {
       .Default([](Operation *) { return Expr(); });
 }
 
+/// Division and remainder of subscripts: the operands are not negative, where
+/// floor and truncation agree.
+static Expr importSubscriptOp(Operation *op, ArrayRef<Scalar> in, Context &c) {
+  return llvm::TypeSwitch<Operation *, Expr>(op)
+      .Case<arith::DivUIOp, arith::DivSIOp, arith::FloorDivSIOp>(
+          [&](auto) { return c.fn(Fn::FloorDiv, in[0].expr, in[1].expr); })
+      .Case<arith::RemSIOp, arith::RemUIOp>(
+          [&](auto) { return c.fn(Fn::Rem, in[0].expr, in[1].expr); })
+      .Default([](Operation *) { return Expr(); });
+}
+
 static Expr importIntegerOp(Operation *op, ArrayRef<Scalar> in, Context &c) {
   auto x = [&](unsigned i) { return in[i].expr; };
-  bool logical = op->getNumResults() && op->getResult(0).getType().isInteger(1);
+  Type type = op->getNumResults() ? op->getResult(0).getType() : Type();
+  bool logical = type && type.isInteger(1);
   auto ifLogical = [&](Expr e) { return logical ? e : Expr(); };
+  auto larger = [&](bool wantsFirst) {
+    Expr isLess = unsignedLess(c, x(0), x(1));
+    return wantsFirst ? c.select(isLess, x(0), x(1))
+                      : c.select(isLess, x(1), x(0));
+  };
   return llvm::TypeSwitch<Operation *, Expr>(op)
-      .Case([&](arith::AddIOp) { return c.add(x(0), x(1)); })
-      .Case([&](arith::SubIOp) { return c.sub(x(0), x(1)); })
-      .Case([&](arith::MulIOp) { return c.mul(x(0), x(1)); })
-      .Case([&](arith::FloorDivSIOp) { return c.fn(Fn::FloorDiv, x(0), x(1)); })
+      .Case([&](arith::AddIOp) { return wrap(c, c.add(x(0), x(1)), type); })
+      .Case([&](arith::SubIOp) { return wrap(c, c.sub(x(0), x(1)), type); })
+      .Case([&](arith::MulIOp) { return wrap(c, c.mul(x(0), x(1)), type); })
+      .Case([&](arith::FloorDivSIOp) { return floorDiv(c, x(0), x(1)); })
+      .Case([&](arith::CeilDivSIOp) { return ceilDiv(c, x(0), x(1)); })
+      .Case([&](arith::DivSIOp) { return truncDiv(c, x(0), x(1)); })
+      .Case([&](arith::RemSIOp) {
+        return c.sub(x(0), c.mul(truncDiv(c, x(0), x(1)), x(1)));
+      })
+      .Case([&](arith::DivUIOp) {
+        return unsignedDiv(c, x(0), x(1), type, false);
+      })
+      .Case([&](arith::RemUIOp) {
+        return unsignedDiv(c, x(0), x(1), type, true);
+      })
+      .Case([&](arith::MaxUIOp) { return larger(/*wantsFirst=*/false); })
+      .Case([&](arith::MinUIOp) { return larger(/*wantsFirst=*/true); })
       .Case([&](arith::MaxSIOp) { return c.max(x(0), x(1)); })
       .Case([&](arith::MinSIOp) { return c.min(x(0), x(1)); })
       .Case([&](arith::AndIOp) { return ifLogical(c.logicalAnd(x(0), x(1))); })
       .Case([&](arith::OrIOp) { return ifLogical(c.logicalOr(x(0), x(1))); })
       .Case(
           [&](arith::XOrIOp) { return ifLogical(c.cmp(Pred::Ne, x(0), x(1))); })
-      .Case([&](arith::CmpIOp cmp) { return importCmpI(c, cmp, x(0), x(1)); })
+      .Case([&](arith::CmpIOp cmp) {
+        return importCmpI(c, cmp.getPredicate(), x(0), x(1));
+      })
       .Default([](Operation *) { return Expr(); });
 }
 
@@ -304,13 +456,13 @@ static Expr importConversion(Operation *op, ArrayRef<Scalar> in, Context &c) {
             arith::IndexCastOp, arith::IndexCastUIOp, arith::TruncIOp>(
           [&](auto) { return c.cast(*type, a); })
       .Case<arith::UIToFPOp, arith::ExtUIOp>([&](auto) {
-        // Only bool is unsigned in the program form.
-        return a.type() == algebra::Type::Bool || a.type() == algebra::Type::U8
-                   ? c.cast(*type, a)
-                   : Expr();
+        Expr value = asUnsigned(c, a, op->getOperand(0).getType());
+        return value ? c.cast(*type, value) : Expr();
       })
-      .Case<arith::FPToSIOp, arith::FPToUIOp>(
-          [&](auto) { return importToInteger(c, *type, a); })
+      .Case([&](arith::FPToSIOp) { return importToInteger(c, *type, a); })
+      .Case([&](arith::FPToUIOp) {
+        return importToUnsigned(c, op->getResult(0).getType(), a);
+      })
       .Case(
           [&](arith::SelectOp) { return c.select(a, in[1].expr, in[2].expr); })
       .Default([](Operation *) { return Expr(); });
@@ -346,24 +498,14 @@ std::optional<Scalar> refold::importScalarOp(Operation *op, unsigned result,
   }
   if (!llvm::all_of(operands, [](const Scalar &s) { return bool(s.expr); }))
     return std::nullopt;
-  scalar.expr = importFloatOp(op, operands, context);
+  scalar.index = importIndexOp(op, operands, atoms);
+  if (scalar.index)
+    scalar.expr = importSubscriptOp(op, operands, context);
+  if (!scalar.expr)
+    scalar.expr = importFloatOp(op, operands, context);
   if (!scalar.expr)
     scalar.expr = importConversion(op, operands, context);
   if (!scalar.expr)
     scalar.expr = importIntegerOp(op, operands, context);
-  scalar.index = importIndexOp(op, operands, atoms);
-  // Division and remainder of subscripts: the operands are not negative, where
-  // floor and truncation agree.
-  if (!scalar.expr && scalar.index)
-    scalar.expr =
-        llvm::TypeSwitch<Operation *, Expr>(op)
-            .Case<arith::DivUIOp, arith::DivSIOp>([&](auto) {
-              return context.fn(Fn::FloorDiv, operands[0].expr,
-                                operands[1].expr);
-            })
-            .Case<arith::RemSIOp, arith::RemUIOp>([&](auto) {
-              return context.fn(Fn::Rem, operands[0].expr, operands[1].expr);
-            })
-            .Default([](Operation *) { return Expr(); });
   return scalar.expr ? std::optional(scalar) : std::nullopt;
 }

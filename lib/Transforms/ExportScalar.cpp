@@ -223,6 +223,21 @@ Value ScalarExport::power(Expr e) {
              : result;
 }
 
+/// The exact remainder has the sign of the dividend; a rest of another sign
+/// than the divisor moves by one divisor.
+Value ScalarExport::remainder(Value x, Value y) {
+  using P = arith::CmpFPredicate;
+  Value zero = real(0.0, x.getType());
+  Value rest = b.create<arith::RemFOp>(loc, x, y);
+  Value isOff = b.create<arith::CmpFOp>(loc, P::ONE, rest, zero);
+  Value differs = b.create<arith::XOrIOp>(
+      loc, b.create<arith::CmpFOp>(loc, P::OLT, rest, zero),
+      b.create<arith::CmpFOp>(loc, P::OLT, y, zero));
+  Value moved = b.create<arith::AddFOp>(loc, rest, y);
+  return b.create<arith::SelectOp>(
+      loc, b.create<arith::AndIOp>(loc, isOff, differs), moved, rest);
+}
+
 Value ScalarExport::function(Expr e) {
   Expr argument = e.operand(0);
   Type argumentType =
@@ -308,6 +323,8 @@ Value ScalarExport::function(Expr e) {
   case Fn::Rem: {
     if (type.isIndex())
       return b.create<arith::RemUIOp>(loc, x, y);
+    if (isa<FloatType>(type))
+      return remainder(x, y);
     // The sign of the divisor: (x rem y + y) rem y.
     Value r = b.create<arith::RemSIOp>(loc, x, y);
     return b.create<arith::RemSIOp>(loc, b.create<arith::AddIOp>(loc, r, y), y);

@@ -37,6 +37,7 @@ private:
   mlir::Value constant(algebra::Expr e);
   mlir::Value arithmetic(algebra::Expr e);
   mlir::Value power(algebra::Expr e);
+  mlir::Value remainder(mlir::Value x, mlir::Value y);
   mlir::Value function(algebra::Expr e);
   mlir::Value compare(algebra::Expr e);
   mlir::Value cast(algebra::Expr e);

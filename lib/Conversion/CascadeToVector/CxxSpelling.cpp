@@ -201,6 +201,7 @@ static StringRef templateOf(StringRef op) {
       .Cases("arith.mulf", "arith.muli", "$t($0 * $1)")
       .Cases("arith.divf", "arith.divsi", "$t($0 / $1)")
       .Case("arith.remsi", "$t($0 % $1)")
+      .Case("arith.remf", "std::fmod($0, $1)")
       .Case("arith.negf", "$t(-$0)")
       .Case("arith.andi", "$t($0 & $1)")
       .Case("arith.ori", "$t($0 | $1)")

@@ -198,9 +198,12 @@ static LogicalResult lowerMod(Node &node) {
         Value zero = body.integer(a.getType(), 0);
         Value isOff =
             body.make<arith::CmpIOp>(arith::CmpIPredicate::ne, rest, zero);
-        Value signs = body.make<arith::XOrIOp>(rest, b);
+        auto isNegative = [&](Value value) {
+          return body.make<arith::CmpIOp>(arith::CmpIPredicate::slt, value,
+                                          zero);
+        };
         Value differs =
-            body.make<arith::CmpIOp>(arith::CmpIPredicate::slt, signs, zero);
+            body.make<arith::XOrIOp>(isNegative(rest), isNegative(b));
         Value moves = body.make<arith::AndIOp>(isOff, differs);
         Value moved = body.make<arith::AddIOp>(rest, b);
         return body.make<arith::SelectOp>(moves, moved, rest);
@@ -402,6 +405,8 @@ ArrayRef<Operator> refold::onnx::arithmeticOperators() {
       {"Div", 13, 20, "", 2, 2, lowerDiv},
       {"Erf", 13, 20, "", 1, 1,
        [](Node &n) {
+         if (failed(n.requireFloatHere(0)))
+           return failure();
          return lowerReal(n, emitReal<math::ErfOp>, foldReal<std::erf>);
        }},
       {"Exp", 13, 20, "", 1, 1,

@@ -127,6 +127,15 @@ struct Form {
   bool needsFloat;
 };
 
+/// A flag, or the lowest bits. Of the identities, the one of a maximum is no
+/// flag that is set and the one of a minimum is.
+static Value narrowUnsigned(Body &body, Value wide, bool isFlag) {
+  if (!isFlag)
+    return body.make<arith::TruncIOp>(body.builder.getI8Type(), wide);
+  return body.make<arith::CmpIOp>(arith::CmpIPredicate::sgt, wide,
+                                  body.integer(wide.getType(), 0));
+}
+
 static LogicalResult lowerReduction(Node &node, const Form &form) {
   Tensor &input = node.input(0);
   bool isNoop, keepDims = node.integer("keepdims", 1) != 0;
@@ -138,30 +147,31 @@ static LogicalResult lowerReduction(Node &node, const Form &form) {
                  form.combiner == Combiner::MinSticky;
   bool isFlag = input.type == ElementType::Bool;
   if ((form.needsFloat && !isFloat(input.type)) || (isFlag && !isOrder))
-    return node.error() << "input 0 is of type " << typeName(input.type)
-                        << "; expected "
-                        << (form.needsFloat ? "floats" : "numbers");
+    return (isFlag ? node.error() : node.unsupported())
+           << "input 0 is of type " << typeName(input.type) << "; expected "
+           << (form.needsFloat ? "floats" : "numbers");
   bool isPlain = form.before == emitSame && !form.after;
   if (isPlain)
     if (auto folded = foldReduction(node, *axes, keepDims, form.combiner))
       return node.give(std::move(*folded));
-  // Maximum of flags: any. They are compared as what they are, 0 and 1.
+  // The order of flags and of unsigned numbers is that of their values in a
+  // wider type; its ends become 0 and the largest number again.
+  bool isUnsigned = isFlag || (isOrder && input.type == ElementType::U8);
   Tensor numbers = input;
-  if (isFlag)
-    numbers = graph.elementwise(&input, input.shape, ElementType::U8,
+  if (isUnsigned)
+    numbers = graph.elementwise(&input, input.shape, ElementType::I32,
                                 [](Body &body, ValueRange in) -> Value {
                                   return body.make<arith::ExtUIOp>(
-                                      body.builder.getI8Type(), in[0]);
+                                      body.builder.getI32Type(), in[0]);
                                 });
   Tensor result =
       reduceOver(graph, numbers, *axes, keepDims, form.combiner, form.before);
   if (form.after)
     result = graph.elementwise(&result, result.shape, result.type, form.after);
-  if (isFlag)
-    result = graph.elementwise(&result, result.shape, ElementType::Bool,
-                               [](Body &body, ValueRange in) -> Value {
-                                 return body.make<arith::TruncIOp>(
-                                     body.builder.getI1Type(), in[0]);
+  if (isUnsigned)
+    result = graph.elementwise(&result, result.shape, input.type,
+                               [&](Body &body, ValueRange in) {
+                                 return narrowUnsigned(body, in[0], isFlag);
                                });
   return node.give(std::move(result));
 }
@@ -169,7 +179,7 @@ static LogicalResult lowerReduction(Node &node, const Form &form) {
 static LogicalResult lowerMean(Node &node) {
   bool isNoop, keepDims = node.integer("keepdims", 1) != 0;
   auto axes = readAxes(node, isNoop);
-  if (failed(axes) || failed(node.requireFloat(0)))
+  if (failed(axes) || failed(node.requireFloatHere(0)))
     return failure();
   return node.give(
       meanOver(node.graph, node.input(0), *axes, keepDims, emitSame));
@@ -178,7 +188,7 @@ static LogicalResult lowerMean(Node &node) {
 static LogicalResult lowerLogSumExp(Node &node) {
   bool isNoop, keepDims = node.integer("keepdims", 1) != 0;
   auto axes = readAxes(node, isNoop);
-  if (failed(axes) || failed(node.requireFloat(0)))
+  if (failed(axes) || failed(node.requireFloatHere(0)))
     return failure();
   return node.give(logSumExpOver(node.graph, node.input(0), *axes, keepDims));
 }
