@@ -40,7 +40,7 @@ unsigned Builder::rulePass(const std::vector<Expr> &values,
   return pass;
 }
 
-static Type accumulatorType(Reducer reducer, Type type) {
+Type accumulatorType(Reducer reducer, Type type) {
   return reducer == Reducer::Sum || reducer == Reducer::Prod ? computeType(type)
                                                              : type;
 }

@@ -9,6 +9,9 @@
 /// is known of them.
 namespace refold::algebra {
 
+/// What a reducer accumulates values of `type` in.
+Type accumulatorType(Reducer reducer, Type type);
+
 /// coefficient·scale times a symbol: how far an x-part is moved by one pivot.
 struct Shift {
   double coefficient = 1;
@@ -47,6 +50,7 @@ struct Mean {
   Expr feature;
   Expr divisor; ///< weight, never 0
   Expr pivot;   ///< let: sum / divisor
+  Expr moment;  ///< Σ weight·(feature - pivot), where some state needs it
 };
 
 /// One variable of a frame: t = Σ k·(u - pivot) + rest.
@@ -70,6 +74,21 @@ using Powers = std::map<unsigned, unsigned>;
 using FramePoly = std::map<std::pair<Monomial, Powers>, double>;
 using Combination = std::vector<std::pair<double, Expr>>;
 
+/// What the states of a frame polynomial depend on.
+struct FrameKey {
+  FramePoly poly;
+  std::vector<Expr> variables;
+  uint32_t exponential; ///< 0: none
+  std::vector<Expr> guards;
+  Monomial outer;
+  unsigned pass;
+  friend bool operator<(const FrameKey &a, const FrameKey &b) {
+    return std::tie(a.poly, a.variables, a.exponential, a.guards, a.outer,
+                    a.pass) < std::tie(b.poly, b.variables, b.exponential,
+                                       b.guards, b.outer, b.pass);
+  }
+};
+
 /// A sum of states times a factor without elements.
 struct Part {
   Monomial factor;
@@ -85,10 +104,21 @@ struct Group {
   Monomial outer;
 };
 
+/// What parts of a readout share: where(guards, factor·where(any, sum, 0), 0).
+struct SumKey {
+  std::vector<Expr> guards; ///< on the row
+  Expr any;        ///< state: some element passes the guards; null: no matter
+  Monomial factor; ///< of the sum of the parts
+  friend bool operator<(const SumKey &a, const SumKey &b) {
+    auto number = [](Expr e) { return e ? int64_t(e->id) : -1; };
+    return std::tuple(a.guards, number(a.any), a.factor) <
+           std::tuple(b.guards, number(b.any), b.factor);
+  }
+};
+
 /// The readout of a sum while it is put together.
 struct SumParts {
-  std::map<std::vector<Expr>, std::vector<Part>>
-      parts; ///< by guards on the row
+  std::map<SumKey, std::vector<Part>> parts;
   std::vector<Expr> offsets;
 };
 
@@ -141,11 +171,20 @@ public:
   Combination build(FramePoly poly, const std::vector<Variable> &variables,
                     const Gauge &gauge, Type type, unsigned pass,
                     const std::string &name);
+  Combination construct(FramePoly poly, const std::vector<Variable> &variables,
+                        const Gauge &gauge, Type type, unsigned pass,
+                        const std::string &name);
   Expr firstMoment(const Mean &mean, Type type, unsigned pass);
+  /// `value` with means S/W as pivot + moment/W, which keeps the digits that
+  /// the rounded pivot lacks.
+  Expr refined(Expr value);
 
   // Sums.cpp
   bool deriveSum(unsigned stage, Expr term, unsigned pass);
   bool deriveProduct(unsigned stage, Expr term, unsigned pass);
+  // Resets.cpp
+  bool deriveAtExtreme(unsigned stage, Expr term, Scope &scope);
+  void reset(State &state, const ExtremeGuard &guard, std::optional<State> all);
   // Extremes.cpp
   bool deriveExtremum(unsigned stage, Expr term, unsigned pass);
   bool deriveTopK(unsigned stage, Expr term, unsigned pass);
@@ -173,11 +212,18 @@ private:
   Expr distance(const std::vector<Shift> &shifts, std::vector<Expr> &pivots,
                 unsigned pass, Type type);
   Expr value(const Combination &sum, Type type);
+  Expr unlessEmpty(const State &state, Expr moved);
+  Expr movedWith(State &state, const State &other);
+  void resetAll(State &state, const FramePoly &poly,
+                const std::vector<Variable> &variables, const Gauge &gauge,
+                Type type, unsigned pass, const std::string &name);
   Expr plainSum(Expr term, const std::vector<Term> *terms,
                 const std::string &name);
-  void addGroup(const Group &group, Separator &separator, Scope &scope,
-                Type type, unsigned pass, const std::string &name,
-                SumParts &result);
+  bool isForOutputsOnly(unsigned stage) const;
+  bool addGroup(Group group, Separator &separator, Scope &scope, Type type,
+                unsigned pass, const Stage &stage, SumParts &result);
+  bool isTame(const Monomial &factor);
+  Expr anyOf(const std::vector<Expr> &guards, const std::string &name);
   Expr total(std::vector<Part> parts, const std::vector<Expr> &offsets,
              Type type);
   Expr transport(const std::map<Powers, Combination> &taylor,
@@ -185,6 +231,7 @@ private:
                  State &state, unsigned pass, Type type);
 
   std::map<std::tuple<Reducer, Expr, unsigned>, Expr> table;
+  std::map<FrameKey, Combination> built;
   std::map<Expr, Expr> guards;
   std::map<Expr, Expr> offsets; ///< lets by value
   std::map<std::pair<Expr, Expr>, Mean> means;

@@ -29,8 +29,23 @@ std::string Certificate::summary() const {
 /// Static lengths up to this are executed if shorter rows disagree.
 static constexpr uint32_t kLongestExact = 4096;
 
+/// Lengths of rows that have the static extents of the stream, short first.
+static std::vector<uint32_t> exactLengths(const Program &program) {
+  std::optional<StreamLength> own = streamLength(program.indices);
+  if (!own || own->isFree || own->factor > kLongestExact)
+    return {};
+  if (own->isStatic || own->factor == 0)
+    return {own->factor};
+  std::vector<uint32_t> lengths = {0, own->factor};
+  for (uint32_t times : {2, 3})
+    if (times * own->factor <= kLongestExact)
+      lengths.push_back(times * own->factor);
+  return lengths;
+}
+
 /// Rows are short, whatever the extent of the stream. A program for a static
-/// extent may have made use of it: then only rows of that length count.
+/// extent, or for a multiple of one, may have made use of it: then only rows of
+/// that length count.
 static Failure execute(const Cascade *cascade, const Program &program,
                        const CertifyOptions &options,
                        Certificate &certificate) {
@@ -38,13 +53,17 @@ static Failure execute(const Cascade *cascade, const Program &program,
   Failure failure = checkRows(cascade, program, options, certificate);
   if (!failure)
     failure = checkEdges(cascade, program, options, certificate);
-  std::optional<uint32_t> exact = staticLength(program.indices);
-  if (!failure || !exact || *exact > kLongestExact)
+  std::vector<uint32_t> lengths = exactLengths(program);
+  if (!failure || lengths.empty())
     return failure;
   certificate = before;
-  failure = checkRows(cascade, program, options, certificate, exact);
-  if (!failure)
-    failure = checkEdges(cascade, program, options, certificate, exact);
+  failure = std::nullopt;
+  for (uint32_t length : lengths) {
+    if (!failure && length > 0)
+      failure = checkRows(cascade, program, options, certificate, length);
+    if (!failure)
+      failure = checkEdges(cascade, program, options, certificate, length);
+  }
   return failure;
 }
 

@@ -5,13 +5,21 @@
 
 namespace refold::algebra::certifier {
 
-using Row = RowValues<double>;
-
 static constexpr double kInf = std::numeric_limits<double>::infinity();
 static const double kReals[] = {
     -kInf, -1, 0, 2, kInf, std::numeric_limits<double>::quiet_NaN()};
 static const double kNonNegatives[] = {
     0, 0.5, 2, kInf, std::numeric_limits<double>::quiet_NaN()};
+static const double kBools[] = {0, 1};
+/// f32 only, of features that have an extreme: a mask by the lowest number, the
+/// square of which is infinite.
+static const double kSingles[] = {-kInf,
+                                  -3.4028234663852886e38,
+                                  -1,
+                                  0,
+                                  2,
+                                  kInf,
+                                  std::numeric_limits<double>::quiet_NaN()};
 
 /// Values that are chosen freely; enough for three elements of three values.
 static constexpr size_t kPeriod = 9;
@@ -51,21 +59,25 @@ public:
     ExprSet seen;
     for (Expr root : roots)
       for (Expr symbol : symbolsOf(root))
-        if (symbol.isSym(Role::Element) && isFloat(symbol.type()) &&
+        if (symbol.isSym(Role::Element) &&
+            (isFloat(symbol.type()) || symbol.type() == Type::Bool) &&
             seen.insert(symbol).second)
           elements.push_back(symbol);
+    findFeatures();
   }
 
-  Failure run(uint32_t length, unsigned rows) {
+  /// T: the arithmetic, double or float.
+  template <typename T> Failure run(uint32_t length, unsigned rows) {
+    isSingle = std::is_same_v<T, float>;
     // Extents depend on the length alone if the seed does.
     Random shapeRandom(length + 1);
     Sample base =
         makeSample(program.indices, roots, Family::Normal, length, shapeRandom);
-    ProgramEvaluator<double> evaluator(program, base.extents);
-    std::unique_ptr<DefinitionEvaluator<double>> definition;
+    ProgramEvaluator<T> evaluator(program, base.extents);
+    std::unique_ptr<DefinitionEvaluator<T>> definition;
     if (cascade)
       definition =
-          std::make_unique<DefinitionEvaluator<double>>(*cascade, base.extents);
+          std::make_unique<DefinitionEvaluator<T>>(*cascade, base.extents);
     uint64_t all = combinations(base, rows);
     for (uint64_t row = 0; row < std::min<uint64_t>(all, rows); ++row) {
       Kind kind = length ? setRow(base, row, all <= rows) : Kind::Empty;
@@ -83,9 +95,35 @@ public:
   }
 
 private:
-  static std::pair<const double *, unsigned> alphabet(const Symbol &symbol) {
+  /// What maxima and minima are taken of. Not beside a top-k, whose keys may
+  /// underflow together.
+  void findFeatures() {
+    bool hasTopK = false;
+    for (const Definition &definition : program.definitions) {
+      const State *state = std::get_if<State>(&definition);
+      if (!state)
+        continue;
+      hasTopK |= state->reducer == Reducer::TopK;
+      bool isExtreme = state->reducer == Reducer::Max ||
+                       state->reducer == Reducer::Min ||
+                       state->reducer == Reducer::MaxNum ||
+                       state->reducer == Reducer::MinNum;
+      for (Expr e :
+           isExtreme ? symbolsOf(state->values[0]) : std::vector<Expr>())
+        if (!std::isfinite(e.symbol().facts.low))
+          featureSymbols.insert(&e.symbol());
+    }
+    if (hasTopK)
+      featureSymbols.clear();
+  }
+
+  std::pair<const double *, unsigned> alphabet(const Symbol &symbol) const {
+    if (symbol.type == Type::Bool)
+      return {kBools, 2};
     if (symbol.facts.nonNegative)
       return {kNonNegatives, 5};
+    if (isSingle && featureSymbols.count(&symbol))
+      return {kSingles, 7};
     return {kReals, 6};
   }
 
@@ -119,24 +157,30 @@ private:
 
   bool setDead(Sample &sample, Expr dead) {
     const Facts &facts = dead.symbol().facts;
-    if (facts.nonNegative || !facts.mayBeNegInf || std::isfinite(facts.low))
+    if (dead.type() == Type::Bool || facts.nonNegative || !facts.mayBeNegInf ||
+        std::isfinite(facts.low))
       return false;
     for (Expr e : elements)
       for (double &value : sample.values.at(&e.symbol()))
-        value = e == dead ? -kInf : e.symbol().facts.nonNegative ? 0.5 : 1.5;
+        value = e == dead                      ? -kInf
+                : e.type() == Type::Bool       ? 1
+                : e.symbol().facts.nonNegative ? 0.5
+                                               : 1.5;
     return true;
   }
 
+  template <typename T>
   Failure compareRow(const Sample &sample, Kind kind,
-                     ProgramEvaluator<double> &evaluator,
-                     DefinitionEvaluator<double> *definition,
-                     Expr dead = Expr()) {
-    Row expected = definition
-                       ? definition->run(sample)
-                       : evaluator.run(sample, Order::Definition, random);
+                     ProgramEvaluator<T> &evaluator,
+                     DefinitionEvaluator<T> *definition, Expr dead = Expr()) {
+    RowValues<T> expected =
+        definition ? definition->run(sample)
+                   : evaluator.run(sample, Order::Definition, random);
     ++certificate.edgeRows;
-    for (Order order : {Order::Stream, Order::Balanced, Order::Right}) {
-      Row found = evaluator.run(sample, order, random);
+    // Random trees have empty parts, whose merging may overflow f32.
+    Order last = isSingle ? Order::Random : Order::Right;
+    for (Order order : {Order::Stream, Order::Balanced, last}) {
+      RowValues<T> found = evaluator.run(sample, order, random);
       std::string difference = compareValues(found, expected, kind);
       if (difference.empty())
         continue;
@@ -144,7 +188,8 @@ private:
       bool isStrict = kind == Kind::Empty ||
                       (kind == Kind::Dead && hasDeadExtremum(expected, dead));
       if (isStrict || evaluator.isRegular() || isFiniteRow(expected))
-        return difference + " (" + algebra::spelling(order) + ")";
+        return difference + " (" + algebra::spelling(order) +
+               (isSingle ? ", in f32)" : ")");
       ++certificate.edgeDifferences;
       if (certificate.edgeExample.empty() ||
           difference.size() < certificate.edgeExample.size())
@@ -162,30 +207,35 @@ private:
 
   /// An extremum at its identity because `dead` is: not because of a mask while
   /// the weights of the row are not finite (a guard's 0 times them).
-  bool hasDeadExtremum(const Row &expected, Expr dead) {
+  template <typename T>
+  bool hasDeadExtremum(const RowValues<T> &expected, Expr dead) {
     bool found = false;
     if (cascade) {
       for (size_t i = 0; i < cascade->stages.size(); ++i)
         if (contains(cascade->stages[i].term, dead))
-          for (double value : expected.stages[i][0])
+          for (T value : expected.stages[i][0])
             found |= isIdentity(cascade->stages[i].reducer, value);
       return found;
     }
     for (size_t i = 0; i < program.definitions.size(); ++i) {
       const State *state = std::get_if<State>(&program.definitions[i]);
       if (state && contains(state->values[0], dead))
-        for (double value : expected.definitions[i])
+        for (T value : expected.definitions[i])
           found |= isIdentity(state->reducer, value);
     }
     return found;
   }
 
   /// Of outputs alone: that is what users see.
-  std::string compareValues(const Row &found, const Row &expected, Kind kind) {
+  template <typename T>
+  std::string compareValues(const RowValues<T> &found,
+                            const RowValues<T> &expected, Kind kind) {
     for (size_t i = 0; i < expected.outputs.size(); ++i)
       for (size_t j = 0; j < expected.outputs[i].size(); ++j) {
         double a = found.outputs[i][j], b = expected.outputs[i][j];
         std::string name = "output '" + program.outputs[i].name + "' is ";
+        if (isSingle && classOf(b) != Class::Finite)
+          continue; // the formula as written overflows or is told in double
         if (classOf(a) != classOf(b))
           return name + spelling(classOf(a)) + "; " + spelling(classOf(b)) +
                  " expected";
@@ -218,24 +268,42 @@ private:
   Random random;
   std::vector<Expr> roots;
   std::vector<Expr> elements;
+  std::unordered_set<const Symbol *> featureSymbols;
+  bool isSingle = false;
 };
 } // namespace
+
+bool isSingleOnly(const std::vector<Expr> &roots) {
+  bool result = true;
+  for (Expr root : roots)
+    forEachNode(root, [&](Expr e) { result &= e.type() != Type::F64; });
+  return result;
+}
 
 Failure checkEdges(const Cascade *cascade, const Program &program,
                    const CertifyOptions &options, Certificate &certificate,
                    std::optional<uint32_t> exact) {
   EdgeCheck check(cascade, program, options, certificate);
-  if (exact)
-    return check.run(*exact, options.edgeRows / 16);
-  std::optional<uint32_t> known = staticLength(program.indices);
+  bool isSingle = isSingleOnly(rootsOf(program));
+  if (exact) {
+    unsigned rows = *exact ? options.edgeRows / 16 : 1;
+    Failure failure = check.run<double>(*exact, rows);
+    return failure || !isSingle ? failure : check.run<float>(*exact, rows);
+  }
+  std::optional<StreamLength> known = streamLength(program.indices);
+  bool mayBeEmpty = !known || !known->isStatic || known->factor == 0;
   const std::pair<uint32_t, unsigned> sizes[] = {{0, 1},
                                                  {1, options.edgeRows / 4},
                                                  {2, options.edgeRows / 4},
                                                  {3, options.edgeRows / 2}};
   for (auto [length, rows] : sizes)
-    if (length > 0 || !known || *known == 0)
-      if (Failure failure = check.run(length, rows))
+    if (length > 0 || mayBeEmpty) {
+      if (Failure failure = check.run<double>(length, rows))
         return failure;
+      if (isSingle)
+        if (Failure failure = check.run<float>(length, (rows + 1) / 2))
+          return failure;
+    }
   return std::nullopt;
 }
 

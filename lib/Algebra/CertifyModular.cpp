@@ -22,15 +22,30 @@ public:
         }
   }
 
-  /// f(x, new) = T(old, new, f(x, old), ...).
+  /// f(x, new) = T(old, new, f(x, old), ...), for pivots anywhere, and for
+  /// those that are extremes themselves also where the element is at the old
+  /// one, and where it stays. It is never at a new one that moved.
   bool movesElements(const Program &program, const State &state) {
-    uint64_t self = reader.read(state.values[0], oldPivots);
-    std::vector<uint64_t> with;
-    for (Expr other : state.with)
-      with.push_back(
-          reader.read(program.findState(other)->values[0], oldPivots));
-    return transport(state, self, with) ==
-           reader.read(state.values[0], newPivots);
+    std::vector<std::pair<Expr, uint64_t>> extremes; // pivot, of the element
+    for (Expr pivot : state.pivots)
+      if (const State *own = program.findState(pivot))
+        if (extremes.size() < kMostExtremes)
+          extremes.push_back({pivot, reader.read(own->values[0], oldPivots)});
+    FieldReader::Environment before = oldPivots, after = newPivots;
+    bool holds = true;
+    for (unsigned cases = 0; cases < 1u << (2 * extremes.size()); ++cases) {
+      for (size_t i = 0; i < extremes.size(); ++i) {
+        auto [pivot, feature] = extremes[i];
+        bool isAt = cases >> (2 * i) & 1, stays = cases >> (2 * i + 1) & 1;
+        const Symbol *symbol = &pivot.symbol();
+        oldPivots[symbol] = isAt ? feature : before.at(symbol);
+        newPivots[symbol] = stays ? oldPivots[symbol] : after.at(symbol);
+      }
+      holds = holds && movesElement(program, state);
+    }
+    oldPivots = std::move(before);
+    newPivots = std::move(after);
+    return holds;
   }
 
   /// T(s + t) = T(s) + T(t), + being the reducer of each argument.
@@ -50,6 +65,18 @@ public:
 
 private:
   enum : uint64_t { kPivot = 50, kSelf, kWith };
+  /// Pivots of one state that are tried at the element.
+  static constexpr size_t kMostExtremes = 3;
+
+  bool movesElement(const Program &program, const State &state) {
+    uint64_t self = reader.read(state.values[0], oldPivots);
+    std::vector<uint64_t> with;
+    for (Expr other : state.with)
+      with.push_back(
+          reader.read(program.findState(other)->values[0], oldPivots));
+    return transport(state, self, with) ==
+           reader.read(state.values[0], newPivots);
+  }
 
   uint64_t residueOf(const Symbol &symbol, uint64_t side, uint64_t id) {
     uint64_t residue = reader.random(kPivot, {id, side});

@@ -31,10 +31,15 @@ Failure checkRows(const Cascade *cascade, const Program &program,
                   std::optional<uint32_t> exact = {});
 
 /// Rows of up to three edge values: classes (NaN, infinities, finite) must be
-/// the definition's on regular rows, on the empty row and on dead rows.
+/// the definition's on regular rows, on the empty row and on dead rows. In
+/// double, and again with every operation rounded to f32.
 Failure checkEdges(const Cascade *cascade, const Program &program,
                    const CertifyOptions &options, Certificate &certificate,
                    std::optional<uint32_t> exact = {});
+
+/// True if nothing is computed in f64: then the code that runs rounds to f32,
+/// and overflows where f32 does.
+bool isSingleOnly(const std::vector<Expr> &roots);
 
 /// True if every stage of a row, or every definition, ended finite.
 template <typename T> bool isFiniteRow(const RowValues<T> &row) {

@@ -36,6 +36,7 @@ private:
   void prune();
   Cut cutOf(unsigned number, unsigned pass) const;
   Expr withoutOwnPivots(Expr value);
+  Expr withoutMoves(Expr value);
 
   const Cascade &cascade;
   Program &program;
@@ -320,6 +321,28 @@ Expr Driver::withoutOwnPivots(Expr value) {
   return sum;
 }
 
+/// What only moved to a pivot and back is cancelled: m + log s - (A + m·s)/s.
+Expr Driver::withoutMoves(Expr value) {
+  if (!isFloat(value.type()) || value.indices() & cascade.stream())
+    return value;
+  const Poly &normal = builder.normaliser.normal(value);
+  ExprSet left;
+  size_t nodes = 0, own = 0;
+  for (Expr atom : normal.atoms()) {
+    for (Expr symbol : symbolsOf(atom))
+      left.insert(symbol);
+    forEachNode(atom, [&](Expr) { ++nodes; });
+  }
+  forEachNode(value, [&](Expr) { ++own; });
+  bool isLess = false;
+  for (const Extremal &fact : builder.facts.extremals())
+    isLess |= fact.isAttained && contains(value, fact.symbol) &&
+              !left.contains(fact.symbol);
+  if (!isLess || nodes + 4 * normal.size() > 2 * own)
+    return value;
+  return toExpr(*program.context, normal, computeType(value.type()));
+}
+
 void Driver::finish() {
   for (const Stage &stage : cascade.stages) {
     std::vector<Expr> readouts;
@@ -328,12 +351,12 @@ void Driver::finish() {
     program.readouts.push_back(std::move(readouts));
   }
   for (const Output &output : cascade.outputs) {
-    Expr raw = withoutOwnPivots(
-        substitute(*program.context, output.value, builder.rawReadout));
+    Expr raw = withoutMoves(withoutOwnPivots(
+        substitute(*program.context, output.value, builder.rawReadout)));
     Expr safe =
         substitute(*program.context, output.value, builder.finalReadout);
-    program.outputs.push_back(
-        {output.name, edges.agrees(output.value, raw) ? raw : safe});
+    Expr value = builder.refined(edges.agrees(output.value, raw) ? raw : safe);
+    program.outputs.push_back({output.name, value});
   }
   prune();
   for (const Definition &definition : program.definitions)

@@ -114,6 +114,7 @@ RowValues<T> DefinitionEvaluator<T>::run(const Sample &sample) {
   return impl->run(sample);
 }
 
+template class DefinitionEvaluator<float>;
 template class DefinitionEvaluator<double>;
 template class DefinitionEvaluator<DoubleDouble>;
 

@@ -101,6 +101,7 @@ template <typename T> T roundTo(Type type, T value) {
   T rounded = nearbyint(value);
   return rounded < T(low) ? T(low) : T(high) < rounded ? T(high) : rounded;
 }
+template float roundTo(Type, float);
 template double roundTo(Type, double);
 template DoubleDouble roundTo(Type, DoubleDouble);
 
@@ -190,7 +191,7 @@ static bool compare(Pred pred, auto a, auto b) {
 }
 
 template <typename T> static T exp2Of(T a) {
-  if constexpr (std::is_same_v<T, double>)
+  if constexpr (std::is_floating_point_v<T>)
     return std::exp2(a);
   else // ln 2, as much as two doubles hold
     return exp(a * T(0x1.62e42fefa39efp-1, 0x1.abc9e3b39803fp-56));
@@ -326,6 +327,7 @@ T Code<T>::compute(const Instruction &instruction,
   return T(0);
 }
 
+template class Code<float>;
 template class Code<double>;
 template class Code<DoubleDouble>;
 

@@ -91,6 +91,7 @@ private:
 /// saturate), integers too, saturating, NaN to 0.
 template <typename T> T roundTo(Type type, T value);
 
+extern template class Code<float>;
 extern template class Code<double>;
 extern template class Code<DoubleDouble>;
 

@@ -22,6 +22,7 @@ template <typename T> struct DefinitionCode {
   uint32_t k = 1;
   Slot filled;             ///< TopK: places taken, by tuples of `shape`
   std::vector<Slot> gauge; ///< if it is a pivot: where its own value is kept
+  bool isFixed = false;    ///< a pivot that has to stay where it is
 };
 } // namespace
 
@@ -63,12 +64,26 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
         for (Expr pivot : state->pivots) {
           needed.insert(pivot);
           pivots.insert(pivot);
+          if (comparesPivot(*state, pivot))
+            fixed.insert(pivot);
         }
     for (size_t i = program.definitions.size(); i-- > 0;)
       if (const Let *let = std::get_if<Let>(&program.definitions[i]))
         if (needed.count(let->symbol))
           for (Expr symbol : symbolsOf(let->value))
             needed.insert(symbol);
+  }
+
+  /// The transport asks whether the pivot moved: it starts anew, and cannot
+  /// lead back from anywhere.
+  static bool comparesPivot(const State &state, Expr pivot) {
+    bool result = false;
+    forEachNode(state.transport, [&](Expr e) {
+      if (e.is(Kind::Cmp) && e.operand(0).isSym(Role::Old) &&
+          e.operand(1).isSym(Role::New))
+        result |= state.pivots[e.operand(0).symbol().ordinal] == pivot;
+    });
+    return result;
   }
 
   void addDefinition(const Definition &definition, unsigned pass) {
@@ -86,6 +101,7 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
     code.slots.push_back(memory.addResult(symbol, indices));
     if (pivots.count(symbol)) {
       code.gauge.push_back(memory.addScratch(indices));
+      code.isFixed = fixed.count(symbol);
       gauges[&symbol.symbol()] = code.gauge.back();
     }
   }
@@ -318,7 +334,7 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
   void moveToRandomPivots(unsigned pass, Random &random) {
     Segment<T> before = memory.segment;
     for (const DefinitionCode<T> &code : codes)
-      if (code.pass == pass)
+      if (code.pass == pass && !code.isFixed)
         for (const Slot &gauge : code.gauge)
           for (uint32_t tuple = 0; tuple < code.shape.size; ++tuple)
             at(gauge, tuple) = randomPivot(at(gauge, tuple), random);
@@ -418,6 +434,10 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
       result.outputs.push_back(valuesOf(output));
     result.isSaturated = memory.saturated;
     regular = true;
+    for (const auto &stage : result.stages)
+      for (const std::vector<T> &readout : stage)
+        for (T value : readout)
+          regular &= bool(std::isfinite(double(value)));
     for (const DefinitionCode<T> &code : codes) {
       result.definitions.emplace_back();
       for (const Slot &slot : code.slots)
@@ -439,7 +459,7 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
   std::vector<DefinitionCode<T>> codes;
   std::vector<std::vector<OutputCode>> readouts;
   std::vector<OutputCode> outputs;
-  ExprSet pivots, needed;
+  ExprSet pivots, needed, fixed;
   std::unordered_map<const Symbol *, Slot> gauges;
   Segment<T> start; ///< values of earlier passes
   unsigned lastPass = 0;
@@ -460,6 +480,7 @@ template <typename T> bool ProgramEvaluator<T>::isRegular() const {
   return impl->regular;
 }
 
+template class ProgramEvaluator<float>;
 template class ProgramEvaluator<double>;
 template class ProgramEvaluator<DoubleDouble>;
 

@@ -45,15 +45,23 @@ uint32_t Sample::length(const std::vector<Index> &indices) const {
   return product;
 }
 
-std::optional<uint32_t> staticLength(const std::vector<Index> &indices) {
+std::optional<StreamLength> streamLength(const std::vector<Index> &indices) {
+  StreamLength result;
   int64_t product = 1;
-  for (const Index &index : indices)
-    if (index.role == IndexRole::Stream &&
-        (index.extent < 0 ||
-         __builtin_mul_overflow(product, index.extent, &product) ||
-         product > std::numeric_limits<uint32_t>::max()))
+  for (const Index &index : indices) {
+    if (index.role != IndexRole::Stream)
+      continue;
+    if (index.extent < 0) {
+      result.isStatic = false;
+      continue;
+    }
+    result.isFree = false;
+    if (__builtin_mul_overflow(product, index.extent, &product) ||
+        product > std::numeric_limits<uint32_t>::max())
       return std::nullopt;
-  return uint32_t(product);
+  }
+  result.factor = uint32_t(product);
+  return result;
 }
 
 static void addRoots(std::vector<Expr> &roots, const std::vector<Expr> &more) {
@@ -91,21 +99,25 @@ std::vector<Expr> rootsOf(const Program &program) {
   return roots;
 }
 
-/// Ranks have their k, inner indices 2 or 3 positions, the stream `length`: in
-/// its own extents if that is their product, else as a product with small last
-/// factors where it has several indices.
+/// Ranks have their k, inner indices 2 or 3 positions, the stream `length`. Its
+/// static extents are kept where they divide the length, and what is left is
+/// shared by the others, as a product with small last factors.
 static std::vector<uint32_t> chooseExtents(const std::vector<Index> &indices,
                                            uint32_t length) {
   std::vector<uint32_t> extents(indices.size(), 1);
-  bool isOwn = staticLength(indices) == length;
+  std::optional<StreamLength> own = streamLength(indices);
+  bool keepsStatic = own && own->allows(length);
+  if (keepsStatic && own->factor > 0)
+    length /= own->factor;
   size_t streams =
-      std::count_if(indices.begin(), indices.end(), [](const Index &index) {
-        return index.role == IndexRole::Stream;
+      std::count_if(indices.begin(), indices.end(), [&](const Index &index) {
+        return index.role == IndexRole::Stream &&
+               !(keepsStatic && index.extent >= 0);
       });
   for (size_t i = indices.size(); i-- > 0;) {
     switch (indices[i].role) {
     case IndexRole::Stream:
-      if (isOwn) {
+      if (keepsStatic && indices[i].extent >= 0) {
         extents[i] = uint32_t(indices[i].extent);
         break;
       }
@@ -144,6 +156,7 @@ public:
     // Sums over an inner index of two large factors say nothing but "huge".
     else if (hasInner && family != Family::Masked && family != Family::Tiny)
       this->family = Family::Normal;
+    mask = family;
     common = random.normal();
   }
 
@@ -163,12 +176,29 @@ public:
   }
 
 private:
+  /// A mask is true everywhere on rows of one family, false on those of
+  /// another: what it selects may then be nothing.
+  double drawBool() {
+    if (symbol.role != Role::Element)
+      return random.below(2);
+    switch (mask) {
+    case Family::Offset:
+      return 1;
+    case Family::Tiny:
+      return 0;
+    case Family::Equal:
+      return common > 0;
+    default:
+      return random.below(2);
+    }
+  }
+
   double drawInteger() {
-    double low = std::max(facts.low, 0.0), high = std::min(facts.high, low + 3);
     if (symbol.type == Type::Bool)
-      low = 0, high = 1;
-    else if (!facts.nonNegative && !std::isfinite(facts.low) &&
-             (symbol.type == Type::I8 || symbol.type == Type::I32))
+      return drawBool();
+    double low = std::max(facts.low, 0.0), high = std::min(facts.high, low + 3);
+    if (!facts.nonNegative && !std::isfinite(facts.low) &&
+        (symbol.type == Type::I8 || symbol.type == Type::I32))
       low = -3;
     return std::ceil(low) +
            random.below(uint32_t(std::max(0.0, high - low)) + 1);
@@ -200,6 +230,7 @@ private:
   const Symbol &symbol;
   const Facts &facts;
   Family family;
+  Family mask; ///< of the row, whatever kind the symbol is
   uint32_t length;
   Random &random;
   double common;

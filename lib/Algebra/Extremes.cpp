@@ -18,6 +18,9 @@ struct Feature {
   Expr variable; ///< stands for the feature in `function`
   Expr function;
   Shape shape = Shape::Unknown;
+  /// May be NaN where the feature is a number, as log(u - δ) is: NaN has a
+  /// place of its own in every order.
+  bool makesNan = false;
 };
 
 class FeatureFinder {
@@ -31,7 +34,7 @@ private:
   std::vector<Expr> candidates();
   std::optional<Feature> bySubstitution(Expr feature);
   std::optional<Feature> bySeparation();
-  Shape shapeOf(const Feature &found);
+  void classify(Feature &found);
 
   Builder &builder;
   Context &context;
@@ -70,7 +73,7 @@ std::optional<Feature> FeatureFinder::bySubstitution(Expr feature) {
   found.function = substitute(context, term, {{feature, found.variable}});
   if (scope.hasX(found.function))
     return std::nullopt;
-  found.shape = shapeOf(found);
+  classify(found);
   return found;
 }
 
@@ -128,12 +131,34 @@ std::optional<Feature> FeatureFinder::bySeparation() {
     return std::nullopt;
   if (rest)
     found.function = context.add(found.function, rest);
-  found.shape = shapeOf(found);
+  classify(found);
   return found;
 }
 
+/// Some node that depends on `variable` is not defined on all numbers.
+static bool isPartial(FactBase &facts, Expr function, Expr variable) {
+  bool result = false;
+  auto mayBeBelow = [&](Expr e, double limit) {
+    Sign sign = facts.sign(facts.normalOf(e) - Poly::constant(limit));
+    return sign != Sign::NonNegative && sign != Sign::Zero;
+  };
+  forEachNode(function, [&](Expr e) {
+    if (e.size() == 0 || !contains(e, variable))
+      return;
+    bool isRoot = e.is(Kind::Pow) && !e->exponent.isInteger();
+    if (e.is(Fn::Log) || e.is(Fn::Log2) || e.is(Fn::Sqrt) || e.is(Fn::Rsqrt) ||
+        isRoot)
+      result |= mayBeBelow(e.operand(0), 0);
+    else if (e.is(Fn::Log1p))
+      result |= mayBeBelow(e.operand(0), -1);
+    else if (e.is(Fn::PowFn) || e.is(Fn::Rem) || e.is(Fn::FloorDiv))
+      result = true;
+  });
+  return result;
+}
+
 /// What is known of the feature holds for the variable.
-Shape FeatureFinder::shapeOf(const Feature &found) {
+void FeatureFinder::classify(Feature &found) {
   FactBase local = builder.facts;
   if (local.isNonNegative(found.feature))
     local.addNonNegative(found.variable);
@@ -141,7 +166,9 @@ Shape FeatureFinder::shapeOf(const Feature &found) {
   for (const Extremal &fact : std::vector<Extremal>(builder.facts.extremals()))
     if (fact.normal == normal)
       local.addExtremal(fact.symbol, found.variable, fact.isMax);
-  return MonotoneAnalyzer(local, found.variable).classify(found.function);
+  found.shape =
+      MonotoneAnalyzer(local, found.variable).classify(found.function);
+  found.makesNan = isPartial(local, found.function, found.variable);
 }
 
 std::optional<Feature> FeatureFinder::find() {
@@ -235,11 +262,28 @@ bool Builder::deriveExtremum(unsigned number, Expr term, unsigned pass) {
       facts.addExtremal(made, term, isMax);
     return true;
   }
+  if (deriveAtExtreme(number, term, scope))
+    return true;
   std::optional<Feature> found = FeatureFinder(*this, scope, term).find();
   auto [needsMax, needsMin] =
       found ? neededEnds(found->shape, isMax) : std::pair(false, false);
   std::optional<bool> sticks =
       found ? nanSticks(*found, stage.reducer) : std::nullopt;
+  if (found && found->makesNan && (needsMax || needsMin)) {
+    // NaN lies beyond one end: that end's NaN sticks to the readout. Where it
+    // gives way the optimum is somewhere inside.
+    bool isSticky =
+        stage.reducer == Reducer::Max || stage.reducer == Reducer::Min;
+    bool isMonotone =
+        found->shape == Shape::Increasing || found->shape == Shape::Decreasing;
+    if (!isSticky || !isMonotone) {
+      reject = {reason::notMonotone, term,
+                "not a number for some elements, and which ones changes with "
+                "the running value"};
+      return false;
+    }
+    needsMax = needsMin = true;
+  }
   if (!needsMax && !needsMin) {
     bool isBent = found && (found->shape == Shape::QuasiConvex ||
                             found->shape == Shape::QuasiConcave);
@@ -333,6 +377,12 @@ bool Builder::deriveTopK(unsigned number, Expr term, unsigned pass) {
   bool isTurned = false; // best by the negated feature
   if (scope.hasD(term)) {
     found = FeatureFinder(*this, scope, term).find();
+    if (found && found->makesNan) {
+      reject = {reason::notMonotone, term,
+                "not a number for some elements, which come before all others "
+                "in the order, and which ones changes with the running value"};
+      return false;
+    }
     if (!found ||
         (found->shape != Shape::Increasing &&
          found->shape != Shape::Decreasing) ||

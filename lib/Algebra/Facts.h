@@ -35,6 +35,7 @@ public:
   /// Sound, not complete. Values that are NaN are outside of it.
   Sign sign(Expr e);
   Sign sign(const Poly &poly) { return sign(poly, 0); }
+  const Poly &normalOf(Expr e) { return normaliser.normal(e); }
   bool isNonNegative(Expr e);
   bool isNonPositive(const Poly &poly);
 

@@ -146,9 +146,14 @@ private:
                          format(let.value, notation(pass, Side::Plain)));
   }
 
-  /// The state of `side`, moved to the pivots named by `to`.
+  /// The state of `side`, moved to the pivots named by `to`. That an empty side
+  /// stays where it is goes without saying.
   Expr transportOf(const State &state) const {
-    return state.transport ? state.transport : state.symbol();
+    if (!state.transport)
+      return state.symbol();
+    bool isUnlessEmpty = state.transport.is(Kind::Select) &&
+                         state.transport.operand(0).uses(Role::Self);
+    return isUnlessEmpty ? state.transport.operand(2) : state.transport;
   }
   Notation transportNotation(const State &state, Side from, Side to) const {
     Notation result{charset, &program.indices, {}, {}};

@@ -15,6 +15,9 @@ namespace refold::algebra {
 // Location pivots
 //===----------------------------------------------------------------------===//
 
+/// Nesting up to which an expression may be a mean.
+static constexpr uint32_t kDeepestMean = 8;
+
 Mean Builder::meanOf(Expr sum, Expr weight, Expr feature, Type type) {
   Mean &mean = means[{sum, weight}];
   if (mean.pivot)
@@ -90,7 +93,40 @@ Expr Builder::firstMoment(const Mean &mean, Type type, unsigned pass) {
   FramePoly poly{{{weights.g, {{0, 1}}}, 1.0}};
   Combination moment = build(poly, {variable}, weights.gauge, type, pass,
                              mean.sum.symbol().name + ".dev");
-  return moment.front().second;
+  return means.at({mean.sum, mean.weight}).moment = moment.front().second;
+}
+
+Expr Builder::refined(Expr value) {
+  Poly length = lengthOf(cascade, normaliser);
+  ExprMap map;
+  forEachNode(value, [&](Expr e) {
+    if (!(e.is(Kind::Div) || e.is(Kind::Mul)) ||
+        (e.indices() & cascade.stream()) || e->depth > kDeepestMean)
+      return;
+    const Poly &normal = normaliser.normal(e);
+    if (!normal.single())
+      return;
+    const auto &[monomial, coefficient] = *normal.single();
+    for (const auto &[key, mean] : means) {
+      if (!mean.moment || !(monomial.exponentOf(mean.sum) == rational(1)))
+        continue;
+      Poly divisor = Poly::monomial(
+          monomial.without(mean.sum).raised(rational(-1)), 1 / coefficient);
+      bool isCount = mean.divisor.is(Kind::Max);
+      if (!(divisor == Poly::atom(mean.weight)) &&
+          !(isCount && divisor == length))
+        continue;
+      // Infinite elements have an infinite mean and no moments.
+      Type type = mean.moment.type();
+      bool isWritten = e.is(Kind::Div) && e.operand(0) == mean.sum;
+      Expr weight = isWritten ? e.operand(1) : mean.weight;
+      Expr rest = context.div(mean.moment, weight);
+      rest = context.select(context.cmp(Pred::Eq, mean.moment, mean.moment),
+                            rest, context.real(0, type));
+      map[e] = context.add(mean.pivot, rest);
+    }
+  });
+  return map.empty() ? value : substitute(context, value, map);
 }
 
 void Builder::take(Location &location, const Shift &shift) {
@@ -345,6 +381,39 @@ static Expr horner(Context &context, std::map<Powers, Expr> taylor,
 
 static double factorial(unsigned n) { return std::tgamma(double(n) + 1); }
 
+/// A side that has seen nothing is not moved (law `identity-clamp`): its pivot
+/// is the guard of the identity, a power of the distance from which is inf in
+/// f32, and inf times the empty state NaN. An exponential alone forgives it.
+/// The guard is also a number that elements may be (a mask by the lowest
+/// float), so the state and what the transport reads must be 0 too.
+Expr Builder::unlessEmpty(const State &state, Expr moved) {
+  if (state.with.empty())
+    return moved;
+  Expr empty;
+  auto require = [&](Expr value, double wanted) {
+    Expr same =
+        context.cmp(Pred::Eq, value, context.real(wanted, value.type()));
+    empty = empty ? context.logicalAnd(empty, same) : same;
+  };
+  for (size_t k = 0; k < state.pivots.size(); ++k) {
+    const Let *let = program.findLet(state.pivots[k]);
+    if (!let || !(let->value.is(Kind::MaxNum) || let->value.is(Kind::MinNum)))
+      continue;
+    for (unsigned i = 0; i < 2; ++i)
+      if (std::optional<double> guard = let->value.operand(i).constant())
+        require(context.placeholder(Role::Old, unsigned(k), let->value.type()),
+                *guard);
+  }
+  if (!empty)
+    return moved;
+  Expr self = context.placeholder(Role::Self, 0, moved.type());
+  require(self, 0);
+  for (size_t i = 0; i < state.with.size(); ++i)
+    require(context.placeholder(Role::With, unsigned(i), state.with[i].type()),
+            0);
+  return context.select(empty, self, moved);
+}
+
 Expr Builder::transport(const std::map<Powers, Combination> &taylor,
                         const std::vector<Variable> &variables,
                         const Gauge &gauge, State &state, unsigned pass,
@@ -380,14 +449,17 @@ Expr Builder::transport(const std::map<Powers, Combination> &taylor,
   }
   if (state.pivots.empty())
     return {};
-  Expr result = horner(context, parts, distances, 0);
   // Law `rescale-distributes`: Σ e^(u - b)·g = e^(a - b)·Σ e^(u - a)·g.
+  // Each sum by itself: a factor of 0 is not to meet a distance that, times
+  // the sum, overflowed (two elements masked by the lowest float).
   if (exponent)
-    result = context.mul(result, context.exp(exponent));
+    for (auto &[powers, sum] : parts)
+      sum = context.mul(sum, context.exp(exponent));
+  Expr result = horner(context, parts, distances, 0);
   state.law = parts.size() > 1 ? "taylor-shift"
               : exponent       ? "rescale-distributes"
                                : "constant-under-move";
-  return result;
+  return unlessEmpty(state, result);
 }
 
 static FramePoly derivative(const FramePoly &poly, unsigned number) {
@@ -448,10 +520,49 @@ static unsigned degreeOf(const Powers &powers) {
   return degree;
 }
 
+/// Guards at an extreme of this pass: the state starts anew when it moves.
+/// Guards that most elements pass start from what all of them give.
+void Builder::resetAll(State &state, const FramePoly &poly,
+                       const std::vector<Variable> &variables,
+                       const Gauge &gauge, Type type, unsigned pass,
+                       const std::string &name) {
+  for (size_t i = 0; i < gauge.xGuards.size(); ++i) {
+    std::optional<ExtremeGuard> guard =
+        extremeGuard(context, facts, gauge.xGuards[i]);
+    if (!guard || passOf.at(guard->symbol) != pass)
+      continue;
+    std::optional<State> all;
+    if (guard->isTrueShort || guard->isTrueOnNan) {
+      Gauge rest = gauge;
+      rest.xGuards.erase(rest.xGuards.begin() + ptrdiff_t(i));
+      Combination sum = build(poly, variables, rest, type, pass, name + ".all");
+      all = *program.findState(sum.front().second);
+    }
+    reset(state, *guard, all);
+  }
+}
+
+/// A derivative is needed by all that are above it: built once.
 Combination Builder::build(FramePoly poly,
                            const std::vector<Variable> &variables,
                            const Gauge &gauge, Type type, unsigned pass,
                            const std::string &name) {
+  FrameKey key{poly,          {},          gauge.factor ? gauge.factor->id : 0,
+               gauge.xGuards, gauge.outer, pass};
+  for (const Variable &variable : variables)
+    key.variables.push_back(variable.t);
+  if (auto it = built.find(key); it != built.end())
+    return it->second;
+  Combination result =
+      construct(std::move(poly), variables, gauge, type, pass, name);
+  built[key] = result;
+  return result;
+}
+
+Combination Builder::construct(FramePoly poly,
+                               const std::vector<Variable> &variables,
+                               const Gauge &gauge, Type type, unsigned pass,
+                               const std::string &name) {
   // Parts that the transport of another part needs anyway become their own.
   std::vector<FramePoly> parts(1);
   for (const auto &entry : poly) {
@@ -489,6 +600,7 @@ Combination Builder::build(FramePoly poly,
   State made;
   made.values = {function};
   made.transport = transport(taylor, variables, gauge, made, pass, type);
+  resetAll(made, own, variables, gauge, type, pass, name);
   // In a later pass a state that reads nothing of it must be held there.
   bool isHeld = made.pivots.empty() && pass > 0 && !variables.empty() &&
                 rulePass(made.values, {}) < pass;
@@ -497,7 +609,8 @@ Combination Builder::build(FramePoly poly,
       for (const Shift &shift : variable.shifts)
         if (made.pivots.empty() && passOf.at(shift.pivot) == pass)
           made.pivots = {shift.pivot};
-    if (!made.pivots.empty()) {
+    isHeld = !made.pivots.empty();
+    if (isHeld) {
       made.transport = context.placeholder(Role::Self, 0, type);
       made.law = "constant-under-move";
     }

@@ -113,10 +113,12 @@ bool Separator::dependsOnX(const Term &term) const {
 
 bool Separator::dependsOnD(const Term &term) const {
   bool result = !term.translates.empty() || !term.ed.isZero();
-  for (const auto &[atom, exponent] : term.h.factors())
-    result |= scope.hasD(atom);
-  for (Expr guard : term.dGuards)
-    result |= scope.hasD(guard);
+  for (const Monomial *own : {&term.h, &term.inner})
+    for (const auto &[atom, exponent] : own->factors())
+      result |= scope.hasD(atom);
+  for (const std::vector<Expr> *guards : {&term.xGuards, &term.dGuards})
+    for (Expr guard : *guards)
+      result |= scope.hasD(guard);
   return result;
 }
 
@@ -140,13 +142,16 @@ Expr Separator::toExpr(const Term &term) {
     for (unsigned i = 0; i < power; ++i)
       factor = factor ? context.mul(factor, moved) : moved;
   }
-  Expr value =
-      multiplied(context, factor, term.g * term.h, term.coefficient, type);
+  bool isGuarded = !term.xGuards.empty();
+  Expr value = multiplied(context, factor,
+                          isGuarded ? term.g * term.inner : term.g * term.h,
+                          term.coefficient, type);
   for (const std::vector<Expr> *guards : {&term.xGuards, &term.dGuards})
     for (Expr guard : *guards)
       value = context.select(guard, value, context.real(0, type));
-  if (!term.outer.isOne())
-    value = multiplied(context, value, term.outer, 1, type);
+  Monomial outside = isGuarded ? term.outer * term.h : term.outer;
+  if (!outside.isOne())
+    value = multiplied(context, value, outside, 1, type);
   return value;
 }
 
@@ -174,8 +179,8 @@ std::vector<Term> Separator::combined(Terms terms) {
     for (size_t i = 0; i < result.size() && !isMerged; ++i) {
       Term &other = result[i];
       if (!(other.g == term.g && other.outer == term.outer &&
-            other.h == term.h && other.ed == term.ed &&
-            other.translates == term.translates &&
+            other.h == term.h && other.inner == term.inner &&
+            other.ed == term.ed && other.translates == term.translates &&
             other.xGuards == term.xGuards && other.dGuards == term.dGuards &&
             exponents[i] == exponent))
         continue;
@@ -224,7 +229,8 @@ Separator::multiply(const Terms &a, const Terms &b, Expr node) {
         else
           term.g = term.g * factor->g;
       term.h = x.h * y.h;
-      if (!term.g.isSmall() || !term.h.isSmall())
+      term.inner = x.inner * y.inner;
+      if (!term.g.isSmall() || !term.h.isSmall() || !term.inner.isSmall())
         return fail(reason::rankBudget, node, "a power too large to keep");
       for (auto [number, power] : y.translates)
         term.translates[number] += power;
@@ -259,6 +265,17 @@ Term Separator::translated(LinearSum x, Poly delta) {
   term.translates[unsigned(translates.size())] = 1;
   translates.push_back({std::move(x), std::move(xNormal), std::move(delta)});
   return term;
+}
+
+unsigned Separator::untranslated(Expr x) {
+  LinearSum sum;
+  sum.add(x);
+  const Poly &normal = normaliser.normal(x);
+  for (size_t i = 0; i < translates.size(); ++i)
+    if (translates[i].xNormal == normal && translates[i].delta.isZero())
+      return unsigned(i);
+  translates.push_back({std::move(sum), normal, {}});
+  return unsigned(translates.size() - 1);
 }
 
 /// Multiplies out (t + e)^k for the places that know no frame.
@@ -322,9 +339,12 @@ std::optional<std::vector<Term>> Separator::compute(Expr e) {
   switch (e.kind()) {
   case Kind::Const: {
     double value = *e.constant();
-    if (!std::isfinite(value))
-      return atom(e);
     Term term;
+    if (!std::isfinite(value)) {
+      // On the side of the elements: no element, no infinity.
+      term.g.multiply(e, rational(1));
+      return Terms{term};
+    }
     term.coefficient = value;
     return value == 0 ? Terms{} : Terms{term};
   }
@@ -462,6 +482,7 @@ std::optional<std::vector<Term>> Separator::power(Expr e, Expr base,
     term.g = term.g.raised(exponent);
     term.outer = term.outer.raised(exponent);
     term.h = term.h.raised(exponent);
+    term.inner = term.inner.raised(exponent);
     term.ex = term.ex.scaled(exponent.value());
     term.ed = term.ed.scaled(exponent.value());
     if (!std::isfinite(term.coefficient) || !term.g.isSmall() ||

@@ -34,6 +34,22 @@ private:
   std::unordered_map<Expr, Dependence, ExprHash> memo;
 };
 
+/// A predicate that knows only whether a feature u is at its extreme m.
+struct ExtremeGuard {
+  Expr literal;
+  Expr symbol;      ///< m
+  bool isTrueShort; ///< its value where u is short of m, a number
+  bool isTrueOnNan; ///< its value where m is NaN
+};
+/// The four of a fact.
+std::vector<ExtremeGuard> guardsAt(Context &context, const Extremal &fact);
+/// What `literal` says, if it is one of them.
+std::optional<ExtremeGuard> extremeGuard(Context &context, FactBase &facts,
+                                         Expr literal);
+/// A mixed comparison as one of them.
+std::optional<Expr> atExtreme(Context &context, FactBase &facts, Scope &scope,
+                              Expr condition);
+
 /// A sum of scaled expressions, kept as the user wrote them.
 class LinearSum {
 public:
@@ -70,7 +86,10 @@ struct Term {
   /// Atoms with x that the guards do not cover: where(c, 0, p)·v is 0·v = NaN
   /// for v = NaN. Empty without guards.
   Monomial outer;
-  Monomial h;                              ///< atoms without
+  Monomial h; ///< atoms without
+  /// Atoms without x that the guards on elements cover: where no element
+  /// passes them, 1/s of s = 0 is never formed. Empty without such guards.
+  Monomial inner;
   std::map<unsigned, unsigned> translates; ///< number -> power
   LinearSum ex;                            ///< exponent, x and neutral parts
   Poly ed;                                 ///< exponent, δ-part
@@ -101,6 +120,8 @@ public:
   std::optional<Split> split(Expr e);
 
   const std::vector<Translate> &allTranslates() const { return translates; }
+  /// The number of a translate by nothing: x itself, to be seen from a pivot.
+  unsigned untranslated(Expr x);
   /// The product, its exponentials as exp(ex + ed).
   Expr toExpr(const Term &term);
   Reject reject;

@@ -70,6 +70,7 @@ std::optional<std::vector<Term>> Separator::absolute(Expr e) {
   term.g = magnitude(term.g);
   term.outer = magnitude(term.outer);
   term.h = magnitude(term.h);
+  term.inner = magnitude(term.inner);
   return Terms{term};
 }
 
@@ -98,7 +99,12 @@ std::optional<std::vector<Term>> Separator::chosen(Expr condition, Expr ifTrue,
     return fail(reason::rankBudget, condition, "too many guards");
   if (condition.is(Kind::Const))
     return visit(condition->integer ? ifTrue : ifFalse);
-  if (scope.isMixed(condition)) {
+  std::optional<Expr> isExtreme =
+      scope.isMixed(condition) ? atExtreme(context, facts, scope, condition)
+                               : std::nullopt;
+  if (isExtreme) {
+    condition = *isExtreme;
+  } else if (scope.isMixed(condition)) {
     switch (condition.kind()) {
     case Kind::Not:
       return chosen(condition.operand(0), ifFalse, ifTrue);
@@ -123,12 +129,17 @@ std::optional<std::vector<Term>> Separator::chosen(Expr condition, Expr ifTrue,
     Term guard;
     (scope.hasX(condition) ? guard.xGuards : guard.dGuards)
         .push_back(isTrue ? condition : context.logicalNot(condition));
-    for (Term &term : *terms) // the guard covers the whole branch
-      if (!guard.xGuards.empty() && term.xGuards.empty()) {
+    for (Term &term : *terms) { // the guard covers the whole branch
+      if (guard.xGuards.empty())
+        continue;
+      term.inner = term.inner * term.h;
+      term.h = {};
+      if (term.xGuards.empty()) {
         term.g = term.g * term.outer;
         term.outer = {};
         term.xGuards = guard.xGuards;
       }
+    }
     terms = multiply({guard}, *terms, condition);
     if (!terms)
       return std::nullopt;
@@ -212,11 +223,13 @@ std::optional<std::vector<Term>> Separator::contraction(Expr e) {
     for (const Term &term : *plain) {
       Term outside, inside = term;
       outside.coefficient = term.coefficient;
-      outside.h = term.h;
+      // Outside of the contraction no guard on elements is left.
+      outside.h = term.h * term.inner;
       outside.ed = term.ed;
       outside.dGuards = term.dGuards;
       inside.coefficient = 1;
       inside.h = {};
+      inside.inner = {};
       inside.ed = {};
       inside.dGuards.clear();
       if (toExpr(outside).indices() & inner)

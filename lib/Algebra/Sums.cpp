@@ -48,8 +48,8 @@ static void addExponent(Context &context, Monomial &h, const Poly &exponent,
 namespace {
 /// Factor without elements -> polynomial to be accumulated.
 using ByFactor = std::map<Monomial, FramePoly>;
-/// What a group adds to the readout, by guards on the row.
-using ByGuard = std::map<std::vector<Expr>, ByFactor>;
+/// What a group adds to the readout.
+using ByKey = std::map<SumKey, ByFactor>;
 } // namespace
 
 /// Writes a term as Σ factor·(polynomial in t): translates are t + offset.
@@ -147,16 +147,96 @@ Expr Builder::plainSum(Expr term, const std::vector<Term> *terms,
   return sum;
 }
 
-/// States and readout parts of the terms that share an exponential.
-void Builder::addGroup(const Group &group, Separator &separator, Scope &scope,
-                       Type type, unsigned pass, const std::string &name,
+/// Finite wherever everything that it reads is: 0 times it is 0.
+bool Builder::isTame(const Monomial &factor) {
+  for (const auto &[atom, exponent] : factor.factors()) {
+    bool isPower = exponent.isInteger() && exponent.num > 0;
+    Poly aboveOne = Poly::constant(1) - normaliser.normal(atom);
+    if (!isPower && !facts.isNonPositive(aboveOne))
+      return false;
+    bool isTotal = true;
+    forEachNode(atom, [&](Expr e) {
+      isTotal &= !e.is(Kind::Div) && !e.is(Kind::Pow) && !e.is(Fn::Log) &&
+                 !e.is(Fn::Log2) && !e.is(Fn::Log1p) && !e.is(Fn::Sqrt) &&
+                 !e.is(Fn::Rsqrt) && !e.is(Fn::PowFn);
+    });
+    if (!isTotal)
+      return false;
+  }
+  return true;
+}
+
+/// True if some element passes all the guards.
+Expr Builder::anyOf(const std::vector<Expr> &guards, const std::string &name) {
+  Expr passes;
+  for (Expr guard : guards)
+    if (!extremeGuard(context, facts, guard))
+      passes = passes ? context.logicalAnd(passes, guard) : guard;
+  return passes ? state(Reducer::Any, passes, name + ".any") : Expr();
+}
+
+/// Accumulators that a polynomial needs at most: its derivatives.
+static uint64_t closureOf(const FramePoly &poly) {
+  std::map<Monomial, std::map<unsigned, unsigned>> highest;
+  for (const auto &[key, coefficient] : poly)
+    for (auto [number, power] : key.second) {
+      unsigned &own = highest[key.first][number];
+      own = std::max(own, power);
+    }
+  uint64_t total = 0;
+  for (const auto &[g, powers] : highest) {
+    uint64_t product = 1;
+    for (auto [number, power] : powers)
+      product = std::min<uint64_t>(product * (power + 1), 1u << 20);
+    total += product;
+  }
+  return std::max<uint64_t>(total, 1);
+}
+
+/// No stage reads the results: no mean is made of them.
+bool Builder::isForOutputsOnly(unsigned number) const {
+  const Stage &stage = cascade.stages[number];
+  auto reads = [&](Expr e) {
+    return std::any_of(stage.results.begin(), stage.results.end(),
+                       [&](Expr result) { return contains(e, result); });
+  };
+  for (const Stage &other : cascade.stages)
+    if (reads(other.term) ||
+        std::any_of(other.payloads.begin(), other.payloads.end(), reads))
+      return false;
+  return true;
+}
+
+/// x·e^(x - m) as (x - m)·e^(x - m) and m·e^(x - m): the sum keeps its digits
+/// far from 0, and does not overflow where all that was read is masked by the
+/// lowest float.
+static void recentre(Group &group, const Gauge &gauge, Separator &separator) {
+  for (const Shift &shift : gauge.shifts)
+    for (Term &term : group.terms) {
+      Rational power =
+          shift.feature ? term.g.exponentOf(shift.feature) : rational(0);
+      if (!power.isInteger() || power.num <= 0 || power.num > 4)
+        continue;
+      term.g = term.g.without(shift.feature);
+      term.translates[separator.untranslated(shift.feature)] +=
+          unsigned(power.num);
+    }
+}
+
+/// States and readout parts of the terms that share an exponential. False if
+/// they are more than the budget.
+bool Builder::addGroup(Group group, Separator &separator, Scope &scope,
+                       Type type, unsigned pass, const Stage &stage,
                        SumParts &result) {
+  const std::string &name = stage.name;
   Gauge gauge;
   std::vector<const Term *> members;
   for (const Term &t : group.terms)
     members.push_back(&t);
   if (!group.ex.empty())
     gauge = chooseGauge(group.ex, members, scope, type, pass, name);
+  if (gauge.factor && isForOutputsOnly(stage.results[0].symbol().ordinal))
+    recentre(group, gauge, separator);
   gauge.xGuards = group.xGuards;
   gauge.outer = group.outer;
   std::map<unsigned, unsigned> highest, variableOf;
@@ -171,20 +251,41 @@ void Builder::addGroup(const Group &group, Separator &separator, Scope &scope,
     if (variables.back().offset)
       result.offsets.push_back(variables.back().offset);
   }
-  ByGuard guarded;
+  ByKey all;
   for (const Term &t : group.terms) {
-    Monomial h = t.h;
-    addExponent(context, h, t.ed + gauge.moved, type);
-    distribute(context, t, std::move(h), variables, variableOf,
-               guarded[t.dGuards], type);
+    Monomial inner = t.inner, h = t.h;
+    addExponent(context, t.xGuards.empty() ? h : inner, t.ed + gauge.moved,
+                type);
+    SumKey key{t.dGuards, {}, {}};
+    key.any =
+        t.xGuards.empty() || isTame(inner) ? Expr() : anyOf(t.xGuards, name);
+    if (key.any) {
+      key.factor = h;
+      h = inner;
+    } else {
+      h = h * inner;
+    }
+    distribute(context, t, std::move(h), variables, variableOf, all[key], type);
   }
-  for (auto &[guards, factors] : guarded)
+  uint64_t size = 0;
+  for (auto &[key, factors] : all)
     for (auto &[factor, poly] : factors) {
       std::erase_if(poly, [](const auto &entry) { return !entry.second; });
-      if (!poly.empty())
-        result.parts[guards].push_back(
-            {factor, build(poly, variables, gauge, type, pass, name)});
+      size = std::max(size, closureOf(poly));
     }
+  if (size > policy.rankBudget) {
+    reject = {reason::rankBudget,
+              {},
+              "a frame of " + std::to_string(size) + " accumulators; at most " +
+                  std::to_string(policy.rankBudget) + " are kept"};
+    return false;
+  }
+  for (auto &[key, factors] : all)
+    for (auto &[factor, poly] : factors)
+      if (!poly.empty())
+        result.parts[key].push_back(
+            {factor, build(poly, variables, gauge, type, pass, name)});
+  return true;
 }
 
 bool Builder::deriveSum(unsigned number, Expr term, unsigned pass) {
@@ -214,11 +315,18 @@ bool Builder::deriveSum(unsigned number, Expr term, unsigned pass) {
   }
   SumParts sum;
   for (const Group &group : grouped(std::move(*terms), normaliser))
-    addGroup(group, separator, scope, type, pass, stage.name, sum);
+    if (!addGroup(group, separator, scope, type, pass, stage, sum)) {
+      reject.node = term;
+      return false;
+    }
   Expr whole;
-  for (auto &[guards, own] : sum.parts) {
+  for (auto &[key, own] : sum.parts) {
     Expr part = total(own, sum.offsets, type);
-    for (Expr guard : guards)
+    if (key.any)
+      part = multiplied(context,
+                        context.select(key.any, part, context.real(0, type)),
+                        key.factor, 1, type);
+    for (Expr guard : key.guards)
       part = context.select(guard, part, context.real(0, type));
     whole = whole ? context.add(whole, part) : part;
   }

@@ -116,6 +116,18 @@ Expr Formula::sizeSymbol(const Size &size) {
   for (auto &[known, symbol] : sizeSymbols)
     if (known == size)
       return symbol;
+  // A product of sizes is written as one, so that a count of (c, p) is the
+  // length of that stream.
+  if (size.factor != 1 || size.bases.size() > 1) {
+    Expr product;
+    if (size.factor != 1)
+      product = context->integer(size.factor, algebra::Type::Index);
+    for (unsigned base : size.bases) {
+      Expr own = sizeSymbol(Size{1, {base}});
+      product = product ? context->mul(product, own) : own;
+    }
+    return product;
+  }
   StringRef name = sizes.nameOf(size);
   algebra::Facts facts;
   facts.nonNegative = true;

@@ -38,7 +38,6 @@ private:
   LogicalResult fillBody();
   void emitState(const algebra::State &state, ScalarExport &scalars);
   void emitTransport(StateOp op, const algebra::State &state);
-  Value unlessEmpty(StateOp op, const algebra::State &state, Value moved);
   void emitWrite(unsigned output, ScalarExport &scalars);
   Value leaf(Expr symbol, ScalarExport &scalars);
   Value emitRead(const Read &read, ScalarExport &scalars);
@@ -325,43 +324,6 @@ static Reducer exportReducer(const algebra::State &state) {
   return Reducer::Add;
 }
 
-/// A side that has seen nothing is not moved (law `identity-clamp`): its pivot
-/// is the guard of the identity, a power of the distance from which is inf in
-/// f32, and inf times the empty state NaN. An exponential alone forgives it.
-/// The guard is also a number that data may hold (a mask by the lowest float),
-/// so the state and what the transport reads must be 0 too.
-Value CascadeEmitter::unlessEmpty(StateOp op, const algebra::State &state,
-                                  Value moved) {
-  if (state.with.empty())
-    return moved;
-  Block &block = op.getTransport().front();
-  Value empty;
-  auto require = [&](Value v, double wanted) {
-    Value bound =
-        b.create<arith::ConstantOp>(loc, b.getFloatAttr(v.getType(), wanted));
-    Value same =
-        b.create<arith::CmpFOp>(loc, arith::CmpFPredicate::OEQ, v, bound);
-    empty = empty ? Value(b.create<arith::AndIOp>(loc, empty, same)) : same;
-  };
-  for (auto [k, pivot] : llvm::enumerate(state.pivots)) {
-    const algebra::Let *let = program.findLet(pivot);
-    if (!let || !(let->value.is(algebra::Kind::MaxNum) ||
-                  let->value.is(algebra::Kind::MinNum)))
-      continue;
-    for (unsigned i = 0; i < 2; ++i)
-      if (std::optional<double> guard = let->value.operand(i).constant())
-        require(block.getArgument(2 * k), *guard);
-  }
-  if (!empty)
-    return moved;
-  for (BlockArgument arg :
-       block.getArguments().drop_front(2 * state.pivots.size()))
-    if (isa<FloatType>(arg.getType()))
-      require(arg, 0.0);
-  Value self = block.getArgument(2 * state.pivots.size());
-  return b.create<arith::SelectOp>(loc, empty, self, moved);
-}
-
 void CascadeEmitter::emitTransport(StateOp op, const algebra::State &state) {
   OpBuilder::InsertionGuard guard(b);
   Block &block = op.getTransport().emplaceBlock();
@@ -392,7 +354,7 @@ void CascadeEmitter::emitTransport(StateOp op, const algebra::State &state) {
   };
   ScalarExport scalars(b, loc, leafOf, {});
   Value moved = scalars.valueAs(state.transport, op.getResult(0).getType());
-  b.create<YieldOp>(loc, unlessEmpty(op, state, moved));
+  b.create<YieldOp>(loc, moved);
 }
 
 void CascadeEmitter::emitState(const algebra::State &state,

@@ -129,6 +129,37 @@ TEST(CascadeTest, SeveralStreamIndicesAreOneStream) {
   EXPECT_TRUE(certificate.holds) << certificate.failure;
 }
 
+/// The same with 4 channels: the count is 4·len(p), on rows of 4·k elements.
+TEST(CascadeTest, CountsOfStaticExtentsHoldOnTheirMultiples) {
+  for (int64_t wrong : {0, 1}) {
+    Context context;
+    Cascade cascade(context);
+    unsigned c = cascade.addIndex("c", IndexRole::Stream, 4);
+    unsigned p = cascade.addIndex("p", IndexRole::Stream);
+    Expr x = cascade.addRead("x", 1u << c | 1u << p);
+    Expr length =
+        context.mul(context.integer(4, Type::Index), cascade.indices[p].length);
+    Expr sum = cascade.addStage("s", Reducer::Sum, x);
+    Expr centred =
+        context.sub(x, context.div(sum, context.cast(Type::F32, length)));
+    Expr squares =
+        cascade.addStage("v", Reducer::Sum, context.mul(centred, centred));
+    cascade.addOutput("v", squares);
+    Derivation derivation = derive(cascade);
+    EXPECT_EQ(derivation.program->passes, 1u);
+    // A program for 5 channels does not pass as one for 4.
+    if (wrong)
+      derivation.program->outputs[0].value = context.mul(
+          squares = derivation.program->outputs[0].value,
+          context.div(context.real(5),
+                      context.cast(Type::F32,
+                                   context.add(context.integer(1, Type::Index),
+                                               length))));
+    Certificate certificate = certify(cascade, derivation);
+    EXPECT_EQ(certificate.holds, !wrong) << certificate.failure;
+  }
+}
+
 /// 1/3 as a factor or as a divisor, before or after: the same states.
 TEST(CascadeTest, SpellingsOfTheMeanAreOneDerivation) {
   auto shape = [](const std::string &mean) {
@@ -248,6 +279,26 @@ TEST(CascadeTest, ExplodingTermsAreCutByTheBudget) {
   EXPECT_EQ(derivation.program->cuts[0].reason, reason::rankBudget);
   EXPECT_EQ(derivation.program->cuts[1].reason, reason::rankBudget);
   EXPECT_EQ(derivation.program->passes, 2u);
+}
+
+/// 81 accumulators are refused at once, 36 are made at once.
+TEST(CascadeTest, LargeFramesAreCutByTheBudget) {
+  auto of = [](const std::string &power) {
+    return "in x z\nS = sum x\nU = sum z\na := S/n\nb := U/n\nP = sum "
+           "(x-a)**" +
+           power + "*(z-b)**" + power + "\nout p = P";
+  };
+  Text large(of("8")), small(of("5"));
+  Derivation cut = derive(large.cascade()), kept = derive(small.cascade());
+  ASSERT_EQ(cut.program->cuts.size(), 1u);
+  EXPECT_EQ(cut.program->cuts[0].reason, reason::rankBudget);
+  EXPECT_NE(cut.program->cuts[0].text.find(
+                "a frame of 81 accumulators; at most 48 are kept"),
+            std::string::npos)
+      << cut.program->cuts[0].text;
+  EXPECT_EQ(kept.program->passes, 1u);
+  // The sums of x, z and 1 among them.
+  EXPECT_EQ(kept.program->stateSize, 38u);
 }
 
 } // namespace refold::algebra::test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Algebra/Certify.h"
 
+#include "Suite.h"
 #include "TestPrograms.h"
 
 #include <gtest/gtest.h>
@@ -73,6 +74,86 @@ TEST(CertifyTest, UnguardedPivotIsRejected) {
   Certificate certificate = certify(h->cascade, h->program);
   EXPECT_FALSE(certificate.holds) << certificate.summary();
   EXPECT_FALSE(recertify(h->program).holds);
+}
+
+/// A side that has seen nothing stands at the lowest float: three times the way
+/// from there is infinite in f32, not in double.
+TEST(CertifyTest, OverflowOfTheWayFromNothingIsRejected) {
+  test::Text text("in x w\nm = max x\no = sum (3*x-3*m)**2*w\nout o = o");
+  Cascade cascade = text.cascade();
+  Derivation derivation = derive(cascade);
+  EXPECT_TRUE(certify(cascade, derivation).holds)
+      << certify(cascade, derivation).summary();
+  unsigned guarded = 0;
+  for (Definition &definition : derivation.program->definitions)
+    if (State *state = std::get_if<State>(&definition))
+      if (state->transport && state->transport.is(Kind::Select)) {
+        state->transport = state->transport.operand(2);
+        ++guarded;
+      }
+  EXPECT_EQ(guarded, 2u);
+  Certificate certificate = certify(cascade, derivation);
+  EXPECT_FALSE(certificate.holds);
+  EXPECT_NE(certificate.failure.find("in f32"), std::string::npos)
+      << certificate.summary();
+}
+
+/// Kept as Σ e^(x - m)·x, what is masked by the lowest float overflows before
+/// a factor of 0 arrives; kept as Σ e^(x - m)·(x - m) it does not.
+TEST(CertifyTest, OverflowOfMaskedElementsIsRejected) {
+  Handmade h;
+  Context &c = h.context;
+  h.cascade.addIndex("n", IndexRole::Stream);
+  Expr x = h.cascade.addRead("x", 1);
+  Expr m = h.cascade.addStage("m", Reducer::Max, x);
+  Expr e = c.exp(c.sub(x, m));
+  Expr o = h.cascade.addStage("o", Reducer::Sum, c.mul(e, x));
+  h.cascade.addOutput("o", o);
+  EXPECT_TRUE(certify(h.cascade, derive(h.cascade)).holds);
+  Expr max = h.state("m", Reducer::Max, x);
+  Expr g = h.let("g", c.maxNum(max, c.real(-largestFinite(Type::F32))));
+  Expr moved = c.mul(h.self(), c.exp(c.sub(h.old(), h.fresh())));
+  Expr sum = h.state("o", Reducer::Sum, c.mul(c.exp(c.sub(x, g)), x), {g}, {},
+                     moved, "rescale-distributes");
+  Expr isDead = c.cmp(Pred::Eq, max, c.real(-HUGE_VAL));
+  Expr isEmpty =
+      c.cmp(Pred::Eq, h.cascade.indices[0].length, c.integer(0, Type::Index));
+  Expr nan = c.real(std::numeric_limits<double>::quiet_NaN());
+  Expr value = c.select(isEmpty, c.real(0), c.select(isDead, nan, sum));
+  h.program.readouts = {{max}, {value}};
+  h.program.stagePass = {0, 0};
+  h.program.outputs = {{"o", value}};
+  h.finish();
+  Certificate certificate = certify(h.cascade, h.program);
+  EXPECT_FALSE(certificate.holds);
+  EXPECT_NE(certificate.failure.find("in f32"), std::string::npos)
+      << certificate.summary();
+}
+
+/// A transport that starts anew but is asked of another pivot, or keeps what
+/// it should drop.
+TEST(CertifyTest, WrongResetIsRejected) {
+  test::Text text("in x v\nm = max x\no = sum where(x==m,v,0)\np = sum "
+                  "where(x<m,v,0)\nout o = o\nout p = p");
+  Cascade cascade = text.cascade();
+  Derivation derivation = derive(cascade);
+  EXPECT_TRUE(certify(cascade, derivation).holds);
+  Context &c = text.context;
+  unsigned resets = 0;
+  for (Definition &definition : derivation.program->definitions) {
+    State *state = std::get_if<State>(&definition);
+    if (!state || state->law != "reset-transport")
+      continue;
+    ++resets;
+    Expr right = state->transport;
+    Expr self = right.operand(1), moved = right.operand(2);
+    for (Expr wrong : {self, moved, c.select(right.operand(0), moved, self)}) {
+      state->transport = wrong;
+      EXPECT_FALSE(certify(cascade, derivation).holds) << dump(wrong);
+    }
+    state->transport = right;
+  }
+  EXPECT_EQ(resets, 2u);
 }
 
 TEST(CertifyTest, MissingDeadRowIsRejected) {

@@ -123,6 +123,21 @@ TEST_F(LawsTest, ConstantUnderMove) {
   expectOnPage("constant-under-move", count);
 }
 
+// reset-transport
+TEST_F(LawsTest, ResetTransport) {
+  Row row = {{"x", {3, 5, 5, 1}}, {"v", {10, 20, 40, 80}}};
+  const std::string start = "in x v\nm = max x\n";
+  double at = output(start + "o = sum where(x==m,v,0)\nout o = o", row);
+  double count = output(start + "o = sum where(x==m,1+0*v,0)\nout o = o", row);
+  double off = output(start + "o = sum where(x<m,v,0)\nout o = o", row);
+  EXPECT_EQ(passes, 1u);
+  EXPECT_EQ(at, 60);
+  EXPECT_EQ(count, 2);
+  EXPECT_EQ(off, 90);
+  for (double value : {at, count, off, at / count, at + off})
+    expectOnPage("reset-transport", value);
+}
+
 // transport-identity
 TEST_F(LawsTest, TransportIdentity) {
   const char *key = "transport-identity";

@@ -182,11 +182,13 @@ Text::Text(const std::string &lines) : built(new Cascade(context)) {
     std::string first, second, rest;
     if (!(words >> first))
       continue;
-    if (first == "in" || first == "carried" || first == "param") {
-      IndexSet set = first == "param" ? 0 : first == "in" ? 1 : 3;
+    if (first == "in" || first == "carried" || first == "param" ||
+        first == "mask") {
+      IndexSet set = first == "param" ? 0 : first == "carried" ? 3 : 1;
+      Type type = first == "mask" ? Type::Bool : Type::F32;
       while (words >> second) {
         Facts facts = factsOf(second);
-        names[second] = built->addRead(second, set, Type::F32, facts);
+        names[second] = built->addRead(second, set, type, facts);
       }
       continue;
     }

@@ -13,6 +13,7 @@ namespace refold::algebra::test {
 ///
 ///     in x v>=0        elements; >=0 says that they are not negative
 ///     param T>=0       scalars
+///     mask k           conditions
 ///     carried w        elements with an index of their own beside n
 ///     m = max x        stages: sum prod max min any all top2 bottom2 ... (t,
 ///     and t_at

@@ -7,7 +7,8 @@
 
 /// What cascades and programs mean, executed on single rows: a cascade by its
 /// definition, a program by absorbing and merging in any order. Values are
-/// `double` or `DoubleDouble`; types of less precision matter in casts only.
+/// `float`, `double` or `DoubleDouble`; types of less precision matter in casts
+/// only.
 namespace refold::algebra {
 
 /// The inputs of one row.
@@ -30,8 +31,19 @@ struct Sample {
   uint32_t length(const std::vector<Index> &indices) const;
 };
 
-/// Positions of the stream where all its extents are known, and below 2^32.
-std::optional<uint32_t> staticLength(const std::vector<Index> &indices);
+/// What the extents of the stream say about its number of positions.
+struct StreamLength {
+  uint32_t factor = 1;  ///< product of the static extents
+  bool isStatic = true; ///< no other extents: the number itself
+  bool isFree = true;   ///< no static extents
+  bool allows(uint32_t length) const {
+    if (factor == 0 || isStatic)
+      return length == factor;
+    return length % factor == 0;
+  }
+};
+/// Nothing if the product of the static extents is 2^32 or more.
+std::optional<StreamLength> streamLength(const std::vector<Index> &indices);
 
 /// The kinds of rows that a derived program is tried on.
 enum class Family : uint8_t {
@@ -100,7 +112,7 @@ enum class Order : uint8_t {
 const char *spelling(Order order);
 
 /// Evaluates a cascade by definition, on samples of given extents.
-/// Instances: double and DoubleDouble.
+/// Instances: float (every operation rounded), double and DoubleDouble.
 template <typename T> class DefinitionEvaluator {
 public:
   DefinitionEvaluator(const Cascade &cascade,
@@ -123,9 +135,10 @@ public:
   ~ProgramEvaluator();
   ProgramEvaluator(const ProgramEvaluator &) = delete;
   RowValues<T> run(const Sample &sample, Order order, Random &random);
-  /// After `run`: true if every accumulator, pivot and let ended finite and no
-  /// pivot came from an extremum at its identity. On other rows a fused and an
-  /// unfused program may differ in class (docs/math, `irregular-rows`).
+  /// After `run`: true if every accumulator, pivot, let and readout ended
+  /// finite and no pivot came from an extremum at its identity. On other rows a
+  /// fused and an unfused program may differ in class (docs/math,
+  /// `irregular-rows`).
   bool isRegular() const;
 
 private:
