@@ -99,6 +99,19 @@ TEST(WalkShapesTest, AnyExtent) {
   }
 }
 
+/// Conditions leave nothing of the last segments, which are empty besides.
+TEST(WalkShapesTest, SegmentsBeyondTheStream) {
+  for (const SuiteCase &c : cascadesOf(130, 130))
+    if (c.name == "alibi-causal" || c.name == "window") {
+      EXPECT_LE(errorOf(c,
+                        c.text(false, "segments = 8, tile = {m = 64, n = 16}, "
+                                      "register = array<i64: 4, 16>"),
+                        false),
+                c.tolerance)
+          << c.name;
+    }
+}
+
 /// NaN, infinities and large values: the class of every result is the
 /// definition's. A maximum is NaN with its row even where its combiner would
 /// drop one.

@@ -60,6 +60,10 @@ void Kernel::streamLoop(unsigned pass, Ix lo, Ix hi) {
   }
   int64_t width = plan.tileStream;
   Ix start = isSkipping ? to.floorTo(first, width) : lo;
+  // The start of an empty segment, the stream's end, is inside a tile of the
+  // segment before.
+  if (isSkipping && hasSegments())
+    start = to.max(start, lo);
   to.each(start, last, width, [&](Ix at) {
     base[plan.stream] = at;
     bool mayEnd = plan.hasTail || isSkipping;
