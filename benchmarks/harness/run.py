@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs the workloads of benchmarks/suite and writes one JSON line a measurement (schema.json).
 
-    run.py build/release/bin/refold [--out results.jsonl] [--only attention]
+    run.py build/release/bin/refold [--out results.jsonl] [--only attention] [--peers] [--rounds 3]
 
 `refold bench` checks the answer before it times anything; a line without "checked" is not a time and is
-shown as UNCHECKED.
+shown as UNCHECKED. With --peers the programs of benchmarks/peers that a workload names take turns with it
+(`ninja -C build/release benchmark_peers` builds those in C++; those in Python run in this one).
 """
 
 import argparse
@@ -57,11 +58,55 @@ def measure(refold, workload, shape, dtype, threads):
     return answer
 
 
+def run_peer(refold, peer, workload, shape, threads):
+    """What the peer prints: a JSON object with "ms"."""
+    names = ",".join(f"{name}={extent}" for name, extent in shape.items())
+    if peer.endswith(".py"):
+        command = [sys.executable, ROOT / "benchmarks/peers" / peer, workload["program"], names, str(threads)]
+    else:
+        command = [refold.parent / peer, names, str(threads)]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    except OSError as error:
+        sys.exit(f"error: {error}; expected it built by `ninja benchmark_peers`")
+    if done.returncode != 0:
+        sys.exit(f"error: {peer} ended with {done.returncode}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def compare(refold, workload, shape, dtype, threads, rounds):
+    """Refold and the peers in turns; of each the round with the median time."""
+    rounds = [[measure(refold, workload, shape, dtype, threads)]
+              + [run_peer(refold, peer, workload, shape, threads) for peer in workload["peers"]] for _ in range(rounds)]
+    if not all(one[0]["checked"] for one in rounds):
+        return next(one[0] for one in rounds if not one[0]["checked"])
+    middle = len(rounds) // 2
+    answer = sorted((one[0] for one in rounds), key=lambda one: one["fused_ms"])[middle]
+    answer["peers"] = {}
+    for i, peer in enumerate(workload["peers"], start=1):
+        found = sorted((one[i] for one in rounds), key=lambda one: one["ms"])[middle]
+        ratio = sorted(one[i]["ms"] / one[0]["fused_ms"] for one in rounds)[middle]
+        unfused = sorted(one[i]["ms"] / one[0]["unfused_ms"] for one in rounds)[middle]
+        answer["peers"][peer] = {**found, "speedup": ratio, "unfused_speedup": unfused}
+    return answer
+
+
+def describe(result):
+    if not result["checked"]:
+        return f"UNCHECKED {result['error']}"
+    text = f"{result['fused_ms']:.3f} ms, {result['speedup']:.2f}x unfused"
+    for peer, found in result.get("peers", {}).items():
+        text += f"; {peer} {found['ms']:.3f} ms: {found['speedup']:.2f}x it, unfused {found['unfused_speedup']:.2f}x it"
+    return text
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("refold", type=lambda text: pathlib.Path(text).resolve())
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--only", default="")
+    parser.add_argument("--peers", action="store_true", help="also times the peers that a workload names")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of Refold and the peers")
     options = parser.parse_args()
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     common = {"commit": commit, "machine": machine(),
@@ -74,15 +119,17 @@ def main():
         for shape in workload["shapes"]:
             for dtype in workload["dtypes"]:
                 for threads in workload["threads"]:
-                    result = measure(options.refold, workload, shape, dtype, threads)
+                    if options.peers and "peers" in workload:
+                        result = compare(options.refold, workload, shape, dtype, threads, options.rounds)
+                    else:
+                        result = measure(options.refold, workload, shape, dtype, threads)
                     failed += not result["checked"]
                     line = {"workload": workload["name"], "shape": shape, "dtype": dtype, "threads": threads, **result, **common}
                     if options.out:
                         with options.out.open("a", encoding="utf-8") as file:
                             file.write(json.dumps(line) + "\n")
                     what = f"{workload['name']} {dtype} {shape} threads {threads}: "
-                    print(what + (f"{result['fused_ms']:.3f} ms, {result['speedup']:.2f}x unfused" if result["checked"]
-                                  else f"UNCHECKED {result['error']}"), flush=True)
+                    print(what + describe(result), flush=True)
     return int(failed > 0)
 
 

@@ -16,6 +16,7 @@ using namespace refold;
 namespace {
 /// What one call of `run` owns while it runs; reused by later calls.
 struct RunState {
+  Crew crew;
   AlignedBuffer arena, shared;
   AlignedBuffer staging; ///< row-major copies of strided inputs and outputs
   AlignedBuffer privates;
@@ -271,13 +272,13 @@ static void runKernel(const KernelCall &call, const ShapePlan &plan,
   }
   for (auto [phase, items] : llvm::enumerate(call.items)) {
     KernelFunction function = call.kernel->phases[phase];
-    parallelFor(threads, items,
-                [&](unsigned thread, int64_t begin, int64_t end) {
-                  int64_t *words = state.words.data() + thread * plan.maxWords;
-                  words[call.rangeAt] = begin;
-                  words[call.rangeAt + 1] = end;
-                  function(words, nullptr);
-                });
+    state.crew.run(
+        threads, items, [&](unsigned thread, int64_t begin, int64_t end) {
+          int64_t *words = state.words.data() + thread * plan.maxWords;
+          words[call.rangeAt] = begin;
+          words[call.rangeAt + 1] = end;
+          function(words, nullptr);
+        });
   }
 }
 
@@ -292,7 +293,7 @@ static llvm::Error runProduct(const ProductCall &call, const ShapePlan &plan,
                       : nullptr;
   size_t privateStride = size_t(plan.privateBytes + 63) & ~size_t(63);
   std::atomic<bool> isGood{true};
-  parallelFor(
+  state.crew.run(
       threads, call.plan->numItems(),
       [&](unsigned thread, int64_t begin, int64_t end) {
         if (!call.plan->run(operands, begin, end,
@@ -321,7 +322,6 @@ static llvm::Error checkFlags(const AssertCall &call, const RunState &state) {
 
 llvm::Error Executable::Impl::execute(const ShapePlan &plan, unsigned threads,
                                       RunState &state) const {
-  SingleThreadedLibraries alone;
   for (const Call &call : plan.calls) {
     if (auto *kernel = std::get_if<KernelCall>(&call)) {
       runKernel(*kernel, plan, threads, state);

@@ -4,15 +4,30 @@
 
 #include "llvm/ADT/STLFunctionalExtras.h"
 #include <cstdint>
+#include <memory>
 
 namespace refold {
 
-/// Runs `body(thread, begin, end)` until [0, items) is covered, on at most
-/// `threads` threads; each call of one `thread` number runs alone. Chunks are
-/// claimed as threads become free, so results must not depend on them. Returns
-/// when all are done. Allocates nothing once the threads exist.
-void parallelFor(unsigned threads, int64_t items,
-                 llvm::function_ref<void(unsigned, int64_t, int64_t)> body);
+/// The threads of one run. Its members come from one pool of the process, and a
+/// member that the machine is too busy to wake is not waited for: a region ends
+/// when its items are done.
+class Crew {
+public:
+  Crew();
+  ~Crew();
+
+  /// Runs `body(thread, begin, end)` until [0, items) is covered, on at most
+  /// `threads` threads, and no more than the machine has; each call of one
+  /// `thread` number runs alone. Chunks are claimed as threads become free, so
+  /// results must not depend on them. Returns when all are done. Libraries that
+  /// use OpenMP stay on one thread inside. Not to be called twice at a time.
+  void run(unsigned threads, int64_t items,
+           llvm::function_ref<void(unsigned, int64_t, int64_t)> body);
+
+private:
+  struct Arena;
+  std::unique_ptr<Arena> arena; ///< for the number of threads asked last
+};
 
 /// While it lives, libraries that the calling thread calls and that use OpenMP
 /// stay on one thread.
