@@ -8,6 +8,7 @@
 #include "refold/Support/Error.h"
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 
@@ -47,6 +48,7 @@ struct Executable::Impl {
   std::map<std::vector<int64_t>, std::shared_ptr<ShapePlan>, LessSymbols> plans;
   std::vector<std::unique_ptr<RunState>> idle;
   int64_t largestArena = 0, shapesSeen = 0;
+  StepObserver observer;
   static constexpr size_t kMaxPlans = 256;
 
   explicit Impl(ExecutableSpec spec)
@@ -320,24 +322,36 @@ static llvm::Error checkFlags(const AssertCall &call, const RunState &state) {
   return llvm::Error::success();
 }
 
+static llvm::Error runCall(const Call &call, const ShapePlan &plan,
+                           unsigned threads, RunState &state) {
+  if (auto *kernel = std::get_if<KernelCall>(&call)) {
+    runKernel(*kernel, plan, threads, state);
+    return llvm::Error::success();
+  }
+  if (auto *product = std::get_if<ProductCall>(&call))
+    return runProduct(*product, plan, threads, state);
+  if (auto *assertion = std::get_if<AssertCall>(&call))
+    return checkFlags(*assertion, state);
+  const CopyCall &copy = std::get<CopyCall>(call);
+  copyStrided(byteWidth(copy.from.dtype), copy.from.sizes,
+              state.addresses[copy.from.buffer] + copy.from.byteOffset,
+              copy.from.strides,
+              state.addresses[copy.to.buffer] + copy.to.byteOffset,
+              copy.to.strides);
+  return llvm::Error::success();
+}
+
 llvm::Error Executable::Impl::execute(const ShapePlan &plan, unsigned threads,
                                       RunState &state) const {
-  for (const Call &call : plan.calls) {
-    if (auto *kernel = std::get_if<KernelCall>(&call)) {
-      runKernel(*kernel, plan, threads, state);
-    } else if (auto *product = std::get_if<ProductCall>(&call)) {
-      if (llvm::Error error = runProduct(*product, plan, threads, state))
-        return error;
-    } else if (auto *copy = std::get_if<CopyCall>(&call)) {
-      copyStrided(byteWidth(copy->from.dtype), copy->from.sizes,
-                  state.addresses[copy->from.buffer] + copy->from.byteOffset,
-                  copy->from.strides,
-                  state.addresses[copy->to.buffer] + copy->to.byteOffset,
-                  copy->to.strides);
-    } else if (llvm::Error error =
-                   checkFlags(std::get<AssertCall>(call), state)) {
+  using Clock = std::chrono::steady_clock;
+  for (auto [call, step] : llvm::zip_equal(plan.calls, plan.stepOfCall)) {
+    Clock::time_point begin = observer ? Clock::now() : Clock::time_point();
+    if (llvm::Error error = runCall(call, plan, threads, state))
       return error;
-    }
+    if (observer)
+      observer(step,
+               std::chrono::duration<double, std::milli>(Clock::now() - begin)
+                   .count());
   }
   return llvm::Error::success();
 }
@@ -364,6 +378,10 @@ Executable::Executable(Executable &&) = default;
 Executable &Executable::operator=(Executable &&) = default;
 
 const ExecutableSpec &Executable::spec() const { return impl->spec; }
+
+void Executable::observeSteps(StepObserver observer) {
+  impl->observer = std::move(observer);
+}
 
 llvm::Expected<std::vector<Tensor>>
 Executable::run(llvm::ArrayRef<Tensor> inputs, unsigned threads) {

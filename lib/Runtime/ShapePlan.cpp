@@ -260,9 +260,11 @@ refold::planShape(const ExecutableSpec &spec, llvm::ArrayRef<int64_t> symbols,
     if (!checkedNumElements(shape, byteWidth(output.dtype)))
       return overflow("output '" + output.name + "'");
   }
-  for (size_t at = 0; at < spec.steps.size(); ++at)
+  for (size_t at = 0; at < spec.steps.size(); ++at) {
     if (llvm::Error error = planner.planCall(at))
       return std::move(error);
+    plan->stepOfCall.resize(plan->calls.size(), at);
+  }
   if (llvm::Error error = planner.placeBuffers())
     return std::move(error);
   return std::move(plan);

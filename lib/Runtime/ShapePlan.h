@@ -50,6 +50,7 @@ using Call = std::variant<KernelCall, ProductCall, CopyCall, AssertCall>;
 /// Everything about a run that follows from the extents of the inputs.
 struct ShapePlan {
   std::vector<Call> calls;
+  std::vector<size_t> stepOfCall;    ///< number in the spec
   std::vector<int64_t> arenaOffsets; ///< one a buffer; -1: not in the arena
   int64_t arenaBytes = 0;
   int64_t sharedBytes = 0, privateBytes = 0;

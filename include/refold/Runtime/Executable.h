@@ -5,6 +5,7 @@
 #include "refold/Runtime/ExecutableSpec.h"
 #include "llvm/Support/Error.h"
 #include "llvm/Support/JSON.h"
+#include <functional>
 #include <memory>
 
 namespace refold {
@@ -34,6 +35,11 @@ public:
   /// Shapes of the outputs for inputs of these shapes.
   llvm::Expected<std::vector<llvm::SmallVector<int64_t, 4>>>
   outputShapes(llvm::ArrayRef<Tensor> inputs);
+
+  /// Called after every step of every run with its number in the spec and the
+  /// milliseconds that it took; empty: nobody is told. Set while nothing runs.
+  using StepObserver = std::function<void(size_t step, double ms)>;
+  void observeSteps(StepObserver observer);
 
   const ExecutableSpec &spec() const;
 
