@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Driver/Bench.h"
+#include "Probe.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "refold/Driver/Compare.h"
 #include "refold/Support/Error.h"
+#include "llvm/ADT/ScopeExit.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
 #include <chrono>
-#include <cstring>
-#include <thread>
 
 namespace refold {
 
@@ -32,35 +32,6 @@ double medianOf(std::vector<double> values) {
   return values[middle];
 }
 
-/// Bytes a millisecond that `threads` threads read from memory together.
-/// Reading is the bound: what is written is small beside it in a reduction.
-double measureReadRate(int64_t threads) {
-  constexpr size_t wordsEach = size_t(8) << 20;
-  std::vector<std::vector<uint64_t>> arrays(
-      threads, std::vector<uint64_t>(wordsEach, 1));
-  std::vector<uint64_t> sums(threads);
-  double best = 0.0;
-  for (int round = 0; round < 3; ++round) {
-    double ms = millisecondsOf([&] {
-      std::vector<std::thread> workers;
-      for (int64_t t = 0; t < threads; ++t)
-        workers.emplace_back([&, t] {
-          uint64_t parts[8] = {};
-          for (size_t i = 0; i < wordsEach; i += 8)
-            for (size_t j = 0; j < 8; ++j)
-              parts[j] += arrays[t][i + j];
-          for (uint64_t part : parts)
-            sums[t] += part;
-        });
-      for (std::thread &worker : workers)
-        worker.join();
-    });
-    best = std::max(
-        best, static_cast<double>(threads * wordsEach * sizeof(uint64_t)) / ms);
-  }
-  return sums[0] ? best : 0.0;
-}
-
 llvm::Error mismatch(const Port &port, double error, double bound,
                      llvm::StringRef against) {
   std::string text;
@@ -77,21 +48,30 @@ RefOutput asReference(const Tensor &tensor) {
 
 class Benchmark {
 public:
-  Benchmark(const BenchOptions &options, LoadedProgram &reference,
-            CompiledProgram &fused, CompiledProgram &unfused)
-      : options(options), fused(fused), unfused(unfused),
+  Benchmark(mlir::MLIRContext &context, const BenchOptions &options,
+            LoadedProgram &reference, CompiledProgram &fused,
+            CompiledProgram &unfused)
+      : context(context), options(options), fused(fused), unfused(unfused),
         function(*reference.module->getOps<mlir::func::FuncOp>().begin()) {}
   llvm::Expected<BenchResult> run();
 
 private:
   llvm::Error check();
   llvm::Error time();
+  llvm::Error measure();
   void bound();
+  llvm::Expected<std::vector<StepTime>> timeSteps(CompiledProgram &program,
+                                                  const ProgramWork &work,
+                                                  std::vector<Tensor> &outputs);
+  llvm::Error timeAllSteps();
 
+  mlir::MLIRContext &context;
   const BenchOptions &options;
   CompiledProgram &fused, &unfused;
   mlir::func::FuncOp function;
   std::vector<Tensor> inputs, fusedOutputs, unfusedOutputs;
+  ProgramWork fusedWork, unfusedWork;
+  MachineRates rates;
   BenchResult result;
 };
 
@@ -164,17 +144,93 @@ llvm::Error Benchmark::time() {
   return llvm::Error::success();
 }
 
-void Benchmark::bound() {
-  double bytes = 0;
+/// f64 has half the lanes.
+static bool isDouble(const CompiledProgram &program) {
+  return llvm::any_of(program.outputs, [](const Port &port) {
+    return port.dtype == DType::F64;
+  });
+}
+
+llvm::Error Benchmark::measure() {
+  std::vector<llvm::SmallVector<int64_t, 4>> shapes;
   for (const Tensor &tensor : inputs)
-    bytes += static_cast<double>(tensor.numBytes());
-  for (const Tensor &tensor : fusedOutputs)
-    bytes += static_cast<double>(tensor.numBytes());
-  double rate = measureReadRate(options.threads);
-  result.boundName = "memory";
-  result.boundMs = rate > 0 ? bytes / rate : 0.0;
-  result.boundShare =
-      result.fusedMs > 0 ? result.boundMs / result.fusedMs : 0.0;
+    shapes.emplace_back(tensor.shape());
+  auto work = measureWork(context, fused, shapes);
+  if (!work)
+    return work.takeError();
+  fusedWork = std::move(*work);
+  work = measureWork(context, unfused, shapes);
+  if (!work)
+    return work.takeError();
+  unfusedWork = std::move(*work);
+  llvm::Expected<CpuTarget> target = detectTarget(options.target);
+  if (!target)
+    return target.takeError();
+  auto measured = measureRates(*target, options.threads, fusedWork.bytes());
+  if (!measured)
+    return measured.takeError();
+  rates = *measured;
+  if (isDouble(fused))
+    rates.operations /= 2.0;
+  return llvm::Error::success();
+}
+
+/// Either program computes the result: the smaller number is enough.
+void Benchmark::bound() {
+  BenchBound &bound = result.bound;
+  bound.inputBytes = fusedWork.inputBytes;
+  bound.weightBytes = fusedWork.weightBytes;
+  bound.outputBytes = fusedWork.outputBytes;
+  bound.operations = std::min(fusedWork.operations, unfusedWork.operations);
+  bound.bytesPerMs = rates.bytes;
+  bound.operationsPerMs = rates.operations;
+  bound.memoryMs = fusedWork.bytes() / rates.bytes;
+  bound.arithmeticMs = bound.operations / rates.operations;
+  bool isMemory = bound.memoryMs >= bound.arithmeticMs;
+  bound.name = isMemory ? "memory" : "arithmetic";
+  bound.ms = isMemory ? bound.memoryMs : bound.arithmeticMs;
+  bound.share = result.fusedMs > 0 ? bound.ms / result.fusedMs : 0.0;
+}
+
+llvm::Expected<std::vector<StepTime>>
+Benchmark::timeSteps(CompiledProgram &program, const ProgramWork &work,
+                     std::vector<Tensor> &outputs) {
+  constexpr int64_t kRuns = 7;
+  std::vector<std::vector<double>> times(work.steps.size());
+  program.executable.observeSteps(
+      [&](size_t step, double ms) { times[step].push_back(ms); });
+  auto stop =
+      llvm::make_scope_exit([&] { program.executable.observeSteps(nullptr); });
+  for (int64_t run = 0; run < kRuns; ++run)
+    if (llvm::Error error =
+            program.executable.runInto(inputs, outputs, options.threads))
+      return std::move(error);
+  std::vector<StepTime> result;
+  double total = 0.0;
+  for (auto [step, measured] : llvm::zip_equal(work.steps, times)) {
+    StepTime &time = result.emplace_back();
+    time.work = step;
+    time.ms = measured.empty() ? 0.0 : medianOf(measured);
+    double operations = step.skipsTiles ? 0.0 : step.operations;
+    time.boundMs = std::max((step.bytesRead + step.bytesWritten) / rates.bytes,
+                            operations / rates.operations);
+    total += time.ms;
+  }
+  for (StepTime &time : result)
+    time.share = total > 0 ? time.ms / total : 0.0;
+  return std::move(result);
+}
+
+llvm::Error Benchmark::timeAllSteps() {
+  auto steps = timeSteps(fused, fusedWork, fusedOutputs);
+  if (!steps)
+    return steps.takeError();
+  result.fusedSteps = std::move(*steps);
+  steps = timeSteps(unfused, unfusedWork, unfusedOutputs);
+  if (!steps)
+    return steps.takeError();
+  result.unfusedSteps = std::move(*steps);
+  return llvm::Error::success();
 }
 
 llvm::Expected<BenchResult> Benchmark::run() {
@@ -193,7 +249,13 @@ llvm::Expected<BenchResult> Benchmark::run() {
   tell("timing");
   if (llvm::Error error = time())
     return std::move(error);
+  tell("measuring the machine");
+  if (llvm::Error error = measure())
+    return std::move(error);
   bound();
+  if (options.timesSteps)
+    if (llvm::Error error = timeAllSteps())
+      return std::move(error);
   result.compileMs = fused.compileMs;
   return std::move(result);
 }
@@ -205,13 +267,10 @@ llvm::Expected<BenchResult> bench(mlir::MLIRContext &context,
                                   const LoadOptions &loadOptions,
                                   const BenchOptions &options) {
   auto compileAs = [&](FusePolicy policy) -> llvm::Expected<CompiledProgram> {
-    auto program = load(context, path, loadOptions);
-    if (!program)
-      return program.takeError();
     CompileOptions compileOptions;
     compileOptions.policy = policy;
     compileOptions.target = options.target;
-    return compile(std::move(*program), compileOptions);
+    return compileFile(context, path, loadOptions, compileOptions);
   };
   auto reference = load(context, path, loadOptions);
   if (!reference)
@@ -222,7 +281,7 @@ llvm::Expected<BenchResult> bench(mlir::MLIRContext &context,
   auto unfused = compileAs(FusePolicy::Never);
   if (!unfused)
     return unfused.takeError();
-  return Benchmark(options, *reference, *fused, *unfused).run();
+  return Benchmark(context, options, *reference, *fused, *unfused).run();
 }
 
 } // namespace refold

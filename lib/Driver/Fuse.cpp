@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "refold/Algebra/Certify.h"
 #include "refold/Algebra/Formula.h"
 #include "refold/Conversion/CascadeToVector.h"
 #include "refold/Driver/Driver.h"
@@ -18,6 +19,31 @@ static std::vector<StageReport> stagesOf(const algebra::Cascade &cascade,
                       static_cast<int64_t>(stage.place.line),
                       static_cast<int64_t>(program.stagePass[i])});
   return result;
+}
+
+/// "q" of NameLoc("q", ...): what the executable's step is called.
+static std::string stepOf(CascadeOp op) {
+  auto name = mlir::dyn_cast<mlir::NameLoc>(op->getLoc());
+  return name ? name.getName().str() : "";
+}
+
+/// A sample of the term over elements and earlier results. Its rank bounds from
+/// below the accumulators that a state of the stage needs, whatever the state.
+static std::string evidenceOf(const algebra::Cascade &cascade,
+                              const algebra::Program &program,
+                              const algebra::Cut &cut) {
+  constexpr unsigned samples = 16;
+  std::optional<algebra::RankEvidence> evidence =
+      algebra::rankEvidence(cascade, program, cut, samples);
+  if (!evidence || evidence->rank < 2)
+    return "";
+  std::string sampled = std::to_string(evidence->samples);
+  return "over " + sampled + " elements and " + sampled +
+         " earlier results the term has rank " +
+         std::to_string(evidence->rank) + ": one pass needs at least " +
+         std::to_string(evidence->rank) + " accumulators" +
+         (evidence->rank == evidence->samples ? ", and more samples show more"
+                                              : "");
 }
 
 static std::string placeOf(const algebra::Stage &stage) {
@@ -46,6 +72,7 @@ static CascadeReport reportOf(const FusedKernel &kernel) {
   const algebra::Program &program = *kernel.derivation.program;
   CascadeReport report;
   report.name = kernel.name;
+  report.step = stepOf(kernel.op);
   for (const algebra::Index &index : cascade.indices)
     if (index.role == algebra::IndexRole::Stream)
       report.axes.push_back(index.name);
@@ -64,7 +91,8 @@ static CascadeReport reportOf(const FusedKernel &kernel) {
   for (const algebra::Cut &cut : program.cuts)
     report.reasons.push_back(
         {cut.reason, placeOf(cascade.stages[cut.stage]),
-         cut.text + (cut.hint.empty() ? "" : "; " + cut.hint)});
+         cut.text + (cut.hint.empty() ? "" : "; " + cut.hint),
+         evidenceOf(cascade, program, cut)});
   return report;
 }
 
@@ -103,8 +131,16 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
   for (const FusedKernel &kernel : result->kernels)
     if (kernel.isCascade)
       report.cascades.push_back(reportOf(kernel));
+  function.walk([&](CascadeOp op) {
+    for (unsigned i = 0; i < op.numIndices(); ++i)
+      if (op.getRoles()[i] == CascadeOp::Stream)
+        report.streamAxes.push_back(op.indexName(i).str());
+  });
+  llvm::sort(report.streamAxes);
+  report.streamAxes.erase(llvm::unique(report.streamAxes),
+                          report.streamAxes.end());
   for (const FusionNote &note : result->notes)
-    addNote(report, {note.key, describePlace(note.location), note.text});
+    addNote(report, {note.key, describePlace(note.location), note.text, ""});
   return report;
 }
 

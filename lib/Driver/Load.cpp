@@ -117,21 +117,28 @@ static llvm::Error loadMLIR(mlir::MLIRContext &context, llvm::StringRef path,
   return llvm::Error::success();
 }
 
+static llvm::Error importFoldText(mlir::MLIRContext &context,
+                                  llvm::StringRef text, llvm::StringRef path,
+                                  const LoadOptions &options,
+                                  LoadedProgram &program) {
+  DiagnosticCollector collector(context);
+  FoldOptions foldOptions;
+  foldOptions.dims = options.dims;
+  foldOptions.storage = options.dtype;
+  auto module = importFold(text, path, context, foldOptions);
+  if (mlir::failed(module))
+    return collector.takeErrors("the .fold front end failed without reason");
+  program.module = std::move(*module);
+  return llvm::Error::success();
+}
+
 static llvm::Error loadFold(mlir::MLIRContext &context, llvm::StringRef path,
                             const LoadOptions &options,
                             LoadedProgram &program) {
   auto text = readFile(path, fold::kMaxSourceBytes);
   if (!text)
     return text.takeError();
-  DiagnosticCollector collector(context);
-  FoldOptions foldOptions;
-  foldOptions.dims = options.dims;
-  foldOptions.storage = options.dtype;
-  auto module = importFold((*text)->getBuffer(), path, context, foldOptions);
-  if (mlir::failed(module))
-    return collector.takeErrors("the .fold front end failed without reason");
-  program.module = std::move(*module);
-  return llvm::Error::success();
+  return importFoldText(context, (*text)->getBuffer(), path, options, program);
 }
 
 static llvm::Error loadOnnx(mlir::MLIRContext &context, llvm::StringRef path,
@@ -147,6 +154,17 @@ static llvm::Error loadOnnx(mlir::MLIRContext &context, llvm::StringRef path,
   program.module = std::move(model->module);
   program.storage = std::move(model->storage);
   return llvm::Error::success();
+}
+
+llvm::Expected<LoadedProgram> loadFoldText(mlir::MLIRContext &context,
+                                           llvm::StringRef text,
+                                           llvm::StringRef name) {
+  LoadedProgram program;
+  if (llvm::Error error = importFoldText(context, text, name, {}, program))
+    return std::move(error);
+  if (llvm::Error error = describeSignature(program))
+    return std::move(error);
+  return program;
 }
 
 llvm::Expected<LoadedProgram> load(mlir::MLIRContext &context,

@@ -1,12 +1,116 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Commands.h"
 #include "Output.h"
+#include "ReportJson.h"
 #include "RunFlags.h"
 #include "refold/Driver/Bench.h"
 #include "refold/Support/Json.h"
 #include "llvm/Support/Format.h"
 
 namespace refold {
+
+static llvm::json::Array toJson(llvm::ArrayRef<StepTime> steps) {
+  llvm::json::Array result;
+  for (const StepTime &step : steps) {
+    llvm::json::Object entry = toJson(step.work);
+    entry["ms"] = step.ms;
+    entry["share"] = step.share;
+    entry["bound_ms"] = step.boundMs;
+    result.push_back(std::move(entry));
+  }
+  return result;
+}
+
+static llvm::json::Object toJson(const BenchBound &bound) {
+  return llvm::json::Object{
+      {"name", bound.name},
+      {"ms", bound.ms},
+      {"share", bound.share},
+      {"memory_ms", bound.memoryMs},
+      {"arithmetic_ms", bound.arithmeticMs},
+      {"bytes", llvm::json::Object{{"inputs", bound.inputBytes},
+                                   {"weights", bound.weightBytes},
+                                   {"outputs", bound.outputBytes}}},
+      {"operations", bound.operations},
+      {"gbytes_per_s", bound.bytesPerMs * 1e-6},
+      {"gflops", bound.operationsPerMs * 1e-6}};
+}
+
+static void printJsonOf(const BenchResult &result, bool withSteps) {
+  llvm::json::Object answer{{"fused_ms", result.fusedMs},
+                            {"unfused_ms", result.unfusedMs},
+                            {"speedup", result.speedup},
+                            {"pairs", result.pairs},
+                            {"checked", result.isChecked},
+                            {"checked_against", result.checkedAgainst},
+                            {"error", jsonNumber(result.error)},
+                            {"bound", toJson(result.bound)},
+                            {"compile_ms", result.compileMs}};
+  if (withSteps)
+    answer["kernels"] =
+        llvm::json::Object{{"fused", toJson(result.fusedSteps)},
+                           {"unfused", toJson(result.unfusedSteps)}};
+  printJson(std::move(answer));
+}
+
+/// The steps by time, the longest first; those that take nearly nothing are
+/// one line.
+static void printSteps(llvm::StringRef title, std::vector<StepTime> steps) {
+  constexpr size_t kMostRows = 24;
+  llvm::raw_ostream &os = llvm::outs();
+  double total = 0.0;
+  for (const StepTime &step : steps)
+    total += step.ms;
+  llvm::stable_sort(
+      steps, [](const StepTime &a, const StepTime &b) { return a.ms > b.ms; });
+  os << "\n"
+     << title
+     << llvm::format(": %d steps, %.3f ms in all\n", int(steps.size()), total)
+     << "        ms  share  of bound  GFLOP/s    GB/s  step\n";
+  double restMs = 0.0;
+  for (auto [i, step] : llvm::enumerate(steps)) {
+    if (i >= kMostRows || step.ms < 1e-4 * total) {
+      restMs += step.ms;
+      continue;
+    }
+    double rate = step.ms > 0 ? 1e-6 / step.ms : 0.0;
+    os << llvm::format("%10.3f %4.0f %% %7.0f %% %8.1f %7.1f  ", step.ms,
+                       100.0 * step.share,
+                       step.ms > 0 ? 100.0 * step.boundMs / step.ms : 0.0,
+                       rate * step.work.operations,
+                       rate * (step.work.bytesRead + step.work.bytesWritten))
+       << step.work.kind << " " << step.work.name
+       << (step.work.skipsTiles ? " (dead tiles skipped)" : "") << "\n";
+  }
+  if (restMs > 0)
+    os << llvm::format("%10.3f %4.0f %%  ", restMs, 100.0 * restMs / total)
+       << "the others\n";
+}
+
+static void printText(const BenchResult &result) {
+  const BenchBound &bound = result.bound;
+  llvm::outs() << llvm::format("fused    %10.3f ms\nunfused  %10.3f ms\n",
+                               result.fusedMs, result.unfusedMs)
+               << llvm::format("speedup  %10.2f (median of %d pairs)\n",
+                               result.speedup, static_cast<int>(result.pairs))
+               << llvm::format("compile  %10.1f ms\n", result.compileMs)
+               << "error    "
+               << llvm::right_justify(formatError(result.error), 10)
+               << " against " << result.checkedAgainst << "\n"
+               << llvm::format("bound    %10.3f ms (%s), reached by %.0f %%\n",
+                               bound.ms, bound.name.c_str(),
+                               100.0 * bound.share)
+               << llvm::format("  memory     %8.3f ms: ", bound.memoryMs)
+               << formatBytes(bound.inputBytes) << " of inputs, "
+               << formatBytes(bound.weightBytes) << " of weights, "
+               << formatBytes(bound.outputBytes)
+               << llvm::format(" of outputs at %.1f GB/s\n",
+                               bound.bytesPerMs * 1e-6)
+               << llvm::format("  arithmetic %8.3f ms: ", bound.arithmeticMs)
+               << formatCount(bound.operations)
+               << llvm::format(" operations at %.1f GFLOP/s\n",
+                               bound.operationsPerMs * 1e-6);
+}
 
 llvm::Expected<ExitCode> benchCommand(const Command &command,
                                       Arguments arguments) {
@@ -23,6 +127,8 @@ llvm::Expected<ExitCode> benchCommand(const Command &command,
                {"unfused"});
   flags.integer("pairs", "N", "least number of paired runs (7)",
                 options.minPairs, 1, 1000000);
+  flags.toggle("kernels", "times every step of both programs",
+               options.timesSteps);
   flags.text("target", "NAME",
              "avx512, avx2 or baseline (what the machine offers)",
              options.target);
@@ -34,35 +140,21 @@ llvm::Expected<ExitCode> benchCommand(const Command &command,
   options.shape = inputs.shape;
   options.inputs = inputs.recipes;
   options.seed = inputs.seed;
+  Progress progress("bench", 3);
+  options.onProgress = [&](llvm::StringRef what) { progress.step(what); };
   auto result = bench(*context, program.path, program.loadOptions(), options);
   if (!result)
     return result.takeError();
+  progress.clear();
   if (program.isJson()) {
-    printJson(llvm::json::Object{
-        {"fused_ms", result->fusedMs},
-        {"unfused_ms", result->unfusedMs},
-        {"speedup", result->speedup},
-        {"pairs", result->pairs},
-        {"checked", result->isChecked},
-        {"checked_against", result->checkedAgainst},
-        {"error", jsonNumber(result->error)},
-        {"bound", llvm::json::Object{{"name", result->boundName},
-                                     {"ms", result->boundMs},
-                                     {"share", result->boundShare}}},
-        {"compile_ms", result->compileMs}});
+    printJsonOf(*result, options.timesSteps);
     return ExitCode::Ok;
   }
-  llvm::outs() << llvm::format("fused    %10.3f ms\nunfused  %10.3f "
-                               "ms\nspeedup  %10.2f (median of %d pairs)\n",
-                               result->fusedMs, result->unfusedMs,
-                               result->speedup, static_cast<int>(result->pairs))
-               << llvm::format("compile  %10.1f ms\n", result->compileMs)
-               << "error    "
-               << llvm::right_justify(formatError(result->error), 10)
-               << " against " << result->checkedAgainst << "\n"
-               << llvm::format("bound    %10.3f ms (%s), reached by %.0f %%\n",
-                               result->boundMs, result->boundName.c_str(),
-                               100.0 * result->boundShare);
+  printText(*result);
+  if (options.timesSteps) {
+    printSteps("fused", result->fusedSteps);
+    printSteps("unfused", result->unfusedSteps);
+  }
   return ExitCode::Ok;
 }
 

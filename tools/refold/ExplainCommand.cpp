@@ -3,8 +3,10 @@
 #include "Output.h"
 #include "ProgramFlags.h"
 #include "ReportJson.h"
+#include "refold/Driver/Work.h"
 #include "refold/Support/Reasons.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Format.h"
 
 namespace refold {
 
@@ -13,6 +15,54 @@ static void printIndented(llvm::raw_ostream &os, llvm::StringRef text) {
   text.rtrim('\n').split(lines, '\n');
   for (llvm::StringRef line : lines)
     os << "    " << line << "\n";
+}
+
+/// "tiles m=64 n=256, registers of 8 rows x 32 lanes along n, 16 segments".
+static std::string describeWalk(const llvm::json::Object &schedule) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  const llvm::json::Object *tile = schedule.getObject("tile");
+  if (tile && !tile->empty()) {
+    std::vector<std::string> sizes;
+    for (const auto &[name, size] : *tile)
+      sizes.push_back(name.str() + "=" +
+                      std::to_string(size.getAsInteger().value_or(0)));
+    llvm::sort(sizes);
+    os << "tiles " << llvm::join(sizes, " ") << ", ";
+  }
+  os << "register tile of " << schedule.getInteger("register_rows").value_or(1)
+     << " rows x " << schedule.getInteger("register_lanes").value_or(1)
+     << " lanes";
+  llvm::StringRef lanes = schedule.getString("lanes").value_or("");
+  if (!lanes.empty())
+    os << " along " << lanes;
+  if (int64_t segments = schedule.getInteger("segments").value_or(1);
+      segments > 1)
+    os << ", up to " << segments << " segments";
+  if (schedule.getBoolean("prefetch").value_or(false))
+    os << ", prefetched";
+  return text;
+}
+
+static void printSchedule(const llvm::json::Object &schedule) {
+  llvm::raw_ostream &os = llvm::outs();
+  os << "  kernel " << schedule.getString("kernel").value_or("") << " for "
+     << schedule.getString("target").value_or("") << ": "
+     << describeWalk(schedule) << "\n";
+  if (const llvm::json::Array *plan = schedule.getArray("plan"))
+    for (const llvm::json::Value &line : *plan)
+      os << "    " << line.getAsString().value_or("") << "\n";
+  if (schedule.getBoolean("second_sweep").value_or(false))
+    os << "    the stream is read once more, to write results along it\n";
+  auto number = [&](llvm::StringRef key) {
+    return schedule.getNumber(key).value_or(0.0);
+  };
+  os << "  at this shape: " << formatBytes(number("bytes_read")) << " read, "
+     << formatBytes(number("bytes_written")) << " written, "
+     << formatCount(number("operations")) << " operations"
+     << (schedule.getBoolean("skips_tiles").value_or(false)
+             ? " at most: dead tiles are skipped\n"
+             : "\n");
 }
 
 static void print(const CascadeReport &report) {
@@ -37,6 +87,8 @@ static void print(const CascadeReport &report) {
     os << "  " << reason.at << ": ";
     printColored(os, os.YELLOW, "cascade cut [" + reason.key + "]");
     os << ": " << reason.text << "\n";
+    if (!reason.evidence.empty())
+      os << "    evidence: " << reason.evidence << "\n";
   }
   for (const std::string &policy : report.policies)
     os << "  policy [" << policy << "]: " << infoOf(*reasonOfKey(policy)).text
@@ -44,15 +96,99 @@ static void print(const CascadeReport &report) {
   printIndented(os, report.formula);
   if (!report.certificate.empty())
     os << "  certificate: " << report.certificate << "\n";
+  if (report.schedule)
+    printSchedule(*report.schedule);
   os << "\n";
+}
+
+/// The steps that run none of the cascades, by what they do.
+static void printOtherSteps(const ProgramWork &work,
+                            const std::vector<CascadeReport> &cascades) {
+  for (const StepWork &step : work.steps) {
+    bool isShown = llvm::any_of(cascades, [&](const CascadeReport &cascade) {
+      return cascade.schedule &&
+             cascade.schedule->getString("kernel") ==
+                 std::optional<llvm::StringRef>(step.kernel);
+    });
+    if (isShown || step.kind == "check")
+      continue;
+    llvm::outs() << "  " << llvm::left_justify(step.kind, 8)
+                 << llvm::left_justify(step.name, 24) << " "
+                 << formatBytes(step.bytesRead + step.bytesWritten) << ", "
+                 << formatCount(step.operations) << " operations\n";
+  }
+}
+
+/// Compiles the program, so that the kernels are those that would run, and
+/// gives every cascade its schedule and its work at the shape.
+static llvm::Expected<ProgramWork>
+schedule(mlir::MLIRContext &context, LoadedProgram loaded, const Extents &shape,
+         const std::string &target, FuseReport &report) {
+  auto shapes = shapesOf(loaded.inputs, shape);
+  if (!shapes)
+    return shapes.takeError();
+  CompileOptions options;
+  options.target = target;
+  auto compiled = compile(std::move(loaded), options);
+  if (!compiled)
+    return compiled.takeError();
+  auto work = measureWork(context, *compiled, *shapes);
+  if (!work)
+    return work.takeError();
+  report = std::move(compiled->fusion);
+  std::vector<bool> isTaken(work->steps.size());
+  for (CascadeReport &cascade : report.cascades)
+    for (auto [i, step] : llvm::enumerate(work->steps)) {
+      if (isTaken[i] || step.kernel.empty() || step.name != cascade.step)
+        continue;
+      isTaken[i] = true;
+      auto found = describeSchedule(context, *compiled, i, target);
+      if (!found)
+        return found.takeError();
+      (*found)["bytes_read"] = step.bytesRead;
+      (*found)["bytes_written"] = step.bytesWritten;
+      (*found)["operations"] = step.operations;
+      (*found)["skips_tiles"] = step.skipsTiles;
+      cascade.schedule = std::move(*found);
+      break;
+    }
+  return std::move(*work);
+}
+
+static void printText(const FuseReport &report,
+                      const std::optional<ProgramWork> &work) {
+  for (const CascadeReport &cascade : report.cascades)
+    print(cascade);
+  for (const ReasonReport &note : report.notes)
+    llvm::outs() << note.at << ": cascade not fused [" << note.key
+                 << "]: " << note.text << "\n";
+  size_t fused = llvm::count_if(
+      report.cascades, [](const CascadeReport &c) { return c.isFused; });
+  llvm::outs() << report.cascades.size()
+               << (report.cascades.size() == 1 ? " cascade, " : " cascades, ")
+               << fused << " fused; " << report.kernels << " kernels, "
+               << report.products << " products\n";
+  if (!work)
+    return;
+  printOtherSteps(*work, report.cascades);
+  llvm::outs() << "at this shape: inputs " << formatBytes(work->inputBytes)
+               << ", weights " << formatBytes(work->weightBytes) << ", outputs "
+               << formatBytes(work->outputBytes) << "\n";
 }
 
 llvm::Expected<ExitCode> explainCommand(const Command &command,
                                         Arguments arguments) {
   ProgramFlags program;
+  Extents shape;
+  std::string target;
   Flags flags;
   program.addTo(flags);
   program.addDtypeTo(flags);
+  flags.value("shape", "NAME=EXTENT,...",
+              "shows schedules, bytes and operations for these extents",
+              [&](llvm::StringRef text) { return parseExtents(text, shape); });
+  flags.text("target", "NAME",
+             "avx512, avx2 or baseline (what the machine offers)", target);
   if (showHelp(command, flags, arguments))
     return ExitCode::Ok;
   if (llvm::Error error = flags.parse(command.name, arguments))
@@ -61,30 +197,40 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
   auto loaded = load(*context, program.path, program.loadOptions());
   if (!loaded)
     return loaded.takeError();
-  auto report = fuse(*loaded->module, {});
-  if (!report)
-    return report.takeError();
-  if (program.isJson()) {
-    llvm::json::Array cascades;
-    for (const CascadeReport &cascade : report->cascades)
-      cascades.push_back(toJson(cascade));
-    printJson(llvm::json::Object{{"cascades", std::move(cascades)},
-                                 {"notes", toJson(report->notes)},
-                                 {"kernels", report->kernels},
-                                 {"products", report->products}});
+  FuseReport report;
+  std::optional<ProgramWork> work;
+  if (shape.empty()) {
+    auto fused = fuse(*loaded->module, {});
+    if (!fused)
+      return fused.takeError();
+    report = std::move(*fused);
+  } else {
+    auto found = schedule(*context, std::move(*loaded), shape, target, report);
+    if (!found)
+      return found.takeError();
+    work = std::move(*found);
+  }
+  if (!program.isJson()) {
+    printText(report, work);
     return ExitCode::Ok;
   }
-  for (const CascadeReport &cascade : report->cascades)
-    print(cascade);
-  for (const ReasonReport &note : report->notes)
-    llvm::outs() << note.at << ": cascade not fused [" << note.key
-                 << "]: " << note.text << "\n";
-  size_t fused = llvm::count_if(
-      report->cascades, [](const CascadeReport &c) { return c.isFused; });
-  llvm::outs() << report->cascades.size()
-               << (report->cascades.size() == 1 ? " cascade, " : " cascades, ")
-               << fused << " fused; " << report->kernels << " kernels, "
-               << report->products << " products\n";
+  llvm::json::Array cascades;
+  for (const CascadeReport &cascade : report.cascades)
+    cascades.push_back(toJson(cascade));
+  llvm::json::Object answer{{"cascades", std::move(cascades)},
+                            {"notes", toJson(report.notes)},
+                            {"kernels", report.kernels},
+                            {"products", report.products}};
+  if (work) {
+    llvm::json::Array steps;
+    for (const StepWork &step : work->steps)
+      steps.push_back(toJson(step));
+    answer["steps"] = std::move(steps);
+    answer["bytes"] = llvm::json::Object{{"inputs", work->inputBytes},
+                                         {"weights", work->weightBytes},
+                                         {"outputs", work->outputBytes}};
+  }
+  printJson(std::move(answer));
   return ExitCode::Ok;
 }
 

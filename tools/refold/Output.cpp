@@ -41,15 +41,24 @@ void printError(llvm::StringRef message) {
   os << message.drop_front(place + word.size()) << "\n";
 }
 
-std::string formatBytes(double bytes) {
-  static constexpr const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+/// In the largest unit of which there is one.
+static std::string formatInUnits(double value, double step,
+                                 llvm::ArrayRef<const char *> units) {
   unsigned unit = 0;
-  for (; bytes >= 1024 && unit + 1 < std::size(units); ++unit)
-    bytes /= 1024;
+  for (; value >= step && unit + 1 < units.size(); ++unit)
+    value /= step;
   std::string text;
-  llvm::raw_string_ostream(text)
-      << llvm::format(unit ? "%.1f " : "%.0f ", bytes) << units[unit];
+  llvm::raw_string_ostream(text) << llvm::format(unit ? "%.1f" : "%.0f", value)
+                                 << (*units[unit] ? " " : "") << units[unit];
   return text;
+}
+
+std::string formatBytes(double bytes) {
+  return formatInUnits(bytes, 1024, {"B", "KiB", "MiB", "GiB", "TiB"});
+}
+
+std::string formatCount(double count) {
+  return formatInUnits(count, 1000, {"", "k", "M", "G", "T"});
 }
 
 std::string formatError(double value) {
@@ -64,9 +73,12 @@ Progress::Progress(llvm::StringRef what, size_t total)
     : what(what), total(total), isTerminal(::isatty(STDERR_FILENO)),
       begin(Clock::now()), last(begin) {}
 
-Progress::~Progress() {
+Progress::~Progress() { clear(); }
+
+void Progress::clear() {
   if (isShown)
     llvm::errs() << "\r\x1b[K";
+  isShown = false;
 }
 
 void Progress::step(llvm::StringRef detail) {

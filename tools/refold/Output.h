@@ -23,6 +23,8 @@ void printError(llvm::StringRef message);
 
 /// "1.5 MiB", "640 B".
 std::string formatBytes(double bytes);
+/// "4.3 G", "640".
+std::string formatCount(double count);
 /// "1.23e-07", and "0" for zero.
 std::string formatError(double value);
 
@@ -33,6 +35,8 @@ public:
   Progress(llvm::StringRef what, size_t total);
   ~Progress();
   void step(llvm::StringRef detail = "");
+  /// Takes the line away.
+  void clear();
 
 private:
   std::string what;

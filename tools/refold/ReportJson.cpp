@@ -6,8 +6,10 @@ namespace refold {
 llvm::json::Array toJson(llvm::ArrayRef<ReasonReport> reasons) {
   llvm::json::Array result;
   for (const ReasonReport &reason : reasons)
-    result.push_back(llvm::json::Object{
-        {"key", reason.key}, {"at", reason.at}, {"text", reason.text}});
+    result.push_back(llvm::json::Object{{"key", reason.key},
+                                        {"at", reason.at},
+                                        {"text", reason.text},
+                                        {"evidence", reason.evidence}});
   return result;
 }
 
@@ -16,6 +18,16 @@ llvm::json::Object toJson(const std::map<std::string, int64_t> &extents) {
   for (const auto &[name, extent] : extents)
     result[name] = extent;
   return result;
+}
+
+llvm::json::Object toJson(const StepWork &step) {
+  return llvm::json::Object{{"name", step.name},
+                            {"kind", step.kind},
+                            {"kernel", step.kernel},
+                            {"bytes_read", step.bytesRead},
+                            {"bytes_written", step.bytesWritten},
+                            {"operations", step.operations},
+                            {"skips_tiles", step.skipsTiles}};
 }
 
 llvm::json::Object toJson(const CascadeReport &report) {

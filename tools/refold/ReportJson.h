@@ -2,13 +2,14 @@
 #ifndef REFOLD_TOOLS_REFOLD_REPORTJSON_H
 #define REFOLD_TOOLS_REFOLD_REPORTJSON_H
 
-#include "refold/Driver/Driver.h"
+#include "refold/Driver/Work.h"
 
 namespace refold {
 
 /// An entry of "cascades" in the answer of `refold explain`.
 llvm::json::Object toJson(const CascadeReport &report);
 llvm::json::Array toJson(llvm::ArrayRef<ReasonReport> reasons);
+llvm::json::Object toJson(const StepWork &step);
 llvm::json::Object toJson(const std::map<std::string, int64_t> &extents);
 
 } // namespace refold

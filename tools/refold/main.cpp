@@ -5,6 +5,7 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/Support/InitLLVM.h"
+#include <csignal>
 #include <new>
 
 using namespace refold;
@@ -73,14 +74,29 @@ static ExitCode dispatch(Arguments arguments) {
                                           "; see 'refold --help'"));
 }
 
+/// What was printed has to have arrived: a full disk behind stdout is no
+/// success.
+static ExitCode flushOutput(ExitCode code) {
+  llvm::raw_fd_ostream &os = llvm::outs();
+  os.flush();
+  if (!os.has_error())
+    return code;
+  std::string reason = llvm::StringRef(os.error().message()).lower();
+  os.clear_error();
+  printError("standard output: not written: " + reason);
+  return code == ExitCode::Ok ? ExitCode::Limit : code;
+}
+
 int main(int argc, char **argv) {
   llvm::InitLLVM init(argc, argv);
+  // A file that may not grow is an error of the write, not our death.
+  ::signal(SIGXFSZ, SIG_IGN);
   // LLVM's handler aborts; a model that does not fit is no fault of ours.
   std::set_new_handler(nullptr);
   llvm::SmallVector<llvm::StringRef> arguments(argv + std::min(argc, 1),
                                                argv + argc);
   try {
-    return static_cast<int>(dispatch(arguments));
+    return static_cast<int>(flushOutput(dispatch(arguments)));
   } catch (const std::bad_alloc &) {
     printError("no memory is left");
     return static_cast<int>(ExitCode::Limit);

@@ -2,7 +2,7 @@
 #ifndef REFOLD_DRIVER_BENCH_H
 #define REFOLD_DRIVER_BENCH_H
 
-#include "refold/Driver/Inputs.h"
+#include "refold/Driver/Work.h"
 
 namespace refold {
 
@@ -15,7 +15,28 @@ struct BenchOptions {
   /// Pairs are run until both limits are met.
   int64_t minPairs = 7;
   double minSeconds = 1.0;
+  bool timesSteps = false; ///< also every step of both programs
   std::function<void(llvm::StringRef what)> onProgress;
+};
+
+/// The least time that a program can take on this machine: what it must move at
+/// the rate at which the machine reads as much, or what it must compute at the
+/// rate of its fma, whichever is more. Both rates are measured beside the
+/// program, on as many threads.
+struct BenchBound {
+  std::string name;             ///< "memory" or "arithmetic"
+  double ms = 0.0, share = 0.0; ///< share of the fused time
+  double memoryMs = 0.0, arithmeticMs = 0.0;
+  double inputBytes = 0.0, weightBytes = 0.0, outputBytes = 0.0;
+  double operations = 0.0;
+  double bytesPerMs = 0.0, operationsPerMs = 0.0;
+};
+
+struct StepTime {
+  StepWork work;
+  double ms = 0.0;      ///< median
+  double share = 0.0;   ///< of the sum over steps
+  double boundMs = 0.0; ///< by its own bytes and operations
 };
 
 struct BenchResult {
@@ -27,10 +48,8 @@ struct BenchResult {
       checkedAgainst; ///< "double", or "unfused" where double takes too long
   double error = 0.0;
   double compileMs = 0.0;
-  /// The least time that moving the inputs and outputs takes on this machine,
-  /// and its share of fusedMs.
-  std::string boundName;
-  double boundMs = 0.0, boundShare = 0.0;
+  BenchBound bound;
+  std::vector<StepTime> fusedSteps, unfusedSteps; ///< in the order they run
 };
 
 /// Checks the fused program's answer, then times it and the unfused program in

@@ -53,6 +53,11 @@ llvm::Expected<LoadedProgram> load(mlir::MLIRContext &context,
                                    llvm::StringRef path,
                                    const LoadOptions &options = {});
 
+/// Reads the text of a `.fold` program; `name` stands for the file.
+llvm::Expected<LoadedProgram> loadFoldText(mlir::MLIRContext &context,
+                                           llvm::StringRef text,
+                                           llvm::StringRef name);
+
 /// How large a program is.
 struct ProgramSize {
   std::map<std::string, int64_t> ops; ///< by name, without constants
@@ -73,7 +78,8 @@ struct HealthReport {
   std::string what, found;
   bool isGood = true;
 };
-/// Looks at the machine, and runs a small program through all stages.
+/// Looks at the machine, measures it, and runs a small program through all
+/// stages, whose answer is compared with the judge's.
 std::vector<HealthReport> examine();
 
 enum class FusePolicy : uint8_t {
@@ -89,12 +95,16 @@ struct StageReport {
 };
 struct ReasonReport {
   std::string key, at, text;
+  /// Of a cut: what shows that no state of few accumulators would do; may be
+  /// empty.
+  std::string evidence;
 };
 
 /// One entry of `refold explain`: stages tied by dependence over common axes.
 /// The fields are those of the JSON of docs/tools.md.
 struct CascadeReport {
   std::string name;
+  std::string step; ///< of the executable that runs it
   std::vector<std::string> axes;
   std::vector<StageReport> stages;
   bool isFused = false;
@@ -104,6 +114,8 @@ struct CascadeReport {
   /// Keys of Reasons.def: what the fused kernel does otherwise than the
   /// formula.
   std::vector<std::string> policies;
+  /// How the kernel is walked and what it does at one shape, where one is
+  /// given.
   std::optional<llvm::json::Object> schedule;
 };
 
@@ -116,6 +128,8 @@ struct FuseReport {
   std::vector<CascadeReport> cascades; ///< fused or cut, in program order
   std::vector<ReasonReport>
       notes; ///< on reductions that no cascade holds together
+  /// Names of the axes that kernels stream over, cascades or not; sorted.
+  std::vector<std::string> streamAxes;
   int64_t kernels = 0, products = 0;
 };
 
@@ -123,17 +137,31 @@ struct FuseReport {
 llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
                                 const FuseOptions &options);
 
+/// A kernel before lowering: a cascade on memrefs in a function of its own.
+struct KernelText {
+  std::string name, text;
+};
+
 /// A compiled program with what was found on the way.
 struct CompiledProgram {
   std::string name;
   std::vector<Port> inputs, outputs;
   Executable executable;
   FuseReport fusion;
-  double compileMs = 0.0; ///< from the program form to code in memory
+  double compileMs = 0.0;          ///< from the program form to code in memory
+  std::vector<KernelText> kernels; ///< as numbered in the executable
+};
+
+/// Another cut of every stream than the schedule's own.
+struct StreamSplit {
+  int64_t segments = 1; ///< at most, merged at the end
+  int64_t tile = 1;     ///< positions absorbed at once; rounded up to registers
 };
 
 struct CompileOptions {
   FusePolicy policy = FusePolicy::Auto;
+  /// Set by who exercises merges and transports; results differ by rounding.
+  std::optional<StreamSplit> split;
   /// "avx512", "avx2" or "baseline"; empty: what the machine offers, or
   /// REFOLD_CPU.
   std::string target;
@@ -146,6 +174,12 @@ struct CompileOptions {
 /// module is consumed; its context must outlive the result.
 llvm::Expected<CompiledProgram> compile(LoadedProgram program,
                                         const CompileOptions &options);
+
+/// Loads a file and compiles what it holds.
+llvm::Expected<CompiledProgram> compileFile(mlir::MLIRContext &context,
+                                            llvm::StringRef path,
+                                            const LoadOptions &loadOptions,
+                                            const CompileOptions &options);
 
 } // namespace refold
 

@@ -346,6 +346,9 @@ refold::compileProgram(ModuleOp module, const CpuTarget &target,
   if (llvm::Error error = compiler.run())
     return std::move(error);
   compiler.spec.instructionSet = target.instructionSet;
+  if (options.onKernel)
+    for (const KernelSource &kernel : compiler.kernels)
+      options.onKernel(kernel.name, kernel.text);
   llvm::Expected<CompiledKernels> compiled = compileKernels(
       compiler.kernels, target, options.threads, options.onAssembly);
   if (!compiled)

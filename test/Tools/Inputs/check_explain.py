@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Fails where the answer of `refold explain --format json` lacks a field of its contract."""
+"""Fails where the answer of `refold explain --format json` lacks a field of its contract; with --shape,
+where schedules and steps do."""
 
 import json
 import sys
@@ -8,7 +9,13 @@ FIELDS = {"name": str, "axes": list, "stages": list, "verdict": str, "passes": i
           "state_size": int, "formula": str, "gauge": str, "certificate": str, "reasons": list,
           "policies": list}
 STAGE = {"name": str, "op": str, "line": int, "pass": int}
-REASON = {"key": str, "at": str, "text": str}
+REASON = {"key": str, "at": str, "text": str, "evidence": str}
+SCHEDULE = {"kernel": str, "target": str, "tile": dict, "register_rows": int, "register_lanes": int, "lanes": str,
+            "segments": int, "packed": list, "prefetch": bool, "passes": int, "second_sweep": bool, "plan": list,
+            "bytes_read": (int, float), "bytes_written": (int, float), "operations": (int, float),
+            "skips_tiles": bool}
+STEP = {"name": str, "kind": str, "kernel": str, "bytes_read": (int, float), "bytes_written": (int, float),
+        "operations": (int, float), "skips_tiles": bool}
 
 
 def check(record, fields, where):
@@ -16,11 +23,17 @@ def check(record, fields, where):
         assert isinstance(record.get(name), kind), f"{where}: {name} is {record.get(name)!r}"
 
 
+has_shape = sys.argv[1:] == ["--shape"]
 answer = json.load(sys.stdin)
+for step in answer["steps"] if has_shape else []:
+    check(step, STEP, step.get("name"))
 assert answer["cascades"], "no cascade"
 for cascade in answer["cascades"]:
     check(cascade, FIELDS, cascade.get("name"))
-    assert cascade["schedule"] is None or isinstance(cascade["schedule"], dict)
+    assert (cascade["schedule"] is not None) == has_shape
+    if has_shape:
+        check(cascade["schedule"], SCHEDULE, cascade["name"])
+        assert cascade["schedule"]["operations"] > 0
     assert cascade["verdict"] == ("fused" if cascade["passes"] == 1 else "cut")
     for stage in cascade["stages"]:
         check(stage, STAGE, cascade["name"])

@@ -12,6 +12,9 @@ namespace refold {
 
 struct CompileProgramOptions {
   unsigned threads = 0; ///< that compile kernels; 0: one a core
+  /// Told of every kernel in the order of their numbers, before it is lowered:
+  /// the text of a module whose one function holds a cascade on memrefs.
+  std::function<void(llvm::StringRef kernel, llvm::StringRef text)> onKernel;
   /// Called with the LLVM IR or assembly of every kernel, where set; for tools
   /// that show code.
   std::function<void(llvm::StringRef kernel, llvm::StringRef assembly)>

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_DRIVER_WORK_H
+#define REFOLD_DRIVER_WORK_H
+
+#include "refold/Driver/Inputs.h"
+
+namespace refold {
+
+/// What a step of a program moves and computes at one shape. Bytes are those of
+/// different elements, so that what a cache may serve again counts once. One
+/// operation is one of the formula: an addition, a product, an exp. In doubles:
+/// nothing overflows.
+struct StepWork {
+  std::string name;   ///< of the definition or node
+  std::string kind;   ///< "kernel", "product", "copy" or "check"
+  std::string kernel; ///< its symbol, where it is one
+  double bytesRead = 0.0, bytesWritten = 0.0, operations = 0.0;
+  /// Tiles that a mask proves dead are skipped: `operations` is the most.
+  bool skipsTiles = false;
+};
+
+struct ProgramWork {
+  std::vector<StepWork> steps; ///< as in the executable
+  /// What any way to compute the program moves: elements of inputs and weights
+  /// that are read, and outputs.
+  double inputBytes = 0.0, weightBytes = 0.0, outputBytes = 0.0;
+  double operations = 0.0; ///< of steps that skip nothing
+
+  double bytes() const { return inputBytes + weightBytes + outputBytes; }
+};
+
+/// Requires `shapes`: one an input, as the program takes them. `context` has
+/// every dialect.
+llvm::Expected<ProgramWork>
+measureWork(mlir::MLIRContext &context, const CompiledProgram &program,
+            llvm::ArrayRef<llvm::SmallVector<int64_t, 4>> shapes);
+
+/// How the kernel of a step is walked on this target: the schedule's fields,
+/// the passes over the stream, whether a second sweep writes, and the plan as
+/// lines.
+llvm::Expected<llvm::json::Object>
+describeSchedule(mlir::MLIRContext &context, const CompiledProgram &program,
+                 size_t step, llvm::StringRef target);
+
+/// Shapes of all inputs under these extents.
+llvm::Expected<std::vector<llvm::SmallVector<int64_t, 4>>>
+shapesOf(llvm::ArrayRef<Port> inputs, const Extents &extents);
+
+} // namespace refold
+
+#endif // REFOLD_DRIVER_WORK_H

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Probe.h"
+#include "mlir/Parser/Parser.h"
+#include "refold/Support/Error.h"
+#include "refold/Target/CPU/ObjectCode.h"
+#include "llvm/ADT/StringExtras.h"
+#include <barrier>
+#include <chrono>
+#include <functional>
+#include <thread>
+
+namespace refold {
+
+/// Independent sums: enough to hide the latency of an fma, few enough for 16
+/// registers.
+static constexpr unsigned kSums = 12;
+
+/// "%s0 = %b, %s1 = %b" for a pattern "%s# = %b".
+static std::string repeat(llvm::StringRef pattern, llvm::StringRef separator) {
+  std::string text;
+  for (unsigned i = 0; i < kSums; ++i) {
+    text += i ? separator.str() : "";
+    for (char c : pattern)
+      text += c == '#' ? std::to_string(i) : std::string(1, c);
+  }
+  return text;
+}
+
+/// A loop over %i that keeps kSums sums; `body` makes %t0 ... of %s0 ...
+static std::string loopText(llvm::StringRef name, llvm::StringRef arguments,
+                            llvm::StringRef step, llvm::StringRef body,
+                            const std::string &vector) {
+  std::string total = "  %u0 = arith.addf %r#0, %r#1 : " + vector + "\n";
+  for (unsigned i = 2; i < kSums; ++i)
+    total += "  %u" + std::to_string(i - 1) + " = arith.addf %u" +
+             std::to_string(i - 2) + ", %r#" + std::to_string(i) + " : " +
+             vector + "\n";
+  return ("func.func @" + name + "(%n: index, " + arguments +
+          "%out: memref<?xf32>) {\n"
+          "  %c0 = arith.constant 0 : index\n"
+          "  %step = arith.constant " +
+          step + " : index\n  %a = arith.constant dense<0.999> : " + vector +
+          "\n  %b = arith.constant dense<0.001> : " + vector +
+          "\n  %r:" + llvm::Twine(kSums) +
+          " = scf.for %i = %c0 to %n step %step iter_args(" +
+          repeat("%s# = %b", ", ") + ") -> (" + repeat(vector, ", ") + ") {\n" +
+          body + "    scf.yield " + repeat("%t#", ", ") + " : " +
+          repeat(vector, ", ") + "\n  }\n" + total + "  vector.store %u" +
+          llvm::Twine(kSums - 2) + ", %out[%c0] : memref<?xf32>, " + vector +
+          "\n  return\n}\n")
+      .str();
+}
+
+static std::string probeText(int64_t lanes) {
+  std::string vector = "vector<" + std::to_string(lanes) + "xf32>";
+  std::string fma =
+      repeat("    %t# = math.fma %s#, %a, %b : " + vector + "\n", "");
+  std::string read;
+  for (unsigned k = 0; k < kSums; ++k) {
+    std::string i = std::to_string(k);
+    read += "    %o" + i + " = arith.constant " + std::to_string(k * lanes) +
+            " : index\n    %i" + i + " = arith.addi %i, %o" + i +
+            " : index\n    %v" + i + " = vector.load %x[%i" + i +
+            "] : memref<?xf32>, " + vector + "\n    %t" + i +
+            " = arith.addf %s" + i + ", %v" + i + " : " + vector + "\n";
+  }
+  return loopText("fma", "", "1", fma, vector) +
+         loopText("read", "%x: memref<?xf32>, ", std::to_string(kSums * lanes),
+                  read, vector);
+}
+
+static llvm::Expected<std::shared_ptr<LoadedCode>>
+compileProbe(const CpuTarget &target) {
+  mlir::DialectRegistry registry;
+  registerCpuDialects(registry);
+  mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
+  auto module = mlir::parseSourceString<mlir::ModuleOp>(
+      probeText(target.facts.lanes(32)), &context);
+  if (!module)
+    return fail(ExitCode::Internal, "the probe's own text was not read");
+  auto object = emitObject(*module, target);
+  if (!object)
+    return object.takeError();
+  std::vector<std::unique_ptr<llvm::MemoryBuffer>> objects;
+  objects.push_back(std::move(*object));
+  return LoadedCode::load(std::move(objects));
+}
+
+/// Units a millisecond of all threads, each of which does `each` units a call;
+/// the best of three rounds, so that a disturbance is not taken for the limit.
+static double rateOf(int64_t threads, double each,
+                     const std::function<void(int64_t thread)> &call) {
+  using Clock = std::chrono::steady_clock;
+  constexpr double kRoundMs = 15.0;
+  std::vector<double> rates(threads);
+  double best = 0.0;
+  std::barrier together(threads);
+  auto work = [&](int64_t thread) {
+    call(thread); // what is cold, warm
+    for (int round = 0; round < 3; ++round) {
+      together.arrive_and_wait();
+      auto begin = Clock::now();
+      double calls = 0.0, ms = 0.0;
+      while (ms < kRoundMs) {
+        call(thread);
+        ++calls;
+        ms = std::chrono::duration<double, std::milli>(Clock::now() - begin)
+                 .count();
+      }
+      rates[thread] = calls * each / ms;
+      together.arrive_and_wait();
+      if (thread != 0)
+        continue;
+      double total = 0.0;
+      for (double rate : rates)
+        total += rate;
+      best = std::max(best, total);
+    }
+  };
+  std::vector<std::thread> others;
+  for (int64_t thread = 1; thread < threads; ++thread)
+    others.emplace_back(work, thread);
+  work(0);
+  for (std::thread &other : others)
+    other.join();
+  return best;
+}
+
+llvm::Expected<MachineRates> measureRates(const CpuTarget &target,
+                                          int64_t threads, double workingSet) {
+  auto code = compileProbe(target);
+  if (!code)
+    return code.takeError();
+  auto fma = (*code)->find("fma");
+  if (!fma)
+    return fma.takeError();
+  auto read = (*code)->find("read");
+  if (!read)
+    return read.takeError();
+
+  int64_t lanes = target.facts.lanes(32), block = kSums * lanes;
+  double elementsEach =
+      std::clamp(workingSet / threads, 16.0 * 1024, 64.0 * 1024 * 1024) / 4.0;
+  int64_t elements = static_cast<int64_t>(elementsEach) / block * block;
+  std::vector<std::vector<float>> arrays(threads,
+                                         std::vector<float>(elements, 1.0f));
+  std::vector<std::vector<float>> sums(threads, std::vector<float>(lanes));
+  auto address = [](std::vector<float> &array) {
+    return static_cast<int64_t>(reinterpret_cast<intptr_t>(array.data()));
+  };
+  constexpr int64_t kSteps = 20000;
+  MachineRates rates;
+  rates.operations = rateOf(threads, 2.0 * kSteps * block, [&](int64_t thread) {
+    int64_t out = address(sums[thread]);
+    int64_t words[] = {kSteps, out, out, 0, lanes, 1};
+    (*fma)(words, nullptr);
+  });
+  rates.bytes = rateOf(threads, 4.0 * elements, [&](int64_t thread) {
+    int64_t in = address(arrays[thread]), out = address(sums[thread]);
+    int64_t words[] = {elements, in, in, 0, elements, 1, out, out, 0, lanes, 1};
+    (*read)(words, nullptr);
+  });
+  return rates;
+}
+
+} // namespace refold

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "refold/Driver/Work.h"
+#include "KernelIR.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "refold/Conversion/CascadeToVector.h"
+#include "refold/Support/Error.h"
+
+namespace refold {
+
+namespace {
+
+using Shape = llvm::SmallVector<int64_t, 4>;
+
+/// A view whose sizes are known.
+struct Extent {
+  Shape sizes, strides;
+  unsigned width = 1;
+  double elements() const {
+    double count = 1.0;
+    for (auto [size, stride] : llvm::zip(sizes, strides))
+      count *= stride == 0 && size > 0 ? 1.0 : static_cast<double>(size);
+    return count;
+  }
+};
+
+/// Counts what one kernel does, given the sizes of its operands.
+class KernelCounter {
+public:
+  KernelCounter(CascadeOp cascade, const IndexSets &sets,
+                llvm::ArrayRef<std::optional<Extent>> operands)
+      : cascade(cascade), sets(sets), operands(operands) {
+    readExtents();
+  }
+  /// Elements of operand `number` that are read or written.
+  double elements(unsigned number);
+  double operations();
+
+private:
+  void readExtents();
+  unsigned numberOf(mlir::Value argument) {
+    return mlir::cast<mlir::BlockArgument>(argument).getArgNumber() -
+           cascade.numIndices();
+  }
+  double count(uint64_t set) const {
+    double result = 1.0;
+    for (unsigned i = 0; i < extents.size(); ++i)
+      if (set >> i & 1)
+        result *= extents[i];
+    return result;
+  }
+
+  CascadeOp cascade;
+  const IndexSets &sets;
+  llvm::ArrayRef<std::optional<Extent>> operands;
+  std::vector<double> extents; ///< of the indices
+};
+
+/// An index has the size of a dimension that it alone subscripts.
+void KernelCounter::readExtents() {
+  extents.assign(cascade.numIndices(), 1.0);
+  auto learn = [&](mlir::Value operand, mlir::AffineMap map,
+                   mlir::ValueRange indices) {
+    const std::optional<Extent> &extent = operands[numberOf(operand)];
+    if (!extent)
+      return;
+    for (auto [dim, expr] : llvm::enumerate(map.getResults()))
+      if (auto place = mlir::dyn_cast<mlir::AffineDimExpr>(expr))
+        if (auto index = mlir::dyn_cast<mlir::BlockArgument>(
+                indices[place.getPosition()]);
+            index && index.getArgNumber() < extents.size())
+          extents[index.getArgNumber()] =
+              static_cast<double>(extent->sizes[dim]);
+  };
+  for (auto read : cascade.getBody().getOps<ReadOp>())
+    learn(read.getSource(), read.getMap(), read.getIndices());
+  for (auto write : cascade.getBody().getOps<WriteOp>())
+    learn(write.getTarget(), write.getMap(), write.getIndices());
+  for (auto [i, extent] : llvm::enumerate(cascade.getExtents()))
+    if (!mlir::ShapedType::isDynamic(extent))
+      extents[i] = static_cast<double>(extent);
+}
+
+double KernelCounter::elements(unsigned number) {
+  double whole = operands[number] ? operands[number]->elements() : 0.0;
+  double read = 0.0;
+  bool isRead = false;
+  for (auto op : cascade.getBody().getOps<ReadOp>())
+    if (numberOf(op.getSource()) == number) {
+      isRead = true;
+      read += count(sets.of(op.getValue()));
+    }
+  return isRead ? std::min(whole, read) : whole;
+}
+
+double KernelCounter::operations() {
+  uint64_t stream = cascade.indicesOfRole(CascadeOp::Stream);
+  double result = 0.0;
+  for (mlir::Operation &op : *cascade.bodyBlock()) {
+    if (auto state = mlir::dyn_cast<StateOp>(op)) {
+      result += count(sets.of(state.getValues().front()) | stream);
+      continue;
+    }
+    if (auto contract = mlir::dyn_cast<ContractOp>(op)) {
+      result += count(sets.of(contract.getValue()));
+      continue;
+    }
+    bool isWork =
+        mlir::isa<mlir::math::MathDialect>(op.getDialect()) ||
+        mlir::isa<mlir::arith::AddFOp, mlir::arith::SubFOp, mlir::arith::MulFOp,
+                  mlir::arith::DivFOp, mlir::arith::RemFOp,
+                  mlir::arith::MaximumFOp, mlir::arith::MinimumFOp,
+                  mlir::arith::MaxNumFOp, mlir::arith::MinNumFOp,
+                  mlir::arith::AddIOp, mlir::arith::SubIOp, mlir::arith::MulIOp,
+                  mlir::arith::MaxSIOp, mlir::arith::MinSIOp>(op);
+    if (isWork && !op.getResult(0).getType().isIndex())
+      result += count(sets.of(op.getResult(0)));
+  }
+  return result;
+}
+
+struct CountedKernel {
+  KernelIR ir;
+  bool skipsTiles = false;
+};
+
+/// The walk over the steps of one program at one shape.
+class WorkCounter {
+public:
+  WorkCounter(mlir::MLIRContext &context, const CompiledProgram &program)
+      : context(context), program(program), spec(program.executable.spec()) {}
+
+  llvm::Error readSymbols(llvm::ArrayRef<Shape> shapes);
+  llvm::Expected<ProgramWork> count();
+
+private:
+  std::optional<Extent> extentOf(const ViewSpec &view) const;
+  llvm::Error countKernel(const KernelStep &step, StepWork &work);
+  void countProduct(const ProductStep &step, StepWork &work);
+  llvm::Error countStep(const Step &step, StepWork &work);
+  double touch(const ViewSpec &view, double elements);
+
+  mlir::MLIRContext &context;
+  const CompiledProgram &program;
+  const ExecutableSpec &spec;
+  std::vector<int64_t> symbols;
+  std::map<unsigned, CountedKernel> kernels;
+  std::vector<double> touched; ///< bytes of each buffer that steps read
+};
+
+llvm::Error WorkCounter::readSymbols(llvm::ArrayRef<Shape> shapes) {
+  symbols.assign(spec.numSymbols, -1);
+  for (auto [input, shape] : llvm::zip_equal(spec.inputs, shapes))
+    for (auto [dim, extent] : llvm::zip_equal(input.dims, shape)) {
+      bool isOpen = dim.extent < 0;
+      int64_t known = isOpen ? symbols[dim.symbol] : dim.extent;
+      if (known >= 0 && known != extent)
+        return fail(ExitCode::Usage, "found extent " + llvm::Twine(extent) +
+                                         " of dimension '" + dim.name +
+                                         "', expected " + llvm::Twine(known));
+      if (isOpen)
+        symbols[dim.symbol] = extent;
+    }
+  return llvm::Error::success();
+}
+
+std::optional<Extent> WorkCounter::extentOf(const ViewSpec &view) const {
+  Extent extent;
+  extent.width = byteWidth(view.dtype);
+  for (auto [size, stride] : llvm::zip_equal(view.sizes, view.strides)) {
+    std::optional<int64_t> length = size.evaluate(symbols),
+                           step = stride.evaluate(symbols);
+    if (!length || !step || *length < 0)
+      return std::nullopt;
+    extent.sizes.push_back(*length);
+    extent.strides.push_back(*step);
+  }
+  return extent;
+}
+
+/// Bytes of `elements` elements of a view, noted as read from its buffer.
+double WorkCounter::touch(const ViewSpec &view, double elements) {
+  double bytes = elements * byteWidth(view.dtype);
+  touched[view.buffer] += bytes;
+  return bytes;
+}
+
+llvm::Error WorkCounter::countKernel(const KernelStep &step, StepWork &work) {
+  auto known = kernels.find(step.kernel);
+  if (known == kernels.end()) {
+    auto parsed = parseKernel(context, program.kernels[step.kernel]);
+    if (!parsed)
+      return parsed.takeError();
+    mlir::FailureOr<bool> skips =
+        leavesValuesUnread(parsed->cascade, TargetFacts());
+    known = kernels
+                .emplace(step.kernel,
+                         CountedKernel{std::move(*parsed),
+                                       mlir::succeeded(skips) && *skips})
+                .first;
+  }
+  CountedKernel &kernel = known->second;
+  std::vector<std::optional<Extent>> operands;
+  for (const OperandSpec &operand : step.operands) {
+    auto *view = std::get_if<ViewSpec>(&operand);
+    operands.push_back(view ? extentOf(*view) : std::nullopt);
+    if (view && !operands.back())
+      return fail(ExitCode::Limit, "'" + work.name + "': a size overflows");
+  }
+  KernelCounter counter(kernel.ir.cascade, kernel.ir.sets, operands);
+  for (auto [i, operand] : llvm::enumerate(step.operands)) {
+    auto *view = std::get_if<ViewSpec>(&operand);
+    if (!view)
+      continue;
+    if (i < step.numInputs)
+      work.bytesRead += touch(*view, counter.elements(i));
+    else
+      work.bytesWritten += operands[i]->elements() * operands[i]->width;
+  }
+  work.operations = counter.operations();
+  work.skipsTiles = kernel.skipsTiles;
+  work.kernel = program.kernels[step.kernel].name;
+  return llvm::Error::success();
+}
+
+void WorkCounter::countProduct(const ProductStep &step, StepWork &work) {
+  std::optional<Extent> lhs = extentOf(step.lhs), rhs = extentOf(step.rhs),
+                        result = extentOf(step.result);
+  if (!lhs || !rhs || !result)
+    return;
+  work.bytesRead =
+      touch(step.lhs, lhs->elements()) + touch(step.rhs, rhs->elements());
+  if (step.bias)
+    if (std::optional<Extent> bias = extentOf(*step.bias))
+      work.bytesRead += touch(*step.bias, bias->elements());
+  work.bytesWritten = result->elements() * result->width;
+  work.operations = 2.0 * static_cast<double>(rhs->sizes.back());
+  for (int64_t size : lhs->sizes)
+    work.operations *= static_cast<double>(size);
+}
+
+llvm::Error WorkCounter::countStep(const Step &step, StepWork &work) {
+  if (auto *kernel = std::get_if<KernelStep>(&step.what)) {
+    work.kind = "kernel";
+    return countKernel(*kernel, work);
+  }
+  if (auto *product = std::get_if<ProductStep>(&step.what)) {
+    work.kind = "product";
+    countProduct(*product, work);
+  } else if (auto *copy = std::get_if<CopyStep>(&step.what)) {
+    work.kind = "copy";
+    if (std::optional<Extent> from = extentOf(copy->from)) {
+      work.bytesRead = touch(copy->from, from->elements());
+      work.bytesWritten = work.bytesRead;
+    }
+  } else {
+    work.kind = "check";
+  }
+  return llvm::Error::success();
+}
+
+llvm::Expected<ProgramWork> WorkCounter::count() {
+  ProgramWork result;
+  touched.assign(spec.buffers.size(), 0.0);
+  for (const Step &step : spec.steps) {
+    StepWork &work = result.steps.emplace_back();
+    work.name = step.name;
+    if (llvm::Error error = countStep(step, work))
+      return std::move(error);
+    if (!work.skipsTiles)
+      result.operations += work.operations;
+  }
+  for (auto [buffer, bytesRead] : llvm::zip_equal(spec.buffers, touched)) {
+    double bytes =
+        static_cast<double>(buffer.bytes.evaluate(symbols).value_or(0));
+    if (buffer.kind == BufferKind::Input)
+      result.inputBytes += std::min(bytes, bytesRead);
+    else if (buffer.kind == BufferKind::Constant)
+      result.weightBytes += std::min(bytes, bytesRead);
+    else if (buffer.kind == BufferKind::Output)
+      result.outputBytes += bytes;
+  }
+  return std::move(result);
+}
+
+} // namespace
+
+llvm::Expected<ProgramWork> measureWork(mlir::MLIRContext &context,
+                                        const CompiledProgram &program,
+                                        llvm::ArrayRef<Shape> shapes) {
+  WorkCounter counter(context, program);
+  if (llvm::Error error = counter.readSymbols(shapes))
+    return std::move(error);
+  return counter.count();
+}
+
+llvm::Expected<std::vector<Shape>> shapesOf(llvm::ArrayRef<Port> inputs,
+                                            const Extents &extents) {
+  std::vector<Shape> result;
+  for (const Port &port : inputs) {
+    llvm::Expected<Shape> shape = shapeOf(port, extents);
+    if (!shape)
+      return shape.takeError();
+    result.push_back(std::move(*shape));
+  }
+  return std::move(result);
+}
+
+} // namespace refold
