@@ -220,9 +220,11 @@ private:
   Expr plainSum(Expr term, const std::vector<Term> *terms,
                 const std::string &name);
   bool isForOutputsOnly(unsigned stage) const;
+  Expr sumOf(unsigned stage, Expr term, unsigned pass, const std::string &name);
   bool addGroup(Group group, Separator &separator, Scope &scope, Type type,
-                unsigned pass, const Stage &stage, SumParts &result);
-  bool isTame(const Monomial &factor);
+                unsigned pass, unsigned stage, const std::string &name,
+                SumParts &result);
+  bool isTame(const Monomial &factor, const std::vector<Expr> &guards);
   Expr anyOf(const std::vector<Expr> &guards, const std::string &name);
   Expr total(std::vector<Part> parts, const std::vector<Expr> &offsets,
              Type type);

@@ -119,9 +119,14 @@ std::optional<Feature> FeatureFinder::bySeparation() {
     }
     found.variable = context.symbol("u", Role::Element, type, 0);
     Expr value = moved ? context.add(found.variable, moved) : found.variable;
-    if (!own.ex.empty())
-      value = context.exp(value);
     Term factor = own;
+    if (!own.ex.empty()) {
+      // One exponential of the difference: each of its parts may overflow.
+      if (!own.ed.isZero())
+        value = context.sub(value, toExpr(context, own.ed.scaled(-1), type));
+      factor.ed = {};
+      value = context.exp(value);
+    }
     factor.g = {};
     factor.ex = {};
     factor.translates.clear();

@@ -18,9 +18,14 @@ std::optional<std::vector<Term>> Separator::function(Expr e) {
     return extremum(context.max(operand, context.real(0, type)));
   case Fn::Sin:
   case Fn::Cos:
-  case Fn::Sinh:
-  case Fn::Cosh:
     return circular(e);
+  case Fn::Sinh:
+  case Fn::Cosh: {
+    // Two exponentials, each with a pivot that bounds it.
+    Expr up = context.exp(operand), down = context.exp(context.neg(operand));
+    Expr both = e.is(Fn::Sinh) ? context.sub(up, down) : context.add(up, down);
+    return visit(context.mul(context.real(0.5, type), both));
+  }
   case Fn::Log1p:
     return fail(reason::powOfSum, e,
                 "the logarithm of a sum of elements and running values");
@@ -186,16 +191,13 @@ std::optional<Expr> Separator::settled(Expr condition) {
   return std::nullopt;
 }
 
-/// sin(x + δ) = sin x · cos δ + cos x · sin δ, and its three relatives.
+/// sin(x + δ) = sin x · cos δ + cos x · sin δ, and cos(x + δ) likewise.
 std::optional<std::vector<Term>> Separator::circular(Expr e) {
   std::optional<Split> parts = split(e.operand(0));
   if (!parts)
     return std::nullopt;
   Expr x = parts->x.toExpr(context, type);
   Expr d = algebra::toExpr(context, parts->delta, type);
-  bool isHyperbolic = e.is(Fn::Sinh) || e.is(Fn::Cosh);
-  Fn sine = isHyperbolic ? Fn::Sinh : Fn::Sin;
-  Fn cosine = isHyperbolic ? Fn::Cosh : Fn::Cos;
   auto product = [&](Fn ofX, Fn ofD, double coefficient) {
     Term term;
     term.coefficient = coefficient;
@@ -203,10 +205,9 @@ std::optional<std::vector<Term>> Separator::circular(Expr e) {
     term.h.multiply(context.fn(ofD, d), rational(1));
     return term;
   };
-  if (e.is(Fn::Sin) || e.is(Fn::Sinh))
-    return Terms{product(sine, cosine, 1), product(cosine, sine, 1)};
-  return Terms{product(cosine, cosine, 1),
-               product(sine, sine, isHyperbolic ? 1 : -1)};
+  if (e.is(Fn::Sin))
+    return Terms{product(Fn::Sin, Fn::Cos, 1), product(Fn::Cos, Fn::Sin, 1)};
+  return Terms{product(Fn::Cos, Fn::Cos, 1), product(Fn::Sin, Fn::Sin, -1)};
 }
 
 /// A running factor without the inner index goes before the contraction.

@@ -3,6 +3,8 @@
 // Sum and product stages: separate, choose gauges, build states, read out.
 #include "Builder.h"
 
+#include "Edges.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -147,12 +149,22 @@ Expr Builder::plainSum(Expr term, const std::vector<Term> *terms,
   return sum;
 }
 
-/// Finite wherever everything that it reads is: 0 times it is 0.
-bool Builder::isTame(const Monomial &factor) {
+/// Finite wherever everything that it reads is: 0 times it is 0. What is known
+/// of sums (s >= 1) does not hold where an extreme is its identity: there the
+/// guards have to be known too, so that the row is folded.
+bool Builder::isTame(const Monomial &factor, const std::vector<Expr> &guards) {
+  bool isFolded = true;
+  for (const Extremal &fact : facts.extremals()) {
+    double none = fact.isMax ? -std::numeric_limits<double>::infinity()
+                             : std::numeric_limits<double>::infinity();
+    FoldedMap row{{fact.feature, Folded::known(none)}};
+    for (Expr guard : guards)
+      isFolded &= !fact.isAttained || fold(guard, row).isKnown();
+  }
   for (const auto &[atom, exponent] : factor.factors()) {
     bool isPower = exponent.isInteger() && exponent.num > 0;
     Poly aboveOne = Poly::constant(1) - normaliser.normal(atom);
-    if (!isPower && !facts.isNonPositive(aboveOne))
+    if (!isPower && !(isFolded && facts.isNonPositive(aboveOne)))
       return false;
     bool isTotal = true;
     forEachNode(atom, [&](Expr e) {
@@ -226,16 +238,15 @@ static void recentre(Group &group, const Gauge &gauge, Separator &separator) {
 /// States and readout parts of the terms that share an exponential. False if
 /// they are more than the budget.
 bool Builder::addGroup(Group group, Separator &separator, Scope &scope,
-                       Type type, unsigned pass, const Stage &stage,
-                       SumParts &result) {
-  const std::string &name = stage.name;
+                       Type type, unsigned pass, unsigned stage,
+                       const std::string &name, SumParts &result) {
   Gauge gauge;
   std::vector<const Term *> members;
   for (const Term &t : group.terms)
     members.push_back(&t);
   if (!group.ex.empty())
     gauge = chooseGauge(group.ex, members, scope, type, pass, name);
-  if (gauge.factor && isForOutputsOnly(stage.results[0].symbol().ordinal))
+  if (gauge.factor && isForOutputsOnly(stage))
     recentre(group, gauge, separator);
   gauge.xGuards = group.xGuards;
   gauge.outer = group.outer;
@@ -257,8 +268,9 @@ bool Builder::addGroup(Group group, Separator &separator, Scope &scope,
     addExponent(context, t.xGuards.empty() ? h : inner, t.ed + gauge.moved,
                 type);
     SumKey key{t.dGuards, {}, {}};
-    key.any =
-        t.xGuards.empty() || isTame(inner) ? Expr() : anyOf(t.xGuards, name);
+    key.any = t.xGuards.empty() || isTame(inner, t.xGuards)
+                  ? Expr()
+                  : anyOf(t.xGuards, name);
     if (key.any) {
       key.factor = h;
       h = inner;
@@ -290,34 +302,37 @@ bool Builder::addGroup(Group group, Separator &separator, Scope &scope,
 
 bool Builder::deriveSum(unsigned number, Expr term, unsigned pass) {
   const Stage &stage = cascade.stages[number];
-  Expr result = stage.results[0];
+  Expr readout = sumOf(number, term, pass, stage.name);
+  if (readout)
+    rawReadout[stage.results[0]] = readout;
+  return bool(readout);
+}
+
+Expr Builder::sumOf(unsigned number, Expr term, unsigned pass,
+                    const std::string &name) {
   Scope scope = scopeOf(pass);
   Type type = isFloat(term.type()) ? computeType(term.type()) : Type::F32;
   bool isPlain = !scope.hasD(term);
-  if (isPlain && (!isFloat(term.type()) || !policy.fuse)) {
-    rawReadout[result] = state(Reducer::Sum, term, stage.name);
-    return true;
-  }
+  if (isPlain && (!isFloat(term.type()) || !policy.fuse))
+    return state(Reducer::Sum, term, name);
   Separator separator(context, normaliser, facts, scope, type,
                       policy.rankBudget);
   std::optional<std::vector<Term>> terms = separator.separate(term);
   if (!terms && !isPlain) {
     reject = separator.reject;
-    return false;
+    return {};
   }
   if (terms)
     for (const Term &t : *terms)
       isPlain = isPlain && (t.ex.empty() || !policy.ownPivots ||
                             facts.isNonPositive(t.ex.normal(normaliser)));
-  if (isPlain) {
-    rawReadout[result] = plainSum(term, terms ? &*terms : nullptr, stage.name);
-    return true;
-  }
+  if (isPlain)
+    return plainSum(term, terms ? &*terms : nullptr, name);
   SumParts sum;
   for (const Group &group : grouped(std::move(*terms), normaliser))
-    if (!addGroup(group, separator, scope, type, pass, stage, sum)) {
+    if (!addGroup(group, separator, scope, type, pass, number, name, sum)) {
       reject.node = term;
-      return false;
+      return {};
     }
   Expr whole;
   for (auto &[key, own] : sum.parts) {
@@ -330,8 +345,7 @@ bool Builder::deriveSum(unsigned number, Expr term, unsigned pass) {
       part = context.select(guard, part, context.real(0, type));
     whole = whole ? context.add(whole, part) : part;
   }
-  rawReadout[result] = whole ? whole : context.real(0, type);
-  return true;
+  return whole ? whole : context.real(0, type);
 }
 
 /// Π g·h·e^(ex + ed) over n elements = Π g · h^n · e^(Σ ex + n·ed).
@@ -365,24 +379,32 @@ bool Builder::deriveProduct(unsigned number, Expr term, unsigned pass) {
     if (index.role == IndexRole::Stream)
       length = length ? context.mul(length, index.length) : index.length;
   length = length ? context.cast(type, length) : context.real(1, type);
-  Expr g =
-      state(Reducer::Prod, toExpr(context, factor.g, factor.coefficient, type),
-            stage.name);
-  Expr whole = g;
-  if (!factor.h.isOne())
-    whole = context.mul(
-        whole,
-        context.fn(Fn::PowFn, toExpr(context, factor.h, 1, type), length));
-  Expr exponent;
-  if (!factor.ex.empty())
-    exponent = state(Reducer::Sum, factor.ex.toExpr(context, type),
-                     stage.name + ".log");
-  if (!factor.ed.isZero()) {
-    Expr part = context.mul(length, toExpr(context, factor.ed, type));
-    exponent = exponent ? context.add(exponent, part) : part;
+  Expr whole;
+  if (!factor.g.isOne() || factor.coefficient != 1)
+    whole =
+        state(Reducer::Prod,
+              toExpr(context, factor.g, factor.coefficient, type), stage.name);
+  if (!factor.h.isOne()) {
+    Expr power =
+        context.fn(Fn::PowFn, toExpr(context, factor.h, 1, type), length);
+    whole = whole ? context.mul(whole, power) : power;
   }
-  rawReadout[result] =
-      exponent ? context.mul(whole, context.exp(exponent)) : whole;
+  Expr exponent;
+  if (!factor.ex.empty()) {
+    // A sum like any other, so that x - m stays a difference.
+    Expr own = factor.ex.toExpr(context, type);
+    if (!factor.ed.isZero())
+      own = context.sub(own, toExpr(context, factor.ed.scaled(-1), type));
+    exponent = sumOf(number, own, pass, stage.name + ".log");
+    if (!exponent)
+      return false;
+  } else if (!factor.ed.isZero()) {
+    exponent = context.mul(length, toExpr(context, factor.ed, type));
+  }
+  if (exponent)
+    whole = whole ? context.mul(whole, context.exp(exponent))
+                  : context.exp(exponent);
+  rawReadout[result] = whole;
   return true;
 }
 

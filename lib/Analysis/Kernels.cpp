@@ -470,6 +470,10 @@ void Planner::assignRoles(Formula &formula) {
       visit(payload);
   }
   IndexSet rows = anyRead ? readByStages : everywhere;
+  // Lists of best elements have no lanes.
+  for (const algebra::Stage &stage : cascade.stages)
+    if (stage.reducer == algebra::Reducer::TopK)
+      rows |= stage.indices;
   if (!anyRead && cascade.stages.size() == 1 &&
       cascade.stages[0].reducer != algebra::Reducer::TopK)
     for (const Read &read : formula.reads) {

@@ -32,6 +32,7 @@ private:
   bool readsBest(Expr e);
   void findUsed();
   void use(Expr e);
+  CascadeOp::Role role(unsigned index) const;
   void orderIndices();
   void addOperands();
   void buildShell();
@@ -157,16 +158,31 @@ static CascadeOp::Role roleOf(IndexRole role) {
   return CascadeOp::Row;
 }
 
+/// What an index is to the op: pivots have rows only, so that a carried index
+/// that one of them has is a row.
+CascadeOp::Role CascadeEmitter::role(unsigned index) const {
+  CascadeOp::Role own = roleOf(formula.cascade.indices[index].role);
+  if (own != CascadeOp::Carried)
+    return own;
+  for (const algebra::Definition &definition : program.definitions)
+    if (auto *state = std::get_if<algebra::State>(&definition))
+      for (Expr pivot : state->pivots)
+        if (pivot.indices() & (IndexSet(1) << index))
+          return CascadeOp::Row;
+  return own;
+}
+
 /// Rows, stream, inner, carried: the order in which the op is printed.
 void CascadeEmitter::orderIndices() {
   bool reduces = llvm::any_of(program.definitions, [](const auto &d) {
     return std::holds_alternative<algebra::State>(d);
   });
-  for (int32_t role = CascadeOp::Row; role <= CascadeOp::Carried; ++role)
+  for (int32_t wantedRole = CascadeOp::Row; wantedRole <= CascadeOp::Carried;
+       ++wantedRole)
     for (auto [i, index] : llvm::enumerate(formula.cascade.indices)) {
       bool wanted = (usedIndices & (IndexSet(1) << i)) ||
                     (reduces && index.role == IndexRole::Stream);
-      if (roleOf(index.role) != role || !wanted)
+      if (role(i) != wantedRole || !wanted)
         continue;
       position[i] = order.size();
       order.push_back(i);
@@ -231,7 +247,7 @@ void CascadeEmitter::buildShell() {
   for (unsigned i : order) {
     const algebra::Index &index = formula.cascade.indices[i];
     names.push_back(b.getStringAttr(index.name));
-    roles.push_back(roleOf(index.role));
+    roles.push_back(role(i));
     extents.push_back(formula.extents[i].staticOrDynamic());
   }
   if (hasBest()) {

@@ -50,7 +50,12 @@ static LogicalResult deriveKernel(const KernelPlan &plan,
   kernel.derivation = algebra::derive(cascade, policy);
   if (!kernel.derivation.program)
     return at->emitError("no program is derived: ") << kernel.derivation.error;
-  if (!options.certify || !options.fuse || !plan.isCascade())
+  bool isMoved = llvm::any_of(
+      kernel.derivation.program->definitions, [](const auto &definition) {
+        auto *state = std::get_if<algebra::State>(&definition);
+        return state && state->transport;
+      });
+  if (!options.certify || !options.fuse || !(plan.isCascade() || isMoved))
     return success();
   algebra::Certificate certificate =
       algebra::certify(cascade, kernel.derivation);
