@@ -9,6 +9,7 @@
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace refold;
@@ -556,6 +557,29 @@ Expr Formula::ofReduction(linalg::GenericOp generic, unsigned result,
   return contraction(generic, *loops);
 }
 
+/// Σ (term·c) as (Σ term)·c for a number c, so that however a scale is written
+/// a matrix product stays one. Not for 0 and inf, which make NaN of a sum that
+/// overflows.
+static Expr contractScaled(algebra::Context &context, uint64_t inner,
+                           Expr body) {
+  auto isScale = [](Expr e) {
+    std::optional<double> value = e.constant();
+    return value && *value != 0 && std::isfinite(*value);
+  };
+  if (body.is(algebra::Kind::Neg))
+    return context.neg(contractScaled(context, inner, body.operand(0)));
+  bool isMul = body.is(algebra::Kind::Mul), isDiv = body.is(algebra::Kind::Div);
+  if ((isMul || isDiv) && isScale(body.operand(1))) {
+    Expr sum = contractScaled(context, inner, body.operand(0));
+    return isMul ? context.mul(sum, body.operand(1))
+                 : context.div(sum, body.operand(1));
+  }
+  if (isMul && isScale(body.operand(0)))
+    return context.mul(body.operand(0),
+                       contractScaled(context, inner, body.operand(1)));
+  return context.contract(inner, body);
+}
+
 Expr Formula::contraction(linalg::GenericOp generic, Subscripts loops) {
   for (const Contraction &known : contractions)
     if (known.op == generic && known.loops == loops)
@@ -579,7 +603,7 @@ Expr Formula::contraction(linalg::GenericOp generic, Subscripts loops) {
   if (reducer != algebra::Reducer::Sum)
     return refuse("axis-change", "only sums are computed inside an element",
                   generic, generic.getResult(0));
-  Expr value = context->contract(inner, body);
+  Expr value = contractScaled(*context, inner, body);
   contractions.push_back({generic, key, value});
   Subscripts outer;
   for (auto [d, type] : llvm::enumerate(generic.getIteratorTypesArray()))

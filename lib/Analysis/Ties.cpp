@@ -58,9 +58,16 @@ static bool isContraction(linalg::GenericOp generic) {
   std::optional<Combiner> combiner =
       matchCombiner(generic.getBody()->getTerminator()->getOperand(0),
                     generic.getRegionOutputArgs()[0]);
-  return combiner && combiner->reducer == algebra::Reducer::Sum &&
-         isa_and_nonnull<arith::MulFOp, arith::MulIOp>(
-             combiner->term.getDefiningOp());
+  if (!combiner || combiner->reducer != algebra::Reducer::Sum)
+    return false;
+  // A scale of the products is one of the sum (`Formula::contraction`).
+  Operation *term = combiner->term.getDefiningOp();
+  while (auto quotient = dyn_cast_or_null<arith::DivFOp>(term)) {
+    if (!quotient.getRhs().getDefiningOp<arith::ConstantOp>())
+      return false;
+    term = quotient.getLhs().getDefiningOp();
+  }
+  return isa_and_nonnull<arith::MulFOp, arith::MulIOp>(term);
 }
 
 /// Fills in what the reduction's term reads, with other reductions as symbols.
@@ -313,16 +320,25 @@ Ties Ties::find(func::FuncOp function, SizeTable &sizes,
   // A reduction that moves with its reader's stream and is no contraction: the
   // operand through which it is read is computed first. Not the reduction
   // itself: it may be one of a cascade that ends in that operand (a norm before
-  // a mean). What a library product reads is in memory anyway.
+  // a mean). But where the reader is tied to another reduction, its operand
+  // holds that one too, and would end their cascade: the reduction itself then.
+  // What a library product reads is in memory anyway.
   for (Reduction &r : ties.reductions) {
     auto generic = dyn_cast<linalg::GenericOp>(r.op);
     if (generic && ties.isLibraryProduct(generic))
       continue;
+    bool isTied = llvm::any_of(
+        r.reads, [&](const Occurrence &o) { return ties.tied(r, o); });
     for (const Occurrence &o : r.reads) {
       auto producer = dyn_cast<linalg::GenericOp>(o.producer);
       if (!o.moves || ties.mayContract(o.producer) ||
           (producer && ties.isLibraryProduct(producer)))
         continue;
+      if (isTied) {
+        ties.forced.append(o.producer->result_begin(),
+                           o.producer->result_end());
+        continue;
+      }
       for (Value operand : r.op->getOperands())
         if (ties.reads(operand, o.producer))
           ties.forced.push_back(operand);
