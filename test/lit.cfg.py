@@ -6,8 +6,8 @@ import lit.formats
 config.name = "refold"
 config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".fold", ".mlir", ".test"]
-# Inputs of other tests; broken files are run by utils/check_broken.
-config.excludes = ["Inputs", "broken"]
+# Inputs of other tests; broken files are run by utils/check_broken, the catalogue by its script.
+config.excludes = ["Inputs", "broken", "Catalogue"]
 config.test_source_root = os.path.join(config.refold_source, "test")
 config.test_exec_root = config.refold_output
 

@@ -5,6 +5,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "refold/Dialect/Refold/IR/ElementTypes.h"
 #include "refold/Dialect/Refold/IR/Refold.h"
 #include "refold/Target/CPU/CompileProgram.h"
 #include "refold/Target/CPU/ObjectCode.h"
@@ -20,9 +21,6 @@ struct Slot {
 };
 
 using Sizes = llvm::SmallVector<SizeExpr, 4>;
-
-/// The dtype that stores an element type, or nothing for one that no array has.
-std::optional<DType> dtypeOf(mlir::Type elementType, bool isUnsigned = false);
 
 /// "softmax" of NameLoc("softmax", ...); else the op's name.
 std::string stepNameOf(mlir::Operation *op);
