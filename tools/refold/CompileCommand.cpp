@@ -10,7 +10,8 @@ namespace refold {
 /// The program as text at one stage of its way through the folders of lib/.
 static llvm::Expected<std::string> textAt(llvm::StringRef stage,
                                           LoadedProgram program,
-                                          const CompileOptions &options) {
+                                          const CompileOptions &options,
+                                          bool withLocations) {
   std::string text;
   llvm::raw_string_ostream os(text);
   if (stage == "asm") {
@@ -31,7 +32,11 @@ static llvm::Expected<std::string> textAt(llvm::StringRef stage,
     if (!report)
       return report.takeError();
   }
-  program.module->print(os);
+  mlir::OpPrintingFlags printing;
+  if (withLocations)
+    printing.enableDebugInfo(/*enable=*/true, /*prettyForm=*/true)
+        .useLocalScope();
+  program.module->print(os, printing);
   return os.str();
 }
 
@@ -40,6 +45,7 @@ llvm::Expected<ExitCode> compileCommand(const Command &command,
   ProgramFlags program;
   CompileOptions options;
   std::string emit, fuse = "auto", output;
+  bool withLocations = false;
   Flags flags;
   program.addTo(flags);
   program.addDtypeTo(flags);
@@ -49,6 +55,8 @@ llvm::Expected<ExitCode> compileCommand(const Command &command,
   flags.text("target", "NAME",
              "avx512, avx2 or baseline (what the machine offers)",
              options.target);
+  flags.toggle("locations", "with the definition or node of every operation",
+               withLocations);
   flags.text("output", "FILE", "where --emit writes (stdout); also -o", output);
   if (showHelp(command, flags, arguments))
     return ExitCode::Ok;
@@ -60,7 +68,7 @@ llvm::Expected<ExitCode> compileCommand(const Command &command,
   if (!loaded)
     return loaded.takeError();
   if (!emit.empty()) {
-    auto text = textAt(emit, std::move(*loaded), options);
+    auto text = textAt(emit, std::move(*loaded), options, withLocations);
     if (!text)
       return text.takeError();
     if (output.empty())
