@@ -178,7 +178,16 @@ void Chooser::chooseRows(Schedule &s, int row, int stream) {
   // Rows of 384 with a sweep, in tiles of 1: 7.3 ms, 2: 7.0, 4: 8.7, 32: 11.5.
   constexpr int64_t kTileElements = 512, kRowsOfUnknownLength = 4;
   int64_t length = extent(stream);
-  if (row != kNone)
+  bool hasSweep =
+      llvm::any_of(cascade.getBody().getOps<WriteOp>(), [&](WriteOp w) {
+        return llvm::is_contained(w.getIndices(),
+                                  cascade.getBody().getArgument(stream));
+      });
+  // Without a sweep nothing of a row is read again, and the results of a tile
+  // are computed with rows along the lanes.
+  if (row != kNone && !hasSweep)
+    s.tile[name(row)] = std::max<int64_t>(lanes, 4);
+  else if (row != kNone)
     s.tile[name(row)] =
         ShapedType::isDynamic(length)
             ? kRowsOfUnknownLength

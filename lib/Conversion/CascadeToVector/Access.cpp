@@ -36,8 +36,9 @@ Val Kernel::readArray(Tile &t, const Array &a, int r, int c) {
   const Array::Dim *lane = t.lane == kNone ? nullptr : dimOf(a, t.lane);
   if (!lane)
     return a.isWide ? to.loadWide(a.buffer, at, Val()) : to.load(a.buffer, at);
+  // Behind the lanes of any other index an array has room for a register.
   if (lane->stride.is(1))
-    return to.loadWide(a.buffer, at, Val());
+    return to.loadWide(a.buffer, at, t.lane == plan.row ? maskOf(t, c) : Val());
   return to.gather(a.buffer, to.wideIndex(at, lane->stride), maskOf(t, c));
 }
 

@@ -383,6 +383,10 @@ Val CxxSpelling::select(Val condition, Val x, Val y) {
                 x.wide);
 }
 
+Val CxxSpelling::toFloat(Val x, Type to) {
+  return define(typeName(to) + "(" + nameOf(x) + ")");
+}
+
 Val CxxSpelling::integerCast(Val x, Type, Type to) {
   return define(typeName(to) + "(" + nameOf(x) + ")", x.wide);
 }

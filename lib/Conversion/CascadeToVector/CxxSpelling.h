@@ -37,6 +37,7 @@ public:
   Val compare(Compare kind, Val x, Val y) override;
   Val select(Val condition, Val x, Val y) override;
   Val integerCast(Val x, mlir::Type from, mlir::Type to) override;
+  Val toFloat(Val x, mlir::Type to) override;
   Val broadcast(Val scalar) override { return {scalar.token, true}; }
   Val reduceLanes(Binary, Val wide) override { return {wide.token, false}; }
   Val extract(Val wide, Ix) override { return {wide.token, false}; }

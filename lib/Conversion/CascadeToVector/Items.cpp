@@ -48,11 +48,21 @@ Ix Kernel::span(unsigned index) {
   return to.min(plan.tileBlock, to.sub(extent, base[index]));
 }
 
+/// Rows of one item. Rows that share nothing are spread over sixteen items
+/// before an item gets a whole tile of them.
+Ix Kernel::rowTile() {
+  constexpr int64_t kItems = 16;
+  if (!plan.hasShortRows())
+    return plan.tileRows;
+  return to.max(1,
+                to.min(plan.tileRows, to.ceilDiv(extents[plan.row], kItems)));
+}
+
 Ix Kernel::mainItems() {
   Ix items(1);
   for (unsigned i = 0; i < plan.cascade.numIndices(); ++i) {
     if (int(i) == plan.row)
-      items = to.mul(items, to.ceilDiv(extents[i], plan.tileRows));
+      items = to.mul(items, to.ceilDiv(extents[i], rowTile()));
     else if (plan.rows & bit(i))
       items = to.mul(items, extents[i]);
     else if (int(i) == plan.block)
@@ -72,11 +82,12 @@ void Kernel::bindItem(Ix item) {
   rows = Ix(1);
   if (plan.row != kNone) {
     Ix extent = extents[plan.row];
-    Ix tile = take(to.ceilDiv(extent, plan.tileRows));
-    base[plan.row] = to.mul(tile, plan.tileRows);
-    rows = extent.isConstant() && extent.constant % plan.tileRows == 0
-               ? Ix(plan.tileRows)
-               : to.min(plan.tileRows, to.sub(extent, base[plan.row]));
+    Ix height = rowTile();
+    Ix tile = take(to.ceilDiv(extent, height));
+    base[plan.row] = to.mul(tile, height);
+    bool isEven = extent.isConstant() && height.isConstant() &&
+                  extent.constant % height.constant == 0;
+    rows = isEven ? height : to.min(height, to.sub(extent, base[plan.row]));
   }
   for (int i = plan.cascade.numIndices() - 1; i >= 0; --i)
     if (i != plan.row && (plan.rows & bit(i)))
@@ -88,6 +99,40 @@ void Kernel::bindItem(Ix item) {
 void Kernel::walkItem() {
   for (Node *n : plan.prologue)
     contraction(n);
+  if (!plan.hasShortRows())
+    return walkTiles();
+  Ix length = extents[plan.stream];
+  if (length.isConstant() && length.constant >= 1)
+    return length.constant <= plan.tileStream ? walkShortRow() : walkTiles();
+  Val isShort = to.binary(Binary::AndI, to.less(0, length),
+                          to.less(length, plan.tileStream + 1));
+  to.branch(isShort, [&] { walkShortRow(); }, [&] { walkTiles(); });
+}
+
+/// The stream is one tile: nothing was there before it, so no state is
+/// initialised or moved, and what the sweep shares with the last pass is read
+/// from there.
+void Kernel::walkShortRow() {
+  isWholeRow = true;
+  base[plan.stream] = Ix(0);
+  valid = extents[plan.stream];
+  isBoundary.reset();
+  for (unsigned p = 0; p < plan.passes.size(); ++p) {
+    streamTile(p);
+    reducePartials(p);
+  }
+  finish();
+  for (auto [value, term] : plan.reused) {
+    kept[value] = kept.at(term);
+    keptReady.insert(value);
+  }
+  for (WritePlan &w : plan.sweepWrites)
+    writeNest(w);
+  keptReady.clear();
+  isWholeRow = false;
+}
+
+void Kernel::walkTiles() {
   for (unsigned p = 0; p < plan.passes.size(); ++p) {
     initialise(p);
     outerStreams(plan.streams & ~bit(plan.stream),

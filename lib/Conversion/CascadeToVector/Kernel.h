@@ -62,9 +62,12 @@ private:
   void emitShape();
   void emitMain(unsigned phase);
   void eachItem(unsigned phase, llvm::function_ref<void(Ix)> body);
+  Ix rowTile();
   Ix mainItems();
   void bindItem(Ix item);
   void walkItem();
+  void walkTiles();
+  void walkShortRow();
   Ix span(unsigned index);
   Ix capacity(unsigned index, bool isLane);
   Ix rangeOf(unsigned index);
@@ -141,6 +144,7 @@ private:
   void contraction(Node *n);
   void matrixState(StatePlan &s);
   void writeNest(WritePlan &w);
+  void writeRows(WritePlan &w);
 
   // RowStates.cpp.
   void rowStep(unsigned pass, Step &step);
@@ -148,7 +152,7 @@ private:
   void rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
                 Tile &t);
   bool belongs(const Step &step, Set set);
-  void updateState(StatePlan &s, Tile &t, llvm::ArrayRef<Val> parts);
+  void updateState(StatePlan &s, Tile &t, Val sum);
   Values columns(Step &step, bool isChecked, Tile &t, Values init,
                  llvm::function_ref<Values(Tile &, int64_t, Values)> body);
   void initialise(unsigned pass);
@@ -201,6 +205,11 @@ private:
   llvm::SmallVector<Ix, 8> extents, base;
   Ix rows{1};  ///< of this row tile
   Ix valid{0}; ///< stream positions of this tile
+  /// The tile in work is the whole row: states were at their identities.
+  bool isWholeRow = false;
+  /// Row steps find the end of the stream by themselves: full registers, then
+  /// masked ones.
+  bool isRagged = false;
   std::optional<Val>
       isBoundary; ///< set: some positions of the tile are outside
   Ix privateBytes, sharedBytes;

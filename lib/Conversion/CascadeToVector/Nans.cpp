@@ -46,6 +46,22 @@ private:
     return llvm::any_of(def->getOperands(),
                         [&](Value o) { return isNanWithTerm(o); });
   }
+  static bool isNan(arith::ConstantOp constant) {
+    auto value = dyn_cast<FloatAttr>(constant.getValue());
+    return value && value.getValue().isNaN();
+  }
+  /// Whether the stream has no element: not so for a row that holds a NaN.
+  bool asksIfEmpty(Value condition) {
+    auto compare = condition.getDefiningOp<arith::CmpIOp>();
+    auto extent =
+        compare ? compare.getLhs().getDefiningOp<ExtentOp>() : ExtentOp();
+    auto zero = compare ? compare.getRhs().getDefiningOp<arith::ConstantOp>()
+                        : arith::ConstantOp();
+    auto value = zero ? dyn_cast<IntegerAttr>(zero.getValue()) : IntegerAttr();
+    return extent && value && value.getInt() == 0 &&
+           compare.getPredicate() == arith::CmpIPredicate::eq &&
+           (plan.streams & plan.sets.of(extent.getOf()));
+  }
   /// NaN for a row that holds a NaN term.
   bool isCovered(Value v) {
     if (auto it = covered.find(v); it != covered.end())
@@ -57,6 +73,12 @@ private:
                  !(plan.sets.of(plan.states[state].op.getResult(0)) &
                    ~plan.sets.of(s.getResult(0))) &&
                  isNanWithTerm(s.getValues()[0]);
+      else if (auto constant = dyn_cast<arith::ConstantOp>(def))
+        result = isNan(constant);
+      else if (auto select = dyn_cast<arith::SelectOp>(def))
+        result = isCovered(select.getFalseValue()) &&
+                 (asksIfEmpty(select.getCondition()) ||
+                  isCovered(select.getTrueValue()));
       else if (isStrict(def))
         result = llvm::any_of(def->getOperands(),
                               [&](Value o) { return isCovered(o); });

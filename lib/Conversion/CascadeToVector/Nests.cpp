@@ -248,6 +248,21 @@ void Kernel::matrixState(StatePlan &s) {
   emitNest(nest);
 }
 
+/// One value a row: the rows of the tile are the lanes.
+void Kernel::writeRows(WritePlan &w) {
+  auto block = [&](Ix at, bool isMasked) {
+    Tile t(plan.cascade.numIndices());
+    t.lane = plan.row;
+    t.laneLocal = {at};
+    if (isMasked)
+      t.laneLimit = rows;
+    storeWrite(t, w, 0, 0, eval(t, w.value, 0, 0));
+  };
+  Ix main = to.floorTo(rows, to.lanes());
+  to.each(0, main, to.lanes(), [&](Ix at) { block(at, false); });
+  to.each(main, rows, to.lanes(), [&](Ix at) { block(at, true); });
+}
+
 void Kernel::writeNest(WritePlan &w) {
   Nest nest;
   nest.out = w.set;

@@ -42,6 +42,7 @@ private:
   void addRowSteps(unsigned pass, unsigned level);
   void keepOldAcrossSteps(unsigned pass);
   void findPacks();
+  void findReused();
   unsigned levelOf(Node *n, unsigned pass);
   void keepFor(Node *n, Set nest, NodeSet &kept);
   void keepForRows(Node *n, NodeSet &kept);
@@ -244,8 +245,13 @@ void Planner::chooseForms() {
       isRead |=
           &o != &s && llvm::is_contained(o.op.getWith(), s.op.getResult(0));
     Set lanesOfState = s.set & plan->carried & without(plan->rowLane);
+    s.isCount = s.op.getReducer() == Reducer::Add && isa<FloatType>(s.type()) &&
+                !lanesOfState && plan->rowLane == kNone &&
+                plan->stream != kNone && !(s.term->set & plan->streams);
     if (s.op.isOrdered())
       s.form = StatePlan::Ordered;
+    else if (s.isCount)
+      s.form = StatePlan::Reduced;
     else if (lanesOfState) {
       s.form = StatePlan::Matrix;
       s.lane = plan->chooseLane(s.term, lanesOfState);
@@ -625,6 +631,57 @@ void Planner::findPacks() {
       considerPack(s.term, s.lane);
 }
 
+bool Plan::hasShortRows() const {
+  auto isRows = [](const Step &step) {
+    return step.kind == Step::Rows && !step.rowLanes;
+  };
+  if (passes.empty() || rowLane != kNone || block != kNone || stream == kNone ||
+      streams != bit(stream) || !sweepContractions.empty())
+    return false;
+  for (const StatePlan &s : states)
+    if (s.form != StatePlan::Reduced && s.form != StatePlan::Partial)
+      return false;
+  return llvm::all_of(passes, [&](const PassPlan &p) {
+    return p.conditions.empty() && llvm::all_of(p.steps, isRows);
+  });
+}
+
+/// Whether `final` is `now` with the states of the last pass complete.
+static bool isSameValue(Node *final, Node *now) {
+  if (final == now)
+    return true;
+  if (final->kind == Node::Final && now->kind == Node::New)
+    return final->state == now->state && final->result == now->result;
+  return final->kind == Node::Elem && now->kind == Node::Elem &&
+         final->op == now->op && final->result == now->result &&
+         final->in.size() == now->in.size() &&
+         llvm::all_of_zip(final->in, now->in, isSameValue);
+}
+
+static bool isCostly(Node *n) {
+  return n->kind == Node::Elem &&
+         isa<math::ExpOp, math::Exp2Op, math::ExpM1Op, math::LogOp,
+             math::Log1pOp, math::Log2Op, math::TanhOp, math::ErfOp,
+             math::PowFOp, math::SinOp, math::CosOp>(n->op);
+}
+
+void Planner::findReused() {
+  if (!plan->hasShortRows())
+    return;
+  unsigned last = plan->passes.size() - 1;
+  NodeSet terms, values;
+  for (StatePlan &s : plan->states)
+    if (s.pass == last)
+      collect(s.term, terms);
+  for (WritePlan &w : plan->sweepWrites)
+    collect(w.value, values);
+  for (Node *value : values)
+    for (Node *term : terms)
+      if (isCostly(value) && plan->hasStream(value->set) &&
+          isSameValue(value, term) && !plan->reused.count(value))
+        plan->reused[value] = term;
+}
+
 FailureOr<std::unique_ptr<Plan>> Planner::run() {
   if (failed(checkTypes()))
     return failure();
@@ -651,6 +708,7 @@ FailureOr<std::unique_ptr<Plan>> Planner::run() {
         all, sweep ? plan->sweepContractions : plan->finishContractions, sweep);
   }
   findPacks();
+  findReused();
   return std::move(plan);
 }
 

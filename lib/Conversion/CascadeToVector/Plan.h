@@ -40,6 +40,8 @@ struct StatePlan {
   llvm::SmallVector<Node *> payloads;
   Binary combine = Binary::AddF;
   int lane = kNone; ///< Matrix: the carried index along the lanes
+  /// A sum of what the stream does not move: the term times a count.
+  bool isCount = false;
   mlir::Type type() { return op.getResult(0).getType(); }
 };
 
@@ -120,11 +122,17 @@ struct Plan {
   llvm::SmallVector<Node *> finishContractions, sweepContractions;
   llvm::SmallVector<WritePlan, 0> finishWrites, sweepWrites;
   llvm::MapVector<Node *, PackPlan> packs;
+  /// Costly values of the sweep, and the same value in the last pass: one where
+  /// a row is a single tile.
+  llvm::MapVector<Node *, Node *> reused;
 
   bool hasRow(Set set) const { return row != kNone && (set & bit(row)); }
   bool hasStream(Set set) const {
     return stream != kNone && (set & bit(stream));
   }
+  /// Row states and one stream index only: a row that fits in one tile is
+  /// walked without transports.
+  bool hasShortRows() const;
   int64_t extent(unsigned i) { return cascade.getExtents()[i]; }
   Along along(Node *read, unsigned index);
   Along along(WritePlan &write, unsigned index);

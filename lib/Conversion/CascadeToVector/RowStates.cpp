@@ -53,11 +53,13 @@ void Kernel::rowStep(unsigned pass, Step &step) {
         to.each(main, range, to.lanes(), [&](Ix at) { block(at, true); });
     });
   };
-  if (isBoundary)
+  PassPlan &p = plan.passes[pass];
+  isRagged = p.conditions.empty() && (isBoundary || isWholeRow);
+  if (isBoundary && !isRagged)
     to.branch(*isBoundary, [&] { rowsOf(true); }, [&] { rowsOf(false); });
   else
     rowsOf(false);
-  PassPlan &p = plan.passes[pass];
+  isRagged = false;
   for (Node *n : p.kept) {
     unsigned level =
         n->kind == Node::Old ? plan.states[n->state].level : n->level;
@@ -78,7 +80,10 @@ void Kernel::rowGroup(unsigned pass, Step &step, bool isChecked, Tile &t) {
         s.level < step.firstLevel || s.level > step.lastLevel)
       continue;
     Node *old = plan.graph->version(s.op, Node::Old);
-    Val v = readArray(t, arrays[s.number].values[0], 0, 0);
+    const Array &array = arrays[s.number].values[0];
+    Val v = !isWholeRow    ? readArray(t, array, 0, 0)
+            : array.isWide ? to.splat(identity(s))
+                           : identity(s);
     t.memo[keyOf(t, old, 0, 0)] = v;
     if (kept.count(old) && llvm::is_contained(plan.passes[pass].kept, old))
       writeArray(t, kept.at(old), 0, 0, v);
@@ -92,14 +97,14 @@ void Kernel::rowGroup(unsigned pass, Step &step, bool isChecked, Tile &t) {
 Kernel::Values
 Kernel::columns(Step &step, bool isChecked, Tile &t, Values init,
                 llvm::function_ref<Values(Tile &, int64_t, Values)> body) {
-  auto group = [&](Ix at, int64_t count, Values in) {
+  auto group = [&](Ix at, int64_t count, Values in, bool isMasked) {
     Tile inside(&t);
     for (int64_t c = 0; c < count; ++c)
       (step.rowLanes ? inside.columnLocal : inside.laneLocal)
           .push_back(to.add(at, step.rowLanes ? c : c * to.lanes()));
     if (!step.rowLanes) {
       inside.lane = plan.stream;
-      if (isChecked)
+      if (isMasked)
         inside.laneLimit = valid;
     }
     return body(inside, count, in);
@@ -110,31 +115,39 @@ Kernel::columns(Step &step, bool isChecked, Tile &t, Values init,
   while (total % count)
     count /= 2;
   int64_t width = step.rowLanes ? count : count * to.lanes();
-  Ix hi = isChecked || step.rowLanes ? valid : Ix(plan.tileStream);
-  Ix main = step.rowLanes ? to.floorTo(hi, width) : hi;
+  bool endsHere = isRagged && !step.rowLanes;
+  Ix hi = isChecked || endsHere || step.rowLanes ? valid : Ix(plan.tileStream);
+  Ix main = endsHere || step.rowLanes ? to.floorTo(hi, width) : hi;
   if (main.isConstant() && main.constant <= width) {
     if (main.constant > 0)
-      init = group(0, count, init);
+      init = group(0, count, init, isChecked);
   } else {
     init = to.loop(0, main, width, init, [&](Ix at, ArrayRef<Val> in) {
-      return group(at, count, Values(in));
+      return group(at, count, Values(in), isChecked);
     });
   }
-  if (step.rowLanes)
-    init = to.loop(main, hi, 1, init, [&](Ix at, ArrayRef<Val> in) {
-      return group(at, 1, Values(in));
-    });
+  if (main.isConstant() && hi.isConstant() && main.constant >= hi.constant)
+    return init;
+  // The rest: single positions, or single registers of which some lanes count.
+  if (step.rowLanes || endsHere)
+    init = to.loop(main, hi, step.rowLanes ? 1 : to.lanes(), init,
+                   [&](Ix at, ArrayRef<Val> in) {
+                     return group(at, 1, Values(in), endsHere);
+                   });
   return init;
 }
 
 void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
                       Tile &t) {
   PassPlan &p = plan.passes[pass];
-  SmallVector<StatePlan *> states, ordered;
+  SmallVector<StatePlan *> states, ordered, counts;
   for (StatePlan &s : plan.states)
     if (s.pass == pass && s.form != StatePlan::Matrix && s.level == level &&
         belongs(step, s.set))
-      (s.form == StatePlan::Ordered ? ordered : states).push_back(&s);
+      (s.form == StatePlan::Ordered ? ordered
+       : s.isCount                  ? counts
+                                    : states)
+          .push_back(&s);
   SmallVector<Node *> wide;
   for (Node *n : p.kept) {
     if (n->level != level || n->kind == Node::Old || !belongs(step, n->set))
@@ -144,6 +157,14 @@ void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
     else
       writeArray(t, kept.at(n), 0, 0, eval(t, n, 0, 0));
   }
+  if (isWholeRow && pass + 1 == plan.passes.size())
+    for (auto [value, term] : plan.reused)
+      if (term->level == level && belongs(step, term->set))
+        wide.push_back(term);
+  for (StatePlan *s : counts)
+    updateState(*s, t,
+                to.binary(Binary::MulF, eval(t, s->term, 0, 0),
+                          to.toFloat(to.toData(valid), s->type())));
   if (states.empty() && ordered.empty() && wide.empty())
     return;
   for (StatePlan *s : states)
@@ -168,38 +189,42 @@ void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
         for (int64_t c = 0; c < count; ++c) {
           for (auto [k, s] : llvm::enumerate(states)) {
             Val v = to.splat(eval(inside, s->term, 0, c));
-            if (isChecked && !step.rowLanes)
+            if (inside.laneLimit && !step.rowLanes)
               v = to.select(maskOf(inside, c), v, to.splat(identity(*s)));
             Val &part = acc[k * kParts + c % kParts];
             part = to.binary(s->combine, v, part);
           }
           for (Node *n : streamed)
-            prefetchAhead(inside, n, c);
-          if (isLast && !isChecked && !step.rowLanes)
+            if (!inside.laneLimit)
+              prefetchAhead(inside, n, c);
+          if (isLast && !inside.laneLimit && !step.rowLanes)
             prefetchResults(inside, c);
           for (Node *n : wide)
             writeArray(inside, kept.at(n), 0, c, eval(inside, n, 0, c));
           for (StatePlan *s : ordered)
-            orderedColumn(*s, inside, c, isChecked);
+            orderedColumn(*s, inside, c,
+                          isChecked || inside.laneLimit.has_value());
         }
         return acc;
       });
-  for (auto [k, s] : llvm::enumerate(states))
-    updateState(*s, t, ArrayRef<Val>(parts).slice(k * kParts, kParts));
+  for (auto [k, s] : llvm::enumerate(states)) {
+    auto part = [&](unsigned i) { return parts[k * kParts + i]; };
+    Val sum = to.binary(s->combine, to.binary(s->combine, part(0), part(1)),
+                        to.binary(s->combine, part(2), part(3)));
+    if (s->form == StatePlan::Reduced && t.lane == kNone)
+      sum = to.reduceLanes(s->combine, sum);
+    updateState(*s, t, sum);
+  }
 }
 
-void Kernel::updateState(StatePlan &s, Tile &t, ArrayRef<Val> parts) {
-  Val sum = to.binary(s.combine, to.binary(s.combine, parts[0], parts[1]),
-                      to.binary(s.combine, parts[2], parts[3]));
-  Val moved = eval(t, s.moved, 0, 0);
-  bool isAcross = s.form == StatePlan::Reduced && t.lane == kNone;
-  if (isAcross)
-    sum = to.reduceLanes(s.combine, sum);
-  else
-    moved = to.splat(moved);
-  Val now = to.binary(s.combine, sum, moved);
-  writeArray(t, arrays[s.number].values[0], 0, 0, now);
-  t.memo[keyOf(t, plan.graph->version(s.op, Node::New), 0, 0)] = now;
+/// `sum` is what this tile adds.
+void Kernel::updateState(StatePlan &s, Tile &t, Val sum) {
+  if (!isWholeRow) {
+    Val moved = eval(t, s.moved, 0, 0);
+    sum = to.binary(s.combine, sum, sum.wide ? to.splat(moved) : moved);
+  }
+  writeArray(t, arrays[s.number].values[0], 0, 0, sum);
+  t.memo[keyOf(t, plan.graph->version(s.op, Node::New), 0, 0)] = sum;
 }
 
 void Kernel::initialise(unsigned pass) {

@@ -99,6 +99,8 @@ public:
   virtual Val compare(Compare kind, Val x, Val y) = 0;
   virtual Val select(Val condition, Val x, Val y) = 0;
   virtual Val integerCast(Val x, mlir::Type from, mlir::Type to) = 0;
+  /// Of a scalar i32.
+  virtual Val toFloat(Val x, mlir::Type to) = 0;
 
   // Lanes.
   virtual Val broadcast(Val scalar) = 0;

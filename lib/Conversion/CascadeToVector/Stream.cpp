@@ -85,7 +85,11 @@ void Kernel::finish() {
   for (Node *n : plan.finishContractions)
     contraction(n);
   for (WritePlan &w : plan.finishWrites)
-    writeNest(w);
+    if (w.lane == kNone && plan.hasRow(w.set) && plan.tileRows > 1 &&
+        plan.rowLane == kNone)
+      writeRows(w);
+    else
+      writeNest(w);
 }
 
 /// The second traversal: results that vary with the stream.

@@ -97,6 +97,10 @@ Val VectorSpelling::select(Val condition, Val x, Val y) {
       b.create<arith::SelectOp>(loc, value(condition), value(x), value(y)));
 }
 
+Val VectorSpelling::toFloat(Val x, Type to) {
+  return handle(b.create<arith::SIToFPOp>(loc, to, value(x)));
+}
+
 Val VectorSpelling::integerCast(Val x, Type from, Type to) {
   unsigned have = from.getIntOrFloatBitWidth(),
            want = to.getIntOrFloatBitWidth();

@@ -35,6 +35,7 @@ public:
   Val compare(Compare kind, Val x, Val y) override;
   Val select(Val condition, Val x, Val y) override;
   Val integerCast(Val x, mlir::Type from, mlir::Type to) override;
+  Val toFloat(Val x, mlir::Type to) override;
   Val broadcast(Val scalar) override;
   Val reduceLanes(Binary kind, Val wide) override;
   Val extract(Val wide, Ix lane) override;

@@ -109,6 +109,9 @@ void Kernel::layOut(bool isDryRun) {
        {&plan.prologue, &plan.finishContractions, &plan.sweepContractions})
     for (Node *n : *list)
       add(n);
+  for (auto [value, term] : plan.reused)
+    if (!kept.count(term))
+      kept[term] = makeArray(term->set, term->type, plan.stream);
   for (PassPlan &p : plan.passes) {
     for (Step &step : p.steps)
       if (step.kind == Step::Contraction)
