@@ -123,17 +123,17 @@ Deviation compareSelected(const Tensor &result, const RefOutput &reference) {
 
 } // namespace
 
-double distanceFromRounding(DType dtype, double stored, double exact) {
+double distanceFromRounding(DType dtype, double stored, long double exact) {
   if (dtype == DType::F64 || dtype == DType::F32)
-    return std::abs(stored - exact);
+    return double(std::abs(stored - exact));
   if (dtype == DType::Bool)
     return stored == exact ? 0.0 : 1.0;
   alignas(8) char bytes[8];
-  storeFromDouble(dtype, exact, bytes);
+  storeFromDouble(dtype, double(exact), bytes);
   if (loadAsDouble(dtype, bytes) == stored)
     return 0.0;
   auto [low, high] = roundingInterval(dtype, stored);
-  return std::max({low - exact, exact - high, 0.0});
+  return double(std::max({low - exact, exact - high, 0.0L}));
 }
 
 double ulpOf(DType dtype) {
@@ -149,7 +149,8 @@ Deviation compare(const Tensor &result, const RefOutput &reference) {
     deviation.wrongClass += classOf(result.get(i)) !=
                             storedClass(result.dtype(), reference.value.get(i));
   auto distance = [&](int64_t i) {
-    double found = result.get(i), exact = reference.value.get(i);
+    double found = result.get(i);
+    long double exact = reference.value.exact(i);
     if (!std::isfinite(found) || !std::isfinite(exact))
       return 0.0; // the class says it
     return distanceFromRounding(result.dtype(), found, exact);

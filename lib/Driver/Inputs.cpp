@@ -79,6 +79,17 @@ makeInputs(llvm::ArrayRef<Port> inputs, const Extents &extents,
   return result;
 }
 
+/// The elements of `tensor` through a view of `storage`.
+static Tensor viewOf(const Tensor &tensor, const Tensor &storage,
+                     llvm::ArrayRef<int64_t> strides) {
+  Tensor view =
+      Tensor::share(tensor.dtype(), tensor.shape(), strides, storage.data(),
+                    std::make_shared<Tensor>(storage));
+  for (int64_t i = 0, e = tensor.numElements(); i < e; ++i)
+    std::memcpy(view.at(i), tensor.at(i), byteWidth(tensor.dtype()));
+  return view;
+}
+
 llvm::Expected<Tensor> makeStrided(const Tensor &tensor) {
   if (tensor.rank() == 0)
     return tensor;
@@ -90,12 +101,18 @@ llvm::Expected<Tensor> makeStrided(const Tensor &tensor) {
     return storage;
   llvm::SmallVector<int64_t, 4> strides(storage->strides());
   strides.back() = 2;
-  auto keep = std::make_shared<Tensor>(*storage);
-  Tensor view = Tensor::share(tensor.dtype(), tensor.shape(), strides,
-                              storage->data(), std::move(keep));
-  for (int64_t i = 0, e = tensor.numElements(); i < e; ++i)
-    std::memcpy(view.at(i), tensor.at(i), byteWidth(tensor.dtype()));
-  return view;
+  return viewOf(tensor, *storage, strides);
+}
+
+llvm::Expected<Tensor> makeTransposed(const Tensor &tensor) {
+  auto reversed = llvm::reverse(tensor.shape());
+  llvm::SmallVector<int64_t, 4> shape(reversed.begin(), reversed.end());
+  llvm::Expected<Tensor> storage = Tensor::create(tensor.dtype(), shape);
+  if (!storage)
+    return storage;
+  auto steps = llvm::reverse(storage->strides());
+  llvm::SmallVector<int64_t, 4> strides(steps.begin(), steps.end());
+  return viewOf(tensor, *storage, strides);
 }
 
 } // namespace refold

@@ -4,6 +4,7 @@
 #include "refold/Support/Error.h"
 #include "refold/Support/Reasons.h"
 #include <cmath>
+#include <random>
 
 namespace refold {
 
@@ -29,166 +30,369 @@ bool Verification::isGood() const {
 
 namespace {
 
-/// The three forms of one program, and the walk over the cases.
+/// The forms of one program.
+struct Forms {
+  LoadedProgram reference;
+  CompiledProgram unfused;
+  /// Unfused without the rounding of results to a narrow storage type, which
+  /// hides most errors: then the few that cross a boundary are no measure.
+  std::optional<CompiledProgram> unrounded;
+  /// As scheduled, then with other cuts of the stream.
+  std::vector<CompiledProgram> fused;
+};
+
+/// The walk over the cases.
 class Verifier {
 public:
-  Verifier(const VerifyOptions &options, LoadedProgram &reference,
-           CompiledProgram &fused, CompiledProgram &unfused)
-      : options(options), fused(fused), unfused(unfused),
-        function(*reference.module->getOps<mlir::func::FuncOp>().begin()) {}
+  Verifier(const VerifyOptions &options, Forms &forms)
+      : options(options), forms(forms), inputs(forms.unfused.inputs),
+        function(
+            *forms.reference.module->getOps<mlir::func::FuncOp>().begin()) {}
 
   llvm::Expected<Verification> verifyAll();
 
+  Verification result;
+
 private:
-  std::vector<Extents> chooseShapes() const;
-  llvm::Error verifySeed(const Extents &shape, const InputRecipe &family,
-                         uint64_t seed, std::vector<OutputCase> &cases);
-  llvm::Error checkThreads(llvm::ArrayRef<Tensor> inputs,
-                           llvm::ArrayRef<Tensor> expected);
+  std::vector<Extents> chooseShapes();
+  std::vector<InputRecipe> chooseFamilies() const;
+  llvm::Expected<std::vector<OutputCase>>
+  verifyCell(const Extents &shape, const InputRecipe &family, uint64_t seed);
+  llvm::Error verifySeed(const InputRecipe &family, uint64_t seed,
+                         std::vector<OutputCase> &cases);
+  llvm::Expected<std::vector<RefOutput>> judge(llvm::ArrayRef<Tensor> given);
+  llvm::Error measureUnfused(llvm::ArrayRef<Tensor> given,
+                             llvm::ArrayRef<RefOutput> exact,
+                             llvm::MutableArrayRef<OutputCase> cases);
+  llvm::Error measureCondition(const InputRecipe &family,
+                               std::vector<OutputCase> &cases);
+  llvm::Error checkBits(CompiledProgram &form, llvm::ArrayRef<Tensor> given,
+                        llvm::ArrayRef<Tensor> expected);
+  llvm::Error checkViews(llvm::ArrayRef<Tensor> given,
+                         llvm::ArrayRef<Tensor> expected);
+  bool isNarrow() const {
+    return llvm::any_of(inputs, [](const Port &port) {
+      return isFloat(port.dtype) && byteWidth(port.dtype) < 4;
+    });
+  }
   bool isPolicy(Reason reason) const {
     return llvm::is_contained(result.policies, keyOf(reason));
   }
 
   const VerifyOptions &options;
-  CompiledProgram &fused, &unfused;
+  Forms &forms;
+  llvm::ArrayRef<Port> inputs;
   mlir::func::FuncOp function;
-  Verification result;
 };
 
 /// Stream axes share their extent: a square product is a case that matters, and
 /// the number of cases stays small. Other axes get distinct primes, so that no
 /// two are mixed up.
-std::vector<Extents> Verifier::chooseShapes() const {
+std::vector<Extents> Verifier::chooseShapes() {
   static constexpr int64_t primes[] = {2, 3, 5, 7, 11, 13, 17, 19, 23, 29};
-  std::vector<std::string> open;
-  for (const std::string &dim : openDims(fused.inputs))
-    if (!options.shape.count(dim))
-      open.push_back(dim);
-  auto isStream = [&](const std::string &dim) {
-    return llvm::any_of(fused.fusion.cascades,
-                        [&](const CascadeReport &cascade) {
-                          return llvm::is_contained(cascade.axes, dim);
-                        });
-  };
+  // The axes of cascades; of reductions that are in none where there is none.
+  const FuseReport &fusion = forms.fused.front().fusion;
+  std::vector<std::string> streams;
+  for (const CascadeReport &cascade : fusion.cascades)
+    llvm::append_range(streams, cascade.axes);
+  if (streams.empty())
+    streams = fusion.streamAxes;
+  Coverage &coverage = result.coverage;
   Extents fixed = options.shape;
   unsigned next = 0;
-  bool hasStream = false;
-  for (const std::string &dim : open) {
-    if (isStream(dim))
-      hasStream = true;
+  for (const std::string &dim : openDims(inputs)) {
+    if (fixed.count(dim))
+      continue;
+    if (llvm::is_contained(streams, dim))
+      coverage.streamAxes.push_back(dim);
     else
       fixed[dim] = primes[next++ % std::size(primes)];
   }
-  if (!hasStream)
+  if (coverage.streamAxes.empty())
     return {fixed};
   std::vector<Extents> shapes;
   for (int64_t extent : options.streamExtents) {
     Extents shape = fixed;
-    for (const std::string &dim : open)
-      if (isStream(dim))
-        shape[dim] = extent;
+    for (const std::string &dim : coverage.streamAxes)
+      shape[dim] = extent;
     // Of no elements there is no subscript.
-    bool isIndexed = llvm::any_of(fused.inputs, [&](const Port &port) {
+    bool isIndexed = llvm::any_of(inputs, [&](const Port &port) {
       auto indexed = shape.find(port.indexes);
       return indexed != shape.end() && indexed->second == 0;
     });
+    (isIndexed ? coverage.emptyIndexed : coverage.lengths).push_back(extent);
     if (!isIndexed)
       shapes.push_back(std::move(shape));
   }
   return shapes;
 }
 
-/// Are the bits the same for every number of threads, and behind strides?
-llvm::Error Verifier::checkThreads(llvm::ArrayRef<Tensor> inputs,
-                                   llvm::ArrayRef<Tensor> expected) {
-  auto isSame = [&](llvm::ArrayRef<Tensor> found) {
-    return llvm::equal(found, expected, hasEqualBits);
-  };
+/// Where no input follows the family, one of them is all.
+std::vector<InputRecipe> Verifier::chooseFamilies() const {
+  bool matters = llvm::any_of(inputs, [&](const Port &port) {
+    bool follows = isFloat(port.dtype) || port.dtype == DType::Bool;
+    return follows && !options.inputs.count(port.name);
+  });
+  if (matters || options.families.empty())
+    return options.families;
+  return {options.families.front()};
+}
+
+/// Are the bits the same for every number of threads?
+llvm::Error Verifier::checkBits(CompiledProgram &form,
+                                llvm::ArrayRef<Tensor> given,
+                                llvm::ArrayRef<Tensor> expected) {
   for (int64_t threads : llvm::ArrayRef(options.threads).drop_front()) {
-    auto again = fused.executable.run(inputs, threads);
+    auto again = form.executable.run(given, threads);
     if (!again)
       return again.takeError();
-    result.equalAcrossThreads &= isSame(*again);
+    result.equalAcrossThreads &= llvm::equal(*again, expected, hasEqualBits);
   }
-  std::vector<Tensor> strided;
-  for (const Tensor &input : inputs) {
-    auto view = makeStrided(input);
-    if (!view)
-      return view.takeError();
-    strided.push_back(std::move(*view));
-  }
-  auto again = fused.executable.run(strided, options.threads.front());
-  if (!again)
-    return again.takeError();
-  result.equalAcrossStrides &= isSame(*again);
   return llvm::Error::success();
 }
 
-llvm::Error Verifier::verifySeed(const Extents &shape,
-                                 const InputRecipe &family, uint64_t seed,
-                                 std::vector<OutputCase> &cases) {
-  auto inputs = makeInputs(fused.inputs, shape, family, options.inputs, seed);
-  if (!inputs)
-    return inputs.takeError();
+/// Are the bits the same behind strides?
+llvm::Error Verifier::checkViews(llvm::ArrayRef<Tensor> given,
+                                 llvm::ArrayRef<Tensor> expected) {
+  for (auto *make : {makeStrided, makeTransposed}) {
+    std::vector<Tensor> views;
+    for (const Tensor &input : given) {
+      auto view = make(input);
+      if (!view)
+        return view.takeError();
+      views.push_back(std::move(*view));
+    }
+    auto again =
+        forms.fused.front().executable.run(views, options.threads.front());
+    if (!again)
+      return again.takeError();
+    result.equalAcrossStrides &= llvm::equal(*again, expected, hasEqualBits);
+  }
+  return llvm::Error::success();
+}
+
+/// What the unfused program gives before results are stored, against `exact`.
+/// Narrow storage types are computed in f32: `given` holds floats of that type.
+llvm::Error Verifier::measureUnfused(llvm::ArrayRef<Tensor> given,
+                                     llvm::ArrayRef<RefOutput> exact,
+                                     llvm::MutableArrayRef<OutputCase> cases) {
+  CompiledProgram &form = forms.unrounded ? *forms.unrounded : forms.unfused;
+  auto found = form.executable.run(given, options.threads.front());
+  if (!found)
+    return found.takeError();
+  for (auto [one, y, reference] : llvm::zip(cases, *found, exact))
+    one.unfusedError = std::max(one.unfusedError, compare(y, reference).error);
+  return llvm::Error::success();
+}
+
+/// The same values in the type that they are computed in.
+static llvm::Expected<std::vector<Tensor>>
+asComputed(llvm::ArrayRef<Tensor> given) {
+  std::vector<Tensor> result;
+  for (const Tensor &input : given) {
+    bool isNarrow = isFloat(input.dtype()) && byteWidth(input.dtype()) < 4;
+    auto copy = input.clone(isNarrow ? DType::F32 : input.dtype());
+    if (!copy)
+      return copy.takeError();
+    result.push_back(std::move(*copy));
+  }
+  return result;
+}
+
+/// Moves every float to a neighbour, or leaves it.
+static void perturb(Tensor &tensor, std::mt19937_64 &random) {
+  if (tensor.dtype() != DType::F32 && tensor.dtype() != DType::F64)
+    return;
+  for (int64_t i = 0, e = tensor.numElements(); i < e; ++i) {
+    uint64_t draw = random() % 3;
+    if (draw == 2)
+      continue;
+    double towards = draw ? HUGE_VAL : -HUGE_VAL, value = tensor.get(i);
+    if (std::isfinite(value))
+      tensor.set(i, tensor.dtype() == DType::F64
+                        ? std::nextafter(value, towards)
+                        : std::nextafter(static_cast<float>(value),
+                                         static_cast<float>(towards)));
+  }
+}
+
+/// Where two large terms cancel, one input decides all of a case, and which of
+/// two programs errs more there is luck. What unfused errs on inputs that
+/// differ in their last bit is the part of the error that is the problem's own.
+llvm::Error Verifier::measureCondition(const InputRecipe &family,
+                                       std::vector<OutputCase> &cases) {
+  constexpr int kDraws = 8;
+  if (isNarrow() && !forms.unrounded)
+    return llvm::Error::success(); // no program takes what is in between
+  for (size_t i = 0; i < cases.size(); ++i) {
+    if (!cases[i].mayBeLuck())
+      continue;
+    uint64_t seed = cases[i].worstSeed;
+    auto given =
+        makeInputs(inputs, cases[i].shape, family, options.inputs, seed);
+    if (!given)
+      return given.takeError();
+    auto reference = judge(*given);
+    if (!reference)
+      return reference.takeError();
+    std::mt19937_64 random(seed);
+    for (int draw = 0; draw < kDraws; ++draw) {
+      auto moved = asComputed(*given);
+      if (!moved)
+        return moved.takeError();
+      for (Tensor &input : *moved)
+        perturb(input, random);
+      if (llvm::Error error = measureUnfused(*moved, *reference, cases))
+        return error;
+    }
+    cases[i].isConditioned = true;
+  }
+  return llvm::Error::success();
+}
+
+llvm::Expected<std::vector<RefOutput>>
+Verifier::judge(llvm::ArrayRef<Tensor> given) {
   EvaluationOptions exactly;
   exactly.keepOutputsExact = true;
-  auto reference = evaluateProgram(function, *inputs, exactly);
+  return evaluateProgram(function, given, exactly);
+}
+
+llvm::Error Verifier::verifySeed(const InputRecipe &family, uint64_t seed,
+                                 std::vector<OutputCase> &cases) {
+  auto given =
+      makeInputs(inputs, cases.front().shape, family, options.inputs, seed);
+  if (!given)
+    return given.takeError();
+  auto reference = judge(*given);
   if (!reference)
     return reference.takeError();
-  auto one = fused.executable.run(*inputs, options.threads.front());
-  if (!one)
-    return one.takeError();
-  auto other = unfused.executable.run(*inputs, options.threads.front());
-  if (!other)
-    return other.takeError();
-  for (size_t i = 0; i < cases.size(); ++i) {
-    cases[i].fusedError = std::max(cases[i].fusedError,
-                                   compare((*one)[i], (*reference)[i]).error);
-    Deviation base = compare((*other)[i], (*reference)[i]);
-    cases[i].unfusedError = std::max(cases[i].unfusedError, base.error);
-    cases[i].unfusedClassErrors += base.wrongClass;
-    cases[i].classLosses +=
-        countClassLosses((*one)[i], (*other)[i], (*reference)[i],
-                         isPolicy(Reason::MaskedValuesUnread));
+  auto base = forms.unfused.executable.run(*given, options.threads.front());
+  if (!base)
+    return base.takeError();
+  for (auto [one, y, exact] : llvm::zip(cases, *base, *reference)) {
+    Deviation deviation = compare(y, exact);
+    one.unfusedError = std::max(one.unfusedError, deviation.error);
+    one.unfusedClassErrors += deviation.wrongClass;
   }
-  bool isFirst = seed == options.seed;
-  return isFirst ? checkThreads(*inputs, *one) : llvm::Error::success();
+  if (forms.unrounded) {
+    auto wide = asComputed(*given);
+    if (!wide)
+      return wide.takeError();
+    if (llvm::Error error = measureUnfused(*wide, *reference, cases))
+      return error;
+  }
+  bool isFirst = cases.front().seeds == 0;
+  for (CompiledProgram &form : forms.fused) {
+    auto found = form.executable.run(*given, options.threads.front());
+    if (!found)
+      return found.takeError();
+    for (auto [one, y, other, exact] :
+         llvm::zip(cases, *found, *base, *reference)) {
+      double error = compare(y, exact).error;
+      if (error > one.fusedError)
+        one.worstSeed = seed;
+      one.fusedError = std::max(one.fusedError, error);
+      one.classLosses += countClassLosses(y, other, exact,
+                                          isPolicy(Reason::MaskedValuesUnread));
+    }
+    if (!isFirst)
+      continue;
+    if (llvm::Error error = checkBits(form, *given, *found))
+      return error;
+    if (&form == &forms.fused.front())
+      if (llvm::Error error = checkViews(*given, *found))
+        return error;
+  }
+  for (OutputCase &one : cases)
+    ++one.seeds;
+  ++result.coverage.inputs;
+  return llvm::Error::success();
+}
+
+llvm::Expected<std::vector<OutputCase>>
+Verifier::verifyCell(const Extents &shape, const InputRecipe &family,
+                     uint64_t seed) {
+  llvm::ArrayRef<Port> outputs = forms.unfused.outputs;
+  std::vector<OutputCase> cases(outputs.size());
+  for (OutputCase &one : cases) {
+    one.shape = shape;
+    one.family = describe(family);
+  }
+  auto setBounds = [&] {
+    for (auto [one, port] : llvm::zip(cases, outputs))
+      one.bound = 2.0 * one.unfusedError + 2.0 * ulpOf(port.dtype);
+  };
+  auto isDone = [&] {
+    return llvm::none_of(cases,
+                         [](const OutputCase &one) { return one.mayBeLuck(); });
+  };
+  int64_t few = std::min(options.firstSeeds, options.seeds);
+  for (int64_t i = 0; i < options.seeds && (i < few || !isDone()); ++i) {
+    if (llvm::Error error = verifySeed(family, seed + i, cases))
+      return std::move(error);
+    setBounds();
+  }
+  if (!isDone()) {
+    if (llvm::Error error = measureCondition(family, cases))
+      return std::move(error);
+    setBounds();
+  }
+  return cases;
 }
 
 llvm::Expected<Verification> Verifier::verifyAll() {
-  result.cascades = fused.fusion.cascades;
-  for (const CascadeReport &cascade : fused.fusion.cascades)
+  CompiledProgram &main = forms.fused.front();
+  result.cascades = main.fusion.cascades;
+  for (const CascadeReport &cascade : result.cascades)
     for (const std::string &policy : cascade.policies)
       if (!llvm::is_contained(result.policies, policy))
         result.policies.push_back(policy);
-  for (const Port &port : fused.outputs)
+  for (const Port &port : main.outputs)
     result.outputs.push_back({port.name, {}});
+  result.coverage.threads = options.threads;
 
   std::vector<Extents> shapes = chooseShapes();
   if (shapes.empty())
     return fail(ExitCode::Usage, "found no shape to verify, expected one with "
                                  "elements to be indexed");
-  size_t total = shapes.size() * options.families.size(), done = 0;
-  for (const Extents &shape : shapes)
-    for (const InputRecipe &family : options.families) {
-      std::vector<OutputCase> cases(fused.outputs.size());
-      for (OutputCase &one : cases) {
-        one.shape = shape;
-        one.family = describe(family);
-      }
-      for (int64_t seed = 0; seed < options.seeds; ++seed)
-        if (llvm::Error error =
-                verifySeed(shape, family, options.seed + seed, cases))
-          return std::move(error);
-      for (auto [i, one] : llvm::enumerate(cases)) {
-        one.bound =
-            2.0 * one.unfusedError + 2.0 * ulpOf(fused.outputs[i].dtype);
-        result.outputs[i].cases.push_back(one);
-      }
+  std::vector<InputRecipe> families = chooseFamilies();
+  for (const InputRecipe &family : families)
+    result.coverage.families.push_back(describe(family));
+  size_t total = shapes.size() * families.size(), done = 0;
+  for (auto [number, shape] : llvm::enumerate(shapes))
+    for (const InputRecipe &family : families) {
+      uint64_t seed = options.seed + number * options.firstSeeds;
+      auto cases = verifyCell(shape, family, seed);
+      if (!cases)
+        return cases.takeError();
+      for (auto [output, one] : llvm::zip(result.outputs, *cases))
+        output.cases.push_back(std::move(one));
       if (options.onProgress)
         options.onProgress(++done, total, describe(family));
     }
   return std::move(result);
+}
+
+/// The first with the narrowest tiles, so that short streams are cut too.
+std::vector<StreamSplit> drawSplits(const VerifyOptions &options) {
+  std::mt19937_64 random(options.seed);
+  std::vector<StreamSplit> splits;
+  for (int64_t i = 0; i < options.splits; ++i)
+    splits.push_back({2 + static_cast<int64_t>(random() % 8),
+                      i == 0 ? 1 : 1 + static_cast<int64_t>(random() % 128)});
+  return splits;
+}
+
+/// Are all floats computed in f32 and some stored in less, in a program whose
+/// types can be replaced?
+bool canBeUnrounded(llvm::StringRef path, const CompiledProgram &program) {
+  bool isNarrow = false, isWide = false;
+  for (const auto *ports : {&program.inputs, &program.outputs})
+    for (const Port &port : *ports) {
+      isNarrow |= isFloat(port.dtype) && byteWidth(port.dtype) < 4;
+      isWide |= port.dtype == DType::F64;
+    }
+  return path.ends_with(".fold") && isNarrow && !isWide;
 }
 
 } // namespace
@@ -197,25 +401,46 @@ llvm::Expected<Verification> verify(mlir::MLIRContext &context,
                                     llvm::StringRef path,
                                     const LoadOptions &loadOptions,
                                     const VerifyOptions &options) {
-  auto compileAs = [&](FusePolicy policy) -> llvm::Expected<CompiledProgram> {
-    auto program = load(context, path, loadOptions);
-    if (!program)
-      return program.takeError();
+  auto compileAs =
+      [&](FusePolicy policy, std::optional<StreamSplit> split,
+          const LoadOptions &loadOptions) -> llvm::Expected<CompiledProgram> {
     CompileOptions compileOptions;
     compileOptions.policy = policy;
+    compileOptions.split = split;
     compileOptions.target = options.target;
-    return compile(std::move(*program), compileOptions);
+    return compileFile(context, path, loadOptions, compileOptions);
   };
   auto reference = load(context, path, loadOptions);
   if (!reference)
     return reference.takeError();
-  auto fused = compileAs(FusePolicy::Auto);
-  if (!fused)
-    return fused.takeError();
-  auto unfused = compileAs(FusePolicy::Never);
+  auto unfused = compileAs(FusePolicy::Never, std::nullopt, loadOptions);
   if (!unfused)
     return unfused.takeError();
-  return Verifier(options, *reference, *fused, *unfused).verifyAll();
+  Forms forms{std::move(*reference), std::move(*unfused), std::nullopt, {}};
+  if (canBeUnrounded(path, forms.unfused)) {
+    LoadOptions asComputed = loadOptions;
+    asComputed.dtype = DType::F32;
+    auto unrounded = compileAs(FusePolicy::Never, std::nullopt, asComputed);
+    if (!unrounded)
+      return unrounded.takeError();
+    forms.unrounded = std::move(*unrounded);
+  }
+  auto fused = compileAs(FusePolicy::Auto, std::nullopt, loadOptions);
+  if (!fused)
+    return fused.takeError();
+  forms.fused.push_back(std::move(*fused));
+  std::vector<StreamSplit> splits;
+  if (!forms.fused.front().fusion.streamAxes.empty())
+    splits = drawSplits(options);
+  for (const StreamSplit &split : splits) {
+    auto cut = compileAs(FusePolicy::Auto, split, loadOptions);
+    if (!cut)
+      return cut.takeError();
+    forms.fused.push_back(std::move(*cut));
+  }
+  Verifier verifier(options, forms);
+  verifier.result.coverage.splits = std::move(splits);
+  return verifier.verifyAll();
 }
 
 } // namespace refold

@@ -94,6 +94,41 @@ static RefTensor viewBy(const RefTensor &array, AffineMap map,
   return array.view(shape, strides, 0);
 }
 
+/// The floats of `view` in row-major order.
+template <typename Real> static std::vector<Real> pack(const RefTensor &view) {
+  std::vector<Real> packed(view.numElements());
+  if (packed.empty())
+    return packed;
+  SmallVector<int64_t> at(view.rank(), 0), outer(view.shape());
+  int64_t count = outer.empty() ? 1 : outer.back();
+  int64_t step = outer.empty() ? 0 : view.strides().back();
+  if (!outer.empty())
+    outer.back() = 1;
+  Real *to = packed.data();
+  do {
+    const Cell *from = view.data();
+    for (unsigned d = 0; d < view.rank(); ++d)
+      from += at[d] * view.strides()[d];
+    for (int64_t i = 0; i < count; ++i)
+      *to++ = from[i * step].*kFloatField<Real>;
+  } while (nextSubscripts(at, outer));
+  return packed;
+}
+
+/// Adds one product for each batch element. `result` is row-major.
+template <typename Real>
+static void multiply(const RefTensor &left, const RefTensor &right,
+                     RefTensor &result, ArrayRef<int64_t> sizes) {
+  std::vector<Real> a = pack<Real>(left), b = pack<Real>(right),
+                    c = pack<Real>(result);
+  int64_t m = sizes[Rows], n = sizes[Columns], k = sizes[Depth];
+  for (int64_t batch = 0; batch < sizes[Batch]; ++batch)
+    multiplyAdd(a.data() + batch * m * k, b.data() + batch * k * n,
+                c.data() + batch * m * n, m, n, k);
+  for (auto [p, value] : llvm::enumerate(c))
+    result.data()[p].*kFloatField<Real> = value;
+}
+
 llvm::Expected<std::optional<RefTensor>>
 reference::evaluateContraction(linalg::GenericOp op,
                                ArrayRef<RefTensor> operands,
@@ -118,26 +153,17 @@ reference::evaluateContraction(linalg::GenericOp op,
   if (llvm::Error error = session.charge(2 * points, op.getLoc()))
     return std::move(error);
   SmallVector<AffineMap> maps = op.getIndexingMapsArray();
-  auto packed = [&](unsigned operand, std::initializer_list<Kind> kinds) {
-    return session.copy(
-        viewBy(operands[operand], maps[operand], extents, order(kinds)),
-        op.getLoc());
+  auto viewOf = [&](unsigned operand, std::initializer_list<Kind> kinds) {
+    return viewBy(operands[operand], maps[operand], extents, order(kinds));
   };
-  auto a = packed(plan->left, {Batch, Rows, Depth});
-  if (!a)
-    return a.takeError();
-  auto b = packed(plan->right, {Batch, Depth, Columns});
-  if (!b)
-    return b.takeError();
-  auto c = packed(operands.size() - 1, {Batch, Rows, Columns});
+  auto c = session.copy(viewOf(operands.size() - 1, {Batch, Rows, Columns}),
+                        op.getLoc());
   if (!c)
     return c.takeError();
-  static_assert(sizeof(Cell) == sizeof(double));
-  auto doubles = [](const RefTensor &array) { return &array.data()->f; };
-  int64_t m = sizes[Rows], n = sizes[Columns], k = sizes[Depth];
-  for (int64_t batch = 0; batch < sizes[Batch]; ++batch)
-    multiplyAdd(doubles(*a) + batch * m * k, doubles(*b) + batch * k * n,
-                doubles(*c) + batch * m * n, m, n, k);
+  RefTensor a = viewOf(plan->left, {Batch, Rows, Depth}),
+            b = viewOf(plan->right, {Batch, Depth, Columns});
+  session.isWide ? multiply<long double>(a, b, *c, sizes)
+                 : multiply<double>(a, b, *c, sizes);
   // The loops in the order of the result's own dimensions.
   SmallVector<unsigned> have = order({Batch, Rows, Columns});
   SmallVector<int64_t> strides;

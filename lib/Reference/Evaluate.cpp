@@ -13,12 +13,29 @@ using namespace mlir;
 using namespace refold;
 using namespace refold::reference;
 
+/// Does a program compute in f64, so that its judge must be finer than double?
+/// Rounding every operation to its type is no judging, and states of cascades
+/// are doubles.
+static bool computesInDouble(func::FuncOp function,
+                             const EvaluationOptions &options) {
+  auto isDouble = [](Type type) { return getElementTypeOrSelf(type).isF64(); };
+  bool hasDouble = false, hasCascade = false;
+  function.walk([&](Operation *op) {
+    hasCascade |= isa<CascadeOp>(op);
+    hasDouble |= llvm::any_of(op->getOperandTypes(), isDouble) ||
+                 llvm::any_of(op->getResultTypes(), isDouble);
+  });
+  return hasDouble && !hasCascade && !options.roundEveryOp;
+}
+
 namespace {
 
 class ProgramEvaluator {
 public:
   ProgramEvaluator(func::FuncOp function, const EvaluationOptions &options)
-      : function(function), session(options), random(options.seed) {}
+      : function(function),
+        session(options, computesInDouble(function, options)),
+        random(options.seed) {}
 
   llvm::Expected<std::vector<RefOutput>> run(ArrayRef<Tensor> inputs);
 
@@ -84,7 +101,7 @@ llvm::Error ProgramEvaluator::bindInput(unsigned number, const Tensor &input,
   auto room = session.make(true, input.shape(), function.getLoc());
   if (!room)
     return room.takeError();
-  values[arg] = RefTensor::fromTensor(input);
+  values[arg] = RefTensor::fromTensor(input, session.isWide);
   return llvm::Error::success();
 }
 
@@ -139,7 +156,7 @@ llvm::Error ProgramEvaluator::visitAssert(cf::AssertOp op) {
 }
 
 llvm::Error ProgramEvaluator::visitScalar(Operation &op) {
-  ScalarProgram program;
+  ScalarProgram program(session.isWide);
   ScalarCompiler compiler(program, session.options);
   compiler.outer = lookup;
   if (llvm::Error error = compiler.compile(op))
@@ -151,10 +168,10 @@ llvm::Error ProgramEvaluator::visitScalar(Operation &op) {
   TrapState trap;
   if (!reference::run(program, lanes, 1, trap))
     return compiler.describe(trap);
-  Cell value = *lanes.of(*reg);
-  values[op.getResult(0)] = isa<FloatType>(op.getResult(0).getType())
-                                ? RefTensor::scalar(value.f)
-                                : RefTensor::scalar(value.i);
+  RefTensor result = RefTensor::create(
+      isa<FloatType>(op.getResult(0).getType()), {}, session.isWide);
+  *result.data() = *lanes.of(*reg);
+  values[op.getResult(0)] = result;
   return llvm::Error::success();
 }
 

@@ -49,7 +49,8 @@ public:
                    ArrayRef<int64_t> extents, const Lookup &outer,
                    Session &session)
       : op(op), operands(operands.begin(), operands.end()), extents(extents),
-        outer(outer), session(session), compiler(program, session.options) {}
+        outer(outer), session(session), program(session.isWide),
+        compiler(program, session.options) {}
 
   llvm::Expected<SmallVector<RefTensor>> run(bool keepsExact);
 

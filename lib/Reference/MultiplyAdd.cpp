@@ -7,6 +7,8 @@
 namespace refold::reference {
 void multiplyAdd(const double *a, const double *b, double *c, int64_t m,
                  int64_t n, int64_t k);
+void multiplyAdd(const long double *a, const long double *b, long double *c,
+                 int64_t m, int64_t n, int64_t k);
 } // namespace refold::reference
 
 namespace {
@@ -61,4 +63,13 @@ void refold::reference::multiplyAdd(const double *a, const double *b, double *c,
                depth);
       }
     }
+}
+
+void refold::reference::multiplyAdd(const long double *a, const long double *b,
+                                    long double *c, int64_t m, int64_t n,
+                                    int64_t k) {
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t l = 0; l < k; ++l)
+      for (int64_t j = 0; j < n; ++j)
+        c[i * n + j] += a[i * k + l] * b[l * n + j];
 }

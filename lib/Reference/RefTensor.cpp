@@ -27,9 +27,10 @@ bool refold::nextSubscripts(llvm::MutableArrayRef<int64_t> subscripts,
   return false;
 }
 
-RefTensor RefTensor::create(bool isFloat, llvm::ArrayRef<int64_t> shape) {
+RefTensor RefTensor::create(bool isFloat, llvm::ArrayRef<int64_t> shape,
+                            bool isWide) {
   RefTensor made;
-  made.isReal = isFloat;
+  made.kind = !isFloat ? Kind::Integer : isWide ? Kind::Wide : Kind::Double;
   made.extents.assign(shape.begin(), shape.end());
   made.steps = rowMajorStrides(shape);
   // All-zero bytes are 0 of both kinds. Memory limits are checked before.
@@ -45,7 +46,7 @@ RefTensor RefTensor::create(bool isFloat, llvm::ArrayRef<int64_t> shape) {
   return made;
 }
 
-static Cell loadCell(DType dtype, const void *element) {
+static Cell loadCell(DType dtype, const void *element, bool isWide) {
   Cell cell;
   switch (dtype) {
   case DType::I64:
@@ -62,23 +63,24 @@ static Cell loadCell(DType dtype, const void *element) {
     cell.i = *static_cast<const uint8_t *>(element) != 0;
     break;
   default:
-    cell.f = loadAsDouble(dtype, element);
+    setFloat(cell, isWide, loadAsDouble(dtype, element));
   }
   return cell;
 }
 
-RefTensor RefTensor::fromTensor(const Tensor &tensor) {
-  RefTensor made = create(refold::isFloat(tensor.dtype()), tensor.shape());
+RefTensor RefTensor::fromTensor(const Tensor &tensor, bool isWide) {
+  RefTensor made =
+      create(refold::isFloat(tensor.dtype()), tensor.shape(), isWide);
   int64_t n = tensor.numElements();
   if (!tensor.isRowMajor()) {
     for (int64_t p = 0; p < n; ++p)
-      made.cells[p] = loadCell(tensor.dtype(), tensor.at(p));
+      made.cells[p] = loadCell(tensor.dtype(), tensor.at(p), isWide);
     return made;
   }
   const char *bytes = static_cast<const char *>(tensor.data());
   unsigned width = byteWidth(tensor.dtype());
   for (int64_t p = 0; p < n; ++p)
-    made.cells[p] = loadCell(tensor.dtype(), bytes + p * width);
+    made.cells[p] = loadCell(tensor.dtype(), bytes + p * width, isWide);
   return made;
 }
 
@@ -116,7 +118,7 @@ Cell &RefTensor::at(int64_t position) const {
 }
 
 RefTensor RefTensor::clone() const {
-  RefTensor made = create(isReal, extents);
+  RefTensor made = create(isFloat(), extents, isWide());
   int64_t n = numElements();
   if (n == 0)
     return made;
@@ -157,8 +159,8 @@ llvm::Expected<Tensor> RefTensor::toTensor(DType dtype) const {
   int64_t n = numElements();
   for (int64_t p = 0; p < n; ++p) {
     void *element = made->at(p);
-    if (isReal)
-      storeFromDouble(dtype, at(p).f, element);
+    if (isFloat())
+      storeFromDouble(dtype, double(get(p)), element);
     else if (dtype == DType::I64)
       *static_cast<int64_t *>(element) = at(p).i;
     else if (dtype == DType::U8)

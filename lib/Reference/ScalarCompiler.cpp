@@ -50,10 +50,10 @@ static double doubleOf(APFloat value) {
   return value.convertToDouble();
 }
 
-Cell reference::cellOf(Attribute attribute) {
+Cell reference::cellOf(Attribute attribute, bool isWide) {
   Cell cell;
   if (auto real = dyn_cast<FloatAttr>(attribute)) {
-    cell.f = doubleOf(real.getValue());
+    setFloat(cell, isWide, doubleOf(real.getValue()));
     return cell;
   }
   auto integer = cast<IntegerAttr>(attribute);
@@ -158,7 +158,7 @@ uint32_t ScalarCompiler::constant(int64_t value) {
 
 uint32_t ScalarCompiler::realConstant(double value) {
   Cell cell;
-  cell.f = value;
+  setFloat(cell, program.isWide, value);
   program.constants.push_back({program.newRegister(), cell});
   return program.constants.back().to;
 }
@@ -173,7 +173,7 @@ std::optional<uint32_t> ScalarCompiler::compileExactSelect(Operation *select,
     Value value = select->getOperand(1 + side);
     Attribute number;
     if (matchPattern(value, m_Constant(&number))) {
-      Cell cell = cellOf(number);
+      Cell cell = cellOf(number, /*isWide=*/false);
       sides[side] =
           realConstant(isa<FloatAttr>(number) ? cell.f : double(cell.i));
       continue;
@@ -399,7 +399,7 @@ llvm::Error ScalarCompiler::compile(Operation &op) {
       return failAt(ExitCode::Unsupported, op.getLoc(),
                     "found a constant that is no scalar in a scalar body");
     program.constants.push_back(
-        {program.newRegister(), cellOf(number.getValue())});
+        {program.newRegister(), cellOf(number.getValue(), program.isWide)});
     bind(number.getResult(), program.constants.back().to);
     return llvm::Error::success();
   }

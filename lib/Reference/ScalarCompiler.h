@@ -24,7 +24,7 @@ unsigned widthOf(mlir::Type type);
 /// The storage format of a float type; nothing for those that are not known.
 std::optional<DType> dtypeOf(mlir::Type floatType);
 /// The value of a constant of a known scalar type.
-Cell cellOf(mlir::Attribute attribute);
+Cell cellOf(mlir::Attribute attribute, bool isWide);
 
 /// Translates a block of scalar ops. Values from outside are bound first, or
 /// asked for through `outer`.

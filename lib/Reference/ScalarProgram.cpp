@@ -17,22 +17,6 @@ double reference::roundTo(DType dtype, double value) {
   return loadAsDouble(dtype, &bits);
 }
 
-double reference::maximum(double a, double b) {
-  if (std::isnan(a) || std::isnan(b))
-    return std::numeric_limits<double>::quiet_NaN();
-  if (a == b)
-    return std::signbit(a) ? b : a;
-  return a > b ? a : b;
-}
-
-double reference::minimum(double a, double b) {
-  if (std::isnan(a) || std::isnan(b))
-    return std::numeric_limits<double>::quiet_NaN();
-  if (a == b)
-    return std::signbit(a) ? a : b;
-  return a < b ? a : b;
-}
-
 Lanes::Lanes(const ScalarProgram &program)
     : cells(size_t(program.numRegisters) * kLanes) {
   for (const ScalarProgram::Constant &constant : program.constants)
@@ -47,7 +31,8 @@ uint64_t unsignedOf(unsigned width, int64_t value) {
 }
 
 /// Saturates, NaN gives 0, fractions are dropped.
-int64_t toInteger(double value, double low, double high, int64_t lowest,
+template <typename Real>
+int64_t toInteger(Real value, double low, double high, int64_t lowest,
                   int64_t highest) {
   if (std::isnan(value))
     return 0;
@@ -58,7 +43,7 @@ int64_t toInteger(double value, double low, double high, int64_t lowest,
   return int64_t(value);
 }
 
-int64_t toSigned(unsigned width, double value) {
+template <typename Real> int64_t toSigned(unsigned width, Real value) {
   double limit = std::ldexp(1.0, int(width) - 1);
   int64_t highest = int64_t((uint64_t(1) << (width - 1)) - 1);
   if (width == 1) // i1 holds 0 and 1 here
@@ -66,7 +51,7 @@ int64_t toSigned(unsigned width, double value) {
   return toInteger(value, -limit, limit, -highest - 1, highest);
 }
 
-int64_t toUnsigned(unsigned width, double value) {
+template <typename Real> int64_t toUnsigned(unsigned width, Real value) {
   if (std::isnan(value) || value <= 0.0)
     return 0;
   if (value >= std::ldexp(1.0, int(width)))
@@ -74,7 +59,7 @@ int64_t toUnsigned(unsigned width, double value) {
   return wrapTo(width, int64_t(uint64_t(value)));
 }
 
-bool compareFloats(uint8_t predicate, double a, double b) {
+template <typename Real> bool compareFloats(uint8_t predicate, Real a, Real b) {
   bool unordered = std::isnan(a) || std::isnan(b);
   switch (predicate) { // the numbers of arith::CmpFPredicate
   case 0:
@@ -202,7 +187,8 @@ int64_t bitsOf(DType dtype, double value) {
 double floatOf(DType dtype, int64_t bits) { return loadAsDouble(dtype, &bits); }
 
 /// One instruction over its lanes.
-struct Step {
+template <typename Real> struct Step {
+  static constexpr Real Cell::*real = kFloatField<Real>;
   const Instruction &in;
   Lanes &registers;
   unsigned lanes;
@@ -211,11 +197,11 @@ struct Step {
 
   template <typename F> void floats1(F f) {
     for (unsigned l = 0; l < lanes; ++l)
-      to[l].f = f(a[l].f);
+      to[l].*real = f(a[l].*real);
   }
   template <typename F> void floats2(F f) {
     for (unsigned l = 0; l < lanes; ++l)
-      to[l].f = f(a[l].f, b[l].f);
+      to[l].*real = f(a[l].*real, b[l].*real);
   }
   template <typename F> void integers2(F f) {
     for (unsigned l = 0; l < lanes; ++l)
@@ -229,53 +215,54 @@ struct Step {
   bool load(const ScalarProgram &program, TrapState &trap);
 };
 
-void Step::arithmetic() {
+template <typename Real> void Step<Real>::arithmetic() {
   switch (in.opcode) {
   case Opcode::AddF:
-    return floats2([](double x, double y) { return x + y; });
+    return floats2([](Real x, Real y) { return x + y; });
   case Opcode::SubF:
-    return floats2([](double x, double y) { return x - y; });
+    return floats2([](Real x, Real y) { return x - y; });
   case Opcode::MulF:
-    return floats2([](double x, double y) { return x * y; });
+    return floats2([](Real x, Real y) { return x * y; });
   case Opcode::DivF:
-    return floats2([](double x, double y) { return x / y; });
+    return floats2([](Real x, Real y) { return x / y; });
   case Opcode::RemF:
-    return floats2([](double x, double y) { return std::fmod(x, y); });
+    return floats2([](Real x, Real y) { return std::fmod(x, y); });
   case Opcode::NegF:
-    return floats1([](double x) { return -x; });
+    return floats1([](Real x) { return -x; });
   case Opcode::MaximumF:
-    return floats2(maximum);
+    return floats2(maximum<Real>);
   case Opcode::MinimumF:
-    return floats2(minimum);
+    return floats2(minimum<Real>);
   case Opcode::MaxNumF:
-    return floats2([](double x, double y) { return std::fmax(x, y); });
+    return floats2([](Real x, Real y) { return std::fmax(x, y); });
   case Opcode::MinNumF:
-    return floats2([](double x, double y) { return std::fmin(x, y); });
+    return floats2([](Real x, Real y) { return std::fmin(x, y); });
   case Opcode::CopySign:
-    return floats2([](double x, double y) { return std::copysign(x, y); });
+    return floats2([](Real x, Real y) { return std::copysign(x, y); });
   case Opcode::PowF:
-    return floats2([](double x, double y) { return std::pow(x, y); });
+    return floats2([](Real x, Real y) { return std::pow(x, y); });
   case Opcode::Atan2:
-    return floats2([](double x, double y) { return std::atan2(x, y); });
+    return floats2([](Real x, Real y) { return std::atan2(x, y); });
   case Opcode::CmpF:
     for (unsigned l = 0; l < lanes; ++l)
-      to[l].i = compareFloats(in.predicate, a[l].f, b[l].f);
+      to[l].i = compareFloats(in.predicate, a[l].*real, b[l].*real);
     return;
   case Opcode::FmaF:
     for (unsigned l = 0; l < lanes; ++l)
-      to[l].f = std::fma(a[l].f, b[l].f, registers.of(in.c)[l].f);
+      to[l].*real =
+          std::fma(a[l].*real, b[l].*real, registers.of(in.c)[l].*real);
     return;
   case Opcode::FPowI:
     for (unsigned l = 0; l < lanes; ++l)
-      to[l].f = std::pow(a[l].f, double(b[l].i));
+      to[l].*real = std::pow(a[l].*real, Real(b[l].i));
     return;
   default:
     return functions();
   }
 }
 
-void Step::functions() {
-  using M = double (*)(double);
+template <typename Real> void Step<Real>::functions() {
+  using M = Real (*)(Real);
   auto apply = [&](M f) { floats1(f); };
   switch (in.opcode) {
   case Opcode::Exp:
@@ -295,7 +282,7 @@ void Step::functions() {
   case Opcode::Sqrt:
     return apply(std::sqrt);
   case Opcode::Rsqrt:
-    return floats1([](double x) { return 1.0 / std::sqrt(x); });
+    return floats1([](Real x) { return Real(1) / std::sqrt(x); });
   case Opcode::Cbrt:
     return apply(std::cbrt);
   case Opcode::AbsF:
@@ -341,7 +328,7 @@ void Step::functions() {
   }
 }
 
-void Step::integers() {
+template <typename Real> void Step<Real>::integers() {
   using I = int64_t;
   using U = uint64_t;
   unsigned w = in.width;
@@ -390,7 +377,7 @@ void Step::integers() {
   }
 }
 
-void Step::conversions() {
+template <typename Real> void Step<Real>::conversions() {
   DType dtype = DType(in.predicate); // of the bit casts
   for (unsigned l = 0; l < lanes; ++l)
     switch (in.opcode) {
@@ -407,29 +394,29 @@ void Step::conversions() {
       to[l].i = int64_t(unsignedOf(in.width, a[l].i));
       break;
     case Opcode::SIToFP:
-      to[l].f = double(in.width == 1 ? -a[l].i : a[l].i);
+      to[l].*real = Real(in.width == 1 ? -a[l].i : a[l].i);
       break;
     case Opcode::UIToFP:
-      to[l].f = double(unsignedOf(in.width, a[l].i));
+      to[l].*real = Real(unsignedOf(in.width, a[l].i));
       break;
     case Opcode::FPToSI:
-      to[l].i = toSigned(in.width, a[l].f);
+      to[l].i = toSigned(in.width, a[l].*real);
       break;
     case Opcode::FPToUI:
-      to[l].i = toUnsigned(in.width, a[l].f);
+      to[l].i = toUnsigned(in.width, a[l].*real);
       break;
     case Opcode::BitsToFloat:
-      to[l].f = floatOf(dtype, a[l].i);
+      to[l].*real = floatOf(dtype, a[l].i);
       break;
     case Opcode::FloatToBits:
-      to[l].i = bitsOf(dtype, a[l].f);
+      to[l].i = bitsOf(dtype, a[l].*real);
       break;
     default:
       break;
     }
 }
 
-bool Step::divisions(TrapState &trap) {
+template <typename Real> bool Step<Real>::divisions(TrapState &trap) {
   for (unsigned l = 0; l < lanes; ++l) {
     if (b[l].i == 0) {
       trap.trap = Trap::DivisionByZero;
@@ -440,7 +427,8 @@ bool Step::divisions(TrapState &trap) {
   return true;
 }
 
-bool Step::load(const ScalarProgram &program, TrapState &trap) {
+template <typename Real>
+bool Step<Real>::load(const ScalarProgram &program, TrapState &trap) {
   const RefTensor &table = program.tables[in.table];
   const uint32_t *subscripts = program.subscripts.data() + in.firstSubscript;
   for (unsigned l = 0; l < lanes; ++l) {
@@ -460,11 +448,12 @@ bool Step::load(const ScalarProgram &program, TrapState &trap) {
 
 } // namespace
 
-bool reference::run(const ScalarProgram &program, Lanes &registers,
-                    unsigned lanes, TrapState &trap) {
+template <typename Real>
+static bool runAs(const ScalarProgram &program, Lanes &registers,
+                  unsigned lanes, TrapState &trap) {
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction &in = program.instructions[i];
-    Step step{in, registers, lanes};
+    Step<Real> step{in, registers, lanes};
     bool ok = true;
     if (in.opcode == Opcode::Load)
       ok = step.load(program, trap);
@@ -478,7 +467,14 @@ bool reference::run(const ScalarProgram &program, Lanes &registers,
     }
     if (in.round != kNoRounding)
       for (unsigned l = 0; l < lanes; ++l)
-        step.to[l].f = roundTo(DType(in.round), step.to[l].f);
+        step.to[l].*Step<Real>::real =
+            roundTo(DType(in.round), step.to[l].*Step<Real>::real);
   }
   return true;
+}
+
+bool reference::run(const ScalarProgram &program, Lanes &registers,
+                    unsigned lanes, TrapState &trap) {
+  return program.isWide ? runAs<long double>(program, registers, lanes, trap)
+                        : runAs<double>(program, registers, lanes, trap);
 }

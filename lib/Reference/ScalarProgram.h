@@ -5,6 +5,8 @@
 #define REFOLD_LIB_REFERENCE_SCALARPROGRAM_H
 
 #include "refold/Reference/RefTensor.h"
+#include <cmath>
+#include <limits>
 #include <vector>
 
 namespace refold::reference {
@@ -124,6 +126,8 @@ struct TrapState {
 };
 
 struct ScalarProgram {
+  explicit ScalarProgram(bool isWide = false) : isWide(isWide) {}
+
   struct Constant {
     uint32_t to;
     Cell value;
@@ -133,6 +137,7 @@ struct ScalarProgram {
   std::vector<uint32_t> subscripts; ///< registers that Loads use
   std::vector<RefTensor> tables;    ///< of Loads
   uint32_t numRegisters = 0;
+  bool isWide; ///< floats are long double
 
   uint32_t newRegister() { return numRegisters++; }
 };
@@ -168,8 +173,20 @@ inline int64_t wrapTo(unsigned width, int64_t value) {
 double roundTo(DType dtype, double value);
 
 /// max with NaN sticky, and -0 below +0.
-double maximum(double a, double b);
-double minimum(double a, double b);
+template <typename Real> Real maximum(Real a, Real b) {
+  if (std::isnan(a) || std::isnan(b))
+    return std::numeric_limits<Real>::quiet_NaN();
+  if (a == b)
+    return std::signbit(a) ? b : a;
+  return a > b ? a : b;
+}
+template <typename Real> Real minimum(Real a, Real b) {
+  if (std::isnan(a) || std::isnan(b))
+    return std::numeric_limits<Real>::quiet_NaN();
+  if (a == b)
+    return std::signbit(a) ? a : b;
+  return a < b ? a : b;
+}
 
 } // namespace refold::reference
 

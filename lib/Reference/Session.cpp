@@ -44,7 +44,7 @@ llvm::Expected<RefTensor> Session::make(bool isFloat, ArrayRef<int64_t> shape,
                                         Location location) {
   if (llvm::Error error = checkRoom(options, shape, location))
     return std::move(error);
-  return RefTensor::create(isFloat, shape);
+  return RefTensor::create(isFloat, shape, isWide);
 }
 
 llvm::Expected<RefTensor> Session::copy(const RefTensor &array,

@@ -14,7 +14,8 @@ namespace refold::reference {
 using Lookup = std::function<const RefTensor *(mlir::Value)>;
 
 struct Session {
-  explicit Session(const EvaluationOptions &options) : options(options) {}
+  explicit Session(const EvaluationOptions &options, bool isWide = false)
+      : options(options), isWide(isWide) {}
 
   /// A zero array, or an error where the size or the memory limit is exceeded.
   llvm::Expected<RefTensor> make(bool isFloat, llvm::ArrayRef<int64_t> shape,
@@ -26,6 +27,8 @@ struct Session {
   llvm::Error charge(double steps, mlir::Location location);
 
   const EvaluationOptions &options;
+  /// Floats are long double: the program computes in f64.
+  bool isWide;
   double steps = 0;
 };
 
@@ -46,9 +49,11 @@ evaluateContraction(mlir::linalg::GenericOp op,
                     llvm::ArrayRef<RefTensor> operands,
                     llvm::ArrayRef<int64_t> extents, Session &session);
 
-/// c[m, n] += sum_k a[m, k] b[k, n], all row-major doubles.
+/// c[m, n] += sum_k a[m, k] b[k, n], all row-major.
 void multiplyAdd(const double *a, const double *b, double *c, int64_t m,
                  int64_t n, int64_t k);
+void multiplyAdd(const long double *a, const long double *b, long double *c,
+                 int64_t m, int64_t n, int64_t k);
 
 /// An op that moves elements of arrays: empty, reshapes, slices, pad, concat,
 /// casts. Nothing where `op` is none.
@@ -65,7 +70,7 @@ llvm::Expected<std::pair<RefTensor, RefTensor>>
 evaluateTopK(TopKOp op, const RefTensor &source, Session &session);
 
 /// Is `a` ordered strictly before `b`, keys alone? NaN is above +inf.
-bool isBetterKey(double a, double b, bool largest);
+bool isBetterKey(long double a, long double b, bool largest);
 
 /// Is `have` a shape of the type's shape `want`?
 bool agrees(llvm::ArrayRef<int64_t> have, llvm::ArrayRef<int64_t> want);

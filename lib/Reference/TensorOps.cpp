@@ -15,9 +15,10 @@ using Result = llvm::Expected<std::optional<RefTensor>>;
 // Constants
 //===----------------------------------------------------------------------===//
 
-static RefTensor splat(Cell cell, bool isFloat, ArrayRef<int64_t> shape) {
-  RefTensor one =
-      isFloat ? RefTensor::scalar(cell.f) : RefTensor::scalar(cell.i);
+static RefTensor splat(Cell cell, bool isFloat, ArrayRef<int64_t> shape,
+                       const Session &session) {
+  RefTensor one = RefTensor::create(isFloat, {}, session.isWide);
+  *one.data() = cell;
   return one.view(shape, SmallVector<int64_t>(shape.size(), 0), 0);
 }
 
@@ -29,7 +30,7 @@ static void unpack(ArrayRef<char> bytes, Type type, RefTensor &into) {
   for (int64_t p = 0; p < n; ++p) {
     const char *at = bytes.data() + p * width;
     if (real) {
-      into.data()[p].f = loadAsDouble(*real, at);
+      setFloat(into.data()[p], into.isWide(), loadAsDouble(*real, at));
       continue;
     }
     int64_t value = 0;
@@ -74,7 +75,8 @@ llvm::Expected<RefTensor> reference::evaluateConstant(Attribute value,
   bool isFloat = isa<FloatType>(element);
   ArrayRef<int64_t> shape = elements.getShapedType().getShape();
   if (dense.isSplat())
-    return splat(cellOf(dense.getSplatValue<Attribute>()), isFloat, shape);
+    return splat(cellOf(dense.getSplatValue<Attribute>(), session.isWide),
+                 isFloat, shape, session);
   auto made = session.make(isFloat, shape, location);
   if (!made)
     return made;
@@ -163,10 +165,10 @@ Result TensorOpEvaluator::empty(tensor::EmptyOp op) {
   Cell cell;
   bool isFloat = isa<FloatType>(op.getType().getElementType());
   if (isFloat)
-    cell.f = std::numeric_limits<double>::quiet_NaN();
+    setFloat(cell, session.isWide, std::numeric_limits<double>::quiet_NaN());
   else
     cell.i = 0;
-  return splat(cell, isFloat, shape);
+  return splat(cell, isFloat, shape, session);
 }
 
 Result TensorOpEvaluator::reshape(Value source, RankedTensorType type,
@@ -311,7 +313,7 @@ Result TensorOpEvaluator::pad(tensor::PadOp op) {
   auto result = session.make(source.isFloat(), shape, location);
   if (!result)
     return result.takeError();
-  ScalarProgram program;
+  ScalarProgram program(session.isWide);
   ScalarCompiler compiler(program, session.options);
   compiler.outer = lookup;
   Block &body = op.getRegion().front();
@@ -401,7 +403,8 @@ Result reference::evaluateTensorOp(Operation &op, const Lookup &lookup,
       .Case([&](linalg::FillOp op) -> Result {
         const RefTensor &value = *lookup(op.getInputs()[0]);
         return std::optional(splat(*value.data(), value.isFloat(),
-                                   lookup(op.getOutputs()[0])->shape()));
+                                   lookup(op.getOutputs()[0])->shape(),
+                                   session));
       })
       .Default(
           [](Operation *) -> Result { return std::optional<RefTensor>(); });

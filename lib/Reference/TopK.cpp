@@ -7,7 +7,7 @@ using namespace mlir;
 using namespace refold;
 using namespace refold::reference;
 
-bool reference::isBetterKey(double a, double b, bool largest) {
+bool reference::isBetterKey(long double a, long double b, bool largest) {
   // NaN above +inf: the first of the largest, the last of the smallest.
   if (std::isnan(a) || std::isnan(b))
     return largest ? std::isnan(a) && !std::isnan(b)
@@ -16,11 +16,11 @@ bool reference::isBetterKey(double a, double b, bool largest) {
 }
 
 /// The key of an element that is not there.
-static Cell noKey(Type type, bool largest) {
+static Cell noKey(Type type, bool largest, bool isWide) {
   Cell cell;
   if (isa<FloatType>(type)) {
     double infinity = std::numeric_limits<double>::infinity();
-    cell.f = largest ? -infinity : infinity;
+    setFloat(cell, isWide, largest ? -infinity : infinity);
     return cell;
   }
   int64_t highest = int64_t((uint64_t(1) << (widthOf(type) - 1)) - 1);
@@ -62,10 +62,11 @@ reference::evaluateTopK(TopKOp op, const RefTensor &source, Session &session) {
       order[i] = i;
     std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
       Cell x = row[a * step], y = row[b * step];
-      if (isFloat ? isBetterKey(x.f, y.f, largest)
+      if (isFloat ? isBetterKey(source.read(x), source.read(y), largest)
                   : (largest ? x.i > y.i : x.i < y.i))
         return true;
-      if (isFloat ? isBetterKey(y.f, x.f, largest) : x.i != y.i)
+      if (isFloat ? isBetterKey(source.read(y), source.read(x), largest)
+                  : x.i != y.i)
         return false;
       return a < b;
     });
@@ -74,8 +75,8 @@ reference::evaluateTopK(TopKOp op, const RefTensor &source, Session &session) {
       bool exists = r < n;
       Type element =
           cast<ShapedType>(op.getSource().getType()).getElementType();
-      keys->data()[where] =
-          exists ? row[order[r] * step] : noKey(element, largest);
+      keys->data()[where] = exists ? row[order[r] * step]
+                                   : noKey(element, largest, session.isWide);
       positions->data()[where].i = exists ? order[r] : -1;
     }
   } while (nextSubscripts(at, outer));

@@ -5,6 +5,7 @@
 #include "RunFlags.h"
 #include "refold/Driver/Verify.h"
 #include "refold/Support/Json.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
 namespace refold {
@@ -51,7 +52,8 @@ void VerifyFlags::addTo(Flags &flags) {
                 return parseFamilies(text, options.families);
               });
   flags.value("lengths", "N,...",
-              "extents of stream axes without --shape (0,1,17,1000)",
+              "extents of stream axes without --shape "
+              "(0,1,2,15,16,17,1000,4097)",
               [this](llvm::StringRef text) {
                 return parseCounts(text, options.streamExtents, 0,
                                    int64_t(1) << 24);
@@ -61,8 +63,17 @@ void VerifyFlags::addTo(Flags &flags) {
               [this](llvm::StringRef text) {
                 return parseCounts(text, options.threads, 1, 1024);
               });
-  flags.integer("seeds", "N", "how many inputs of each kind (32)",
+  flags.integer("seeds", "N",
+                "inputs of each family and shape: 4, and up to N while an "
+                "error is beyond its bound (32)",
                 options.seeds, 1, 100000);
+  flags.integer("first-seeds", "N",
+                "inputs of each family and shape that are always run (4)",
+                options.firstSeeds, 1, 100000);
+  flags.integer("splits", "N",
+                "programs with other cuts of their streams, drawn with --seed "
+                "(2)",
+                options.splits, 0, 64);
   flags.text("target", "NAME",
              "avx512, avx2 or baseline (what the machine offers)",
              options.target);
@@ -77,6 +88,9 @@ llvm::json::Value verdictJson(const OutputVerdict &output) {
                            {"fused_error", jsonNumber(one.fusedError)},
                            {"unfused_error", jsonNumber(one.unfusedError)},
                            {"bound", jsonNumber(one.bound)},
+                           {"seeds", one.seeds},
+                           {"worst_seed", static_cast<int64_t>(one.worstSeed)},
+                           {"conditioned", one.isConditioned},
                            {"class_equal", one.classLosses == 0},
                            {"unfused_class_errors", one.unfusedClassErrors}});
   const OutputCase &worst = output.worst();
@@ -90,6 +104,54 @@ llvm::json::Value verdictJson(const OutputVerdict &output) {
                             {"cases", std::move(cases)}};
 }
 
+template <typename Range> std::string joined(const Range &range) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  llvm::interleaveComma(range, os);
+  return text;
+}
+
+std::vector<std::string> spellings(llvm::ArrayRef<StreamSplit> splits) {
+  std::vector<std::string> result;
+  for (const StreamSplit &split : splits)
+    result.push_back("up to " + std::to_string(split.segments) +
+                     " segments in tiles of " + std::to_string(split.tile));
+  return result;
+}
+
+llvm::json::Value coverageJson(const Coverage &coverage) {
+  llvm::json::Array splits;
+  for (const StreamSplit &split : coverage.splits)
+    splits.push_back(
+        llvm::json::Object{{"segments", split.segments}, {"tile", split.tile}});
+  return llvm::json::Object{
+      {"stream_axes", llvm::json::Array(coverage.streamAxes)},
+      {"lengths", llvm::json::Array(coverage.lengths)},
+      {"lengths_left_out", llvm::json::Array(coverage.emptyIndexed)},
+      {"inputs", llvm::json::Array(coverage.families)},
+      {"threads", llvm::json::Array(coverage.threads)},
+      {"splits", std::move(splits)},
+      {"runs", coverage.inputs}};
+}
+
+void printCoverage(const Coverage &coverage) {
+  llvm::raw_ostream &os = llvm::outs();
+  os << "     covered: ";
+  if (coverage.streamAxes.empty())
+    os << "no open stream axis";
+  else
+    os << joined(coverage.streamAxes) << " = " << joined(coverage.lengths);
+  if (!coverage.emptyIndexed.empty())
+    os << " (not " << joined(coverage.emptyIndexed)
+       << ", where there is nothing to index)";
+  os << "; inputs " << joined(coverage.families) << "; " << coverage.inputs
+     << " runs\n     threads " << joined(coverage.threads)
+     << " and strided and transposed inputs: same bits expected\n";
+  if (!coverage.splits.empty())
+    os << "     streams also cut into " << joined(spellings(coverage.splits))
+       << "\n";
+}
+
 void printText(const Verification &verification) {
   llvm::raw_ostream &os = llvm::outs();
   for (const OutputVerdict &output : verification.outputs) {
@@ -101,6 +163,8 @@ void printText(const Verification &verification) {
        << formatError(worst.bound) << " (" << worst.family;
     for (const auto &[name, extent] : worst.shape)
       os << " " << name << "=" << extent;
+    if (!worst.isGood())
+      os << ", seed " << worst.worstSeed;
     os << "; " << output.cases.size() << " cases)\n";
     for (const OutputCase &one : output.cases) {
       if (one.classLosses == 0)
@@ -117,6 +181,7 @@ void printText(const Verification &verification) {
     os << "BAD  other bits for another number of threads\n";
   if (!verification.equalAcrossStrides)
     os << "BAD  other bits for strided inputs\n";
+  printCoverage(verification.coverage);
   for (const std::string &policy : verification.policies)
     os << "     policy " << policy << "\n";
 }
@@ -158,6 +223,7 @@ llvm::Expected<ExitCode> verifyCommand(const Command &command,
         {"outputs", std::move(outputs)},
         {"threads_equal", verification->equalAcrossThreads},
         {"strides_equal", verification->equalAcrossStrides},
+        {"coverage", coverageJson(verification->coverage)},
         {"policies", llvm::json::Array(verification->policies)}});
   } else {
     printText(*verification);

@@ -91,6 +91,13 @@ TEST(CompareTest, RoundingAtTheEndIsNoError) {
   EXPECT_EQ(distanceFromRounding(DType::Bool, 1.0, 0.0), 1.0);
 }
 
+TEST(CompareTest, AnF64ResultIsMeasuredFinerThanDouble) {
+  RefOutput reference{RefTensor::create(true, {1}, /*isWide=*/true),
+                      std::nullopt};
+  reference.value.at(0).w = 1.0L + 0x1p-55L;
+  EXPECT_EQ(compare(stored(DType::F64, {1}, {1}), reference).error, 0x1p-55);
+}
+
 TEST(CompareTest, PositionsAreComparedByTheirKeys) {
   RefOutput reference = exact({2}, {0, 2});
   RefTensor keys = RefTensor::create(true, {2, 3});
@@ -112,8 +119,12 @@ TEST(InputsTest, StridedCopiesHoldTheSameValues) {
   Tensor strided = llvm::cantFail(makeStrided(tensor));
   EXPECT_FALSE(strided.isRowMajor());
   EXPECT_TRUE(hasEqualBits(tensor, strided));
+  Tensor transposed = llvm::cantFail(makeTransposed(tensor));
+  EXPECT_EQ(transposed.strides(), (llvm::ArrayRef<int64_t>{1, 2}));
+  EXPECT_TRUE(hasEqualBits(tensor, transposed));
   tensor.set(5, 7);
   EXPECT_FALSE(hasEqualBits(tensor, strided));
+  EXPECT_FALSE(hasEqualBits(tensor, transposed));
 }
 
 TEST(InputsTest, ShapesComeFromNamesOrAreAskedFor) {

@@ -39,6 +39,43 @@ TEST(ProgramTest, EmptyAxisGivesTheInitialValue) {
               ElementsAre());
 }
 
+static std::string replaced(std::string text, const std::string &from,
+                            const std::string &to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos;
+       at += to.size())
+    text.replace(at, from.size(), to);
+  return text;
+}
+
+/// The judge of a program that computes in f64 is finer than double: of a sum
+/// of products, of other arithmetic, and in what it hands out.
+TEST(ProgramTest, ProgramsInF64AreJudgedInLongDouble) {
+  Program sum(replaced(kRowSum, "f32", "f64"));
+  auto sums = evaluateProgram(
+      sum.function(), {array(DType::F64, {1, 3}, {1, 0x1p-60, 0x1p-60})});
+  ASSERT_TRUE(bool(sums));
+  EXPECT_EQ(sums->front().value.exact(0), 1.0L + 0x1p-59L);
+  EXPECT_EQ(sums->front().value.get(0), 1.0);
+
+  std::string product =
+      replaced(kRowSum, "arith.addf %a, %b", "arith.addf %p, %b");
+  product = replaced(product,
+                     "    %s =", "    %p = arith.mulf %a, %a : f64\n    %s =");
+  Program square(replaced(product, "f32", "f64"));
+  auto squares = evaluateProgram(square.function(),
+                                 {array(DType::F64, {1, 1}, {1 + 0x1p-31})});
+  ASSERT_TRUE(bool(squares));
+  EXPECT_EQ(squares->front().value.exact(0), 1.0L + 0x1p-30L + 0x1p-62L);
+
+  // Rounding every operation to its type is no judging.
+  EvaluationOptions asWritten;
+  asWritten.roundEveryOp = true;
+  auto rounded = evaluateProgram(
+      square.function(), {array(DType::F64, {1, 1}, {1 + 0x1p-31})}, asWritten);
+  ASSERT_TRUE(bool(rounded));
+  EXPECT_EQ(rounded->front().value.exact(0), 1.0L + 0x1p-30L);
+}
+
 /// More elements than lanes, none a multiple of them.
 TEST(ProgramTest, OddSizes) {
   std::vector<double> x(131 * 259);

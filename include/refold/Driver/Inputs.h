@@ -32,6 +32,8 @@ makeInputs(llvm::ArrayRef<Port> inputs, const Extents &extents,
 
 /// The same values behind strides with gaps.
 llvm::Expected<Tensor> makeStrided(const Tensor &tensor);
+/// The same values with the first axis dense in memory, not the last.
+llvm::Expected<Tensor> makeTransposed(const Tensor &tensor);
 
 } // namespace refold
 

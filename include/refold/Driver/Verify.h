@@ -3,6 +3,7 @@
 #define REFOLD_DRIVER_VERIFY_H
 
 #include "refold/Driver/Compare.h"
+#include "refold/Driver/Driver.h"
 #include "refold/Driver/Inputs.h"
 
 namespace refold {
@@ -10,27 +11,41 @@ namespace refold {
 struct VerifyOptions {
   Extents shape; ///< what it names is not varied
   /// Extents that the stream axes take where `shape` does not name them.
-  std::vector<int64_t> streamExtents = {0, 1, 17, 1000};
+  std::vector<int64_t> streamExtents = {0, 1, 2, 15, 16, 17, 1000, 4097};
   std::vector<int64_t> threads = {1, 2};
   std::vector<InputRecipe> families;
   std::map<std::string, InputRecipe> inputs;
   uint64_t seed = 0;
-  int64_t seeds = 32;
+  /// Inputs of each family and shape: the first few, and on to `seeds` while an
+  /// error is beyond its bound, which may be the luck of few inputs. Lengths
+  /// have seeds of their own, so that a family sees more than the few. What is
+  /// beyond its bound then is compared with what the last bits of the inputs
+  /// do.
+  int64_t firstSeeds = 4, seeds = 32;
+  /// Programs compiled with another cut of their streams, drawn with `seed`.
+  int64_t splits = 2;
   std::string target;
   /// Told of every finished case.
   std::function<void(size_t done, size_t total, llvm::StringRef what)>
       onProgress;
 };
 
-/// One output under one family of inputs and one shape, worst over all seeds.
+/// One output under one family of inputs and one shape, worst over all seeds
+/// and all cuts of the stream.
 struct OutputCase {
   Extents shape;
   std::string family;
+  uint64_t worstSeed = 0; ///< of the largest fused error
   double fusedError = 0.0, unfusedError = 0.0, bound = 0.0;
   /// Fused loses a class that unfused has; or unfused itself has another class
   /// than double.
   int64_t classLosses = 0, unfusedClassErrors = 0;
+  int64_t seeds = 0; ///< inputs seen
+  /// The unfused error includes that on inputs that differ in their last bit.
+  bool isConditioned = false;
   bool isGood() const { return fusedError <= bound && classLosses == 0; }
+  /// Beyond its bound, and nothing worse.
+  bool mayBeLuck() const { return fusedError > bound && classLosses == 0; }
 };
 
 struct OutputVerdict {
@@ -40,8 +55,21 @@ struct OutputVerdict {
   const OutputCase &worst() const;
 };
 
+/// What was looked at.
+struct Coverage {
+  std::vector<std::string> streamAxes; ///< that took the lengths
+  std::vector<int64_t> lengths;        ///< empty where no axis is open
+  std::vector<int64_t> emptyIndexed;   ///< lengths left out: of no elements
+                                       ///< there is no subscript
+  std::vector<std::string> families;   ///< that make a difference
+  std::vector<int64_t> threads;
+  std::vector<StreamSplit> splits;
+  int64_t inputs = 0; ///< sets of inputs, each run in all forms
+};
+
 struct Verification {
   std::vector<OutputVerdict> outputs;
+  Coverage coverage;
   std::vector<CascadeReport> cascades;
   bool equalAcrossThreads = true; ///< bitwise
   bool equalAcrossStrides = true; ///< bitwise, inputs with gaps
@@ -50,8 +78,9 @@ struct Verification {
   bool isGood() const;
 };
 
-/// Compares the program fused and unfused with double precision, for every
-/// shape, family and seed. `path` is loaded once for each of the three.
+/// Compares the program fused, fused with other cuts of the stream, and unfused
+/// with the judge, for every shape, family and seed. `path` is loaded once for
+/// each of them.
 llvm::Expected<Verification> verify(mlir::MLIRContext &context,
                                     llvm::StringRef path,
                                     const LoadOptions &loadOptions,

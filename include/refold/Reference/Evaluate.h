@@ -10,7 +10,8 @@
 #include <vector>
 
 /// The judge: programs and cascades evaluated slowly, by what they mean, in
-/// double precision. Nothing here shares code with the compiler.
+/// double precision; programs that compute in f64 in long double. Nothing here
+/// shares code with the compiler.
 namespace refold {
 
 struct EvaluationLimits {
@@ -56,8 +57,9 @@ struct RefOutput {
 };
 
 /// Evaluates a function in program form (docs/architecture.md); tensor-level
-/// `refold.cascade` is evaluated by definition. Float arithmetic is double and
-/// is rounded only by casts to f16, bf16 and f8 that the program writes. The
+/// `refold.cascade` is evaluated by definition. Float arithmetic is double, or
+/// long double where the program computes in f64 and holds no cascade, and is
+/// rounded only by casts to f16, bf16 and f8 that the program writes. The
 /// error names the place: a failed `cf.assert`, a subscript out of range, sizes
 /// that disagree, an op outside the form, a limit.
 llvm::Expected<std::vector<RefOutput>>

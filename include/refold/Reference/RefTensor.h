@@ -7,28 +7,42 @@
 
 namespace refold {
 
-/// One value of the reference: a double, or an integer of any width kept
-/// sign-extended (i1: 0 or 1).
+/// One value of the reference: a float in the precision of the evaluation, or
+/// an integer of any width kept sign-extended (i1: 0 or 1).
 union Cell {
   double f;
+  long double w; ///< of programs that compute in f64 (`RefTensor::isWide`)
   int64_t i;
 };
 
-/// An array of the reference: doubles whatever the float type of the program,
-/// int64 for integers and index. Copies and views share the cells; who writes
-/// makes its own array with `create` or `clone`.
+/// The field of a cell that holds a float of type `Real`.
+template <typename Real> constexpr Real Cell::*kFloatField = &Cell::f;
+template <>
+inline constexpr long double Cell::*kFloatField<long double> = &Cell::w;
+
+/// Stores a float in the precision asked for.
+inline void setFloat(Cell &cell, bool isWide, long double value) {
+  isWide ? void(cell.w = value) : void(cell.f = double(value));
+}
+
+/// An array of the reference: doubles or long doubles whatever the float type
+/// of the program, int64 for integers and index. Copies and views share the
+/// cells; who writes makes its own array with `create` or `clone`.
 class RefTensor {
 public:
   RefTensor() = default;
 
   /// Row-major and zero. Requires a shape whose size was checked.
-  static RefTensor create(bool isFloat, llvm::ArrayRef<int64_t> shape);
+  static RefTensor create(bool isFloat, llvm::ArrayRef<int64_t> shape,
+                          bool isWide = false);
   /// The values of `tensor`; integers as an iN of their width holds them.
-  static RefTensor fromTensor(const Tensor &tensor);
+  static RefTensor fromTensor(const Tensor &tensor, bool isWide = false);
   static RefTensor scalar(double value);
   static RefTensor scalar(int64_t value);
 
-  bool isFloat() const { return isReal; }
+  bool isFloat() const { return kind != Kind::Integer; }
+  /// Floats in `Cell::w`, not in `Cell::f`.
+  bool isWide() const { return kind == Kind::Wide; }
   llvm::ArrayRef<int64_t> shape() const { return extents; }
   llvm::ArrayRef<int64_t> strides() const { return steps; }
   unsigned rank() const { return extents.size(); }
@@ -42,9 +56,14 @@ public:
   Cell *data() const { return cells.get() + offset; }
   /// The element at row-major position `position`.
   Cell &at(int64_t position) const;
-  double get(int64_t position) const {
-    return isReal ? at(position).f : double(at(position).i);
+  /// The value of a cell of this array.
+  long double read(Cell cell) const {
+    return isWide()    ? cell.w
+           : isFloat() ? (long double)cell.f
+                       : (long double)cell.i;
   }
+  long double exact(int64_t position) const { return read(at(position)); }
+  double get(int64_t position) const { return double(exact(position)); }
 
   /// A row-major copy with its own cells.
   RefTensor clone() const;
@@ -59,7 +78,8 @@ public:
   llvm::Expected<Tensor> toTensor(DType dtype) const;
 
 private:
-  bool isReal = true;
+  enum class Kind : uint8_t { Integer, Double, Wide };
+  Kind kind = Kind::Double;
   llvm::SmallVector<int64_t, 4> extents, steps;
   int64_t offset = 0;
   std::shared_ptr<Cell[]> cells;
