@@ -53,34 +53,69 @@ static void printJsonOf(const BenchResult &result, bool withSteps) {
   printJson(std::move(answer));
 }
 
-/// The steps by time, the longest first; those that take nearly nothing are
-/// one line.
-static void printSteps(llvm::StringRef title, std::vector<StepTime> steps) {
+/// Steps that do the same work: the layers of a model.
+struct StepGroup {
+  StepWork work; ///< of the first
+  double ms = 0.0, boundMs = 0.0;
+  int64_t count = 0;
+};
+
+static std::vector<StepGroup> groupSteps(llvm::ArrayRef<StepTime> steps) {
+  std::vector<StepGroup> groups;
+  for (const StepTime &step : steps) {
+    auto same = llvm::find_if(groups, [&](const StepGroup &group) {
+      return group.work.kind == step.work.kind &&
+             group.work.kernel == step.work.kernel &&
+             group.work.operations == step.work.operations &&
+             group.work.bytesRead == step.work.bytesRead &&
+             group.work.bytesWritten == step.work.bytesWritten;
+    });
+    if (same == groups.end())
+      same = groups.insert(groups.end(), StepGroup{step.work});
+    same->ms += step.ms;
+    same->boundMs += step.boundMs;
+    ++same->count;
+  }
+  llvm::stable_sort(groups, [](const StepGroup &a, const StepGroup &b) {
+    return a.ms > b.ms;
+  });
+  return groups;
+}
+
+/// A row a group, the longest first; rates are those of one step after the
+/// other.
+static void printSteps(llvm::StringRef title, llvm::ArrayRef<StepTime> steps) {
   constexpr size_t kMostRows = 24;
   llvm::raw_ostream &os = llvm::outs();
   double total = 0.0;
-  for (const StepTime &step : steps)
+  std::map<std::string, double> byKind;
+  for (const StepTime &step : steps) {
     total += step.ms;
-  llvm::stable_sort(
-      steps, [](const StepTime &a, const StepTime &b) { return a.ms > b.ms; });
+    byKind[step.work.kind] += step.ms;
+  }
   os << "\n"
      << title
-     << llvm::format(": %d steps, %.3f ms in all\n", int(steps.size()), total)
-     << "        ms  share  of bound  GFLOP/s    GB/s  step\n";
+     << llvm::format(": %d steps, %.3f ms in all", int(steps.size()), total);
+  for (const auto &[kind, ms] : byKind)
+    os << llvm::format(", %.0f %% in ", total > 0 ? 100.0 * ms / total : 0.0)
+       << kind << " steps";
+  os << "\n        ms  share  of bound  GFLOP/s    GB/s  steps\n";
   double restMs = 0.0;
-  for (auto [i, step] : llvm::enumerate(steps)) {
-    if (i >= kMostRows || step.ms < 1e-4 * total) {
-      restMs += step.ms;
+  for (auto [i, group] : llvm::enumerate(groupSteps(steps))) {
+    if (i >= kMostRows || group.ms <= 1e-4 * total) {
+      restMs += group.ms;
       continue;
     }
-    double rate = step.ms > 0 ? 1e-6 / step.ms : 0.0;
-    os << llvm::format("%10.3f %4.0f %% %7.0f %% %8.1f %7.1f  ", step.ms,
-                       100.0 * step.share,
-                       step.ms > 0 ? 100.0 * step.boundMs / step.ms : 0.0,
-                       rate * step.work.operations,
-                       rate * (step.work.bytesRead + step.work.bytesWritten))
-       << step.work.kind << " " << step.work.name
-       << (step.work.skipsTiles ? " (dead tiles skipped)" : "") << "\n";
+    double rate = 1e-6 * static_cast<double>(group.count) / group.ms;
+    os << llvm::format("%10.3f %4.0f %% %7.0f %% %8.1f %7.1f  ", group.ms,
+                       100.0 * group.ms / total,
+                       100.0 * group.boundMs / group.ms,
+                       rate * group.work.operations,
+                       rate * (group.work.bytesRead + group.work.bytesWritten));
+    if (group.count > 1)
+      os << group.count << " like ";
+    os << group.work.kind << " " << group.work.name
+       << (group.work.skipsTiles ? " (dead tiles skipped)" : "") << "\n";
   }
   if (restMs > 0)
     os << llvm::format("%10.3f %4.0f %%  ", restMs, 100.0 * restMs / total)
