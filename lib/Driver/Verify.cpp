@@ -60,6 +60,7 @@ private:
   verifyCell(const Extents &shape, const InputRecipe &family, uint64_t seed);
   llvm::Error verifySeed(const InputRecipe &family, uint64_t seed,
                          std::vector<OutputCase> &cases);
+  llvm::Error confirmRefusal(llvm::Error refused, llvm::ArrayRef<Tensor> given);
   llvm::Expected<std::vector<RefOutput>> judge(llvm::ArrayRef<Tensor> given);
   llvm::Error measureUnfused(llvm::ArrayRef<Tensor> given,
                              llvm::ArrayRef<RefOutput> exact,
@@ -70,6 +71,7 @@ private:
                         llvm::ArrayRef<Tensor> expected);
   llvm::Error checkViews(llvm::ArrayRef<Tensor> given,
                          llvm::ArrayRef<Tensor> expected);
+  llvm::Error noteShape(size_t number);
   bool isNarrow() const {
     return llvm::any_of(inputs, [](const Port &port) {
       return isFloat(port.dtype) && byteWidth(port.dtype) < 4;
@@ -83,6 +85,8 @@ private:
   Forms &forms;
   llvm::ArrayRef<Port> inputs;
   mlir::func::FuncOp function;
+  /// Why the program does not take the shape at hand.
+  std::optional<std::string> refusal;
 };
 
 /// Stream axes share their extent: a square product is a case that matters, and
@@ -115,14 +119,7 @@ std::vector<Extents> Verifier::chooseShapes() {
     Extents shape = fixed;
     for (const std::string &dim : coverage.streamAxes)
       shape[dim] = extent;
-    // Of no elements there is no subscript.
-    bool isIndexed = llvm::any_of(inputs, [&](const Port &port) {
-      auto indexed = shape.find(port.indexes);
-      return indexed != shape.end() && indexed->second == 0;
-    });
-    (isIndexed ? coverage.emptyIndexed : coverage.lengths).push_back(extent);
-    if (!isIndexed)
-      shapes.push_back(std::move(shape));
+    shapes.push_back(std::move(shape));
   }
   return shapes;
 }
@@ -257,6 +254,29 @@ Verifier::judge(llvm::ArrayRef<Tensor> given) {
   return evaluateProgram(function, given, exactly);
 }
 
+/// What the program's own checks refuse, every form has to refuse.
+llvm::Error Verifier::confirmRefusal(llvm::Error refused,
+                                     llvm::ArrayRef<Tensor> given) {
+  std::string message;
+  ExitCode code = takeError(std::move(refused), message);
+  if (code != ExitCode::Model)
+    return fail(code, message);
+  auto confirm = [&](CompiledProgram &form) {
+    auto found = form.executable.run(given, options.threads.front());
+    if (found)
+      return fail(ExitCode::Mismatch,
+                  "found results, expected the error: " + message);
+    return llvm::handleErrors(found.takeError(), [](const Failure &) {});
+  };
+  if (llvm::Error error = confirm(forms.unfused))
+    return error;
+  for (CompiledProgram &form : forms.fused)
+    if (llvm::Error error = confirm(form))
+      return error;
+  refusal = message;
+  return llvm::Error::success();
+}
+
 llvm::Error Verifier::verifySeed(const InputRecipe &family, uint64_t seed,
                                  std::vector<OutputCase> &cases) {
   auto given =
@@ -265,7 +285,7 @@ llvm::Error Verifier::verifySeed(const InputRecipe &family, uint64_t seed,
     return given.takeError();
   auto reference = judge(*given);
   if (!reference)
-    return reference.takeError();
+    return confirmRefusal(reference.takeError(), *given);
   auto base = forms.unfused.executable.run(*given, options.threads.front());
   if (!base)
     return base.takeError();
@@ -330,6 +350,8 @@ Verifier::verifyCell(const Extents &shape, const InputRecipe &family,
   for (int64_t i = 0; i < options.seeds && (i < few || !isDone()); ++i) {
     if (llvm::Error error = verifySeed(family, seed + i, cases))
       return std::move(error);
+    if (refusal)
+      return cases;
     setBounds();
   }
   if (!isDone()) {
@@ -352,25 +374,45 @@ llvm::Expected<Verification> Verifier::verifyAll() {
   result.coverage.threads = options.threads;
 
   std::vector<Extents> shapes = chooseShapes();
-  if (shapes.empty())
-    return fail(ExitCode::Usage, "found no shape to verify, expected one with "
-                                 "elements to be indexed");
   std::vector<InputRecipe> families = chooseFamilies();
   for (const InputRecipe &family : families)
     result.coverage.families.push_back(describe(family));
   size_t total = shapes.size() * families.size(), done = 0;
-  for (auto [number, shape] : llvm::enumerate(shapes))
+  for (auto [number, shape] : llvm::enumerate(shapes)) {
+    refusal.reset();
     for (const InputRecipe &family : families) {
       uint64_t seed = options.seed + number * options.firstSeeds;
       auto cases = verifyCell(shape, family, seed);
       if (!cases)
         return cases.takeError();
+      if (refusal)
+        break;
       for (auto [output, one] : llvm::zip(result.outputs, *cases))
         output.cases.push_back(std::move(one));
       if (options.onProgress)
         options.onProgress(++done, total, describe(family));
     }
+    if (llvm::Error error = noteShape(number))
+      return std::move(error);
+  }
   return std::move(result);
+}
+
+/// The length of a shape is covered, or left out with the program's reason. A
+/// program that takes none of them is not verified.
+llvm::Error Verifier::noteShape(size_t number) {
+  Coverage &coverage = result.coverage;
+  if (coverage.streamAxes.empty())
+    return refusal ? fail(ExitCode::Model, *refusal) : llvm::Error::success();
+  int64_t length = options.streamExtents[number];
+  if (!refusal)
+    coverage.lengths.push_back(length);
+  else
+    coverage.refused.push_back({length, *refusal});
+  bool isLast = number + 1 == options.streamExtents.size();
+  if (isLast && coverage.lengths.empty())
+    return fail(ExitCode::Model, coverage.refused.front().reason);
+  return llvm::Error::success();
 }
 
 /// The first with the narrowest tiles, so that short streams are cut too.

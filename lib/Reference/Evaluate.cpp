@@ -6,6 +6,7 @@
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
 #include "mlir/Dialect/Linalg/Transforms/Transforms.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "refold/Support/Diagnostics.h"
 #include "refold/Support/Error.h"
 #include "llvm/ADT/StringMap.h"
 
@@ -152,6 +153,9 @@ llvm::Error ProgramEvaluator::visitTopK(TopKOp op) {
 llvm::Error ProgramEvaluator::visitAssert(cf::AssertOp op) {
   if (get(op.getArg()).data()->i != 0)
     return llvm::Error::success();
+  // Front ends write the place into the message, since programs print it too.
+  if (op.getMsg().starts_with(describePlace(op.getLoc())))
+    return fail(ExitCode::Model, op.getMsg());
   return failAt(ExitCode::Model, op.getLoc(), op.getMsg());
 }
 

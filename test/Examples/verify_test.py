@@ -30,7 +30,7 @@ OPTIONS = {
 }
 # Where a mask leaves the first keys only, unless there are as many queries.
 SQUARES = {"attention_causal": 300, "attention_alibi": 300}
-# No axis of the stream is open, or an empty one cannot be indexed.
+# No axis of the stream is open; an empty one cannot be indexed.
 FIXED = {"softmax_columns"}
 NOT_EMPTY = {"cross_entropy"}
 

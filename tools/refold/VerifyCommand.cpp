@@ -124,10 +124,14 @@ llvm::json::Value coverageJson(const Coverage &coverage) {
   for (const StreamSplit &split : coverage.splits)
     splits.push_back(
         llvm::json::Object{{"segments", split.segments}, {"tile", split.tile}});
+  llvm::json::Array refused;
+  for (const RefusedLength &one : coverage.refused)
+    refused.push_back(
+        llvm::json::Object{{"length", one.length}, {"text", one.reason}});
   return llvm::json::Object{
       {"stream_axes", llvm::json::Array(coverage.streamAxes)},
       {"lengths", llvm::json::Array(coverage.lengths)},
-      {"lengths_left_out", llvm::json::Array(coverage.emptyIndexed)},
+      {"refused", std::move(refused)},
       {"inputs", llvm::json::Array(coverage.families)},
       {"threads", llvm::json::Array(coverage.threads)},
       {"splits", std::move(splits)},
@@ -141,12 +145,11 @@ void printCoverage(const Coverage &coverage) {
     os << "no open stream axis";
   else
     os << joined(coverage.streamAxes) << " = " << joined(coverage.lengths);
-  if (!coverage.emptyIndexed.empty())
-    os << " (not " << joined(coverage.emptyIndexed)
-       << ", where there is nothing to index)";
   os << "; inputs " << joined(coverage.families) << "; " << coverage.inputs
      << " runs\n     threads " << joined(coverage.threads)
      << " and strided and transposed inputs: same bits expected\n";
+  for (const RefusedLength &one : coverage.refused)
+    os << "     length " << one.length << " is refused: " << one.reason << "\n";
   if (!coverage.splits.empty())
     os << "     streams also cut into " << joined(spellings(coverage.splits))
        << "\n";

@@ -55,12 +55,17 @@ struct OutputVerdict {
   const OutputCase &worst() const;
 };
 
+/// A length that the program itself does not take, in any form.
+struct RefusedLength {
+  int64_t length = 0;
+  std::string reason;
+};
+
 /// What was looked at.
 struct Coverage {
   std::vector<std::string> streamAxes; ///< that took the lengths
   std::vector<int64_t> lengths;        ///< empty where no axis is open
-  std::vector<int64_t> emptyIndexed;   ///< lengths left out: of no elements
-                                       ///< there is no subscript
+  std::vector<RefusedLength> refused;  ///< of the others
   std::vector<std::string> families;   ///< that make a difference
   std::vector<int64_t> threads;
   std::vector<StreamSplit> splits;
