@@ -81,7 +81,7 @@ private:
   /// Every operation rounded to f32: outputs that are finite as written are
   /// finite in the program.
   Failure runSingle(const Sample &sample, Family family) {
-    if (!isSingle || hasProduct)
+    if (!isSingle)
       return std::nullopt;
     ProgramEvaluator<float> evaluator(program, sample.extents);
     RowValues<float> expected =

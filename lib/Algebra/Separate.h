@@ -146,6 +146,7 @@ private:
   std::optional<Terms> chosen(Expr condition, Expr ifTrue, Expr ifFalse);
   std::optional<Terms> function(Expr e);
   std::optional<Terms> circular(Expr e);
+  std::pair<Expr, Expr> circularOf(const LinearSum &x);
   std::optional<Terms> contraction(Expr e);
   std::optional<Expr> settled(Expr condition);
   bool hasFreeExp(Expr e);

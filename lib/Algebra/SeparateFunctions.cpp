@@ -191,23 +191,50 @@ std::optional<Expr> Separator::settled(Expr condition) {
   return std::nullopt;
 }
 
+/// Sine and cosine of a sum, each part by itself where there are few: beside a
+/// large part, which δ takes back, a small one would lose its digits.
+std::pair<Expr, Expr> Separator::circularOf(const LinearSum &x) {
+  constexpr size_t kMostParts = 3;
+  if (x.all().size() > kMostParts) {
+    Expr whole = x.toExpr(context, type);
+    return {context.fn(Fn::Sin, whole), context.fn(Fn::Cos, whole)};
+  }
+  Expr sine, cosine;
+  for (const LinearSum::Piece &piece : x.all()) {
+    Expr part =
+        multiplied(context, piece.value, piece.scale, piece.coefficient, type);
+    Expr s = context.fn(Fn::Sin, part), c = context.fn(Fn::Cos, part);
+    if (!sine) {
+      sine = s;
+      cosine = c;
+      continue;
+    }
+    Expr next = context.add(context.mul(sine, c), context.mul(cosine, s));
+    cosine = context.sub(context.mul(cosine, c), context.mul(sine, s));
+    sine = next;
+  }
+  if (!sine)
+    return {context.real(0, type), context.real(1, type)};
+  return {sine, cosine};
+}
+
 /// sin(x + δ) = sin x · cos δ + cos x · sin δ, and cos(x + δ) likewise.
 std::optional<std::vector<Term>> Separator::circular(Expr e) {
   std::optional<Split> parts = split(e.operand(0));
   if (!parts)
     return std::nullopt;
-  Expr x = parts->x.toExpr(context, type);
+  auto [sine, cosine] = circularOf(parts->x);
   Expr d = algebra::toExpr(context, parts->delta, type);
-  auto product = [&](Fn ofX, Fn ofD, double coefficient) {
+  auto product = [&](Expr ofX, Fn ofD, double coefficient) {
     Term term;
     term.coefficient = coefficient;
-    term.g.multiply(context.fn(ofX, x), rational(1));
+    term.g.multiply(ofX, rational(1));
     term.h.multiply(context.fn(ofD, d), rational(1));
     return term;
   };
   if (e.is(Fn::Sin))
-    return Terms{product(Fn::Sin, Fn::Cos, 1), product(Fn::Cos, Fn::Sin, 1)};
-  return Terms{product(Fn::Cos, Fn::Cos, 1), product(Fn::Sin, Fn::Sin, -1)};
+    return Terms{product(sine, Fn::Cos, 1), product(cosine, Fn::Sin, 1)};
+  return Terms{product(cosine, Fn::Cos, 1), product(sine, Fn::Sin, -1)};
 }
 
 /// A running factor without the inner index goes before the contraction.
