@@ -142,6 +142,7 @@ private:
   Values loopUnrolled(Ix hi, int64_t unroll, Values init,
                       llvm::function_ref<Values(Ix, Values)> step);
   void contraction(Node *n);
+  void contractionAlong(Node *n, int lane);
   void matrixState(StatePlan &s);
   void writeNest(WritePlan &w);
   void writeRows(WritePlan &w);

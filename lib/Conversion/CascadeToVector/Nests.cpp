@@ -200,9 +200,24 @@ Kernel::loopUnrolled(Ix hi, int64_t unroll, Values init,
 //===----------------------------------------------------------------------===//
 
 void Kernel::contraction(Node *n) {
+  bool readsPanels = llvm::any_of(plan.packs, [&](auto &pack) {
+    NodeSet all;
+    collect(n->in[0], all);
+    return all.contains(pack.first);
+  });
+  if (!plan.direct.contains(n) || !readsPanels)
+    return contractionAlong(n, plan.laneOf(n));
+  to.branch(
+      to.less(extents[plan.row], Plan::kFewRows + 1),
+      [&] { contractionAlong(n, kNone); },
+      [&] { contractionAlong(n, plan.laneOf(n)); });
+}
+
+/// `lane` kNone: the lanes run along the index that is summed.
+void Kernel::contractionAlong(Node *n, int lane) {
   Nest nest;
   nest.out = n->set;
-  nest.lane = plan.laneOf(n);
+  nest.lane = lane;
   nest.term = n->in[0];
   nest.combine = isa<FloatType>(n->type) ? Binary::AddF : Binary::AddI;
   nest.identity = identityOf(Reducer::Add, n->type);
@@ -212,8 +227,7 @@ void Kernel::contraction(Node *n) {
     if ((n->over & bit(i)) && int(i) != innermost)
       nest.reduced.push_back(i);
   nest.reduced.push_back(innermost);
-  if (nest.lane == kNone)
-    nest.lanesReduced = true;
+  nest.lanesReduced = lane == kNone;
   Val zero = to.constant(nest.identity);
   auto init = [&](Tile &, int, int) { return to.splat(zero); };
   Array &array = contractions.at(n);

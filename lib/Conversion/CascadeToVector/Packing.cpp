@@ -19,6 +19,9 @@ Ix Kernel::packDepthOf(PackPlan &pack) {
 
 Ix Kernel::packItems(PackPlan &pack) {
   Ix items = to.ceilDiv(extents[pack.laneIndex], plan.registerLanes);
+  if (pack.mayBeSkipped && plan.row != kNone)
+    items =
+        to.mul(items, to.min(1, to.div(extents[plan.row], Plan::kFewRows + 1)));
   for (PackPlan::Outer &outer : pack.outer)
     items = to.mul(items, outerCount(pack, outer));
   return items;

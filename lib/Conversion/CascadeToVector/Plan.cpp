@@ -49,7 +49,9 @@ private:
   bool readsState(Node *n);
   bool isFixed(Node *n);
   void sortContractions(NodeSet &all, SmallVectorImpl<Node *> &out, bool sweep);
-  void considerPack(Node *root, int lane);
+  void considerPack(Node *root, int lane, bool isDirect);
+  void considerContraction(Node *n);
+  bool mayBeDirect(Node *contraction);
   std::optional<PackPlan> packOf(Node *read, unsigned lane);
   int64_t tileOf(unsigned index, int64_t otherwise) {
     auto it = plan->schedule.tile.find(cascade.indexName(index).str());
@@ -606,29 +608,57 @@ std::optional<PackPlan> Planner::packOf(Node *read, unsigned lane) {
   return pack;
 }
 
-void Planner::considerPack(Node *root, int lane) {
+void Planner::considerPack(Node *root, int lane, bool isDirect) {
   if (lane == kNone)
     return;
   NodeSet all;
   collect(root, all);
-  for (Node *n : all)
-    if (n->kind == Node::Read && n->has(lane) && !plan->packs.count(n))
+  for (Node *n : all) {
+    if (n->kind != Node::Read || !n->has(lane))
+      continue;
+    if (!plan->packs.count(n))
       if (auto pack = packOf(n, lane))
         plan->packs[n] = *pack;
+    if (auto it = plan->packs.find(n); it != plan->packs.end())
+      it->second.mayBeSkipped &= isDirect;
+  }
+}
+
+/// The number of rows is open, and all that moves with the summed index is
+/// dense along it.
+bool Planner::mayBeDirect(Node *contraction) {
+  if (plan->row == kNone || !ShapedType::isDynamic(plan->extent(plan->row)) ||
+      llvm::popcount(contraction->over) != 1 ||
+      plan->laneOf(contraction) == kNone)
+    return false;
+  unsigned index = llvm::countr_zero(contraction->over);
+  NodeSet all;
+  collect(contraction->in[0], all);
+  return llvm::all_of(all, [&](Node *n) {
+    return n->kind != Node::Read || !n->has(index) ||
+           plan->along(n, index).kind == Along::Unit;
+  });
+}
+
+void Planner::considerContraction(Node *n) {
+  bool isDirect = mayBeDirect(n);
+  if (isDirect)
+    plan->direct.insert(n);
+  considerPack(n->in[0], plan->laneOf(n), isDirect);
 }
 
 void Planner::findPacks() {
   for (PassPlan &p : plan->passes)
     for (Step &step : p.steps)
       if (step.kind == Step::Contraction)
-        considerPack(step.contraction->in[0], plan->laneOf(step.contraction));
+        considerContraction(step.contraction);
   for (auto *list :
        {&plan->prologue, &plan->finishContractions, &plan->sweepContractions})
     for (Node *n : *list)
-      considerPack(n->in[0], plan->laneOf(n));
+      considerContraction(n);
   for (StatePlan &s : plan->states)
     if (s.form == StatePlan::Matrix)
-      considerPack(s.term, s.lane);
+      considerPack(s.term, s.lane, /*isDirect=*/false);
 }
 
 bool Plan::hasShortRows() const {

@@ -95,6 +95,8 @@ struct PackPlan {
   int reducedIndex = kNone;
   Along lane, reduced;
   llvm::SmallVector<Outer> outer;
+  /// Every reader has another way where rows are few.
+  bool mayBeSkipped = true;
   /// What a subscript adds to its dimension in every panel.
   llvm::SmallVector<std::pair<unsigned, int64_t>> constants;
 };
@@ -122,6 +124,10 @@ struct Plan {
   llvm::SmallVector<Node *> finishContractions, sweepContractions;
   llvm::SmallVector<WritePlan, 0> finishWrites, sweepWrites;
   llvm::MapVector<Node *, PackPlan> packs;
+  /// Contractions that need no panels where rows are few: lanes run along what
+  /// is summed. Few rows would be packed for longer than they are multiplied.
+  llvm::DenseSet<Node *> direct;
+  static constexpr int64_t kFewRows = 4;
   /// Costly values of the sweep, and the same value in the last pass: one where
   /// a row is a single tile.
   llvm::MapVector<Node *, Node *> reused;
