@@ -61,9 +61,11 @@ install_packages() {
   local disk
   disk=$(LC_ALL=C apt-get install "${options[@]/#-y/--assume-no}" "${missing[@]}" 2>/dev/null |
     sed -n 's/^After this operation, \(.*\) of additional disk space will be used.*/, \1 on disk/p') || true
-  say "installing $count packages: $((bytes / 1000000)) MB to download$disk"
+  local megabytes
+  megabytes=$(awk -v bytes="$bytes" 'BEGIN { printf "%.1f", bytes / 1e6 }')
+  say "installing $count packages: $megabytes MB to download$disk"
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install "${options[@]}" "${missing[@]}"
-  did+=("installed $count Debian packages ($((bytes / 1000000)) MB)")
+  did+=("installed $count Debian packages ($megabytes MB)")
 }
 
 # The distribution's Python where there is one: it is the one that packages.txt completes.

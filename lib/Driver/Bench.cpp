@@ -234,6 +234,8 @@ llvm::Error Benchmark::timeAllSteps() {
 }
 
 llvm::Expected<BenchResult> Benchmark::run() {
+  if (llvm::Error error = checkExtents(fused.inputs, options.shape))
+    return std::move(error);
   auto made =
       makeInputs(fused.inputs, options.shape, {}, options.inputs, options.seed);
   if (!made)

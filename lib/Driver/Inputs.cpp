@@ -19,6 +19,31 @@ std::vector<std::string> openDims(llvm::ArrayRef<Port> inputs) {
   return result;
 }
 
+llvm::Error checkExtents(llvm::ArrayRef<Port> inputs, const Extents &extents) {
+  std::map<std::string, int64_t> known; // -1 where open
+  for (const Port &port : inputs)
+    for (unsigned i = 0; i < port.dims.size(); ++i) {
+      auto [entry, isNew] =
+          known.try_emplace(dimName(port, i), port.extents[i]);
+      if (port.extents[i] >= 0)
+        entry->second = port.extents[i];
+    }
+  std::vector<llvm::StringRef> names;
+  for (const auto &[name, extent] : known)
+    names.push_back(name);
+  for (const auto &[name, extent] : extents) {
+    auto entry = known.find(name);
+    if (entry == known.end())
+      return fail(ExitCode::Usage, "--shape: found the unknown dimension '" +
+                                       name + "'" + suggestion(name, names));
+    if (entry->second >= 0 && entry->second != extent)
+      return fail(ExitCode::Usage,
+                  "--shape: found extent " + llvm::Twine(extent) + " of '" +
+                      name + "', which is " + llvm::Twine(entry->second));
+  }
+  return llvm::Error::success();
+}
+
 llvm::Expected<llvm::SmallVector<int64_t, 4>> shapeOf(const Port &port,
                                                       const Extents &extents) {
   llvm::SmallVector<int64_t, 4> shape;

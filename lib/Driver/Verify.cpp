@@ -455,6 +455,8 @@ llvm::Expected<Verification> verify(mlir::MLIRContext &context,
   auto reference = load(context, path, loadOptions);
   if (!reference)
     return reference.takeError();
+  if (llvm::Error error = checkExtents(reference->inputs, options.shape))
+    return std::move(error);
   auto unfused = compileAs(FusePolicy::Never, std::nullopt, loadOptions);
   if (!unfused)
     return unfused.takeError();

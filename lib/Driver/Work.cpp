@@ -296,6 +296,8 @@ llvm::Expected<ProgramWork> measureWork(mlir::MLIRContext &context,
 
 llvm::Expected<std::vector<Shape>> shapesOf(llvm::ArrayRef<Port> inputs,
                                             const Extents &extents) {
+  if (llvm::Error error = checkExtents(inputs, extents))
+    return std::move(error);
   std::vector<Shape> result;
   for (const Port &port : inputs) {
     llvm::Expected<Shape> shape = shapeOf(port, extents);

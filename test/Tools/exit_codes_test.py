@@ -35,6 +35,10 @@ def main():
             (2, ["inspect", "examples/attention_gqa.fold", "--dim", "h=3"]),
             (2, ["inspect", "test/Frontend/ONNX/broken/text.onnx", "--dim", "n=-3"]),
             (2, ["run", "examples/softmax.fold", "--shape", "m=3"]),
+            *((2, [command, "examples/softmax.fold", "--shape", "m=3,n=4,q=5"])
+              for command in ("run", "explain", "bench", "verify")),
+            (2, ["run", "examples/attention_gqa.fold", "--shape", "b=1,h=9,g=2,m=3,n=4,d=5,e=6"]),
+            (2, ["run", "examples/softmax.fold", "--shape", "m=3,n=4", "--target", "z80"]),
             (4, ["inspect", "test/Frontend/MLIR/broken/two-functions.mlir"]),
             (4, ["ops", "NoSuchOperator"]),
             (5, ["inspect", "test/Frontend/MLIR/broken/deep-types.mlir"]),

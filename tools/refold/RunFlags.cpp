@@ -68,6 +68,8 @@ static llvm::Error learnExtents(const Port &port, const Tensor &tensor,
 
 llvm::Expected<std::vector<Tensor>>
 InputFlags::make(llvm::ArrayRef<Port> ports) const {
+  if (llvm::Error error = checkExtents(ports, shape))
+    return std::move(error);
   std::vector<llvm::StringRef> known(ports.size());
   llvm::transform(
       ports, known.begin(),

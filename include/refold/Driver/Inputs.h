@@ -17,6 +17,10 @@ std::string dimName(const Port &port, unsigned dim);
 /// once, in order.
 std::vector<std::string> openDims(llvm::ArrayRef<Port> inputs);
 
+/// Whether each extent is of a dimension that the inputs have, and leave open
+/// or fix to the same; the error names the nearest one.
+llvm::Error checkExtents(llvm::ArrayRef<Port> inputs, const Extents &extents);
+
 /// The shape of a port under these extents; the error names the dimension that
 /// lacks one.
 llvm::Expected<llvm::SmallVector<int64_t, 4>> shapeOf(const Port &port,
