@@ -3,70 +3,14 @@
 // none.
 #include "CascadeSuite.h"
 
+#include "../Dialect/CascadeText.h"
+
 using namespace refold;
+using namespace refold::test;
 
 //===----------------------------------------------------------------------===//
 // Pieces of formulas
 //===----------------------------------------------------------------------===//
-
-/// A state moved by e^(old - new).
-static std::string move(const std::string &name = "") {
-  std::string d = "%d" + name, f = "%f" + name, m = "%m" + name;
-  return " transport(%old, %new, %self) {\n" + d +
-         " = arith.subf %old, %new : f32\n" + f + " = math.exp " + d +
-         " : f32\n" + m + " = arith.mulf %self, " + f +
-         " : f32\nrefold.yield " + m + " : f32\n}\n";
-}
-
-/// The maximum, the pivot g, p = e^(x - g), its sum z; with `carried`, also the
-/// sum a of p * carried.
-static std::string softmaxOf(const std::string &x,
-                             const std::string &carried = "") {
-  std::string s = "%mx = refold.state max(%" + x +
-                  " : f32)\n%g = arith.maxnumf %mx, %lowest : f32\n%u = "
-                  "arith.subf %" +
-                  x +
-                  ", %g : f32\n%p = math.exp %u : f32\n%z = refold.state "
-                  "add(%p : f32) pivot(%g : f32)" +
-                  move("s1");
-  if (!carried.empty())
-    s += "%pv = arith.mulf %p, %" + carried +
-         " : f32\n%a = refold.state add(%pv : f32) pivot(%g : f32)" +
-         move("s2");
-  return s;
-}
-
-static const char *kMoments = R"(
-%n = refold.state add(%one : f32)
-%s = refold.state add(%v : f32)
-%n1 = arith.maxnumf %n, %one : f32
-%mu = arith.divf %s, %n1 : f32
-%t = arith.subf %v, %mu : f32
-%c1 = refold.state add(%t : f32) pivot(%mu : f32) with(%n : f32) transport(%old, %new, %self, %n0) {
-  %D = arith.subf %old, %new : f32
-  %Dn = arith.mulf %D, %n0 : f32
-  %mv = arith.addf %self, %Dn : f32
-  refold.yield %mv : f32
-}
-%tt = arith.mulf %t, %t : f32
-%c2 = refold.state add(%tt : f32) pivot(%mu : f32) with(%n : f32, %c1 : f32) transport(%old, %new, %self, %n0, %c0) {
-  %D = arith.subf %old, %new : f32
-  %D2 = arith.mulf %D, %D : f32
-  %D2n = arith.mulf %D2, %n0 : f32
-  %Dc = arith.mulf %D, %c0 : f32
-  %tDc = arith.mulf %two, %Dc : f32
-  %q0 = arith.addf %self, %tDc : f32
-  %mv = arith.addf %q0, %D2n : f32
-  refold.yield %mv : f32
-}
-%m2 = arith.divf %c2, %n1 : f32
-%m1 = arith.divf %c1, %n1 : f32
-%mm = arith.mulf %m1, %m1 : f32
-%var = arith.subf %m2, %mm : f32
-%ve = arith.addf %var, %eps : f32
-%sd = math.sqrt %ve : f32
-%rs = arith.divf %one, %sd : f32
-)";
 
 static const char *kScores = R"(
 %qv = refold.read %q[%b, %h, %m, %d] : f32
@@ -189,10 +133,10 @@ static void addAttention(std::vector<SuiteCase> &all) {
            "f32)\n%g = arith.maxnumf %mx, %sk : f32\n%u = arith.subf %s0, %g : "
            "f32\n%p = math.exp %u : f32\n%z0 = refold.state add(%p : f32) "
            "pivot(%g : f32)" +
-           move("k1") +
+           rescaling("k1") +
            "%pv = arith.mulf %p, %vv : f32\n%a = refold.state add(%pv : f32) "
            "pivot(%g : f32)" +
-           move("k2") +
+           rescaling("k2") +
            "%us = arith.subf %sk, %g : f32\n%ps = math.exp %us : f32\n%z = "
            "arith.addf %z0, %ps : f32\n" +
            output,
@@ -286,7 +230,7 @@ static void addAttention(std::vector<SuiteCase> &all) {
        ": f32\n%u = arith.subf %xv, %g : f32\n%p = math.exp %u : f32\n%c = "
        "refold.contract %p over(%d) : f32\n%z = refold.state add(%c : f32) "
        "pivot(%g : f32)" +
-           move("9") + "refold.write %z, %o[%m] : f32\n",
+           rescaling("9") + "refold.write %z, %o[%m] : f32\n",
        1e-5});
 }
 
@@ -324,10 +268,10 @@ static void addRows(std::vector<SuiteCase> &all) {
            "%pn = arith.divf %p, %z : f32\n%mx2 = refold.state max(%pn : "
            "f32)\n%u2 = arith.subf %pn, %mx2 : f32\n%p2 = math.exp %u2 : "
            "f32\n%z2 = refold.state add(%p2 : f32) pivot(%mx2 : f32)" +
-           move("q1") +
+           rescaling("q1") +
            "%vv = refold.read %w[%j, %e] : f32\n%pv2 = arith.mulf %p2, %vv : "
            "f32\n%a2 = refold.state add(%pv2 : f32) pivot(%mx2 : f32)" +
-           move("q2") +
+           rescaling("q2") +
            "%r = arith.divf %a2, %z2 : f32\nrefold.write %r, %o[%i, %e] : "
            "f32\n"});
   std::string taylor = R"( transport(%old, %new, %self, %z0) {
@@ -361,7 +305,7 @@ static void addRows(std::vector<SuiteCase> &all) {
 %uy = arith.subf %vy, %gy : f32
 %py = math.exp %uy : f32
 %zy = refold.state add(%py : f32) pivot(%gy : f32))" +
-                     move("y9") + R"(
+                     rescaling("y9") + R"(
 %dd = arith.subf %u, %uy : f32
 %pd = arith.mulf %p, %dd : f32
 %t = refold.state add(%pd : f32) pivot(%g : f32, %gy : f32) with(%z : f32) transport(%o1, %n1, %o2, %n2, %self, %z0) {

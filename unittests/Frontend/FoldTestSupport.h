@@ -2,6 +2,7 @@
 #ifndef REFOLD_UNITTESTS_FRONTEND_FOLDTESTSUPPORT_H
 #define REFOLD_UNITTESTS_FRONTEND_FOLDTESTSUPPORT_H
 
+#include "../Support/TestTensors.h"
 #include "refold/Frontend/Fold.h"
 #include "refold/Reference/Evaluate.h"
 #include "refold/Support/Error.h"
@@ -10,17 +11,6 @@
 #include <cmath>
 
 namespace refold {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-inline Tensor array(DType dtype, std::vector<int64_t> shape,
-                    std::vector<double> values) {
-  Tensor tensor = llvm::cantFail(Tensor::create(dtype, shape));
-  for (size_t i = 0; i < values.size(); ++i)
-    tensor.set(i, values[i]);
-  return tensor;
-}
 
 /// The outputs one after the other, or the error.
 struct Outcome {

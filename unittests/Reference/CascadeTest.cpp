@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Both readings of a cascade: by definition, and through absorb, transport and
 // merge on random splits with random pivots.
+#include "../Dialect/CascadeText.h"
 #include "TestSupport.h"
 
 using namespace refold;
@@ -85,22 +86,14 @@ bool agreesOnSplits(llvm::StringRef text, std::vector<RefTensor> operands,
   return true;
 }
 
-constexpr char kLogSumExp[] = R"mlir(
+const std::string kLogSumExp = R"mlir(
 func.func @f(%X: tensor<?x?xf32>, %L: tensor<?xf32>) -> tensor<?xf32> {
   %r = refold.cascade rows(%i = ?) stream(%j = ?)
       ins(%x = %X : tensor<?x?xf32>) outs(%l = %L : tensor<?xf32>) {
     %lowest = arith.constant -3.40282347E+38 : f32
     %xv = refold.read %x[%i, %j] : f32
-    %mx = refold.state max(%xv : f32)
-    %g = arith.maximumf %mx, %lowest : f32
-    %u = arith.subf %xv, %g : f32
-    %p = math.exp %u : f32
-    %z = refold.state add(%p : f32) pivot(%g : f32) transport(%old, %new, %self) {
-      %d = arith.subf %old, %new : f32
-      %f = math.exp %d : f32
-      %m = arith.mulf %self, %f : f32
-      refold.yield %m : f32
-    } law "rescale-distributes"
+)mlir" + test::softmaxOf("xv") +
+                               R"mlir(
     %lz = math.log %z : f32
     %y = arith.addf %lz, %g : f32
     refold.write %y, %l[%i] : f32
@@ -144,36 +137,16 @@ TEST(CascadeTest, TurnedRoundSubtractionIsCaught) {
   EXPECT_FALSE(agreesOnSplits(wrong, operands));
 }
 
-constexpr char kVariance[] = R"mlir(
+const std::string kVariance = R"mlir(
 func.func @f(%X: tensor<?x?xf32>, %Y: tensor<?xf32>) -> tensor<?xf32> {
   %r = refold.cascade rows(%i = ?) stream(%k = ?)
       ins(%x = %X : tensor<?x?xf32>) outs(%y = %Y : tensor<?xf32>) {
     %one = arith.constant 1.0 : f32
     %two = arith.constant 2.0 : f32
+    %eps = arith.constant 0.0 : f32
     %v = refold.read %x[%i, %k] : f32
-    %n = refold.state add(%one : f32)
-    %s = refold.state add(%v : f32)
-    %n1 = arith.maximumf %n, %one : f32
-    %mu = arith.divf %s, %n1 : f32
-    %t = arith.subf %v, %mu : f32
-    %c1 = refold.state add(%t : f32) pivot(%mu : f32) with(%n : f32) transport(%old, %new, %self, %n0) {
-      %D = arith.subf %old, %new : f32
-      %Dn = arith.mulf %D, %n0 : f32
-      %moved = arith.addf %self, %Dn : f32
-      refold.yield %moved : f32
-    }
-    %tt = arith.mulf %t, %t : f32
-    %c2 = refold.state add(%tt : f32) pivot(%mu : f32) with(%n : f32, %c1 : f32) transport(%old, %new, %self, %n0, %c0) {
-      %D = arith.subf %old, %new : f32
-      %D2 = arith.mulf %D, %D : f32
-      %D2n = arith.mulf %D2, %n0 : f32
-      %Dc = arith.mulf %D, %c0 : f32
-      %twoDc = arith.mulf %two, %Dc : f32
-      %a = arith.addf %self, %twoDc : f32
-      %moved = arith.addf %a, %D2n : f32
-      refold.yield %moved : f32
-    }
-    %m2 = arith.divf %c2, %n1 : f32
+)mlir" + std::string(test::kMoments) +
+                              R"mlir(
     refold.write %m2, %y[%i] : f32
   }
   return %r : tensor<?xf32>
@@ -199,7 +172,7 @@ TEST(CascadeTest, ChangedTaylorFactorIsCaughtByRandomPivots) {
   EXPECT_TRUE(agreesOnSplits(wrong, varianceInputs(0), /*randomPivots=*/false));
 }
 
-constexpr char kRoute[] = R"mlir(
+const std::string kRoute = R"mlir(
 func.func @route(%X: tensor<?x5xf32>, %W: tensor<5x?xf32>, %P: tensor<?x3xf32>, %I: tensor<?x3xi32>) -> (tensor<?x3xf32>, tensor<?x3xi32>) {
   %r:2 = refold.cascade rows(%t = ?) stream(%e = ?) inner(%c = 5) carried(%r = 3)
       ins(%x = %X : tensor<?x5xf32>, %w = %W : tensor<5x?xf32>) outs(%prob = %P : tensor<?x3xf32>, %expert = %I : tensor<?x3xi32>) {
@@ -210,16 +183,8 @@ func.func @route(%X: tensor<?x5xf32>, %W: tensor<5x?xf32>, %P: tensor<?x3xf32>, 
     %s = refold.contract %xw over(%c) : f32
     %id = arith.index_cast %e : index to i32
     %top:2 = refold.state topk(%s : f32, %id : i32) rank(%r)
-    %mx = refold.state max(%s : f32)
-    %g = arith.maximumf %mx, %lowest : f32
-    %u = arith.subf %s, %g : f32
-    %p = math.exp %u : f32
-    %z = refold.state add(%p : f32) pivot(%g : f32) transport(%old, %new, %self) {
-      %d = arith.subf %old, %new : f32
-      %f = math.exp %d : f32
-      %moved = arith.mulf %self, %f : f32
-      refold.yield %moved : f32
-    }
+)mlir" + test::softmaxOf("s") +
+                           R"mlir(
     %uk = arith.subf %top#0, %g : f32
     %pk = math.exp %uk : f32
     %w8 = arith.divf %pk, %z : f32
@@ -250,33 +215,16 @@ TEST(CascadeTest, RoutingWithTiesAndShortStreams) {
 }
 
 // Softmax of softmax: two passes, and a sweep that writes.
-constexpr char kTwoPasses[] = R"mlir(
+const std::string kTwoPasses = R"mlir(
 func.func @f(%X: tensor<?x?xf32>, %Y: tensor<?x?xf32>) -> tensor<?x?xf32> {
   %r = refold.cascade rows(%i = ?) stream(%j = ?)
       ins(%x = %X : tensor<?x?xf32>) outs(%y = %Y : tensor<?x?xf32>) {
     %lowest = arith.constant -3.40282347E+38 : f32
     %v = refold.read %x[%i, %j] : f32
-    %mx = refold.state max(%v : f32)
-    %g = arith.maximumf %mx, %lowest : f32
-    %u = arith.subf %v, %g : f32
-    %p = math.exp %u : f32
-    %z = refold.state add(%p : f32) pivot(%g : f32) transport(%old, %new, %self) {
-      %d = arith.subf %old, %new : f32
-      %f = math.exp %d : f32
-      %m = arith.mulf %self, %f : f32
-      refold.yield %m : f32
-    }
+)mlir" + test::softmaxOf("v") + R"mlir(
     %q = arith.divf %p, %z : f32
-    %mx2 = refold.state max(%q : f32)
-    %g2 = arith.maximumf %mx2, %lowest : f32
-    %u2 = arith.subf %q, %g2 : f32
-    %p2 = math.exp %u2 : f32
-    %z2 = refold.state add(%p2 : f32) pivot(%g2 : f32) transport(%old, %new, %self) {
-      %d = arith.subf %old, %new : f32
-      %f = math.exp %d : f32
-      %m = arith.mulf %self, %f : f32
-      refold.yield %m : f32
-    }
+)mlir" + test::softmaxOf("q", "", "2") +
+                               R"mlir(
     %o = arith.divf %p2, %z2 : f32
     refold.write %o, %y[%i, %j] : f32
   }

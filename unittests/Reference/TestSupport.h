@@ -2,6 +2,7 @@
 #ifndef REFOLD_UNITTESTS_REFERENCE_TESTSUPPORT_H
 #define REFOLD_UNITTESTS_REFERENCE_TESTSUPPORT_H
 
+#include "../Support/TestTensors.h"
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
@@ -16,9 +17,6 @@
 #include "gtest/gtest.h"
 
 namespace refold {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 /// A parsed module and its first function.
 class Program {
@@ -52,14 +50,6 @@ private:
   mlir::MLIRContext context;
   mlir::OwningOpRef<mlir::ModuleOp> module;
 };
-
-inline Tensor array(DType dtype, std::vector<int64_t> shape,
-                    std::vector<double> values) {
-  Tensor made = llvm::cantFail(Tensor::create(dtype, shape));
-  for (size_t i = 0; i < values.size(); ++i)
-    made.set(i, values[i]);
-  return made;
-}
 
 inline std::vector<double> valuesOf(const RefTensor &array) {
   std::vector<double> values;

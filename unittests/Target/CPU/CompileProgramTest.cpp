@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Programs as the fusing passes leave them, compiled and run.
 #include "refold/Target/CPU/CompileProgram.h"
+#include "../../Dialect/CascadeText.h"
 
 #include "CompileText.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
@@ -66,7 +67,7 @@ static std::string messageOf(llvm::Error error) {
   return llvm::toString(std::move(error));
 }
 
-static const char *const kSoftmaxThenProduct = R"mlir(
+static const std::string kSoftmaxThenProduct = R"mlir(
 func.func @f(%x: tensor<?x?xf32> {refold.name = "x", refold.dims = ["m", "k"]},
              %w: tensor<?x?xf32> {refold.name = "w", refold.dims = ["k", "n"]})
     -> (tensor<?x?xf32> {refold.name = "y"}) {
@@ -80,17 +81,8 @@ func.func @f(%x: tensor<?x?xf32> {refold.name = "x", refold.dims = ["m", "k"]},
       ins(%a = %x : tensor<?x?xf32>) outs(%o = %e : tensor<?x?xf32>) {
     %lowest = arith.constant -3.40282347E+38 : f32
     %v = refold.read %a[%i, %j] : f32
-    %mx = refold.state max(%v : f32)
-    %g = arith.maxnumf %mx, %lowest : f32
-    %u = arith.subf %v, %g : f32
-    %q = math.exp %u : f32
-    %z = refold.state add(%q : f32) pivot(%g : f32) transport(%old, %new, %self) {
-      %d = arith.subf %old, %new : f32
-      %f = math.exp %d : f32
-      %r = arith.mulf %self, %f : f32
-      refold.yield %r : f32
-    } law "rescale-distributes"
-    %y = arith.divf %q, %z : f32
+)mlir" + test::softmaxOf("v") + R"mlir(
+    %y = arith.divf %p, %z : f32
     refold.write %y, %o[%i, %j] : f32
   }
   %zero = arith.constant 0.0 : f32
