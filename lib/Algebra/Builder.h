@@ -122,6 +122,16 @@ struct SumParts {
   std::vector<Expr> offsets;
 };
 
+/// The extreme of a term over the elements that pass a guard.
+struct Extremum {
+  const Stage &stage;
+  Reducer reducer;
+  Expr guard; ///< of elements; null: all pass
+  unsigned pass;
+  /// The value where the guard holds, else the identity.
+  Expr guarded(Context &context, Expr value) const;
+};
+
 class Builder {
 public:
   Builder(const Cascade &cascade, const Policy &policy, Program &program);
@@ -187,11 +197,15 @@ public:
   void reset(State &state, const ExtremeGuard &guard, std::optional<State> all);
   // Extremes.cpp
   bool deriveExtremum(unsigned stage, Expr term, unsigned pass);
+  Expr extremeOf(const Extremum &of, Expr term, Scope &scope);
   bool deriveTopK(unsigned stage, Expr term, unsigned pass);
 
   Reject reject; ///< set where derive... answers false
 
 private:
+  Expr extremeByFeature(const Extremum &of, Expr term, Scope &scope);
+  Expr extremeByParts(const Extremum &of, Expr term, Scope &scope);
+  Expr joined(Reducer reducer, Expr a, Expr b);
   std::string unique(std::string name);
   unsigned rulePass(const std::vector<Expr> &values,
                     const std::vector<Expr> &pivots) const;

@@ -255,79 +255,208 @@ static Expr tidied(Builder &builder, Scope &scope, Expr value) {
 
 bool Builder::deriveExtremum(unsigned number, Expr term, unsigned pass) {
   const Stage &stage = cascade.stages[number];
-  Expr result = stage.results[0];
   Scope scope = scopeOf(pass);
-  bool isMax = takesMaximum(stage.reducer);
-  bool isPredicate =
-      stage.reducer == Reducer::Any || stage.reducer == Reducer::All;
+  if (scope.hasD(term) && deriveAtExtreme(number, term, scope))
+    return true;
+  Expr readout = extremeOf({stage, stage.reducer, {}, pass}, term, scope);
+  if (readout)
+    rawReadout[stage.results[0]] = readout;
+  return bool(readout);
+}
+
+/// By one feature, or part by part: a maximum of a maximum, of a choice, of a
+/// negation. A refusal is that of the whole.
+Expr Builder::extremeOf(const Extremum &of, Expr term, Scope &scope) {
+  bool isPredicate = of.reducer == Reducer::Any || of.reducer == Reducer::All;
   if (!scope.hasD(term)) {
-    Expr made = state(stage.reducer, term, stage.name);
-    rawReadout[result] = made;
+    Expr value = of.guarded(context, term);
+    Expr made = state(of.reducer, value, of.stage.name);
     if (!isPredicate)
-      facts.addExtremal(made, term, isMax);
-    return true;
+      facts.addExtremal(made, value, takesMaximum(of.reducer));
+    return made;
   }
-  if (deriveAtExtreme(number, term, scope))
-    return true;
+  Expr readout = extremeByFeature(of, term, scope);
+  if (readout)
+    return readout;
+  Reject whole = reject;
+  readout = extremeByParts(of, term, scope);
+  if (!readout && std::string_view(reject.reason) != reason::interiorOptimum)
+    reject = whole;
+  return readout;
+}
+
+Expr Builder::extremeByFeature(const Extremum &of, Expr term, Scope &scope) {
+  bool isMax = takesMaximum(of.reducer);
   std::optional<Feature> found = FeatureFinder(*this, scope, term).find();
   auto [needsMax, needsMin] =
       found ? neededEnds(found->shape, isMax) : std::pair(false, false);
   std::optional<bool> sticks =
-      found ? nanSticks(*found, stage.reducer) : std::nullopt;
+      found ? nanSticks(*found, of.reducer) : std::nullopt;
+  auto refuse = [&](const char *key, const char *text) {
+    reject = {key, term, text};
+    return Expr();
+  };
   if (found && found->makesNan && (needsMax || needsMin)) {
     // NaN lies beyond one end: that end's NaN sticks to the readout. Where it
     // gives way the optimum is somewhere inside.
-    bool isSticky =
-        stage.reducer == Reducer::Max || stage.reducer == Reducer::Min;
+    bool isSticky = of.reducer == Reducer::Max || of.reducer == Reducer::Min;
     bool isMonotone =
         found->shape == Shape::Increasing || found->shape == Shape::Decreasing;
-    if (!isSticky || !isMonotone) {
-      reject = {reason::notMonotone, term,
-                "not a number for some elements, and which ones changes with "
-                "the running value"};
-      return false;
-    }
+    if (!isSticky || !isMonotone)
+      return refuse(reason::notMonotone,
+                    "not a number for some elements, and which ones changes "
+                    "with the running value");
     needsMax = needsMin = true;
   }
   if (!needsMax && !needsMin) {
     bool isBent = found && (found->shape == Shape::QuasiConvex ||
                             found->shape == Shape::QuasiConcave);
-    reject = {isBent ? reason::interiorOptimum : reason::notMonotone, term,
-              isBent ? "the optimum may be at any element in the middle, and "
-                       "which one depends on the running value"
-                     : "not shown to be monotone in one feature of the "
-                       "elements: their order changes with the running value"};
-    return false;
+    return isBent
+               ? refuse(reason::interiorOptimum,
+                        "the optimum may be at any element in the middle, and "
+                        "which one depends on the running value")
+               : refuse(reason::notMonotone,
+                        "not shown to be monotone in one feature of the "
+                        "elements: their order changes with the running "
+                        "value");
   }
-  if (!sticks) {
-    reject = {reason::guardMixed, term,
-              "what it is on a NaN depends on the running value"};
-    return false;
-  }
+  if (!sticks)
+    return refuse(reason::guardMixed,
+                  "what it is on a NaN depends on the running value");
   Expr readout;
   for (bool wantsMax : {true, false}) {
     if (!(wantsMax ? needsMax : needsMin))
       continue;
     Reducer reducer = wantsMax ? (*sticks ? Reducer::Max : Reducer::MaxNum)
                                : (*sticks ? Reducer::Min : Reducer::MinNum);
-    Expr end = state(reducer, found->feature,
-                     stage.name + (wantsMax ? ".max" : ".min"));
-    facts.addExtremal(end, found->feature, wantsMax);
-    if (passOf.at(end) == pass)
+    Expr feature = Extremum{of.stage, reducer, of.guard, of.pass}.guarded(
+        context, found->feature);
+    Expr end =
+        state(reducer, feature, of.stage.name + (wantsMax ? ".max" : ".min"));
+    facts.addExtremal(end, feature, wantsMax);
+    if (passOf.at(end) == of.pass)
       scope.addVarying(end);
     Expr value = substitute(context, found->function, {{found->variable, end}});
     value = tidied(*this, scope, value);
-    if (!readout)
-      readout = value;
-    else if (isPredicate)
-      readout = isMax ? context.logicalOr(readout, value)
-                      : context.logicalAnd(readout, value);
-    else
-      readout =
-          isMax ? context.max(readout, value) : context.min(readout, value);
+    readout = readout ? joined(of.reducer, readout, value) : value;
   }
-  rawReadout[result] = readout;
-  return true;
+  if (!of.guard)
+    return readout;
+  Expr any = state(Reducer::Any, of.guard, of.stage.name + ".any");
+  return context.select(any, readout,
+                        identity(context, of.reducer, term.type()));
+}
+
+Expr Extremum::guarded(Context &context, Expr value) const {
+  return guard ? context.select(guard, value,
+                                identity(context, reducer, value.type()))
+               : value;
+}
+
+/// The reducer on two values.
+Expr Builder::joined(Reducer reducer, Expr a, Expr b) {
+  switch (reducer) {
+  case Reducer::Any:
+    return context.logicalOr(a, b);
+  case Reducer::All:
+    return context.logicalAnd(a, b);
+  case Reducer::Max:
+    return context.max(a, b);
+  case Reducer::Min:
+    return context.min(a, b);
+  case Reducer::MaxNum:
+    return context.maxNum(a, b);
+  default:
+    return context.minNum(a, b);
+  }
+}
+
+/// The node that does to two values what the reducer does.
+static Kind kindOf(Reducer reducer) {
+  switch (reducer) {
+  case Reducer::Any:
+    return Kind::Or;
+  case Reducer::All:
+    return Kind::And;
+  case Reducer::Max:
+    return Kind::Max;
+  case Reducer::Min:
+    return Kind::Min;
+  case Reducer::MaxNum:
+    return Kind::MaxNum;
+  default:
+    return Kind::MinNum;
+  }
+}
+
+static std::optional<Reducer> dual(Reducer reducer) {
+  switch (reducer) {
+  case Reducer::Max:
+    return Reducer::Min;
+  case Reducer::Min:
+    return Reducer::Max;
+  case Reducer::MaxNum:
+    return Reducer::MinNum;
+  case Reducer::MinNum:
+    return Reducer::MaxNum;
+  case Reducer::Any:
+    return Reducer::All;
+  case Reducer::All:
+    return Reducer::Any;
+  default:
+    return std::nullopt;
+  }
+}
+
+/// Law `extremal-parts`: max_l max(f, g) = max(max_l f, max_l g), and so for
+/// what a choice between f and g makes of them.
+Expr Builder::extremeByParts(const Extremum &of, Expr term, Scope &scope) {
+  if (term.is(kindOf(of.reducer))) {
+    Expr a = extremeOf(of, term.operand(0), scope);
+    Expr b = a ? extremeOf(of, term.operand(1), scope) : Expr();
+    return b ? joined(of.reducer, a, b) : Expr();
+  }
+  if (term.is(Kind::Neg) || term.is(Kind::Not)) {
+    Expr inner = extremeOf({of.stage, *dual(of.reducer), of.guard, of.pass},
+                           term.operand(0), scope);
+    return !inner               ? Expr()
+           : term.is(Kind::Neg) ? context.neg(inner)
+                                : context.logicalNot(inner);
+  }
+  bool isAny = of.reducer == Reducer::Any;
+  if (term.is(isAny ? Kind::And : Kind::Or) &&
+      (isAny || of.reducer == Reducer::All))
+    for (unsigned i : {0, 1})
+      if (!scope.hasD(term.operand(i))) {
+        Expr rest = term.operand(1 - i), none = context.boolean(!isAny);
+        Expr choice = isAny ? context.select(term.operand(i), rest, none)
+                            : context.select(term.operand(i), none, rest);
+        return extremeByParts(of, choice, scope);
+      }
+  if (!term.is(Kind::Select) || scope.isMixed(term.operand(0)))
+    return {};
+  Expr condition = term.operand(0), result;
+  Expr none = identity(context, of.reducer, term.type());
+  for (bool isTrue : {true, false}) {
+    Expr branch = term.operand(isTrue ? 1 : 2), part;
+    if (scope.hasX(condition)) {
+      Extremum own = of;
+      Expr holds = isTrue ? condition : context.logicalNot(condition);
+      own.guard = of.guard ? context.logicalAnd(of.guard, holds) : holds;
+      if (branch.constant() && branch.constant() == none.constant())
+        continue;
+      part = extremeOf(own, branch, scope);
+      result = !part ? part : result ? joined(of.reducer, result, part) : part;
+    } else {
+      part = extremeOf(of, branch, scope);
+      result = !part    ? part
+               : isTrue ? part
+                        : context.select(condition, result, part);
+    }
+    if (!part)
+      return {};
+  }
+  return result;
 }
 
 /// True on slots of a rank beyond the length of the stream.

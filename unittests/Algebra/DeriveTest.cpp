@@ -414,6 +414,29 @@ static std::vector<Expected> masks() {
   };
 }
 
+/// Extremes of extremes, of choices, of negations.
+static std::vector<Expected> parts() {
+  const std::string start =
+      "in x y\nmask k\nS = sum x\nmu := S/n\nU = sum y\nnu := U/n\n";
+  return {
+      {"largest of two distances", start + "o = max max(x-mu,nu-y)\nout o = o",
+       1, 4, nullptr},
+      {"smallest of masked distances",
+       start + "o = min where(k,abs(x-mu),inf)\nout o = o", 2, 4,
+       "interior-optimum"},
+      {"largest of masked distances",
+       start + "o = max where(k,abs(x-mu),-inf)\nout o = o", 1, 6, nullptr},
+      {"largest of chosen distances",
+       start + "o = max where(k,x-mu,2*(y-nu))\nout o = o", 1, 6, nullptr},
+      {"largest by a choice of the row",
+       start + "o = max where(mu>nu,x-mu,y-nu)\nout o = o", 1, 4, nullptr},
+      {"any of two", start + "o = any x>mu+1 or (k and y>nu+1)\nout o = o", 1,
+       5, nullptr},
+      {"all of a negation", start + "o = all not (x>mu+1 or y>nu+1)\nout o = o",
+       1, 5, nullptr},
+  };
+}
+
 /// Functions that are not defined on all numbers, in an order that knows NaN.
 static std::vector<Expected> partial() {
   const std::string start = "in x\nS = sum x\nd := S/n\n";
@@ -521,7 +544,8 @@ static std::string reordered(const std::string &lines) {
 /// No verdict hangs on the order or the names of stages.
 TEST(DeriveTest, OrderAndNamesDoNotMatter) {
   unsigned moved = 0;
-  for (const auto &table : {suite(), guards(), ties(), masks(), partial()})
+  for (const auto &table :
+       {suite(), guards(), ties(), masks(), parts(), partial()})
     for (const Expected &expected : table) {
       SCOPED_TRACE(expected.name);
       std::string other = reordered(expected.lines);
@@ -547,6 +571,11 @@ TEST(DeriveTest, Ties) {
 
 TEST(DeriveTest, Masks) {
   for (const Expected &expected : masks())
+    check(expected);
+}
+
+TEST(DeriveTest, Parts) {
+  for (const Expected &expected : parts())
     check(expected);
 }
 

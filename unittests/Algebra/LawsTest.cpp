@@ -176,6 +176,20 @@ TEST_F(LawsTest, ExtremalMonotone) {
   expectOnPage("extremal-monotone", p);
 }
 
+// extremal-parts
+TEST_F(LawsTest, ExtremalParts) {
+  Row row = {{"x", {2, 4, 9}}, {"y", {1, 1, 7}}, {"k", {1, 1, 0}}};
+  const std::string start =
+      "in x y\nmask k\nS = sum x\nmu := S/n\nU = sum y\nnu := U/n\n";
+  EXPECT_EQ(output(start + "o = max max(x-mu,nu-y)\nout o = o", row), 4);
+  EXPECT_EQ(passes, 1u);
+  EXPECT_EQ(output(start + "o = max where(k,abs(x-mu),-inf)\nout o = o", row),
+            3);
+  EXPECT_EQ(passes, 1u);
+  for (double value : {4, 3, 5})
+    expectOnPage("extremal-parts", value);
+}
+
 // identity-clamp
 TEST_F(LawsTest, IdentityClamp) {
   double lowest = -largestFinite(Type::F32);
