@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_LIB_CONVERSION_CASCADETOVECTOR_PLANNER_H
+#define REFOLD_LIB_CONVERSION_CASCADETOVECTOR_PLANNER_H
+
+#include "Plan.h"
+
+namespace refold::walk {
+
+/// Makes the plan of one cascade.
+class Planner {
+public:
+  Planner(CascadeOp cascade, Schedule schedule, IndexSets sets,
+          const TargetFacts &target)
+      : plan(std::make_unique<Plan>()), cascade(cascade), target(target) {
+    plan->cascade = cascade;
+    plan->schedule = std::move(schedule);
+    plan->sets = std::move(sets);
+    plan->graph = std::make_unique<Graph>(cascade, plan->sets);
+  }
+  mlir::FailureOr<std::unique_ptr<Plan>> run();
+
+private:
+  llvm::LogicalResult checkTypes();
+  llvm::LogicalResult checkOrdered();
+  void chooseRoles();
+  void chooseTiles();
+  void makeStates();
+  void makeTerms(unsigned pass);
+  void makeWrites();
+  void chooseForms();
+  void chooseCombiners();
+  void orderSteps(unsigned pass);
+  void gather(unsigned pass, NodeSet &all, NodeSet &contractions);
+  bool needsRows(unsigned pass, unsigned level, bool hasRow, bool rowLanes);
+  void addRowSteps(unsigned pass, unsigned level);
+  void keepOldAcrossSteps(unsigned pass);
+  void findPacks();
+  void findReused();
+  unsigned levelOf(Node *n, unsigned pass);
+  void keepFor(Node *n, Set nest, NodeSet &kept);
+  void keepForRows(Node *n, NodeSet &kept);
+  bool readsState(Node *n);
+  bool isFixed(Node *n);
+  void sortContractions(NodeSet &all, llvm::SmallVectorImpl<Node *> &out,
+                        bool sweep);
+  void considerPack(Node *root, int lane, bool isDirect);
+  void considerContraction(Node *n);
+  bool mayBeDirect(Node *contraction);
+  std::optional<PackPlan> packOf(Node *read, unsigned lane);
+  int64_t tileOf(unsigned index, int64_t otherwise) {
+    auto it = plan->schedule.tile.find(cascade.indexName(index).str());
+    return it == plan->schedule.tile.end() ? otherwise
+                                           : std::max<int64_t>(it->second, 1);
+  }
+  Set without(int index) { return index == kNone ? ~Set(0) : ~bit(index); }
+
+  std::unique_ptr<Plan> plan;
+  CascadeOp cascade;
+  const TargetFacts &target;
+  llvm::DenseMap<Node *, unsigned> levels;
+};
+
+} // namespace refold::walk
+
+#endif // REFOLD_LIB_CONVERSION_CASCADETOVECTOR_PLANNER_H
