@@ -215,45 +215,50 @@ void Check::compareCompiled(Outcome &outcome) {
     return;
   llvm::FileRemover remover(path);
   llvm::raw_fd_ostream(file, /*shouldClose=*/true) << program.text();
-  std::vector<Tensor> results[2];
+  // Unfused, fused, and fused with a cut of the stream of its own.
+  std::vector<Tensor> results[3];
   std::unique_ptr<mlir::MLIRContext> ours = makeContext();
-  for (FusePolicy policy : {FusePolicy::Never, FusePolicy::Auto}) {
-    std::string name = policy == FusePolicy::Auto ? "fused" : "unfused";
+  for (int form : {0, 1, 2}) {
+    std::string name = form == 0 ? "unfused" : form == 1 ? "fused" : "cut";
     auto loaded = load(*ours, path);
     if (!loaded)
       return differs(name + " is not loaded", loaded.takeError());
     CompileOptions options;
-    options.policy = policy;
+    options.policy = form ? FusePolicy::Auto : FusePolicy::Never;
+    if (form == 2)
+      options.split = StreamSplit{2 + int64_t(seed % 5), 1};
     auto compiled = compile(std::move(*loaded), options);
     if (!compiled)
       return differs(name + " is not compiled", compiled.takeError());
     auto outputs = compiled->executable.run(inputs, /*threads=*/2);
     if (!outputs)
       return differs(name + " does not run", outputs.takeError());
-    results[policy == FusePolicy::Auto] = std::move(*outputs);
+    results[form] = std::move(*outputs);
   }
   EvaluationOptions exactly;
   exactly.keepOutputsExact = true;
   auto want = evaluate(functionOf(*module), exactly);
   if (!want)
     return differs("reference", want.takeError());
-  for (size_t o = 0; o < want->size(); ++o) {
-    Deviation unfused = compare(results[0][o], (*want)[o]),
-              fused = compare(results[1][o], (*want)[o]);
-    bool isLost =
-        !forgives() && countClassLosses(results[1][o], results[0][o],
-                                        (*want)[o], /*mayMissNaN=*/false) > 0;
-    if (isLost || !(fused.error <= kFactor * unfused.error + kFloor)) {
+  for (size_t o = 0; o < want->size(); ++o)
+    for (int form : {1, 2}) {
+      const Tensor &found = results[form][o];
+      Deviation unfused = compare(results[0][o], (*want)[o]),
+                fused = compare(found, (*want)[o]);
+      bool isLost =
+          !forgives() && countClassLosses(found, results[0][o], (*want)[o],
+                                          /*mayMissNaN=*/false) > 0;
+      if (!isLost && fused.error <= kFactor * unfused.error + kFloor)
+        continue;
       outcome.verdict = Verdict::Differs;
-      outcome.where = "fused code";
+      outcome.where = form == 1 ? "fused code" : "fused code in segments";
       outcome.what = "output " + program.outputs[o] + " has error " +
                      std::to_string(fused.error) + ", unfused " +
                      std::to_string(unfused.error) +
                      (isLost ? ", and another class" : "") +
-                     "; it begins with " + std::to_string(results[1][o].get(0));
+                     "; it begins with " + std::to_string(found.get(0));
       return;
     }
-  }
 }
 
 Outcome Check::run() {

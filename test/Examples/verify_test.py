@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Every program of examples/ against its judge, fused, cut otherwise and unfused: `refold verify`.
+"""Every program of examples/, and of Inputs/ here, against its judge, fused, cut otherwise and unfused: `refold verify`.
 
     verify_test.py [--all] [--jobs N] [name ...]
 
@@ -89,7 +89,9 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("names", nargs="*", metavar="name")
     given = parser.parse_args()
-    files = [p for p in sorted((ROOT / "examples").glob("*.fold")) if not given.names or p.stem in given.names]
+    folders = [ROOT / "examples", pathlib.Path(__file__).resolve().parent / "Inputs"]
+    files = [p for folder in folders for p in sorted(folder.glob("*.fold"))
+             if not given.names or p.stem in given.names]
     assert len(files) >= (1 if given.names else 10)
     jobs, failed = [], 0
     with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:

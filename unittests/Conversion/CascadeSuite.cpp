@@ -432,6 +432,16 @@ static void addOthers(std::vector<SuiteCase> &all) {
        std::string("%v = refold.read %x[%b, %h, %w] : f32\n") + kMoments +
            "%ta = arith.subf %t, %m1 : f32\n%r = arith.mulf %ta, %rs : "
            "f32\nrefold.write %r, %o[%b, %h, %w] : f32\n"});
+  // The sum has its lanes along m and a panel for them; the result of the sweep
+  // has its own along n.
+  all.push_back(
+      {"columns-of-both-kinds",
+       {{"n", "stream", 45}, {"m", "carried", 37}},
+       {{"x", DType::F32, {37, 45}}},
+       {{"s", DType::F32, {37}}, {"o", DType::F32, {37, 45}}},
+       "%v = refold.read %x[%m, %n] : f32\n%a = refold.state add(%v : "
+       "f32)\nrefold.write %a, %s[%m] : f32\n%r = arith.mulf %v, %a "
+       ": f32\nrefold.write %r, %o[%m, %n] : f32\n"});
   const SuiteOperand tokens{"x", DType::F32, {70, 90}},
       experts{"w", DType::F32, {90, 33}};
   all.push_back(

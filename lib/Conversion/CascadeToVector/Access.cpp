@@ -166,7 +166,9 @@ Val Kernel::readOperand(Tile &t, Node *n, int r, int c) {
   Buffer from = to.operand(operand);
   if (t.lane == kNone || !n->has(t.lane))
     return to.load(from, offsetOf(t, n, r, c));
-  if (t.panel && panels.count(n))
+  // Another nest may have its lanes along another index of the same read.
+  if (t.panel && panels.count(n) &&
+      int(plan.packs.find(n)->second.laneIndex) == t.lane)
     return readPanel(t, n, r, c);
   Along along = plan.along(n, t.lane);
   if (along.kind == Along::Unit)

@@ -137,6 +137,9 @@ private:
   void nestBody(Nest &nest, Tile &t, int64_t numRows);
   using Values = Spelling::Values;
   Values reduceLoops(Nest &nest, Tile &t, unsigned depth, Values acc);
+  bool isSummedInBlocks(Nest &nest, llvm::ArrayRef<Val> acc);
+  Values reduceInBlocks(Nest &nest, Ix range, Values acc,
+                        llvm::function_ref<Values(Ix, Values)> step);
   Values reduceStep(Nest &nest, Tile &t, Values acc);
   Values reduceAlongLanes(Nest &nest, Tile &t, Values acc);
   Values loopUnrolled(Ix hi, int64_t unroll, Values init,

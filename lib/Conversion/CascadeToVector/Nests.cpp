@@ -130,18 +130,55 @@ Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
   bool isLast = depth + 1 == nest.reduced.size();
   if (isLast && nest.lanesReduced)
     return reduceAlongLanes(nest, t, acc);
+  auto step = [&](Ix k, Values in) {
+    Tile inside(&t);
+    inside.reduced = index;
+    inside.local[index] = k;
+    return reduceStep(nest, inside, in);
+  };
+  if (isLast && isSummedInBlocks(nest, acc))
+    return reduceInBlocks(nest, range, acc, step);
   if (isLast)
-    return loopUnrolled(range, plan.unroll, acc, [&](Ix k, Values in) {
-      Tile inside(&t);
-      inside.reduced = index;
-      inside.local[index] = k;
-      return reduceStep(nest, inside, in);
-    });
+    return loopUnrolled(range, plan.unroll, acc, step);
   return to.loop(0, range, 1, acc, [&](Ix k, ArrayRef<Val> in) {
     Tile inside(&t);
     inside.local[index] = k;
     return reduceLoops(nest, inside, depth + 1, Values(in));
   });
+}
+
+/// Where no rows share a register tile: unfused code may be no matrix product
+/// but a reduction, whose sums are short.
+bool Kernel::isSummedInBlocks(Nest &nest, ArrayRef<Val> acc) {
+  constexpr size_t kFewSums = 4;
+  return nest.combine == Binary::AddF && !plan.hasRow(nest.out) &&
+         acc.size() <= kFewSums;
+}
+
+/// The error of a sum grows with the length of its chain of additions: that of
+/// a block, then that of the blocks.
+Kernel::Values
+Kernel::reduceInBlocks(Nest &nest, Ix range, Values acc,
+                       llvm::function_ref<Values(Ix, Values)> step) {
+  constexpr int64_t kBlock = 16;
+  Val zero = to.splat(to.constant(nest.identity));
+  auto addBlock = [&](Ix first, Ix count, Values in) {
+    Values sums = loopUnrolled(
+        count, plan.unroll, Values(in.size(), zero),
+        [&](Ix k, Values sum) { return step(to.add(first, k), sum); });
+    for (auto [total, sum] : llvm::zip(in, sums))
+      total = to.binary(nest.combine, total, sum);
+    return in;
+  };
+  if (range.isConstant() && range.constant <= kBlock)
+    return addBlock(0, range, acc);
+  Ix main = to.floorTo(range, kBlock);
+  acc = to.loop(0, main, kBlock, acc, [&](Ix first, ArrayRef<Val> in) {
+    return addBlock(first, kBlock, Values(in));
+  });
+  if (range.isConstant() && range.constant % kBlock == 0)
+    return acc;
+  return addBlock(main, to.sub(range, main), acc);
 }
 
 /// Lanes along the reduced index: a register of partial results, reduced at the
