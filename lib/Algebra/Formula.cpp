@@ -23,6 +23,8 @@ public:
       text += it->second;
       return;
     }
+    if (Expr number = countBehind(e))
+      return write(number, least);
     bool wrap = bindingOf(e) < least;
     if (wrap)
       text += '(';
@@ -61,6 +63,17 @@ private:
     default:
       return Atom;
     }
+  }
+
+  /// The index or length that casts make a number of another type, which people
+  /// read as the number; null for everything else.
+  static Expr countBehind(Expr e) {
+    bool isWide = e.type() == Type::F64 || e.type() == Type::F32 ||
+                  e.type() == Type::I64 || e.type() == Type::I32;
+    if (!e.is(Kind::Cast) || !isWide)
+      return Expr();
+    Expr inner = e.operand(0);
+    return inner.type() == Type::Index ? inner : countBehind(inner);
   }
 
   static bool isRoot(Expr e) {
