@@ -37,6 +37,8 @@ private:
   Cut cutOf(unsigned number, unsigned pass) const;
   Expr withoutOwnPivots(Expr value);
   Expr withoutMoves(Expr value);
+  std::optional<bool> known(Expr condition);
+  void findIdleGuards();
 
   const Cascade &cascade;
   Program &program;
@@ -343,7 +345,94 @@ Expr Driver::withoutMoves(Expr value) {
   return toExpr(*program.context, normal, computeType(value.type()));
 }
 
+/// What a comparison is on every row of numbers, if the facts tell.
+std::optional<bool> Driver::known(Expr condition) {
+  if (!condition.is(Kind::Cmp) || !isFloat(condition.operand(0).type()))
+    return std::nullopt;
+  Poly difference = builder.facts.normalOf(condition.operand(0)) -
+                    builder.facts.normalOf(condition.operand(1));
+  auto isAbove = [&](const Poly &poly, double least) {
+    return builder.facts.isNonPositive(Poly::constant(least) - poly);
+  };
+  // Not 0 for certain: no fact is strict, but s >= 1 is more than s > 0.
+  constexpr double kStrict = 1e-30;
+  bool isUp = isAbove(difference, 0),
+       isDown = isAbove(difference.scaled(-1), 0);
+  bool isOff =
+      isAbove(difference, kStrict) || isAbove(difference.scaled(-1), kStrict);
+  switch (condition->pred) {
+  case Pred::Eq:
+    return isOff ? std::optional(false) : std::nullopt;
+  case Pred::Ne:
+    return isOff ? std::optional(true) : std::nullopt;
+  case Pred::Ge:
+    return isUp              ? std::optional(true)
+           : isDown && isOff ? std::optional(false)
+                             : std::nullopt;
+  case Pred::Lt:
+    return isUp              ? std::optional(false)
+           : isDown && isOff ? std::optional(true)
+                             : std::nullopt;
+  case Pred::Le:
+    return isDown          ? std::optional(true)
+           : isUp && isOff ? std::optional(false)
+                           : std::nullopt;
+  case Pred::Gt:
+    return isDown          ? std::optional(false)
+           : isUp && isOff ? std::optional(true)
+                           : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+/// Guards on results that the facts decide: where(s == 0, 0, e/s), max(s, eps)
+/// beside s >= 1. A row of -inf alone has s = NaN, which they do not catch.
+void Driver::findIdleGuards() {
+  Notation notation;
+  notation.indices = &cascade.indices;
+  ExprSet seen;
+  auto isOfRow = [&](Expr e) {
+    return e.uses(Role::Stage) && !(e.indices() & cascade.stream());
+  };
+  auto visit = [&](Expr e) {
+    if (!isOfRow(e.is(Kind::Select) ? e.operand(0) : e) ||
+        !seen.insert(e).second)
+      return;
+    if (e.is(Kind::Select)) {
+      Expr condition = e.operand(0);
+      std::optional<bool> holds =
+          known(substitute(*program.context, condition, builder.rawReadout));
+      if (holds)
+        program.idleGuards.push_back(
+            format(condition, notation) +
+            (*holds ? " always holds" : " never holds") +
+            " where its operands are numbers");
+      return;
+    }
+    bool isMax = e.is(Kind::Max) || e.is(Kind::MaxNum);
+    if (!isMax && !e.is(Kind::Min) && !e.is(Kind::MinNum))
+      return;
+    for (unsigned i : {0, 1}) {
+      if (!e.operand(i).constant() || !isFloat(e.type()))
+        continue;
+      Expr value =
+          substitute(*program.context, e.operand(1 - i), builder.rawReadout);
+      std::optional<bool> holds = known(program.context->cmp(
+          isMax ? Pred::Ge : Pred::Le, value, e.operand(i)));
+      if (holds && *holds)
+        program.idleGuards.push_back(format(e, notation) + " is " +
+                                     format(e.operand(1 - i), notation) +
+                                     " where that is a number");
+    }
+  };
+  for (const Stage &stage : cascade.stages)
+    forEachNode(stage.term, visit);
+  for (const Output &output : cascade.outputs)
+    forEachNode(output.value, visit);
+}
+
 void Driver::finish() {
+  findIdleGuards();
   for (const Stage &stage : cascade.stages) {
     std::vector<Expr> readouts;
     for (Expr result : stage.results)

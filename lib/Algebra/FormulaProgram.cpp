@@ -334,6 +334,7 @@ FormulaText describe(const Cascade &cascade, const Derivation &derivation,
                                           stage.k, stage.largest,
                                           cascade.stream()));
   }
+  text.idle = derivation.program->idleGuards;
   return text;
 }
 
@@ -357,6 +358,7 @@ std::string FormulaText::str() const {
     append(text, "merge" + of, passes[i].merge);
   }
   append(text, "finish", finish);
+  append(text, "guards that protect nothing", idle);
   return text;
 }
 

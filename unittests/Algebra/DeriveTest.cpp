@@ -569,6 +569,27 @@ TEST(DeriveTest, Ties) {
     check(expected);
 }
 
+/// s >= 1 where it is a number, so that s = 0 and max(s, eps) do nothing; the
+/// guard that helps asks the maximum.
+TEST(DeriveTest, IdleGuardsAreNamed) {
+  auto idle = [](const std::string &share) {
+    Text text("in x k>=0\ncarried v\n" + sm() + "z = sum k\no = sum " + share +
+              "*v\nout o = o");
+    return derive(text.cascade()).program->idleGuards;
+  };
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(idle("where(s==0,0,exp(x-m)/s)"),
+            Lines{"s = 0 never holds where its operands are numbers"});
+  EXPECT_EQ(idle("exp(x-m)/max(s,0.5)"),
+            Lines{"max(s, 0.5) is s where that is a number"});
+  EXPECT_EQ(idle("where(s>0,exp(x-m)/s,0)"),
+            Lines{"s > 0 always holds where its operands are numbers"});
+  EXPECT_EQ(idle("where(m==-inf,0,exp(x-m))/s"), Lines{});
+  EXPECT_EQ(idle("k/max(z,0.5)"), Lines{});
+  EXPECT_EQ(idle("where(z==0,0,k/z)"), Lines{});
+  EXPECT_EQ(idle("exp(x-m)/max(s,2)"), Lines{});
+}
+
 TEST(DeriveTest, Masks) {
   for (const Expected &expected : masks())
     check(expected);

@@ -24,6 +24,7 @@ struct FormulaText {
   std::vector<std::string> stages; ///< as written: "s = Σ_n exp(x - m)"
   std::vector<FormulaPass> passes;
   std::vector<std::string> finish; ///< "o = a / s"
+  std::vector<std::string> idle;   ///< guards that protect nothing
 
   /// All of it, with headings, a line each.
   std::string str() const;

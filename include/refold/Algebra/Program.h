@@ -98,6 +98,9 @@ struct Program {
   unsigned unfusedPasses = 0; ///< longest chain of dependent stages
   unsigned stateSize = 0;     ///< accumulators of all passes; a TopK is one
   std::vector<Cut> cuts;
+  /// Guards of the user that never act where their operands are numbers, as
+  /// text: s = 0 beside s >= 1.
+  std::vector<std::string> idleGuards;
 
   bool isFused() const { return passes <= 1; }
   const State *findState(Expr symbol) const;
