@@ -220,6 +220,10 @@ llvm::Error WorkCounter::countKernel(const KernelStep &step, StepWork &work) {
   work.operations = counter.operations();
   work.skipsTiles = kernel.skipsTiles;
   work.kernel = program.kernels[step.kernel].name;
+  CascadeOp cascade = kernel.ir.cascade;
+  for (unsigned i = 0; i < cascade.numIndices(); ++i)
+    if (cascade.getRoles()[i] == CascadeOp::Stream)
+      work.axes.push_back(cascade.indexName(i).str());
   return llvm::Error::success();
 }
 

@@ -139,7 +139,9 @@ schedule(mlir::MLIRContext &context, LoadedProgram loaded, const Extents &shape,
   std::vector<bool> isTaken(work->steps.size());
   for (CascadeReport &cascade : report.cascades)
     for (auto [i, step] : llvm::enumerate(work->steps)) {
-      if (isTaken[i] || step.kernel.empty() || step.name != cascade.step)
+      // A check of subscripts has the name of what it guards.
+      if (isTaken[i] || step.kernel.empty() || step.name != cascade.step ||
+          step.axes != cascade.axes)
         continue;
       isTaken[i] = true;
       auto found = describeSchedule(context, *compiled, i, target);

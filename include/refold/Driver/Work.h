@@ -11,9 +11,10 @@ namespace refold {
 /// operation is one of the formula: an addition, a product, an exp. In doubles:
 /// nothing overflows.
 struct StepWork {
-  std::string name;   ///< of the definition or node
-  std::string kind;   ///< "kernel", "product", "copy" or "check"
-  std::string kernel; ///< its symbol, where it is one
+  std::string name;              ///< of the definition or node
+  std::string kind;              ///< "kernel", "product", "copy" or "check"
+  std::string kernel;            ///< its symbol, where it is one
+  std::vector<std::string> axes; ///< that the kernel streams over
   double bytesRead = 0.0, bytesWritten = 0.0, operations = 0.0;
   /// Tiles that a mask proves dead are skipped: `operations` is the most.
   bool skipsTiles = false;
