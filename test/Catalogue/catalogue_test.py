@@ -40,6 +40,9 @@ OPTIONS = {
     # Logarithms and roots of rounding errors.
     **{name: ["--inputs", "normal,ninf,nan,growing"] for name in
        ["partial_best_logarithms", "partial_largest_logarithm", "partial_smallest_root"]},
+    # An infinite mean: inf - inf for some elements only, as written.
+    **{name: ["--inputs", "normal,nan,offset,const,growing"] for name in
+       ["parts_largest_by_a_choice_of_the_row", "parts_largest_of_chosen_distances"]},
     # 0 log 0 of a masked element, weighed: -inf as written.
     **{name: ["--inputs", "normal,nan,offset,const,growing"] for name in ["facts_focal_with_guards", "theory_focal"]},
     # The residual of a line that fits cancels once the sum is multiplied out.
