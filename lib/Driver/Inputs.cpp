@@ -2,6 +2,7 @@
 #include "refold/Driver/Inputs.h"
 #include "refold/Support/Error.h"
 #include "refold/Support/NearestName.h"
+#include <cmath>
 
 namespace refold {
 
@@ -102,6 +103,33 @@ makeInputs(llvm::ArrayRef<Port> inputs, const Extents &extents,
     result.push_back(std::move(*tensor));
   }
   return result;
+}
+
+llvm::Expected<std::vector<Tensor>> asComputed(llvm::ArrayRef<Tensor> given) {
+  std::vector<Tensor> result;
+  for (const Tensor &input : given) {
+    bool isNarrow = isFloat(input.dtype()) && byteWidth(input.dtype()) < 4;
+    auto copy = input.clone(isNarrow ? DType::F32 : input.dtype());
+    if (!copy)
+      return copy.takeError();
+    result.push_back(std::move(*copy));
+  }
+  return result;
+}
+
+void moveLastBits(Tensor &tensor, std::mt19937_64 &random) {
+  if (tensor.dtype() != DType::F32 && tensor.dtype() != DType::F64)
+    return;
+  for (int64_t i = 0, e = tensor.numElements(); i < e; ++i) {
+    uint64_t draw = random() % 3;
+    double towards = draw ? HUGE_VAL : -HUGE_VAL, value = tensor.get(i);
+    if (draw == 2 || !std::isfinite(value))
+      continue;
+    tensor.set(i, tensor.dtype() == DType::F64
+                      ? std::nextafter(value, towards)
+                      : std::nextafter(static_cast<float>(value),
+                                       static_cast<float>(towards)));
+  }
 }
 
 /// The elements of `tensor` through a view of `storage`.

@@ -182,37 +182,6 @@ llvm::Error Verifier::measureUnfused(llvm::ArrayRef<Tensor> given,
   return llvm::Error::success();
 }
 
-/// The same values in the type that they are computed in.
-static llvm::Expected<std::vector<Tensor>>
-asComputed(llvm::ArrayRef<Tensor> given) {
-  std::vector<Tensor> result;
-  for (const Tensor &input : given) {
-    bool isNarrow = isFloat(input.dtype()) && byteWidth(input.dtype()) < 4;
-    auto copy = input.clone(isNarrow ? DType::F32 : input.dtype());
-    if (!copy)
-      return copy.takeError();
-    result.push_back(std::move(*copy));
-  }
-  return result;
-}
-
-/// Moves every float to a neighbour, or leaves it.
-static void perturb(Tensor &tensor, std::mt19937_64 &random) {
-  if (tensor.dtype() != DType::F32 && tensor.dtype() != DType::F64)
-    return;
-  for (int64_t i = 0, e = tensor.numElements(); i < e; ++i) {
-    uint64_t draw = random() % 3;
-    if (draw == 2)
-      continue;
-    double towards = draw ? HUGE_VAL : -HUGE_VAL, value = tensor.get(i);
-    if (std::isfinite(value))
-      tensor.set(i, tensor.dtype() == DType::F64
-                        ? std::nextafter(value, towards)
-                        : std::nextafter(static_cast<float>(value),
-                                         static_cast<float>(towards)));
-  }
-}
-
 /// Where two large terms cancel, one input decides all of a case, and which of
 /// two programs errs more there is luck. What unfused errs on inputs that
 /// differ in their last bit is the part of the error that is the problem's own.
@@ -238,7 +207,7 @@ llvm::Error Verifier::measureCondition(const InputRecipe &family,
       if (!moved)
         return moved.takeError();
       for (Tensor &input : *moved)
-        perturb(input, random);
+        moveLastBits(input, random);
       if (llvm::Error error = measureUnfused(*moved, *reference, cases))
         return error;
     }
@@ -417,7 +386,7 @@ llvm::Error Verifier::noteShape(size_t number) {
 
 /// The first with the narrowest tiles, so that short streams are cut too.
 std::vector<StreamSplit> drawSplits(const VerifyOptions &options) {
-  std::mt19937_64 random(options.seed);
+  std::mt19937_64 random(options.splitSeed);
   std::vector<StreamSplit> splits;
   for (int64_t i = 0; i < options.splits; ++i)
     splits.push_back({2 + static_cast<int64_t>(random() % 8),

@@ -70,10 +70,10 @@ void VerifyFlags::addTo(Flags &flags) {
   flags.integer("first-seeds", "N",
                 "inputs of each family and shape that are always run (4)",
                 options.firstSeeds, 1, 100000);
-  flags.integer("splits", "N",
-                "programs with other cuts of their streams, drawn with --seed "
-                "(2)",
+  flags.integer("splits", "N", "programs with other cuts of their streams (2)",
                 options.splits, 0, 64);
+  flags.integer("split-seed", "N", "of these cuts (0)", options.splitSeed, 0,
+                int64_t(1) << 62);
   flags.text("target", "NAME",
              "avx512, avx2 or baseline (what the machine offers)",
              options.target);

@@ -127,6 +127,25 @@ TEST(InputsTest, StridedCopiesHoldTheSameValues) {
   EXPECT_FALSE(hasEqualBits(tensor, transposed));
 }
 
+TEST(InputsTest, LastBitsMoveWhereTheyAreComputed) {
+  Tensor narrow = stored(DType::F16, {300}, std::vector<double>(300, 1));
+  narrow.set(0, HUGE_VAL);
+  std::vector<Tensor> wide = llvm::cantFail(asComputed({narrow}));
+  EXPECT_EQ(wide[0].dtype(), DType::F32);
+  std::mt19937_64 random(1);
+  moveLastBits(wide[0], random);
+  EXPECT_EQ(wide[0].get(0), HUGE_VAL);
+  int below = 0, above = 0;
+  for (int64_t i = 1; i < 300; ++i) {
+    double moved = wide[0].get(i) - 1.0;
+    below += moved == -0x1p-24;
+    above += moved == 0x1p-23;
+    EXPECT_TRUE(moved == 0 || moved == -0x1p-24 || moved == 0x1p-23);
+  }
+  EXPECT_GT(below, 50);
+  EXPECT_GT(above, 50);
+}
+
 TEST(InputsTest, ShapesComeFromNamesOrAreAskedFor) {
   Port port{"x", DType::F32, {"m", "", "k"}, {-1, -1, 4}, ""};
   EXPECT_EQ(openDims({port}), (std::vector<std::string>{"m", "x.1"}));

@@ -4,6 +4,7 @@
 
 #include "refold/Driver/Driver.h"
 #include "refold/Support/RandomInputs.h"
+#include <random>
 
 namespace refold {
 
@@ -33,6 +34,13 @@ llvm::Expected<std::vector<Tensor>>
 makeInputs(llvm::ArrayRef<Port> inputs, const Extents &extents,
            const InputRecipe &recipe,
            const std::map<std::string, InputRecipe> &recipes, uint64_t seed);
+
+/// Copies of the arrays in the types that they are computed in: narrow floats
+/// as f32.
+llvm::Expected<std::vector<Tensor>> asComputed(llvm::ArrayRef<Tensor> given);
+
+/// Moves every finite f32 and f64 to a neighbour or leaves it, a third each.
+void moveLastBits(Tensor &tensor, std::mt19937_64 &random);
 
 /// The same values behind strides with gaps.
 llvm::Expected<Tensor> makeStrided(const Tensor &tensor);

@@ -22,8 +22,9 @@ struct VerifyOptions {
   /// beyond its bound then is compared with what the last bits of the inputs
   /// do.
   int64_t firstSeeds = 4, seeds = 32;
-  /// Programs compiled with another cut of their streams, drawn with `seed`.
-  int64_t splits = 2;
+  /// Programs compiled with another cut of their streams, drawn with a seed of
+  /// their own: an input can be had again alone.
+  int64_t splits = 2, splitSeed = 0;
   std::string target;
   /// Told of every finished case.
   std::function<void(size_t done, size_t total, llvm::StringRef what)>
