@@ -59,6 +59,7 @@ private:
   llvm::Error check();
   llvm::Error time();
   llvm::Error measure();
+  double operationsPerMs();
   void bound();
   llvm::Expected<std::vector<StepTime>> timeSteps(CompiledProgram &program,
                                                   const ProgramWork &work,
@@ -71,7 +72,7 @@ private:
   mlir::func::FuncOp function;
   std::vector<Tensor> inputs, fusedOutputs, unfusedOutputs;
   ProgramWork fusedWork, unfusedWork;
-  MachineRates rates;
+  std::optional<Probe> probe;
   BenchResult result;
 };
 
@@ -144,7 +145,6 @@ llvm::Error Benchmark::time() {
   return llvm::Error::success();
 }
 
-/// f64 has half the lanes.
 static bool isDouble(const CompiledProgram &program) {
   return llvm::any_of(program.outputs, [](const Port &port) {
     return port.dtype == DType::F64;
@@ -166,13 +166,16 @@ llvm::Error Benchmark::measure() {
   llvm::Expected<CpuTarget> target = detectTarget(options.target);
   if (!target)
     return target.takeError();
-  auto measured = measureRates(*target, options.threads, fusedWork.bytes());
-  if (!measured)
-    return measured.takeError();
-  rates = *measured;
-  if (isDouble(fused))
-    rates.operations /= 2.0;
+  auto made = Probe::create(*target, options.threads);
+  if (!made)
+    return made.takeError();
+  probe = std::move(*made);
   return llvm::Error::success();
+}
+
+/// f64 has half the lanes.
+double Benchmark::operationsPerMs() {
+  return probe->operationsPerMs() / (isDouble(fused) ? 2.0 : 1.0);
 }
 
 /// Either program computes the result: the smaller number is enough.
@@ -182,10 +185,10 @@ void Benchmark::bound() {
   bound.weightBytes = fusedWork.weightBytes;
   bound.outputBytes = fusedWork.outputBytes;
   bound.operations = std::min(fusedWork.operations, unfusedWork.operations);
-  bound.bytesPerMs = rates.bytes;
-  bound.operationsPerMs = rates.operations;
-  bound.memoryMs = fusedWork.bytes() / rates.bytes;
-  bound.arithmeticMs = bound.operations / rates.operations;
+  bound.bytesPerMs = probe->bytesPerMs(fusedWork.bytes());
+  bound.operationsPerMs = operationsPerMs();
+  bound.memoryMs = fusedWork.bytes() / bound.bytesPerMs;
+  bound.arithmeticMs = bound.operations / bound.operationsPerMs;
   bool isMemory = bound.memoryMs >= bound.arithmeticMs;
   bound.name = isMemory ? "memory" : "arithmetic";
   bound.ms = isMemory ? bound.memoryMs : bound.arithmeticMs;
@@ -212,8 +215,9 @@ Benchmark::timeSteps(CompiledProgram &program, const ProgramWork &work,
     time.work = step;
     time.ms = measured.empty() ? 0.0 : medianOf(measured);
     double operations = step.skipsTiles ? 0.0 : step.operations;
-    time.boundMs = std::max((step.bytesRead + step.bytesWritten) / rates.bytes,
-                            operations / rates.operations);
+    double bytes = step.bytesRead + step.bytesWritten;
+    time.boundMs = std::max(bytes / probe->bytesPerMs(bytes),
+                            operations / operationsPerMs());
     total += time.ms;
   }
   for (StepTime &time : result)

@@ -57,13 +57,14 @@ static HealthReport examineRates(const CpuTarget &target) {
   llvm::raw_string_ostream os(text);
   for (int64_t count : {int64_t(1), threads}) {
     if (count == 1 || threads > 1) {
-      llvm::Expected<MachineRates> rates = measureRates(target, count, kMemory);
-      if (!rates)
-        return {"rates", llvm::toString(rates.takeError()), false};
+      llvm::Expected<Probe> probe = Probe::create(target, count);
+      if (!probe)
+        return {"rates", llvm::toString(probe.takeError()), false};
       os << (text.empty() ? "" : "; ") << count
          << (count == 1 ? " thread: " : " threads: ")
          << llvm::format("%.1f GFLOP/s of f32 fma, %.1f GB/s of reading",
-                         rates->operations * 1e-6, rates->bytes * 1e-6);
+                         probe->operationsPerMs() * 1e-6,
+                         probe->bytesPerMs(kMemory) * 1e-6);
     }
   }
   return {"rates", text, true};

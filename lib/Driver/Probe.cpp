@@ -87,17 +87,19 @@ compileProbe(const CpuTarget &target) {
 }
 
 /// Units a millisecond of all threads, each of which does `each` units a call;
-/// the best of three rounds, so that a disturbance is not taken for the limit.
+/// the best of many short rounds, so that a disturbance is not taken for the
+/// limit.
 static double rateOf(int64_t threads, double each,
                      const std::function<void(int64_t thread)> &call) {
   using Clock = std::chrono::steady_clock;
-  constexpr double kRoundMs = 15.0;
+  constexpr double kRoundMs = 2.0;
+  constexpr int kRounds = 24;
   std::vector<double> rates(threads);
   double best = 0.0;
   std::barrier together(threads);
   auto work = [&](int64_t thread) {
     call(thread); // what is cold, warm
-    for (int round = 0; round < 3; ++round) {
+    for (int round = 0; round < kRounds; ++round) {
       together.arrive_and_wait();
       auto begin = Clock::now();
       double calls = 0.0, ms = 0.0;
@@ -126,8 +128,7 @@ static double rateOf(int64_t threads, double each,
   return best;
 }
 
-llvm::Expected<MachineRates> measureRates(const CpuTarget &target,
-                                          int64_t threads, double workingSet) {
+llvm::Expected<Probe> Probe::create(const CpuTarget &target, int64_t threads) {
   auto code = compileProbe(target);
   if (!code)
     return code.takeError();
@@ -137,30 +138,52 @@ llvm::Expected<MachineRates> measureRates(const CpuTarget &target,
   auto read = (*code)->find("read");
   if (!read)
     return read.takeError();
+  Probe probe;
+  probe.code = std::move(*code);
+  probe.fma = *fma;
+  probe.read = *read;
+  probe.threads = threads;
+  probe.lanes = target.facts.lanes(32);
+  return probe;
+}
 
-  int64_t lanes = target.facts.lanes(32), block = kSums * lanes;
-  double elementsEach =
-      std::clamp(workingSet / threads, 16.0 * 1024, 64.0 * 1024 * 1024) / 4.0;
-  int64_t elements = static_cast<int64_t>(elementsEach) / block * block;
+static int64_t addressOf(std::vector<float> &array) {
+  return static_cast<int64_t>(reinterpret_cast<intptr_t>(array.data()));
+}
+
+double Probe::operationsPerMs() {
+  if (operations > 0)
+    return operations;
+  constexpr int64_t kSteps = 20000;
+  std::vector<std::vector<float>> sums(threads, std::vector<float>(lanes));
+  operations =
+      rateOf(threads, 2.0 * kSteps * kSums * lanes, [&](int64_t thread) {
+        int64_t out = addressOf(sums[thread]);
+        int64_t words[] = {kSteps, out, out, 0, lanes, 1};
+        fma(words, nullptr);
+      });
+  return operations;
+}
+
+double Probe::bytesPerMs(double workingSet) {
+  constexpr double kLeast = 16.0 * 1024, kMost = 64.0 * 1024 * 1024;
+  double each = kLeast;
+  while (each < workingSet / threads && each < kMost)
+    each *= 4.0;
+  int64_t block = kSums * lanes;
+  int64_t elements = static_cast<int64_t>(each / sizeof(float)) / block * block;
+  double &rate = readRates[elements];
+  if (rate > 0)
+    return rate;
   std::vector<std::vector<float>> arrays(threads,
                                          std::vector<float>(elements, 1.0f));
   std::vector<std::vector<float>> sums(threads, std::vector<float>(lanes));
-  auto address = [](std::vector<float> &array) {
-    return static_cast<int64_t>(reinterpret_cast<intptr_t>(array.data()));
-  };
-  constexpr int64_t kSteps = 20000;
-  MachineRates rates;
-  rates.operations = rateOf(threads, 2.0 * kSteps * block, [&](int64_t thread) {
-    int64_t out = address(sums[thread]);
-    int64_t words[] = {kSteps, out, out, 0, lanes, 1};
-    (*fma)(words, nullptr);
-  });
-  rates.bytes = rateOf(threads, 4.0 * elements, [&](int64_t thread) {
-    int64_t in = address(arrays[thread]), out = address(sums[thread]);
+  rate = rateOf(threads, 4.0 * elements, [&](int64_t thread) {
+    int64_t in = addressOf(arrays[thread]), out = addressOf(sums[thread]);
     int64_t words[] = {elements, in, in, 0, elements, 1, out, out, 0, lanes, 1};
-    (*read)(words, nullptr);
+    read(words, nullptr);
   });
-  return rates;
+  return rate;
 }
 
 } // namespace refold

@@ -3,21 +3,33 @@
 #define REFOLD_LIB_DRIVER_PROBE_H
 
 #include "refold/Target/CPU/DetectTarget.h"
+#include "refold/Target/CPU/ObjectCode.h"
 #include "llvm/Support/Error.h"
+#include <map>
 
 namespace refold {
 
-/// What a machine does at best while this is asked: both numbers are measured,
-/// by code of the same target as the kernels', on all threads at once.
-struct MachineRates {
-  double operations = 0.0; ///< f32 a millisecond; an fma is two
-  double bytes = 0.0;      ///< read a millisecond
-};
+/// What the machine does at best while it is asked, measured by code of the
+/// same target as the kernels', on all threads at once. An answer takes some 50
+/// ms.
+class Probe {
+public:
+  static llvm::Expected<Probe> create(const CpuTarget &target, int64_t threads);
 
-/// `workingSet`: bytes that the threads read again and again between them, so
-/// that the rate is that of the cache which holds as much. Takes some 100 ms.
-llvm::Expected<MachineRates> measureRates(const CpuTarget &target,
-                                          int64_t threads, double workingSet);
+  /// Operations of f32 a millisecond; an fma is two.
+  double operationsPerMs();
+  /// Bytes read a millisecond, of `workingSet` bytes that the threads read
+  /// again and again between them: the rate of the cache that holds as much.
+  /// Known for powers of 4, the next of which is taken.
+  double bytesPerMs(double workingSet);
+
+private:
+  std::shared_ptr<LoadedCode> code;
+  KernelFunction fma = nullptr, read = nullptr;
+  int64_t threads = 1, lanes = 1;
+  double operations = 0.0;
+  std::map<int64_t, double> readRates; ///< by elements a thread
+};
 
 } // namespace refold
 
