@@ -227,10 +227,18 @@ void Chooser::choosePacks(Schedule &s, int row) {
   for (auto read : cascade.getBody().getOps<ReadOp>()) {
     auto type =
         dyn_cast<MemRefType>(cascade.operandOf(read.getSource()).getType());
-    if (!type || type.getRank() < 2 || (sets.of(read.getValue()) & rows))
+    if (!type || type.getRank() < 2 ||
+        (sets.of(read.getValue()) & (uint64_t(1) << row)))
       continue;
     int64_t width = type.getShape().back();
-    if (ShapedType::isDynamic(width) || width >= kFar)
+    // A storage type is also converted once instead of in every product.
+    uint64_t nests = cascade.indicesOfRole(CascadeOp::Inner) |
+                     cascade.indicesOfRole(CascadeOp::Carried);
+    bool isConverted = type.getElementTypeBitWidth() < 32 &&
+                       (sets.of(read.getValue()) & nests);
+    bool isFar = !(sets.of(read.getValue()) & rows) &&
+                 (ShapedType::isDynamic(width) || width >= kFar);
+    if (isConverted || isFar)
       s.pack.push_back(
           cast<StringAttr>(
               cascade.getArgNames()[cast<BlockArgument>(read.getSource())

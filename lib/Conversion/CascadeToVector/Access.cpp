@@ -137,11 +137,18 @@ Ix Kernel::offsetOf(Tile &t, Node *n, int r, int c) {
   return sum;
 }
 
+/// Whether the value lies in panels along this tile's lanes.
+bool Kernel::hasPanel(Tile &t, Node *n) {
+  auto it = plan.packs.find(n);
+  return t.panel && it != plan.packs.end() &&
+         int(it->second.laneIndex) == t.lane;
+}
+
 Val Kernel::readPanel(Tile &t, Node *n, int r, int c) {
   PackPlan &pack = plan.packs.find(n)->second;
-  auto read = cast<ReadOp>(n->op);
+  auto read = cast<ReadOp>(pack.read->op);
   SmallVector<Ix> dims;
-  for (Node *i : n->in)
+  for (Node *i : pack.read->in)
     dims.push_back(positionAt(t, i->index, r, c));
   Ix outer(0);
   for (PackPlan::Outer &o : pack.outer) {

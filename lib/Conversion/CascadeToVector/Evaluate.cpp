@@ -76,6 +76,8 @@ Val Kernel::evalState(Tile &t, Node *n, int r, int c) {
 Val Kernel::evalFresh(Tile &t, Node *n, int r, int c) {
   if (keptReady.contains(n))
     return readArray(t, kept.at(n), r, c);
+  if (hasOperands && plan.operands.count(n))
+    return readArray(t, operands.at(n), r, c);
   switch (n->kind) {
   case Node::Const: {
     TypedAttr a = cast<TypedAttr>(cast<arith::ConstantOp>(n->op).getValue());
@@ -102,7 +104,7 @@ Val Kernel::evalFresh(Tile &t, Node *n, int r, int c) {
   case Node::Final:
     return evalState(t, n, r, c);
   case Node::Elem:
-    return evalElem(t, n, r, c);
+    return hasPanel(t, n) ? readPanel(t, n, r, c) : evalElem(t, n, r, c);
   }
   llvm_unreachable("covered switch");
 }

@@ -97,8 +97,7 @@ void Kernel::bindItem(Ix item) {
 }
 
 void Kernel::walkItem() {
-  for (Node *n : plan.prologue)
-    contraction(n);
+  prologue();
   if (!plan.hasShortRows())
     return walkTiles();
   Ix length = extents[plan.stream];

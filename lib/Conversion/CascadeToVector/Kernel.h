@@ -144,6 +144,7 @@ private:
   Values reduceAlongLanes(Nest &nest, Tile &t, Values acc);
   Values loopUnrolled(Ix hi, int64_t unroll, Values init,
                       llvm::function_ref<Values(Ix, Values)> step);
+  void prologue();
   void contraction(Node *n);
   void contractionAlong(Node *n, int lane);
   void matrixState(StatePlan &s);
@@ -201,7 +202,9 @@ private:
   Ix outerCount(PackPlan &pack, PackPlan::Outer &outer);
   Ix packDepthOf(PackPlan &pack);
   Ix packItems(PackPlan &pack);
-  void emitPack(Node *read, PackPlan &pack, unsigned phase);
+  void convertPanel(Node *value, Ix depth, Ix target);
+  void emitPack(Node *value, PackPlan &pack, unsigned phase);
+  bool hasPanel(Tile &t, Node *n);
   Ix packSize(PackPlan &pack);
 
   Plan &plan;
@@ -218,12 +221,14 @@ private:
       isBoundary; ///< set: some positions of the tile are outside
   Ix privateBytes, sharedBytes;
   bool isDry = false;
-  std::map<Node *, Array> contractions, kept;
+  std::map<Node *, Array> contractions, kept, operands;
+  bool hasOperands = false; ///< the item in work has computed them
   /// Kept values and states (of row steps) that this tile has left in their
   /// arrays.
   llvm::DenseSet<Node *> keptReady;
   llvm::DenseSet<unsigned> statesReady;
   std::map<Node *, Buffer> panels;
+  std::map<Node *, Buffer> staging; ///< one panel before its cast
   struct StateArrays {
     llvm::SmallVector<Array, 2> values; ///< one, or keys and payloads
     Array finals, count;

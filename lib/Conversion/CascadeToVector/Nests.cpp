@@ -236,6 +236,27 @@ Kernel::loopUnrolled(Ix hi, int64_t unroll, Values init,
 // The three uses
 //===----------------------------------------------------------------------===//
 
+/// What an item computes once, before the stream.
+void Kernel::prologue() {
+  hasOperands = false;
+  for (auto [n, index] : plan.operands) {
+    Nest nest;
+    nest.out = n->set;
+    nest.lane = index;
+    nest.term = n;
+    auto init = [&](Tile &t, int r, int c) { return eval(t, n, r, c); };
+    auto sink = [&](Tile &t, int r, int c, Val v) {
+      writeArray(t, operands.at(n), r, c, v);
+    };
+    nest.init = init;
+    nest.sink = sink;
+    emitNest(nest);
+  }
+  hasOperands = true;
+  for (Node *n : plan.prologue)
+    contraction(n);
+}
+
 void Kernel::contraction(Node *n) {
   bool readsPanels = llvm::any_of(plan.packs, [&](auto &pack) {
     NodeSet all;

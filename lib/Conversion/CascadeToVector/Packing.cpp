@@ -70,7 +70,21 @@ void Kernel::packPanel(const Panel &p, Ix whole) {
       });
 }
 
-void Kernel::emitPack(Node *read, PackPlan &pack, unsigned phase) {
+/// A panel as it was read into one of its values.
+void Kernel::convertPanel(Node *value, Ix depth, Ix target) {
+  int64_t width = plan.registerLanes;
+  Buffer from = staging.at(value), into = panels.at(value);
+  to.each(0, depth, 1, [&](Ix k) {
+    for (int64_t lane = 0; lane < width; lane += to.lanes()) {
+      Ix at = to.add(to.mul(k, width), lane);
+      Val v = to.loadWide(from, to.add(from.offset, at), Val());
+      to.storeWide(to.elementwise(value->op, {v}, value->type), into,
+                   to.add(target, at), Val());
+    }
+  });
+}
+
+void Kernel::emitPack(Node *value, PackPlan &pack, unsigned phase) {
   eachItem(phase, [&](Ix item) {
     int64_t width = plan.registerLanes;
     auto strideOf = [&](const Along &along) {
@@ -79,7 +93,8 @@ void Kernel::emitPack(Node *read, PackPlan &pack, unsigned phase) {
     bool hasDepth = pack.reducedIndex != kNone;
     Panel p;
     p.from = to.operand(pack.operand);
-    p.into = panels.at(read);
+    bool isConverted = value != pack.read;
+    p.into = isConverted ? staging.at(value) : panels.at(value);
     p.depth = packDepthOf(pack);
     p.depthStride = hasDepth ? strideOf(pack.reduced) : Ix(0);
     p.laneStride = strideOf(pack.lane);
@@ -98,7 +113,11 @@ void Kernel::emitPack(Node *read, PackPlan &pack, unsigned phase) {
       moveSource(to.mul(to.rem(rest, size), outer.factor), outer.dim);
       rest = to.div(rest, size);
     }
-    p.target = to.add(p.into.offset, to.mul(to.mul(item, p.depth), width));
+    Ix target =
+        to.add(panels.at(value).offset, to.mul(to.mul(item, p.depth), width));
+    p.target = isConverted ? p.into.offset : target;
     packPanel(p, to.sub(to.min(to.add(first, width), length), first));
+    if (isConverted)
+      convertPanel(value, p.depth, target);
   });
 }

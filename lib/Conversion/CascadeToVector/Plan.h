@@ -81,15 +81,17 @@ struct PassPlan {
   bool isRowSkipped = false;
 };
 
-/// A read in panels [outer][lane / NR][reduced][NR]. What is outer is bound
-/// outside the item: whole dimensions whose subscripts only rows move, and the
-/// part that a row index has in a subscript it shares (`h * 32 + d`).
+/// A read, or what a cast makes of it, in panels [outer][lane /
+/// NR][reduced][NR]. What is outer is bound outside the item: whole dimensions
+/// whose subscripts only rows move, and the part that a row index has in a
+/// subscript it shares (`h * 32 + d`).
 struct PackPlan {
   struct Outer {
     unsigned dim = 0;
     int index = kNone;               ///< kNone: the whole dimension
     int64_t divisor = 1, factor = 1; ///< (index floordiv divisor) * factor
   };
+  Node *read = nullptr;
   unsigned operand = 0;
   unsigned laneIndex = 0;
   int reducedIndex = kNone;
@@ -124,6 +126,9 @@ struct Plan {
   llvm::SmallVector<Node *> finishContractions, sweepContractions;
   llvm::SmallVector<WritePlan, 0> finishWrites, sweepWrites;
   llvm::MapVector<Node *, PackPlan> packs;
+  /// What a contraction reads along its summed index and its rows, if that is
+  /// more than a read: computed once an item.
+  llvm::MapVector<Node *, unsigned> operands; ///< with the summed index
   /// Contractions that need no panels where rows are few: lanes run along what
   /// is summed. Few rows would be packed for longer than they are multiplied.
   llvm::DenseSet<Node *> direct;

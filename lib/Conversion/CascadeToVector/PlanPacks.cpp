@@ -3,6 +3,7 @@
 // values that the sweep shares with the last pass.
 #include "Planner.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 
 using namespace mlir;
@@ -54,6 +55,7 @@ static LogicalResult addRowParts(Node *read, AffineExpr expr, unsigned dim,
 std::optional<PackPlan> Planner::packOf(Node *read, unsigned lane) {
   auto op = cast<ReadOp>(read->op);
   PackPlan pack;
+  pack.read = read;
   pack.operand =
       cast<BlockArgument>(op.getSource()).getArgNumber() - cascade.numIndices();
   pack.laneIndex = lane;
@@ -88,6 +90,20 @@ std::optional<PackPlan> Planner::packOf(Node *read, unsigned lane) {
   return pack;
 }
 
+/// What is packed for `read`: the cast that is all that reads it, so that a
+/// value is converted once and not in every product.
+static Node *packedValue(Node *read, const NodeSet &all) {
+  Node *reader = nullptr;
+  for (Node *n : all)
+    if (llvm::is_contained(n->in, read)) {
+      if (reader || n->kind != Node::Elem ||
+          !isa<arith::ExtFOp, arith::SIToFPOp, arith::UIToFPOp>(n->op))
+        return read;
+      reader = n;
+    }
+  return reader ? reader : read;
+}
+
 void Planner::considerPack(Node *root, int lane, bool isDirect) {
   if (lane == kNone)
     return;
@@ -96,10 +112,11 @@ void Planner::considerPack(Node *root, int lane, bool isDirect) {
   for (Node *n : all) {
     if (n->kind != Node::Read || !n->has(lane))
       continue;
-    if (!plan->packs.count(n))
+    Node *value = packedValue(n, all);
+    if (!plan->packs.count(value))
       if (auto pack = packOf(n, lane))
-        plan->packs[n] = *pack;
-    if (auto it = plan->packs.find(n); it != plan->packs.end())
+        plan->packs[value] = *pack;
+    if (auto it = plan->packs.find(value); it != plan->packs.end())
       it->second.mayBeSkipped &= isDirect;
   }
 }
@@ -120,7 +137,22 @@ bool Planner::mayBeDirect(Node *contraction) {
   });
 }
 
+void Planner::considerOperand(Node *n, Node *contraction, int lane) {
+  if (n->kind != Node::Elem)
+    return;
+  if ((n->set & contraction->over) && plan->hasRow(n->set) && !n->has(lane) &&
+      !(n->set & ~(plan->rows | contraction->over)) && isFixed(n)) {
+    plan->operands[n] = llvm::countr_zero(contraction->over);
+    return;
+  }
+  for (Node *i : n->in)
+    considerOperand(i, contraction, lane);
+}
+
 void Planner::considerContraction(Node *n) {
+  if (int lane = plan->laneOf(n);
+      lane != kNone && llvm::popcount(n->over) == 1 && plan->tileRows > 1)
+    considerOperand(n->in[0], n, lane);
   bool isDirect = mayBeDirect(n);
   if (isDirect)
     plan->direct.insert(n);

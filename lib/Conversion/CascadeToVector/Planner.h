@@ -45,6 +45,7 @@ private:
                         bool sweep);
   void considerPack(Node *root, int lane, bool isDirect);
   void considerContraction(Node *n);
+  void considerOperand(Node *n, Node *contraction, int lane);
   bool mayBeDirect(Node *contraction);
   std::optional<PackPlan> packOf(Node *read, unsigned lane);
   int64_t tileOf(unsigned index, int64_t otherwise) {

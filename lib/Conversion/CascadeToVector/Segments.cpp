@@ -59,8 +59,7 @@ void Kernel::emitSegments(unsigned pass, unsigned phase) {
           moveTo(value, first, to);
         moveTo(arrays[s.number].finals, first, to);
       }
-    for (Node *n : plan.prologue)
-      contraction(n);
+    prologue();
     initialise(pass);
     outerStreams(plan.streams & ~bit(plan.stream),
                  [&] { streamLoop(pass, lo, hi); });
@@ -80,8 +79,7 @@ void Kernel::emitMerge(unsigned pass, unsigned phase) {
     reducePartials(pass);
     if (pass + 1 < plan.passes.size())
       return;
-    for (Node *n : plan.prologue)
-      contraction(n);
+    prologue();
     finish();
   });
 }
@@ -91,8 +89,7 @@ void Kernel::emitSegmentSweep(unsigned phase) {
     Ix lo, hi;
     bindSegment(item, lo, hi);
     bindStates(to.div(item, numSegments()), 0);
-    for (Node *n : plan.prologue)
-      contraction(n);
+    prologue();
     sweep(lo, hi);
   });
 }

@@ -95,10 +95,19 @@ void Kernel::layOut(bool isDryRun) {
   privateBytes = sharedBytes = Ix(0);
   contractions.clear();
   kept.clear();
+  operands.clear();
+  hasOperands = false;
+  for (auto [n, index] : plan.operands)
+    operands[n] = makeArray(n->set, n->type, index);
   panels.clear();
   arrays.assign(plan.states.size(), StateArrays());
-  for (auto &[node, pack] : plan.packs)
+  staging.clear();
+  for (auto &[node, pack] : plan.packs) {
     panels[node] = allocate(/*isShared=*/true, node->type, packSize(pack));
+    if (node != pack.read)
+      staging[node] = allocate(/*isShared=*/false, pack.read->type,
+                               to.mul(packDepthOf(pack), plan.registerLanes));
+  }
   for (StatePlan &s : plan.states)
     layOutState(s);
   auto add = [&](Node *n) {
