@@ -69,7 +69,8 @@ private:
 
   /// A part that separations see often.
   Expr idiom(unsigned depth) {
-    switch (choose(8)) {
+    static const Fn circular[] = {Fn::Sin, Fn::Cos, Fn::Sinh, Fn::Cosh};
+    switch (choose(10)) {
     case 0:
       return context.exp(context.sub(element(), result()));
     case 1:
@@ -86,6 +87,12 @@ private:
     case 6:
       return context.pow(context.sub(element(), context.div(result(), length)),
                          {2, 1});
+    case 7: // a question of ties, where the result is an extreme
+      return context.select(context.cmp(Pred(choose(6)), element(), result()),
+                            term(depth), constant());
+    case 8:
+      return context.fn(circular[choose(4)],
+                        context.sub(element(), context.div(result(), length)));
     default:
       return context.fn(Fn::Abs, context.sub(element(), result()));
     }

@@ -265,6 +265,10 @@ static Folded reduced(Reducer reducer, Folded term) {
     if (term.isKnown() && v != 0 && v != 1 && !std::isnan(v))
       return finiteIf(std::isfinite(v));
     return term;
+  case Reducer::MaxNum: // NaN gives way, to nothing
+    return term.isNan() ? Folded::known(-kInf) : term;
+  case Reducer::MinNum:
+    return term.isNan() ? Folded::known(kInf) : term;
   default:
     return term;
   }
@@ -321,7 +325,8 @@ void Edges::note(Row &row, const Definition &definition) const {
         row.extreme ? reduced(state.reducer, fold(state.values[i], row.states))
         : i == 0 ? identityValue(cascade, state.reducer, state.values[i].type(),
                                  state.largest)
-                 : Folded::known(-1);
+                 // What a place of a list holds that no element took.
+                 : Folded::known(isFloat(state.results[i].type()) ? kNan : -1);
     row.states[state.results[i]] = value;
   }
 }

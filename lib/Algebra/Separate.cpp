@@ -453,6 +453,8 @@ std::optional<std::vector<Term>> Separator::power(Expr e, Expr base,
     (scope.hasX(base) ? term.g : term.h).multiply(base, exponent);
     return Terms{term};
   };
+  if (exponent.num == 0) // of NaN too
+    return Terms{Term{}};
   Monomial probe(base, exponent);
   if (!probe.isSmall())
     return fail(reason::rankBudget, e, "a power too large to keep");

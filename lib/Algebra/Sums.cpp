@@ -404,7 +404,7 @@ bool Builder::deriveProduct(unsigned number, Expr term, unsigned pass) {
   if (exponent)
     whole = whole ? context.mul(whole, context.exp(exponent))
                   : context.exp(exponent);
-  rawReadout[result] = whole;
+  rawReadout[result] = whole ? whole : context.real(1, type);
   return true;
 }
 

@@ -281,6 +281,17 @@ TEST(CascadeTest, ExplodingTermsAreCutByTheBudget) {
   EXPECT_EQ(derivation.program->passes, 2u);
 }
 
+/// What is 1 for every element, though it names a running value.
+TEST(CascadeTest, ProductsOfOneAreOne) {
+  Text text("in x\nS = sum x\np = prod (x-S)**0\nq = prod "
+            "(x/x)*(S/S)\nout p = p");
+  Cascade cascade = text.cascade();
+  Derivation derivation = derive(cascade);
+  ASSERT_TRUE(derivation.program);
+  EXPECT_TRUE(derivation.program->outputs[0].value.isConstant(1))
+      << dump(derivation.program->outputs[0].value);
+}
+
 /// 81 accumulators are refused at once, 36 are made at once.
 TEST(CascadeTest, LargeFramesAreCutByTheBudget) {
   auto of = [](const std::string &power) {
