@@ -217,8 +217,9 @@ private:
   void takeExtremal(Location &location, const Extremal &fact, Scope &scope);
   void takeMeans(Location &location, const Poly &subtracted, Scope &scope,
                  Type type, unsigned pass);
-  void takeOwnMean(Location &location, const LinearSum &x, Scope &scope,
-                   Type type, unsigned pass, const std::string &name);
+  void takeOwnMean(Location &location, const LinearSum &x,
+                   const std::vector<Expr> &guards, Scope &scope, Type type,
+                   unsigned pass, const std::string &name);
   Expr offsetOf(const Location &location, unsigned degree, Type type,
                 unsigned pass, const std::string &name);
   Expr print(const FramePoly &poly, const std::vector<Variable> &variables,

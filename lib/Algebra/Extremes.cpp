@@ -342,8 +342,8 @@ Expr Builder::extremeByFeature(const Extremum &of, Expr term, Scope &scope) {
   }
   // A readout of NaN is one of NaN everywhere, which gives way to nothing.
   if (of.reducer == Reducer::MaxNum || of.reducer == Reducer::MinNum)
-    readout = joined(of.reducer, readout,
-                     identity(context, of.reducer, term.type()));
+    readout =
+        joined(of.reducer, readout, identity(context, of.reducer, term.type()));
   if (!of.guard)
     return readout;
   Expr any = state(Reducer::Any, of.guard, of.stage.name + ".any");

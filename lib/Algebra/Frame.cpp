@@ -187,15 +187,35 @@ void Builder::takeMeans(Location &location, const Poly &subtracted,
   }
 }
 
-/// The mean of the whole x-part, as a state of our own.
-void Builder::takeOwnMean(Location &location, const LinearSum &x, Scope &scope,
+/// The mean of the whole x-part over the elements that count, as a state of our
+/// own: what is masked may be anything.
+void Builder::takeOwnMean(Location &location, const LinearSum &x,
+                          const std::vector<Expr> &guards, Scope &scope,
                           Type type, unsigned pass, const std::string &name) {
   Expr feature = x.toExpr(context, type);
-  Expr sum = state(Reducer::Sum, feature, name + ".sum");
+  Gauge gauge;
+  for (Expr guard : guards)
+    if (!scope.hasD(guard))
+      gauge.xGuards.push_back(guard);
+  auto guarded = [&](Expr value) {
+    for (Expr guard : gauge.xGuards)
+      value = context.select(guard, value, context.real(0, type));
+    return value;
+  };
+  Expr sum = state(Reducer::Sum, guarded(feature), name + ".sum");
   if (passOf.at(sum) != pass)
     return;
-  sums[sum] = SumInfo{Monomial(feature), {}};
-  Mean mean = meanOf(sum, count(pass, sum), feature, type);
+  sums[sum] = SumInfo{Monomial(feature), gauge};
+  Expr weight;
+  if (gauge.xGuards.empty()) {
+    weight = count(pass, sum);
+  } else {
+    weight = state(Reducer::Sum, guarded(context.real(1, type)), name + ".n");
+    if (passOf.at(weight) != pass)
+      return;
+    sums[weight] = SumInfo{{}, gauge};
+  }
+  Mean mean = meanOf(sum, weight, feature, type);
   scope.addVarying(mean.pivot);
   Shift shift;
   shift.atom = shift.pivot = mean.pivot;
@@ -248,7 +268,7 @@ Variable Builder::locate(const Translate &translate, const Gauge &gauge,
         if (fact.symbol == shift.atom)
           takeExtremal(location, fact, scope);
   if (shifts.empty() && degree >= 2 && !gauge.factor)
-    takeOwnMean(location, translate.x, scope, type, pass, name);
+    takeOwnMean(location, translate.x, gauge.xGuards, scope, type, pass, name);
   location.variable.t = shifted(translate.x, shifts, scope, type);
   // What `shifted` left out of t: a rest that does not depend on the element.
   bool hasElements = false;

@@ -142,10 +142,30 @@ Expr Builder::total(std::vector<Part> parts, const std::vector<Expr> &offsets,
 Expr Builder::plainSum(Expr term, const std::vector<Term> *terms,
                        const std::string &name) {
   Expr sum = state(Reducer::Sum, term, name);
-  bool isProduct = terms && terms->size() == 1 && terms->front().ex.empty() &&
-                   terms->front().coefficient == 1 &&
-                   terms->front().h.isOne() && terms->front().xGuards.empty();
-  sums[sum] = SumInfo{isProduct ? terms->front().g : Monomial(term), {}};
+  const Term *only = terms && terms->size() == 1 ? &terms->front() : nullptr;
+  bool isProduct = only && only->ex.empty() && only->coefficient == 1 &&
+                   only->translates.empty() && only->h.isOne() &&
+                   only->inner.isOne() && only->xGuards.empty() &&
+                   only->dGuards.empty();
+  // where(guard, value, 0) is a sum of values under a guard.
+  SumInfo info;
+  Expr value = term;
+  for (bool isGuard = true; isGuard && value.is(Kind::Select);) {
+    Expr condition = value.operand(0);
+    isGuard = value.operand(2).isConstant(0) || value.operand(1).isConstant(0);
+    if (isGuard && value.operand(2).isConstant(0))
+      value = value.operand(1);
+    else if (isGuard)
+      value = value.operand(2), condition = context.logicalNot(condition);
+    if (isGuard)
+      info.gauge.xGuards.push_back(condition);
+  }
+  std::sort(info.gauge.xGuards.begin(), info.gauge.xGuards.end());
+  if (info.gauge.xGuards.empty() && isProduct)
+    info.g = only->g;
+  else if (!value.isConstant(1))
+    info.g = Monomial(value);
+  sums[sum] = info;
   return sum;
 }
 

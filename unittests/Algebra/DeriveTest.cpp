@@ -403,6 +403,13 @@ static std::vector<Expected> masks() {
       {"masked mean outside",
        start + "c = sum where(k,1,0)\no = sum where(k,x,0)/c\nout o = o", 1, 2,
        nullptr},
+      {"masked variance",
+       start + "c = sum where(k,1,0)\nS = sum where(k,x,0)\nmu := S/c\nV = "
+               "sum where(k,(x-mu)**2,0)\nout o = V/c",
+       1, 4, nullptr},
+      {"masked variance about another mean",
+       start + "S = sum v\nmu := S/n\nV = sum where(k,(x-mu)**2,0)\nout o = V",
+       1, 5, nullptr},
       {"masked by select",
        start + "y := where(k,x,-inf)\nm = max y\ns = sum exp(y-m)\no = sum "
                "where(k,exp(y-m)/s,0)*v\nout o = o",
