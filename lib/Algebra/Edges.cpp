@@ -224,8 +224,12 @@ static Folded foldNode(Expr e, const Folded *v) {
     return v[0].isKnown() ? Folded::known(!v[0].value) : v[0];
   case Kind::Select:
     return foldSelect(v[0], v[1], v[2]);
-  case Kind::Cast:
-    return v[0];
+  case Kind::Cast: {
+    bool saturates = !isFloat(e.type()) || e.type() == Type::F8E4M3 ||
+                     e.type() == Type::F8E5M2;
+    bool isNumber = v[0].isFinite() || (v[0].isNan() && isFloat(e.type()));
+    return saturates && v[0].isKnown() && !isNumber ? Folded::finite() : v[0];
+  }
   case Kind::Contract:
     return v[0].isNan() || v[0].isKnown(0) ? v[0] : finiteIf(v[0].isFinite());
   case Kind::Fn:

@@ -281,6 +281,33 @@ TEST(CascadeTest, ExplodingTermsAreCutByTheBudget) {
   EXPECT_EQ(derivation.program->passes, 2u);
 }
 
+/// What no pivot moves is one state, also where a later pass reads it.
+TEST(CascadeTest, ConstantsOfALaterPassAreNotKeptTwice) {
+  Text text("in x v\nS = sum x\nmu := S/n\nT = sum abs(x-mu)\nP = sum v\nQ "
+            "= sum (v-P/n)**2\no = sum (v-T/n)**2\nout q = Q\nout o = o");
+  Program program = *derive(text.cascade()).program;
+  EXPECT_EQ(program.passes, 2u);
+  std::map<Expr, unsigned> values;
+  for (const Definition &definition : program.definitions)
+    if (const State *state = std::get_if<State>(&definition)) {
+      EXPECT_EQ(++values[state->values[0]], 1u) << dump(state->values[0]);
+    }
+}
+
+/// NaN of every element gives way to nothing; a list that no element reached
+/// holds NaN.
+TEST(CascadeTest, NothingIsLeft) {
+  for (const char *lines :
+       {"in x w\nt = top1 x\no = sum w/t\nout o = -log(o/t)",
+        "in x w\nS = sum x\no = sum w*(x-S)**0\nout o = o",
+        "in x y\nS = max x\no = max f8e4m3(S+y)\nout o = -o"}) {
+    Text text(lines);
+    Cascade cascade = text.cascade();
+    Certificate certificate = certify(cascade, derive(cascade));
+    EXPECT_TRUE(certificate.holds) << lines << certificate.failure;
+  }
+}
+
 /// What is 1 for every element, though it names a running value.
 TEST(CascadeTest, ProductsOfOneAreOne) {
   Text text("in x\nS = sum x\np = prod (x-S)**0\nq = prod "

@@ -145,4 +145,26 @@ TEST(EvaluateTest, TopKKeepsTheEarlierOfEqualKeysAndSetsNanFirst) {
         << spelling(order);
 }
 
+/// A mask that selects everything, and one that selects nothing.
+TEST(EvaluateTest, MasksAreAlsoAllTrueAndAllFalse) {
+  Context context;
+  Cascade cascade(context);
+  cascade.addIndex("n", IndexRole::Stream);
+  Expr mask = cascade.addRead("k", 1, Type::Bool);
+  cascade.addStage("c", Reducer::Any, mask);
+  Random random(3);
+  auto sumOf = [&](Family family) {
+    double sum = 0;
+    Sample sample =
+        makeSample(cascade.indices, rootsOf(cascade), family, 40, random);
+    for (double value : sample.values.at(&mask.symbol()))
+      sum += value;
+    return sum;
+  };
+  EXPECT_EQ(sumOf(Family::Offset), 40);
+  EXPECT_EQ(sumOf(Family::Tiny), 0);
+  EXPECT_GT(sumOf(Family::Normal), 5);
+  EXPECT_LT(sumOf(Family::Normal), 35);
+}
+
 } // namespace
