@@ -173,7 +173,29 @@ Expr Formula::valueOf(const IndexExpr &index) {
   return sum;
 }
 
-Expr Formula::read(Value tensor, const Subscripts &subscripts) {
+/// An offset by a size that is not known when compiling (the last element, for
+/// one) is a value that is computed once; an affine subscript has none.
+IndexExpr Formula::withComputedOffset(const IndexExpr &subscript) {
+  IndexExpr rest;
+  rest.constant = subscript.constant;
+  Expr offset;
+  for (const IndexExpr::Term &term : subscript.terms) {
+    bool isOffset = atoms.atom(term.atom).kind == IndexAtoms::Kind::One &&
+                    !term.stride.isStatic();
+    if (!isOffset) {
+      rest.terms.push_back(term);
+      continue;
+    }
+    Expr size = sizeSymbol(term.stride);
+    offset = offset ? context->add(offset, size) : size;
+  }
+  return offset ? atoms.add(rest, atoms.computed(offset)) : subscript;
+}
+
+Expr Formula::read(Value tensor, const Subscripts &given) {
+  Subscripts subscripts;
+  for (const IndexExpr &e : given)
+    subscripts.push_back(withComputedOffset(e));
   Type elementType = cast<RankedTensorType>(tensor.getType()).getElementType();
   std::optional<algebra::Type> type = importType(elementType);
   if (!type) {

@@ -26,7 +26,6 @@ OPSETS = range(13, 21)
 
 # What is refused on purpose, by a part of the name: each must end with the exit code of what is not supported.
 REFUSED = [
-    ("select_last_index", "the order of equal keys turned round"),
     ("training", "inference only"),
     ("edge_pad", "constant padding only"),
     ("reflect_pad", "constant padding only"),

@@ -90,6 +90,7 @@ private:
   algebra::Expr refuse(llvm::StringRef key, const llvm::Twine &text,
                        mlir::Operation *at, mlir::Value materialise = {});
   algebra::Expr read(mlir::Value tensor, const Subscripts &subscripts);
+  IndexExpr withComputedOffset(const IndexExpr &subscript);
   algebra::Expr ofView(mlir::Operation *view, const Subscripts &subscripts);
   algebra::Expr ofGeneric(mlir::linalg::GenericOp generic, unsigned result,
                           const Subscripts &subscripts);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Operators that move elements and compute nothing.
+#include "Movement.h"
 #include "Operators.h"
 #include "Scalars.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -31,10 +32,9 @@ static LogicalResult lowerTranspose(Node &node) {
 
 //===- Slices ===//
 
-/// Elements begin, begin - 1, ...: what a view cannot say.
-static Tensor reverse(Node &node, Tensor &tensor, unsigned axis,
-                      const Extent &begin, const Extent &size,
-                      const Extent &step) {
+Tensor refold::onnx::reverse(Node &node, Tensor &tensor, unsigned axis,
+                             const Extent &begin, const Extent &size,
+                             const Extent &step) {
   GraphBuilder &graph = node.graph;
   Value source = graph.valueOf(tensor);
   Shape shape = tensor.shape;

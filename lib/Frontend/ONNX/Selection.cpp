@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Operators that select the best elements of a row.
 #include "Elementwise.h"
+#include "Movement.h"
 #include "Operators.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "refold/Dialect/Refold/IR/Refold.h"
 
 using namespace mlir;
@@ -12,12 +14,11 @@ using namespace refold::onnx;
 static constexpr int64_t kMostSelected = 1024;
 
 /// The k best along an axis: keys, and their positions as int64.
-static std::pair<Tensor, Tensor> select(Node &node, unsigned axis, int64_t k,
-                                        bool takesLargest) {
+static std::pair<Tensor, Tensor> select(Node &node, Tensor keys, unsigned axis,
+                                        int64_t k, bool takesLargest) {
   GraphBuilder &graph = node.graph;
   // Keys are floats: f64 holds every int32.
-  ElementType type = node.input(0).type;
-  Tensor keys = node.input(0);
+  ElementType type = keys.type;
   auto cast = [&](Tensor &from, ElementType to) {
     ElementType before = from.type;
     return graph.elementwise(&from, from.shape, to,
@@ -66,10 +67,25 @@ static LogicalResult lowerTopK(Node &node) {
                         << node.extents.toString(input.shape[*axis])
                         << "; expected at most all";
   auto [keys, positions] =
-      select(node, *axis, k, node.integer("largest", 1) != 0);
+      select(node, input, *axis, k, node.integer("largest", 1) != 0);
   if (failed(node.give(0, keys)))
     return failure();
   return node.give(1, positions);
+}
+
+/// last - position; -1, of an empty axis, stays.
+static Tensor fromEnd(Node &node, Tensor &positions, const Extent &last) {
+  GraphBuilder &graph = node.graph;
+  return graph.elementwise(
+      &positions, positions.shape, positions.type,
+      [&](Body &body, ValueRange in) -> Value {
+        Type type = in[0].getType();
+        Value isNone = body.make<arith::CmpIOp>(arith::CmpIPredicate::slt,
+                                                in[0], body.integer(type, 0));
+        Value turned =
+            body.make<arith::SubIOp>(graph.extentIn(body, last, type), in[0]);
+        return body.make<arith::SelectOp>(isNone, in[0], turned);
+      });
 }
 
 static LogicalResult lowerArg(Node &node) {
@@ -77,9 +93,15 @@ static LogicalResult lowerArg(Node &node) {
   auto axis = node.axisAttribute(0, input.rank());
   if (failed(axis) || failed(requireOrdered(node)))
     return failure();
-  if (node.integer("select_last_index", 0) != 0)
-    return node.unsupported() << "select_last_index is 1; expected 0";
-  Tensor positions = select(node, *axis, 1, node.op() == "ArgMax").second;
+  bool takesLast = node.integer("select_last_index", 0) != 0;
+  const Extent extent = input.shape[*axis];
+  Extent last = node.extents.sub(extent, 1);
+  // The last of equal keys is the first from the end.
+  Tensor keys =
+      takesLast ? reverse(node, input, *axis, last, extent, -1) : input;
+  Tensor positions = select(node, keys, *axis, 1, node.op() == "ArgMax").second;
+  if (takesLast)
+    positions = fromEnd(node, positions, last);
   if (node.integer("keepdims", 1) != 0)
     return node.give(positions);
   Shape shape = positions.shape;
