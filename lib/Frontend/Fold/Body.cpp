@@ -342,20 +342,10 @@ Value Body::divideFloor(const Node &node, DType type, Value a, Value b) {
     Value isSpecial = builder.create<arith::OrIOp>(loc, isZero, isMinusOne);
     safe = builder.create<arith::SelectOp>(loc, isSpecial, constant(1), b);
   }
-  Value result;
-  if (isMod) {
-    Value rest = builder.create<arith::RemSIOp>(loc, a, safe);
-    Value signs = builder.create<arith::XOrIOp>(loc, rest, safe);
-    Value differ = builder.create<arith::CmpIOp>(loc, arith::CmpIPredicate::slt,
-                                                 signs, zero);
-    Value nonZero = builder.create<arith::CmpIOp>(loc, arith::CmpIPredicate::ne,
-                                                  rest, zero);
-    Value adjust = builder.create<arith::AndIOp>(loc, differ, nonZero);
-    Value moved = builder.create<arith::AddIOp>(loc, rest, safe);
-    result = builder.create<arith::SelectOp>(loc, adjust, moved, rest);
-  } else {
-    result = builder.create<arith::FloorDivSIOp>(loc, a, safe);
-  }
+  Value result = builder.create<arith::FloorDivSIOp>(loc, a, safe);
+  if (isMod)
+    result = builder.create<arith::SubIOp>(
+        loc, a, builder.create<arith::MulIOp>(loc, result, safe));
   if (isPositive || isMod) // by 1, the stand-in, the rest is 0 as it should be
     return result;
   Value negated = builder.create<arith::SubIOp>(loc, zero, a);
