@@ -42,19 +42,19 @@ static unsigned numericRank(Matrix matrix) {
 
 namespace {
 /// The cascade up to one stage, whose term is its only output; values that are
-/// constant in the pass of the cut are parameters.
+/// constant in the pass of the cut are parameters. Without a program none is.
 struct TermCascade {
-  TermCascade(const Cascade &original, const Program &program, unsigned number)
+  TermCascade(const Cascade &original, const Program *program, unsigned number)
       : cascade(original) {
     const Stage &stage = original.stages[number];
     unsigned pass = 0;
     for (Expr symbol : symbolsOf(stage.term))
-      if (symbol.isSym(Role::Stage))
-        pass = std::max(pass, program.stagePass[symbol.symbol().ordinal]);
+      if (program && symbol.isSym(Role::Stage))
+        pass = std::max(pass, program->stagePass[symbol.symbol().ordinal]);
     ExprMap map;
     for (Expr symbol : symbolsOf(stage.term))
-      if (symbol.isSym(Role::Stage) &&
-          program.stagePass[symbol.symbol().ordinal] < pass) {
+      if (program && symbol.isSym(Role::Stage) &&
+          program->stagePass[symbol.symbol().ordinal] < pass) {
         const Symbol &s = symbol.symbol();
         constants.push_back(
             {symbol, cascade.context->symbol(s.name, Role::Parameter, s.type,
@@ -86,22 +86,19 @@ static void redraw(Sample &sample, uint32_t kept, const Sample &fresh,
   }
 }
 
-std::optional<RankEvidence> rankEvidence(const Cascade &cascade,
-                                         const Program &program, const Cut &cut,
-                                         unsigned samples, uint64_t seed) {
-  if (cut.stage >= cascade.stages.size() ||
-      program.stagePass.size() != cascade.stages.size() || samples == 0)
-    return std::nullopt;
-  const Stage &stage = cascade.stages[cut.stage];
+/// Terms of a stage, over elements and results that a row with them can have;
+/// nothing where it has no such form.
+static std::optional<Matrix> sampled(const Cascade &cascade,
+                                     const Program *program, unsigned number,
+                                     unsigned samples, uint64_t seed) {
+  const Stage &stage = cascade.stages[number];
   IndexSet stream = cascade.stream(),
            ranks = cascade.indicesOf(IndexRole::Rank);
   bool isOneStream = (stream & (stream - 1)) == 0;
-  if (stage.reducer != Reducer::Sum || !isOneStream ||
-      (stage.term.indices() & stream) == 0 || (stage.term.indices() & ranks) ||
-      checkStructure(program))
+  if (!isOneStream || samples == 0 || (stage.term.indices() & stream) == 0 ||
+      (stage.term.indices() & ranks))
     return std::nullopt;
-
-  TermCascade of(cascade, program, cut.stage);
+  TermCascade of(cascade, program, number);
   std::vector<Expr> roots = rootsOf(of.cascade);
   Random random(seed);
   auto draw = [&] {
@@ -124,7 +121,47 @@ std::optional<RankEvidence> rankEvidence(const Cascade &cascade,
       if (!isfinite(value))
         return std::nullopt;
   }
-  return RankEvidence{numericRank(std::move(matrix)), samples};
+  return matrix;
+}
+
+std::optional<RankEvidence> rankEvidence(const Cascade &cascade,
+                                         const Program &program, const Cut &cut,
+                                         unsigned samples, uint64_t seed) {
+  if (cut.stage >= cascade.stages.size() ||
+      program.stagePass.size() != cascade.stages.size() ||
+      cascade.stages[cut.stage].reducer != Reducer::Sum ||
+      checkStructure(program))
+    return std::nullopt;
+  std::optional<Matrix> matrix =
+      sampled(cascade, &program, cut.stage, samples, seed);
+  if (!matrix)
+    return std::nullopt;
+  return RankEvidence{numericRank(std::move(*matrix)), samples};
+}
+
+/// m(x, d) = g(x) + h(d) up to rounding.
+static bool isSum(const Matrix &matrix) {
+  for (const auto &row : matrix)
+    for (size_t j = 0; j < row.size(); ++j) {
+      DoubleDouble mixed = row[j] - row[0] - matrix[0][j] + matrix[0][0];
+      double size = std::fabs(double(row[j])) + std::fabs(double(row[0])) +
+                    std::fabs(double(matrix[0][j]));
+      if (std::fabs(double(mixed)) > kZero * size)
+        return false;
+    }
+  return true;
+}
+
+bool needsOneProduct(const Cascade &cascade, unsigned stage) {
+  constexpr unsigned samples = 8;
+  const Stage &own = cascade.stages[stage];
+  if (!own.term.uses(Role::Stage))
+    return true;
+  std::optional<Matrix> matrix = sampled(cascade, nullptr, stage, samples, 1);
+  if (!matrix)
+    return false;
+  bool isExtreme = own.reducer != Reducer::Sum && own.reducer != Reducer::Prod;
+  return (isExtreme && isSum(*matrix)) || numericRank(*matrix) <= 1;
 }
 
 } // namespace refold::algebra

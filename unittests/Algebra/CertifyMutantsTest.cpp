@@ -132,6 +132,26 @@ TEST(CertifyMutantsTest, CutsHaveRankEvidence) {
   }
 }
 
+/// What a test for a single product would admit, and what not.
+TEST(CertifyMutantsTest, SingleProductsAreTold) {
+  auto single = [](const std::string &lines) {
+    Text text(lines);
+    Cascade cascade = text.cascade();
+    bool all = true;
+    for (unsigned i = 0; i < cascade.stages.size(); ++i)
+      all &= needsOneProduct(cascade, i);
+    return all;
+  };
+  const std::string softmax = "in x v\nm = max x\ns = sum exp(x-m)\n";
+  const std::string mean = "in x v\nS = sum x\nmu := S/n\n";
+  EXPECT_TRUE(single(softmax + "o = sum exp(x-m)/s*v\nout o = o"));
+  EXPECT_TRUE(single(softmax + "t = top2 x-m\nout o = t"));
+  EXPECT_TRUE(single(mean + "o = max x-mu\nout o = o"));
+  EXPECT_FALSE(single(mean + "o = sum (x-mu)**2\nout o = o"));
+  EXPECT_FALSE(single(mean + "o = max abs(x-mu)\nout o = o"));
+  EXPECT_FALSE(single(softmax + "o = sum exp(x-m)*(x-m-log(s))\nout o = o"));
+}
+
 /// A term of known rank has it: (x - mu)^2 is x^2 - 2 mu x + mu^2.
 TEST(CertifyMutantsTest, RankOfASquareIsThree) {
   Text text("in x\nS = sum x\nmu := S/n\nV = sum (x-mu)**2\nout v = V");

@@ -62,6 +62,10 @@ std::optional<RankEvidence> rankEvidence(const Cascade &cascade,
                                          unsigned samples = 10,
                                          uint64_t seed = 1);
 
+/// True if samples of the term are g(x)·h(δ) or, for an extreme, g(x) + h(δ)
+/// with results δ of earlier stages: what a test for a single product admits.
+bool needsOneProduct(const Cascade &cascade, unsigned stage);
+
 } // namespace refold::algebra
 
 #endif // REFOLD_ALGEBRA_CERTIFY_H
