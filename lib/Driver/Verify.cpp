@@ -71,7 +71,7 @@ private:
                         llvm::ArrayRef<Tensor> expected);
   llvm::Error checkViews(llvm::ArrayRef<Tensor> given,
                          llvm::ArrayRef<Tensor> expected);
-  llvm::Error noteShape(size_t number);
+  llvm::Error noteShape(size_t number, const Extents &shape);
   bool isNarrow() const {
     return llvm::any_of(inputs, [](const Port &port) {
       return isFloat(port.dtype) && byteWidth(port.dtype) < 4;
@@ -103,15 +103,13 @@ std::vector<Extents> Verifier::chooseShapes() {
     streams = fusion.streamAxes;
   Coverage &coverage = result.coverage;
   Extents fixed = options.shape;
-  unsigned next = 0;
-  for (const std::string &dim : openDims(inputs)) {
-    if (fixed.count(dim))
-      continue;
-    if (llvm::is_contained(streams, dim))
-      coverage.streamAxes.push_back(dim);
-    else
-      fixed[dim] = primes[next++ % std::size(primes)];
-  }
+  std::vector<std::string> others;
+  for (const std::string &dim : openDims(inputs))
+    if (!fixed.count(dim))
+      (llvm::is_contained(streams, dim) ? coverage.streamAxes : others)
+          .push_back(dim);
+  for (auto [i, dim] : llvm::enumerate(others))
+    fixed[dim] = primes[i % std::size(primes)];
   if (coverage.streamAxes.empty())
     return {fixed};
   std::vector<Extents> shapes;
@@ -119,8 +117,19 @@ std::vector<Extents> Verifier::chooseShapes() {
     Extents shape = fixed;
     for (const std::string &dim : coverage.streamAxes)
       shape[dim] = extent;
-    shapes.push_back(std::move(shape));
+    shapes.push_back(shape);
   }
+  if (options.broadLength == 0 || others.empty())
+    return shapes;
+  static constexpr int64_t longPrimes[] = {37, 19, 71};
+  Extents broad = fixed;
+  for (const std::string &dim : coverage.streamAxes)
+    broad[dim] = options.broadLength;
+  size_t next = 0;
+  for (const std::string &dim : llvm::reverse(others))
+    if (next < std::size(longPrimes))
+      broad[dim] = longPrimes[next++];
+  shapes.push_back(std::move(broad));
   return shapes;
 }
 
@@ -361,7 +370,7 @@ llvm::Expected<Verification> Verifier::verifyAll() {
       if (options.onProgress)
         options.onProgress(++done, total, describe(family));
     }
-    if (llvm::Error error = noteShape(number))
+    if (llvm::Error error = noteShape(number, shape))
       return std::move(error);
   }
   return std::move(result);
@@ -369,10 +378,15 @@ llvm::Expected<Verification> Verifier::verifyAll() {
 
 /// The length of a shape is covered, or left out with the program's reason. A
 /// program that takes none of them is not verified.
-llvm::Error Verifier::noteShape(size_t number) {
+llvm::Error Verifier::noteShape(size_t number, const Extents &shape) {
   Coverage &coverage = result.coverage;
   if (coverage.streamAxes.empty())
     return refusal ? fail(ExitCode::Model, *refusal) : llvm::Error::success();
+  if (number == options.streamExtents.size()) {
+    if (!refusal)
+      coverage.broad = shape;
+    return llvm::Error::success();
+  }
   int64_t length = options.streamExtents[number];
   if (!refusal)
     coverage.lengths.push_back(length);

@@ -61,6 +61,8 @@ def missing(path, arguments, coverage):
     lengths = [] if path.stem in FIXED else [n for n in LENGTHS if n or path.stem not in NOT_EMPTY]
     wanted = {"lengths": lengths, "inputs": arguments[4].split(","), "threads": [1, 2]}
     found = [f"covered {key} {coverage[key]}, expected {value}" for key, value in wanted.items() if coverage[key] != value]
+    if path.stem not in FIXED and not coverage["broad"]:
+        found.append("covered no shape with long axes")
     if len(coverage["splits"]) < 2:
         found.append(f"covered {len(coverage['splits'])} splits of the stream, expected 2")
     return found

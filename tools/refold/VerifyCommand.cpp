@@ -58,6 +58,10 @@ void VerifyFlags::addTo(Flags &flags) {
                 return parseCounts(text, options.streamExtents, 0,
                                    int64_t(1) << 24);
               });
+  flags.integer("broad-length", "N",
+                "extent of stream axes in one more shape, whose other axes are "
+                "long; 0: none (130)",
+                options.broadLength, 0, int64_t(1) << 24);
   flags.value("threads", "N,...",
               "numbers of threads that must give the same bits (1,2)",
               [this](llvm::StringRef text) {
@@ -132,6 +136,7 @@ llvm::json::Value coverageJson(const Coverage &coverage) {
       {"stream_axes", llvm::json::Array(coverage.streamAxes)},
       {"lengths", llvm::json::Array(coverage.lengths)},
       {"refused", std::move(refused)},
+      {"broad", toJson(coverage.broad)},
       {"inputs", llvm::json::Array(coverage.families)},
       {"threads", llvm::json::Array(coverage.threads)},
       {"splits", std::move(splits)},
@@ -145,6 +150,11 @@ void printCoverage(const Coverage &coverage) {
     os << "no open stream axis";
   else
     os << joined(coverage.streamAxes) << " = " << joined(coverage.lengths);
+  if (!coverage.broad.empty()) {
+    os << "; and";
+    for (const auto &[name, extent] : coverage.broad)
+      os << " " << name << "=" << extent;
+  }
   os << "; inputs " << joined(coverage.families) << "; " << coverage.inputs
      << " runs\n     threads " << joined(coverage.threads)
      << " and strided and transposed inputs: same bits expected\n";

@@ -12,6 +12,9 @@ struct VerifyOptions {
   Extents shape; ///< what it names is not varied
   /// Extents that the stream axes take where `shape` does not name them.
   std::vector<int64_t> streamExtents = {0, 1, 2, 15, 16, 17, 1000, 4097};
+  /// The stream's extent in one more shape, whose last three other axes are
+  /// long enough for whole register tiles; 0 for none.
+  int64_t broadLength = 130;
   std::vector<int64_t> threads = {1, 2};
   std::vector<InputRecipe> families;
   std::map<std::string, InputRecipe> inputs;
@@ -67,7 +70,8 @@ struct Coverage {
   std::vector<std::string> streamAxes; ///< that took the lengths
   std::vector<int64_t> lengths;        ///< empty where no axis is open
   std::vector<RefusedLength> refused;  ///< of the others
-  std::vector<std::string> families;   ///< that make a difference
+  Extents broad; ///< the one shape with long axes; empty for none
+  std::vector<std::string> families; ///< that make a difference
   std::vector<int64_t> threads;
   std::vector<StreamSplit> splits;
   int64_t inputs = 0; ///< sets of inputs, each run in all forms
