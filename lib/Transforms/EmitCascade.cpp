@@ -8,6 +8,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Verifier.h"
 #include "llvm/ADT/StringSet.h"
+#include <map>
 
 using namespace mlir;
 using namespace refold;
@@ -35,6 +36,8 @@ private:
   CascadeOp::Role role(unsigned index) const;
   void orderIndices();
   void addOperands();
+  void addExtents();
+  bool isSubscript(unsigned index) const;
   void buildShell();
   LogicalResult fillBody();
   void emitState(const algebra::State &state, ScalarExport &scalars);
@@ -69,6 +72,7 @@ private:
   SmallVector<Value> inputs, inits;
   DenseMap<Value, unsigned> inputNumber;
   DenseMap<const void *, unsigned> sizeNumber; ///< of size symbols
+  std::map<unsigned, unsigned> extentNumber;   ///< of indices, by addExtents
   SmallVector<Attribute> argNames;
   llvm::StringSet<> takenNames;
   CascadeOp op;
@@ -224,6 +228,7 @@ void CascadeEmitter::addOperands() {
     inputs.push_back(read.operand);
     argNames.push_back(b.getStringAttr(argName(sourceName(read.operand))));
   }
+  addExtents();
   for (auto [i, output] : llvm::enumerate(outputs)) {
     auto type = cast<RankedTensorType>(output.tensor.getType());
     SmallVector<int64_t> shape(type.getShape());
@@ -237,6 +242,34 @@ void CascadeEmitter::addOperands() {
     inits.push_back(
         b.create<tensor::EmptyOp>(loc, shape, type.getElementType(), dynamic));
     argNames.push_back(b.getStringAttr(argName(sourceName(output.tensor))));
+  }
+}
+
+/// Whether an operand has the index as a subscript by itself, whose size is
+/// then the extent.
+bool CascadeEmitter::isSubscript(unsigned index) const {
+  for (const Read &read : formula.reads)
+    for (const IndexExpr &e : read.subscripts)
+      if (used.count(read.symbol) && formula.atoms.asIndex(e) == index)
+        return true;
+  return llvm::any_of(outputs, [&](const KernelOutput &output) {
+    return llvm::is_contained(output.dims, std::optional<unsigned>(index));
+  });
+}
+
+/// An index that only occurs in sums (x[len(n)-1-n]) gets its extent from an
+/// array without contents.
+void CascadeEmitter::addExtents() {
+  for (unsigned i : order) {
+    if (formula.extents[i].isStatic() || isSubscript(i))
+      continue;
+    extentNumber[i] = inputs.size();
+    Value size = formula.sizes.materialise(b, loc, formula.extents[i]);
+    inputs.push_back(
+        b.create<tensor::EmptyOp>(loc, ArrayRef<int64_t>{ShapedType::kDynamic},
+                                  b.getI8Type(), ValueRange{size}));
+    argNames.push_back(
+        b.getStringAttr(argName("all_" + formula.cascade.indices[i].name)));
   }
 }
 
@@ -432,6 +465,10 @@ void CascadeEmitter::emitWrite(unsigned output, ScalarExport &scalars) {
 LogicalResult CascadeEmitter::fillBody() {
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(body);
+  for (auto [index, operand] : extentNumber)
+    b.create<ReadOp>(loc, b.getI8Type(), operandArg(operand),
+                     ValueRange{indexArg(index)},
+                     AffineMapAttr::get(b.getMultiDimIdentityMap(1)));
   ScalarExport *self = nullptr;
   ScalarExport scalars(
       b, loc, [&](Expr symbol) { return leaf(symbol, *self); },
