@@ -54,7 +54,7 @@ def programs():
         yield f"argmax of {source}", (f"f(x[m,n]: {source}) -> a: i32, b: i64\n"
                                       "  a = argmax(n: x)\n  b = argmin(m: x)\n"), [source]
     yield "topk", "f(x[m,n]) -> v, i: i32\n  v[m,r], i[m,r] = topk(n: x, 5)\n", ["f32"]
-    yield "gathers", ("f(x[m,n], y[m]: i32) -> a, b\n  a = x[m, y]\n  b[m,n] = x[m, n//2] + x[m, (n + 3) % 20]\n"), ["f32", "index"]
+    yield "gathers", ("f(x[m,n], y[m]: i32) -> a, b\n  a = x[m, y]\n  b[m,n] = x[m, n//2] + x[m, (n*3 + y) % len(n)]\n"), ["f32", "index"]
 
 
 def run(path, types, out, *flags, seed=1):
