@@ -5,6 +5,7 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Matchers.h"
+#include "refold/Dialect/Refold/IR/ElementTypes.h"
 #include "refold/Support/Diagnostics.h"
 #include "refold/Support/Error.h"
 #include "llvm/ADT/StringMap.h"
@@ -19,19 +20,7 @@ llvm::Error reference::failAt(ExitCode code, Location location,
 }
 
 std::optional<DType> reference::dtypeOf(Type type) {
-  if (type.isF64())
-    return DType::F64;
-  if (type.isF32())
-    return DType::F32;
-  if (type.isF16())
-    return DType::F16;
-  if (type.isBF16())
-    return DType::BF16;
-  if (type.isFloat8E4M3FN())
-    return DType::F8E4M3;
-  if (type.isFloat8E5M2())
-    return DType::F8E5M2;
-  return std::nullopt;
+  return isa<FloatType>(type) ? refold::dtypeOf(type) : std::nullopt;
 }
 
 bool reference::isKnownScalar(Type type) {
