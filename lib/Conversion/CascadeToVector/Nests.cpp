@@ -147,12 +147,11 @@ Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
   });
 }
 
-/// Where no rows share a register tile: unfused code may be no matrix product
-/// but a reduction, whose sums are short.
+/// Where few rows share a register tile: unfused code may be no matrix product
+/// but a reduction, or a product of few rows, whose sums are short.
 bool Kernel::isSummedInBlocks(Nest &nest, ArrayRef<Val> acc) {
   constexpr size_t kFewSums = 4;
-  return nest.combine == Binary::AddF && !plan.hasRow(nest.out) &&
-         acc.size() <= kFewSums;
+  return nest.combine == Binary::AddF && acc.size() <= kFewSums;
 }
 
 /// The error of a sum grows with the length of its chain of additions: that of
