@@ -81,6 +81,9 @@ static CascadeReport reportOf(const FusedKernel &kernel) {
   report.passes = program.passes;
   report.unfusedPasses = program.unfusedPasses;
   report.stateSize = program.stateSize;
+  report.isSingleProduct = true;
+  for (unsigned i = 0; i < cascade.stages.size(); ++i)
+    report.isSingleProduct &= algebra::needsOneProduct(cascade, i);
   report.formula = algebra::describe(cascade, kernel.derivation).str();
   report.gauge = gaugesOf(program);
   report.certificate = kernel.certificate;

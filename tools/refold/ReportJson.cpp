@@ -47,6 +47,7 @@ llvm::json::Object toJson(const CascadeReport &report) {
                             {"passes", report.passes},
                             {"unfused_passes", report.unfusedPasses},
                             {"state_size", report.stateSize},
+                            {"single_product", report.isSingleProduct},
                             {"formula", report.formula},
                             {"gauge", report.gauge},
                             {"certificate", report.certificate},

@@ -5,6 +5,9 @@
 #include "Suite.h"
 
 #include "refold/Algebra/Certify.h"
+#include "refold/Algebra/Evaluate.h"
+
+#include <cmath>
 
 #include <gtest/gtest.h>
 
@@ -299,13 +302,51 @@ TEST(CascadeTest, ConstantsOfALaterPassAreNotKeptTwice) {
 TEST(CascadeTest, NothingIsLeft) {
   for (const char *lines :
        {"in x w\nt = top1 x\no = sum w/t\nout o = -log(o/t)",
-        "in x w\nS = sum x\no = sum w*(x-S)**0\nout o = o",
+        "in x\nS = sum x\no = sum exp(x-S)**0\nout o = o",
         "in x y\nS = max x\no = max f8e4m3(S+y)\nout o = -o"}) {
     Text text(lines);
     Cascade cascade = text.cascade();
     Certificate certificate = certify(cascade, derive(cascade));
     EXPECT_TRUE(certificate.holds) << lines << certificate.failure;
   }
+}
+
+TEST(CascadeTest, AListOfNothingHoldsNan) {
+  Context context;
+  Cascade cascade(context);
+  cascade.addIndex("n", IndexRole::Stream);
+  Expr x = cascade.addRead("x", 1), w = cascade.addRead("w", 1);
+  Expr best = cascade.addTopK("t", x, {w}, 1, true, -1)[1];
+  Expr sum = cascade.addStage("o", Reducer::Sum, context.div(w, best));
+  cascade.addOutput("o", sum);
+  Certificate certificate = certify(cascade, derive(cascade));
+  EXPECT_TRUE(certificate.holds) << certificate.failure;
+}
+
+/// A mean that is read beside a variance has the digits of the first moment.
+TEST(CascadeTest, MeansAreReadWithTheirMoment) {
+  Text text("in x\nS = sum x\nmu := S/n\nV = sum (x-mu)**2\nout mu = mu\nout "
+            "v = V/n");
+  Cascade cascade = text.cascade();
+  Program program = *derive(cascade).program;
+  Random random(1);
+  Sample sample = makeSample(cascade.indices, rootsOf(cascade), Family::Offset,
+                             1000, random);
+  for (auto &[symbol, values] : sample.values)
+    for (double &value : values)
+      value = float(value);
+  double exact = DefinitionEvaluator<double>(cascade, sample.extents)
+                     .run(sample)
+                     .outputs[0][0];
+  auto error = [&](double found) { return std::fabs(found - exact) / exact; };
+  double written = DefinitionEvaluator<float>(cascade, sample.extents)
+                       .run(sample)
+                       .outputs[0][0];
+  double kept = ProgramEvaluator<float>(program, sample.extents)
+                    .run(sample, Order::Stream, random)
+                    .outputs[0][0];
+  EXPECT_GT(error(written), 1e-6);
+  EXPECT_LT(error(kept), 1e-7);
 }
 
 /// What is 1 for every element, though it names a running value.

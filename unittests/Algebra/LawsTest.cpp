@@ -188,6 +188,9 @@ TEST_F(LawsTest, ExtremalParts) {
   EXPECT_EQ(passes, 1u);
   for (double value : {4, 3, 5})
     expectOnPage("extremal-parts", value);
+  EXPECT_EQ(
+      output("in x\nS = sum x\no = maxnum x-S\nout o = o", {{"x", {kNan, 1}}}),
+      -kInf);
   row["k"] = {0, 0, 0};
   EXPECT_EQ(output(start + "o = max where(k,abs(x-mu),-inf)\nout o = o", row),
             -kInf);

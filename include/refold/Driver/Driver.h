@@ -109,6 +109,9 @@ struct CascadeReport {
   std::vector<StageReport> stages;
   bool isFused = false;
   int64_t passes = 0, unfusedPasses = 0, stateSize = 0;
+  /// Each stage is one product of a part in elements and one in results, or for
+  /// an extreme their sum: all that a test for rank 1 admits.
+  bool isSingleProduct = false;
   std::string formula, gauge, certificate;
   std::vector<ReasonReport> reasons;
   /// Keys of Reasons.def: what the fused kernel does otherwise than the

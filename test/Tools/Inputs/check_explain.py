@@ -6,7 +6,7 @@ import json
 import sys
 
 FIELDS = {"name": str, "axes": list, "stages": list, "verdict": str, "passes": int, "unfused_passes": int,
-          "state_size": int, "formula": str, "gauge": str, "certificate": str, "reasons": list,
+          "state_size": int, "single_product": bool, "formula": str, "gauge": str, "certificate": str, "reasons": list,
           "policies": list}
 STAGE = {"name": str, "op": str, "line": int, "pass": int}
 REASON = {"key": str, "at": str, "text": str, "evidence": str}
