@@ -35,8 +35,30 @@ template <typename T> T reduce(Reducer reducer, T a, T b) {
   return a;
 }
 
+/// The least number of an integer type, as a double.
+inline double lowestOf(Type type) {
+  switch (type) {
+  case Type::I32:
+    return -0x1p31;
+  case Type::I8:
+    return -128;
+  case Type::U8:
+  case Type::Bool:
+    return 0;
+  default:
+    return -0x1p63;
+  }
+}
+inline double highestOf(Type type) {
+  return type == Type::U8 ? 255 : type == Type::Bool ? 1 : -1 - lowestOf(type);
+}
+
 template <typename T> T identityOf(Reducer reducer, Type type) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
+  bool isMax = reducer == Reducer::Max || reducer == Reducer::MaxNum;
+  bool isMin = reducer == Reducer::Min || reducer == Reducer::MinNum;
+  if (!isFloat(type) && (isMax || isMin))
+    return T(isMax ? lowestOf(type) : highestOf(type));
   switch (reducer) {
   case Reducer::Prod:
   case Reducer::All:

@@ -311,6 +311,25 @@ TEST(CascadeTest, NothingIsLeft) {
   }
 }
 
+/// The largest of no integers is the least integer, not -inf.
+TEST(CascadeTest, ExtremesOfNoIntegersAreIntegers) {
+  Context context;
+  Cascade cascade(context);
+  unsigned n = cascade.addIndex("n", IndexRole::Stream);
+  Expr x = cascade.addRead("x", 1);
+  Expr top = cascade.addStage("m", Reducer::Max, x);
+  Expr position = cascade.addStage("i", Reducer::Max, cascade.indices[n].value);
+  Expr far = cascade.addStage(
+      "d", Reducer::Max,
+      context.fn(
+          Fn::Abs,
+          context.sub(context.cast(Type::F32, cascade.indices[n].value), top)));
+  cascade.addOutput("o", context.exp(context.min(far, top)));
+  cascade.addOutput("i", context.cast(Type::F32, position));
+  Certificate certificate = certify(cascade, derive(cascade));
+  EXPECT_TRUE(certificate.holds) << certificate.failure;
+}
+
 TEST(CascadeTest, AListOfNothingHoldsNan) {
   Context context;
   Cascade cascade(context);
