@@ -116,10 +116,8 @@ void Kernel::walkShortRow() {
   base[plan.stream] = Ix(0);
   valid = extents[plan.stream];
   isBoundary.reset();
-  for (unsigned p = 0; p < plan.passes.size(); ++p) {
+  for (unsigned p = 0; p < plan.passes.size(); ++p)
     streamTile(p);
-    reducePartials(p);
-  }
   finish();
   for (auto [value, term] : plan.reused) {
     kept[value] = kept.at(term);

@@ -219,6 +219,9 @@ void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
 
 /// `sum` is what this tile adds.
 void Kernel::updateState(StatePlan &s, Tile &t, Val sum) {
+  if (isWholeRow && s.form == StatePlan::Partial)
+    return writeArray(t, arrays[s.number].finals, 0, 0,
+                      to.reduceLanes(s.combine, sum));
   if (!isWholeRow) {
     Val moved = eval(t, s.moved, 0, 0);
     sum = to.binary(s.combine, sum, sum.wide ? to.splat(moved) : moved);
