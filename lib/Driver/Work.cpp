@@ -76,6 +76,10 @@ void KernelCounter::readExtents() {
     learn(read.getSource(), read.getMap(), read.getIndices());
   for (auto write : cascade.getBody().getOps<WriteOp>())
     learn(write.getTarget(), write.getMap(), write.getIndices());
+  for (unsigned i = 0; i < extents.size(); ++i)
+    if (auto size = cascade.sizeOf(i); size && size->dim >= 0)
+      if (const std::optional<Extent> &extent = operands[size->operand])
+        extents[i] = static_cast<double>(extent->sizes[size->dim]);
   for (auto [i, extent] : llvm::enumerate(cascade.getExtents()))
     if (!mlir::ShapedType::isDynamic(extent))
       extents[i] = static_cast<double>(extent);

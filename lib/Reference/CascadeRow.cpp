@@ -52,6 +52,11 @@ llvm::Error CascadeRow::takeExtent(Operation *access, AffineMap map,
 
 llvm::Error CascadeRow::resolveExtents() {
   extents.assign(cascade.getExtents().begin(), cascade.getExtents().end());
+  for (unsigned i = 0; i < extents.size(); ++i)
+    if (auto size = cascade.sizeOf(i);
+        size && ShapedType::isDynamic(extents[i]))
+      extents[i] = size->dim < 0 ? int64_t(operands[size->operand].get(0))
+                                 : operands[size->operand].shape()[size->dim];
   // A read may take the front of an operand: results say the size first.
   for (auto write : cascade.bodyBlock()->getOps<WriteOp>())
     if (llvm::Error error =

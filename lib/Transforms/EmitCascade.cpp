@@ -8,7 +8,6 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Verifier.h"
 #include "llvm/ADT/StringSet.h"
-#include <map>
 
 using namespace mlir;
 using namespace refold;
@@ -36,8 +35,7 @@ private:
   CascadeOp::Role role(unsigned index) const;
   void orderIndices();
   void addOperands();
-  void addExtents();
-  bool isSubscript(unsigned index) const;
+  void placeSizes();
   void buildShell();
   LogicalResult fillBody();
   void emitState(const algebra::State &state, ScalarExport &scalars);
@@ -72,8 +70,8 @@ private:
   SmallVector<Value> inputs, inits;
   DenseMap<Value, unsigned> inputNumber;
   DenseMap<const void *, unsigned> sizeNumber; ///< of size symbols
-  std::map<unsigned, unsigned> extentNumber;   ///< of indices, by addExtents
   SmallVector<Attribute> argNames;
+  SmallVector<int64_t> sizes; ///< operand and dimension of each open extent
   llvm::StringSet<> takenNames;
   CascadeOp op;
   Block *body = nullptr;
@@ -228,7 +226,6 @@ void CascadeEmitter::addOperands() {
     inputs.push_back(read.operand);
     argNames.push_back(b.getStringAttr(argName(sourceName(read.operand))));
   }
-  addExtents();
   for (auto [i, output] : llvm::enumerate(outputs)) {
     auto type = cast<RankedTensorType>(output.tensor.getType());
     SmallVector<int64_t> shape(type.getShape());
@@ -245,31 +242,42 @@ void CascadeEmitter::addOperands() {
   }
 }
 
-/// Whether an operand has the index as a subscript by itself, whose size is
-/// then the extent.
-bool CascadeEmitter::isSubscript(unsigned index) const {
-  for (const Read &read : formula.reads)
-    for (const IndexExpr &e : read.subscripts)
-      if (used.count(read.symbol) && formula.atoms.asIndex(e) == index)
-        return true;
-  return llvm::any_of(outputs, [&](const KernelOutput &output) {
-    return llvm::is_contained(output.dims, std::optional<unsigned>(index));
-  });
-}
-
-/// An index that only occurs in sums (x[len(n)-1-n]) gets its extent from an
-/// array without contents.
-void CascadeEmitter::addExtents() {
+/// Where the kernel reads the extents that are open: a dimension of a result or
+/// an operand that has this size, or else a number of its own. A table of which
+/// the front is read has another size.
+void CascadeEmitter::placeSizes() {
+  auto place = [&](const Size &size) -> std::optional<CascadeOp::SizePlace> {
+    for (auto [i, output] : llvm::enumerate(outputs))
+      for (int64_t d = 0;
+           d < cast<RankedTensorType>(output.tensor.getType()).getRank(); ++d)
+        if (formula.sizes.of(output.tensor, d) == size)
+          return CascadeOp::SizePlace{unsigned(inputs.size() + i), d};
+    for (auto [i, input] : llvm::enumerate(inputs))
+      if (auto type = dyn_cast<RankedTensorType>(input.getType()))
+        for (int64_t d = 0; d < type.getRank(); ++d)
+          if (formula.sizes.of(input, d) == size)
+            return CascadeOp::SizePlace{unsigned(i), d};
+    return std::nullopt;
+  };
+  auto isOpen = [&](unsigned i) { return !formula.extents[i].isStatic(); };
+  DenseMap<unsigned, unsigned> ownNumber;
+  for (unsigned i : order)
+    if (isOpen(i) && !place(formula.extents[i])) {
+      ownNumber[i] = inputs.size();
+      inputs.push_back(formula.sizes.materialise(b, loc, formula.extents[i]));
+      argNames.insert(argNames.begin() + ownNumber[i],
+                      b.getStringAttr(argName("extent")));
+    }
+  sizes.assign(2 * numIndices(), -1);
   for (unsigned i : order) {
-    if (formula.extents[i].isStatic() || isSubscript(i))
+    if (!isOpen(i))
       continue;
-    extentNumber[i] = inputs.size();
-    Value size = formula.sizes.materialise(b, loc, formula.extents[i]);
-    inputs.push_back(
-        b.create<tensor::EmptyOp>(loc, ArrayRef<int64_t>{ShapedType::kDynamic},
-                                  b.getI8Type(), ValueRange{size}));
-    argNames.push_back(
-        b.getStringAttr(argName("all_" + formula.cascade.indices[i].name)));
+    auto own = ownNumber.find(i);
+    CascadeOp::SizePlace found = own != ownNumber.end()
+                                     ? CascadeOp::SizePlace{own->second, -1}
+                                     : *place(formula.extents[i]);
+    sizes[2 * position[i]] = found.operand;
+    sizes[2 * position[i] + 1] = found.dim;
   }
 }
 
@@ -294,7 +302,10 @@ void CascadeEmitter::buildShell() {
   op = b.create<CascadeOp>(loc, results, inputs, inits, b.getArrayAttr(names),
                            b.getDenseI32ArrayAttr(roles),
                            b.getDenseI64ArrayAttr(extents),
-                           b.getArrayAttr(argNames), DictionaryAttr());
+                           b.getArrayAttr(argNames), DictionaryAttr(),
+                           llvm::all_of(sizes, [](int64_t s) { return s < 0; })
+                               ? DenseI64ArrayAttr()
+                               : b.getDenseI64ArrayAttr(sizes));
   body = &op.getBody().emplaceBlock();
   for (unsigned i = 0; i < numIndices(); ++i)
     body->addArgument(b.getIndexType(), loc);
@@ -465,10 +476,6 @@ void CascadeEmitter::emitWrite(unsigned output, ScalarExport &scalars) {
 LogicalResult CascadeEmitter::fillBody() {
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(body);
-  for (auto [index, operand] : extentNumber)
-    b.create<ReadOp>(loc, b.getI8Type(), operandArg(operand),
-                     ValueRange{indexArg(index)},
-                     AffineMapAttr::get(b.getMultiDimIdentityMap(1)));
   ScalarExport *self = nullptr;
   ScalarExport scalars(
       b, loc, [&](Expr symbol) { return leaf(symbol, *self); },
@@ -496,6 +503,7 @@ FailureOr<EmittedCascade> CascadeEmitter::emit() {
   findUsed();
   orderIndices();
   addOperands();
+  placeSizes();
   buildShell();
   if (failed(fillBody()) || failed(mlir::verify(op)))
     return failure();

@@ -13,6 +13,9 @@ Ix Kernel::findExtent(unsigned index) {
   int64_t known = plan.cascade.getExtents()[index];
   if (!ShapedType::isDynamic(known))
     return known;
+  if (auto size = plan.cascade.sizeOf(index))
+    return size->dim < 0 ? Ix(to.scalarOperand(size->operand))
+                         : to.size(size->operand, size->dim);
   Value arg = plan.cascade.getBody().getArgument(index);
   std::optional<std::pair<unsigned, unsigned>> place;
   auto look = [&](Value operand, AffineMap map, ValueRange indices) {

@@ -122,6 +122,7 @@ private:
   struct Nest {
     Set out = 0;
     int lane = kNone;
+    bool readsPanels = false;  ///< products; panels are planned for them
     bool lanesReduced = false; ///< lanes run along the innermost reduced index
     llvm::SmallVector<unsigned> reduced;
     Node *term = nullptr;

@@ -46,6 +46,13 @@ private:
     return llvm::any_of(def->getOperands(),
                         [&](Value o) { return isNanWithTerm(o); });
   }
+  /// Whether the sum passes by every element that the maximum passes by: a
+  /// condition of another pass leaves out tiles.
+  bool seesWhat(StateOp sum) {
+    unsigned pass = plan.states[plan.graph->numberOf(sum)].pass;
+    return pass == plan.states[state].pass ||
+           plan.passes[pass].conditions.empty();
+  }
   static bool isNan(arith::ConstantOp constant) {
     auto value = dyn_cast<FloatAttr>(constant.getValue());
     return value && value.getValue().isNaN();
@@ -69,7 +76,7 @@ private:
     bool result = false;
     if (Operation *def = v.getDefiningOp()) {
       if (auto s = dyn_cast<StateOp>(def))
-        result = s.getReducer() == Reducer::Add &&
+        result = s.getReducer() == Reducer::Add && seesWhat(s) &&
                  !(plan.sets.of(plan.states[state].op.getResult(0)) &
                    ~plan.sets.of(s.getResult(0))) &&
                  isNanWithTerm(s.getValues()[0]);

@@ -52,8 +52,10 @@ void Kernel::nestLanes(Nest &nest, Tile &outer) {
     if (isMasked)
       t.laneLimit = range;
     Ix first = to.add(base[nest.lane], at);
-    t.panel = to.div(first, width);
-    t.inPanel = isMasked ? to.rem(first, width) : Ix(0);
+    if (nest.readsPanels) {
+      t.panel = to.div(first, width);
+      t.inPanel = isMasked ? to.rem(first, width) : Ix(0);
+    }
     nestRows(nest, t);
   };
   Ix main = to.floorTo(range, width);
@@ -285,6 +287,7 @@ void Kernel::contractionAlong(Node *n, int lane) {
       nest.reduced.push_back(i);
   nest.reduced.push_back(innermost);
   nest.lanesReduced = lane == kNone;
+  nest.readsPanels = true;
   Val zero = to.constant(nest.identity);
   auto init = [&](Tile &, int, int) { return to.splat(zero); };
   Array &array = contractions.at(n);
@@ -304,6 +307,7 @@ void Kernel::matrixState(StatePlan &s) {
   nest.lane = s.lane;
   nest.reduced = {unsigned(plan.stream)};
   nest.term = s.term;
+  nest.readsPanels = true;
   nest.combine = s.combine;
   nest.identity = identityOf(s.op.getReducer(), s.type());
   Array &array = arrays[s.number].values[0];

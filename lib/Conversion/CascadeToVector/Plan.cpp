@@ -4,6 +4,7 @@
 #include "Planner.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace refold;
@@ -173,6 +174,15 @@ void Planner::makeWrites() {
   }
 }
 
+/// Its multiples are exact as long as they can be counted.
+static bool isSmallInteger(Node *n) {
+  if (n->kind != Node::Const)
+    return false;
+  auto value = dyn_cast<FloatAttr>(cast<arith::ConstantOp>(n->op).getValue());
+  double number = value ? value.getValueAsDouble() : 0.5;
+  return number == std::floor(number) && std::abs(number) <= 16;
+}
+
 /// Which states stay lane partials: those that nobody reads during the pass.
 void Planner::chooseForms() {
   for (StatePlan &s : plan->states) {
@@ -191,7 +201,7 @@ void Planner::chooseForms() {
     Set lanesOfState = s.set & plan->carried & without(plan->rowLane);
     s.isCount = s.op.getReducer() == Reducer::Add && isa<FloatType>(s.type()) &&
                 !lanesOfState && plan->rowLane == kNone &&
-                plan->stream != kNone && !(s.term->set & plan->streams);
+                plan->stream != kNone && isSmallInteger(s.term);
     if (s.op.isOrdered())
       s.form = StatePlan::Ordered;
     else if (s.isCount)
@@ -260,12 +270,12 @@ FailureOr<std::unique_ptr<Plan>> Planner::run() {
   if (failed(checkOrdered()))
     return failure();
   chooseForms();
-  chooseCombiners();
   for (unsigned p = 0; p < plan->passes.size(); ++p) {
     orderSteps(p);
     keepOldAcrossSteps(p);
     findConditions(*plan, p);
   }
+  chooseCombiners();
   for (bool sweep : {false, true}) {
     NodeSet all;
     for (WritePlan &w : sweep ? plan->sweepWrites : plan->finishWrites)

@@ -40,7 +40,7 @@ struct StatePlan {
   llvm::SmallVector<Node *> payloads;
   Binary combine = Binary::AddF;
   int lane = kNone; ///< Matrix: the carried index along the lanes
-  /// A sum of what the stream does not move: the term times a count.
+  /// A sum of a small number: the number times a count.
   bool isCount = false;
   mlir::Type type() { return op.getResult(0).getType(); }
 };

@@ -211,6 +211,13 @@ void Planner::findReused() {
   if (!plan->hasShortRows())
     return;
   unsigned last = plan->passes.size() - 1;
+  // Kept by the row step that passes by, if one does.
+  auto isVisited = [&](Node *n) {
+    return llvm::any_of(plan->passes[last].steps, [&](const Step &step) {
+      return step.hasRow == plan->hasRow(n->set) &&
+             n->level >= step.firstLevel && n->level <= step.lastLevel;
+    });
+  };
   NodeSet terms, values;
   for (StatePlan &s : plan->states)
     if (s.pass == last)
@@ -220,6 +227,7 @@ void Planner::findReused() {
   for (Node *value : values)
     for (Node *term : terms)
       if (isCostly(value) && plan->hasStream(value->set) &&
-          isSameValue(value, term) && !plan->reused.count(value))
+          isSameValue(value, term) && isVisited(term) &&
+          !plan->reused.count(value))
         plan->reused[value] = term;
 }

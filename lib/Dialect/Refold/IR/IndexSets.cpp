@@ -314,7 +314,7 @@ FailureOr<IndexSets> IndexSetInference::run() {
   }
   for (unsigned i = 0; i < cascade.numIndices(); ++i)
     if (ShapedType::isDynamic(cascade.getExtents()[i]) &&
-        !(extentKnown & bit(i)))
+        !(extentKnown & bit(i)) && !cascade.sizeOf(i))
       return cascade.emitOpError("index '")
              << cascade.indexName(i)
              << "' has extent ? and is no operand's subscript by itself";
