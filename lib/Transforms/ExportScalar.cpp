@@ -47,6 +47,29 @@ static algebra::Type arithmeticType(algebra::Type type) {
   return type == algebra::Type::Bool ? type : algebra::computeType(type);
 }
 
+/// Whether index arithmetic may leave what kernels hold of an index.
+static bool mayExceedIndex(Expr e) {
+  if (e.type() != algebra::Type::Index || e.isSym())
+    return false;
+  if (e.is(Kind::Const)) {
+    double value = e.constant().value_or(0);
+    return value >= 0x1p30 || value <= -0x1p30;
+  }
+  if (e.is(Kind::Mul) || e.is(Kind::Pow))
+    return true;
+  for (unsigned i = 0; i < e->count; ++i)
+    if (mayExceedIndex(e.operand(i)))
+      return true;
+  return false;
+}
+
+/// The type in which `e` is computed: indices by i64 where they are multiplied.
+static algebra::Type arithmeticType(Expr e) {
+  algebra::Type type = arithmeticType(e.type());
+  return type == algebra::Type::Index && mayExceedIndex(e) ? algebra::Type::I64
+                                                           : type;
+}
+
 static bool isUnsigned(algebra::Type type) {
   return type == algebra::Type::U8 || type == algebra::Type::Bool;
 }
@@ -105,7 +128,7 @@ Value ScalarExport::valueAs(Expr e, Type type) {
 }
 
 Value ScalarExport::operand(Expr e, unsigned i) {
-  Type type = exportType(b.getContext(), arithmeticType(e.type()));
+  Type type = exportType(b.getContext(), arithmeticType(e));
   return valueAs(e.operand(i), type);
 }
 
@@ -114,7 +137,7 @@ Value ScalarExport::real(double value, Type type) {
 }
 
 Value ScalarExport::constant(Expr e) {
-  Type type = exportType(b.getContext(), arithmeticType(e.type()));
+  Type type = exportType(b.getContext(), arithmeticType(e));
   if (isa<FloatType>(type))
     return real(*e.constant(), type);
   int64_t number = e->integral ? e->integer : int64_t(*e.constant());
@@ -129,7 +152,7 @@ Value ScalarExport::fresh(Expr e) {
     return constant(e);
   case Kind::Sym: {
     Value v = leaf(e);
-    return convert(v, exportType(b.getContext(), arithmeticType(e.type())),
+    return convert(v, exportType(b.getContext(), arithmeticType(e)),
                    isUnsigned(e.type()));
   }
   case Kind::Pow:
@@ -342,7 +365,11 @@ Value ScalarExport::compare(Expr e) {
   if (e.operand(0).type() == algebra::Type::Bool &&
       e.operand(1).type() == algebra::Type::Bool)
     common = algebra::Type::Bool;
-  Type type = exportType(b.getContext(), arithmeticType(common));
+  algebra::Type held = arithmeticType(common);
+  if (held == algebra::Type::Index &&
+      (mayExceedIndex(e.operand(0)) || mayExceedIndex(e.operand(1))))
+    held = algebra::Type::I64;
+  Type type = exportType(b.getContext(), held);
   Value x = valueAs(e.operand(0), type), y = valueAs(e.operand(1), type);
   static constexpr arith::CmpFPredicate kFloat[] = {
       arith::CmpFPredicate::OLT, arith::CmpFPredicate::OLE,
@@ -362,6 +389,6 @@ Value ScalarExport::compare(Expr e) {
 Value ScalarExport::cast(Expr e) {
   Type type = exportType(b.getContext(), e.type());
   Value v = valueAs(e.operand(0), type);
-  return convert(v, exportType(b.getContext(), arithmeticType(e.type())),
+  return convert(v, exportType(b.getContext(), arithmeticType(e)),
                  isUnsigned(e.type()));
 }
