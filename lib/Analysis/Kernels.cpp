@@ -76,6 +76,7 @@ private:
                  SmallVectorImpl<std::optional<unsigned>> &map);
   void assignRoles(Formula &formula);
   bool shareExpensive();
+  bool separateRows(ArrayRef<unsigned> members, const KernelPlan &kernel);
   bool isCyclic(ArrayRef<unsigned> members);
   /// Reacts to a formula that could not be built. True: the set grew, try
   /// again.
@@ -522,6 +523,31 @@ bool Planner::shareExpensive() {
   return stable;
 }
 
+/// A kernel works row by row, and has none where a row axis is empty: a result
+/// without that axis is then not written. Such results get kernels of their
+/// own, whose reductions the others read. False if that changed what is in
+/// memory.
+bool Planner::separateRows(ArrayRef<unsigned> members,
+                           const KernelPlan &kernel) {
+  const Formula &formula = *kernel.formula;
+  bool grew = false;
+  for (auto [m, output] : llvm::zip_equal(members, kernel.outputs)) {
+    bool lacksRow = false;
+    for (auto [i, index] : llvm::enumerate(formula.cascade.indices))
+      lacksRow |=
+          index.role == IndexRole::Row &&
+          !(formula.extents[i].isStatic() && formula.extents[i].factor > 0) &&
+          !llvm::is_contained(output.dims, std::optional<unsigned>(i));
+    if (!lacksRow)
+      continue;
+    for (const StageUse &use : targets[m].formula->stageUses)
+      grew |= materialise(use.op->getResult(0));
+    for (const StageUse &use : targets[m].formula->contractionUses)
+      grew |= materialise(use.op->getResult(0));
+  }
+  return !grew;
+}
+
 FailureOr<ProgramPlan> Planner::run() {
   for (Operation &op : function.getBody().front().without_terminator())
     for (Value v : op.getResults())
@@ -575,7 +601,8 @@ FailureOr<ProgramPlan> Planner::run() {
     bool built = true;
     for (ArrayRef<unsigned> members : groups) {
       plan.kernels.emplace_back();
-      if (!(built = buildKernel(members, plan.kernels.back())))
+      if (!(built = buildKernel(members, plan.kernels.back()) &&
+                    separateRows(members, plan.kernels.back())))
         break;
     }
     if (built)
