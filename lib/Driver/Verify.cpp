@@ -324,19 +324,31 @@ Verifier::verifyCell(const Extents &shape, const InputRecipe &family,
     return llvm::none_of(cases,
                          [](const OutputCase &one) { return one.mayBeLuck(); });
   };
+  auto addCondition = [&]() -> llvm::Error {
+    if (isDone())
+      return llvm::Error::success();
+    if (llvm::Error error = measureCondition(family, cases))
+      return error;
+    setBounds();
+    return llvm::Error::success();
+  };
+  // Where errors are large on few inputs only, many inputs are still few.
+  constexpr int64_t kManySeeds = 32;
   int64_t few = std::min(options.firstSeeds, options.seeds);
-  for (int64_t i = 0; i < options.seeds && (i < few || !isDone()); ++i) {
+  for (int64_t i = 0; i < options.seeds; ++i) {
+    if (i == kManySeeds)
+      if (llvm::Error error = addCondition())
+        return std::move(error);
+    if (i >= few && isDone())
+      return cases;
     if (llvm::Error error = verifySeed(family, seed + i, cases))
       return std::move(error);
     if (refusal)
       return cases;
     setBounds();
   }
-  if (!isDone()) {
-    if (llvm::Error error = measureCondition(family, cases))
-      return std::move(error);
-    setBounds();
-  }
+  if (llvm::Error error = addCondition())
+    return std::move(error);
   return cases;
 }
 

@@ -87,7 +87,7 @@ def failures(path, arguments):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--all", action="store_true", help="all families with all data types, 4 to 32 seeds (minutes)")
+    parser.add_argument("--all", action="store_true", help="all families with all data types, 4 to 256 seeds (minutes)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("names", nargs="*", metavar="name")
     given = parser.parse_args()

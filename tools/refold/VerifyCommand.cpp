@@ -69,7 +69,7 @@ void VerifyFlags::addTo(Flags &flags) {
               });
   flags.integer("seeds", "N",
                 "inputs of each family and shape: 4, and up to N while an "
-                "error is beyond its bound (32)",
+                "error is beyond its bound (256)",
                 options.seeds, 1, 100000);
   flags.integer("first-seeds", "N",
                 "inputs of each family and shape that are always run (4)",

@@ -24,7 +24,7 @@ struct VerifyOptions {
   /// have seeds of their own, so that a family sees more than the few. What is
   /// beyond its bound then is compared with what the last bits of the inputs
   /// do.
-  int64_t firstSeeds = 4, seeds = 32;
+  int64_t firstSeeds = 4, seeds = 256;
   /// Programs compiled with another cut of their streams, drawn with a seed of
   /// their own: an input can be had again alone.
   int64_t splits = 2, splitSeed = 0;
