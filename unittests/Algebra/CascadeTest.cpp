@@ -334,6 +334,19 @@ TEST(CascadeTest, ExtremesOfNoIntegersAreIntegers) {
   }
 }
 
+/// The power 0 of anything is 1, of NaN too.
+TEST(CascadeTest, PowersOfZeroAreOne) {
+  Context context;
+  Cascade cascade(context);
+  cascade.addIndex("n", IndexRole::Stream);
+  Expr x = cascade.addRead("x", 1);
+  Expr sum = cascade.addStage("s", Reducer::Sum, x);
+  Expr power = context.pow(context.exp(context.sub(x, sum)), {0, 1});
+  cascade.addOutput("p", cascade.addStage("p", Reducer::Prod, power));
+  Certificate certificate = certify(cascade, derive(cascade));
+  EXPECT_TRUE(certificate.holds) << certificate.failure;
+}
+
 TEST(CascadeTest, AListOfNothingHoldsNan) {
   Context context;
   Cascade cascade(context);
