@@ -613,6 +613,13 @@ Expr Formula::contraction(linalg::GenericOp generic, Subscripts loops) {
   for (unsigned d : dims) {
     Size extent = sizeOfLoop(generic, d);
     StringRef name = sizes.nameOf(extent);
+    // A set of indices is one word; others are still to come.
+    constexpr size_t kMostIndices = 56;
+    if (cascade.indices.size() >= kMostIndices)
+      return refuse("unsupported-access",
+                    "an element with more than 56 indices; what it sums is "
+                    "computed before",
+                    generic, generic.getResult(0));
     unsigned number =
         addIndex(name.empty() ? "d" : name.str(), IndexRole::Inner, extent);
     inner |= uint64_t(1) << number;

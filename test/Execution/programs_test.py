@@ -38,6 +38,11 @@ def double(**arrays):
 
 # Name, program, inputs, expected outputs by name (from the inputs in double precision).
 CASES = [
+    ("more-indices-than-a-set-holds",
+     "f(q[m,d], " + ", ".join(f"k{i}[n,d]" for i in range(66)) + ") -> y\n  s = "
+     + " + ".join(f"sum(d: q*k{i})" for i in range(66)) + "\n  y[m] = max(n: s)\n",
+     {"q": normal(3, 4), **{f"k{i}": normal(5, 4) for i in range(66)}},
+     lambda q, **k: {"y": sum(q @ one.T for one in k.values()).max(axis=1)}),
     ("extent-of-a-table-that-is-longer",
      """f(q[m,d], k[n,d], v[n,e], bias[p,r]) -> o
   s = bias[m,n] + sum(d: q*k)
