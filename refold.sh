@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 # Builds, tests and shows Refold on a Debian 12 machine; see usage below.
 set -euo pipefail
+caller=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")"
 root=$PWD
 without_torch=0
@@ -17,6 +18,7 @@ usage: ./refold.sh [--without-torch] COMMAND [arguments]
   run, compile, explain, verify, bench, inspect, ops, doctor
             builds, then calls bin/refold with this command; './refold.sh run --help' says more
   clean     removes build/ and .venv/
+  help      this text
 
   --without-torch   leaves out PyTorch and names the tests of its exporters as skipped
 
@@ -192,7 +194,8 @@ build)
 run | compile | explain | verify | bench | inspect | ops | doctor)
   install_packages >&2
   build release refold >&2
-  exec build/release/bin/refold "$command" "$@"
+  cd "$caller" # where the paths on the command line are from
+  exec "$root/build/release/bin/refold" "$command" "$@"
   ;;
 clean) rm -rf build .venv ;;
 help | -h) usage ;;
