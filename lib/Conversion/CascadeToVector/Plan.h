@@ -78,7 +78,6 @@ struct PassPlan {
   llvm::SmallVector<Node *>
       kept; ///< values that the row steps leave for others
   llvm::SmallVector<Step> steps;
-  bool isRowSkipped = false;
 };
 
 /// A read, or what a cast makes of it, in panels [outer][lane /
