@@ -532,12 +532,18 @@ bool Planner::separateRows(ArrayRef<unsigned> members,
   const Formula &formula = *kernel.formula;
   bool grew = false;
   for (auto [m, output] : llvm::zip_equal(members, kernel.outputs)) {
+    // An axis of the same size is empty too.
+    auto hasSize = [&, &dims = output.dims](const Size &size) {
+      return llvm::any_of(dims, [&](std::optional<unsigned> d) {
+        return d && formula.extents[*d] == size;
+      });
+    };
     bool lacksRow = false;
-    for (auto [i, index] : llvm::enumerate(formula.cascade.indices))
-      lacksRow |=
-          index.role == IndexRole::Row &&
-          !(formula.extents[i].isStatic() && formula.extents[i].factor > 0) &&
-          !llvm::is_contained(output.dims, std::optional<unsigned>(i));
+    for (auto [i, index] : llvm::enumerate(formula.cascade.indices)) {
+      const Size &extent = formula.extents[i];
+      lacksRow |= index.role == IndexRole::Row &&
+                  !(extent.isStatic() && extent.factor > 0) && !hasSize(extent);
+    }
     if (!lacksRow)
       continue;
     for (const StageUse &use : targets[m].formula->stageUses)
@@ -601,10 +607,11 @@ FailureOr<ProgramPlan> Planner::run() {
     bool built = true;
     for (ArrayRef<unsigned> members : groups) {
       plan.kernels.emplace_back();
-      if (!(built = buildKernel(members, plan.kernels.back()) &&
-                    separateRows(members, plan.kernels.back())))
+      if (!(built = buildKernel(members, plan.kernels.back())))
         break;
     }
+    for (auto [members, kernel] : llvm::zip(groups, plan.kernels))
+      built = built && separateRows(members, kernel);
     if (built)
       return std::move(plan);
   }

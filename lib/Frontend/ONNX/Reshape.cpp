@@ -5,6 +5,7 @@
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/Utils/ReshapeOpsUtils.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace refold::onnx;
@@ -144,8 +145,12 @@ FailureOr<Value> GraphBuilder::reshapeValue(Value value, ArrayRef<Extent> from,
   for (const ReassociationIndices &group : expand) {
     int64_t size = 1;
     for (int64_t k : group) {
-      bool isDynamic = target.isDynamicDim(k) || ShapedType::isDynamic(size);
-      size = isDynamic ? ShapedType::kDynamic : size * target.getDimSize(k);
+      if (target.isDynamicDim(k) || ShapedType::isDynamic(size)) {
+        size = ShapedType::kDynamic;
+      } else if (llvm::MulOverflow(size, target.getDimSize(k), size)) {
+        extents.hasOverflowed = true; // the node's result is refused for it
+        size = ShapedType::kDynamic;
+      }
     }
     sizes.push_back(size);
   }
