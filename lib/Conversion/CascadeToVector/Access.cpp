@@ -137,7 +137,8 @@ Ix Kernel::offsetOf(Tile &t, Node *n, int r, int c) {
   return sum;
 }
 
-/// Whether the value lies in panels along this tile's lanes.
+/// Whether the value lies in panels along this tile's lanes: another nest may
+/// have its lanes along another index of the same read.
 bool Kernel::hasPanel(Tile &t, Node *n) {
   auto it = plan.packs.find(n);
   return t.panel && it != plan.packs.end() &&
@@ -173,9 +174,7 @@ Val Kernel::readOperand(Tile &t, Node *n, int r, int c) {
   Buffer from = to.operand(operand);
   if (t.lane == kNone || !n->has(t.lane))
     return to.load(from, offsetOf(t, n, r, c));
-  // Another nest may have its lanes along another index of the same read.
-  if (t.panel && panels.count(n) &&
-      int(plan.packs.find(n)->second.laneIndex) == t.lane)
+  if (hasPanel(t, n))
     return readPanel(t, n, r, c);
   Along along = plan.along(n, t.lane);
   if (along.kind == Along::Unit)

@@ -259,11 +259,10 @@ void Kernel::prologue() {
 }
 
 void Kernel::contraction(Node *n) {
-  bool readsPanels = llvm::any_of(plan.packs, [&](auto &pack) {
-    NodeSet all;
-    collect(n->in[0], all);
-    return all.contains(pack.first);
-  });
+  NodeSet all;
+  collect(n->in[0], all);
+  bool readsPanels = llvm::any_of(
+      plan.packs, [&](auto &pack) { return all.contains(pack.first); });
   if (!plan.direct.contains(n) || !readsPanels)
     return contractionAlong(n, plan.laneOf(n));
   to.branch(
