@@ -96,6 +96,33 @@ Certificate certify(const Cascade &cascade, const Derivation &derivation,
   return certificate;
 }
 
+Certified certified(const Cascade &cascade, Derivation derivation,
+                    const Policy &policy, const CertifyOptions &options) {
+  Certified result;
+  result.derivation = std::move(derivation);
+  result.certificate = certify(cascade, result.derivation, options);
+  if (!result.derivation.program ||
+      (result.certificate.holds && !result.certificate.edgeDifferences))
+    return result;
+  Program repaired = withIrregularRows(cascade, *result.derivation.program);
+  if (repaired.repairPasses > 0) {
+    Certificate own = certify(cascade, repaired, options);
+    if (own.holds &&
+        (!result.certificate.holds ||
+         own.edgeDifferences < result.certificate.edgeDifferences)) {
+      result.certificate = own;
+      result.derivation.program = std::move(repaired);
+    }
+  }
+  if (result.certificate.holds || !policy.fuse)
+    return result;
+  Policy plain = policy;
+  plain.fuse = false;
+  result.derivation = derive(cascade, plain);
+  result.isFallback = true;
+  return result;
+}
+
 Certificate recertify(const Program &program, const CertifyOptions &options) {
   return run(nullptr, program, options);
 }

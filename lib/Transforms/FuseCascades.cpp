@@ -57,18 +57,16 @@ static LogicalResult deriveKernel(const KernelPlan &plan,
       });
   if (!options.certify || !options.fuse || !(plan.isCascade() || isMoved))
     return success();
-  algebra::Certificate certificate =
-      algebra::certify(cascade, kernel.derivation);
-  kernel.certificate = certificate.summary();
-  if (certificate.holds)
-    return success();
-  notes.push_back(
-      {"certified-fallback",
-       "the derived program of '" + kernel.name +
-           "' failed its certificate and is not used: " + certificate.failure,
-       at->getLoc()});
-  policy.fuse = false;
-  kernel.derivation = algebra::derive(cascade, policy);
+  algebra::Certified certified =
+      algebra::certified(cascade, std::move(kernel.derivation), policy);
+  kernel.derivation = std::move(certified.derivation);
+  kernel.certificate = certified.certificate.summary();
+  if (certified.isFallback)
+    notes.push_back({"certified-fallback",
+                     "the derived program of '" + kernel.name +
+                         "' failed its certificate and is not used: " +
+                         certified.certificate.failure,
+                     at->getLoc()});
   return kernel.derivation.program ? success()
                                    : at->emitError("no program is derived: ")
                                          << kernel.derivation.error;

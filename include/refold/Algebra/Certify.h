@@ -16,7 +16,7 @@ struct CertifyOptions {
   unsigned rowsPerFamily = 1; ///< rows of each kind, each in every order
   unsigned rowLength = 11;    ///< of the longest rows
   bool extremeValues = true;  ///< rows of offsets, outliers, tiny values too
-  unsigned edgeRows = 240;    ///< rows of edge values
+  unsigned edgeRows = 960;    ///< rows of edge values
   double tolerance = 1e-9;    ///< relative, of values with 31 digits
 };
 
@@ -47,6 +47,20 @@ Certificate certify(const Cascade &cascade, const Program &program,
 /// error.
 Certificate certify(const Cascade &cascade, const Derivation &derivation,
                     const CertifyOptions &options = {});
+
+/// A program that holds, and how that is known.
+struct Certified {
+  Derivation derivation;
+  Certificate certificate; ///< of what was derived, also if it is not used
+  /// The certificate failed: the stages in passes of their own, as written.
+  bool isFallback = false;
+};
+
+/// Certifies a derivation made under `policy`; adds passes for irregular rows
+/// where edge rows show that some come out in another class, and falls back to
+/// the stages as written where no certificate holds.
+Certified certified(const Cascade &cascade, Derivation derivation,
+                    const Policy &policy, const CertifyOptions &options = {});
 
 /// Certifies a program that somebody wrote: its states are what is meant, so
 /// each must have the value that its definition gives, in every order and at

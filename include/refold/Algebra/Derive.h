@@ -34,6 +34,12 @@ struct Derivation {
 /// a cascade that verifies, and is deterministic.
 Derivation derive(const Cascade &cascade, const Policy &policy = {});
 
+/// The program, followed by passes that compute rows again as the stages are
+/// written where the derived states cannot tell what they would be: where an
+/// accumulator, a pivot or a result is not finite (law `irregular-rows`).
+/// The program itself if no stage reads another.
+Program withIrregularRows(const Cascade &cascade, const Program &program);
+
 } // namespace refold::algebra
 
 #endif // REFOLD_ALGEBRA_DERIVE_H

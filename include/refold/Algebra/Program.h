@@ -94,9 +94,13 @@ struct Program {
   std::vector<std::vector<Expr>> readouts;
   std::vector<unsigned> stagePass; ///< pass in which each stage is complete
   std::vector<ProgramOutput> outputs;
-  unsigned passes = 0;        ///< traversals of the stream before outputs
+  unsigned passes = 0; ///< traversals of the stream before outputs
+  /// Passes after those, in which every term is the identity of its reducer
+  /// unless the row is not regular: a kernel leaves them out for all other
+  /// rows.
+  unsigned repairPasses = 0;
   unsigned unfusedPasses = 0; ///< longest chain of dependent stages
-  unsigned stateSize = 0;     ///< accumulators of all passes; a TopK is one
+  unsigned stateSize = 0;     ///< accumulators of `passes`; a TopK is one
   std::vector<Cut> cuts;
   /// Guards of the user that never act where their operands are numbers, as
   /// text: s = 0 beside s >= 1.

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Law `irregular-rows`: a finished row whose states, pivots and results are all
+// finite has the class of the stages as written. The others are computed again,
+// as written, in passes of which regular rows have nothing.
+#include "refold/Algebra/Derive.h"
+
+#include <limits>
+
+namespace refold::algebra {
+
+namespace {
+class Repair {
+public:
+  Repair(const Cascade &cascade, const Program &derived)
+      : cascade(cascade), derived(derived), context(*cascade.context),
+        program(derived) {}
+  Program run();
+
+private:
+  bool needsRepair(unsigned number) const;
+  Expr isFinite(Expr value);
+  Expr irregular(unsigned number);
+  void collect(Expr value, std::vector<Expr> &all, ExprSet &seen) const;
+  Expr let(std::string name, Expr value);
+  Expr written(Expr value) { return substitute(context, value, results); }
+  void repair(unsigned number);
+  bool readsResults(unsigned number) const;
+  void output(unsigned number);
+
+  const Cascade &cascade;
+  const Program &derived;
+  Context &context;
+  Program program;
+  ExprMap results; ///< of stages -> what holds on every row
+  ExprMap flags;   ///< of results: not regular
+};
+} // namespace
+
+/// A state that is the stage as written has no other class. Lists have none:
+/// their keys are elements.
+bool Repair::needsRepair(unsigned number) const {
+  const Stage &stage = cascade.stages[number];
+  const State *state = derived.findState(derived.readouts[number][0]);
+  bool isWritten =
+      state && state->pivots.empty() && state->values[0] == stage.term;
+  return !isWritten && stage.reducer != Reducer::TopK;
+}
+
+Expr Repair::let(std::string name, Expr value) {
+  Expr symbol =
+      context.symbol(std::move(name), Role::Let, value.type(), value.indices(),
+                     unsigned(program.definitions.size()));
+  program.definitions.push_back(Let{symbol, value});
+  return symbol;
+}
+
+/// False for NaN.
+Expr Repair::isFinite(Expr value) {
+  Type type = computeType(value.type());
+  return context.cmp(
+      Pred::Lt, context.fn(Fn::Abs, context.cast(type, value)),
+      context.real(std::numeric_limits<double>::infinity(), type));
+}
+
+/// The states that `value` is made of, and their pivots. Lists are kept as
+/// written; their places beyond the end of a row are infinite.
+void Repair::collect(Expr value, std::vector<Expr> &all, ExprSet &seen) const {
+  for (Expr symbol : symbolsOf(value)) {
+    if (!seen.insert(symbol).second)
+      continue;
+    if (const Let *let = program.findLet(symbol))
+      collect(let->value, all, seen);
+    const State *state = program.findState(symbol);
+    if (!state || state->reducer == Reducer::TopK)
+      continue;
+    if (isFloat(symbol.type()))
+      all.push_back(symbol);
+    for (Expr pivot : state->pivots)
+      collect(pivot, all, seen);
+  }
+}
+
+Expr Repair::irregular(unsigned number) {
+  std::vector<Expr> parts;
+  ExprSet seen;
+  collect(program.readouts[number][0], parts, seen);
+  Expr regular;
+  for (Expr part : parts)
+    regular =
+        regular ? context.logicalAnd(regular, isFinite(part)) : isFinite(part);
+  return regular ? context.logicalNot(regular) : context.boolean(false);
+}
+
+void Repair::repair(unsigned number) {
+  const Stage &stage = cascade.stages[number];
+  Expr readout = program.readouts[number][0];
+  Expr flag = let(stage.name + ".irregular", irregular(number));
+  State state;
+  state.reducer = stage.reducer;
+  Expr none = identity(context, stage.reducer, stage.results[0].type());
+  Expr term = written(stage.term);
+  if (none.type() != term.type())
+    term = context.cast(none.type(), term);
+  state.values = {context.select(flag, term, none)};
+  state.indices = stage.indices;
+  Expr again = context.symbol(stage.name + ".again", Role::State,
+                              stage.results[0].type(), stage.indices,
+                              unsigned(program.definitions.size()));
+  state.results = {again};
+  state.gauge = "as written, where " + stage.name + " is irregular";
+  program.definitions.push_back(std::move(state));
+  Expr result =
+      let(stage.name + ".result", context.select(flag, again, readout));
+  results[stage.results[0]] = result;
+  flags[stage.results[0]] = flag;
+  program.readouts[number][0] = result;
+}
+
+/// The value without the choices made for rows that are folded.
+static Expr unfolded(Expr value) {
+  while (value.is(Kind::Select) && value.operand(1).is(Kind::Const))
+    value = value.operand(2);
+  return value;
+}
+
+/// Whether the output reads results as the stages have them: then the choice
+/// between the two is made once for a row, not for every element of a sweep.
+bool Repair::readsResults(unsigned number) const {
+  ExprMap plain, folded;
+  for (size_t i = 0; i < cascade.stages.size(); ++i)
+    for (size_t k = 0; k < cascade.stages[i].results.size(); ++k) {
+      Expr readout = derived.readouts[i][k];
+      folded[cascade.stages[i].results[k]] = readout;
+      plain[cascade.stages[i].results[k]] = unfolded(readout);
+    }
+  Expr as = cascade.outputs[number].value, own = derived.outputs[number].value;
+  return substitute(context, as, folded) == own ||
+         substitute(context, as, plain) == own;
+}
+
+void Repair::output(unsigned number) {
+  Expr as = cascade.outputs[number].value;
+  ProgramOutput &output = program.outputs[number];
+  bool isSweep = as.indices() & cascade.stream();
+  Expr flag;
+  for (Expr symbol : symbolsOf(as))
+    if (auto it = flags.find(symbol); it != flags.end())
+      flag = flag ? context.logicalOr(flag, it->second) : it->second;
+  if (!flag)
+    return;
+  Expr again = written(as);
+  if (isSweep && readsResults(number)) {
+    output.value = again;
+    return;
+  }
+  if (!isSweep && isFloat(output.value.type()))
+    flag = context.logicalOr(flag, context.logicalNot(isFinite(output.value)));
+  output.value = context.select(flag, again, output.value);
+}
+
+Program Repair::run() {
+  for (unsigned i = 0; i < cascade.stages.size(); ++i) {
+    const Stage &stage = cascade.stages[i];
+    for (size_t k = 0; k < stage.results.size(); ++k)
+      results[stage.results[k]] = program.readouts[i][k];
+    if (needsRepair(i))
+      repair(i);
+  }
+  if (flags.empty())
+    return std::move(program);
+  for (unsigned i = 0; i < program.outputs.size(); ++i)
+    output(i);
+  std::vector<unsigned> passes = passesOf(program.definitions);
+  for (size_t i = 0; i < program.definitions.size(); ++i)
+    if (State *state = std::get_if<State>(&program.definitions[i])) {
+      state->pass = passes[i];
+      program.repairPasses =
+          std::max(program.repairPasses, passes[i] + 1 - program.passes);
+    }
+  return std::move(program);
+}
+
+Program withIrregularRows(const Cascade &cascade, const Program &program) {
+  return Repair(cascade, program).run();
+}
+
+} // namespace refold::algebra
