@@ -40,8 +40,8 @@ static const char *spelling(Class of) {
 }
 
 namespace {
-/// Law `irregular-rows`: where everything a program computes is finite, fused
-/// and unfused have the same class. Which rows must agree:
+/// By law `irregular-rows`, where everything a program computes is finite,
+/// fused and unfused have the same class. Which rows must agree:
 enum class Kind {
   Empty,
   Dead, ///< one quantity -inf at every position, all else finite: agrees if

@@ -54,6 +54,7 @@ public:
         addPivotLet(std::get<Let>(program.definitions[i]), passes[i], pass);
     }
     addFinish(text);
+    text.firstRepair = text.passes.size() - program.repairPasses;
     return text;
   }
 
@@ -353,6 +354,8 @@ std::string FormulaText::str() const {
   for (size_t i = 0; i < passes.size(); ++i) {
     std::string of =
         passes.size() > 1 ? " of pass " + std::to_string(i + 1) : "";
+    if (i >= firstRepair)
+      of += ", irregular rows only";
     append(text, "state" + of, passes[i].state);
     append(text, "absorb" + of, passes[i].absorb);
     append(text, "merge" + of, passes[i].merge);

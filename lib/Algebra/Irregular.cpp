@@ -18,7 +18,7 @@ public:
 
 private:
   bool needsRepair(unsigned number) const;
-  Expr isFinite(Expr value);
+  Expr isRegular(Expr value, bool isProduct = false);
   Expr irregular(unsigned number);
   void collect(Expr value, std::vector<Expr> &all, ExprSet &seen) const;
   Expr let(std::string name, Expr value);
@@ -54,12 +54,20 @@ Expr Repair::let(std::string name, Expr value) {
   return symbol;
 }
 
-/// False for NaN.
-Expr Repair::isFinite(Expr value) {
+/// False for NaN. A product is none that underflows either: digits that are
+/// lost there come back when it is divided.
+Expr Repair::isRegular(Expr value, bool isProduct) {
   Type type = computeType(value.type());
-  return context.cmp(
-      Pred::Lt, context.fn(Fn::Abs, context.cast(type, value)),
-      context.real(std::numeric_limits<double>::infinity(), type));
+  Expr size = context.fn(Fn::Abs, context.cast(type, value));
+  Expr finite =
+      context.cmp(Pred::Lt, size,
+                  context.real(std::numeric_limits<double>::infinity(), type));
+  if (!isProduct)
+    return finite;
+  double least = type == Type::F64 ? std::numeric_limits<double>::min()
+                                   : double(std::numeric_limits<float>::min());
+  return context.logicalAnd(
+      context.cmp(Pred::Le, context.real(least, type), size), finite);
 }
 
 /// The states that `value` is made of, and their pivots. Lists are kept as
@@ -86,8 +94,8 @@ Expr Repair::irregular(unsigned number) {
   collect(program.readouts[number][0], parts, seen);
   Expr regular;
   for (Expr part : parts)
-    regular =
-        regular ? context.logicalAnd(regular, isFinite(part)) : isFinite(part);
+    regular = regular ? context.logicalAnd(regular, isRegular(part))
+                      : isRegular(part);
   return regular ? context.logicalNot(regular) : context.boolean(false);
 }
 
@@ -107,7 +115,6 @@ void Repair::repair(unsigned number) {
                               stage.results[0].type(), stage.indices,
                               unsigned(program.definitions.size()));
   state.results = {again};
-  state.gauge = "as written, where " + stage.name + " is irregular";
   program.definitions.push_back(std::move(state));
   Expr result =
       let(stage.name + ".result", context.select(flag, again, readout));
@@ -154,7 +161,7 @@ void Repair::output(unsigned number) {
     return;
   }
   if (!isSweep && isFloat(output.value.type()))
-    flag = context.logicalOr(flag, context.logicalNot(isFinite(output.value)));
+    flag = context.logicalOr(flag, context.logicalNot(isRegular(output.value)));
   output.value = context.select(flag, again, output.value);
 }
 

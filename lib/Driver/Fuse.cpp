@@ -79,6 +79,7 @@ static CascadeReport reportOf(const FusedKernel &kernel) {
   report.stages = stagesOf(cascade, program);
   report.isFused = program.isFused();
   report.passes = program.passes;
+  report.repairPasses = program.repairPasses;
   report.unfusedPasses = program.unfusedPasses;
   report.stateSize = program.stateSize;
   report.isSingleProduct = true;

@@ -81,3 +81,42 @@ func.func @elementwise(%A: memref<?x?xf32>, %O: memref<?x?xf32>) {
   }
   return
 }
+
+// A second pass that only some rows need: every term is chosen by a value of the row.
+
+// CHECK-LABEL: rows i in tiles of
+// CHECK:       pass 1: only where a row of the tile asks for it, by a value of {i}
+// CHECK-NEXT:  pass 1: state 1 add {i}
+func.func @guarded(%X: memref<7x?xf32>, %O: memref<7xf32>) {
+  refold.cascade rows(%i = 7) stream(%j = ?) ins(%x = %X : memref<7x?xf32>) outs(%o = %O : memref<7xf32>) {
+    %zero = arith.constant 0.0 : f32
+    %v = refold.read %x[%i, %j] : f32
+    %s = refold.state add(%v : f32)
+    %flag = arith.cmpf olt, %s, %zero : f32
+    %sq = arith.mulf %v, %v : f32
+    %t = arith.select %flag, %sq, %zero : f32
+    %q = refold.state add(%t : f32)
+    %r = arith.select %flag, %q, %s : f32
+    refold.write %r, %o[%i] : f32
+  }
+  return
+}
+
+// An element asks by itself: all rows pass.
+
+// CHECK-LABEL: rows i in tiles of
+// CHECK-NOT:   only where
+// CHECK:       pass 1: state 1 add {i}
+func.func @element(%X: memref<7x?xf32>, %O: memref<7xf32>) {
+  refold.cascade rows(%i = 7) stream(%j = ?) ins(%x = %X : memref<7x?xf32>) outs(%o = %O : memref<7xf32>) {
+    %zero = arith.constant 0.0 : f32
+    %v = refold.read %x[%i, %j] : f32
+    %s = refold.state add(%v : f32)
+    %flag = arith.cmpf olt, %s, %v : f32
+    %sq = arith.mulf %v, %v : f32
+    %t = arith.select %flag, %sq, %zero : f32
+    %q = refold.state add(%t : f32)
+    refold.write %q, %o[%i] : f32
+  }
+  return
+}

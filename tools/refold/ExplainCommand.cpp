@@ -75,6 +75,10 @@ static void print(const CascadeReport &report) {
      << llvm::join(report.axes, ", ") << " in " << report.passes
      << (report.passes == 1 ? " pass" : " passes") << " instead of "
      << report.unfusedPasses << ", state of " << report.stateSize << "\n";
+  if (report.repairPasses)
+    os << "  rows that do not end finite: " << report.repairPasses
+       << (report.repairPasses == 1 ? " more pass" : " more passes")
+       << ", as written [irregular-rows]\n";
   for (const StageReport &stage : report.stages) {
     os << "  pass " << stage.pass << "  " << stage.name << " = " << stage.op;
     if (stage.line)

@@ -45,6 +45,7 @@ llvm::json::Object toJson(const CascadeReport &report) {
                             {"stages", std::move(stages)},
                             {"verdict", report.isFused ? "fused" : "cut"},
                             {"passes", report.passes},
+                            {"repair_passes", report.repairPasses},
                             {"unfused_passes", report.unfusedPasses},
                             {"state_size", report.stateSize},
                             {"single_product", report.isSingleProduct},

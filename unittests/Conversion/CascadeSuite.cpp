@@ -234,6 +234,50 @@ static void addAttention(std::vector<SuiteCase> &all) {
        1e-5});
 }
 
+/// Second passes that only some rows need, and of those some columns.
+static void addGuarded(std::vector<SuiteCase> &all) {
+  const Indices kRows = rowIndices();
+  const SuiteOperand kX{"x", DType::F32, {I, J}};
+  const std::string first = kReadX + R"(
+%off = arith.constant 0.0 : f32
+%s = refold.state add(%v : f32)
+%flag = arith.cmpf olt, %s, %off : f32
+)";
+  all.push_back({"row-guarded",
+                 kRows,
+                 {kX},
+                 {{"o", DType::F32, {I}}},
+                 first + R"(
+%sq = arith.mulf %v, %v : f32
+%t = arith.select %flag, %sq, %off : f32
+%q = refold.state add(%t : f32)
+%r = arith.select %flag, %q, %s : f32
+refold.write %r, %o[%i] : f32
+)",
+                 1e-5});
+  all.push_back({"guarded-columns",
+                 plus(kRows, {"e", "carried", 50}),
+                 {kX, {"w", DType::F32, {J, 50}}},
+                 {{"o", DType::F32, {I, 50}}},
+                 first + R"(
+%wv = refold.read %w[%j, %e] : f32
+%xw = arith.mulf %v, %wv : f32
+%a = refold.state add(%xw : f32)
+%top = arith.constant 0x7F800000 : f32
+%size = math.absf %a : f32
+%regular = arith.cmpf olt, %size, %top : f32
+%low = arith.cmpf oge, %a, %off : f32
+%fine = arith.andi %regular, %low : i1
+%d = arith.subf %v, %s : f32
+%dw = arith.mulf %d, %wv : f32
+%t = arith.select %fine, %off, %dw : f32
+%q = refold.state add(%t : f32)
+%r = arith.select %fine, %a, %q : f32
+refold.write %r, %o[%i, %e] : f32
+)",
+                 1e-5});
+}
+
 static void addRows(std::vector<SuiteCase> &all) {
   const Indices kRows = rowIndices();
   const SuiteOperand kX{"x", DType::F32, {I, J}, SuiteOperand::Normal, 3};
@@ -635,6 +679,7 @@ std::vector<SuiteCase> refold::cascadeSuite() {
   std::vector<SuiteCase> all;
   addAttention(all);
   addRows(all);
+  addGuarded(all);
   addOthers(all);
   addElementwise(all);
   return all;

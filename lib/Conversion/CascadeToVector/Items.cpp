@@ -119,8 +119,15 @@ void Kernel::walkShortRow() {
   base[plan.stream] = Ix(0);
   valid = extents[plan.stream];
   isBoundary.reset();
-  for (unsigned p = 0; p < plan.passes.size(); ++p)
-    streamTile(p);
+  for (unsigned p = 0; p < plan.passes.size(); ++p) {
+    if (plan.passes[p].guards.empty()) {
+      streamTile(p);
+      continue;
+    }
+    initialise(p);
+    reducePartials(p);
+    whereNeeded(p, [&] { streamTile(p); });
+  }
   finish();
   for (auto [value, term] : plan.reused) {
     kept[value] = kept.at(term);
@@ -135,8 +142,10 @@ void Kernel::walkShortRow() {
 void Kernel::walkTiles() {
   for (unsigned p = 0; p < plan.passes.size(); ++p) {
     initialise(p);
-    outerStreams(plan.streams & ~bit(plan.stream),
-                 [&] { streamLoop(p, 0, extents[plan.stream]); });
+    whereNeeded(p, [&] {
+      outerStreams(plan.streams & ~bit(plan.stream),
+                   [&] { streamLoop(p, 0, extents[plan.stream]); });
+    });
     reducePartials(p);
   }
   finish();

@@ -179,6 +179,11 @@ private:
   void finish();
   void sweep(Ix lo, Ix hi);
 
+  // RowGuards.cpp: passes that only some rows need.
+  mlir::TypedAttr guardIs(bool value);
+  Val holdsSomewhere(RowGuard &guard, Val found);
+  void whereNeeded(unsigned pass, llvm::function_ref<void()> body);
+
   // Segments.cpp: the stream in parts that are items of their own.
   bool hasSegments();
   Ix numSegments();

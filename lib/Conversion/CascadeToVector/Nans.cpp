@@ -69,6 +69,36 @@ private:
            compare.getPredicate() == arith::CmpIPredicate::eq &&
            (plan.streams & plan.sets.of(extent.getOf()));
   }
+  /// What a condition is for a row that holds a NaN term, if that is certain.
+  std::optional<bool> onNanRow(Value v) {
+    Operation *def = v.getDefiningOp();
+    if (!def || !v.getType().isInteger(1))
+      return std::nullopt;
+    if (auto compare = dyn_cast<arith::CmpFOp>(def)) {
+      if (!isCovered(compare.getLhs()) && !isCovered(compare.getRhs()))
+        return std::nullopt;
+      return compare.getPredicate() >= arith::CmpFPredicate::UEQ;
+    }
+    if (auto constant = dyn_cast<arith::ConstantOp>(def))
+      return cast<IntegerAttr>(constant.getValue()).getValue().getBoolValue();
+    if (!isa<arith::AndIOp, arith::OrIOp, arith::XOrIOp>(def))
+      return std::nullopt;
+    std::optional<bool> a = onNanRow(def->getOperand(0)),
+                        b = onNanRow(def->getOperand(1));
+    if (isa<arith::XOrIOp>(def))
+      return a && b ? std::optional(*a != *b) : std::nullopt;
+    bool decides = isa<arith::OrIOp>(def);
+    if ((a && *a == decides) || (b && *b == decides))
+      return decides;
+    return a && b ? std::optional(!decides) : std::nullopt;
+  }
+  /// The side of a choice that a row with a NaN term takes.
+  Value takenOnNanRow(arith::SelectOp select) {
+    std::optional<bool> taken = onNanRow(select.getCondition());
+    return !taken   ? Value()
+           : *taken ? select.getTrueValue()
+                    : select.getFalseValue();
+  }
   /// NaN for a row that holds a NaN term.
   bool isCovered(Value v) {
     if (auto it = covered.find(v); it != covered.end())
@@ -82,11 +112,13 @@ private:
                  isNanWithTerm(s.getValues()[0]);
       else if (auto constant = dyn_cast<arith::ConstantOp>(def))
         result = isNan(constant);
-      else if (auto select = dyn_cast<arith::SelectOp>(def))
-        result = isCovered(select.getFalseValue()) &&
-                 (asksIfEmpty(select.getCondition()) ||
-                  isCovered(select.getTrueValue()));
-      else if (isStrict(def))
+      else if (auto select = dyn_cast<arith::SelectOp>(def)) {
+        Value taken = takenOnNanRow(select);
+        result = taken ? isCovered(taken)
+                       : isCovered(select.getFalseValue()) &&
+                             (asksIfEmpty(select.getCondition()) ||
+                              isCovered(select.getTrueValue()));
+      } else if (isStrict(def))
         result = llvm::any_of(def->getOperands(),
                               [&](Value o) { return isCovered(o); });
     }
@@ -97,10 +129,13 @@ private:
     if (auto it = harmless.find(v); it != harmless.end())
       return it->second;
     harmless[v] = true;
-    if (isCovered(v))
+    if (isCovered(v) || onNanRow(v))
       return true;
     Operation *def = v.getDefiningOp();
     bool result = true;
+    auto select = dyn_cast_or_null<arith::SelectOp>(def);
+    if (Value taken = select ? takenOnNanRow(select) : Value())
+      return harmless[v] = isHarmless(taken);
     if (def && def == plan.states[state].op.getOperation())
       result = false;
     else if (def)

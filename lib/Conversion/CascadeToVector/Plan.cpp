@@ -274,6 +274,7 @@ FailureOr<std::unique_ptr<Plan>> Planner::run() {
     orderSteps(p);
     keepOldAcrossSteps(p);
     findConditions(*plan, p);
+    findRowGuards(*plan, p);
   }
   chooseCombiners();
   for (bool sweep : {false, true}) {

@@ -54,6 +54,12 @@ struct Condition {
   int64_t add = 0;
 };
 
+/// A pass has nothing to do for rows where `condition` is not `needed`.
+struct RowGuard {
+  Node *condition = nullptr; ///< i1, without stream index
+  bool needed = true;
+};
+
 struct WritePlan {
   WriteOp op;
   Node *value = nullptr;
@@ -75,6 +81,7 @@ struct Step {
 
 struct PassPlan {
   llvm::SmallVector<Condition> conditions;
+  llvm::SmallVector<RowGuard> guards; ///< one of them has to hold
   llvm::SmallVector<Node *>
       kept; ///< values that the row steps leave for others
   llvm::SmallVector<Step> steps;
@@ -160,6 +167,8 @@ mlir::FailureOr<std::unique_ptr<Plan>> makePlan(CascadeOp cascade,
 
 /// Masks.cpp: the conditions of pass `pass`.
 void findConditions(Plan &plan, unsigned pass);
+/// RowGuards.cpp: the guards of pass `pass`.
+void findRowGuards(Plan &plan, unsigned pass);
 /// Nans.cpp: whether `max` (or `min`) number `state` may drop a NaN because
 /// every reader is NaN anyway.
 bool mayDropNan(Plan &plan, unsigned state);

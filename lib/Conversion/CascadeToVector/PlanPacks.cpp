@@ -211,6 +211,8 @@ void Planner::findReused() {
   if (!plan->hasShortRows())
     return;
   unsigned last = plan->passes.size() - 1;
+  if (!plan->passes[last].guards.empty())
+    return;
   // Kept by the row step that passes by, if one does.
   auto isVisited = [&](Node *n) {
     return llvm::any_of(plan->passes[last].steps, [&](const Step &step) {

@@ -38,6 +38,9 @@ static void describePass(Plan &plan, unsigned number, std::string &text) {
     text += head + "tiles skipped or peeled by " +
             (c.isUpper ? "upper" : "lower") + " bound " +
             plan.cascade.showIndices(c.bound->set) + "\n";
+  for (RowGuard &guard : p.guards)
+    text += head + "only where a row of the tile asks for it, by a value of " +
+            plan.cascade.showIndices(guard.condition->set) + "\n";
   for (Step &step : p.steps) {
     if (step.kind == Step::Contraction) {
       text += head + describeContraction(plan, step.contraction) + "\n";

@@ -61,8 +61,10 @@ void Kernel::emitSegments(unsigned pass, unsigned phase) {
       }
     prologue();
     initialise(pass);
-    outerStreams(plan.streams & ~bit(plan.stream),
-                 [&] { streamLoop(pass, lo, hi); });
+    whereNeeded(pass, [&] {
+      outerStreams(plan.streams & ~bit(plan.stream),
+                   [&] { streamLoop(pass, lo, hi); });
+    });
   });
 }
 

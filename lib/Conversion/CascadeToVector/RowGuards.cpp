@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Passes that only some rows need: every term is select(guard, x, identity)
+// with a guard that no stream index moves. A tile of which no row needs the
+// pass leaves it out.
+#include "Kernel.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+/// The guard of a state: its term is the identity unless that holds.
+static std::optional<RowGuard> guardOf(Plan &plan, StatePlan &s) {
+  // A list holds masked elements too.
+  if (s.form == StatePlan::Ordered || s.term->kind != Node::Elem ||
+      !isa<arith::SelectOp>(s.term->op))
+    return std::nullopt;
+  Node *condition = s.term->in[0];
+  if (condition->set & plan.streams)
+    return std::nullopt;
+  Attribute identity = identityOf(s.op.getReducer(), s.type());
+  for (unsigned side : {2, 1}) {
+    Node *other = s.term->in[side];
+    auto constant = dyn_cast_or_null<arith::ConstantOp>(
+        other->kind == Node::Const ? other->op : nullptr);
+    if (constant && constant.getValue() == identity)
+      return RowGuard{condition, side == 2};
+  }
+  return std::nullopt;
+}
+
+void walk::findRowGuards(Plan &plan, unsigned pass) {
+  // The first pass reads no state: what it asks is not worth asking first.
+  if (pass == 0)
+    return;
+  SmallVector<RowGuard> found;
+  for (StatePlan &s : plan.states) {
+    if (s.pass != pass)
+      continue;
+    std::optional<RowGuard> guard = guardOf(plan, s);
+    if (!guard)
+      return;
+    if (llvm::none_of(found, [&](const RowGuard &other) {
+          return other.condition == guard->condition &&
+                 other.needed == guard->needed;
+        }))
+      found.push_back(*guard);
+  }
+  plan.passes[pass].guards = std::move(found);
+}
+
+TypedAttr Kernel::guardIs(bool value) {
+  return Builder(plan.cascade.getContext()).getBoolAttr(value);
+}
+
+/// Whether the guard holds somewhere in the tile of the item.
+Val Kernel::holdsSomewhere(RowGuard &guard, Val found) {
+  Set others = guard.condition->set &
+               (plan.carried | (plan.rowLane == kNone ? 0 : bit(plan.rowLane)));
+  int lane = others ? 63 - int(llvm::countl_zero(others)) : kNone;
+  auto either = [&](Tile &t, Val before) {
+    Val v = eval(t, guard.condition, 0, 0);
+    if (!guard.needed)
+      v = to.select(v, to.splat(to.constant(guardIs(false))),
+                    to.splat(to.constant(guardIs(true))));
+    return to.binary(Binary::OrI, before, v);
+  };
+  auto alongLanes = [&](Tile &t, Val before) {
+    Ix range = span(lane);
+    auto step = [&](Ix at, bool isMasked, Val in) {
+      Tile inside(&t);
+      inside.lane = lane;
+      inside.laneLocal = {at};
+      Val v = to.splat(eval(inside, guard.condition, 0, 0));
+      Val off = to.splat(to.constant(guardIs(false)));
+      if (!guard.needed)
+        v = to.select(v, off, to.splat(to.constant(guardIs(true))));
+      if (isMasked) {
+        inside.laneLimit = range;
+        v = to.select(maskOf(inside, 0), v, off);
+      }
+      return to.binary(Binary::OrI, in, to.reduceLanes(Binary::OrI, v));
+    };
+    Ix main = to.floorTo(range, to.lanes());
+    auto run = [&](Ix lo, Ix hi, bool isMasked, Val in) {
+      return to.loop(lo, hi, to.lanes(), {in}, [&](Ix at, ArrayRef<Val> v) {
+        return Values{step(at, isMasked, v[0])};
+      })[0];
+    };
+    before = run(0, main, false, before);
+    return run(main, range, true, before);
+  };
+  auto enter = [&](auto &self, Tile &t, Set rest, Val before) -> Val {
+    if (!rest)
+      return lane == kNone ? either(t, before) : alongLanes(t, before);
+    unsigned index = llvm::countr_zero(rest);
+    return to.loop(0, span(index), 1, {before}, [&](Ix at, ArrayRef<Val> in) {
+      Tile inside(&t);
+      inside.local[index] = at;
+      return Values{self(self, inside, rest & (rest - 1), in[0])};
+    })[0];
+  };
+  Set loops = lane == kNone ? others : others & ~bit(lane);
+  if (!plan.hasRow(guard.condition->set)) {
+    Tile t = tileOf(Ix(0));
+    return enter(enter, t, loops, found);
+  }
+  return to.loop(0, rows, 1, {found}, [&](Ix row, ArrayRef<Val> in) {
+    Tile t = tileOf(row);
+    return Values{enter(enter, t, loops, in[0])};
+  })[0];
+}
+
+void Kernel::whereNeeded(unsigned pass, llvm::function_ref<void()> body) {
+  SmallVector<RowGuard> &guards = plan.passes[pass].guards;
+  if (guards.empty())
+    return body();
+  Val found = to.constant(guardIs(false));
+  for (RowGuard &guard : guards)
+    found = holdsSomewhere(guard, found);
+  to.branch(found, body, [] {});
+}
