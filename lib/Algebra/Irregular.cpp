@@ -93,9 +93,11 @@ Expr Repair::irregular(unsigned number) {
   ExprSet seen;
   collect(program.readouts[number][0], parts, seen);
   Expr regular;
-  for (Expr part : parts)
-    regular = regular ? context.logicalAnd(regular, isRegular(part))
-                      : isRegular(part);
+  for (Expr part : parts) {
+    Expr own =
+        isRegular(part, program.findState(part)->reducer == Reducer::Prod);
+    regular = regular ? context.logicalAnd(regular, own) : own;
+  }
   return regular ? context.logicalNot(regular) : context.boolean(false);
 }
 
