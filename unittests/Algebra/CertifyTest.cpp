@@ -45,6 +45,25 @@ TEST(CertifyTest, TurnedRoundTransportIsRejected) {
   EXPECT_FALSE(recertify(h->program).holds);
 }
 
+/// What the pass that fuses calls `certified-fallback`.
+TEST(CertifyTest, RejectedDerivationsFallBack) {
+  test::Text text("in x\nS = sum x\nV = sum (x-S/n)**2\nout V = V");
+  Cascade cascade = text.cascade();
+  Derivation derivation = derive(cascade);
+  Certified right = certified(cascade, derivation, {});
+  EXPECT_FALSE(right.isFallback);
+  EXPECT_EQ(right.derivation.program->passes, 1u);
+  for (Definition &definition : derivation.program->definitions)
+    if (State *state = std::get_if<State>(&definition);
+        state && state->transport)
+      state->transport = text.context.neg(state->transport);
+  Certified wrong = certified(cascade, derivation, {});
+  EXPECT_TRUE(wrong.isFallback);
+  EXPECT_FALSE(wrong.certificate.holds);
+  EXPECT_EQ(wrong.derivation.program->passes, 2u);
+  EXPECT_TRUE(certify(cascade, wrong.derivation).holds);
+}
+
 /// At the mean itself the first moment is 0, so executing the program at its
 /// own pivots would not see a wrong factor.
 TEST(CertifyTest, WrongFactorOfTheFirstMomentIsRejected) {
