@@ -104,15 +104,20 @@ Certified certified(const Cascade &cascade, Derivation derivation,
   if (!result.derivation.program ||
       (result.certificate.holds && !result.certificate.edgeDifferences))
     return result;
-  Program repaired = withIrregularRows(cascade, *result.derivation.program);
-  if (repaired.repairPasses > 0) {
+  for (bool areDeadRegular : {true, false}) {
+    Program repaired =
+        withIrregularRows(cascade, *result.derivation.program, areDeadRegular);
+    if (repaired.repairPasses == 0)
+      break;
     Certificate own = certify(cascade, repaired, options);
-    if (own.holds &&
-        (!result.certificate.holds ||
-         own.edgeDifferences < result.certificate.edgeDifferences)) {
-      result.certificate = own;
-      result.derivation.program = std::move(repaired);
-    }
+    if (!own.holds ||
+        (result.certificate.holds &&
+         own.edgeDifferences >= result.certificate.edgeDifferences) ||
+        (areDeadRegular && own.edgeDifferences))
+      continue;
+    result.certificate = own;
+    result.derivation.program = std::move(repaired);
+    break;
   }
   if (result.certificate.holds || !policy.fuse)
     return result;

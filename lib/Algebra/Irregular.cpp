@@ -11,14 +11,15 @@ namespace refold::algebra {
 namespace {
 class Repair {
 public:
-  Repair(const Cascade &cascade, const Program &derived)
+  Repair(const Cascade &cascade, const Program &derived, bool areDeadRegular)
       : cascade(cascade), derived(derived), context(*cascade.context),
-        program(derived) {}
+        areDeadRegular(areDeadRegular), program(derived) {}
   Program run();
 
 private:
   bool needsRepair(unsigned number) const;
-  Expr isRegular(Expr value, bool isProduct = false);
+  Expr isFinite(Expr value);
+  Expr isRegular(const State &state, Expr value);
   Expr irregular(unsigned number);
   void collect(Expr value, std::vector<Expr> &all, ExprSet &seen) const;
   Expr let(std::string name, Expr value);
@@ -30,6 +31,7 @@ private:
   const Cascade &cascade;
   const Program &derived;
   Context &context;
+  bool areDeadRegular;
   Program program;
   ExprMap results; ///< of stages -> what holds on every row
   ExprMap flags;   ///< of results: not regular
@@ -54,20 +56,44 @@ Expr Repair::let(std::string name, Expr value) {
   return symbol;
 }
 
-/// False for NaN. A product is none that underflows either: digits that are
-/// lost there come back when it is divided.
-Expr Repair::isRegular(Expr value, bool isProduct) {
+/// False for NaN.
+Expr Repair::isFinite(Expr value) {
   Type type = computeType(value.type());
-  Expr size = context.fn(Fn::Abs, context.cast(type, value));
-  Expr finite =
-      context.cmp(Pred::Lt, size,
-                  context.real(std::numeric_limits<double>::infinity(), type));
-  if (!isProduct)
-    return finite;
-  double least = type == Type::F64 ? std::numeric_limits<double>::min()
-                                   : double(std::numeric_limits<float>::min());
-  return context.logicalAnd(
-      context.cmp(Pred::Le, context.real(least, type), size), finite);
+  return context.cmp(
+      Pred::Lt, context.fn(Fn::Abs, context.cast(type, value)),
+      context.real(std::numeric_limits<double>::infinity(), type));
+}
+
+/// A product that underflows is not regular: digits that are lost there come
+/// back when it is divided. An extreme at its identity is, where the readouts
+/// of such rows are folded.
+Expr Repair::isRegular(const State &state, Expr value) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  Type type = computeType(value.type());
+  switch (state.reducer) {
+  case Reducer::Prod: {
+    double least = type == Type::F64
+                       ? std::numeric_limits<double>::min()
+                       : double(std::numeric_limits<float>::min());
+    Expr size = context.fn(Fn::Abs, context.cast(type, value));
+    return context.logicalAnd(
+        context.cmp(Pred::Le, context.real(least, type), size),
+        isFinite(value));
+  }
+  case Reducer::Max:
+  case Reducer::MaxNum:
+    if (areDeadRegular)
+      return context.cmp(Pred::Lt, value, context.real(kInf, value.type()));
+    break;
+  case Reducer::Min:
+  case Reducer::MinNum:
+    if (areDeadRegular)
+      return context.cmp(Pred::Gt, value, context.real(-kInf, value.type()));
+    break;
+  default:
+    break;
+  }
+  return isFinite(value);
 }
 
 /// The states that `value` is made of, and their pivots. Lists are kept as
@@ -94,8 +120,7 @@ Expr Repair::irregular(unsigned number) {
   collect(program.readouts[number][0], parts, seen);
   Expr regular;
   for (Expr part : parts) {
-    Expr own =
-        isRegular(part, program.findState(part)->reducer == Reducer::Prod);
+    Expr own = isRegular(*program.findState(part), part);
     regular = regular ? context.logicalAnd(regular, own) : own;
   }
   return regular ? context.logicalNot(regular) : context.boolean(false);
@@ -163,7 +188,7 @@ void Repair::output(unsigned number) {
     return;
   }
   if (!isSweep && isFloat(output.value.type()))
-    flag = context.logicalOr(flag, context.logicalNot(isRegular(output.value)));
+    flag = context.logicalOr(flag, context.logicalNot(isFinite(output.value)));
   output.value = context.select(flag, again, output.value);
 }
 
@@ -189,8 +214,9 @@ Program Repair::run() {
   return std::move(program);
 }
 
-Program withIrregularRows(const Cascade &cascade, const Program &program) {
-  return Repair(cascade, program).run();
+Program withIrregularRows(const Cascade &cascade, const Program &program,
+                          bool areDeadRegular) {
+  return Repair(cascade, program, areDeadRegular).run();
 }
 
 } // namespace refold::algebra

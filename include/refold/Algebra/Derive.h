@@ -37,8 +37,10 @@ Derivation derive(const Cascade &cascade, const Policy &policy = {});
 /// The program, followed by passes that compute rows again as the stages are
 /// written where the derived states cannot tell what they would be: where an
 /// accumulator, a pivot or a result is not finite (law `irregular-rows`).
-/// The program itself if no stage reads another.
-Program withIrregularRows(const Cascade &cascade, const Program &program);
+/// The program itself if it keeps every stage as written. `areDeadRegular`:
+/// readouts hold on rows whose extremes are at their identities.
+Program withIrregularRows(const Cascade &cascade, const Program &program,
+                          bool areDeadRegular);
 
 } // namespace refold::algebra
 
