@@ -184,6 +184,9 @@ public:
   Combination construct(FramePoly poly, const std::vector<Variable> &variables,
                         const Gauge &gauge, Type type, unsigned pass,
                         const std::string &name);
+  bool isFirstMoment(const FramePoly &poly,
+                     const std::vector<Variable> &variables,
+                     const Gauge &gauge) const;
   Expr firstMoment(const Mean &mean, Type type, unsigned pass);
   /// `value` with means S/W as pivot + moment/W, which keeps the digits that
   /// the rounded pivot lacks.
@@ -203,6 +206,7 @@ public:
   Reject reject; ///< set where derive... answers false
 
 private:
+  friend class Grouper;
   Expr extremeByFeature(const Extremum &of, Expr term, Scope &scope);
   Expr extremeByParts(const Extremum &of, Expr term, Scope &scope);
   Expr joined(Reducer reducer, Expr a, Expr b);

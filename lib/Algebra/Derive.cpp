@@ -2,10 +2,14 @@
 #include "refold/Algebra/Derive.h"
 
 #include "Edges.h"
+#include "Grouping.h"
 #include "Guards.h"
+#include "refold/Algebra/Evaluate.h"
 #include "refold/Algebra/Formula.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 
 namespace refold::algebra {
 
@@ -33,6 +37,8 @@ private:
   Expr filled(const Stage &stage, size_t number, Expr value);
   Expr written(const Extremal &fact) const;
   void finish();
+  Expr grouped(const Output &output, Expr raw, Expr value);
+  double amplificationOf(const std::string &name, Expr value);
   void prune();
   Cut cutOf(unsigned number, unsigned pass) const;
   Expr withoutOwnPivots(Expr value);
@@ -431,6 +437,66 @@ void Driver::findIdleGuards() {
     forEachNode(output.value, visit);
 }
 
+/// Rows on which an epilogue is tried: where sums are nearly equal, where one
+/// element is all of a sum, far from 0.
+static constexpr Family kTried[] = {Family::Normal,  Family::Offset,
+                                    Family::Outlier, Family::First,
+                                    Family::Tiny,    Family::Ramp};
+static constexpr uint32_t kTriedLength = 24;
+/// Digits that an epilogue may lose before another one is looked for: half of
+/// those of f32.
+static constexpr double kLossy = 0x1p12;
+/// What a grouping must be better by.
+static constexpr double kBetter = 16;
+
+/// By how much the epilogue magnifies rounding errors, at worst.
+double Driver::amplificationOf(const std::string &name, Expr value) {
+  Program trial;
+  trial.context = program.context;
+  trial.indices = program.indices;
+  trial.definitions = program.definitions;
+  trial.outputs = {{name, value}};
+  std::vector<Expr> roots = rootsOf(trial);
+  Random random(1);
+  double worst = 0;
+  for (Family family : kTried) {
+    Sample sample =
+        makeSample(trial.indices, roots, family, kTriedLength, random);
+    ProgramEvaluator<double> evaluator(trial, sample.extents);
+    evaluator.run(sample, Order::Tiles, random);
+    Amplification own = evaluator.amplify().front();
+    double sum = own.states + own.epilogue;
+    worst = std::max(
+        worst, std::isfinite(sum) ? sum : std::numeric_limits<double>::max());
+  }
+  return worst;
+}
+
+/// The value of an output, grouped where that keeps digits.
+Expr Driver::grouped(const Output &output, Expr raw, Expr value) {
+  if (policy.stability == Stability::Fastest || !policy.fuse)
+    return value;
+  std::optional<Grouping> grouping = Grouper(builder).group(raw);
+  if (!grouping)
+    return value;
+  Expr other = program.context->select(grouping->holds,
+                                       builder.refined(grouping->value), value);
+  double own = amplificationOf(output.name, value),
+         least = amplificationOf(output.name, other);
+  bool isChosen = least <= own;
+  if (policy.stability != Stability::MostAccurate && !grouping->isVanishing)
+    isChosen = own > kLossy && least * kBetter < own;
+  if (!isChosen)
+    return value;
+  char numbers[96];
+  std::snprintf(numbers, sizeof(numbers),
+                "; rounding errors grow by up to %.2g instead of %.2g%s", least,
+                own, grouping->isVanishing ? ", and of any number" : "");
+  for (const std::string &text : grouping->texts)
+    program.choices.push_back("'" + output.name + "': " + text + numbers);
+  return other;
+}
+
 void Driver::finish() {
   findIdleGuards();
   for (const Stage &stage : cascade.stages) {
@@ -445,10 +511,9 @@ void Driver::finish() {
     Expr safe =
         substitute(*program.context, output.value, builder.finalReadout);
     Expr value = builder.refined(edges.agrees(output.value, raw) ? raw : safe);
-    program.outputs.push_back({output.name, value});
+    program.outputs.push_back({output.name, grouped(output, raw, value)});
   }
   prune();
-  program.boundsExponentials = hasSettledOutput;
   for (const Definition &definition : program.definitions)
     if (const State *state = std::get_if<State>(&definition)) {
       program.passes = std::max(program.passes, state->pass + 1);

@@ -125,7 +125,7 @@ Code<T>::Code(Expr root, const Resolver &resolve,
       continue;
     }
     Instruction next{e.kind(), e->fn, e->pred, e.type(), Input,
-                     {},       0,     T(0),    {}};
+                     {},       0,     T(0),    false,    {}};
     if (e.is(Kind::Const)) {
       next.value = T(*e.constant());
     } else if (e.isSym()) {
@@ -140,6 +140,8 @@ Code<T>::Code(Expr root, const Resolver &resolve,
     } else {
       for (unsigned i = 0; i < e.size(); ++i)
         next.operands[i] = registerOf.at(e.operand(i));
+      next.isTail = e.is(Kind::Sub) && e.operand(0).is(Fn::Expm1) &&
+                    e.operand(0).operand(0) == e.operand(1);
       if (e.is(Kind::Pow))
         next.value = T(double(e->exponent.num)) / T(double(e->exponent.den));
     }
@@ -270,6 +272,21 @@ template <typename T> static T apply(Fn fn, T a, T b) {
   return a;
 }
 
+/// e^u - 1 - u. Near 0 both terms of expm1(u) - u are u: there by its series,
+/// as the code that is generated does.
+template <typename T> static T exponentialTail(T u) {
+  if (!(fabs(u) < T(0.5)))
+    return expm1(u) - u;
+  constexpr int terms = sizeof(T) > sizeof(double)    ? 26
+                        : sizeof(T) == sizeof(double) ? 17
+                                                      : 10;
+  // u^2/2·(1 + u/3·(1 + u/4·(...)))
+  T sum(1);
+  for (int k = terms; k > 2; --k)
+    sum = T(1) + u / T(k) * sum;
+  return u * u / T(2) * sum;
+}
+
 template <typename T>
 T Code<T>::compute(const Instruction &instruction,
                    const Frame<T> &frame) const {
@@ -284,7 +301,7 @@ T Code<T>::compute(const Instruction &instruction,
   case Kind::Add:
     return in(0) + in(1);
   case Kind::Sub:
-    return in(0) - in(1);
+    return instruction.isTail ? exponentialTail(in(1)) : in(0) - in(1);
   case Kind::Mul:
     return in(0) * in(1);
   case Kind::Div:
@@ -325,6 +342,107 @@ T Code<T>::compute(const Instruction &instruction,
   }
   assert(false && "every kind is listed");
   return T(0);
+}
+
+static unsigned operandsOf(Kind kind, Fn fn) {
+  switch (kind) {
+  case Kind::Const:
+  case Kind::Sym:
+  case Kind::Contract:
+    return 0;
+  case Kind::Neg:
+  case Kind::Pow:
+  case Kind::Not:
+  case Kind::Cast:
+    return 1;
+  case Kind::Fn:
+    return arity(fn);
+  case Kind::Select:
+    return 3;
+  default:
+    return 2;
+  }
+}
+
+static bool rounds(Kind kind) {
+  return kind == Kind::Add || kind == Kind::Sub || kind == Kind::Mul ||
+         kind == Kind::Div || kind == Kind::Pow || kind == Kind::Fn ||
+         kind == Kind::Contract;
+}
+
+/// By a central difference where the operation is not linear: the functions
+/// need no table then.
+template <typename T>
+T Code<T>::derivative(const Instruction &instruction, unsigned operand,
+                      const Frame<T> &frame) const {
+  auto in = [&](unsigned i) { return registers[instruction.operands[i]]; };
+  switch (instruction.kind) {
+  case Kind::Add:
+    return T(1);
+  case Kind::Sub:
+    if (instruction.isTail)
+      return operand == 0 ? T(0) : in(0);
+    return T(operand == 0 ? 1 : -1);
+  case Kind::Neg:
+    return T(-1);
+  case Kind::Mul:
+    return in(1 - operand);
+  case Kind::Div:
+    return operand == 0 ? T(1) / in(1) : -(in(0) / in(1)) / in(1);
+  case Kind::Cast:
+    return T(1);
+  case Kind::Select:
+    return T(operand == (in(0) != T(0) ? 1u : 2u) ? 1 : 0);
+  case Kind::Max:
+  case Kind::Min:
+  case Kind::MaxNum:
+  case Kind::MinNum:
+    return T(compute(instruction, frame) == in(operand) ? 1 : 0);
+  case Kind::Pow:
+  case Kind::Fn:
+    break;
+  default:
+    return T(0);
+  }
+  constexpr double kStep = 1e-6;
+  T &value = registers[instruction.operands[operand]];
+  T middle = value, step = T(kStep) * (middle == T(0) ? T(1) : middle);
+  value = middle + step;
+  T above = compute(instruction, frame);
+  value = middle - step;
+  T below = compute(instruction, frame);
+  value = middle;
+  return (above - below) / (step + step);
+}
+
+template <typename T>
+T Code<T>::differentiate(
+    const Frame<T> &frame, T seed,
+    const std::function<void(Base, uint32_t, T)> &leaf) const {
+  run(frame);
+  std::vector<T> adjoints(instructions.size(), T(0));
+  adjoints.back() = seed;
+  T rounding(0);
+  for (size_t i = instructions.size(); i-- > 0;) {
+    const Instruction &instruction = instructions[i];
+    T adjoint = adjoints[i];
+    if (adjoint == T(0) || !isFloat(instruction.type))
+      continue;
+    if (rounds(instruction.kind))
+      rounding = rounding + fabs(adjoint * registers[i]);
+    if (instruction.kind == Kind::Sym)
+      leaf(instruction.base,
+           instruction.offset + offsetIn(instruction.shape, frame.positions),
+           adjoint);
+    for (unsigned k = 0; k < operandsOf(instruction.kind, instruction.fn);
+         ++k) {
+      T change = adjoint * derivative(instruction, k, frame);
+      if (isfinite(change))
+        adjoints[instruction.operands[k]] =
+            adjoints[instruction.operands[k]] + change;
+    }
+  }
+  return rounding;
 }
 
 template class Code<float>;

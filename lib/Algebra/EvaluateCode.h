@@ -65,6 +65,11 @@ public:
   Code(Expr root, const Resolver &resolve,
        const std::vector<uint32_t> &extents);
   T run(const Frame<T> &frame) const;
+  /// Calls `leaf` with what the value changes by for each symbol that it reads,
+  /// times `seed`: base, offset, derivative. Answers Σ |derivative·value| over
+  /// the operations that round. Contractions are leaves of their own.
+  T differentiate(const Frame<T> &frame, T seed,
+                  const std::function<void(Base, uint32_t, T)> &leaf) const;
 
 private:
   struct Instruction {
@@ -74,12 +79,15 @@ private:
     Type type;
     Base base;
     uint32_t operands[3];
-    uint32_t offset; ///< Sym: into the base; Contract: which of `inner`
-    T value;         ///< Const; Pow: the exponent
-    Shape shape;     ///< Sym: of the array; Contract: of the summed tuples
+    uint32_t offset;     ///< Sym: into the base; Contract: which of `inner`
+    T value;             ///< Const; Pow: the exponent
+    bool isTail = false; ///< Sub: expm1(u) - u, without its cancellation
+    Shape shape;         ///< Sym: of the array; Contract: of the summed tuples
   };
   T compute(const Instruction &instruction, const Frame<T> &frame) const;
   T contract(const Instruction &instruction, const Frame<T> &frame) const;
+  T derivative(const Instruction &instruction, unsigned operand,
+               const Frame<T> &frame) const;
 
   std::vector<Instruction> instructions;
   std::vector<Code> inner;

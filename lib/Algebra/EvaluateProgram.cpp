@@ -5,10 +5,15 @@
 #include <cmath>
 
 namespace refold::algebra {
+using std::fabs;
+using std::isfinite;
 using namespace evaluate;
 
 namespace {
 template <typename T> using Segment = std::vector<T>;
+
+/// Elements of a tile of Order::Tiles.
+constexpr uint32_t kTile = 16;
 
 template <typename T> struct DefinitionCode {
   const State *state = nullptr; ///< null: a let
@@ -295,11 +300,11 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
     }
   }
 
-  void reduceAll(const DefinitionCode<T> &code) {
+  void reduceAll(const DefinitionCode<T> &code, uint32_t begin, uint32_t end) {
     setIdentity(code);
     forEachTuple(code.shape, memory.extents, memory.positions.data(),
                  [&](uint32_t tuple) {
-                   for (uint32_t i = 0; i < memory.length(); ++i) {
+                   for (uint32_t i = begin; i < end; ++i) {
                      memory.moveTo(i);
                      if (isTopK(code))
                        listAt(code, tuple).insert(elementOf(code));
@@ -372,15 +377,26 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
     return segment;
   }
 
+  /// A tile as a kernel reads it: all its elements at the pivots of the tile.
+  Segment<T> readTile(unsigned pass, uint32_t begin, uint32_t end) {
+    memory.segment = start;
+    define(pass, [&](const auto &code) { reduceAll(code, begin, end); });
+    return memory.segment;
+  }
+
   Segment<T> readTree(unsigned pass, uint32_t begin, uint32_t end, Order order,
                       Random &random) {
     if (begin == end)
       return identitySegment(pass);
+    if (order == Order::Tiles && end - begin <= kTile)
+      return readTile(pass, begin, end);
     if (end - begin == 1 && !(isRandom(order) && random.below(4) == 0))
       return perturbed(pass, liftSegment(pass, begin), order, random);
     uint32_t middle = (begin + end) / 2;
     if (order == Order::Right)
       middle = begin + 1;
+    else if (order == Order::Tiles)
+      middle = begin + ((end - begin + kTile) / (2 * kTile)) * kTile;
     else if (isRandom(order))
       middle = begin + random.below(end - begin + 1);
     // Only one side can be empty, and not for ever: `below` moves on.
@@ -403,7 +419,8 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
   void runPass(unsigned pass, Order order, Random &random) {
     if (order == Order::Definition) {
       memory.segment = start;
-      define(pass, [&](const auto &code) { reduceAll(code); });
+      define(pass,
+             [&](const auto &code) { reduceAll(code, 0, memory.length()); });
     } else if (order == Order::Stream) {
       memory.segment = readInOrder(pass);
     } else {
@@ -454,6 +471,73 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
     return memory.evaluateAll(output.value[0], output.shape);
   }
 
+  /// Σ |value| over the elements, by slot of sums; |value| of products.
+  std::vector<T> magnitudes() {
+    std::vector<T> result(memory.segment.size(), T(0));
+    for (const DefinitionCode<T> &code : codes) {
+      bool isSum = code.state && code.state->reducer == Reducer::Sum;
+      if (!isSum && !(code.state && code.state->reducer == Reducer::Prod))
+        continue;
+      uint32_t first = code.slots[0].offset;
+      forEachTuple(code.shape, memory.extents, memory.positions.data(),
+                   [&](uint32_t tuple) {
+                     T &sum = result[first + tuple];
+                     if (!isSum)
+                       sum = fabs(at(code.slots[0], tuple));
+                     for (uint32_t i = 0; isSum && i < memory.length(); ++i) {
+                       memory.moveTo(i);
+                       sum = sum + fabs(code.values[0].run(memory.frame()));
+                     }
+                   });
+    }
+    return result;
+  }
+
+  /// Adjoints run backwards through the lets, but not through pivots.
+  Amplification amplifyOne(const Code<T> &code, T scale,
+                           const std::vector<T> &sizes) {
+    std::vector<T> adjoints(memory.segment.size(), T(0));
+    auto leaf = [&](Base base, uint32_t offset, T adjoint) {
+      if (base == Current)
+        adjoints[offset] = adjoints[offset] + adjoint;
+    };
+    T epilogue = code.differentiate(memory.frame(), T(1), leaf), states(0);
+    for (size_t i = codes.size(); i-- > 0;) {
+      const DefinitionCode<T> &own = codes[i];
+      for (uint32_t tuple = 0; tuple < own.shape.size * own.k; ++tuple) {
+        uint32_t offset = own.slots[0].offset + tuple;
+        T adjoint = adjoints[offset];
+        if (adjoint == T(0) || !isfinite(adjoint))
+          continue;
+        if (own.state)
+          states = states + fabs(adjoint) * sizes[offset];
+        else if (own.gauge.empty() && own.shape.size == 1)
+          epilogue = epilogue +
+                     own.values[0].differentiate(memory.frame(), adjoint, leaf);
+      }
+    }
+    return {double(states / scale), double(epilogue / scale)};
+  }
+
+  std::vector<Amplification> amplify() {
+    std::vector<T> sizes = magnitudes();
+    std::vector<Amplification> result;
+    for (const OutputCode &output : outputs) {
+      T largest(0);
+      for (T value : valuesOf(output))
+        largest = fabs(value) < largest ? largest : fabs(value);
+      Amplification worst;
+      forEachTuple(
+          output.shape, memory.extents, memory.positions.data(), [&](uint32_t) {
+            Amplification own = amplifyOne(output.value[0], largest, sizes);
+            worst.states = std::max(worst.states, own.states);
+            worst.epilogue = std::max(worst.epilogue, own.epilogue);
+          });
+      result.push_back(worst);
+    }
+    return result;
+  }
+
   const Program &program;
   Memory<T> memory;
   std::vector<DefinitionCode<T>> codes;
@@ -478,6 +562,11 @@ RowValues<T> ProgramEvaluator<T>::run(const Sample &sample, Order order,
 }
 template <typename T> bool ProgramEvaluator<T>::isRegular() const {
   return impl->regular;
+}
+
+template <typename T>
+std::vector<Amplification> ProgramEvaluator<T>::amplify() {
+  return impl->amplify();
 }
 
 template class ProgramEvaluator<float>;

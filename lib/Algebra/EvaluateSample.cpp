@@ -15,9 +15,10 @@ const char *spelling(Family family) {
 }
 
 const char *spelling(Order order) {
-  static const char *const names[] = {"stream",        "balanced tree",
-                                      "random tree",   "right-leaning tree",
-                                      "random pivots", "definition"};
+  static const char *const names[] = {
+      "stream",      "balanced tree",      "tiles",
+      "random tree", "right-leaning tree", "random pivots",
+      "definition"};
   return names[unsigned(order)];
 }
 

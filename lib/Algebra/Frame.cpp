@@ -93,6 +93,8 @@ Expr Builder::firstMoment(const Mean &mean, Type type, unsigned pass) {
   FramePoly poly{{{weights.g, {{0, 1}}}, 1.0}};
   Combination moment = build(poly, {variable}, weights.gauge, type, pass,
                              mean.sum.symbol().name + ".dev");
+  if (moment.empty())
+    return context.real(0, type);
   return means.at({mean.sum, mean.weight}).moment = moment.front().second;
 }
 
@@ -255,6 +257,11 @@ Variable Builder::locate(const Translate &translate, const Gauge &gauge,
   Location location;
   location.rest = translate.xNormal;
   location.delta = translate.delta;
+  if (policy.moments == Moments::Raw) {
+    location.variable.t = translate.x.toExpr(context, type);
+    location.variable.offset = offsetOf(location, degree, type, pass, name);
+    return location.variable;
+  }
   std::vector<Shift> &shifts = location.variable.shifts;
   std::vector<Expr> atoms = translate.delta.atoms();
   const std::vector<Extremal> known = facts.extremals();
@@ -454,7 +461,7 @@ Expr Builder::transport(const std::map<Powers, Combination> &taylor,
       isMoved &= bool(distances[number]);
       divisor *= factorial(power);
     }
-    if (!isMoved)
+    if (!isMoved || sum.empty())
       continue;
     LinearSum with;
     for (auto [coefficient, symbol] : sum) {
@@ -562,6 +569,25 @@ void Builder::resetAll(State &state, const FramePoly &poly,
   }
 }
 
+/// Σ w·(u - mean) with the weights of the mean: 0, were the mean not rounded.
+bool Builder::isFirstMoment(const FramePoly &poly,
+                            const std::vector<Variable> &variables,
+                            const Gauge &gauge) const {
+  if (poly.size() != 1)
+    return false;
+  const auto &[g, powers] = poly.begin()->first;
+  if (powers.size() != 1 || powers.begin()->second != 1)
+    return false;
+  const std::vector<Shift> &shifts = variables[powers.begin()->first].shifts;
+  for (const auto &[key, mean] : means) {
+    const SumInfo &weight = sums.at(mean.weight);
+    if (shifts.size() == 1 && shifts[0].pivot == mean.pivot && weight.g == g &&
+        weight.gauge == gauge)
+      return true;
+  }
+  return false;
+}
+
 /// A derivative is needed by all that are above it: built once.
 Combination Builder::build(FramePoly poly,
                            const std::vector<Variable> &variables,
@@ -571,6 +597,9 @@ Combination Builder::build(FramePoly poly,
                gauge.xGuards, gauge.outer, pass};
   for (const Variable &variable : variables)
     key.variables.push_back(variable.t);
+  if (policy.moments == Moments::Dropped &&
+      isFirstMoment(poly, variables, gauge))
+    return {};
   if (auto it = built.find(key); it != built.end())
     return it->second;
   Combination result =

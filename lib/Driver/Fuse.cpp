@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "DescribeAccuracy.h"
 #include "refold/Algebra/Certify.h"
 #include "refold/Algebra/Formula.h"
 #include "refold/Conversion/CascadeToVector.h"
@@ -88,12 +89,11 @@ static CascadeReport reportOf(const FusedKernel &kernel) {
   report.formula = algebra::describe(cascade, kernel.derivation).str();
   report.gauge = gaugesOf(program);
   report.certificate = kernel.certificate;
+  report.choices = program.choices;
   mlir::FailureOr<bool> leavesUnread =
       leavesValuesUnread(kernel.op, TargetFacts());
   if (mlir::succeeded(leavesUnread) && *leavesUnread)
     report.policies.push_back(keyOf(Reason::MaskedValuesUnread).data());
-  if (program.boundsExponentials)
-    report.policies.push_back(keyOf(Reason::BoundedExponentials).data());
   for (const algebra::Cut &cut : program.cuts)
     report.reasons.push_back(
         {cut.reason, placeOf(cascade.stages[cut.stage]),
@@ -135,8 +135,11 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
   report.kernels = result->kernels.size();
   report.products = result->products;
   for (const FusedKernel &kernel : result->kernels)
-    if (kernel.isCascade)
+    if (kernel.isCascade) {
       report.cascades.push_back(reportOf(kernel));
+      if (options.accuracy && kernel.derivation.program->isFused())
+        report.cascades.back().accuracy = describeAccuracy(kernel);
+    }
   function.walk([&](CascadeOp op) {
     for (unsigned i = 0; i < op.numIndices(); ++i)
       if (op.getRoles()[i] == CascadeOp::Stream)

@@ -4,6 +4,7 @@
 #include "ProgramFlags.h"
 #include "ReportJson.h"
 #include "refold/Driver/Work.h"
+#include "refold/Support/Error.h"
 #include "refold/Support/Reasons.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
@@ -65,6 +66,38 @@ static void printSchedule(const llvm::json::Object &schedule) {
              : "\n");
 }
 
+/// "  error in f32 over the unfused one: 1.3 as a stream, ...".
+static void printAccuracy(const llvm::json::Object &accuracy) {
+  llvm::raw_ostream &os = llvm::outs();
+  auto number = [](const llvm::json::Object &object, llvm::StringRef key) {
+    return object.getNumber(key).value_or(
+        std::numeric_limits<double>::infinity());
+  };
+  auto show = [&](llvm::StringRef key) {
+    return llvm::format("%.2g", number(accuracy, key));
+  };
+  os << "  f32 error, of the unfused one + 1 ulp: " << show("stream")
+     << " as a stream, " << show("tiles") << " in tiles of 16, " << show("tree")
+     << " as a tree";
+  if (number(accuracy, "amplification") > 0)
+    os << "; the epilogue amplifies by " << show("amplification");
+  os << (accuracy.getBoolean("holds").value_or(false)
+             ? "\n"
+             : ", beyond the a-priori bound\n");
+  for (const llvm::json::Value &value : *accuracy.getArray("outputs")) {
+    const llvm::json::Object &output = *value.getAsObject();
+    for (const llvm::json::Value &row : *output.getArray("families")) {
+      const llvm::json::Object &family = *row.getAsObject();
+      os << "    "
+         << llvm::left_justify(output.getString("name").value_or(""), 10)
+         << llvm::left_justify(family.getString("family").value_or(""), 14);
+      for (const char *key : {"unfused", "stream", "tiles", "tree"})
+        os << " " << key << llvm::format(" %-8.1e", number(family, key));
+      os << "\n";
+    }
+  }
+}
+
 static void print(const CascadeReport &report) {
   llvm::raw_ostream &os = llvm::outs();
   os << report.name << ": ";
@@ -97,9 +130,13 @@ static void print(const CascadeReport &report) {
   for (const std::string &policy : report.policies)
     os << "  policy [" << policy << "]: " << infoOf(*reasonOfKey(policy)).text
        << "\n";
+  for (const std::string &choice : report.choices)
+    os << "  chosen for accuracy: " << choice << "\n";
   printIndented(os, report.formula);
   if (!report.certificate.empty())
     os << "  certificate: " << report.certificate << "\n";
+  if (report.accuracy)
+    printAccuracy(*report.accuracy);
   if (report.schedule)
     printSchedule(*report.schedule);
   os << "\n";
@@ -165,14 +202,9 @@ static void printText(const FuseReport &report,
                       const std::optional<ProgramWork> &work) {
   for (const CascadeReport &cascade : report.cascades)
     print(cascade);
-  for (const ReasonReport &note : report.notes) {
-    // What a kernel does otherwise than the formula stands last in Reasons.def.
-    std::optional<Reason> reason = reasonOfKey(note.key);
-    bool isPolicy = reason && *reason >= Reason::MaskedValuesUnread;
-    llvm::outs() << note.at << ": "
-                 << (isPolicy ? "policy [" : "cascade not fused [") << note.key
+  for (const ReasonReport &note : report.notes)
+    llvm::outs() << note.at << ": cascade not fused [" << note.key
                  << "]: " << note.text << "\n";
-  }
   size_t fused = llvm::count_if(
       report.cascades, [](const CascadeReport &c) { return c.isFused; });
   llvm::outs() << report.cascades.size()
@@ -192,9 +224,12 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
   ProgramFlags program;
   Extents shape;
   std::string target;
+  FuseOptions fuseOptions;
   Flags flags;
   program.addTo(flags);
   program.addDtypeTo(flags);
+  flags.toggle("accuracy", "measures fused cascades in f32 against 31 digits",
+               fuseOptions.accuracy);
   flags.value("shape", "NAME=EXTENT,...",
               "shows schedules, bytes and operations for these extents",
               [&](llvm::StringRef text) { return parseExtents(text, shape); });
@@ -204,6 +239,10 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
     return ExitCode::Ok;
   if (llvm::Error error = flags.parse(command.name, arguments))
     return std::move(error);
+  if (fuseOptions.accuracy && !shape.empty())
+    return fail(ExitCode::Usage,
+                "found --accuracy and --shape, expected one of them: rows are "
+                "measured at a length of their own");
   auto context = makeContext();
   auto loaded = load(*context, program.path, program.loadOptions());
   if (!loaded)
@@ -211,7 +250,7 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
   FuseReport report;
   std::optional<ProgramWork> work;
   if (shape.empty()) {
-    auto fused = fuse(*loaded->module, {});
+    auto fused = fuse(*loaded->module, fuseOptions);
     if (!fused)
       return fused.takeError();
     report = std::move(*fused);

@@ -40,6 +40,9 @@ llvm::json::Object toJson(const CascadeReport &report) {
   llvm::json::Value schedule = nullptr;
   if (report.schedule)
     schedule = llvm::json::Object(*report.schedule);
+  llvm::json::Value accuracy = nullptr;
+  if (report.accuracy)
+    accuracy = llvm::json::Object(*report.accuracy);
   return llvm::json::Object{{"name", report.name},
                             {"axes", llvm::json::Array(report.axes)},
                             {"stages", std::move(stages)},
@@ -54,7 +57,9 @@ llvm::json::Object toJson(const CascadeReport &report) {
                             {"certificate", report.certificate},
                             {"reasons", toJson(report.reasons)},
                             {"policies", llvm::json::Array(report.policies)},
-                            {"schedule", std::move(schedule)}};
+                            {"choices", llvm::json::Array(report.choices)},
+                            {"schedule", std::move(schedule)},
+                            {"accuracy", std::move(accuracy)}};
 }
 
 } // namespace refold

@@ -299,6 +299,39 @@ TEST_F(LawsTest, FewestPasses) {
   expectOnPage("fewest-passes", unfusedPasses);
 }
 
+// vanishing-basis
+TEST_F(LawsTest, VanishingBasis) {
+  const char *key = "vanishing-basis";
+  auto tail = [](double u) { return std::expm1(u) - u; };
+  double b2 = tail(0.1 - 0.15) + tail(0.2 - 0.15), d = 0.15 - 0.3;
+  expectOnPage(key, b2);
+  b2 = std::exp(d) * b2 + tail(d) * 2;
+  expectOnPage(key, b2);
+  b2 += tail(0.6 - 0.3);
+  expectOnPage(key, b2);
+  expectOnPage(key, b2 / 3);
+  double k = output("in x y\nm = max x\ns = sum exp(x-m)\nm2 = max y\n"
+                    "s2 = sum exp(y-m2)\nk = sum exp(x-m)/s*"
+                    "((x-m-log(s))-(y-m2-log(s2)))\nout k = k",
+                    {{"x", {0, 0, 0}}, {"y", {0.1, 0.2, 0.6}}});
+  expectSame(k, std::log1p(b2 / 3));
+  expectOnPage(key, k);
+}
+
+// attained-element
+TEST_F(LawsTest, AttainedElement) {
+  const char *key = "attained-element";
+  double rest = std::exp(-2.0) + std::exp(-3.0);
+  for (double value : {rest, 2 + rest, rest / 2})
+    expectOnPage(key, value);
+  const std::string start = "in x\nm = max x\ns = sum exp(x-m)\n";
+  double log = output(start + "out l = log(s)", {{"x", {1, 3, 3, 0}}});
+  expectSame(log, std::log(2) + std::log1p(rest / 2));
+  expectOnPage(key, log);
+  EXPECT_EQ(float(1 + std::exp(-30.0)), 1);
+  expectOnPage(key, std::log1p(std::exp(-30.0)));
+}
+
 // double-double-sum
 TEST_F(LawsTest, DoubleDoubleSum) {
   DoubleDouble small = DoubleDouble(1) + DoubleDouble(0x1p-60);

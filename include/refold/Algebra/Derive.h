@@ -11,7 +11,24 @@ enum class CastPolicy : uint8_t {
   Exact ///< such a rounding cuts the cascade
 };
 
+/// How far a derivation goes to keep digits.
+enum class Stability : uint8_t {
+  Fastest,     ///< readouts as they fall out of the separation
+  Balanced,    ///< grouped where an estimate says that digits are lost
+  MostAccurate ///< grouped wherever that is possible
+};
+
+/// What a sum about a location pivot is kept as. All but `Kept` lose digits, and
+/// are there so that a measurement of accuracy can be seen to fail.
+enum class Moments : uint8_t {
+  Kept,    ///< with the first moment, which is 0 but for rounding
+  Dropped, ///< without it
+  Raw      ///< powers of the elements themselves
+};
+
 struct Policy {
+  Stability stability = Stability::Balanced;
+  Moments moments = Moments::Kept;
   CastPolicy casts = CastPolicy::Exact;
   /// Terms of a separated stage beyond which it waits for the next pass.
   unsigned rankBudget = 48;

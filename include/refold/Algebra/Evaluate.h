@@ -104,12 +104,22 @@ template <typename T> struct RowValues {
 enum class Order : uint8_t {
   Stream,    ///< absorbs element after element
   Balanced,  ///< lifts elements, merges halves
+  Tiles,     ///< reads 16 elements at their own pivots, merges halves
   Random,    ///< merges at random cuts, some parts empty
   Right,     ///< merges each element with all that follow
   Pivots,    ///< random cuts, and states moved to random pivots again and again
   Definition ///< no transport: each state in full, at the final pivots
 };
 const char *spelling(Order order);
+
+/// How rounding errors reach an output, relative to it, in units of roundoff.
+struct Amplification {
+  /// Σ |dE/da_i|·S_i / |E| over sums a_i, S_i the sum of the absolute values
+  /// that a_i adds up. Pivots are exact: a state is what it is at its pivot.
+  double states = 0;
+  /// The same over the results of the operations that finish the output.
+  double epilogue = 0;
+};
 
 /// Evaluates a cascade by definition, on samples of given extents.
 /// Instances: float (every operation rounded), double and DoubleDouble.
@@ -140,6 +150,8 @@ public:
   /// fused and an unfused program may differ in class (docs/math,
   /// `irregular-rows`).
   bool isRegular() const;
+  /// After `run`, by output: the worst over its elements, E being the largest.
+  std::vector<Amplification> amplify();
 
 private:
   struct Impl;

@@ -105,9 +105,8 @@ struct Program {
   /// Guards of the user that never act where their operands are numbers, as
   /// text: s = 0 beside s >= 1.
   std::vector<std::string> idleGuards;
-  /// Exponentials that the stages leave unbounded are kept relative to their
-  /// largest: finite where the stages as written overflow.
-  bool boundsExponentials = false;
+  /// Groupings that were chosen for accuracy, and why, as text.
+  std::vector<std::string> choices;
 
   bool isFused() const { return passes <= 1; }
   const State *findState(Expr symbol) const;

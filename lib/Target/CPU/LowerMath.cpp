@@ -33,6 +33,26 @@ struct ByArithmetic : OpRewritePattern<OpTy> {
   InstructionSet instructionSet;
 };
 
+/// expm1(x) - x, whose two terms are equal near 0.
+struct ExpTail : OpRewritePattern<arith::SubFOp> {
+  ExpTail(MLIRContext *context, InstructionSet instructionSet)
+      : OpRewritePattern<arith::SubFOp>(context),
+        instructionSet(instructionSet) {}
+
+  LogicalResult matchAndRewrite(arith::SubFOp op,
+                                PatternRewriter &rewriter) const override {
+    auto less = op.getLhs().getDefiningOp<math::ExpM1Op>();
+    Type element = getElementTypeOrSelf(op.getType());
+    if (!less || less.getOperand() != op.getRhs() ||
+        !(element.isF32() || element.isF64()))
+      return failure();
+    VectorMath m(rewriter, op.getLoc(), op.getType(), instructionSet);
+    rewriter.replaceOp(op, emitExpTail(m, op.getRhs()));
+    return success();
+  }
+  InstructionSet instructionSet;
+};
+
 /// A machine without it would call fmaf of libm for each element.
 struct FmaInTwo : OpRewritePattern<math::FmaOp> {
   using OpRewritePattern::OpRewritePattern;
@@ -75,8 +95,8 @@ struct LowerMath : PassWrapper<LowerMath, OperationPass<ModuleOp>> {
                  ByArithmetic<math::Exp2Op, emitExp2, false>,
                  ByArithmetic<math::LogOp, emitLog, false>,
                  ByArithmetic<math::TanhOp, emitTanh, false>,
-                 ByArithmetic<math::ErfOp, emitErf, false>>(context,
-                                                            instructionSet);
+                 ByArithmetic<math::ErfOp, emitErf, false>, ExpTail>(
+        context, instructionSet);
     arith::populateCeilFloorDivExpandOpsPatterns(patterns);
     if (instructionSet == InstructionSet::Baseline)
       patterns.add<FmaInTwo, VectorFma>(context);

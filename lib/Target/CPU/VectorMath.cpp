@@ -288,3 +288,18 @@ Value refold::emitErf(VectorMath &m, Value x) {
   Value large = m.copySign(m.sub(m.constant(1.0), e), x);
   return m.select(m.compare(arith::CmpFPredicate::OLT, a, 0.93), small, large);
 }
+
+Value refold::emitExpTail(VectorMath &m, Value x) {
+  // x^2/2·(1 + x/3 + x^2/12 + ...) below 1; above, what is left of e^x.
+  SmallVector<double> coefficients;
+  double coefficient = 1;
+  for (int k = 3, last = m.isDouble() ? 20 : 12; k <= last; ++k) {
+    coefficients.push_back(coefficient);
+    coefficient /= k;
+  }
+  Value half = m.mul(m.mul(x, m.constant(0.5)), x);
+  Value small = m.mul(half, m.polynomial(x, coefficients));
+  Value large = m.sub(m.sub(emitExp(m, x), m.constant(1.0)), x);
+  Value isSmall = m.compare(arith::CmpFPredicate::OLT, m.abs(x), 1.0);
+  return m.select(isSmall, small, large);
+}

@@ -66,6 +66,8 @@ mlir::Value emitExp2(VectorMath &m, mlir::Value x);
 mlir::Value emitLog(VectorMath &m, mlir::Value x);  ///< f32 only
 mlir::Value emitTanh(VectorMath &m, mlir::Value x); ///< f32 only
 mlir::Value emitErf(VectorMath &m, mlir::Value x);  ///< f32 only
+/// e^x - 1 - x, all of whose digits are right near 0.
+mlir::Value emitExpTail(VectorMath &m, mlir::Value x);
 
 } // namespace refold
 

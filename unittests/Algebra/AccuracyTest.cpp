@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Suite.h"
+
+#include "refold/Algebra/Accuracy.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+
+namespace refold::algebra::test {
+namespace {
+
+constexpr unsigned kRows = 32;
+constexpr uint32_t kLength = 256;
+
+/// Rows of two kinds of logits, as far apart as the name says.
+enum class Pair { Near2, Near4, Tiny, Offset, Ramp, Normal };
+constexpr Pair kPairs[] = {Pair::Near2,  Pair::Near4, Pair::Tiny,
+                           Pair::Offset, Pair::Ramp,  Pair::Normal};
+
+float logit(Pair kind, bool isSecond, float base, float other, uint32_t at) {
+  float slope = -60.0f + 120.0f * float(at) / float(kLength - 1);
+  switch (kind) {
+  case Pair::Near2:
+    return 2 * base + (isSecond ? 1e-2f * other : 0);
+  case Pair::Near4:
+    return 2 * base + (isSecond ? 1e-4f * other : 0);
+  case Pair::Tiny:
+    return 1e-12f * (isSecond ? other : base);
+  case Pair::Offset:
+    return base + 1e4f + (isSecond ? 0.05f * other : 0);
+  case Pair::Ramp:
+    return base + slope + (isSecond ? 0.01f * other : 0);
+  case Pair::Normal:
+    break;
+  }
+  return 2 * (isSecond ? other : base);
+}
+
+using Values = std::map<std::string, std::vector<double>>;
+
+/// Elements x and y, and a softmax t of y.
+Values makeRow(Pair kind, Random &random) {
+  Values row;
+  double sum = 0;
+  for (uint32_t i = 0; i < kLength; ++i) {
+    float base = float(random.normal()), other = float(random.normal());
+    row["x"].push_back(logit(kind, false, base, other, i));
+    row["y"].push_back(logit(kind, true, base, other, i));
+  }
+  double top = *std::max_element(row["y"].begin(), row["y"].end());
+  for (double y : row["y"])
+    sum += std::exp(y - top);
+  for (double y : row["y"])
+    row["t"].push_back(float(std::exp(y - top) / sum));
+  return row;
+}
+
+/// One element far above the others: by 20, by 30, else by 10.
+Values makePeak(Pair kind, Random &random) {
+  Values row = makeRow(kind, random);
+  std::vector<double> &x = row["x"];
+  if (kind != Pair::Offset)
+    for (double &value : x)
+      value *= 4;
+  double gap = kind == Pair::Near2 ? 20 : kind == Pair::Near4 ? 30 : 10;
+  x[7] = float(*std::max_element(x.begin(), x.end()) + gap);
+  return row;
+}
+
+/// The worst relative error of the first output, in tiles of 16.
+double worstError(const Cascade &cascade, const Program &program,
+                  Values (*make)(Pair, Random &), Pair kind) {
+  Random random(7);
+  double worst = 0;
+  for (unsigned i = 0; i < kRows; ++i) {
+    Sample sample = makeSample(cascade.indices, rootsOf(cascade),
+                               Family::Normal, kLength, random);
+    Values row = make(kind, random);
+    for (auto &[symbol, values] : sample.values)
+      if (auto it = row.find(symbol->name); it != row.end())
+        values = it->second;
+    DoubleDouble exact =
+        DefinitionEvaluator<DoubleDouble>(cascade, sample.extents)
+            .run(sample)
+            .outputs[0][0];
+    float found = ProgramEvaluator<float>(program, sample.extents)
+                      .run(sample, Order::Tiles, random)
+                      .outputs[0][0];
+    double error = std::fabs(double(DoubleDouble(found) - exact));
+    worst = std::max(worst, error / std::fabs(double(exact)));
+  }
+  return worst;
+}
+
+/// The errors are at most those given, by kind; those of the epilogue as it
+/// falls out are larger somewhere by at least a hundred times.
+void expectErrors(const char *lines, Values (*make)(Pair, Random &),
+                  std::array<double, std::size(kPairs)> most) {
+  Text text(lines);
+  Cascade cascade = text.cascade();
+  Derivation derivation = derive(cascade);
+  Policy policy;
+  policy.stability = Stability::Fastest;
+  Derivation fastest = derive(cascade, policy);
+  EXPECT_EQ(derivation.program->choices.empty(), false);
+  EXPECT_EQ(fastest.program->choices.empty(), true);
+  double gained = 0;
+  for (size_t i = 0; i < most.size(); ++i) {
+    double error = worstError(cascade, *derivation.program, make, kPairs[i]);
+    double before = worstError(cascade, *fastest.program, make, kPairs[i]);
+    EXPECT_LE(error, most[i]) << "pair " << i << ", " << before << " before";
+    gained = std::max(gained, before / error);
+  }
+  EXPECT_GE(gained, 100);
+}
+
+// vanishing-basis
+TEST(AccuracyTest, DivergenceOfTwoSoftmaxes) {
+  expectErrors(R"(
+    in x y
+    m = max x
+    s = sum exp(x - m)
+    m2 = max y
+    s2 = sum exp(y - m2)
+    k = sum exp(x - m)/s*((x - m - log(s)) - (y - m2 - log(s2)))
+    out k = k)",
+               makeRow, {6e-6, 1.5e-6, 4e-6, 2e-6, 1e-6, 1e-6});
+}
+
+// Of tiny logits beside log t = -5.5 no digit is left in x - log t: the value is
+// 5e-25, and nothing but 6e-20 is found of it.
+TEST(AccuracyTest, CrossEntropyLessEntropy) {
+  expectErrors(R"(
+    in x t>=0
+    m = max x
+    s = sum exp(x - m)
+    W = sum t
+    c = sum t/W*(x - m - log(s))
+    h = sum t/W*log(t/W)
+    out d = h - c)",
+               makeRow, {4e-5, 6e-3, 3e5, 2e-6, 1, 1e-6});
+}
+
+TEST(AccuracyTest, DifferenceOfLogsumexp) {
+  expectErrors(R"(
+    in x y
+    m = max x
+    s = sum exp(x - m)
+    m2 = max y
+    s2 = sum exp(y - m2)
+    out d = (m + log(s)) - (m2 + log(s2)))",
+               makeRow, {2e-4, 4e-5, 5e-6, 1e-4, 6e-6, 2e-4});
+}
+
+// attained-element
+TEST(AccuracyTest, LogOfTheLargestShare) {
+  expectErrors(R"(
+    in x
+    m = max x
+    s = sum exp(x - m)
+    out d = (m + log(s)) - m)",
+               makePeak, {4e-7, 5e-7, 3e-7, 4e-7, 4e-7, 5e-7});
+}
+
+TEST(AccuracyTest, ShareBesideTheLargest) {
+  expectErrors(R"(
+    in x
+    m = max x
+    s = sum exp(x - m)
+    out d = 1 - 1/s)",
+               makePeak, {5e-7, 5e-7, 5e-7, 5e-7, 5e-7, 5e-7});
+}
+
+} // namespace
+} // namespace refold::algebra::test
