@@ -514,6 +514,7 @@ void Driver::finish() {
     program.outputs.push_back({output.name, grouped(output, raw, value)});
   }
   prune();
+  program.boundsExponentials = hasSettledOutput;
   for (const Definition &definition : program.definitions)
     if (const State *state = std::get_if<State>(&definition)) {
       program.passes = std::max(program.passes, state->pass + 1);

@@ -94,6 +94,8 @@ static CascadeReport reportOf(const FusedKernel &kernel) {
       leavesValuesUnread(kernel.op, TargetFacts());
   if (mlir::succeeded(leavesUnread) && *leavesUnread)
     report.policies.push_back(keyOf(Reason::MaskedValuesUnread).data());
+  if (program.boundsExponentials)
+    report.policies.push_back(keyOf(Reason::BoundedExponentials).data());
   for (const algebra::Cut &cut : program.cuts)
     report.reasons.push_back(
         {cut.reason, placeOf(cascade.stages[cut.stage]),

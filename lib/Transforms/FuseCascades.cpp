@@ -55,6 +55,11 @@ static LogicalResult deriveKernel(const KernelPlan &plan,
         auto *state = std::get_if<algebra::State>(&definition);
         return state && state->transport;
       });
+  if (kernel.derivation.program->boundsExponentials && !plan.isCascade())
+    notes.push_back({"bounded-exponentials",
+                     "exponentials of '" + kernel.name +
+                         "' are kept relative to their largest",
+                     at->getLoc()});
   if (!options.certify || !options.fuse || !(plan.isCascade() || isMoved))
     return success();
   algebra::Certified certified =

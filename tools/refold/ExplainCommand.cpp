@@ -202,9 +202,14 @@ static void printText(const FuseReport &report,
                       const std::optional<ProgramWork> &work) {
   for (const CascadeReport &cascade : report.cascades)
     print(cascade);
-  for (const ReasonReport &note : report.notes)
-    llvm::outs() << note.at << ": cascade not fused [" << note.key
+  for (const ReasonReport &note : report.notes) {
+    // What a kernel does otherwise than the formula stands last in Reasons.def.
+    std::optional<Reason> reason = reasonOfKey(note.key);
+    bool isPolicy = reason && *reason >= Reason::MaskedValuesUnread;
+    llvm::outs() << note.at << ": "
+                 << (isPolicy ? "policy [" : "cascade not fused [") << note.key
                  << "]: " << note.text << "\n";
+  }
   size_t fused = llvm::count_if(
       report.cascades, [](const CascadeReport &c) { return c.isFused; });
   llvm::outs() << report.cascades.size()

@@ -127,8 +127,8 @@ TEST(AccuracyTest, DivergenceOfTwoSoftmaxes) {
                makeRow, {6e-6, 1.5e-6, 4e-6, 2e-6, 1e-6, 1e-6});
 }
 
-// Of tiny logits beside log t = -5.5 no digit is left in x - log t: the value is
-// 5e-25, and nothing but 6e-20 is found of it.
+// Of tiny logits beside log t = -5.5 no digit is left in x - log t: the value
+// is 5e-25, and nothing but 6e-20 is found of it.
 TEST(AccuracyTest, CrossEntropyLessEntropy) {
   expectErrors(R"(
     in x t>=0

@@ -107,6 +107,9 @@ struct Program {
   std::vector<std::string> idleGuards;
   /// Groupings that were chosen for accuracy, and why, as text.
   std::vector<std::string> choices;
+  /// Exponentials that the stages leave unbounded are kept relative to their
+  /// largest: finite where the stages as written overflow.
+  bool boundsExponentials = false;
 
   bool isFused() const { return passes <= 1; }
   const State *findState(Expr symbol) const;
