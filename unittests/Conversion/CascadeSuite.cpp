@@ -255,11 +255,12 @@ static void addGuarded(std::vector<SuiteCase> &all) {
 refold.write %r, %o[%i] : f32
 )",
                  1e-5});
-  all.push_back({"guarded-columns",
-                 plus(kRows, {"e", "carried", 50}),
-                 {kX, {"w", DType::F32, {J, 50}}},
-                 {{"o", DType::F32, {I, 50}}},
-                 first + R"(
+  for (int64_t columns : {50, 3})
+    all.push_back({"guarded-columns-" + std::to_string(columns),
+                   plus(kRows, {"e", "carried", columns}),
+                   {kX, {"w", DType::F32, {J, columns}}},
+                   {{"o", DType::F32, {I, columns}}},
+                   first + R"(
 %wv = refold.read %w[%j, %e] : f32
 %xw = arith.mulf %v, %wv : f32
 %a = refold.state add(%xw : f32)
@@ -275,7 +276,7 @@ refold.write %r, %o[%i] : f32
 %r = arith.select %fine, %a, %q : f32
 refold.write %r, %o[%i, %e] : f32
 )",
-                 1e-5});
+                   1e-5});
 }
 
 static void addRows(std::vector<SuiteCase> &all) {
