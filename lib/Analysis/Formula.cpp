@@ -235,7 +235,9 @@ Expr Formula::element(Value tensor, const Subscripts &subscripts) {
   for (auto &[at, value] : known)
     if (at == subscripts)
       return value;
-  if (depth > kMaxInlinedDepth)
+  // What lies in memory is read at any depth.
+  bool isRead = isa<BlockArgument>(tensor) || policy.isMaterialised(tensor);
+  if (depth > kMaxInlinedDepth && !isRead)
     return refuse("unsupported-op", "the formula is nested too deeply",
                   tensor.getDefiningOp(), tensor);
   ++depth;

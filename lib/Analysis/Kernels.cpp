@@ -63,6 +63,7 @@ public:
 
 private:
   bool materialise(Value tensor);
+  void boundFormulas();
   FormulaPolicy policy() const;
   bool planProducts();
   bool planOperand(linalg::GenericOp product, OpOperand &operand,
@@ -274,14 +275,13 @@ bool Planner::group() {
       meet(use.op);
   }
   groups.clear();
+  DenseMap<unsigned, unsigned> groupOf; // by leader, which is not the first
   for (unsigned i = 0; i < targets.size(); ++i) {
-    if (classes.getLeaderValue(i) != i)
-      continue;
-    SmallVector<unsigned> members;
-    for (unsigned k = 0; k < targets.size(); ++k)
-      if (classes.isEquivalent(i, k))
-        members.push_back(k);
-    groups.push_back(std::move(members));
+    auto [it, fresh] =
+        groupOf.try_emplace(classes.getLeaderValue(i), groups.size());
+    if (fresh)
+      groups.emplace_back();
+    groups[it->second].push_back(i);
   }
   for (ArrayRef<unsigned> members : groups) {
     if (members.size() == 1 || !isCyclic(members))
@@ -303,8 +303,12 @@ bool Planner::group() {
 /// another of its outputs.
 bool Planner::isCyclic(ArrayRef<unsigned> members) {
   DenseSet<Value> own;
-  for (unsigned m : members)
+  Operation *first = targets[members.front()].tensor.getDefiningOp();
+  for (unsigned m : members) {
     own.insert(targets[m].tensor);
+    Operation *op = targets[m].tensor.getDefiningOp();
+    first = op->isBeforeInBlock(first) ? op : first;
+  }
   DenseSet<Value> seen;
   SmallVector<Value> work;
   for (unsigned m : members)
@@ -315,7 +319,9 @@ bool Planner::isCyclic(ArrayRef<unsigned> members) {
     Value v = work.pop_back_val();
     if (own.contains(v))
       return true;
-    if (!seen.insert(v).second || !v.getDefiningOp())
+    // Nothing that stands before all of them is made of one.
+    if (!seen.insert(v).second || !v.getDefiningOp() ||
+        v.getDefiningOp()->isBeforeInBlock(first))
       continue;
     // What is not in memory dissolves into whoever reads it; its producers are
     // still needed first.
@@ -554,6 +560,67 @@ bool Planner::separateRows(ArrayRef<unsigned> members,
   return !grew;
 }
 
+namespace {
+/// What the formula of a tensor reads and how deeply it nests, as far as that
+/// shows before it is known what is in memory.
+struct Reach {
+  SmallVector<Value, 8> leaves; ///< of the tensor's own rank, each once
+  unsigned depth = 0;
+};
+} // namespace
+
+/// A chain of elementwise ops (the residual stream of a deep model) that many
+/// kernels read would be computed again by each of them from all that came
+/// before. It is written down where it reads more tensors than this, which is
+/// also what keeps the planning of a long program linear.
+static constexpr size_t kMostLeaves = 8;
+/// Formulas may nest deeper (`Formula`), but reductions inside them nest too.
+static constexpr unsigned kMostNested = 64;
+
+void Planner::boundFormulas() {
+  DenseMap<Value, Reach> reaches;
+  auto rankOf = [](Value v) { return cast<ShapedType>(v.getType()).getRank(); };
+  auto isLeaf = [](Operation *op) {
+    auto generic = dyn_cast<linalg::GenericOp>(op);
+    if (!isView(op) && !(generic && !generic.getNumReductionLoops()))
+      return true;
+    // What a product reads will be in memory.
+    return llvm::any_of(op->getUsers(), [](Operation *user) {
+      auto product = dyn_cast<linalg::GenericOp>(user);
+      return product && isProduct(product);
+    });
+  };
+  for (Operation &op : function.getBody().front()) {
+    if (op.getNumResults() != 1 || isLeaf(&op) ||
+        !isa<RankedTensorType>(op.getResult(0).getType()))
+      continue;
+    Value result = op.getResult(0);
+    Reach reach;
+    for (Value operand : op.getOperands()) {
+      auto type = dyn_cast<RankedTensorType>(operand.getType());
+      if (!type || operand.getDefiningOp<tensor::EmptyOp>())
+        continue;
+      auto it = reaches.find(operand);
+      if (it == reaches.end()) {
+        if (type.getRank() == rankOf(result) &&
+            !llvm::is_contained(reach.leaves, operand))
+          reach.leaves.push_back(operand);
+        continue;
+      }
+      reach.depth = std::max(reach.depth, it->second.depth + 1);
+      for (Value leaf : it->second.leaves)
+        if (!llvm::is_contained(reach.leaves, leaf))
+          reach.leaves.push_back(leaf);
+    }
+    bool isShared = !result.hasOneUse() && reach.leaves.size() > kMostLeaves;
+    if (isShared || reach.depth > kMostNested) {
+      materialise(result);
+      continue; // a leaf for its readers
+    }
+    reaches[result] = std::move(reach);
+  }
+}
+
 FailureOr<ProgramPlan> Planner::run() {
   for (Operation &op : function.getBody().front().without_terminator())
     for (Value v : op.getResults())
@@ -579,6 +646,7 @@ FailureOr<ProgramPlan> Planner::run() {
   // Elements that run-time checks look at are read from memory.
   for (auto extract : function.getOps<tensor::ExtractOp>())
     materialise(extract.getTensor());
+  boundFormulas();
   // Every round adds a tensor, so this ends.
   size_t before = 0;
   for (bool first = true; !fatal; first = false) {

@@ -117,10 +117,8 @@ void Ties::read(Reduction &reduction, SizeTable &sizes) {
 }
 
 const Ties::Reduction *Ties::find(Operation *op) const {
-  for (const Reduction &r : reductions)
-    if (r.op == op)
-      return &r;
-  return nullptr;
+  auto it = numberOf.find(op);
+  return it == numberOf.end() ? nullptr : &reductions[it->second];
 }
 
 bool Ties::tied(const Reduction &reader, const Occurrence &occurrence) const {
@@ -150,7 +148,11 @@ bool Ties::dependsOnReduction(Value tensor) const {
 /// rows of a joined product are those of the stages that it reads; its other
 /// loops are carried.
 bool Ties::isComputedOnce(Operation *contraction) const {
-  for (const Reduction &reader : reductions) {
+  auto it = readersOf.find(contraction);
+  if (it == readersOf.end())
+    return true;
+  for (unsigned number : it->second) {
+    const Reduction &reader = reductions[number];
     uint64_t rows = 0;
     bool anyTie = false;
     for (const Occurrence &o : reader.reads)
@@ -184,43 +186,43 @@ bool Ties::reads(Value tensor, Operation *reduction) const {
   return false;
 }
 
+/// The ops on the way from `producer` to the product, without either.
+DenseSet<Operation *> Ties::between(linalg::GenericOp product,
+                                    Operation *producer) const {
+  // What the product is made of, as far as the producer can be behind it.
+  SmallVector<Operation *> behind;
+  DenseSet<Operation *> seen;
+  SmallVector<Value> work;
+  for (OpOperand *operand : product.getDpsInputOperands())
+    work.push_back(operand->get());
+  while (!work.empty()) {
+    Operation *op = work.pop_back_val().getDefiningOp();
+    if (!op || op == producer || op->isBeforeInBlock(producer) ||
+        !seen.insert(op).second || find(op))
+      continue;
+    behind.push_back(op);
+    work.append(op->operand_begin(), op->operand_end());
+  }
+  llvm::sort(behind,
+             [](Operation *a, Operation *b) { return a->isBeforeInBlock(b); });
+  DenseSet<Operation *> result;
+  for (Operation *op : behind)
+    if (llvm::any_of(op->getOperands(), [&](Value v) {
+          Operation *def = v.getDefiningOp();
+          return def && (def == producer || result.contains(def));
+        }))
+      result.insert(op);
+  return result;
+}
+
 /// Between `producer` and the product nothing is read by anybody else than the
 /// product, reductions and the caller; what is would have to be in memory
 /// anyway.
 bool Ties::isLastReader(linalg::GenericOp product, Operation *producer) const {
-  DenseSet<Operation *> between;
-  SmallVector<Operation *> work;
-  DenseMap<Operation *, bool> reaches;
-  std::function<bool(Operation *)> reachesProducer =
-      [&](Operation *op) -> bool {
-    if (op == producer)
-      return true;
-    if (auto it = reaches.find(op); it != reaches.end())
-      return it->second;
-    reaches[op] = false;
-    if (find(op))
-      return false;
-    bool any = false;
-    for (Value v : op->getOperands())
-      if (Operation *def = v.getDefiningOp())
-        any |= reachesProducer(def);
-    return reaches[op] = any;
-  };
-  for (OpOperand *operand : product.getDpsInputOperands())
-    if (Operation *def = operand->get().getDefiningOp();
-        def && reachesProducer(def))
-      work.push_back(def);
-  while (!work.empty()) {
-    Operation *op = work.pop_back_val();
-    if (op == producer || !between.insert(op).second)
-      continue;
-    for (Value v : op->getOperands())
-      if (Operation *def = v.getDefiningOp(); def && reachesProducer(def))
-        work.push_back(def);
-  }
-  for (Operation *op : between)
+  DenseSet<Operation *> path = between(product, producer);
+  for (Operation *op : path)
     for (Operation *user : op->getUsers())
-      if (user != product.getOperation() && !between.contains(user) &&
+      if (user != product.getOperation() && !path.contains(user) &&
           !isa<func::ReturnOp>(user) &&
           (!find(user) || (isa<linalg::GenericOp>(user) &&
                            isProduct(cast<linalg::GenericOp>(user)))))
@@ -241,7 +243,7 @@ bool Ties::onlyFeedsReductions(Operation *op) const {
     if (isa<func::ReturnOp>(user))
       return false;
     if (auto generic = dyn_cast<linalg::GenericOp>(user))
-      if (llvm::is_contained(libraryProducts, generic))
+      if (isLibraryProduct(generic))
         return false;
     if (find(user)) {
       any = true;
@@ -262,6 +264,13 @@ SmallVector<linalg::GenericOp> Ties::contractionsInside() const {
   return all;
 }
 
+void Ties::setLibraryProducts(ArrayRef<linalg::GenericOp> products) {
+  libraryProducts.assign(products.begin(), products.end());
+  libraryOps.clear();
+  for (linalg::GenericOp product : products)
+    libraryOps.insert(product);
+}
+
 Ties Ties::find(func::FuncOp function, SizeTable &sizes,
                 const llvm::SetVector<Value> &materialised, bool fuse,
                 std::vector<Refusal> &notes) {
@@ -272,8 +281,16 @@ Ties Ties::find(func::FuncOp function, SizeTable &sizes,
     if (isa<TopKOp>(op) || (generic && generic.getNumReductionLoops()))
       ties.reductions.push_back({&op, {}, {}});
   }
-  for (Reduction &r : ties.reductions)
+  for (auto [number, r] : llvm::enumerate(ties.reductions))
+    ties.numberOf[r.op] = number;
+  for (auto [number, r] : llvm::enumerate(ties.reductions)) {
     ties.read(r, sizes);
+    for (const Occurrence &o : r.reads) {
+      SmallVector<unsigned> &readers = ties.readersOf[o.producer];
+      if (readers.empty() || readers.back() != number)
+        readers.push_back(number);
+    }
+  }
   SmallVector<linalg::GenericOp> candidates, inner;
   for (Reduction &r : ties.reductions) {
     auto generic = dyn_cast<linalg::GenericOp>(r.op);
@@ -307,16 +324,19 @@ Ties Ties::find(func::FuncOp function, SizeTable &sizes,
       candidates.push_back(generic);
   }
   // Everything is the library's until a kernel proves to be its only reader.
-  ties.libraryProducts.assign(candidates);
+  ties.setLibraryProducts(candidates);
   if (!fuse)
     return ties;
   inner.append(candidates);
   for (linalg::GenericOp generic : inner)
     if (!materialised.contains(generic.getResult(0)) &&
-        ties.onlyFeedsReductions(generic) && ties.isComputedOnce(generic))
+        ties.onlyFeedsReductions(generic) && ties.isComputedOnce(generic)) {
       ties.contractible.push_back(generic);
-  llvm::erase_if(ties.libraryProducts,
+      ties.contractibleOps.insert(generic);
+    }
+  llvm::erase_if(candidates,
                  [&](linalg::GenericOp op) { return ties.mayContract(op); });
+  ties.setLibraryProducts(candidates);
   // A reduction that moves with its reader's stream and is no contraction: the
   // operand through which it is read is computed first. Not the reduction
   // itself: it may be one of a cascade that ends in that operand (a norm before

@@ -4,6 +4,8 @@
 
 #include "refold/Analysis/Formula.h"
 
+#include "llvm/ADT/DenseSet.h"
+
 namespace refold {
 
 /// Which reductions of a function are computed together, by how one is read in
@@ -26,10 +28,10 @@ public:
     return libraryProducts;
   }
   bool isLibraryProduct(mlir::linalg::GenericOp op) const {
-    return llvm::is_contained(libraryProducts, op);
+    return libraryOps.contains(op.getOperation());
   }
   bool mayContract(mlir::Operation *op) const {
-    return llvm::is_contained(contractible, op);
+    return contractibleOps.contains(op);
   }
   /// Contractions computed inside kernels: in elements, or as a stage.
   llvm::SmallVector<mlir::linalg::GenericOp> contractionsInside() const;
@@ -58,13 +60,20 @@ private:
   bool isLastReader(mlir::linalg::GenericOp product,
                     mlir::Operation *producer) const;
   bool isComputedOnce(mlir::Operation *contraction) const;
+  llvm::DenseSet<mlir::Operation *> between(mlir::linalg::GenericOp product,
+                                            mlir::Operation *producer) const;
+  void setLibraryProducts(llvm::ArrayRef<mlir::linalg::GenericOp> products);
   bool reads(mlir::Value tensor, mlir::Operation *reduction) const;
   bool onlyFeedsReductions(mlir::Operation *op) const;
 
   const llvm::SetVector<mlir::Value> *materialised = nullptr;
   std::vector<Reduction> reductions;
+  llvm::DenseMap<mlir::Operation *, unsigned> numberOf; ///< of each reduction
+  /// The reductions whose terms read a reduction.
+  llvm::DenseMap<mlir::Operation *, llvm::SmallVector<unsigned>> readersOf;
   llvm::SmallVector<mlir::linalg::GenericOp> libraryProducts, joined;
   llvm::SmallVector<mlir::Operation *> contractible;
+  llvm::DenseSet<mlir::Operation *> libraryOps, contractibleOps;
   llvm::SmallVector<mlir::Value> forced;
 };
 

@@ -8,6 +8,7 @@
 #include "refold/Support/Diagnostics.h"
 #include "refold/Support/Error.h"
 #include "refold/Support/Reasons.h"
+#include "refold/Support/Stopwatch.h"
 #include "refold/Transforms/FuseCascades.h"
 
 namespace refold {
@@ -90,6 +91,8 @@ static CascadeReport reportOf(const FusedKernel &kernel) {
   report.gauge = gaugesOf(program);
   report.certificate = kernel.certificate;
   report.choices = program.choices;
+  report.deriveMs = kernel.deriveMs;
+  report.certifyMs = kernel.certifyMs;
   mlir::FailureOr<bool> leavesUnread =
       leavesValuesUnread(kernel.op, TargetFacts());
   if (mlir::succeeded(leavesUnread) && *leavesUnread)
@@ -122,6 +125,7 @@ static llvm::Error asUnsupported(llvm::Error error) {
 
 llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
                                 const FuseOptions &options) {
+  Stopwatch watch;
   DiagnosticCollector collector(*module.getContext());
   mlir::func::FuncOp function = *module.getOps<mlir::func::FuncOp>().begin();
   if (mlir::failed(normaliseProgram(function)))
@@ -136,6 +140,7 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
   FuseReport report;
   report.kernels = result->kernels.size();
   report.products = result->products;
+  report.planMs = result->planMs;
   for (const FusedKernel &kernel : result->kernels)
     if (kernel.isCascade) {
       report.cascades.push_back(reportOf(kernel));
@@ -152,6 +157,7 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
                           report.streamAxes.end());
   for (const FusionNote &note : result->notes)
     addNote(report, {note.key, describePlace(note.location), note.text, ""});
+  report.totalMs = watch.ms();
   return report;
 }
 

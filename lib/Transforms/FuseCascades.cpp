@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Transforms/FuseCascades.h"
 
+#include "refold/Algebra/CertificateKey.h"
 #include "refold/Algebra/Certify.h"
+#include "refold/Support/Stopwatch.h"
 #include "refold/Transforms/Passes.h"
 
-#include "mlir/Analysis/TopologicalSortUtils.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Pass/PassRegistry.h"
+#include "llvm/ADT/StringMap.h"
 
 using namespace mlir;
 using namespace refold;
@@ -37,17 +39,133 @@ static void eraseDead(Block &block) {
   }
 }
 
-/// The program of a kernel: fused as far as the algebra goes and its
-/// certificate holds, otherwise as written.
-static LogicalResult deriveKernel(const KernelPlan &plan,
-                                  const FuseCascadesOptions &options,
-                                  FusedKernel &kernel,
-                                  std::vector<FusionNote> &notes) {
+/// Puts every op behind what it reads and otherwise keeps the order, in one
+/// walk over the ops. False, and nothing moves, if they read each other in a
+/// circle.
+static bool sortByUse(Block &block) {
+  enum class Mark : uint8_t { Open, Done };
+  DenseMap<Operation *, Mark> marks;
+  SmallVector<Operation *> order;
+  auto producersOf = [&](Operation *op) {
+    SmallVector<Operation *> producers;
+    op->walk([&](Operation *inner) {
+      for (Value operand : inner->getOperands())
+        if (Operation *def = operand.getDefiningOp();
+            def && def->getBlock() == &block)
+          producers.push_back(def);
+    });
+    std::reverse(producers.begin(), producers.end());
+    return producers;
+  };
+  SmallVector<std::pair<Operation *, SmallVector<Operation *>>> stack;
+  for (Operation &root : block.without_terminator()) {
+    if (marks.count(&root))
+      continue;
+    marks[&root] = Mark::Open;
+    stack.push_back({&root, producersOf(&root)});
+    while (!stack.empty()) {
+      auto &[op, producers] = stack.back();
+      if (producers.empty()) {
+        marks[op] = Mark::Done;
+        order.push_back(op);
+        stack.pop_back();
+        continue;
+      }
+      Operation *next = producers.pop_back_val();
+      auto [mark, isNew] = marks.try_emplace(next, Mark::Open);
+      if (isNew)
+        stack.push_back({next, producersOf(next)});
+      else if (mark->second == Mark::Open)
+        return false;
+    }
+  }
+  for (Operation *op : order)
+    op->moveBefore(block.getTerminator());
+  return true;
+}
+
+namespace {
+/// Derives and certifies the kernels of one program.
+class Deriver {
+public:
+  Deriver(const FuseCascadesOptions &options, std::vector<FusionNote> &notes)
+      : options(options), notes(notes) {}
+
+  /// The program of a kernel: fused as far as the algebra goes and its
+  /// certificate holds, otherwise as written.
+  LogicalResult derive(const KernelPlan &plan, FusedKernel &kernel);
+
+private:
+  /// Whether a kernel that differs from this one in names was certified; it
+  /// then has that one's certificate, and its passes for irregular rows.
+  bool isKnown(FusedKernel &kernel) const;
+  /// True if the certificate failed and the stages run as written.
+  bool certify(FusedKernel &kernel, const algebra::Policy &policy,
+               std::string &failure);
+
+  const FuseCascadesOptions &options;
+  std::vector<FusionNote> &notes;
+  struct Known {
+    std::string summary;
+    bool isRepaired = false; ///< it holds with passes for irregular rows
+  };
+  /// Programs that hold, by what their certificates depend on.
+  llvm::StringMap<Known> known;
+};
+} // namespace
+
+bool Deriver::isKnown(FusedKernel &kernel) const {
+  const algebra::Cascade &cascade = kernel.formula->cascade;
+  auto find = [&] {
+    return known.find(
+        algebra::certificateKey(cascade, *kernel.derivation.program));
+  };
+  auto entry = find();
+  if (entry != known.end() && entry->second.isRepaired) {
+    // What holds is the program with its passes for irregular rows.
+    algebra::Program plain = *kernel.derivation.program;
+    kernel.derivation.program = algebra::withIrregularRows(cascade, plain);
+    entry = find();
+    if (entry == known.end())
+      kernel.derivation.program = std::move(plain);
+  }
+  if (entry == known.end())
+    return false;
+  kernel.certificate = entry->second.summary;
+  return true;
+}
+
+bool Deriver::certify(FusedKernel &kernel, const algebra::Policy &policy,
+                      std::string &failure) {
+  const algebra::Cascade &cascade = kernel.formula->cascade;
+  std::string key =
+      algebra::certificateKey(cascade, *kernel.derivation.program);
+  algebra::Certified certified =
+      algebra::certified(cascade, std::move(kernel.derivation), policy);
+  kernel.derivation = std::move(certified.derivation);
+  kernel.certificate = certified.certificate.summary();
+  failure = certified.certificate.failure;
+  // An example of an edge row names what is in this kernel.
+  if (certified.isFallback || !certified.certificate.holds ||
+      !certified.certificate.edgeExample.empty())
+    return certified.isFallback;
+  bool isRepaired = kernel.derivation.program->repairPasses > 0;
+  if (isRepaired) {
+    known[key] = {"", true};
+    key = algebra::certificateKey(cascade, *kernel.derivation.program);
+  }
+  known[key] = {kernel.certificate, false};
+  return false;
+}
+
+LogicalResult Deriver::derive(const KernelPlan &plan, FusedKernel &kernel) {
   Operation *at = plan.outputs[0].tensor.getDefiningOp();
   const algebra::Cascade &cascade = plan.formula->cascade;
   algebra::Policy policy;
   policy.fuse = options.fuse;
+  Stopwatch watch;
   kernel.derivation = algebra::derive(cascade, policy);
+  kernel.deriveMs = watch.ms();
   if (!kernel.derivation.program)
     return at->emitError("no program is derived: ") << kernel.derivation.error;
   bool isMoved = llvm::any_of(
@@ -62,16 +180,14 @@ static LogicalResult deriveKernel(const KernelPlan &plan,
                      at->getLoc()});
   if (!options.certify || !options.fuse || !(plan.isCascade() || isMoved))
     return success();
-  algebra::Certified certified =
-      algebra::certified(cascade, std::move(kernel.derivation), policy);
-  kernel.derivation = std::move(certified.derivation);
-  kernel.certificate = certified.certificate.summary();
-  if (certified.isFallback)
+  Stopwatch certifying;
+  std::string failure;
+  if (!isKnown(kernel) && certify(kernel, policy, failure))
     notes.push_back({"certified-fallback",
                      "the derived program of '" + kernel.name +
-                         "' failed its certificate and is not used: " +
-                         certified.certificate.failure,
+                         "' failed its certificate and is not used: " + failure,
                      at->getLoc()});
+  kernel.certifyMs = certifying.ms();
   return kernel.derivation.program ? success()
                                    : at->emitError("no program is derived: ")
                                          << kernel.derivation.error;
@@ -80,12 +196,14 @@ static LogicalResult deriveKernel(const KernelPlan &plan,
 FailureOr<FusionResult>
 refold::fuseCascades(func::FuncOp function,
                      const FuseCascadesOptions &options) {
+  Stopwatch watch;
   SizeTable sizes(function);
   FailureOr<ProgramPlan> plan =
       planKernels(function, sizes, PlanOptions{options.fuse});
   if (failed(plan))
     return failure();
   FusionResult result;
+  result.planMs = watch.ms();
   for (const Refusal &note : plan->notes)
     result.notes.push_back(
         {note.key, note.text, (note.at ? note.at : function)->getLoc()});
@@ -95,12 +213,13 @@ refold::fuseCascades(func::FuncOp function,
   for (const ProductPlan &product : plan->products)
     rewireProduct(product);
   SmallVector<std::pair<Value, Value>> replacements;
+  Deriver deriver(options, result.notes);
   for (const KernelPlan &kernelPlan : plan->kernels) {
     FusedKernel kernel;
     kernel.name = sourceName(kernelPlan.outputs.back().tensor);
     kernel.formula = kernelPlan.formula;
     kernel.isCascade = kernelPlan.isCascade();
-    if (failed(deriveKernel(kernelPlan, options, kernel, result.notes)))
+    if (failed(deriver.derive(kernelPlan, kernel)))
       return failure();
     FailureOr<EmittedCascade> emitted = emitCascade(
         b, *kernel.formula, *kernel.derivation.program, kernelPlan.outputs);
@@ -115,7 +234,7 @@ refold::fuseCascades(func::FuncOp function,
     from.replaceAllUsesWith(to);
   eraseDead(block);
   // Kernels were put at the end; their readers may stand before them.
-  if (!sortTopologically(&block))
+  if (!sortByUse(block))
     return function.emitError("kernels depend on each other in a circle"),
            failure();
   return result;

@@ -6,6 +6,7 @@
 #include "refold/Driver/Work.h"
 #include "refold/Support/Error.h"
 #include "refold/Support/Reasons.h"
+#include "refold/Support/Stopwatch.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
 
@@ -224,6 +225,31 @@ static void printText(const FuseReport &report,
                << formatBytes(work->outputBytes) << "\n";
 }
 
+/// Milliseconds of CPU time: `loadMs` for reading the file.
+static llvm::json::Object timingOf(const FuseReport &report, double loadMs) {
+  llvm::json::Array cascades;
+  for (const CascadeReport &cascade : report.cascades)
+    cascades.push_back(llvm::json::Object{{"name", cascade.name},
+                                          {"derive_ms", cascade.deriveMs},
+                                          {"certify_ms", cascade.certifyMs}});
+  return llvm::json::Object{{"load_ms", loadMs},
+                            {"plan_ms", report.planMs},
+                            {"total_ms", loadMs + report.totalMs},
+                            {"cascades", std::move(cascades)}};
+}
+
+static void printTiming(const FuseReport &report, double loadMs) {
+  double derive = 0, certify = 0;
+  for (const CascadeReport &cascade : report.cascades) {
+    derive += cascade.deriveMs;
+    certify += cascade.certifyMs;
+  }
+  llvm::outs() << llvm::format(
+      "CPU time: %.1f ms to read, %.1f ms to find cascades, %.1f ms to derive, "
+      "%.1f ms to certify, %.1f ms in all\n",
+      loadMs, report.planMs, derive, certify, loadMs + report.totalMs);
+}
+
 llvm::Expected<ExitCode> explainCommand(const Command &command,
                                         Arguments arguments) {
   ProgramFlags program;
@@ -240,6 +266,9 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
               [&](llvm::StringRef text) { return parseExtents(text, shape); });
   flags.text("target", "NAME",
              "avx512, avx2 or baseline (what the machine offers)", target);
+  bool isTimed = false;
+  flags.toggle("timing", "shows the CPU time of each step of the derivation",
+               isTimed);
   if (showHelp(command, flags, arguments))
     return ExitCode::Ok;
   if (llvm::Error error = flags.parse(command.name, arguments))
@@ -249,9 +278,11 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
                 "found --accuracy and --shape, expected one of them: rows are "
                 "measured at a length of their own");
   auto context = makeContext();
+  Stopwatch watch;
   auto loaded = load(*context, program.path, program.loadOptions());
   if (!loaded)
     return loaded.takeError();
+  double loadMs = watch.ms();
   FuseReport report;
   std::optional<ProgramWork> work;
   if (shape.empty()) {
@@ -267,6 +298,8 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
   }
   if (!program.isJson()) {
     printText(report, work);
+    if (isTimed)
+      printTiming(report, loadMs);
     return ExitCode::Ok;
   }
   llvm::json::Array cascades;
@@ -285,6 +318,8 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
                                          {"weights", work->weightBytes},
                                          {"outputs", work->outputBytes}};
   }
+  if (isTimed)
+    answer["timing"] = timingOf(report, loadMs);
   printJson(std::move(answer));
   return ExitCode::Ok;
 }

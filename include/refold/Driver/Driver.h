@@ -125,6 +125,7 @@ struct CascadeReport {
   std::optional<llvm::json::Object> schedule;
   /// Errors in f32 arithmetic, where they are measured: `FuseOptions::accuracy`.
   std::optional<llvm::json::Object> accuracy;
+  double deriveMs = 0, certifyMs = 0; ///< CPU time
 };
 
 struct FuseOptions {
@@ -141,6 +142,8 @@ struct FuseReport {
   /// Names of the axes that kernels stream over, cascades or not; sorted.
   std::vector<std::string> streamAxes;
   int64_t kernels = 0, products = 0;
+  double planMs = 0;  ///< CPU time of finding kernels and cascades
+  double totalMs = 0; ///< CPU time of everything, these reports too
 };
 
 /// Normalises the module and replaces its reductions by `refold.cascade`.

@@ -21,6 +21,8 @@ struct FusedKernel {
   std::shared_ptr<Formula> formula;
   algebra::Derivation derivation;
   std::string certificate; ///< summary; empty where none was asked for
+  double deriveMs = 0;     ///< CPU time
+  double certifyMs = 0;    ///< CPU time; small where an equal one was known
   bool isCascade =
       false;    ///< several stages, or one that another one could join
   CascadeOp op; ///< valid until the module changes
@@ -37,6 +39,7 @@ struct FusionResult {
   std::vector<FusedKernel> kernels; ///< in program order
   std::vector<FusionNote> notes;
   unsigned products = 0;
+  double planMs = 0; ///< CPU time of the analysis
 };
 
 /// Replaces everything but library products by `refold.cascade` ops. Requires

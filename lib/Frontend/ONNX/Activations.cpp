@@ -164,30 +164,30 @@ static LogicalResult lowerRelu(Node &node) {
 
 ArrayRef<Operator> refold::onnx::activationOperators() {
   static const Operator rows[] = {
-      {"Celu", 13, 20, "alpha:f", 1, 1, lowerExponentialUnit},
-      {"Elu", 13, 20, "alpha:f", 1, 1, lowerExponentialUnit},
-      {"Gelu", 20, 20, "approximate:s", 1, 1, lowerGelu},
-      {"HardSigmoid", 13, 20, "alpha:f beta:f", 1, 1, lowerHardSigmoid},
-      {"HardSwish", 14, 20, "", 1, 1, lowerHardSwish},
-      {"LeakyRelu", 13, 20, "alpha:f", 1, 1, lowerLeaky},
-      {"Mish", 18, 20, "", 1, 1, lowerMish},
-      {"PRelu", 13, 20, "", 2, 2, lowerPRelu},
-      {"Relu", 13, 20, "", 1, 1, lowerRelu},
-      {"Selu", 13, 20, "alpha:f gamma:f", 1, 1, lowerExponentialUnit},
-      {"Shrink", 13, 20, "bias:f lambd:f", 1, 1, lowerShrink},
-      {"Sigmoid", 13, 20, "", 1, 1,
+      {"Celu", 13, kLastOpset, "alpha:f", 1, 1, lowerExponentialUnit},
+      {"Elu", 13, kLastOpset, "alpha:f", 1, 1, lowerExponentialUnit},
+      {"Gelu", 20, kLastOpset, "approximate:s", 1, 1, lowerGelu},
+      {"HardSigmoid", 13, kLastOpset, "alpha:f beta:f", 1, 1, lowerHardSigmoid},
+      {"HardSwish", 14, kLastOpset, "", 1, 1, lowerHardSwish},
+      {"LeakyRelu", 13, kLastOpset, "alpha:f", 1, 1, lowerLeaky},
+      {"Mish", 18, kLastOpset, "", 1, 1, lowerMish},
+      {"PRelu", 13, kLastOpset, "", 2, 2, lowerPRelu},
+      {"Relu", 13, kLastOpset, "", 1, 1, lowerRelu},
+      {"Selu", 13, kLastOpset, "alpha:f gamma:f", 1, 1, lowerExponentialUnit},
+      {"Shrink", 13, kLastOpset, "bias:f lambd:f", 1, 1, lowerShrink},
+      {"Sigmoid", 13, kLastOpset, "", 1, 1,
        [](Node &n) {
          return lowerReal(n, [](Body &body, ValueRange in) {
            return emitSigmoid(body, in[0]);
          });
        }},
-      {"Softplus", 13, 20, "", 1, 1,
+      {"Softplus", 13, kLastOpset, "", 1, 1,
        [](Node &n) {
          return lowerReal(n, [](Body &body, ValueRange in) {
            return emitSoftplus(body, in[0]);
          });
        }},
-      {"Softsign", 13, 20, "", 1, 1,
+      {"Softsign", 13, kLastOpset, "", 1, 1,
        [](Node &n) {
          return lowerReal(n, [](Body &body, ValueRange in) -> Value {
            Value size = body.make<math::AbsFOp>(in[0]);
@@ -196,7 +196,7 @@ ArrayRef<Operator> refold::onnx::activationOperators() {
                body.make<arith::AddFOp>(body.real(size.getType(), 1), size));
          });
        }},
-      {"ThresholdedRelu", 13, 20, "alpha:f", 1, 1, lowerThresholded},
+      {"ThresholdedRelu", 13, kLastOpset, "alpha:f", 1, 1, lowerThresholded},
   };
   return rows;
 }

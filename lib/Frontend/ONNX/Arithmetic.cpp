@@ -211,16 +211,31 @@ static LogicalResult lowerMod(Node &node) {
       isC ? nullptr : foldMod);
 }
 
-/// Small whole exponents are products: exact, and seen through by the algebra.
+/// x^n by squaring.
+static Value emitPower(Body &body, Value x, unsigned n) {
+  Value result;
+  for (Value square = x; n; n >>= 1) {
+    if (n & 1)
+      result = result ? body.make<arith::MulFOp>(result, square) : square;
+    if (n > 1)
+      square = body.make<arith::MulFOp>(square, square);
+  }
+  return result;
+}
+
+/// Small whole exponents are products: exact where the result is, and seen
+/// through by the algebra.
 static Value emitPow(Body &body, Value x, Value y,
                      std::optional<double> power) {
-  if (power == 1.0)
-    return x;
-  if (power == 2.0)
-    return body.make<arith::MulFOp>(x, x);
-  if (power == 3.0)
-    return body.make<arith::MulFOp>(body.make<arith::MulFOp>(x, x), x);
-  return body.make<math::PowFOp>(x, y);
+  constexpr double kMostProducts = 8;
+  if (!power || !(std::abs(*power) <= kMostProducts) ||
+      *power != std::floor(*power))
+    return body.make<math::PowFOp>(x, y);
+  Value one = body.real(x.getType(), 1);
+  if (*power == 0)
+    return one;
+  Value product = emitPower(body, x, unsigned(std::abs(*power)));
+  return *power > 0 ? product : body.make<arith::DivFOp>(one, product);
 }
 
 /// The result has the base's type; integers go through f64.
@@ -386,60 +401,64 @@ static LogicalResult lowerSign(Node &node) {
 
 ArrayRef<Operator> refold::onnx::arithmeticOperators() {
   static const Operator rows[] = {
-      {"Abs", 13, 20, "", 1, 1, lowerAbs},
-      {"Add", 13, 20, "", 2, 2,
+      {"Abs", 13, kLastOpset, "", 1, 1, lowerAbs},
+      {"Add", 13, kLastOpset, "", 2, 2,
        [](Node &n) {
          return lowerRing(n, emitEither<arith::AddFOp, arith::AddIOp>,
                           foldBinary<&Extents::add, addReal>, &Extents::add,
                           false);
        }},
-      {"Ceil", 13, 20, "", 1, 1,
+      {"Ceil", 13, kLastOpset, "", 1, 1,
        [](Node &n) {
          return lowerReal(n, emitReal<math::CeilOp>, foldReal<std::ceil>);
        }},
-      {"Clip", 13, 20, "", 1, 3, lowerClip},
-      {"Cos", 13, 20, "", 1, 1,
+      {"Clip", 13, kLastOpset, "", 1, 3, lowerClip},
+      {"Cos", 13, kLastOpset, "", 1, 1,
        [](Node &n) {
          return lowerReal(n, emitReal<math::CosOp>, foldReal<std::cos>);
        }},
-      {"Div", 13, 20, "", 2, 2, lowerDiv},
-      {"Erf", 13, 20, "", 1, 1,
+      {"Cosh", 13, kLastOpset, "", 1, 1,
+       [](Node &n) {
+         return lowerReal(n, emitReal<math::CoshOp>, foldReal<std::cosh>);
+       }},
+      {"Div", 13, kLastOpset, "", 2, 2, lowerDiv},
+      {"Erf", 13, kLastOpset, "", 1, 1,
        [](Node &n) {
          if (failed(n.requireFloatHere(0)))
            return failure();
          return lowerReal(n, emitReal<math::ErfOp>, foldReal<std::erf>);
        }},
-      {"Exp", 13, 20, "", 1, 1,
+      {"Exp", 13, kLastOpset, "", 1, 1,
        [](Node &n) {
          return lowerReal(n, emitReal<math::ExpOp>, foldReal<std::exp>);
        }},
-      {"Floor", 13, 20, "", 1, 1,
+      {"Floor", 13, kLastOpset, "", 1, 1,
        [](Node &n) {
          return lowerReal(n, emitReal<math::FloorOp>, foldReal<std::floor>);
        }},
-      {"Log", 13, 20, "", 1, 1,
+      {"Log", 13, kLastOpset, "", 1, 1,
        [](Node &n) {
          return lowerReal(n, emitReal<math::LogOp>, foldReal<std::log>);
        }},
-      {"Max", 13, 20, "", 1, kAnyNumber,
+      {"Max", 13, kLastOpset, "", 1, kAnyNumber,
        [](Node &n) {
          return lowerVariadic(n, emitMax, foldBinary<&Extents::max, maxReal>);
        }},
-      {"Mean", 13, 20, "", 1, kAnyNumber, lowerSum},
-      {"Min", 13, 20, "", 1, kAnyNumber,
+      {"Mean", 13, kLastOpset, "", 1, kAnyNumber, lowerSum},
+      {"Min", 13, kLastOpset, "", 1, kAnyNumber,
        [](Node &n) {
          return lowerVariadic(n, emitMin, foldBinary<&Extents::min, minReal>);
        }},
-      {"Mod", 13, 20, "fmod:i", 2, 2, lowerMod},
-      {"Mul", 13, 20, "", 2, 2,
+      {"Mod", 13, kLastOpset, "fmod:i", 2, 2, lowerMod},
+      {"Mul", 13, kLastOpset, "", 2, 2,
        [](Node &n) {
          return lowerRing(n, emitEither<arith::MulFOp, arith::MulIOp>,
                           foldBinary<&Extents::mul, mulReal>, &Extents::mul,
                           true);
        }},
-      {"Neg", 13, 20, "", 1, 1, lowerNeg},
-      {"Pow", 13, 20, "", 2, 2, lowerPow},
-      {"Reciprocal", 13, 20, "", 1, 1,
+      {"Neg", 13, kLastOpset, "", 1, 1, lowerNeg},
+      {"Pow", 13, kLastOpset, "", 2, 2, lowerPow},
+      {"Reciprocal", 13, kLastOpset, "", 1, 1,
        [](Node &n) {
          return lowerReal(
              n,
@@ -449,25 +468,29 @@ ArrayRef<Operator> refold::onnx::arithmeticOperators() {
              },
              foldReciprocal);
        }},
-      {"Round", 13, 20, "", 1, 1,
+      {"Round", 13, kLastOpset, "", 1, 1,
        [](Node &n) { return lowerReal(n, emitReal<math::RoundEvenOp>); }},
-      {"Sign", 13, 20, "", 1, 1, lowerSign},
-      {"Sin", 13, 20, "", 1, 1,
+      {"Sign", 13, kLastOpset, "", 1, 1, lowerSign},
+      {"Sin", 13, kLastOpset, "", 1, 1,
        [](Node &n) {
          return lowerReal(n, emitReal<math::SinOp>, foldReal<std::sin>);
        }},
-      {"Sqrt", 13, 20, "", 1, 1,
+      {"Sinh", 13, kLastOpset, "", 1, 1,
+       [](Node &n) {
+         return lowerReal(n, emitReal<math::SinhOp>, foldReal<std::sinh>);
+       }},
+      {"Sqrt", 13, kLastOpset, "", 1, 1,
        [](Node &n) {
          return lowerReal(n, emitReal<math::SqrtOp>, foldReal<std::sqrt>);
        }},
-      {"Sub", 13, 20, "", 2, 2,
+      {"Sub", 13, kLastOpset, "", 2, 2,
        [](Node &n) {
          return lowerRing(n, emitEither<arith::SubFOp, arith::SubIOp>,
                           foldBinary<&Extents::sub, subReal>, &Extents::sub,
                           false);
        }},
-      {"Sum", 13, 20, "", 1, kAnyNumber, lowerSum},
-      {"Tanh", 13, 20, "", 1, 1,
+      {"Sum", 13, kLastOpset, "", 1, kAnyNumber, lowerSum},
+      {"Tanh", 13, kLastOpset, "", 1, 1,
        [](Node &n) {
          return lowerReal(n, emitReal<math::TanhOp>, foldReal<std::tanh>);
        }},

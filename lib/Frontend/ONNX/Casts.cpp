@@ -79,6 +79,13 @@ Value refold::onnx::castElement(Body &body, Value value, ElementType from,
                     : body.make<arith::ExtSIOp>(target, value);
 }
 
+Value refold::onnx::saturateToFloat8(Body &body, Value value, ElementType to) {
+  double most = to == ElementType::F8E4M3FN ? 448 : 57344;
+  Type type = value.getType();
+  Value capped = body.make<arith::MinimumFOp>(value, body.real(type, most));
+  return body.make<arith::MaximumFOp>(capped, body.real(type, -most));
+}
+
 /// Elements stay known where the cast does not change their value.
 static Scalar castKnown(const Scalar &scalar, ElementType to) {
   if (to == ElementType::Bool) {
@@ -132,9 +139,12 @@ static LogicalResult castTo(Node &node, int64_t number) {
       return node.give(std::move(result));
   }
   ElementType from = input.type;
+  bool saturates = (to == ElementType::F8E4M3FN || to == ElementType::F8E5M2) &&
+                   node.integer("saturate", 1) != 0 && isFloat(from);
   return node.give(graph.elementwise(
       &input, input.shape, to, target, [&](Body &body, ValueRange in) {
-        return castElement(body, in[0], from, to, target);
+        Value value = saturates ? saturateToFloat8(body, in[0], to) : in[0];
+        return castElement(body, value, from, to, target);
       }));
 }
 
@@ -150,8 +160,8 @@ static LogicalResult lowerCastLike(Node &node) {
 
 ArrayRef<Operator> refold::onnx::castOperators() {
   static const Operator rows[] = {
-      {"Cast", 13, 20, "to:i saturate:i round_mode:s", 1, 1, lowerCast},
-      {"CastLike", 15, 20, "saturate:i", 2, 2, lowerCastLike},
+      {"Cast", 13, kLastOpset, "to:i saturate:i round_mode:s", 1, 1, lowerCast},
+      {"CastLike", 15, kLastOpset, "saturate:i", 2, 2, lowerCastLike},
   };
   return rows;
 }

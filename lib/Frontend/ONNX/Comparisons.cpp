@@ -217,41 +217,41 @@ static LogicalResult lowerIsInf(Node &node) {
 ArrayRef<Operator> refold::onnx::comparisonOperators() {
   using arith::CmpFPredicate, arith::CmpIPredicate;
   static const Operator rows[] = {
-      {"And", 13, 20, "", 2, 2,
+      {"And", 13, kLastOpset, "", 2, 2,
        [](Node &n) { return lowerLogic<arith::AndIOp>(n, foldAnd, true); }},
-      {"Equal", 13, 20, "", 2, 2,
+      {"Equal", 13, kLastOpset, "", 2, 2,
        [](Node &n) {
          return lowerOrder(n, CmpFPredicate::OEQ, CmpIPredicate::eq,
                            CmpIPredicate::eq, foldEqual);
        }},
-      {"Greater", 13, 20, "", 2, 2,
+      {"Greater", 13, kLastOpset, "", 2, 2,
        [](Node &n) {
          return lowerOrder(n, CmpFPredicate::OGT, CmpIPredicate::sgt,
                            CmpIPredicate::ugt, foldGreater);
        }},
-      {"GreaterOrEqual", 13, 20, "", 2, 2,
+      {"GreaterOrEqual", 13, kLastOpset, "", 2, 2,
        [](Node &n) {
          return lowerOrder(n, CmpFPredicate::OGE, CmpIPredicate::sge,
                            CmpIPredicate::uge, foldGreaterEqual);
        }},
-      {"IsInf", 13, 20, "detect_negative:i detect_positive:i", 1, 1,
+      {"IsInf", 13, kLastOpset, "detect_negative:i detect_positive:i", 1, 1,
        lowerIsInf},
-      {"IsNaN", 13, 20, "", 1, 1, lowerIsNaN},
-      {"Less", 13, 20, "", 2, 2,
+      {"IsNaN", 13, kLastOpset, "", 1, 1, lowerIsNaN},
+      {"Less", 13, kLastOpset, "", 2, 2,
        [](Node &n) {
          return lowerOrder(n, CmpFPredicate::OLT, CmpIPredicate::slt,
                            CmpIPredicate::ult, foldLess);
        }},
-      {"LessOrEqual", 13, 20, "", 2, 2,
+      {"LessOrEqual", 13, kLastOpset, "", 2, 2,
        [](Node &n) {
          return lowerOrder(n, CmpFPredicate::OLE, CmpIPredicate::sle,
                            CmpIPredicate::ule, foldLessEqual);
        }},
-      {"Not", 13, 20, "", 1, 1, lowerNot},
-      {"Or", 13, 20, "", 2, 2,
+      {"Not", 13, kLastOpset, "", 1, 1, lowerNot},
+      {"Or", 13, kLastOpset, "", 2, 2,
        [](Node &n) { return lowerLogic<arith::OrIOp>(n, foldOr, false); }},
-      {"Where", 13, 20, "", 3, 3, lowerWhere},
-      {"Xor", 13, 20, "", 2, 2,
+      {"Where", 13, kLastOpset, "", 3, 3, lowerWhere},
+      {"Xor", 13, kLastOpset, "", 2, 2,
        [](Node &n) {
          return lowerLogic<arith::XOrIOp>(n, foldXor, std::nullopt);
        }},

@@ -281,10 +281,11 @@ static LogicalResult lowerConstantOfShape(Node &node) {
 
 ArrayRef<Operator> refold::onnx::constantOperators() {
   static const Operator rows[] = {
-      {"Constant", 13, 20,
+      {"Constant", 13, kLastOpset,
        "value:t value_float:f value_floats:fs value_int:i value_ints:is", 0, 0,
        lowerConstant},
-      {"ConstantOfShape", 13, 20, "value:t", 1, 1, lowerConstantOfShape},
+      {"ConstantOfShape", 13, kLastOpset, "value:t", 1, 1,
+       lowerConstantOfShape},
   };
   return rows;
 }

@@ -11,6 +11,9 @@ namespace refold::onnx {
 mlir::Value castElement(Body &body, mlir::Value value, ElementType from,
                         ElementType to, mlir::Type target);
 
+/// A number within the range of a float8, infinities too; NaN stays NaN.
+mlir::Value saturateToFloat8(Body &body, mlir::Value value, ElementType to);
+
 /// The inputs broadcast, `emit` in the compute type; folded where they are
 /// known.
 mlir::LogicalResult lowerElementwise(Node &node,

@@ -466,9 +466,9 @@ static LogicalResult lowerGatherND(Node &node) {
 
 ArrayRef<Operator> refold::onnx::gatherOperators() {
   static const Operator rows[] = {
-      {"Gather", 13, 20, "axis:i", 2, 2, lowerGather},
-      {"GatherElements", 13, 20, "axis:i", 2, 2, lowerGatherElements},
-      {"GatherND", 13, 20, "batch_dims:i", 2, 2, lowerGatherND},
+      {"Gather", 13, kLastOpset, "axis:i", 2, 2, lowerGather},
+      {"GatherElements", 13, kLastOpset, "axis:i", 2, 2, lowerGatherElements},
+      {"GatherND", 13, kLastOpset, "batch_dims:i", 2, 2, lowerGatherND},
   };
   return rows;
 }

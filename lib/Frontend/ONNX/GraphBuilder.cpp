@@ -504,6 +504,7 @@ static TypedAttr identityOf(Combiner combiner, Type type, bool isSigned) {
   case Combiner::And:
     return IntegerAttr::get(type, APInt::getAllOnes(width));
   case Combiner::Add:
+  case Combiner::Or:
     break;
   }
   return IntegerAttr::get(type, 0);
@@ -531,6 +532,8 @@ static Value combine(Body &body, Combiner combiner, Value a, Value b,
                     : body.make<arith::MinUIOp>(a, b);
   case Combiner::And:
     return body.make<arith::AndIOp>(a, b);
+  case Combiner::Or:
+    return body.make<arith::OrIOp>(a, b);
   }
   llvm_unreachable("every combiner is handled");
 }

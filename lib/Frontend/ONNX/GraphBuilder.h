@@ -31,7 +31,7 @@ struct Body {
 using ElementFn = llvm::function_ref<mlir::Value(Body &, mlir::ValueRange)>;
 
 /// How a reduction combines; the names say what happens to NaN.
-enum class Combiner { Add, Mul, MaxSticky, MinSticky, And };
+enum class Combiner { Add, Mul, MaxSticky, MinSticky, And, Or };
 
 /// Writes the function's ops. Sizes go to a prologue before all others, so that
 /// each is computed once.

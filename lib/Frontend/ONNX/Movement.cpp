@@ -235,9 +235,55 @@ static std::optional<Tensor> concatForms(Node &node, unsigned axis,
   return result;
 }
 
-static LogicalResult lowerConcat(Node &node) {
-  Extents &extents = node.extents;
+/// The shape of tensors put one behind the other along the axis.
+static FailureOr<Shape> joinedShape(Node &node, ArrayRef<Tensor *> tensors,
+                                    unsigned axis) {
+  Shape shape = tensors[0]->shape;
+  for (Tensor *tensor : tensors.drop_front())
+    for (unsigned k = 0; k < shape.size(); ++k) {
+      if (k == axis) {
+        shape[k] = node.extents.add(shape[k], tensor->shape[k]);
+        continue;
+      }
+      if (succeeded(node.graph.requireEqual(shape[k], tensor->shape[k])))
+        continue;
+      node.error() << "dimension " << k << " is "
+                   << node.extents.toString(tensor->shape[k]) << "; expected "
+                   << node.extents.toString(shape[k]) << ", that of input 0";
+      return failure();
+    }
+  return shape;
+}
+
+FailureOr<Tensor> refold::onnx::join(Node &node, ArrayRef<Tensor *> tensors,
+                                     unsigned axis) {
   GraphBuilder &graph = node.graph;
+  FailureOr<Shape> shape = joinedShape(node, tensors, axis);
+  if (failed(shape))
+    return failure();
+  SmallVector<Value> values;
+  bool isMixed = false;
+  for (Tensor *tensor : tensors) {
+    values.push_back(graph.valueOf(*tensor));
+    isMixed |= getElementTypeOrSelf(values.back()) !=
+               getElementTypeOrSelf(values.front());
+  }
+  // Short floats are f32 where they were computed and short where they were
+  // read.
+  if (isMixed)
+    for (auto [tensor, value] : llvm::zip_equal(tensors, values)) {
+      Tensor computed =
+          graph.elementwise(tensor, tensor->shape, tensor->type,
+                            [](Body &, ValueRange in) { return in[0]; });
+      value = graph.valueOf(computed);
+    }
+  RankedTensorType type = graph.typeOf(*shape, getElementTypeOrSelf(values[0]));
+  Value joined =
+      graph.ops.create<tensor::ConcatOp>(graph.loc, type, axis, values);
+  return graph.tensorOf(joined, tensors[0]->type, *shape);
+}
+
+static LogicalResult lowerConcat(Node &node) {
   for (unsigned i = 0; i < node.numInputs(); ++i)
     if (!node.hasInput(i) || node.input(i).rank() != node.input(0).rank())
       return node.error() << "input " << i << " has another rank; expected "
@@ -249,43 +295,17 @@ static LogicalResult lowerConcat(Node &node) {
   auto axis = node.axisAttribute(0, node.input(0).rank());
   if (failed(axis))
     return failure();
-  Shape shape = node.input(0).shape;
-  for (Tensor *input : node.allInputs().drop_front())
-    for (unsigned k = 0; k < shape.size(); ++k) {
-      if (k == *axis)
-        shape[k] = extents.add(shape[k], input->shape[k]);
-      else if (failed(graph.requireEqual(shape[k], input->shape[k])))
-        return node.error()
-               << "dimension " << k << " is "
-               << extents.toString(input->shape[k]) << "; expected "
-               << extents.toString(shape[k]) << ", that of input 0";
-    }
+  FailureOr<Shape> shape = joinedShape(node, node.allInputs(), *axis);
+  if (failed(shape))
+    return failure();
   if (node.numInputs() == 1)
     return node.give(node.input(0));
-  if (auto known = concatKnown(node, *axis, shape))
+  if (auto known = concatKnown(node, *axis, *shape))
     return node.give(std::move(*known));
-  if (auto tuples = concatForms(node, *axis, shape))
+  if (auto tuples = concatForms(node, *axis, *shape))
     return node.give(std::move(*tuples));
-  SmallVector<Value> values;
-  bool isMixed = false;
-  for (Tensor *input : node.allInputs()) {
-    values.push_back(graph.valueOf(*input));
-    isMixed |= getElementTypeOrSelf(values.back()) !=
-               getElementTypeOrSelf(values.front());
-  }
-  // Short floats are f32 where they were computed and short where they were
-  // read.
-  if (isMixed)
-    for (auto [input, value] : llvm::zip_equal(node.allInputs(), values)) {
-      Tensor computed =
-          graph.elementwise(input, input->shape, input->type,
-                            [](Body &, ValueRange in) { return in[0]; });
-      value = graph.valueOf(computed);
-    }
-  RankedTensorType type = graph.typeOf(shape, getElementTypeOrSelf(values[0]));
-  Value joined =
-      graph.ops.create<tensor::ConcatOp>(graph.loc, type, *axis, values);
-  return node.give(graph.tensorOf(joined, node.input(0).type, shape));
+  FailureOr<Tensor> joined = join(node, node.allInputs(), *axis);
+  return failed(joined) ? failure() : node.give(std::move(*joined));
 }
 
 //===- Padding, repetition, triangles ===//
@@ -493,17 +513,18 @@ static LogicalResult lowerSpaceToDepth(Node &node) {
 
 ArrayRef<Operator> refold::onnx::movementOperators() {
   static const Operator rows[] = {
-      {"Concat", 13, 20, "axis:i", 1, kAnyNumber, lowerConcat},
-      {"DepthToSpace", 13, 20, "blocksize:i mode:s", 1, 1, lowerDepthToSpace},
+      {"Concat", 13, kLastOpset, "axis:i", 1, kAnyNumber, lowerConcat},
+      {"DepthToSpace", 13, kLastOpset, "blocksize:i mode:s", 1, 1,
+       lowerDepthToSpace},
       {"Pad", 13, 17, "mode:s", 2, 3, lowerPad},
-      {"Pad", 18, 20, "mode:s", 2, 4, lowerPad},
-      {"Slice", 13, 20, "", 3, 5, lowerSlice},
-      {"SpaceToDepth", 13, 20, "blocksize:i", 1, 1, lowerSpaceToDepth},
+      {"Pad", 18, kLastOpset, "mode:s", 2, 4, lowerPad},
+      {"Slice", 13, kLastOpset, "", 3, 5, lowerSlice},
+      {"SpaceToDepth", 13, kLastOpset, "blocksize:i", 1, 1, lowerSpaceToDepth},
       {"Split", 13, 17, "axis:i", 1, 2, lowerSplit},
-      {"Split", 18, 20, "axis:i num_outputs:i", 1, 2, lowerSplit},
-      {"Tile", 13, 20, "", 2, 2, lowerTile},
-      {"Transpose", 13, 20, "perm:is", 1, 1, lowerTranspose},
-      {"Trilu", 14, 20, "upper:i", 1, 2, lowerTrilu},
+      {"Split", 18, kLastOpset, "axis:i num_outputs:i", 1, 2, lowerSplit},
+      {"Tile", 13, kLastOpset, "", 2, 2, lowerTile},
+      {"Transpose", 13, kLastOpset, "perm:is", 1, 1, lowerTranspose},
+      {"Trilu", 14, kLastOpset, "upper:i", 1, 2, lowerTrilu},
   };
   return rows;
 }

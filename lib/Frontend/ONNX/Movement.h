@@ -11,6 +11,11 @@ namespace refold::onnx {
 Tensor reverse(Node &node, Tensor &tensor, unsigned axis, const Extent &begin,
                const Extent &size, const Extent &step);
 
+/// One behind the other along the axis. Requires one rank and one type; a
+/// failure has been reported.
+mlir::FailureOr<Tensor> join(Node &node, llvm::ArrayRef<Tensor *> tensors,
+                             unsigned axis);
+
 } // namespace refold::onnx
 
 #endif // REFOLD_LIB_FRONTEND_ONNX_MOVEMENT_H

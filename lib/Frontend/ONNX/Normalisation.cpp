@@ -17,7 +17,24 @@ static Tensor subtract(GraphBuilder &graph, Tensor &a, Tensor &b) {
                            });
 }
 
-/// e^(x - max) / Σ e^(x - max), or its logarithm x - max - log Σ e^(x - max).
+static Value emitExp(Body &body, ValueRange in) {
+  return body.make<math::ExpOp>(in[0]);
+}
+
+Tensor refold::onnx::logSoftmaxOver(GraphBuilder &graph, Tensor &input,
+                                    ArrayRef<bool> axes) {
+  Tensor top =
+      reduceOver(graph, input, axes, true, Combiner::MaxSticky, emitSame);
+  Tensor shifted = subtract(graph, input, top);
+  Tensor sum = reduceOver(graph, shifted, axes, true, Combiner::Add, emitExp);
+  return graph.elementwise({&shifted, &sum}, input.shape, input.type,
+                           [](Body &body, ValueRange in) -> Value {
+                             return body.make<arith::SubFOp>(
+                                 in[0], body.make<math::LogOp>(in[1]));
+                           });
+}
+
+/// e^(x - max) / Σ e^(x - max), or its logarithm.
 static LogicalResult lowerSoftmax(Node &node) {
   if (failed(node.requireFloat(0)))
     return failure();
@@ -28,21 +45,12 @@ static LogicalResult lowerSoftmax(Node &node) {
   SmallVector<bool> axes(input.rank(), false);
   axes[*axis] = true;
   GraphBuilder &graph = node.graph;
+  if (node.op() == "LogSoftmax")
+    return node.give(logSoftmaxOver(graph, input, axes));
   Tensor top =
       reduceOver(graph, input, axes, true, Combiner::MaxSticky, emitSame);
   Tensor shifted = subtract(graph, input, top);
-  auto exp = [](Body &body, ValueRange in) -> Value {
-    return body.make<math::ExpOp>(in[0]);
-  };
-  if (node.op() == "LogSoftmax") {
-    Tensor sum = reduceOver(graph, shifted, axes, true, Combiner::Add, exp);
-    return node.give(graph.elementwise(
-        {&shifted, &sum}, input.shape, input.type,
-        [](Body &body, ValueRange in) -> Value {
-          return body.make<arith::SubFOp>(in[0], body.make<math::LogOp>(in[1]));
-        }));
-  }
-  Tensor terms = graph.elementwise(&shifted, input.shape, input.type, exp);
+  Tensor terms = graph.elementwise(&shifted, input.shape, input.type, emitExp);
   Tensor sum = reduceOver(graph, terms, axes, true, Combiner::Add, emitSame);
   return node.give(graph.elementwise({&terms, &sum}, input.shape, input.type,
                                      [](Body &body, ValueRange in) -> Value {
@@ -57,6 +65,17 @@ struct Moments {
 };
 } // namespace
 
+/// 1 / √(mean + epsilon).
+static Tensor inverseRoot(GraphBuilder &graph, Tensor &mean, double epsilon) {
+  return graph.elementwise(
+      &mean, mean.shape, mean.type, [&](Body &body, ValueRange in) -> Value {
+        Type type = in[0].getType();
+        Value sum = body.make<arith::AddFOp>(in[0], body.real(type, epsilon));
+        return body.make<arith::DivFOp>(body.real(type, 1),
+                                        body.make<math::SqrtOp>(sum));
+      });
+}
+
 /// Mean, distance from it, and 1 / √(variance + epsilon).
 static Moments momentsOver(GraphBuilder &graph, Tensor &input,
                            ArrayRef<bool> axes, double epsilon) {
@@ -64,14 +83,7 @@ static Moments momentsOver(GraphBuilder &graph, Tensor &input,
   result.mean = meanOver(graph, input, axes, true, emitSame);
   result.centred = subtract(graph, input, result.mean);
   Tensor variance = meanOver(graph, result.centred, axes, true, emitSquare);
-  result.inverseDeviation = graph.elementwise(
-      &variance, variance.shape, variance.type,
-      [&](Body &body, ValueRange in) -> Value {
-        Type type = in[0].getType();
-        Value sum = body.make<arith::AddFOp>(in[0], body.real(type, epsilon));
-        return body.make<arith::DivFOp>(body.real(type, 1),
-                                        body.make<math::SqrtOp>(sum));
-      });
+  result.inverseDeviation = inverseRoot(graph, variance, epsilon);
   return result;
 }
 
@@ -129,6 +141,25 @@ static LogicalResult lowerLayerNorm(Node &node) {
                     node.hasInput(2) ? &node.input(2) : nullptr, input.shape);
 }
 
+/// x / √(mean(x²) + epsilon) * scale.
+static LogicalResult lowerRootMeanSquareNorm(Node &node) {
+  if (failed(node.requireFloat(0)) || failed(node.requireFloat(1)))
+    return failure();
+  Tensor &input = node.input(0);
+  auto axis = node.axisAttribute(-1, input.rank());
+  if (failed(axis))
+    return failure();
+  SmallVector<bool> axes(input.rank(), false);
+  for (unsigned k = *axis; k < input.rank(); ++k)
+    axes[k] = true;
+  Moments moments;
+  moments.centred = input;
+  Tensor square = meanOver(node.graph, input, axes, true, emitSquare);
+  moments.inverseDeviation =
+      inverseRoot(node.graph, square, node.real("epsilon", 1e-5f));
+  return giveScaled(node, moments, &node.input(1), nullptr, input.shape);
+}
+
 /// A vector with one entry a channel, as a tensor that broadcasts to rank
 /// `rank`.
 static FailureOr<Tensor> perChannel(Node &node, Tensor &vector,
@@ -168,8 +199,8 @@ static LogicalResult lowerInstanceNorm(Node &node) {
   return giveScaled(node, moments, &*scale, &*bias, input.shape);
 }
 
-/// Scale and bias have one entry a group here (opset 18).
-static LogicalResult lowerGroupNorm(Node &node) {
+/// Channels as (groups, channels of a group).
+static FailureOr<Tensor> inGroups(Node &node) {
   Tensor &input = node.input(0);
   if (failed(requireChannels(node, 3)))
     return failure();
@@ -177,28 +208,68 @@ static LogicalResult lowerGroupNorm(Node &node) {
   std::optional<Extent> each;
   if (groups > 0)
     each = node.extents.divideExactly(input.shape[1], Extent(groups));
-  if (!each)
-    return node.error() << "num_groups is " << groups << " for "
-                        << node.extents.toString(input.shape[1])
-                        << " channels; expected a divisor";
+  if (!each) {
+    node.error() << "num_groups is " << groups << " for "
+                 << node.extents.toString(input.shape[1])
+                 << " channels; expected a divisor";
+    return failure();
+  }
   Shape grouped{input.shape[0], Extent(groups), *each};
   grouped.append(input.shape.begin() + 2, input.shape.end());
   FailureOr<Tensor> view = node.graph.reshape(input, grouped);
   if (failed(view))
-    return node.error() << "the channels cannot be grouped; expected a divisor";
-  SmallVector<bool> axes(grouped.size(), true);
+    node.error() << "the channels cannot be grouped; expected a divisor";
+  return view;
+}
+
+/// The norm over each group of `view`, in the shape of the input.
+static LogicalResult giveGrouped(Node &node, Tensor &view, Tensor &scale,
+                                 Tensor &bias) {
+  SmallVector<bool> axes(view.rank(), true);
   axes[0] = axes[1] = false;
   Moments moments =
-      momentsOver(node.graph, *view, axes, node.real("epsilon", 1e-5f));
-  auto scale = perChannel(node, node.input(1), Extent(groups), grouped.size());
-  auto bias = perChannel(node, node.input(2), Extent(groups), grouped.size());
-  if (failed(scale) || failed(bias) ||
-      failed(giveScaled(node, moments, &*scale, &*bias, grouped)))
+      momentsOver(node.graph, view, axes, node.real("epsilon", 1e-5f));
+  if (failed(giveScaled(node, moments, &scale, &bias, view.shape)))
     return failure();
-  FailureOr<Tensor> back = node.graph.reshape(*node.results[0], input.shape);
+  FailureOr<Tensor> back =
+      node.graph.reshape(*node.results[0], node.input(0).shape);
   if (failed(back))
     return failure();
   return node.give(std::move(*back));
+}
+
+/// Scale and bias have one entry a group (opset 18).
+static LogicalResult lowerGroupNorm(Node &node) {
+  FailureOr<Tensor> view = inGroups(node);
+  if (failed(view))
+    return failure();
+  Extent groups = view->shape[1];
+  auto scale = perChannel(node, node.input(1), groups, view->rank());
+  auto bias = perChannel(node, node.input(2), groups, view->rank());
+  if (failed(scale) || failed(bias))
+    return failure();
+  return giveGrouped(node, *view, *scale, *bias);
+}
+
+/// Scale and bias have one entry a channel (from opset 21).
+static LogicalResult lowerChannelGroupNorm(Node &node) {
+  FailureOr<Tensor> view = inGroups(node);
+  if (failed(view))
+    return failure();
+  auto inGroup = [&](Tensor &vector) -> FailureOr<Tensor> {
+    auto channels =
+        perChannel(node, vector, node.input(0).shape[1], view->rank());
+    if (failed(channels))
+      return failure();
+    Shape shape(view->rank(), Extent(1));
+    shape[1] = view->shape[1];
+    shape[2] = view->shape[2];
+    return node.graph.reshape(*channels, shape);
+  };
+  auto scale = inGroup(node.input(1)), bias = inGroup(node.input(2));
+  if (failed(scale) || failed(bias))
+    return failure();
+  return giveGrouped(node, *view, *scale, *bias);
 }
 
 /// With the running statistics: inference.
@@ -278,17 +349,23 @@ static LogicalResult lowerLpNorm(Node &node) {
 
 ArrayRef<Operator> refold::onnx::normalisationOperators() {
   static const Operator rows[] = {
-      {"BatchNormalization", 14, 20, "epsilon:f momentum:f training_mode:i", 5,
-       5, lowerBatchNorm},
+      {"BatchNormalization", 14, kLastOpset,
+       "epsilon:f momentum:f training_mode:i", 5, 5, lowerBatchNorm},
       {"GroupNormalization", 18, 20, "epsilon:f num_groups:i", 3, 3,
        lowerGroupNorm},
-      {"InstanceNormalization", 13, 20, "epsilon:f", 3, 3, lowerInstanceNorm},
-      {"LayerNormalization", 17, 20, "axis:i epsilon:f stash_type:i", 2, 3,
-       lowerLayerNorm},
-      {"LogSoftmax", 13, 20, "axis:i", 1, 1, lowerSoftmax},
-      {"LpNormalization", 13, 20, "axis:i p:i", 1, 1, lowerLpNorm},
-      {"MeanVarianceNormalization", 13, 20, "axes:is", 1, 1, lowerMeanVariance},
-      {"Softmax", 13, 20, "axis:i", 1, 1, lowerSoftmax},
+      {"GroupNormalization", 21, kLastOpset,
+       "epsilon:f num_groups:i stash_type:i", 3, 3, lowerChannelGroupNorm},
+      {"InstanceNormalization", 13, kLastOpset, "epsilon:f", 3, 3,
+       lowerInstanceNorm},
+      {"LayerNormalization", 17, kLastOpset, "axis:i epsilon:f stash_type:i", 2,
+       3, lowerLayerNorm},
+      {"LogSoftmax", 13, kLastOpset, "axis:i", 1, 1, lowerSoftmax},
+      {"LpNormalization", 13, kLastOpset, "axis:i p:i", 1, 1, lowerLpNorm},
+      {"MeanVarianceNormalization", 13, kLastOpset, "axes:is", 1, 1,
+       lowerMeanVariance},
+      {"RMSNormalization", 23, kLastOpset, "axis:i epsilon:f stash_type:i", 2,
+       2, lowerRootMeanSquareNorm},
+      {"Softmax", 13, kLastOpset, "axis:i", 1, 1, lowerSoftmax},
   };
   return rows;
 }

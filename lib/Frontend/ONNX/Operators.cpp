@@ -16,10 +16,12 @@ static const std::multimap<StringRef, const Operator *> &table() {
   static const auto *rows = [] {
     auto *all = new std::multimap<StringRef, const Operator *>;
     for (ArrayRef<Operator> kind :
-         {activationOperators(), arithmeticOperators(), castOperators(),
-          comparisonOperators(), constantOperators(), gatherOperators(),
+         {activationOperators(), arithmeticOperators(), attentionOperators(),
+          castOperators(), comparisonOperators(), constantOperators(),
+          einsumOperators(), gatherOperators(), lossOperators(),
           movementOperators(), normalisationOperators(), productOperators(),
-          reductionOperators(), selectionOperators(), shapeOperators()})
+          quantisationOperators(), reductionOperators(), selectionOperators(),
+          shapeOperators()})
       for (const Operator &row : kind)
         all->emplace(row.name, &row);
     return all;

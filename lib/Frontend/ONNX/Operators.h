@@ -7,7 +7,7 @@
 namespace refold::onnx {
 
 constexpr int kFirstOpset = 13;
-constexpr int kLastOpset = 20;
+constexpr int kLastOpset = 23;
 
 /// One operator in one range of opsets. To add one, write its row in the table
 /// of the file of its kind, and its lowering above that.
@@ -27,13 +27,17 @@ constexpr unsigned kAnyNumber = 1u << 16;
 // One table a kind of operator, each in the file of that name.
 llvm::ArrayRef<Operator> activationOperators();    // Activations.cpp
 llvm::ArrayRef<Operator> arithmeticOperators();    // Arithmetic.cpp
+llvm::ArrayRef<Operator> attentionOperators();     // Attention.cpp
 llvm::ArrayRef<Operator> castOperators();          // Casts.cpp
 llvm::ArrayRef<Operator> comparisonOperators();    // Comparisons.cpp
 llvm::ArrayRef<Operator> constantOperators();      // Constants.cpp
+llvm::ArrayRef<Operator> einsumOperators();        // Einsum.cpp
 llvm::ArrayRef<Operator> gatherOperators();        // Gathers.cpp
+llvm::ArrayRef<Operator> lossOperators();          // Losses.cpp
 llvm::ArrayRef<Operator> movementOperators();      // Movement.cpp
 llvm::ArrayRef<Operator> normalisationOperators(); // Normalisation.cpp
 llvm::ArrayRef<Operator> productOperators();       // Products.cpp
+llvm::ArrayRef<Operator> quantisationOperators();  // Quantisation.cpp
 llvm::ArrayRef<Operator> reductionOperators();     // Reductions.cpp
 llvm::ArrayRef<Operator> selectionOperators();     // Selection.cpp
 llvm::ArrayRef<Operator> shapeOperators();         // Shapes.cpp

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Matrix products: sums of products over views, whose maps carry transposes,
 // broadcasts of batches and split heads.
+#include "Contraction.h"
 #include "Elementwise.h"
 #include "Operators.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -8,14 +9,15 @@
 using namespace mlir;
 using namespace refold::onnx;
 
-static Value emitProduct(Body &body, ValueRange in) {
+Value refold::onnx::emitProduct(Body &body, ValueRange in) {
+  if (in.size() == 1)
+    return in[0];
   if (isa<FloatType>(in[0].getType()))
     return body.make<arith::MulFOp>(in[0], in[1]);
   return body.make<arith::MulIOp>(in[0], in[1]);
 }
 
-/// Σ_k a[..., m, k] * b[..., n, k]; batches broadcast.
-static FailureOr<Tensor> contract(Node &node, Tensor a, Tensor b) {
+FailureOr<Tensor> refold::onnx::contract(Node &node, Tensor a, Tensor b) {
   auto spread = [&](Tensor &tensor, unsigned place) {
     Shape shape = tensor.shape;
     shape.insert(shape.end() - place, Extent(1));
@@ -50,16 +52,12 @@ static LogicalResult requireInner(Node &node, const Extent &left,
                       << "; expected equal ones";
 }
 
-/// As numpy: a vector on the left is a row, on the right a column, and its
-/// dimension goes from the result.
-static LogicalResult lowerMatMul(Node &node) {
-  if (failed(node.requireSameTypes()))
+FailureOr<Tensor> refold::onnx::multiplyMatrices(Node &node, Tensor a,
+                                                 Tensor b) {
+  if (!a.rank() || !b.rank()) {
+    node.error() << "a scalar is an input; expected rank 1 or more";
     return failure();
-  if (node.input(0).type == ElementType::Bool)
-    return node.error() << "input 0 is of type bool; expected numbers";
-  Tensor a = node.input(0), b = node.input(1);
-  if (!a.rank() || !b.rank())
-    return node.error() << "a scalar is an input; expected rank 1 or more";
+  }
   bool isRow = a.rank() == 1, isColumn = b.rank() == 1;
   GraphBuilder &graph = node.graph;
   if (isRow)
@@ -76,9 +74,17 @@ static LogicalResult lowerMatMul(Node &node) {
     shape.pop_back();
   if (isRow)
     shape.erase(shape.end() - (isColumn ? 1 : 2));
-  if (isRow || isColumn)
-    product = graph.reshape(*product, shape);
-  return node.give(std::move(*product));
+  return isRow || isColumn ? graph.reshape(*product, shape) : product;
+}
+
+static LogicalResult lowerMatMul(Node &node) {
+  if (failed(node.requireSameTypes()))
+    return failure();
+  if (node.input(0).type == ElementType::Bool)
+    return node.error() << "input 0 is of type bool; expected numbers";
+  FailureOr<Tensor> product =
+      multiplyMatrices(node, node.input(0), node.input(1));
+  return failed(product) ? failure() : node.give(std::move(*product));
 }
 
 /// alpha * A' B' + beta * C.
@@ -137,8 +143,9 @@ static LogicalResult lowerGemm(Node &node) {
 
 ArrayRef<Operator> refold::onnx::productOperators() {
   static const Operator rows[] = {
-      {"Gemm", 13, 20, "alpha:f beta:f transA:i transB:i", 2, 3, lowerGemm},
-      {"MatMul", 13, 20, "", 2, 2, lowerMatMul},
+      {"Gemm", 13, kLastOpset, "alpha:f beta:f transA:i transB:i", 2, 3,
+       lowerGemm},
+      {"MatMul", 13, kLastOpset, "", 2, 2, lowerMatMul},
   };
   return rows;
 }

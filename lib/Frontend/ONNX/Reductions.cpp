@@ -127,15 +127,6 @@ struct Form {
   bool needsFloat;
 };
 
-/// A flag, or the lowest bits. Of the identities, the one of a maximum is no
-/// flag that is set and the one of a minimum is.
-static Value narrowUnsigned(Body &body, Value wide, bool isFlag) {
-  if (!isFlag)
-    return body.make<arith::TruncIOp>(body.builder.getI8Type(), wide);
-  return body.make<arith::CmpIOp>(arith::CmpIPredicate::sgt, wide,
-                                  body.integer(wide.getType(), 0));
-}
-
 static LogicalResult lowerReduction(Node &node, const Form &form) {
   Tensor &input = node.input(0);
   bool isNoop, keepDims = node.integer("keepdims", 1) != 0;
@@ -154,9 +145,15 @@ static LogicalResult lowerReduction(Node &node, const Form &form) {
   if (isPlain)
     if (auto folded = foldReduction(node, *axes, keepDims, form.combiner))
       return node.give(std::move(*folded));
-  // The order of flags and of unsigned numbers is that of their values in a
-  // wider type; its ends become 0 and the largest number again.
-  bool isUnsigned = isFlag || (isOrder && input.type == ElementType::U8);
+  // The largest of flags is whether any is set, the least whether all are.
+  if (isFlag)
+    return node.give(reduceOver(
+        graph, input, *axes, keepDims,
+        form.combiner == Combiner::MaxSticky ? Combiner::Or : Combiner::And,
+        emitSame));
+  // The order of unsigned numbers is that of their values in a wider type; its
+  // ends become 0 and the largest number again.
+  bool isUnsigned = isOrder && input.type == ElementType::U8;
   Tensor numbers = input;
   if (isUnsigned)
     numbers = graph.elementwise(&input, input.shape, ElementType::I32,
@@ -170,8 +167,9 @@ static LogicalResult lowerReduction(Node &node, const Form &form) {
     result = graph.elementwise(&result, result.shape, result.type, form.after);
   if (isUnsigned)
     result = graph.elementwise(&result, result.shape, input.type,
-                               [&](Body &body, ValueRange in) {
-                                 return narrowUnsigned(body, in[0], isFlag);
+                               [](Body &body, ValueRange in) -> Value {
+                                 return body.make<arith::TruncIOp>(
+                                     body.builder.getI8Type(), in[0]);
                                });
   return node.give(std::move(result));
 }
@@ -255,27 +253,27 @@ static constexpr llvm::StringLiteral kAxesInput =
 
 ArrayRef<Operator> refold::onnx::reductionOperators() {
   static const Operator rows[] = {
-      {"GlobalAveragePool", 13, 20, "", 1, 1, lowerGlobalPool},
-      {"GlobalMaxPool", 13, 20, "", 1, 1, lowerGlobalPool},
+      {"GlobalAveragePool", 13, kLastOpset, "", 1, 1, lowerGlobalPool},
+      {"GlobalMaxPool", 13, kLastOpset, "", 1, 1, lowerGlobalPool},
       {"ReduceL1", 13, 17, kAxesAttribute, 1, 1, lowerL1},
-      {"ReduceL1", 18, 20, kAxesInput, 1, 2, lowerL1},
+      {"ReduceL1", 18, kLastOpset, kAxesInput, 1, 2, lowerL1},
       {"ReduceL2", 13, 17, kAxesAttribute, 1, 1, lowerL2},
-      {"ReduceL2", 18, 20, kAxesInput, 1, 2, lowerL2},
+      {"ReduceL2", 18, kLastOpset, kAxesInput, 1, 2, lowerL2},
       {"ReduceLogSum", 13, 17, kAxesAttribute, 1, 1, lowerLogSum},
-      {"ReduceLogSum", 18, 20, kAxesInput, 1, 2, lowerLogSum},
+      {"ReduceLogSum", 18, kLastOpset, kAxesInput, 1, 2, lowerLogSum},
       {"ReduceLogSumExp", 13, 17, kAxesAttribute, 1, 1, lowerLogSumExp},
-      {"ReduceLogSumExp", 18, 20, kAxesInput, 1, 2, lowerLogSumExp},
+      {"ReduceLogSumExp", 18, kLastOpset, kAxesInput, 1, 2, lowerLogSumExp},
       {"ReduceMax", 13, 17, kAxesAttribute, 1, 1, lowerMax},
-      {"ReduceMax", 18, 20, kAxesInput, 1, 2, lowerMax},
+      {"ReduceMax", 18, kLastOpset, kAxesInput, 1, 2, lowerMax},
       {"ReduceMean", 13, 17, kAxesAttribute, 1, 1, lowerMean},
-      {"ReduceMean", 18, 20, kAxesInput, 1, 2, lowerMean},
+      {"ReduceMean", 18, kLastOpset, kAxesInput, 1, 2, lowerMean},
       {"ReduceMin", 13, 17, kAxesAttribute, 1, 1, lowerMin},
-      {"ReduceMin", 18, 20, kAxesInput, 1, 2, lowerMin},
+      {"ReduceMin", 18, kLastOpset, kAxesInput, 1, 2, lowerMin},
       {"ReduceProd", 13, 17, kAxesAttribute, 1, 1, lowerProd},
-      {"ReduceProd", 18, 20, kAxesInput, 1, 2, lowerProd},
-      {"ReduceSum", 13, 20, kAxesInput, 1, 2, lowerSum},
+      {"ReduceProd", 18, kLastOpset, kAxesInput, 1, 2, lowerProd},
+      {"ReduceSum", 13, kLastOpset, kAxesInput, 1, 2, lowerSum},
       {"ReduceSumSquare", 13, 17, kAxesAttribute, 1, 1, lowerSumSquare},
-      {"ReduceSumSquare", 18, 20, kAxesInput, 1, 2, lowerSumSquare},
+      {"ReduceSumSquare", 18, kLastOpset, kAxesInput, 1, 2, lowerSumSquare},
   };
   return rows;
 }

@@ -18,6 +18,9 @@ Tensor meanOver(GraphBuilder &graph, Tensor &input, llvm::ArrayRef<bool> axes,
 /// max + log Σ e^(x - max); -inf for a row of -inf only.
 Tensor logSumExpOver(GraphBuilder &graph, Tensor &input,
                      llvm::ArrayRef<bool> axes, bool keepDims);
+/// x - max - log Σ e^(x - max), over `input`'s own shape (Normalisation.cpp).
+Tensor logSoftmaxOver(GraphBuilder &graph, Tensor &input,
+                      llvm::ArrayRef<bool> axes);
 
 } // namespace refold::onnx
 

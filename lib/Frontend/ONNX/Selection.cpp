@@ -5,6 +5,7 @@
 #include "Operators.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "refold/Dialect/Refold/IR/Refold.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace refold;
@@ -112,13 +113,101 @@ static LogicalResult lowerArg(Node &node) {
   return node.give(std::move(*flat));
 }
 
+/// 1 at the first of the largest, 0 elsewhere.
+static LogicalResult lowerHardmax(Node &node) {
+  Tensor &input = node.input(0);
+  auto axis = node.axisAttribute(-1, input.rank());
+  if (failed(axis) || failed(node.requireFloat(0)))
+    return failure();
+  Tensor best = select(node, input, *axis, 1, true).second;
+  GraphBuilder &graph = node.graph;
+  return node.give(graph.elementwise(
+      &best, input.shape, input.type, [&](Body &body, ValueRange in) -> Value {
+        Type indexType = body.builder.getIndexType();
+        Type type = computeType(graph.ops, input.type);
+        Value isBest = body.make<arith::CmpIOp>(
+            arith::CmpIPredicate::eq,
+            body.make<arith::IndexCastOp>(indexType, in[0]),
+            graph.subscriptIn(body, input.shape, *axis));
+        return body.make<arith::SelectOp>(isBest, body.real(type, 1),
+                                          body.real(type, 0));
+      }));
+}
+
+/// The one number that an input is, as an extent; floats must be whole.
+static FailureOr<Extent> depthOf(Node &node, unsigned i) {
+  const Scalar *scalar = node.input(i).splat();
+  if (scalar && scalar->integer)
+    return *scalar->integer;
+  bool isWhole = scalar && scalar->real &&
+                 std::floor(*scalar->real) == *scalar->real &&
+                 std::abs(*scalar->real) <= double(kLargestExtent);
+  if (isWhole)
+    return Extent(int64_t(*scalar->real));
+  if (scalar)
+    node.error() << "the depth is no whole number; expected one";
+  else
+    node.unsupported() << "the depth is known only at run time; expected a "
+                          "constant";
+  return failure();
+}
+
+/// values[1] where the new axis has the index, values[0] elsewhere. An index
+/// below 0 counts from the end; one outside is nowhere.
+static LogicalResult lowerOneHot(Node &node) {
+  Tensor &indices = node.input(0), &values = node.input(2);
+  FailureOr<Extent> depth = depthOf(node, 1);
+  auto axis = node.axisAttribute(-1, indices.rank() + 1);
+  if (failed(depth) || failed(axis))
+    return failure();
+  if (!node.extents.isNonNegative(*depth))
+    return node.badSizes(*depth) << "depth " << node.extents.toString(*depth)
+                                 << "; expected one that is at least 0";
+  if (indices.type == ElementType::Bool)
+    return node.error() << "the indices are of type bool; expected numbers";
+  if (values.rank() != 1 || !values.shape[0].is(2))
+    return node.error() << "the values have shape "
+                        << toString(node.extents, values.shape)
+                        << "; expected (2), off and on";
+  GraphBuilder &graph = node.graph;
+  Shape shape = indices.shape, spread = indices.shape;
+  shape.insert(shape.begin() + *axis, *depth);
+  spread.insert(spread.begin() + *axis, Extent(1));
+  auto valueAt = [&](int64_t place) {
+    Tensor one = graph.slice(values, 0, Extent(place), Extent(1), Extent(1));
+    return *graph.reshape(one, {});
+  };
+  Tensor off = valueAt(0), on = valueAt(1);
+  FailureOr<Tensor> places = graph.reshape(indices, spread);
+  if (failed(places))
+    return failure();
+  ElementType from = indices.type;
+  return node.give(graph.elementwise(
+      {&*places, &off, &on}, shape, values.type,
+      [&](Body &body, ValueRange in) -> Value {
+        Type wide = body.builder.getI64Type();
+        Value at = castElement(body, in[0], from, ElementType::I64, wide);
+        Value here = body.make<arith::IndexCastOp>(
+            wide, graph.subscriptIn(body, shape, *axis));
+        Value end = graph.extentIn(body, *depth, wide);
+        Value isHere =
+            body.make<arith::CmpIOp>(arith::CmpIPredicate::eq, at, here);
+        Value fromEnd = body.make<arith::CmpIOp>(
+            arith::CmpIPredicate::eq, body.make<arith::AddIOp>(at, end), here);
+        Value isOn = body.make<arith::OrIOp>(isHere, fromEnd);
+        return body.make<arith::SelectOp>(isOn, in[2], in[1]);
+      }));
+}
+
 ArrayRef<Operator> refold::onnx::selectionOperators() {
   static const Operator rows[] = {
-      {"ArgMax", 13, 20, "axis:i keepdims:i select_last_index:i", 1, 1,
+      {"ArgMax", 13, kLastOpset, "axis:i keepdims:i select_last_index:i", 1, 1,
        lowerArg},
-      {"ArgMin", 13, 20, "axis:i keepdims:i select_last_index:i", 1, 1,
+      {"ArgMin", 13, kLastOpset, "axis:i keepdims:i select_last_index:i", 1, 1,
        lowerArg},
-      {"TopK", 13, 20, "axis:i largest:i sorted:i", 2, 2, lowerTopK},
+      {"Hardmax", 13, kLastOpset, "axis:i", 1, 1, lowerHardmax},
+      {"OneHot", 13, kLastOpset, "axis:i", 3, 3, lowerOneHot},
+      {"TopK", 13, kLastOpset, "axis:i largest:i sorted:i", 2, 2, lowerTopK},
   };
   return rows;
 }

@@ -235,16 +235,16 @@ static LogicalResult lowerRange(Node &node) {
 
 ArrayRef<Operator> refold::onnx::shapeOperators() {
   static const Operator rows[] = {
-      {"Dropout", 13, 20, "seed:i", 1, 3, lowerDropout},
-      {"Expand", 13, 20, "", 2, 2, lowerExpand},
-      {"Flatten", 13, 20, "axis:i", 1, 1, lowerFlatten},
-      {"Identity", 13, 20, "", 1, 1, lowerIdentity},
-      {"Range", 13, 20, "", 3, 3, lowerRange},
-      {"Reshape", 13, 20, "allowzero:i", 2, 2, lowerReshape},
-      {"Shape", 13, 20, "start:i end:i", 1, 1, lowerShape},
-      {"Size", 13, 20, "", 1, 1, lowerSize},
-      {"Squeeze", 13, 20, "", 1, 2, lowerSqueeze},
-      {"Unsqueeze", 13, 20, "", 2, 2, lowerUnsqueeze},
+      {"Dropout", 13, kLastOpset, "seed:i", 1, 3, lowerDropout},
+      {"Expand", 13, kLastOpset, "", 2, 2, lowerExpand},
+      {"Flatten", 13, kLastOpset, "axis:i", 1, 1, lowerFlatten},
+      {"Identity", 13, kLastOpset, "", 1, 1, lowerIdentity},
+      {"Range", 13, kLastOpset, "", 3, 3, lowerRange},
+      {"Reshape", 13, kLastOpset, "allowzero:i", 2, 2, lowerReshape},
+      {"Shape", 13, kLastOpset, "start:i end:i", 1, 1, lowerShape},
+      {"Size", 13, kLastOpset, "", 1, 1, lowerSize},
+      {"Squeeze", 13, kLastOpset, "", 1, 2, lowerSqueeze},
+      {"Unsqueeze", 13, kLastOpset, "", 2, 2, lowerUnsqueeze},
   };
   return rows;
 }

@@ -51,6 +51,10 @@ def external(**entries):
     return model([node("Add", ["x", "w"])], initializers=[tensor])
 
 
+def quantise(scale, opset=21, **attributes):
+    return model([node("QuantizeLinear", ["x", "s"], **attributes)], initializers=[constant("s", scale)], opset=opset)
+
+
 def field(number, payload):
     """One length-delimited field, by hand: the package refuses what is too deep."""
     size, length = len(payload), b""
@@ -94,7 +98,7 @@ CASES = {
     "later_operator": (model([node("Gelu", ["x"])]), 4, "operator 'Gelu' of opset 17; expected opset 20 or later"),
     "other_domain": (model([node("Relu", ["x"], domain="com.example")]), 4,
                      "operator 'Relu' of domain 'com.example'; expected operators of 'ai.onnx'"),
-    "old_opset": (model([RELU], opset=9), 4, "opset 9; expected 13 to 20"),
+    "old_opset": (model([RELU], opset=9), 4, "opset 9; expected 13 to 23"),
     "no_opset": (model([RELU], domain="com.example"), 1, "names no opset of the domain 'ai.onnx'"),
     "cycle": (model([node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"])], outputs=[value("b", None)]), 1,
               "Add: input 'b' is not defined before it; expected nodes in order, without cycles"),
@@ -173,6 +177,40 @@ CASES = {
                     "the output 'y' is declared as int64; expected float"),
     "output_shape": (model([RELU], outputs=[value("y", [2, 4])]), 1,
                      "the output 'y' is declared with another shape; expected (2, 3)"),
+    "blocks": (quantise(np.ones((2, 2), np.float32), block_size=2), 4,
+               "QuantizeLinear: block_size is 2 for an extent of 3; expected a divisor"),
+    "block_scales": (quantise(np.ones((2, 3), np.float32), block_size=3), 1,
+                     "the scale or zero point has shape (2, 3); expected (2, 1), one a block"),
+    "scale_of_axis": (quantise(np.ones(4, np.float32)), 1, "has shape (4); expected a scalar or (3), the extent of axis 1"),
+    "quantise_to_int16": (quantise(np.float32(1), output_dtype=TensorProto.INT16), 4,
+                          "QuantizeLinear: a result of int16; expected uint8, int8, float8e4m3fn or float8e5m2"),
+    "zero_point_type": (model([node("DequantizeLinear", ["x", "s", "z"])], inputs=[value("x", [2], TensorProto.INT8)],
+                              initializers=[constant("s", np.float32(1)), constant("z", np.uint8(1))]), 1,
+                        "the zero point is of type uint8; expected int8, that of input 0"),
+    "integer_product": (model([node("MatMulInteger", ["x", "x"])]), 1,
+                        "MatMulInteger: input 0 is of type float; expected uint8 or int8"),
+    "einsum_letters": (model([node("Einsum", ["x"], equation="ijk->i")]), 1,
+                       "the term 'ijk' for an operand of rank 2; expected a letter for each dimension"),
+    "einsum_result": (model([node("Einsum", ["x"], equation="ij->ik")]), 1,
+                      "'k' in the result 'ik'; expected labels of the operands, each once"),
+    "einsum_terms": (model([node("Einsum", ["x"], equation="ij,jk")]), 1,
+                     "the equation 'ij,jk' has 2 terms; expected 1, one an input"),
+    "einsum_diagonal": (model([node("Einsum", ["x"], equation="ii->i")]), 1, "'i' is 2 and 3; expected equal extents"),
+    "einsum_text": (model([node("Einsum", ["x"], equation="i.j->i")]), 1, "'.' in the equation; expected letters"),
+    "depth": (model([node("OneHot", ["i", "d", "v"])], inputs=[value("i", [2], INT64), value("d", [], INT64)],
+                    initializers=[constant("v", np.array([0.0, 1.0], np.float32))]), 4,
+              "OneHot: the depth is known only at run time; expected a constant"),
+    "fraction_depth": (model([node("OneHot", ["i", "d", "v"])], inputs=[value("i", [2], INT64)], initializers=[
+        constant("d", np.float32(2.5)), constant("v", np.array([0.0, 1.0], np.float32))]), 1,
+                       "OneHot: the depth is no whole number; expected one"),
+    "labels": (model([node("NegativeLogLikelihoodLoss", ["x", "t"])], inputs=[value("x", [2, 3]), value("t", [3], INT64)]), 1,
+               "labels of shape (3) for scores of shape (2, 3); expected the shape of the scores without dimension 1"),
+    "heads": (model([node("Attention", ["x", "x", "x"], q_num_heads=2, kv_num_heads=2)], inputs=[value("x", [1, 4, 3])],
+                    opset=23), 1, "expected rank 4, or rank 3 and a number of heads that divides the last extent"),
+    "past_key": (model([node("Attention", ["x", "x", "x", "", "x"])], inputs=[value("x", [1, 2, 4, 3])], opset=23), 1,
+                 "one of past_key and past_value; expected both or none"),
+    "scatter": (model([node("ScatterND", ["x", "i", "u"])], inputs=[value("x", [4]), value("i", [2, 1], INT64), value("u", [2])]),
+                4, "operator 'ScatterND' is not known; expected one that 'refold ops' lists"),
     "external_parent": (external(location="../secret.bin"), 1,
                         "external data at '../secret.bin'; expected a relative path inside the model's folder"),
     "external_absolute": (external(location="/etc/hostname"), 1, "expected a relative path inside the model's folder"),

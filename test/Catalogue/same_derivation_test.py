@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""One program, three front ends, one derivation: each program of the catalogue and of examples/ as `.fold`, as
+linalg (`refold compile --emit program`) and as ONNX (`fold_to_onnx`) must give the same cascades: the same stages,
+passes, states and formulas up to the order of what commutes and up to names, and the same reasons.
+
+    same_derivation_test.py [--jobs N] [name ...]
+
+What ONNX cannot say is counted as skipped and listed in NOT_IN_ONNX.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+REFOLD = os.environ.get("REFOLD", str(ROOT / "build/dev/bin/refold"))
+SKIP = 77
+
+NOT_IN_ONNX = {
+    "attention_decode": "an axis over the front of a longer dimension",
+    "attention_gqa": "a computed subscript",
+    "attention_latent": "an axis over the front of a longer dimension",
+    "cross_entropy": "a computed subscript",
+}
+WORDS = {"pass", "sum", "max", "min", "any", "all", "prod", "topk", "where"}
+
+
+def anonymous(text):
+    """Names by the order in which they first appear; words before '(' are functions."""
+    numbers = {}
+
+    def number(match):
+        if match[0] in WORDS:
+            return match[0]
+        return f"${numbers.setdefault(match[0], len(numbers))}"
+    return re.sub(r"[A-Za-z_]\w*(?!\w*\()", number, text)
+
+
+def derivation(path):
+    """What must be the same, or the error."""
+    done = subprocess.run([REFOLD, "explain", path, "--format=json"], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        return f"exit code {done.returncode}: {done.stderr.strip()}"
+    found = [{"axes": len(c["axes"]), "stages": [(stage["op"], stage["pass"]) for stage in c["stages"]],
+              "verdict": c["verdict"], "passes": c["passes"], "unfused passes": c["unfused_passes"],
+              "state": c["state_size"], "gauge": anonymous(c["gauge"]), "formula": anonymous(c["formula"]),
+              "reasons": [reason["key"] for reason in c["reasons"]], "policies": c["policies"]}
+             for c in json.loads(done.stdout)["cascades"]]
+    return sorted(found, key=json.dumps)
+
+
+def differences(one, other):
+    """How two derivations differ, in a line; empty where they do not."""
+    if isinstance(one, str) or isinstance(other, str):
+        return "" if one == other else f"found {other}, expected {one}"
+    if len(one) != len(other):
+        return f"found {len(other)} cascades, expected {len(one)}"
+    for a, b in zip(one, other):
+        for key in a:
+            if a[key] != b[key]:
+                return f"{key}: found {b[key]}, expected {a[key]}"
+    return ""
+
+
+def examine(path, folder, translate):
+    """[(form, what is wrong or None for skipped)]."""
+    wanted = derivation(path)
+    if isinstance(wanted, str):
+        return [("fold", wanted)]
+    linalg = pathlib.Path(folder) / f"{path.stem}.mlir"
+    emitted = subprocess.run([REFOLD, "compile", path, "--emit=program", f"--output={linalg}"], cwd=ROOT,
+                             capture_output=True, text=True)
+    wrong = emitted.stderr if emitted.returncode else differences(wanted, derivation(linalg))
+    results = [("linalg", wrong)]
+    try:
+        model = translate(path.read_text(encoding="utf-8"))
+    except Exception as error:
+        known = type(error).__name__ == "Untranslatable" and path.stem in NOT_IN_ONNX
+        return results + [("onnx", None if known else f"not translated: {error!r}")]
+    if path.stem in NOT_IN_ONNX:
+        return results + [("onnx", "translated, but listed as what ONNX cannot say")]
+    onnx = pathlib.Path(folder) / f"{path.stem}.onnx"
+    onnx.write_bytes(model.SerializeToString())
+    return results + [("onnx", differences(wanted, derivation(onnx)))]
+
+
+def self_test():
+    """The comparison sees another formula, another order of stages and an error."""
+    base = [{"stages": [("max", 1), ("sum", 1)], "formula": anonymous("s = sum(exp(x - m))")}]
+    others = [[{**base[0], "formula": anonymous("s = sum(exp(m - x)) * x")}],
+              [{**base[0], "stages": [("sum", 1), ("max", 1)]}], [], "exit code 3"]
+    assert not differences(base, [{**base[0], "formula": anonymous("t = sum(exp(y - n))")}])
+    assert all(differences(base, other) for other in others)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+    self_test()
+    try:
+        from fold_to_onnx import translate
+    except ImportError:
+        print("the Python package 'onnx' is not installed")
+        return SKIP
+    paths = [p for folder in (HERE, ROOT / "examples") for p in sorted(folder.glob("*.fold"))
+             if not options.names or p.stem in options.names]
+    failures, passed, skipped = [], 0, 0
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for path, results in zip(paths, pool.map(lambda p: examine(p, folder, translate), paths)):
+            for form, wrong in results:
+                passed += wrong == ""
+                skipped += wrong is None
+                if wrong:
+                    failures.append(f"{path.name} as {form}: {wrong}")
+    print("\n".join(failures))
+    print(f"{passed} passed, {len(failures)} failed, {skipped} skipped")
+    return int(bool(failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
