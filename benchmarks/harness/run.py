@@ -6,7 +6,8 @@
 
 `refold bench` checks the answer before it times anything; a line without "checked" is not a time and is
 shown as UNCHECKED. With --peers the programs of benchmarks/peers that a workload names take turns with it
-(`ninja -C build/release benchmark_peers` builds those in C++; those in Python run in this one).
+(`ninja -C build/release benchmark_peers` builds those in C++; those in Python run in this one). The workload
+"derivation" is CPU time of the compiler itself (derivation.py).
 """
 
 import argparse
@@ -18,6 +19,8 @@ import pathlib
 import platform
 import subprocess
 import sys
+
+import derivation
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
@@ -91,6 +94,17 @@ def compare(refold, workload, shape, dtype, threads, rounds):
     return answer
 
 
+def run_derivation(refold, workload):
+    """One line a program, one a graph and one of all: CPU time, and what is over the limits."""
+    paths = sorted(path for pattern in workload["derived"] for path in ROOT.glob(pattern))
+    programs = derivation.measure_programs(refold, paths, workload["runs"])
+    graphs = derivation.measure_graphs(refold, workload["graphs"], workload["runs"])
+    summary = derivation.summarise(programs, graphs)
+    lines = [{"program": str(path.relative_to(ROOT)), **times} for path, times in programs]
+    lines += [{"nodes": nodes, **{k: v for k, v in times.items() if k != "cascades"}} for nodes, times in graphs.items()]
+    return lines + [{"summary": summary, "beyond": derivation.beyond(summary, workload["limits"])}]
+
+
 def describe(result):
     if not result["checked"]:
         return f"UNCHECKED {result['error']}"
@@ -115,6 +129,14 @@ def main():
     for path in sorted((ROOT / "benchmarks/suite").glob("*.json")):
         workload = json.loads(path.read_text(encoding="utf-8"))
         if options.only not in workload["name"]:
+            continue
+        if "derived" in workload:
+            lines = run_derivation(options.refold, workload)
+            failed += bool(lines[-1]["beyond"])
+            for line in lines if options.out else []:
+                with options.out.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"workload": workload["name"], **line, **common}) + "\n")
+            print(json.dumps(lines[-1], indent=1), flush=True)
             continue
         for shape in workload["shapes"]:
             for dtype in workload["dtypes"]:

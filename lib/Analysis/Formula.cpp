@@ -121,12 +121,14 @@ Expr Formula::sizeSymbol(const Size &size) {
   // length of that stream.
   if (size.factor != 1 || size.bases.size() > 1) {
     Expr product;
-    if (size.factor != 1)
-      product = context->integer(size.factor, algebra::Type::Index);
-    for (unsigned base : size.bases) {
-      Expr own = sizeSymbol(Size{1, {base}});
+    auto times = [&](Expr own) {
       product = product ? context->mul(product, own) : own;
-    }
+    };
+    for (unsigned base : size.bases)
+      times(sizeSymbol(Size{1, {base}}));
+    // The number last, where arithmetic on sizes has it, too.
+    if (size.factor != 1)
+      times(context->integer(size.factor, algebra::Type::Index));
     return product;
   }
   StringRef name = sizes.nameOf(size);

@@ -277,8 +277,11 @@ static bool isWhole(Expr e) {
     return !algebra::isFloat(e.operand(0).type());
   if (std::optional<double> value = e.constant())
     return *value == std::nearbyint(*value) || std::isinf(*value);
+  // Sums and products of whole floats round to whole ones.
   if (e.is(algebra::Kind::Max) || e.is(algebra::Kind::Min) ||
-      e.is(algebra::Kind::MaxNum) || e.is(algebra::Kind::MinNum))
+      e.is(algebra::Kind::MaxNum) || e.is(algebra::Kind::MinNum) ||
+      e.is(algebra::Kind::Add) || e.is(algebra::Kind::Sub) ||
+      e.is(algebra::Kind::Mul))
     return isWhole(e.operand(0)) && isWhole(e.operand(1));
   if (e.is(algebra::Kind::Select))
     return isWhole(e.operand(1)) && isWhole(e.operand(2));
@@ -404,6 +407,20 @@ static Expr importSubscriptOp(Operation *op, ArrayRef<Scalar> in, Context &c) {
       .Default([](Operation *) { return Expr(); });
 }
 
+/// Beside `true` it is a negation; that of = is ≠, also for NaN.
+static Expr importXor(Context &c, Expr a, Expr b) {
+  if (!b.isConstant(1))
+    return a.isConstant(1) ? importXor(c, b, a) : c.cmp(Pred::Ne, a, b);
+  bool isNumber = a.is(algebra::Kind::Cmp) && a->pred == Pred::Eq &&
+                  a.operand(0) == a.operand(1);
+  if (isNumber && algebra::isFloat(a.operand(0).type()))
+    return c.fn(Fn::IsNan, a.operand(0));
+  if (a.is(algebra::Kind::Cmp) && (a->pred == Pred::Eq || a->pred == Pred::Ne))
+    return c.cmp(a->pred == Pred::Eq ? Pred::Ne : Pred::Eq, a.operand(0),
+                 a.operand(1));
+  return c.logicalNot(a);
+}
+
 static Expr importIntegerOp(Operation *op, ArrayRef<Scalar> in, Context &c) {
   auto x = [&](unsigned i) { return in[i].expr; };
   Type type = op->getNumResults() ? op->getResult(0).getType() : Type();
@@ -436,12 +453,19 @@ static Expr importIntegerOp(Operation *op, ArrayRef<Scalar> in, Context &c) {
       .Case([&](arith::MinSIOp) { return c.min(x(0), x(1)); })
       .Case([&](arith::AndIOp) { return ifLogical(c.logicalAnd(x(0), x(1))); })
       .Case([&](arith::OrIOp) { return ifLogical(c.logicalOr(x(0), x(1))); })
-      .Case(
-          [&](arith::XOrIOp) { return ifLogical(c.cmp(Pred::Ne, x(0), x(1))); })
+      .Case([&](arith::XOrIOp) { return ifLogical(importXor(c, x(0), x(1))); })
       .Case([&](arith::CmpIOp cmp) {
         return importCmpI(c, cmp.getPredicate(), x(0), x(1));
       })
       .Default([](Operation *) { return Expr(); });
+}
+
+/// A cast; of a value of that type that was only widened it is the value.
+static Expr castBack(Context &c, algebra::Type type, Expr a) {
+  if (a.is(algebra::Kind::Cast) && a.operand(0).type() == type &&
+      algebra::isExactConversion(type, a.type()))
+    return a.operand(0);
+  return c.cast(type, a);
 }
 
 static Expr importConversion(Operation *op, ArrayRef<Scalar> in, Context &c) {
@@ -454,7 +478,7 @@ static Expr importConversion(Operation *op, ArrayRef<Scalar> in, Context &c) {
   return llvm::TypeSwitch<Operation *, Expr>(op)
       .Case<arith::ExtFOp, arith::TruncFOp, arith::SIToFPOp, arith::ExtSIOp,
             arith::IndexCastOp, arith::IndexCastUIOp, arith::TruncIOp>(
-          [&](auto) { return c.cast(*type, a); })
+          [&](auto) { return castBack(c, *type, a); })
       .Case<arith::UIToFPOp, arith::ExtUIOp>([&](auto) {
         Expr value = asUnsigned(c, a, op->getOperand(0).getType());
         return value ? c.cast(*type, value) : Expr();

@@ -50,9 +50,28 @@ bool refold::isProduct(linalg::GenericOp generic) {
   return ownInA && ownInB;
 }
 
-/// A sum of products, whatever the operands: cheap enough to be computed inside
-/// an element.
-static bool isContraction(linalg::GenericOp generic) {
+/// What makes a value of a body, through the elementwise ops that make the
+/// tensors it reads where these are not in memory; null where that is no op.
+static Operation *scalarProducer(Value value,
+                                 const llvm::SetVector<Value> &materialised) {
+  while (auto arg = dyn_cast<BlockArgument>(value)) {
+    auto reader = dyn_cast<linalg::GenericOp>(arg.getOwner()->getParentOp());
+    if (!reader || arg.getArgNumber() >= reader.getNumDpsInputs())
+      return nullptr;
+    Value tensor = reader->getOperand(arg.getArgNumber());
+    auto maker = tensor.getDefiningOp<linalg::GenericOp>();
+    if (!maker || materialised.contains(tensor) ||
+        maker.getNumReductionLoops() || maker.getNumResults() != 1)
+      return nullptr;
+    value = maker.getBody()->getTerminator()->getOperand(0);
+  }
+  return value.getDefiningOp();
+}
+
+/// A sum of products, whatever the operands and whichever op multiplies: cheap
+/// enough to be computed inside an element.
+static bool isContraction(linalg::GenericOp generic,
+                          const llvm::SetVector<Value> &materialised) {
   if (generic.getNumResults() != 1 || !generic.getNumReductionLoops())
     return false;
   std::optional<Combiner> combiner =
@@ -61,11 +80,11 @@ static bool isContraction(linalg::GenericOp generic) {
   if (!combiner || combiner->reducer != algebra::Reducer::Sum)
     return false;
   // A scale of the products is one of the sum (`Formula::contraction`).
-  Operation *term = combiner->term.getDefiningOp();
+  Operation *term = scalarProducer(combiner->term, materialised);
   while (auto quotient = dyn_cast_or_null<arith::DivFOp>(term)) {
     if (!quotient.getRhs().getDefiningOp<arith::ConstantOp>())
       return false;
-    term = quotient.getLhs().getDefiningOp();
+    term = scalarProducer(quotient.getLhs(), materialised);
   }
   return isa_and_nonnull<arith::MulFOp, arith::MulIOp>(term);
 }
@@ -297,7 +316,7 @@ Ties Ties::find(func::FuncOp function, SizeTable &sizes,
     if (!fuse)
       for (Value v : r.op->getResults())
         ties.forced.push_back(v);
-    if (!generic || !isContraction(generic))
+    if (!generic || !isContraction(generic, materialised))
       continue;
     if (!isProduct(generic)) {
       inner.push_back(generic);

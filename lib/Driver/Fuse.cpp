@@ -10,6 +10,8 @@
 #include "refold/Support/Reasons.h"
 #include "refold/Support/Stopwatch.h"
 #include "refold/Transforms/FuseCascades.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringExtras.h"
 
 namespace refold {
 
@@ -58,15 +60,12 @@ static std::string placeOf(const algebra::Stage &stage) {
 
 /// What each kept state is relative to, each once: "max m", "mean mu".
 static std::string gaugesOf(const algebra::Program &program) {
-  std::string result;
-  for (const algebra::Definition &definition : program.definitions) {
-    const auto *state = std::get_if<algebra::State>(&definition);
-    if (!state || state->gauge.empty() ||
-        llvm::StringRef(result).contains(state->gauge))
-      continue;
-    result += (result.empty() ? "" : "; ") + state->gauge;
-  }
-  return result;
+  llvm::SetVector<llvm::StringRef> gauges;
+  for (const algebra::Definition &definition : program.definitions)
+    if (const auto *state = std::get_if<algebra::State>(&definition);
+        state && !state->gauge.empty())
+      gauges.insert(state->gauge);
+  return llvm::join(gauges, "; ");
 }
 
 static CascadeReport reportOf(const FusedKernel &kernel) {

@@ -106,6 +106,13 @@ class Translator:
             return value
         return self.emit("Cast", [value.name], value.axes, dtype, to=dtype)
 
+    def cast(self, value, dtype):
+        """A written cast: to the nearest integer, where Cast cuts off."""
+        whole = dtype in (TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64)
+        if whole and value.number is None and value.dtype in (REAL, TensorProto.DOUBLE):
+            value = self.apply("Round", [value])
+        return self.named(value, dtype)
+
     def ordered(self, value):
         """The axes in the program's order."""
         wanted = sorted(value.axes, key=self.order.index)
@@ -134,8 +141,9 @@ class Translator:
             if TensorProto.DOUBLE in known:
                 return TensorProto.DOUBLE
             return REAL
-        return max(known, key=[TensorProto.BOOL, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32,
-                               TensorProto.INT64].index)
+        short = (TensorProto.BOOL, TensorProto.INT8, TensorProto.UINT8)
+        return max((TensorProto.INT32 if d in short else d for d in known),
+                   key=[TensorProto.INT32, TensorProto.INT64].index)
 
     def apply(self, op, values, result=None, dtype=None, **attributes):
         dtype = dtype or self.common(values)
@@ -222,14 +230,15 @@ class Translator:
             dtype = self.common(values[1:])
             axes, operands = self.aligned([condition] + [self.named(v, dtype) for v in values[1:]])
             return self.emit("Where", [o.name for o in operands], axes, dtype)
-        if name == "rsqrt":
-            return self.apply("Reciprocal", [self.apply("Sqrt", values, dtype=REAL)])
         if name in DTYPES:
-            return self.named(values[0], self.dtype(name))
+            return self.cast(values[0], self.dtype(name))
         if name not in FUNCTIONS:
             raise Untranslatable(name)
         result = TensorProto.BOOL if name in ("isnan", "isinf") else None
-        return self.apply(FUNCTIONS[name], values, result)
+        dtype = self.common(values)
+        if name not in ("abs", "sign", "relu", "max", "min") and dtype != TensorProto.DOUBLE:
+            dtype = REAL
+        return self.apply(FUNCTIONS[name], values, result, dtype)
 
     def reduce(self, reducer, axes, value):
         if not set(axes) <= set(value.axes):
@@ -238,7 +247,7 @@ class Translator:
         kept = [axis for axis in value.axes if axis not in axes]
         if reducer in ("argmax", "argmin"):
             return self.emit(REDUCERS[reducer], [value.name], kept, TensorProto.INT64, axis=places[0], keepdims=0)
-        if reducer == "mean":
+        if reducer not in ("any", "all"):
             value = self.named(value, self.common([value]))
         return self.emit(REDUCERS[reducer], [value.name, self.constant(np.array(places))], kept, value.dtype, keepdims=0)
 

@@ -15,29 +15,37 @@ static Value emitSaturating(Body &body, Value value, Type target,
   Type type = value.getType();
   double low = isSigned ? -std::ldexp(1.0, int(width) - 1) : 0.0;
   double end = std::ldexp(1.0, int(width) - (isSigned ? 1 : 0));
-  Value least = body.real(type, low), past = body.real(type, end);
-  auto compare = [&](arith::CmpFPredicate how, Value bound) -> Value {
-    return body.make<arith::CmpFOp>(how, value, bound);
+  auto compare = [&](arith::CmpFPredicate how, Value a, Value b) -> Value {
+    return body.make<arith::CmpFOp>(how, a, b);
   };
-  Value isLow = compare(arith::CmpFPredicate::OLT, least);
-  Value isHigh = compare(arith::CmpFPredicate::OGE, past);
-  Value isInside = compare(arith::CmpFPredicate::OGT, least);
-  Value isTame = body.make<arith::AndIOp>(
-      isInside, compare(arith::CmpFPredicate::OLT, past));
-  Value tame = body.make<arith::SelectOp>(isTame, value, body.real(type, 0));
-  Value whole = isSigned ? body.make<arith::FPToSIOp>(target, tame)
-                         : body.make<arith::FPToUIOp>(target, tame);
+  Value zero = body.real(type, 0), least = body.real(type, low);
+  Value number = body.make<arith::SelectOp>(
+      compare(arith::CmpFPredicate::UNO, value, value), zero, value);
+  auto convert = [&](Value real) -> Value {
+    return isSigned ? body.make<arith::FPToSIOp>(target, real)
+                    : body.make<arith::FPToUIOp>(target, real);
+  };
+  // The largest number is one of the float type, too: cut off there.
+  if (width < cast<FloatType>(type).getFPMantissaWidth()) {
+    number = body.make<arith::MaximumFOp>(number, least);
+    return convert(
+        body.make<arith::MinimumFOp>(number, body.real(type, end - 1)));
+  }
   APInt most =
       isSigned ? APInt::getSignedMaxValue(width) : APInt::getMaxValue(width);
   APInt fewest =
       isSigned ? APInt::getSignedMinValue(width) : APInt::getZero(width);
-  auto constant = [&](const APInt &number) -> Value {
-    return body.make<arith::ConstantOp>(IntegerAttr::get(target, number));
+  auto constant = [&](const APInt &whole) -> Value {
+    return body.make<arith::ConstantOp>(IntegerAttr::get(target, whole));
   };
-  Value isLeast =
-      body.make<arith::OrIOp>(isLow, compare(arith::CmpFPredicate::OEQ, least));
-  whole = body.make<arith::SelectOp>(isHigh, constant(most), whole);
-  return body.make<arith::SelectOp>(isLeast, constant(fewest), whole);
+  Value isLow = compare(arith::CmpFPredicate::OLE, number, least);
+  Value isHigh =
+      compare(arith::CmpFPredicate::OGE, number, body.real(type, end));
+  number = body.make<arith::SelectOp>(isLow, zero, number);
+  number = body.make<arith::SelectOp>(isHigh, zero, number);
+  Value whole =
+      body.make<arith::SelectOp>(isLow, constant(fewest), convert(number));
+  return body.make<arith::SelectOp>(isHigh, constant(most), whole);
 }
 
 Value refold::onnx::castElement(Body &body, Value value, ElementType from,
@@ -82,8 +90,8 @@ Value refold::onnx::castElement(Body &body, Value value, ElementType from,
 Value refold::onnx::saturateToFloat8(Body &body, Value value, ElementType to) {
   double most = to == ElementType::F8E4M3FN ? 448 : 57344;
   Type type = value.getType();
-  Value capped = body.make<arith::MinimumFOp>(value, body.real(type, most));
-  return body.make<arith::MaximumFOp>(capped, body.real(type, -most));
+  Value raised = body.make<arith::MaximumFOp>(value, body.real(type, -most));
+  return body.make<arith::MinimumFOp>(raised, body.real(type, most));
 }
 
 /// Elements stay known where the cast does not change their value.
