@@ -122,10 +122,14 @@ bool Deriver::isKnown(FusedKernel &kernel) const {
   };
   auto entry = find();
   if (entry != known.end() && entry->second.isRepaired) {
-    // What holds is the program with its passes for irregular rows.
-    algebra::Program plain = *kernel.derivation.program;
-    kernel.derivation.program = algebra::withIrregularRows(cascade, plain);
-    entry = find();
+    // What holds is the program with passes for irregular rows.
+    algebra::Program plain = std::move(*kernel.derivation.program);
+    for (bool areDeadRegular : {true, false}) {
+      kernel.derivation.program =
+          algebra::withIrregularRows(cascade, plain, areDeadRegular);
+      if (entry = find(); entry != known.end())
+        break;
+    }
     if (entry == known.end())
       kernel.derivation.program = std::move(plain);
   }

@@ -22,7 +22,6 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 REFOLD = os.environ.get("REFOLD", str(ROOT / "build/dev/bin/refold"))
-SKIP = 77
 
 NOT_IN_ONNX = {
     "attention_decode": "an axis over the front of a longer dimension",
@@ -98,6 +97,8 @@ def examine(path, folder, translate):
                              capture_output=True, text=True)
     wrong = emitted.stderr if emitted.returncode else differences(wanted, derivation(linalg))
     results = [("linalg", wrong)]
+    if not translate:
+        return results + [("onnx", None)]
     text = path.read_text(encoding="utf-8")
     if "rsqrt(" in text:
         text = spelled_out(text)
@@ -134,8 +135,8 @@ def main():
     try:
         from fold_to_onnx import translate
     except ImportError:
-        print("the Python package 'onnx' is not installed")
-        return SKIP
+        print("the Python package 'onnx' is not installed: linalg only")
+        translate = None
     paths = [p for folder in (HERE, ROOT / "examples") for p in sorted(folder.glob("*.fold"))
              if not options.names or p.stem in options.names]
     failures, passed, skipped = [], 0, 0
