@@ -109,7 +109,8 @@ public:
   void put(const Program &program) {
     // What is for a reader (passes, cuts, evidence) follows from the rest.
     auto &[context, indices, definitions, readouts, stagePass, outputs, passes,
-           repairPasses, unfusedPasses, stateSize, cuts, idleGuards] = program;
+           repairPasses, unfusedPasses, stateSize, cuts, idleGuards, choices,
+           boundsExponentials] = program;
     put(indices.size());
     for (const Index &index : indices)
       put(index);
@@ -127,6 +128,7 @@ public:
       put(value);
     }
     put(repairPasses);
+    put(boundsExponentials);
   }
 
 private:
