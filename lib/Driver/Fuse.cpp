@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "DescribeAccuracy.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "refold/Algebra/Certify.h"
 #include "refold/Algebra/Formula.h"
 #include "refold/Conversion/CascadeToVector.h"

@@ -18,8 +18,8 @@ enum class Stability : uint8_t {
   MostAccurate ///< grouped wherever that is possible
 };
 
-/// What a sum about a location pivot is kept as. All but `Kept` lose digits, and
-/// are there so that a measurement of accuracy can be seen to fail.
+/// What a sum about a location pivot is kept as. All but `Kept` lose digits,
+/// and are there so that a measurement of accuracy can be seen to fail.
 enum class Moments : uint8_t {
   Kept,    ///< with the first moment, which is 0 but for rounding
   Dropped, ///< without it

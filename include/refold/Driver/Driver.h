@@ -123,7 +123,8 @@ struct CascadeReport {
   /// How the kernel is walked and what it does at one shape, where one is
   /// given.
   std::optional<llvm::json::Object> schedule;
-  /// Errors in f32 arithmetic, where they are measured: `FuseOptions::accuracy`.
+  /// Errors in f32 arithmetic, where they are measured:
+  /// `FuseOptions::accuracy`.
   std::optional<llvm::json::Object> accuracy;
   double deriveMs = 0, certifyMs = 0; ///< CPU time
 };
