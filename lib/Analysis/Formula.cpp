@@ -559,7 +559,11 @@ Expr Formula::term(linalg::GenericOp generic, const Subscripts &loops,
   reducer = combiner->reducer;
   Body body(generic, loops, acc);
   std::optional<Scalar> value = evaluate(combiner->term, body);
-  return value ? value->expr : Expr();
+  if (!value)
+    return Expr();
+  return combiner->isUnsigned
+             ? unsignedValue(*context, value->expr, combiner->term.getType())
+             : value->expr;
 }
 
 Expr Formula::ofReduction(linalg::GenericOp generic, unsigned result,
@@ -677,6 +681,17 @@ Expr Formula::withInitial(linalg::GenericOp generic, const Subscripts &key,
   Expr initial = element(generic.getDpsInitOperand(0)->get(), key);
   if (!initial)
     return Expr();
+  Type type = getElementTypeOrSelf(generic.getResult(0).getType());
+  bool isUnsigned =
+      matchCombiner(generic.getBody()->getTerminator()->getOperand(0),
+                    generic.getRegionOutputArgs()[0])
+          ->isUnsigned;
+  if (isUnsigned) {
+    initial = unsignedValue(*context, initial, type);
+    Expr most = reducer == algebra::Reducer::Max ? context->max(initial, value)
+                                                 : context->min(initial, value);
+    return valueOfUnsigned(*context, most, type);
+  }
   Expr neutral = algebra::identity(*context, reducer, value.type());
   std::optional<double> a = initial.constant(), b = neutral.constant();
   if (initial == neutral || (a && b && *a == *b))

@@ -36,6 +36,16 @@ std::optional<algebra::Type> refold::importType(Type type) {
       .Default([](Type) { return std::nullopt; });
 }
 
+/// The type that holds the unsigned values of an integer type, and 2^bits.
+static std::optional<std::pair<algebra::Type, int64_t>>
+unsignedRange(Type type) {
+  if (type.isInteger(8))
+    return std::pair(algebra::Type::I32, int64_t(1) << 8);
+  if (type.isInteger(32))
+    return std::pair(algebra::Type::I64, int64_t(1) << 32);
+  return std::nullopt;
+}
+
 std::optional<Combiner> refold::matchCombiner(Value value, BlockArgument acc) {
   using R = algebra::Reducer;
   Operation *op = value.getDefiningOp();
@@ -45,6 +55,9 @@ std::optional<Combiner> refold::matchCombiner(Value value, BlockArgument acc) {
   if (!left && op->getOperand(1) != acc)
     return std::nullopt;
   bool logical = value.getType().isInteger(1);
+  // The order of unsigned numbers is that of their values in a wider type.
+  bool isUnsigned = isa<arith::MaxUIOp, arith::MinUIOp>(op) && !logical;
+  bool hasRange = isUnsigned && unsignedRange(value.getType()).has_value();
   auto reducer =
       llvm::TypeSwitch<Operation *, std::optional<R>>(op)
           .Case<arith::AddFOp, arith::AddIOp>([](auto) { return R::Sum; })
@@ -54,15 +67,19 @@ std::optional<Combiner> refold::matchCombiner(Value value, BlockArgument acc) {
           .Case([](arith::MaxNumFOp) { return R::MaxNum; })
           .Case([](arith::MinNumFOp) { return R::MinNum; })
           .Case<arith::OrIOp, arith::MaxUIOp>([&](auto) {
-            return logical ? std::optional(R::Any) : std::nullopt;
+            if (logical)
+              return std::optional(R::Any);
+            return hasRange ? std::optional(R::Max) : std::nullopt;
           })
           .Case<arith::AndIOp, arith::MinUIOp>([&](auto) {
-            return logical ? std::optional(R::All) : std::nullopt;
+            if (logical)
+              return std::optional(R::All);
+            return hasRange ? std::optional(R::Min) : std::nullopt;
           })
           .Default([](Operation *) { return std::nullopt; });
   if (!reducer)
     return std::nullopt;
-  return Combiner{*reducer, op->getOperand(left ? 1 : 0)};
+  return Combiner{*reducer, op->getOperand(left ? 1 : 0), isUnsigned};
 }
 
 static std::optional<Fn> unaryFn(Operation *op) {
@@ -144,16 +161,6 @@ static Expr isNegative(Context &c, Expr a) {
   return c.cmp(Pred::Lt, a, c.integer(0, a.type()));
 }
 
-/// The type that holds the unsigned values of an integer type, and 2^bits.
-static std::optional<std::pair<algebra::Type, int64_t>>
-unsignedRange(Type type) {
-  if (type.isInteger(8))
-    return std::pair(algebra::Type::I32, int64_t(1) << 8);
-  if (type.isInteger(32))
-    return std::pair(algebra::Type::I64, int64_t(1) << 32);
-  return std::nullopt;
-}
-
 /// What an unsigned op sees in place of `a`, a value of `type`; or nothing.
 static Expr asUnsigned(Context &c, Expr a, Type type) {
   bool isNeverNegative =
@@ -178,6 +185,14 @@ static Expr fromUnsigned(Context &c, Expr a, Type type) {
   Expr isHigh = c.cmp(Pred::Ge, a, c.integer(count / 2, wide));
   return c.cast(*importType(type),
                 c.select(isHigh, c.sub(a, c.integer(count, wide)), a));
+}
+
+Expr refold::unsignedValue(Context &context, Expr value, Type type) {
+  return asUnsigned(context, value, type);
+}
+
+Expr refold::valueOfUnsigned(Context &context, Expr value, Type type) {
+  return fromUnsigned(context, value, type);
 }
 
 /// Arithmetic on i8 wraps, and the algebra's is in i32: the value from -128 to

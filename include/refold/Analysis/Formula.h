@@ -67,7 +67,8 @@ public:
   algebra::Expr element(mlir::Value tensor, const Subscripts &subscripts);
 
   Size sizeOfLoop(mlir::linalg::GenericOp generic, unsigned loop);
-  /// The summand of a reduction at `loops`; its combiner in `reducer`.
+  /// The summand of a reduction at `loops`, unsigned numbers as their values in
+  /// a wider type; its combiner in `reducer`.
   algebra::Expr term(mlir::linalg::GenericOp generic, const Subscripts &loops,
                      algebra::Reducer &reducer);
 
@@ -147,11 +148,19 @@ std::optional<Scalar> importScalarOp(mlir::Operation *op, unsigned result,
                                      IndexAtoms &atoms);
 std::optional<algebra::Type> importType(mlir::Type type);
 
+/// What an unsigned op sees in place of an integer of `type` that holds
+/// `value`, and back. Null for a type that has no wider one.
+algebra::Expr unsignedValue(algebra::Context &context, algebra::Expr value,
+                            mlir::Type type);
+algebra::Expr valueOfUnsigned(algebra::Context &context, algebra::Expr value,
+                              mlir::Type type);
+
 /// The one combiner of the accumulator `acc` that yields `value`; `term` is the
 /// other operand. Nothing if there is none or acc is read elsewhere.
 struct Combiner {
   algebra::Reducer reducer;
   mlir::Value term;
+  bool isUnsigned = false; ///< a maximum or minimum of unsigned numbers
 };
 std::optional<Combiner> matchCombiner(mlir::Value value,
                                       mlir::BlockArgument acc);
