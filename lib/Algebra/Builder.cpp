@@ -66,8 +66,11 @@ Expr Builder::addState(State state, std::string name) {
                                  unsigned(program.definitions.size()));
     passOf[symbol] = state.pass;
     if (state.reducer != Reducer::TopK && isFloat(type) &&
-        facts.isNonNegative(state.values[i]))
+        facts.isNonNegative(state.values[i])) {
       facts.addNonNegative(symbol);
+      if (state.reducer == Reducer::Sum && state.pivots.empty())
+        facts.addSumOfNonNegatives(symbol);
+    }
     state.results.push_back(symbol);
   }
   Expr symbol = state.symbol();

@@ -25,10 +25,19 @@ struct Shift {
   }
 };
 
-/// The exponential that a group of terms shares: e^(ex - pivots), at most 1.
+/// A pivot that elements are divided by (or multiplied with) before rounding.
+struct Scale {
+  Expr pivot;
+  bool divides;
+};
+
+/// The exponential that a group of terms shares: e^(ex - pivots), at most 1,
+/// and what is rounded at running pivots.
 struct Gauge {
   Expr factor; ///< null: no exponential
   std::vector<Shift> shifts;
+  std::vector<Scale> scales;
+  const char *castLaw = nullptr; ///< of what is rounded, if anything is
   Poly
       moved; ///< what was subtracted from the exponent: Σ shifts + neutral rest
   std::vector<Expr> xGuards;
@@ -100,6 +109,7 @@ struct Group {
   std::vector<Term> terms;
   LinearSum ex;
   Poly exNormal;
+  std::vector<unsigned> casts;
   std::vector<Expr> xGuards;
   Monomial outer;
 };
@@ -174,6 +184,14 @@ public:
   std::optional<Shift> multipleOf(const Poly &poly, const Poly &normal,
                                   Scope &scope) const;
 
+  // Casts.cpp
+  bool addCasts(const std::vector<unsigned> &casts,
+                const std::vector<const Term *> &terms, Separator &separator,
+                Scope &scope, Type type, unsigned pass, const std::string &name,
+                Gauge &gauge, Monomial &readout);
+  /// The term separates if roundings may be done at running values.
+  bool wouldRequantise(Expr term, unsigned pass);
+
   // Frame.cpp
   Variable locate(const Translate &translate, const Gauge &gauge,
                   unsigned degree, Scope &scope, Type type, unsigned pass,
@@ -231,6 +249,13 @@ private:
   Expr distance(const std::vector<Shift> &shifts, std::vector<Expr> &pivots,
                 unsigned pass, Type type);
   Expr value(const Combination &sum, Type type);
+  Expr realSummand(unsigned number, Expr term);
+  bool isSafeScale(Expr scale);
+  Expr scaleMove(const std::vector<Scale> &scales, std::vector<Expr> &pivots,
+                 unsigned pass);
+  bool castGauge(const RunningCast &own, const std::vector<const Term *> &terms,
+                 Scope &scope, Type type, unsigned pass,
+                 const std::string &name, Gauge &gauge, Monomial &readout);
   Expr unlessEmpty(const State &state, Expr moved);
   Expr movedWith(State &state, const State &other);
   void resetAll(State &state, const FramePoly &poly,
@@ -254,7 +279,8 @@ private:
   std::map<std::tuple<Reducer, Expr, unsigned>, Expr> table;
   std::map<FrameKey, Combination> built;
   std::map<Expr, Expr> guards;
-  std::map<Expr, Expr> offsets; ///< lets by value
+  std::map<std::pair<Expr, bool>, Expr> scales; ///< lets by scale, divides
+  std::map<Expr, Expr> offsets;                 ///< lets by value
   std::map<std::pair<Expr, Expr>, Mean> means;
   std::unordered_map<std::string, unsigned> names;
 };

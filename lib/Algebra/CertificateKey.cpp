@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Algebra/CertificateKey.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace refold::algebra {
@@ -91,6 +92,15 @@ public:
     put(pass);
   }
 
+  void put(const Rounding &rounding) {
+    // Errors follow from what is rounded.
+    auto &[stage, written, unit, step, lowestNormal, size, isPowerOfTwo] =
+        rounding;
+    put(stage);
+    put(written);
+    put(isPowerOfTwo);
+  }
+
   void put(const Cascade &cascade) {
     auto &[context, indices, stages, outputs] = cascade;
     put(indices.size());
@@ -110,7 +120,7 @@ public:
     // What is for a reader (passes, cuts, evidence) follows from the rest.
     auto &[context, indices, definitions, readouts, stagePass, outputs, passes,
            repairPasses, unfusedPasses, stateSize, cuts, idleGuards, choices,
-           boundsExponentials] = program;
+           boundsExponentials, roundings, zeroedOutputs] = program;
     put(indices.size());
     for (const Index &index : indices)
       put(index);
@@ -126,7 +136,12 @@ public:
     for (const ProgramOutput &output : outputs) {
       auto &[name, value] = output;
       put(value);
+      put(std::find(zeroedOutputs.begin(), zeroedOutputs.end(), name) !=
+          zeroedOutputs.end());
     }
+    put(roundings.size());
+    for (const Rounding &rounding : roundings)
+      put(rounding);
     put(repairPasses);
     put(boundsExponentials);
   }

@@ -20,6 +20,11 @@ std::string Certificate::summary() const {
                      counted(rows, "row") + " in " + counted(orders, "order") +
                      " agree to " + worstText + "; " +
                      counted(edgeRows, "row") + " of edge values";
+  if (boundedRows) {
+    std::snprintf(worstText, sizeof(worstText), "%.2f", shareOfBound);
+    text += "; roundings at running values differ by at most " +
+            std::string(worstText) + " of their bound";
+  }
   if (edgeDifferences)
     text += ", of which " + std::to_string(edgeDifferences) +
             " irregular ones differ (" + edgeExample + ")";
@@ -77,6 +82,8 @@ static Certificate run(const Cascade *cascade, const Program &program,
     failure = checkTransports(program, options, certificate);
   if (!failure)
     failure = execute(cascade, program, options, certificate);
+  if (!failure && certificate.rows == 0)
+    failure = "no row could be compared";
   certificate.holds = !failure;
   certificate.failure = failure.value_or("");
   return certificate;

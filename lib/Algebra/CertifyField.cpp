@@ -97,6 +97,14 @@ uint64_t FieldReader::symbolValue(Expr e) {
   return symbol.facts.nonNegative ? F::mul(residue, residue) : residue;
 }
 
+/// A symbol of the environment, which is a pivot, is inside.
+bool FieldReader::isReplacedIn(Expr e) const {
+  for (Expr symbol : symbolsOf(e))
+    if (environment->count(&symbol.symbol()))
+      return true;
+  return false;
+}
+
 uint64_t FieldReader::compute(Expr e) {
   auto in = [&](unsigned i) { return value(e.operand(i)); };
   switch (e.kind()) {
@@ -141,6 +149,9 @@ uint64_t FieldReader::compute(Expr e) {
   case Kind::Cast:
     if (isFloat(e.type()) && !isFloat(e.operand(0).type()))
       return in(0); // values of integers stay
+    // At a pivot: the identity holds up to the rounding, which rows execute.
+    if (isReplacedIn(e))
+      return in(0);
     return random(CastKind, {uint64_t(e.type()), in(0)});
   case Kind::Contract: {
     uint64_t total = 0;
@@ -239,6 +250,12 @@ uint64_t FieldReader::apply(Expr e) {
     return F::inverse(squareRoot(a()));
   case Fn::Abs:
     return magnitude(a());
+  case Fn::Floor:
+  case Fn::Ceil:
+  case Fn::Round:
+    if (isReplacedIn(argument))
+      return a(); // as casts
+    break;
   case Fn::Sign: {
     int sign = character(a());
     return sign < 0 ? F::neg(1) : uint64_t(sign);

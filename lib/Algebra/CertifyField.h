@@ -71,6 +71,7 @@ private:
   /// Coefficients are residues modulo q, since they become exponents.
   using Polynomial = std::map<Monomial, uint64_t>;
 
+  bool isReplacedIn(Expr e) const;
   uint64_t compute(Expr e);
   uint64_t apply(Expr e);
   uint64_t symbolValue(Expr e);

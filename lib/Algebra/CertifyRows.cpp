@@ -24,6 +24,24 @@ static std::string shortNumber(double value) {
   return buffer;
 }
 
+/// What the program rounds at running values; of a program without cascade,
+/// what its states round at their pivots.
+static CastSlack slackOf(const Cascade *cascade, const Program &program) {
+  CastSlack slack = CastSlack::None;
+  for (const Rounding &rounding : program.roundings)
+    if (slack != CastSlack::Running)
+      slack =
+          rounding.isPowerOfTwo ? CastSlack::PowerOfTwo : CastSlack::Running;
+  if (cascade)
+    return slack;
+  for (const Definition &definition : program.definitions)
+    if (const State *state = std::get_if<State>(&definition))
+      for (Expr pivot : state->pivots)
+        if (roundsAt(*state, pivot))
+          slack = CastSlack::Running;
+  return slack;
+}
+
 namespace {
 /// Compares one program with what is meant, row after row.
 class RowCheck {
@@ -39,6 +57,7 @@ public:
       if (const State *state = std::get_if<State>(&definition))
         hasProduct |= state->reducer == Reducer::Prod;
     isSingle = isSingleOnly(roots);
+    slack = slackOf(cascade, program);
   }
 
   Failure run(Family family, uint32_t length) {
@@ -48,6 +67,13 @@ public:
     Row expected = reference(sample), neighbour = reference(shaken);
     if (expected.isSaturated && isExtreme(family))
       return std::nullopt; // the definition itself leaves the range of double
+    bound = {};
+    if (slack != CastSlack::None) {
+      bound = boundOf(sample);
+      if (bound.isUndecided)
+        return std::nullopt; // another comparison, another value
+      ++certificate.boundedRows;
+    }
     ProgramEvaluator<DoubleDouble> evaluator(program, sample.extents);
     ++certificate.rows;
     for (Order order : {Order::Stream, Order::Balanced, Order::Random,
@@ -103,6 +129,15 @@ private:
     return std::nullopt;
   }
 
+  /// How far roundings at running values may lead away from the definition.
+  RowValues<Ball> boundOf(Sample sample) {
+    sample.slack = slack;
+    if (cascade)
+      return DefinitionEvaluator<Ball>(*cascade, sample.extents).run(sample);
+    return ProgramEvaluator<Ball>(program, sample.extents)
+        .run(sample, Order::Definition, random);
+  }
+
   Row reference(const Sample &sample) {
     if (cascade)
       return DefinitionEvaluator<DoubleDouble>(*cascade, sample.extents)
@@ -124,20 +159,21 @@ private:
           ++certificate.readoutSamples;
           if (Failure failure =
                   compare(found.stages[i][j], expected.stages[i][j],
-                          neighbour.stages[i][j]))
+                          neighbour.stages[i][j], boundIn(bound.stages, i, j)))
             return "stage '" + cascade->stages[i].name + "' " + *failure;
         }
       }
     } else {
       for (size_t i = 0; i < expected.definitions.size(); ++i)
-        if (Failure failure =
-                compare(found.definitions[i], expected.definitions[i],
-                        neighbour.definitions[i]))
+        if (Failure failure = compare(
+                found.definitions[i], expected.definitions[i],
+                neighbour.definitions[i], boundIn(bound.definitions, i)))
           return "definition " + std::to_string(i) + " " + *failure;
     }
     for (size_t i = 0; i < expected.outputs.size(); ++i)
-      if (Failure failure = compare(found.outputs[i], expected.outputs[i],
-                                    neighbour.outputs[i]))
+      if (Failure failure =
+              compare(found.outputs[i], expected.outputs[i],
+                      neighbour.outputs[i], boundIn(bound.outputs, i)))
         return "output '" + program.outputs[i].name + "' " + *failure;
     return std::nullopt;
   }
@@ -158,9 +194,29 @@ private:
     return differs && isSaturated;
   }
 
+  static const std::vector<Ball> *
+  boundIn(const std::vector<std::vector<Ball>> &bounds, size_t i) {
+    return i < bounds.size() ? &bounds[i] : nullptr;
+  }
+  static const std::vector<Ball> *
+  boundIn(const std::vector<std::vector<std::vector<Ball>>> &bounds, size_t i,
+          size_t j) {
+    return i < bounds.size() ? boundIn(bounds[i], j) : nullptr;
+  }
+
+  /// What the bound allows, and how much of it was used.
+  double allowance(const std::vector<Ball> *bounds, size_t i, double off) {
+    double radius = bounds ? (*bounds)[i].radius : 0;
+    if (radius > 0 && std::isfinite(radius))
+      certificate.shareOfBound =
+          std::max(certificate.shareOfBound, off / radius);
+    return radius;
+  }
+
   Failure compare(const std::vector<DoubleDouble> &found,
                   const std::vector<DoubleDouble> &expected,
-                  const std::vector<DoubleDouble> &neighbour) {
+                  const std::vector<DoubleDouble> &neighbour,
+                  const std::vector<Ball> *bounds) {
     if (found.size() != expected.size())
       return "has " + std::to_string(found.size()) + " values; " +
              std::to_string(expected.size()) + " expected";
@@ -170,11 +226,13 @@ private:
       double size = std::fabs(double(expected[i]));
       double off = std::fabs(double(found[i] - expected[i]));
       double shift = std::fabs(double(neighbour[i] - expected[i]));
-      if (shift <= 1e-18 * size && size > 1e-6)
+      double radius = allowance(bounds, i, off);
+      if (shift <= 1e-18 * size && size > 1e-6 && radius == 0)
         certificate.worst = std::max(certificate.worst, off / size);
       if (off <= kNothing)
         continue;
-      double allowed = options.tolerance * size + kConditioning * shift;
+      double allowed =
+          options.tolerance * size + kConditioning * shift + radius;
       if (!(off <= allowed) && std::isfinite(shift))
         return "is " + shortNumber(double(found[i])) + "; " +
                shortNumber(double(expected[i])) + " expected";
@@ -190,6 +248,8 @@ private:
   std::vector<Expr> roots;
   bool hasProduct = false;
   bool isSingle = false;
+  CastSlack slack = CastSlack::None;
+  RowValues<Ball> bound; ///< of the row at hand
 };
 } // namespace
 

@@ -40,7 +40,9 @@ private:
   Expr grouped(const Output &output, Expr raw, Expr value);
   double amplificationOf(const std::string &name, Expr value);
   void prune();
-  Cut cutOf(unsigned number, unsigned pass) const;
+  Expr asWritten(Expr e) const;
+  void nameRoundings();
+  Cut cutOf(unsigned number, unsigned pass);
   Expr withoutOwnPivots(Expr value);
   Expr withoutMoves(Expr value);
   std::optional<bool> known(Expr condition);
@@ -169,18 +171,23 @@ static const char *hintFor(const std::string &key) {
   return "";
 }
 
-/// The refusal of a stage, in the names of the user's program.
-Cut Driver::cutOf(unsigned number, unsigned pass) const {
-  const Stage &stage = cascade.stages[number];
+/// An expression over states in the names of the user's program.
+Expr Driver::asWritten(Expr e) const {
   ExprMap back;
   for (const auto &map : {builder.rawReadout, names})
     for (const auto &[result, value] : map)
       if (!value.is(Kind::Const))
         back[value] = result;
+  return substitute(*program.context, e, back);
+}
+
+/// The refusal of a stage, in the names of the user's program.
+Cut Driver::cutOf(unsigned number, unsigned pass) {
+  const Stage &stage = cascade.stages[number];
   Cut cut;
   cut.stage = number;
   cut.reason = builder.reject.reason;
-  cut.node = substitute(*program.context, builder.reject.node, back);
+  cut.node = asWritten(builder.reject.node);
   std::string running;
   bool several = false;
   for (Expr symbol : symbolsOf(cut.node))
@@ -197,6 +204,12 @@ Cut Driver::cutOf(unsigned number, unsigned pass) const {
              " still changing: in " + format(cut.node, notation) + ", " +
              builder.reject.text;
   cut.hint = hintFor(cut.reason);
+  bool isRounding =
+      cut.reason == reason::mixedCast || !isFloat(stage.term.type());
+  if (isRounding && policy.casts == CastPolicy::Exact &&
+      builder.wouldRequantise(builder.reject.term, pass))
+    cut.hint += ", and so does --casts requantise, which rounds at the results "
+                "so far";
   return cut;
 }
 
@@ -253,7 +266,11 @@ void Driver::stage(unsigned number) {
   depth.push_back(below + 1);
   // Law `fewest-passes`: the first pass that works is the least one of any
   // plan, since freezing results never raises a rank.
-  while (!attempt(number, inPass(stage.term, pass), pass)) {
+  while (true) {
+    Expr term = inPass(stage.term, pass);
+    if (attempt(number, term, pass))
+      break;
+    builder.reject.term = term;
     program.cuts.push_back(cutOf(number, pass));
     ++pass;
   }
@@ -497,8 +514,25 @@ Expr Driver::grouped(const Output &output, Expr raw, Expr value) {
   return other;
 }
 
+/// In the names of the cascade, each once.
+void Driver::nameRoundings() {
+  std::vector<Rounding> found;
+  for (Rounding &rounding : program.roundings) {
+    rounding.written = asWritten(rounding.written);
+    bool isKnown =
+        std::any_of(found.begin(), found.end(), [&](const Rounding &other) {
+          return other.stage == rounding.stage &&
+                 other.written == rounding.written;
+        });
+    if (!isKnown)
+      found.push_back(rounding);
+  }
+  program.roundings = std::move(found);
+}
+
 void Driver::finish() {
   findIdleGuards();
+  nameRoundings();
   for (const Stage &stage : cascade.stages) {
     std::vector<Expr> readouts;
     for (Expr result : stage.results)
@@ -511,7 +545,13 @@ void Driver::finish() {
     Expr safe =
         substitute(*program.context, output.value, builder.finalReadout);
     Expr value = builder.refined(edges.agrees(output.value, raw) ? raw : safe);
-    program.outputs.push_back({output.name, grouped(output, raw, value)});
+    value = grouped(output, raw, value);
+    if (policy.maskedRows == RowPolicy::Zero && isFloat(value.type()))
+      if (Expr zeroed = edges.zeroed(output.value, value)) {
+        value = zeroed;
+        program.zeroedOutputs.push_back(output.name);
+      }
+    program.outputs.push_back({output.name, value});
   }
   prune();
   program.boundsExponentials = hasSettledOutput;

@@ -366,12 +366,23 @@ Expr Edges::corrected(const Stage &stage, unsigned number, Expr raw) {
     row.written[result] = want;
     if (!want.isKnown() || isSame(fold(value, row.states), want))
       continue;
-    Expr constant = isFloat(result.type())
-                        ? context.real(want.value, result.type())
+    // A sum of rounded integers may be kept as a float.
+    Expr constant = isFloat(value.type())
+                        ? context.real(want.value, value.type())
                         : context.integer(int64_t(want.value), result.type());
     value = context.select(row.condition, constant, value);
   }
   return value;
+}
+
+Expr Edges::zeroed(Expr written, Expr value) const {
+  Context &context = *cascade.context;
+  Expr result;
+  for (const Row &row : rows)
+    if (row.extreme && fold(written, row.written).isNan())
+      result = context.select(row.condition, context.real(0, value.type()),
+                              result ? result : value);
+  return result;
 }
 
 bool Edges::agrees(Expr written, Expr raw) const {

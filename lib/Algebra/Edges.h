@@ -47,6 +47,9 @@ public:
   void follow(const Program &program);
   /// The readout `raw` of result `number` of a stage, right on edge rows too.
   Expr corrected(const Stage &stage, unsigned number, Expr raw);
+  /// `value`, or 0 on rows where an extreme is its identity and `written` is
+  /// NaN for that reason. Null if there is no such row.
+  Expr zeroed(Expr written, Expr value) const;
   /// True if `raw` has, on every edge row, the class of the user's `written`.
   bool agrees(Expr written, Expr raw) const;
   /// The value of a stage's term where the extreme of `symbol` is its identity.

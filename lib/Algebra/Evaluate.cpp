@@ -95,6 +95,7 @@ template <typename T> struct DefinitionEvaluator<T>::Impl {
     for (const OutputCode &output : outputs)
       result.outputs.push_back(memory.evaluateAll(output.value, output.shape));
     result.isSaturated = memory.saturated;
+    result.isUndecided = memory.undecided;
     return result;
   }
 
@@ -117,5 +118,6 @@ RowValues<T> DefinitionEvaluator<T>::run(const Sample &sample) {
 template class DefinitionEvaluator<float>;
 template class DefinitionEvaluator<double>;
 template class DefinitionEvaluator<DoubleDouble>;
+template class DefinitionEvaluator<Ball>;
 
 } // namespace refold::algebra

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "EvaluateCode.h"
 
+#include "EvaluateReduce.h"
+
 #include <bit>
 #include <cassert>
 #include <cmath>
@@ -82,6 +84,33 @@ template <typename T> static T roundToFloat(Type type, T value) {
   return T(std::copysign(format.saturates ? largest : infinity, double(value)));
 }
 
+/// Half a unit in the last place, relative, and half the smallest step.
+static RoundingError errorOf(Type type) {
+  if (!isFloat(type))
+    return {0, 0.5};
+  Format format = formatOf(type);
+  return {std::ldexp(1.0, -format.digits),
+          std::ldexp(1.0, format.lowestExponent - format.digits)};
+}
+
+/// Rounds the middle. What is off before is off after, and a step more on
+/// either side; the same for a value that was rounded at earlier results.
+static Ball roundBall(Type type, Ball value, bool isShared, CastSlack slack) {
+  Ball result(roundTo(type, value.middle), value.radius);
+  bool isRunning = isShared && slack != CastSlack::None;
+  if (value.isExact() && !isRunning)
+    return result;
+  RoundingError error = errorOf(type);
+  double size = std::fabs(value.middle);
+  bool isNormal = isFloat(type) && value.isExact() &&
+                  size >= std::ldexp(1.0, formatOf(type).lowestExponent);
+  if (value.isExact() && slack == CastSlack::PowerOfTwo)
+    result.radius += isNormal ? 0 : 2 * error.step;
+  else
+    result.radius += 2 * error.of(size + value.radius);
+  return result.settled();
+}
+
 template <typename T> T roundTo(Type type, T value) {
   if (type == Type::F64 && sizeof(T) == sizeof(double))
     return value;
@@ -124,8 +153,11 @@ Code<T>::Code(Expr root, const Resolver &resolve,
         stack.push_back({e.operand(i), false});
       continue;
     }
-    Instruction next{e.kind(), e->fn, e->pred, e.type(), Input,
-                     {},       0,     T(0),    false,    {}};
+    Instruction next{e.kind(), e->fn, e->pred, e.type(), Input, {},
+                     0,        T(0),  false,   {},       false};
+    next.isShared =
+        e.uses(Role::Element) &&
+        (e.uses(Role::Stage) || e.uses(Role::State) || e.uses(Role::Let));
     if (e.is(Kind::Const)) {
       next.value = T(*e.constant());
     } else if (e.isSym()) {
@@ -168,9 +200,13 @@ T Code<T>::contract(const Instruction &instruction,
 }
 
 template <typename T> static T maximum(T a, T b) {
+  if constexpr (std::is_same_v<T, Ball>)
+    return evaluate::reduce(Reducer::Max, a, b);
   return isnan(a) ? a : isnan(b) ? b : a < b ? b : a;
 }
 template <typename T> static T maximumNumber(T a, T b) {
+  if constexpr (std::is_same_v<T, Ball>)
+    return evaluate::reduce(Reducer::MaxNum, a, b);
   return isnan(a) ? b : isnan(b) ? a : a < b ? b : a;
 }
 
@@ -195,6 +231,8 @@ static bool compare(Pred pred, auto a, auto b) {
 template <typename T> static T exp2Of(T a) {
   if constexpr (std::is_floating_point_v<T>)
     return std::exp2(a);
+  else if constexpr (std::is_same_v<T, Ball>)
+    return exp2(a);
   else // ln 2, as much as two doubles hold
     return exp(a * T(0x1.62e42fefa39efp-1, 0x1.abc9e3b39803fp-56));
 }
@@ -233,6 +271,9 @@ template <typename T> static T apply(Fn fn, T a, T b) {
   case Fn::Abs:
     return fabs(a);
   case Fn::Sign:
+    if constexpr (std::is_same_v<T, Ball>)
+      if (isUndecided(a, Ball(0)))
+        return {a > T(0) ? 1.0 : a < T(0) ? -1.0 : 0.0, 2};
     return isnan(a) ? a : a > T(0) ? T(1) : a < T(0) ? T(-1) : a;
   case Fn::Floor:
     return floor(a);
@@ -312,6 +353,13 @@ T Code<T>::compute(const Instruction &instruction,
     return powOf(in(0), instruction.value);
   case Kind::Fn: {
     T value = apply(instruction.fn, in(0), in(arity(instruction.fn) - 1));
+    if constexpr (std::is_same_v<T, Ball>) {
+      bool isStep = instruction.fn == Fn::Round ||
+                    instruction.fn == Fn::Floor || instruction.fn == Fn::Ceil;
+      if (isStep && instruction.isShared && in(0).isExact() &&
+          frame.slack != CastSlack::None)
+        value.radius += 1;
+    }
     if (isExponential(instruction.fn) && isfinite(in(0)) &&
         (value == T(0) || !isfinite(value)) && frame.saturated)
       *frame.saturated |= in(0) != T(0);
@@ -326,6 +374,9 @@ T Code<T>::compute(const Instruction &instruction,
   case Kind::MinNum:
     return -maximumNumber(-in(0), -in(1));
   case Kind::Cmp:
+    if constexpr (std::is_same_v<T, Ball>)
+      if (isUndecided(in(0), in(1)) && frame.undecided)
+        *frame.undecided = true;
     return T(compare(instruction.pred, in(0), in(1)) ? 1 : 0);
   case Kind::And:
     return T(in(0) != T(0) && in(1) != T(0) ? 1 : 0);
@@ -336,7 +387,11 @@ T Code<T>::compute(const Instruction &instruction,
   case Kind::Select:
     return in(0) != T(0) ? in(1) : in(2);
   case Kind::Cast:
-    return roundTo(instruction.type, in(0));
+    if constexpr (std::is_same_v<T, Ball>)
+      return roundBall(instruction.type, in(0), instruction.isShared,
+                       frame.slack);
+    else
+      return roundTo(instruction.type, in(0));
   case Kind::Contract:
     return contract(instruction, frame);
   }
@@ -448,5 +503,6 @@ T Code<T>::differentiate(
 template class Code<float>;
 template class Code<double>;
 template class Code<DoubleDouble>;
+template class Code<Ball>;
 
 } // namespace refold::algebra::evaluate

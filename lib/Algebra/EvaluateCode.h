@@ -3,7 +3,7 @@
 #define REFOLD_LIB_ALGEBRA_EVALUATECODE_H
 
 #include "refold/Algebra/DoubleDouble.h"
-#include "refold/Algebra/Expr.h"
+#include "refold/Algebra/Evaluate.h"
 
 /// Straight-line code for an expression, run again and again on other values.
 namespace refold::algebra::evaluate {
@@ -29,6 +29,9 @@ template <typename T> struct Frame {
   uint32_t *positions = nullptr;
   /// Set where an exponential of a finite number is 0 or infinite.
   bool *saturated = nullptr;
+  /// Ball: set where a comparison could have another answer.
+  bool *undecided = nullptr;
+  CastSlack slack = CastSlack::None;
 };
 
 /// Steps from one value to the next in an array over `indices`, and its size.
@@ -83,6 +86,7 @@ private:
     T value;             ///< Const; Pow: the exponent
     bool isTail = false; ///< Sub: expm1(u) - u, without its cancellation
     Shape shape;         ///< Sym: of the array; Contract: of the summed tuples
+    bool isShared = false; ///< has elements and results
   };
   T compute(const Instruction &instruction, const Frame<T> &frame) const;
   T contract(const Instruction &instruction, const Frame<T> &frame) const;
@@ -102,6 +106,7 @@ template <typename T> T roundTo(Type type, T value);
 extern template class Code<float>;
 extern template class Code<double>;
 extern template class Code<DoubleDouble>;
+extern template class Code<Ball>;
 
 } // namespace refold::algebra::evaluate
 

@@ -69,7 +69,8 @@ public:
 
   void load(const Sample &sample) {
     assert(sample.extents == extents && "made for samples of another shape");
-    saturated = false;
+    saturated = undecided = false;
+    slack = sample.slack;
     for (const auto &[symbol, slot] : slots) {
       if (slot.base != Input)
         continue;
@@ -92,7 +93,9 @@ public:
   Frame<T> frame(const T *previous = nullptr) {
     return {{inputs.data(), segment.data(), previous},
             positions.data(),
-            &saturated};
+            &saturated,
+            &undecided,
+            slack};
   }
   /// Where the value at the present positions lies in the current segment.
   T *place(Slot slot) {
@@ -114,6 +117,8 @@ public:
   std::vector<uint32_t> positions;
   IndexSet stream = 0;
   bool saturated = false; ///< since `load`
+  bool undecided = false; ///< since `load`
+  CastSlack slack = CastSlack::None;
   std::vector<T> segment; ///< the current one
 
 private:

@@ -69,7 +69,7 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
         for (Expr pivot : state->pivots) {
           needed.insert(pivot);
           pivots.insert(pivot);
-          if (comparesPivot(*state, pivot))
+          if (comparesPivot(*state, pivot) || roundsAt(*state, pivot))
             fixed.insert(pivot);
         }
     for (size_t i = program.definitions.size(); i-- > 0;)
@@ -450,6 +450,7 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
     for (const OutputCode &output : outputs)
       result.outputs.push_back(valuesOf(output));
     result.isSaturated = memory.saturated;
+    result.isUndecided = memory.undecided;
     regular = true;
     for (const auto &stage : result.stages)
       for (const std::vector<T> &readout : stage)
@@ -572,5 +573,6 @@ std::vector<Amplification> ProgramEvaluator<T>::amplify() {
 template class ProgramEvaluator<float>;
 template class ProgramEvaluator<double>;
 template class ProgramEvaluator<DoubleDouble>;
+template class ProgramEvaluator<Ball>;
 
 } // namespace refold::algebra

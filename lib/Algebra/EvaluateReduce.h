@@ -4,14 +4,24 @@
 
 #include "refold/Algebra/Cascade.h"
 #include "refold/Algebra/DoubleDouble.h"
+#include "refold/Support/Ball.h"
 
 /// Reducers on single values, shared by both evaluators.
 namespace refold::algebra::evaluate {
 
 using std::isnan;
 
+/// The extreme of two balls is as far off as either.
+inline Ball widened(Ball chosen, Ball a, Ball b) {
+  return Ball(chosen.middle, std::max(a.radius, b.radius)).settled();
+}
+
 /// Requires a reducer other than TopK.
 template <typename T> T reduce(Reducer reducer, T a, T b) {
+  if constexpr (std::is_same_v<T, Ball>)
+    if (reducer != Reducer::Sum && reducer != Reducer::Prod &&
+        !(a.isExact() && b.isExact()))
+      return widened(Ball(reduce<double>(reducer, a.middle, b.middle)), a, b);
   switch (reducer) {
   case Reducer::Sum:
     return a + b;

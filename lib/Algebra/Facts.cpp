@@ -222,12 +222,15 @@ Sign FactBase::byElimination(const Poly &poly, unsigned depth) {
   return Sign::Unknown;
 }
 
-/// max(a, b) is bounded by either operand; where(m == -inf, c, m) moves an
-/// identity only, so that it stands for m.
+/// max(a, b) is bounded by either operand, ceil(a) and floor(a) by a; where(m
+/// == -inf, c, m) moves an identity only, so that it stands for m.
 Sign FactBase::byReplacement(const Poly &poly, unsigned depth) {
   for (Expr atom : poly.atoms()) {
-    bool isMax = atom.is(Kind::Max) || atom.is(Kind::MaxNum);
-    bool isMin = atom.is(Kind::Min) || atom.is(Kind::MinNum);
+    bool isStep = atom.is(Fn::Ceil) || atom.is(Fn::Floor);
+    bool isMax =
+        atom.is(Kind::Max) || atom.is(Kind::MaxNum) || atom.is(Fn::Ceil);
+    bool isMin =
+        atom.is(Kind::Min) || atom.is(Kind::MinNum) || atom.is(Fn::Floor);
     bool isGuard = atom.is(Kind::Select) && atom.operand(0).is(Kind::Cmp) &&
                    atom.operand(0)->pred == Pred::Eq &&
                    atom.operand(0).operand(0) == atom.operand(2) &&
@@ -243,7 +246,8 @@ Sign FactBase::byReplacement(const Poly &poly, unsigned depth) {
       direction = negated(direction);
     if (direction == Sign::Unknown && !isGuard)
       continue;
-    for (unsigned i = isGuard ? 2 : 0; i < (isGuard ? 3u : 2u); ++i) {
+    unsigned last = isGuard ? 3 : isStep ? 1 : 2;
+    for (unsigned i = isGuard ? 2 : 0; i < last; ++i) {
       Poly replaced = poly - *cofactor * Poly::atom(atom) +
                       *cofactor * normaliser.normal(atom.operand(i));
       Sign s = sign(replaced, depth + 1);

@@ -27,6 +27,11 @@ public:
 
   void addExtremal(Expr symbol, Expr feature, bool isMax);
   void addNonNegative(Expr symbol) { nonNegative.insert(symbol); }
+  /// The symbol is a sum of values >= 0: it grows with every element.
+  void addSumOfNonNegatives(Expr symbol) { growing.insert(symbol); }
+  bool isSumOfNonNegatives(Expr symbol) const {
+    return growing.contains(symbol);
+  }
   /// symbol >= low for every element (a sum of non-negative terms and a
   /// summand).
   void addLowerBound(Expr symbol, Expr low);
@@ -50,7 +55,7 @@ private:
   Normaliser &normaliser;
   std::vector<Extremal> extremal;
   std::vector<std::pair<Expr, Poly>> lowerBounds;
-  ExprSet nonNegative;
+  ExprSet nonNegative, growing;
 };
 
 } // namespace refold::algebra

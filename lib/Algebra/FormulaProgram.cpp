@@ -98,6 +98,14 @@ private:
     return isGuard ? found : Expr();
   }
 
+  /// A result needs the let itself, beside the state that it guards.
+  bool isReadOut(Expr symbol) const {
+    return std::any_of(program.outputs.begin(), program.outputs.end(),
+                       [&](const ProgramOutput &output) {
+                         return contains(output.value, symbol);
+                       });
+  }
+
   void findPivots() {
     ExprSet wanted;
     for (const Definition &definition : program.definitions)
@@ -108,7 +116,7 @@ private:
       if (!let || !wanted.count(let->symbol))
         continue;
       pivotLets.insert(let->symbol);
-      if (Expr state = guarded(let->value))
+      if (Expr state = isReadOut(let->symbol) ? Expr() : guarded(let->value))
         alias[&let->symbol.symbol()] = state.symbol().name;
       for (Expr symbol : symbolsOf(let->value))
         wanted.insert(symbol);
@@ -137,14 +145,28 @@ private:
     return result;
   }
 
+  /// where(s > 0, s, 1) is s: that a scale is 1 where it is none goes without
+  /// saying.
+  static Expr withoutGuard(Expr value) {
+    if (!value.is(Kind::Select) || !value.operand(2).isConstant(1))
+      return value;
+    Expr scale = value.operand(1);
+    bool isOfScale = true;
+    forEachNode(value.operand(0), [&](Expr e) {
+      isOfScale &= !e.is(Kind::Cmp) || e.operand(0) == scale;
+    });
+    return isOfScale ? scale : value;
+  }
+
   void addPivotLet(const Let &let, unsigned pass, FormulaPass &text) {
     if (!pivotLets.count(let.symbol) || alias.count(&let.symbol.symbol()))
       return;
     std::string name = nameOf(let.symbol);
+    Expr value = withoutGuard(let.value);
     text.absorb.push_back(decorated(name, Side::Primed) + " = " +
-                          format(let.value, notation(pass, Side::Primed)));
+                          format(value, notation(pass, Side::Primed)));
     text.merge.push_back(name + " = " +
-                         format(let.value, notation(pass, Side::Plain)));
+                         format(value, notation(pass, Side::Plain)));
   }
 
   /// The state of `side`, moved to the pivots named by `to`. That an empty side

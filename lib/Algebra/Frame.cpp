@@ -446,6 +446,7 @@ Expr Builder::transport(const std::map<Powers, Combination> &taylor,
                         const Gauge &gauge, State &state, unsigned pass,
                         Type type) {
   Expr exponent = distance(gauge.shifts, state.pivots, pass, type);
+  Expr ratio = scaleMove(gauge.scales, state.pivots, pass);
   std::vector<Expr> distances(variables.size());
   for (const auto &[powers, sum] : taylor)
     for (auto [number, power] : powers)
@@ -482,10 +483,14 @@ Expr Builder::transport(const std::map<Powers, Combination> &taylor,
   if (exponent)
     for (auto &[powers, sum] : parts)
       sum = context.mul(sum, context.exp(exponent));
+  if (ratio)
+    for (auto &[powers, sum] : parts)
+      sum = context.mul(sum, ratio);
   Expr result = horner(context, parts, distances, 0);
-  state.law = parts.size() > 1 ? "taylor-shift"
-              : exponent       ? "rescale-distributes"
-                               : "constant-under-move";
+  state.law = gauge.castLaw      ? gauge.castLaw
+              : parts.size() > 1 ? "taylor-shift"
+              : exponent         ? "rescale-distributes"
+                                 : "constant-under-move";
   return unlessEmpty(state, result);
 }
 

@@ -4,6 +4,7 @@
 // as written, in passes of which regular rows have nothing.
 #include "refold/Algebra/Derive.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace refold::algebra {
@@ -172,6 +173,16 @@ bool Repair::readsResults(unsigned number) const {
          substitute(context, as, plain) == own;
 }
 
+/// The choices that a policy for masked rows made: such a row is irregular, and
+/// stays 0.
+static std::vector<Expr> takeMaskedRows(Expr &value) {
+  std::vector<Expr> masked;
+  for (; value.is(Kind::Select) && value.operand(1).isConstant(0);
+       value = value.operand(2))
+    masked.push_back(value.operand(0));
+  return masked;
+}
+
 void Repair::output(unsigned number) {
   Expr as = cascade.outputs[number].value;
   ProgramOutput &output = program.outputs[number];
@@ -182,14 +193,24 @@ void Repair::output(unsigned number) {
       flag = flag ? context.logicalOr(flag, it->second) : it->second;
   if (!flag)
     return;
+  bool isZeroed =
+      std::find(program.zeroedOutputs.begin(), program.zeroedOutputs.end(),
+                output.name) != program.zeroedOutputs.end();
+  Expr value = output.value;
+  std::vector<Expr> masked;
+  if (isZeroed)
+    masked = takeMaskedRows(value);
   Expr again = written(as);
   if (isSweep && readsResults(number)) {
-    output.value = again;
-    return;
+    value = again;
+  } else {
+    if (!isSweep && isFloat(value.type()))
+      flag = context.logicalOr(flag, context.logicalNot(isFinite(value)));
+    value = context.select(flag, again, value);
   }
-  if (!isSweep && isFloat(output.value.type()))
-    flag = context.logicalOr(flag, context.logicalNot(isFinite(output.value)));
-  output.value = context.select(flag, again, output.value);
+  for (size_t i = masked.size(); i-- > 0;)
+    value = context.select(masked[i], context.real(0, value.type()), value);
+  output.value = value;
 }
 
 Program Repair::run() {

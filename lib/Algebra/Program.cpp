@@ -60,4 +60,15 @@ std::vector<unsigned> passesOf(const std::vector<Definition> &definitions) {
   return result;
 }
 
+bool roundsAt(const State &state, Expr pivot) {
+  bool result = false;
+  for (Expr value : state.values)
+    forEachNode(value, [&](Expr e) {
+      bool isRounding = e.is(Kind::Cast) || e.is(Fn::Round) ||
+                        e.is(Fn::Floor) || e.is(Fn::Ceil);
+      result |= isRounding && contains(e, pivot);
+    });
+  return result;
+}
+
 } // namespace refold::algebra

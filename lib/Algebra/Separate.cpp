@@ -104,15 +104,16 @@ std::nullopt_t Separator::fail(const char *reason, Expr node,
 }
 
 bool Separator::dependsOnX(const Term &term) const {
-  bool result =
-      !term.g.isOne() || !term.translates.empty() || !term.xGuards.empty();
+  bool result = !term.g.isOne() || !term.translates.empty() ||
+                !term.xGuards.empty() || !term.casts.empty();
   for (const LinearSum::Piece &piece : term.ex.all())
     result |= scope.hasX(piece.value);
   return result;
 }
 
 bool Separator::dependsOnD(const Term &term) const {
-  bool result = !term.translates.empty() || !term.ed.isZero();
+  bool result =
+      !term.translates.empty() || !term.ed.isZero() || !term.casts.empty();
   for (const Monomial *own : {&term.h, &term.inner})
     for (const auto &[atom, exponent] : own->factors())
       result |= scope.hasD(atom);
@@ -182,7 +183,7 @@ std::vector<Term> Separator::combined(Terms terms) {
             other.h == term.h && other.inner == term.inner &&
             other.ed == term.ed && other.translates == term.translates &&
             other.xGuards == term.xGuards && other.dGuards == term.dGuards &&
-            exponents[i] == exponent))
+            other.casts == term.casts && exponents[i] == exponent))
         continue;
       other.coefficient += term.coefficient;
       isMerged = true;
@@ -235,6 +236,8 @@ Separator::multiply(const Terms &a, const Terms &b, Expr node) {
       for (auto [number, power] : y.translates)
         term.translates[number] += power;
       term.ex.append(y.ex);
+      term.casts.insert(term.casts.end(), y.casts.begin(), y.casts.end());
+      std::sort(term.casts.begin(), term.casts.end());
       term.ed = x.ed + y.ed;
       term.xGuards = std::move(*xGuards);
       term.dGuards = std::move(*dGuards);
@@ -405,9 +408,7 @@ std::optional<std::vector<Term>> Separator::compute(Expr e) {
       return chosen(operand, context.real(1, type), context.real(0, type));
     if (isExactConversion(operand.type(), e.type()) && isFloat(operand.type()))
       return visit(operand);
-    return fail(reason::mixedCast, e,
-                std::string("rounding to ") + spelling(e.type()) +
-                    " does not commute with a change of the running value");
+    return rounded(e);
   }
   default:
     return fail(reason::mixedCompare, e, "a predicate of a running value");
@@ -468,6 +469,13 @@ std::optional<std::vector<Term>> Separator::power(Expr e, Expr base,
   bool isSingle = terms->size() == 1 && (*terms)[0].translates.empty();
   if (!isMixed && !isSingle)
     return whole();
+  bool isRounded =
+      terms && std::any_of(terms->begin(), terms->end(),
+                           [](const Term &t) { return !t.casts.empty(); });
+  if (isRounded &&
+      (!exponent.isInteger() || exponent.num < 0 || exponent.num > kMaxPower))
+    return fail(reason::mixedCast, e,
+                "a rounded running value below a fraction or a root");
   if (isSingle && exponent.num < 0 &&
       !((*terms)[0].xGuards.empty() && (*terms)[0].dGuards.empty()))
     return isMixed ? fail(reason::guardMixed, base, "a divisor with a guard")
@@ -487,6 +495,10 @@ std::optional<std::vector<Term>> Separator::power(Expr e, Expr base,
     term.inner = term.inner.raised(exponent);
     term.ex = term.ex.scaled(exponent.value());
     term.ed = term.ed.scaled(exponent.value());
+    std::vector<unsigned> once = term.casts;
+    for (int64_t i = 1; i < exponent.num && !once.empty(); ++i)
+      term.casts.insert(term.casts.end(), once.begin(), once.end());
+    std::sort(term.casts.begin(), term.casts.end());
     if (!std::isfinite(term.coefficient) || !term.g.isSmall() ||
         !term.h.isSmall())
       return fail(reason::rankBudget, e, "a power too large to keep");
@@ -622,7 +634,8 @@ bool Separator::flattenLog(Expr e, double coefficient, const Monomial &scale,
   bool isPure = !scope.isMixed(e);
   bool isSingle = terms && terms->size() == 1 &&
                   (*terms)[0].translates.empty() &&
-                  (*terms)[0].xGuards.empty() && (*terms)[0].dGuards.empty();
+                  (*terms)[0].xGuards.empty() && (*terms)[0].dGuards.empty() &&
+                  (*terms)[0].casts.empty();
   const Term *term = isSingle ? &(*terms)[0] : nullptr;
   if (term && (term->coefficient < 0 ||
                !(term->g.isOne() || term->h.isOne() ||

@@ -3,7 +3,7 @@
 #define REFOLD_LIB_ALGEBRA_SEPARATE_H
 
 #include "Facts.h"
-#include "refold/Algebra/Program.h"
+#include "refold/Algebra/Derive.h"
 
 /// Separation: F(x, δ) as a finite sum of g(x)·h(δ), where x is what depends on
 /// the stream and δ are the reductions that the same pass computes.
@@ -92,8 +92,36 @@ struct Term {
   Monomial inner;
   std::map<unsigned, unsigned> translates; ///< number -> power
   LinearSum ex;                            ///< exponent, x and neutral parts
+  std::vector<unsigned> casts;             ///< numbers of running casts, sorted
   Poly ed;                                 ///< exponent, δ-part
   std::vector<Expr> xGuards, dGuards;      ///< sorted by id, each once
+};
+
+/// One factor of what a running cast rounds.
+struct CastFactor {
+  enum class Kind : uint8_t {
+    Element, ///< has elements, or nothing of the pass; results in exponents
+    Running, ///< results that the rounded value is kept relative to
+    Deferred ///< results of at most 1 that wait for the end of the row
+  };
+  Kind kind;
+  Expr node;
+  bool divides;
+  std::optional<Term> term; ///< Element
+};
+
+/// q(y) with y = Π factors of elements and results: rounded at the results of
+/// the elements read so far, and moved with them.
+struct RunningCast {
+  Expr node;    ///< as written
+  Expr inner;   ///< without limits that never act
+  Expr operand; ///< y in `inner`
+  double unit = 0, step = 0, lowestNormal = 0;              ///< as in Rounding
+  double largest = std::numeric_limits<double>::infinity(); ///< of the type
+  double size = 0; ///< bound of |y|, where one is known
+  unsigned floatCasts = 0, otherCasts = 0;
+  bool isPowerOfTwo = false;
+  std::vector<CastFactor> factors;
 };
 
 /// Why a term does not separate.
@@ -101,6 +129,7 @@ struct Reject {
   const char *reason = nullptr;
   Expr node;
   std::string text; ///< what is in the way, without names
+  Expr term;        ///< the whole, over states
 };
 
 class Separator {
@@ -126,6 +155,10 @@ public:
   Expr toExpr(const Term &term);
   Reject reject;
 
+  /// Set where running casts are understood: sums.
+  const Policy *castPolicy = nullptr;
+  const std::vector<RunningCast> &allCasts() const { return casts; }
+
 private:
   /// Visits before a term is given up: shared subterms can make it exponential.
   static constexpr unsigned kMaxSteps = 20000;
@@ -149,6 +182,17 @@ private:
   std::pair<Expr, Expr> circularOf(const LinearSum &x);
   std::optional<Terms> contraction(Expr e);
   std::optional<Expr> settled(Expr condition);
+  // Casts.cpp
+  std::optional<Terms> rounded(Expr e);
+  Expr withoutLimits(Expr e, RunningCast &own);
+  Expr withoutLimit(Expr e, RunningCast &own);
+  bool collectFactors(Expr e, bool divides, RunningCast &own);
+  bool chooseScales(RunningCast &own);
+  bool isBounded(const RunningCast &own, double limit);
+  double sizeOf(const RunningCast &own);
+  bool isGrowing(Expr e, bool isFalling);
+  Expr unguardedScale(Expr e);
+  void addScaleFacts(Expr scale);
   bool hasFreeExp(Expr e);
   bool dependsOnX(const Term &term) const;
   bool dependsOnD(const Term &term) const;
@@ -167,6 +211,7 @@ private:
   Type type;
   unsigned budget;
   std::vector<Translate> translates;
+  std::vector<RunningCast> casts;
   std::unordered_map<Expr, Terms, ExprHash> memo;
   unsigned steps = 0;
 };

@@ -35,9 +35,7 @@ std::optional<std::vector<Term>> Separator::function(Expr e) {
   case Fn::Floor:
   case Fn::Ceil:
   case Fn::Round:
-    return fail(reason::mixedCast, e,
-                "rounding does not commute with a change of the running "
-                "value");
+    return rounded(e);
   default:
     return fail(reason::nonRepresentative, e,
                 std::string(spelling(e->fn)) +
@@ -60,7 +58,8 @@ std::optional<std::vector<Term>> Separator::absolute(Expr e) {
   std::optional<Terms> terms = visit(operand);
   if (!terms)
     return std::nullopt;
-  if (terms->size() != 1 || !(*terms)[0].translates.empty())
+  if (terms->size() != 1 || !(*terms)[0].translates.empty() ||
+      !(*terms)[0].casts.empty())
     return fail(reason::kink, e,
                 "the kink of the absolute value moves with the running value, "
                 "and nothing known fixes the sign of its argument");
@@ -89,6 +88,10 @@ std::optional<std::vector<Term>> Separator::extremum(Expr e) {
     return visit(isMax ? a : b);
   if (sign == Sign::NonPositive)
     return visit(isMax ? b : a);
+  RunningCast limited;
+  if (castPolicy && withoutLimits(e, limited) &&
+      limited.floatCasts + limited.otherCasts > 0)
+    return rounded(e);
   return fail(reason::kink, e,
               "the kink between the two moves with the running value, and "
               "nothing known says which is larger");
@@ -249,6 +252,9 @@ std::optional<std::vector<Term>> Separator::contraction(Expr e) {
     if (!plain)
       return std::nullopt;
     for (const Term &term : *plain) {
+      if (!term.casts.empty())
+        return fail(reason::mixedCast, e,
+                    "a rounded running value inside a contraction");
       Term outside, inside = term;
       outside.coefficient = term.coefficient;
       // Outside of the contraction no guard on elements is left.

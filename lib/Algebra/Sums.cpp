@@ -17,10 +17,10 @@ static std::vector<Group> grouped(std::vector<Term> terms,
     Poly ex = term.ex.normal(normaliser);
     auto it = std::find_if(groups.begin(), groups.end(), [&](const Group &g) {
       return g.exNormal == ex && g.xGuards == term.xGuards &&
-             g.outer == term.outer;
+             g.outer == term.outer && g.casts == term.casts;
     });
     if (it == groups.end()) {
-      groups.push_back({{}, term.ex, ex, term.xGuards, term.outer});
+      groups.push_back({{}, term.ex, ex, term.casts, term.xGuards, term.outer});
       it = std::prev(groups.end());
     }
     it->terms.push_back(std::move(term));
@@ -146,7 +146,7 @@ Expr Builder::plainSum(Expr term, const std::vector<Term> *terms,
   bool isProduct = only && only->ex.empty() && only->coefficient == 1 &&
                    only->translates.empty() && only->h.isOne() &&
                    only->inner.isOne() && only->xGuards.empty() &&
-                   only->dGuards.empty();
+                   only->casts.empty() && only->dGuards.empty();
   // where(guard, value, 0) is a sum of values under a guard.
   SumInfo info;
   Expr value = term;
@@ -266,6 +266,10 @@ bool Builder::addGroup(Group group, Separator &separator, Scope &scope,
     members.push_back(&t);
   if (!group.ex.empty())
     gauge = chooseGauge(group.ex, members, scope, type, pass, name);
+  Monomial castReadout;
+  if (!group.casts.empty() && !addCasts(group.casts, members, separator, scope,
+                                        type, pass, name, gauge, castReadout))
+    return false;
   if (gauge.factor && isForOutputsOnly(stage))
     recentre(group, gauge, separator);
   gauge.xGuards = group.xGuards;
@@ -284,7 +288,7 @@ bool Builder::addGroup(Group group, Separator &separator, Scope &scope,
   }
   ByKey all;
   for (const Term &t : group.terms) {
-    Monomial inner = t.inner, h = t.h;
+    Monomial inner = t.inner, h = t.h * castReadout;
     addExponent(context, t.xGuards.empty() ? h : inner, t.ed + gauge.moved,
                 type);
     SumKey key{t.dGuards, {}, {}};
@@ -331,12 +335,15 @@ bool Builder::deriveSum(unsigned number, Expr term, unsigned pass) {
 Expr Builder::sumOf(unsigned number, Expr term, unsigned pass,
                     const std::string &name) {
   Scope scope = scopeOf(pass);
-  Type type = isFloat(term.type()) ? computeType(term.type()) : Type::F32;
   bool isPlain = !scope.hasD(term);
+  if (Expr real = isPlain ? Expr() : realSummand(number, term))
+    term = real;
+  Type type = isFloat(term.type()) ? computeType(term.type()) : Type::F32;
   if (isPlain && (!isFloat(term.type()) || !policy.fuse))
     return state(Reducer::Sum, term, name);
   Separator separator(context, normaliser, facts, scope, type,
                       policy.rankBudget);
+  separator.castPolicy = &policy;
   std::optional<std::vector<Term>> terms = separator.separate(term);
   if (!terms && !isPlain) {
     reject = separator.reject;
@@ -351,9 +358,13 @@ Expr Builder::sumOf(unsigned number, Expr term, unsigned pass,
   SumParts sum;
   for (const Group &group : grouped(std::move(*terms), normaliser))
     if (!addGroup(group, separator, scope, type, pass, number, name, sum)) {
-      reject.node = term;
+      if (!reject.node)
+        reject.node = term;
       return {};
     }
+  for (const RunningCast &own : separator.allCasts())
+    program.roundings.push_back({number, own.node, own.unit, own.step,
+                                 own.lowestNormal, own.size, own.isPowerOfTwo});
   Expr whole;
   for (auto &[key, own] : sum.parts) {
     Expr part = total(own, sum.offsets, type);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Driver/Compare.h"
+#include "refold/Support/Reasons.h"
 #include <cmath>
 
 namespace refold {
@@ -78,6 +79,9 @@ double finiteSize(double value) {
   return std::isfinite(value) ? std::abs(value) : 0.0;
 }
 
+/// Of a value: radii below it are no larger than what f32 sums round.
+constexpr double kSmallRadius = 1e-4;
+
 /// Compares positions by the keys that they select; a position outside is a
 /// wrong class.
 Deviation compareSelected(const Tensor &result, const RefOutput &reference) {
@@ -140,7 +144,8 @@ double ulpOf(DType dtype) {
   return std::ldexp(1.0, dtype == DType::F64 ? -52 : -23);
 }
 
-Deviation compare(const Tensor &result, const RefOutput &reference) {
+Deviation compare(const Tensor &result, const RefOutput &reference,
+                  bool isRunning) {
   if (reference.selects)
     return compareSelected(result, reference);
   Deviation deviation;
@@ -153,7 +158,15 @@ Deviation compare(const Tensor &result, const RefOutput &reference) {
     long double exact = reference.value.exact(i);
     if (!std::isfinite(found) || !std::isfinite(exact))
       return 0.0; // the class says it
-    return distanceFromRounding(result.dtype(), found, exact);
+    double distance = distanceFromRounding(result.dtype(), found, exact);
+    double radius = isRunning ? reference.value.radius(i) : 0.0;
+    if (!(radius > 0) || !std::isfinite(radius))
+      return distance; // nothing is known: as if nothing were allowed
+    // A radius below the rounding of f32 sums says nothing of its share.
+    if (radius > kSmallRadius * std::abs(double(exact)))
+      deviation.shareOfBound =
+          std::max(deviation.shareOfBound, distance / radius);
+    return std::max(distance - radius, 0.0);
   };
   auto size = [&](int64_t i) { return finiteSize(reference.value.get(i)); };
   int64_t rowLength =
@@ -162,8 +175,36 @@ Deviation compare(const Tensor &result, const RefOutput &reference) {
   return deviation;
 }
 
+NanPolicy nanPolicyOf(llvm::ArrayRef<CascadeReport> cascades) {
+  auto has = [&](Reason reason) {
+    return llvm::any_of(cascades, [&](const CascadeReport &cascade) {
+      return llvm::is_contained(cascade.policies, keyOf(reason));
+    });
+  };
+  return has(Reason::MaskedValuesUnread) ? NanPolicy::MayBeMissed
+         : has(Reason::MaskedRowsZero)   ? NanPolicy::MayBeZero
+                                         : NanPolicy::Kept;
+}
+
+RunningRoundings roundingsOf(llvm::ArrayRef<CascadeReport> cascades) {
+  RunningRoundings running;
+  bool isFirst = true;
+  for (const CascadeReport &cascade : cascades)
+    for (const RoundingReport &rounding : cascade.roundings) {
+      running.powersOfTwo =
+          rounding.isPowerOfTwo && (isFirst || running.powersOfTwo);
+      isFirst = false;
+      std::optional<DType> type = parseDType(rounding.type);
+      if (!type)
+        running.steps = true;
+      else if (!llvm::is_contained(running.types, *type))
+        running.types.push_back(*type);
+    }
+  return running;
+}
+
 int64_t countClassLosses(const Tensor &fused, const Tensor &unfused,
-                         const RefOutput &reference, bool mayMissNaN) {
+                         const RefOutput &reference, NanPolicy policy) {
   if (reference.selects)
     return compare(fused, reference).wrongClass >
            compare(unfused, reference).wrongClass;
@@ -171,8 +212,10 @@ int64_t countClassLosses(const Tensor &fused, const Tensor &unfused,
   for (int64_t i = 0, e = fused.numElements(); i < e; ++i) {
     Class expected = storedClass(fused.dtype(), reference.value.get(i));
     Class found = classOf(fused.get(i));
+    bool isAllowed = policy == NanPolicy::MayBeMissed ||
+                     (policy == NanPolicy::MayBeZero && fused.get(i) == 0);
     bool isMissed =
-        mayMissNaN && expected == Class::NaN && found == Class::Finite;
+        isAllowed && expected == Class::NaN && found == Class::Finite;
     losses +=
         found != expected && found != classOf(unfused.get(i)) && !isMissed;
   }

@@ -43,6 +43,7 @@ llvm::Expected<CompiledProgram> compile(LoadedProgram program,
     return target.takeError();
   FuseOptions fuseOptions;
   fuseOptions.policy = options.policy;
+  fuseOptions.numerics = options.numerics;
   llvm::Expected<FuseReport> fusion = fuse(*program.module, fuseOptions);
   if (!fusion)
     return fusion.takeError();

@@ -12,6 +12,9 @@
 #include "refold/Transforms/FuseCascades.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSwitch.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/MathExtras.h"
 
 namespace refold {
 
@@ -68,6 +71,134 @@ static std::string gaugesOf(const algebra::Program &program) {
   return llvm::join(gauges, "; ");
 }
 
+static std::string shortNumber(double value) {
+  std::string text;
+  llvm::raw_string_ostream(text) << llvm::format("%.3g", value);
+  return text;
+}
+
+/// What a running rounding may change, in numbers.
+static std::string boundOf(const algebra::Rounding &rounding) {
+  std::string step = shortNumber(2 * rounding.step);
+  if (rounding.isPowerOfTwo)
+    return "the same where it is at least " +
+           shortNumber(rounding.lowestNormal) + ", below that within " + step;
+  std::string text = "within max(" + shortNumber(2 * rounding.unit) + "·|y|, " +
+                     step +
+                     ") of the value that is rounded at the "
+                     "end, and no farther from y than max(" +
+                     shortNumber(rounding.unit) + "·|y|, " +
+                     shortNumber(rounding.step) + ") as is that one";
+  if (rounding.unit == 0)
+    text = "within " + step +
+           " of the value that is rounded at the end, and no "
+           "farther from y than " +
+           shortNumber(rounding.step) + " as is that one";
+  if (int64_t most = rounding.headroom())
+    text += "; what is rounded to 0 weighs less than that on up to " +
+            std::to_string(most) + " elements";
+  return text;
+}
+
+/// The narrow type of a rounding, "" where it gives whole numbers.
+static std::string typeOf(algebra::Expr rounded) {
+  std::string type;
+  algebra::forEachNode(rounded, [&](algebra::Expr e) {
+    if (e.is(algebra::Kind::Cast) && algebra::isFloat(e.type()) &&
+        algebra::isFloat(e.operand(0).type()))
+      type = algebra::spelling(e.type());
+  });
+  return type;
+}
+
+/// Elements of the stream; 0 where that is not known.
+static int64_t lengthOf(const algebra::Cascade &cascade) {
+  int64_t length = 1;
+  for (const algebra::Index &index : cascade.indices)
+    if (index.role == algebra::IndexRole::Stream &&
+        (index.extent < 0 || llvm::MulOverflow(length, index.extent, length)))
+      return 0;
+  return length;
+}
+
+/// What the kernel does otherwise than the formula, with its bounds.
+static void addNumerics(const algebra::Cascade &cascade,
+                        const algebra::Program &program,
+                        CascadeReport &report) {
+  auto add = [&](Reason reason) {
+    std::string key = keyOf(reason).data();
+    if (!llvm::is_contained(report.policies, key))
+      report.policies.push_back(key);
+  };
+  algebra::Notation notation;
+  notation.indices = &cascade.indices;
+  for (const algebra::Rounding &rounding : program.roundings) {
+    report.roundings.push_back({cascade.stages[rounding.stage].name,
+                                algebra::format(rounding.written, notation),
+                                rounding.unit, rounding.step,
+                                rounding.isPowerOfTwo, boundOf(rounding),
+                                typeOf(rounding.written), rounding.headroom()});
+    add(rounding.isPowerOfTwo ? Reason::PowerOfTwoScale
+                              : Reason::RoundedAtRunningPivot);
+    if (rounding.headroom() && lengthOf(cascade) > rounding.headroom())
+      add(Reason::RoundedAway);
+  }
+  report.zeroedOutputs = program.zeroedOutputs;
+  if (!program.zeroedOutputs.empty())
+    add(Reason::MaskedRowsZero);
+  report.idleGuards = program.idleGuards;
+}
+
+/// What a law of transports is for.
+static std::string purposeOf(llvm::StringRef law) {
+  return llvm::StringSwitch<std::string>(law)
+      .Case("rescale-distributes", "no exponential exceeds 1")
+      .Case("taylor-shift", "distances from it keep the digits that powers of "
+                            "the elements would lose")
+      .Case("reset-transport", "the state starts anew where it moves")
+      .Case("constant-under-move", "it holds the state in its pass")
+      .Cases("rounded-at-running-pivot", "power-of-two-scale",
+             "what is rounded stays within the range of its type")
+      .Default("the stage is defined relative to it");
+}
+
+/// Some state behind the pivot is a result that the user wrote.
+static bool isWritten(const algebra::Program &program, algebra::Expr pivot) {
+  std::vector<algebra::Expr> states = {pivot};
+  if (const algebra::Let *let = program.findLet(pivot))
+    states = algebra::symbolsOf(let->value);
+  return llvm::any_of(states, [&](algebra::Expr state) {
+    return llvm::any_of(program.readouts, [&](const auto &readouts) {
+      return llvm::is_contained(readouts, state);
+    });
+  });
+}
+
+static std::vector<GaugeReport> gaugeReports(const algebra::Program &program) {
+  std::vector<GaugeReport> result;
+  for (const algebra::Definition &definition : program.definitions) {
+    const auto *state = std::get_if<algebra::State>(&definition);
+    if (!state || state->gauge.empty())
+      continue;
+    auto known = llvm::find_if(result, [&](const GaugeReport &other) {
+      return other.pivot == state->gauge && other.law == state->law;
+    });
+    if (known == result.end()) {
+      bool isOwn = llvm::none_of(state->pivots, [&](algebra::Expr pivot) {
+        return isWritten(program, pivot);
+      });
+      result.push_back({state->gauge,
+                        {},
+                        state->law,
+                        purposeOf(state->law) +
+                            (isOwn ? ", and nothing written would do" : "")});
+      known = std::prev(result.end());
+    }
+    known->states.push_back(state->symbol().symbol().name);
+  }
+  return result;
+}
+
 static CascadeReport reportOf(const FusedKernel &kernel) {
   const algebra::Cascade &cascade = kernel.formula->cascade;
   const algebra::Program &program = *kernel.derivation.program;
@@ -88,6 +219,7 @@ static CascadeReport reportOf(const FusedKernel &kernel) {
     report.isSingleProduct &= algebra::needsOneProduct(cascade, i);
   report.formula = algebra::describe(cascade, kernel.derivation).str();
   report.gauge = gaugesOf(program);
+  report.gauges = gaugeReports(program);
   report.certificate = kernel.certificate;
   report.choices = program.choices;
   report.deriveMs = kernel.deriveMs;
@@ -98,11 +230,13 @@ static CascadeReport reportOf(const FusedKernel &kernel) {
     report.policies.push_back(keyOf(Reason::MaskedValuesUnread).data());
   if (program.boundsExponentials)
     report.policies.push_back(keyOf(Reason::BoundedExponentials).data());
+  addNumerics(cascade, program, report);
+  algebra::Notation notation;
+  notation.indices = &cascade.indices;
   for (const algebra::Cut &cut : program.cuts)
-    report.reasons.push_back(
-        {cut.reason, placeOf(cascade.stages[cut.stage]),
-         cut.text + (cut.hint.empty() ? "" : "; " + cut.hint),
-         evidenceOf(cascade, program, cut)});
+    report.reasons.push_back({cut.reason, placeOf(cascade.stages[cut.stage]),
+                              cut.text, algebra::format(cut.node, notation),
+                              cut.hint, evidenceOf(cascade, program, cut)});
   return report;
 }
 
@@ -132,6 +266,12 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
         collector.takeErrors("the program was not normalised, without reason"));
   FuseCascadesOptions fuseOptions;
   fuseOptions.fuse = options.policy == FusePolicy::Auto;
+  const NumericPolicy &numerics = options.numerics;
+  if (numerics.requantise)
+    fuseOptions.policy.casts = algebra::CastPolicy::Requantise;
+  fuseOptions.policy.castBound = numerics.castBound;
+  if (numerics.zeroMaskedRows)
+    fuseOptions.policy.maskedRows = algebra::RowPolicy::Zero;
   mlir::FailureOr<FusionResult> result = fuseCascades(function, fuseOptions);
   if (mlir::failed(result))
     return asUnsupported(
@@ -143,7 +283,9 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
   for (const FusedKernel &kernel : result->kernels)
     if (kernel.isCascade) {
       report.cascades.push_back(reportOf(kernel));
-      if (options.accuracy && kernel.derivation.program->isFused())
+      // Roundings that run have a bound of their own, and no accuracy of f32.
+      const algebra::Program &program = *kernel.derivation.program;
+      if (options.accuracy && program.isFused() && program.roundings.empty())
         report.cascades.back().accuracy = describeAccuracy(kernel);
     }
   function.walk([&](CascadeOp op) {
@@ -155,7 +297,8 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
   report.streamAxes.erase(llvm::unique(report.streamAxes),
                           report.streamAxes.end());
   for (const FusionNote &note : result->notes)
-    addNote(report, {note.key, describePlace(note.location), note.text, ""});
+    addNote(report,
+            {note.key, describePlace(note.location), note.text, "", "", ""});
   report.totalMs = watch.ms();
   return report;
 }

@@ -77,14 +77,14 @@ private:
       return isFloat(port.dtype) && byteWidth(port.dtype) < 4;
     });
   }
-  bool isPolicy(Reason reason) const {
-    return llvm::is_contained(result.policies, keyOf(reason));
-  }
 
   const VerifyOptions &options;
   Forms &forms;
   llvm::ArrayRef<Port> inputs;
   mlir::func::FuncOp function;
+  /// What the fused program rounds at running values.
+  RunningRoundings running;
+  NanPolicy nans = NanPolicy::Kept;
   /// Why the program does not take the shape at hand.
   std::optional<std::string> refusal;
 };
@@ -229,6 +229,7 @@ llvm::Expected<std::vector<RefOutput>>
 Verifier::judge(llvm::ArrayRef<Tensor> given) {
   EvaluationOptions exactly;
   exactly.keepOutputsExact = true;
+  exactly.running = running;
   return evaluateProgram(function, given, exactly);
 }
 
@@ -286,12 +287,13 @@ llvm::Error Verifier::verifySeed(const InputRecipe &family, uint64_t seed,
       return found.takeError();
     for (auto [one, y, other, exact] :
          llvm::zip(cases, *found, *base, *reference)) {
-      double error = compare(y, exact).error;
+      Deviation deviation = compare(y, exact, !running.empty());
+      double error = deviation.error;
+      one.shareOfBound = std::max(one.shareOfBound, deviation.shareOfBound);
       if (error > one.fusedError)
         one.worstSeed = seed;
       one.fusedError = std::max(one.fusedError, error);
-      one.classLosses += countClassLosses(y, other, exact,
-                                          isPolicy(Reason::MaskedValuesUnread));
+      one.classLosses += countClassLosses(y, other, exact, nans);
     }
     if (!isFirst)
       continue;
@@ -355,6 +357,8 @@ Verifier::verifyCell(const Extents &shape, const InputRecipe &family,
 llvm::Expected<Verification> Verifier::verifyAll() {
   CompiledProgram &main = forms.fused.front();
   result.cascades = main.fusion.cascades;
+  running = roundingsOf(result.cascades);
+  nans = nanPolicyOf(result.cascades);
   for (const CascadeReport &cascade : result.cascades)
     for (const std::string &policy : cascade.policies)
       if (!llvm::is_contained(result.policies, policy))
@@ -445,6 +449,7 @@ llvm::Expected<Verification> verify(mlir::MLIRContext &context,
     compileOptions.policy = policy;
     compileOptions.split = split;
     compileOptions.target = options.target;
+    compileOptions.numerics = options.numerics;
     return compileFile(context, path, loadOptions, compileOptions);
   };
   auto reference = load(context, path, loadOptions);

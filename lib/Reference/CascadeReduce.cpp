@@ -15,7 +15,7 @@ static int64_t highest(Type type) {
 Cell reference::identityOf(Reducer reducer, Type type) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   bool isFloat = isa<FloatType>(type);
-  Cell cell;
+  Cell cell{};
   cell.i = 0; // all-zero bytes: 0 of both kinds
   switch (reducer) {
   case Reducer::Add:
@@ -78,7 +78,7 @@ static int64_t combineIntegers(Reducer reducer, int64_t a, int64_t b) {
 
 Cell CascadeRow::combineCells(StateOp state, Cell a, Cell b) const {
   Type type = state.getResult(0).getType();
-  Cell cell;
+  Cell cell{};
   if (!isa<FloatType>(type)) {
     cell.i =
         wrapTo(widthOf(type), combineIntegers(state.getReducer(), a.i, b.i));

@@ -50,7 +50,9 @@ public:
                    Session &session)
       : op(op), operands(operands.begin(), operands.end()), extents(extents),
         outer(outer), session(session), program(session.isWide),
-        compiler(program, session.options) {}
+        compiler(program, session.options) {
+    program.running = session.running();
+  }
 
   llvm::Expected<SmallVector<RefTensor>> run(bool keepsExact);
 
@@ -286,7 +288,7 @@ llvm::Error GenericEvaluator::runLanes(Lanes &lanes, ArrayRef<int64_t> at) {
   int64_t total = laneLoop ? extents[*laneLoop] : 1;
   for (auto [l, reg] : llvm::enumerate(loopRegisters))
     if (reg && (!laneLoop || l != *laneLoop)) {
-      Cell cell;
+      Cell cell{};
       cell.i = at[l];
       lanes.fill(*reg, cell, std::min<int64_t>(kLanes, total));
     }
@@ -373,7 +375,7 @@ reference::evaluateGeneric(linalg::GenericOp op, ArrayRef<RefTensor> inputs,
   auto extents = loopExtents(op, operands);
   if (!extents)
     return extents.takeError();
-  if (!session.options.roundEveryOp) {
+  if (!session.options.roundEveryOp && !session.running()) {
     auto product = evaluateContraction(op, operands, *extents, session);
     if (!product)
       return product.takeError();

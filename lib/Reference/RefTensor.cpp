@@ -47,7 +47,7 @@ RefTensor RefTensor::create(bool isFloat, llvm::ArrayRef<int64_t> shape,
 }
 
 static Cell loadCell(DType dtype, const void *element, bool isWide) {
-  Cell cell;
+  Cell cell{};
   switch (dtype) {
   case DType::I64:
     cell.i = *static_cast<const int64_t *>(element);

@@ -40,7 +40,7 @@ static double doubleOf(APFloat value) {
 }
 
 Cell reference::cellOf(Attribute attribute, bool isWide) {
-  Cell cell;
+  Cell cell{};
   if (auto real = dyn_cast<FloatAttr>(attribute)) {
     setFloat(cell, isWide, doubleOf(real.getValue()));
     return cell;
@@ -139,14 +139,14 @@ uint32_t ScalarCompiler::emit(Instruction instruction, Location location) {
 }
 
 uint32_t ScalarCompiler::constant(int64_t value) {
-  Cell cell;
+  Cell cell{};
   cell.i = value;
   program.constants.push_back({program.newRegister(), cell});
   return program.constants.back().to;
 }
 
 uint32_t ScalarCompiler::realConstant(double value) {
-  Cell cell;
+  Cell cell{};
   setFloat(cell, program.isWide, value);
   program.constants.push_back({program.newRegister(), cell});
   return program.constants.back().to;

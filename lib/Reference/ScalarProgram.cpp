@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "ScalarProgram.h"
+#include "refold/Support/Ball.h"
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 
 using namespace refold;
@@ -15,6 +18,22 @@ double reference::roundTo(DType dtype, double value) {
   uint64_t bits = 0;
   storeFromDouble(dtype, value, &bits);
   return loadAsDouble(dtype, &bits);
+}
+
+/// Half a unit in the last place, relative, and half the smallest step.
+static RoundingError roundingErrorOf(DType type) {
+  switch (type) {
+  case DType::F16:
+    return {0x1p-11, 0x1p-25};
+  case DType::BF16:
+    return {0x1p-8, 0x1p-134};
+  case DType::F8E4M3:
+    return {0x1p-4, 0x1p-10};
+  case DType::F8E5M2:
+    return {0x1p-3, 0x1p-17};
+  default:
+    return {0x1p-24, 0x1p-150};
+  }
 }
 
 Lanes::Lanes(const ScalarProgram &program)
@@ -448,19 +467,185 @@ bool Step<Real>::load(const ScalarProgram &program, TrapState &trap) {
 
 } // namespace
 
+namespace {
+using RadiusOf = double (*)(Ball);
+
+RadiusOf radiusOfFunction(Opcode opcode) {
+  switch (opcode) {
+  case Opcode::NegF:
+  case Opcode::AbsF:
+    return [](Ball a) { return a.radius; };
+  case Opcode::Exp:
+    return [](Ball a) { return exp(a).radius; };
+  case Opcode::Exp2:
+    return [](Ball a) { return exp2(a).radius; };
+  case Opcode::ExpM1:
+    return [](Ball a) { return expm1(a).radius; };
+  case Opcode::Log:
+    return [](Ball a) { return log(a).radius; };
+  case Opcode::Log2:
+    return [](Ball a) { return (log(a) / Ball(std::log(2.0))).radius; };
+  case Opcode::Log10:
+    return [](Ball a) { return (log(a) / Ball(std::log(10.0))).radius; };
+  case Opcode::Log1p:
+    return [](Ball a) { return log1p(a).radius; };
+  case Opcode::Sqrt:
+    return [](Ball a) { return sqrt(a).radius; };
+  case Opcode::Rsqrt:
+    return [](Ball a) { return (Ball(1) / sqrt(a)).radius; };
+  case Opcode::Sin:
+  case Opcode::Cos:
+    return [](Ball a) { return std::min(a.radius, 2.0); };
+  case Opcode::Sinh:
+    return [](Ball a) { return sinh(a).radius; };
+  case Opcode::Cosh:
+    return [](Ball a) { return cosh(a).radius; };
+  case Opcode::Tanh:
+    return [](Ball a) { return tanh(a).radius; };
+  case Opcode::Erf:
+    return [](Ball a) { return erf(a).radius; };
+  default:
+    return nullptr;
+  }
+}
+
+/// How far the result of one instruction may be off, a lane after the other.
+/// Runs before the instruction does.
+class Radii {
+public:
+  Radii(const ScalarProgram &program, const Instruction &in, Lanes &registers)
+      : running(*program.running), in(in), a(registers.of(in.a)),
+        b(registers.of(in.b)), c(registers.of(in.c)) {}
+  double of(unsigned lane) const;
+  /// After the rounding to `type` of a value that may be off by `radius`.
+  double rounded(DType type, double value, double radius) const;
+
+private:
+  static Ball real(Cell cell) { return {cell.f, cell.bounded.radius}; }
+  static Ball whole(Cell cell) { return {double(cell.i), cell.bounded.radius}; }
+  double step(Ball value) const {
+    return value.radius + (running.steps || !value.isExact() ? 1 : 0);
+  }
+  double select(unsigned l) const;
+
+  const RunningRoundings &running;
+  const Instruction &in;
+  const Cell *a, *b, *c;
+};
+
+/// Where the condition could be another one, the result could be the other.
+double Radii::select(unsigned l) const {
+  if (a[l].bounded.radius == 0)
+    return a[l].i ? b[l].bounded.radius : c[l].bounded.radius;
+  return std::fabs(b[l].f - c[l].f) +
+         std::max(b[l].bounded.radius, c[l].bounded.radius);
+}
+
+double Radii::of(unsigned l) const {
+  constexpr double kUnknown = std::numeric_limits<double>::infinity();
+  if (RadiusOf function = radiusOfFunction(in.opcode))
+    return function(real(a[l]));
+  switch (in.opcode) {
+  case Opcode::AddF:
+  case Opcode::SubF:
+  case Opcode::AddI:
+  case Opcode::SubI:
+    return a[l].bounded.radius + b[l].bounded.radius;
+  case Opcode::MulF:
+    return (real(a[l]) * real(b[l])).radius;
+  case Opcode::DivF:
+    return (real(a[l]) / real(b[l])).radius;
+  case Opcode::MulI:
+    return (whole(a[l]) * whole(b[l])).radius;
+  case Opcode::FmaF:
+    return (real(a[l]) * real(b[l]) + real(c[l])).radius;
+  case Opcode::PowF:
+    return pow(real(a[l]), real(b[l])).radius;
+  case Opcode::FPowI:
+    return pow(real(a[l]), whole(b[l])).radius;
+  case Opcode::MaximumF:
+  case Opcode::MinimumF:
+  case Opcode::MaxNumF:
+  case Opcode::MinNumF:
+    return std::max(a[l].bounded.radius, b[l].bounded.radius);
+  case Opcode::CmpF:
+    return isUndecided(real(a[l]), real(b[l])) ? kUnknown : 0;
+  case Opcode::Select:
+    return select(l);
+  case Opcode::Floor:
+  case Opcode::Ceil:
+  case Opcode::Round:
+  case Opcode::RoundEven:
+  case Opcode::Trunc:
+    return step(real(a[l]));
+  case Opcode::FPToSI:
+  case Opcode::FPToUI: // front ends round to whole numbers before
+    return std::ceil(a[l].bounded.radius);
+  case Opcode::Copy:
+  case Opcode::CopySign:
+  case Opcode::Wrap:
+  case Opcode::ZeroExtend:
+  case Opcode::SIToFP:
+  case Opcode::UIToFP:
+    return a[l].bounded.radius;
+  case Opcode::Load:
+    return 0;
+  default:
+    return a[l].bounded.radius > 0 || b[l].bounded.radius > 0 ? kUnknown : 0;
+  }
+}
+
+double Radii::rounded(DType type, double value, double radius) const {
+  bool isRunning = std::find(running.types.begin(), running.types.end(),
+                             type) != running.types.end();
+  if (radius == 0 && !isRunning)
+    return 0;
+  RoundingError error = roundingErrorOf(type);
+  double size = std::fabs(value);
+  if (radius == 0 && running.powersOfTwo)
+    return error.unit * size < error.step ? 2 * error.step : 0;
+  return radius + 2 * error.of(size + radius);
+}
+} // namespace
+
+/// One instruction, and how far its results may be off.
+static bool runTracked(const ScalarProgram &program, const Instruction &in,
+                       Lanes &registers, unsigned lanes,
+                       const std::function<bool()> &step) {
+  Radii radii(program, in, registers);
+  double radius[kLanes];
+  for (unsigned l = 0; l < lanes; ++l)
+    radius[l] = radii.of(l);
+  bool isLoad = in.opcode == Opcode::Load; // has the radius of its element
+  if (!step())
+    return false;
+  Cell *to = registers.of(in.to);
+  for (unsigned l = 0; l < lanes; ++l) {
+    double own = isLoad ? to[l].bounded.radius : radius[l];
+    if (in.round != kNoRounding)
+      own = radii.rounded(DType(in.round), to[l].f, own);
+    to[l].bounded.radius = own;
+  }
+  return true;
+}
+
 template <typename Real>
 static bool runAs(const ScalarProgram &program, Lanes &registers,
                   unsigned lanes, TrapState &trap) {
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction &in = program.instructions[i];
     Step<Real> step{in, registers, lanes};
-    bool ok = true;
-    if (in.opcode == Opcode::Load)
-      ok = step.load(program, trap);
-    else if (in.opcode >= Opcode::DivSI && in.opcode <= Opcode::ModFloor)
-      ok = step.divisions(trap);
-    else
+    auto execute = [&] {
+      if (in.opcode == Opcode::Load)
+        return step.load(program, trap);
+      if (in.opcode >= Opcode::DivSI && in.opcode <= Opcode::ModFloor)
+        return step.divisions(trap);
       step.integers();
+      return true;
+    };
+    bool ok = program.running
+                  ? runTracked(program, in, registers, lanes, execute)
+                  : execute();
     if (!ok) {
       trap.instruction = i;
       return false;

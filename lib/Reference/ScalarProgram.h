@@ -138,6 +138,8 @@ struct ScalarProgram {
   std::vector<RefTensor> tables;    ///< of Loads
   uint32_t numRegisters = 0;
   bool isWide; ///< floats are long double
+  /// Set where radii are tracked.
+  const RunningRoundings *running = nullptr;
 
   uint32_t newRegister() { return numRegisters++; }
 };

@@ -26,6 +26,11 @@ struct Session {
   /// Counts work against its limit.
   llvm::Error charge(double steps, mlir::Location location);
 
+  /// The roundings whose effect is tracked, or null.
+  const RunningRoundings *running() const {
+    return isWide || options.running.empty() ? nullptr : &options.running;
+  }
+
   const EvaluationOptions &options;
   /// Floats are long double: the program computes in f64.
   bool isWide;

@@ -162,7 +162,7 @@ Result TensorOpEvaluator::empty(tensor::EmptyOp op) {
       return error("an array has shape " + showShape(shape) +
                    "; expected extents of 0 or more");
   // NaN, so that a read before a write shows.
-  Cell cell;
+  Cell cell{};
   bool isFloat = isa<FloatType>(op.getType().getElementType());
   if (isFloat)
     setFloat(cell, session.isWide, std::numeric_limits<double>::quiet_NaN());

@@ -17,7 +17,7 @@ bool reference::isBetterKey(long double a, long double b, bool largest) {
 
 /// The key of an element that is not there.
 static Cell noKey(Type type, bool largest, bool isWide) {
-  Cell cell;
+  Cell cell{};
   if (isa<FloatType>(type)) {
     double infinity = std::numeric_limits<double>::infinity();
     setFloat(cell, isWide, largest ? -infinity : infinity);

@@ -295,12 +295,16 @@ ProductPlan::create(const View &lhs, const View &rhs, const View &result,
   if (shape.isSwapped)
     impl->options.constantRhs = nullptr;
   auto isLibraryType = [](DType type) {
-    return type == DType::F32 || type == DType::F16 || type == DType::BF16;
+    return isFloat(type) && type != DType::F64;
   };
   impl->usesLibrary =
       isLibraryType(shape.lhsType) && isLibraryType(shape.rhsType) &&
       shape.resultType == DType::F32 && shape.k > 0 && shape.numItems() > 0;
   if (!impl->usesLibrary) {
+    if (shape.k == 0 || shape.numItems() == 0) // nothing is read
+      for (DType *type : {&impl->shape.lhsType, &impl->shape.rhsType})
+        if (isLibraryType(*type))
+          *type = DType::F32;
     if (!hasPlainLoops(shape.lhsType, shape.rhsType, shape.resultType))
       return fail(ExitCode::Unsupported, "no product of " + nameOf(lhs.dtype) +
                                              " and " + nameOf(rhs.dtype) +

@@ -204,6 +204,20 @@ static void packRows(const char *from, int64_t rowStride, int64_t colStride,
       *to++ = toArithmetic(load<T>(from, row * rowStride + col * colStride));
 }
 
+/// A type of 256 values, by table.
+static void packBytes(DType type, const char *from, int64_t rowStride,
+                      int64_t colStride, int64_t rows, int64_t cols,
+                      float *to) {
+  float values[256];
+  for (unsigned i = 0; i < 256; ++i) {
+    uint8_t byte = uint8_t(i);
+    values[i] = float(loadAsDouble(type, &byte));
+  }
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t col = 0; col < cols; ++col)
+      *to++ = values[uint8_t(from[row * rowStride + col * colStride])];
+}
+
 void refold::packAsF32(DType type, const char *from, int64_t rowStride,
                        int64_t colStride, int64_t rows, int64_t cols,
                        float *to) {
@@ -211,5 +225,7 @@ void refold::packAsF32(DType type, const char *from, int64_t rowStride,
     return packRows<Half>(from, rowStride, colStride, rows, cols, to);
   if (type == DType::BF16)
     return packRows<BFloat>(from, rowStride, colStride, rows, cols, to);
+  if (type == DType::F8E4M3 || type == DType::F8E5M2)
+    return packBytes(type, from, rowStride, colStride, rows, cols, to);
   packRows<float>(from, rowStride, colStride, rows, cols, to);
 }

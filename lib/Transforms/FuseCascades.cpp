@@ -165,7 +165,7 @@ bool Deriver::certify(FusedKernel &kernel, const algebra::Policy &policy,
 LogicalResult Deriver::derive(const KernelPlan &plan, FusedKernel &kernel) {
   Operation *at = plan.outputs[0].tensor.getDefiningOp();
   const algebra::Cascade &cascade = plan.formula->cascade;
-  algebra::Policy policy;
+  algebra::Policy policy = options.policy;
   policy.fuse = options.fuse;
   Stopwatch watch;
   kernel.derivation = algebra::derive(cascade, policy);
@@ -260,11 +260,33 @@ struct FuseCascades : PassWrapper<FuseCascades, OperationPass<func::FuncOp>> {
   void runOnOperation() override {
     FuseCascadesOptions options;
     options.fuse = fuse;
+    options.policy.casts = casts;
+    if (castBound > 0)
+      options.policy.castBound = castBound;
+    options.policy.maskedRows = maskedRows;
     if (failed(fuseCascades(getOperation(), options)))
       signalPassFailure();
   }
   Option<bool> fuse{*this, "fuse", llvm::cl::init(true),
                     llvm::cl::desc("false: every reduction on its own")};
+  Option<algebra::CastPolicy> casts{
+      *this, "casts", llvm::cl::init(algebra::CastPolicy::Exact),
+      llvm::cl::desc("what a rounding of elements and results may do"),
+      llvm::cl::values(clEnumValN(algebra::CastPolicy::Exact, "exact",
+                                  "nothing but powers of two move through it"),
+                       clEnumValN(algebra::CastPolicy::Requantise, "requantise",
+                                  "it is done at the results so far"))};
+  Option<double> castBound{
+      *this, "cast-bound", llvm::cl::init(0),
+      llvm::cl::desc("requantise only what errs by less of its largest value; "
+                     "0: any")};
+  Option<algebra::RowPolicy> maskedRows{
+      *this, "masked-rows", llvm::cl::init(algebra::RowPolicy::Ieee),
+      llvm::cl::desc("what a row of nothing but masked elements is"),
+      llvm::cl::values(
+          clEnumValN(algebra::RowPolicy::Ieee, "ieee",
+                     "what the formula gives"),
+          clEnumValN(algebra::RowPolicy::Zero, "zero", "0 instead of nan"))};
 };
 } // namespace
 

@@ -45,8 +45,19 @@ OPTIONS = {
 }
 
 
+# What fusing may change of the numbers, where a program asks for that.
+REQUANTISE, ZERO = ["--casts", "requantise"], ["--masked-rows", "zero"]
+POLICIES = {
+    **{f"policies_{name}": REQUANTISE for name in
+       ["scaled_by_the_largest", "scaled_by_a_clamped_largest", "shared_exponent", "attention_bf16", "attention_f8",
+        "softmax_rounded_after", "integer_product"]},
+    **{f"policies_{name}": ZERO for name in ["masked_rows", "masked_minimum"]},
+}
+
+
 def explain(path):
-    done = subprocess.run([REFOLD, "explain", "--accuracy", "--format", "json", str(path)], cwd=ROOT, capture_output=True, text=True)
+    command = [REFOLD, "explain", "--accuracy", "--format", "json", str(path), *POLICIES.get(path.stem, [])]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         return {"error": done.stderr.strip()}, []
     cascades = json.loads(done.stdout)["cascades"]
@@ -55,7 +66,7 @@ def explain(path):
 
 def verify(path):
     command = [REFOLD, "verify", str(path), "--first-seeds", "1", "--seeds", "16", "--splits", "1"]
-    options = OPTIONS.get(path.stem, [])
+    options = OPTIONS.get(path.stem, []) + POLICIES.get(path.stem, [])
     command += options if "--lengths" in options else ["--lengths", LENGTHS, *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     return "" if done.returncode == 0 else " ".join(command) + "\n" + done.stdout + done.stderr

@@ -156,6 +156,7 @@ llvm::Expected<ExitCode> benchCommand(const Command &command,
   Flags flags;
   program.addTo(flags);
   program.addDtypeTo(flags);
+  program.addNumericsTo(flags);
   inputs.addTo(flags, /*withFiles=*/false);
   flags.integer("threads", "N", "threads (1)", options.threads, 1, 1024);
   flags.choice("baseline", "what it is compared with (unfused)", baseline,
@@ -175,6 +176,7 @@ llvm::Expected<ExitCode> benchCommand(const Command &command,
   options.shape = inputs.shape;
   options.inputs = inputs.recipes;
   options.seed = inputs.seed;
+  options.numerics = program.numerics;
   Progress progress("bench", 3);
   options.onProgress = [&](llvm::StringRef what) { progress.step(what); };
   auto result = bench(*context, program.path, program.loadOptions(), options);

@@ -28,6 +28,7 @@ static llvm::Expected<std::string> textAt(llvm::StringRef stage,
   if (stage == "cascade") {
     FuseOptions fuseOptions;
     fuseOptions.policy = options.policy;
+    fuseOptions.numerics = options.numerics;
     auto report = fuse(*program.module, fuseOptions);
     if (!report)
       return report.takeError();
@@ -49,6 +50,7 @@ llvm::Expected<ExitCode> compileCommand(const Command &command,
   Flags flags;
   program.addTo(flags);
   program.addDtypeTo(flags);
+  program.addNumericsTo(flags);
   flags.choice("emit", "shows the program as read, as cascades, or as assembly",
                emit, {"program", "cascade", "asm"});
   flags.choice("fuse", "what is fused (auto)", fuse, {"auto", "never"});
@@ -62,6 +64,7 @@ llvm::Expected<ExitCode> compileCommand(const Command &command,
     return ExitCode::Ok;
   if (llvm::Error error = flags.parse(command.name, arguments))
     return std::move(error);
+  options.numerics = program.numerics;
   options.policy = fuse == "never" ? FusePolicy::Never : FusePolicy::Auto;
   auto context = makeContext();
   auto loaded = load(*context, program.path, program.loadOptions());

@@ -121,18 +121,28 @@ static void print(const CascadeReport &report) {
   }
   if (!report.gauge.empty())
     os << "  relative to: " << report.gauge << "\n";
+  for (const GaugeReport &gauge : report.gauges)
+    os << "    " << llvm::join(gauge.states, ", ") << " to " << gauge.pivot
+       << ": " << gauge.why << " (" << gauge.law << ")\n";
   for (const ReasonReport &reason : report.reasons) {
     os << "  " << reason.at << ": ";
     printColored(os, os.YELLOW, "cascade cut [" + reason.key + "]");
     os << ": " << reason.text << "\n";
     if (!reason.evidence.empty())
       os << "    evidence: " << reason.evidence << "\n";
+    if (!reason.hint.empty())
+      os << "    hint: " << reason.hint << "\n";
   }
   for (const std::string &policy : report.policies)
     os << "  policy [" << policy << "]: " << infoOf(*reasonOfKey(policy)).text
        << "\n";
   for (const std::string &choice : report.choices)
     os << "  chosen for accuracy: " << choice << "\n";
+  for (const RoundingReport &rounding : report.roundings)
+    os << "  " << rounding.stage << ": y rounded in " << rounding.formula
+       << " is " << rounding.bound << "\n";
+  for (const std::string &output : report.zeroedOutputs)
+    os << "  " << output << ": 0 on rows of masked elements\n";
   printIndented(os, report.formula);
   if (!report.certificate.empty())
     os << "  certificate: " << report.certificate << "\n";
@@ -165,12 +175,14 @@ static void printOtherSteps(const ProgramWork &work,
 /// gives every cascade its schedule and its work at the shape.
 static llvm::Expected<ProgramWork>
 schedule(mlir::MLIRContext &context, LoadedProgram loaded, const Extents &shape,
-         const std::string &target, FuseReport &report) {
+         const std::string &target, const NumericPolicy &numerics,
+         FuseReport &report) {
   auto shapes = shapesOf(loaded.inputs, shape);
   if (!shapes)
     return shapes.takeError();
   CompileOptions options;
   options.target = target;
+  options.numerics = numerics;
   auto compiled = compile(std::move(loaded), options);
   if (!compiled)
     return compiled.takeError();
@@ -261,6 +273,7 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
   program.addDtypeTo(flags);
   flags.toggle("accuracy", "measures fused cascades in f32 against 31 digits",
                fuseOptions.accuracy);
+  program.addNumericsTo(flags);
   flags.value("shape", "NAME=EXTENT,...",
               "shows schedules, bytes and operations for these extents",
               [&](llvm::StringRef text) { return parseExtents(text, shape); });
@@ -286,12 +299,14 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
   FuseReport report;
   std::optional<ProgramWork> work;
   if (shape.empty()) {
+    fuseOptions.numerics = program.numerics;
     auto fused = fuse(*loaded->module, fuseOptions);
     if (!fused)
       return fused.takeError();
     report = std::move(*fused);
   } else {
-    auto found = schedule(*context, std::move(*loaded), shape, target, report);
+    auto found = schedule(*context, std::move(*loaded), shape, target,
+                          program.numerics, report);
     if (!found)
       return found.takeError();
     work = std::move(*found);

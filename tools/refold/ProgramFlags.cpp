@@ -19,6 +19,41 @@ void ProgramFlags::addDtypeTo(Flags &flags) {
                dtype, {"f64", "f32", "f16", "bf16"});
 }
 
+/// "exact", "requantise" or "requantise=0.01".
+static llvm::Error parseCasts(llvm::StringRef text, NumericPolicy &numerics) {
+  auto [word, bound] = text.split('=');
+  numerics.requantise = word == "requantise";
+  numerics.castBound = HUGE_VAL;
+  bool isGood = word == "requantise" || text == "exact";
+  if (isGood && text.contains('='))
+    isGood = !bound.getAsDouble(numerics.castBound) && numerics.castBound > 0;
+  if (isGood)
+    return llvm::Error::success();
+  return fail(ExitCode::Usage,
+              "found '" + text +
+                  "' for --casts, expected exact, requantise or "
+                  "requantise=BOUND with a bound above 0");
+}
+
+void ProgramFlags::addNumericsTo(Flags &flags) {
+  flags.value(
+      "casts", "exact|requantise[=BOUND]",
+      "whether a rounding may be done at the results so far, if it errs "
+      "by at most BOUND of the largest value (exact)",
+      [this](llvm::StringRef text) { return parseCasts(text, numerics); });
+  flags.value("masked-rows", "ieee|zero",
+              "what a row of nothing but masked elements is: as the formula "
+              "says, or 0 instead of nan (ieee)",
+              [this](llvm::StringRef text) -> llvm::Error {
+                numerics.zeroMaskedRows = text == "zero";
+                if (text == "zero" || text == "ieee")
+                  return llvm::Error::success();
+                return fail(ExitCode::Usage,
+                            "found '" + text +
+                                "' for --masked-rows, expected ieee or zero");
+              });
+}
+
 LoadOptions ProgramFlags::loadOptions() const {
   LoadOptions options;
   options.dims = dims;

@@ -14,9 +14,12 @@ namespace refold {
 struct ProgramFlags {
   std::string path, format = "text", dtype;
   std::map<std::string, int64_t> dims;
+  NumericPolicy numerics;
 
   void addTo(Flags &flags);
   void addDtypeTo(Flags &flags);
+  /// --casts and --masked-rows.
+  void addNumericsTo(Flags &flags);
   LoadOptions loadOptions() const;
   bool isJson() const { return format == "json"; }
 };

@@ -9,6 +9,8 @@ llvm::json::Array toJson(llvm::ArrayRef<ReasonReport> reasons) {
     result.push_back(llvm::json::Object{{"key", reason.key},
                                         {"at", reason.at},
                                         {"text", reason.text},
+                                        {"node", reason.node},
+                                        {"hint", reason.hint},
                                         {"evidence", reason.evidence}});
   return result;
 }
@@ -37,29 +39,51 @@ llvm::json::Object toJson(const CascadeReport &report) {
                                         {"op", stage.op},
                                         {"line", stage.line},
                                         {"pass", stage.pass}});
+  llvm::json::Array gauges;
+  for (const GaugeReport &gauge : report.gauges)
+    gauges.push_back(
+        llvm::json::Object{{"pivot", gauge.pivot},
+                           {"states", llvm::json::Array(gauge.states)},
+                           {"law", gauge.law},
+                           {"why", gauge.why}});
+  llvm::json::Array roundings;
+  for (const RoundingReport &rounding : report.roundings)
+    roundings.push_back(
+        llvm::json::Object{{"stage", rounding.stage},
+                           {"formula", rounding.formula},
+                           {"unit", rounding.unit},
+                           {"step", rounding.step},
+                           {"power_of_two", rounding.isPowerOfTwo},
+                           {"headroom", rounding.headroom},
+                           {"bound", rounding.bound}});
   llvm::json::Value schedule = nullptr;
   if (report.schedule)
     schedule = llvm::json::Object(*report.schedule);
   llvm::json::Value accuracy = nullptr;
   if (report.accuracy)
     accuracy = llvm::json::Object(*report.accuracy);
-  return llvm::json::Object{{"name", report.name},
-                            {"axes", llvm::json::Array(report.axes)},
-                            {"stages", std::move(stages)},
-                            {"verdict", report.isFused ? "fused" : "cut"},
-                            {"passes", report.passes},
-                            {"repair_passes", report.repairPasses},
-                            {"unfused_passes", report.unfusedPasses},
-                            {"state_size", report.stateSize},
-                            {"single_product", report.isSingleProduct},
-                            {"formula", report.formula},
-                            {"gauge", report.gauge},
-                            {"certificate", report.certificate},
-                            {"reasons", toJson(report.reasons)},
-                            {"policies", llvm::json::Array(report.policies)},
-                            {"choices", llvm::json::Array(report.choices)},
-                            {"schedule", std::move(schedule)},
-                            {"accuracy", std::move(accuracy)}};
+  return llvm::json::Object{
+      {"name", report.name},
+      {"axes", llvm::json::Array(report.axes)},
+      {"stages", std::move(stages)},
+      {"verdict", report.isFused ? "fused" : "cut"},
+      {"passes", report.passes},
+      {"repair_passes", report.repairPasses},
+      {"unfused_passes", report.unfusedPasses},
+      {"state_size", report.stateSize},
+      {"single_product", report.isSingleProduct},
+      {"formula", report.formula},
+      {"gauge", report.gauge},
+      {"certificate", report.certificate},
+      {"reasons", toJson(report.reasons)},
+      {"policies", llvm::json::Array(report.policies)},
+      {"gauges", std::move(gauges)},
+      {"roundings", std::move(roundings)},
+      {"zeroed", llvm::json::Array(report.zeroedOutputs)},
+      {"idle_guards", llvm::json::Array(report.idleGuards)},
+      {"choices", llvm::json::Array(report.choices)},
+      {"schedule", std::move(schedule)},
+      {"accuracy", std::move(accuracy)}};
 }
 
 } // namespace refold

@@ -31,6 +31,7 @@ struct RunFlags {
 void RunFlags::addTo(Flags &flags) {
   program.addTo(flags);
   program.addDtypeTo(flags);
+  program.addNumericsTo(flags);
   inputs.addTo(flags, /*withFiles=*/true);
   flags.value("output", "NAME=FILE.npy", "writes one output",
               [this](llvm::StringRef text) -> llvm::Error {
@@ -85,6 +86,7 @@ llvm::Expected<RunResult> compileAndRun(LoadedProgram program,
   compileOptions.policy =
       options.fuse == "never" ? FusePolicy::Never : FusePolicy::Auto;
   compileOptions.target = options.target;
+  compileOptions.numerics = options.program.numerics;
   auto compiled = compile(std::move(program), compileOptions);
   if (!compiled)
     return compiled.takeError();

@@ -7,6 +7,7 @@
 #include "refold/Support/Json.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Format.h"
 
 namespace refold {
 
@@ -45,6 +46,7 @@ struct VerifyFlags {
 void VerifyFlags::addTo(Flags &flags) {
   program.addTo(flags);
   program.addDtypeTo(flags);
+  program.addNumericsTo(flags);
   inputs.addTo(flags, /*withFiles=*/false);
   flags.value("inputs", "FAMILY,...",
               "families of random inputs (all without uniform)",
@@ -96,6 +98,7 @@ llvm::json::Value verdictJson(const OutputVerdict &output) {
                            {"worst_seed", static_cast<int64_t>(one.worstSeed)},
                            {"conditioned", one.isConditioned},
                            {"class_equal", one.classLosses == 0},
+                           {"bound_share", jsonNumber(one.shareOfBound)},
                            {"unfused_class_errors", one.unfusedClassErrors}});
   const OutputCase &worst = output.worst();
   bool isClassEqual = llvm::all_of(
@@ -173,7 +176,14 @@ void printText(const Verification &verification) {
                  worst.isGood() ? "ok   " : "BAD  ");
     os << output.name << ": error " << formatError(worst.fusedError)
        << " fused, " << formatError(worst.unfusedError) << " unfused, bound "
-       << formatError(worst.bound) << " (" << worst.family;
+       << formatError(worst.bound);
+    double share = 0;
+    for (const OutputCase &one : output.cases)
+      share = std::max(share, one.shareOfBound);
+    if (share > 0)
+      os << llvm::format(", beside %.2f of what running roundings may change",
+                         share);
+    os << " (" << worst.family;
     for (const auto &[name, extent] : worst.shape)
       os << " " << name << "=" << extent;
     if (!worst.isGood())
@@ -215,6 +225,7 @@ llvm::Expected<ExitCode> verifyCommand(const Command &command,
   options.shape = given.inputs.shape;
   options.inputs = given.inputs.recipes;
   options.seed = given.inputs.seed;
+  options.numerics = given.program.numerics;
   std::optional<Progress> progress;
   options.onProgress = [&](size_t, size_t total, llvm::StringRef what) {
     if (!progress)

@@ -351,5 +351,43 @@ TEST_F(LawsTest, Expm1Doubling) {
   expectSame(2 * h + h * h, std::expm1(0.5));
 }
 
+/// The row x = 1, 3, 2 with weights 1, through a quantiser: the sum as rounded
+/// at the final scale, and in stream order.
+static std::pair<double, double> quantised(const std::string &scale) {
+  Text text("in x w\na = max abs(x)\nS := " + scale +
+            "\ny = sum f8e4m3(x/S)*w\nout o = y*S\nout t = y");
+  Cascade cascade = text.cascade();
+  Policy policy;
+  policy.casts = CastPolicy::Requantise;
+  Derivation derivation = derive(cascade, policy);
+  Random random(1);
+  Sample sample =
+      makeSample(cascade.indices, rootsOf(cascade), Family::Normal, 3, random);
+  for (auto &[symbol, values] : sample.values)
+    values = symbol->name == "x" ? std::vector<double>{1, 3, 2}
+                                 : std::vector<double>{1, 1, 1};
+  ProgramEvaluator<double> program(*derivation.program, sample.extents);
+  DefinitionEvaluator<double> definition(cascade, sample.extents);
+  return {definition.run(sample).outputs[1][0],
+          program.run(sample, Order::Stream, random).outputs[1][0]};
+}
+
+TEST_F(LawsTest, RoundedAtRunningPivot) {
+  auto [atTheEnd, running] = quantised("a/448");
+  EXPECT_EQ(atTheEnd, 144 + 448 + 288);
+  EXPECT_NEAR(running, 448 / 3.0 + 448 + 288, 1e-12);
+  double bound = 2 * 0x1p-4 * (1 + 3 + 2) * 448 / 3;
+  EXPECT_LE(std::fabs(running - atTheEnd), bound);
+  for (double value : {atTheEnd, running, bound})
+    expectOnPage("rounded-at-running-pivot", value);
+}
+
+TEST_F(LawsTest, PowerOfTwoScale) {
+  auto [atTheEnd, running] = quantised("exp2(ceil(log2(a/448)))");
+  EXPECT_EQ(atTheEnd, 128 + 384 + 256);
+  EXPECT_EQ(running, atTheEnd);
+  expectOnPage("power-of-two-scale", running);
+}
+
 } // namespace
 } // namespace refold::algebra::test

@@ -61,10 +61,10 @@ TEST(CompareTest, AClassIsLostOnlyWhereUnfusedHasIt) {
   RefOutput reference = exact({2}, {1, 1});
   Tensor good = stored(DType::F32, {2}, {1, 1}),
          bad = stored(DType::F32, {2}, {NAN, 1});
-  EXPECT_EQ(countClassLosses(good, good, reference, false), 0);
-  EXPECT_EQ(countClassLosses(bad, good, reference, false), 1);
-  EXPECT_EQ(countClassLosses(bad, bad, reference, false), 0);
-  EXPECT_EQ(countClassLosses(good, bad, reference, false), 0);
+  EXPECT_EQ(countClassLosses(good, good, reference, NanPolicy::Kept), 0);
+  EXPECT_EQ(countClassLosses(bad, good, reference, NanPolicy::Kept), 1);
+  EXPECT_EQ(countClassLosses(bad, bad, reference, NanPolicy::Kept), 0);
+  EXPECT_EQ(countClassLosses(good, bad, reference, NanPolicy::Kept), 0);
 }
 
 TEST(CompareTest, APolicyExcusesAMissedNaNOnly) {
@@ -72,9 +72,34 @@ TEST(CompareTest, APolicyExcusesAMissedNaNOnly) {
   Tensor nan = stored(DType::F32, {2}, {NAN, 1}),
          finite = stored(DType::F32, {2}, {3, 1});
   Tensor wrong = stored(DType::F32, {2}, {HUGE_VAL, NAN});
-  EXPECT_EQ(countClassLosses(finite, nan, reference, false), 1);
-  EXPECT_EQ(countClassLosses(finite, nan, reference, true), 0);
-  EXPECT_EQ(countClassLosses(wrong, nan, reference, true), 2);
+  EXPECT_EQ(countClassLosses(finite, nan, reference, NanPolicy::Kept), 1);
+  EXPECT_EQ(countClassLosses(finite, nan, reference, NanPolicy::MayBeMissed),
+            0);
+  EXPECT_EQ(countClassLosses(wrong, nan, reference, NanPolicy::MayBeMissed), 2);
+}
+
+TEST(CompareTest, APolicyExcusesAZeroOnly) {
+  RefOutput reference = exact({2}, {NAN, 1});
+  Tensor nan = stored(DType::F32, {2}, {NAN, 1}),
+         zero = stored(DType::F32, {2}, {0, 1}),
+         finite = stored(DType::F32, {2}, {3, 1});
+  EXPECT_EQ(countClassLosses(zero, nan, reference, NanPolicy::MayBeZero), 0);
+  EXPECT_EQ(countClassLosses(finite, nan, reference, NanPolicy::MayBeZero), 1);
+}
+
+/// A result may be as far off as the radius, where one is known, and no more.
+TEST(CompareTest, WhatExceedsARadiusCounts) {
+  RefOutput reference = exact({2}, {1, 4});
+  reference.value.at(0).bounded.radius = 0.25;
+  auto errorOf = [&](double first, bool isRunning) {
+    return compare(stored(DType::F32, {2}, {first, 4}), reference, isRunning);
+  };
+  EXPECT_EQ(errorOf(1.25, true).error, 0);
+  EXPECT_EQ(errorOf(1.25, true).shareOfBound, 1);
+  EXPECT_EQ(errorOf(1.5, true).error, 0.0625);
+  EXPECT_EQ(errorOf(1.5, false).error, 0.125);
+  reference.value.at(0).bounded.radius = HUGE_VAL;
+  EXPECT_EQ(errorOf(1.5, true).error, 0.125);
 }
 
 TEST(CompareTest, RoundingAtTheEndIsNoError) {

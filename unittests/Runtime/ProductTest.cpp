@@ -209,6 +209,9 @@ TEST(ProductTest, EveryType) {
   for (auto [lhs, rhs, result, bound] :
        {std::tuple<D, D, D, double>{D::F64, D::F64, D::F64, 1e-15},
         {D::BF16, D::BF16, D::F32, 2e-6},
+        {D::F8E4M3, D::F32, D::F32, 2e-6},
+        {D::F32, D::F8E5M2, D::F32, 2e-6},
+        {D::F8E4M3, D::F8E4M3, D::F32, 2e-6},
         {D::F16, D::F32, D::F32, 2e-6},
         {D::F32, D::F16, D::F32, 2e-6},
         {D::I8, D::I8, D::I32, 0.0},

@@ -32,6 +32,8 @@ struct Certificate {
   unsigned rows = 0;            ///< rows executed with 31 digits
   unsigned orders = 0;          ///< executions of the program on them
   double worst = 0;             ///< largest relative disagreement found
+  unsigned boundedRows = 0;     ///< rows whose roundings may differ
+  double shareOfBound = 0;      ///< largest difference over what they may
   unsigned edgeRows = 0;        ///< rows of -inf, ..., NaN
   unsigned edgeDifferences = 0; ///< irregular rows that differ in class
   std::string edgeExample;      ///< the shortest of them

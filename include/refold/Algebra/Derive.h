@@ -8,7 +8,14 @@ namespace refold::algebra {
 
 /// What rounding of a value mixed from elements and results may do.
 enum class CastPolicy : uint8_t {
-  Exact ///< such a rounding cuts the cascade
+  Exact,     ///< it cuts the cascade, unless its scale is a power of two
+  Requantise ///< elements are rounded at the running values, within a bound
+};
+
+/// What a row is whose pivot is at its identity: nothing but -inf was read.
+enum class RowPolicy : uint8_t {
+  Ieee, ///< what the formula gives: 0/0 = NaN for softmax
+  Zero  ///< outputs that the formula makes NaN there are 0
 };
 
 /// How far a derivation goes to keep digits.
@@ -30,6 +37,10 @@ struct Policy {
   Stability stability = Stability::Balanced;
   Moments moments = Moments::Kept;
   CastPolicy casts = CastPolicy::Exact;
+  /// Requantise: the largest error of one rounding, relative to the largest
+  /// value that is rounded, beyond which it cuts after all.
+  double castBound = std::numeric_limits<double>::infinity();
+  RowPolicy maskedRows = RowPolicy::Ieee;
   /// Terms of a separated stage beyond which it waits for the next pass.
   unsigned rankBudget = 48;
   /// False: every stage in its own pass, as written (the baseline).

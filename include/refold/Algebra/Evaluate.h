@@ -4,12 +4,21 @@
 
 #include "refold/Algebra/DoubleDouble.h"
 #include "refold/Algebra/Program.h"
+#include "refold/Support/Ball.h"
 
 /// What cascades and programs mean, executed on single rows: a cascade by its
 /// definition, a program by absorbing and merging in any order. Values are
 /// `float`, `double` or `DoubleDouble`; types of less precision matter in casts
 /// only.
 namespace refold::algebra {
+
+/// What evaluations with `Ball` add to the radius where a value of elements and
+/// results is rounded.
+enum class CastSlack : uint8_t {
+  None,
+  Running,   ///< the element may be rounded at earlier results
+  PowerOfTwo ///< which differ from the final ones by a power of two
+};
 
 /// The inputs of one row.
 ///
@@ -26,6 +35,7 @@ struct Sample {
   /// If not 0, DoubleDouble evaluations change every float by a random factor
   /// 1 + [-jitter, jitter]: what then changes more is badly conditioned.
   double jitter = 0;
+  CastSlack slack = CastSlack::None;
 
   /// Positions of the stream.
   uint32_t length(const std::vector<Index> &indices) const;
@@ -98,6 +108,9 @@ template <typename T> struct RowValues {
   /// An exponential left the range of double somewhere: what is algebraically
   /// the same may then be a different number.
   bool isSaturated = false;
+  /// Ball: a comparison has another answer elsewhere in the balls, so that
+  /// radii say nothing.
+  bool isUndecided = false;
 };
 
 /// In which order a program reads its row.
@@ -122,7 +135,8 @@ struct Amplification {
 };
 
 /// Evaluates a cascade by definition, on samples of given extents.
-/// Instances: float (every operation rounded), double and DoubleDouble.
+/// Instances: float (every operation rounded), double, DoubleDouble and Ball,
+/// whose radii bound what roundings may change (`Sample::slack`).
 template <typename T> class DefinitionEvaluator {
 public:
   DefinitionEvaluator(const Cascade &cascade,

@@ -81,6 +81,29 @@ struct Cut {
   std::optional<RankEvidence> evidence;
 };
 
+/// A rounding q(y) of a value of elements and results, done at running results:
+/// law `rounded-at-running-pivot`, or `power-of-two-scale` where the scale is
+/// a power of two. Per element |q(y) - y| <= max(unit·|y|, step), for the value
+/// at the final results and for the one that was moved there.
+struct Rounding {
+  unsigned stage = 0;
+  Expr written;            ///< q(y) in the names of the cascade
+  double unit = 0;         ///< half a unit in the last place, relative
+  double step = 0;         ///< half the smallest step
+  double lowestNormal = 0; ///< below it the error is `step`
+  /// Bound of |y|; 0 where none is known, as in a type with the range of f32.
+  double size = 0;
+  /// q(2^j y) = 2^j q(y) for normal values: nothing else differs.
+  bool isPowerOfTwo = false;
+
+  /// n·step <= unit·size: up to how many elements those that are rounded to 0
+  /// weigh less than the rounding of the others. 0: there is no limit.
+  int64_t headroom() const {
+    double most = step > 0 ? unit * size / step : 0;
+    return most < 0x1p62 ? int64_t(most) : 0;
+  }
+};
+
 struct ProgramOutput {
   std::string name;
   Expr value; ///< over states, lets, parameters and, in a sweep, elements
@@ -110,11 +133,18 @@ struct Program {
   /// Exponentials that the stages leave unbounded are kept relative to their
   /// largest: finite where the stages as written overflow.
   bool boundsExponentials = false;
+  std::vector<Rounding> roundings;
+  /// Outputs that the policy for masked rows changed.
+  std::vector<std::string> zeroedOutputs;
 
   bool isFused() const { return passes <= 1; }
   const State *findState(Expr symbol) const;
   const Let *findLet(Expr symbol) const;
 };
+
+/// True if elements are rounded relative to the pivot: at another one they are
+/// other numbers, and may leave the range of the type.
+bool roundsAt(const State &state, Expr pivot);
 
 /// Pass of each definition by the rule of the op: the pass of what its pivots
 /// read, or one more than that of a state it reads otherwise. A let has the

@@ -12,6 +12,7 @@ struct BenchOptions {
   int64_t threads = 1;
   uint64_t seed = 0;
   std::string target;
+  NumericPolicy numerics;
   /// Pairs are run until both limits are met.
   int64_t minPairs = 7;
   double minSeconds = 1.0;

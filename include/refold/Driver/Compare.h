@@ -2,6 +2,7 @@
 #ifndef REFOLD_DRIVER_COMPARE_H
 #define REFOLD_DRIVER_COMPARE_H
 
+#include "refold/Driver/Driver.h"
 #include "refold/Reference/Evaluate.h"
 
 namespace refold {
@@ -12,6 +13,8 @@ struct Deviation {
   double error = 0.0;
   /// Elements whose class (finite, +inf, -inf, NaN) is not the reference's.
   int64_t wrongClass = 0;
+  /// Of what the bound of running roundings allows, the largest part used.
+  double shareOfBound = 0.0;
 
   void add(const Deviation &other) {
     error = std::max(error, other.error);
@@ -28,14 +31,27 @@ double distanceFromRounding(DType dtype, double stored, long double exact);
 double ulpOf(DType dtype);
 
 /// Compares a result with the reference (outputs kept exact). Selected
-/// positions are compared by the keys that they select.
-Deviation compare(const Tensor &result, const RefOutput &reference);
+/// positions are compared by the keys that they select. `isRunning`: only what
+/// exceeds the reference's radius counts, where that is known.
+Deviation compare(const Tensor &result, const RefOutput &reference,
+                  bool isRunning = false);
+
+/// What a policy lets a fused program do with a NaN of the formula.
+enum class NanPolicy : uint8_t { Kept, MayBeMissed, MayBeZero };
+
+/// What the policies of these cascades allow.
+NanPolicy nanPolicyOf(llvm::ArrayRef<CascadeReport> cascades);
+/// What these cascades round at running values. Every rounding of the program
+/// to the same type is taken for one of them: which operation it was is not
+/// known any more.
+RunningRoundings roundingsOf(llvm::ArrayRef<CascadeReport> cascades);
 
 /// Elements where `fused` has another class than the reference although
-/// `unfused` has its class. `mayMissNaN`: a finite value in the place of a NaN
-/// is no loss (policy masked-values-unread).
+/// `unfused` has its class. Where the policy lets a NaN be missed
+/// (masked-values-unread), a finite value is no loss in its place; where it may
+/// be zero (masked-rows-zero), a 0 is none.
 int64_t countClassLosses(const Tensor &fused, const Tensor &unfused,
-                         const RefOutput &reference, bool mayMissNaN);
+                         const RefOutput &reference, NanPolicy policy);
 
 /// Same shape, same type, same bits.
 bool hasEqualBits(const Tensor &a, const Tensor &b);

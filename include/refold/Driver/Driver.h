@@ -9,6 +9,7 @@
 #include "refold/Support/Tensor.h"
 #include "llvm/Support/Error.h"
 #include "llvm/Support/JSON.h"
+#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
@@ -82,6 +83,17 @@ struct HealthReport {
 /// stages, whose answer is compared with the judge's.
 std::vector<HealthReport> examine();
 
+/// What fusing may change of the numbers: docs/numerics.md.
+struct NumericPolicy {
+  /// Roundings of values that elements and results share are done at the
+  /// results so far...
+  bool requantise = false;
+  /// ... if one errs by at most this much of the largest value.
+  double castBound = HUGE_VAL;
+  /// Rows of nothing but masked elements are 0 where the formula has NaN.
+  bool zeroMaskedRows = false;
+};
+
 enum class FusePolicy : uint8_t {
   Never, ///< every reduction is a kernel of its own: the baseline
   Auto,  ///< what can be fused and is predicted to be faster
@@ -95,9 +107,33 @@ struct StageReport {
 };
 struct ReasonReport {
   std::string key, at, text;
+  /// Of a cut: the part of the summand that stands in the way, and what the
+  /// author, or another policy, could change; may be empty.
+  std::string node, hint;
   /// Of a cut: what shows that no state of few accumulators would do; may be
   /// empty.
   std::string evidence;
+};
+
+/// What some states are kept relative to, and what for.
+struct GaugeReport {
+  std::string pivot;
+  std::vector<std::string> states;
+  std::string law, why;
+};
+
+/// A rounding that runs with the results so far, or could.
+struct RoundingReport {
+  std::string stage;   ///< whose summand is rounded
+  std::string formula; ///< what is rounded, as written
+  /// |q(y) - y| <= max(unit·|y|, step).
+  double unit = 0.0, step = 0.0;
+  bool isPowerOfTwo = false;
+  std::string bound; ///< of the stage, in numbers
+  std::string type;  ///< of the rounded value, "" where it is a whole number
+  /// Up to how many elements what is rounded to 0 weighs less than the
+  /// rounding; 0: any number.
+  int64_t headroom = 0;
 };
 
 /// One entry of `refold explain`: stages tied by dependence over common axes.
@@ -120,6 +156,9 @@ struct CascadeReport {
   std::vector<std::string> policies;
   /// Groupings that were chosen for accuracy, and why.
   std::vector<std::string> choices;
+  std::vector<GaugeReport> gauges;
+  std::vector<RoundingReport> roundings;
+  std::vector<std::string> zeroedOutputs, idleGuards;
   /// How the kernel is walked and what it does at one shape, where one is
   /// given.
   std::optional<llvm::json::Object> schedule;
@@ -133,6 +172,7 @@ struct FuseOptions {
   FusePolicy policy = FusePolicy::Auto;
   /// Measure every fused cascade in f32 arithmetic (a second or so each).
   bool accuracy = false;
+  NumericPolicy numerics;
 };
 
 /// What fusing a program came to.
@@ -174,6 +214,7 @@ struct StreamSplit {
 
 struct CompileOptions {
   FusePolicy policy = FusePolicy::Auto;
+  NumericPolicy numerics;
   /// Set by who exercises merges and transports; results differ by rounding.
   std::optional<StreamSplit> split;
   /// "avx512", "avx2" or "baseline"; empty: what the machine offers, or

@@ -29,6 +29,7 @@ struct VerifyOptions {
   /// their own: an input can be had again alone.
   int64_t splits = 2, splitSeed = 0;
   std::string target;
+  NumericPolicy numerics;
   /// Told of every finished case.
   std::function<void(size_t done, size_t total, llvm::StringRef what)>
       onProgress;
@@ -45,6 +46,9 @@ struct OutputCase {
   /// than double.
   int64_t classLosses = 0, unfusedClassErrors = 0;
   int64_t seeds = 0; ///< inputs seen
+  /// Of what running roundings may change, the largest part that was seen. The
+  /// fused error is what exceeds it.
+  double shareOfBound = 0.0;
   /// The unfused error includes that on inputs that differ in their last bit.
   bool isConditioned = false;
   bool isGood() const { return fusedError <= bound && classLosses == 0; }

@@ -35,6 +35,10 @@ struct EvaluationOptions {
   /// Leaves an output as it is before the cast to its storage type, so that a
   /// comparison can measure the distance to a rounding boundary.
   bool keepOutputsExact = false;
+  /// Tracks how far every element may be off if these roundings are done at
+  /// running values (`RefTensor::radius`). Not where the program computes in
+  /// f64.
+  RunningRoundings running;
   /// Evaluates the cascades of a program through their states, cut so, instead
   /// of by definition; `seed` draws cuts and pivots.
   std::optional<Splits> splits;

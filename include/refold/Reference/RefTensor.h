@@ -4,6 +4,7 @@
 
 #include "refold/Support/Tensor.h"
 #include <memory>
+#include <vector>
 
 namespace refold {
 
@@ -13,6 +14,20 @@ union Cell {
   double f;
   long double w; ///< of programs that compute in f64 (`RefTensor::isWide`)
   int64_t i;
+  /// Where radii are tracked: how far the number before it may be off.
+  struct {
+    double unused, radius;
+  } bounded;
+};
+
+/// Roundings of a program whose fused form may round at the values of the
+/// elements read so far: each may be off by the error of both.
+struct RunningRoundings {
+  std::vector<DType> types; ///< of floats
+  bool steps = false;       ///< floor, ceil and round too
+  /// The values differ by powers of two: normal numbers are the same.
+  bool powersOfTwo = false;
+  bool empty() const { return types.empty() && !steps; }
 };
 
 /// The field of a cell that holds a float of type `Real`.
@@ -64,6 +79,10 @@ public:
   }
   long double exact(int64_t position) const { return read(at(position)); }
   double get(int64_t position) const { return double(exact(position)); }
+  /// How far the element may be off, of evaluations that track it.
+  double radius(int64_t position) const {
+    return isWide() ? 0 : at(position).bounded.radius;
+  }
 
   /// A row-major copy with its own cells.
   RefTensor clone() const;

@@ -11,6 +11,8 @@ namespace refold {
 struct FuseCascadesOptions {
   /// False: every reduction is a kernel of its own (the unfused baseline).
   bool fuse = true;
+  /// What a fusion may change of the numbers; `fuse` of it is ignored.
+  algebra::Policy policy;
   /// Whether derived programs are certified before they are used.
   bool certify = true;
 };

@@ -7,9 +7,12 @@ import sys
 
 FIELDS = {"name": str, "axes": list, "stages": list, "verdict": str, "passes": int, "unfused_passes": int,
           "state_size": int, "single_product": bool, "formula": str, "gauge": str, "certificate": str, "reasons": list,
-          "policies": list}
+          "policies": list, "gauges": list, "roundings": list, "zeroed": list, "idle_guards": list}
 STAGE = {"name": str, "op": str, "line": int, "pass": int}
-REASON = {"key": str, "at": str, "text": str, "evidence": str}
+REASON = {"key": str, "at": str, "text": str, "node": str, "hint": str, "evidence": str}
+GAUGE = {"pivot": str, "states": list, "law": str, "why": str}
+ROUNDING = {"stage": str, "formula": str, "unit": (int, float), "step": (int, float), "power_of_two": bool,
+            "headroom": int, "bound": str}
 SCHEDULE = {"kernel": str, "target": str, "tile": dict, "register_rows": int, "register_lanes": int, "lanes": str,
             "segments": int, "packed": list, "prefetch": bool, "passes": int, "second_sweep": bool, "plan": list,
             "bytes_read": (int, float), "bytes_written": (int, float), "operations": (int, float),
@@ -40,4 +43,9 @@ for cascade in answer["cascades"]:
         assert stage["line"] > 0
     for reason in cascade["reasons"]:
         check(reason, REASON, cascade["name"])
+    for gauge in cascade["gauges"]:
+        check(gauge, GAUGE, cascade["name"])
+        assert gauge["states"] and gauge["why"]
+    for rounding in cascade["roundings"]:
+        check(rounding, ROUNDING, cascade["name"])
     assert (cascade["verdict"] == "cut") == bool(cascade["reasons"])
