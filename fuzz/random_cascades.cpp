@@ -247,7 +247,7 @@ void Check::compareCompiled(Outcome &outcome) {
                 fused = compare(found, (*want)[o]);
       bool isLost =
           !forgives() && countClassLosses(found, results[0][o], (*want)[o],
-                                          /*mayMissNaN=*/false) > 0;
+                                          NanPolicy::Kept) > 0;
       if (!isLost && fused.error <= kFactor * unfused.error + kFloor)
         continue;
       outcome.verdict = Verdict::Differs;

@@ -47,6 +47,34 @@ static std::string replaced(std::string text, const std::string &from,
   return text;
 }
 
+/// Σ 2·q(x), q to f8: what rounding at other values may change of a row.
+TEST(ProgramTest, RadiiOfRunningRoundings) {
+  std::string text = replaced(kRowSum, "    %s = arith.addf %a, %b", R"mlir(
+    %q = arith.truncf %a : f32 to f8E4M3FN
+    %w = arith.extf %q : f8E4M3FN to f32
+    %two = arith.constant 2.0 : f32
+    %p = arith.mulf %w, %two : f32
+    %s = arith.addf %p, %b)mlir");
+  Program program(text);
+  auto radiusOf = [&](std::vector<double> row, RunningRoundings running) {
+    EvaluationOptions options;
+    options.running = std::move(running);
+    auto outputs = evaluateProgram(
+        program.function(), {array(DType::F32, {1, int64_t(row.size())}, row)},
+        options);
+    EXPECT_TRUE(bool(outputs));
+    return outputs ? outputs->front().value.radius(0) : -1;
+  };
+  RunningRoundings f8{{DType::F8E4M3}, false, false};
+  // Twice the error of each, times 2: |y|/16, or 2^-10 where that is more.
+  EXPECT_DOUBLE_EQ(radiusOf({1.5, 96}, f8), 4 * (1.5 + 96) / 16);
+  EXPECT_DOUBLE_EQ(radiusOf({0.001}, f8), 4 * 0x1p-10);
+  EXPECT_EQ(radiusOf({1.5, 96}, {{DType::BF16}, false, false}), 0);
+  RunningRoundings scaled{{DType::F8E4M3}, false, true};
+  EXPECT_EQ(radiusOf({1.5, 96}, scaled), 0);
+  EXPECT_DOUBLE_EQ(radiusOf({0.001, 96}, scaled), 4 * 0x1p-10);
+}
+
 /// The judge of a program that computes in f64 is finer than double: of a sum
 /// of products, of other arithmetic, and in what it hands out.
 TEST(ProgramTest, ProgramsInF64AreJudgedInLongDouble) {
