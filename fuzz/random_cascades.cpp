@@ -4,8 +4,12 @@
 // few programs the generated code runs too. A failure is made small and
 // printed.
 //
-//   random_cascades [--seconds S] [--programs N] [--seed S] [--failures N]
-//                   [--compile-every N] [--strict] [--print]
+//   random_cascades [--seconds S | --cpu-seconds S] [--programs N] [--seed S]
+//                   [--resume FILE] [--failures N] [--compile-every N]
+//                   [--strict] [--print]
+//
+// --resume goes on behind the seed that FILE holds and writes the next one
+// there. The summary counts the verdicts by their reason.
 //
 // Where inputs or a mask hold -inf or NaN and the result is not finite, its
 // class (-inf, +inf, NaN) may differ from the unfused one on irregular rows;
@@ -23,8 +27,12 @@
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/FileUtilities.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/MemoryBuffer.h"
 #include <chrono>
 #include <cmath>
+#include <ctime>
+#include <map>
 
 using namespace refold;
 using fuzz::RandomProgram;
@@ -33,6 +41,10 @@ namespace {
 
 llvm::cl::opt<unsigned> seconds("seconds", llvm::cl::init(10),
                                 llvm::cl::desc("time to spend"));
+llvm::cl::opt<unsigned> cpuSeconds("cpu-seconds", llvm::cl::init(0),
+                                   llvm::cl::desc("processor time to spend"));
+llvm::cl::opt<std::string> resume("resume",
+                                  llvm::cl::desc("file of the next seed"));
 llvm::cl::opt<unsigned> programs("programs", llvm::cl::init(~0u),
                                  llvm::cl::desc("programs to try"));
 llvm::cl::opt<uint64_t> firstSeed("seed", llvm::cl::init(1),
@@ -53,6 +65,7 @@ struct Outcome {
   Verdict verdict = Verdict::Agrees;
   std::string where, what; ///< where: "fused by definition", ...
   unsigned cascades = 0, fused = 0;
+  std::map<std::string, unsigned> reasons; ///< of cuts and notes, by key
 };
 
 using Outputs = std::vector<RefOutput>;
@@ -185,7 +198,12 @@ void Check::compareFused(bool fuses, const Outputs &want, Outcome &outcome) {
     if (fuses && kernel.isCascade) {
       ++outcome.cascades;
       outcome.fused += kernel.derivation.program->isFused();
+      for (const algebra::Cut &cut : kernel.derivation.program->cuts)
+        ++outcome.reasons[cut.reason];
     }
+  for (const FusionNote &note : result->notes)
+    if (fuses)
+      ++outcome.reasons[note.key];
   for (unsigned segments : {0, 1, 2, 5, 9}) {
     EvaluationOptions how;
     how.seed = seed;
@@ -305,6 +323,56 @@ void report(const RandomProgram &program, uint64_t seed,
                << describe(InputRecipe{InputFamily(program.family)}) << "\n";
 }
 
+/// What came of all programs so far.
+struct Totals {
+  unsigned tried = 0, invalid = 0, failed = 0, cascades = 0, fused = 0;
+  std::map<std::string, unsigned> reasons;
+  double slowest = 0; ///< seconds of one program
+  uint64_t slowestSeed = 0;
+
+  void add(const Outcome &outcome, uint64_t seed, double time) {
+    ++tried;
+    invalid += outcome.verdict == Verdict::Invalid;
+    cascades += outcome.cascades;
+    fused += outcome.fused;
+    for (const auto &[key, count] : outcome.reasons)
+      reasons[key] += count;
+    if (time > slowest)
+      slowest = time, slowestSeed = seed;
+  }
+
+  void print() const {
+    llvm::outs() << tried << " programs tried, " << invalid << " invalid, "
+                 << failed << " differ; " << fused << " of " << cascades
+                 << " cascades in one pass\n";
+    for (const auto &[key, count] : reasons)
+      llvm::outs() << "  " << llvm::format("%6u", count) << "  " << key << "\n";
+    llvm::outs() << "slowest: seed " << slowestSeed << ", "
+                 << llvm::format("%.2f", slowest) << " s\n";
+  }
+};
+
+uint64_t startingSeed() {
+  uint64_t seed = firstSeed;
+  if (!resume.empty())
+    if (auto file = llvm::MemoryBuffer::getFile(resume))
+      if ((*file)->getBuffer().trim().getAsInteger(10, seed))
+        seed = firstSeed;
+  return seed;
+}
+
+bool keepSeed(uint64_t next) {
+  std::error_code error;
+  llvm::raw_fd_ostream file(resume, error);
+  if (error) {
+    llvm::errs() << "found no way to write '" << resume
+                 << "': " << error.message() << "\n";
+    return false;
+  }
+  file << next << "\n";
+  return true;
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -315,16 +383,20 @@ int main(int argc, char **argv) {
                                          start)
         .count();
   };
-  unsigned tried = 0, invalid = 0, failed = 0, cascades = 0, fused = 0;
-  for (uint64_t seed = firstSeed; tried < programs && elapsed() < seconds;
-       ++seed, ++tried) {
+  auto isOver = [&] {
+    return cpuSeconds ? double(std::clock()) / CLOCKS_PER_SEC >= cpuSeconds
+                      : elapsed() >= seconds;
+  };
+  Totals totals;
+  uint64_t seed = startingSeed();
+  for (; totals.tried < programs && totals.failed < failures && !isOver();
+       ++seed) {
     RandomProgram program = fuzz::generate(seed);
     if (printsAll)
       report(program, seed, "");
+    double begin = elapsed();
     Outcome outcome = Check(program, seed).run();
-    invalid += outcome.verdict == Verdict::Invalid;
-    cascades += outcome.cascades;
-    fused += outcome.fused;
+    totals.add(outcome, seed, elapsed() - begin);
     if (printsAll && outcome.verdict == Verdict::Invalid)
       llvm::errs() << "invalid: " << outcome.what << "\n";
     if (outcome.verdict != Verdict::Differs)
@@ -334,11 +406,10 @@ int main(int argc, char **argv) {
     RandomProgram least = shrink(program, seed, outcome.where);
     Outcome again = Check(least, seed).run();
     report(least, seed, again.where + ": " + again.what);
-    if (++failed >= failures)
-      break;
+    ++totals.failed;
   }
-  llvm::outs() << tried << " programs tried, " << invalid << " invalid, "
-               << failed << " differ; " << fused << " of " << cascades
-               << " cascades in one pass\n";
-  return failed ? 3 : 0;
+  totals.print();
+  if (!resume.empty() && !keepSeed(seed))
+    return 2;
+  return totals.failed ? 3 : 0;
 }

@@ -49,6 +49,11 @@ private:
   void addStage(unsigned number);
   void addOutputs();
   Term element(unsigned depth);
+  Term idiom(unsigned depth);
+  std::string over(const std::string &reducer) const {
+    return reducer + "(" + stream + ": ";
+  }
+  bool addSpecial(const std::string &name);
   Term row(unsigned depth);
   Term number() {
     return {pick<std::string>({"2", "0.5", "3", "(1/3)", "0.1"}), {}};
@@ -60,6 +65,10 @@ private:
   std::vector<std::string> elements; ///< names with axis n
   std::vector<std::string> rows;     ///< names of stages, safe to read
   std::vector<std::string> maxima;   ///< stages t = max(n: s)
+  std::vector<std::string> shares;   ///< names of exp(s - t) / its sum
+  std::vector<std::string> means;    ///< means of s
+  std::vector<std::string> flags;    ///< truth values of a row
+  std::string stream = "n";          ///< or two axes
   bool hasCarried = false;
 };
 
@@ -76,6 +85,13 @@ void Generator::addBase() {
   if (chance(20))
     rowAxes = "b,m";
   Term s;
+  if (chance(8)) { // a stream of two axes
+    stream = "h,n";
+    addArgument("x", rowAxes + ",h,n");
+    program.definitions.push_back({"s", "", "", {"x", {}}});
+    elements.push_back("s");
+    return;
+  }
   switch (below(5)) {
   case 0: // a product inside
     addArgument("q", rowAxes + ",d");
@@ -105,11 +121,13 @@ void Generator::addMask() {
     return;
   std::string dead = pick<std::string>({"-inf", "-3.4028235e38", "0"});
   std::string condition =
-      pick<std::string>({"n <= m", "n >= m", "n % 3 > 0", "w > 0"});
+      pick<std::string>({"n <= m", "n >= m", "n % 3 > 0", "w > 0", "u"});
   if (condition[0] == 'w') {
     addArgument("w", "n");
     elements.push_back("w");
   }
+  if (condition == "u")
+    program.arguments.push_back("u[n]: bool");
   program.definitions.push_back(
       {"s", "", "", {"where(" + condition + ", s, " + dead + ")", {}}});
 }
@@ -118,6 +136,8 @@ void Generator::addMask() {
 Term Generator::element(unsigned depth) {
   if (depth == 0 || chance(15))
     return {pick(elements), {}};
+  if (chance(25))
+    return idiom(depth);
   switch (below(11)) {
   case 0:
     return {"($0 * $1)", {element(depth - 1), number()}};
@@ -148,6 +168,53 @@ Term Generator::element(unsigned depth) {
   }
 }
 
+/// What people write: shares, moments, distances, guards.
+Term Generator::idiom(unsigned depth) {
+  switch (below(9)) {
+  case 0:
+    if (!shares.empty())
+      return {pick(shares), {}};
+    [[fallthrough]];
+  case 1:
+    if (!means.empty())
+      return {pick<std::string>({"($0 - $1)^2", "($0 - $1)^3", "cos($0 - $1)",
+                                 "(($0 - $1) * rsqrt(1 + abs($1)))"}),
+              {{"s", {}}, {pick(means), {}}}};
+    [[fallthrough]];
+  case 2:
+    if (!maxima.empty())
+      return {pick<std::string>({"abs($0 - $1)", "relu($1 - $0)",
+                                 "where($0 == $1, 1.0, 0.0)",
+                                 "where($0 < $1, $0, 0.0)",
+                                 "where($1 == -inf, 0, exp($0 - $1))"}),
+              {{"s", {}}, {pick(maxima), {}}}};
+    [[fallthrough]];
+  case 3:
+    if (!shares.empty())
+      return {pick<std::string>({"where(isnan($0), 0, $0)", "clip($0, 0, 1)",
+                                 "where($0 > 0, $0 * log($0), 0)", "$0^2"}),
+              {{"(" + pick(shares) + ")", {}}}};
+    [[fallthrough]];
+  case 4:
+    return {pick<std::string>({"tanh($0)", "sigmoid($0)", "sin($0)",
+                               "sqrt(abs($0))", "relu($0)", "exp(-abs($0))"}),
+            {element(depth - 1)}};
+  case 5:
+    if (stream == "n")
+      return {"where(n == label, $0, 0)", {element(depth - 1)}};
+    [[fallthrough]];
+  case 6:
+    if (!flags.empty())
+      return {"where($0, $1, $2)",
+              {{pick(flags), {}}, element(depth - 1), number()}};
+    [[fallthrough]];
+  case 7:
+    return {"max($0, $1)", {element(depth - 1), element(depth - 1)}};
+  default:
+    return {"(-$0)", {element(depth - 1)}};
+  }
+}
+
 /// A row value: a stage, or a function of stages that does not blow up.
 Term Generator::row(unsigned depth) {
   Term atom = {pick(rows), {}};
@@ -159,7 +226,12 @@ Term Generator::row(unsigned depth) {
   case 1:
     return {"($0 / (1 + abs($1)))", {row(depth - 1), row(depth - 1)}};
   case 2:
-    return {"rsqrt(abs($0) + 1)", {row(depth - 1)}};
+    if (!flags.empty() && chance(30))
+      return {"where($0, $1, $2)",
+              {{pick(flags), {}}, row(depth - 1), number()}};
+    return {pick<std::string>({"rsqrt(abs($0) + 1)", "max($0, 0.5)",
+                               "log(abs($0) + 1)", "where($0 == -inf, 0, $0)"}),
+            {row(depth - 1)}};
   case 3:
     return {"($0 * $1)", {row(depth - 1), number()}};
   default:
@@ -167,26 +239,93 @@ Term Generator::row(unsigned depth) {
   }
 }
 
+/// A stage that is no plain sum, mean or extreme, or false.
+bool Generator::addSpecial(const std::string &name) {
+  Definition stage{name, "", ")", {}};
+  switch (below(8)) {
+  case 0: // the denominator of a softmax
+    if (maxima.empty())
+      return false;
+    stage.before = over("sum");
+    stage.term = {"exp(s - $0)", {{pick(maxima), {}}}};
+    shares.push_back("exp(s - " + stage.term.operands[0].format + ") / " +
+                     name);
+    break;
+  case 1:
+    stage.before = over("mean");
+    stage.term = {"s", {}};
+    means.push_back(name);
+    break;
+  case 2:
+    stage.before = over(pick<std::string>({"any", "all"}));
+    stage.term = {pick<std::string>({"$0 > $1", "$0 <= $1", "$0 == $1"}),
+                  {element(1), rows.empty() ? number() : row(1)}};
+    flags.push_back(name);
+    program.definitions.push_back(stage);
+    return true;
+  case 3: {
+    if (stream != "n")
+      return false;
+    std::string places = "p" + name, axes = "[" + rowAxes + ",k" + name + "]";
+    stage.target = name + axes + ", " + places + axes;
+    stage.before = over("topk");
+    stage.after = ", " + pick<std::string>({"1", "2", "5"}) + ")";
+    stage.term = element(1);
+    program.definitions.push_back(stage);
+    if (chance(50))
+      program.outputs.push_back(places);
+    return true; // it has an axis of its own: an output
+  }
+  case 4:
+    if (stream != "n")
+      return false;
+    stage.before = over(pick<std::string>({"argmax", "argmin"}));
+    stage.term = element(1);
+    program.definitions.push_back(stage);
+    return true;
+  case 5:
+    stage.before = over("prod");
+    stage.term = {pick<std::string>({"exp(-abs($0))", "(1 - 0.1 * sigmoid($0))",
+                                     "(1 + 0.01 * tanh($0))"}),
+                  {element(1)}};
+    break;
+  case 6: // no maximum was taken away
+    stage.before = over("sum");
+    stage.term = {"exp(0.1 * $0)", {element(1)}};
+    break;
+  default: // a value of the row by itself
+    if (rows.empty())
+      return false;
+    stage.after.clear();
+    stage.term = row(2);
+  }
+  program.definitions.push_back(stage);
+  rows.push_back(name);
+  return true;
+}
+
 void Generator::addStage(unsigned numberOfStage) {
   std::string name = "r" + std::to_string(numberOfStage);
+  if (chance(35) && addSpecial(name))
+    return;
   Definition stage{name, "", ")", {}};
   unsigned kind = below(10);
   if (kind < 2) {
-    stage.before = "max(n: ";
+    stage.before = over("max");
     stage.term = {"s", {}};
     maxima.push_back(name);
   } else if (kind < 4) {
-    stage.before = chance(50) ? "max(n: " : "min(n: ";
+    stage.before = over(chance(50) ? "max" : "min");
     stage.term = element(2);
-  } else if (kind < 5 && !hasCarried) {
+  } else if (kind < 5 && !hasCarried && stream == "n") {
     addArgument("v", "n,e");
     hasCarried = true;
-    stage.before = "sum(n: ";
+    stage.before = over("sum");
     stage.term = {"$0 * v", {element(2)}};
     program.definitions.push_back(stage);
     return; // it has axis e: an output, but not read by later stages
   } else {
-    stage.before = chance(50) ? "sum(n: " : "mean(n: ";
+    stage.before = over(chance(50) ? "sum" : "mean");
     stage.term = element(3);
   }
   program.definitions.push_back(stage);
@@ -212,13 +351,16 @@ void Generator::addOutputs() {
 RandomProgram Generator::run() {
   addBase();
   addMask();
-  unsigned stages = 1 + below(4);
+  unsigned stages = 1 + below(5);
   for (unsigned i = 0; i < stages; ++i)
     addStage(i);
   addOutputs();
+  if (program.text().find("label") != std::string::npos)
+    program.arguments.push_back("label[m]: i32");
   program.extents = {{"n", pick<int64_t>({0, 1, 2, 5, 16, 17, 33, 64, 130})},
                      {"m", pick<int64_t>({1, 3, 5, 9})},
                      {"b", 1 + below(2)},
+                     {"h", 1 + below(4)},
                      {"d", pick<int64_t>({1, 2, 5, 16})},
                      {"e", pick<int64_t>({1, 3, 8, 19})}};
   program.family = below(6);

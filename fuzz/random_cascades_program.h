@@ -24,8 +24,10 @@ struct Definition {
   std::string name;
   std::string before, after; ///< "max(n: " and ")"; both may be empty
   Term term;
+  std::string target = {}; ///< what stands left of `=`; empty: the name
   std::string text() const {
-    return "  " + name + " = " + before + term.text() + after + "\n";
+    return "  " + (target.empty() ? name : target) + " = " + before +
+           term.text() + after + "\n";
   }
 };
 
@@ -38,10 +40,12 @@ struct RandomProgram {
   std::string text() const;
 };
 
-/// The program of a seed. It lies in the supported class mostly: stages over n
-/// of sums, means, maxima and minima of terms in x and earlier stages, with
-/// masks, casts, broadcast, transposed reads, a product inside, and outputs
-/// with and without n.
+/// The program of a seed, most often inside the class that fuses: stages over
+/// n, at times over two axes, of sums, means, products, extremes, the best few
+/// with their positions, any and all, of terms in the inputs and earlier
+/// stages, with shares of softmaxes, moments, guards, masks, labels, casts,
+/// broadcast and transposed reads, a product inside, and outputs with and
+/// without n.
 RandomProgram generate(uint64_t seed);
 
 /// Programs that are smaller in one place, the boldest first; some may not be

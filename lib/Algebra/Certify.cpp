@@ -114,7 +114,8 @@ Certified certified(const Cascade &cascade, Derivation derivation,
   for (bool areDeadRegular : {true, false}) {
     Program repaired =
         withIrregularRows(cascade, *result.derivation.program, areDeadRegular);
-    if (repaired.repairPasses == 0)
+    if (repaired.definitions.size() ==
+        result.derivation.program->definitions.size())
       break;
     Certificate own = certify(cascade, repaired, options);
     if (!own.holds ||

@@ -354,6 +354,14 @@ FieldReader::reciprocal(const Polynomial &a) {
   return Polynomial{{monomial, Exponent::inverse(coefficient)}};
 }
 
+/// 1 / e; of a sum an atom of its own, so that (a - b)/e is a/e - b/e.
+FieldReader::Polynomial FieldReader::inverted(Expr e) {
+  if (auto below = reciprocal(polynomial(e)))
+    return *below;
+  uint64_t residue = F::inverse(value(e));
+  return residue ? Polynomial{{Monomial{{residue, 1}}, 1}} : Polynomial{};
+}
+
 FieldReader::Polynomial FieldReader::polynomial(Expr e) {
   auto it = knownPolynomials.find(e);
   if (it != knownPolynomials.end())
@@ -387,20 +395,15 @@ FieldReader::Polynomial FieldReader::polynomialOf(Expr e) {
       return *both;
     return atom(e);
   case Kind::Div:
-    if (auto below = reciprocal(in(1)))
-      if (auto both = product(in(0), *below))
-        return *both;
+    if (auto both = product(in(0), inverted(e.operand(1))))
+      return *both;
     return atom(e);
   case Kind::Pow: {
     if (!e->exponent.isInteger() || std::abs(e->exponent.num) > 16)
       return atom(e);
     Polynomial base = in(0);
-    if (e->exponent.num < 0) {
-      auto inverted = reciprocal(base);
-      if (!inverted)
-        return atom(e);
-      base = *inverted;
-    }
+    if (e->exponent.num < 0)
+      base = inverted(e.operand(0));
     std::optional<Polynomial> power = Polynomial{{Monomial{}, 1}};
     for (int64_t i = 0; power && i < std::abs(e->exponent.num); ++i)
       power = product(*power, base);

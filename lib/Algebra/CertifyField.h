@@ -88,6 +88,7 @@ private:
   static Polynomial sum(Polynomial a, const Polynomial &b, bool negated);
   std::optional<Polynomial> product(const Polynomial &a, const Polynomial &b);
   std::optional<Polynomial> reciprocal(const Polynomial &a);
+  Polynomial inverted(Expr e);
 
   uint64_t value(Expr e);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "CertifyParts.h"
+#include "CertifyTerm.h"
 #include "EvaluateCode.h"
 
 #include <algorithm>
@@ -11,11 +11,8 @@ using namespace certifier;
 /// Entries below this part of the largest one are rounding.
 static constexpr double kZero = 1e-20;
 
-using Matrix = std::vector<std::vector<DoubleDouble>>;
-
-/// Steps of a Gaussian elimination with full pivoting until what is left is
-/// rounding.
-static unsigned numericRank(Matrix matrix) {
+namespace certifier {
+unsigned numericRank(Matrix matrix) {
   size_t size = matrix.size();
   double largest = 0;
   for (unsigned rank = 0; rank < size; ++rank) {
@@ -40,36 +37,38 @@ static unsigned numericRank(Matrix matrix) {
   return unsigned(size);
 }
 
-namespace {
-/// The cascade up to one stage, whose term is its only output; values that are
-/// constant in the pass of the cut are parameters. Without a program none is.
-struct TermCascade {
-  TermCascade(const Cascade &original, const Program *program, unsigned number)
-      : cascade(original) {
-    const Stage &stage = original.stages[number];
-    unsigned pass = 0;
-    for (Expr symbol : symbolsOf(stage.term))
-      if (program && symbol.isSym(Role::Stage))
-        pass = std::max(pass, program->stagePass[symbol.symbol().ordinal]);
-    ExprMap map;
-    for (Expr symbol : symbolsOf(stage.term))
-      if (program && symbol.isSym(Role::Stage) &&
-          program->stagePass[symbol.symbol().ordinal] < pass) {
-        const Symbol &s = symbol.symbol();
-        constants.push_back(
-            {symbol, cascade.context->symbol(s.name, Role::Parameter, s.type,
-                                             s.indices, 0, s.facts)});
-        map[symbol] = constants.back().second;
-      }
-    cascade.outputs.clear();
-    cascade.stages.resize(number);
-    cascade.addOutput("term", substitute(*cascade.context, stage.term, map));
-  }
+TermCascade::TermCascade(const Cascade &original, const Program *program,
+                         unsigned number)
+    : cascade(original) {
+  const Stage &stage = original.stages[number];
+  unsigned pass = 0;
+  for (Expr symbol : symbolsOf(stage.term))
+    if (program && symbol.isSym(Role::Stage))
+      pass = std::max(pass, program->stagePass[symbol.symbol().ordinal]);
+  ExprMap map;
+  for (Expr symbol : symbolsOf(stage.term))
+    if (program && symbol.isSym(Role::Stage) &&
+        program->stagePass[symbol.symbol().ordinal] < pass) {
+      const Symbol &s = symbol.symbol();
+      constants.push_back(
+          {symbol, cascade.context->symbol(s.name, Role::Parameter, s.type,
+                                           s.indices, 0, s.facts)});
+      map[symbol] = constants.back().second;
+    }
+  cascade.outputs.clear();
+  cascade.stages.resize(number);
+  cascade.addOutput("term", substitute(*cascade.context, stage.term, map));
+}
 
-  Cascade cascade;
-  std::vector<std::pair<Expr, Expr>> constants; ///< result, its parameter
-};
-} // namespace
+bool isSampled(const Cascade &cascade, unsigned number) {
+  const Stage &stage = cascade.stages[number];
+  IndexSet stream = cascade.stream(),
+           ranks = cascade.indicesOf(IndexRole::Rank);
+  bool isOneStream = (stream & (stream - 1)) == 0;
+  return isOneStream && (stage.term.indices() & stream) &&
+         !(stage.term.indices() & ranks);
+}
+} // namespace certifier
 
 /// Redraws the elements behind the first `kept`: another row that contains
 /// these.
@@ -91,12 +90,8 @@ static void redraw(Sample &sample, uint32_t kept, const Sample &fresh,
 static std::optional<Matrix> sampled(const Cascade &cascade,
                                      const Program *program, unsigned number,
                                      unsigned samples, uint64_t seed) {
-  const Stage &stage = cascade.stages[number];
-  IndexSet stream = cascade.stream(),
-           ranks = cascade.indicesOf(IndexRole::Rank);
-  bool isOneStream = (stream & (stream - 1)) == 0;
-  if (!isOneStream || samples == 0 || (stage.term.indices() & stream) == 0 ||
-      (stage.term.indices() & ranks))
+  IndexSet stream = cascade.stream();
+  if (samples == 0 || !isSampled(cascade, number))
     return std::nullopt;
   TermCascade of(cascade, program, number);
   std::vector<Expr> roots = rootsOf(of.cascade);
@@ -122,21 +117,6 @@ static std::optional<Matrix> sampled(const Cascade &cascade,
         return std::nullopt;
   }
   return matrix;
-}
-
-std::optional<RankEvidence> rankEvidence(const Cascade &cascade,
-                                         const Program &program, const Cut &cut,
-                                         unsigned samples, uint64_t seed) {
-  if (cut.stage >= cascade.stages.size() ||
-      program.stagePass.size() != cascade.stages.size() ||
-      cascade.stages[cut.stage].reducer != Reducer::Sum ||
-      checkStructure(program))
-    return std::nullopt;
-  std::optional<Matrix> matrix =
-      sampled(cascade, &program, cut.stage, samples, seed);
-  if (!matrix)
-    return std::nullopt;
-  return RankEvidence{numericRank(std::move(*matrix)), samples};
 }
 
 /// m(x, d) = g(x) + h(d) up to rounding.

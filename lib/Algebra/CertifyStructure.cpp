@@ -188,6 +188,45 @@ Failure checkStructure(const Program &program) {
   return StructureCheck(program).run();
 }
 
+/// The passes that the program says are those that its definitions take; those
+/// that compute irregular rows again are behind them.
+static Failure checkPasses(const Cascade &cascade, const Program &program) {
+  std::vector<unsigned> own = passesOf(program.definitions);
+  std::unordered_map<Expr, unsigned, ExprHash> passOf;
+  unsigned passes = 0, states = 0;
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (const Let *let = std::get_if<Let>(&program.definitions[i])) {
+      passOf[let->symbol] = own[i];
+      continue;
+    }
+    passes = std::max(passes, own[i] + 1);
+    ++states;
+    for (Expr result : std::get<State>(program.definitions[i]).results)
+      passOf[result] = own[i];
+  }
+  unsigned said = program.passes + program.repairPasses;
+  // States that compute irregular rows again are not counted.
+  if (said != passes || program.stateSize > states)
+    return "the program has " + std::to_string(states) + " states and " +
+           std::to_string(passes) + " passes; it says " +
+           std::to_string(program.stateSize) + " and " + std::to_string(said);
+  bool isRepaired = states > program.stateSize;
+  for (size_t i = 0; i < program.readouts.size(); ++i) {
+    unsigned done = 0;
+    for (Expr value : program.readouts[i])
+      for (Expr symbol : value ? symbolsOf(value) : std::vector<Expr>())
+        if (auto it = passOf.find(symbol); it != passOf.end())
+          done = std::max(done, it->second);
+    bool isSaid = i < program.stagePass.size() &&
+                  (program.stagePass[i] == done ||
+                   (program.stagePass[i] < done && isRepaired));
+    if (!isSaid)
+      return "stage '" + cascade.stages[i].name + "' is complete after pass " +
+             std::to_string(done) + ", not when the program says";
+  }
+  return std::nullopt;
+}
+
 Failure checkInterface(const Cascade &cascade, const Program &program) {
   if (program.readouts.size() != cascade.stages.size())
     return "the program reads out " + std::to_string(program.readouts.size()) +
@@ -199,7 +238,7 @@ Failure checkInterface(const Cascade &cascade, const Program &program) {
     same = program.outputs[i].name == cascade.outputs[i].name;
   if (!same)
     return "the program has other outputs than the cascade";
-  return std::nullopt;
+  return checkPasses(cascade, program);
 }
 
 } // namespace refold::algebra::certifier

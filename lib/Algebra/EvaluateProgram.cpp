@@ -28,12 +28,14 @@ template <typename T> struct DefinitionCode {
   Slot filled;             ///< TopK: places taken, by tuples of `shape`
   std::vector<Slot> gauge; ///< if it is a pivot: where its own value is kept
   bool isFixed = false;    ///< a pivot that has to stay where it is
+  bool isOfSums = false;   ///< a let that is a pivot and reads a sum
 };
 } // namespace
 
 template <typename T> struct ProgramEvaluator<T>::Impl {
-  Impl(const Program &program, const std::vector<uint32_t> &extents)
-      : program(program), memory(program.indices, extents) {
+  Impl(const Program &program, const std::vector<uint32_t> &extents,
+       Defect defect)
+      : program(program), memory(program.indices, extents), defect(defect) {
     memory.addInputs(rootsOf(program));
     std::vector<unsigned> passes = passesOf(program.definitions);
     markPivots();
@@ -114,6 +116,10 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
   void addLet(const Let &let, DefinitionCode<T> &code) {
     auto resolve = [this](Expr symbol) { return memory.slotOf(symbol); };
     code.isUsedByPivots = needed.count(let.symbol);
+    for (Expr symbol : symbolsOf(let.value))
+      if (const State *state = program.findState(symbol))
+        code.isOfSums |=
+            pivots.count(let.symbol) && state->reducer == Reducer::Sum;
     code.values.emplace_back(let.value, resolve, memory.extents);
     code.shape = shapeOf(let.value.indices(), memory.extents);
     addResult(let.symbol, let.value.indices(), code);
@@ -164,8 +170,14 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
     default:
       return memory.slotOf(symbol);
     }
-    slot.base = symbol.symbol().role == Role::New ? Current : Previous;
+    bool isNew = (symbol.symbol().role == Role::New) !=
+                 (defect == Defect::TurnedRound && !isOwn(symbol));
+    slot.base = isNew ? Current : Previous;
     return slot;
+  }
+
+  static bool isOwn(Expr symbol) {
+    return symbol.isSym(Role::Self) || symbol.isSym(Role::With);
   }
 
   // The current segment is the one being made; `a` and `b` are finished ones.
@@ -183,9 +195,19 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
   void computeLet(const DefinitionCode<T> &code) {
     forEachTuple(code.shape, memory.extents, memory.positions.data(),
                  [&](uint32_t tuple) {
+                   T value = code.values[0].run(memory.frame());
                    at(code.slots[0], tuple) =
-                       code.values[0].run(memory.frame());
+                       isShifted && code.isOfSums ? coarse(value) : value;
                  });
+  }
+
+  /// Two digits of a number: any pivot will do (theory, Thm 8).
+  static T coarse(T value) {
+    int exponent = 0;
+    double digits = std::frexp(double(value), &exponent);
+    return std::isfinite(digits)
+               ? T(std::ldexp(std::nearbyint(digits * 4), exponent - 2))
+               : value;
   }
 
   /// Defines everything of a pass in order, states by `defineState`.
@@ -207,13 +229,17 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
     for (size_t i = 0; i < code.slots.size(); ++i) {
       T value = i == 0 ? identityOf<T>(state.reducer, state.values[0].type())
                        : missingPayload<T>(state.values[i].type());
+      if (i == 0 && defect == Defect::ZeroIdentity)
+        value = T(0);
+      if (i == 0 && defect == Defect::OneIdentity)
+        value = T(1);
       if (i == 0 && isTopK(code) && !state.largest)
         value = -value;
       for (uint32_t tuple = 0; tuple < code.shape.size * code.k; ++tuple)
         at(code.slots[i], tuple) = value;
     }
     for (uint32_t tuple = 0; isTopK(code) && tuple < code.shape.size; ++tuple)
-      at(code.filled, tuple) = T(0);
+      at(code.filled, tuple) = T(defect == Defect::FullLists ? code.k : 0);
   }
   static bool isTopK(const DefinitionCode<T> &code) {
     return code.state->reducer == Reducer::TopK;
@@ -250,9 +276,16 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
                      return;
                    }
                    at(code.slots[0], tuple) =
-                       reduce(code.state->reducer, moved(code, a, tuple),
+                       reduce(code.state->reducer,
+                              sideOf(code, a, tuple, Defect::AbsorbStays),
                               code.values[0].run(memory.frame()));
                  });
+  }
+  /// A state at the present gauge; where it was, if `stays` is the defect.
+  T sideOf(const DefinitionCode<T> &code, const Segment<T> &from,
+           uint32_t tuple, Defect stays) {
+    return defect == stays ? from[code.slots[0].offset + tuple]
+                           : moved(code, from, tuple);
   }
   std::vector<T> elementOf(const DefinitionCode<T> &code) {
     std::vector<T> element;
@@ -278,12 +311,17 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
              const Segment<T> &b) {
     forEachTuple(code.shape, memory.extents, memory.positions.data(),
                  [&](uint32_t tuple) {
-                   if (isTopK(code))
+                   if (isTopK(code)) {
                      mergeLists(code, b, tuple);
-                   else
-                     at(code.slots[0], tuple) =
-                         reduce(code.state->reducer, moved(code, a, tuple),
-                                moved(code, b, tuple));
+                     return;
+                   }
+                   T left = sideOf(code, a, tuple, Defect::LeftStays),
+                     right = sideOf(code, b, tuple, Defect::RightStays);
+                   at(code.slots[0], tuple) =
+                       defect == Defect::LeftLost ? right
+                       : defect == Defect::RightLost
+                           ? left
+                           : reduce(code.state->reducer, left, right);
                  });
   }
   /// Requires that the current segment was copied from `a`.
@@ -291,12 +329,17 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
                   uint32_t tuple) {
     TopList<T> list = listAt(code, tuple);
     uint32_t filled = uint32_t(double(b[code.filled.offset + tuple]));
+    if (defect == Defect::LeftLost)
+      *list.filled = T(0);
     uint32_t first = offsetIn(fullShape(code), memory.positions.data());
     for (uint32_t rank = 0; rank < filled; ++rank) {
       std::vector<T> element;
       for (const Slot &slot : code.slots)
-        element.push_back(b[slot.offset + first + rank * code.rankStep]);
-      list.insert(element);
+        element.push_back(defect == Defect::LostPayloads && !element.empty()
+                              ? missingPayload<T>(Type::F32)
+                              : b[slot.offset + first + rank * code.rankStep]);
+      if (defect != Defect::RightLost)
+        list.insert(element);
     }
   }
 
@@ -361,8 +404,10 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
 
   Segment<T> mergeSegments(unsigned pass, const Segment<T> &a,
                            const Segment<T> &b) {
-    memory.segment = a;
-    define(pass, [&](const auto &code) { merge(code, a, b); });
+    bool isTurned = defect == Defect::OthersFirst;
+    const Segment<T> &left = isTurned ? b : a, &right = isTurned ? a : b;
+    memory.segment = left;
+    define(pass, [&](const auto &code) { merge(code, left, right); });
     return memory.segment;
   }
 
@@ -386,8 +431,13 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
 
   Segment<T> readTree(unsigned pass, uint32_t begin, uint32_t end, Order order,
                       Random &random) {
-    if (begin == end)
-      return identitySegment(pass);
+    if (begin == end) {
+      // Short rows on many segments: two that have seen nothing merge.
+      Segment<T> nothing = identitySegment(pass);
+      return isRandom(order) && random.below(2)
+                 ? mergeSegments(pass, nothing, nothing)
+                 : nothing;
+    }
     if (order == Order::Tiles && end - begin <= kTile)
       return readTile(pass, begin, end);
     if (end - begin == 1 && !(isRandom(order) && random.below(4) == 0))
@@ -439,6 +489,7 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
   RowValues<T> run(const Sample &sample, Order order, Random &random) {
     memory.load(sample);
     start.assign(memory.segment.size(), T(0));
+    isShifted = order == Order::Shifted;
     for (unsigned pass = 0; pass <= lastPass; ++pass)
       runPass(pass, order, random);
     RowValues<T> result;
@@ -548,13 +599,16 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
   std::unordered_map<const Symbol *, Slot> gauges;
   Segment<T> start; ///< values of earlier passes
   unsigned lastPass = 0;
+  Defect defect;
+  bool isShifted = false; ///< of the present run
   bool regular = true;
 };
 
 template <typename T>
 ProgramEvaluator<T>::ProgramEvaluator(const Program &program,
-                                      const std::vector<uint32_t> &extents)
-    : impl(std::make_unique<Impl>(program, extents)) {}
+                                      const std::vector<uint32_t> &extents,
+                                      Defect defect)
+    : impl(std::make_unique<Impl>(program, extents, defect)) {}
 template <typename T> ProgramEvaluator<T>::~ProgramEvaluator() = default;
 template <typename T>
 RowValues<T> ProgramEvaluator<T>::run(const Sample &sample, Order order,

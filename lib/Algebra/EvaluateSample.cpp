@@ -8,18 +8,34 @@
 namespace refold::algebra {
 
 const char *spelling(Family family) {
-  static const char *const names[] = {"normal", "offset",  "masked",
-                                      "equal",  "outlier", "outlier first",
-                                      "tiny",   "ramp",    "growing"};
+  static const char *const names[] = {
+      "normal",        "offset", "masked", "equal",   "outlier",
+      "outlier first", "tiny",   "ramp",   "growing", "near"};
   return names[unsigned(family)];
 }
 
 const char *spelling(Order order) {
   static const char *const names[] = {
-      "stream",      "balanced tree",      "tiles",
-      "random tree", "right-leaning tree", "random pivots",
-      "definition"};
+      "stream",         "balanced tree",      "tiles",
+      "random tree",    "right-leaning tree", "random pivots",
+      "rounded pivots", "definition"};
   return names[unsigned(order)];
+}
+
+const char *spelling(Defect defect) {
+  static const char *const names[] = {"none",
+                                      "absorbing does not move the state",
+                                      "merging does not move its left side",
+                                      "merging does not move its right side",
+                                      "merging forgets its left side",
+                                      "merging forgets its right side",
+                                      "transports are turned round",
+                                      "of equal keys the later one wins",
+                                      "reductions start at 0",
+                                      "reductions start at 1",
+                                      "empty places count as elements",
+                                      "payloads of the right side are lost"};
+  return names[unsigned(defect)];
 }
 
 uint64_t Random::next() {
@@ -221,6 +237,8 @@ private:
       return common + 0.25 * position + 0.01 * random.normal();
     case Family::Growing:
       return std::ldexp(random.normal(), int(std::min(position, 7u)));
+    case Family::Near: // the same place, the same number, but for a little
+      return 1.5 * std::cos(2.3 * position * position) + 0.1 * random.normal();
     case Family::Normal:
     case Family::Masked:
       break;

@@ -76,12 +76,13 @@ bool FactBase::isNonPositive(const Poly &poly) {
 }
 
 Sign FactBase::atomSign(Expr atom, unsigned depth) {
-  if (depth > kMaxDepth)
-    return Sign::Unknown;
   if (nonNegative.contains(atom))
     return Sign::NonNegative;
+  // What needs no look inside is known at any depth: |T| in |T| + 1.
   auto inner = [&](unsigned i) {
-    return sign(normaliser.normal(atom.operand(i)), depth + 1);
+    return depth > kMaxDepth
+               ? Sign::Unknown
+               : sign(normaliser.normal(atom.operand(i)), depth + 1);
   };
   switch (atom.kind()) {
   case Kind::Const:
@@ -114,6 +115,8 @@ Sign FactBase::atomSign(Expr atom, unsigned depth) {
     case Fn::Round:
       return inner(0);
     case Fn::Log: // log a has the sign of a - 1
+      if (depth > kMaxDepth)
+        return Sign::Unknown;
       return sign(normaliser.normal(atom.operand(0)) - Poly::constant(1),
                   depth + 1);
     default:
@@ -141,7 +144,8 @@ Sign FactBase::atomSign(Expr atom, unsigned depth) {
   case Kind::Contract:
     return inner(0);
   default:
-    return sign(normaliser.normal(atom), kMaxDepth + 1);
+    return depth > kMaxDepth ? Sign::Unknown
+                             : sign(normaliser.normal(atom), kMaxDepth + 1);
   }
 }
 

@@ -229,8 +229,10 @@ Program Repair::run() {
   for (size_t i = 0; i < program.definitions.size(); ++i)
     if (State *state = std::get_if<State>(&program.definitions[i])) {
       state->pass = passes[i];
-      program.repairPasses =
-          std::max(program.repairPasses, passes[i] + 1 - program.passes);
+      // One that waits for the first of several passes joins the next.
+      if (passes[i] >= program.passes)
+        program.repairPasses =
+            std::max(program.repairPasses, passes[i] + 1 - program.passes);
     }
   return std::move(program);
 }

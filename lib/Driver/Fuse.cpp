@@ -34,23 +34,28 @@ static std::string stepOf(CascadeOp op) {
   return name ? name.getName().str() : "";
 }
 
-/// A sample of the term over elements and earlier results. Its rank bounds from
-/// below the accumulators that a state of the stage needs, whatever the state.
+/// What shows that the stage has no short state: a proof, in words.
 static std::string evidenceOf(const algebra::Cascade &cascade,
                               const algebra::Program &program,
                               const algebra::Cut &cut) {
-  constexpr unsigned samples = 16;
+  using Proof = algebra::RankEvidence::Proof;
   std::optional<algebra::RankEvidence> evidence =
-      algebra::rankEvidence(cascade, program, cut, samples);
+      algebra::rankEvidence(cascade, program, cut);
   if (!evidence || evidence->rank < 2)
     return "";
-  std::string sampled = std::to_string(evidence->samples);
-  return "over " + sampled + " elements and " + sampled +
-         " earlier results the term has rank " +
-         std::to_string(evidence->rank) + ": one pass needs at least " +
-         std::to_string(evidence->rank) + " accumulators" +
-         (evidence->rank == evidence->samples ? ", and more samples show more"
-                                              : "");
+  std::string rank = std::to_string(evidence->rank);
+  std::string more = evidence->rank == evidence->samples
+                         ? ", and more elements show more"
+                         : "";
+  if (evidence->proof == Proof::Optimum)
+    return rank + " of " + std::to_string(evidence->samples) +
+           " elements are each the only optimum for some earlier results, so "
+           "that one pass has to keep them all";
+  return "a minor of order " + rank +
+         " of the term over elements and earlier results is not 0 (proved " +
+         (evidence->proof == Proof::Field ? "over a prime field"
+                                          : "in ball arithmetic") +
+         "): one pass needs at least " + rank + " accumulators" + more;
 }
 
 static std::string placeOf(const algebra::Stage &stage) {

@@ -54,6 +54,21 @@ private:
 
 static bool isNeverComputed(StateOp) { return false; }
 
+/// A transport that asks whether its pivot moved starts anew then: nothing
+/// leads back from a pivot that is not the segment's own.
+static bool comparesPivots(StateOp state) {
+  if (state.getTransport().empty())
+    return false;
+  Block &block = state.getTransport().front();
+  bool result = false;
+  block.walk([&](arith::CmpFOp compare) {
+    result |= mlir::isa<BlockArgument>(compare.getLhs()) &&
+              mlir::isa<BlockArgument>(compare.getRhs()) &&
+              compare.getLhs() != compare.getRhs();
+  });
+  return result;
+}
+
 /// Random cuts of the whole stream; equal ones make empty segments.
 SmallVector<StreamRange> RowStreamer::cut() {
   int64_t n = whole.range.end;
@@ -97,6 +112,10 @@ double RowStreamer::perturb(double own, double other) {
 }
 
 llvm::Error RowStreamer::choosePivots(Segment &segment) {
+  llvm::SmallDenseSet<Value> fixed;
+  for (StateOp state : states)
+    if (comparesPivots(state))
+      fixed.insert(state.getPivots().begin(), state.getPivots().end());
   for (StateOp state : states)
     for (Value pivot : state.getPivots()) {
       if (segment.pivots.count(pivot))
@@ -105,7 +124,8 @@ llvm::Error RowStreamer::choosePivots(Segment &segment) {
       if (!own)
         return own.takeError();
       double value = *own;
-      if (splits.randomPivots && !segment.range.isEmpty()) {
+      if (splits.randomPivots && !segment.range.isEmpty() &&
+          !fixed.contains(pivot)) {
         int64_t n = whole.range.end;
         int64_t at = std::uniform_int_distribution<int64_t>(0, n - 1)(random);
         auto other = pivotOver(pivot, {at, std::min(n, at + 3)});

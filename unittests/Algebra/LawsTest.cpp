@@ -138,6 +138,39 @@ TEST_F(LawsTest, ResetTransport) {
     expectOnPage("reset-transport", value);
 }
 
+// minor-of-a-term
+TEST_F(LawsTest, MinorOfATerm) {
+  const char *key = "minor-of-a-term";
+  auto determinant = [](std::vector<std::vector<double>> m) {
+    double result = 1;
+    for (size_t k = 0; k < m.size(); ++k) {
+      size_t pivot = k;
+      for (size_t r = k; r < m.size(); ++r)
+        if (std::fabs(m[r][k]) > std::fabs(m[pivot][k]))
+          pivot = r;
+      result *= pivot == k ? m[k][k] : -m[pivot][k];
+      std::swap(m[k], m[pivot]);
+      for (size_t r = k + 1; r < m.size(); ++r)
+        for (size_t c = m.size(); c-- > k && m[k][k] != 0;)
+          m[r][c] -= m[r][k] / m[k][k] * m[k][c];
+    }
+    return result;
+  };
+  auto minor = [&](size_t order, double start, auto term) {
+    std::vector<std::vector<double>> m(order);
+    for (size_t i = 0; i < order; ++i)
+      for (size_t j = 0; j < order; ++j)
+        m[i].push_back(term(double(i), start + double(j)));
+    return determinant(m);
+  };
+  expectOnPage(
+      key, minor(3, 0.5, [](double x, double d) { return std::fabs(x - d); }));
+  EXPECT_NEAR(minor(4, 0, [](double x, double d) { return (x - d) * (x - d); }),
+              0, 1e-12);
+  expectOnPage(key,
+               minor(2, 0, [](double x, double d) { return std::exp(x * d); }));
+}
+
 // transport-identity
 TEST_F(LawsTest, TransportIdentity) {
   const char *key = "transport-identity";

@@ -52,6 +52,9 @@ struct Handmade {
     program.context = &context;
     program.indices = cascade.indices;
     program.passes = 1;
+    program.stateSize = 0;
+    for (const Definition &definition : program.definitions)
+      program.stateSize += std::holds_alternative<State>(definition);
   }
 };
 

@@ -3,6 +3,7 @@
 #define REFOLD_ALGEBRA_CERTIFY_H
 
 #include "refold/Algebra/Derive.h"
+#include "refold/Algebra/Evaluate.h"
 
 /// Independent evidence that a program computes what its cascade means. The
 /// certifier shares no code with the derivation: transports are tested as
@@ -12,12 +13,13 @@ namespace refold::algebra {
 /// How much is tried. The defaults take some milliseconds a cascade.
 struct CertifyOptions {
   uint64_t seed = 1;
-  unsigned modularTrials = 3; ///< of each transport
-  unsigned rowsPerFamily = 1; ///< rows of each kind, each in every order
-  unsigned rowLength = 11;    ///< of the longest rows
-  bool extremeValues = true;  ///< rows of offsets, outliers, tiny values too
-  unsigned edgeRows = 960;    ///< rows of edge values
-  double tolerance = 1e-9;    ///< relative, of values with 31 digits
+  unsigned modularTrials = 3;   ///< of each transport
+  unsigned rowsPerFamily = 1;   ///< rows of each kind, each in every order
+  unsigned rowLength = 11;      ///< of the longest rows
+  bool extremeValues = true;    ///< rows of offsets, outliers, tiny values too
+  unsigned edgeRows = 960;      ///< rows of edge values
+  double tolerance = 1e-9;      ///< relative, of values with 31 digits
+  Defect defect = Defect::None; ///< of the execution, to see it rejected
 };
 
 struct Certificate {
@@ -70,12 +72,12 @@ Certified certified(const Cascade &cascade, Derivation derivation,
 Certificate recertify(const Program &program,
                       const CertifyOptions &options = {});
 
-/// A sampled lower bound of the number of products that the term of a cut stage
-/// needs, over pairs of an element and results that a row with this element
-/// can have. No evidence if the stage is no sum.
+/// A proof that the term of a cut stage needs at least so many products, or
+/// that an extreme must keep so many elements. It looks at `samples` elements
+/// and twice as many rows; nothing if the stage has no such form.
 std::optional<RankEvidence> rankEvidence(const Cascade &cascade,
                                          const Program &program, const Cut &cut,
-                                         unsigned samples = 10,
+                                         unsigned samples = 16,
                                          uint64_t seed = 1);
 
 /// True if samples of the term are g(x)·h(δ) or, for an extreme, g(x) + h(δ)

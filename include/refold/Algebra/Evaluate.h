@@ -65,9 +65,10 @@ enum class Family : uint8_t {
   First,   ///< normal, but 50 at the first position
   Tiny,    ///< 1e-12 N(0, 1)
   Ramp,    ///< rising by 1/4 a position
-  Growing  ///< magnitudes doubling every position, up to 2^7
+  Growing, ///< magnitudes doubling every position, up to 2^7
+  Near     ///< all symbols within 0.1 of one row
 };
-inline constexpr unsigned kFamilies = 9;
+inline constexpr unsigned kFamilies = 10;
 const char *spelling(Family family);
 
 /// A generator of the same numbers on every machine (splitmix64).
@@ -121,6 +122,7 @@ enum class Order : uint8_t {
   Random,    ///< merges at random cuts, some parts empty
   Right,     ///< merges each element with all that follow
   Pivots,    ///< random cuts, and states moved to random pivots again and again
+  Shifted,   ///< as Balanced, with pivots made of sums rounded to few digits
   Definition ///< no transport: each state in full, at the final pivots
 };
 const char *spelling(Order order);
@@ -133,6 +135,25 @@ struct Amplification {
   /// The same over the results of the operations that finish the output.
   double epilogue = 0;
 };
+
+/// What an evaluator of programs does wrong on purpose. A certificate that
+/// still holds has not looked (the mutants of unittests/Algebra).
+enum class Defect : uint8_t {
+  None,
+  AbsorbStays,  ///< absorbing does not move the state
+  LeftStays,    ///< merging does not move its left side
+  RightStays,   ///< nor its right side
+  LeftLost,     ///< merging forgets its left side
+  RightLost,    ///< its right side
+  TurnedRound,  ///< transports lead from new to old
+  OthersFirst,  ///< equal keys: the right side of a merge wins
+  ZeroIdentity, ///< reductions start at 0
+  OneIdentity,  ///< at 1
+  FullLists,    ///< empty places of a top-k count as elements
+  LostPayloads  ///< merging a top-k forgets the payloads of the right side
+};
+inline constexpr unsigned kDefects = 12;
+const char *spelling(Defect defect);
 
 /// Evaluates a cascade by definition, on samples of given extents.
 /// Instances: float (every operation rounded), double, DoubleDouble and Ball,
@@ -154,8 +175,8 @@ private:
 /// Evaluates a program as a kernel does: sweeps, transports, merges, finish.
 template <typename T> class ProgramEvaluator {
 public:
-  ProgramEvaluator(const Program &program,
-                   const std::vector<uint32_t> &extents);
+  ProgramEvaluator(const Program &program, const std::vector<uint32_t> &extents,
+                   Defect defect = Defect::None);
   ~ProgramEvaluator();
   ProgramEvaluator(const ProgramEvaluator &) = delete;
   RowValues<T> run(const Sample &sample, Order order, Random &random);

@@ -50,10 +50,16 @@ struct State {
 
 using Definition = std::variant<Let, State>;
 
-/// A sampled lower bound of the separation rank of a term.
+/// What shows that a cut stage has no short state (law `minor-of-a-term`).
 struct RankEvidence {
+  enum class Proof : uint8_t {
+    Field, ///< a minor of order `rank` of the term is not 0, over a prime field
+    Ball,  ///< the same, in numbers with known errors
+    Optimum ///< `rank` elements are each the only optimum for some results
+  };
+  Proof proof = Proof::Field;
   unsigned rank = 0;
-  unsigned samples = 0; ///< rows and columns of the sample matrix
+  unsigned samples = 0; ///< elements that were looked at
 };
 
 /// Keys of lib/Support/Reasons.def.

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Plants defects in derived programs, one at a time, and asks the certifier.
+//
+//   cascade_mutants [--every N] [--print]
+//
+// Ends with 0 if each is rejected or known to compute the same.
+#include "Mutants.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+using namespace refold::algebra::test;
+
+int main(int argc, char **argv) {
+  unsigned every = 1;
+  bool printsAll = false;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--print") == 0) {
+      printsAll = true;
+    } else if (std::strcmp(argv[i], "--every") == 0 && i + 1 < argc &&
+               std::atoi(argv[i + 1]) > 0) {
+      every = unsigned(std::atoi(argv[++i]));
+    } else {
+      std::fprintf(stderr, "found '%s', expected --every N or --print\n",
+                   argv[i]);
+      return 2;
+    }
+  }
+  MutantCount count;
+  plantMutants(every, [&](const Mutant &mutant) {
+    count.add(mutant);
+    if (mutant.isSurvivor())
+      std::printf("survives [%s] %s\n", spelling(mutant.kind),
+                  mutant.name.c_str());
+    else if (printsAll)
+      std::printf(
+          "%s [%s] %s: %s\n",
+          mutant.rejection.empty() ? "equivalent" : "rejected",
+          spelling(mutant.kind), mutant.name.c_str(),
+          (mutant.rejection.empty() ? mutant.equivalence : mutant.rejection)
+              .c_str());
+  });
+  std::printf("%s%u mutants, %u survive\n", count.summary().c_str(),
+              count.planted(), count.survivors());
+  return count.survivors() ? 3 : 0;
+}
