@@ -241,7 +241,7 @@ private:
       // What only stages show, no user sees: where the program promises it.
       std::string difference =
           compareValues(found, expected, kind,
-                        cascade && (isStrict || evaluator.isRegular()));
+                        !isRounded && (isStrict || evaluator.isRegular()));
       if (difference.empty())
         continue;
       difference += " on " + describe(sample);
