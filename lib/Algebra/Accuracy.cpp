@@ -13,7 +13,6 @@ namespace refold::algebra {
 static constexpr double kUlp = 0x1p-23;
 static constexpr double kRoundoff = 0x1p-24;
 static constexpr double kAllowedRatio = 2;
-static constexpr double kNothing = 1e-18;
 /// Rows of static extents beyond this take too long with 31 digits.
 static constexpr uint32_t kLongestRow = 4096;
 static constexpr Family kMeasured[] = {
@@ -132,7 +131,8 @@ private:
         DefinitionEvaluator<float>(cascade, sample.extents).run(sample));
     ProgramEvaluator<DoubleDouble> exact(program, sample.extents);
     exact.run(sample, Order::Tiles, random);
-    std::vector<Amplification> amplification = exact.amplify();
+    std::vector<Amplification> amplification =
+        exact.amplify(/*withElements=*/true);
     ProgramEvaluator<float> evaluator(program, sample.extents);
     std::vector<Outputs> fused;
     for (Order order : kMeasuredOrders)
@@ -186,8 +186,7 @@ private:
   static double square(double value) { return value * value; }
 
   /// Over elements that are finite in the reference; nothing if none is, inf
-  /// where one is not finite here. Of a value that is 0 nothing but rounding is
-  /// expected: below kNothing it is as good as 0.
+  /// where one is not finite here. Of values that are 0 the error is absolute.
   static std::optional<double>
   errorOf(const std::vector<double> &values,
           const std::vector<DoubleDouble> &reference) {
@@ -205,7 +204,7 @@ private:
     }
     if (!any)
       return std::nullopt;
-    return error <= kNothing && size == 0 ? 0 : error == 0 ? 0 : error / size;
+    return size == 0 ? error : error / size;
   }
 
   const Cascade &cascade;

@@ -38,7 +38,9 @@ private:
   Expr written(const Extremal &fact) const;
   void finish();
   Expr grouped(const Output &output, Expr raw, Expr value);
+  Program trialOf(const std::string &name, Expr value);
   double amplificationOf(const std::string &name, Expr value);
+  bool losesDigits(size_t output, Expr value);
   void prune();
   Expr asWritten(Expr e) const;
   void nameRoundings();
@@ -466,13 +468,18 @@ static constexpr double kLossy = 0x1p12;
 /// What a grouping must be better by.
 static constexpr double kBetter = 16;
 
-/// By how much the epilogue magnifies rounding errors, at worst.
-double Driver::amplificationOf(const std::string &name, Expr value) {
+Program Driver::trialOf(const std::string &name, Expr value) {
   Program trial;
   trial.context = program.context;
   trial.indices = program.indices;
   trial.definitions = program.definitions;
   trial.outputs = {{name, value}};
+  return trial;
+}
+
+/// By how much the epilogue magnifies rounding errors, at worst.
+double Driver::amplificationOf(const std::string &name, Expr value) {
+  Program trial = trialOf(name, value);
   std::vector<Expr> roots = rootsOf(trial);
   Random random(1);
   double worst = 0;
@@ -489,6 +496,37 @@ double Driver::amplificationOf(const std::string &name, Expr value) {
   return worst;
 }
 
+/// On some row f32 errs by more than twice what the stages as written do.
+bool Driver::losesDigits(size_t output, Expr value) {
+  constexpr double kUlp = 0x1p-23;
+  Program trial = trialOf("", value);
+  std::vector<Expr> roots = rootsOf(cascade);
+  Random random(1);
+  for (Family family : kTried) {
+    Sample sample =
+        makeSample(trial.indices, roots, family, kTriedLength, random);
+    DoubleDouble exact =
+        DefinitionEvaluator<DoubleDouble>(cascade, sample.extents)
+            .run(sample)
+            .outputs[output]
+            .front();
+    auto errorOf = [&](float found) {
+      return std::fabs(double(DoubleDouble(found) - exact));
+    };
+    double written = errorOf(DefinitionEvaluator<float>(cascade, sample.extents)
+                                 .run(sample)
+                                 .outputs[output]
+                                 .front());
+    double own = errorOf(ProgramEvaluator<float>(trial, sample.extents)
+                             .run(sample, Order::Tiles, random)
+                             .outputs[0]
+                             .front());
+    if (own > 2 * written + 2 * kUlp * std::fabs(double(exact)))
+      return true;
+  }
+  return false;
+}
+
 /// The value of an output, grouped where that keeps digits.
 Expr Driver::grouped(const Output &output, Expr raw, Expr value) {
   if (policy.stability == Stability::Fastest || !policy.fuse)
@@ -502,13 +540,14 @@ Expr Driver::grouped(const Output &output, Expr raw, Expr value) {
          least = amplificationOf(output.name, other);
   bool isChosen = least <= own;
   if (policy.stability != Stability::MostAccurate && !grouping->isVanishing)
-    isChosen = own > kLossy && least * kBetter < own;
+    isChosen = own > kLossy && least * kBetter < own &&
+               losesDigits(size_t(&output - cascade.outputs.data()), value);
   if (!isChosen)
     return value;
   char numbers[96];
   std::snprintf(numbers, sizeof(numbers),
                 "; rounding errors grow by up to %.2g instead of %.2g%s", least,
-                own, grouping->isVanishing ? ", and of any number" : "");
+                own, grouping->isVanishing ? ", and without bound near 0" : "");
   for (const std::string &text : grouping->texts)
     program.choices.push_back("'" + output.name + "': " + text + numbers);
   return other;

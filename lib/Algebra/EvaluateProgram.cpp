@@ -523,12 +523,24 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
     return memory.evaluateAll(output.value[0], output.shape);
   }
 
-  /// Σ |value| over the elements, by slot of sums; |value| of products.
+  /// Adds whole numbers, which are exact: where(guard, 1, 0).
+  static bool isCount(Expr value) {
+    if (value.is(Kind::Select))
+      return isCount(value.operand(1)) && isCount(value.operand(2));
+    return value.constant() &&
+           *value.constant() == std::trunc(*value.constant());
+  }
+
+  /// Σ |value| over the elements, by slot of sums that round; |value| of
+  /// products.
   std::vector<T> magnitudes() {
     std::vector<T> result(memory.segment.size(), T(0));
+    elementRounding.assign(memory.segment.size(), T(0));
     for (const DefinitionCode<T> &code : codes) {
       bool isSum = code.state && code.state->reducer == Reducer::Sum;
       if (!isSum && !(code.state && code.state->reducer == Reducer::Prod))
+        continue;
+      if (isCount(code.state->values[0]))
         continue;
       uint32_t first = code.slots[0].offset;
       forEachTuple(code.shape, memory.extents, memory.positions.data(),
@@ -539,6 +551,12 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
                      for (uint32_t i = 0; isSum && i < memory.length(); ++i) {
                        memory.moveTo(i);
                        sum = sum + fabs(code.values[0].run(memory.frame()));
+                       if (readsElements)
+                         elementRounding[first + tuple] =
+                             elementRounding[first + tuple] +
+                             code.values[0].differentiate(
+                                 memory.frame(), T(1),
+                                 [](Base, uint32_t, T) {});
                      }
                    });
     }
@@ -548,6 +566,8 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
   /// Adjoints run backwards through the lets, but not through pivots.
   Amplification amplifyOne(const Code<T> &code, T scale,
                            const std::vector<T> &sizes) {
+    if (scale == T(0))
+      return {kInfinity, kInfinity};
     std::vector<T> adjoints(memory.segment.size(), T(0));
     auto leaf = [&](Base base, uint32_t offset, T adjoint) {
       if (base == Current)
@@ -561,9 +581,10 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
         T adjoint = adjoints[offset];
         if (adjoint == T(0) || !isfinite(adjoint))
           continue;
-        if (own.state)
+        if (own.state) {
           states = states + fabs(adjoint) * sizes[offset];
-        else if (own.gauge.empty() && own.shape.size == 1)
+          epilogue = epilogue + fabs(adjoint) * elementRounding[offset];
+        } else if (own.gauge.empty() && own.shape.size == 1)
           epilogue = epilogue +
                      own.values[0].differentiate(memory.frame(), adjoint, leaf);
       }
@@ -571,7 +592,8 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
     return {double(states / scale), double(epilogue / scale)};
   }
 
-  std::vector<Amplification> amplify() {
+  std::vector<Amplification> amplify(bool withElements) {
+    readsElements = withElements;
     std::vector<T> sizes = magnitudes();
     std::vector<Amplification> result;
     for (const OutputCode &output : outputs) {
@@ -602,6 +624,9 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
   Defect defect;
   bool isShifted = false; ///< of the present run
   bool regular = true;
+  bool readsElements = false;
+  /// By slot of sums: Σ |roundings of an element's own operations|.
+  std::vector<T> elementRounding;
 };
 
 template <typename T>
@@ -620,8 +645,8 @@ template <typename T> bool ProgramEvaluator<T>::isRegular() const {
 }
 
 template <typename T>
-std::vector<Amplification> ProgramEvaluator<T>::amplify() {
-  return impl->amplify();
+std::vector<Amplification> ProgramEvaluator<T>::amplify(bool withElements) {
+  return impl->amplify(withElements);
 }
 
 template class ProgramEvaluator<float>;

@@ -349,8 +349,9 @@ Expr Grouper::attainedLog(Expr e) {
   if (!fact)
     return {};
   auto [count, rest] = splitOff(e.operand(0), Extremal(*fact));
-  return context.add(context.fn(Fn::Log, count),
-                     context.fn(Fn::Log1p, context.div(rest, count)));
+  return vanishing =
+             context.add(context.fn(Fn::Log, count),
+                         context.fn(Fn::Log1p, context.div(rest, count)));
 }
 
 /// 1 - 1/s = (s - 1)/s = (r + (k - 1))/s.
@@ -380,9 +381,10 @@ Expr Grouper::attainedRest(Expr e) {
     auto [count, rest] = splitOff(sum, Extremal(*fact));
     Type type = e.type();
     Expr left = context.add(rest, context.sub(count, context.real(1, type)));
-    return multiplied(context, left,
-                      factor * Monomial(sum, rational(powers.begin()->first)),
-                      powers.rbegin()->second, type);
+    return vanishing = multiplied(
+               context, left,
+               factor * Monomial(sum, rational(powers.begin()->first)),
+               powers.rbegin()->second, type);
   }
   return {};
 }

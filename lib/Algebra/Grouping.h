@@ -13,8 +13,9 @@ namespace refold::algebra {
 struct Grouping {
   Expr value;
   Expr holds; ///< of the row; elsewhere the value is as it fell out
-  /// The value is 0 where the elements of the two sums are: rounding errors
-  /// grow beyond any bound near there, whatever rows are tried.
+  /// The value goes to 0 as two sums become equal, or as all but the attained
+  /// elements of one do: rounding errors grow beyond any bound, whatever rows
+  /// are tried.
   bool isVanishing = false;
   std::vector<std::string> texts; ///< what was done, for people
 };
@@ -68,7 +69,7 @@ private:
   Builder &builder;
   Context &context;
   ExprMap visited;
-  Expr vanishing; ///< the last grouping that is 0 for equal sums
+  Expr vanishing; ///< the last grouping that goes to 0
   Grouping result;
 };
 

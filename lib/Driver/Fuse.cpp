@@ -261,6 +261,18 @@ static llvm::Error asUnsupported(llvm::Error error) {
   return fail(code == ExitCode::Model ? ExitCode::Unsupported : code, message);
 }
 
+static algebra::Stability inAlgebra(Stability stability) {
+  switch (stability) {
+  case Stability::Fastest:
+    return algebra::Stability::Fastest;
+  case Stability::Balanced:
+    return algebra::Stability::Balanced;
+  case Stability::MostAccurate:
+    return algebra::Stability::MostAccurate;
+  }
+  llvm_unreachable("every stability is listed");
+}
+
 llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
                                 const FuseOptions &options) {
   Stopwatch watch;
@@ -275,6 +287,7 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
   if (numerics.requantise)
     fuseOptions.policy.casts = algebra::CastPolicy::Requantise;
   fuseOptions.policy.castBound = numerics.castBound;
+  fuseOptions.policy.stability = inAlgebra(numerics.stability);
   if (numerics.zeroMaskedRows)
     fuseOptions.policy.maskedRows = algebra::RowPolicy::Zero;
   mlir::FailureOr<FusionResult> result = fuseCascades(function, fuseOptions);

@@ -35,6 +35,20 @@ static llvm::Error parseCasts(llvm::StringRef text, NumericPolicy &numerics) {
                   "requantise=BOUND with a bound above 0");
 }
 
+static llvm::Error parseStability(llvm::StringRef text, Stability &result) {
+  if (text == "fastest")
+    result = Stability::Fastest;
+  else if (text == "balanced")
+    result = Stability::Balanced;
+  else if (text == "most-accurate")
+    result = Stability::MostAccurate;
+  else
+    return fail(ExitCode::Usage,
+                "found '" + text +
+                    "', expected fastest, balanced or most-accurate");
+  return llvm::Error::success();
+}
+
 void ProgramFlags::addNumericsTo(Flags &flags) {
   flags.value(
       "casts", "exact|requantise[=BOUND]",
@@ -51,6 +65,11 @@ void ProgramFlags::addNumericsTo(Flags &flags) {
                 return fail(ExitCode::Usage,
                             "found '" + text +
                                 "' for --masked-rows, expected ieee or zero");
+              });
+  flags.value("stability", "fastest|balanced|most-accurate",
+              "how far epilogues are regrouped to keep digits (balanced)",
+              [this](llvm::StringRef text) {
+                return parseStability(text, numerics.stability);
               });
 }
 

@@ -18,7 +18,7 @@ struct ProgramFlags {
 
   void addTo(Flags &flags);
   void addDtypeTo(Flags &flags);
-  /// --casts and --masked-rows.
+  /// --casts, --masked-rows and --stability.
   void addNumericsTo(Flags &flags);
   LoadOptions loadOptions() const;
   bool isJson() const { return format == "json"; }

@@ -2,6 +2,7 @@
 #include "Suite.h"
 
 #include "refold/Algebra/Accuracy.h"
+#include "refold/Algebra/Certify.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
@@ -86,8 +87,12 @@ double worstError(const Cascade &cascade, const Program &program,
     float found = ProgramEvaluator<float>(program, sample.extents)
                       .run(sample, Order::Tiles, random)
                       .outputs[0][0];
+    if (!isfinite(exact)) // 0 log 0
+      continue;
     double error = std::fabs(double(DoubleDouble(found) - exact));
-    worst = std::max(worst, error / std::fabs(double(exact)));
+    worst = std::isnan(error)
+                ? HUGE_VAL
+                : std::max(worst, error / std::fabs(double(exact)));
   }
   return worst;
 }
@@ -169,6 +174,89 @@ TEST(AccuracyTest, ShareBesideTheLargest) {
     s = sum exp(x - m)
     out d = 1 - 1/s)",
                makePeak, {5e-7, 5e-7, 5e-7, 5e-7, 5e-7, 5e-7});
+}
+
+/// Transports as identities, rows in every order and at random pivots, edges.
+TEST(AccuracyTest, GroupingsAreCertified) {
+  const std::string start = "in x y\nm = max x\ns = sum exp(x - m)\n",
+                    other = start + "m2 = max y\ns2 = sum exp(y - m2)\n";
+  for (const std::string &lines :
+       {start + "out h = log(s)*log(s)", start + "out p = 3 - 3/s",
+        start + "out t = (1 - 1/s)*y",
+        start + "H = sum exp(x - m)/s*(x - m - log(s))\nout H = -H",
+        other + "out d = exp(2*(m + log(s) - m2 - log(s2))) - 1",
+        other + "k = sum exp(x - m)/s*((x - m - log(s)) - (y - m2 - log(s2)))"
+                "\nout r = sqrt(abs(k))"}) {
+    Text text(lines);
+    Cascade cascade = text.cascade();
+    Policy policy;
+    policy.stability = Stability::MostAccurate;
+    Derivation derivation = derive(cascade, policy);
+    EXPECT_FALSE(derivation.program->choices.empty()) << lines;
+    Certificate certificate = certify(cascade, derivation);
+    EXPECT_TRUE(certificate.holds) << lines << "\n" << certificate.summary();
+  }
+}
+
+/// Worst ratio of all orders.
+double worstOf(const Accuracy &accuracy) {
+  double worst = 0;
+  for (size_t i = 0; i < std::size(kMeasuredOrders); ++i)
+    worst = std::max(worst, accuracy.worstRatio(i));
+  return worst;
+}
+
+constexpr const char *kVarianceOfRow = R"(
+    in x
+    S = sum x
+    mu := S/n
+    V = sum (x - mu)**2
+    out v = V/n)";
+
+TEST(AccuracyTest, MomentsKeepDigits) {
+  Text text(kVarianceOfRow);
+  Cascade cascade = text.cascade();
+  auto worst = [&](Moments moments) {
+    Policy policy;
+    policy.moments = moments;
+    return worstOf(measureAccuracy(cascade, *derive(cascade, policy).program));
+  };
+  EXPECT_LE(worst(Moments::Kept), 2);
+  EXPECT_GE(worst(Moments::Dropped), 10);
+  EXPECT_GE(worst(Moments::Raw), 1e5);
+}
+
+/// Raw moments cancel as the square of the mean over the deviation, and the
+/// bound knows.
+TEST(AccuracyTest, AmplificationOfTheRawGauge) {
+  Text text(kVarianceOfRow);
+  Cascade cascade = text.cascade();
+  Policy raw;
+  raw.moments = Moments::Raw;
+  auto offset = [&](const Policy &policy) {
+    Program program = *derive(cascade, policy).program;
+    Accuracy accuracy = measureAccuracy(cascade, program);
+    EXPECT_TRUE(accuracy.holds());
+    for (const FamilyAccuracy &family : accuracy.outputs[0].families)
+      if (family.family == Family::Offset)
+        return family.amplification;
+    return 0.0;
+  };
+  EXPECT_LE(offset({}), 10);
+  EXPECT_GE(offset(raw), 1e7); // (mean/deviation)^2
+}
+
+TEST(AccuracyTest, WrongDigitsAreSeen) {
+  Text text(kVarianceOfRow);
+  Cascade cascade = text.cascade();
+  Program program = *derive(cascade).program;
+  EXPECT_TRUE(measureAccuracy(cascade, program).holds());
+  EXPECT_FALSE(measureAccuracy(cascade, program).usesBound());
+  Context &c = text.context;
+  program.outputs[0].value = c.mul(program.outputs[0].value, c.real(1.0001));
+  Accuracy accuracy = measureAccuracy(cascade, program);
+  EXPECT_TRUE(accuracy.usesBound());
+  EXPECT_FALSE(accuracy.holds());
 }
 
 } // namespace

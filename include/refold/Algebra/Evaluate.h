@@ -132,7 +132,8 @@ struct Amplification {
   /// Σ |dE/da_i|·S_i / |E| over sums a_i, S_i the sum of the absolute values
   /// that a_i adds up. Pivots are exact: a state is what it is at its pivot.
   double states = 0;
-  /// The same over the results of the operations that finish the output.
+  /// The same over the results of the operations that finish the output, and,
+  /// where asked for, of those that make the elements that the sums add up.
   double epilogue = 0;
 };
 
@@ -186,7 +187,7 @@ public:
   /// `irregular-rows`).
   bool isRegular() const;
   /// After `run`, by output: the worst over its elements, E being the largest.
-  std::vector<Amplification> amplify();
+  std::vector<Amplification> amplify(bool withElements = false);
 
 private:
   struct Impl;

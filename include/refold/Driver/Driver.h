@@ -83,6 +83,9 @@ struct HealthReport {
 /// stages, whose answer is compared with the judge's.
 std::vector<HealthReport> examine();
 
+/// How far epilogues are regrouped to keep digits (docs/numerics.md).
+enum class Stability : uint8_t { Fastest, Balanced, MostAccurate };
+
 /// What fusing may change of the numbers: docs/numerics.md.
 struct NumericPolicy {
   /// Roundings of values that elements and results share are done at the
@@ -92,6 +95,7 @@ struct NumericPolicy {
   double castBound = HUGE_VAL;
   /// Rows of nothing but masked elements are 0 where the formula has NaN.
   bool zeroMaskedRows = false;
+  Stability stability = Stability::Balanced;
 };
 
 enum class FusePolicy : uint8_t {

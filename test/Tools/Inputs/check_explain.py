@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Fails where the answer of `refold explain --format json` lacks a field of its contract; with --shape,
-where schedules and steps do."""
+where schedules and steps do; with --accuracy, where measurements do, or where one does not hold."""
 
 import json
 import sys
 
 FIELDS = {"name": str, "axes": list, "stages": list, "verdict": str, "passes": int, "unfused_passes": int,
           "state_size": int, "single_product": bool, "formula": str, "gauge": str, "certificate": str, "reasons": list,
-          "policies": list, "gauges": list, "roundings": list, "zeroed": list, "idle_guards": list}
+          "policies": list, "gauges": list, "roundings": list, "zeroed": list, "idle_guards": list, "choices": list}
 STAGE = {"name": str, "op": str, "line": int, "pass": int}
 REASON = {"key": str, "at": str, "text": str, "node": str, "hint": str, "evidence": str}
 GAUGE = {"pivot": str, "states": list, "law": str, "why": str}
@@ -17,6 +17,11 @@ SCHEDULE = {"kernel": str, "target": str, "tile": dict, "register_rows": int, "r
             "segments": int, "packed": list, "prefetch": bool, "passes": int, "second_sweep": bool, "plan": list,
             "bytes_read": (int, float), "bytes_written": (int, float), "operations": (int, float),
             "skips_tiles": bool}
+NUMBER = (int, float, str)
+ACCURACY = {"stream": NUMBER, "tiles": NUMBER, "tree": NUMBER, "amplification": NUMBER, "holds": bool,
+            "dropped": NUMBER, "raw": NUMBER, "outputs": list}
+FAMILY = {"family": str, "unfused": NUMBER, "amplification": NUMBER, **{
+    order + what: NUMBER for order in ("stream", "tiles", "tree") for what in ("", "_ratio", "_bound")}}
 STEP = {"name": str, "kind": str, "kernel": str, "bytes_read": (int, float), "bytes_written": (int, float),
         "operations": (int, float), "skips_tiles": bool}
 
@@ -27,6 +32,7 @@ def check(record, fields, where):
 
 
 has_shape = sys.argv[1:] == ["--shape"]
+has_accuracy = sys.argv[1:] == ["--accuracy"]
 answer = json.load(sys.stdin)
 for step in answer["steps"] if has_shape else []:
     check(step, STEP, step.get("name"))
@@ -41,6 +47,13 @@ for cascade in answer["cascades"]:
     for stage in cascade["stages"]:
         check(stage, STAGE, cascade["name"])
         assert stage["line"] > 0
+    assert (cascade["accuracy"] is not None) == has_accuracy
+    if has_accuracy:
+        check(cascade["accuracy"], ACCURACY, cascade["name"])
+        assert cascade["accuracy"]["holds"]
+        for output in cascade["accuracy"]["outputs"]:
+            for family in output["families"]:
+                check(family, FAMILY, output["name"])
     for reason in cascade["reasons"]:
         check(reason, REASON, cascade["name"])
     for gauge in cascade["gauges"]:
