@@ -233,6 +233,17 @@ TEST_F(OnnxImportTest, SizesThatMayDifferAreChecked) {
             "node 'y': m and n differ; expected equal extents");
 }
 
+TEST_F(OnnxImportTest, AVectorFixesANamedSizeWithACheck) {
+  // The last extent has a name, and the scale says that it is 3.
+  Model model(23);
+  model.input("x", kFloat, {"batch", "size"})
+      .input("scale", kFloat, {"3"})
+      .node("RMSNormalization", {"x", "scale"}, {"y"})
+      .output("y", kFloat, {"batch", "size"});
+  ASSERT_TRUE(import(model)) << messages;
+  EXPECT_EQ(count<cf::AssertOp>(), 1u);
+}
+
 TEST_F(OnnxImportTest, DimFixesANameAndRefusesAnUnknownOne) {
   options.dims["length"] = 16;
   Model model = heads();

@@ -191,6 +191,12 @@ LogicalResult Node::requireFloatHere(unsigned i) {
                        << typeName(input(i).type) << "; expected a float type";
 }
 
+bool Node::areEqual(ArrayRef<Extent> a, ArrayRef<Extent> b) {
+  return llvm::equal(a, b, [&](const Extent &x, const Extent &y) {
+    return extents.areEqual(x, y);
+  });
+}
+
 FailureOr<Shape> Node::broadcast(ArrayRef<Tensor *> tensors) {
   FailureOr<Shape> shape = graph.broadcast(tensors);
   if (failed(shape)) {

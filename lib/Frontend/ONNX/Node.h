@@ -89,6 +89,8 @@ public:
   /// For operators that also take integers, which are not read here.
   mlir::LogicalResult requireFloatHere(unsigned i);
   mlir::FailureOr<Shape> broadcast(llvm::ArrayRef<Tensor *> tensors);
+  /// Extent by extent equal, or checked to be when the program runs.
+  bool areEqual(llvm::ArrayRef<Extent> a, llvm::ArrayRef<Extent> b);
 
 private:
   mlir::InFlightDiagnostic report(ExitCode code);

@@ -98,7 +98,7 @@ static LogicalResult giveScaled(Node &node, Moments &moments, Tensor *scale,
   FailureOr<Shape> common = node.broadcast(inputs);
   if (failed(common))
     return failure();
-  if (!llvm::equal(*common, shape))
+  if (!node.areEqual(*common, shape))
     return node.error() << "scale or bias broadcasts the input to "
                         << toString(node.extents, *common) << "; expected "
                         << toString(node.extents, shape);

@@ -119,7 +119,7 @@ static LogicalResult lowerGemm(Node &node) {
   FailureOr<Shape> shape = node.broadcast(inputs);
   if (failed(shape))
     return failure();
-  if (!llvm::equal(*shape, product->shape))
+  if (!node.areEqual(*shape, product->shape))
     return node.error() << "C has shape "
                         << toString(node.extents, node.input(2).shape)
                         << "; expected one that broadcasts to "

@@ -338,7 +338,7 @@ static FailureOr<Tensor> centred(Node &node, unsigned i, unsigned zeroInput,
   FailureOr<Shape> shape = node.broadcast(inputs);
   if (failed(shape))
     return failure();
-  if (!llvm::equal(*shape, matrix.shape)) {
+  if (!node.areEqual(*shape, matrix.shape)) {
     node.error() << "a zero point has shape "
                  << toString(node.extents, zero.shape)
                  << "; expected one that broadcasts to "
