@@ -32,6 +32,7 @@ private:
   Expr inPass(Expr term, unsigned pass);
   Expr named(Expr result);
   void addFacts(const Stage &stage, Expr value, unsigned pass);
+  std::optional<Poly> atExtreme(Expr e, const Extremal &fact);
   Expr unguardedPivots(Expr term);
   void followEdges();
   Expr filled(const Stage &stage, size_t number, Expr value);
@@ -47,6 +48,11 @@ private:
   Cut cutOf(unsigned number, unsigned pass);
   Expr withoutOwnPivots(Expr value);
   Expr withoutMoves(Expr value);
+  std::optional<Rational>
+  degreeOf(Expr e, const ExprSet &scaled,
+           std::unordered_map<Expr, std::optional<Rational>, ExprHash> &memo);
+  ExprMap homogeneous(Expr output);
+  void dropReadouts();
   std::optional<bool> known(Expr condition);
   void findIdleGuards();
 
@@ -94,11 +100,12 @@ Expr Driver::named(Expr result) {
 
 /// Facts of a result as later terms see it: of a maximum, that no element is
 /// larger; of a sum of values >= 0, that it is no less than any of them, and
-/// than 1 if the exponential of 0 is among them.
+/// than what the element at a maximum adds (1 for the exponential of 0).
 void Driver::addFacts(const Stage &stage, Expr value, unsigned pass) {
   bool isMax = stage.reducer == Reducer::Max;
   if (isMax || stage.reducer == Reducer::Min) {
-    builder.facts.addExtremal(value, inPass(stage.term, pass), isMax);
+    if (value.isSym())
+      builder.facts.addExtremal(value, inPass(stage.term, pass), isMax);
     return;
   }
   if (stage.reducer != Reducer::Sum || !isFloat(stage.term.type()))
@@ -106,17 +113,62 @@ void Driver::addFacts(const Stage &stage, Expr value, unsigned pass) {
   Expr term = inPass(stage.term, pass);
   if (!builder.facts.isNonNegative(term))
     return;
-  builder.facts.addNonNegative(value);
-  builder.facts.addLowerBound(value, term);
-  if (!term.is(Fn::Exp))
+  // A number of times a state: the bounds are the state's.
+  const Poly normal = builder.normaliser.normal(value);
+  const auto *only = normal.single();
+  if (!only || only->second <= 0 || only->first.factors().size() != 1)
     return;
-  Poly argument = builder.normaliser.normal(term.operand(0));
+  auto [symbol, exponent] = only->first.factors()[0];
+  if (!symbol.isSym() || !(exponent == rational(1)))
+    return;
+  double share = 1 / only->second;
+  builder.facts.addNonNegative(symbol);
+  builder.facts.addLowerBound(symbol,
+                              builder.normaliser.normal(term).scaled(share));
+  // Some element has u = m, and what it adds is part of the sum.
   for (const Extremal &fact : builder.facts.extremals())
-    if (fact.isAttained && fact.isMax &&
-        argument == fact.normal - Poly::atom(fact.symbol)) {
-      builder.facts.addLowerBound(value, program.context->real(1));
-      return;
+    if (fact.isAttained)
+      if (std::optional<Poly> least = atExtreme(term, fact)) {
+        builder.facts.addLowerBound(symbol, least->scaled(share));
+        return;
+      }
+}
+
+/// The normal form of `e` for an element with u = m, if that is free of
+/// elements: 2·e^(x - m) is 2.
+std::optional<Poly> Driver::atExtreme(Expr e, const Extremal &fact) {
+  auto isOfElements = [&](Expr atom) {
+    return (atom.indices() & cascade.stream()) != 0;
+  };
+  Poly value = builder.normaliser.normal(e);
+  if (!fact.normal.isZero()) {
+    const auto &[leading, unit] = *fact.normal.all().begin();
+    double factor = value.coefficientOf(leading) / unit;
+    if (std::isfinite(factor) && factor != 0)
+      value = value + (Poly::atom(fact.symbol) - fact.normal).scaled(factor);
+  }
+  Poly result;
+  for (const auto &[monomial, coefficient] : value.all()) {
+    Poly product = Poly::constant(coefficient);
+    for (const auto &[atom, exponent] : monomial.factors()) {
+      if (!isOfElements(atom)) {
+        product = product * Poly::atom(atom, exponent);
+        continue;
+      }
+      std::optional<Poly> argument = atom.is(Fn::Exp) && exponent == rational(1)
+                                         ? atExtreme(atom.operand(0), fact)
+                                         : std::nullopt;
+      if (!argument)
+        return std::nullopt;
+      std::optional<double> number = argument->asConstant();
+      product = product *
+                (number ? Poly::constant(std::exp(*number))
+                        : Poly::atom(program.context->exp(
+                              toExpr(*program.context, *argument, e.type()))));
     }
+    result = result + product;
+  }
+  return result;
 }
 
 /// m == -inf is false on every row that is not folded.
@@ -287,8 +339,7 @@ void Driver::stage(unsigned number) {
         done = std::max(done, it->second);
   }
   program.stagePass.push_back(done);
-  if (Expr raw = builder.rawReadout.at(stage.results[0]); raw.isSym())
-    addFacts(stage, raw, done);
+  addFacts(stage, builder.rawReadout.at(stage.results[0]), done);
 }
 
 /// Slots of a top-k beyond the length of the row hold no function of a key.
@@ -368,6 +419,115 @@ Expr Driver::withoutMoves(Expr value) {
   if (!isLess || nodes + 4 * normal.size() > 2 * own)
     return value;
   return toExpr(*program.context, normal, computeType(value.type()));
+}
+
+/// The d with e(λt) = λ^d·e(t) for λ > 0, where t are the symbols `scaled`;
+/// nothing if there is none.
+std::optional<Rational> Driver::degreeOf(
+    Expr e, const ExprSet &scaled,
+    std::unordered_map<Expr, std::optional<Rational>, ExprHash> &memo) {
+  if (auto it = memo.find(e); it != memo.end())
+    return it->second;
+  auto of = [&](unsigned i) { return degreeOf(e.operand(i), scaled, memo); };
+  auto same = [&](unsigned i, unsigned k) -> std::optional<Rational> {
+    if (e.operand(i).isConstant(0))
+      return of(k);
+    if (e.operand(k).isConstant(0))
+      return of(i);
+    std::optional<Rational> a = of(i), b = of(k);
+    return a && b && *a == *b ? a : std::nullopt;
+  };
+  auto times = [](std::optional<Rational> d, Rational factor) {
+    return d ? std::optional(*d * factor) : std::nullopt;
+  };
+  std::optional<Rational> degree = rational(0);
+  switch (e.kind()) {
+  case Kind::Sym:
+    degree = rational(scaled.contains(e) ? 1 : 0);
+    break;
+  case Kind::Const:
+    break;
+  case Kind::Add:
+  case Kind::Sub:
+  case Kind::Max:
+  case Kind::Min:
+  case Kind::MaxNum:
+  case Kind::MinNum:
+    degree = same(0, 1);
+    break;
+  case Kind::Cmp:
+    degree = times(same(0, 1), rational(0));
+    break;
+  case Kind::Select:
+    degree = of(0) == rational(0) ? same(1, 2) : std::nullopt;
+    break;
+  case Kind::Mul:
+  case Kind::Div: {
+    std::optional<Rational> a = of(0),
+                            b = times(of(1),
+                                      rational(e.is(Kind::Mul) ? 1 : -1));
+    degree = a && b ? std::optional(*a + *b) : std::nullopt;
+    break;
+  }
+  case Kind::Neg:
+  case Kind::Contract:
+    degree = of(0);
+    break;
+  case Kind::Pow:
+    degree = times(of(0), e->exponent);
+    break;
+  default:
+    if (e.is(Fn::Abs) || e.is(Fn::Relu)) {
+      degree = of(0);
+      break;
+    }
+    for (unsigned i = 0; i < e.size(); ++i)
+      if (of(i) != rational(0))
+        degree = std::nullopt;
+  }
+  return memo[e] = degree;
+}
+
+/// Law `homogeneous-readout`: with t_r = g_r·h for the results t of a list, an
+/// output of degree 0 in them is the same for g: h cancels, and what only h
+/// reads is not kept. Softmax, the best, renormalised: no sum, and no
+/// exponential in the stream.
+ExprMap Driver::homogeneous(Expr output) {
+  // Of each common factor the results that have it.
+  std::map<Monomial, ExprMap> shares;
+  for (Expr symbol : symbolsOf(output)) {
+    if (!symbol.isSym(Role::Stage) || !isFloat(symbol.type()))
+      continue;
+    const Stage &stage = cascade.stageOf(symbol);
+    if (stage.reducer != Reducer::TopK || symbol != stage.results[0])
+      continue;
+    Expr raw = builder.rawReadout.at(symbol);
+    const Poly normal = builder.normaliser.normal(raw);
+    if (!normal.single())
+      continue;
+    Monomial own, common;
+    for (const auto &[atom, exponent] : normal.single()->first.factors()) {
+      bool isCommon =
+          atom.uses(Role::State) &&
+          !(stage.rank >= 0 && (atom.indices() & (IndexSet(1) << stage.rank)));
+      isCommon = isCommon && builder.facts.isNonNegative(atom);
+      (isCommon ? common : own).multiply(atom, exponent);
+    }
+    if (stage.rank >= 0 && !common.isOne())
+      shares[common][symbol] =
+          toExpr(*program.context, own, normal.single()->second,
+                 computeType(symbol.type()));
+  }
+  ExprMap result;
+  for (const auto &[factor, members] : shares) {
+    ExprSet scaled;
+    for (const auto &[symbol, value] : members)
+      scaled.insert(symbol);
+    std::unordered_map<Expr, std::optional<Rational>, ExprHash> memo;
+    if (degreeOf(output, scaled, memo) == rational(0))
+      result.insert(members.begin(), members.end());
+  }
+  return result;
 }
 
 /// What a comparison is on every row of numbers, if the facts tell.
@@ -569,6 +729,31 @@ void Driver::nameRoundings() {
   program.roundings = std::move(found);
 }
 
+/// Results that no output needs are not read out, and their states go.
+void Driver::dropReadouts() {
+  std::vector<std::vector<Expr>> all;
+  std::swap(all, program.readouts);
+  std::vector<Definition> definitions = program.definitions;
+  prune();
+  ExprSet kept;
+  for (const Definition &definition : program.definitions)
+    if (const Let *let = std::get_if<Let>(&definition))
+      kept.insert(let->symbol);
+    else
+      for (Expr result : std::get<State>(definition).results)
+        kept.insert(result);
+  std::swap(all, program.readouts);
+  program.definitions = std::move(definitions);
+  for (std::vector<Expr> &readouts : program.readouts)
+    for (Expr &readout : readouts)
+      for (Expr symbol : symbolsOf(readout))
+        if ((symbol.isSym(Role::State) || symbol.isSym(Role::Let)) &&
+            !kept.contains(symbol)) {
+          readout = Expr();
+          break;
+        }
+}
+
 void Driver::finish() {
   findIdleGuards();
   nameRoundings();
@@ -578,11 +763,18 @@ void Driver::finish() {
       readouts.push_back(builder.finalReadout.at(result));
     program.readouts.push_back(std::move(readouts));
   }
+  bool isLess = false;
   for (const Output &output : cascade.outputs) {
-    Expr raw = withoutMoves(withoutOwnPivots(
-        substitute(*program.context, output.value, builder.rawReadout)));
-    Expr safe =
-        substitute(*program.context, output.value, builder.finalReadout);
+    ExprMap rawOf = builder.rawReadout, safeOf = builder.finalReadout;
+    for (const auto &[symbol, own] : homogeneous(output.value)) {
+      const Stage &stage = cascade.stageOf(symbol);
+      rawOf[symbol] = own;
+      safeOf[symbol] = filled(stage, 0, edges.corrected(stage, 0, own));
+      isLess = true;
+    }
+    Expr raw = withoutMoves(
+        withoutOwnPivots(substitute(*program.context, output.value, rawOf)));
+    Expr safe = substitute(*program.context, output.value, safeOf);
     Expr value = builder.refined(edges.agrees(output.value, raw) ? raw : safe);
     value = grouped(output, raw, value);
     if (policy.maskedRows == RowPolicy::Zero && isFloat(value.type()))
@@ -592,6 +784,8 @@ void Driver::finish() {
       }
     program.outputs.push_back({output.name, value});
   }
+  if (isLess)
+    dropReadouts();
   prune();
   program.boundsExponentials = hasSettledOutput;
   for (const Definition &definition : program.definitions)

@@ -3,6 +3,7 @@
 
 #include "EvaluateReduce.h"
 
+#include <array>
 #include <bit>
 #include <cassert>
 #include <cmath>
@@ -193,9 +194,15 @@ template <typename T>
 T Code<T>::contract(const Instruction &instruction,
                     const Frame<T> &frame) const {
   T sum(0);
+  // A rank may be bound outside too: t_r / Σ_r t_r.
+  std::array<uint32_t, 64> outside;
+  for (auto [index, stride] : instruction.shape.steps)
+    outside[index] = frame.positions[index];
   forEachTuple(instruction.shape, extents, frame.positions, [&](uint32_t) {
     sum = sum + inner[instruction.offset].run(frame);
   });
+  for (auto [index, stride] : instruction.shape.steps)
+    frame.positions[index] = outside[index];
   return sum;
 }
 

@@ -514,6 +514,10 @@ static bool compare(Pred pred, double a, double b) {
 Expr Context::cmp(Pred pred, Expr a, Expr b) {
   if (a.constant() && b.constant() && a->integral == b->integral)
     return boolean(compare(pred, *a.constant(), *b.constant()));
+  // A negation, or nothing: c != true, c == true.
+  if (a.type() == Type::Bool && b.is(Kind::Const) &&
+      (pred == Pred::Eq || pred == Pred::Ne))
+    return (pred == Pred::Eq) == (b->integer != 0) ? a : logicalNot(a);
   Node node = makeNode(Kind::Cmp, Type::Bool, {a, b});
   node.pred = pred;
   return intern(node);

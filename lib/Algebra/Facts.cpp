@@ -59,8 +59,8 @@ void FactBase::addExtremal(Expr symbol, Expr feature, bool isMax) {
   }
 }
 
-void FactBase::addLowerBound(Expr symbol, Expr low) {
-  lowerBounds.push_back({symbol, normaliser.normal(low)});
+void FactBase::addLowerBound(Expr symbol, Poly low) {
+  lowerBounds.push_back({symbol, std::move(low)});
 }
 
 Sign FactBase::sign(Expr e) { return sign(normaliser.normal(e), 0); }

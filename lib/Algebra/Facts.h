@@ -34,7 +34,10 @@ public:
   }
   /// symbol >= low for every element (a sum of non-negative terms and a
   /// summand).
-  void addLowerBound(Expr symbol, Expr low);
+  void addLowerBound(Expr symbol, Expr low) {
+    addLowerBound(symbol, Poly(normaliser.normal(low)));
+  }
+  void addLowerBound(Expr symbol, Poly low);
   const std::vector<Extremal> &extremals() const { return extremal; }
 
   /// Sound, not complete. Values that are NaN are outside of it.

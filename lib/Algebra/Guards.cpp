@@ -31,10 +31,17 @@ private:
 };
 } // namespace
 
-/// The exponential of a term e^u or where(row, 0, e^u).
+/// The exponential of a term c·e^u or where(row, 0, c·e^u), 0 < c <= 1.
 Expr Resolver::exponentialIn(Expr term) {
   if (term.is(Kind::Select) && term.operand(1).isConstant(0))
     term = term.operand(2);
+  auto isScale = [](Expr e) {
+    std::optional<double> value = e.constant();
+    return value && *value > 0 && *value <= 1;
+  };
+  while (term.is(Kind::Mul) &&
+         (isScale(term.operand(0)) || isScale(term.operand(1))))
+    term = term.operand(isScale(term.operand(0)) ? 1 : 0);
   return term.is(Fn::Exp) || term.is(Fn::Exp2) ? term : Expr();
 }
 

@@ -43,6 +43,8 @@ private:
 /// their keys are elements.
 bool Repair::needsRepair(unsigned number) const {
   const Stage &stage = cascade.stages[number];
+  if (!derived.readouts[number][0]) // of no output
+    return false;
   const State *state = derived.findState(derived.readouts[number][0]);
   bool isWritten =
       state && state->pivots.empty() && state->values[0] == stage.term;

@@ -181,6 +181,10 @@ private:
   std::optional<Terms> circular(Expr e);
   std::pair<Expr, Expr> circularOf(const LinearSum &x);
   std::optional<Terms> contraction(Expr e);
+  struct Branches {
+    Expr condition, ifTrue, ifFalse;
+  };
+  std::optional<Branches> choiceIn(Expr e);
   std::optional<Expr> settled(Expr condition);
   // Casts.cpp
   std::optional<Terms> rounded(Expr e);

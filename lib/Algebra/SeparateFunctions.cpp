@@ -44,6 +44,35 @@ std::optional<std::vector<Term>> Separator::function(Expr e) {
   }
 }
 
+/// `e` by the cases of the first choice among its summands and factors that is
+/// not mixed: |p - where(l, 1, 0)| has a known sign in each.
+std::optional<Separator::Branches> Separator::choiceIn(Expr e) {
+  std::vector<Expr> pending{e};
+  ExprSet seen;
+  while (!pending.empty()) {
+    Expr own = pending.back();
+    pending.pop_back();
+    if (!seen.insert(own).second)
+      continue;
+    bool isFlag = own.is(Kind::Cast) && own.operand(0).type() == Type::Bool;
+    if (own.is(Kind::Select) || isFlag) {
+      Expr condition = own.operand(0);
+      if (scope.isMixed(condition) || condition.is(Kind::Const))
+        continue;
+      Expr yes = isFlag ? context.real(1, own.type()) : own.operand(1);
+      Expr no = isFlag ? context.real(0, own.type()) : own.operand(2);
+      return Branches{condition, substitute(context, e, {{own, yes}}),
+                      substitute(context, e, {{own, no}})};
+    }
+    bool isLinear = own.is(Kind::Add) || own.is(Kind::Sub) ||
+                    own.is(Kind::Mul) || own.is(Kind::Neg) || own.is(Kind::Div);
+    for (unsigned i = isLinear ? (own.is(Kind::Div) ? 1 : own.size()) : 0;
+         i-- > 0;)
+      pending.push_back(own.operand(i));
+  }
+  return std::nullopt;
+}
+
 std::optional<std::vector<Term>> Separator::absolute(Expr e) {
   Expr operand = e.operand(0);
   switch (facts.sign(operand)) {
@@ -55,6 +84,9 @@ std::optional<std::vector<Term>> Separator::absolute(Expr e) {
   case Sign::Unknown:
     break;
   }
+  if (std::optional<Branches> branches = choiceIn(operand))
+    return chosen(branches->condition, context.fn(Fn::Abs, branches->ifTrue),
+                  context.fn(Fn::Abs, branches->ifFalse));
   std::optional<Terms> terms = visit(operand);
   if (!terms)
     return std::nullopt;
@@ -92,6 +124,14 @@ std::optional<std::vector<Term>> Separator::extremum(Expr e) {
   if (castPolicy && withoutLimits(e, limited) &&
       limited.floatCasts + limited.otherCasts > 0)
     return rounded(e);
+  for (unsigned i : {0, 1})
+    if (std::optional<Branches> branches = choiceIn(e.operand(i))) {
+      auto both = [&](Expr branch) {
+        return substitute(context, e, {{e.operand(i), branch}});
+      };
+      return chosen(branches->condition, both(branches->ifTrue),
+                    both(branches->ifFalse));
+    }
   return fail(reason::kink, e,
               "the kink between the two moves with the running value, and "
               "nothing known says which is larger");

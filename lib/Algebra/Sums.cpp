@@ -332,8 +332,40 @@ bool Builder::deriveSum(unsigned number, Expr term, unsigned pass) {
   return bool(readout);
 }
 
+/// term = number · what is left, with numbers that no sum minds.
+static std::pair<double, Expr> scaleOf(Expr term) {
+  double scale = 1;
+  auto isScale = [](Expr e) {
+    std::optional<double> value = e.constant();
+    return value && *value != 0 && std::isfinite(*value);
+  };
+  while (true) {
+    bool isMul = term.is(Kind::Mul);
+    double next = scale;
+    Expr rest;
+    if (term.is(Kind::Neg))
+      next = -scale, rest = term.operand(0);
+    else if ((isMul || term.is(Kind::Div)) && isScale(term.operand(1)))
+      next = isMul ? scale * *term.operand(1).constant()
+                   : scale / *term.operand(1).constant(),
+      rest = term.operand(0);
+    else if (isMul && isScale(term.operand(0)))
+      next = scale * *term.operand(0).constant(), rest = term.operand(1);
+    if (!rest || rest.type() != term.type() || !std::isnormal(float(next)))
+      return {scale, term};
+    scale = next;
+    term = rest;
+  }
+}
+
 Expr Builder::sumOf(unsigned number, Expr term, unsigned pass,
                     const std::string &name) {
+  // However a scale is written, the state is the same.
+  if (isFloat(term.type()) && policy.fuse)
+    if (auto [scale, rest] = scaleOf(term); scale != 1) {
+      Expr own = sumOf(number, rest, pass, name);
+      return own ? context.mul(context.real(scale, own.type()), own) : own;
+    }
   Scope scope = scopeOf(pass);
   bool isPlain = !scope.hasD(term);
   if (Expr real = isPlain ? Expr() : realSummand(number, term))
@@ -410,15 +442,36 @@ bool Builder::deriveProduct(unsigned number, Expr term, unsigned pass) {
     if (index.role == IndexRole::Stream)
       length = length ? context.mul(length, index.length) : index.length;
   length = length ? context.cast(type, length) : context.real(1, type);
-  Expr whole;
-  if (!factor.g.isOne() || factor.coefficient != 1)
-    whole =
-        state(Reducer::Prod,
-              toExpr(context, factor.g, factor.coefficient, type), stage.name);
+  // Π g and h^n overflow where Π g·h does not. Of f32, both are kept as
+  // logarithms in f64, where their sum has digits to spare, and as signs.
+  bool isWide = type == Type::F32;
+  Expr whole, logarithm;
+  auto times = [&](Expr by) { whole = whole ? context.mul(whole, by) : by; };
+  auto widened = [&](Expr e) { // a conversion that loses nothing is none
+    return context.mul(context.real(1, Type::F64), e);
+  };
+  auto logOf = [&](Expr e) {
+    Expr wide = widened(e);
+    return context.log(facts.isNonNegative(e) ? wide
+                                              : context.fn(Fn::Abs, wide));
+  };
+  if (!factor.g.isOne() || factor.coefficient != 1) {
+    Expr g = toExpr(context, factor.g, factor.coefficient, type);
+    if (isWide)
+      logarithm = state(Reducer::Sum, logOf(g), stage.name + ".log");
+    if (!isWide || !facts.isNonNegative(g))
+      times(state(Reducer::Prod, isWide ? context.fn(Fn::Sign, g) : g,
+                  stage.name));
+  }
   if (!factor.h.isOne()) {
-    Expr power =
-        context.fn(Fn::PowFn, toExpr(context, factor.h, 1, type), length);
-    whole = whole ? context.mul(whole, power) : power;
+    Expr h = toExpr(context, factor.h, 1, type);
+    if (isWide) {
+      Expr power = context.mul(widened(length), logOf(h));
+      logarithm = logarithm ? context.add(logarithm, power) : power;
+    }
+    if (!isWide || !facts.isNonNegative(h))
+      times(
+          context.fn(Fn::PowFn, isWide ? context.fn(Fn::Sign, h) : h, length));
   }
   Expr exponent;
   if (!factor.ex.empty()) {
@@ -432,9 +485,12 @@ bool Builder::deriveProduct(unsigned number, Expr term, unsigned pass) {
   } else if (!factor.ed.isZero()) {
     exponent = context.mul(length, toExpr(context, factor.ed, type));
   }
-  if (exponent)
-    whole = whole ? context.mul(whole, context.exp(exponent))
-                  : context.exp(exponent);
+  if (logarithm && exponent)
+    logarithm = context.add(logarithm, widened(exponent));
+  if (logarithm)
+    times(context.cast(type, context.exp(logarithm)));
+  else if (exponent)
+    times(context.exp(exponent));
   rawReadout[result] = whole ? whole : context.real(1, type);
   return true;
 }

@@ -251,7 +251,9 @@ Expr Formula::element(Value tensor, const Subscripts &subscripts) {
 }
 
 Expr Formula::elementFresh(Value tensor, const Subscripts &subscripts) {
-  if (isa<BlockArgument>(tensor) || policy.isMaterialised(tensor))
+  if (isa<BlockArgument>(tensor) ||
+      (policy.isMaterialised(tensor) &&
+       !(policy.seesThrough && policy.seesThrough(tensor, subscripts, *this))))
     return read(tensor, subscripts);
   Operation *op = tensor.getDefiningOp();
   unsigned result = cast<OpResult>(tensor).getResultNumber();
@@ -484,6 +486,22 @@ std::optional<Scalar> Formula::evaluate(Value value, Body &body) {
   return scalar;
 }
 
+/// A place that a result of the same kernel says: no sweep can read it.
+void Formula::refuseComputed(Expr place, Operation *op) {
+  for (Expr symbol : algebra::symbolsOf(place))
+    for (const StageUse &use : stageUses) {
+      const std::vector<Expr> &results = cascade.stages[use.stage].results;
+      auto it = llvm::find(results, symbol);
+      if (it == results.end())
+        continue;
+      refuse("unsupported-access",
+             "a subscript is '" + symbol.symbol().name +
+                 "', a result of the same sweep",
+             op, use.op->getResult(it - results.begin()));
+      return;
+    }
+}
+
 std::optional<Scalar> Formula::evaluateOp(Operation *op, unsigned result,
                                           Body &body) {
   bool inBody = body.generic && op->getBlock() == body.generic.getBody();
@@ -505,6 +523,10 @@ std::optional<Scalar> Formula::evaluateOp(Operation *op, unsigned result,
     std::optional<Scalar> scalar = evaluate(operand, body);
     if (!scalar)
       return std::nullopt;
+    if (extract && scalar->expr && scalar->expr.uses(algebra::Role::Stage)) {
+      refuseComputed(scalar->expr, op);
+      return std::nullopt;
+    }
     operands.push_back(*scalar);
     at.push_back(scalar->index ? *scalar->index : atoms.computed(scalar->expr));
   }
@@ -519,29 +541,6 @@ std::optional<Scalar> Formula::evaluateOp(Operation *op, unsigned result,
            "'" + op->getName().getStringRef() + "' has no form as a formula",
            op);
   return scalar;
-}
-
-//===----------------------------------------------------------------------===//
-// Reductions
-//===----------------------------------------------------------------------===//
-
-bool Formula::bindStreams(Operation *op, ArrayRef<Size> wanted) {
-  if (streams.empty()) {
-    for (const Size &size : wanted) {
-      StringRef name = sizes.nameOf(size);
-      addIndex(name.empty() ? "n" : name.str(), IndexRole::Stream, size);
-    }
-    return true;
-  }
-  bool same = streams.size() == wanted.size();
-  for (size_t i = 0; same && i < wanted.size(); ++i)
-    same = extents[streams[i]] == wanted[i];
-  if (!same)
-    refuse("axis-change",
-           "'" + nameOfLocation(op->getLoc()) +
-               "' is reduced over another axis than the kernel's stream",
-           op, op->getResult(0));
-  return same;
 }
 
 /// The summand or key of a reduction under given loops.
@@ -564,219 +563,4 @@ Expr Formula::term(linalg::GenericOp generic, const Subscripts &loops,
   return combiner->isUnsigned
              ? unsignedValue(*context, value->expr, combiner->term.getType())
              : value->expr;
-}
-
-Expr Formula::ofReduction(linalg::GenericOp generic, unsigned result,
-                          const Subscripts &subscripts) {
-  if (policy.onReduction) {
-    policy.onReduction(generic, subscripts);
-    return read(generic.getResult(result), subscripts);
-  }
-  std::optional<Subscripts> loops = loopsOf(generic, result, subscripts);
-  if (!loops)
-    return Expr();
-  uint64_t live = indicesOf(subscripts);
-  uint64_t perElement = cascade.stream() | cascade.indicesOf(IndexRole::Inner);
-  if (!(live & perElement))
-    return stage(generic, *loops, subscripts);
-  if (!policy.mayContract(generic))
-    return refuse("axis-change",
-                  "'" + nameOfLocation(generic.getLoc()) +
-                      "' is a whole reduction for every element of the stream",
-                  generic, generic.getResult(result));
-  return contraction(generic, *loops);
-}
-
-/// Σ (term·c) as (Σ term)·c for a number c, so that however a scale is written
-/// a matrix product stays one. Not for 0 and inf, which make NaN of a sum that
-/// overflows.
-static Expr contractScaled(algebra::Context &context, uint64_t inner,
-                           Expr body) {
-  auto isScale = [](Expr e) {
-    std::optional<double> value = e.constant();
-    return value && *value != 0 && std::isfinite(*value);
-  };
-  if (body.is(algebra::Kind::Neg))
-    return context.neg(contractScaled(context, inner, body.operand(0)));
-  bool isMul = body.is(algebra::Kind::Mul), isDiv = body.is(algebra::Kind::Div);
-  if ((isMul || isDiv) && isScale(body.operand(1))) {
-    Expr sum = contractScaled(context, inner, body.operand(0));
-    return isMul ? context.mul(sum, body.operand(1))
-                 : context.div(sum, body.operand(1));
-  }
-  if (isMul && isScale(body.operand(0)))
-    return context.mul(body.operand(0),
-                       contractScaled(context, inner, body.operand(1)));
-  return context.contract(inner, body);
-}
-
-Expr Formula::contraction(linalg::GenericOp generic, Subscripts loops) {
-  for (const Contraction &known : contractions)
-    if (known.op == generic && known.loops == loops)
-      return known.value;
-  Subscripts key = loops;
-  uint64_t inner = 0;
-  SmallVector<unsigned> dims;
-  generic.getReductionDims(dims);
-  for (unsigned d : dims) {
-    Size extent = sizeOfLoop(generic, d);
-    StringRef name = sizes.nameOf(extent);
-    // A set of indices is one word; others are still to come.
-    constexpr size_t kMostIndices = 56;
-    if (cascade.indices.size() >= kMostIndices)
-      return refuse("unsupported-access",
-                    "an element with more than 56 indices; what it sums is "
-                    "computed before",
-                    generic, generic.getResult(0));
-    unsigned number =
-        addIndex(name.empty() ? "d" : name.str(), IndexRole::Inner, extent);
-    inner |= uint64_t(1) << number;
-    loops[d] = index(number);
-  }
-  algebra::Reducer reducer;
-  Expr body = term(generic, loops, reducer);
-  if (!body)
-    return Expr();
-  if (reducer != algebra::Reducer::Sum)
-    return refuse("axis-change", "only sums are computed inside an element",
-                  generic, generic.getResult(0));
-  Expr value = contractScaled(*context, inner, body);
-  contractions.push_back({generic, key, value});
-  Subscripts outer;
-  for (auto [d, type] : llvm::enumerate(generic.getIteratorTypesArray()))
-    if (type == utils::IteratorType::parallel)
-      outer.push_back(key[d]);
-  contractionUses.push_back({generic, outer, 0});
-  return value;
-}
-
-Expr Formula::stage(linalg::GenericOp generic, Subscripts loops,
-                    const Subscripts &key) {
-  for (const StageUse &use : stageUses)
-    if (use.op == generic && use.subscripts == key)
-      return cascade.stages[use.stage].results[0];
-  SmallVector<unsigned> dims;
-  generic.getReductionDims(dims);
-  SmallVector<Size> wanted;
-  for (unsigned d : dims)
-    wanted.push_back(sizeOfLoop(generic, d));
-  if (!bindStreams(generic, wanted))
-    return Expr();
-  for (auto [d, stream] : llvm::zip(dims, streams))
-    loops[d] = index(stream);
-  algebra::Reducer reducer;
-  Expr body = term(generic, loops, reducer);
-  if (!body)
-    return Expr();
-  std::string name = sourceName(generic.getResult(0));
-  Expr value = cascade.addStage(freshName(name.empty() ? "r" : name), reducer,
-                                body, placeOf(generic.getLoc()));
-  stageUses.push_back({generic, key, unsigned(cascade.stages.size() - 1)});
-  return withInitial(generic, key, reducer, value);
-}
-
-/// The reduction starts from what `outs` holds; a neutral element is nothing.
-Expr Formula::withInitial(linalg::GenericOp generic, const Subscripts &key,
-                          algebra::Reducer reducer, Expr value) {
-  Expr initial = element(generic.getDpsInitOperand(0)->get(), key);
-  if (!initial)
-    return Expr();
-  Type type = getElementTypeOrSelf(generic.getResult(0).getType());
-  bool isUnsigned =
-      matchCombiner(generic.getBody()->getTerminator()->getOperand(0),
-                    generic.getRegionOutputArgs()[0])
-          ->isUnsigned;
-  if (isUnsigned) {
-    initial = unsignedValue(*context, initial, type);
-    Expr most = reducer == algebra::Reducer::Max ? context->max(initial, value)
-                                                 : context->min(initial, value);
-    return valueOfUnsigned(*context, most, type);
-  }
-  Expr neutral = algebra::identity(*context, reducer, value.type());
-  std::optional<double> a = initial.constant(), b = neutral.constant();
-  if (initial == neutral || (a && b && *a == *b))
-    return value;
-  algebra::Context &c = *context;
-  switch (reducer) {
-  case algebra::Reducer::Sum:
-    return c.add(initial, value);
-  case algebra::Reducer::Prod:
-    return c.mul(initial, value);
-  case algebra::Reducer::Max:
-    return c.max(initial, value);
-  case algebra::Reducer::Min:
-    return c.min(initial, value);
-  case algebra::Reducer::MaxNum:
-    return c.maxNum(initial, value);
-  case algebra::Reducer::MinNum:
-    return c.minNum(initial, value);
-  case algebra::Reducer::Any:
-    return c.logicalOr(initial, value);
-  case algebra::Reducer::All:
-    return c.logicalAnd(initial, value);
-  case algebra::Reducer::TopK:
-    break;
-  }
-  return Expr();
-}
-
-Size Formula::sizeOfLoop(linalg::GenericOp generic, unsigned loop) {
-  for (OpOperand &operand : generic->getOpOperands()) {
-    if (!isa<RankedTensorType>(operand.get().getType()))
-      continue;
-    for (auto [k, e] :
-         llvm::enumerate(generic.getMatchingIndexingMap(&operand).getResults()))
-      if (auto dim = dyn_cast<AffineDimExpr>(e);
-          dim && dim.getPosition() == loop)
-        return sizes.of(operand.get(), k);
-  }
-  return Size::constant(1);
-}
-
-Expr Formula::ofTopK(Operation *op, unsigned result,
-                     const Subscripts &subscripts) {
-  auto topk = cast<TopKOp>(op);
-  Subscripts key = subscripts;
-  IndexExpr rank = key[topk.getDim()];
-  key[topk.getDim()] = IndexExpr(0);
-  if (policy.onReduction) {
-    policy.onReduction(op, key);
-    return read(op->getResult(result), subscripts);
-  }
-  if (indicesOf(key) & (cascade.stream() | cascade.indicesOf(IndexRole::Inner)))
-    return refuse("axis-change",
-                  "'" + nameOfLocation(op->getLoc()) +
-                      "' selects anew for every element of the stream",
-                  op, op->getResult(result));
-  int rankIndex = -1;
-  if (topk.getK() > 1) {
-    std::optional<unsigned> number = atoms.asIndex(rank);
-    if (!number || (cascade.stream() & (uint64_t(1) << *number)))
-      return refuse("unsupported-access",
-                    "the ranks of a top-k are read out of order", op,
-                    op->getResult(result));
-    rankIndex = *number;
-    cascade.indices[rankIndex].role = IndexRole::Rank;
-  }
-  for (const StageUse &use : stageUses)
-    if (use.op == op && use.subscripts == key &&
-        cascade.stages[use.stage].rank == rankIndex)
-      return cascade.stages[use.stage].results[result];
-  if (!bindStreams(op, {sizes.of(topk.getSource(), topk.getDim())}))
-    return Expr();
-  Subscripts at = key;
-  at[topk.getDim()] = index(streams[0]);
-  Expr keyValue = element(topk.getSource(), at);
-  if (!keyValue)
-    return Expr();
-  Expr position = context->cast(
-      *importType(
-          cast<ShapedType>(topk.getPositions().getType()).getElementType()),
-      valueOf(index(streams[0])));
-  std::string name = sourceName(op->getResult(0));
-  std::vector<Expr> results = cascade.addTopK(
-      freshName(name.empty() ? "top" : name), keyValue, {position}, topk.getK(),
-      topk.getLargest(), rankIndex, placeOf(op->getLoc()));
-  stageUses.push_back({op, key, unsigned(cascade.stages.size() - 1)});
-  return results[result];
 }

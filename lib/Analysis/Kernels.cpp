@@ -64,12 +64,18 @@ public:
 private:
   bool materialise(Value tensor);
   void boundFormulas();
+  void share(Value tensor);
   FormulaPolicy policy() const;
+  auto seeingThrough(bool needsStream) const
+      -> decltype(FormulaPolicy::seesThrough);
   bool planProducts();
   bool planOperand(linalg::GenericOp product, OpOperand &operand,
                    ProductPlan &plan);
   /// A formula of `tensor` alone, its dimensions as fresh row indices.
-  std::shared_ptr<Formula> trial(Value tensor, DimIndices &dims);
+  struct Target;
+  void trial(Target &target);
+  std::shared_ptr<Formula> trial(Value tensor, DimIndices &dims,
+                                 bool needsStream);
   bool gather();
   bool group();
   bool buildKernel(ArrayRef<unsigned> members, KernelPlan &plan);
@@ -88,6 +94,7 @@ private:
     Value tensor;
     std::shared_ptr<Formula> formula;
     DimIndices dims;
+    bool needsStream = false; ///< see `trial`
   };
 
   func::FuncOp function;
@@ -99,6 +106,7 @@ private:
   /// variance.
   llvm::SetVector<Value> materialised;
   llvm::SetVector<Value> results;
+  Shared shared; ///< of what is materialised
   Ties ties;
   std::vector<Target> targets;
   std::vector<SmallVector<unsigned>> groups;
@@ -113,13 +121,31 @@ bool Planner::materialise(Value tensor) {
   tensor = viewRoot(tensor);
   if (isa<BlockArgument>(tensor))
     return false;
-  return materialised.insert(tensor);
+  bool wasShared = shared.erase(tensor);
+  return materialised.insert(tensor) || wasShared;
+}
+
+/// Adds a tensor that only some readers need in memory.
+void Planner::share(Value tensor) {
+  tensor = viewRoot(tensor);
+  if (!isa<BlockArgument>(tensor) && !materialised.contains(tensor)) {
+    shared.add(tensor, sizes, materialised);
+    materialised.insert(tensor);
+  }
+}
+
+auto Planner::seeingThrough(bool needsStream) const
+    -> decltype(FormulaPolicy::seesThrough) {
+  return [this, needsStream](Value v, const Subscripts &at, const Formula &f) {
+    return !(needsStream && f.streams.empty()) && shared.seesThrough(v, at, f);
+  };
 }
 
 FormulaPolicy Planner::policy() const {
   FormulaPolicy p;
   p.isMaterialised = [this](Value v) { return materialised.contains(v); };
   p.mayContract = [this](Operation *op) { return ties.mayContract(op); };
+  p.seesThrough = seeingThrough(/*needsStream=*/false);
   return p;
 }
 
@@ -212,12 +238,30 @@ static std::string indexName(SizeTable &sizes, const Size &size,
   return (name.empty() ? otherwise : name).str();
 }
 
-std::shared_ptr<Formula> Planner::trial(Value tensor, DimIndices &dims) {
+/// As long as nothing has bound the stream, a shared tensor may be either. If
+/// what it is made of gets in the way of the stream, it is read.
+void Planner::trial(Target &target) {
+  target.formula = trial(target.tensor, target.dims, /*needsStream=*/false);
+  if (!target.formula->refusal || !shared.size())
+    return;
+  DimIndices dims;
+  std::shared_ptr<Formula> second =
+      trial(target.tensor, dims, /*needsStream=*/true);
+  if (second->refusal)
+    return;
+  target.formula = second;
+  target.dims = dims;
+  target.needsStream = true;
+}
+
+std::shared_ptr<Formula> Planner::trial(Value tensor, DimIndices &dims,
+                                        bool needsStream) {
   // The tensor itself is in the set, but here its own formula is asked for.
   FormulaPolicy p = policy();
   p.isMaterialised = [this, tensor](Value v) {
     return v != tensor && materialised.contains(v);
   };
+  p.seesThrough = seeingThrough(needsStream);
   auto formula = std::make_shared<Formula>(sizes, p);
   Subscripts at;
   for (int64_t d = 0, e = cast<ShapedType>(tensor.getType()).getRank(); d < e;
@@ -248,7 +292,7 @@ bool Planner::gather() {
         (generic && ties.isLibraryProduct(generic)))
       continue;
     Target target{tensor, nullptr, {}};
-    target.formula = trial(tensor, target.dims);
+    trial(target);
     if (target.formula->refusal) {
       recover(target.formula->refusal);
       return false;
@@ -385,6 +429,8 @@ bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
              return targets[m].tensor == v;
            });
   };
+  p.seesThrough = seeingThrough(llvm::any_of(
+      members, [this](unsigned m) { return targets[m].needsStream; }));
   auto formula = std::make_shared<Formula>(sizes, p);
   IndexSet bound = 0; // indices of the first member's own that a stage has
   for (const StageUse &use : base.stageUses)
@@ -403,8 +449,9 @@ bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
       for (unsigned i = 0; i < base.extents.size(); ++i)
         toBase[i] = i;
     } else if (!matchDims(m, members[0], toBase)) {
+      // A product that both hold may be all that ties them.
       for (const auto *uses :
-           {&target.formula->stageUses, &target.formula->contractionUses})
+           {&target.formula->contractionUses, &target.formula->stageUses})
         for (const StageUse &use : *uses)
           if (materialise(use.op->getResult(0)))
             return false;
@@ -441,6 +488,11 @@ bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
     }
     Expr value = formula->element(target.tensor, at);
     if (!value) {
+      // Outputs that have a product in common and no stream: it comes first.
+      if (members.size() > 1)
+        for (const StageUse &use : target.formula->contractionUses)
+          if (materialise(use.op->getResult(0)))
+            return false;
       recover(formula->refusal);
       return false;
     }
@@ -647,29 +699,31 @@ FailureOr<ProgramPlan> Planner::run() {
   for (auto extract : function.getOps<tensor::ExtractOp>())
     materialise(extract.getTensor());
   boundFormulas();
-  // Every round adds a tensor, so this ends.
+  // Every round adds a tensor, or one that all readers need, so this ends.
   size_t before = 0;
+  auto progress = [&] { return 2 * materialised.size() - shared.size(); };
   for (bool first = true; !fatal; first = false) {
-    if (!first && materialised.size() == before) {
+    if (!first && progress() == before) {
       fatal = Refusal{"unsupported-access",
                       "two outputs read one reduction at places that do not "
                       "correspond",
                       function, Value()};
       break;
     }
-    before = materialised.size();
+    before = progress();
     plan.kernels.clear();
     // What is decided in an early round no longer shows in a later one: the
     // notes of all rounds are kept, each once.
     std::vector<Refusal> notes;
-    ties = Ties::find(function, sizes, materialised, options.fuse, notes);
+    ties =
+        Ties::find(function, sizes, materialised, shared, options.fuse, notes);
     for (Refusal &note : notes)
       if (llvm::none_of(plan.notes, [&](const Refusal &known) {
             return known.key == note.key && known.at == note.at;
           }))
         plan.notes.push_back(std::move(note));
     for (Value forced : ties.separate())
-      materialise(forced);
+      options.fuse ? share(forced) : void(materialise(forced));
     if (!planProducts() || !gather() || !group() || !shareExpensive())
       continue;
     bool built = true;

@@ -5,6 +5,7 @@
 #include "refold/Dialect/Refold/IR/Refold.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "llvm/ADT/EquivalenceClasses.h"
 
 using namespace mlir;
 using namespace refold;
@@ -89,12 +90,84 @@ static bool isContraction(linalg::GenericOp generic,
   return isa_and_nonnull<arith::MulFOp, arith::MulIOp>(term);
 }
 
+/// The sizes that a reduction runs over.
+static SmallVector<Size> streamOf(Operation *op, Formula &formula) {
+  if (auto topk = dyn_cast<TopKOp>(op))
+    return {formula.sizes.of(topk.getSource(), topk.getDim())};
+  SmallVector<Size> stream;
+  auto generic = cast<linalg::GenericOp>(op);
+  for (auto [d, type] : llvm::enumerate(generic.getIteratorTypesArray()))
+    if (type == utils::IteratorType::reduction)
+      stream.push_back(formula.sizeOfLoop(generic, d));
+  return stream;
+}
+
+bool Shared::add(Value tensor, SizeTable &sizes,
+                 const llvm::SetVector<Value> &materialised) {
+  if (known.contains(tensor))
+    return false;
+  FormulaPolicy policy;
+  policy.isMaterialised = [&](Value v) {
+    return v != tensor && materialised.contains(v);
+  };
+  policy.mayContract = [](Operation *) { return false; };
+  policy.seesThrough = [&](Value v, const Subscripts &at, const Formula &f) {
+    return seesThrough(v, at, f);
+  };
+  SmallVector<Reduced> reduced;
+  Formula *current = nullptr;
+  policy.onReduction = [&](Operation *op, const Subscripts &at) {
+    Reduced own;
+    for (const IndexExpr &e : at)
+      own.dims |= current->atoms.indicesOf(e);
+    own.stream = streamOf(op, *current);
+    reduced.push_back(std::move(own));
+  };
+  Formula formula(sizes, policy);
+  current = &formula;
+  Subscripts at;
+  for (int64_t d = 0, e = cast<RankedTensorType>(tensor.getType()).getRank();
+       d < e; ++d)
+    at.push_back(formula.index(
+        formula.addIndex("i", algebra::IndexRole::Row, sizes.of(tensor, d))));
+  formula.element(tensor, at);
+  known[tensor] = std::move(reduced);
+  return true;
+}
+
+bool Shared::seesThrough(Value tensor, const Subscripts &at,
+                         const Formula &reader) const {
+  auto it = known.find(tensor);
+  if (it == known.end())
+    return false;
+  algebra::IndexSet perElement =
+      reader.cascade.stream() |
+      reader.cascade.indicesOf(algebra::IndexRole::Inner);
+  for (const Reduced &own : it->second) {
+    for (auto [d, e] : llvm::enumerate(at))
+      if ((own.dims & (uint64_t(1) << d)) &&
+          (reader.atoms.indicesOf(e) & perElement))
+        return false;
+    bool isSame = reader.streams.empty() ||
+                  llvm::equal(own.stream, reader.streams,
+                              [&](const Size &size, unsigned s) {
+                                return size == reader.extents[s];
+                              });
+    if (!isSame)
+      return false;
+  }
+  return true;
+}
+
 /// Fills in what the reduction's term reads, with other reductions as symbols.
 void Ties::read(Reduction &reduction, SizeTable &sizes) {
   Operation *self = reduction.op;
   FormulaPolicy policy;
   policy.isMaterialised = [&](Value v) { return materialised->contains(v); };
   policy.mayContract = [](Operation *) { return false; };
+  policy.seesThrough = [&](Value v, const Subscripts &at, const Formula &f) {
+    return shared->seesThrough(v, at, f);
+  };
   uint64_t stream = 0;
   Formula *current = nullptr;
   policy.onReduction = [&](Operation *op, const Subscripts &at) {
@@ -234,18 +307,40 @@ DenseSet<Operation *> Ties::between(linalg::GenericOp product,
   return result;
 }
 
-/// Between `producer` and the product nothing is read by anybody else than the
-/// product, reductions and the caller; what is would have to be in memory
-/// anyway.
-bool Ties::isLastReader(linalg::GenericOp product, Operation *producer) const {
+/// Between `producer` and the product nothing that moves with the product's
+/// stream is read by anybody else than products, reductions and the caller:
+/// what is would have to be in memory anyway. A value of the row costs nothing.
+bool Ties::isLastReader(linalg::GenericOp product, Operation *producer,
+                        SizeTable &sizes) const {
+  ArrayRef<Size> stream = find(product)->stream;
+  auto isOfRow = [&](Operation *op) {
+    return llvm::all_of(op->getResults(), [&](Value v) {
+      auto type = dyn_cast<RankedTensorType>(v.getType());
+      for (int64_t d = 0, e = type ? type.getRank() : 0; d < e; ++d)
+        if (llvm::is_contained(stream, sizes.of(v, d)))
+          return false;
+      return true;
+    });
+  };
+  // Another product joins too if it is tied to the same stage.
+  auto staysOutside = [&](Operation *op) {
+    auto generic = dyn_cast<linalg::GenericOp>(op);
+    if (!generic || !isProduct(generic))
+      return false;
+    const Reduction &other = *find(op);
+    return llvm::none_of(other.reads, [&](const Occurrence &o) {
+      return o.producer == producer && tied(other, o);
+    });
+  };
   DenseSet<Operation *> path = between(product, producer);
-  for (Operation *op : path)
+  for (Operation *op : path) {
+    if (isOfRow(op))
+      continue;
     for (Operation *user : op->getUsers())
       if (user != product.getOperation() && !path.contains(user) &&
-          !isa<func::ReturnOp>(user) &&
-          (!find(user) || (isa<linalg::GenericOp>(user) &&
-                           isProduct(cast<linalg::GenericOp>(user)))))
+          !isa<func::ReturnOp>(user) && (!find(user) || staysOutside(user)))
         return false;
+  }
   return true;
 }
 
@@ -276,6 +371,89 @@ bool Ties::onlyFeedsReductions(Operation *op) const {
   return any;
 }
 
+/// Producers that are tied to each other, directly or through others.
+SmallVector<SmallVector<Operation *>>
+Ties::cascadesOf(ArrayRef<Operation *> producers) const {
+  llvm::EquivalenceClasses<Operation *> classes;
+  SmallVector<Operation *> work(producers);
+  DenseSet<Operation *> seen;
+  while (!work.empty()) {
+    Operation *op = work.pop_back_val();
+    classes.insert(op);
+    const Reduction *own = find(op);
+    if (!seen.insert(op).second || !own)
+      continue;
+    for (const Occurrence &o : own->reads)
+      if (tied(*own, o)) {
+        classes.unionSets(op, o.producer);
+        work.push_back(o.producer);
+      }
+  }
+  SmallVector<SmallVector<Operation *>> result;
+  SmallVector<Operation *> leaders;
+  for (Operation *op : producers) {
+    Operation *leader = classes.getLeaderValue(op);
+    auto it = llvm::find(leaders, leader);
+    if (it == leaders.end()) {
+      leaders.push_back(leader);
+      result.emplace_back();
+      it = std::prev(leaders.end());
+    }
+    result[it - leaders.begin()].push_back(op);
+  }
+  return result;
+}
+
+/// A tensor behind the reader that holds all of `producers` and nothing that
+/// the reader is tied to: of the fewest dimensions, and of these the last.
+Value Ties::coverOf(const Reduction &reader,
+                    ArrayRef<Operation *> producers) const {
+  SmallVector<Operation *> tiedTo;
+  for (const Occurrence &o : reader.reads)
+    if (tied(reader, o))
+      tiedTo.push_back(o.producer);
+  SmallVector<Value> work(reader.op->getOperands());
+  DenseSet<Value> seen;
+  Value best;
+  for (size_t i = 0; i < work.size(); ++i) { // breadth first: the last first
+    Value v = work[i];
+    Operation *op = v.getDefiningOp();
+    auto type = dyn_cast<RankedTensorType>(v.getType());
+    if (!seen.insert(v).second || !op || !type || materialised->contains(v) ||
+        find(op) || llvm::any_of(producers, [&](Operation *producer) {
+          return !reads(v, producer);
+        }))
+      continue;
+    bool isPure = llvm::none_of(
+        tiedTo, [&](Operation *other) { return reads(v, other); });
+    if (isPure &&
+        (!best ||
+         type.getRank() < cast<RankedTensorType>(best.getType()).getRank()))
+      best = v;
+    work.append(op->operand_begin(), op->operand_end());
+  }
+  return best;
+}
+
+/// A sum inside an element of a stage, over what a result of the same stream is
+/// at every place of it: as a stage with that index it would be tied.
+void Ties::noteInside(const Reduction &inner, ArrayRef<Operation *> producers,
+                      std::vector<Refusal> &notes) const {
+  for (const Reduction &reader : reductions)
+    for (const Occurrence &o : reader.reads)
+      for (Operation *producer : producers)
+        if (o.producer == inner.op && o.moves &&
+            find(producer)->stream == reader.stream)
+          notes.push_back(
+              {"axis-change",
+               "'" + sourceName(reader.op->getResult(0)) +
+                   "' sums inside its elements what '" +
+                   sourceName(producer->getResult(0)) +
+                   "' is at each of their places; a sum for each place, added "
+                   "up afterwards, would be one cascade with it",
+               reader.op, Value()});
+}
+
 SmallVector<linalg::GenericOp> Ties::contractionsInside() const {
   SmallVector<linalg::GenericOp> all(joined);
   for (Operation *op : contractible)
@@ -291,10 +469,11 @@ void Ties::setLibraryProducts(ArrayRef<linalg::GenericOp> products) {
 }
 
 Ties Ties::find(func::FuncOp function, SizeTable &sizes,
-                const llvm::SetVector<Value> &materialised, bool fuse,
-                std::vector<Refusal> &notes) {
+                const llvm::SetVector<Value> &materialised,
+                const Shared &shared, bool fuse, std::vector<Refusal> &notes) {
   Ties ties;
   ties.materialised = &materialised;
+  ties.shared = &shared;
   for (Operation &op : function.getBody().front()) {
     auto generic = dyn_cast<linalg::GenericOp>(op);
     if (isa<TopKOp>(op) || (generic && generic.getNumReductionLoops()))
@@ -327,7 +506,7 @@ Ties Ties::find(func::FuncOp function, SizeTable &sizes,
       auto producer = dyn_cast<linalg::GenericOp>(o.producer);
       if (!fuse || !ties.tied(r, o) || (producer && isProduct(producer)))
         continue;
-      joins = ties.isLastReader(generic, o.producer);
+      joins = ties.isLastReader(generic, o.producer, sizes);
       if (!joins)
         notes.push_back({"escapes",
                          "what '" + sourceName(generic.getResult(0)) +
@@ -347,40 +526,49 @@ Ties Ties::find(func::FuncOp function, SizeTable &sizes,
   if (!fuse)
     return ties;
   inner.append(candidates);
+  // One that reads other reductions ends a cascade of its own.
+  auto isTiedItself = [&](linalg::GenericOp generic) {
+    const Reduction &own = *ties.find(generic);
+    return llvm::any_of(own.reads,
+                        [&](const Occurrence &o) { return ties.tied(own, o); });
+  };
   for (linalg::GenericOp generic : inner)
     if (!materialised.contains(generic.getResult(0)) &&
-        ties.onlyFeedsReductions(generic) && ties.isComputedOnce(generic)) {
+        !isTiedItself(generic) && ties.onlyFeedsReductions(generic) &&
+        ties.isComputedOnce(generic)) {
       ties.contractible.push_back(generic);
       ties.contractibleOps.insert(generic);
     }
   llvm::erase_if(candidates,
                  [&](linalg::GenericOp op) { return ties.mayContract(op); });
   ties.setLibraryProducts(candidates);
-  // A reduction that moves with its reader's stream and is no contraction: the
-  // operand through which it is read is computed first. Not the reduction
-  // itself: it may be one of a cascade that ends in that operand (a norm before
-  // a mean). But where the reader is tied to another reduction, its operand
-  // holds that one too, and would end their cascade: the reduction itself then.
+  // A reduction that moves with its reader's stream and is no contraction is
+  // computed first: the least that holds it and what it is tied to, or itself.
   // What a library product reads is in memory anyway.
   for (Reduction &r : ties.reductions) {
     auto generic = dyn_cast<linalg::GenericOp>(r.op);
-    if (generic && ties.isLibraryProduct(generic))
+    auto isInMemory = [&](Value v) { return materialised.contains(v); };
+    if (generic &&
+        (ties.isLibraryProduct(generic) || isSumOfRanks(generic, isInMemory)))
       continue;
-    bool isTied = llvm::any_of(
-        r.reads, [&](const Occurrence &o) { return ties.tied(r, o); });
+    SmallVector<Operation *> moving;
     for (const Occurrence &o : r.reads) {
       auto producer = dyn_cast<linalg::GenericOp>(o.producer);
       if (!o.moves || ties.mayContract(o.producer) ||
           (producer && ties.isLibraryProduct(producer)))
         continue;
-      if (isTied) {
-        ties.forced.append(o.producer->result_begin(),
-                           o.producer->result_end());
+      if (!llvm::is_contained(moving, o.producer))
+        moving.push_back(o.producer);
+    }
+    if (generic && isContraction(generic))
+      ties.noteInside(r, moving, notes);
+    for (ArrayRef<Operation *> cascade : ties.cascadesOf(moving)) {
+      if (Value cover = ties.coverOf(r, cascade)) {
+        ties.forced.push_back(cover);
         continue;
       }
-      for (Value operand : r.op->getOperands())
-        if (ties.reads(operand, o.producer))
-          ties.forced.push_back(operand);
+      for (Operation *producer : cascade)
+        ties.forced.append(producer->result_begin(), producer->result_end());
     }
   }
   return ties;

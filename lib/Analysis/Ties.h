@@ -8,6 +8,28 @@
 
 namespace refold {
 
+/// Tensors in memory for readers that need them anew for every element of their
+/// stream (the mean of a row in a sum over rows). All others see through them,
+/// so that a reduction that is stored stays a stage of its cascade.
+class Shared {
+public:
+  /// False if it is known already.
+  bool add(mlir::Value tensor, SizeTable &sizes,
+           const llvm::SetVector<mlir::Value> &materialised);
+  /// Some reader needs the memory after all. False if it was not shared.
+  bool erase(mlir::Value tensor) { return known.erase(tensor); }
+  size_t size() const { return known.size(); }
+  bool seesThrough(mlir::Value tensor, const Subscripts &at,
+                   const Formula &reader) const;
+
+private:
+  struct Reduced {
+    uint64_t dims = 0; ///< of the tensor, that the reduction is read at
+    llvm::SmallVector<Size> stream;
+  };
+  llvm::DenseMap<mlir::Value, llvm::SmallVector<Reduced>> known;
+};
+
 /// Which reductions of a function are computed together, by how one is read in
 /// the term of another:
 ///
@@ -21,7 +43,8 @@ namespace refold {
 class Ties {
 public:
   static Ties find(mlir::func::FuncOp function, SizeTable &sizes,
-                   const llvm::SetVector<mlir::Value> &materialised, bool fuse,
+                   const llvm::SetVector<mlir::Value> &materialised,
+                   const Shared &shared, bool fuse,
                    std::vector<Refusal> &notes);
 
   llvm::ArrayRef<mlir::linalg::GenericOp> products() const {
@@ -57,16 +80,24 @@ private:
   void read(Reduction &reduction, SizeTable &sizes);
   const Reduction *find(mlir::Operation *op) const;
   bool tied(const Reduction &reader, const Occurrence &occurrence) const;
-  bool isLastReader(mlir::linalg::GenericOp product,
-                    mlir::Operation *producer) const;
+  bool isLastReader(mlir::linalg::GenericOp product, mlir::Operation *producer,
+                    SizeTable &sizes) const;
   bool isComputedOnce(mlir::Operation *contraction) const;
   llvm::DenseSet<mlir::Operation *> between(mlir::linalg::GenericOp product,
                                             mlir::Operation *producer) const;
   void setLibraryProducts(llvm::ArrayRef<mlir::linalg::GenericOp> products);
   bool reads(mlir::Value tensor, mlir::Operation *reduction) const;
   bool onlyFeedsReductions(mlir::Operation *op) const;
+  llvm::SmallVector<llvm::SmallVector<mlir::Operation *>>
+  cascadesOf(llvm::ArrayRef<mlir::Operation *> producers) const;
+  void noteInside(const Reduction &inner,
+                  llvm::ArrayRef<mlir::Operation *> producers,
+                  std::vector<Refusal> &notes) const;
+  mlir::Value coverOf(const Reduction &reader,
+                      llvm::ArrayRef<mlir::Operation *> producers) const;
 
   const llvm::SetVector<mlir::Value> *materialised = nullptr;
+  const Shared *shared = nullptr;
   std::vector<Reduction> reductions;
   llvm::DenseMap<mlir::Operation *, unsigned> numberOf; ///< of each reduction
   /// The reductions whose terms read a reduction.

@@ -61,7 +61,7 @@ private:
   ArrayRef<KernelOutput> outputs;
   Location loc;
 
-  algebra::ExprSet best;        ///< what an argmax makes, and lets that read it
+  algebra::ExprSet best;        ///< what an argmax makes, and what reads it
   SmallVector<bool> writesBest; ///< of each output
   algebra::ExprSet used;        ///< symbols
   IndexSet usedIndices = 0;
@@ -105,7 +105,11 @@ void CascadeEmitter::findBest() {
       continue;
     }
     const auto &state = std::get<algebra::State>(definition);
-    if (state.reducer == algebra::Reducer::TopK && state.rank < 0)
+    bool isBest = state.reducer == algebra::Reducer::TopK && state.rank < 0;
+    for (const auto *operands : {&state.values, &state.pivots, &state.with})
+      for (Expr operand : *operands)
+        isBest |= readsBest(operand);
+    if (isBest)
       best.insert(state.results.begin(), state.results.end());
   }
   for (const algebra::ProgramOutput &output : program.outputs)

@@ -315,6 +315,41 @@ TEST_F(LawsTest, TopkMerge) {
   EXPECT_EQ(output("in x\nt = top2 x\nout k = t", row), 7);
 }
 
+// homogeneous-readout
+TEST_F(LawsTest, HomogeneousReadout) {
+  for (bool hasOffset : {false, true}) {
+    Context context;
+    Cascade cascade(context);
+    unsigned n = cascade.addIndex("n", IndexRole::Stream);
+    unsigned r = cascade.addIndex("r", IndexRole::Rank, 2);
+    Expr x = cascade.addRead("x", IndexSet(1) << n);
+    Expr m = cascade.addStage("m", Reducer::Max, x);
+    Expr e = context.exp(context.sub(x, m));
+    Expr s = cascade.addStage("s", Reducer::Sum, e);
+    Expr t = cascade.addTopK("t", context.div(e, s), {}, 2, true, int(r))[0];
+    Expr total = context.contract(IndexSet(1) << r, t);
+    if (hasOffset)
+      total = context.add(total, context.real(1e-4));
+    cascade.addOutput("w", context.div(t, total));
+    Derivation derivation = derive(cascade);
+    const Program &program = *derivation.program;
+    EXPECT_EQ(program.stateSize, hasOffset ? 3u : 2u);
+    Certificate certificate = certify(cascade, derivation);
+    EXPECT_TRUE(certificate.holds) << certificate.failure;
+    Random random(1);
+    Sample sample = makeSample(cascade.indices, rootsOf(cascade),
+                               Family::Normal, 3, random);
+    sample.values.begin()->second = {2, 0, 1};
+    std::vector<double> w = ProgramEvaluator<double>(program, sample.extents)
+                                .run(sample, Order::Stream, random)
+                                .outputs[0];
+    if (hasOffset)
+      continue;
+    expectOnPage("homogeneous-readout", w[0]);
+    expectOnPage("homogeneous-readout", w[1]);
+  }
+}
+
 // fewest-passes
 TEST_F(LawsTest, FewestPasses) {
   Row row = {{"x", {2, 4, 9}}, {"v", {1, 2, 3}}};

@@ -42,6 +42,8 @@ struct StageUse {
   unsigned stage;
 };
 
+class Formula;
+
 /// Whether a reduction that is read inside another one's term may be computed
 /// there, and which tensors are in memory before the kernel starts.
 struct FormulaPolicy {
@@ -49,6 +51,10 @@ struct FormulaPolicy {
   std::function<bool(mlir::Operation *)> mayContract;
   /// Set: reductions stay symbols, and every one met is told.
   std::function<void(mlir::Operation *, const Subscripts &)> onReduction;
+  /// Set: whether a formula uses what a tensor in memory is made of, and not
+  /// its memory.
+  std::function<bool(mlir::Value, const Subscripts &, const Formula &)>
+      seesThrough;
 };
 
 /// The elements of tensors as formulas of a kernel's indices. Elementwise ops,
@@ -101,6 +107,8 @@ private:
                        const Subscripts &subscripts);
   algebra::Expr ofConstant(mlir::Value tensor, const Subscripts &subscripts);
   algebra::Expr contraction(mlir::linalg::GenericOp generic, Subscripts loops);
+  algebra::Expr ofRanks(mlir::linalg::GenericOp generic, Subscripts loops,
+                        const Subscripts &key);
   algebra::Expr stage(mlir::linalg::GenericOp generic, Subscripts loops,
                       const Subscripts &key);
   /// Subscripts of the loops that the result's map fixes; reductions stay 0.
@@ -111,6 +119,7 @@ private:
   std::optional<Scalar> evaluate(mlir::Value value, Body &body);
   std::optional<Scalar> evaluateOp(mlir::Operation *op, unsigned result,
                                    Body &body);
+  void refuseComputed(algebra::Expr place, mlir::Operation *op);
   algebra::Expr valueOf(const IndexExpr &index);
   algebra::Expr sizeSymbol(const Size &size);
   uint64_t indicesOf(const Subscripts &subscripts) const;
@@ -164,6 +173,11 @@ struct Combiner {
 };
 std::optional<Combiner> matchCombiner(mlir::Value value,
                                       mlir::BlockArgument acc);
+
+/// A sum over the ranks of lists of best elements that are not in memory: it is
+/// formed when the lists are complete, and no cascade of its own.
+bool isSumOfRanks(mlir::linalg::GenericOp generic,
+                  llvm::function_ref<bool(mlir::Value)> isMaterialised);
 
 } // namespace refold
 

@@ -152,7 +152,9 @@ LogicalResult IndexSetInference::visit(WriteOp write) {
 LogicalResult IndexSetInference::visit(ContractOp contract) {
   uint64_t over = 0;
   for (Value index : contract.getOver()) {
-    if (!isIndexOf(index, inner))
+    // Of complete results the ranks of a list, too.
+    bool isOfRow = !(of(contract.getValue()) & stream);
+    if (!isIndexOf(index, isOfRow ? inner | carried : inner))
       return contract.emitOpError(
           "contracts something other than inner indices");
     over |= of(index);
