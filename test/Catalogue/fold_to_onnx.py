@@ -141,6 +141,8 @@ class Translator:
             if TensorProto.DOUBLE in known:
                 return TensorProto.DOUBLE
             return REAL
+        if any(d in (TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2, TensorProto.FLOAT16, TensorProto.BFLOAT16) for d in known):
+            return REAL
         short = (TensorProto.BOOL, TensorProto.INT8, TensorProto.UINT8)
         return max((TensorProto.INT32 if d in short else d for d in known),
                    key=[TensorProto.INT32, TensorProto.INT64].index)
