@@ -560,7 +560,7 @@ Ties Ties::find(func::FuncOp function, SizeTable &sizes,
       if (!llvm::is_contained(moving, o.producer))
         moving.push_back(o.producer);
     }
-    if (generic && isContraction(generic))
+    if (generic && isContraction(generic, materialised))
       ties.noteInside(r, moving, notes);
     for (ArrayRef<Operation *> cascade : ties.cascadesOf(moving)) {
       if (Value cover = ties.coverOf(r, cascade)) {
