@@ -397,6 +397,8 @@ T Code<T>::compute(const Instruction &instruction,
     if constexpr (std::is_same_v<T, Ball>)
       return roundBall(instruction.type, in(0), instruction.isShared,
                        frame.slack);
+    else if (instruction.type == Type::F32)
+      return in(0); // as operations in f32 are: rounded in `float` only
     else
       return roundTo(instruction.type, in(0));
   case Kind::Contract:
