@@ -39,16 +39,17 @@ private:
 };
 } // namespace
 
-/// A state that is the stage as written has no other class. Lists have none:
-/// their keys are elements.
+/// A state that is the stage as written has no other class. What reads a
+/// result that is not kept cannot be computed as written.
 bool Repair::needsRepair(unsigned number) const {
   const Stage &stage = cascade.stages[number];
   if (!derived.readouts[number][0]) // of no output
     return false;
+  for (Expr symbol : symbolsOf(stage.term))
+    if (symbol.isSym(Role::Stage) && !results.at(symbol))
+      return false;
   const State *state = derived.findState(derived.readouts[number][0]);
-  bool isWritten =
-      state && state->pivots.empty() && state->values[0] == stage.term;
-  return !isWritten && stage.reducer != Reducer::TopK;
+  return !state || !state->pivots.empty() || state->values[0] != stage.term;
 }
 
 Expr Repair::let(std::string name, Expr value) {
@@ -129,28 +130,45 @@ Expr Repair::irregular(unsigned number) {
   return regular ? context.logicalNot(regular) : context.boolean(false);
 }
 
+/// What a term is on regular rows, of which nobody reads the state.
+static Expr identityOf(Context &context, const Stage &stage) {
+  Type type = stage.results[0].type();
+  if (stage.reducer == Reducer::TopK && !stage.largest && isFloat(type))
+    return context.real(std::numeric_limits<double>::infinity(), type);
+  return identity(context, stage.reducer, type);
+}
+
 void Repair::repair(unsigned number) {
   const Stage &stage = cascade.stages[number];
-  Expr readout = program.readouts[number][0];
   Expr flag = let(stage.name + ".irregular", irregular(number));
   State state;
   state.reducer = stage.reducer;
-  Expr none = identity(context, stage.reducer, stage.results[0].type());
+  state.k = stage.k;
+  state.largest = stage.largest;
+  state.rank = stage.rank;
+  state.indices = stage.indices;
+  Expr none = identityOf(context, stage);
   Expr term = written(stage.term);
   if (none.type() != term.type())
     term = context.cast(none.type(), term);
   state.values = {context.select(flag, term, none)};
-  state.indices = stage.indices;
-  Expr again = context.symbol(stage.name + ".again", Role::State,
-                              stage.results[0].type(), stage.indices,
-                              unsigned(program.definitions.size()));
-  state.results = {again};
+  for (Expr payload : stage.payloads)
+    state.values.push_back(written(payload));
+  for (Expr result : stage.results)
+    state.results.push_back(
+        context.symbol(stage.name + ".again", Role::State, result.type(),
+                       stage.indices, unsigned(program.definitions.size())));
+  std::vector<Expr> again = state.results;
   program.definitions.push_back(std::move(state));
-  Expr result =
-      let(stage.name + ".result", context.select(flag, again, readout));
-  results[stage.results[0]] = result;
-  flags[stage.results[0]] = flag;
-  program.readouts[number][0] = result;
+  for (size_t k = 0; k < again.size(); ++k) {
+    Expr &readout = program.readouts[number][k];
+    if (!readout)
+      continue;
+    readout =
+        let(stage.name + ".result", context.select(flag, again[k], readout));
+    results[stage.results[k]] = readout;
+    flags[stage.results[k]] = flag;
+  }
 }
 
 /// The value without the choices made for rows that are folded.
@@ -167,6 +185,8 @@ bool Repair::readsResults(unsigned number) const {
   for (size_t i = 0; i < cascade.stages.size(); ++i)
     for (size_t k = 0; k < cascade.stages[i].results.size(); ++k) {
       Expr readout = derived.readouts[i][k];
+      if (!readout)
+        continue;
       folded[cascade.stages[i].results[k]] = readout;
       plain[cascade.stages[i].results[k]] = unfolded(readout);
     }

@@ -255,6 +255,25 @@ static void addGuarded(std::vector<SuiteCase> &all) {
 refold.write %r, %o[%i] : f32
 )",
                  1e-5});
+  // A list, read where it is needed only.
+  all.push_back({"row-guarded-list",
+                 plus(kRows, {"ex", "carried", 3}),
+                 {kX},
+                 {{"o", DType::F32, {I, 3}}, {"at", DType::F32, {I, 3}}},
+                 first + R"(
+%low = arith.constant 0xFF800000 : f32
+%ji = arith.index_cast %j : index to i32
+%jf = arith.sitofp %ji : i32 to f32
+%best:2 = refold.state topk(%v : f32, %jf : f32) rank(%ex)
+%d = arith.subf %v, %s : f32
+%key = arith.select %flag, %d, %low : f32
+%again:2 = refold.state topk(%key : f32, %jf : f32) rank(%ex)
+%r = arith.select %flag, %again#0, %best#0 : f32
+%ra = arith.select %flag, %again#1, %best#1 : f32
+refold.write %r, %o[%i, %ex] : f32
+refold.write %ra, %at[%i, %ex] : f32
+)",
+                 1e-5});
   for (int64_t columns : {50, 3})
     all.push_back({"guarded-columns-" + std::to_string(columns),
                    plus(kRows, {"e", "carried", columns}),

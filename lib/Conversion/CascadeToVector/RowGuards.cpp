@@ -10,11 +10,21 @@ using namespace mlir;
 using namespace refold;
 using namespace refold::walk;
 
+/// A list holds masked elements too: it may be left out only where nobody reads
+/// it, which is where every reader chooses by the same condition.
+static bool isReadWhereNeeded(StateOp list, Value condition, bool needed) {
+  return llvm::all_of(list->getUsers(), [&](Operation *user) {
+    auto select = dyn_cast<arith::SelectOp>(user);
+    if (!select || select.getCondition() != condition)
+      return false;
+    Value other = needed ? select.getFalseValue() : select.getTrueValue();
+    return other.getDefiningOp() != list.getOperation();
+  });
+}
+
 /// The guard of a state: its term is the identity unless that holds.
 static std::optional<RowGuard> guardOf(Plan &plan, StatePlan &s) {
-  // A list holds masked elements too.
-  if (s.form == StatePlan::Ordered || s.term->kind != Node::Elem ||
-      !isa<arith::SelectOp>(s.term->op))
+  if (s.term->kind != Node::Elem || !isa<arith::SelectOp>(s.term->op))
     return std::nullopt;
   Node *condition = s.term->in[0];
   if (condition->set & plan.streams)
@@ -24,8 +34,13 @@ static std::optional<RowGuard> guardOf(Plan &plan, StatePlan &s) {
     Node *other = s.term->in[side];
     auto constant = dyn_cast_or_null<arith::ConstantOp>(
         other->kind == Node::Const ? other->op : nullptr);
-    if (constant && constant.getValue() == identity)
-      return RowGuard{condition, side == 2};
+    if (!constant || constant.getValue() != identity)
+      continue;
+    auto select = s.op.getValues()[0].getDefiningOp<arith::SelectOp>();
+    if (s.form == StatePlan::Ordered &&
+        !isReadWhereNeeded(s.op, select.getCondition(), side == 2))
+      return std::nullopt;
+    return RowGuard{condition, side == 2};
   }
   return std::nullopt;
 }
