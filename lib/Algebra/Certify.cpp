@@ -103,13 +103,26 @@ Certificate certify(const Cascade &cascade, const Derivation &derivation,
   return certificate;
 }
 
+/// A product leaves the range of its type on rows longer than any that is tried
+/// here.
+static bool movesProducts(const Cascade &cascade, const Program &program) {
+  for (size_t i = 0; i < cascade.stages.size(); ++i)
+    if (cascade.stages[i].reducer == Reducer::Prod && program.readouts[i][0] &&
+        !program.readouts[i][0].isSym())
+      return true;
+  return false;
+}
+
 Certified certified(const Cascade &cascade, Derivation derivation,
                     const Policy &policy, const CertifyOptions &options) {
   Certified result;
   result.derivation = std::move(derivation);
   result.certificate = certify(cascade, result.derivation, options);
-  if (!result.derivation.program ||
-      (result.certificate.holds && !result.certificate.edgeDifferences))
+  if (!result.derivation.program)
+    return result;
+  bool mayOverflow = movesProducts(cascade, *result.derivation.program);
+  if (result.certificate.holds && !result.certificate.edgeDifferences &&
+      !mayOverflow)
     return result;
   for (bool areDeadRegular : {true, false}) {
     Program repaired =
@@ -118,10 +131,10 @@ Certified certified(const Cascade &cascade, Derivation derivation,
         result.derivation.program->definitions.size())
       break;
     Certificate own = certify(cascade, repaired, options);
-    if (!own.holds ||
-        (result.certificate.holds &&
-         own.edgeDifferences >= result.certificate.edgeDifferences) ||
-        (areDeadRegular && own.edgeDifferences))
+    unsigned before = result.certificate.edgeDifferences;
+    bool isBetter = !result.certificate.holds || own.edgeDifferences < before ||
+                    (mayOverflow && own.edgeDifferences == before);
+    if (!own.holds || !isBetter || (areDeadRegular && own.edgeDifferences))
       continue;
     result.certificate = own;
     result.derivation.program = std::move(repaired);

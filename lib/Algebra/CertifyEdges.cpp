@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 namespace refold::algebra::certifier {
 
@@ -12,22 +13,12 @@ static const double kReals[] = {
 static const double kNonNegatives[] = {
     0, 0.5, 2, kInf, std::numeric_limits<double>::quiet_NaN()};
 static const double kBools[] = {0, 1};
-/// f32 only, of features that have an extreme: a mask by the lowest number, the
-/// square of which is infinite.
-static const double kSingles[] = {-kInf,
-                                  -3.4028234663852886e38,
-                                  -1,
-                                  0,
-                                  2,
-                                  kInf,
-                                  std::numeric_limits<double>::quiet_NaN()};
-
 /// Differences of finite results that are no rounding of such rows.
 static constexpr double kEdgeError = 1e-6;
 
 /// A number that the lowest and the highest of f32 are infinitely far from, and
 /// that still may be summed.
-static constexpr double kFar = 1e34;
+static constexpr double kFar = 1e34, kFarInF64 = 1e303;
 
 /// Values that are chosen freely; enough for three elements of three values.
 static constexpr size_t kPeriod = 9;
@@ -71,13 +62,18 @@ public:
             (isFloat(symbol.type()) || symbol.type() == Type::Bool) &&
             seen.insert(symbol).second)
           elements.push_back(symbol);
+    chosen = elements;
+    findSentinels();
     isRounded = !cascade || !program.roundings.empty();
     findFeatures();
   }
 
-  /// T: the arithmetic, double or float.
-  template <typename T> Failure run(uint32_t length, unsigned rows) {
-    isSingle = std::is_same_v<T, float>;
+  /// T: the arithmetic, double or float. `own`: it is the program's, so that
+  /// features that have an extreme may be masked by the lowest number, the
+  /// square of which is infinite.
+  template <typename T> Failure run(uint32_t length, unsigned rows, bool own) {
+    isOwn = own;
+    lowest = -double(std::numeric_limits<T>::max());
     // Extents depend on the length alone if the seed does.
     Random shapeRandom(length + 1);
     Sample base =
@@ -94,7 +90,7 @@ public:
         return failure;
     }
     for (bool isFar : {false, true}) {
-      if (!isSingle || !length || maskedSymbols.empty())
+      if (!isOwn || !length || maskedSymbols.empty())
         break;
       setEnds(base, isFar);
       if (Failure failure =
@@ -150,31 +146,67 @@ private:
     return !hasProduct;
   }
 
-  std::pair<const double *, unsigned> alphabet(const Symbol &symbol) const {
+  /// What comparisons with constants look for: a label that is ignored.
+  void findSentinels() {
+    auto note = [&](Expr constant, Expr other) {
+      std::optional<double> value = constant.constant();
+      while (other.is(algebra::Kind::Cast))
+        other = other.operand(0);
+      if (!value || !other.isSym() || other.type() == Type::Bool)
+        return;
+      Role role = other.symbol().role;
+      if (role != Role::Element && role != Role::Parameter)
+        return;
+      sentinels[&other.symbol()].insert(*value);
+      if (std::find(chosen.begin(), chosen.end(), other) == chosen.end())
+        chosen.push_back(other);
+    };
+    ExprSet seen;
+    for (Expr root : roots)
+      forEachNode(root, [&](Expr e) {
+        if (!e.is(algebra::Kind::Cmp) || !seen.insert(e).second)
+          return;
+        note(e.operand(0), e.operand(1));
+        note(e.operand(1), e.operand(0));
+      });
+  }
+
+  std::vector<double> alphabet(const Symbol &symbol) const {
+    std::vector<double> letters;
     if (symbol.type == Type::Bool)
-      return {kBools, 2};
-    if (symbol.facts.nonNegative)
-      return {kNonNegatives, 5};
-    if (isSingle && featureSymbols.count(&symbol) &&
-        !smallestSymbols.count(&symbol))
-      return {kSingles, 7};
-    return {kReals, 6};
+      letters.assign(std::begin(kBools), std::end(kBools));
+    else if (!isFloat(symbol.type))
+      letters = {0, 1, 2};
+    else if (symbol.facts.nonNegative)
+      letters.assign(std::begin(kNonNegatives), std::end(kNonNegatives));
+    else
+      letters.assign(std::begin(kReals), std::end(kReals));
+    if (isOwn && featureSymbols.count(&symbol) &&
+        !smallestSymbols.count(&symbol) && isFloat(symbol.type) &&
+        !symbol.facts.nonNegative)
+      letters.push_back(lowest);
+    if (auto it = sentinels.find(&symbol); it != sentinels.end())
+      for (double value : it->second)
+        if (std::find(letters.begin(), letters.end(), value) == letters.end())
+          letters.push_back(value);
+    return letters;
   }
 
   uint64_t combinations(const Sample &sample, uint64_t most) {
     uint64_t product = 1;
-    for (Expr e : elements)
+    for (Expr e : chosen)
       for (size_t i = 0;
            i < std::min(sample.values.at(&e.symbol()).size(), kPeriod); ++i)
         if (product <= most)
-          product *= alphabet(e.symbol()).second;
+          product *= alphabet(e.symbol()).size();
     return product;
   }
 
   /// Row number `row` of all, or a random one.
   Kind setRow(Sample &sample, uint64_t row, bool isExhaustive) {
-    for (Expr e : elements) {
-      auto [letters, count] = alphabet(e.symbol());
+    for (Expr e : chosen) {
+      std::vector<double> letters = alphabet(e.symbol());
+      uint32_t count = uint32_t(letters.size());
       std::vector<double> &values = sample.values.at(&e.symbol());
       for (size_t i = 0; i < values.size(); ++i) {
         // Long rows repeat what their first positions have.
@@ -199,7 +231,8 @@ private:
       bool isSmallest = smallestSymbols.count(&e.symbol());
       bool isFeature =
           maskedSymbols.count(&e.symbol()) && (isFar || !isSmallest);
-      double end = !isFar ? kSingles[1] : isSmallest ? -kFar : kFar;
+      double far = lowest < -1e300 ? kFarInF64 : kFar;
+      double end = !isFar ? lowest : isSmallest ? -far : far;
       for (double &value : values)
         value = e.type() == Type::Bool         ? 1
                 : isFeature                    ? end
@@ -233,7 +266,7 @@ private:
                    : evaluator.run(sample, Order::Definition, random);
     ++certificate.edgeRows;
     // Random trees have empty parts, whose merging may overflow f32.
-    Order last = isSingle ? Order::Random : Order::Right;
+    Order last = isOwn ? Order::Random : Order::Right;
     for (Order order : {Order::Stream, Order::Balanced, last}) {
       RowValues<T> found = evaluator.run(sample, order, random);
       bool isStrict = kind == Kind::Empty ||
@@ -247,7 +280,7 @@ private:
       difference += " on " + describe(sample);
       if (isStrict || evaluator.isRegular() || isFiniteRow(expected))
         return difference + " (" + algebra::spelling(order) +
-               (isSingle ? ", in f32)" : ")");
+               (isOwn ? (lowest < -1e300 ? ", in f64)" : ", in f32)") : ")");
       ++certificate.edgeDifferences;
       if (certificate.edgeExample.empty() ||
           difference.size() < certificate.edgeExample.size())
@@ -315,14 +348,14 @@ private:
   /// What is wrong with a value, or nothing. Numbers are compared in double:
   /// edge values cancel exactly.
   std::string compareValue(double found, double expected, Kind kind) {
-    if (isSingle && classOf(expected) != Class::Finite)
+    if (isOwn && classOf(expected) != Class::Finite)
       return ""; // the formula as written overflows or is told in double
     if (classOf(found) != classOf(expected))
       return std::string(spelling(classOf(found))) + "; " +
              spelling(classOf(expected)) + " expected";
     double allowed =
         kind == Kind::Empty ? 0 : kEdgeError * (1 + std::fabs(expected));
-    if (classOf(found) == Class::Finite && !isSingle && !isRounded &&
+    if (classOf(found) == Class::Finite && !isOwn && !isRounded &&
         !(std::fabs(found - expected) <= allowed))
       return std::to_string(found) + "; " + std::to_string(expected) +
              " expected";
@@ -356,9 +389,12 @@ private:
   Random random;
   std::vector<Expr> roots;
   std::vector<Expr> elements;
+  std::vector<Expr> chosen; ///< and what is compared with constants
+  std::unordered_map<const Symbol *, std::set<double>> sentinels;
+  double lowest = 0;
   std::unordered_set<const Symbol *> featureSymbols, smallestSymbols,
       maskedSymbols;
-  bool isSingle = false;
+  bool isOwn = false;
   bool isRounded = false; ///< casts of running values: other numbers
 };
 } // namespace
@@ -375,10 +411,14 @@ Failure checkEdges(const Cascade *cascade, const Program &program,
                    std::optional<uint32_t> exact) {
   EdgeCheck check(cascade, program, options, certificate);
   bool isSingle = isSingleOnly(rootsOf(program));
+  auto inOwn = [&](uint32_t length, unsigned rows) {
+    return isSingle ? check.run<float>(length, rows, true)
+                    : check.run<double>(length, rows, true);
+  };
   if (exact) {
-    unsigned rows = *exact ? options.edgeRows / 16 : 1;
-    Failure failure = check.run<double>(*exact, rows);
-    return failure || !isSingle ? failure : check.run<float>(*exact, rows);
+    unsigned rows = *exact ? options.edgeRows / 4 : 1;
+    Failure failure = check.run<double>(*exact, rows, false);
+    return failure ? failure : inOwn(*exact, rows);
   }
   std::optional<StreamLength> known = streamLength(program.indices);
   bool mayBeEmpty = !known || !known->isStatic || known->factor == 0;
@@ -388,13 +428,11 @@ Failure checkEdges(const Cascade *cascade, const Program &program,
                                                  {3, options.edgeRows / 2}};
   for (auto [length, rows] : sizes)
     if (length > 0 || mayBeEmpty) {
-      if (Failure failure = check.run<double>(length, rows))
+      if (Failure failure = check.run<double>(length, rows, false))
         return failure;
-      if (isSingle)
-        // One feature is tried on all rows of two.
-        if (Failure failure =
-                check.run<float>(length, length > 2 ? (rows + 1) / 2 : rows))
-          return failure;
+      // One feature is tried on all rows of two.
+      if (Failure failure = inOwn(length, length > 2 ? (rows + 1) / 2 : rows))
+        return failure;
     }
   return std::nullopt;
 }

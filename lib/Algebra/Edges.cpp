@@ -382,6 +382,11 @@ Expr Edges::zeroed(Expr written, Expr value) const {
     if (row.extreme && fold(written, row.written).isNan())
       result = context.select(row.condition, context.real(0, value.type()),
                               result ? result : value);
+  // A row without elements has its extremes at their identities too.
+  for (const Row &row : rows)
+    if (result && !row.extreme && !(written.indices() & cascade.stream()) &&
+        !fold(written, row.written).isNan())
+      result = context.select(row.condition, value, result);
   return result;
 }
 

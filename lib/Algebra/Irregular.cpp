@@ -22,6 +22,7 @@ private:
   Expr isFinite(Expr value);
   Expr isRegular(const State &state, Expr value);
   Expr irregular(unsigned number);
+  Expr isRegularReadout(Expr readout);
   void collect(Expr value, std::vector<Expr> &all, ExprSet &seen) const;
   Expr let(std::string name, Expr value);
   Expr written(Expr value) { return substitute(context, value, results); }
@@ -127,7 +128,24 @@ Expr Repair::irregular(unsigned number) {
     Expr own = isRegular(*program.findState(part), part);
     regular = regular ? context.logicalAnd(regular, own) : own;
   }
+  // A factor that is infinite leaves finite states; but a maximum of ours is
+  // there to bound what overflows as written.
+  Expr readout = program.readouts[number][0];
+  if (isFloat(readout.type()) && !readout.isSym() &&
+      !derived.boundsExponentials) {
+    Expr own = isRegularReadout(readout);
+    regular = regular ? context.logicalAnd(regular, own) : own;
+  }
   return regular ? context.logicalNot(regular) : context.boolean(false);
+}
+
+/// Rows that are folded are as the stages have them.
+Expr Repair::isRegularReadout(Expr readout) {
+  if (areDeadRegular && readout.is(Kind::Select) &&
+      readout.operand(1).is(Kind::Const))
+    return context.logicalOr(readout.operand(0),
+                             isRegularReadout(readout.operand(2)));
+  return isFinite(readout);
 }
 
 /// What a term is on regular rows, of which nobody reads the state.

@@ -75,6 +75,37 @@ CASES = [
     ("product-of-positions",
      "f(x[n]) -> y\n  y[n] = x * f32((n * 10000000) % 7)\n",
      {"x": ones(1000)}, lambda x: {"y": np.arange(1000) * 10000000 % 7}),
+    ("irregular-by-a-label-that-is-ignored",
+     """f(x[m,n=3], label[m]: i64) -> l
+  t = max(n: x)
+  z = sum(n: exp(x - t))
+  l = sum(n: where(n == label and label != -1, -(x - t - log(z)), 0))
+""",
+     {"x": np.array([[-np.inf] * 3, [np.nan, 1, 2], [1, 2, 3]], np.float32), "label": np.array([-1, -1, 2])},
+     lambda x, label: {"l": np.array([0, 0, np.log(np.exp(x[2] - 3).sum())])}),
+    ("irregular-by-a-sentinel",
+     """f(x[m,n], k[m,n]: i32) -> l
+  t = max(n: x)
+  z = sum(n: exp(x - t))
+  l = sum(n: where(k != 31337, x - t - log(z), 0))
+""",
+     {"x": np.array([[-np.inf] * 3, [np.nan, 1, 2], [np.inf, 0, 0]], np.float32), "k": np.full((3, 3), 31337, np.int32)},
+     lambda x, k: {"l": np.zeros(3)}),
+    ("irregular-in-f64",
+     "f(x[m,n]: f64, w[m,n]: f64) -> y: f64, p: f64\n  s = max(n: abs(x))\n  y = sum(n: x/s*w)\n  p = prod(n: x/s)\n",
+     {"x": np.array([[1e300, 2e300] + [2e300] * 300]), "w": np.array([[1e20, 2e20] + [0.0] * 300])},
+     lambda x, w: {"y": np.array([2.5e20]), "p": np.array([0.5])}),
+    ("irregular-outputs-of-finite-states",
+     "f(x[m,n], w[n,e], u[n]) -> o\n  mu = sum(n: x*u)/sum(n: u)\n  o[m,e] = sum(n: (x - mu)^2*w)\n",
+     {"x": np.array([[0, 2, 2]], np.float32), "u": ones(3), "w": np.array([[1], [3e38], [2]], np.float32)},
+     lambda x, w, u: {"o": ((x - x.mean()) ** 2 @ w)}),
+    ("irregular-by-a-weight-of-zero",
+     "f(x[m,n], w[n,e], u[n]) -> o\n  mu = sum(n: x*u)/sum(n: u)\n  o[m,e] = sum(n: (x - mu)^2*w)\n",
+     {"x": np.array([[-1, 0, 1]], np.float32), "u": np.array([1, -1, 0], np.float32), "w": np.array([[-1], [1], [2]], np.float32)},
+     lambda x, w, u: {"o": np.array([[np.nan]])}),
+    ("irregular-by-a-scale-that-has-no-reciprocal",
+     "f(x[m,n]) -> p\n  s = max(n: abs(x))\n  p = prod(n: x/s)\n",
+     {"x": np.full((1, 3), 1e-39, np.float32)}, lambda x: {"p": np.ones(1)}),
 ]
 
 

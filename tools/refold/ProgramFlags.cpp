@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "ProgramFlags.h"
 #include "llvm/Support/raw_ostream.h"
+#include <cmath>
 
 namespace refold {
 
@@ -26,7 +27,8 @@ static llvm::Error parseCasts(llvm::StringRef text, NumericPolicy &numerics) {
   numerics.castBound = HUGE_VAL;
   bool isGood = word == "requantise" || text == "exact";
   if (isGood && text.contains('='))
-    isGood = !bound.getAsDouble(numerics.castBound) && numerics.castBound > 0;
+    isGood = !bound.getAsDouble(numerics.castBound) && numerics.castBound > 0 &&
+             std::isfinite(numerics.castBound);
   if (isGood)
     return llvm::Error::success();
   return fail(ExitCode::Usage,
