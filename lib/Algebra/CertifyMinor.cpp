@@ -101,7 +101,8 @@ public:
     RowValues<DoubleDouble> before = row;
     Matrix jacobian;
     constexpr double step = 1e-10;
-    for (auto &[symbol, values] : sample.values)
+    for (auto [symbol, own] : inOrder(sample)) {
+      std::vector<double> &values = *own;
       forEachOwn(*symbol, values, [&](size_t i) {
         if (jacobian.size() >= 2 * results.size() + 2)
           return;
@@ -122,6 +123,7 @@ public:
                                                              : slope);
         }
       });
+    }
     size_t size = std::max(jacobian.size(), results.size());
     jacobian.resize(size);
     for (auto &line : jacobian)

@@ -5,6 +5,8 @@
 #include "CertifyParts.h"
 #include "refold/Algebra/DoubleDouble.h"
 
+#include <algorithm>
+
 namespace refold::algebra::certifier {
 
 using Matrix = std::vector<std::vector<DoubleDouble>>;
@@ -26,6 +28,17 @@ struct TermCascade {
 
 /// True if the term of a stage can be sampled: over one stream, without ranks.
 bool isSampled(const Cascade &cascade, unsigned stage);
+
+/// The inputs of a sample, always in the same order.
+inline std::vector<std::pair<const Symbol *, std::vector<double> *>>
+inOrder(Sample &sample) {
+  std::vector<std::pair<const Symbol *, std::vector<double> *>> result;
+  for (auto &[symbol, values] : sample.values)
+    result.push_back({symbol, &values});
+  std::sort(result.begin(), result.end(),
+            [](auto a, auto b) { return a.first->id < b.first->id; });
+  return result;
+}
 
 } // namespace refold::algebra::certifier
 
