@@ -255,6 +255,22 @@ static void addGuarded(std::vector<SuiteCase> &all) {
 refold.write %r, %o[%i] : f32
 )",
                  1e-5});
+  // A contraction of a state, which is there once the stream runs.
+  all.push_back({"guarded-by-a-contraction",
+                 plus(kRows, {"d", "inner", 9}),
+                 {kX, {"w", DType::F32, {9}}},
+                 {{"o", DType::F32, {I}}},
+                 first + R"(
+%wv = refold.read %w[%d] : f32
+%sw = arith.mulf %s, %wv : f32
+%c = refold.contract %sw over(%d) : f32
+%asked = arith.cmpf olt, %c, %off : f32
+%sq = arith.mulf %v, %v : f32
+%t = arith.select %asked, %sq, %off : f32
+%q = refold.state add(%t : f32)
+refold.write %q, %o[%i] : f32
+)",
+                 1e-5});
   // A list, read where it is needed only.
   all.push_back({"row-guarded-list",
                  plus(kRows, {"ex", "carried", 3}),

@@ -27,7 +27,13 @@ static std::optional<RowGuard> guardOf(Plan &plan, StatePlan &s) {
   if (s.term->kind != Node::Elem || !isa<arith::SelectOp>(s.term->op))
     return std::nullopt;
   Node *condition = s.term->in[0];
-  if (condition->set & plan.streams)
+  // It is asked before the stream runs, and with it the contractions.
+  NodeSet all;
+  collect(condition, all);
+  bool isKnownBefore =
+      !(condition->set & plan.streams) &&
+      llvm::none_of(all, [](Node *n) { return n->kind == Node::Contract; });
+  if (!isKnownBefore)
     return std::nullopt;
   Attribute identity = identityOf(s.op.getReducer(), s.type());
   for (unsigned side : {2, 1}) {
@@ -71,15 +77,15 @@ TypedAttr Kernel::guardIs(bool value) {
 
 /// Whether the guard holds somewhere in the tile of the item.
 Val Kernel::holdsSomewhere(RowGuard &guard, Val found) {
-  Set others = guard.condition->set &
-               (plan.carried | (plan.rowLane == kNone ? 0 : bit(plan.rowLane)));
+  Set others = guard.condition->set & plan.carried;
   int lane = others ? 63 - int(llvm::countl_zero(others)) : kNone;
-  auto either = [&](Tile &t, Val before) {
+  auto asks = [&](Tile &t) {
     Val v = eval(t, guard.condition, 0, 0);
-    if (!guard.needed)
-      v = to.select(v, to.splat(to.constant(guardIs(false))),
-                    to.splat(to.constant(guardIs(true))));
-    return to.binary(Binary::OrI, before, v);
+    if (guard.needed)
+      return v;
+    Val yes = to.constant(guardIs(true)), no = to.constant(guardIs(false));
+    return v.wide ? to.select(v, to.splat(no), to.splat(yes))
+                  : to.select(v, no, yes);
   };
   auto alongLanes = [&](Tile &t, Val before) {
     Ix range = span(lane);
@@ -87,13 +93,11 @@ Val Kernel::holdsSomewhere(RowGuard &guard, Val found) {
       Tile inside(&t);
       inside.lane = lane;
       inside.laneLocal = {at};
-      Val v = to.splat(eval(inside, guard.condition, 0, 0));
-      Val off = to.splat(to.constant(guardIs(false)));
-      if (!guard.needed)
-        v = to.select(v, off, to.splat(to.constant(guardIs(true))));
+      Val v = to.splat(asks(inside));
       if (isMasked) {
         inside.laneLimit = range;
-        v = to.select(maskOf(inside, 0), v, off);
+        v = to.select(maskOf(inside, 0), v,
+                      to.splat(to.constant(guardIs(false))));
       }
       return to.binary(Binary::OrI, in, to.reduceLanes(Binary::OrI, v));
     };
@@ -108,7 +112,8 @@ Val Kernel::holdsSomewhere(RowGuard &guard, Val found) {
   };
   auto enter = [&](auto &self, Tile &t, Set rest, Val before) -> Val {
     if (!rest)
-      return lane == kNone ? either(t, before) : alongLanes(t, before);
+      return lane == kNone ? to.binary(Binary::OrI, before, asks(t))
+                           : alongLanes(t, before);
     unsigned index = llvm::countr_zero(rest);
     return to.loop(0, span(index), 1, {before}, [&](Ix at, ArrayRef<Val> in) {
       Tile inside(&t);
