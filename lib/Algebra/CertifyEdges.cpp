@@ -54,6 +54,7 @@ public:
             const CertifyOptions &options, Certificate &certificate)
       : cascade(cascade), program(program), options(options),
         certificate(certificate), random(options.seed * 77 + 5),
+        places(options.seed * 77 + 6),
         roots(cascade ? rootsOf(*cascade) : rootsOf(program)) {
     ExprSet seen;
     for (Expr root : roots)
@@ -202,8 +203,27 @@ private:
     return product;
   }
 
+  /// Rows about where the stream is: a mask by positions then keeps some of the
+  /// elements and hides others.
+  void setPositions(Sample &sample) {
+    for (size_t i = 0; i < program.indices.size(); ++i) {
+      const Index &index = program.indices[i];
+      if (index.role != IndexRole::Row || !index.value || !index.value.isSym())
+        continue;
+      uint32_t most = sample.length(program.indices) + 1;
+      if (index.extent > 0)
+        most = uint32_t(std::min<int64_t>(most, index.extent));
+      double position = places.below(most);
+      sample.values[&index.value.symbol()] = {position};
+      if (index.length && index.length.isSym())
+        sample.values[&index.length.symbol()] = {position + 1 +
+                                                 places.below(4)};
+    }
+  }
+
   /// Row number `row` of all, or a random one.
   Kind setRow(Sample &sample, uint64_t row, bool isExhaustive) {
+    setPositions(sample);
     for (Expr e : chosen) {
       std::vector<double> letters = alphabet(e.symbol());
       uint32_t count = uint32_t(letters.size());
@@ -386,7 +406,7 @@ private:
   const Program &program;
   const CertifyOptions &options;
   Certificate &certificate;
-  Random random;
+  Random random, places;
   std::vector<Expr> roots;
   std::vector<Expr> elements;
   std::vector<Expr> chosen; ///< and what is compared with constants
