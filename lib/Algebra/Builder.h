@@ -161,6 +161,9 @@ public:
   std::unordered_map<Expr, unsigned, ExprHash> passOf; ///< states and lets
   std::unordered_map<Expr, SumInfo, ExprHash> sums;
 
+  /// States of passes that only some rows need.
+  ExprSet repairs;
+
   /// Maxima that the user did not write: they must leave the results again.
   ExprSet ownPivots;
 
@@ -220,6 +223,12 @@ public:
   bool deriveExtremum(unsigned stage, Expr term, unsigned pass);
   Expr extremeOf(const Extremum &of, Expr term, Scope &scope);
   bool deriveTopK(unsigned stage, Expr term, unsigned pass);
+  // Thresholds.cpp
+  /// A sum over the best elements. `finalTerm` makes the term of the next pass,
+  /// which rows need whose list is too short; null: only asks whether there is
+  /// such a list.
+  bool deriveThreshold(unsigned stage, Expr term,
+                       const std::function<Expr()> *finalTerm, unsigned pass);
 
   Reject reject; ///< set where derive... answers false
 
@@ -270,6 +279,7 @@ private:
                 SumParts &result);
   bool isTame(const Monomial &factor, const std::vector<Expr> &guards);
   Expr anyOf(const std::vector<Expr> &guards, const std::string &name);
+  std::vector<Expr> bestBy(const std::vector<Expr> &values, bool largest);
   Expr total(std::vector<Part> parts, const std::vector<Expr> &offsets,
              Type type);
   Expr transport(const std::map<Powers, Combination> &taylor,
@@ -278,6 +288,11 @@ private:
 
   std::map<std::tuple<Reducer, Expr, unsigned>, Expr> table;
   std::map<FrameKey, Combination> built;
+  /// Lists of the best elements, by what they keep and which end.
+  std::map<std::pair<std::vector<Expr>, bool>, std::vector<Expr>> lists;
+  int listRank = -1; ///< the index of their places
+  /// By value: whether the row has more elements of a set than its list holds.
+  std::map<Expr, Expr> shortLists;
   std::map<Expr, Expr> guards;
   std::map<std::pair<Expr, bool>, Expr> scales; ///< lets by scale, divides
   std::map<Expr, Expr> offsets;                 ///< lets by value

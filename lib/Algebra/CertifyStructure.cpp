@@ -231,7 +231,13 @@ Failure checkInterface(const Cascade &cascade, const Program &program) {
   if (program.readouts.size() != cascade.stages.size())
     return "the program reads out " + std::to_string(program.readouts.size()) +
            " stages; " + std::to_string(cascade.stages.size()) + " expected";
-  if (program.indices.size() != cascade.indices.size())
+  // Lists that the derivation made have places of their own.
+  bool isSame = program.indices.size() >= cascade.indices.size();
+  for (size_t i = 0; isSame && i < program.indices.size(); ++i)
+    isSame = i < cascade.indices.size()
+                 ? program.indices[i].role == cascade.indices[i].role
+                 : program.indices[i].role == IndexRole::Rank;
+  if (!isSame)
     return "the program has other indices than the cascade";
   bool same = program.outputs.size() == cascade.outputs.size();
   for (size_t i = 0; same && i < cascade.outputs.size(); ++i)

@@ -210,6 +210,16 @@ Cut Driver::cutOf(unsigned number, unsigned pass) {
   return cut;
 }
 
+/// What was done about a stage that would have been cut.
+void Driver::nameList(const Stage &stage, const Cut &cut) {
+  Notation notation;
+  notation.indices = &cascade.indices;
+  program.lists.push_back(
+      "'" + stage.name + "': the " + std::to_string(policy.thresholdList) +
+      " best elements are kept, and a row of which more pass " +
+      format(cut.node, notation) + " is summed again as written");
+}
+
 /// Definitions that no readout, output or other definition needs are left from
 /// attempts that failed.
 void Driver::prune() {
@@ -268,7 +278,21 @@ void Driver::stage(unsigned number) {
     if (attempt(number, term, pass))
       break;
     builder.reject.term = term;
-    program.cuts.push_back(cutOf(number, pass));
+    Cut cut = cutOf(number, pass);
+    std::function<Expr()> finalTerm = [&] {
+      return inPass(stage.term, pass + 1);
+    };
+    bool usesLists = policy.fuse && policy.thresholdList > 0;
+    bool hasList = builder.deriveThreshold(
+        number, term, usesLists ? &finalTerm : nullptr, pass);
+    if (hasList && usesLists) {
+      nameList(stage, cut);
+      break;
+    }
+    if (hasList && policy.fuse)
+      cut.hint += ", and so does --thresholds list, which keeps the best "
+                  "elements and leaves other rows to a second pass";
+    program.cuts.push_back(std::move(cut));
     ++pass;
   }
   followEdges();

@@ -40,6 +40,7 @@ private:
   Expr asWritten(Expr e) const;
   void nameRoundings();
   Cut cutOf(unsigned number, unsigned pass);
+  void nameList(const Stage &stage, const Cut &cut);
   Expr withoutOwnPivots(Expr value);
   Expr withoutMoves(Expr value);
   std::optional<Rational>

@@ -116,6 +116,10 @@ std::vector<Expr> rootsOf(const Program &program) {
   return roots;
 }
 
+/// Places of lists whose length the program does not rely on: few, so that rows
+/// have more.
+static constexpr uint32_t kShortList = 2;
+
 /// Ranks have their k, inner indices 2 or 3 positions, the stream `length`. Its
 /// static extents are kept where they divide the length, and what is left is
 /// shared by the others, as a product with small last factors.
@@ -150,7 +154,9 @@ static std::vector<uint32_t> chooseExtents(const std::vector<Index> &indices,
       extents[i] = 2 + uint32_t(i % 2);
       break;
     case IndexRole::Rank:
-      extents[i] = uint32_t(std::clamp<int64_t>(indices[i].extent, 1, 64));
+      extents[i] = indices[i].length.is(Kind::Const)
+                       ? uint32_t(std::clamp<int64_t>(indices[i].extent, 1, 64))
+                       : kShortList;
       break;
     case IndexRole::Row:
     case IndexRole::Carried:

@@ -430,11 +430,17 @@ void Driver::finish() {
     dropReadouts();
   prune();
   program.boundsExponentials = hasSettledOutput;
+  unsigned all = 0;
   for (const Definition &definition : program.definitions)
     if (const State *state = std::get_if<State>(&definition)) {
-      program.passes = std::max(program.passes, state->pass + 1);
+      unsigned needed = state->pass + 1;
+      all = std::max(all, needed);
+      if (builder.repairs.contains(state->symbol()))
+        continue;
+      program.passes = std::max(program.passes, needed);
       ++program.stateSize;
     }
+  program.repairPasses = all - program.passes;
   for (unsigned own : depth)
     program.unfusedPasses = std::max(program.unfusedPasses, own);
 }

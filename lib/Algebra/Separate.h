@@ -129,7 +129,7 @@ struct Reject {
   const char *reason = nullptr;
   Expr node;
   std::string text; ///< what is in the way, without names
-  Expr term;        ///< the whole, over states
+  Expr term = {};   ///< the whole, over states
 };
 
 class Separator {

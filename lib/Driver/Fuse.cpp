@@ -136,7 +136,7 @@ static void addNumerics(const algebra::Cascade &cascade,
       report.policies.push_back(key);
   };
   algebra::Notation notation;
-  notation.indices = &cascade.indices;
+  notation.indices = &program.indices;
   for (const algebra::Rounding &rounding : program.roundings) {
     report.roundings.push_back({cascade.stages[rounding.stage].name,
                                 algebra::format(rounding.written, notation),
@@ -227,6 +227,7 @@ static CascadeReport reportOf(const FusedKernel &kernel) {
   report.gauges = gaugeReports(program);
   report.certificate = kernel.certificate;
   report.choices = program.choices;
+  report.lists = program.lists;
   report.deriveMs = kernel.deriveMs;
   report.certifyMs = kernel.certifyMs;
   mlir::FailureOr<bool> leavesUnread =
@@ -237,7 +238,7 @@ static CascadeReport reportOf(const FusedKernel &kernel) {
     report.policies.push_back(keyOf(Reason::BoundedExponentials).data());
   addNumerics(cascade, program, report);
   algebra::Notation notation;
-  notation.indices = &cascade.indices;
+  notation.indices = &program.indices;
   for (const algebra::Cut &cut : program.cuts)
     report.reasons.push_back({cut.reason, placeOf(cascade.stages[cut.stage]),
                               cut.text, algebra::format(cut.node, notation),
@@ -288,6 +289,7 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
     fuseOptions.policy.casts = algebra::CastPolicy::Requantise;
   fuseOptions.policy.castBound = numerics.castBound;
   fuseOptions.policy.stability = inAlgebra(numerics.stability);
+  fuseOptions.policy.thresholdList = numerics.thresholdList;
   if (numerics.zeroMaskedRows)
     fuseOptions.policy.maskedRows = algebra::RowPolicy::Zero;
   mlir::FailureOr<FusionResult> result = fuseCascades(function, fuseOptions);

@@ -23,7 +23,11 @@ public:
                  const algebra::Program &program,
                  ArrayRef<KernelOutput> outputs)
       : b(b), formula(formula), program(program), outputs(outputs),
-        loc(outputs[0].tensor.getLoc()) {}
+        loc(outputs[0].tensor.getLoc()), extents(formula.extents) {
+    // Places of lists that the derivation made.
+    for (size_t i = extents.size(); i < program.indices.size(); ++i)
+      extents.push_back(Size::constant(program.indices[i].extent));
+  }
 
   FailureOr<EmittedCascade> emit();
 
@@ -60,6 +64,7 @@ private:
   const algebra::Program &program;
   ArrayRef<KernelOutput> outputs;
   Location loc;
+  std::vector<Size> extents; ///< of each index of the program
 
   algebra::ExprSet best;        ///< what an argmax makes, and what reads it
   SmallVector<bool> writesBest; ///< of each output
@@ -167,7 +172,7 @@ static CascadeOp::Role roleOf(IndexRole role) {
 /// What an index is to the op: pivots have rows only, so that a carried index
 /// that one of them has is a row.
 CascadeOp::Role CascadeEmitter::role(unsigned index) const {
-  CascadeOp::Role own = roleOf(formula.cascade.indices[index].role);
+  CascadeOp::Role own = roleOf(program.indices[index].role);
   if (own != CascadeOp::Carried)
     return own;
   for (const algebra::Definition &definition : program.definitions)
@@ -185,7 +190,7 @@ void CascadeEmitter::orderIndices() {
   });
   for (int32_t wantedRole = CascadeOp::Row; wantedRole <= CascadeOp::Carried;
        ++wantedRole)
-    for (auto [i, index] : llvm::enumerate(formula.cascade.indices)) {
+    for (auto [i, index] : llvm::enumerate(program.indices)) {
       bool wanted = (usedIndices & (IndexSet(1) << i)) ||
                     (reduces && index.role == IndexRole::Stream);
       if (role(i) != wantedRole || !wanted)
@@ -209,13 +214,13 @@ std::string CascadeEmitter::argName(StringRef wanted) {
 
 void CascadeEmitter::addOperands() {
   for (unsigned i : order)
-    takenNames.insert(formula.cascade.indices[i].name);
+    takenNames.insert(program.indices[i].name);
   for (const Read &read : formula.reads) {
     if (!used.count(read.symbol))
       continue;
     if (read.size) {
       bool isLength = llvm::any_of(order, [&](unsigned i) {
-        return formula.cascade.indices[i].length == read.symbol;
+        return program.indices[i].length == read.symbol;
       });
       if (isLength)
         continue;
@@ -263,12 +268,12 @@ void CascadeEmitter::placeSizes() {
             return CascadeOp::SizePlace{unsigned(i), d};
     return std::nullopt;
   };
-  auto isOpen = [&](unsigned i) { return !formula.extents[i].isStatic(); };
+  auto isOpen = [&](unsigned i) { return !extents[i].isStatic(); };
   DenseMap<unsigned, unsigned> ownNumber;
   for (unsigned i : order)
-    if (isOpen(i) && !place(formula.extents[i])) {
+    if (isOpen(i) && !place(extents[i])) {
       ownNumber[i] = inputs.size();
-      inputs.push_back(formula.sizes.materialise(b, loc, formula.extents[i]));
+      inputs.push_back(formula.sizes.materialise(b, loc, extents[i]));
       argNames.insert(argNames.begin() + ownNumber[i],
                       b.getStringAttr(argName("extent")));
     }
@@ -279,7 +284,7 @@ void CascadeEmitter::placeSizes() {
     auto own = ownNumber.find(i);
     CascadeOp::SizePlace found = own != ownNumber.end()
                                      ? CascadeOp::SizePlace{own->second, -1}
-                                     : *place(formula.extents[i]);
+                                     : *place(extents[i]);
     sizes[2 * position[i]] = found.operand;
     sizes[2 * position[i] + 1] = found.dim;
   }
@@ -288,24 +293,24 @@ void CascadeEmitter::placeSizes() {
 void CascadeEmitter::buildShell() {
   SmallVector<Attribute> names;
   SmallVector<int32_t> roles;
-  SmallVector<int64_t> extents;
+  SmallVector<int64_t> staticExtents;
   for (unsigned i : order) {
-    const algebra::Index &index = formula.cascade.indices[i];
+    const algebra::Index &index = program.indices[i];
     names.push_back(b.getStringAttr(index.name));
     roles.push_back(role(i));
-    extents.push_back(formula.extents[i].staticOrDynamic());
+    staticExtents.push_back(extents[i].staticOrDynamic());
   }
   if (hasBest()) {
     names.push_back(b.getStringAttr(argName("best")));
     roles.push_back(CascadeOp::Carried);
-    extents.push_back(1);
+    staticExtents.push_back(1);
   }
   SmallVector<Type> results;
   for (Value init : inits)
     results.push_back(init.getType());
   op = b.create<CascadeOp>(loc, results, inputs, inits, b.getArrayAttr(names),
                            b.getDenseI32ArrayAttr(roles),
-                           b.getDenseI64ArrayAttr(extents),
+                           b.getDenseI64ArrayAttr(staticExtents),
                            b.getArrayAttr(argNames), DictionaryAttr(),
                            llvm::all_of(sizes, [](int64_t s) { return s < 0; })
                                ? DenseI64ArrayAttr()
@@ -350,9 +355,9 @@ Value CascadeEmitter::emitRead(const Read &read, ScalarExport &scalars) {
 
 Value CascadeEmitter::leaf(Expr symbol, ScalarExport &scalars) {
   for (unsigned i : order) {
-    if (formula.cascade.indices[i].value == symbol)
+    if (program.indices[i].value == symbol)
       return indexArg(i);
-    if (formula.cascade.indices[i].length == symbol)
+    if (program.indices[i].length == symbol)
       return b.create<ExtentOp>(loc, indexArg(i));
   }
   for (const Read &read : formula.reads) {

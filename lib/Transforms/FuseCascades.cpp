@@ -153,12 +153,11 @@ bool Deriver::certify(FusedKernel &kernel, const algebra::Policy &policy,
   if (certified.isFallback || !certified.certificate.holds ||
       !certified.certificate.edgeExample.empty())
     return certified.isFallback;
-  bool isRepaired = kernel.derivation.program->repairPasses > 0;
-  if (isRepaired) {
+  std::string found =
+      algebra::certificateKey(cascade, *kernel.derivation.program);
+  if (found != key)
     known[key] = {"", true};
-    key = algebra::certificateKey(cascade, *kernel.derivation.program);
-  }
-  known[key] = {kernel.certificate, false};
+  known[found] = {kernel.certificate, false};
   return false;
 }
 
@@ -264,6 +263,7 @@ struct FuseCascades : PassWrapper<FuseCascades, OperationPass<func::FuncOp>> {
     if (castBound > 0)
       options.policy.castBound = castBound;
     options.policy.maskedRows = maskedRows;
+    options.policy.thresholdList = thresholdList;
     if (failed(fuseCascades(getOperation(), options)))
       signalPassFailure();
   }
@@ -280,6 +280,11 @@ struct FuseCascades : PassWrapper<FuseCascades, OperationPass<func::FuncOp>> {
       *this, "cast-bound", llvm::cl::init(0),
       llvm::cl::desc("requantise only what errs by less of its largest value; "
                      "0: any")};
+  Option<unsigned> thresholdList{
+      *this, "threshold-list", llvm::cl::init(0),
+      llvm::cl::desc("sums over elements near an extreme: over so many of the "
+                     "best, with a pass for rows that have more; 0: in a pass "
+                     "of their own")};
   Option<algebra::RowPolicy> maskedRows{
       *this, "masked-rows", llvm::cl::init(algebra::RowPolicy::Ieee),
       llvm::cl::desc("what a row of nothing but masked elements is"),

@@ -110,7 +110,11 @@ static void print(const CascadeReport &report) {
      << (report.passes == 1 ? " pass" : " passes") << " instead of "
      << report.unfusedPasses << ", state of " << report.stateSize << "\n";
   if (report.repairPasses)
-    os << "  rows that do not end finite: " << report.repairPasses
+    os << (report.lists.empty()
+               ? "  rows that do not end finite: "
+               : "  rows of which a list holds too little, or that do not end "
+                 "finite: ")
+       << report.repairPasses
        << (report.repairPasses == 1 ? " more pass" : " more passes")
        << ", as written [irregular-rows]\n";
   for (const StageReport &stage : report.stages) {
@@ -138,6 +142,8 @@ static void print(const CascadeReport &report) {
        << "\n";
   for (const std::string &choice : report.choices)
     os << "  chosen for accuracy: " << choice << "\n";
+  for (const std::string &list : report.lists)
+    os << "  list [threshold-by-list]: " << list << "\n";
   for (const RoundingReport &rounding : report.roundings)
     os << "  " << rounding.stage << ": y rounded in " << rounding.formula
        << " is " << rounding.bound << "\n";

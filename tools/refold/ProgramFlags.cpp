@@ -37,6 +37,23 @@ static llvm::Error parseCasts(llvm::StringRef text, NumericPolicy &numerics) {
                   "requantise=BOUND with a bound above 0");
 }
 
+/// "pass", "list" or "list=64".
+static llvm::Error parseThresholds(llvm::StringRef text, unsigned &length) {
+  constexpr unsigned kUsual = 32, kLeast = 2, kMost = 256;
+  auto [word, number] = text.split('=');
+  length = word == "list" ? kUsual : 0;
+  bool isGood = word == "list" || text == "pass";
+  if (isGood && text.contains('='))
+    isGood =
+        !number.getAsInteger(10, length) && length >= kLeast && length <= kMost;
+  if (isGood)
+    return llvm::Error::success();
+  return fail(ExitCode::Usage,
+              "found '" + text +
+                  "' for --thresholds, expected pass, list or list=LENGTH with "
+                  "a length from 2 to 256");
+}
+
 static llvm::Error parseStability(llvm::StringRef text, Stability &result) {
   if (text == "fastest")
     result = Stability::Fastest;
@@ -67,6 +84,13 @@ void ProgramFlags::addNumericsTo(Flags &flags) {
                 return fail(ExitCode::Usage,
                             "found '" + text +
                                 "' for --masked-rows, expected ieee or zero");
+              });
+  flags.value("thresholds", "pass|list[=LENGTH]",
+              "sums over the elements near an extreme: in a second pass, or "
+              "over a list of the best with that pass for rows that have more "
+              "(pass)",
+              [this](llvm::StringRef text) {
+                return parseThresholds(text, numerics.thresholdList);
               });
   flags.value("stability", "fastest|balanced|most-accurate",
               "how far epilogues are regrouped to keep digits (balanced)",

@@ -82,6 +82,7 @@ llvm::json::Object toJson(const CascadeReport &report) {
       {"zeroed", llvm::json::Array(report.zeroedOutputs)},
       {"idle_guards", llvm::json::Array(report.idleGuards)},
       {"choices", llvm::json::Array(report.choices)},
+      {"lists", llvm::json::Array(report.lists)},
       {"schedule", std::move(schedule)},
       {"accuracy", std::move(accuracy)}};
 }

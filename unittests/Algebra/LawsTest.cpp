@@ -294,6 +294,83 @@ TEST_F(LawsTest, IrregularRows) {
       std::isnan(fused.run(sample, Order::Stream, random).outputs[0][0]));
 }
 
+// threshold-by-list
+TEST_F(LawsTest, ThresholdByList) {
+  Text text("in x\nm = max x\no = sum where(x>m-1,x,0)\nout o = o");
+  Cascade cascade = text.cascade();
+  Policy policy;
+  for (unsigned room : {2u, 3u}) {
+    policy.thresholdList = room;
+    Derivation derivation = derive(cascade, policy);
+    const Program &program = *derivation.program;
+    EXPECT_EQ(program.passes, 1u);
+    EXPECT_EQ(program.repairPasses, 1u);
+    EXPECT_EQ(program.lists.size(), 1u);
+    Certificate certificate = certify(cascade, derivation);
+    EXPECT_TRUE(certificate.holds) << certificate.summary();
+    EXPECT_EQ(certificate.edgeDifferences, 0u);
+    Random random(1);
+    Sample sample = makeSample(program.indices, rootsOf(program),
+                               Family::Normal, 4, random);
+    sample.extents.back() = room;
+    for (auto &[symbol, values] : sample.values)
+      if (symbol->name == "x")
+        values = {0, 3, 1, 2.5};
+      else if (symbol->role == Role::Index && values.size() == 2)
+        values.resize(room, 2);
+      else if (symbol->name.starts_with("len(r"))
+        values = {double(room)};
+    ProgramEvaluator<double> evaluator(program, sample.extents);
+    double found = evaluator.run(sample, Order::Stream, random).outputs[0][0];
+    expectOnPage("threshold-by-list", found);
+  }
+  // As if the list were always long enough.
+  policy.thresholdList = 2;
+  Derivation broken = derive(cascade, policy);
+  for (Definition &definition : broken.program->definitions)
+    if (Let *let = std::get_if<Let>(&definition);
+        let && let->symbol.symbol().name == "short")
+      let->value = cascade.context->boolean(false);
+  EXPECT_FALSE(certify(cascade, broken).holds);
+}
+
+// Sets that may be most of a row, or that others read, get no list.
+TEST_F(LawsTest, NoListFarFromAnExtreme) {
+  Policy policy;
+  policy.thresholdList = 32;
+  for (const char *lines :
+       {"in x\nS = sum x\no = sum where(x>S/n,1,0)\nout o = o",
+        "in x\nlo = min x\nhi = max x\n"
+        "o = sum where(x>lo+(hi-lo)/10,x,0)\nout o = o",
+        "in x\nm = max x\no = sum where(abs(x-m)<1,2,1)\nout o = o",
+        "in x v\nm = max x\ns = sum where(x>m-1,x,0)\n"
+        "o = sum v/(1+exp(s-v))\nout o = o",
+        "in x\nm = max x\no = prod where(x>m-1,x,1)\nout o = o"}) {
+    Text text(lines);
+    Derivation derivation = derive(text.cascade(), policy);
+    EXPECT_TRUE(derivation.program->lists.empty()) << lines;
+    EXPECT_FALSE(derivation.program->cuts.empty()) << lines;
+  }
+  // From below, and with what else the summand reads.
+  for (const char *lines :
+       {"in x v\nm = min x\no = sum where(x<=m+2,v*exp(m-x),0)\nout o = o",
+        "in x v\nm = max x\ns = sum exp(x-m)\n"
+        "o = sum where(exp(x-m)/s>0.01 and v>0,v,0)\nout o = o"}) {
+    Text text(lines);
+    Cascade cascade = text.cascade();
+    Derivation derivation = derive(cascade, policy);
+    EXPECT_EQ(derivation.program->passes, 1u) << lines;
+    EXPECT_EQ(derivation.program->lists.size(), 1u) << lines;
+    Certificate certificate = certify(cascade, derivation);
+    EXPECT_TRUE(certificate.holds) << lines << certificate.summary();
+    // Without the policy the hint says so.
+    Derivation plain = derive(cascade);
+    ASSERT_FALSE(plain.program->cuts.empty()) << lines;
+    EXPECT_NE(plain.program->cuts[0].hint.find("--thresholds list"),
+              std::string::npos);
+  }
+}
+
 // guard-row-predicate
 TEST_F(LawsTest, GuardRowPredicate) {
   auto of = [&](std::vector<double> x) {

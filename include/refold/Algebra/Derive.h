@@ -43,6 +43,10 @@ struct Policy {
   RowPolicy maskedRows = RowPolicy::Ieee;
   /// Terms of a separated stage beyond which it waits for the next pass.
   unsigned rankBudget = 48;
+  /// A sum over the elements near an extreme is one over so many of the best,
+  /// with a pass for rows that have more. 0: it waits for the next pass, which
+  /// costs less where rows are in cache.
+  unsigned thresholdList = 0;
   /// False: every stage in its own pass, as written (the baseline).
   bool fuse = true;
   /// Bound exponentials of elements that the user left unbounded by a maximum

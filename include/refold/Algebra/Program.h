@@ -125,8 +125,8 @@ struct Program {
   std::vector<ProgramOutput> outputs;
   unsigned passes = 0; ///< traversals of the stream before outputs
   /// Passes after those, in which every term is the identity of its reducer
-  /// unless the row is not regular: a kernel leaves them out for all other
-  /// rows.
+  /// unless the row is not regular, or has more elements than a list holds: a
+  /// kernel leaves them out for all other rows.
   unsigned repairPasses = 0;
   unsigned unfusedPasses = 0; ///< longest chain of dependent stages
   unsigned stateSize = 0;     ///< accumulators of `passes`; a TopK is one
@@ -136,6 +136,8 @@ struct Program {
   std::vector<std::string> idleGuards;
   /// Groupings that were chosen for accuracy, and why, as text.
   std::vector<std::string> choices;
+  /// Sums over lists of the best elements, as text (law `threshold-by-list`).
+  std::vector<std::string> lists;
   /// Exponentials that the stages leave unbounded are kept relative to their
   /// largest: finite where the stages as written overflow.
   bool boundsExponentials = false;

@@ -96,6 +96,9 @@ struct NumericPolicy {
   /// Rows of nothing but masked elements are 0 where the formula has NaN.
   bool zeroMaskedRows = false;
   Stability stability = Stability::Balanced;
+  /// Sums over elements near an extreme are ones over so many of the best, with
+  /// a second pass for rows that have more; 0: always a second pass.
+  unsigned thresholdList = 0;
 };
 
 enum class FusePolicy : uint8_t {
@@ -160,6 +163,8 @@ struct CascadeReport {
   std::vector<std::string> policies;
   /// Groupings that were chosen for accuracy, and why.
   std::vector<std::string> choices;
+  /// Sums over lists of the best elements.
+  std::vector<std::string> lists;
   std::vector<GaugeReport> gauges;
   std::vector<RoundingReport> roundings;
   std::vector<std::string> zeroedOutputs, idleGuards;

@@ -121,6 +121,7 @@ void Kernel::walkShortRow() {
   isBoundary.reset();
   for (unsigned p = 0; p < plan.passes.size(); ++p) {
     if (plan.passes[p].guards.empty()) {
+      prelude(p);
       streamTile(p);
       continue;
     }

@@ -182,6 +182,7 @@ private:
   // RowGuards.cpp: passes that only some rows need.
   mlir::TypedAttr guardIs(bool value);
   Val holdsSomewhere(RowGuard &guard, Val found);
+  void prelude(unsigned pass);
   void whereNeeded(unsigned pass, llvm::function_ref<void()> body);
 
   // Segments.cpp: the stream in parts that are items of their own.

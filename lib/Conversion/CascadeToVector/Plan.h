@@ -80,6 +80,8 @@ struct Step {
 };
 
 struct PassPlan {
+  llvm::SmallVector<Node *>
+      prelude; ///< contractions of what earlier passes left, operands first
   llvm::SmallVector<Condition> conditions;
   llvm::SmallVector<RowGuard> guards; ///< one of them has to hold
   llvm::SmallVector<Node *>

@@ -160,10 +160,13 @@ void Planner::considerContraction(Node *n) {
 }
 
 void Planner::findPacks() {
-  for (PassPlan &p : plan->passes)
+  for (PassPlan &p : plan->passes) {
+    for (Node *n : p.prelude)
+      considerContraction(n);
     for (Step &step : p.steps)
       if (step.kind == Step::Contraction)
         considerContraction(step.contraction);
+  }
   for (auto *list :
        {&plan->prologue, &plan->finishContractions, &plan->sweepContractions})
     for (Node *n : *list)

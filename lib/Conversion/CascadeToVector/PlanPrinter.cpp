@@ -34,6 +34,8 @@ static std::string describeContraction(Plan &plan, Node *n) {
 static void describePass(Plan &plan, unsigned number, std::string &text) {
   PassPlan &p = plan.passes[number];
   std::string head = "pass " + std::to_string(number) + ": ";
+  for (Node *n : p.prelude)
+    text += head + "before it " + describeContraction(plan, n) + "\n";
   for (Condition &c : p.conditions)
     text += head + "tiles skipped or peeled by " +
             (c.isUpper ? "upper" : "lower") + " bound " +

@@ -18,6 +18,13 @@ bool Planner::isFixed(Node *n) {
          llvm::all_of(n->in, [&](Node *i) { return isFixed(i); });
 }
 
+/// Reads states of earlier passes, and nothing that changes during a pass.
+bool Planner::isComplete(Node *n) {
+  return n->kind != Node::Old && n->kind != Node::New &&
+         !(n->set & plan->streams) &&
+         llvm::all_of(n->in, [&](Node *i) { return isComplete(i); });
+}
+
 /// What a nest over indices `nest` (lanes and reduced included) would have to
 /// compute again and again: the largest parts with row and stream indices only
 /// that lack an index of the nest.
@@ -107,11 +114,15 @@ void Planner::gather(unsigned pass, NodeSet &all, NodeSet &contractions) {
   for (Node *n : all) {
     if (n->kind != Node::Contract)
       continue;
-    keepFor(n->in[0], n->over, kept);
-    if (!isFixed(n))
+    if (isFixed(n)) {
+      if (!llvm::is_contained(plan->prologue, n))
+        plan->prologue.push_back(n);
+    } else if (isComplete(n)) {
+      plan->passes[pass].prelude.push_back(n);
+    } else {
+      keepFor(n->in[0], n->over, kept);
       contractions.insert(n);
-    else if (!llvm::is_contained(plan->prologue, n))
-      plan->prologue.push_back(n);
+    }
   }
   plan->passes[pass].kept.assign(kept.begin(), kept.end());
 }

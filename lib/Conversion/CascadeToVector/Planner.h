@@ -41,6 +41,7 @@ private:
   void keepForRows(Node *n, NodeSet &kept);
   bool readsState(Node *n);
   bool isFixed(Node *n);
+  bool isComplete(Node *n);
   void sortContractions(NodeSet &all, llvm::SmallVectorImpl<Node *> &out,
                         bool sweep);
   void considerPack(Node *root, int lane, bool isDirect);

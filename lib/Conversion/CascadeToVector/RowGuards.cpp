@@ -27,12 +27,15 @@ static std::optional<RowGuard> guardOf(Plan &plan, StatePlan &s) {
   if (s.term->kind != Node::Elem || !isa<arith::SelectOp>(s.term->op))
     return std::nullopt;
   Node *condition = s.term->in[0];
-  // It is asked before the stream runs, and with it the contractions.
+  // It is asked before the stream runs, and with it its contractions.
   NodeSet all;
   collect(condition, all);
   bool isKnownBefore =
-      !(condition->set & plan.streams) &&
-      llvm::none_of(all, [](Node *n) { return n->kind == Node::Contract; });
+      !(condition->set & plan.streams) && llvm::none_of(all, [&](Node *n) {
+        return n->kind == Node::Contract &&
+               !llvm::is_contained(plan.prologue, n) &&
+               !llvm::is_contained(plan.passes[s.pass].prelude, n);
+      });
   if (!isKnownBefore)
     return std::nullopt;
   Attribute identity = identityOf(s.op.getReducer(), s.type());
@@ -132,7 +135,13 @@ Val Kernel::holdsSomewhere(RowGuard &guard, Val found) {
   })[0];
 }
 
+void Kernel::prelude(unsigned pass) {
+  for (Node *n : plan.passes[pass].prelude)
+    contraction(n);
+}
+
 void Kernel::whereNeeded(unsigned pass, llvm::function_ref<void()> body) {
+  prelude(pass);
   SmallVector<RowGuard> &guards = plan.passes[pass].guards;
   if (guards.empty())
     return body();

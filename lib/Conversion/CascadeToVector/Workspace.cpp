@@ -122,6 +122,8 @@ void Kernel::layOut(bool isDryRun) {
     if (!kept.count(term))
       kept[term] = makeArray(term->set, term->type, plan.stream);
   for (PassPlan &p : plan.passes) {
+    for (Node *n : p.prelude)
+      add(n);
     for (Step &step : p.steps)
       if (step.kind == Step::Contraction)
         add(step.contraction);
