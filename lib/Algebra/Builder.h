@@ -219,6 +219,9 @@ public:
   // Resets.cpp
   bool deriveAtExtreme(unsigned stage, Expr term, Scope &scope);
   void reset(State &state, const ExtremeGuard &guard, std::optional<State> all);
+  /// The term with positions of best elements as states that others are kept
+  /// relative to.
+  Expr withPositions(Expr term, unsigned pass);
   // Extremes.cpp
   bool deriveExtremum(unsigned stage, Expr term, unsigned pass);
   Expr extremeOf(const Extremum &of, Expr term, Scope &scope);
@@ -246,6 +249,8 @@ private:
   Mean meanOf(Expr sum, Expr weight, Expr feature, Type type);
   void take(Location &location, const Shift &shift);
   void takeExtremal(Location &location, const Extremal &fact, Scope &scope);
+  void takePosition(Location &location, const Position &place, Scope &scope,
+                    Type type);
   void takeMeans(Location &location, const Poly &subtracted, Scope &scope,
                  Type type, unsigned pass);
   void takeOwnMean(Location &location, const LinearSum &x,
@@ -279,6 +284,7 @@ private:
                 SumParts &result);
   bool isTame(const Monomial &factor, const std::vector<Expr> &guards);
   Expr anyOf(const std::vector<Expr> &guards, const std::string &name);
+  Expr firstPosition(const State &best, unsigned pass);
   std::vector<Expr> bestBy(const std::vector<Expr> &values, bool largest);
   Expr total(std::vector<Part> parts, const std::vector<Expr> &offsets,
              Type type);

@@ -120,7 +120,8 @@ public:
     // What is for a reader (passes, cuts, evidence) follows from the rest.
     auto &[context, indices, definitions, readouts, stagePass, outputs, passes,
            repairPasses, unfusedPasses, stateSize, cuts, idleGuards, choices,
-           lists, boundsExponentials, roundings, zeroedOutputs] = program;
+           lists, boundsExponentials, assumesNumbers, roundings,
+           zeroedOutputs] = program;
     put(indices.size());
     for (const Index &index : indices)
       put(index);

@@ -120,7 +120,8 @@ Certified certified(const Cascade &cascade, Derivation derivation,
   result.certificate = certify(cascade, result.derivation, options);
   if (!result.derivation.program)
     return result;
-  bool mayOverflow = movesProducts(cascade, *result.derivation.program);
+  bool mayOverflow = movesProducts(cascade, *result.derivation.program) ||
+                     result.derivation.program->assumesNumbers;
   if (result.certificate.holds && !result.certificate.edgeDifferences &&
       !mayOverflow)
     return result;

@@ -33,16 +33,20 @@ public:
           extremes.push_back({pivot, reader.read(own->values[0], oldPivots)});
     FieldReader::Environment before = oldPivots, after = newPivots;
     bool holds = true;
-    for (unsigned cases = 0; cases < 1u << (2 * extremes.size()); ++cases) {
-      for (size_t i = 0; i < extremes.size(); ++i) {
-        auto [pivot, feature] = extremes[i];
-        bool isAt = cases >> (2 * i) & 1, stays = cases >> (2 * i + 1) & 1;
-        const Symbol *symbol = &pivot.symbol();
-        oldPivots[symbol] = isAt ? feature : before.at(symbol);
-        newPivots[symbol] = stays ? oldPivots[symbol] : after.at(symbol);
+    for (unsigned cases = 0; cases < 1u << (2 * extremes.size()); ++cases)
+      for (bool isBehind : {false, true}) {
+        for (size_t i = 0; i < extremes.size(); ++i) {
+          auto [pivot, feature] = extremes[i];
+          bool isAt = cases >> (2 * i) & 1, stays = cases >> (2 * i + 1) & 1;
+          const Symbol *symbol = &pivot.symbol();
+          oldPivots[symbol] = isAt ? feature : before.at(symbol);
+          newPivots[symbol] = stays ? oldPivots[symbol] : after.at(symbol);
+          if (Expr place = placeIn(program, pivot); place && !stays)
+            newPivots[symbol] = besides(
+                oldPivots[symbol], reader.read(place, oldPivots), isBehind, i);
+        }
+        holds = holds && movesElement(program, state);
       }
-      holds = holds && movesElement(program, state);
-    }
     oldPivots = std::move(before);
     newPivots = std::move(after);
     return holds;
@@ -64,7 +68,34 @@ public:
   }
 
 private:
-  enum : uint64_t { kPivot = 50, kSelf, kWith };
+  enum : uint64_t { kPivot = 50, kSelf, kWith, kPlace };
+
+  /// The stream position whose first or last one where something holds is the
+  /// pivot: another one lies outside of the segment, before it or behind.
+  static Expr placeIn(const Program &program, Expr pivot) {
+    Expr value = program.findState(pivot)->values[0];
+    if (isFloat(value.type()) || !value.is(Kind::Select) ||
+        !value.operand(2).is(Kind::Const))
+      return {};
+    Expr place = value.operand(1);
+    while (place.is(Kind::Cast))
+      place = place.operand(0);
+    for (const Index &index : program.indices)
+      if (index.role == IndexRole::Stream && index.value == place)
+        return place;
+    return {};
+  }
+
+  /// A number below or above both.
+  uint64_t besides(uint64_t a, uint64_t b, bool isAbove, uint64_t number) {
+    for (uint64_t trial = 0;; ++trial) {
+      uint64_t other = reader.random(kPlace, {number, isAbove, trial});
+      bool isLessA = FieldReader::isLess(other, a),
+           isLessB = FieldReader::isLess(other, b);
+      if (other != a && other != b && isLessA == isLessB && isLessA != isAbove)
+        return other;
+    }
+  }
   /// Pivots of one state that are tried at the element.
   static constexpr size_t kMostExtremes = 3;
 

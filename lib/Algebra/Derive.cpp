@@ -277,6 +277,12 @@ void Driver::stage(unsigned number) {
     Expr term = inPass(stage.term, pass);
     if (attempt(number, term, pass))
       break;
+    if (Expr placed = builder.withPositions(term, pass); placed != term) {
+      Reject reject = builder.reject;
+      if (attempt(number, placed, pass))
+        break;
+      builder.reject = reject;
+    }
     builder.reject.term = term;
     Cut cut = cutOf(number, pass);
     std::function<Expr()> finalTerm = [&] {

@@ -65,6 +65,18 @@ void FactBase::addLowerBound(Expr symbol, Poly low) {
 
 Sign FactBase::sign(Expr e) { return sign(normaliser.normal(e), 0); }
 
+std::optional<std::pair<Position, double>>
+FactBase::distanceFrom(const Poly &e) const {
+  for (const Position &place : places) {
+    Poly distance = Poly::atom(place.index) - Poly::atom(place.symbol);
+    const auto &[leading, unit] = *distance.all().begin();
+    double factor = e.coefficientOf(leading) / unit;
+    if (factor != 0 && e == distance.scaled(factor))
+      return std::pair(place, factor);
+  }
+  return std::nullopt;
+}
+
 bool FactBase::isNonNegative(Expr e) {
   Sign s = sign(e);
   return s == Sign::NonNegative || s == Sign::Zero;

@@ -21,6 +21,13 @@ struct Extremal {
   bool isAttained; ///< some element has u = symbol: it may serve as a pivot
 };
 
+/// The stream position of the first element at an extreme. Seen from a segment
+/// of neighbours that does not hold it, it lies before all of them or behind.
+struct Position {
+  Expr symbol;
+  Expr index; ///< the position of an element, of type Index
+};
+
 class FactBase {
 public:
   explicit FactBase(Normaliser &normaliser) : normaliser(normaliser) {}
@@ -39,6 +46,10 @@ public:
   }
   void addLowerBound(Expr symbol, Poly low);
   const std::vector<Extremal> &extremals() const { return extremal; }
+  void addPosition(Position position) { places.push_back(position); }
+  const std::vector<Position> &positions() const { return places; }
+  /// The position p with e = factor·(index of p - p), and that factor.
+  std::optional<std::pair<Position, double>> distanceFrom(const Poly &e) const;
 
   /// Sound, not complete. Values that are NaN are outside of it.
   Sign sign(Expr e);
@@ -57,6 +68,7 @@ private:
 
   Normaliser &normaliser;
   std::vector<Extremal> extremal;
+  std::vector<Position> places;
   std::vector<std::pair<Expr, Poly>> lowerBounds;
   ExprSet nonNegative, growing;
 };

@@ -156,6 +156,29 @@ void Builder::takeExtremal(Location &location, const Extremal &fact,
   take(location, *shift);
 }
 
+/// Distances along the stream keep their digits relative to a position.
+void Builder::takePosition(Location &location, const Position &place,
+                           Scope &scope, Type type) {
+  if (!scope.hasD(place.symbol))
+    return;
+  std::optional<Shift> shift =
+      multipleOf(location.rest, Poly::atom(place.index), scope);
+  if (!shift)
+    return;
+  Expr &pivot = guards[place.symbol];
+  if (!pivot)
+    pivot = addLet(context.cast(type, place.symbol),
+                   place.symbol.symbol().name + ".pivot");
+  shift->atom = place.symbol;
+  shift->feature = context.cast(type, place.index);
+  shift->pivot = pivot;
+  scope.addVarying(pivot);
+  location.delta =
+      location.delta +
+      Poly::monomial(shift->scale * Monomial(place.symbol), shift->coefficient);
+  take(location, *shift);
+}
+
 /// The means that the δ-part subtracts. Where it is exactly the mean, x - δ is
 /// t + (pivot - mean), and the difference is the first moment over the weight,
 /// without the cancellation.
@@ -268,6 +291,9 @@ Variable Builder::locate(const Translate &translate, const Gauge &gauge,
   for (const Extremal &fact : known)
     if (std::find(atoms.begin(), atoms.end(), fact.symbol) != atoms.end())
       takeExtremal(location, fact, scope);
+  for (const Position &place : facts.positions())
+    if (std::find(atoms.begin(), atoms.end(), place.symbol) != atoms.end())
+      takePosition(location, place, scope, type);
   takeMeans(location, translate.delta, scope, type, pass);
   if (shifts.empty())
     for (const Shift &shift : gauge.shifts)
@@ -564,7 +590,7 @@ void Builder::resetAll(State &state, const FramePoly &poly,
     if (!guard || passOf.at(guard->symbol) != pass)
       continue;
     std::optional<State> all;
-    if (guard->isTrueShort || guard->isTrueOnNan) {
+    if (guard->isTrueShort || guard->isTrueOnNan || guard->isTrueBehind) {
       Gauge rest = gauge;
       rest.xGuards.erase(rest.xGuards.begin() + ptrdiff_t(i));
       Combination sum = build(poly, variables, rest, type, pass, name + ".all");

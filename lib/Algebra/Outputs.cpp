@@ -430,6 +430,8 @@ void Driver::finish() {
     dropReadouts();
   prune();
   program.boundsExponentials = hasSettledOutput;
+  for (const Position &place : builder.facts.positions())
+    program.assumesNumbers |= program.findState(place.symbol) != nullptr;
   unsigned all = 0;
   for (const Definition &definition : program.definitions)
     if (const State *state = std::get_if<State>(&definition)) {

@@ -21,14 +21,59 @@ std::vector<ExtremeGuard> guardsAt(Context &context, const Extremal &fact) {
           {context.logicalNot(isShort), fact.symbol, false, true}};
 }
 
+/// Before it, behind it, at it; their negations.
+std::vector<ExtremeGuard> guardsAt(Context &context, const Position &place) {
+  std::vector<ExtremeGuard> guards;
+  for (Pred pred : {Pred::Lt, Pred::Gt, Pred::Eq}) {
+    Expr literal = context.cmp(pred, place.index, place.symbol);
+    bool isBefore = pred == Pred::Lt, isBehind = pred == Pred::Gt;
+    guards.push_back(
+        {literal, place.symbol, isBefore, isBefore, true, isBehind});
+    guards.push_back({context.logicalNot(literal), place.symbol, !isBefore,
+                      !isBefore, true, !isBehind});
+  }
+  return guards;
+}
+
 std::optional<ExtremeGuard> extremeGuard(Context &context, FactBase &facts,
                                          Expr literal) {
+  for (const Position &place : facts.positions())
+    if (contains(literal, place.symbol))
+      for (const ExtremeGuard &guard : guardsAt(context, place))
+        if (guard.literal == literal)
+          return guard;
   for (const Extremal &fact : facts.extremals())
     if (fact.isAttained && contains(literal, fact.symbol))
       for (const ExtremeGuard &guard : guardsAt(context, fact))
         if (guard.literal == literal)
           return guard;
   return std::nullopt;
+}
+
+/// The comparison of factor·(index - position) with 0 as a guard.
+static Expr besidePosition(Context &context, const Position &place,
+                           double factor, Pred pred) {
+  bool isUp = factor > 0;
+  auto is = [&](Pred own) {
+    return context.cmp(own, place.index, place.symbol);
+  };
+  Expr above = is(isUp ? Pred::Gt : Pred::Lt),
+       below = is(isUp ? Pred::Lt : Pred::Gt);
+  switch (pred) {
+  case Pred::Gt:
+    return above;
+  case Pred::Lt:
+    return below;
+  case Pred::Ge:
+    return context.logicalNot(below);
+  case Pred::Le:
+    return context.logicalNot(above);
+  case Pred::Eq:
+    return is(Pred::Eq);
+  case Pred::Ne:
+    return context.logicalNot(is(Pred::Eq));
+  }
+  return {};
 }
 
 std::optional<Expr> atExtreme(Context &context, FactBase &facts, Scope &scope,
@@ -39,6 +84,10 @@ std::optional<Expr> atExtreme(Context &context, FactBase &facts, Scope &scope,
     return std::nullopt;
   Poly difference = facts.normalOf(condition.operand(0)) -
                     facts.normalOf(condition.operand(1));
+  if (auto distance = facts.distanceFrom(difference))
+    if (scope.hasD(distance->first.symbol))
+      return besidePosition(context, distance->first, distance->second,
+                            condition->pred);
   for (const Extremal &fact : std::vector<Extremal>(facts.extremals())) {
     if (!fact.isAttained || !scope.hasD(fact.symbol))
       continue;
@@ -115,12 +164,67 @@ void Builder::reset(State &state, const ExtremeGuard &guard,
   Expr before = context.placeholder(Role::Old, number, type);
   Expr after = context.placeholder(Role::New, number, type);
   Expr moved = guard.isTrueShort ? whole : none;
-  if (guard.isTrueShort != guard.isTrueOnNan)
+  if (guard.isPosition)
+    moved = context.select(context.cmp(Pred::Gt, after, before), moved,
+                           guard.isTrueBehind ? whole : none);
+  else if (guard.isTrueShort != guard.isTrueOnNan)
     moved = context.select(context.cmp(Pred::Eq, after, after), moved,
                            guard.isTrueOnNan ? whole : none);
   state.transport =
       context.select(context.cmp(Pred::Eq, before, after), kept, moved);
-  state.law = "reset-transport";
+  state.law = guard.isPosition ? "order-reach" : "reset-transport";
+}
+
+/// Law `order-reach`: the position of the best element as a state of its own,
+/// by which others can be kept. Rows whose best is no number are not regular.
+Expr Builder::firstPosition(const State &best, unsigned pass) {
+  std::vector<unsigned> streams;
+  for (unsigned i = 0; i < cascade.indices.size(); ++i)
+    if (cascade.indices[i].role == IndexRole::Stream)
+      streams.push_back(i);
+  if (best.reducer != Reducer::TopK || best.rank >= 0 || best.pass != pass ||
+      best.values.size() != 2 || streams.size() != 1 ||
+      !isFloat(best.values[0].type()))
+    return {};
+  Expr feature = best.values[0], index = cascade.indices[streams[0]].value;
+  Expr payload = best.values[1];
+  while (payload.is(Kind::Cast) && !isFloat(payload.type()))
+    payload = payload.operand(0);
+  if (payload != index)
+    return {};
+  std::string name = best.results[1].symbol().name;
+  Expr extreme =
+      state(best.largest ? Reducer::Max : Reducer::Min, feature, name + ".key");
+  facts.addExtremal(extreme, feature, best.largest);
+  for (const Position &place : facts.positions())
+    if (const State *known = program.findState(place.symbol);
+        known && known->pivots == std::vector<Expr>{extreme})
+      return place.symbol;
+  const Extremal *fact = nullptr;
+  for (const Extremal &own : facts.extremals())
+    if (own.symbol == extreme && own.isAttained)
+      fact = &own;
+  if (!fact)
+    return {};
+  ExtremeGuard guard = guardsAt(context, *fact)[0];
+  State first;
+  first.reducer = Reducer::Min;
+  first.values = {context.select(guard.literal, context.cast(Type::I64, index),
+                                 identity(context, Reducer::Min, Type::I64))};
+  reset(first, guard, std::nullopt);
+  Expr symbol = addState(std::move(first), name + ".first");
+  facts.addPosition({symbol, index});
+  return symbol;
+}
+
+Expr Builder::withPositions(Expr term, unsigned pass) {
+  ExprMap map;
+  for (Expr symbol : symbolsOf(term))
+    if (const State *best = program.findState(symbol);
+        best && best->results.size() == 2 && best->results[1] == symbol)
+      if (Expr first = firstPosition(State(*best), pass))
+        map[symbol] = first;
+  return map.empty() ? term : substitute(context, term, map);
 }
 
 /// where(condition, payload, identity of the reducer), however it is written.
@@ -161,7 +265,7 @@ bool Builder::deriveAtExtreme(unsigned number, Expr term, Scope &scope) {
   if (!guard)
     return false;
   std::optional<State> all;
-  if (guard->isTrueShort || guard->isTrueOnNan)
+  if (guard->isTrueShort || guard->isTrueOnNan || guard->isTrueBehind)
     all =
         *program.findState(state(stage.reducer, payload, stage.name + ".all"));
   State made;

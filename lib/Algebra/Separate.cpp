@@ -408,6 +408,8 @@ std::optional<std::vector<Term>> Separator::compute(Expr e) {
       return chosen(operand, context.real(1, type), context.real(0, type));
     if (isExactConversion(operand.type(), e.type()) && isFloat(operand.type()))
       return visit(operand);
+    if (Expr distance = castDistance(e))
+      return visit(distance);
     return rounded(e);
   }
   default:

@@ -34,15 +34,20 @@ private:
   std::unordered_map<Expr, Dependence, ExprHash> memo;
 };
 
-/// A predicate that knows only whether a feature u is at its extreme m.
+/// A predicate that knows only whether a feature u is at its extreme m, or on
+/// which side of a position an element lies.
 struct ExtremeGuard {
   Expr literal;
   Expr symbol;      ///< m
   bool isTrueShort; ///< its value where u is short of m, a number
   bool isTrueOnNan; ///< its value where m is NaN
+  bool isPosition = false;
+  bool isTrueBehind = false; ///< of a position: where the element is behind it
 };
 /// The four of a fact.
 std::vector<ExtremeGuard> guardsAt(Context &context, const Extremal &fact);
+/// The six of a position.
+std::vector<ExtremeGuard> guardsAt(Context &context, const Position &place);
 /// What `literal` says, if it is one of them.
 std::optional<ExtremeGuard> extremeGuard(Context &context, FactBase &facts,
                                          Expr literal);
@@ -175,6 +180,8 @@ private:
   std::optional<Terms> exponential(Expr argument, double factor);
   std::optional<Terms> absolute(Expr e);
   std::optional<Terms> extremum(Expr e);
+  Expr castDistance(Expr e);
+  std::optional<Terms> besides(const Position &place, double factor, Expr e);
   std::optional<Terms> choice(Expr e);
   std::optional<Terms> chosen(Expr condition, Expr ifTrue, Expr ifFalse);
   std::optional<Terms> function(Expr e);

@@ -73,6 +73,19 @@ std::optional<Separator::Branches> Separator::choiceIn(Expr e) {
   return std::nullopt;
 }
 
+/// |e| of e = factor·(index - position): 0 at the position itself, where sums
+/// of both sides would leave a difference of large parts.
+std::optional<std::vector<Term>> Separator::besides(const Position &place,
+                                                    double factor, Expr e) {
+  auto on = [&](Pred pred, Expr value) {
+    return context.select(context.cmp(pred, place.index, place.symbol), value,
+                          context.real(0, e.type()));
+  };
+  Expr minus = context.neg(e);
+  return visit(context.add(on(Pred::Gt, factor > 0 ? e : minus),
+                           on(Pred::Lt, factor > 0 ? minus : e)));
+}
+
 std::optional<std::vector<Term>> Separator::absolute(Expr e) {
   Expr operand = e.operand(0);
   switch (facts.sign(operand)) {
@@ -84,6 +97,8 @@ std::optional<std::vector<Term>> Separator::absolute(Expr e) {
   case Sign::Unknown:
     break;
   }
+  if (auto distance = facts.distanceFrom(normaliser.normal(operand)))
+    return besides(distance->first, distance->second, operand);
   if (std::optional<Branches> branches = choiceIn(operand))
     return chosen(branches->condition, context.fn(Fn::Abs, branches->ifTrue),
                   context.fn(Fn::Abs, branches->ifFalse));
@@ -108,6 +123,26 @@ std::optional<std::vector<Term>> Separator::absolute(Expr e) {
   term.h = magnitude(term.h);
   term.inner = magnitude(term.inner);
   return Terms{term};
+}
+
+/// f32(n - a) with a position a as f32(n) - f32(a), which is the same up to
+/// 2^24 elements; |n - a| likewise.
+Expr Separator::castDistance(Expr e) {
+  Expr operand = e.operand(0);
+  bool isAbsolute = operand.is(Fn::Abs);
+  if (isAbsolute)
+    operand = operand.operand(0);
+  auto distance = isFloat(operand.type())
+                      ? std::nullopt
+                      : facts.distanceFrom(normaliser.normal(operand));
+  if (!distance)
+    return {};
+  auto [place, factor] = *distance;
+  Expr value = context.sub(context.cast(e.type(), place.index),
+                           context.cast(e.type(), place.symbol));
+  if (factor != 1)
+    value = context.mul(context.real(factor, e.type()), value);
+  return isAbsolute ? context.fn(Fn::Abs, value) : value;
 }
 
 std::optional<std::vector<Term>> Separator::extremum(Expr e) {

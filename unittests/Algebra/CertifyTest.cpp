@@ -175,6 +175,39 @@ TEST(CertifyTest, WrongResetIsRejected) {
   EXPECT_EQ(resets, 2u);
 }
 
+TEST(CertifyTest, WrongReachIsRejected) {
+  test::Text text("in x v\na = top1 x\no = sum where(l>a_at,v,0)\n"
+                  "p = sum where(l<=a_at,v,0)\nout o = o\nout p = p");
+  Cascade cascade = text.cascade();
+  Derivation derivation = derive(cascade);
+  EXPECT_TRUE(certify(cascade, derivation).holds);
+  Context &c = text.context;
+  unsigned reaches = 0;
+  for (Definition &definition : derivation.program->definitions) {
+    State *state = std::get_if<State>(&definition);
+    if (!state || state->law != "order-reach")
+      continue;
+    ++reaches;
+    Expr right = state->transport;
+    Expr self = right.operand(1), moved = right.operand(2);
+    Expr before = moved.operand(1), behind = moved.operand(2);
+    for (Expr wrong :
+         {self, moved, before, behind, c.select(right.operand(0), self, before),
+          c.select(right.operand(0), self, behind),
+          c.select(right.operand(0), self,
+                   c.select(moved.operand(0), behind, before))}) {
+      state->transport = wrong;
+      EXPECT_FALSE(certify(cascade, derivation).holds) << dump(wrong);
+    }
+    state->transport = right;
+  }
+  EXPECT_EQ(reaches, 2u);
+  // The class of a row with NaN does not show that its position is another.
+  Certified whole = certified(cascade, derivation, {});
+  EXPECT_TRUE(whole.certificate.holds);
+  EXPECT_EQ(whole.derivation.program->repairPasses, 1u);
+}
+
 TEST(CertifyTest, MissingDeadRowIsRejected) {
   auto h = makeWeightedMean();
   for (size_t i : {1, 2}) {

@@ -138,6 +138,34 @@ TEST_F(LawsTest, ResetTransport) {
     expectOnPage("reset-transport", value);
 }
 
+// order-reach
+TEST_F(LawsTest, OrderReach) {
+  Row row = {{"x", {2, 5, 1, 5, 7}}, {"g", {1, 10, 100, 1000, 10000}}};
+  const std::string start = "in x g\na = top1 x\n";
+  double behind = output(start + "o = sum where(l>a_at,g,0)\nout o = o", row);
+  EXPECT_EQ(passes, 1u);
+  EXPECT_EQ(behind, 0);
+  EXPECT_EQ(output(start + "o = sum where(l<a_at,g,0)\nout o = o", row), 1111);
+  EXPECT_EQ(output(start + "o = sum abs(l-a_at)*g\nout o = o", row),
+            4 * 1 + 3 * 10 + 2 * 100 + 1000);
+  row["x"] = {2, 5, 1, 5, 3};
+  behind = output(start + "o = sum where(l>a_at,g,0)\nout o = o", row);
+  expectOnPage("order-reach", behind);
+  EXPECT_EQ(output(start + "o = max where(l>=a_at,g,-inf)\nout o = o", row),
+            10000);
+  EXPECT_EQ(passes, 1u);
+  // Negations, the other end, squares, equality.
+  row["x"] = {2, 5, 1, 1, 3};
+  const std::string least = "in x g\na = bottom1 x\n";
+  EXPECT_EQ(output(least + "o = sum where(l<=a_at,g,0)\nout o = o", row), 111);
+  EXPECT_EQ(output(least + "o = sum where(l==a_at,g,0)\nout o = o", row), 100);
+  EXPECT_EQ(output(least + "o = sum (l-a_at)**2*g\nout o = o", row),
+            4 + 10 + 1000 + 4 * 10000);
+  EXPECT_EQ(passes, 1u);
+  output(least + "o = sum where(l>a_at+3,g,0)\nout o = o", row);
+  EXPECT_EQ(passes, 2u);
+}
+
 // minor-of-a-term
 TEST_F(LawsTest, MinorOfATerm) {
   const char *key = "minor-of-a-term";

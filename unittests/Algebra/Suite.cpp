@@ -174,6 +174,7 @@ static Facts factsOf(std::string &name) {
 Text::Text(const std::string &lines) : built(new Cascade(context)) {
   built->addIndex("n", IndexRole::Stream);
   built->addIndex("j", IndexRole::Carried);
+  names["l"] = built->indices[0].value;
   names["n"] = built->indices[0].length;
   std::istringstream input(lines);
   unsigned number = 0;

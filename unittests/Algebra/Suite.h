@@ -9,7 +9,8 @@
 /// Cascades written as short texts, so that a test shows what is fused.
 namespace refold::algebra::test {
 
-/// Lines of a cascade over one stream n (its length is `n` in formulas):
+/// Lines of a cascade over one stream n (its length is `n` in formulas, the
+/// position of an element `l`):
 ///
 ///     in x v>=0        elements; >=0 says that they are not negative
 ///     param T>=0       scalars

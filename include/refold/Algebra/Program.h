@@ -141,6 +141,9 @@ struct Program {
   /// Exponentials that the stages leave unbounded are kept relative to their
   /// largest: finite where the stages as written overflow.
   bool boundsExponentials = false;
+  /// Rows whose pivots are NaN or infinite come out otherwise than as written,
+  /// which their class may not show: they are always computed again.
+  bool assumesNumbers = false;
   std::vector<Rounding> roundings;
   /// Outputs that the policy for masked rows changed.
   std::vector<std::string> zeroedOutputs;
