@@ -19,6 +19,7 @@ import subprocess
 import sys
 
 from catalogue_rows import OUTSIDE, ROWS
+from policies import POLICIES
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -61,17 +62,6 @@ NOT_RUN = {"axes_group_norm_and_product"}
 
 # Beyond the bound of their amplification: results that all but cancel beside others that do not.
 KNOWN_INACCURATE = {"catalogue_17_normalised_queries", "catalogue_53_skewness_and_kurtosis", "catalogue_54_regression", "catalogue_61_gyration"}
-
-
-# What fusing may change of the numbers, where a program asks for that.
-REQUANTISE, ZERO, LISTS = ["--casts", "requantise"], ["--masked-rows", "zero"], ["--thresholds", "list=16"]
-POLICIES = {
-    **{f"policies_{name}": REQUANTISE for name in
-       ["scaled_by_the_largest", "scaled_by_a_clamped_largest", "shared_exponent", "attention_bf16", "attention_f8",
-        "softmax_rounded_after", "integer_product"]},
-    **{f"policies_{name}": ZERO for name in ["masked_rows", "masked_minimum"]},
-    **{f"thresholds_{name}": LISTS for name in ["min_p", "min_p_of_logits", "shares_above", "weights_near_the_minimum"]},
-}
 
 
 def explain(path):

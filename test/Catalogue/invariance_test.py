@@ -19,6 +19,7 @@ import sys
 import tempfile
 
 import fold_text
+from policies import POLICIES
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -37,7 +38,8 @@ def verdicts(text, folder, name):
     """What may not change, of all cascades together; or the error."""
     path = pathlib.Path(folder) / f"{name}.fold"
     path.write_text(text, encoding="utf-8")
-    done = subprocess.run([REFOLD, "explain", "--format", "json", str(path)], capture_output=True, text=True)
+    command = [REFOLD, "explain", "--format", "json", str(path), *POLICIES.get(name.rpartition("-")[0], [])]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         return done.stderr.strip()
     found = sorted((c["verdict"], c["passes"], tuple(sorted({r["key"] for r in c["reasons"]})))

@@ -19,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 
+from policies import POLICIES
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 REFOLD = os.environ.get("REFOLD", str(ROOT / "build/dev/bin/refold"))
@@ -40,7 +42,7 @@ NOT_IN_ONNX = {
 # Forms whose formula is known to differ in how it is written: verdict, passes and states agree.
 WRITTEN_OTHERWISE = {("policies_masked_rows", "onnx"), ("policies_scaled_by_a_power_of_two", "linalg")}
 # The order of stages, or where a conversion stands, is another: the formula is not compared.
-OTHER_ORDER = {"catalogue_05_pair_bias", "catalogue_32_layer_norm_backward", "catalogue_48_min_p",
+OTHER_ORDER = {"catalogue_05_pair_bias", "catalogue_32_layer_norm_backward", "catalogue_48_min_p", "thresholds_min_p",
                "catalogue_56_mixture_step", "catalogue_66_chi_square"}
 WORDS = {"pass", "sum", "max", "min", "any", "all", "prod", "topk", "where"}
 
@@ -65,7 +67,8 @@ def without_output_names(formula):
 
 def derivation(path):
     """What must be the same, or the error."""
-    done = subprocess.run([REFOLD, "explain", path, "--format=json"], cwd=ROOT, capture_output=True, text=True)
+    command = [REFOLD, "explain", path, "--format=json", *POLICIES.get(pathlib.Path(path).stem, [])]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         return f"exit code {done.returncode}: {done.stderr.strip()}"
     found = [{"axes": len(c["axes"]), "stages": [(stage["op"], stage["pass"]) for stage in c["stages"]],
