@@ -39,8 +39,9 @@ NOT_IN_ONNX = {
     "catalogue_40_ternary_weights": "the translation knows no clip",
     "catalogue_49_top_p_of_the_best": "an axis without an input",
 }
-# Forms whose formula is known to differ in how it is written: verdict, passes and states agree.
-WRITTEN_OTHERWISE = {("policies_masked_rows", "onnx"), ("policies_scaled_by_a_power_of_two", "linalg")}
+# Forms whose formula is known to differ in how it is written, while verdict, passes and states agree: a masked
+# array that ONNX names is read as one, where the others read what it is made of.
+WRITTEN_OTHERWISE = {("policies_masked_rows", "onnx")}
 # The order of stages, or where a conversion stands, is another: the formula is not compared.
 OTHER_ORDER = {"catalogue_05_pair_bias", "catalogue_32_layer_norm_backward", "catalogue_48_min_p", "thresholds_min_p",
                "catalogue_56_mixture_step", "catalogue_66_chi_square"}
@@ -52,11 +53,11 @@ def anonymous(text):
     numbers = {}
 
     def number(match):
-        if match[0] in WORDS:
+        if match[0] in WORDS or match[0].startswith("(law "):
             return match[0]
         return f"${numbers.setdefault(match[0], len(numbers))}"
     # Not the e of 1e-09, nor what tells the parts of a state apart (m.a, mu.centre).
-    return re.sub(r"(?<![\w.])[A-Za-z_]\w*(?!\w*\()", number, text)
+    return re.sub(r"\(law [\w-]+\)|(?<![\w.])[A-Za-z_]\w*(?!\w*\()", number, text)
 
 
 def without_output_names(formula):
