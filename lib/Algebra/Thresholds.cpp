@@ -21,12 +21,16 @@ struct UpSet {
 
 class ThresholdFinder {
 public:
-  ThresholdFinder(Builder &builder, Scope &scope, const Stage &stage, Expr term)
-      : builder(builder), context(builder.context), scope(scope), stage(stage),
-        term(term) {}
+  ThresholdFinder(Builder &builder, Scope &scope, Expr term)
+      : builder(builder), context(builder.context), scope(scope), term(term) {}
   std::optional<UpSet> find();
 
 private:
+  /// A list has rows and ranks only.
+  bool fitsInList(Expr e) const {
+    return !(e.indices() & ~builder.cascade.stream() &
+             ~builder.cascade.indicesOf(IndexRole::Row));
+  }
   bool isNothingWithout(Expr condition);
   bool isNearExtreme(const Feature &member);
   bool isRelative(Expr e, const Poly &distance);
@@ -35,7 +39,6 @@ private:
   Builder &builder;
   Context &context;
   Scope &scope;
-  const Stage &stage;
   Expr term;
 };
 } // namespace
@@ -100,8 +103,7 @@ bool ThresholdFinder::takePayloads(UpSet &set) {
   for (Expr symbol : symbolsOf(set.summand)) {
     if (symbol == member.variable || !scope.hasX(symbol))
       continue;
-    if (symbol.type() == Type::Bool ||
-        symbol.indices() & ~stage.indices & ~builder.cascade.stream())
+    if (symbol.type() == Type::Bool || !fitsInList(symbol))
       return false;
     set.payloads.push_back(symbol);
   }
@@ -122,9 +124,8 @@ std::optional<UpSet> ThresholdFinder::find() {
     if (!member || member->makesNan ||
         (member->shape != Shape::Increasing &&
          member->shape != Shape::Decreasing) ||
-        member->feature.indices() & ~stage.indices &
-            ~builder.cascade.stream() ||
-        !isFloat(member->feature.type()) || !isNearExtreme(*member))
+        !fitsInList(member->feature) || !isFloat(member->feature.type()) ||
+        !isNearExtreme(*member))
       continue;
     UpSet set{condition, *member, {}, {}};
     if (takePayloads(set))
@@ -175,7 +176,7 @@ bool Builder::deriveThreshold(unsigned number, Expr term,
   if (stage.reducer != Reducer::Sum || !isForOutputsOnly(number) ||
       program.indices.size() >= 64)
     return false;
-  std::optional<UpSet> set = ThresholdFinder(*this, scope, stage, term).find();
+  std::optional<UpSet> set = ThresholdFinder(*this, scope, term).find();
   if (!set || !finalTerm)
     return bool(set);
   bool largest = set->member.shape == Shape::Increasing;

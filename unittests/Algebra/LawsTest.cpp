@@ -373,7 +373,8 @@ TEST_F(LawsTest, NoListFarFromAnExtreme) {
         "in x\nm = max x\no = sum where(abs(x-m)<1,2,1)\nout o = o",
         "in x v\nm = max x\ns = sum where(x>m-1,x,0)\n"
         "o = sum v/(1+exp(s-v))\nout o = o",
-        "in x\nm = max x\no = prod where(x>m-1,x,1)\nout o = o"}) {
+        "in x\nm = max x\no = prod where(x>m-1,x,1)\nout o = o",
+        "in x\ncarried w\nm = max x\no = sum where(x>m-1,w,0)\nout o = o"}) {
     Text text(lines);
     Derivation derivation = derive(text.cascade(), policy);
     EXPECT_TRUE(derivation.program->lists.empty()) << lines;
