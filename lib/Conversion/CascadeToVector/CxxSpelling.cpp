@@ -395,6 +395,10 @@ Val CxxSpelling::integerCast(Val x, Type, Type to) {
 // Indices
 //===----------------------------------------------------------------------===//
 
+Val CxxSpelling::firstLane(Val wide) {
+  return define("int32_t(" + nameOf(wide) + " ? 0 : 1)");
+}
+
 Val CxxSpelling::iota(Ix first) {
   return define("int32_t(" + show(first) + ")", true);
 }
@@ -533,4 +537,30 @@ void CxxSpelling::branch(Val condition, Block then, Block otherwise) {
   otherwise();
   --depth;
   line("}");
+}
+
+Spelling::Values
+CxxSpelling::repeat(ArrayRef<Val> init,
+                    llvm::function_ref<Val(ArrayRef<Val>)> condition,
+                    llvm::function_ref<Values(ArrayRef<Val>)> body) {
+  Values carried;
+  for (Val v : init) {
+    std::string name = "v" + std::to_string(++numValues);
+    line("std::remove_const_t<decltype(" + nameOf(v) + ")> " + name + " = " +
+         nameOf(v) + ";");
+    carried.push_back(named(name, v.wide));
+  }
+  line("while (true) {");
+  ++depth;
+  Values now;
+  for (Val v : carried)
+    now.push_back(define(nameOf(v), v.wide));
+  line("if (!(" + nameOf(condition(now)) + "))");
+  line("  break;");
+  Values next = body(now);
+  for (auto [variable, v] : llvm::zip(carried, next))
+    line(nameOf(variable) + " = " + nameOf(v) + ";");
+  --depth;
+  line("}");
+  return carried;
 }

@@ -41,6 +41,7 @@ public:
   Val broadcast(Val scalar) override { return {scalar.token, true}; }
   Val reduceLanes(Binary, Val wide) override { return {wide.token, false}; }
   Val extract(Val wide, Ix) override { return {wide.token, false}; }
+  Val firstLane(Val wide) override;
   Val iota(Ix first) override;
   Val mask(Ix count) override;
   Val indexOp(IndexOp op, Val x, Val y) override;
@@ -63,6 +64,9 @@ public:
   Values loop(Ix lo, Ix hi, int64_t step, llvm::ArrayRef<Val> init,
               LoopBody body) override;
   void branch(Val condition, Block then, Block otherwise) override;
+  Values repeat(llvm::ArrayRef<Val> init,
+                llvm::function_ref<Val(llvm::ArrayRef<Val>)> condition,
+                llvm::function_ref<Values(llvm::ArrayRef<Val>)> body) override;
 
 private:
   void beginFunction(const std::string &name, bool isPhase);

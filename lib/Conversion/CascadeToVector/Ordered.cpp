@@ -47,32 +47,47 @@ void Kernel::initialiseOrdered(StatePlan &s) {
   });
 }
 
-/// Puts one element where it belongs; what stands behind moves down.
+/// Puts one element where it belongs; what stands behind moves down. From the
+/// end of the list, register by register: a place takes what it has, or what
+/// the one before has, or the element.
 void Kernel::insertOrdered(StatePlan &s, Ix row, Values element) {
   StateArrays &a = arrays[s.number];
   Builder b(s.op.getContext());
   Tile head = tileOf(row);
   Val count = readArray(head, a.count, 0, 0);
-  Ix filled = to.toIndex(count);
-  element.push_back(to.constant(b.getBoolAttr(false)));
-  to.loop(0, extents[rankOf(s)], 1, element, [&](Ix k, ArrayRef<Val> e) {
+  Val end = to.splat(count);
+  Val one = to.constant(b.getI32IntegerAttr(1)), wideOne = to.splat(one);
+  for (Val &v : element)
+    v = to.splat(v);
+  Ix room = extents[rankOf(s)];
+  Ix registers = to.ceilDiv(room, to.lanes());
+  to.each(0, registers, 1, [&](Ix i) {
     Tile t = tileOf(row);
-    t.local[rankOf(s)] = k;
-    Values current, next;
-    for (Array &array : a.values)
-      current.push_back(readArray(t, array, 0, 0));
-    Val isFree = to.less(to.sub(filled, 1), k);
-    Val goesHere =
-        to.binary(Binary::OrI, e.back(),
-                  to.binary(Binary::OrI, isFree, beats(s, e[0], current[0])));
-    for (auto [i, array] : llvm::enumerate(a.values)) {
-      writeArray(t, array, 0, 0, to.select(goesHere, e[i], current[i]));
-      next.push_back(to.select(goesHere, current[i], e[i]));
+    Ix at = to.mul(to.sub(to.sub(registers, 1), i), to.lanes());
+    t.local[rankOf(s)] = at;
+    Val places = to.iota(at), behind = to.binary(Binary::AddI, places, wideOne);
+    Val inside = to.mask(to.sub(room, at));
+    Val hasFormer = to.binary(Binary::AndI, inside,
+                              to.compare(Compare::SGT, behind, wideOne));
+    Values now, former;
+    for (Array &array : a.values) {
+      Ix place = offsetIn(t, array, 0, 0);
+      now.push_back(to.loadWide(array.buffer, place, inside));
+      former.push_back(to.loadWide(array.buffer, to.sub(place, 1), hasFormer));
     }
-    next.push_back(goesHere);
-    return next;
+    // Free places are behind the count.
+    Val moves = to.binary(Binary::OrI, to.compare(Compare::SGT, behind, end),
+                          beats(s, element[0], now[0]));
+    Val formerMoves =
+        to.binary(Binary::OrI, to.compare(Compare::SGT, places, end),
+                  beats(s, element[0], former[0]));
+    formerMoves = to.binary(Binary::AndI, formerMoves, hasFormer);
+    for (auto [k, array] : llvm::enumerate(a.values)) {
+      Val arrives = to.select(formerMoves, former[k], element[k]);
+      to.storeWide(to.select(moves, arrives, now[k]), array.buffer,
+                   offsetIn(t, array, 0, 0), inside);
+    }
   });
-  Val one = to.constant(b.getI32IntegerAttr(1));
   writeArray(head, a.count, 0, 0, to.binary(Binary::AddI, count, one));
 }
 
@@ -93,25 +108,37 @@ void Kernel::orderedColumn(StatePlan &s, Tile &t, int c, bool isChecked) {
     return to.less(to.toIndex(readArray(head, a.count, 0, 0)),
                    extents[rankOf(s)]);
   };
-  auto perLane = [&] {
-    to.each(0, to.lanes(), 1, [&](Ix lane) {
-      Values element;
-      for (Val v : wide)
-        element.push_back(to.extract(v, lane));
-      Val enters =
-          to.binary(Binary::OrI, isNotFull(), beats(s, element[0], last()));
-      if (inside)
-        enters = to.binary(Binary::AndI, enters, to.extract(inside, lane));
-      to.branch(enters, [&] { insertOrdered(s, row, element); }, [] {});
-    });
+  Builder b(s.op.getContext());
+  Val none = to.constant(b.getI32IntegerAttr(to.lanes()));
+  // Lanes that would enter a list as it is now, from one on.
+  auto entering = [&] {
+    Val enters = to.binary(Binary::OrI, to.splat(isNotFull()),
+                           beats(s, wide[0], to.splat(last())));
+    return inside ? to.binary(Binary::AndI, enters, inside) : enters;
+  };
+  auto perLane = [&](Val first) {
+    to.repeat(
+        {first},
+        [&](ArrayRef<Val> lane) {
+          return to.compare(Compare::SLT, lane[0], none);
+        },
+        [&](ArrayRef<Val> lane) {
+          Values element;
+          for (Val v : wide)
+            element.push_back(to.extract(v, to.toIndex(lane[0])));
+          insertOrdered(s, row, element);
+          Val isLater = to.compare(Compare::SGT, to.iota(0), to.splat(lane[0]));
+          return Values{
+              to.firstLane(to.binary(Binary::AndI, entering(), isLater))};
+        });
   };
   to.branch(
       to.less(0, extents[rankOf(s)]),
       [&] {
-        Val any = beats(s, wide[0], to.splat(last()));
-        Val enters = to.binary(Binary::OrI, isNotFull(),
-                               to.reduceLanes(Binary::OrI, any));
-        to.branch(enters, perLane, [] {});
+        Val enters = entering();
+        to.branch(
+            to.reduceLanes(Binary::OrI, enters),
+            [&] { perLane(to.firstLane(enters)); }, [] {});
       },
       [] {});
 }

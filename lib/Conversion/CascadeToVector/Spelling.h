@@ -106,6 +106,8 @@ public:
   virtual Val broadcast(Val scalar) = 0;
   virtual Val reduceLanes(Binary kind, Val wide) = 0;
   virtual Val extract(Val wide, Ix lane) = 0;
+  /// The first lane in which a wide i1 holds, lanes() if it holds in none: i32.
+  virtual Val firstLane(Val wide) = 0;
   /// first + 0, first + 1, ... as i32.
   virtual Val iota(Ix first) = 0;
   /// True in the lanes below `count`, which may be below 0 or above `lanes()`.
@@ -137,6 +139,11 @@ public:
   virtual Values loop(Ix lo, Ix hi, int64_t step, llvm::ArrayRef<Val> init,
                       LoopBody body) = 0;
   virtual void branch(Val condition, Block then, Block otherwise) = 0;
+  /// Runs the body on its own results while the condition holds of them.
+  virtual Values
+  repeat(llvm::ArrayRef<Val> init,
+         llvm::function_ref<Val(llvm::ArrayRef<Val>)> condition,
+         llvm::function_ref<Values(llvm::ArrayRef<Val>)> body) = 0;
 
   // What every target shares.
   Val materialise(Ix x);

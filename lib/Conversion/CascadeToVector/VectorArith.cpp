@@ -152,6 +152,22 @@ Val VectorSpelling::extract(Val wide, Ix lane) {
       b.create<vector::ExtractElementOp>(loc, value(wide), value(lane)));
 }
 
+Val VectorSpelling::firstLane(Val wide) {
+  unsigned n = unsigned(lanes());
+  Value bits = value(wide);
+  auto word = b.getIntegerType(n);
+  bits = b.create<vector::BitCastOp>(loc, VectorType::get({1}, word), bits);
+  bits = b.create<vector::ExtractOp>(loc, bits, ArrayRef<int64_t>{0});
+  // A bit behind the last lane stands for none.
+  Type wider = b.getIntegerType(64);
+  bits = b.create<arith::ExtUIOp>(loc, wider, bits);
+  Value none = b.create<arith::ConstantOp>(
+      loc, b.getIntegerAttr(wider, int64_t(1) << n));
+  bits = b.create<arith::OrIOp>(loc, bits, none);
+  bits = b.create<math::CountTrailingZerosOp>(loc, bits);
+  return handle(b.create<arith::TruncIOp>(loc, b.getI32Type(), bits));
+}
+
 Val VectorSpelling::iota(Ix first) {
   SmallVector<int32_t> steps;
   for (int32_t i = 0; i < lanes(); ++i)

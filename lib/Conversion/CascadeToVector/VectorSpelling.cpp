@@ -342,3 +342,31 @@ void VectorSpelling::branch(Val condition, Spelling::Block then,
   b.setInsertionPoint(op.elseBlock()->getTerminator());
   otherwise();
 }
+
+Spelling::Values
+VectorSpelling::repeat(ArrayRef<Val> init,
+                       llvm::function_ref<Val(ArrayRef<Val>)> condition,
+                       llvm::function_ref<Values(ArrayRef<Val>)> body) {
+  SmallVector<Value> initial;
+  for (Val v : init)
+    initial.push_back(value(v));
+  auto handles = [&](ValueRange values) {
+    Values result;
+    for (Value v : values)
+      result.push_back(handle(v));
+    return result;
+  };
+  auto loop = b.create<scf::WhileOp>(
+      loc, ValueRange(initial).getTypes(), initial,
+      [&](OpBuilder &, Location, ValueRange now) {
+        Value holds = value(condition(handles(now)));
+        b.create<scf::ConditionOp>(loc, holds, now);
+      },
+      [&](OpBuilder &, Location, ValueRange now) {
+        SmallVector<Value> yielded;
+        for (Val v : body(handles(now)))
+          yielded.push_back(value(v));
+        b.create<scf::YieldOp>(loc, yielded);
+      });
+  return handles(loop.getResults());
+}

@@ -39,6 +39,7 @@ public:
   Val broadcast(Val scalar) override;
   Val reduceLanes(Binary kind, Val wide) override;
   Val extract(Val wide, Ix lane) override;
+  Val firstLane(Val wide) override;
   Val iota(Ix first) override;
   Val mask(Ix count) override;
   Val indexOp(IndexOp op, Val x, Val y) override;
@@ -61,6 +62,9 @@ public:
   Values loop(Ix lo, Ix hi, int64_t step, llvm::ArrayRef<Val> init,
               LoopBody body) override;
   void branch(Val condition, Block then, Block otherwise) override;
+  Values repeat(llvm::ArrayRef<Val> init,
+                llvm::function_ref<Val(llvm::ArrayRef<Val>)> condition,
+                llvm::function_ref<Values(llvm::ArrayRef<Val>)> body) override;
 
 private:
   struct Operand {
