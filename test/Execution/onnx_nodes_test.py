@@ -91,6 +91,23 @@ def package_cases():
             continue  # sequences and optionals
 
 
+def own_cases():
+    """What the operators' text leaves open, as ONNX Runtime has it."""
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper
+
+    zeros = np.zeros((3, 4), np.float32)
+    node = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "scale", "zero"])
+    graph = helper.make_graph([node], "nothing", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 4])],
+                              [helper.make_tensor_value_info("y", TensorProto.UINT8, [3, 4]),
+                               helper.make_tensor_value_info("scale", TensorProto.FLOAT, []),
+                               helper.make_tensor_value_info("zero", TensorProto.UINT8, [])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    outputs = [zeros.astype(np.uint8), np.array(1, np.float32), np.array(0, np.uint8)]
+    yield ("dynamic_quantize_zeros", model, [numpy_helper.from_array(zeros)],
+           [numpy_helper.from_array(output) for output in outputs])
+
+
 def readable(tensors):
     """As arrays, or None where a type is one that .npz or refold has not."""
     import numpy as np
@@ -203,7 +220,7 @@ def run_case(refold, flags, case):
 def collect(known, only):
     """The cases to run."""
     cases, seen = [], set()
-    for source in ([folder_cases] if FOLDER.exists() else []) + [package_cases]:
+    for source in ([folder_cases] if FOLDER.exists() else []) + [package_cases, own_cases]:
         for name, model, inputs, outputs in source():
             if only not in name or not adopt(model, known):
                 continue

@@ -99,7 +99,8 @@ static void printAccuracy(const llvm::json::Object &accuracy) {
   }
 }
 
-static void print(const CascadeReport &report) {
+/// `placeWord`: what the numbers of places count in the user's file.
+static void print(const CascadeReport &report, llvm::StringRef placeWord) {
   llvm::raw_ostream &os = llvm::outs();
   os << report.name << ": ";
   printColored(os, report.isFused ? os.GREEN : os.YELLOW,
@@ -107,8 +108,12 @@ static void print(const CascadeReport &report) {
   os << ", " << report.stages.size()
      << (report.stages.size() == 1 ? " reduction" : " reductions") << " over "
      << llvm::join(report.axes, ", ") << " in " << report.passes
-     << (report.passes == 1 ? " pass" : " passes") << " instead of "
-     << report.unfusedPasses << ", state of " << report.stateSize << "\n";
+     << (report.passes == 1 ? " pass" : " passes");
+  if (report.passes == report.unfusedPasses)
+    os << ", as written";
+  else
+    os << " instead of " << report.unfusedPasses;
+  os << ", state of " << report.stateSize << "\n";
   if (report.repairPasses)
     os << (report.lists.empty()
                ? "  rows that do not end finite: "
@@ -120,7 +125,7 @@ static void print(const CascadeReport &report) {
   for (const StageReport &stage : report.stages) {
     os << "  pass " << stage.pass << "  " << stage.name << " = " << stage.op;
     if (stage.line)
-      os << "  (line " << stage.line << ")";
+      os << "  (" << placeWord << " " << stage.line << ")";
     os << "\n";
   }
   if (!report.gauge.empty())
@@ -218,9 +223,10 @@ schedule(mlir::MLIRContext &context, LoadedProgram loaded, const Extents &shape,
 }
 
 static void printText(const FuseReport &report,
-                      const std::optional<ProgramWork> &work) {
+                      const std::optional<ProgramWork> &work,
+                      llvm::StringRef path) {
   for (const CascadeReport &cascade : report.cascades)
-    print(cascade);
+    print(cascade, path.ends_with_insensitive(".onnx") ? "node" : "line");
   for (const ReasonReport &note : report.notes) {
     // What a kernel does otherwise than the formula stands last in Reasons.def.
     std::optional<Reason> reason = reasonOfKey(note.key);
@@ -318,7 +324,7 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
     work = std::move(*found);
   }
   if (!program.isJson()) {
-    printText(report, work);
+    printText(report, work, program.path);
     if (isTimed)
       printTiming(report, loadMs);
     return ExitCode::Ok;

@@ -282,7 +282,12 @@ static LogicalResult lowerDynamicQuantise(Node &node) {
         Type type = in[0].getType();
         Value high = body.make<arith::MaximumFOp>(in[0], body.real(type, 0));
         Value range = body.make<arith::SubFOp>(high, in[1]);
-        return body.make<arith::DivFOp>(range, body.real(type, 255));
+        Value scale = body.make<arith::DivFOp>(range, body.real(type, 255));
+        // Nothing but zeros: any scale would do, and no one divides by 0. This
+        // is ONNX Runtime's; the operator's text leaves it open.
+        Value isNothing = body.make<arith::CmpFOp>(arith::CmpFPredicate::OEQ,
+                                                   range, body.real(type, 0));
+        return body.make<arith::SelectOp>(isNothing, body.real(type, 1), scale);
       });
   Type byte = storageType(graph.ops, ElementType::U8);
   Tensor zero =
