@@ -114,18 +114,25 @@ static LogicalResult giveScaled(Node &node, Moments &moments, Tensor *scale,
       }));
 }
 
+/// All axes from `axis` (the last) on.
+static FailureOr<SmallVector<bool>> axesFrom(Node &node, unsigned rank) {
+  auto axis = node.axisAttribute(-1, rank);
+  if (failed(axis))
+    return failure();
+  SmallVector<bool> axes(rank, false);
+  std::fill(axes.begin() + *axis, axes.end(), true);
+  return axes;
+}
+
 static LogicalResult lowerLayerNorm(Node &node) {
   if (failed(node.requireFloat(0)))
     return failure();
   Tensor &input = node.input(0);
-  auto axis = node.axisAttribute(-1, input.rank());
-  if (failed(axis))
+  FailureOr<SmallVector<bool>> axes = axesFrom(node, input.rank());
+  if (failed(axes))
     return failure();
-  SmallVector<bool> axes(input.rank(), false);
-  for (unsigned k = *axis; k < input.rank(); ++k)
-    axes[k] = true;
   Moments moments =
-      momentsOver(node.graph, input, axes, node.real("epsilon", 1e-5f));
+      momentsOver(node.graph, input, *axes, node.real("epsilon", 1e-5f));
   // They are float whatever the input, if stash_type says so (the default).
   for (auto [i, tensor] : {std::pair(1u, &moments.mean),
                            std::pair(2u, &moments.inverseDeviation)}) {
@@ -146,15 +153,12 @@ static LogicalResult lowerRootMeanSquareNorm(Node &node) {
   if (failed(node.requireFloat(0)) || failed(node.requireFloat(1)))
     return failure();
   Tensor &input = node.input(0);
-  auto axis = node.axisAttribute(-1, input.rank());
-  if (failed(axis))
+  FailureOr<SmallVector<bool>> axes = axesFrom(node, input.rank());
+  if (failed(axes))
     return failure();
-  SmallVector<bool> axes(input.rank(), false);
-  for (unsigned k = *axis; k < input.rank(); ++k)
-    axes[k] = true;
   Moments moments;
   moments.centred = input;
-  Tensor square = meanOver(node.graph, input, axes, true, emitSquare);
+  Tensor square = meanOver(node.graph, input, *axes, true, emitSquare);
   moments.inverseDeviation =
       inverseRoot(node.graph, square, node.real("epsilon", 1e-5f));
   return giveScaled(node, moments, &node.input(1), nullptr, input.shape);
