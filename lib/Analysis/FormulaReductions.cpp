@@ -24,11 +24,16 @@ bool Formula::bindStreams(Operation *op, ArrayRef<Size> wanted) {
   bool same = streams.size() == wanted.size();
   for (size_t i = 0; same && i < wanted.size(); ++i)
     same = extents[streams[i]] == wanted[i];
-  if (!same)
+  if (!same) {
+    SmallVector<Size> bound;
+    for (unsigned stream : streams)
+      bound.push_back(extents[stream]);
     refuse("axis-change",
-           "'" + sourceName(op->getResult(0)) +
-               "' is reduced over another axis than the kernel's stream",
+           "'" + sourceName(op->getResult(0)) + "' is reduced over " +
+               sizes.describe(wanted) +
+               ", other axes than the kernel's stream " + sizes.describe(bound),
            op, op->getResult(0));
+  }
   return same;
 }
 
@@ -188,22 +193,102 @@ Expr Formula::contraction(linalg::GenericOp generic, Subscripts loops) {
   return value;
 }
 
+/// Only where every kept loop is an index of the result and nothing else.
+const WiderStream *Formula::widerStreamOf(linalg::GenericOp generic,
+                                          const Subscripts &loops) {
+  const WiderStream *wider =
+      policy.widerStream ? policy.widerStream(generic) : nullptr;
+  if (!wider)
+    return nullptr;
+  for (unsigned loop : wider->loops)
+    if (generic.getIteratorTypesArray()[loop] ==
+            utils::IteratorType::parallel &&
+        !atoms.asIndex(loops[loop]))
+      return nullptr;
+  return wider;
+}
+
+/// What moves along kept axes only, at the place of the result instead: it is
+/// the same there, and then no part of an element.
+Expr Formula::atPlaces(Expr body,
+                       ArrayRef<std::pair<unsigned, IndexExpr>> kept) {
+  uint64_t keptSet = 0;
+  algebra::ExprMap map;
+  for (const auto &[stream, place] : kept) {
+    keptSet |= uint64_t(1) << stream;
+    map[cascade.indices[stream].value] = valueOf(place);
+  }
+  auto moved = [&](const IndexExpr &e) -> IndexExpr {
+    for (const auto &[stream, place] : kept)
+      if (atoms.asIndex(e) == stream)
+        return place;
+    return e;
+  };
+  for (size_t i = 0, count = reads.size(); i < count; ++i) {
+    const Read own = reads[i];
+    uint64_t along = own.symbol.indices() & cascade.stream();
+    if (!own.operand || !along || (along & ~keptSet) ||
+        !algebra::contains(body, own.symbol))
+      continue;
+    Subscripts at;
+    for (const IndexExpr &e : own.subscripts)
+      at.push_back(moved(e));
+    if (!(indicesOf(at) & keptSet))
+      map[own.symbol] = read(own.operand, at);
+  }
+  return algebra::substitute(*context, body, map);
+}
+
+/// The summand along a wider stream: nothing for elements of other places.
+Expr Formula::termAlong(linalg::GenericOp generic, const WiderStream &wider,
+                        const Subscripts &loops, algebra::Reducer &reducer) {
+  Subscripts inside = loops;
+  SmallVector<std::pair<unsigned, IndexExpr>> kept;
+  Expr isPlace;
+  for (auto [loop, stream] : llvm::zip_equal(wider.loops, streams)) {
+    inside[loop] = index(stream);
+    if (generic.getIteratorTypesArray()[loop] == utils::IteratorType::reduction)
+      continue;
+    kept.push_back({stream, loops[loop]});
+    Expr same = context->cmp(algebra::Pred::Eq, valueOf(inside[loop]),
+                             valueOf(loops[loop]));
+    isPlace = isPlace ? context->logicalAnd(isPlace, same) : same;
+  }
+  Expr body = term(generic, inside, reducer);
+  if (!body)
+    return Expr();
+  body = atPlaces(body, kept);
+  if (reducer == algebra::Reducer::Any)
+    return context->logicalAnd(isPlace, body);
+  if (reducer == algebra::Reducer::All)
+    return context->logicalOr(context->logicalNot(isPlace), body);
+  return context->select(isPlace, body,
+                         algebra::identity(*context, reducer, body.type()));
+}
+
 Expr Formula::stage(linalg::GenericOp generic, Subscripts loops,
                     const Subscripts &key) {
   for (const StageUse &use : stageUses)
     if (use.op == generic && use.subscripts == key)
       return cascade.stages[use.stage].results[0];
-  SmallVector<unsigned> dims;
-  generic.getReductionDims(dims);
-  SmallVector<Size> wanted;
-  for (unsigned d : dims)
-    wanted.push_back(sizeOfLoop(generic, d));
-  if (!bindStreams(generic, wanted))
-    return Expr();
-  for (auto [d, stream] : llvm::zip(dims, streams))
-    loops[d] = index(stream);
   algebra::Reducer reducer;
-  Expr body = term(generic, loops, reducer);
+  Expr body;
+  if (const WiderStream *wider = widerStreamOf(generic, loops)) {
+    if (!bindStreams(generic, wider->sizes))
+      return Expr();
+    body = termAlong(generic, *wider, loops, reducer);
+  } else {
+    SmallVector<unsigned> dims;
+    generic.getReductionDims(dims);
+    SmallVector<Size> wanted;
+    for (unsigned d : dims)
+      wanted.push_back(sizeOfLoop(generic, d));
+    if (!bindStreams(generic, wanted))
+      return Expr();
+    for (auto [d, stream] : llvm::zip(dims, streams))
+      loops[d] = index(stream);
+    body = term(generic, loops, reducer);
+  }
   if (!body)
     return Expr();
   std::string name = sourceName(generic.getResult(0));

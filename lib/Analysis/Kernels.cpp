@@ -146,6 +146,7 @@ FormulaPolicy Planner::policy() const {
   p.isMaterialised = [this](Value v) { return materialised.contains(v); };
   p.mayContract = [this](Operation *op) { return ties.mayContract(op); };
   p.seesThrough = seeingThrough(/*needsStream=*/false);
+  p.widerStream = [this](linalg::GenericOp op) { return ties.widerStream(op); };
   return p;
 }
 
@@ -457,6 +458,10 @@ bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
             return false;
       return false;
     }
+    IndexSet boundOfOwn = 0;
+    for (const StageUse &use : target.formula->stageUses)
+      for (const IndexExpr &e : use.subscripts)
+        boundOfOwn |= target.formula->atoms.indicesOf(e);
     KernelOutput output{target.tensor, {}};
     Subscripts at;
     SmallVector<unsigned> freeStreams = streams;
@@ -468,7 +473,8 @@ bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
       }
       Size size = target.formula->extents[*own];
       std::optional<unsigned> shared = toBase[*own];
-      bool inStage = shared && (bound & bit(*shared));
+      bool inStage =
+          shared ? (bound & bit(*shared)) != 0 : (boundOfOwn & bit(*own)) != 0;
       auto stream = llvm::find_if(
           freeStreams, [&](unsigned s) { return formula->extents[s] == size; });
       unsigned number;

@@ -195,3 +195,15 @@ StringRef SizeTable::nameOf(const Size &size) const {
     return "";
   return bases[size.bases.front()].name;
 }
+
+std::string SizeTable::describe(llvm::ArrayRef<Size> sizes) const {
+  std::string text;
+  for (const Size &size : sizes) {
+    StringRef name = nameOf(size);
+    text += text.empty() ? "(" : ", ";
+    text += !name.empty()     ? name.str()
+            : size.isStatic() ? std::to_string(size.factor)
+                              : "?";
+  }
+  return text + ")";
+}

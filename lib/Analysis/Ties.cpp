@@ -185,6 +185,7 @@ void Ties::read(Reduction &reduction, SizeTable &sizes) {
     if (isStream) {
       stream |= uint64_t(1) << number;
       reduction.stream.push_back(size);
+      reduction.streamLoops.push_back(number);
     } else {
       reduction.rowLoops |= uint64_t(1) << number;
     }
@@ -206,6 +207,16 @@ void Ties::read(Reduction &reduction, SizeTable &sizes) {
                             type == utils::IteratorType::reduction));
   algebra::Reducer reducer;
   formula.term(generic, loops, reducer);
+  for (const Read &read : formula.reads) {
+    if (!read.operand)
+      continue;
+    Operand operand{read.operand, {}};
+    for (const IndexExpr &e : read.subscripts) {
+      std::optional<unsigned> loop = formula.atoms.asIndex(e);
+      operand.loops.push_back(loop ? int(*loop) : -1);
+    }
+    reduction.operands.push_back(std::move(operand));
+  }
 }
 
 const Ties::Reduction *Ties::find(Operation *op) const {
@@ -217,7 +228,9 @@ bool Ties::tied(const Reduction &reader, const Occurrence &occurrence) const {
   if (occurrence.moves)
     return false;
   const Reduction *producer = find(occurrence.producer);
-  return producer && producer->stream == reader.stream;
+  return producer &&
+         (producer->stream == reader.stream ||
+          (reader.wider && producer->stream == reader.wider->sizes));
 }
 
 bool Ties::dependsOnReduction(Value tensor) const {
@@ -454,6 +467,22 @@ void Ties::noteInside(const Reduction &inner, ArrayRef<Operation *> producers,
                reader.op, Value()});
 }
 
+/// Results that each element of a stream has anew: as many numbers as the
+/// stream is long would have to be known before it is read.
+void Ties::noteSlices(const Reduction &reader, ArrayRef<Operation *> producers,
+                      SizeTable &sizes, std::vector<Refusal> &notes) const {
+  for (Operation *producer : producers)
+    notes.push_back({"axis-change",
+                     "'" + sourceName(producer->getResult(0)) +
+                         "', reduced over " +
+                         sizes.describe(find(producer)->stream) +
+                         ", is another for every element of the stream " +
+                         sizes.describe(reader.stream) + " of '" +
+                         sourceName(reader.op->getResult(0)) +
+                         "': a slice of it is complete before it is read",
+                     reader.op, Value()});
+}
+
 SmallVector<linalg::GenericOp> Ties::contractionsInside() const {
   SmallVector<linalg::GenericOp> all(joined);
   for (Operation *op : contractible)
@@ -489,6 +518,9 @@ Ties Ties::find(func::FuncOp function, SizeTable &sizes,
         readers.push_back(number);
     }
   }
+  for (Reduction &r : ties.reductions)
+    if (fuse)
+      ties.widen(r);
   SmallVector<linalg::GenericOp> candidates, inner;
   for (Reduction &r : ties.reductions) {
     auto generic = dyn_cast<linalg::GenericOp>(r.op);
@@ -562,6 +594,7 @@ Ties Ties::find(func::FuncOp function, SizeTable &sizes,
     }
     if (generic && isContraction(generic, materialised))
       ties.noteInside(r, moving, notes);
+    ties.noteSlices(r, moving, sizes, notes);
     for (ArrayRef<Operation *> cascade : ties.cascadesOf(moving)) {
       if (Value cover = ties.coverOf(r, cascade)) {
         ties.forced.push_back(cover);

@@ -60,6 +60,9 @@ public:
   llvm::SmallVector<mlir::linalg::GenericOp> contractionsInside() const;
   /// Results that a kernel of their own must compute.
   llvm::ArrayRef<mlir::Value> separate() const { return forced; }
+  /// The stream of what a reduction reads, where that has all its axes and
+  /// more; null where it has no more.
+  const WiderStream *widerStream(mlir::linalg::GenericOp op) const;
   /// Whether a reduction that is not in memory stands behind `tensor`.
   bool dependsOnReduction(mlir::Value tensor) const;
 
@@ -70,15 +73,28 @@ private:
     uint64_t loops; ///< of the reader, that the place depends on
     bool moves;     ///< with the reader's stream
   };
+  /// A tensor in memory as a term reads it: the loop along each dimension, -1
+  /// where that is none alone.
+  struct Operand {
+    mlir::Value tensor;
+    llvm::SmallVector<int, 4> loops;
+  };
   struct Reduction {
     mlir::Operation *op;
     llvm::SmallVector<Size> stream;
     std::vector<Occurrence> reads;
     uint64_t rowLoops = 0; ///< not reduced
+    llvm::SmallVector<unsigned> streamLoops;
+    std::vector<Operand> operands;
+    std::optional<WiderStream> wider;
   };
 
   void read(Reduction &reduction, SizeTable &sizes);
   const Reduction *find(mlir::Operation *op) const;
+  std::optional<WiderStream> along(const Reduction &reader,
+                                   const Reduction &producer,
+                                   uint64_t placeLoops) const;
+  void widen(Reduction &reader) const;
   bool tied(const Reduction &reader, const Occurrence &occurrence) const;
   bool isLastReader(mlir::linalg::GenericOp product, mlir::Operation *producer,
                     SizeTable &sizes) const;
@@ -92,6 +108,9 @@ private:
   cascadesOf(llvm::ArrayRef<mlir::Operation *> producers) const;
   void noteInside(const Reduction &inner,
                   llvm::ArrayRef<mlir::Operation *> producers,
+                  std::vector<Refusal> &notes) const;
+  void noteSlices(const Reduction &reader,
+                  llvm::ArrayRef<mlir::Operation *> producers, SizeTable &sizes,
                   std::vector<Refusal> &notes) const;
   mlir::Value coverOf(const Reduction &reader,
                       llvm::ArrayRef<mlir::Operation *> producers) const;

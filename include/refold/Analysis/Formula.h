@@ -42,6 +42,14 @@ struct StageUse {
   unsigned stage;
 };
 
+/// A stream of more axes than a reduction has, which it runs along with the
+/// reductions that it reads: the axes, and its own loop along each. Loops that
+/// it does not reduce are kept: an element counts for one place of them.
+struct WiderStream {
+  llvm::SmallVector<Size> sizes;
+  llvm::SmallVector<unsigned> loops;
+};
+
 class Formula;
 
 /// Whether a reduction that is read inside another one's term may be computed
@@ -55,6 +63,8 @@ struct FormulaPolicy {
   /// its memory.
   std::function<bool(mlir::Value, const Subscripts &, const Formula &)>
       seesThrough;
+  /// Set: the wider stream of a reduction, or null.
+  std::function<const WiderStream *(mlir::linalg::GenericOp)> widerStream;
 };
 
 /// The elements of tensors as formulas of a kernel's indices. Elementwise ops,
@@ -111,6 +121,13 @@ private:
                         const Subscripts &key);
   algebra::Expr stage(mlir::linalg::GenericOp generic, Subscripts loops,
                       const Subscripts &key);
+  algebra::Expr termAlong(mlir::linalg::GenericOp generic,
+                          const WiderStream &stream, const Subscripts &loops,
+                          algebra::Reducer &reducer);
+  algebra::Expr atPlaces(algebra::Expr body,
+                         llvm::ArrayRef<std::pair<unsigned, IndexExpr>> kept);
+  const WiderStream *widerStreamOf(mlir::linalg::GenericOp generic,
+                                   const Subscripts &loops);
   /// Subscripts of the loops that the result's map fixes; reductions stay 0.
   std::optional<Subscripts> loopsOf(mlir::linalg::GenericOp generic,
                                     unsigned result,

@@ -47,6 +47,8 @@ public:
                           const Size &size);
   /// The name of a dimension by `refold.dims`, or "".
   llvm::StringRef nameOf(const Size &size) const;
+  /// "(c, 128)" for messages: the name of each size, its number, or "?".
+  std::string describe(llvm::ArrayRef<Size> sizes) const;
 
 private:
   struct Base {

@@ -40,11 +40,14 @@ Val Kernel::identity(StatePlan &s) {
 }
 
 std::optional<bool> Kernel::known(Tile &t, Node *n) {
-  if (!t.holding)
-    return std::nullopt;
-  for (const Condition &c : t.holding->conditions)
-    if (c.compare == n)
-      return true;
+  if (t.keyed)
+    for (const StateKey &key : t.keyed->keys)
+      if (key.compare == n)
+        return true;
+  if (t.holding)
+    for (const Condition &c : t.holding->conditions)
+      if (c.compare == n)
+        return true;
   if (n->kind == Node::Elem && isa<arith::AndIOp>(n->op) &&
       n->type.isInteger(1)) {
     auto x = known(t, n->in[0]), y = known(t, n->in[1]);
@@ -66,6 +69,8 @@ Val Kernel::eval(Tile &t, Node *n, int r, int c) {
 
 Val Kernel::evalState(Tile &t, Node *n, int r, int c) {
   StatePlan &s = plan.states[n->state];
+  if (t.keyed && n->kind == Node::Old && s.form != StatePlan::Matrix)
+    return readArray(t, placedPivot(t, n), r, c);
   StateArrays &a =
       n->kind == Node::Old && t.side ? others[n->state] : arrays[n->state];
   if (n->kind == Node::Final && s.form == StatePlan::Partial)
@@ -74,7 +79,7 @@ Val Kernel::evalState(Tile &t, Node *n, int r, int c) {
 }
 
 Val Kernel::evalFresh(Tile &t, Node *n, int r, int c) {
-  if (keptReady.contains(n))
+  if (keptReady.contains(n) && !isPlacedOld(t, n))
     return readArray(t, kept.at(n), r, c);
   if (hasOperands && plan.operands.count(n))
     return readArray(t, operands.at(n), r, c);
@@ -110,6 +115,9 @@ Val Kernel::evalFresh(Tile &t, Node *n, int r, int c) {
 }
 
 Val Kernel::evalElem(Tile &t, Node *n, int r, int c) {
+  // The place in work need not be the position of the carried index here.
+  if (auto holds = t.keyed ? known(t, n) : std::nullopt)
+    return to.constant(Builder(n->type.getContext()).getBoolAttr(*holds));
   if (isa<arith::SelectOp>(n->op))
     if (auto which = known(t, n->in[0]))
       return eval(t, n->in[*which ? 1 : 2], r, c);

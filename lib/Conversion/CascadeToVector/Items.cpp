@@ -146,6 +146,7 @@ void Kernel::walkTiles() {
     whereNeeded(p, [&] {
       outerStreams(plan.streams & ~bit(plan.stream),
                    [&] { streamLoop(p, 0, extents[plan.stream]); });
+      settlePlaces(p);
     });
     reducePartials(p);
   }

@@ -35,6 +35,7 @@ struct TileShape {
   Ix inPanel;
   const PassPlan *holding = nullptr; ///< whose conditions are known to hold
   int side = 0;                      ///< merging: which of two sets of states
+  const StatePlan *keyed = nullptr;  ///< the state whose place is in work
 };
 
 struct Tile : TileShape {
@@ -130,6 +131,7 @@ private:
     mlir::TypedAttr identity;
     llvm::function_ref<Val(Tile &, int, int)> init;
     llvm::function_ref<void(Tile &, int, int, Val)> sink;
+    const StatePlan *keyed = nullptr; ///< at the place of the stream indices
   };
   void emitNest(Nest &nest);
   void nestLanes(Nest &nest, Tile &t);
@@ -151,6 +153,17 @@ private:
   void matrixState(StatePlan &s);
   void writeNest(WritePlan &w);
   void writeRows(WritePlan &w);
+
+  // Keyed.cpp: states of which an element touches one place.
+  void layOutKeyed(unsigned pass);
+  void initialiseKeyed(unsigned pass);
+  void keyedState(StatePlan &s);
+  void keyedAlongStream(StatePlan &s, const StateKey &key);
+  Tile placeTile(Tile &t, const StateKey &key);
+  void settlePlaces(unsigned pass);
+  void placePivots(unsigned pass);
+  bool isPlacedOld(Tile &t, Node *n);
+  const Array &placedPivot(Tile &t, Node *old);
 
   // RowStates.cpp.
   void rowStep(unsigned pass, Step &step);
@@ -242,6 +255,13 @@ private:
   };
   llvm::SmallVector<StateArrays, 0> arrays;
   llvm::SmallVector<StateArrays, 0> others; ///< merging: of the other segment
+  /// The row states that the pivots of keyed states are made of, as they were
+  /// when each place was last in work: by the row state and the group.
+  struct Placed {
+    StatePlan *keyed = nullptr; ///< one of the group
+    Array array;
+  };
+  std::map<std::pair<unsigned, unsigned>, Placed> placed;
 };
 
 } // namespace refold::walk

@@ -17,7 +17,9 @@ namespace {
 /// The value of nodes where `off` is false, if it is the same everywhere there.
 class ValueWhereFalse {
 public:
-  explicit ValueWhereFalse(Node *off) : off(off) {}
+  /// `isExact`: not by the policy that 0 * v is 0.
+  explicit ValueWhereFalse(Node *off, bool isExact = false)
+      : off(off), isExact(isExact) {}
   std::optional<double> of(Node *n) {
     if (n == off)
       return 0.0;
@@ -49,6 +51,13 @@ private:
     if (isa<arith::SelectOp>(op))
       return in[0] ? (*in[0] ? in[1] : in[2]) : std::nullopt;
     // 0 * v = 0 is the policy named above.
+    if (isExact && isa<arith::MulFOp>(op))
+      return std::nullopt;
+    if (isa<arith::OrIOp>(op) && n->type.isInteger(1) &&
+        (is(in[0], 1) || is(in[1], 1)))
+      return 1.0;
+    if (isa<arith::XOrIOp>(op) && n->type.isInteger(1) && in[0] && in[1])
+      return double(*in[0] != *in[1]);
     if (isa<arith::AndIOp, arith::MulIOp, arith::MulFOp>(op))
       return is(in[0], 0) || is(in[1], 0) ? std::optional<double>(0)
                                           : std::nullopt;
@@ -68,6 +77,7 @@ private:
     return std::nullopt;
   }
   Node *off;
+  bool isExact;
   std::map<Node *, std::optional<double>> memo;
 };
 } // namespace
@@ -182,5 +192,92 @@ void walk::findConditions(Plan &plan, unsigned pass) {
     });
     if (isIdentity)
       plan.passes[pass].conditions.push_back(*condition);
+  }
+}
+
+/// The stream index and the carried index that `n` compares, if it says that
+/// they are equal.
+static std::optional<StateKey> readKey(Plan &plan, Node *n) {
+  auto compare =
+      dyn_cast_or_null<arith::CmpIOp>(n->kind == Node::Elem ? n->op : nullptr);
+  if (!compare || compare.getPredicate() != arith::CmpIPredicate::eq ||
+      n->in[0]->kind != Node::Index || n->in[1]->kind != Node::Index)
+    return std::nullopt;
+  for (bool isTurned : {false, true}) {
+    unsigned stream = n->in[isTurned]->index;
+    unsigned carried = n->in[!isTurned]->index;
+    // A block of places would have to be found anew for every element.
+    if ((plan.streams & bit(stream)) && (plan.carried & bit(carried)) &&
+        int(carried) != plan.block)
+      return StateKey{carried, stream, n};
+  }
+  return std::nullopt;
+}
+
+static bool hasSameKeys(const StatePlan &a, const StatePlan &b) {
+  return a.keys.size() == b.keys.size() &&
+         llvm::all_of_zip(
+             a.keys, b.keys, [](const StateKey &x, const StateKey &y) {
+               return x.carried == y.carried && x.stream == y.stream;
+             });
+}
+
+/// A state is moved together with those that its transport reads.
+static bool movesByItself(Plan &plan, StatePlan &s) {
+  NodeSet all;
+  collect(s.moved, all);
+  return llvm::all_of(all, [&](Node *n) {
+    if (n->kind != Node::Old && n->kind != Node::New)
+      return true;
+    StatePlan &other = plan.states[n->state];
+    return other.form == StatePlan::Reduced ||
+           (other.form == StatePlan::Matrix && n->kind == Node::Old &&
+            hasSameKeys(other, s));
+  });
+}
+
+static void findKeys(Plan &plan, StatePlan &s) {
+  NodeSet all;
+  collect(s.term, all);
+  auto taken = [&](const StateKey &key) {
+    return llvm::any_of(s.keys, [&](const StateKey &other) {
+      return other.carried == key.carried || other.stream == key.stream;
+    });
+  };
+  for (Node *n : all) {
+    std::optional<StateKey> key = readKey(plan, n);
+    if (!key || taken(*key))
+      continue;
+    std::optional<double> off = ValueWhereFalse(n, /*isExact=*/true).of(s.term);
+    if (off && *off == *identityValue(s))
+      s.keys.push_back(*key);
+  }
+  llvm::sort(s.keys, [](const StateKey &a, const StateKey &b) {
+    return a.carried < b.carried;
+  });
+}
+
+void walk::findKeys(Plan &plan) {
+  if (plan.rowLane != kNone)
+    return;
+  for (StatePlan &s : plan.states)
+    if (s.form == StatePlan::Matrix)
+      ::findKeys(plan, s);
+  for (bool isStable = false; !isStable;) {
+    isStable = true;
+    for (StatePlan &s : plan.states)
+      if (!s.keys.empty() && !movesByItself(plan, s)) {
+        s.keys.clear();
+        isStable = false;
+      }
+  }
+  for (StatePlan &s : plan.states) {
+    if (s.keys.empty())
+      continue;
+    s.keyGroup = llvm::find_if(plan.states, [&](StatePlan &other) {
+                   return other.pass == s.pass && hasSameKeys(other, s);
+                 })->number;
+    if (Set others = s.set & plan.carried & ~s.keySet())
+      s.lane = plan.chooseLane(s.term, others);
   }
 }

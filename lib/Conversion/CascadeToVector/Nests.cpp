@@ -17,6 +17,10 @@ Ix Kernel::rangeOf(unsigned index) {
 
 void Kernel::emitNest(Nest &nest) {
   Tile t(plan.cascade.numIndices());
+  if ((t.keyed = nest.keyed))
+    for (const StateKey &key : nest.keyed->keys)
+      if (!(nest.out & bit(key.carried)))
+        t.local[key.carried] = base[key.stream];
   SmallVector<unsigned> loops;
   Set fixed = (plan.rows | plan.streams) &
               ~(plan.stream == kNone ? 0 : bit(plan.stream));
@@ -301,6 +305,8 @@ void Kernel::contractionAlong(Node *n, int lane) {
 }
 
 void Kernel::matrixState(StatePlan &s) {
+  if (!s.keys.empty())
+    return keyedState(s);
   Nest nest;
   nest.out = s.set;
   nest.lane = s.lane;

@@ -270,6 +270,7 @@ FailureOr<std::unique_ptr<Plan>> Planner::run() {
   if (failed(checkOrdered()))
     return failure();
   chooseForms();
+  findKeys(*plan);
   for (unsigned p = 0; p < plan->passes.size(); ++p) {
     orderSteps(p);
     keepOldAcrossSteps(p);

@@ -23,6 +23,13 @@ struct Along {
   int64_t coefficient = 0;
 };
 
+/// An element adds to a state only where the carried index is the position of
+/// the stream index, as `compare` says.
+struct StateKey {
+  unsigned carried = 0, stream = 0;
+  Node *compare = nullptr;
+};
+
 /// A state and how it is worked on.
 struct StatePlan {
   enum Form {
@@ -40,9 +47,18 @@ struct StatePlan {
   llvm::SmallVector<Node *> payloads;
   Binary combine = Binary::AddF;
   int lane = kNone; ///< Matrix: the carried index along the lanes
+  /// Matrix: each element has one place along these, which alone is touched.
+  llvm::SmallVector<StateKey, 1> keys;
+  unsigned keyGroup = 0; ///< the first state of the pass that has these keys
   /// A sum of a small number: the number times a count.
   bool isCount = false;
   mlir::Type type() { return op.getResult(0).getType(); }
+  Set keySet() const {
+    Set set = 0;
+    for (const StateKey &key : keys)
+      set |= bit(key.carried);
+    return set;
+  }
 };
 
 /// Where `compare` is false every state of the pass adds nothing: nothing
@@ -169,6 +185,8 @@ mlir::FailureOr<std::unique_ptr<Plan>> makePlan(CascadeOp cascade,
 
 /// Masks.cpp: the conditions of pass `pass`.
 void findConditions(Plan &plan, unsigned pass);
+/// Masks.cpp: the keys of all states.
+void findKeys(Plan &plan);
 /// RowGuards.cpp: the guards of pass `pass`.
 void findRowGuards(Plan &plan, unsigned pass);
 /// Nans.cpp: whether `max` (or `min`) number `state` may drop a NaN because

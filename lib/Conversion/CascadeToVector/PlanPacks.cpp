@@ -172,7 +172,7 @@ void Planner::findPacks() {
     for (Node *n : *list)
       considerContraction(n);
   for (StatePlan &s : plan->states)
-    if (s.form == StatePlan::Matrix)
+    if (s.form == StatePlan::Matrix && !(s.keySet() & bit(s.lane)))
       considerPack(s.term, s.lane, /*isDirect=*/false);
 }
 

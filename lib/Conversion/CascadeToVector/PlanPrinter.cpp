@@ -12,6 +12,9 @@ static std::string describeState(Plan &plan, StatePlan &s) {
                      plan.cascade.showIndices(s.set);
   switch (s.form) {
   case StatePlan::Matrix:
+    for (const StateKey &key : s.keys)
+      text += " at " + plan.cascade.indexName(key.carried).str() + " = " +
+              plan.cascade.indexName(key.stream).str();
     return text + " matrix nest, lanes " + plan.cascade.indexName(s.lane).str();
   case StatePlan::Ordered:
     return text + " ordered";

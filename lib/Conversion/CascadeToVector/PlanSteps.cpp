@@ -100,9 +100,11 @@ void Planner::gather(unsigned pass, NodeSet &all, NodeSet &contractions) {
     if (s.pass != pass)
       continue;
     (void)levelOf(plan->graph->version(s.op, Node::New), pass);
-    if (s.form == StatePlan::Matrix)
-      for (Node *root : {s.term, s.moved})
-        keepFor(root, bit(s.lane), kept);
+    if (s.form == StatePlan::Matrix) {
+      keepFor(s.term, bit(s.lane), kept);
+      if (s.keys.empty())
+        keepFor(s.moved, bit(s.lane), kept);
+    }
     if (s.form != StatePlan::Matrix && plan->hasRow(s.set) &&
         plan->tileRows > 1 && plan->rowLane == kNone)
       keepForRows(s.term, kept);

@@ -252,6 +252,7 @@ void Kernel::initialise(unsigned pass) {
     nest.sink = sink;
     emitNest(nest);
   }
+  initialiseKeyed(pass);
 }
 
 /// Lane partials become values of their rows.

@@ -64,6 +64,7 @@ void Kernel::emitSegments(unsigned pass, unsigned phase) {
     whereNeeded(pass, [&] {
       outerStreams(plan.streams & ~bit(plan.stream),
                    [&] { streamLoop(pass, lo, hi); });
+      settlePlaces(pass);
     });
   });
 }

@@ -32,6 +32,7 @@ void Kernel::streamTile(unsigned pass) {
     else
       matrixState(plan.states[step.state]);
   }
+  placePivots(pass);
   keptReady.clear();
   statesReady.clear();
 }

@@ -137,4 +137,7 @@ void Kernel::layOut(bool isDryRun) {
                       isWide ? to.lanes() : 0);
     }
   }
+  placed.clear();
+  for (unsigned p = 0; p < plan.passes.size(); ++p)
+    layOutKeyed(p);
 }
