@@ -13,7 +13,8 @@ using namespace refold;
 using algebra::Expr;
 using algebra::IndexRole;
 
-bool Formula::bindStreams(Operation *op, ArrayRef<Size> wanted) {
+bool Formula::bindStreams(Operation *op, ArrayRef<Size> wanted,
+                          unsigned result) {
   if (streams.empty()) {
     for (const Size &size : wanted) {
       StringRef name = sizes.nameOf(size);
@@ -374,7 +375,8 @@ Expr Formula::ofTopK(Operation *op, unsigned result,
   int rankIndex = -1;
   if (topk.getK() > 1) {
     std::optional<unsigned> number = atoms.asIndex(rank);
-    if (!number || (cascade.stream() & (uint64_t(1) << *number)))
+    if (!number || (cascade.stream() & (uint64_t(1) << *number)) ||
+        !extents[*number].isStatic(topk.getK()))
       return refuse("unsupported-access",
                     "the ranks of a top-k are read out of order", op,
                     op->getResult(result));
@@ -385,7 +387,7 @@ Expr Formula::ofTopK(Operation *op, unsigned result,
     if (use.op == op && use.subscripts == key &&
         cascade.stages[use.stage].rank == rankIndex)
       return cascade.stages[use.stage].results[result];
-  if (!bindStreams(op, {sizes.of(topk.getSource(), topk.getDim())}))
+  if (!bindStreams(op, {sizes.of(topk.getSource(), topk.getDim())}, result))
     return Expr();
   Subscripts at = key;
   at[topk.getDim()] = index(streams[0]);

@@ -473,8 +473,10 @@ bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
       }
       Size size = target.formula->extents[*own];
       std::optional<unsigned> shared = toBase[*own];
-      bool inStage =
-          shared ? (bound & bit(*shared)) != 0 : (boundOfOwn & bit(*own)) != 0;
+      const Formula &ownFormula = *target.formula;
+      bool isRank = ownFormula.cascade.indices[*own].role == IndexRole::Rank;
+      bool inStage = isRank || (shared ? (bound & bit(*shared)) != 0
+                                       : (boundOfOwn & bit(*own)) != 0);
       auto stream = llvm::find_if(
           freeStreams, [&](unsigned s) { return formula->extents[s] == size; });
       unsigned number;

@@ -467,20 +467,24 @@ void Ties::noteInside(const Reduction &inner, ArrayRef<Operation *> producers,
                reader.op, Value()});
 }
 
-/// Results that each element of a stream has anew: as many numbers as the
-/// stream is long would have to be known before it is read.
+/// The last result of a cascade that each element of a stream has anew: as many
+/// numbers as the stream is long would have to be known before it is read.
 void Ties::noteSlices(const Reduction &reader, ArrayRef<Operation *> producers,
                       SizeTable &sizes, std::vector<Refusal> &notes) const {
-  for (Operation *producer : producers)
+  for (Operation *producer : producers) {
+    const Reduction &own = *find(producer);
+    if (llvm::none_of(own.reads,
+                      [&](const Occurrence &o) { return tied(own, o); }))
+      continue;
     notes.push_back({"axis-change",
                      "'" + sourceName(producer->getResult(0)) +
-                         "', reduced over " +
-                         sizes.describe(find(producer)->stream) +
+                         "', reduced over " + sizes.describe(own.stream) +
                          ", is another for every element of the stream " +
                          sizes.describe(reader.stream) + " of '" +
                          sourceName(reader.op->getResult(0)) +
                          "': a slice of it is complete before it is read",
                      reader.op, Value()});
+  }
 }
 
 SmallVector<linalg::GenericOp> Ties::contractionsInside() const {
@@ -506,7 +510,7 @@ Ties Ties::find(func::FuncOp function, SizeTable &sizes,
   for (Operation &op : function.getBody().front()) {
     auto generic = dyn_cast<linalg::GenericOp>(op);
     if (isa<TopKOp>(op) || (generic && generic.getNumReductionLoops()))
-      ties.reductions.push_back({&op, {}, {}});
+      ties.reductions.emplace_back().op = &op;
   }
   for (auto [number, r] : llvm::enumerate(ties.reductions))
     ties.numberOf[r.op] = number;

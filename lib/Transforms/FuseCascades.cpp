@@ -200,12 +200,16 @@ FailureOr<FusionResult>
 refold::fuseCascades(func::FuncOp function,
                      const FuseCascadesOptions &options) {
   Stopwatch watch;
+  FusionResult result;
+  if (options.fuse) {
+    selectFromLists(function, result.notes);
+    eraseDead(function.getBody().front());
+  }
   SizeTable sizes(function);
   FailureOr<ProgramPlan> plan =
       planKernels(function, sizes, PlanOptions{options.fuse});
   if (failed(plan))
     return failure();
-  FusionResult result;
   result.planMs = watch.ms();
   for (const Refusal &note : plan->notes)
     result.notes.push_back(

@@ -42,8 +42,11 @@ def verdicts(text, folder, name):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         return done.stderr.strip()
+    answer = json.loads(done.stdout)
+    if any(n["key"] == "lists-of-groups" for n in answer["notes"]):
+        return ["lists-of-groups"]
     found = sorted((c["verdict"], c["passes"], tuple(sorted({r["key"] for r in c["reasons"]})))
-                   for c in json.loads(done.stdout)["cascades"])
+                   for c in answer["cascades"])
     return sorted(set(found))
 
 

@@ -6,6 +6,7 @@
 #include "refold/Algebra/Certify.h"
 #include "refold/Algebra/Evaluate.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <fstream>
@@ -419,6 +420,42 @@ TEST_F(LawsTest, TopkMerge) {
   double first = output("in x\nt = top2 x\nout i = t_at", row);
   EXPECT_EQ(first, 3);
   EXPECT_EQ(output("in x\nt = top2 x\nout k = t", row), 7);
+}
+
+/// The k largest of keys with positions, of equal keys the earlier.
+using Entry = std::pair<double, int>;
+static std::vector<Entry> bestOf(std::vector<Entry> entries, size_t k) {
+  std::sort(entries.begin(), entries.end(), [](const Entry &a, const Entry &b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  });
+  entries.resize(std::min(k, entries.size()));
+  return entries;
+}
+
+// lists-of-groups
+TEST_F(LawsTest, ListsOfGroups) {
+  const double x[3][3] = {{5, 1, 5}, {3, 6, 0}, {2, 9, 4}}, masked = 4;
+  std::vector<Entry> scores, all, entries;
+  std::vector<std::vector<Entry>> lists;
+  for (int g = 0; g < 3; ++g) {
+    std::vector<Entry> members;
+    for (int u = 0; u < 3; ++u)
+      members.push_back({x[g][u], 3 * g + u});
+    lists.push_back(bestOf(members, 3));
+    scores.push_back({lists[g][0].first + lists[g][1].first, g});
+    expectOnPage("lists-of-groups", scores.back().first);
+  }
+  std::vector<Entry> kept = bestOf(scores, 2);
+  for (int g = 0; g < 3; ++g) {
+    bool isKept = kept[0].second == g || kept[1].second == g;
+    for (int u = 0; u < 3; ++u) {
+      all.push_back({isKept ? x[g][u] : masked, 3 * g + u});
+      entries.push_back(isKept ? lists[g][u] : Entry(masked, 3 * g + u));
+    }
+  }
+  EXPECT_EQ(bestOf(all, 4), bestOf(entries, 4));
+  std::vector<Entry> want = {{9, 7}, {5, 0}, {5, 2}, {4, 3}};
+  EXPECT_EQ(bestOf(entries, 4), want);
 }
 
 // homogeneous-readout

@@ -132,7 +132,9 @@ private:
   std::optional<Subscripts> loopsOf(mlir::linalg::GenericOp generic,
                                     unsigned result,
                                     const Subscripts &subscripts);
-  bool bindStreams(mlir::Operation *op, llvm::ArrayRef<Size> wanted);
+  /// `result` is what would have to be in memory otherwise.
+  bool bindStreams(mlir::Operation *op, llvm::ArrayRef<Size> wanted,
+                   unsigned result = 0);
   std::optional<Scalar> evaluate(mlir::Value value, Body &body);
   std::optional<Scalar> evaluateOp(mlir::Operation *op, unsigned result,
                                    Body &body);

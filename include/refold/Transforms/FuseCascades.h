@@ -50,6 +50,11 @@ struct FusionResult {
 mlir::FailureOr<FusionResult> fuseCascades(mlir::func::FuncOp function,
                                            const FuseCascadesOptions &options);
 
+/// Selections among groups of which some are masked, after selections inside
+/// the groups: from the lists of the groups, which then are all that is read.
+void selectFromLists(mlir::func::FuncOp function,
+                     std::vector<FusionNote> &notes);
+
 /// Brings a program into the form that the analysis reads: named linalg ops as
 /// generics, sizes as arithmetic on the arguments' sizes, no dead or equal ops.
 mlir::LogicalResult normaliseProgram(mlir::func::FuncOp function);
