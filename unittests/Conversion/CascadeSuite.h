@@ -45,6 +45,8 @@ inline void PrintTo(const SuiteCase &c, std::ostream *os) { *os << c.name; }
 
 /// Every case, at its own extents.
 std::vector<SuiteCase> cascadeSuite();
+/// Those of it where an element counts for one place of a carried index.
+std::vector<SuiteCase> keyedCases();
 /// Attention and row cases at other extents; the order and the dynamic texts do
 /// not depend on them.
 std::vector<SuiteCase> cascadesOf(int64_t rows, int64_t stream);
