@@ -42,8 +42,8 @@ NOT_IN_ONNX = {
 # Forms whose formula is known to differ in how it is written, while verdict, passes and states agree: a masked
 # array that ONNX names is read as one, where the others read what it is made of.
 WRITTEN_OTHERWISE = {("policies_masked_rows", "onnx")}
-# The order of stages, or where a conversion stands, is another: the formula is not compared.
-OTHER_ORDER = {"catalogue_05_pair_bias", "catalogue_32_layer_norm_backward", "catalogue_48_min_p", "thresholds_min_p",
+# The order of stages, where a conversion stands, or what is stored of a row is another: the formula is not compared.
+OTHER_ORDER = {"axes_columns_of_shares", "catalogue_05_pair_bias", "catalogue_32_layer_norm_backward", "catalogue_48_min_p", "thresholds_min_p",
                "catalogue_56_mixture_step", "catalogue_66_chi_square"}
 WORDS = {"pass", "sum", "max", "min", "any", "all", "prod", "topk", "where"}
 
