@@ -33,7 +33,7 @@ bool Formula::bindStreams(Operation *op, ArrayRef<Size> wanted,
            "'" + sourceName(op->getResult(0)) + "' is reduced over " +
                sizes.describe(wanted) +
                ", other axes than the kernel's stream " + sizes.describe(bound),
-           op, op->getResult(0));
+           op, op->getResult(result));
   }
   return same;
 }
