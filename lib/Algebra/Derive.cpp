@@ -302,6 +302,8 @@ void Driver::stage(unsigned number) {
     ++pass;
   }
   followEdges();
+  Expr &first = builder.rawReadout.at(stage.results[0]);
+  first = inDomain(stage, first, pass);
   unsigned done = 0;
   for (size_t i = 0; i < stage.results.size(); ++i) {
     Expr raw = builder.rawReadout.at(stage.results[i]);

@@ -26,6 +26,8 @@ private:
   Expr inPass(Expr term, unsigned pass);
   Expr named(Expr result);
   void addFacts(const Stage &stage, Expr value, unsigned pass);
+  bool isNeverNegative(Expr term);
+  Expr inDomain(const Stage &stage, Expr readout, unsigned pass);
   std::optional<Poly> atExtreme(Expr e, const Extremal &fact);
   Expr unguardedPivots(Expr term);
   void followEdges();
@@ -58,8 +60,9 @@ private:
   Edges edges;
   size_t extremals = 0; ///< facts that `edges` knows
   std::vector<unsigned> depth;
-  bool hasSettledOutput = false; ///< some output lost a pivot of our own
-  ExprMap names;                 ///< results of earlier passes -> their lets
+  bool hasSettledOutput = false;  ///< some output lost a pivot of our own
+  ExprMap names;                  ///< results of earlier passes -> their lets
+  std::optional<ExprSet> domains; ///< results under roots and logarithms
 };
 
 } // namespace refold::algebra

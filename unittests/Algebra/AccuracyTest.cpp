@@ -259,5 +259,33 @@ TEST(AccuracyTest, WrongDigitsAreSeen) {
   EXPECT_FALSE(accuracy.holds());
 }
 
+/// Squares about a mean that is read out as moments about a rounded pivot are
+/// below 0 by a rounding where all elements are equal: no root of that is NaN.
+TEST(AccuracyTest, RootsOfSquaresAreNumbers) {
+  Text text(R"(
+    in x w>=0
+    W = sum w
+    X = sum w*x
+    mu := X/W
+    V = sum w*(x - mu)**2
+    out sd = sqrt(V/W))");
+  Cascade cascade = text.cascade();
+  Derivation derivation = derive(cascade);
+  EXPECT_TRUE(certify(cascade, derivation).holds);
+  Random random(3);
+  for (Order order : kMeasuredOrders)
+    for (unsigned row = 0; row < 100; ++row) {
+      Sample sample = makeSample(cascade.indices, rootsOf(cascade),
+                                 Family::Equal, 100, random);
+      for (auto &[symbol, values] : sample.values)
+        for (double &value : values)
+          value = float(value * (symbol->name == "x" ? 1 : random.uniform()));
+      float found = ProgramEvaluator<float>(*derivation.program, sample.extents)
+                        .run(sample, order, random)
+                        .outputs[0][0];
+      EXPECT_TRUE(std::isfinite(found)) << spelling(order) << " " << row;
+    }
+}
+
 } // namespace
 } // namespace refold::algebra::test

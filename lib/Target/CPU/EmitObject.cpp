@@ -11,6 +11,7 @@
 #include "refold/Support/Error.h"
 #include "refold/Target/CPU/Pipeline.h"
 #include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/InstIterator.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/MC/TargetRegistry.h"
@@ -39,7 +40,7 @@ makeTargetMachine(const CpuTarget &target) {
   if (!found)
     return fail(ExitCode::Unsupported, "no code generator: " + error);
   llvm::TargetOptions options;
-  options.AllowFPOpFusion = llvm::FPOpFusion::Fast; // fma where it can
+  options.AllowFPOpFusion = llvm::FPOpFusion::Standard; // allowContraction
   return std::unique_ptr<llvm::TargetMachine>(found->createTargetMachine(
       kTriple, target.cpuName, target.features, options, llvm::Reloc::PIC_,
       llvm::CodeModel::Small, llvm::CodeGenOptLevel::Aggressive, /*JIT=*/true));
@@ -104,6 +105,15 @@ static void addWrapper(llvm::Function &function) {
   function.setLinkage(llvm::GlobalValue::InternalLinkage);
 }
 
+/// a * b + c may be one FMA. A difference may not: x·c - m has to be 0 where m
+/// is the largest x·c, rounded, or its exponential is anything, up to inf.
+static void allowContraction(llvm::Function &function) {
+  for (llvm::Instruction &instruction : llvm::instructions(function))
+    if (instruction.getOpcode() == llvm::Instruction::FAdd ||
+        instruction.getOpcode() == llvm::Instruction::FMul)
+      instruction.setHasAllowContract(true);
+}
+
 static void optimise(llvm::Module &module, llvm::TargetMachine &machine,
                      unsigned level) {
   llvm::LoopAnalysisManager loops;
@@ -155,6 +165,7 @@ refold::emitObject(mlir::ModuleOp module, const CpuTarget &target,
     function.addFnAttr("target-cpu", target.cpuName);
     function.addFnAttr("target-features", target.features);
     function.addFnAttr(llvm::Attribute::NoUnwind);
+    allowContraction(function);
   }
   if (options.middleEnd)
     optimise(*code, **machine, options.middleEnd);

@@ -57,3 +57,34 @@ TEST(LoadedCodeTest, SameModuleSameBytes) {
     EXPECT_EQ(object->getBuffer(), first);
   }
 }
+
+/// A sum may be one FMA; a difference is 0 where its sides are rounded alike,
+/// so that e^(x·c - m) is 1 at the largest x·c.
+TEST(LoadedCodeTest, DifferencesAreNotContracted) {
+  float x = 1.0f / 3, c = 0.1f, sides[3] = {x, c, 2 * c};
+  for (const CpuTarget &target : runnableTargets()) {
+    auto code = compileText(R"(
+      func.func @f(%x: f32, %c: f32, %twice: f32) -> (f32, f32) {
+        %two = arith.constant 2.0 : f32
+        %p = arith.mulf %x, %c : f32
+        %half = arith.divf %x, %two : f32
+        %same = arith.mulf %half, %twice : f32
+        %nothing = arith.subf %p, %same : f32
+        %far = arith.mulf %x, %twice : f32
+        %sum = arith.addf %far, %twice : f32
+        return %nothing, %sum : f32, f32
+      })",
+                            target);
+    ASSERT_TRUE(code);
+    int64_t words[3] = {}, results[2] = {};
+    for (int i = 0; i < 3; ++i)
+      std::memcpy(&words[i], &sides[i], 4);
+    llvm::cantFail(code->find("f"))(words, results);
+    float nothing, sum;
+    std::memcpy(&nothing, &results[0], 4);
+    std::memcpy(&sum, &results[1], 4);
+    EXPECT_EQ(nothing, 0);
+    if (target.instructionSet != InstructionSet::Baseline)
+      EXPECT_EQ(sum, std::fma(x, 2 * c, 2 * c));
+  }
+}
