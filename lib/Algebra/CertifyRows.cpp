@@ -19,6 +19,9 @@ static constexpr double kNothing = 1e-18;
 /// beyond this multiple of the error as written, has lost its digits.
 static constexpr double kLost = 0.01, kGross = 100;
 
+/// Sizes of elements whose squares are f32, and whose cubes are not.
+static constexpr double kScales[] = {1e-18, 1e17};
+
 /// Rows beyond this length are read in two orders, not in five.
 static constexpr uint32_t kLongForAllOrders = 64;
 
@@ -102,6 +105,9 @@ public:
     if (Failure failure =
             isMild && length > 3 ? runShifted(sample, expected) : std::nullopt)
       return failure;
+    if (family == Family::Normal && length > 3)
+      for (double scale : kScales)
+        runScaled(sample, scale);
     return isExtreme(family) && family != Family::Tiny
                ? runSingle(sample, family)
                : std::nullopt;
@@ -206,6 +212,45 @@ private:
                    spelling(order) + ", " + spelling(family) + ")";
     }
     return std::nullopt;
+  }
+
+  /// Elements of another size, in f32, one input after the other: powers that a
+  /// program adds up may leave the range of f32 where the stages as written do
+  /// not. Such rows are irregular.
+  void runScaled(const Sample &sample, double scale) {
+    if (!isSingle || slack != CastSlack::None || !cascade)
+      return;
+    for (const auto &[symbol, values] : sample.values) {
+      if (!isFloat(symbol->type) || symbol->role != Role::Element ||
+          std::isfinite(symbol->facts.low) || std::isfinite(symbol->facts.high))
+        continue;
+      Sample scaled = sample;
+      for (double &value : scaled.values[symbol])
+        value = float(scale * value);
+      std::string lost = lostNumber(scaled);
+      if (lost.empty())
+        continue;
+      ++certificate.edgeDifferences;
+      if (certificate.edgeExample.empty())
+        certificate.edgeExample = "'" + symbol->name + "' of " +
+                                  shortNumber(scale) + " in f32: '" + lost +
+                                  "' is no number";
+    }
+  }
+
+  /// The output that is finite in f32 as written and not in the program.
+  std::string lostNumber(const Sample &sample) {
+    RowValues<float> expected =
+        DefinitionEvaluator<float>(*cascade, sample.extents).run(sample);
+    RowValues<float> found =
+        ProgramEvaluator<float>(program, sample.extents, options.defect)
+            .run(sample, Order::Balanced, random);
+    for (size_t i = 0; i < expected.outputs.size(); ++i)
+      for (size_t j = 0; j < expected.outputs[i].size(); ++j)
+        if (std::isfinite(expected.outputs[i][j]) &&
+            !std::isfinite(found.outputs[i][j]))
+          return program.outputs[i].name;
+    return {};
   }
 
   /// How far roundings at running values may lead away from the definition.

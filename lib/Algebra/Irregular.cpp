@@ -9,6 +9,10 @@
 
 namespace refold::algebra {
 
+/// A sum of f32 no less than this has its digits, whatever of its elements fell
+/// below 2^-149.
+static constexpr double kLeastOfPowers = 0x1p-116;
+
 namespace {
 class Repair {
 public:
@@ -69,9 +73,18 @@ Expr Repair::isFinite(Expr value) {
       context.real(std::numeric_limits<double>::infinity(), type));
 }
 
+/// Factors of elements in a product; exponentials are bounded.
+static unsigned elementFactors(Expr value, IndexSet stream) {
+  if (value.is(Kind::Mul))
+    return elementFactors(value.operand(0), stream) +
+           elementFactors(value.operand(1), stream);
+  return (value.indices() & stream) && !value.is(Fn::Exp);
+}
+
 /// A product that underflows is not regular: digits that are lost there come
-/// back when it is divided. An extreme at its identity is, where the readouts
-/// of such rows are folded.
+/// back when it is divided. Nor is a sum of cubes, where squares do not yet
+/// underflow. An extreme at its identity is, where the readouts of such rows
+/// are folded.
 Expr Repair::isRegular(const State &state, Expr value) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   Type type = computeType(value.type());
@@ -85,6 +98,14 @@ Expr Repair::isRegular(const State &state, Expr value) {
         context.cmp(Pred::Le, context.real(least, type), size),
         isFinite(value));
   }
+  case Reducer::Sum:
+    if (type == Type::F32 &&
+        elementFactors(state.values[0], cascade.stream()) >= 3)
+      return context.logicalAnd(
+          context.cmp(Pred::Le, context.real(kLeastOfPowers, type),
+                      context.fn(Fn::Abs, context.cast(type, value))),
+          isFinite(value));
+    break;
   case Reducer::Max:
   case Reducer::MaxNum:
     if (areDeadRegular)

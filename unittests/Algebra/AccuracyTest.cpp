@@ -287,5 +287,39 @@ TEST(AccuracyTest, RootsOfSquaresAreNumbers) {
     }
 }
 
+/// Fourth powers leave the range of f32 where the squares that the definition
+/// adds up do not: such rows are computed again as written.
+TEST(AccuracyTest, PowersBeyondTheRange) {
+  Text text(R"(
+    in x
+    S = sum x
+    mu := S/n
+    V = sum (x - mu)**2
+    K = sum ((x - mu)/sqrt(V/n))**4
+    out k = K/n)");
+  Cascade cascade = text.cascade();
+  Certified whole = certified(cascade, derive(cascade), {});
+  EXPECT_TRUE(whole.certificate.holds) << whole.certificate.failure;
+  const Program &program = *whole.derivation.program;
+  EXPECT_EQ(program.passes, 1u);
+  EXPECT_GT(program.repairPasses, 0u);
+  Random random(3);
+  for (double scale : {1e-18, 1e-15, 1e-12, 1e-10, 1e-9, 1.0, 1e9, 1e17}) {
+    Sample sample = makeSample(cascade.indices, rootsOf(cascade),
+                               Family::Normal, 100, random);
+    for (auto &[symbol, values] : sample.values)
+      for (double &value : values)
+        value = float(symbol->name == "x" ? scale * value : value);
+    double exact =
+        double(DefinitionEvaluator<DoubleDouble>(cascade, sample.extents)
+                   .run(sample)
+                   .outputs[0][0]);
+    double found = ProgramEvaluator<float>(program, sample.extents)
+                       .run(sample, Order::Tiles, random)
+                       .outputs[0][0];
+    EXPECT_NEAR(found / exact, 1, 1e-5) << scale;
+  }
+}
+
 } // namespace
 } // namespace refold::algebra::test
