@@ -12,7 +12,11 @@ namespace refold::algebra {
 
 static constexpr double kUlp = 0x1p-23;
 static constexpr double kRoundoff = 0x1p-24;
+/// What an operation may lose below the smallest normal number.
+static constexpr double kUnderflow = 0x1p-150;
 static constexpr double kAllowedRatio = 2;
+/// A value whose formula is that ill conditioned is 0.
+static constexpr double kNothing = 1e25;
 /// Rows of static extents beyond this take too long with 31 digits.
 static constexpr uint32_t kLongestRow = 4096;
 static constexpr Family kMeasured[] = {
@@ -27,17 +31,26 @@ double Accuracy::worstRatio(size_t order) const {
   return worst;
 }
 
-bool Accuracy::usesBound() const { return amplification() > 0; }
-
 static bool isWithin(const FamilyAccuracy &family) {
   return std::all_of(family.ratio.begin(), family.ratio.end(),
                      [](double ratio) { return ratio <= kAllowedRatio; });
 }
 
+double Accuracy::shareOfBound() const {
+  double worst = 0;
+  for (const OutputAccuracy &output : outputs)
+    for (const FamilyAccuracy &family : output.families)
+      if (!isWithin(family))
+        worst = std::max(worst, family.shareOfBound);
+  return worst;
+}
+
+bool Accuracy::usesBound() const { return shareOfBound() > 0; }
+
 bool Accuracy::holds() const {
   for (const OutputAccuracy &output : outputs)
     for (const FamilyAccuracy &family : output.families)
-      if (!isWithin(family) && !family.isBounded)
+      if (!isWithin(family) && !(family.shareOfBound <= 1))
         return false;
   return true;
 }
@@ -75,6 +88,9 @@ public:
               const AccuracyOptions &options)
       : cascade(cascade), program(program), options(options),
         random(options.seed), roots(rootsOf(cascade)) {
+    Policy plain;
+    plain.fuse = false;
+    written = derive(cascade, plain).program;
     for (Expr root : rootsOf(program))
       roots.push_back(root);
     for (const Definition &definition : program.definitions)
@@ -96,9 +112,13 @@ public:
       length = (length + own->factor - 1) / own->factor * own->factor;
     if (length > kLongestRow)
       return {};
-    for (Family family : kMeasured)
+    for (Family family : kMeasured) {
+      rows.clear();
       for (unsigned i = 0; i < options.rowsPerFamily; ++i)
         row(family, length);
+      for (const auto &[number, own] : rows)
+        result.outputs[number].families.push_back(measured(family, own));
+    }
     return result;
   }
 
@@ -129,10 +149,8 @@ private:
         DefinitionEvaluator<DoubleDouble>(cascade, sample.extents).run(sample);
     Outputs unfused = outputsOf(
         DefinitionEvaluator<float>(cascade, sample.extents).run(sample));
-    ProgramEvaluator<DoubleDouble> exact(program, sample.extents);
-    exact.run(sample, Order::Tiles, random);
-    std::vector<Amplification> amplification =
-        exact.amplify(/*withElements=*/true);
+    std::vector<Amplification> own = amplificationOf(program, sample),
+                               asWritten = amplificationOf(*written, sample);
     ProgramEvaluator<float> evaluator(program, sample.extents);
     std::vector<Outputs> fused;
     for (Order order : kMeasuredOrders)
@@ -141,55 +159,86 @@ private:
     for (size_t i = 0; i < program.outputs.size(); ++i) {
       if (!isFloat(program.outputs[i].value.type()))
         continue;
-      std::vector<std::vector<double>> own;
+      std::vector<std::vector<double>> values;
       for (const Outputs &outputs : fused)
-        own.push_back(outputs[i]);
-      add(number++, family, reference.outputs[i], unfused[i], own,
-          amplification[i], length);
+        values.push_back(outputs[i]);
+      add(number++, reference.outputs[i], unfused[i], values, own[i],
+          asWritten[i], length);
     }
   }
 
+  std::vector<Amplification> amplificationOf(const Program &of,
+                                             const Sample &sample) {
+    ProgramEvaluator<DoubleDouble> exact(of, sample.extents);
+    exact.run(sample, Order::Tiles, random);
+    return exact.amplify(/*withElements=*/true);
+  }
+
+  /// One row of one output.
+  struct Row {
+    double unfused = 0;
+    FamilyAccuracy::ByOrder fused{}, bound{};
+    double amplification = 0; ///< of the program
+    double condition = 1;     ///< amplification of the stages as written
+  };
+
   /// Nothing where the row has no finite value, or the unfused row has none.
-  void add(size_t number, Family family,
-           const std::vector<DoubleDouble> &reference,
+  void add(size_t number, const std::vector<DoubleDouble> &reference,
            const std::vector<double> &unfused,
            const std::vector<std::vector<double>> &fused,
-           const Amplification &amplification, uint32_t length) {
-    OutputAccuracy &output = result.outputs[number];
-    std::optional<double> written = errorOf(unfused, reference);
-    if (!written || !std::isfinite(*written))
+           const Amplification &own, const Amplification &asWritten,
+           uint32_t length) {
+    double condition = asWritten.states + asWritten.epilogue;
+    bool isNothing = condition > kNothing;
+    std::optional<double> error = errorOf(unfused, reference, isNothing);
+    if (!error || !std::isfinite(*error))
       return;
-    if (output.families.empty() || output.families.back().family != family) {
-      output.families.push_back({});
-      output.families.back().family = family;
-      squares.erase(number);
-    }
-    FamilyAccuracy &own = output.families.back();
-    own.unfused = std::max(own.unfused, *written);
-    double growth = amplification.states + amplification.epilogue;
-    own.amplification = std::max(own.amplification, growth);
-    double weight = growth >= 1 && std::isfinite(growth) ? 1 / growth : 1;
-    Squares &sums = squares[number];
-    sums.unfused += square(weight * (*written + kUlp));
+    Row row;
+    row.unfused = *error;
+    row.amplification = own.states + own.epilogue;
+    if (condition >= 1 && !isNothing)
+      row.condition = condition;
     for (size_t i = 0; i < fused.size(); ++i) {
-      double error = *errorOf(fused[i], reference);
       double path = longestPath(kMeasuredOrders[i], length, degree);
-      double bound =
-          kRoundoff * (path * amplification.states + amplification.epilogue);
-      own.fused[i] = std::max(own.fused[i], error);
-      own.bound[i] = std::max(own.bound[i], bound);
-      own.isBounded &= error <= bound;
-      sums.fused[i] += square(weight * error);
-      own.ratio[i] = std::sqrt(sums.fused[i] / sums.unfused);
+      row.fused[i] = *errorOf(fused[i], reference, isNothing);
+      row.bound[i] = kRoundoff * (std::sqrt(path) * own.states + own.epilogue) +
+                     kUnderflow * own.underflow;
     }
+    rows[number].push_back(row);
+  }
+
+  /// The error of a row as written may be small by luck: no less is allowed
+  /// than what rows of its condition have in the mean.
+  static FamilyAccuracy measured(Family family, const std::vector<Row> &rows) {
+    double squares = 0;
+    for (const Row &row : rows)
+      squares += square(row.unfused / row.condition) / double(rows.size());
+    FamilyAccuracy result;
+    result.family = family;
+    for (const Row &row : rows) {
+      result.unfused = std::max(result.unfused, row.unfused);
+      result.amplification = std::max(result.amplification, row.amplification);
+      double expected =
+          std::max(row.unfused, std::sqrt(squares) * row.condition);
+      for (size_t i = 0; i < row.fused.size(); ++i) {
+        double ratio = row.fused[i] / (expected + kUlp),
+               share = row.fused[i] > 0 ? row.fused[i] / row.bound[i] : 0;
+        result.fused[i] = std::max(result.fused[i], row.fused[i]);
+        result.bound[i] = std::max(result.bound[i], row.bound[i]);
+        result.ratio[i] = std::max(result.ratio[i], ratio);
+        result.shareOfBound = std::max(result.shareOfBound, share);
+      }
+    }
+    return result;
   }
   static double square(double value) { return value * value; }
 
   /// Over elements that are finite in the reference; nothing if none is, inf
-  /// where one is not finite here. Of values that are 0 the error is absolute.
+  /// where one is not finite here. Of values that are 0, but for the rounding
+  /// of the reference, the error is absolute.
   static std::optional<double>
   errorOf(const std::vector<double> &values,
-          const std::vector<DoubleDouble> &reference) {
+          const std::vector<DoubleDouble> &reference, bool isNothing) {
     double error = 0, size = 0;
     bool any = false;
     for (size_t i = 0; i < reference.size(); ++i) {
@@ -204,7 +253,7 @@ private:
     }
     if (!any)
       return std::nullopt;
-    return size == 0 ? error : error / size;
+    return size == 0 || isNothing ? error : error / size;
   }
 
   const Cascade &cascade;
@@ -213,11 +262,8 @@ private:
   Random random;
   std::vector<Expr> roots;
   size_t degree = 0;
-  struct Squares {
-    double unfused = 0;
-    FamilyAccuracy::ByOrder fused{};
-  };
-  std::map<size_t, Squares> squares; ///< by output, of one family
+  std::optional<Program> written;          ///< every stage in its own pass
+  std::map<size_t, std::vector<Row>> rows; ///< by output, of one family
   Accuracy result;
 };
 } // namespace

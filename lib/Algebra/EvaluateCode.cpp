@@ -480,20 +480,22 @@ T Code<T>::derivative(const Instruction &instruction, unsigned operand,
 }
 
 template <typename T>
-T Code<T>::differentiate(
+Roundings<T> Code<T>::differentiate(
     const Frame<T> &frame, T seed,
     const std::function<void(Base, uint32_t, T)> &leaf) const {
   run(frame);
   std::vector<T> adjoints(instructions.size(), T(0));
   adjoints.back() = seed;
-  T rounding(0);
+  Roundings<T> rounding{T(0), T(0)};
   for (size_t i = instructions.size(); i-- > 0;) {
     const Instruction &instruction = instructions[i];
     T adjoint = adjoints[i];
     if (adjoint == T(0) || !isFloat(instruction.type))
       continue;
-    if (rounds(instruction.kind))
-      rounding = rounding + fabs(adjoint * registers[i]);
+    if (rounds(instruction.kind)) {
+      rounding.relative = rounding.relative + fabs(adjoint * registers[i]);
+      rounding.absolute = rounding.absolute + fabs(adjoint);
+    }
     if (instruction.kind == Kind::Sym)
       leaf(instruction.base,
            instruction.offset + offsetIn(instruction.shape, frame.positions),

@@ -62,6 +62,12 @@ void forEachTuple(const Shape &shape, const std::vector<uint32_t> &extents,
 
 using Resolver = std::function<Slot(Expr symbol)>;
 
+/// What roundings do to a value, over the operations that round.
+template <typename T> struct Roundings {
+  T relative{}; ///< Σ |derivative·result|
+  T absolute{}; ///< Σ |derivative|
+};
+
 template <typename T> class Code {
 public:
   /// Requires that `resolve` knows every symbol inside.
@@ -69,10 +75,11 @@ public:
        const std::vector<uint32_t> &extents);
   T run(const Frame<T> &frame) const;
   /// Calls `leaf` with what the value changes by for each symbol that it reads,
-  /// times `seed`: base, offset, derivative. Answers Σ |derivative·value| over
-  /// the operations that round. Contractions are leaves of their own.
-  T differentiate(const Frame<T> &frame, T seed,
-                  const std::function<void(Base, uint32_t, T)> &leaf) const;
+  /// times `seed`: base, offset, derivative. Contractions are leaves of their
+  /// own.
+  Roundings<T>
+  differentiate(const Frame<T> &frame, T seed,
+                const std::function<void(Base, uint32_t, T)> &leaf) const;
 
 private:
   struct Instruction {

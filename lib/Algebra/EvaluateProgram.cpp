@@ -535,7 +535,7 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
   /// products.
   std::vector<T> magnitudes() {
     std::vector<T> result(memory.segment.size(), T(0));
-    elementRounding.assign(memory.segment.size(), T(0));
+    elementRounding.assign(memory.segment.size(), {T(0), T(0)});
     for (const DefinitionCode<T> &code : codes) {
       bool isSum = code.state && code.state->reducer == Reducer::Sum;
       if (!isSum && !(code.state && code.state->reducer == Reducer::Prod))
@@ -552,28 +552,38 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
                        memory.moveTo(i);
                        sum = sum + fabs(code.values[0].run(memory.frame()));
                        if (readsElements)
-                         elementRounding[first + tuple] =
-                             elementRounding[first + tuple] +
-                             code.values[0].differentiate(
-                                 memory.frame(), T(1),
-                                 [](Base, uint32_t, T) {});
+                         addRoundings(code.values[0],
+                                      elementRounding[first + tuple]);
                      }
                    });
     }
     return result;
   }
 
+  /// Of the operations that make an element, and of adding it.
+  void addRoundings(const Code<T> &value, Roundings<T> &sum) {
+    Roundings<T> own =
+        value.differentiate(memory.frame(), T(1), [](Base, uint32_t, T) {});
+    sum.relative = sum.relative + own.relative;
+    sum.absolute = sum.absolute + own.absolute + T(1);
+  }
+
   /// Adjoints run backwards through the lets, but not through pivots.
   Amplification amplifyOne(const Code<T> &code, T scale,
                            const std::vector<T> &sizes) {
     if (scale == T(0))
-      return {kInfinity, kInfinity};
+      return {kInfinity, kInfinity, kInfinity};
     std::vector<T> adjoints(memory.segment.size(), T(0));
     auto leaf = [&](Base base, uint32_t offset, T adjoint) {
       if (base == Current)
         adjoints[offset] = adjoints[offset] + adjoint;
     };
-    T epilogue = code.differentiate(memory.frame(), T(1), leaf), states(0);
+    Roundings<T> epilogue = code.differentiate(memory.frame(), T(1), leaf);
+    T states(0);
+    auto add = [&](const Roundings<T> &own, T times) {
+      epilogue.relative = epilogue.relative + own.relative * times;
+      epilogue.absolute = epilogue.absolute + own.absolute * times;
+    };
     for (size_t i = codes.size(); i-- > 0;) {
       const DefinitionCode<T> &own = codes[i];
       for (uint32_t tuple = 0; tuple < own.shape.size * own.k; ++tuple) {
@@ -583,13 +593,13 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
           continue;
         if (own.state) {
           states = states + fabs(adjoint) * sizes[offset];
-          epilogue = epilogue + fabs(adjoint) * elementRounding[offset];
+          add(elementRounding[offset], fabs(adjoint));
         } else if (own.gauge.empty() && own.shape.size == 1)
-          epilogue = epilogue +
-                     own.values[0].differentiate(memory.frame(), adjoint, leaf);
+          add(own.values[0].differentiate(memory.frame(), adjoint, leaf), T(1));
       }
     }
-    return {double(states / scale), double(epilogue / scale)};
+    return {double(states / scale), double(epilogue.relative / scale),
+            double(epilogue.absolute / scale)};
   }
 
   std::vector<Amplification> amplify(bool withElements) {
@@ -606,6 +616,7 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
             Amplification own = amplifyOne(output.value[0], largest, sizes);
             worst.states = std::max(worst.states, own.states);
             worst.epilogue = std::max(worst.epilogue, own.epilogue);
+            worst.underflow = std::max(worst.underflow, own.underflow);
           });
       result.push_back(worst);
     }
@@ -625,8 +636,8 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
   bool isShifted = false; ///< of the present run
   bool regular = true;
   bool readsElements = false;
-  /// By slot of sums: Σ |roundings of an element's own operations|.
-  std::vector<T> elementRounding;
+  /// By slot of sums: roundings of the elements' own operations.
+  std::vector<Roundings<T>> elementRounding;
 };
 
 template <typename T>

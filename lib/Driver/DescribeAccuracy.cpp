@@ -20,7 +20,8 @@ static llvm::json::Object
 describeFamily(const algebra::FamilyAccuracy &family) {
   llvm::json::Object result{{"family", algebra::spelling(family.family)},
                             {"unfused", number(family.unfused)},
-                            {"amplification", number(family.amplification)}};
+                            {"amplification", number(family.amplification)},
+                            {"share_of_bound", number(family.shareOfBound)}};
   for (size_t i = 0; i < family.fused.size(); ++i) {
     result[kOrderKeys[i]] = number(family.fused[i]);
     result[std::string(kOrderKeys[i]) + "_ratio"] = number(family.ratio[i]);
@@ -52,6 +53,7 @@ llvm::json::Object describeAccuracy(const FusedKernel &kernel) {
   llvm::json::Object result{
       {"holds", accuracy.holds()},
       {"amplification", number(accuracy.amplification())},
+      {"share_of_bound", number(accuracy.shareOfBound())},
       {"dropped", worstUnder(cascade, algebra::Moments::Dropped)},
       {"raw", worstUnder(cascade, algebra::Moments::Raw)}};
   for (size_t i = 0; i < std::size(kOrderKeys); ++i)

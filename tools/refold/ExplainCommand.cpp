@@ -80,11 +80,11 @@ static void printAccuracy(const llvm::json::Object &accuracy) {
   os << "  f32 error, of the unfused one + 1 ulp: " << show("stream")
      << " as a stream, " << show("tiles") << " in tiles of 16, " << show("tree")
      << " as a tree";
-  if (number(accuracy, "amplification") > 0)
-    os << "; the epilogue amplifies by " << show("amplification");
-  os << (accuracy.getBoolean("holds").value_or(false)
-             ? "\n"
-             : ", beyond the a-priori bound\n");
+  if (number(accuracy, "share_of_bound") > 0)
+    os << "; " << show("share_of_bound")
+       << " of the bound of an amplification of " << show("amplification");
+  os << (accuracy.getBoolean("holds").value_or(false) ? "\n"
+                                                      : ": beyond it\n");
   for (const llvm::json::Value &value : *accuracy.getArray("outputs")) {
     const llvm::json::Object &output = *value.getAsObject();
     for (const llvm::json::Value &row : *output.getArray("families")) {

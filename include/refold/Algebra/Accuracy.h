@@ -30,14 +30,15 @@ struct FamilyAccuracy {
   Family family = Family::Normal;
   double unfused = 0; ///< the worst row
   ByOrder fused{};    ///< the worst row
-  /// fused / (unfused + 1 ulp): at most 2 means no more than twice the unfused
-  /// error and 2 ulp. Root mean square over the rows, each error over the
-  /// amplification of its row: else one row that cancels decides, by luck.
+  /// The worst row of fused / (unfused + 1 ulp): at most 2 means no more than
+  /// twice the unfused error and 2 ulp. A row that is exact by luck as written
+  /// counts with the error that rows of its condition have in the mean (root
+  /// mean square over the family, relative to the amplification as written).
   ByOrder ratio{};
-  /// A priori, of the worst row: roundings on the longest path times
-  /// amplification.
+  /// A priori, of the worst row: the root of the roundings on the longest path
+  /// times the amplification of sums, and that of the epilogue.
   ByOrder bound{};
-  bool isBounded = true;    ///< no row is beyond its bound
+  double shareOfBound = 0;  ///< the worst row of fused / bound
   double amplification = 0; ///< of the worst row, states and epilogue
 };
 
@@ -50,6 +51,8 @@ struct Accuracy {
   std::vector<OutputAccuracy> outputs; ///< of floats
 
   double worstRatio(size_t order) const;
+  /// The largest among the families whose ratio is above 2; 0 if none is.
+  double shareOfBound() const;
   /// Some ratio is above 2, and the error there is held to its bound.
   bool usesBound() const;
   bool holds() const;

@@ -135,6 +135,9 @@ struct Amplification {
   /// The same over the results of the operations that finish the output, and,
   /// where asked for, of those that make the elements that the sums add up.
   double epilogue = 0;
+  /// Σ |dE/dv| / |E| over all of these operations: what is lost where their
+  /// results are subnormal, in units of half the smallest number.
+  double underflow = 0;
 };
 
 /// What an evaluator of programs does wrong on purpose. A certificate that
