@@ -197,8 +197,8 @@ public:
 
   // Frame.cpp
   Variable locate(const Translate &translate, const Gauge &gauge,
-                  unsigned degree, Scope &scope, Type type, unsigned pass,
-                  const std::string &name);
+                  const Monomial &weights, unsigned degree, Scope &scope,
+                  Type type, unsigned pass, const std::string &name);
   Combination build(FramePoly poly, const std::vector<Variable> &variables,
                     const Gauge &gauge, Type type, unsigned pass,
                     const std::string &name);
@@ -253,8 +253,8 @@ private:
                     Type type);
   void takeMeans(Location &location, const Poly &subtracted, Scope &scope,
                  Type type, unsigned pass);
-  void takeOwnMean(Location &location, const LinearSum &x,
-                   const std::vector<Expr> &guards, Scope &scope, Type type,
+  void takeOwnMean(Location &location, const LinearSum &x, const Gauge &of,
+                   const Monomial &weights, Scope &scope, Type type,
                    unsigned pass, const std::string &name);
   Expr offsetOf(const Location &location, unsigned degree, Type type,
                 unsigned pass, const std::string &name);
@@ -279,6 +279,7 @@ private:
                 const std::string &name);
   bool isForOutputsOnly(unsigned stage) const;
   Expr sumOf(unsigned stage, Expr term, unsigned pass, const std::string &name);
+  Monomial weightsOf(const Group &group, unsigned translate) const;
   bool addGroup(Group group, Separator &separator, Scope &scope, Type type,
                 unsigned pass, unsigned stage, const std::string &name,
                 SumParts &result);

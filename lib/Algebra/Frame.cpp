@@ -213,33 +213,40 @@ void Builder::takeMeans(Location &location, const Poly &subtracted,
 }
 
 /// The mean of the whole x-part over the elements that count, as a state of our
-/// own: what is masked may be anything.
+/// own: what is masked may be anything. Weighted as the terms are, by absolute
+/// values where the sign is unknown: an element of no weight is not to draw the
+/// pivot away from the others.
 void Builder::takeOwnMean(Location &location, const LinearSum &x,
-                          const std::vector<Expr> &guards, Scope &scope,
-                          Type type, unsigned pass, const std::string &name) {
+                          const Gauge &of, const Monomial &weights,
+                          Scope &scope, Type type, unsigned pass,
+                          const std::string &name) {
   Expr feature = x.toExpr(context, type);
   Gauge gauge;
-  for (Expr guard : guards)
+  for (Expr guard : of.xGuards)
     if (!scope.hasD(guard))
       gauge.xGuards.push_back(guard);
-  auto guarded = [&](Expr value) {
+  Monomial g;
+  for (const auto &[atom, exponent] : weights.factors()) {
+    Monomial factor = Monomial(atom).raised(exponent);
+    if (!facts.isNonPositive(Poly::monomial(factor, -1)))
+      factor = Monomial(context.fn(Fn::Abs, toExpr(context, factor, 1, type)));
+    g = g * factor;
+  }
+  auto stateOf = [&](const Monomial &values, const char *suffix) {
+    Expr value = toExpr(context, values, 1, type);
     for (Expr guard : gauge.xGuards)
       value = context.select(guard, value, context.real(0, type));
-    return value;
+    Expr sum = state(Reducer::Sum, value, name + suffix);
+    sums[sum] = SumInfo{values, gauge};
+    return sum;
   };
-  Expr sum = state(Reducer::Sum, guarded(feature), name + ".sum");
+  Expr sum = stateOf(g * Monomial(feature), ".sum");
   if (passOf.at(sum) != pass)
     return;
-  sums[sum] = SumInfo{Monomial(feature), gauge};
-  Expr weight;
-  if (gauge.xGuards.empty()) {
-    weight = count(pass, sum);
-  } else {
-    weight = state(Reducer::Sum, guarded(context.real(1, type)), name + ".n");
-    if (passOf.at(weight) != pass)
-      return;
-    sums[weight] = SumInfo{{}, gauge};
-  }
+  Expr weight =
+      g.isOne() && gauge.xGuards.empty() ? count(pass, sum) : stateOf(g, ".n");
+  if (passOf.at(weight) != pass)
+    return;
   Mean mean = meanOf(sum, weight, feature, type);
   scope.addVarying(mean.pivot);
   Shift shift;
@@ -275,8 +282,8 @@ Expr Builder::offsetOf(const Location &location, unsigned degree, Type type,
 /// δ-part subtracts; else the pivots of the exponential; else, for squares and
 /// above, the mean of x. Without any of them t = x, which is the raw gauge.
 Variable Builder::locate(const Translate &translate, const Gauge &gauge,
-                         unsigned degree, Scope &scope, Type type,
-                         unsigned pass, const std::string &name) {
+                         const Monomial &weights, unsigned degree, Scope &scope,
+                         Type type, unsigned pass, const std::string &name) {
   Location location;
   location.rest = translate.xNormal;
   location.delta = translate.delta;
@@ -301,7 +308,7 @@ Variable Builder::locate(const Translate &translate, const Gauge &gauge,
         if (fact.symbol == shift.atom)
           takeExtremal(location, fact, scope);
   if (shifts.empty() && degree >= 2 && !gauge.factor)
-    takeOwnMean(location, translate.x, gauge.xGuards, scope, type, pass, name);
+    takeOwnMean(location, translate.x, gauge, weights, scope, type, pass, name);
   location.variable.t = shifted(translate.x, shifts, scope, type);
   // What `shifted` left out of t: a rest that does not depend on the element.
   bool hasElements = false;

@@ -255,6 +255,25 @@ static void recentre(Group &group, const Gauge &gauge, Separator &separator) {
     }
 }
 
+/// What all the terms with this variable have in common as a factor; nothing of
+/// an index that the sum carries.
+Monomial Builder::weightsOf(const Group &group, unsigned translate) const {
+  IndexSet carried = cascade.indicesOf(IndexRole::Carried);
+  const Monomial *common = nullptr;
+  for (const Term &term : group.terms) {
+    if (!term.translates.contains(translate))
+      continue;
+    if (common && !(*common == term.g))
+      return {};
+    common = &term.g;
+  }
+  if (common)
+    for (const auto &[atom, exponent] : common->factors())
+      if (atom.indices() & carried)
+        return {};
+  return common ? *common : Monomial();
+}
+
 /// States and readout parts of the terms that share an exponential. False if
 /// they are more than the budget.
 bool Builder::addGroup(Group group, Separator &separator, Scope &scope,
@@ -282,7 +301,8 @@ bool Builder::addGroup(Group group, Separator &separator, Scope &scope,
   for (auto [translate, power] : highest) {
     variableOf[translate] = unsigned(variables.size());
     variables.push_back(locate(separator.allTranslates()[translate], gauge,
-                               power, scope, type, pass, name));
+                               weightsOf(group, translate), power, scope, type,
+                               pass, name));
     if (variables.back().offset)
       result.offsets.push_back(variables.back().offset);
   }
@@ -475,10 +495,13 @@ bool Builder::deriveProduct(unsigned number, Expr term, unsigned pass) {
   }
   Expr exponent;
   if (!factor.ex.empty()) {
-    // A sum like any other, so that x - m stays a difference.
+    // A sum like any other, so that x - m stays a difference. Its exponential
+    // errs by what it errs, however large it is: hence in f64 too.
     Expr own = factor.ex.toExpr(context, type);
     if (!factor.ed.isZero())
       own = context.sub(own, toExpr(context, factor.ed.scaled(-1), type));
+    if (isWide)
+      own = widened(own);
     exponent = sumOf(number, own, pass, stage.name + ".log");
     if (!exponent)
       return false;
@@ -490,7 +513,7 @@ bool Builder::deriveProduct(unsigned number, Expr term, unsigned pass) {
   if (logarithm)
     times(context.cast(type, context.exp(logarithm)));
   else if (exponent)
-    times(context.exp(exponent));
+    times(context.cast(type, context.exp(widened(exponent))));
   rawReadout[result] = whole ? whole : context.real(1, type);
   return true;
 }

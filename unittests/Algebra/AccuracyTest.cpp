@@ -329,5 +329,61 @@ TEST(AccuracyTest, PowersBeyondTheRange) {
   }
 }
 
+/// Weights of unknown sign: the pivot of the squares follows the elements that
+/// weigh, not those that are large.
+TEST(AccuracyTest, PivotsOfSignedWeights) {
+  Text text(R"(
+    in x w
+    W = sum w
+    X = sum w*x
+    mu := X/W
+    V = sum w*(x - mu)**2
+    out v = V/W)");
+  Cascade cascade = text.cascade();
+  Derivation derivation = derive(cascade);
+  EXPECT_TRUE(certify(cascade, derivation).holds);
+  Random random(5);
+  double worst = 0;
+  for (unsigned row = 0; row < 16; ++row) {
+    Sample sample = makeSample(cascade.indices, rootsOf(cascade),
+                               Family::Normal, 100, random);
+    for (auto &[symbol, values] : sample.values)
+      if (symbol->name == "x" || symbol->name == "w")
+        for (size_t i = 0; i < values.size(); ++i) {
+          bool isFar = i % 4 == 0;
+          values[i] = float(symbol->name == "x" ? values[i] + (isFar ? 1e4 : 0)
+                            : isFar             ? 1e-9 * values[i]
+                                                : std::fabs(values[i]));
+        }
+    double exact =
+        double(DefinitionEvaluator<DoubleDouble>(cascade, sample.extents)
+                   .run(sample)
+                   .outputs[0][0]);
+    double found = ProgramEvaluator<float>(*derivation.program, sample.extents)
+                       .run(sample, Order::Tiles, random)
+                       .outputs[0][0];
+    worst = std::max(worst, std::fabs(found / exact - 1));
+  }
+  EXPECT_LE(worst, 1e-5);
+}
+
+/// The exponential of a sum errs by what the sum errs, not by a share of it.
+TEST(AccuracyTest, ExponentsOfProductsAreWide) {
+  Text text(R"(
+    in x
+    m = max x
+    p = prod exp((x - m)/8)
+    out p = p)");
+  Derivation derivation = derive(text.cascade());
+  unsigned wide = 0;
+  for (const Definition &definition : derivation.program->definitions)
+    if (const State *state = std::get_if<State>(&definition);
+        state && state->reducer == Reducer::Sum) {
+      EXPECT_EQ(state->symbol().type(), Type::F64);
+      ++wide;
+    }
+  EXPECT_GT(wide, 0u);
+}
+
 } // namespace
 } // namespace refold::algebra::test
