@@ -103,53 +103,6 @@ Certificate certify(const Cascade &cascade, const Derivation &derivation,
   return certificate;
 }
 
-/// A product leaves the range of its type on rows longer than any that is tried
-/// here.
-static bool movesProducts(const Cascade &cascade, const Program &program) {
-  for (size_t i = 0; i < cascade.stages.size(); ++i)
-    if (cascade.stages[i].reducer == Reducer::Prod && program.readouts[i][0] &&
-        !program.readouts[i][0].isSym())
-      return true;
-  return false;
-}
-
-Certified certified(const Cascade &cascade, Derivation derivation,
-                    const Policy &policy, const CertifyOptions &options) {
-  Certified result;
-  result.derivation = std::move(derivation);
-  result.certificate = certify(cascade, result.derivation, options);
-  if (!result.derivation.program)
-    return result;
-  bool mayOverflow = movesProducts(cascade, *result.derivation.program) ||
-                     result.derivation.program->assumesNumbers;
-  if (result.certificate.holds && !result.certificate.edgeDifferences &&
-      !mayOverflow)
-    return result;
-  for (bool areDeadRegular : {true, false}) {
-    Program repaired =
-        withIrregularRows(cascade, *result.derivation.program, areDeadRegular);
-    if (repaired.definitions.size() ==
-        result.derivation.program->definitions.size())
-      break;
-    Certificate own = certify(cascade, repaired, options);
-    unsigned before = result.certificate.edgeDifferences;
-    bool isBetter = !result.certificate.holds || own.edgeDifferences < before ||
-                    (mayOverflow && own.edgeDifferences == before);
-    if (!own.holds || !isBetter || (areDeadRegular && own.edgeDifferences))
-      continue;
-    result.certificate = own;
-    result.derivation.program = std::move(repaired);
-    break;
-  }
-  if (result.certificate.holds || !policy.fuse)
-    return result;
-  Policy plain = policy;
-  plain.fuse = false;
-  result.derivation = derive(cascade, plain);
-  result.isFallback = true;
-  return result;
-}
-
 Certificate recertify(const Program &program, const CertifyOptions &options) {
   return run(nullptr, program, options);
 }

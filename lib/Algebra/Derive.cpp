@@ -264,10 +264,13 @@ void Driver::stage(unsigned number) {
   for (Expr payload : stage.payloads)
     for (Expr symbol : symbolsOf(payload))
       reads.push_back(symbol);
+  bool waits = !policy.fuse ||
+               std::find(policy.apart.begin(), policy.apart.end(), number) !=
+                   policy.apart.end();
   for (Expr symbol : reads)
     if (symbol.isSym(Role::Stage)) {
       unsigned other = symbol.symbol().ordinal;
-      pass = std::max(pass, program.stagePass[other] + (policy.fuse ? 0 : 1));
+      pass = std::max(pass, program.stagePass[other] + (waits ? 1 : 0));
       below = std::max(below, depth[other]);
     }
   depth.push_back(below + 1);

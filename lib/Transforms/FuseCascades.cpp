@@ -148,7 +148,13 @@ bool Deriver::certify(FusedKernel &kernel, const algebra::Policy &policy,
       algebra::certified(cascade, std::move(kernel.derivation), policy);
   kernel.derivation = std::move(certified.derivation);
   kernel.certificate = certified.certificate.summary();
-  failure = certified.certificate.failure;
+  failure = certified.rejected;
+  for (size_t i = 0; i < certified.apart.size(); ++i)
+    failure += (i == 0 ? "; '" : " and '") +
+               cascade.stages[certified.apart[i]].name + "'";
+  if (!certified.apart.empty())
+    failure += certified.apart.size() == 1 ? " waits for what it reads"
+                                           : " wait for what they read";
   // An example of an edge row names what is in this kernel.
   if (certified.isFallback || !certified.certificate.holds ||
       !certified.certificate.edgeExample.empty())

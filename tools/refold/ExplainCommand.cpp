@@ -83,8 +83,7 @@ static void printAccuracy(const llvm::json::Object &accuracy) {
   if (number(accuracy, "share_of_bound") > 0)
     os << "; " << show("share_of_bound")
        << " of the bound of an amplification of " << show("amplification");
-  os << (accuracy.getBoolean("holds").value_or(false) ? "\n"
-                                                      : ": beyond it\n");
+  os << (accuracy.getBoolean("holds").value_or(false) ? "\n" : ": beyond it\n");
   for (const llvm::json::Value &value : *accuracy.getArray("outputs")) {
     const llvm::json::Object &output = *value.getAsObject();
     for (const llvm::json::Value &row : *output.getArray("families")) {

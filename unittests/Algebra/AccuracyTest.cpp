@@ -385,5 +385,39 @@ TEST(AccuracyTest, ExponentsOfProductsAreWide) {
   EXPECT_GT(wide, 0u);
 }
 
+/// The residual of a line that fits is a difference of large numbers once its
+/// square is multiplied out. The other sums keep one pass, and the residual
+/// waits for them.
+TEST(AccuracyTest, ResidualsWaitForTheLine) {
+  Text text(R"(
+    in x y
+    X = sum x
+    Y = sum y
+    mx := X/n
+    my := Y/n
+    V = sum (x - mx)**2
+    C = sum (x - mx)*(y - my)
+    b := C/V
+    E = sum (y - my - b*(x - mx))**2
+    out e = E)");
+  Cascade cascade = text.cascade();
+  Certified found = certified(cascade, derive(cascade), {});
+  EXPECT_TRUE(found.isFallback);
+  EXPECT_TRUE(found.certificate.holds) << found.certificate.failure;
+  EXPECT_EQ(found.apart, std::vector<unsigned>{4});
+  EXPECT_EQ(found.derivation.program->passes, 2u);
+  EXPECT_EQ(found.derivation.program->unfusedPasses, 3u);
+  EXPECT_NE(found.rejected.find("'e' errs by"), std::string::npos)
+      << found.rejected;
+  EXPECT_GE(worstOf(measureAccuracy(cascade, *derive(cascade).program)), 1e3);
+  Accuracy accuracy = measureAccuracy(cascade, *found.derivation.program);
+  EXPECT_LE(worstOf(accuracy), 4);
+  Policy fastest;
+  fastest.stability = Stability::Fastest;
+  found = certified(cascade, derive(cascade, fastest), fastest);
+  EXPECT_FALSE(found.isFallback);
+  EXPECT_EQ(found.derivation.program->passes, 1u);
+}
+
 } // namespace
 } // namespace refold::algebra::test

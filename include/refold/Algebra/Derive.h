@@ -49,6 +49,8 @@ struct Policy {
   unsigned thresholdList = 0;
   /// False: every stage in its own pass, as written (the baseline).
   bool fuse = true;
+  /// Stages, by number, that wait until all that they read is finished.
+  std::vector<unsigned> apart;
   /// Bound exponentials of elements that the user left unbounded by a maximum
   /// of our own, where it leaves some output again (softmax written without its
   /// maximum). An exponential that was moved away from a result always is.
