@@ -70,8 +70,8 @@ Values makePeak(Pair kind, Random &random) {
 
 /// The worst relative error of the first output, in tiles of 16.
 double worstError(const Cascade &cascade, const Program &program,
-                  Values (*make)(Pair, Random &), Pair kind) {
-  Random random(7);
+                  Values (*make)(Pair, Random &), Pair kind, unsigned seed) {
+  Random random(seed);
   double worst = 0;
   for (unsigned i = 0; i < kRows; ++i) {
     Sample sample = makeSample(cascade.indices, rootsOf(cascade),
@@ -97,10 +97,22 @@ double worstError(const Cascade &cascade, const Program &program,
   return worst;
 }
 
+/// The median of several draws: the worst of 32 rows of values of both signs
+/// says how near to 0 the nearest happened to come.
+double worstError(const Cascade &cascade, const Program &program,
+                  Values (*make)(Pair, Random &), Pair kind,
+                  std::vector<double> draws) {
+  for (size_t i = 0; i < draws.size(); ++i)
+    draws[i] = worstError(cascade, program, make, kind, 7 + unsigned(i));
+  std::sort(draws.begin(), draws.end());
+  return draws[draws.size() / 2];
+}
+
 /// The errors are at most those given, by kind; those of the epilogue as it
 /// falls out are larger somewhere by at least a hundred times.
 void expectErrors(const char *lines, Values (*make)(Pair, Random &),
-                  std::array<double, std::size(kPairs)> most) {
+                  std::array<double, std::size(kPairs)> most,
+                  size_t draws = 1) {
   Text text(lines);
   Cascade cascade = text.cascade();
   Derivation derivation = derive(cascade);
@@ -111,8 +123,10 @@ void expectErrors(const char *lines, Values (*make)(Pair, Random &),
   EXPECT_EQ(fastest.program->choices.empty(), true);
   double gained = 0;
   for (size_t i = 0; i < most.size(); ++i) {
-    double error = worstError(cascade, *derivation.program, make, kPairs[i]);
-    double before = worstError(cascade, *fastest.program, make, kPairs[i]);
+    std::vector<double> all(draws);
+    double error =
+        worstError(cascade, *derivation.program, make, kPairs[i], all);
+    double before = worstError(cascade, *fastest.program, make, kPairs[i], all);
     EXPECT_LE(error, most[i]) << "pair " << i << ", " << before << " before";
     gained = std::max(gained, before / error);
   }
@@ -154,7 +168,7 @@ TEST(AccuracyTest, DifferenceOfLogsumexp) {
     m2 = max y
     s2 = sum exp(y - m2)
     out d = (m + log(s)) - (m2 + log(s2)))",
-               makeRow, {2e-4, 4e-5, 5e-6, 1e-4, 6e-6, 2e-4});
+               makeRow, {8e-6, 1.2e-5, 8e-6, 3e-6, 3e-6, 4e-6}, /*draws=*/5);
 }
 
 // attained-element

@@ -297,6 +297,17 @@ TEST_F(LawsTest, EmptyRow) {
 TEST_F(LawsTest, IrregularRows) {
   EXPECT_EQ(0.0 * 2 + 1.0 / 3 * kInf + 1.0 * 0, kInf);
   EXPECT_TRUE(std::isnan(-1.0 * 2 + 0.0 * kInf + 2.0 * 0));
+  // A kurtosis of elements of 1e-12: the fourth powers are no floats.
+  double squares = 0, fourths = 0;
+  for (double x : {1e-12, -1e-12, 2e-12, -2e-12}) {
+    squares += x * x / 4;
+    fourths += x * x * x * x;
+  }
+  EXPECT_NEAR(squares, 2.5e-24, 1e-36);
+  EXPECT_NEAR(fourths, 3.4e-47, 1e-59);
+  EXPECT_EQ(float(fourths), 0);
+  EXPECT_EQ(float(squares * squares), 0);
+  EXPECT_NEAR(fourths / (4 * squares * squares), 1.36, 1e-9);
   Text text("in x w\nlo = min x\nhi = max x\n"
             "o = sum (x-lo)/(hi-lo)*w\nout o = o");
   Cascade cascade = text.cascade();
