@@ -433,5 +433,22 @@ TEST(AccuracyTest, ResidualsWaitForTheLine) {
   EXPECT_EQ(found.derivation.program->passes, 1u);
 }
 
+/// Random counts are far from what is expected of them; those that are tried
+/// fit, and there the sum of squares, multiplied out, has no digits.
+TEST(AccuracyTest, CountsAsExpected) {
+  Text text(R"(
+    in o c
+    T = sum o
+    X = sum (o - c*T)**2/(c*T)
+    out x = X)");
+  Cascade cascade = text.cascade();
+  EXPECT_EQ(derive(cascade).program->passes, 1u);
+  Certified found = certified(cascade, derive(cascade), {});
+  EXPECT_TRUE(found.isFallback);
+  EXPECT_EQ(found.derivation.program->passes, 2u);
+  EXPECT_NE(found.rejected.find("(fitted)"), std::string::npos)
+      << found.rejected;
+}
+
 } // namespace
 } // namespace refold::algebra::test
