@@ -5,10 +5,14 @@
 #include "refold/Algebra/Derive.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <map>
 
 namespace refold::algebra {
 
+/// Of squares, what the stages as written add up too.
+static constexpr unsigned kPowers = 3;
 /// A sum of f32 no less than this has its digits, whatever of its elements fell
 /// below 2^-149.
 static constexpr double kLeastOfPowers = 0x1p-116;
@@ -26,6 +30,9 @@ private:
   Expr isFinite(Expr value);
   Expr isRegular(const State &state, Expr value);
   Expr irregular(unsigned number);
+  Expr irregularFor(unsigned number);
+  bool addsPowers(unsigned number) const;
+  bool reads(unsigned reader, unsigned number) const;
   Expr isRegularReadout(Expr readout);
   void collect(Expr value, std::vector<Expr> &all, ExprSet &seen) const;
   Expr let(std::string name, Expr value);
@@ -73,12 +80,22 @@ Expr Repair::isFinite(Expr value) {
       context.real(std::numeric_limits<double>::infinity(), type));
 }
 
-/// Factors of elements in a product; exponentials are bounded.
-static unsigned elementFactors(Expr value, IndexSet stream) {
-  if (value.is(Kind::Mul))
-    return elementFactors(value.operand(0), stream) +
-           elementFactors(value.operand(1), stream);
-  return (value.indices() & stream) && !value.is(Fn::Exp);
+/// How often a product has a factor of elements, its most frequent one.
+static unsigned highestPower(Expr value, IndexSet stream) {
+  std::map<Expr, unsigned> counts;
+  std::function<void(Expr)> count = [&](Expr e) {
+    if (e.is(Kind::Mul)) {
+      count(e.operand(0));
+      count(e.operand(1));
+    } else if ((e.indices() & stream) && !e.is(Fn::Exp)) {
+      ++counts[e];
+    }
+  };
+  count(value);
+  unsigned highest = 0;
+  for (const auto &[factor, number] : counts)
+    highest = std::max(highest, number);
+  return highest;
 }
 
 /// A product that underflows is not regular: digits that are lost there come
@@ -100,7 +117,7 @@ Expr Repair::isRegular(const State &state, Expr value) {
   }
   case Reducer::Sum:
     if (type == Type::F32 &&
-        elementFactors(state.values[0], cascade.stream()) >= 3)
+        highestPower(state.values[0], cascade.stream()) >= kPowers)
       return context.logicalAnd(
           context.cmp(Pred::Le, context.real(kLeastOfPowers, type),
                       context.fn(Fn::Abs, context.cast(type, value))),
@@ -160,6 +177,39 @@ Expr Repair::irregular(unsigned number) {
   return regular ? context.logicalNot(regular) : context.boolean(false);
 }
 
+/// Whether some state of the stage is a sum of cubes or more.
+bool Repair::addsPowers(unsigned number) const {
+  std::vector<Expr> parts;
+  ExprSet seen;
+  if (derived.readouts[number][0])
+    collect(derived.readouts[number][0], parts, seen);
+  return std::any_of(parts.begin(), parts.end(), [&](Expr part) {
+    const State &state = *derived.findState(part);
+    return state.reducer == Reducer::Sum &&
+           highestPower(state.values[0], cascade.stream()) >= kPowers;
+  });
+}
+
+/// In one step or several.
+bool Repair::reads(unsigned reader, unsigned number) const {
+  for (Expr symbol : symbolsOf(cascade.stages[reader].term))
+    if (symbol.isSym(Role::Stage) && symbol.symbol().ordinal >= number &&
+        (symbol.symbol().ordinal == number ||
+         reads(symbol.symbol().ordinal, number)))
+      return true;
+  return false;
+}
+
+/// Powers that underflow are divided by results: as written, or (x - mean)/0 is
+/// infinite where both are a rounding.
+Expr Repair::irregularFor(unsigned number) {
+  Expr flag = irregular(number);
+  for (unsigned other = number + 1; other < cascade.stages.size(); ++other)
+    if (addsPowers(other) && reads(other, number))
+      flag = context.logicalOr(flag, irregular(other));
+  return flag;
+}
+
 /// Rows that are folded are as the stages have them.
 Expr Repair::isRegularReadout(Expr readout) {
   if (areDeadRegular && readout.is(Kind::Select) &&
@@ -179,7 +229,7 @@ static Expr identityOf(Context &context, const Stage &stage) {
 
 void Repair::repair(unsigned number) {
   const Stage &stage = cascade.stages[number];
-  Expr flag = let(stage.name + ".irregular", irregular(number));
+  Expr flag = let(stage.name + ".irregular", irregularFor(number));
   State state;
   state.reducer = stage.reducer;
   state.k = stage.k;
