@@ -46,10 +46,15 @@ static llvm::json::Value worstUnder(const algebra::Cascade &cascade,
   return number(worst);
 }
 
-llvm::json::Object describeAccuracy(const FusedKernel &kernel) {
+std::optional<llvm::json::Object> describeAccuracy(const FusedKernel &kernel) {
   const algebra::Cascade &cascade = kernel.formula->cascade;
   algebra::Accuracy accuracy =
       algebra::measureAccuracy(cascade, *kernel.derivation.program);
+  bool isMeasured = llvm::any_of(accuracy.outputs, [](const auto &output) {
+    return !output.families.empty();
+  });
+  if (!isMeasured)
+    return std::nullopt;
   llvm::json::Object result{
       {"holds", accuracy.holds()},
       {"amplification", number(accuracy.amplification())},

@@ -8,8 +8,9 @@
 namespace refold {
 
 /// The fields of `accuracy` in docs/tools.md: the derived program, and two that
-/// keep less, in f32 arithmetic against 31 digits.
-llvm::json::Object describeAccuracy(const FusedKernel &kernel);
+/// keep less, in f32 arithmetic against 31 digits. Nothing where nothing is
+/// measured: parts in f64, no output of floats.
+std::optional<llvm::json::Object> describeAccuracy(const FusedKernel &kernel);
 
 } // namespace refold
 
