@@ -120,3 +120,33 @@ func.func @element(%X: memref<7x?xf32>, %O: memref<7xf32>) {
   }
   return
 }
+
+// A sum for each channel beside one of all: an element has one place of k, which
+// alone is touched. Masked by a product, where an infinity makes NaN elsewhere,
+// it has every place.
+
+// CHECK-LABEL: stream s in tiles of 256
+// CHECK-NEXT:  pass 0: state 0 add {b} lane partial, level 0
+// CHECK-NEXT:  pass 0: state 2 add {b, k} matrix nest, lanes k
+// CHECK-NEXT:  pass 0: state 1 add {b, k} at k = c matrix nest, lanes k
+func.func @channels(%X: memref<?x7x?xf32>, %A: memref<?xf32>, %O: memref<?x7xf32>,
+                    %P: memref<?x7xf32>) {
+  refold.cascade rows(%b = ?) stream(%c = 7, %s = ?) carried(%k = 7)
+      ins(%x = %X : memref<?x7x?xf32>)
+      outs(%a = %A : memref<?xf32>, %o = %O : memref<?x7xf32>, %p = %P : memref<?x7xf32>) {
+    %zero = arith.constant 0.0 : f32
+    %one = arith.constant 1.0 : f32
+    %v = refold.read %x[%b, %c, %s] : f32
+    %all = refold.state add(%v : f32)
+    %is = arith.cmpi eq, %c, %k : index
+    %own = arith.select %is, %v, %zero : f32
+    %each = refold.state add(%own : f32)
+    %weight = arith.select %is, %one, %zero : f32
+    %scaled = arith.mulf %v, %weight : f32
+    %every = refold.state add(%scaled : f32)
+    refold.write %all, %a[%b] : f32
+    refold.write %each, %o[%b, %k] : f32
+    refold.write %every, %p[%b, %k] : f32
+  }
+  return
+}
