@@ -161,6 +161,7 @@ public:
   std::unordered_map<Expr, unsigned, ExprHash> passOf; ///< states and lets
   std::unordered_map<Expr, SumInfo, ExprHash> sums;
 
+  Expr listed; ///< the condition of the latest list
   /// States of passes that only some rows need.
   ExprSet repairs;
 
@@ -218,7 +219,10 @@ public:
   bool deriveProduct(unsigned stage, Expr term, unsigned pass);
   // Resets.cpp
   bool deriveAtExtreme(unsigned stage, Expr term, Scope &scope);
-  void reset(State &state, const ExtremeGuard &guard, std::optional<State> all);
+  /// `all`: the same without the guard. `keepsClass`: what is not at the
+  /// extreme is 0 times `all`.
+  void reset(State &state, const ExtremeGuard &guard, std::optional<State> all,
+             bool keepsClass = false);
   /// The term with positions of best elements as states that others are kept
   /// relative to.
   Expr withPositions(Expr term, unsigned pass);

@@ -132,7 +132,25 @@ Expr Driver::unguardedPivots(Expr term) {
   return replaced.empty() ? term : substitute(*program.context, term, replaced);
 }
 
+/// True if the stage is derived in this pass: states that read running values
+/// as they are at the end belong to the next.
 bool Driver::attempt(unsigned number, Expr term, unsigned pass) {
+  size_t before = program.definitions.size();
+  if (!derived(number, term, pass))
+    return false;
+  for (size_t i = before; i < program.definitions.size(); ++i) {
+    const State *made = std::get_if<State>(&program.definitions[i]);
+    if (!made || made->pass <= pass)
+      continue;
+    builder.reject = {reason::guardMixed, term,
+                      "what bounds it is over elements that the running value "
+                      "chooses"};
+    return false;
+  }
+  return true;
+}
+
+bool Driver::derived(unsigned number, Expr term, unsigned pass) {
   switch (cascade.stages[number].reducer) {
   case Reducer::Sum:
     return builder.deriveSum(number, term, pass);
@@ -211,13 +229,14 @@ Cut Driver::cutOf(unsigned number, unsigned pass) {
 }
 
 /// What was done about a stage that would have been cut.
-void Driver::nameList(const Stage &stage, const Cut &cut) {
+void Driver::nameList(const Stage &stage) {
   Notation notation;
   notation.indices = &cascade.indices;
   program.lists.push_back(
       "'" + stage.name + "': the " + std::to_string(policy.thresholdList) +
       " best elements are kept, and a row of which more pass " +
-      format(cut.node, notation) + " is summed again as written");
+      format(asWritten(builder.listed), notation) +
+      " is summed again as written");
 }
 
 /// Definitions that no readout, output or other definition needs are left from
@@ -295,7 +314,7 @@ void Driver::stage(unsigned number) {
     bool hasList = builder.deriveThreshold(
         number, term, usesLists ? &finalTerm : nullptr, pass);
     if (hasList && usesLists) {
-      nameList(stage, cut);
+      nameList(stage);
       break;
     }
     if (hasList && policy.fuse)

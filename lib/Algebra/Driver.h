@@ -23,6 +23,7 @@ public:
 private:
   void stage(unsigned number);
   bool attempt(unsigned number, Expr term, unsigned pass);
+  bool derived(unsigned number, Expr term, unsigned pass);
   Expr inPass(Expr term, unsigned pass);
   Expr named(Expr result);
   void addFacts(const Stage &stage, Expr value, unsigned pass);
@@ -42,7 +43,7 @@ private:
   Expr asWritten(Expr e) const;
   void nameRoundings();
   Cut cutOf(unsigned number, unsigned pass);
-  void nameList(const Stage &stage, const Cut &cut);
+  void nameList(const Stage &stage);
   Expr withoutOwnPivots(Expr value);
   Expr withoutMoves(Expr value);
   std::optional<Rational>

@@ -46,6 +46,8 @@ static std::pair<bool, bool> neededEnds(Shape shape, bool isMax) {
 /// Whether a NaN among the features must reach the readout. A predicate of a
 /// NaN is a plain true or false, and the others still count.
 static std::optional<bool> nanSticks(const Feature &found, Reducer reducer) {
+  if (!isFloat(found.feature.type()))
+    return true; // there is none
   if (reducer != Reducer::Any && reducer != Reducer::All)
     return reducer == Reducer::Max || reducer == Reducer::Min;
   FoldedMap onNan{{found.variable,

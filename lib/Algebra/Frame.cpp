@@ -597,13 +597,15 @@ void Builder::resetAll(State &state, const FramePoly &poly,
     if (!guard || passOf.at(guard->symbol) != pass)
       continue;
     std::optional<State> all;
-    if (guard->isTrueShort || guard->isTrueOnNan || guard->isTrueBehind) {
+    bool keepsClass = !gauge.outer.isOne();
+    if (guard->isTrueShort || guard->isTrueOnNan || guard->isTrueBehind ||
+        keepsClass) {
       Gauge rest = gauge;
       rest.xGuards.erase(rest.xGuards.begin() + ptrdiff_t(i));
       Combination sum = build(poly, variables, rest, type, pass, name + ".all");
       all = *program.findState(sum.front().second);
     }
-    reset(state, *guard, all);
+    reset(state, *guard, all, keepsClass);
   }
 }
 

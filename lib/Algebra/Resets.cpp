@@ -153,12 +153,16 @@ Expr Builder::movedWith(State &state, const State &other) {
 
 /// Law `reset-transport`: Σ [u = new]·g is Σ [u = old]·g if new = old, else 0.
 void Builder::reset(State &state, const ExtremeGuard &guard,
-                    std::optional<State> all) {
+                    std::optional<State> all, bool keepsClass) {
   Expr self = context.placeholder(
       Role::Self, 0, accumulatorType(state.reducer, state.values[0].type()));
   Expr kept = state.transport ? state.transport : self;
   Expr none = identity(context, state.reducer, self.type());
   Expr whole = all ? movedWith(state, *all) : none;
+  // Elements that do not pass count 0 times what the guard does not cover,
+  // which is NaN for an infinite one.
+  if (keepsClass)
+    none = context.mul(none, whole);
   unsigned number = numberIn(state.pivots, guard.symbol);
   Type type = guard.symbol.type();
   Expr before = context.placeholder(Role::Old, number, type);

@@ -179,21 +179,22 @@ bool Builder::deriveThreshold(unsigned number, Expr term,
   std::optional<UpSet> set = ThresholdFinder(*this, scope, term).find();
   if (!set || !finalTerm)
     return bool(set);
+  listed = set->condition;
   bool largest = set->member.shape == Shape::Increasing;
   std::vector<Expr> values = {set->member.feature};
   values.insert(values.end(), set->payloads.begin(), set->payloads.end());
   std::vector<Expr> best = bestBy(values, largest);
-  ExprMap listed = {{set->member.variable, best[0]}};
+  ExprMap places = {{set->member.variable, best[0]}};
   for (size_t i = 0; i < set->payloads.size(); ++i)
-    listed[set->payloads[i]] = best[i + 1];
+    places[set->payloads[i]] = best[i + 1];
 
   const Index &rank = program.indices[size_t(listRank)];
   IndexSet ranks = IndexSet(1) << listRank;
   Type type = stage.results[0].type();
   Expr sum = context.contract(
-      ranks, context.cast(type, substitute(context, set->summand, listed)));
+      ranks, context.cast(type, substitute(context, set->summand, places)));
   // The last of the list is in the set, or has no place in the order.
-  Expr isMember = substitute(context, set->member.function, listed);
+  Expr isMember = substitute(context, set->member.function, places);
   Expr isLast =
       context.cmp(Pred::Eq, rank.value,
                   context.sub(rank.length, context.integer(1, Type::Index)));

@@ -167,6 +167,25 @@ TEST_F(LawsTest, OrderReach) {
   EXPECT_EQ(passes, 2u);
 }
 
+// Weights that a guard does not cover count 0 times what they are.
+TEST_F(LawsTest, OrderReachKeepsNan) {
+  for (const char *line :
+       {"o = sum where(l>a_at,1,0)*g", "o = sum where(x==m,1,0)*g"})
+    for (double weight : {kInf, kNan}) {
+      Row row = {{"x", {1, 2, 3, 4}}, {"g", {weight, 1, 1, 1}}};
+      EXPECT_TRUE(std::isnan(output(
+          std::string("in x g\na = top1 x\nm = max x\n") + line + "\nout o = o",
+          row)))
+          << line;
+    }
+  // A bound over elements that the position chooses is one of the next pass.
+  Text text("in x g\na = top1 x\no = max where(l>=a_at,g,-inf)\n"
+            "q = sum where(l>=a_at,exp(g-o),0)\nout q = q");
+  Derivation derivation = derive(text.cascade());
+  EXPECT_EQ(derivation.program->passes, 2u);
+  EXPECT_EQ(derivation.program->cuts.size(), 1u);
+}
+
 // minor-of-a-term
 TEST_F(LawsTest, MinorOfATerm) {
   const char *key = "minor-of-a-term";
