@@ -192,11 +192,22 @@ bool Repair::addsPowers(unsigned number) const {
 
 /// In one step or several.
 bool Repair::reads(unsigned reader, unsigned number) const {
-  for (Expr symbol : symbolsOf(cascade.stages[reader].term))
-    if (symbol.isSym(Role::Stage) && symbol.symbol().ordinal >= number &&
-        (symbol.symbol().ordinal == number ||
-         reads(symbol.symbol().ordinal, number)))
-      return true;
+  std::vector<bool> isSeen(cascade.stages.size());
+  std::vector<unsigned> pending{reader};
+  while (!pending.empty()) {
+    Expr term = cascade.stages[pending.back()].term;
+    pending.pop_back();
+    for (Expr symbol : symbolsOf(term)) {
+      if (!symbol.isSym(Role::Stage))
+        continue;
+      unsigned other = symbol.symbol().ordinal;
+      if (other == number)
+        return true;
+      if (other > number && !isSeen[other])
+        pending.push_back(other);
+      isSeen[other] = true;
+    }
+  }
   return false;
 }
 
