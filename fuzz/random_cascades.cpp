@@ -290,7 +290,9 @@ Outcome Check::run() {
   if (!import())
     return {Verdict::Invalid, "import", diagnostics};
   makeInputs();
-  auto want = evaluate(functionOf(*module), {});
+  EvaluationOptions inDouble; // as cascades are
+  inDouble.mayBeWide = false;
+  auto want = evaluate(functionOf(*module), inDouble);
   if (!want)
     return {Verdict::Invalid, "reference", toString(want.takeError())};
   for (bool fuses : {false, true})

@@ -1,27 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "CertifyLetters.h"
 #include "CertifyParts.h"
+#include "refold/Algebra/CoveringDesign.h"
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <map>
 
 namespace refold::algebra::certifier {
 
 static constexpr double kInf = std::numeric_limits<double>::infinity();
-static const double kReals[] = {
-    -kInf, -1, 0, 2, kInf, std::numeric_limits<double>::quiet_NaN()};
-static const double kNonNegatives[] = {
-    0, 0.5, 2, kInf, std::numeric_limits<double>::quiet_NaN()};
-static const double kBools[] = {0, 1};
 /// Differences of finite results that are no rounding of such rows.
 static constexpr double kEdgeError = 1e-6;
 
 /// A number that the lowest and the highest of f32 are infinitely far from, and
 /// that still may be summed.
 static constexpr double kFar = 1e34, kFarInF64 = 1e303;
-
-/// Values that are chosen freely; enough for three elements of three values.
-static constexpr size_t kPeriod = 9;
 
 enum class Class { Finite, Nan, PlusInf, MinusInf };
 
@@ -54,20 +48,9 @@ public:
             const CertifyOptions &options, Certificate &certificate)
       : cascade(cascade), program(program), options(options),
         certificate(certificate), random(options.seed * 77 + 5),
-        places(options.seed * 77 + 6),
-        roots(cascade ? rootsOf(*cascade) : rootsOf(program)) {
-    ExprSet seen;
-    for (Expr root : roots)
-      for (Expr symbol : symbolsOf(root))
-        if (symbol.isSym(Role::Element) &&
-            (isFloat(symbol.type()) || symbol.type() == Type::Bool) &&
-            seen.insert(symbol).second)
-          elements.push_back(symbol);
-    chosen = elements;
-    findSentinels();
-    isRounded = !cascade || !program.roundings.empty();
-    findFeatures();
-  }
+        roots(cascade ? rootsOf(*cascade) : rootsOf(program)),
+        letters(program, roots),
+        isRounded(!cascade || !program.roundings.empty()) {}
 
   /// T: the arithmetic, double or float. `own`: it is the program's, so that
   /// features that have an extreme may be masked by the lowest number, the
@@ -84,21 +67,23 @@ public:
     if (cascade)
       definition =
           std::make_unique<DefinitionEvaluator<T>>(*cascade, base.extents);
-    uint64_t all = combinations(base, rows);
-    for (uint64_t row = 0; row < std::min<uint64_t>(all, rows); ++row) {
-      Kind kind = length ? setRow(base, row, all <= rows) : Kind::Empty;
-      if (Failure failure = compareRow(base, kind, evaluator, definition.get()))
+    if (!length) {
+      if (Failure failure =
+              compareRow(base, Kind::Empty, evaluator, definition.get()))
+        return failure;
+    } else if (rows > 0) {
+      if (Failure failure = runDesign(base, rows, evaluator, definition.get()))
         return failure;
     }
     for (bool isFar : {false, true}) {
-      if (!isOwn || !length || maskedSymbols.empty())
+      if (!isOwn || !length || !letters.hasMasked())
         break;
       setEnds(base, isFar);
       if (Failure failure =
               compareRow(base, Kind::Any, evaluator, definition.get()))
         return failure;
     }
-    for (Expr dead : elements) {
+    for (Expr dead : letters.elements()) {
       if (!length || !setDead(base, dead))
         continue;
       if (Failure failure =
@@ -109,136 +94,27 @@ public:
   }
 
 private:
-  /// What maxima and minima are taken of. Not beside a top-k, whose keys may
-  /// underflow together.
-  void findFeatures() {
-    bool hasTopK = false;
-    for (const Definition &definition : program.definitions) {
-      const State *state = std::get_if<State>(&definition);
-      if (!state)
-        continue;
-      hasTopK |= state->reducer == Reducer::TopK;
-      bool isExtreme = state->reducer == Reducer::Max ||
-                       state->reducer == Reducer::Min ||
-                       state->reducer == Reducer::MaxNum ||
-                       state->reducer == Reducer::MinNum;
-      for (Expr e :
-           isExtreme ? symbolsOf(state->values[0]) : std::vector<Expr>())
-        if (!std::isfinite(e.symbol().facts.low)) {
-          featureSymbols.insert(&e.symbol());
-          if (isMaskable(state->values[0]))
-            maskedSymbols.insert(&e.symbol());
-          if (state->reducer == Reducer::Min ||
-              state->reducer == Reducer::MinNum)
-            smallestSymbols.insert(&e.symbol());
-        }
+  /// Every combination of a few values in some row.
+  template <typename T>
+  Failure runDesign(Sample &sample, unsigned rows,
+                    ProgramEvaluator<T> &evaluator,
+                    DefinitionEvaluator<T> *definition) {
+    std::vector<Factor> factors =
+        letters.factors(sample, isOwn ? lowest : 0, options.seed);
+    std::vector<unsigned> levels;
+    for (const Factor &factor : factors)
+      levels.push_back(unsigned(factor.letters.size()));
+    auto [known, isNew] = designs.try_emplace({levels, rows});
+    if (isNew)
+      known->second = coveringDesign(levels, rows);
+    const Design &design = known->second;
+    for (const std::vector<uint8_t> &row : design.rows) {
+      setRow(sample, factors, row);
+      if (Failure failure =
+              compareRow(sample, Kind::Any, evaluator, definition))
+        return failure;
     }
-    if (hasTopK)
-      featureSymbols.clear(), maskedSymbols.clear();
-  }
-
-  /// A mask stands where products are complete.
-  static bool isMaskable(Expr feature) {
-    bool hasProduct = false;
-    forEachNode(feature, [&](Expr e) {
-      hasProduct |= e.is(algebra::Kind::Mul) || e.is(algebra::Kind::Div) ||
-                    e.is(algebra::Kind::Contract);
-    });
-    return !hasProduct;
-  }
-
-  /// What comparisons with constants look for: a label that is ignored.
-  void findSentinels() {
-    auto note = [&](Expr constant, Expr other) {
-      std::optional<double> value = constant.constant();
-      while (other.is(algebra::Kind::Cast))
-        other = other.operand(0);
-      if (!value || !other.isSym() || other.type() == Type::Bool)
-        return;
-      Role role = other.symbol().role;
-      if (role != Role::Element && role != Role::Parameter)
-        return;
-      sentinels[&other.symbol()].insert(*value);
-      if (std::find(chosen.begin(), chosen.end(), other) == chosen.end())
-        chosen.push_back(other);
-    };
-    ExprSet seen;
-    for (Expr root : roots)
-      forEachNode(root, [&](Expr e) {
-        if (!e.is(algebra::Kind::Cmp) || !seen.insert(e).second)
-          return;
-        note(e.operand(0), e.operand(1));
-        note(e.operand(1), e.operand(0));
-      });
-  }
-
-  std::vector<double> alphabet(const Symbol &symbol) const {
-    std::vector<double> letters;
-    if (symbol.type == Type::Bool)
-      letters.assign(std::begin(kBools), std::end(kBools));
-    else if (!isFloat(symbol.type))
-      letters = {0, 1, 2};
-    else if (symbol.facts.nonNegative)
-      letters.assign(std::begin(kNonNegatives), std::end(kNonNegatives));
-    else
-      letters.assign(std::begin(kReals), std::end(kReals));
-    if (isOwn && featureSymbols.count(&symbol) &&
-        !smallestSymbols.count(&symbol) && isFloat(symbol.type) &&
-        !symbol.facts.nonNegative)
-      letters.push_back(lowest);
-    if (auto it = sentinels.find(&symbol); it != sentinels.end())
-      for (double value : it->second)
-        if (std::find(letters.begin(), letters.end(), value) == letters.end())
-          letters.push_back(value);
-    return letters;
-  }
-
-  uint64_t combinations(const Sample &sample, uint64_t most) {
-    uint64_t product = 1;
-    for (Expr e : chosen)
-      for (size_t i = 0;
-           i < std::min(sample.values.at(&e.symbol()).size(), kPeriod); ++i)
-        if (product <= most)
-          product *= alphabet(e.symbol()).size();
-    return product;
-  }
-
-  /// Rows about where the stream is: a mask by positions then keeps some of the
-  /// elements and hides others.
-  void setPositions(Sample &sample) {
-    for (size_t i = 0; i < program.indices.size(); ++i) {
-      const Index &index = program.indices[i];
-      if (index.role != IndexRole::Row || !index.value || !index.value.isSym())
-        continue;
-      uint32_t most = sample.length(program.indices) + 1;
-      if (index.extent > 0)
-        most = uint32_t(std::min<int64_t>(most, index.extent));
-      double position = places.below(most);
-      sample.values[&index.value.symbol()] = {position};
-      if (index.length && index.length.isSym())
-        sample.values[&index.length.symbol()] = {position + 1 +
-                                                 places.below(4)};
-    }
-  }
-
-  /// Row number `row` of all, or a random one.
-  Kind setRow(Sample &sample, uint64_t row, bool isExhaustive) {
-    setPositions(sample);
-    for (Expr e : chosen) {
-      std::vector<double> letters = alphabet(e.symbol());
-      uint32_t count = uint32_t(letters.size());
-      std::vector<double> &values = sample.values.at(&e.symbol());
-      for (size_t i = 0; i < values.size(); ++i) {
-        // Long rows repeat what their first positions have.
-        if (i >= kPeriod) {
-          values[i] = values[i - kPeriod];
-          continue;
-        }
-        values[i] = letters[isExhaustive ? row % count : random.below(count)];
-        row /= count;
-      }
-    }
-    return Kind::Any;
+    return std::nullopt;
   }
 
   /// Features so far from where sides stand that have seen nothing that the way
@@ -246,11 +122,10 @@ private:
   /// all but the last: sums of such numbers overflow before a factor of 0
   /// arrives.
   void setEnds(Sample &sample, bool isFar) {
-    for (Expr e : elements) {
+    for (Expr e : letters.elements()) {
       std::vector<double> &values = sample.values.at(&e.symbol());
-      bool isSmallest = smallestSymbols.count(&e.symbol());
-      bool isFeature =
-          maskedSymbols.count(&e.symbol()) && (isFar || !isSmallest);
+      bool isSmallest = letters.isSmallest(e);
+      bool isFeature = letters.isMasked(e) && (isFar || !isSmallest);
       double far = lowest < -1e300 ? kFarInF64 : kFar;
       double end = !isFar ? lowest : isSmallest ? -far : far;
       for (double &value : values)
@@ -268,7 +143,7 @@ private:
     if (dead.type() == Type::Bool || facts.nonNegative || !facts.mayBeNegInf ||
         std::isfinite(facts.low))
       return false;
-    for (Expr e : elements)
+    for (Expr e : letters.elements())
       for (double &value : sample.values.at(&e.symbol()))
         value = e == dead                      ? -kInf
                 : e.type() == Type::Bool       ? 1
@@ -391,7 +266,7 @@ private:
     if (sample.length(program.indices) == 0)
       return "the empty row";
     std::string text = "the row";
-    for (Expr e : elements) {
+    for (Expr e : letters.elements()) {
       text += " " + e.symbol().name + " =";
       for (double value : sample.values.at(&e.symbol())) {
         char buffer[32];
@@ -406,16 +281,14 @@ private:
   const Program &program;
   const CertifyOptions &options;
   Certificate &certificate;
-  Random random, places;
+  Random random;
   std::vector<Expr> roots;
-  std::vector<Expr> elements;
-  std::vector<Expr> chosen; ///< and what is compared with constants
-  std::unordered_map<const Symbol *, std::set<double>> sentinels;
+  Letters letters;
+  /// Of the numbers of letters, and how many rows there may be.
+  std::map<std::pair<std::vector<unsigned>, size_t>, Design> designs;
   double lowest = 0;
-  std::unordered_set<const Symbol *> featureSymbols, smallestSymbols,
-      maskedSymbols;
   bool isOwn = false;
-  bool isRounded = false; ///< casts of running values: other numbers
+  bool isRounded; ///< casts of running values: other numbers
 };
 } // namespace
 

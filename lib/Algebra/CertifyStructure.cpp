@@ -134,7 +134,9 @@ private:
         return failure;
     for (Expr value : state.values) {
       IndexSet rank = state.rank < 0 ? 0 : IndexSet(1) << state.rank;
-      if (value.indices() & ~(state.indices | stream) & ~rank)
+      if (value.indices() & rank)
+        return who + " orders its elements anew at every rank";
+      if (value.indices() & ~(state.indices | stream))
         return who + " lacks an index that its elements have";
     }
     for (Expr result : state.results)

@@ -29,6 +29,10 @@ private:
   bool needsRepair(unsigned number) const;
   Expr isFinite(Expr value);
   Expr isRegular(const State &state, Expr value);
+  Expr all(const std::vector<Expr> &parts);
+  std::vector<Expr> regularKeys(const Stage &stage);
+  ExprMap plainReadouts() const;
+  std::vector<Expr> sourcesOf(unsigned number) const;
   Expr irregular(unsigned number);
   Expr irregularFor(unsigned number);
   bool addsPowers(unsigned number) const;
@@ -55,12 +59,15 @@ private:
 /// result that is not kept cannot be computed as written.
 bool Repair::needsRepair(unsigned number) const {
   const Stage &stage = cascade.stages[number];
-  if (!derived.readouts[number][0]) // of no output
+  const std::vector<Expr> &readouts = derived.readouts[number];
+  auto kept = std::find_if(readouts.begin(), readouts.end(),
+                           [](Expr readout) { return bool(readout); });
+  if (kept == readouts.end()) // of no output
     return false;
   for (Expr symbol : symbolsOf(stage.term))
     if (symbol.isSym(Role::Stage) && !results.at(symbol))
       return false;
-  const State *state = derived.findState(derived.readouts[number][0]);
+  const State *state = derived.findState(*kept);
   return !state || !state->pivots.empty() || state->values[0] != stage.term;
 }
 
@@ -157,23 +164,88 @@ void Repair::collect(Expr value, std::vector<Expr> &all, ExprSet &seen) const {
   }
 }
 
-Expr Repair::irregular(unsigned number) {
+/// True where all parts are; null without parts.
+Expr Repair::all(const std::vector<Expr> &parts) {
+  Expr result;
+  for (Expr part : parts)
+    result = result ? context.logicalAnd(result, part) : part;
+  return result;
+}
+
+/// What a list's keys take from the row, each part as large as it can be:
+/// finite and, as a factor or divisor of what is in the element, not 0. Then
+/// they order the elements as the list does. Not the keys themselves: they are
+/// different at every rank, and one decision holds for the list.
+std::vector<Expr> Repair::regularKeys(const Stage &stage) {
   std::vector<Expr> parts;
+  auto ofRow = [&](Expr e) {
+    return !(e.indices() & cascade.stream()) && e.uses(Role::Stage);
+  };
+  auto add = [&](Expr e, bool isFactor) {
+    if (!isFloat(e.type()))
+      return;
+    Expr value = substitute(context, e, plainReadouts());
+    parts.push_back(isFinite(value));
+    if (isFactor)
+      parts.push_back(
+          context.cmp(Pred::Ne, value, context.real(0, value.type())));
+  };
+  if (ofRow(stage.term))
+    add(stage.term, false);
+  forEachNode(stage.term, [&](Expr e) {
+    if (!(e.indices() & cascade.stream()))
+      return;
+    for (unsigned i = 0; i < e.size(); ++i)
+      if (ofRow(e.operand(i)))
+        add(e.operand(i), e.is(Kind::Mul) || e.is(Kind::Div));
+  });
+  return parts;
+}
+
+/// Results of stages -> what they are read out of where a row is regular.
+ExprMap Repair::plainReadouts() const {
+  ExprMap map;
+  for (size_t i = 0; i < cascade.stages.size(); ++i)
+    for (size_t k = 0; k < cascade.stages[i].results.size(); ++k)
+      if (Expr readout = derived.readouts[i][k])
+        map[cascade.stages[i].results[k]] = readout;
+  return map;
+}
+
+/// What `number` is read out of: its own readout, or of a list what its keys
+/// read.
+std::vector<Expr> Repair::sourcesOf(unsigned number) const {
+  const Stage &stage = cascade.stages[number];
+  if (Expr own = derived.readouts[number][0]; own && stage.rank < 0)
+    return {own};
+  std::vector<Expr> sources;
+  for (auto &[result, readout] : plainReadouts())
+    if (contains(stage.term, result))
+      sources.push_back(readout);
+  // The order of a map is not the same in every run.
+  std::sort(sources.begin(), sources.end());
+  return sources;
+}
+
+Expr Repair::irregular(unsigned number) {
+  std::vector<Expr> states, parts;
   ExprSet seen;
-  collect(program.readouts[number][0], parts, seen);
-  Expr regular;
-  for (Expr part : parts) {
-    Expr own = isRegular(*program.findState(part), part);
-    regular = regular ? context.logicalAnd(regular, own) : own;
-  }
+  std::vector<Expr> sources = sourcesOf(number);
+  for (Expr source : sources)
+    collect(source, states, seen);
+  for (Expr state : states)
+    parts.push_back(isRegular(*program.findState(state), state));
   // A factor that is infinite leaves finite states; but a maximum of ours is
   // there to bound what overflows as written.
-  Expr readout = program.readouts[number][0];
-  if (isFloat(readout.type()) && !readout.isSym() &&
-      !derived.boundsExponentials) {
-    Expr own = isRegularReadout(readout);
-    regular = regular ? context.logicalAnd(regular, own) : own;
-  }
+  for (Expr readout : sources)
+    if (isFloat(readout.type()) && !readout.isSym() &&
+        !derived.boundsExponentials)
+      parts.push_back(isRegularReadout(readout));
+  const Stage &stage = cascade.stages[number];
+  if (stage.rank >= 0 || !derived.readouts[number][0])
+    for (Expr part : regularKeys(stage))
+      parts.push_back(part);
+  Expr regular = all(parts);
   return regular ? context.logicalNot(regular) : context.boolean(false);
 }
 

@@ -26,7 +26,7 @@ static bool computesInDouble(func::FuncOp function,
     hasDouble |= llvm::any_of(op->getOperandTypes(), isDouble) ||
                  llvm::any_of(op->getResultTypes(), isDouble);
   });
-  return hasDouble && !hasCascade && !options.roundEveryOp;
+  return hasDouble && !hasCascade && !options.roundEveryOp && options.mayBeWide;
 }
 
 namespace {

@@ -276,6 +276,35 @@ TEST(CertifyTest, KeysThatAFunctionMergesAreRejected) {
   }
 }
 
+/// A list is one list: what its elements are cannot differ from rank to rank.
+TEST(CertifyTest, ListsHaveOneOrder) {
+  Handmade h;
+  Context &c = h.context;
+  h.cascade.addIndex("n", IndexRole::Stream);
+  unsigned rank = h.cascade.addIndex("k", IndexRole::Rank, 2);
+  Expr x = h.cascade.addRead("x", 1);
+  auto best = h.cascade.addTopK("t", x, {}, 2, true, int(rank));
+  h.cascade.addOutput("t", best[0]);
+  State top;
+  top.reducer = Reducer::TopK;
+  top.k = 2;
+  top.rank = int(rank);
+  top.indices = IndexSet(1) << rank;
+  top.results = {c.symbol("t", Role::State, Type::F32, top.indices)};
+  for (bool isRanked : {false, true}) {
+    Expr place = c.cast(Type::F32, h.cascade.indices[rank].value);
+    top.values = {isRanked ? c.add(x, place) : x};
+    h.program.definitions = {top};
+    h.program.readouts = {{top.results[0]}};
+    h.program.stagePass = {0};
+    h.program.outputs = {{"t", top.results[0]}};
+    h.finish();
+    EXPECT_EQ(certify(h.cascade, h.program).failure,
+              isRanked ? "state 't' orders its elements anew at every rank"
+                       : "");
+  }
+}
+
 TEST(CertifyTest, BrokenStructureIsRejected) {
   auto h = makeVariance();
   lastState(*h).with.pop_back();

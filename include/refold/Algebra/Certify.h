@@ -13,11 +13,14 @@ namespace refold::algebra {
 /// How much is tried. The defaults take some milliseconds a cascade.
 struct CertifyOptions {
   uint64_t seed = 1;
-  unsigned modularTrials = 3;   ///< of each transport
-  unsigned rowsPerFamily = 1;   ///< rows of each kind, each in every order
-  unsigned rowLength = 11;      ///< of the longest rows
-  bool extremeValues = true;    ///< rows of offsets, outliers, tiny values too
-  unsigned edgeRows = 960;      ///< rows of edge values
+  unsigned modularTrials = 3; ///< of each transport
+  unsigned rowsPerFamily = 1; ///< rows of each kind, each in every order
+  unsigned rowLength = 11;    ///< of the longest rows
+  bool extremeValues = true;  ///< rows of offsets, outliers, tiny values too
+  /// Rows of edge values in all, where that is enough for all rows of up to
+  /// three elements, or for every combination of three values; for those of two
+  /// values more may be taken.
+  unsigned edgeRows = 960;
   double tolerance = 1e-9;      ///< relative, of values with 31 digits
   Defect defect = Defect::None; ///< of the execution, to see it rejected
 };

@@ -35,6 +35,9 @@ struct EvaluationOptions {
   /// Leaves an output as it is before the cast to its storage type, so that a
   /// comparison can measure the distance to a rounding boundary.
   bool keepOutputsExact = false;
+  /// False: double also where the program computes in f64, as for its cascades.
+  /// What underflows is then 0 in both.
+  bool mayBeWide = true;
   /// Tracks how far every element may be off if these roundings are done at
   /// running values (`RefTensor::radius`). Not where the program computes in
   /// f64.
