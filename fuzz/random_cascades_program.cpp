@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "random_cascades_program.h"
 #include <algorithm>
+#include <cctype>
 #include <random>
 
 using namespace refold::fuzz;
@@ -26,6 +27,18 @@ std::string RandomProgram::text() const {
   for (const Definition &definition : definitions)
     result += definition.text();
   return result;
+}
+
+bool RandomProgram::ordersByResults() const {
+  for (const Definition &definition : definitions) {
+    std::string term = definition.term.text();
+    bool isList = definition.before.find("topk") != std::string::npos ||
+                  definition.before.find("arg") != std::string::npos;
+    for (size_t i = 0; isList && i + 1 < term.size(); ++i)
+      if (term[i] == 'r' && std::isdigit(term[i + 1]))
+        return true; // stages are r0, r1, ...
+  }
+  return false;
 }
 
 namespace {

@@ -38,6 +38,8 @@ struct RandomProgram {
   std::map<std::string, int64_t> extents;
   unsigned family = 0; ///< of inputs, as InputFamily
   std::string text() const;
+  /// A list is ordered by what reads an earlier stage.
+  bool ordersByResults() const;
 };
 
 /// The program of a seed, most often inside the class that fuses: stages over

@@ -266,9 +266,10 @@ uint64_t FieldReader::apply(Expr e) {
   case Fn::IsInf:
     return 0;
   default:
-    return random(FunctionKind + uint64_t(e->fn),
-                  {a(), arity(e->fn) == 2 ? value(e.operand(1)) : 0});
+    break;
   }
+  return random(FunctionKind + uint64_t(e->fn),
+                {a(), arity(e->fn) == 2 ? value(e.operand(1)) : 0});
 }
 
 /// e^(sum c_M M) = product of E_M^(c_M), with a random square E_M for each

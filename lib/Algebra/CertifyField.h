@@ -2,6 +2,7 @@
 #ifndef REFOLD_LIB_ALGEBRA_CERTIFYFIELD_H
 #define REFOLD_LIB_ALGEBRA_CERTIFYFIELD_H
 
+#include "refold/Algebra/Certify.h"
 #include "refold/Algebra/Expr.h"
 
 #include <map>
@@ -41,7 +42,7 @@ template <uint64_t Modulus> struct Field {
 /// F_p every rational exponent exists (as a residue modulo q), -1 is no square,
 /// and a, -a are told apart by the quadratic character. 2^61 - 1, the usual
 /// choice, has q divisible by 3, 5, 7, 11, 13: e^(x/3) would not exist.
-inline constexpr uint64_t kPrime = 4611686018427377339;
+inline constexpr uint64_t kPrime = kFieldPrime;
 inline constexpr uint64_t kHalfPrime = (kPrime - 1) / 2;
 using F = Field<kPrime>;
 using Exponent = Field<kHalfPrime>;

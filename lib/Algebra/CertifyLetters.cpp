@@ -14,6 +14,8 @@ static constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 /// Values of a symbol that are chosen freely: enough for three elements with
 /// an inner index of three. Long rows repeat them.
 static constexpr size_t kPeriod = 9;
+/// What overflows as soon as it is squared or added is no plain number.
+static constexpr double kHuge = 1e30;
 /// What one symbol is compared with.
 static constexpr size_t kMostSentinels = 12;
 
@@ -205,6 +207,49 @@ std::vector<Factor> Letters::factors(const Sample &sample, double lowest,
       std::swap(factor.letters[i - 1],
                 factor.letters[random.below(uint32_t(i))]);
   return factors;
+}
+
+namespace {
+/// A letter of a factor.
+struct Choice {
+  size_t factor;
+  uint8_t level;
+};
+} // namespace
+
+std::vector<std::vector<uint8_t>> sparseRows(const std::vector<Factor> &factors,
+                                             size_t most, uint64_t seed) {
+  Random random(seed * 77 + 6);
+  std::vector<std::vector<uint8_t>> numbers(factors.size()), rows;
+  std::vector<Choice> infinities, others;
+  for (size_t i = 0; i < factors.size(); ++i)
+    for (size_t level = 0; level < factors[i].letters.size(); ++level) {
+      double letter = factors[i].letters[level];
+      if (std::isnan(letter))
+        others.push_back({i, uint8_t(level)});
+      else if (std::fabs(letter) > kHuge)
+        infinities.push_back({i, uint8_t(level)});
+      else
+        numbers[i].push_back(uint8_t(level));
+    }
+  auto add = [&](std::initializer_list<Choice> chosen) {
+    if (rows.size() >= most)
+      return;
+    rows.emplace_back();
+    for (const std::vector<uint8_t> &levels : numbers)
+      rows.back().push_back(
+          levels.empty() ? 0 : levels[random.below(uint32_t(levels.size()))]);
+    for (Choice choice : chosen)
+      rows.back()[choice.factor] = choice.level;
+  };
+  for (const std::vector<Choice> *list : {&infinities, &others})
+    for (Choice choice : *list)
+      add({choice});
+  for (size_t i = 0; i < infinities.size(); ++i)
+    for (size_t j = i + 1; j < infinities.size(); ++j)
+      if (infinities[i].factor != infinities[j].factor)
+        add({infinities[i], infinities[j]});
+  return rows;
 }
 
 void setRow(Sample &sample, const std::vector<Factor> &factors,

@@ -58,6 +58,13 @@ private:
   std::unordered_set<const Symbol *> features, smallest, masked;
 };
 
+/// Rows in which one or two factors have an infinity or the lowest number, or
+/// one of them NaN, and all others plain numbers, drawn by `seed`: where many
+/// are not finite, nothing else is seen. At most `most`, pairs being left out
+/// first.
+std::vector<std::vector<uint8_t>> sparseRows(const std::vector<Factor> &factors,
+                                             size_t most, uint64_t seed);
+
 /// Writes a row of a design into a sample. Long rows repeat what their first
 /// positions have.
 void setRow(Sample &sample, const std::vector<Factor> &factors,

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <map>
 
 namespace refold::algebra {
 using namespace certifier;
@@ -369,7 +369,9 @@ private:
                    original.operand(0).uses(Role::Element);
     if (isMixed)
       return refuse(original);
-    roots.insert(piece.operand(0));
+    // Of a constant it is a constant.
+    if (piece.is(Kind::Pow) || piece.is(Kind::Fn))
+      roots.insert(piece.operand(0));
     return piece;
   }
   bool rootsAreSquares() {
@@ -395,8 +397,12 @@ private:
 
 using ResidueMatrix = std::vector<std::vector<uint64_t>>; ///< [column][element]
 
-static unsigned fieldRank(ResidueMatrix matrix) {
+/// Rows of the matrix are columns `drawn` of the evidence.
+static void findFieldMinor(ResidueMatrix matrix, std::vector<unsigned> drawn,
+                           RankEvidence &evidence) {
   unsigned rank = 0;
+  evidence.elements.clear();
+  evidence.determinant = 1;
   size_t width = matrix.empty() ? 0 : matrix[0].size();
   for (size_t at = 0; at < width && rank < matrix.size(); ++at) {
     size_t pivot = rank;
@@ -404,7 +410,13 @@ static unsigned fieldRank(ResidueMatrix matrix) {
       ++pivot;
     if (pivot == matrix.size())
       continue;
-    std::swap(matrix[pivot], matrix[rank]);
+    if (pivot != rank) {
+      std::swap(matrix[pivot], matrix[rank]);
+      std::swap(drawn[pivot], drawn[rank]);
+      evidence.determinant = F::sub(0, evidence.determinant);
+    }
+    evidence.elements.push_back(unsigned(at));
+    evidence.determinant = F::mul(evidence.determinant, matrix[rank][at]);
     uint64_t inverse = F::inverse(matrix[rank][at]);
     for (size_t row = rank + 1; row < matrix.size(); ++row) {
       uint64_t factor = F::mul(matrix[row][at], inverse);
@@ -414,7 +426,9 @@ static unsigned fieldRank(ResidueMatrix matrix) {
     }
     ++rank;
   }
-  return rank;
+  evidence.rank = rank;
+  drawn.resize(rank);
+  evidence.rows = std::move(drawn);
 }
 
 /// True if every matrix within kEntryError of this one is regular: with an
@@ -466,7 +480,11 @@ static bool isRegularBall(const Matrix &matrix) {
 
 /// The largest order found at which a minor is certainly not 0: rows and
 /// columns in the order of an elimination with full pivoting.
-static unsigned ballRank(Matrix matrix) {
+static RankEvidence ballMinor(Matrix matrix,
+                              const std::vector<unsigned> &drawn) {
+  RankEvidence evidence;
+  evidence.proof = RankEvidence::Proof::Ball;
+  std::vector<double> pivots;
   Matrix original = matrix;
   size_t height = matrix.size(), width = height ? matrix[0].size() : 0;
   std::vector<size_t> rows(height), columns(width);
@@ -487,6 +505,7 @@ static unsigned ballRank(Matrix matrix) {
     DoubleDouble pivot = matrix[rows[rank]][columns[rank]];
     if (std::fabs(double(pivot)) < 1e-18)
       break;
+    pivots.push_back(std::fabs(double(pivot)));
     for (size_t r = rank + 1; r < height; ++r) {
       DoubleDouble factor = matrix[rows[r]][columns[rank]] / pivot;
       for (size_t c = rank; c < width; ++c)
@@ -499,18 +518,26 @@ static unsigned ballRank(Matrix matrix) {
     for (unsigned r = 0; r < rank; ++r)
       for (unsigned c = 0; c < rank; ++c)
         minor[r].push_back(original[rows[r]][columns[c]]);
-    if (isRegularBall(minor))
-      return rank;
+    if (!isRegularBall(minor))
+      continue;
+    evidence.rank = rank;
+    evidence.smallest =
+        *std::min_element(pivots.begin(), pivots.begin() + rank);
+    for (unsigned k = 0; k < rank; ++k) {
+      evidence.rows.push_back(drawn[rows[k]]);
+      evidence.elements.push_back(unsigned(columns[k]));
+    }
+    break;
   }
-  return 0;
+  return evidence;
 }
 
 /// How many of the elements are each, for some results, better than all others.
-static unsigned optima(Columns &columns, bool isMax) {
-  std::set<unsigned> found;
+static void findOptima(Columns &columns, bool isMax, RankEvidence &evidence) {
+  std::map<unsigned, unsigned> found; // element -> row
   for (unsigned tries = 0; tries < 24 * columns.order; ++tries) {
     if (!columns.next() || columns.order < 2)
-      return 0;
+      return;
     unsigned best = 0, second = 1;
     auto isBetter = [&](unsigned a, unsigned b) {
       DoubleDouble x = columns.value(0, a), y = columns.value(0, b);
@@ -526,21 +553,35 @@ static unsigned optima(Columns &columns, bool isMax) {
     double a = double(columns.value(0, best)),
            b = double(columns.value(0, second));
     if (std::isfinite(a) && std::fabs(a - b) > kRoom * (1 + std::fabs(a)))
-      found.insert(best);
+      found.try_emplace(best, tries);
   }
-  return unsigned(found.size());
+  evidence.rank = unsigned(found.size());
+  for (auto [element, row] : found) {
+    evidence.elements.push_back(element);
+    evidence.rows.push_back(row);
+  }
 }
+
+namespace {
+/// What is known of rows, by the numbers under which they were drawn.
+struct Drawn {
+  Matrix numbers;
+  ResidueMatrix residues;
+  std::vector<unsigned> numbersOf, residuesOf;
+};
+} // namespace
 
 /// The present row as a column of both matrices, where it can be one.
 static void addColumn(Columns &columns, PieceReader &reader, unsigned number,
-                      Matrix &numbers, ResidueMatrix &residues) {
+                      Drawn &drawn) {
   std::vector<DoubleDouble> values;
   for (unsigned i = 0; i < columns.order; ++i) {
     values.push_back(columns.value(0, i));
     if (!isfinite(values.back()))
       return;
   }
-  numbers.push_back(std::move(values));
+  drawn.numbers.push_back(std::move(values));
+  drawn.numbersOf.push_back(number);
   std::vector<uint64_t> line;
   for (unsigned i = 0; i < columns.order; ++i) {
     std::optional<uint64_t> residue;
@@ -550,8 +591,10 @@ static void addColumn(Columns &columns, PieceReader &reader, unsigned number,
       return;
     line.push_back(*residue);
   }
-  if (columns.movesFreely())
-    residues.push_back(std::move(line));
+  if (!columns.movesFreely())
+    return;
+  drawn.residues.push_back(std::move(line));
+  drawn.residuesOf.push_back(number);
 }
 
 std::optional<RankEvidence> rankEvidence(const Cascade &cascade,
@@ -571,27 +614,24 @@ std::optional<RankEvidence> rankEvidence(const Cascade &cascade,
   evidence.samples = samples;
   if (isMax || isMin) {
     evidence.proof = RankEvidence::Proof::Optimum;
-    evidence.rank = optima(columns, isMax);
+    findOptima(columns, isMax, evidence);
     return evidence;
   }
   PieceReader reader(columns, seed);
-  ResidueMatrix residues;
-  Matrix numbers;
+  Drawn drawn;
   for (unsigned batch = 0; batch < kBatches; ++batch) {
     for (unsigned column = 0; column < samples; ++column)
       if (!columns.next())
         return std::nullopt;
       else
-        addColumn(columns, reader, batch * samples + column, numbers, residues);
-    evidence.rank = fieldRank(residues);
+        addColumn(columns, reader, batch * samples + column, drawn);
+    findFieldMinor(drawn.residues, drawn.residuesOf, evidence);
     if (evidence.rank >= samples)
       return evidence;
   }
-  if (unsigned rank = ballRank(std::move(numbers)); rank > evidence.rank) {
-    evidence.rank = rank;
-    evidence.proof = RankEvidence::Proof::Ball;
-  }
-  return evidence;
+  RankEvidence ball = ballMinor(std::move(drawn.numbers), drawn.numbersOf);
+  ball.samples = samples;
+  return ball.rank > evidence.rank ? ball : evidence;
 }
 
 } // namespace refold::algebra

@@ -163,8 +163,10 @@ Failure checkTransports(const Program &program, const CertifyOptions &options,
   unsigned trials = std::max(options.modularTrials, 1u);
   for (const Definition &definition : program.definitions) {
     const State *state = std::get_if<State>(&definition);
-    if (state && state->transport)
-      ++certificate.transports;
+    if (!state || !state->transport)
+      continue;
+    ++certificate.transports;
+    certificate.moved.push_back(state->symbol().symbol().name);
   }
   for (unsigned trial = 0; trial < trials; ++trial) {
     TransportTest test(program, options.seed * 1000 + trial);

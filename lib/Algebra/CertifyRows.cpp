@@ -56,7 +56,7 @@ public:
   RowCheck(const Cascade *cascade, const Program &program,
            const CertifyOptions &options, Certificate &certificate)
       : cascade(cascade), program(program), options(options),
-        certificate(certificate), random(options.seed),
+        certificate(certificate), random(options.seed), rowRandom(options.seed),
         roots(cascade ? rootsOf(*cascade) : std::vector<Expr>()) {
     for (Expr root : rootsOf(program))
       roots.push_back(root);
@@ -68,7 +68,8 @@ public:
   }
 
   Failure run(Family family, uint32_t length) {
-    Sample sample = makeSample(program.indices, roots, family, length, random);
+    Sample sample =
+        makeSample(program.indices, roots, family, length, rowRandom);
     Sample shaken = sample;
     shaken.jitter = kJitter;
     Row expected = reference(sample), neighbour = reference(shaken);
@@ -84,11 +85,13 @@ public:
     ProgramEvaluator<DoubleDouble> evaluator(program, sample.extents,
                                              options.defect);
     ++certificate.rows;
+    ++certificate.rowsOf[family];
+    certificate.lengths.insert(length);
     for (Order order : {Order::Stream, Order::Balanced, Order::Random,
                         Order::Right, Order::Pivots}) {
       if (length > kLongForAllOrders && order > Order::Balanced)
         break;
-      ++certificate.orders;
+      count(order);
       Row found = evaluator.run(sample, order, random);
       // Classes are compared on rows of edge values. Parts of a product may
       // overflow though the whole does not.
@@ -96,9 +99,14 @@ public:
           !isFiniteRow(expected) || (hasProduct && isExtreme(family));
       if (!evaluator.isRegular() && isExcused)
         continue;
+      double before = certificate.worst;
+      std::string where = std::string(" (") + spelling(order) + ", " +
+                          std::to_string(length) + " elements, " +
+                          spelling(family) + ")";
       if (Failure failure = compareRows(found, expected, neighbour))
-        return *failure + " (" + spelling(order) + ", " +
-               std::to_string(length) + " elements, " + spelling(family) + ")";
+        return *failure + where;
+      if (certificate.worst > before)
+        certificate.worstAt = worstOf + where;
     }
     bool isMild = slack == CastSlack::None &&
                   (family == Family::Normal || family == Family::Near);
@@ -134,6 +142,11 @@ public:
 private:
   static constexpr unsigned kFlagRows = 48;
 
+  void count(Order order) {
+    ++certificate.orders;
+    ++certificate.ordersOf[order];
+  }
+
   /// A let that is 0 in exact arithmetic leads from a rounded pivot to the mean
   /// (theory, N3). What reads it must be the same at any pivot.
   Failure runShifted(const Sample &sample, const Row &expected) {
@@ -148,7 +161,7 @@ private:
           shifts.insert(let->symbol);
     if (shifts.empty())
       return std::nullopt;
-    ++certificate.orders;
+    count(Order::Shifted);
     Row found = evaluator.run(sample, Order::Shifted, random);
     for (size_t i = 0; cascade && i < program.readouts.size(); ++i)
       if (readsAny(program.readouts[i][0], shifts))
@@ -191,11 +204,13 @@ private:
             ? DefinitionEvaluator<float>(*cascade, sample.extents).run(sample)
             : evaluator.run(sample, Order::Definition, random);
     for (Order order : {Order::Stream, Order::Balanced, Order::Random}) {
-      ++certificate.orders;
+      count(order);
       RowValues<float> found = evaluator.run(sample, order, random);
       for (size_t i = 0; i < expected.outputs.size(); ++i)
-        if (double lost = errorOf(found.outputs[i], exact.outputs[i]),
-            unfused = errorOf(expected.outputs[i], exact.outputs[i]);
+        if (double lost = errorOf(found.outputs[i], exact.outputs[i],
+                                  expected.outputs[i]),
+            unfused = errorOf(expected.outputs[i], exact.outputs[i],
+                              expected.outputs[i]);
             slack == CastSlack::None && lost > kLost &&
             !(lost <= kGross * unfused))
           return "output '" + program.outputs[i].name + "' has an error of " +
@@ -263,11 +278,15 @@ private:
   }
 
   /// The largest difference in parts of the largest value; 0 if that is none.
+  /// Only where the formula as written is a number in f32 is there an error to
+  /// be held against.
   static double errorOf(const std::vector<float> &found,
-                        const std::vector<DoubleDouble> &exact) {
+                        const std::vector<DoubleDouble> &exact,
+                        const std::vector<float> &written) {
     double error = 0, size = 0;
     for (size_t i = 0; i < exact.size() && i < found.size(); ++i)
-      if (isfinite(exact[i]) && std::isfinite(found[i])) {
+      if (isfinite(exact[i]) && std::isfinite(found[i]) &&
+          std::isfinite(written[i])) {
         size = std::max(size, std::fabs(double(exact[i])));
         error = std::max(error, std::fabs(found[i] - double(exact[i])));
       }
@@ -300,6 +319,7 @@ private:
                   isPayload ? expected.stages[i][j] : neighbour.stages[i][j],
                   boundIn(bound.stages, i, j)))
             return "stage '" + cascade->stages[i].name + "' " + *failure;
+          noteWorst("stage", cascade->stages[i].name);
         }
       }
     } else {
@@ -314,7 +334,17 @@ private:
               compare(found.outputs[i], expected.outputs[i],
                       neighbour.outputs[i], boundIn(bound.outputs, i)))
         return "output '" + program.outputs[i].name + "' " + *failure;
+      else
+        noteWorst("output", program.outputs[i].name);
     return std::nullopt;
+  }
+
+  /// Where the largest disagreement is.
+  void noteWorst(const char *what, const std::string &name) {
+    if (certificate.worst <= worst)
+      return;
+    worst = certificate.worst;
+    worstOf = std::string(what) + " '" + name + "'";
   }
 
   /// Keys that differ in exact arithmetic are equal where both underflow or are
@@ -381,12 +411,15 @@ private:
   const Program &program;
   const CertifyOptions &options;
   Certificate &certificate;
-  Random random;
+  Random random;    ///< of orders
+  Random rowRandom; ///< the same rows for every program of a cascade
   std::vector<Expr> roots;
   bool hasProduct = false;
   bool isSingle = false;
   CastSlack slack = CastSlack::None;
   RowValues<Ball> bound; ///< of the row at hand
+  double worst = 0;      ///< that `worstOf` is about
+  std::string worstOf;
 };
 } // namespace
 

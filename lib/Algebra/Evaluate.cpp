@@ -13,6 +13,7 @@ template <typename T> struct DefinitionEvaluator<T>::Impl {
     std::vector<Slot> slots;     ///< of the results
     Shape outer;                 ///< results without the stage's own rank
     uint32_t rankStep = 1;
+    bool isRounded = false; ///< a sum of other than whole numbers
   };
   struct OutputCode {
     Code<T> value;
@@ -34,11 +35,44 @@ template <typename T> struct DefinitionEvaluator<T>::Impl {
       for (Expr result : stage.results)
         code.slots.push_back(memory.slotOf(result));
       code.outer = memory.withoutRank(stage.indices, stage.rank, code.rankStep);
+      code.isRounded =
+          stage.reducer == Reducer::Sum && readsNumbers(stage.term);
       stages.push_back(std::move(code));
     }
     for (const Output &output : cascade.outputs)
       outputs.push_back({Code<T>(output.value, resolve, extents),
                          shapeOf(output.value.indices(), extents)});
+  }
+
+  /// Elements are in the value, not only in what it asks about them.
+  static bool readsNumbers(Expr root) {
+    ExprSet seen;
+    std::vector<Expr> open = {root};
+    while (!open.empty()) {
+      Expr e = open.back();
+      open.pop_back();
+      if (e.is(Kind::Cmp) || !isFloat(e.type()) || !seen.insert(e).second)
+        continue;
+      if (e.isSym(Role::Element))
+        return true;
+      for (unsigned i = 0; i < e.size(); ++i)
+        open.push_back(e.operand(i));
+    }
+    return false;
+  }
+
+  /// Any order of summation rounds otherwise.
+  void shakeSum(size_t number, double jitter) {
+    if constexpr (std::is_same_v<T, DoubleDouble>) {
+      Random random(number + 1);
+      for (const Slot &slot : stages[number].slots)
+        for (uint32_t i = 0, e = shapeOf(slot.indices, memory.extents).size;
+             i < e; ++i) {
+          DoubleDouble &value = memory.segment[slot.offset + i];
+          if (isfinite(value))
+            value += value * DoubleDouble(jitter * random.uniform(-1, 1));
+        }
+    }
   }
 
   void runStage(const Stage &stage, const StageCode &code) {
@@ -88,6 +122,8 @@ template <typename T> struct DefinitionEvaluator<T>::Impl {
     RowValues<T> result;
     for (size_t i = 0; i < stages.size(); ++i) {
       runStage(cascade.stages[i], stages[i]);
+      if (sample.jitter != 0 && stages[i].isRounded)
+        shakeSum(i, sample.jitter);
       result.stages.emplace_back();
       for (Slot slot : stages[i].slots)
         result.stages.back().push_back(memory.read(slot));

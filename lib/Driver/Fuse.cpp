@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "DescribeAccuracy.h"
+#include "DescribeCertificate.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "refold/Algebra/Certify.h"
 #include "refold/Algebra/Formula.h"
 #include "refold/Conversion/CascadeToVector.h"
 #include "refold/Driver/Driver.h"
@@ -204,7 +204,8 @@ static std::vector<GaugeReport> gaugeReports(const algebra::Program &program) {
   return result;
 }
 
-static CascadeReport reportOf(const FusedKernel &kernel) {
+static CascadeReport reportOf(const FusedKernel &kernel,
+                              const FuseOptions &options) {
   const algebra::Cascade &cascade = kernel.formula->cascade;
   const algebra::Program &program = *kernel.derivation.program;
   CascadeReport report;
@@ -226,6 +227,8 @@ static CascadeReport reportOf(const FusedKernel &kernel) {
   report.gauge = gaugesOf(program);
   report.gauges = gaugeReports(program);
   report.certificate = kernel.certificate;
+  if (options.certificate)
+    report.proof = describeCertificate(kernel, options.seed);
   report.choices = program.choices;
   report.lists = program.lists;
   report.deriveMs = kernel.deriveMs;
@@ -284,6 +287,8 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
         collector.takeErrors("the program was not normalised, without reason"));
   FuseCascadesOptions fuseOptions;
   fuseOptions.fuse = options.policy == FusePolicy::Auto;
+  fuseOptions.keepsCertificates = options.certificate;
+  fuseOptions.certificate.seed = options.seed;
   const NumericPolicy &numerics = options.numerics;
   if (numerics.requantise)
     fuseOptions.policy.casts = algebra::CastPolicy::Requantise;
@@ -302,7 +307,7 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
   report.planMs = result->planMs;
   for (const FusedKernel &kernel : result->kernels)
     if (kernel.isCascade) {
-      report.cascades.push_back(reportOf(kernel));
+      report.cascades.push_back(reportOf(kernel, options));
       // Roundings that run have a bound of their own, and no accuracy of f32.
       const algebra::Program &program = *kernel.derivation.program;
       if (options.accuracy && program.isFused() && program.roundings.empty())

@@ -26,7 +26,8 @@ static bool computesInDouble(func::FuncOp function,
     hasDouble |= llvm::any_of(op->getOperandTypes(), isDouble) ||
                  llvm::any_of(op->getResultTypes(), isDouble);
   });
-  return hasDouble && !hasCascade && !options.roundEveryOp && options.mayBeWide;
+  return !hasCascade && !options.roundEveryOp &&
+         options.isWide.value_or(hasDouble);
 }
 
 namespace {

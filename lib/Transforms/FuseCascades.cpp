@@ -2,7 +2,6 @@
 #include "refold/Transforms/FuseCascades.h"
 
 #include "refold/Algebra/CertificateKey.h"
-#include "refold/Algebra/Certify.h"
 #include "refold/Support/Stopwatch.h"
 #include "refold/Transforms/Passes.h"
 
@@ -144,8 +143,8 @@ bool Deriver::certify(FusedKernel &kernel, const algebra::Policy &policy,
   const algebra::Cascade &cascade = kernel.formula->cascade;
   std::string key =
       algebra::certificateKey(cascade, *kernel.derivation.program);
-  algebra::Certified certified =
-      algebra::certified(cascade, std::move(kernel.derivation), policy);
+  algebra::Certified certified = algebra::certified(
+      cascade, std::move(kernel.derivation), policy, options.certificate);
   kernel.derivation = std::move(certified.derivation);
   kernel.certificate = certified.certificate.summary();
   failure = certified.rejected;
@@ -155,6 +154,10 @@ bool Deriver::certify(FusedKernel &kernel, const algebra::Policy &policy,
   if (!certified.apart.empty())
     failure += certified.apart.size() == 1 ? " waits for what it reads"
                                            : " wait for what they read";
+  if (options.keepsCertificates) {
+    kernel.evidence = std::move(certified.certificate);
+    return certified.isFallback || !certified.apart.empty();
+  }
   // An example of an edge row names what is in this kernel.
   if (certified.isFallback || !certified.certificate.holds ||
       !certified.certificate.edgeExample.empty())

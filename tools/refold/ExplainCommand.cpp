@@ -2,6 +2,7 @@
 #include "Commands.h"
 #include "Output.h"
 #include "ProgramFlags.h"
+#include "ProofText.h"
 #include "ReportJson.h"
 #include "refold/Driver/Work.h"
 #include "refold/Support/Error.h"
@@ -156,6 +157,8 @@ static void print(const CascadeReport &report, llvm::StringRef placeWord) {
   printIndented(os, report.formula);
   if (!report.certificate.empty())
     os << "  certificate: " << report.certificate << "\n";
+  if (report.proof)
+    printProof(os, *report.proof);
   if (report.accuracy)
     printAccuracy(*report.accuracy);
   if (report.schedule)
@@ -290,6 +293,12 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
               [&](llvm::StringRef text) { return parseExtents(text, shape); });
   flags.text("target", "NAME",
              "avx512, avx2 or baseline (what the machine offers)", target);
+  flags.toggle("certificate",
+               "says what the certificate of every cascade looked at",
+               fuseOptions.certificate);
+  int64_t seed = 1;
+  flags.integer("seed", "N", "of what certificates draw at random (1)", seed, 0,
+                std::numeric_limits<int64_t>::max());
   bool isTimed = false;
   flags.toggle("timing", "shows the CPU time of each step of the derivation",
                isTimed);
@@ -301,6 +310,10 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
     return fail(ExitCode::Usage,
                 "found --accuracy and --shape, expected one of them: rows are "
                 "measured at a length of their own");
+  if ((fuseOptions.certificate || seed != 1) && !shape.empty())
+    return fail(ExitCode::Usage,
+                "found --shape beside --certificate or --seed, expected one of "
+                "them: a certificate is of every shape");
   auto context = makeContext();
   Stopwatch watch;
   auto loaded = load(*context, program.path, program.loadOptions());
@@ -311,6 +324,7 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
   std::optional<ProgramWork> work;
   if (shape.empty()) {
     fuseOptions.numerics = program.numerics;
+    fuseOptions.seed = uint64_t(seed);
     auto fused = fuse(*loaded->module, fuseOptions);
     if (!fused)
       return fused.takeError();

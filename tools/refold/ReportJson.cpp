@@ -62,6 +62,9 @@ llvm::json::Object toJson(const CascadeReport &report) {
   llvm::json::Value accuracy = nullptr;
   if (report.accuracy)
     accuracy = llvm::json::Object(*report.accuracy);
+  llvm::json::Value proof = nullptr;
+  if (report.proof)
+    proof = llvm::json::Object(*report.proof);
   return llvm::json::Object{
       {"name", report.name},
       {"axes", llvm::json::Array(report.axes)},
@@ -75,6 +78,7 @@ llvm::json::Object toJson(const CascadeReport &report) {
       {"formula", report.formula},
       {"gauge", report.gauge},
       {"certificate", report.certificate},
+      {"proof", std::move(proof)},
       {"reasons", toJson(report.reasons)},
       {"policies", llvm::json::Array(report.policies)},
       {"gauges", std::move(gauges)},

@@ -86,10 +86,12 @@ TEST(CertifyMutantsTest, EveryWrongTransportIsRejected) {
     Cascade cascade = text.cascade();
     Derivation derivation = derive(cascade);
     ASSERT_TRUE(derivation.program);
-    Certificate right = certify(cascade, derivation);
-    EXPECT_TRUE(right.holds) << right.summary();
+    // With passes for irregular rows, where some need them.
+    Certified whole = certified(cascade, derivation, {});
+    const Certificate &right = whole.certificate;
+    EXPECT_TRUE(right.holds && !whole.isFallback) << right.summary();
     transports += right.transports;
-    Program program = *derivation.program;
+    Program program = *whole.derivation.program;
     for (Definition &definition : program.definitions) {
       State *state = std::get_if<State>(&definition);
       if (!state || !state->transport)
@@ -140,6 +142,8 @@ TEST(CertifyMutantsTest, CutsHaveProofs) {
       {mean + "o = sum where(x>mu,1,0)\nout o = o", Proof::Field, 6},
       {mean + "o = sum exp(-(x-mu)**2/2)\nout o = o", Proof::Field, 16},
       {mean + "o = sum tanh(x-mu)\nout o = o", Proof::Field, 16},
+      // The root of a length is a number.
+      {mean + "o = sum tanh(x*rsqrt(n)-mu)\nout o = o", Proof::Field, 16},
       {mean + "o = sum (x-mu)/sqrt(1+(x-mu)**2)\nout o = o", Proof::Ball, 12},
       {mean + "o = sum 1/(2+sin(x-mu))\nout o = o", Proof::Ball, 12},
       {mean + "o = min abs(x-mu)\nout o = o", Proof::Optimum, 12},
@@ -160,6 +164,13 @@ TEST(CertifyMutantsTest, CutsHaveProofs) {
     EXPECT_TRUE(isField || evidence->proof == proof) << lines;
     EXPECT_GE(evidence->rank, least) << lines;
     EXPECT_EQ(evidence->samples, 16u);
+    // The witness: as many elements as rows, each once.
+    EXPECT_EQ(evidence->elements.size(), evidence->rank);
+    EXPECT_EQ(evidence->rows.size(), evidence->rank);
+    std::set<unsigned> elements(evidence->elements.begin(),
+                                evidence->elements.end());
+    EXPECT_EQ(elements.size(), evidence->rank);
+    EXPECT_EQ(evidence->determinant != 0, evidence->proof == Proof::Field);
   }
 }
 
@@ -189,6 +200,17 @@ TEST(CertifyMutantsTest, NoProofOfWhatFuses) {
     ASSERT_TRUE(evidence) << lines;
     EXPECT_LE(evidence->rank, rank) << lines;
   }
+}
+
+/// A function that the field does not read is a number of its own.
+TEST(CertifyMutantsTest, FloorsAreRead) {
+  Text text(
+      "in x\nS = sum x\nmu := S/n\nV = sum floor(x)*(x-mu)**2\nout o = V");
+  Cascade cascade = text.cascade();
+  Derivation derivation = derive(cascade);
+  EXPECT_TRUE(derivation.program->isFused());
+  Certificate certificate = certify(cascade, derivation);
+  EXPECT_TRUE(certificate.holds) << certificate.failure;
 }
 
 /// What a test for a single product would admit, and what not.

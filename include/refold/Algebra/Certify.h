@@ -5,10 +5,16 @@
 #include "refold/Algebra/Derive.h"
 #include "refold/Algebra/Evaluate.h"
 
+#include <map>
+#include <set>
+
 /// Independent evidence that a program computes what its cascade means. The
 /// certifier shares no code with the derivation: transports are tested as
 /// identities over a finite field, everything else by executing both.
 namespace refold::algebra {
+
+/// Identities are shown over the integers modulo this prime.
+inline constexpr uint64_t kFieldPrime = 4611686018427377339;
 
 /// How much is tried. The defaults take some milliseconds a cascade.
 struct CertifyOptions {
@@ -23,6 +29,18 @@ struct CertifyOptions {
   unsigned edgeRows = 960;
   double tolerance = 1e-9;      ///< relative, of values with 31 digits
   Defect defect = Defect::None; ///< of the execution, to see it rejected
+};
+
+/// What a certificate did with rows of edge values of one length.
+struct EdgeRows {
+  std::string arithmetic; ///< "double", or what the program computes in
+  uint32_t length = 0;
+  unsigned rows = 0;    ///< of a covering design
+  unsigned sparse = 0;  ///< one or two values not finite, all others numbers
+  unsigned choices = 0; ///< values that are chosen for a row
+  /// Any so many choices have every combination of their values in some row.
+  unsigned strength = 0;
+  bool isComplete = false; ///< these are all rows
 };
 
 struct Certificate {
@@ -42,6 +60,18 @@ struct Certificate {
   unsigned edgeRows = 0;        ///< rows of -inf, ..., NaN
   unsigned edgeDifferences = 0; ///< irregular rows that differ in class
   std::string edgeExample;      ///< the shortest of them
+
+  // In full, for who asks what was looked at.
+  std::vector<std::string> moved; ///< states that have transports
+  std::set<uint32_t> lengths;     ///< of rows executed with 31 digits
+  std::map<Family, unsigned> rowsOf;
+  std::map<Order, unsigned> ordersOf;
+  std::string worstAt; ///< where `worst` was found
+  std::vector<EdgeRows> edges;
+  /// By input: its values in edge rows, rising, NaN last.
+  std::map<std::string, std::vector<double>> edgeValues;
+  /// Values of outputs that were expected there, by class: "finite", "nan"...
+  std::map<std::string, unsigned> edgeClasses;
 
   /// One line: "2 transports identical (6 trials over a field of 2^62), ...".
   std::string summary() const;

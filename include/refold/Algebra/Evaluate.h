@@ -33,7 +33,8 @@ struct Sample {
   /// positions of its indices, the highest-numbered index the fastest.
   std::unordered_map<const Symbol *, std::vector<double>> values;
   /// If not 0, DoubleDouble evaluations change every float by a random factor
-  /// 1 + [-jitter, jitter]: what then changes more is badly conditioned.
+  /// 1 + [-jitter, jitter], by definition also every sum of floats: what then
+  /// changes more is badly conditioned.
   double jitter = 0;
   CastSlack slack = CastSlack::None;
 

@@ -60,6 +60,12 @@ struct RankEvidence {
   Proof proof = Proof::Field;
   unsigned rank = 0;
   unsigned samples = 0; ///< elements that were looked at
+  /// The minor: which of the elements, and in which of the rows drawn for them
+  /// the earlier results were taken. Optimum: each element, and a row in which
+  /// it is the only one.
+  std::vector<unsigned> elements, rows;
+  uint64_t determinant = 0; ///< Field: of the minor, a residue
+  double smallest = 0;      ///< Ball: least pivot of its elimination
 };
 
 /// Keys of lib/Support/Reasons.def.

@@ -174,6 +174,8 @@ struct CascadeReport {
   /// Errors in f32 arithmetic, where they are measured:
   /// `FuseOptions::accuracy`.
   std::optional<llvm::json::Object> accuracy;
+  /// What the certificate looked at, in full: `FuseOptions::certificate`.
+  std::optional<llvm::json::Object> proof;
   double deriveMs = 0, certifyMs = 0; ///< CPU time
 };
 
@@ -181,6 +183,9 @@ struct FuseOptions {
   FusePolicy policy = FusePolicy::Auto;
   /// Measure every fused cascade in f32 arithmetic (a second or so each).
   bool accuracy = false;
+  /// Say of every certificate, and of every cut, what was looked at.
+  bool certificate = false;
+  uint64_t seed = 1; ///< of what certificates draw at random
   NumericPolicy numerics;
 };
 

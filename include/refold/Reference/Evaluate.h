@@ -35,9 +35,10 @@ struct EvaluationOptions {
   /// Leaves an output as it is before the cast to its storage type, so that a
   /// comparison can measure the distance to a rounding boundary.
   bool keepOutputsExact = false;
-  /// False: double also where the program computes in f64, as for its cascades.
-  /// What underflows is then 0 in both.
-  bool mayBeWide = true;
+  /// Long double (true) or double whatever the program computes in. What
+  /// underflows in double is 0 in its cascades too; where both differ, rounding
+  /// decides.
+  std::optional<bool> isWide;
   /// Tracks how far every element may be off if these roundings are done at
   /// running values (`RefTensor::radius`). Not where the program computes in
   /// f64.

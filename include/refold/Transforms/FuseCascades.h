@@ -2,7 +2,7 @@
 #ifndef REFOLD_TRANSFORMS_FUSECASCADES_H
 #define REFOLD_TRANSFORMS_FUSECASCADES_H
 
-#include "refold/Algebra/Derive.h"
+#include "refold/Algebra/Certify.h"
 #include "refold/Analysis/Kernels.h"
 #include "refold/Dialect/Refold/IR/Refold.h"
 
@@ -15,6 +15,10 @@ struct FuseCascadesOptions {
   algebra::Policy policy;
   /// Whether derived programs are certified before they are used.
   bool certify = true;
+  algebra::CertifyOptions certificate;
+  /// Every kernel has a certificate of its own, kept in full. Otherwise those
+  /// that differ in names only share one.
+  bool keepsCertificates = false;
 };
 
 /// A kernel that was made, with its derivation. `formula` owns the expressions.
@@ -23,8 +27,10 @@ struct FusedKernel {
   std::shared_ptr<Formula> formula;
   algebra::Derivation derivation;
   std::string certificate; ///< summary; empty where none was asked for
-  double deriveMs = 0;     ///< CPU time
-  double certifyMs = 0;    ///< CPU time; small where an equal one was known
+  /// Where they are kept: of what was derived, used or not.
+  std::optional<algebra::Certificate> evidence;
+  double deriveMs = 0;  ///< CPU time
+  double certifyMs = 0; ///< CPU time; small where an equal one was known
   bool isCascade =
       false;    ///< several stages, or one that another one could join
   CascadeOp op; ///< valid until the module changes
