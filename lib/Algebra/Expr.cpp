@@ -409,7 +409,9 @@ Expr Context::neg(Expr a) {
 
 Expr Context::pow(Expr base, Rational exponent) {
   Type type = computeType(base.type());
-  if (!isFloat(type) && (exponent.num < 0 || !exponent.isInteger()))
+  // The cube of a length leaves 64 bits.
+  bool isLarge = type == Type::Index && exponent.num > 2;
+  if (!isFloat(type) && (exponent.num < 0 || !exponent.isInteger() || isLarge))
     type = Type::F32;
   if (exponent == rational(1) && keepsType(base, type))
     return base;

@@ -221,24 +221,34 @@ Value ScalarExport::arithmetic(Expr e) {
   llvm_unreachable("handled by fresh");
 }
 
-/// Small whole powers by multiplication, roots by sqrt; the rest by pow.
+/// Small whole powers by multiplication, roots by sqrt; the rest by pow. Whole
+/// powers of integers (n^2, n a length) are integers.
 Value ScalarExport::power(Expr e) {
   Value x = operand(e, 0);
+  bool isWhole = !algebra::isFloat(e.type());
+  if (!isWhole)
+    x = convert(x, exportType(b.getContext(), arithmeticType(e)),
+                isUnsigned(e.operand(0).type()));
   Type type = x.getType();
+  auto product = [&](Value a, Value c) {
+    return isWhole ? Value(b.create<arith::MulIOp>(loc, a, c))
+                   : Value(b.create<arith::MulFOp>(loc, a, c));
+  };
   algebra::Rational n = e->exponent;
   int64_t times = std::abs(n.num);
   bool byRoot = n.den == 2 && times <= 8;
-  if ((!n.isInteger() && !byRoot) || times > 16)
+  if (!isWhole && ((!n.isInteger() && !byRoot) || times > 16))
     return b.create<math::PowFOp>(loc, x, real(n.value(), type));
   Value base = byRoot ? Value(b.create<math::SqrtOp>(loc, x)) : x;
   Value result;
   for (Value square = base; times; times >>= 1) {
     if (times & 1)
-      result =
-          result ? Value(b.create<arith::MulFOp>(loc, result, square)) : square;
+      result = result ? product(result, square) : square;
     if (times > 1)
-      square = b.create<arith::MulFOp>(loc, square, square);
+      square = product(square, square);
   }
+  if (!result && isWhole)
+    return b.create<arith::ConstantOp>(loc, b.getIntegerAttr(type, 1));
   if (!result)
     return real(1.0, type);
   return n.num < 0

@@ -156,7 +156,7 @@ bool Deriver::certify(FusedKernel &kernel, const algebra::Policy &policy,
                                            : " wait for what they read";
   if (options.keepsCertificates) {
     kernel.evidence = std::move(certified.certificate);
-    return certified.isFallback || !certified.apart.empty();
+    return certified.isFallback;
   }
   // An example of an edge row names what is in this kernel.
   if (certified.isFallback || !certified.certificate.holds ||

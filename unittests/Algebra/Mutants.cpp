@@ -254,13 +254,6 @@ public:
     context = &text.context;
     Certificate right = certify(own, *program);
     if (!right.holds) {
-      // Irregular rows are computed again: the program that is used.
-      Certified whole = certified(own, derive(own), {});
-      derivation = std::move(whole.derivation);
-      program = &*derivation.program;
-      right = std::move(whole.certificate);
-    }
-    if (!right.holds) {
       std::fprintf(stderr, "%s: %s\n", source.name, right.summary().c_str());
       std::abort();
     }

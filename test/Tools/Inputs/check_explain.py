@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Fails where the answer of `refold explain --format json` lacks a field of its contract; with --shape,
-where schedules and steps do; with --accuracy, where measurements do, or where one does not hold."""
+where schedules and steps do; with --accuracy, where measurements do, or where one does not hold; with --certificate,
+where the checks of certificates do."""
 
 import json
 import sys
@@ -22,6 +23,11 @@ ACCURACY = {"stream": NUMBER, "tiles": NUMBER, "tree": NUMBER, "amplification": 
             "dropped": NUMBER, "raw": NUMBER, "outputs": list}
 FAMILY = {"family": str, "unfused": NUMBER, "amplification": NUMBER, **{
     order + what: NUMBER for order in ("stream", "tiles", "tree") for what in ("", "_ratio", "_bound")}}
+CHECKS = {"transports": {"states": list, "trials": int, "modulus": str},
+          "rows": {"rows": int, "lengths": list, "families": dict, "orders": dict, "comparisons": int, "worst": (int, float),
+                   "worst_at": str},
+          "edge rows": {"rows": int, "designs": list, "values": dict, "classes": dict, "differences": int}}
+DESIGN = {"arithmetic": str, "length": int, "rows": int, "sparse_rows": int, "choices": int, "strength": int, "complete": bool}
 STEP = {"name": str, "kind": str, "kernel": str, "bytes_read": (int, float), "bytes_written": (int, float),
         "operations": (int, float), "skips_tiles": bool}
 
@@ -33,6 +39,7 @@ def check(record, fields, where):
 
 has_shape = sys.argv[1:] == ["--shape"]
 has_accuracy = sys.argv[1:] == ["--accuracy"]
+has_proof = sys.argv[1:] == ["--certificate"]
 answer = json.load(sys.stdin)
 for step in answer["steps"] if has_shape else []:
     check(step, STEP, step.get("name"))
@@ -54,6 +61,14 @@ for cascade in answer["cascades"]:
         for output in cascade["accuracy"]["outputs"]:
             for family in output["families"]:
                 check(family, FAMILY, output["name"])
+    assert (cascade["proof"] is not None) == has_proof
+    if has_proof:
+        assert cascade["proof"]["holds"] and cascade["proof"]["cuts"] == []
+        assert [c["check"] for c in cascade["proof"]["checks"]] == list(CHECKS)
+        for one in cascade["proof"]["checks"]:
+            check(one, CHECKS[one["check"]], cascade["name"])
+        for design in cascade["proof"]["checks"][2]["designs"]:
+            check(design, DESIGN, cascade["name"])
     for reason in cascade["reasons"]:
         check(reason, REASON, cascade["name"])
     for gauge in cascade["gauges"]:
