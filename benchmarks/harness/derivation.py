@@ -6,6 +6,7 @@ import json
 import pathlib
 import statistics
 import subprocess
+import sys
 import tempfile
 
 from deep_model import deep_model
@@ -27,17 +28,28 @@ def timing(refold, program, runs):
     return least
 
 
-def measure_programs(refold, paths, runs):
+def say(text, end="\n"):
+    """Progress, on the terminal's own line where there is one."""
+    print(("\r\033[K" if sys.stderr.isatty() else "") + text, file=sys.stderr, flush=True, end=end)
+
+
+def measure_programs(refold, paths, runs, is_quiet=True):
     """[(path, timing)] of programs that are not refused."""
-    found = [(path, timing(refold, path, runs)) for path in paths]
+    found = []
+    for number, path in enumerate(paths, start=1):
+        if not is_quiet and (sys.stderr.isatty() or number % 50 == 0 or number == len(paths)):
+            say(f"derivation: {number} of {len(paths)} programs, {runs} runs each", "" if number < len(paths) and sys.stderr.isatty() else "\n")
+        found.append((path, timing(refold, path, runs)))
     return [(path, times) for path, times in found if times]
 
 
-def measure_graphs(refold, sizes, runs):
+def measure_graphs(refold, sizes, runs, is_quiet=True):
     """{nodes: timing}."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for nodes in sizes:
+            if not is_quiet:
+                say(f"derivation: a graph of {nodes} nodes, {runs} runs")
             path = pathlib.Path(folder) / f"deep_{nodes}.onnx"
             path.write_bytes(deep_model(nodes))
             found[nodes] = timing(refold, path, runs)
@@ -61,3 +73,14 @@ def beyond(summary, limits, slack=1):
     found |= {f"graph_{nodes}_ms": ms for nodes, ms in summary["graphs_ms"].items()}
     return [f"{name}: found {found[name]:.2f} ms, expected at most {slack * limit} ms"
             for name, limit in limits.items() if name in found and not found[name] <= slack * limit]
+
+
+def describe(summary, over):
+    """The numbers of a summary, a line each, and what is beyond its limit."""
+    lines = [f"{summary['cascades']} cascades, CPU time of each: derived in {summary['derive_median_ms']:.2f} ms (median, at most "
+             f"{summary['derive_most_ms']:.1f}), with its certificate {summary['certified_median_ms']:.1f} ms (median, at most "
+             f"{summary['certified_most_ms']:.0f})"]
+    for nodes, ms in summary["graphs_ms"].items():
+        lines.append(f"graph of {nodes} nodes: {ms:.0f} ms to find, derive and certify, {summary['graphs_total_ms'][nodes]:.0f} ms from file "
+                     "to report")
+    return "\n".join(lines + [f"beyond its limit: {text}" for text in over])

@@ -97,8 +97,8 @@ def compare(refold, workload, shape, dtype, threads, rounds):
 def run_derivation(refold, workload):
     """One line a program, one a graph and one of all: CPU time, and what is over the limits."""
     paths = sorted(path for pattern in workload["derived"] for path in ROOT.glob(pattern))
-    programs = derivation.measure_programs(refold, paths, workload["runs"])
-    graphs = derivation.measure_graphs(refold, workload["graphs"], workload["runs"])
+    programs = derivation.measure_programs(refold, paths, workload["runs"], is_quiet=False)
+    graphs = derivation.measure_graphs(refold, workload["graphs"], workload["runs"], is_quiet=False)
     summary = derivation.summarise(programs, graphs)
     lines = [{"program": str(path.relative_to(ROOT)), **times} for path, times in programs]
     lines += [{"nodes": nodes, **{k: v for k, v in times.items() if k != "cascades"}} for nodes, times in graphs.items()]
@@ -136,7 +136,7 @@ def main():
             for line in lines if options.out else []:
                 with options.out.open("a", encoding="utf-8") as file:
                     file.write(json.dumps({"workload": workload["name"], **line, **common}) + "\n")
-            print(json.dumps(lines[-1], indent=1), flush=True)
+            print(derivation.describe(lines[-1]["summary"], lines[-1]["beyond"]), flush=True)
             continue
         for shape in workload["shapes"]:
             for dtype in workload["dtypes"]:
