@@ -396,7 +396,9 @@ static Failure checkLengths(EdgeCheck &check, const Program &program,
                     : check.run<double>(length, rows, true);
   };
   if (exact) {
-    unsigned rows = *exact ? options.edgeRows / 4 : 1;
+    // Long rows cost more, and hold more values each.
+    constexpr uint32_t kLong = 16;
+    unsigned rows = *exact ? options.edgeRows / (*exact > kLong ? 32 : 8) : 1;
     Failure failure = check.run<double>(*exact, rows, false);
     return failure ? failure : inOwn(*exact, rows);
   }
