@@ -56,7 +56,7 @@ static void certifyRepaired(const Cascade &cascade, Program &program,
 static constexpr double kHalfOfDigits = 0x1p-12, kGross = 100;
 static constexpr double kUlp = 0x1p-23;
 static constexpr uint32_t kTriedLength = 32, kLongestTried = 256;
-static constexpr unsigned kTriedRows = 2, kTriedStarts = 3;
+static constexpr unsigned kTriedRows = 2, kTriedStarts = 4;
 static constexpr Family kTried[] = {Family::Normal,  Family::Offset,
                                     Family::Outlier, Family::First,
                                     Family::Ramp,    Family::Near};
@@ -160,11 +160,12 @@ static std::vector<Expr> mixedSquares(const Stage &stage) {
 
 /// A row on which `square` is small beside what it is the difference of, by
 /// changes of `symbol`: a line that fits, counts as expected. Newton's steps,
-/// each element by itself, stopped short of 0.
+/// each element by itself, by a share since results move along with the
+/// elements, and stopped short of 0.
 static std::optional<Sample> fittedRow(const Cascade &cascade, Expr square,
                                        const Symbol &symbol, uint32_t length,
-                                       Random &random) {
-  constexpr double kStep = 0.9, kFitted = 2e-3, kChange = 1e-4;
+                                       double share, Random &random) {
+  constexpr double kFitted = 2e-3, kChange = 1e-4;
   constexpr unsigned kSteps = 12;
   Cascade probe = cascade;
   probe.addOutput("distance", square);
@@ -197,10 +198,29 @@ static std::optional<Sample> fittedRow(const Cascade &cascade, Expr square,
     std::vector<double> changed = distances();
     for (size_t i = 0; i < values.size(); ++i) {
       double slope = (changed[i] - own[i]) / change(i);
-      values[i] = before[i] - (slope ? kStep * own[i] / slope : 0);
+      values[i] = before[i] - (slope ? share * own[i] / slope : 0);
     }
     own = distances();
   }
+  return std::nullopt;
+}
+
+/// On rows where `square` nearly vanishes by changes of `symbol`, from several
+/// starts and by two shares: which of them leads there depends on the formula.
+static Failure checkFitted(const Cascade &cascade, const Program &program,
+                           Expr square, const Symbol &symbol, uint32_t length) {
+  for (double share : {0.9, 0.5})
+    for (unsigned start = 0; start < kTriedStarts; ++start) {
+      Random random(start + 1);
+      std::optional<Sample> sample =
+          fittedRow(cascade, square, symbol, length, share, random);
+      if (!sample)
+        continue;
+      DigitCheck check(cascade, program);
+      check.run(std::move(*sample), random);
+      if (Failure lost = check.failure("fitted"))
+        return lost;
+    }
   return std::nullopt;
 }
 
@@ -225,19 +245,11 @@ static Failure checkDigits(const Cascade &cascade, const Program &program) {
   }
   for (const Stage &stage : cascade.stages)
     for (Expr square : mixedSquares(stage))
-      for (Expr symbol : symbolsOf(square)) {
-        if (!symbol.isSym(Role::Element) || !isFloat(symbol.type()))
-          continue;
-        std::optional<Sample> sample;
-        for (unsigned start = 0; !sample && start < kTriedStarts; ++start)
-          sample = fittedRow(cascade, square, symbol.symbol(), *length, random);
-        if (!sample)
-          continue;
-        DigitCheck check(cascade, program);
-        check.run(std::move(*sample), random);
-        if (Failure lost = check.failure("fitted"))
-          return lost;
-      }
+      for (Expr symbol : symbolsOf(square))
+        if (symbol.isSym(Role::Element) && isFloat(symbol.type()))
+          if (Failure lost = checkFitted(cascade, program, square,
+                                         symbol.symbol(), *length))
+            return lost;
   return std::nullopt;
 }
 
