@@ -208,9 +208,10 @@ static std::optional<Sample> fittedRow(const Cascade &cascade, Expr square,
 /// On rows where `square` nearly vanishes by changes of `symbol`, from several
 /// starts and by two shares: which of them leads there depends on the formula.
 static Failure checkFitted(const Cascade &cascade, const Program &program,
-                           Expr square, const Symbol &symbol, uint32_t length) {
+                           Expr square, const Symbol &symbol, uint32_t length,
+                           unsigned starts) {
   for (double share : {0.9, 0.5})
-    for (unsigned start = 0; start < kTriedStarts; ++start) {
+    for (unsigned start = 0; start < starts; ++start) {
       Random random(start + 1);
       std::optional<Sample> sample =
           fittedRow(cascade, square, symbol, length, share, random);
@@ -244,12 +245,21 @@ static Failure checkDigits(const Cascade &cascade, const Program &program) {
       return lost;
   }
   for (const Stage &stage : cascade.stages)
-    for (Expr square : mixedSquares(stage))
-      for (Expr symbol : symbolsOf(square))
-        if (symbol.isSym(Role::Element) && isFloat(symbol.type()))
-          if (Failure lost = checkFitted(cascade, program, square,
-                                         symbol.symbol(), *length))
-            return lost;
+    for (Expr square : mixedSquares(stage)) {
+      std::vector<Expr> symbols = symbolsOf(square);
+      std::erase_if(symbols, [](Expr e) {
+        return !e.isSym(Role::Element) || !isFloat(e.type());
+      });
+      // A square of many arrays can vanish by any of them: few are tried.
+      constexpr size_t kMostSymbols = 6;
+      symbols.resize(std::min(symbols.size(), kMostSymbols));
+      unsigned starts =
+          std::clamp(unsigned(16 / (symbols.size() + 1)), 1u, kTriedStarts);
+      for (Expr symbol : symbols)
+        if (Failure lost = checkFitted(cascade, program, square,
+                                       symbol.symbol(), *length, starts))
+          return lost;
+    }
   return std::nullopt;
 }
 
