@@ -6,7 +6,6 @@
 #include "Features.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace refold::algebra {
 

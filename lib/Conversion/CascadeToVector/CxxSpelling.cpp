@@ -501,8 +501,8 @@ void CxxSpelling::transposeBlock(const Buffer &from, Ix fromAt, Ix,
   line(element(to, show(toAt)) + " = " + element(from, show(fromAt)) + ";");
 }
 
-Spelling::Values CxxSpelling::loop(Ix lo, Ix hi, int64_t step,
-                                   ArrayRef<Val> init, LoopBody body) {
+/// Variables of their own, that a loop changes.
+Spelling::Values CxxSpelling::variables(ArrayRef<Val> init) {
   Values carried;
   for (Val v : init) {
     std::string name = "v" + std::to_string(++numValues);
@@ -510,6 +510,12 @@ Spelling::Values CxxSpelling::loop(Ix lo, Ix hi, int64_t step,
          nameOf(v) + ";");
     carried.push_back(named(name, v.wide));
   }
+  return carried;
+}
+
+Spelling::Values CxxSpelling::loop(Ix lo, Ix hi, int64_t step,
+                                   ArrayRef<Val> init, LoopBody body) {
+  Values carried = variables(init);
   std::string i = "i" + std::to_string(++numValues);
   line("for (int64_t " + i + " = " + show(lo) + "; " + i + " < " + show(hi) +
        "; " + i + " += " + std::to_string(step) + ") {");
@@ -543,13 +549,7 @@ Spelling::Values
 CxxSpelling::repeat(ArrayRef<Val> init,
                     llvm::function_ref<Val(ArrayRef<Val>)> condition,
                     llvm::function_ref<Values(ArrayRef<Val>)> body) {
-  Values carried;
-  for (Val v : init) {
-    std::string name = "v" + std::to_string(++numValues);
-    line("std::remove_const_t<decltype(" + nameOf(v) + ")> " + name + " = " +
-         nameOf(v) + ";");
-    carried.push_back(named(name, v.wide));
-  }
+  Values carried = variables(init);
   line("while (true) {");
   ++depth;
   Values now;

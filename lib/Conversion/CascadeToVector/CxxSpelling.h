@@ -71,6 +71,7 @@ public:
 private:
   void beginFunction(const std::string &name, bool isPhase);
   Val named(const std::string &name, bool isWide = false);
+  Values variables(llvm::ArrayRef<Val> init);
   Val define(const std::string &expression, bool isWide = false);
   void line(const std::string &statement);
   static std::string nameOf(const void *token);
