@@ -172,11 +172,8 @@ static std::optional<Sample> fittedRow(const Cascade &cascade, Expr square,
   Sample sample = makeSample(cascade.indices, rootsOf(cascade), Family::Normal,
                              length, random);
   std::vector<double> &values = sample.values[&symbol];
-  auto distances = [&] {
-    return DefinitionEvaluator<double>(probe, sample.extents)
-        .run(sample)
-        .outputs.back();
-  };
+  DefinitionEvaluator<double> evaluator(probe, sample.extents);
+  auto distances = [&] { return evaluator.run(sample).outputs.back(); };
   auto largest = [](const std::vector<double> &of) {
     double result = 0;
     for (double value : of)

@@ -181,12 +181,39 @@ Code<T>::Code(Expr root, const Resolver &resolve,
     registerOf[e] = uint32_t(instructions.size());
     instructions.push_back(std::move(next));
   }
-  registers.resize(instructions.size());
+  for (const Instruction &instruction : instructions)
+    registers.push_back(instruction.value); // constants are there from now on
 }
 
+/// What most operations are is done here, without a call.
 template <typename T> T Code<T>::run(const Frame<T> &frame) const {
-  for (size_t i = 0; i < instructions.size(); ++i)
-    registers[i] = compute(instructions[i], frame);
+  T *result = registers.data();
+  for (const Instruction &next : instructions) {
+    auto in = [&](unsigned i) { return registers[next.operands[i]]; };
+    switch (next.kind) {
+    case Kind::Const:
+      break;
+    case Kind::Sym:
+      *result = frame.bases[next.base][next.offset +
+                                       offsetIn(next.shape, frame.positions)];
+      break;
+    case Kind::Add:
+      *result = in(0) + in(1);
+      break;
+    case Kind::Mul:
+      *result = in(0) * in(1);
+      break;
+    case Kind::Div:
+      *result = in(0) / in(1);
+      break;
+    case Kind::Select:
+      *result = in(0) != T(0) ? in(1) : in(2);
+      break;
+    default:
+      *result = compute(next, frame);
+    }
+    ++result;
+  }
   return registers.back();
 }
 

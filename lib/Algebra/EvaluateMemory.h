@@ -108,6 +108,7 @@ public:
   }
   std::vector<T> evaluateAll(const Code<T> &code, const Shape &shape) {
     std::vector<T> values;
+    values.reserve(shape.size);
     forEachTuple(shape, extents, positions.data(),
                  [&](uint32_t) { values.push_back(code.run(frame())); });
     return values;

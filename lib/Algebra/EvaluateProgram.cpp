@@ -411,15 +411,14 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
     return memory.segment;
   }
 
-  Segment<T> readInOrder(unsigned pass) {
-    Segment<T> segment = identitySegment(pass);
+  /// Into the current segment.
+  void readInOrder(unsigned pass) {
+    Segment<T> before = identitySegment(pass);
     for (uint32_t i = 0; i < memory.length(); ++i) {
-      memory.segment = segment;
+      before = memory.segment;
       memory.moveTo(i);
-      define(pass, [&](const auto &code) { absorb(code, segment); });
-      segment = memory.segment;
+      define(pass, [&](const auto &code) { absorb(code, before); });
     }
-    return segment;
   }
 
   /// A tile as a kernel reads it: all its elements at the pivots of the tile.
@@ -472,13 +471,14 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
       define(pass,
              [&](const auto &code) { reduceAll(code, 0, memory.length()); });
     } else if (order == Order::Stream) {
-      memory.segment = readInOrder(pass);
+      readInOrder(pass);
     } else {
       Segment<T> whole = readTree(pass, 0, memory.length(), order, random);
-      Segment<T> nothing = identitySegment(pass);
       // Merging with nothing leads back from random pivots.
-      memory.segment =
-          order == Order::Pivots ? mergeSegments(pass, whole, nothing) : whole;
+      if (order == Order::Pivots)
+        mergeSegments(pass, whole, identitySegment(pass));
+      else
+        memory.segment = std::move(whole);
     }
     for (const DefinitionCode<T> &code : codes)
       if (code.pass == pass && !code.state)

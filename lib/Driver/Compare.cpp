@@ -24,6 +24,16 @@ Class storedClass(DType dtype, double exact) {
   return classOf(loadAsDouble(dtype, bytes));
 }
 
+/// Where the program as written is not finite either: whether it left the range
+/// of what it computes in, on the way to a number or with its result. What only
+/// the storage type has no room for did not.
+bool leavesRange(DType dtype, double exact) {
+  DType computed = dtype == DType::F64 ? DType::F64 : DType::F32;
+  return std::isfinite(exact) &&
+         (storedClass(dtype, exact) == Class::Finite ||
+          storedClass(computed, exact) != Class::Finite);
+}
+
 /// The interval of what rounds to a stored value.
 std::pair<double, double> roundingInterval(DType dtype, double stored) {
   auto step = [&](double direction) {
@@ -216,8 +226,10 @@ int64_t countClassLosses(const Tensor &fused, const Tensor &unfused,
                      (policy == NanPolicy::MayBeZero && fused.get(i) == 0);
     bool isMissed =
         isAllowed && expected == Class::NaN && found == Class::Finite;
-    losses +=
-        found != expected && found != classOf(unfused.get(i)) && !isMissed;
+    Class written = classOf(unfused.get(i));
+    bool isOverflow = leavesRange(fused.dtype(), reference.value.get(i)) &&
+                      written != Class::Finite && found != Class::Finite;
+    losses += found != expected && found != written && !isMissed && !isOverflow;
   }
   return losses;
 }

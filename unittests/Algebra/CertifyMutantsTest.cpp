@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Mutants.h"
+#include "MutantsEquivalent.h"
 #include "Suite.h"
 
 #include "refold/Algebra/Certify.h"
@@ -121,11 +122,45 @@ TEST(CertifyMutantsTest, EveryDefectIsRejectedOrProvedToBeNone) {
   MutantCount count;
   plantMutants(/*every=*/7, [&](const Mutant &mutant) {
     count.add(mutant);
-    EXPECT_FALSE(mutant.isSurvivor())
-        << spelling(mutant.kind) << ": " << mutant.name;
+    EXPECT_FALSE(mutant.isSurvivor()) << mutant.title();
+    // What is rejected needs no excuse.
+    if (!mutant.rejection.empty())
+      EXPECT_EQ(Equivalents::known().proofOf(mutant.title()), "")
+          << mutant.title();
   });
   EXPECT_GT(count.planted(), 400u);
   printf("%s", count.summary().c_str());
+}
+
+/// An excuse is for one mutant, whose name it has, and one that is for none is
+/// found.
+TEST(CertifyMutantsTest, ExcusesAreExact) {
+  Equivalents equivalents("# a remark\n"
+                          "x <= max x,\n"
+                          "always.\n"
+                          "  [output] a: output o: 1 for 0\n"
+                          "  [let] a: let m: 1 for 0\n"
+                          "\n"
+                          "0 is divided.\n"
+                          "  [let] a: let m: 0.5 for 1\n");
+  EXPECT_EQ(equivalents.proofOf("[output] a: output o: 1 for 0"),
+            "x <= max x, always.");
+  EXPECT_EQ(equivalents.proofOf("[let] a: let m: 0.5 for 1"), "0 is divided.");
+  for (const char *other :
+       {"[output] a: output o: 1 for 01", "[readout] a: output o: 1 for 0",
+        "[output] a: output o: 1 for", "[output] b: output o: 1 for 0"})
+    EXPECT_EQ(equivalents.proofOf(other), "") << other;
+
+  MutantCount count;
+  count.add({MutantKind::Output, "a: output o: 1 for 0", "",
+             equivalents.proofOf("[output] a: output o: 1 for 0")});
+  count.add({MutantKind::Let, "a: let m: 1 for 0", "found", ""});
+  EXPECT_EQ(count.survivors(), 0u);
+  std::vector<std::string> idle = {"[let] a: let m: 0.5 for 1",
+                                   "[let] a: let m: 1 for 0"};
+  EXPECT_EQ(count.idleExcuses(equivalents), idle);
+  EXPECT_DEATH(Equivalents("  [let] a\n"), "without a proof");
+  EXPECT_DEATH(Equivalents("p\n  [let] a\n  [let] a\n"), "twice");
 }
 
 /// Cuts have proofs, of the kind that fits their term.

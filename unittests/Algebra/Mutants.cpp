@@ -271,18 +271,19 @@ private:
              const Program &mutant, CertifyOptions options = {}) {
     if (planted++ % every != 0)
       return;
+    Mutant result{kind, name + ": " + what, "", ""};
+    std::string excuse = Equivalents::known().proofOf(result.title());
     Certificate certificate = certify(meant, mutant, options);
-    if (certificate.holds && !equivalence(name + ": " + what)) {
+    if (certificate.holds && excuse.empty()) {
       options.rowsPerFamily = 24;
       certificate = certify(meant, mutant, options);
     }
-    Mutant result{kind, name + ": " + what, "", ""};
     if (!certificate.holds)
       result.rejection = certificate.failure;
     else if (certificate.edgeDifferences > edgeDifferences)
       result.rejection = "differs on other rows: " + certificate.edgeExample;
-    else if (const char *reason = equivalence(result.name))
-      result.equivalence = reason;
+    else
+      result.equivalence = excuse;
     visit(result);
   }
   void judge(MutantKind kind, const std::string &what, const Program &mutant) {
@@ -655,12 +656,27 @@ void plantMutants(unsigned every,
     planter.run(source);
 }
 
+std::string Mutant::title() const {
+  return std::string("[") + spelling(kind) + "] " + name;
+}
+
 void MutantCount::add(const Mutant &mutant) {
   Row &row = rows[unsigned(mutant.kind)];
   ++row.planted;
   row.rejected += !mutant.rejection.empty();
   row.equivalent += !mutant.equivalence.empty();
   row.survivors += mutant.isSurvivor();
+  if (!mutant.equivalence.empty())
+    excused.insert(mutant.title());
+}
+
+std::vector<std::string>
+MutantCount::idleExcuses(const Equivalents &equivalents) const {
+  std::vector<std::string> idle;
+  for (const auto &[title, proof] : equivalents.all())
+    if (!excused.count(title))
+      idle.push_back(title);
+  return idle;
 }
 
 unsigned MutantCount::planted() const {

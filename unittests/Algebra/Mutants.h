@@ -3,12 +3,15 @@
 #define REFOLD_UNITTESTS_ALGEBRA_MUTANTS_H
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
 /// Defects that are planted in right programs, one at a time, to see that the
 /// certifier rejects each of them.
 namespace refold::algebra::test {
+
+class Equivalents;
 
 /// Where a defect sits.
 enum class MutantKind {
@@ -35,6 +38,8 @@ struct Mutant {
   std::string rejection; ///< the certifier's words, empty: it accepts
   /// Why it computes the same, where that was shown; empty: it is a defect.
   std::string equivalence;
+  /// Kind and name.
+  std::string title() const;
   bool isSurvivor() const { return rejection.empty() && equivalence.empty(); }
 };
 
@@ -49,12 +54,16 @@ public:
   unsigned planted() const;
   unsigned survivors() const;
   std::string summary() const;
+  /// Names that excuse none of the mutants that were added: all of them have to
+  /// be added first.
+  std::vector<std::string> idleExcuses(const Equivalents &equivalents) const;
 
 private:
   struct Row {
     unsigned planted = 0, rejected = 0, equivalent = 0, survivors = 0;
   };
   Row rows[kMutantKinds];
+  std::set<std::string> excused; ///< titles
 };
 
 } // namespace refold::algebra::test

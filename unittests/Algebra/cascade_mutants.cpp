@@ -3,8 +3,10 @@
 //
 //   cascade_mutants [--every N] [--print]
 //
-// Ends with 0 if each is rejected or known to compute the same.
+// Ends with 0 if each is rejected or named in EquivalentMutants.txt with a
+// proof that it computes the same, and if all that are named there survive.
 #include "Mutants.h"
+#include "MutantsEquivalent.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -31,17 +33,20 @@ int main(int argc, char **argv) {
   plantMutants(every, [&](const Mutant &mutant) {
     count.add(mutant);
     if (mutant.isSurvivor())
-      std::printf("survives [%s] %s\n", spelling(mutant.kind),
-                  mutant.name.c_str());
+      std::printf("survives %s\n", mutant.title().c_str());
     else if (printsAll)
       std::printf(
-          "%s [%s] %s: %s\n",
-          mutant.rejection.empty() ? "equivalent" : "rejected",
-          spelling(mutant.kind), mutant.name.c_str(),
+          "%s %s: %s\n", mutant.rejection.empty() ? "equivalent" : "rejected",
+          mutant.title().c_str(),
           (mutant.rejection.empty() ? mutant.equivalence : mutant.rejection)
               .c_str());
   });
+  std::vector<std::string> idle;
+  if (every == 1)
+    idle = count.idleExcuses(Equivalents::known());
+  for (const std::string &title : idle)
+    std::printf("excused, but no survivor: %s\n", title.c_str());
   std::printf("%s%u mutants, %u survive\n", count.summary().c_str(),
               count.planted(), count.survivors());
-  return count.survivors() ? 3 : 0;
+  return count.survivors() || !idle.empty() ? 3 : 0;
 }

@@ -67,6 +67,34 @@ TEST(CompareTest, AClassIsLostOnlyWhereUnfusedHasIt) {
   EXPECT_EQ(countClassLosses(good, bad, reference, NanPolicy::Kept), 0);
 }
 
+/// What overflows as written has no class to keep, but what is finite then has
+/// the right value, and what is finite as written stays so.
+TEST(CompareTest, AnOverflowAsWrittenIsExcusedOnly) {
+  const double inf = HUGE_VAL;
+  auto losses = [](double fused, double unfused, double expected) {
+    return countClassLosses(stored(DType::F32, {1}, {fused}),
+                            stored(DType::F32, {1}, {unfused}),
+                            exact({1}, {expected}), NanPolicy::Kept);
+  };
+  EXPECT_EQ(losses(NAN, -inf, -3e38), 0);
+  EXPECT_EQ(losses(inf, NAN, 1), 0);
+  EXPECT_EQ(losses(-3e38, -inf, -3e38), 0);
+  // A wrong value is no matter of class.
+  EXPECT_GT(
+      compare(stored(DType::F32, {1}, {-1e38}), exact({1}, {-2e38})).error,
+      0.4);
+  EXPECT_EQ(losses(NAN, -3e38, -3e38), 1); // only fused overflows
+  EXPECT_EQ(losses(NAN, -inf, -inf), 1);   // nothing overflows
+  EXPECT_EQ(losses(NAN, -inf, -1e39), 0);  // the result leaves the range
+  EXPECT_EQ(losses(-1e38, -inf, -1e39), 1);
+  EXPECT_EQ(losses(1, -inf, -inf), 1);
+  // 1e5 leaves the range of f16, and nothing that is computed in f32.
+  EXPECT_EQ(countClassLosses(stored(DType::F16, {1}, {NAN}),
+                             stored(DType::F16, {1}, {inf}), exact({1}, {1e5}),
+                             NanPolicy::Kept),
+            1);
+}
+
 TEST(CompareTest, APolicyExcusesAMissedNaNOnly) {
   RefOutput reference = exact({2}, {NAN, 1});
   Tensor nan = stored(DType::F32, {2}, {NAN, 1}),

@@ -49,7 +49,10 @@ RunningRoundings roundingsOf(llvm::ArrayRef<CascadeReport> cascades);
 /// Elements where `fused` has another class than the reference although
 /// `unfused` has its class. Where the policy lets a NaN be missed
 /// (masked-values-unread), a finite value is no loss in its place; where it may
-/// be zero (masked-rows-zero), a 0 is none.
+/// be zero (masked-rows-zero), a 0 is none. Nor is an element that both lose: a
+/// reference that is finite says that what is not finite as written left the
+/// range of f32 (f64), on the way or at the end, and then the sign of what
+/// overflows first, or whether two such meet, is a matter of the order.
 int64_t countClassLosses(const Tensor &fused, const Tensor &unfused,
                          const RefOutput &reference, NanPolicy policy);
 
