@@ -15,11 +15,16 @@ struct TargetFacts {
   int64_t vectorRegisters = 32;
   int64_t l1Bytes = 32 * 1024;
   int64_t l2Bytes = 1024 * 1024;
+  /// Lanes of a mask are moved to the front of a register by one instruction
+  /// (AVX-512).
+  bool hasCompress = true;
 
   static TargetFacts avx512() { return {}; }
-  static TargetFacts avx2() { return {256, 16, 32 * 1024, 512 * 1024}; }
-  static TargetFacts baseline() { return {128, 16, 32 * 1024, 512 * 1024}; }
-  static TargetFacts scalar() { return {32, 16, 32 * 1024, 512 * 1024}; }
+  static TargetFacts avx2() { return {256, 16, 32 * 1024, 512 * 1024, false}; }
+  static TargetFacts baseline() {
+    return {128, 16, 32 * 1024, 512 * 1024, false};
+  }
+  static TargetFacts scalar() { return {32, 16, 32 * 1024, 512 * 1024, false}; }
 
   /// Elements of `bits` bits in one register; at least 1.
   int64_t lanes(int64_t bits) const {

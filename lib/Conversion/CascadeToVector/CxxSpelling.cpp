@@ -371,6 +371,18 @@ Val CxxSpelling::compare(Compare kind, Val x, Val y) {
   case Compare::ULT:
     e = "!(" + a + " >= " + b + ")";
     break;
+  case Compare::UGE:
+    e = "!(" + a + " < " + b + ")";
+    break;
+  case Compare::ULE:
+    e = "!(" + a + " > " + b + ")";
+    break;
+  case Compare::SGE:
+    e = a + " >= " + b;
+    break;
+  case Compare::SLE:
+    e = a + " <= " + b;
+    break;
   case Compare::ORD:
     e = a + " == " + a + " && " + b + " == " + b;
     break;
@@ -397,6 +409,10 @@ Val CxxSpelling::integerCast(Val x, Type, Type to) {
 
 Val CxxSpelling::firstLane(Val wide) {
   return define("int32_t(" + nameOf(wide) + " ? 0 : 1)");
+}
+
+Val CxxSpelling::countLanes(Val mask) {
+  return define("int32_t(" + nameOf(mask) + ")");
 }
 
 Val CxxSpelling::iota(Ix first) {

@@ -42,6 +42,7 @@ public:
   Val reduceLanes(Binary, Val wide) override { return {wide.token, false}; }
   Val extract(Val wide, Ix) override { return {wide.token, false}; }
   Val firstLane(Val wide) override;
+  Val countLanes(Val mask) override;
   Val iota(Ix first) override;
   Val mask(Ix count) override;
   Val indexOp(IndexOp op, Val x, Val y) override;
@@ -57,6 +58,9 @@ public:
   Val gather(const Buffer &from, Val at, Val mask) override;
   void store(Val value, const Buffer &to, Ix at) override;
   void storeWide(Val value, const Buffer &to, Ix at, Val mask) override;
+  void storeCompressed(Val value, const Buffer &to, Ix at, Val) override {
+    storeWide(value, to, at, Val());
+  }
   void scatter(Val value, const Buffer &to, Val at, Val mask) override;
   void prefetch(const Buffer &, Ix, bool) override {}
   void transposeBlock(const Buffer &from, Ix fromAt, Ix, const Buffer &to,

@@ -77,7 +77,7 @@ private:
   void layOut(bool isDry);
   Buffer allocate(bool isShared, mlir::Type element, Ix count);
   Array makeArray(Set set, mlir::Type element, int lane, int64_t laneCount = 0,
-                  bool isState = false);
+                  bool isState = false, int64_t least = 0);
   void layOutState(StatePlan &s);
 
   // Evaluate.cpp.
@@ -114,6 +114,7 @@ private:
   Buffer operandOfRead(Node *read);
   Buffer targetBuffer(WritePlan &w);
   void prefetchAhead(Tile &t, Node *n, int c);
+  void prefetchAt(Tile &there, Node *n, int c);
   void prefetchResults(Tile &t, int c);
   int64_t rowsAhead(mlir::Type element);
   void prefetchNextRow(Tile &t, Node *root, int c);
@@ -183,7 +184,31 @@ private:
   void orderedColumn(StatePlan &s, Tile &t, int c, bool isChecked);
   void insertOrdered(StatePlan &s, Ix list, Spelling::Values element);
   Val beats(StatePlan &s, Val key, Val than);
+  Values freePlace(StatePlan &s);
   void initialiseOrdered(StatePlan &s);
+
+  // Candidates.cpp: the k best of a register's worth of rows at once.
+  struct Candidates {
+    Buffer maxima; ///< rows of lanes
+    Buffer counts; ///< candidates of each row
+    Ix capacity;   ///< candidates of one row
+    llvm::SmallVector<Buffer, 2> elements, turned, lists; ///< as in the state
+  };
+  Val betterKey(StatePlan &s, Val x, Val y);
+  Val worseKey(StatePlan &s, Val x, Val y);
+  Val isCandidate(StatePlan &s, Val key, Val than);
+  void layOutCandidates(StatePlan &s);
+  Val boundOfMaxima(StatePlan &s);
+  void laneMaxima(StatePlan &s, Step &step, bool isChecked, Tile &t, Ix place);
+  void compressRow(StatePlan &s, Step &step, bool isChecked, Tile &t, Val bound,
+                   Ix place);
+  Values enterLists(StatePlan &s, llvm::ArrayRef<Val> element, Val exists,
+                    llvm::ArrayRef<Val> lists);
+  Values readLists(StatePlan &s, Tile &t);
+  Values emptyLists(StatePlan &s);
+  void enterCandidates(StatePlan &s, Ix first);
+  Val lastOf(StatePlan &s, Ix row);
+  void candidateStep(unsigned pass, StatePlan &s, Step &step, bool isChecked);
 
   // Stream.cpp.
   void streamLoop(unsigned pass, Ix lo, Ix hi);
@@ -254,7 +279,8 @@ private:
     Array finals, count;
   };
   llvm::SmallVector<StateArrays, 0> arrays;
-  llvm::SmallVector<StateArrays, 0> others; ///< merging: of the other segment
+  std::map<unsigned, Candidates> candidates; ///< of the states that take them
+  llvm::SmallVector<StateArrays, 0> others;  ///< merging: of the other segment
   /// The row states that the pivots of keyed states are made of, as they were
   /// when each place was last in work: by the row state and the group.
   struct Placed {

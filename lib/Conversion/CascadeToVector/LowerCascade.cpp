@@ -51,7 +51,7 @@ FailureOr<LoweredKernel> refold::lowerCascade(func::FuncOp kernel,
       ->loadDialect<arith::ArithDialect, LLVM::LLVMDialect, math::MathDialect,
                     memref::MemRefDialect, scf::SCFDialect,
                     vector::VectorDialect>();
-  VectorSpelling to(kernel, (*plan)->lanes);
+  VectorSpelling to(kernel, (*plan)->lanes, target);
   LoweredKernel result{kernel.getName().str(), Kernel(**plan, to).emit()};
   kernel.erase();
   return result;

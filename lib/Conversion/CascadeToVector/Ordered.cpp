@@ -24,26 +24,37 @@ Val Kernel::beats(StatePlan &s, Val key, Val than) {
                    to.compare(Compare::ORD, number, number));
 }
 
+/// What stands in a place that no element has taken.
+Kernel::Values Kernel::freePlace(StatePlan &s) {
+  Builder b(s.op.getContext());
+  Values free{identity(s)};
+  for (Type type : llvm::drop_begin(s.op.getResultTypes()))
+    free.push_back(isa<FloatType>(type)
+                       ? to.constant(b.getFloatAttr(type, 0.0))
+                       : to.constant(cast<TypedAttr>(b.getIntegerAttr(
+                             type.isIndex() ? b.getI32Type() : type, -1))));
+  return free;
+}
+
 void Kernel::initialiseOrdered(StatePlan &s) {
   StateArrays &a = arrays[s.number];
-  MLIRContext *context = s.op.getContext();
-  Builder b(context);
+  Builder b(s.op.getContext());
+  Values free = freePlace(s);
   eachRow(plan.hasRow(s.set), [&](Ix row) {
     Tile t = tileOf(row);
     writeArray(t, a.count, 0, 0, to.constant(b.getI32IntegerAttr(0)));
-    to.each(0, extents[rankOf(s)], 1, [&](Ix k) {
-      Tile at = tileOf(row);
-      at.local[rankOf(s)] = k;
-      for (auto [i, array] : llvm::enumerate(a.values)) {
-        Type type = s.op.getResult(i).getType();
-        Val v = i == 0 ? identity(s)
-                : isa<FloatType>(type)
-                    ? to.constant(b.getFloatAttr(type, 0.0))
-                    : to.constant(cast<TypedAttr>(b.getIntegerAttr(
-                          type.isIndex() ? b.getI32Type() : type, -1)));
-        writeArray(at, array, 0, 0, v);
-      }
-    });
+    t.local[rankOf(s)] = Ix(0);
+    for (auto [v, array] : llvm::zip(free, a.values)) {
+      if (s.takesCandidates) // a list is a register
+        to.storeWide(to.splat(v), array.buffer, offsetIn(t, array, 0, 0),
+                     Val());
+      else
+        to.each(0, extents[rankOf(s)], 1, [&](Ix k) {
+          Tile at = tileOf(row);
+          at.local[rankOf(s)] = k;
+          writeArray(at, array, 0, 0, v);
+        });
+    }
   });
 }
 

@@ -258,6 +258,22 @@ void Planner::chooseCombiners() {
   }
 }
 
+/// Which lists are filled for all rows of a tile at once.
+void Planner::chooseCandidates() {
+  Plan &p = *plan;
+  if (p.row == kNone || p.stream == kNone || p.rowLane != kNone ||
+      p.schedule.segments > 1 || p.tileRows % p.lanes)
+    return;
+  for (StatePlan &s : p.states) {
+    if (s.form != StatePlan::Ordered || !p.hasRow(s.set) || s.level > 0)
+      continue;
+    unsigned rank = cast<BlockArgument>(s.op.getRank()[0]).getArgNumber();
+    int64_t length = p.extent(rank);
+    s.takesCandidates = !ShapedType::isDynamic(length) && length >= 1 &&
+                        length <= p.lanes && p.hasStream(s.term->set);
+  }
+}
+
 FailureOr<std::unique_ptr<Plan>> Planner::run() {
   if (failed(checkTypes()))
     return failure();
@@ -277,6 +293,7 @@ FailureOr<std::unique_ptr<Plan>> Planner::run() {
     findConditions(*plan, p);
     findRowGuards(*plan, p);
   }
+  chooseCandidates();
   chooseCombiners();
   for (bool sweep : {false, true}) {
     NodeSet all;

@@ -50,6 +50,9 @@ struct StatePlan {
   /// Matrix: each element has one place along these, which alone is touched.
   llvm::SmallVector<StateKey, 1> keys;
   unsigned keyGroup = 0; ///< the first state of the pass that has these keys
+  /// Ordered: the rows of a tile fill the lanes, and the list is no longer than
+  /// a register (Candidates.cpp).
+  bool takesCandidates = false;
   /// A sum of a small number: the number times a count.
   bool isCount = false;
   mlir::Type type() { return op.getResult(0).getType(); }

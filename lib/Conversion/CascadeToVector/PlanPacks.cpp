@@ -184,7 +184,8 @@ bool Plan::hasShortRows() const {
       streams != bit(stream) || !sweepContractions.empty())
     return false;
   for (const StatePlan &s : states)
-    if (s.form != StatePlan::Reduced && s.form != StatePlan::Partial)
+    if (s.form != StatePlan::Reduced && s.form != StatePlan::Partial &&
+        !s.takesCandidates)
       return false;
   return llvm::all_of(passes, [&](const PassPlan &p) {
     return p.conditions.empty() && llvm::all_of(p.steps, isRows);

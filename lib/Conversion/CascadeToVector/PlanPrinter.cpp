@@ -17,7 +17,9 @@ static std::string describeState(Plan &plan, StatePlan &s) {
               plan.cascade.indexName(key.stream).str();
     return text + " matrix nest, lanes " + plan.cascade.indexName(s.lane).str();
   case StatePlan::Ordered:
-    return text + " ordered";
+    return text + (s.takesCandidates
+                       ? " ordered, candidates of a register of rows"
+                       : " ordered");
   case StatePlan::Partial:
     return text + " lane partial, level " + std::to_string(s.level);
   case StatePlan::Reduced:

@@ -29,6 +29,7 @@ private:
   void makeWrites();
   void chooseForms();
   void chooseCombiners();
+  void chooseCandidates();
   void orderSteps(unsigned pass);
   void gather(unsigned pass, NodeSet &all, NodeSet &contractions);
   bool needsRows(unsigned pass, unsigned level, bool hasRow, bool rowLanes);

@@ -43,6 +43,12 @@ void Kernel::prefetchAhead(Tile &t, Node *n, int c) {
               /*isWrite=*/false);
 }
 
+/// What column `c` of the tile in work is in `there`.
+void Kernel::prefetchAt(Tile &there, Node *n, int c) {
+  if (startsLine(n->type, c))
+    to.prefetch(operandOfRead(n), offsetOf(there, n, 0, 0), /*isWrite=*/false);
+}
+
 /// The places that the sweep is about to write.
 void Kernel::prefetchResults(Tile &t, int c) {
   if (!plan.schedule.prefetch)

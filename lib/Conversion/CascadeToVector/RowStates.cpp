@@ -28,6 +28,10 @@ bool Kernel::belongs(const Step &step, Set set) {
 
 void Kernel::rowStep(unsigned pass, Step &step) {
   auto rowsOf = [&](bool isChecked) {
+    for (StatePlan &s : plan.states)
+      if (s.takesCandidates && s.pass == pass && belongs(step, s.set) &&
+          s.level >= step.firstLevel && s.level <= step.lastLevel)
+        candidateStep(pass, s, step, isChecked);
     eachRow(step.hasRow, [&](Ix row) {
       if (!step.rowLanes) {
         Tile t = tileOf(row);
@@ -143,7 +147,7 @@ void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
   SmallVector<StatePlan *> states, ordered, counts;
   for (StatePlan &s : plan.states)
     if (s.pass == pass && s.form != StatePlan::Matrix && s.level == level &&
-        belongs(step, s.set))
+        belongs(step, s.set) && !s.takesCandidates)
       (s.form == StatePlan::Ordered ? ordered
        : s.isCount                  ? counts
                                     : states)

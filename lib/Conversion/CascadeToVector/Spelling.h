@@ -59,7 +59,7 @@ enum class Binary {
   AndI,
   OrI,
 };
-enum class Compare { OGT, OLT, UGT, ULT, ORD, SGT, SLT };
+enum class Compare { OGT, OLT, UGT, ULT, UGE, ULE, ORD, SGT, SLT, SGE, SLE };
 
 class Spelling {
 public:
@@ -108,6 +108,7 @@ public:
   virtual Val extract(Val wide, Ix lane) = 0;
   /// The first lane in which a wide i1 holds, lanes() if it holds in none: i32.
   virtual Val firstLane(Val wide) = 0;
+  virtual Val countLanes(Val mask) = 0; ///< in which it holds: i32
   /// first + 0, first + 1, ... as i32.
   virtual Val iota(Ix first) = 0;
   /// True in the lanes below `count`, which may be below 0 or above `lanes()`.
@@ -129,6 +130,10 @@ public:
   virtual Val gather(const Buffer &from, Val at, Val mask) = 0;
   virtual void store(Val value, const Buffer &to, Ix at) = 0;
   virtual void storeWide(Val value, const Buffer &to, Ix at, Val mask) = 0;
+  /// The lanes in which the mask holds, one behind the other; what lies behind
+  /// them, up to a register, is overwritten.
+  virtual void storeCompressed(Val value, const Buffer &to, Ix at,
+                               Val mask) = 0;
   virtual void scatter(Val value, const Buffer &to, Val at, Val mask) = 0;
   virtual void prefetch(const Buffer &from, Ix at, bool isWrite) = 0;
   /// to[c * toStride + r] = from[r * fromStride + c] for r, c < lanes().

@@ -82,12 +82,20 @@ Val VectorSpelling::compare(Compare kind, Val x, Val y) {
     return floats(F::UGT);
   case Compare::ULT:
     return floats(F::ULT);
+  case Compare::UGE:
+    return floats(F::UGE);
+  case Compare::ULE:
+    return floats(F::ULE);
   case Compare::ORD:
     return floats(F::ORD);
   case Compare::SGT:
     return handle(b.create<arith::CmpIOp>(loc, I::sgt, l, r));
   case Compare::SLT:
     return handle(b.create<arith::CmpIOp>(loc, I::slt, l, r));
+  case Compare::SGE:
+    return handle(b.create<arith::CmpIOp>(loc, I::sge, l, r));
+  case Compare::SLE:
+    return handle(b.create<arith::CmpIOp>(loc, I::sle, l, r));
   }
   llvm_unreachable("covered switch");
 }
@@ -152,15 +160,25 @@ Val VectorSpelling::extract(Val wide, Ix lane) {
       b.create<vector::ExtractElementOp>(loc, value(wide), value(lane)));
 }
 
+/// A bit a lane, in 64 bits.
+Value VectorSpelling::bitsOf(Val mask) {
+  auto word = b.getIntegerType(unsigned(lanes()));
+  Value bits =
+      b.create<vector::BitCastOp>(loc, VectorType::get({1}, word), value(mask));
+  bits = b.create<vector::ExtractOp>(loc, bits, ArrayRef<int64_t>{0});
+  return b.create<arith::ExtUIOp>(loc, b.getIntegerType(64), bits);
+}
+
+Val VectorSpelling::countLanes(Val mask) {
+  Value count = b.create<math::CtPopOp>(loc, bitsOf(mask));
+  return handle(b.create<arith::TruncIOp>(loc, b.getI32Type(), count));
+}
+
 Val VectorSpelling::firstLane(Val wide) {
   unsigned n = unsigned(lanes());
-  Value bits = value(wide);
-  auto word = b.getIntegerType(n);
-  bits = b.create<vector::BitCastOp>(loc, VectorType::get({1}, word), bits);
-  bits = b.create<vector::ExtractOp>(loc, bits, ArrayRef<int64_t>{0});
-  // A bit behind the last lane stands for none.
   Type wider = b.getIntegerType(64);
-  bits = b.create<arith::ExtUIOp>(loc, wider, bits);
+  Value bits = bitsOf(wide);
+  // A bit behind the last lane stands for none.
   Value none = b.create<arith::ConstantOp>(
       loc, b.getIntegerAttr(wider, int64_t(1) << n));
   bits = b.create<arith::OrIOp>(loc, bits, none);

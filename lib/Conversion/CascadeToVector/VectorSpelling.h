@@ -5,6 +5,7 @@
 #include "Spelling.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Builders.h"
+#include "refold/Schedule/TargetFacts.h"
 #include <map>
 
 namespace refold::walk {
@@ -13,7 +14,8 @@ namespace refold::walk {
 class VectorSpelling : public Spelling {
 public:
   /// Functions are put before `kernel`, whose arguments they take.
-  VectorSpelling(mlir::func::FuncOp kernel, int64_t lanes);
+  VectorSpelling(mlir::func::FuncOp kernel, int64_t lanes,
+                 const TargetFacts &target);
 
   void beginShape(unsigned numResults) override;
   void endShape(llvm::ArrayRef<Ix> results) override;
@@ -40,6 +42,7 @@ public:
   Val reduceLanes(Binary kind, Val wide) override;
   Val extract(Val wide, Ix lane) override;
   Val firstLane(Val wide) override;
+  Val countLanes(Val mask) override;
   Val iota(Ix first) override;
   Val mask(Ix count) override;
   Val indexOp(IndexOp op, Val x, Val y) override;
@@ -55,6 +58,7 @@ public:
   Val gather(const Buffer &from, Val at, Val mask) override;
   void store(Val value, const Buffer &to, Ix at) override;
   void storeWide(Val value, const Buffer &to, Ix at, Val mask) override;
+  void storeCompressed(Val value, const Buffer &to, Ix at, Val mask) override;
   void scatter(Val value, const Buffer &to, Val at, Val mask) override;
   void prefetch(const Buffer &from, Ix at, bool isWrite) override;
   void transposeBlock(const Buffer &from, Ix fromAt, Ix fromStride,
@@ -84,8 +88,10 @@ private:
   mlir::Value allLanes();
   mlir::Value fromStorage(mlir::Value v, mlir::Type element);
   mlir::Value toStorage(mlir::Value v, mlir::Type element);
+  mlir::Value bitsOf(Val mask);
 
   mlir::func::FuncOp kernel, function;
+  TargetFacts target;
   mlir::OpBuilder b;
   mlir::Location loc;
   std::map<unsigned, Operand> operands;

@@ -35,7 +35,7 @@ Ix Kernel::capacity(unsigned index, bool isLane) {
 /// Row first, lane last; indices bound outside the item have no dimension.
 /// States of a split stream lie in the shared workspace, one part a segment.
 Array Kernel::makeArray(Set set, Type element, int lane, int64_t laneCount,
-                        bool isState) {
+                        bool isState, int64_t least) {
   Array a;
   Set fixed = plan.rows | plan.streams;
   if (plan.row != kNone)
@@ -58,6 +58,8 @@ Array Kernel::makeArray(Set set, Type element, int lane, int64_t laneCount,
   for (unsigned index : order) {
     a.dims.push_back({index, size});
     size = to.mul(size, capacity(index, int(index) == lane));
+    if (index == order.front())
+      size = to.max(size, least);
   }
   a.count = size;
   bool isShared = isState && hasSegments();
@@ -72,8 +74,13 @@ void Kernel::layOutState(StatePlan &s) {
   a = StateArrays();
   Set set = s.set;
   if (s.form == StatePlan::Ordered) {
+    // Lists are turned by whole registers.
+    int64_t least = s.takesCandidates ? to.lanes() : 0;
     for (Type type : s.op.getResultTypes())
-      a.values.push_back(makeArray(set, type, kNone, 0, /*isState=*/true));
+      a.values.push_back(
+          makeArray(set, type, kNone, 0, /*isState=*/true, least));
+    if (s.takesCandidates)
+      layOutCandidates(s);
     a.count = makeArray(set & plan.rows,
                         IntegerType::get(s.op.getContext(), 32), kNone, 0,
                         /*isState=*/true);

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The k best of as many rows as there are lanes, without a look at most
+// elements. The k-th best of the lane maxima of a row is no better than its
+// k-th best element: what is not worse than that is a candidate. Candidates are
+// compressed row by row, turned so that rows are the lanes, and enter the lists
+// of all rows at once: a place keeps what it has, takes what the one before it
+// has, or takes the candidate.
+#include "Kernel.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+static unsigned rankOf(StatePlan &s) {
+  return cast<BlockArgument>(s.op.getRank()[0]).getArgNumber();
+}
+
+static bool isTop(StatePlan &s) { return s.op.getReducer() == Reducer::TopK; }
+
+/// The better of two keys, the second where the first is NaN: a bound that
+/// leaves NaNs out is still a bound.
+Val Kernel::betterKey(StatePlan &s, Val x, Val y) {
+  if (isa<FloatType>(s.type()))
+    return to.binary(isTop(s) ? Binary::MaxF : Binary::MinF, x, y);
+  return to.binary(isTop(s) ? Binary::MaxSI : Binary::MinSI, x, y);
+}
+
+Val Kernel::worseKey(StatePlan &s, Val x, Val y) {
+  if (isa<FloatType>(s.type()))
+    return to.binary(isTop(s) ? Binary::MinF : Binary::MaxF, x, y);
+  return to.binary(isTop(s) ? Binary::MinSI : Binary::MaxSI, x, y);
+}
+
+/// Whether a key is as good as `than`, or a NaN.
+Val Kernel::isCandidate(StatePlan &s, Val key, Val than) {
+  if (isa<FloatType>(s.type()))
+    return to.compare(isTop(s) ? Compare::UGE : Compare::ULE, key, than);
+  return to.compare(isTop(s) ? Compare::SGE : Compare::SLE, key, than);
+}
+
+void Kernel::layOutCandidates(StatePlan &s) {
+  Candidates &c = candidates[s.number];
+  c = Candidates();
+  int64_t n = to.lanes(), k = plan.extent(rankOf(s));
+  // Whole registers are stored behind the last candidate.
+  c.capacity = to.add(
+      to.ceilTo(to.min(extents[plan.stream], plan.tileStream), n), 2 * n);
+  auto make = [&](Type type, Ix count) {
+    return allocate(/*isShared=*/false, type, count);
+  };
+  c.maxima = make(s.type(), n * n);
+  c.counts = make(IntegerType::get(s.op.getContext(), 32), n);
+  for (Type type : s.op.getResultTypes()) {
+    c.elements.push_back(make(type, to.mul(c.capacity, n)));
+    c.turned.push_back(make(type, n * n));
+    c.lists.push_back(make(type, std::max(k, n) * n));
+  }
+}
+
+/// The k-th best of the lane maxima of each row, rows along the lanes.
+Val Kernel::boundOfMaxima(StatePlan &s) {
+  Candidates &c = candidates[s.number];
+  int64_t n = to.lanes(), k = plan.extent(rankOf(s));
+  Buffer &turned = c.turned[0];
+  to.transposeBlock(c.maxima, 0, n, turned, 0, n);
+  Values best(k, to.splat(identity(s)));
+  best = to.loop(0, n, 1, best, [&](Ix i, ArrayRef<Val> in) {
+    Values next(in);
+    Val x = to.loadWide(turned, to.mul(i, n), Val());
+    for (Val &place : next) {
+      Val better = betterKey(s, x, place);
+      x = worseKey(s, x, place);
+      place = better;
+    }
+    return next;
+  });
+  return best.back();
+}
+
+/// The best key of each lane of one row. A lane with a NaN, which is above all
+/// numbers, has the best of them.
+void Kernel::laneMaxima(StatePlan &s, Step &step, bool isChecked, Tile &t,
+                        Ix place) {
+  constexpr int64_t kParts = 4; // enough in flight to hide a comparison
+  Builder b(s.op.getContext());
+  // Later stream tiles of a long row are rarely looked at again.
+  int64_t length = plan.extent(plan.stream);
+  bool isLong = !ShapedType::isDynamic(length) && length > plan.tileStream;
+  SmallVector<Node *> streamed =
+      isLong && !isChecked ? readsToPrefetch({&s}) : SmallVector<Node *>();
+  bool hasNan = isTop(s) && isa<FloatType>(s.type());
+  Val worst = to.splat(identity(s));
+  Values init(kParts, worst);
+  if (hasNan)
+    init.push_back(to.splat(to.constant(b.getBoolAttr(true))));
+  Values parts = columns(
+      step, isChecked, t, init, [&](Tile &inside, int64_t count, Values acc) {
+        for (int64_t c = 0; c < count; ++c) {
+          Val key = to.splat(eval(inside, s.term, 0, c));
+          if (inside.laneLimit)
+            key = to.select(maskOf(inside, c), key, worst);
+          acc[c % kParts] = betterKey(s, key, acc[c % kParts]);
+          if (hasNan)
+            acc.back() = to.binary(Binary::AndI, acc.back(),
+                                   to.compare(Compare::ORD, key, key));
+          for (Node *n : streamed)
+            if (!inside.laneLimit)
+              prefetchAhead(inside, n, c);
+        }
+        return acc;
+      });
+  Val all = betterKey(s, betterKey(s, parts[0], parts[1]),
+                      betterKey(s, parts[2], parts[3]));
+  if (hasNan)
+    all = to.select(parts.back(), all,
+                    to.splat(to.constant(identityOf(Reducer::Min, s.type()))));
+  to.storeWide(all, candidates[s.number].maxima, place, Val());
+}
+
+/// The candidates of one row, in the order of the stream.
+void Kernel::compressRow(StatePlan &s, Step &step, bool isChecked, Tile &t,
+                         Val bound, Ix place) {
+  Candidates &c = candidates[s.number];
+  Ix start = to.mul(place, c.capacity);
+  Val none = to.constant(Builder(s.op.getContext()).getI32IntegerAttr(0));
+  // What this loop reads is in a cache, and memory is free for the next rows.
+  SmallVector<Node *> streamed = readsToPrefetch({&s});
+  Tile next = t;
+  next.rowLocal[0] = to.add(t.rowLocal[0], to.lanes());
+  Values count = columns(
+      step, isChecked, t, {none}, [&](Tile &inside, int64_t width, Values at) {
+        for (int64_t i = 0; i < width; ++i) {
+          Values element{to.splat(eval(inside, s.term, 0, i))};
+          Val enters = isCandidate(s, element[0], bound);
+          if (inside.laneLimit)
+            enters = to.binary(Binary::AndI, enters, maskOf(inside, i));
+          for (Node *n : s.payloads)
+            element.push_back(to.splat(eval(inside, n, 0, i)));
+          for (auto [v, buffer] : llvm::zip(element, c.elements))
+            to.storeCompressed(v, buffer, to.add(start, to.toIndex(at[0])),
+                               enters);
+          at[0] = to.binary(Binary::AddI, at[0], to.countLanes(enters));
+          Tile there(&next);
+          there.lane = inside.lane;
+          there.laneLocal = {inside.laneLocal[i]};
+          for (Node *n : streamed)
+            if (!inside.laneLimit)
+              prefetchAt(there, n, i);
+        }
+        return at;
+      });
+  to.store(count[0], c.counts, place);
+}
+
+/// One candidate a row into the lists: `lists` holds the places of each array
+/// one after the other, then the number of elements seen.
+Kernel::Values Kernel::enterLists(StatePlan &s, ArrayRef<Val> element,
+                                  Val exists, ArrayRef<Val> lists) {
+  Builder b(s.op.getContext());
+  int64_t k = plan.extent(rankOf(s)), numArrays = element.size();
+  Values next(lists);
+  Val seen = lists.back();
+  Values moves;
+  for (int64_t i = 0; i < k; ++i) {
+    Val place = to.splat(to.constant(b.getI32IntegerAttr(i + 1)));
+    Val takes = to.binary(Binary::OrI, beats(s, element[0], lists[i]),
+                          to.compare(Compare::SLT, seen, place));
+    moves.push_back(to.binary(Binary::AndI, takes, exists));
+  }
+  for (int64_t a = 0; a < numArrays; ++a)
+    for (int64_t i = 0; i < k; ++i) {
+      Val arrives = element[a];
+      if (i > 0)
+        arrives = to.select(moves[i - 1], lists[a * k + i - 1], arrives);
+      next[a * k + i] = to.select(moves[i], arrives, lists[a * k + i]);
+    }
+  Val one = to.splat(to.constant(b.getI32IntegerAttr(1)));
+  Val zero = to.splat(to.constant(b.getI32IntegerAttr(0)));
+  next.back() = to.binary(Binary::AddI, seen, to.select(exists, one, zero));
+  return next;
+}
+
+/// The places of all lists, array by array.
+Kernel::Values Kernel::readLists(StatePlan &s, Tile &t) {
+  int64_t n = to.lanes(), k = plan.extent(rankOf(s));
+  Values lists;
+  for (auto [from, into] :
+       llvm::zip(arrays[s.number].values, candidates[s.number].lists)) {
+    to.transposeBlock(from.buffer, offsetIn(t, from, 0, 0), n, into, 0, n);
+    for (int64_t i = 0; i < k; ++i)
+      lists.push_back(to.loadWide(into, i * n, Val()));
+  }
+  return lists;
+}
+
+Kernel::Values Kernel::emptyLists(StatePlan &s) {
+  Values lists;
+  for (Val v : freePlace(s))
+    lists.append(plan.extent(rankOf(s)), to.splat(v));
+  return lists;
+}
+
+void Kernel::enterCandidates(StatePlan &s, Ix first) {
+  Candidates &c = candidates[s.number];
+  StateArrays &a = arrays[s.number];
+  Builder b(s.op.getContext());
+  int64_t n = to.lanes(), k = plan.extent(rankOf(s));
+  Tile t = tileOf(first);
+  t.local[rankOf(s)] = Ix(0);
+  Val counts = to.loadWide(c.counts, 0, Val());
+  Ix most = to.toIndex(to.reduceLanes(Binary::MaxSI, counts));
+  Ix seenAt = offsetIn(t, a.count, 0, 0);
+  Values lists = isWholeRow ? emptyLists(s) : readLists(s, t);
+  lists.push_back(isWholeRow ? to.splat(to.constant(b.getI32IntegerAttr(0)))
+                             : to.loadWide(a.count.buffer, seenAt, Val()));
+  lists = to.loop(0, most, n, lists, [&](Ix block, ArrayRef<Val> in) {
+    for (auto [from, into] : llvm::zip(c.elements, c.turned))
+      to.transposeBlock(from, block, c.capacity, into, 0, n);
+    Ix end = to.min(n, to.sub(most, block));
+    return to.loop(0, end, 1, in, [&](Ix i, ArrayRef<Val> now) {
+      Values element;
+      for (Buffer &buffer : c.turned)
+        element.push_back(to.loadWide(buffer, to.mul(i, n), Val()));
+      Val at = to.splat(to.toData(to.add(block, i)));
+      return enterLists(s, element, to.compare(Compare::SLT, at, counts), now);
+    });
+  });
+  to.storeWide(lists.back(), a.count.buffer, seenAt, Val());
+  for (auto [number, array] : llvm::enumerate(a.values)) {
+    Buffer &turned = c.lists[number];
+    for (int64_t i = 0; i < k; ++i)
+      to.storeWide(lists[number * k + i], turned, i * n, Val());
+    to.transposeBlock(turned, 0, n, array.buffer, offsetIn(t, array, 0, 0), n);
+  }
+}
+
+/// The last of a row's list, where it may have one.
+Val Kernel::lastOf(StatePlan &s, Ix row) {
+  if (isWholeRow)
+    return identity(s);
+  Tile t = tileOf(row);
+  t.local[rankOf(s)] = Ix(plan.extent(rankOf(s)) - 1);
+  return readArray(t, arrays[s.number].values[0], 0, 0);
+}
+
+/// This stream tile, as many rows at a time as there are lanes.
+void Kernel::candidateStep(unsigned pass, StatePlan &s, Step &step,
+                           bool isChecked) {
+  Candidates &c = candidates[s.number];
+  Builder b(s.op.getContext());
+  int64_t n = to.lanes();
+  auto rowAt = [&](Ix row) {
+    Tile t = tileOf(row);
+    if (!isChecked)
+      t.holding = &plan.passes[pass];
+    preload(t, s.term, bit(plan.stream));
+    for (Node *payload : s.payloads)
+      preload(t, payload, bit(plan.stream));
+    return t;
+  };
+  auto mayEnter = [&](Ix place, Val bound) {
+    Val best = to.loadWide(c.maxima, to.mul(place, n), Val());
+    return to.reduceLanes(Binary::OrI, isCandidate(s, best, to.splat(bound)));
+  };
+  to.each(0, rows, n, [&](Ix first) {
+    Ix some = to.min(n, to.sub(rows, first));
+    Val never = to.constant(b.getBoolAttr(false));
+    Values found = to.loop(0, some, 1, {never}, [&](Ix i, ArrayRef<Val> in) {
+      Ix row = to.add(first, i);
+      Tile t = rowAt(row);
+      laneMaxima(s, step, isChecked, t, to.mul(i, n));
+      return Values{to.binary(Binary::OrI, in[0], mayEnter(i, lastOf(s, row)))};
+    });
+    auto enter = [&] {
+      to.storeWide(boundOfMaxima(s), c.lists[0], 0, Val());
+      to.storeWide(to.splat(to.constant(b.getI32IntegerAttr(0))), c.counts, 0,
+                   Val());
+      to.each(0, some, 1, [&](Ix i) {
+        Ix row = to.add(first, i);
+        Val bound = betterKey(s, lastOf(s, row), to.load(c.lists[0], i));
+        Tile t = rowAt(row);
+        to.branch(
+            mayEnter(i, bound),
+            [&] { compressRow(s, step, isChecked, t, to.splat(bound), i); },
+            [] {});
+      });
+      enterCandidates(s, first);
+    };
+    to.branch(found[0], enter, [] {});
+  });
+}
