@@ -17,7 +17,12 @@ usage: ./refold.sh [--without-torch] COMMAND [arguments]
   build     builds what is shipped, into build/release/bin
   run, compile, explain, verify, bench, inspect, ops, doctor
             builds, then calls bin/refold with this command; './refold.sh run --help' says more
-  clean     removes build/ and .venv/
+  bench [--suite NAME,...] [--peers] [--threads 1,2] [--out FILE.jsonl] [--check]
+            without a program: the workloads of benchmarks/suite; with --peers also in PyTorch,
+            TorchInductor, ONNX Runtime, OpenVINO and XLA, each in .venv-peers/NAME
+  plots FILE.jsonl FOLDER
+            draws what such a run has measured
+  clean     removes build/, .venv/ and .venv-peers/
   help      this text
 
   --without-torch   leaves out PyTorch and names the tests of its exporters as skipped
@@ -147,6 +152,61 @@ build() {
   did+=("built build/$preset in $((SECONDS - begin)) s")
 }
 
+# What a peer brings, in words, by name.
+peer_size() {
+  case $1 in
+  torch) echo "about 250 MB to download, 1.1 GB on disk" ;;
+  onnxruntime) echo "about 60 MB to download, 200 MB on disk" ;;
+  openvino) echo "about 90 MB to download, 300 MB on disk" ;;
+  jax) echo "about 170 MB to download, 500 MB on disk" ;;
+  plots) echo "about 40 MB to download, 150 MB on disk" ;;
+  esac
+}
+
+# make_peer NAME: its own environment, once for each content of its requirements. One that pip
+# cannot install is said and left out.
+make_peer() {
+  local name=$1 list="benchmarks/peers/requirements-$1.txt" folder=".venv-peers/$1" report plan
+  [[ -f $folder/stamp ]] && cmp -s "$list" "$folder/stamp" && return
+  [[ -x $folder/bin/python ]] || python -m venv "$folder"
+  if [[ $name == torch ]]; then
+    report=$(mktemp)
+    plan="pip finds no such torch"
+    "$folder/bin/python" -m pip install --disable-pip-version-check -q --dry-run --report "$report" -r "$list" >/dev/null 2>&1 &&
+      plan=$("$folder/bin/python" utils/torch_plan "$report")
+    rm -f "$report"
+    if [[ $plan != cpu* ]]; then
+      say "$plan; $name is skipped"
+      return
+    fi
+  fi
+  say "installing $(grep -v '^#' "$list" | tr '\n' ' ')into $folder/: $(peer_size "$name")"
+  if "$folder/bin/python" -m pip install --disable-pip-version-check -q --progress-bar off -r "$list"; then
+    cp "$list" "$folder/stamp"
+  else
+    rm -rf "$folder"
+    say "pip could not install it; $name is skipped"
+  fi
+}
+
+run_suite() {
+  local probe=build/release/bin/bound_probe one
+  install_packages
+  make_venv
+  build release refold bound_probe
+  for one in "$@"; do
+    [[ $one == --peers ]] && for one in torch onnxruntime openvino jax; do make_peer "$one"; done
+  done
+  mkdir -p build/bench
+  [[ -f build/bench/minilm.onnx ]] || .venv/bin/python examples/minilm/make_model.py build/bench/minilm.onnx
+  .venv/bin/python benchmarks/harness/run.py --refold build/release/bin/refold --probe "$probe" "$@"
+}
+
+run_plots() {
+  make_peer plots
+  .venv-peers/plots/bin/python benchmarks/harness/plots.py "$@"
+}
+
 run_tests() {
   install_packages
   make_venv
@@ -191,13 +251,24 @@ build)
   build release refold refold-opt
   printf '    %s\n' "${did[@]}"
   ;;
-run | compile | explain | verify | bench | inspect | ops | doctor)
+bench)
+  if [[ ${1:---} == --* && ${1:-} != --help ]]; then
+    run_suite "$@"
+  else
+    install_packages >&2
+    build release refold >&2
+    cd "$caller"
+    exec "$root/build/release/bin/refold" bench "$@"
+  fi
+  ;;
+plots) run_plots "$@" ;;
+run | compile | explain | verify | inspect | ops | doctor)
   install_packages >&2
   build release refold >&2
   cd "$caller" # where the paths on the command line are from
   exec "$root/build/release/bin/refold" "$command" "$@"
   ;;
-clean) rm -rf build .venv ;;
+clean) rm -rf build .venv .venv-peers ;;
 help | -h) usage ;;
 '') usage >&2; exit 2 ;;
 *) usage >&2; printf '\nerror: found the unknown command %s\n' "$command" >&2; exit 2 ;;

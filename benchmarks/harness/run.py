@@ -2,42 +2,34 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs the workloads of benchmarks/suite and writes one JSON line a measurement (schema.json).
 
-    run.py build/release/bin/refold [--out results.jsonl] [--only attention] [--peers] [--rounds 3]
+    run.py --refold build/release/bin/refold --probe build/release/bin/bound_probe [--suite attention,rows] [--peers]
+           [--threads 1,2] [--out results.jsonl] [--check]
 
-`refold bench` checks the answer before it times anything; a line without "checked" is not a time and is
-shown as UNCHECKED. With --peers the programs of benchmarks/peers that a workload names take turns with it
-(`ninja -C build/release benchmark_peers` builds those in C++; those in Python run in this one). The workload
-"derivation" is CPU time of the compiler itself (derivation.py).
+Ours fused, ours unfused, the probes of the machine and, with --peers, what .venv-peers/ holds take turns, each in a
+process of its own; answers are checked against double precision before anything is timed. A line without "checked" is
+not a time and is shown as UNCHECKED. The workload "derivation" is CPU time of the compiler itself (derivation.py),
+"memory" is peak memory (memory.py).
 """
 
 import argparse
-import ast
 import datetime
 import json
-import operator
 import pathlib
 import platform
 import subprocess
 import sys
+import tempfile
 
+import contest
 import derivation
+import memory
+import suite
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
-OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
-
-
-def evaluate(formula, names):
-    """A formula of the suite: integers, names, + - * //."""
-    def value(node):
-        if isinstance(node, ast.BinOp):
-            return OPERATORS[type(node.op)](value(node.left), value(node.right))
-        if isinstance(node, ast.Name):
-            return names[node.id]
-        if isinstance(node, ast.Constant) and isinstance(node.value, int):
-            return node.value
-        raise ValueError(f"found {ast.dump(node)} in '{formula}', expected integers, names, + - * //")
-    return value(ast.parse(formula, mode="eval").body)
+ROOT = suite.ROOT
+#: Fused must not be slower than unfused by more than this.
+LEAST_SPEEDUP = 0.97
+#: Inputs beyond this are held by one peer process at a time for each library.
+LARGE_BYTES = 1 << 28
 
 
 def machine():
@@ -47,51 +39,115 @@ def machine():
     return {"processor": names[0] if names else platform.processor(), "threads": len(names)}
 
 
-def measure(refold, workload, shape, dtype, threads):
-    command = [refold, "bench", workload["program"], "--format", "json", "--dtype", dtype, "--threads", str(threads),
-               "--shape", ",".join(f"{name}={extent}" for name, extent in shape.items())]
+def provenance():
+    def git(*words):
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--untracked-files=no")), "machine": machine(),
+            "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
+
+
+def ports_of(options, workload, dtype):
+    command = [options.refold, "inspect", workload["program"], "--format", "json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode != 0:
-        return {"checked": False, "error": done.stderr.strip()}
-    answer = json.loads(done.stdout)
-    names = dict(shape, size=BYTES[dtype])
-    milliseconds = answer["fused_ms"]
-    answer["gbytes_per_s"] = evaluate(workload["bytes"], names) / milliseconds / 1e6
-    answer["gflops_per_s"] = evaluate(workload["flops"], names) / milliseconds / 1e6
-    return answer
+    if done.returncode:
+        raise contest.Failed(done.stderr.strip())
+    ports = json.loads(done.stdout)["inputs"]
+    for port in ports:
+        port["dtype"] = dtype if port["dtype"] == "f32" else port["dtype"]
+    return ports
 
 
-def run_peer(refold, peer, workload, shape, threads):
-    """What the peer prints: a JSON object with "ms"."""
-    names = ",".join(f"{name}={extent}" for name, extent in shape.items())
-    if peer.endswith(".py"):
-        command = [sys.executable, ROOT / "benchmarks/peers" / peer, workload["program"], names, str(threads)]
-    else:
-        command = [refold.parent / peer, names, str(threads)]
+class Peers:
+    """The peer processes, started when first needed and kept: their start takes seconds."""
+
+    def __init__(self, options):
+        self.options, self.open = options, {}
+
+    def get(self, kind, threads):
+        key = (kind, threads)
+        if key not in self.open:
+            self.open[key] = contest.Peer(kind, threads, self.options.peer_folder)
+        return self.open[key]
+
+    def drop(self, kind, threads):
+        peer = self.open.pop((kind, threads), None)
+        if peer:
+            peer.close()
+
+    def close(self):
+        for kind, threads in list(self.open):
+            self.drop(kind, threads)
+
+
+def bound_of(workload, shape, dtype, rates):
+    """The tightest of the limits of a workload, in ms."""
+    found = suite.amounts(workload, shape, dtype)
+    limits = {name: found[suite.RESOURCES[name]] / rate for name, rate in rates.items() if rate > 0}
+    name = max(limits, key=limits.get)
+    return {"name": name, "ms": limits[name], "rates": {name: rate * 1e-6 for name, rate in rates.items()}}
+
+
+def prepare_peers(peers, options, workload, case, threads):
+    """Contestants that have loaded the case and answered right, and what is known of each."""
+    found, known = [], {}
+    for kind in options.kinds if "peer" in workload else []:
+        try:
+            peer = peers.get(kind, threads)
+            known[kind] = peer.prepare(workload, case["dtype"], case["inputs"], case["dtypes"], case["expected"])
+            found.append(contest.Contestant(kind, peer.run))
+        except contest.Failed as problem:
+            known[kind] = {"problem": str(problem)}
+            if "ended" in str(problem) or "installed" in str(problem):
+                peers.drop(kind, threads)
+    return found, known
+
+
+def line_of(workload, shape, dtype, threads, ours, contestants, known, rates):
+    by_name = {one.name: one for one in contestants}
+    fused, unfused = by_name.pop("fused"), by_name.pop("unfused")
+    times = fused.result()
+    bound = bound_of(workload, shape, dtype, rates)
+    line = {"workload": workload["name"], "family": workload["family"], "shape": shape, "dtype": dtype, "threads": threads, **ours.checked,
+            "fused_ms": times["ms"], "unfused_ms": unfused.result()["ms"], "thread_ms": times["thread_ms"], "faults": times["faults"],
+            "speedup": contest.median_ratio(unfused, fused), "rounds": len(fused.turns)}
+    line["bound"] = dict(bound, share=bound["ms"] / times["ms"])
+    for kind, peer in by_name.items():
+        known[kind] = {**known[kind], **peer.result(), "speedup": contest.median_ratio(peer, fused)}
+    line["peers"] = known
+    timed = {kind: one["speedup"] for kind, one in known.items() if "speedup" in one}
+    if timed:
+        line["best_peer"] = min(timed, key=timed.get)
+        line["ratio"] = timed[line["best_peer"]]
+    return line
+
+
+def measure(peers, options, workload, shape, dtype, folder):
+    """A line for each number of threads."""
+    ports = ports_of(options, workload, dtype)
+    inputs = suite.make_inputs(ports, workload, shape, folder)
+    case = {"dtype": dtype, "inputs": inputs, "dtypes": [port["dtype"] for port in ports], "expected": folder / "expected.npz"}
+    ours = contest.Refold(options.refold, workload, "", dtype, inputs, case["expected"])
+    is_large = sum(path.stat().st_size for path in inputs) > LARGE_BYTES
+    probe = contest.Probe(options.probe)
+    lines = []
     try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    except OSError as error:
-        sys.exit(f"error: {error}; expected it built by `ninja benchmark_peers`")
-    if done.returncode != 0:
-        sys.exit(f"error: {peer} ended with {done.returncode}: {done.stderr.strip()}")
-    return json.loads(done.stdout)
-
-
-def compare(refold, workload, shape, dtype, threads, rounds):
-    """Refold and the peers in turns; of each the round with the median time."""
-    rounds = [[measure(refold, workload, shape, dtype, threads)]
-              + [run_peer(refold, peer, workload, shape, threads) for peer in workload["peers"]] for _ in range(rounds)]
-    if not all(one[0]["checked"] for one in rounds):
-        return next(one[0] for one in rounds if not one[0]["checked"])
-    middle = len(rounds) // 2
-    answer = sorted((one[0] for one in rounds), key=lambda one: one["fused_ms"])[middle]
-    answer["peers"] = {}
-    for i, peer in enumerate(workload["peers"], start=1):
-        found = sorted((one[i] for one in rounds), key=lambda one: one["ms"])[middle]
-        ratio = sorted(one[i]["ms"] / one[0]["fused_ms"] for one in rounds)[middle]
-        unfused = sorted(one[i]["ms"] / one[0]["unfused_ms"] for one in rounds)[middle]
-        answer["peers"][peer] = {**found, "speedup": ratio, "unfused_speedup": unfused}
-    return answer
+        for group in [[n] for n in options.threads] if is_large else [options.threads]:
+            prepared = {n: prepare_peers(peers, options, workload, case, n) for n in group}
+            holder = contest.hold_machine(options.hold)
+            for n in group:
+                contestants = [contest.Contestant(which, lambda runs, which=which: ours.run(which, n, runs)) for which in ("fused", "unfused")]
+                contestants += prepared[n][0]
+                size = suite.amounts(workload, shape, dtype)["bytes"]
+                probes = [(what, lambda what=what: probe.rate(what, n, size)) for what in suite.resources_of(workload, dtype)]
+                rates = contest.play(contestants, probes, options.rounds)
+                lines.append(line_of(workload, shape, dtype, n, ours, contestants, prepared[n][1], rates))
+            contest.release_machine(holder)
+            for kind in options.kinds if is_large else []:
+                peers.drop(kind, group[0])
+    finally:
+        probe.close()
+        ours.close()
+    return lines
 
 
 def run_derivation(refold, workload):
@@ -105,54 +161,104 @@ def run_derivation(refold, workload):
     return lines + [{"summary": summary, "beyond": derivation.beyond(summary, workload["limits"])}]
 
 
-def describe(result):
-    if not result["checked"]:
-        return f"UNCHECKED {result['error']}"
-    text = f"{result['fused_ms']:.3f} ms, {result['speedup']:.2f}x unfused"
-    for peer, found in result.get("peers", {}).items():
-        text += f"; {peer} {found['ms']:.3f} ms: {found['speedup']:.2f}x it, unfused {found['unfused_speedup']:.2f}x it"
+def describe(line):
+    what = f"{line['workload']} {line['dtype']} {suite.shape_text(line['shape'])} threads {line['threads']}: "
+    if not line["checked"]:
+        return what + f"UNCHECKED {line['problem']}"
+    text = what + f"{line['fused_ms']:.3f} ms, {100 * line['bound']['share']:.0f} % of {line['bound']['name']}, {line['speedup']:.2f}x unfused"
+    for kind, found in line["peers"].items():
+        text += f"; {kind} {found['problem']}" if "problem" in found else f"; {kind} {found['speedup']:.2f}x"
     return text
 
 
-def main():
+def shapes_of(workload, options):
+    if options.smoke:
+        return [workload["smoke"]] if "smoke" in workload else []
+    shapes = workload["shapes"] + (workload.get("large_shapes", []) if options.large else [])
+    return [one for one in shapes if all(one.get(name) == extent for name, extent in options.shape.items())]
+
+
+def run_workload(peers, options, workload):
+    for dtype in workload["dtypes"]:
+        if options.dtype and dtype != options.dtype:
+            continue
+        for shape in shapes_of(workload, options):
+            with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
+                try:
+                    yield from measure(peers, options, workload, shape, dtype, pathlib.Path(folder))
+                except contest.Failed as problem:
+                    for threads in options.threads:
+                        yield {"workload": workload["name"], "family": workload["family"], "shape": shape, "dtype": dtype,
+                               "threads": threads, "checked": False, "problem": str(problem)}
+
+
+def special_lines(options):
+    """The workloads that are not times of a program."""
+    for name, run in (("derivation", run_derivation), ("memory", memory.run)):
+        if name in options.suite:
+            workload = json.loads((suite.SUITE / f"{name}.json").read_text(encoding="utf-8"))
+            yield from ({"workload": name, **line} for line in run(options.refold, workload))
+
+
+def read_shape(text):
+    return {name: int(extent) for name, extent in (part.split("=") for part in text.split(","))}
+
+
+def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("refold", type=lambda text: pathlib.Path(text).resolve())
-    parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--peers", action="store_true", help="also times the peers that a workload names")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of Refold and the peers")
+    parser.add_argument("--refold", type=lambda text: pathlib.Path(text).resolve(), required=True)
+    parser.add_argument("--probe", type=lambda text: pathlib.Path(text).resolve(), required=True)
+    parser.add_argument("--suite", type=lambda text: text.split(","), default=[], help="workloads or families; all without it")
+    parser.add_argument("--peers", action="store_true", help="also times the libraries of .venv-peers/")
+    parser.add_argument("--only-peers", type=lambda text: text.split(","), default=contest.PEERS, help="some of " + ",".join(contest.PEERS))
+    parser.add_argument("--peer-folder", type=pathlib.Path, default=ROOT / ".venv-peers")
+    parser.add_argument("--threads", type=lambda text: [int(one) for one in text.split(",")], default=[1, 2])
+    parser.add_argument("--shape", type=read_shape, default={}, help="only shapes with these extents: n=4096")
+    parser.add_argument("--dtype", help="only this type")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--smoke", action="store_true", help="one small shape a workload: whether answers are right, not times")
+    parser.add_argument("--large", action="store_true", help="also the shapes that take seconds and gigabytes")
+    parser.add_argument("--out", type=pathlib.Path, help="JSON lines are appended to it")
+    parser.add_argument("--check", action="store_true", help=f"fails where fused is slower than {LEAST_SPEEDUP} of unfused")
+    parser.add_argument("--hold", help="a command that keeps a shared machine quiet from its first line until its stdin ends")
     options = parser.parse_args()
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    common = {"commit": commit, "machine": machine(),
-              "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
-    failed = 0
-    for path in sorted((ROOT / "benchmarks/suite").glob("*.json")):
-        workload = json.loads(path.read_text(encoding="utf-8"))
-        if options.only not in workload["name"]:
-            continue
-        if "derived" in workload:
-            lines = run_derivation(options.refold, workload)
-            failed += bool(lines[-1]["beyond"])
-            for line in lines if options.out else []:
-                with options.out.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"workload": workload["name"], **line, **common}) + "\n")
-            print(derivation.describe(lines[-1]["summary"], lines[-1]["beyond"]), flush=True)
-            continue
-        for shape in workload["shapes"]:
-            for dtype in workload["dtypes"]:
-                for threads in workload["threads"]:
-                    if options.peers and "peers" in workload:
-                        result = compare(options.refold, workload, shape, dtype, threads, options.rounds)
-                    else:
-                        result = measure(options.refold, workload, shape, dtype, threads)
-                    failed += not result["checked"]
-                    line = {"workload": workload["name"], "shape": shape, "dtype": dtype, "threads": threads, **result, **common}
-                    if options.out:
-                        with options.out.open("a", encoding="utf-8") as file:
-                            file.write(json.dumps(line) + "\n")
-                    what = f"{workload['name']} {dtype} {shape} threads {threads}: "
-                    print(what + describe(result), flush=True)
-    return int(failed > 0)
+    options.kinds = options.only_peers if options.peers else []
+    options.scratch = ROOT / "build/bench"
+    options.scratch.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+def main():
+    options = parse_options()
+    failed, slower, common = 0, [], provenance()
+    peers = Peers(options)
+
+    def write(line):
+        if options.out:
+            with options.out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**line, **common}) + "\n")
+    for line in special_lines(options):
+        write(line)
+        failed += bool(line.get("beyond"))
+        if "summary" in line:
+            print(derivation.describe(line["summary"], line["beyond"]), flush=True)
+        elif line["workload"] == "memory":
+            print(memory.describe(line), flush=True)
+    special = {"derivation", "memory"}
+    workloads = [] if options.suite and set(options.suite) <= special else suite.load(options.suite)
+    for workload in workloads:
+        for line in run_workload(peers, options, workload):
+            write(line)
+            print(describe(line), flush=True)
+            failed += not line["checked"]
+            if line.get("speedup", 1) < LEAST_SPEEDUP:
+                slower.append(line)
+    peers.close()
+    if options.check:
+        print(f"{len(slower)} slower than {LEAST_SPEEDUP} of unfused")
+        for line in slower:
+            print("  " + describe(line))
+    return int(failed > 0 or (options.check and bool(slower)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Driver/Bench.h"
 #include "Probe.h"
+#include "ThreadClocks.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "refold/Driver/Compare.h"
 #include "refold/Support/Error.h"
@@ -15,7 +16,8 @@ namespace {
 
 /// Steps of the reference that a benchmark waits for: some ten seconds.
 constexpr int64_t kMaxReferenceSteps = int64_t(3) << 30;
-/// Allowed against the unfused program only, where double takes too long.
+/// Allowed beside two ulps against the unfused program only, where double takes
+/// too long.
 constexpr double kMaxDifference = 1e-3;
 
 double millisecondsOf(llvm::function_ref<void()> work) {
@@ -57,7 +59,9 @@ public:
 
 private:
   llvm::Error check();
+  llvm::Error tellExpected(const std::vector<RefOutput> *reference);
   llvm::Error time();
+  llvm::Error takeTurns();
   llvm::Error measure();
   double operationsPerMs();
   void bound();
@@ -106,7 +110,7 @@ llvm::Error Benchmark::check() {
     double bound = reference
                        ? 2.0 * compare(unfusedOutputs[i], expected).error +
                              2.0 * ulpOf(port.dtype)
-                       : kMaxDifference;
+                       : kMaxDifference + 2.0 * ulpOf(port.dtype);
     result.error = std::max(result.error, error);
     if (!(error <= bound) ||
         countClassLosses(fusedOutputs[i], unfusedOutputs[i], expected,
@@ -114,6 +118,49 @@ llvm::Error Benchmark::check() {
       return mismatch(port, error, bound, result.checkedAgainst);
   }
   result.isChecked = true;
+  return options.onExpected ? tellExpected(reference ? &*reference : nullptr)
+                            : llvm::Error::success();
+}
+
+llvm::Error Benchmark::tellExpected(const std::vector<RefOutput> *reference) {
+  std::vector<NamedTensor> expected;
+  for (auto [i, port] : llvm::enumerate(fused.outputs)) {
+    if (!reference) {
+      expected.push_back({port.name, unfusedOutputs[i]});
+      continue;
+    }
+    DType dtype = isFloat(port.dtype) ? DType::F64 : port.dtype;
+    auto tensor = (*reference)[i].value.toTensor(dtype);
+    if (!tensor)
+      return tensor.takeError();
+    expected.push_back({port.name, std::move(*tensor)});
+  }
+  return options.onExpected(expected);
+}
+
+llvm::Error Benchmark::takeTurns() {
+  while (std::optional<BenchTurn> turn = options.nextTurn(result)) {
+    CompiledProgram &program = turn->isFused ? fused : unfused;
+    std::vector<Tensor> &outputs =
+        turn->isFused ? fusedOutputs : unfusedOutputs;
+    BenchTurnTimes times;
+    ThreadClocks before = readThreadClocks();
+    for (int64_t run = 0; run < turn->runs; ++run) {
+      llvm::Error failure = llvm::Error::success();
+      times.ms.push_back(millisecondsOf([&] {
+        failure = llvm::joinErrors(
+            std::move(failure),
+            program.executable.runInto(inputs, outputs, turn->threads));
+      }));
+      if (failure)
+        return failure;
+    }
+    ThreadClocks after = readThreadClocks();
+    double runs = static_cast<double>(turn->runs);
+    times.threadMs = mostSpent(before, after) / runs;
+    times.faults = static_cast<double>(after.faults - before.faults) / runs;
+    options.onTurn(times);
+  }
   return llvm::Error::success();
 }
 
@@ -240,10 +287,7 @@ llvm::Error Benchmark::timeAllSteps() {
 }
 
 llvm::Expected<BenchResult> Benchmark::run() {
-  if (llvm::Error error = checkExtents(fused.inputs, options.shape))
-    return std::move(error);
-  auto made =
-      makeInputs(fused.inputs, options.shape, {}, options.inputs, options.seed);
+  auto made = options.makeInputs(fused.inputs);
   if (!made)
     return made.takeError();
   inputs = std::move(*made);
@@ -254,6 +298,12 @@ llvm::Expected<BenchResult> Benchmark::run() {
   tell("checking the answer");
   if (llvm::Error error = check())
     return std::move(error);
+  result.compileMs = fused.compileMs;
+  if (options.nextTurn) {
+    if (llvm::Error error = takeTurns())
+      return std::move(error);
+    return std::move(result);
+  }
   tell("timing");
   if (llvm::Error error = time())
     return std::move(error);
@@ -264,7 +314,6 @@ llvm::Expected<BenchResult> Benchmark::run() {
   if (options.timesSteps)
     if (llvm::Error error = timeAllSteps())
       return std::move(error);
-  result.compileMs = fused.compileMs;
   return std::move(result);
 }
 

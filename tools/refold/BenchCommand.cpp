@@ -4,8 +4,10 @@
 #include "ReportJson.h"
 #include "RunFlags.h"
 #include "refold/Driver/Bench.h"
+#include "refold/Support/Files.h"
 #include "refold/Support/Json.h"
 #include "llvm/Support/Format.h"
+#include <iostream>
 
 namespace refold {
 
@@ -147,17 +149,69 @@ static void printText(const BenchResult &result) {
                                bound.operationsPerMs * 1e-6);
 }
 
+/// One line of JSON, sent at once: the caller waits for it.
+static void sendLine(llvm::json::Object answer) {
+  llvm::outs() << llvm::json::Value(std::move(answer)) << "\n";
+  llvm::outs().flush();
+}
+
+/// "fused 2 10": runs on 2 threads; nothing at the end of input.
+static std::optional<BenchTurn> parseTurn(llvm::StringRef line) {
+  llvm::SmallVector<llvm::StringRef, 3> words;
+  line.split(words, ' ');
+  BenchTurn turn;
+  if (words.size() != 3 || (words[0] != "fused" && words[0] != "unfused") ||
+      words[1].getAsInteger(10, turn.threads) ||
+      words[2].getAsInteger(10, turn.runs) || turn.threads < 1 ||
+      turn.threads > 1024 || turn.runs < 1 || turn.runs > 1000000)
+    return std::nullopt;
+  turn.isFused = words[0] == "fused";
+  return turn;
+}
+
+/// Says that the answer is right, then takes turns that stdin asks for.
+static void serveTurns(BenchOptions &options, bool &isRefused) {
+  auto isFirst = std::make_shared<bool>(true);
+  options.nextTurn = [isFirst, &isRefused](const BenchResult &checked) {
+    if (std::exchange(*isFirst, false))
+      sendLine(llvm::json::Object{{"checked", checked.isChecked},
+                                  {"checked_against", checked.checkedAgainst},
+                                  {"error", jsonNumber(checked.error)},
+                                  {"compile_ms", checked.compileMs}});
+    std::string line;
+    if (!std::getline(std::cin, line))
+      return std::optional<BenchTurn>();
+    std::optional<BenchTurn> turn = parseTurn(line);
+    isRefused = !turn;
+    return turn;
+  };
+  options.onTurn = [](const BenchTurnTimes &times) {
+    sendLine(llvm::json::Object{{"ms", llvm::json::Array(times.ms)},
+                                {"thread_ms", times.threadMs},
+                                {"faults", times.faults}});
+  };
+}
+
+static llvm::Error writeExpected(llvm::StringRef path,
+                                 llvm::ArrayRef<NamedTensor> expected) {
+  auto bytes = formatNpz(expected);
+  if (!bytes)
+    return bytes.takeError();
+  return writeFileAtomically(path, *bytes);
+}
+
 llvm::Expected<ExitCode> benchCommand(const Command &command,
                                       Arguments arguments) {
   ProgramFlags program;
   InputFlags inputs;
   BenchOptions options;
-  std::string baseline = "unfused";
+  std::string baseline = "unfused", expected;
+  bool takesTurns = false, isRefused = false;
   Flags flags;
   program.addTo(flags);
   program.addDtypeTo(flags);
   program.addNumericsTo(flags);
-  inputs.addTo(flags, /*withFiles=*/false);
+  inputs.addTo(flags, /*withFiles=*/true);
   flags.integer("threads", "N", "threads (1)", options.threads, 1, 1024);
   flags.choice("baseline", "what it is compared with (unfused)", baseline,
                {"unfused"});
@@ -168,14 +222,25 @@ llvm::Expected<ExitCode> benchCommand(const Command &command,
   flags.text("target", "NAME",
              "avx512, avx2 or baseline (what the machine offers)",
              options.target);
+  flags.text("expected-to", "FILE.npz",
+             "writes what the answer was checked against", expected);
+  flags.toggle("turns",
+               "reads lines 'fused|unfused THREADS RUNS' and times these runs",
+               takesTurns);
   if (showHelp(command, flags, arguments))
     return ExitCode::Ok;
   if (llvm::Error error = flags.parse(command.name, arguments))
     return std::move(error);
   auto context = makeContext();
-  options.shape = inputs.shape;
-  options.inputs = inputs.recipes;
-  options.seed = inputs.seed;
+  options.makeInputs = [&](llvm::ArrayRef<Port> ports) {
+    return inputs.make(ports);
+  };
+  if (!expected.empty())
+    options.onExpected = [&](llvm::ArrayRef<NamedTensor> arrays) {
+      return writeExpected(expected, arrays);
+    };
+  if (takesTurns)
+    serveTurns(options, isRefused);
   options.numerics = program.numerics;
   Progress progress("bench", 3);
   options.onProgress = [&](llvm::StringRef what) { progress.step(what); };
@@ -183,6 +248,11 @@ llvm::Expected<ExitCode> benchCommand(const Command &command,
   if (!result)
     return result.takeError();
   progress.clear();
+  if (isRefused)
+    return fail(ExitCode::Usage, "found another line on stdin, expected "
+                                 "'fused' or 'unfused', threads and runs");
+  if (takesTurns)
+    return ExitCode::Ok;
   if (program.isJson()) {
     printJsonOf(*result, options.timesSteps);
     return ExitCode::Ok;

@@ -3,14 +3,32 @@
 #define REFOLD_DRIVER_BENCH_H
 
 #include "refold/Driver/Work.h"
+#include "refold/Support/ArrayFile.h"
+#include <functional>
+#include <optional>
 
 namespace refold {
 
+/// Some runs of one of the two programs, asked for by a caller who lets other
+/// processes take turns.
+struct BenchTurn {
+  bool isFused = true;
+  int64_t threads = 1, runs = 1;
+};
+
+struct BenchResult;
+
+struct BenchTurnTimes {
+  std::vector<double> ms; ///< of every run
+  double threadMs = 0.0;  ///< CPU time a run of the thread that had most of it
+  double faults = 0.0;    ///< pages a run that the system had to bring
+};
+
 struct BenchOptions {
-  Extents shape;
-  std::map<std::string, InputRecipe> inputs;
+  /// The inputs of a checked program; required.
+  std::function<llvm::Expected<std::vector<Tensor>>(llvm::ArrayRef<Port>)>
+      makeInputs;
   int64_t threads = 1;
-  uint64_t seed = 0;
   std::string target;
   NumericPolicy numerics;
   /// Pairs are run until both limits are met.
@@ -18,6 +36,12 @@ struct BenchOptions {
   double minSeconds = 1.0;
   bool timesSteps = false; ///< also every step of both programs
   std::function<void(llvm::StringRef what)> onProgress;
+  /// Gets what the answer was checked against, if set: f64 for floats.
+  std::function<llvm::Error(llvm::ArrayRef<NamedTensor>)> onExpected;
+  /// If set, the programs are timed turn by turn as it asks, until it has none,
+  /// instead of in pairs.
+  std::function<std::optional<BenchTurn>(const BenchResult &checked)> nextTurn;
+  std::function<void(const BenchTurnTimes &)> onTurn;
 };
 
 /// The least time that a program can take on this machine: what it must move at

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Programs that take turns on one machine, each a process that is asked for a few runs at a time."""
+
+import json
+import math
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+PEERS = ["torch", "inductor", "onnxruntime", "openvino", "jax"]
+#: The environment of a peer that has no requirements of its own.
+HOME_OF = {"inductor": "torch"}
+#: malloc keeps what it has, so that fresh outputs of a peer are pages that are mapped already.
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 60), "MALLOC_TOP_PAD_": str(1 << 26), "MALLOC_ARENA_MAX": "1"}
+TURN_MS = 50.0
+MOST_RUNS = 60
+
+
+class Failed(Exception):
+    """A process that gave no answer; the text says what it said instead."""
+
+
+class Talker:
+    """A process with which lines of JSON are exchanged."""
+
+    def __init__(self, command, environment=None, cpus=None):
+        def settle():
+            if cpus:
+                os.sched_setaffinity(0, cpus)
+        self.process = subprocess.Popen([str(one) for one in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        text=True, cwd=ROOT, env=dict(os.environ, **(environment or {})), preexec_fn=settle)
+        # What is printed beside the answers must not fill a pipe.
+        self.errors = []
+        import threading
+        self.reader = threading.Thread(target=lambda: self.errors.extend(self.process.stderr), daemon=True)
+        self.reader.start()
+
+    def listen(self):
+        line = self.process.stdout.readline()
+        if not line:
+            self.process.wait()
+            self.reader.join(1)
+            said = "".join(self.errors).strip().splitlines()
+            raise Failed(said[-1] if said else f"ended with {self.process.returncode}")
+        return json.loads(line)
+
+    def ask(self, line):
+        try:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # listen says why
+        return self.listen()
+
+    def close(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Refold:
+    """Ours, fused and unfused; the answer is right once this exists."""
+
+    def __init__(self, refold, workload, shape_text, dtype, inputs, expected):
+        command = [refold, "bench", workload["program"], "--turns"]
+        command += [] if workload["program"].endswith(".onnx") else ["--dtype", dtype]
+        command += ["--shape", shape_text] if shape_text else []
+        command += [f"--dim={name}={extent}" for name, extent in workload.get("dims", {}).items()]
+        command += [f"--input={path.stem}={path}" for path in inputs]
+        command += ["--expected-to", expected] if expected else []
+        self.talker = Talker(command)
+        self.checked = self.talker.listen()
+
+    def run(self, which, threads, runs):
+        return self.talker.ask(f"{which} {threads} {runs}")
+
+    def close(self):
+        self.talker.close()
+
+
+class Probe:
+    def __init__(self, path):
+        self.talker = Talker([path])
+
+    def rate(self, what, threads, amount):
+        return self.talker.ask(f"{what} {threads} {amount}")["rate"]
+
+    def close(self):
+        self.talker.close()
+
+
+class Peer:
+    def __init__(self, kind, threads, folder):
+        self.kind, self.threads = kind, threads
+        python = folder / HOME_OF.get(kind, kind) / "bin/python"
+        if not python.exists():
+            raise Failed("is not installed")
+        cpus = set(sorted(os.sched_getaffinity(0))[:threads])
+        environment = dict(KEEP_MEMORY, OMP_NUM_THREADS=str(threads), JAX_PLATFORMS="cpu", NPROC=str(threads))
+        self.talker = Talker([python, ROOT / "benchmarks/peers/worker.py", kind], environment, cpus)
+
+    def ask(self, **request):
+        reply = self.talker.ask(json.dumps(request))
+        if "problem" in reply:
+            raise Failed(reply["problem"])
+        return reply
+
+    def prepare(self, workload, dtype, inputs, dtypes, expected):
+        """Loads and checks a workload; what is wrong is Failed."""
+        what = {"model": str(ROOT / workload["program"]), "names": [one.stem for one in inputs]} if workload["peer"] == "model" \
+            else {"program": workload["peer"]}
+        found = self.ask(do="load", inputs=[str(one) for one in inputs], dtypes=dtypes, threads=self.threads, **what)
+        checked = self.ask(do="check", expected=str(expected), dtype=dtype)
+        if not checked["is_right"]:
+            raise Failed(f"its answer errs by {checked['error']:.1e}")
+        return dict(found, error=checked["error"])
+
+    def run(self, runs):
+        return self.ask(do="run", runs=runs)
+
+    def close(self):
+        self.talker.close()
+
+
+class Contestant:
+    """One of those that take turns: a name and `run(runs)`."""
+
+    def __init__(self, name, run):
+        self.name, self.run, self.turns, self.runs = name, run, [], 1
+
+    def warm(self):
+        found = self.run(2)["ms"]
+        self.runs = max(1, min(MOST_RUNS, math.ceil(TURN_MS / max(min(found), 1e-3))))
+
+    def take_turn(self):
+        found = self.run(self.runs)
+        # The first run of a turn brings back what the others have driven out.
+        times = found["ms"][1:] if len(found["ms"]) > 2 else found["ms"]
+        self.turns.append({"ms": statistics.median(times), "thread_ms": found["thread_ms"], "faults": found["faults"]})
+
+    def result(self):
+        return {key: statistics.median(turn[key] for turn in self.turns) for key in ("ms", "thread_ms", "faults")}
+
+
+def hold_machine(command):
+    """Starts a command that keeps the machine quiet from its first line until its stdin ends; None without one."""
+    if not command:
+        return None
+    holder = subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    if not holder.stdout.readline():
+        sys.exit(f"error: '{command}' ended with {holder.wait()} before its first line")
+    return holder
+
+
+def release_machine(holder):
+    if holder:
+        holder.stdin.close()
+        holder.wait()
+
+
+def play(contestants, probes, rounds):
+    """All in turns; `probes` are (key, function) whose rates are measured once a round."""
+    rates = {key: [] for key, _ in probes}
+    for contestant in contestants:
+        contestant.warm()
+    for _ in range(rounds):
+        for key, probe in probes:
+            rates[key].append(probe())
+        for contestant in contestants:
+            contestant.take_turn()
+    return {key: statistics.median(found) for key, found in rates.items()}
+
+
+def median_ratio(above, below):
+    """Of two contestants, round by round."""
+    return statistics.median(a["ms"] / b["ms"] for a, b in zip(above.turns, below.turns))

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Every workload of benchmarks/suite at a small shape: it compiles, `refold bench` finds its answer right, its formulas can be
+evaluated at all of its shapes, and the peers have a program for it. Nothing is timed."""
+
+import ast
+import concurrent.futures
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks/harness"))
+
+import suite  # noqa: E402
+
+FIELDS = {"name", "family", "program", "shapes", "dtypes", "threads", "bytes", "flops", "bound"}
+
+
+def peer_programs():
+    """Names of the functions of programs.py, which the peers' environments import."""
+    tree = ast.parse((ROOT / "benchmarks/peers/programs.py").read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.decorator_list}
+
+
+def problems(workload, programs):
+    """What is wrong with the data."""
+    missing = FIELDS - workload.keys()
+    if missing:
+        return [f"found no {', '.join(sorted(missing))}"]
+    found = [f"found the bound {one}, expected one of {', '.join(suite.RESOURCES)}" for one in workload["bound"] if one not in suite.RESOURCES]
+    if workload.get("peer", "model") not in programs | {"model"}:
+        found.append(f"found the peer {workload['peer']}, expected a program of programs.py")
+    for shape in workload["shapes"] + workload.get("large_shapes", []):
+        for dtype in workload["dtypes"]:
+            try:
+                if min(suite.amounts(workload, shape, dtype).values()) <= 0:
+                    found.append(f"found no bytes or flops at {shape}")
+            except (KeyError, ValueError) as error:
+                found.append(f"{shape}: {error}")
+    return found
+
+
+def run_small(refold, workload, dtype):
+    """What `refold bench` says against its answer; turns without any asked for are the check alone."""
+    command = [refold, "bench", workload["program"], "--turns", "--dtype", dtype, "--shape", suite.shape_text(workload["smoke"])]
+    command += [f"--dim={name}={extent}" for name, extent in workload.get("dims", {}).items()]
+    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return [] if done.returncode == 0 and '"checked":true' in done.stdout else [f"{dtype}: {done.stderr.strip()}"]
+
+
+def self_test():
+    """Broken data and a wrong program are seen."""
+    good = next(one for one in suite.load(["softmax"]))
+    assert not problems(good, peer_programs())
+    assert problems({**good, "bytes": "2 * rows"}, peer_programs())
+    assert problems({**good, "bytes": "m - m"}, peer_programs())
+    assert problems({**good, "bound": ["luck"]}, peer_programs())
+    assert problems({**good, "peer": "nobody"}, peer_programs())
+    assert problems({name: value for name, value in good.items() if name != "flops"}, peer_programs())
+
+
+def main():
+    refold, programs, failed = os.environ["REFOLD"], peer_programs(), 0
+    self_test()
+    workloads = suite.load()
+    jobs = [(one, dtype) for one in workloads if "smoke" in one for dtype in one["dtypes"]]
+    assert run_small(refold, {**workloads[0], "program": "examples/no_such.fold", "smoke": {"m": 1}}, "f32")
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        runs = pool.map(lambda job: (job, run_small(refold, *job)), jobs)
+        found = [(one["name"], problems(one, programs)) for one in workloads] + [(job[0]["name"], said) for job, said in runs]
+    for name, said in found:
+        for text in said:
+            print(f"{name}: {text}")
+        failed += bool(said)
+    print(f"{len(found) - failed} passed, {failed} failed, 0 skipped")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
