@@ -8,6 +8,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import threading
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PEERS = ["torch", "inductor", "onnxruntime", "openvino", "jax"]
@@ -34,7 +35,6 @@ class Talker:
                                         text=True, cwd=ROOT, env=dict(os.environ, **(environment or {})), preexec_fn=settle)
         # What is printed beside the answers must not fill a pipe.
         self.errors = []
-        import threading
         self.reader = threading.Thread(target=lambda: self.errors.extend(self.process.stderr), daemon=True)
         self.reader.start()
 
@@ -132,7 +132,7 @@ class Contestant:
     """One of those that take turns: a name and `run(runs)`."""
 
     def __init__(self, name, run):
-        self.name, self.run, self.turns, self.runs = name, run, [], 1
+        self.name, self.run, self.turns, self.runs, self.problem = name, run, [], 1, None
 
     def warm(self):
         found = self.run(2)["ms"]
@@ -165,15 +165,20 @@ def release_machine(holder):
 
 
 def play(contestants, probes, rounds):
-    """All in turns; `probes` are (key, function) whose rates are measured once a round."""
+    """All in turns; `probes` are (key, function) whose rates are measured once a round. Who fails is out."""
     rates = {key: [] for key, _ in probes}
-    for contestant in contestants:
-        contestant.warm()
+
+    def each(action):
+        for contestant in [one for one in contestants if not one.problem]:
+            try:
+                action(contestant)
+            except Failed as problem:
+                contestant.problem = str(problem)
+    each(Contestant.warm)
     for _ in range(rounds):
         for key, probe in probes:
             rates[key].append(probe())
-        for contestant in contestants:
-            contestant.take_turn()
+        each(Contestant.take_turn)
     return {key: statistics.median(found) for key, found in rates.items()}
 
 

@@ -24,7 +24,8 @@ import report  # noqa: E402
 import suite  # noqa: E402
 
 COLORS = {1: "#3b6ea5", 2: "#d9822b"}
-AHEAD, BEHIND, GREY = "#3b6ea5", "#b5403a", "#8a8a8a"
+BEHIND, GREY = "#b5403a", "#8a8a8a"
+TICKS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.2, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 100)
 
 
 def style():
@@ -72,14 +73,17 @@ def draw_cases(lines, value, title, mark, folder, name, is_png, is_log):
             last = key[0]
     for row in families[1:]:
         axis.axhline(row - 0.5, color="#dddddd", lw=0.8)
+    values = [value(line) for line in lines]
     if is_log:
+        least, most = min(values + [0.8]) / 1.1, max(values + [1.5]) * 1.1
         axis.set_xscale("log")
-        ticks = [one for one in (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if axis.get_xlim()[0] <= one <= axis.get_xlim()[1]]
+        axis.set_xlim(least, most)
+        ticks = [one for one in TICKS if least <= one <= most]
         axis.set_xticks(ticks, [f"{one:g}x" for one in ticks])
         axis.minorticks_off()
-        axis.axvspan(axis.get_xlim()[0], 1, color=BEHIND, alpha=0.06, lw=0)
+        axis.axvspan(least, mark, color=BEHIND, alpha=0.06, lw=0)
     else:
-        axis.set_xlim(0, max(1.05, axis.get_xlim()[1]))
+        axis.set_xlim(0, max(1.05, 1.02 * max(values)))
         axis.xaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
     axis.axvline(mark, color=BEHIND if is_log else GREY, lw=1, ls="--")
     axis.set_yticks(range(len(cases)), [label(key) for key, _ in cases], fontsize=7)
@@ -87,7 +91,7 @@ def draw_cases(lines, value, title, mark, folder, name, is_png, is_log):
     axis.grid(axis="x", color="#eeeeee", lw=0.8)
     axis.set_axisbelow(True)
     handles = dict(zip(*reversed(axis.get_legend_handles_labels())))
-    axis.legend(handles.values(), handles.keys(), loc="lower right", frameon=True, framealpha=0.9, edgecolor="none")
+    axis.legend(handles.values(), handles.keys(), loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(handles), frameon=False, borderaxespad=0.2)
     axis.set_title(title)
     figure.text(0.99, 0.0, commit_of(lines), ha="right", va="top", fontsize=7, color=GREY)
     save(figure, folder, name, is_png)
@@ -113,7 +117,8 @@ def draw_row_length(lines, folder, is_png):
         axis.set_title(f"{threads} thread{'s' if threads > 1 else ''}")
         axis.set_xlabel("elements of a row, 64 MB in all")
     axes[0].set_ylabel("share of the bound")
-    axes[1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
+    if axes[1].lines:
+        axes[1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
     save(figure, folder, "row_length", is_png)
 
 

@@ -105,6 +105,9 @@ def prepare_peers(peers, options, workload, case, threads):
 def line_of(workload, shape, dtype, threads, ours, contestants, known, rates):
     by_name = {one.name: one for one in contestants}
     fused, unfused = by_name.pop("fused"), by_name.pop("unfused")
+    for one in (fused, unfused):
+        if one.problem:
+            raise contest.Failed(f"{one.name}: {one.problem}")
     times = fused.result()
     bound = bound_of(workload, shape, dtype, rates)
     line = {"workload": workload["name"], "family": workload["family"], "shape": shape, "dtype": dtype, "threads": threads, **ours.checked,
@@ -112,6 +115,9 @@ def line_of(workload, shape, dtype, threads, ours, contestants, known, rates):
             "speedup": contest.median_ratio(unfused, fused), "rounds": len(fused.turns)}
     line["bound"] = dict(bound, share=bound["ms"] / times["ms"])
     for kind, peer in by_name.items():
+        if peer.problem:
+            known[kind] = {"problem": peer.problem}
+            continue
         known[kind] = {**known[kind], **peer.result(), "speedup": contest.median_ratio(peer, fused)}
     line["peers"] = known
     timed = {kind: one["speedup"] for kind, one in known.items() if "speedup" in one}
@@ -175,14 +181,14 @@ def shapes_of(workload, options):
     if options.smoke:
         return [workload["smoke"]] if "smoke" in workload else []
     shapes = workload["shapes"] + (workload.get("large_shapes", []) if options.large else [])
-    return [one for one in shapes if all(one.get(name) == extent for name, extent in options.shape.items())]
+    return shapes
 
 
 def run_workload(peers, options, workload):
     for dtype in workload["dtypes"]:
-        if options.dtype and dtype != options.dtype:
-            continue
         for shape in shapes_of(workload, options):
+            if not suite.is_wanted(options.suite, workload, shape, dtype):
+                continue
             with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
                 try:
                     yield from measure(peers, options, workload, shape, dtype, pathlib.Path(folder))
@@ -195,26 +201,21 @@ def run_workload(peers, options, workload):
 def special_lines(options):
     """The workloads that are not times of a program."""
     for name, run in (("derivation", run_derivation), ("memory", memory.run)):
-        if name in options.suite:
+        if any(wanted.name == name for wanted in options.suite):
             workload = json.loads((suite.SUITE / f"{name}.json").read_text(encoding="utf-8"))
             yield from ({"workload": name, **line} for line in run(options.refold, workload))
-
-
-def read_shape(text):
-    return {name: int(extent) for name, extent in (part.split("=") for part in text.split(","))}
 
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--refold", type=lambda text: pathlib.Path(text).resolve(), required=True)
     parser.add_argument("--probe", type=lambda text: pathlib.Path(text).resolve(), required=True)
-    parser.add_argument("--suite", type=lambda text: text.split(","), default=[], help="workloads or families; all without it")
+    parser.add_argument("--suite", type=suite.parse_wanted, default=[],
+                        help="workloads or families, each with extents and types if not all are wanted: rows:n=4096,decode:bf16; all without it")
     parser.add_argument("--peers", action="store_true", help="also times the libraries of .venv-peers/")
     parser.add_argument("--only-peers", type=lambda text: text.split(","), default=contest.PEERS, help="some of " + ",".join(contest.PEERS))
     parser.add_argument("--peer-folder", type=pathlib.Path, default=ROOT / ".venv-peers")
     parser.add_argument("--threads", type=lambda text: [int(one) for one in text.split(",")], default=[1, 2])
-    parser.add_argument("--shape", type=read_shape, default={}, help="only shapes with these extents: n=4096")
-    parser.add_argument("--dtype", help="only this type")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--smoke", action="store_true", help="one small shape a workload: whether answers are right, not times")
     parser.add_argument("--large", action="store_true", help="also the shapes that take seconds and gigabytes")
@@ -244,9 +245,7 @@ def main():
             print(derivation.describe(line["summary"], line["beyond"]), flush=True)
         elif line["workload"] == "memory":
             print(memory.describe(line), flush=True)
-    special = {"derivation", "memory"}
-    workloads = [] if options.suite and set(options.suite) <= special else suite.load(options.suite)
-    for workload in workloads:
+    for workload in suite.load(options.suite):
         for line in run_workload(peers, options, workload):
             write(line)
             print(describe(line), flush=True)

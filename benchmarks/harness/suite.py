@@ -29,11 +29,33 @@ def evaluate(formula, names):
     return value(ast.parse(formula, mode="eval").body)
 
 
+class Wanted:
+    """A workload or family, and which of its shapes and types: "decode:n=16384:bf16"."""
+
+    def __init__(self, text):
+        self.name, *rest = text.split(":")
+        self.shape = {name: int(extent) for name, extent in (part.split("=") for part in rest if "=" in part)}
+        self.dtypes = [part for part in rest if "=" not in part]
+
+    def has(self, workload):
+        return self.name in (workload["name"], workload["family"])
+
+
+def parse_wanted(text):
+    return [Wanted(part) for part in text.split(",")]
+
+
+def is_wanted(wanted, workload, shape, dtype):
+    """Whether one of a list says so; an empty list wants all."""
+    return not wanted or any(one.has(workload) and (not one.dtypes or dtype in one.dtypes)
+                             and all(shape.get(name) == extent for name, extent in one.shape.items()) for one in wanted)
+
+
 def load(wanted=()):
-    """Workloads that are timed (not those of the compiler itself), by name or family."""
+    """Workloads that are timed, not those of the compiler itself."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(SUITE.glob("*.json"))]
     found = [one for one in found if "shapes" in one]
-    return [one for one in found if not wanted or one["name"] in wanted or one["family"] in wanted]
+    return [one for one in found if not wanted or any(name.has(one) for name in wanted)]
 
 
 def shape_text(shape):

@@ -52,7 +52,10 @@ def run_small(refold, workload, dtype):
 
 def self_test():
     """Broken data and a wrong program are seen."""
-    good = next(one for one in suite.load(["softmax"]))
+    good = suite.load(suite.parse_wanted("softmax"))[0]
+    wanted = suite.parse_wanted("softmax:n=64:f16,decode")
+    assert suite.is_wanted(wanted, good, {"n": 64}, "f16") and suite.is_wanted([], good, {}, "f32")
+    assert not suite.is_wanted(wanted, good, {"n": 64}, "f32") and not suite.is_wanted(wanted, good, {"n": 65}, "f16")
     assert not problems(good, peer_programs())
     assert problems({**good, "bytes": "2 * rows"}, peer_programs())
     assert problems({**good, "bytes": "m - m"}, peer_programs())
