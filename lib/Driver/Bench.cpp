@@ -16,8 +16,8 @@ namespace {
 
 /// Steps of the reference that a benchmark waits for: some ten seconds.
 constexpr int64_t kMaxReferenceSteps = int64_t(3) << 30;
-/// Allowed beside two ulps against the unfused program only, where double takes
-/// too long.
+/// Allowed beside a step of the type against the unfused program only, where
+/// double takes too long.
 constexpr double kMaxDifference = 1e-3;
 
 double millisecondsOf(llvm::function_ref<void()> work) {
@@ -42,6 +42,23 @@ llvm::Error mismatch(const Port &port, double error, double bound,
       << llvm::format("%.2e", error) << " against " << against
       << ", expected at most " << llvm::format("%.2e", bound);
   return fail(ExitCode::Mismatch, text);
+}
+
+/// From a number to the next one of a stored type, against the number: two
+/// programs may round to either side.
+double stepOf(DType dtype) {
+  switch (dtype) {
+  case DType::F16:
+    return std::ldexp(1.0, -10);
+  case DType::BF16:
+    return std::ldexp(1.0, -7);
+  case DType::F8E4M3:
+    return std::ldexp(1.0, -3);
+  case DType::F8E5M2:
+    return std::ldexp(1.0, -2);
+  default:
+    return 0.0;
+  }
 }
 
 RefOutput asReference(const Tensor &tensor) {
@@ -110,7 +127,7 @@ llvm::Error Benchmark::check() {
     double bound = reference
                        ? 2.0 * compare(unfusedOutputs[i], expected).error +
                              2.0 * ulpOf(port.dtype)
-                       : kMaxDifference + 2.0 * ulpOf(port.dtype);
+                       : kMaxDifference + stepOf(port.dtype);
     result.error = std::max(result.error, error);
     if (!(error <= bound) ||
         countClassLosses(fusedOutputs[i], unfusedOutputs[i], expected,
