@@ -20,6 +20,13 @@ TURN_MS = 50.0
 MOST_RUNS = 60
 
 
+def kinds_for(workload, kinds):
+    """Those of the peers that can be given a workload: a model of ONNX is read by two."""
+    if workload.get("peer") == "model":
+        return [kind for kind in kinds if kind in ("onnxruntime", "openvino")]
+    return kinds if "peer" in workload else []
+
+
 class Failed(Exception):
     """A process that gave no answer; the text says what it said instead."""
 

@@ -90,7 +90,7 @@ def bound_of(workload, shape, dtype, rates):
 def prepare_peers(peers, options, workload, case, threads):
     """Contestants that have loaded the case and answered right, and what is known of each."""
     found, known = [], {}
-    for kind in options.kinds if "peer" in workload else []:
+    for kind in contest.kinds_for(workload, options.kinds):
         try:
             peer = peers.get(kind, threads)
             known[kind] = peer.prepare(workload, case["dtype"], case["inputs"], case["dtypes"], case["expected"])
