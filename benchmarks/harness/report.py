@@ -55,8 +55,8 @@ def peer_cell(line, kind):
 
 def time_cell(line):
     """With the CPU time of the busiest thread where the run waited for others."""
-    waited = f" (CPU {line['thread_ms']:.3f})" if line["thread_ms"] < 0.8 * line["fused_ms"] else ""
-    return f"{line['fused_ms']:.3f}{waited}"
+    waited = f" (CPU {line['thread_ms']:.2f})" if line["thread_ms"] < 0.8 * line["fused_ms"] else ""
+    return f"{line['fused_ms']:.2f}{waited}" if line["fused_ms"] >= 10 else f"{line['fused_ms']:.3f}{waited}"
 
 
 def table(lines):
@@ -95,7 +95,7 @@ def readme_table(lines):
         found = [line for line in (find(name, extents, threads) for threads in (1, 2)) if line]
         if found:
             cells = [" / ".join(show(line) for line in found) for show in (
-                lambda line: f"{line['fused_ms']:.2f}", lambda line: f"{100 * line['bound']['share']:.0f} %", lambda line: f"{line['speedup']:.2f}x", best_of)]
+                time_cell, lambda line: f"{100 * line['bound']['share']:.0f} %", lambda line: f"{line['speedup']:.2f}x", best_of)]
             rows.append(f"| {title} | " + " | ".join(cells) + " |")
     first = lines[0]
     peers = {kind: one["version"] for line in lines for kind, one in line.get("peers", {}).items() if "version" in one}

@@ -39,10 +39,16 @@ def machine():
     return {"processor": names[0] if names else platform.processor(), "threads": len(names)}
 
 
-def provenance():
+def is_older_than_sources(refold):
+    """Whether the commit says nothing of the compiler that is timed."""
+    sources = (path for folder in ("lib", "include", "tools") for path in (ROOT / folder).rglob("*") if path.is_file())
+    return refold.stat().st_mtime < max(path.stat().st_mtime for path in sources)
+
+
+def provenance(refold):
     def git(*words):
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--untracked-files=no")), "machine": machine(),
+    return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--untracked-files=no")), "stale": is_older_than_sources(refold), "machine": machine(),
             "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
 
 
@@ -231,8 +237,10 @@ def parse_options():
 
 def main():
     options = parse_options()
-    failed, slower, common = 0, [], provenance()
+    failed, slower, common = 0, [], provenance(options.refold)
     peers = Peers(options)
+    if common["stale"]:
+        print(f"{options.refold} is older than the sources: the commit in the results is not its own", file=sys.stderr)
 
     def write(line):
         if options.out:
