@@ -17,7 +17,7 @@ NAMES = {"torch": "torch", "inductor": "TorchInductor", "onnxruntime": "ONNX Run
 README_ROWS = [("attention", {"m": 2048}, "attention, 8 heads of 2048 x 2048 x 64"), ("attention_causal", {"m": 2048}, "the same, causal"),
                ("decode", {"n": 16384}, "decoding, 32 query and 8 cached heads, 16k tokens of 128"), ("softmax", {"n": 4096}, "softmax, 4096 x 4096"),
                ("layernorm", {"n": 4096}, "LayerNorm, 4096 x 4096"), ("rmsnorm_int8", {"n": 4096}, "RMSNorm to int8, 4096 x 4096"),
-               ("entropy", {"n": 4096}, "entropy of a softmax, 4096 x 4096"), ("token_statistics", {"n": 32768}, "log-probability, entropy and KL, 512 x 32768"),
+               ("entropy", {"n": 4096}, "entropy of a softmax, 4096 x 4096"), ("token_statistics", {"n": 4096}, "log-probability, entropy and KL, 4096 x 4096"),
                ("softmax_top8", {"n": 128}, "softmax and its 8 best, 65536 x 128"), ("quantised_product", {"m": 1024}, "rows to int8 and a product, 1024 x 4096 x 4096"),
                ("residual_rmsnorm_swiglu", {"m": 128, "n": 4096}, "residual, RMSNorm, two products, SwiGLU, 128 x 4096 x 4096"),
                ("minilm", {"batch": 8}, "all-MiniLM-L6-v2, 8 x 128")]
