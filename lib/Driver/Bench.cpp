@@ -316,6 +316,7 @@ llvm::Expected<BenchResult> Benchmark::run() {
   if (llvm::Error error = check())
     return std::move(error);
   result.compileMs = fused.compileMs;
+  result.stages = fused.stages;
   if (options.nextTurn) {
     if (llvm::Error error = takeTurns())
       return std::move(error);

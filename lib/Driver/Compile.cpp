@@ -38,12 +38,16 @@ static llvm::Error splitStreams(mlir::ModuleOp module, const StreamSplit &split,
 llvm::Expected<CompiledProgram> compile(LoadedProgram program,
                                         const CompileOptions &options) {
   auto begin = std::chrono::steady_clock::now();
+  StageTimes times;
+  times.add("read", program.readMs);
   llvm::Expected<CpuTarget> target = detectTarget(options.target);
   if (!target)
     return target.takeError();
   FuseOptions fuseOptions;
   fuseOptions.policy = options.policy;
   fuseOptions.numerics = options.numerics;
+  fuseOptions.cache = options.cache;
+  fuseOptions.times = &times;
   llvm::Expected<FuseReport> fusion = fuse(*program.module, fuseOptions);
   if (!fusion)
     return fusion.takeError();
@@ -53,6 +57,8 @@ llvm::Expected<CompiledProgram> compile(LoadedProgram program,
       return std::move(error);
   CompileProgramOptions programOptions;
   programOptions.onAssembly = options.onAssembly;
+  programOptions.cache = options.cache;
+  programOptions.times = &times;
   std::vector<KernelText> kernels;
   programOptions.onKernel = [&](llvm::StringRef name, llvm::StringRef text) {
     kernels.push_back({name.str(), text.str()});
@@ -69,7 +75,7 @@ llvm::Expected<CompiledProgram> compile(LoadedProgram program,
   return CompiledProgram{std::move(program.name),    std::move(program.inputs),
                          std::move(program.outputs), std::move(executable),
                          std::move(*fusion),         spent.count(),
-                         std::move(kernels)};
+                         std::move(kernels),         times.list()};
 }
 
 llvm::Expected<CompiledProgram> compileFile(mlir::MLIRContext &context,

@@ -5,6 +5,7 @@
 #include "refold/Algebra/Formula.h"
 #include "refold/Conversion/CascadeToVector.h"
 #include "refold/Driver/Driver.h"
+#include "refold/Support/BuildId.h"
 #include "refold/Support/Diagnostics.h"
 #include "refold/Support/Error.h"
 #include "refold/Support/Reasons.h"
@@ -277,14 +278,33 @@ static algebra::Stability inAlgebra(Stability stability) {
   llvm_unreachable("every stability is listed");
 }
 
+/// Certificates in the cache that kernels are in.
+static CertificateStore certificateStore(const DiskCache *cache) {
+  auto inCache = [](llvm::StringRef key) {
+    return "certificate\n" + buildId() + "\n" + key.str();
+  };
+  return {[=](llvm::StringRef key) -> std::optional<std::string> {
+            auto value = cache->get(inCache(key));
+            if (!value)
+              return std::nullopt;
+            return value->getBuffer().str();
+          },
+          [=](llvm::StringRef key, llvm::StringRef value) {
+            cache->put(inCache(key), value);
+          }};
+}
+
 llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
                                 const FuseOptions &options) {
   Stopwatch watch;
   DiagnosticCollector collector(*module.getContext());
   mlir::func::FuncOp function = *module.getOps<mlir::func::FuncOp>().begin();
-  if (mlir::failed(normaliseProgram(function)))
-    return asUnsupported(
-        collector.takeErrors("the program was not normalised, without reason"));
+  {
+    StageTimer timer(options.times, "normalise");
+    if (mlir::failed(normaliseProgram(function)))
+      return asUnsupported(collector.takeErrors(
+          "the program was not normalised, without reason"));
+  }
   FuseCascadesOptions fuseOptions;
   fuseOptions.fuse = options.policy == FusePolicy::Auto;
   fuseOptions.keepsCertificates = options.certificate;
@@ -297,10 +317,15 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
   fuseOptions.policy.thresholdList = numerics.thresholdList;
   if (numerics.zeroMaskedRows)
     fuseOptions.policy.maskedRows = algebra::RowPolicy::Zero;
+  CertificateStore store = certificateStore(options.cache);
+  if (options.cache && !buildId().empty())
+    fuseOptions.store = &store;
+  fuseOptions.times = options.times;
   mlir::FailureOr<FusionResult> result = fuseCascades(function, fuseOptions);
   if (mlir::failed(result))
     return asUnsupported(
         collector.takeErrors("the program was not fused, without reason"));
+  StageTimer timer(options.times, "report");
   FuseReport report;
   report.kernels = result->kernels.size();
   report.products = result->products;

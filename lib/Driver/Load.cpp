@@ -9,6 +9,7 @@
 #include "refold/Support/Diagnostics.h"
 #include "refold/Support/Error.h"
 #include "refold/Support/Files.h"
+#include "refold/Support/Stopwatch.h"
 
 namespace refold {
 
@@ -158,10 +159,12 @@ llvm::Expected<LoadedProgram> load(mlir::MLIRContext &context,
     if (!path.ends_with(extension))
       continue;
     LoadedProgram program;
+    Stopwatch watch;
     if (llvm::Error error = loader(context, path, options, program))
       return std::move(error);
     if (llvm::Error error = describeSignature(program))
       return std::move(error);
+    program.readMs = watch.ms();
     return program;
   }
   return fail(ExitCode::Usage,

@@ -450,6 +450,7 @@ llvm::json::Object Executable::counters() const {
       constantBytes += buffer.bytes.constant().value_or(0);
   std::lock_guard<std::mutex> lock(impl->mutex);
   return llvm::json::Object{{"kernels", int64_t(impl->spec.kernels.size())},
+                            {"cached_kernels", impl->spec.cachedKernels},
                             {"kernel_calls", calls},
                             {"products", products},
                             {"steps", int64_t(impl->spec.steps.size())},

@@ -25,8 +25,8 @@ public:
            llvm::function_ref<void(unsigned, int64_t, int64_t)> body);
 
 private:
-  struct Arena;
-  std::unique_ptr<Arena> arena; ///< for the number of threads asked last
+  struct Place;
+  std::unique_ptr<Place> place; ///< in the pool, from the first region on
 };
 
 /// While it lives, libraries that the calling thread calls and that use OpenMP

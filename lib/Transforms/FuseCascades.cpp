@@ -10,6 +10,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/bit.h"
 
 using namespace mlir;
 using namespace refold;
@@ -88,7 +89,7 @@ namespace {
 class Deriver {
 public:
   Deriver(const FuseCascadesOptions &options, std::vector<FusionNote> &notes)
-      : options(options), notes(notes) {}
+      : options(options), notes(notes), storePrefix(describe(options)) {}
 
   /// The program of a kernel: fused as far as the algebra goes and its
   /// certificate holds, otherwise as written.
@@ -97,44 +98,91 @@ public:
 private:
   /// Whether a kernel that differs from this one in names was certified; it
   /// then has that one's certificate, and its passes for irregular rows.
-  bool isKnown(FusedKernel &kernel) const;
+  bool isKnown(FusedKernel &kernel);
   /// True if the certificate failed and the stages run as written.
   bool certify(FusedKernel &kernel, const algebra::Policy &policy,
                std::string &failure);
 
-  const FuseCascadesOptions &options;
-  std::vector<FusionNote> &notes;
   struct Known {
     std::string summary;
     bool isRepaired = false; ///< it holds with passes for irregular rows
   };
+  /// Of this program, or of an earlier one: from the store.
+  const Known *find(const std::string &key);
+  void keep(const std::string &key, Known entry);
+  static std::string describe(const FuseCascadesOptions &options);
+
+  const FuseCascadesOptions &options;
+  std::vector<FusionNote> &notes;
+  std::string storePrefix;
   /// Programs that hold, by what their certificates depend on.
   llvm::StringMap<Known> known;
 };
 } // namespace
 
-bool Deriver::isKnown(FusedKernel &kernel) const {
+/// What a certificate depends on beside its program. Every field, so that a new
+/// one does not compile before it stands here.
+std::string Deriver::describe(const FuseCascadesOptions &options) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  const auto &[stability, moments, casts, castBound, maskedRows, rankBudget,
+               thresholdList, fuse, apart, ownPivots] = options.policy;
+  os << int(stability) << ' ' << int(moments) << ' ' << int(casts) << ' '
+     << llvm::bit_cast<uint64_t>(castBound) << ' ' << int(maskedRows) << ' '
+     << rankBudget << ' ' << thresholdList << ' ' << fuse << ' ' << ownPivots;
+  for (unsigned stage : apart)
+    os << " - " << stage;
+  const auto &[seed, modularTrials, rowsPerFamily, rowLength, extremeValues,
+               edgeRows, tolerance, defect] = options.certificate;
+  os << '\n'
+     << seed << ' ' << modularTrials << ' ' << rowsPerFamily << ' ' << rowLength
+     << ' ' << extremeValues << ' ' << edgeRows << ' '
+     << llvm::bit_cast<uint64_t>(tolerance) << ' ' << int(defect) << '\n';
+  return text;
+}
+
+/// In the store, a letter that says whether passes are needed stands before the
+/// summary.
+const Deriver::Known *Deriver::find(const std::string &key) {
+  auto entry = known.find(key);
+  if (entry != known.end())
+    return &entry->second;
+  if (!options.store || options.keepsCertificates)
+    return nullptr;
+  std::optional<std::string> kept = options.store->find(storePrefix + key);
+  if (!kept || kept->empty())
+    return nullptr;
+  return &(known[key] = {kept->substr(1), kept->front() == 'r'});
+}
+
+void Deriver::keep(const std::string &key, Known entry) {
+  if (options.store)
+    options.store->keep(storePrefix + key,
+                        (entry.isRepaired ? "r" : "h") + entry.summary);
+  known[key] = std::move(entry);
+}
+
+bool Deriver::isKnown(FusedKernel &kernel) {
   const algebra::Cascade &cascade = kernel.formula->cascade;
-  auto find = [&] {
-    return known.find(
-        algebra::certificateKey(cascade, *kernel.derivation.program));
+  auto lookUp = [&] {
+    return find(algebra::certificateKey(cascade, *kernel.derivation.program));
   };
-  auto entry = find();
-  if (entry != known.end() && entry->second.isRepaired) {
+  const Known *entry = lookUp();
+  if (entry && entry->isRepaired) {
     // What holds is the program with passes for irregular rows.
     algebra::Program plain = std::move(*kernel.derivation.program);
     for (bool areDeadRegular : {true, false}) {
       kernel.derivation.program =
           algebra::withIrregularRows(cascade, plain, areDeadRegular);
-      if (entry = find(); entry != known.end())
+      if (entry = lookUp(); entry)
         break;
     }
-    if (entry == known.end())
+    if (!entry)
       kernel.derivation.program = std::move(plain);
   }
-  if (entry == known.end())
+  if (!entry)
     return false;
-  kernel.certificate = entry->second.summary;
+  kernel.certificate = entry->summary;
   return true;
 }
 
@@ -165,8 +213,8 @@ bool Deriver::certify(FusedKernel &kernel, const algebra::Policy &policy,
   std::string found =
       algebra::certificateKey(cascade, *kernel.derivation.program);
   if (found != key)
-    known[key] = {"", true};
-  known[found] = {kernel.certificate, false};
+    keep(key, {"", true});
+  keep(found, {kernel.certificate, false});
   return false;
 }
 
@@ -205,6 +253,19 @@ LogicalResult Deriver::derive(const KernelPlan &plan, FusedKernel &kernel) {
                                          << kernel.derivation.error;
 }
 
+/// Of `totalMs`, what is neither derivation nor certificate makes ops.
+static void addTimes(ArrayRef<FusedKernel> kernels, double totalMs,
+                     StageTimes &times) {
+  double deriveMs = 0, certifyMs = 0;
+  for (const FusedKernel &kernel : kernels) {
+    deriveMs += kernel.deriveMs;
+    certifyMs += kernel.certifyMs;
+  }
+  times.add("derive", deriveMs);
+  times.add("certify", certifyMs);
+  times.add("fuse", totalMs - deriveMs - certifyMs);
+}
+
 FailureOr<FusionResult>
 refold::fuseCascades(func::FuncOp function,
                      const FuseCascadesOptions &options) {
@@ -220,6 +281,9 @@ refold::fuseCascades(func::FuncOp function,
   if (failed(plan))
     return failure();
   result.planMs = watch.ms();
+  if (options.times)
+    options.times->add("analyse", result.planMs);
+  Stopwatch deriving;
   for (const Refusal &note : plan->notes)
     result.notes.push_back(
         {note.key, note.text, (note.at ? note.at : function)->getLoc()});
@@ -246,6 +310,8 @@ refold::fuseCascades(func::FuncOp function,
       replacements.push_back({output.tensor, value});
     result.kernels.push_back(std::move(kernel));
   }
+  if (options.times)
+    addTimes(result.kernels, deriving.ms(), *options.times);
   for (auto [from, to] : replacements)
     from.replaceAllUsesWith(to);
   eraseDead(block);

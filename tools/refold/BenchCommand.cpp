@@ -47,7 +47,8 @@ static void printJsonOf(const BenchResult &result, bool withSteps) {
                             {"checked_against", result.checkedAgainst},
                             {"error", jsonNumber(result.error)},
                             {"bound", toJson(result.bound)},
-                            {"compile_ms", result.compileMs}};
+                            {"compile_ms", result.compileMs},
+                            {"stages", stagesToJson(result.stages)}};
   if (withSteps)
     answer["kernels"] =
         llvm::json::Object{{"fused", toJson(result.fusedSteps)},

@@ -31,6 +31,8 @@ llvm::Expected<ExitCode> opsCommand(const Command &command,
                                     Arguments arguments);
 llvm::Expected<ExitCode> doctorCommand(const Command &command,
                                        Arguments arguments);
+llvm::Expected<ExitCode> cacheCommand(const Command &command,
+                                      Arguments arguments);
 
 } // namespace refold
 

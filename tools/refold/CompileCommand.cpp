@@ -2,6 +2,7 @@
 #include "Commands.h"
 #include "Output.h"
 #include "ProgramFlags.h"
+#include "ReportJson.h"
 #include "refold/Support/Files.h"
 #include "llvm/Support/Format.h"
 
@@ -41,16 +42,49 @@ static llvm::Expected<std::string> textAt(llvm::StringRef stage,
   return os.str();
 }
 
+static llvm::json::Object toJson(const CompiledProgram &compiled) {
+  return llvm::json::Object{{"compile_ms", compiled.compileMs},
+                            {"counters", compiled.executable.counters()},
+                            {"stages", stagesToJson(compiled.stages)}};
+}
+
+static void printCompiled(const CompiledProgram &compiled, bool withStages) {
+  llvm::json::Object counters = compiled.executable.counters();
+  auto count = [&](llvm::StringRef name) {
+    return counters.getInteger(name).value_or(0);
+  };
+  llvm::raw_ostream &os = llvm::outs();
+  os << llvm::format("compiled in %.1f ms: ", compiled.compileMs)
+     << count("kernels") << " kernels";
+  if (int64_t cached = count("cached_kernels"))
+    os << " (" << cached << " cached)";
+  os << ", " << count("products") << " products, " << count("steps")
+     << " steps, " << formatBytes(count("constant_bytes")) << " of constants\n";
+  if (!withStages)
+    return;
+  double total = 0;
+  for (const StageTimes::Stage &stage : compiled.stages)
+    total += stage.ms;
+  os << "\n  CPU ms  share  runs  stage\n";
+  for (const StageTimes::Stage &stage : compiled.stages)
+    os << llvm::format("%8.2f %4.0f %% %5d  ", stage.ms,
+                       total > 0 ? 100.0 * stage.ms / total : 0.0,
+                       int(stage.count))
+       << stage.name << "\n";
+  os << llvm::format("%8.2f               all\n", total);
+}
+
 llvm::Expected<ExitCode> compileCommand(const Command &command,
                                         Arguments arguments) {
   ProgramFlags program;
   CompileOptions options;
   std::string emit, fuse = "auto", output;
-  bool withLocations = false;
+  bool withLocations = false, withStages = false;
   Flags flags;
   program.addTo(flags);
   program.addDtypeTo(flags);
   program.addNumericsTo(flags);
+  program.addCacheTo(flags);
   flags.choice("emit", "shows the program as read, as cascades, or as assembly",
                emit, {"program", "cascade", "asm"});
   flags.choice("fuse", "what is fused (auto)", fuse, {"auto", "never"});
@@ -59,6 +93,7 @@ llvm::Expected<ExitCode> compileCommand(const Command &command,
              options.target);
   flags.toggle("locations", "with the definition or node of every operation",
                withLocations);
+  flags.toggle("timing", "with the time of every stage", withStages);
   flags.text("output", "FILE", "where --emit writes (stdout); also -o", output);
   if (showHelp(command, flags, arguments))
     return ExitCode::Ok;
@@ -80,21 +115,17 @@ llvm::Expected<ExitCode> compileCommand(const Command &command,
       return std::move(error);
     return ExitCode::Ok;
   }
+  auto cache = program.openCache();
+  if (!cache)
+    return cache.takeError();
+  options.cache = cache->get();
   auto compiled = compile(std::move(*loaded), options);
   if (!compiled)
     return compiled.takeError();
-  llvm::json::Object counters = compiled->executable.counters();
-  if (program.isJson()) {
-    printJson(llvm::json::Object{{"compile_ms", compiled->compileMs},
-                                 {"counters", std::move(counters)}});
-    return ExitCode::Ok;
-  }
-  llvm::outs() << llvm::format("compiled in %.1f ms: ", compiled->compileMs)
-               << counters.getInteger("kernels").value_or(0) << " kernels, "
-               << counters.getInteger("products").value_or(0) << " products, "
-               << counters.getInteger("steps").value_or(0) << " steps, "
-               << formatBytes(counters.getInteger("constant_bytes").value_or(0))
-               << " of constants\n";
+  if (program.isJson())
+    printJson(toJson(*compiled));
+  else
+    printCompiled(*compiled, withStages);
   return ExitCode::Ok;
 }
 

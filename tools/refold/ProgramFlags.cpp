@@ -99,6 +99,17 @@ void ProgramFlags::addNumericsTo(Flags &flags) {
               });
 }
 
+void ProgramFlags::addCacheTo(Flags &flags) {
+  flags.toggle("no-cache", "neither finds nor keeps kernels on disk",
+               withoutCache);
+}
+
+llvm::Expected<std::unique_ptr<DiskCache>> ProgramFlags::openCache() const {
+  if (withoutCache)
+    return nullptr;
+  return openCacheOfEnvironment();
+}
+
 LoadOptions ProgramFlags::loadOptions() const {
   LoadOptions options;
   options.dims = dims;

@@ -15,11 +15,16 @@ struct ProgramFlags {
   std::string path, format = "text", dtype;
   std::map<std::string, int64_t> dims;
   NumericPolicy numerics;
+  bool withoutCache = false;
 
   void addTo(Flags &flags);
   void addDtypeTo(Flags &flags);
   /// --casts, --masked-rows and --stability.
   void addNumericsTo(Flags &flags);
+  /// --no-cache
+  void addCacheTo(Flags &flags);
+  /// The cache that flags and environment ask for; null: none.
+  llvm::Expected<std::unique_ptr<DiskCache>> openCache() const;
   LoadOptions loadOptions() const;
   bool isJson() const { return format == "json"; }
 };

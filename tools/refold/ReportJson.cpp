@@ -91,4 +91,12 @@ llvm::json::Object toJson(const CascadeReport &report) {
       {"accuracy", std::move(accuracy)}};
 }
 
+llvm::json::Array stagesToJson(llvm::ArrayRef<StageTimes::Stage> stages) {
+  llvm::json::Array result;
+  for (const StageTimes::Stage &stage : stages)
+    result.push_back(llvm::json::Object{
+        {"name", stage.name}, {"ms", stage.ms}, {"count", stage.count}});
+  return result;
+}
+
 } // namespace refold

@@ -11,6 +11,8 @@ llvm::json::Object toJson(const CascadeReport &report);
 llvm::json::Array toJson(llvm::ArrayRef<ReasonReport> reasons);
 llvm::json::Object toJson(const StepWork &step);
 llvm::json::Object toJson(const std::map<std::string, int64_t> &extents);
+/// {"name", "ms", "count"} each.
+llvm::json::Array stagesToJson(llvm::ArrayRef<StageTimes::Stage> stages);
 
 } // namespace refold
 

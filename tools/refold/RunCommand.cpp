@@ -32,6 +32,7 @@ void RunFlags::addTo(Flags &flags) {
   program.addTo(flags);
   program.addDtypeTo(flags);
   program.addNumericsTo(flags);
+  program.addCacheTo(flags);
   inputs.addTo(flags, /*withFiles=*/true);
   flags.value("output", "NAME=FILE.npy", "writes one output",
               [this](llvm::StringRef text) -> llvm::Error {
@@ -87,6 +88,10 @@ llvm::Expected<RunResult> compileAndRun(LoadedProgram program,
       options.fuse == "never" ? FusePolicy::Never : FusePolicy::Auto;
   compileOptions.target = options.target;
   compileOptions.numerics = options.program.numerics;
+  auto cache = options.program.openCache();
+  if (!cache)
+    return cache.takeError();
+  compileOptions.cache = cache->get();
   auto compiled = compile(std::move(program), compileOptions);
   if (!compiled)
     return compiled.takeError();

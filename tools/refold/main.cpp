@@ -23,6 +23,7 @@ static constexpr Command kCommands[] = {
     {"ops", "lists the operators that are read", opsCommand},
     {"doctor", "says what this machine offers and whether it works",
      doctorCommand},
+    {"cache", "shows what is kept on disk, and clears it", cacheCommand},
 };
 
 static void printUsage(llvm::raw_ostream &os) {

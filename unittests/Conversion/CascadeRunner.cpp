@@ -20,8 +20,10 @@ CascadeRunner::compile(llvm::StringRef text, const Options &options) {
   auto runner = std::make_unique<CascadeRunner>();
   runner->options = options;
   auto start = std::chrono::steady_clock::now();
-  auto compiled =
-      compileKernels({KernelSource{"kernel", text.str()}}, *target, 1);
+  CompileKernelsOptions compileOptions;
+  compileOptions.threads = 1;
+  auto compiled = compileKernels({KernelSource{"kernel", text.str()}}, *target,
+                                 compileOptions);
   if (!compiled)
     return compiled.takeError();
   runner->compileMs = std::chrono::duration<double, std::milli>(

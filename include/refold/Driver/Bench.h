@@ -72,7 +72,8 @@ struct BenchResult {
   std::string
       checkedAgainst; ///< "double", or "unfused" where double takes too long
   double error = 0.0;
-  double compileMs = 0.0;
+  double compileMs = 0.0; ///< of the fused program, without a cache
+  std::vector<StageTimes::Stage> stages; ///< of that
   BenchBound bound;
   std::vector<StepTime> fusedSteps, unfusedSteps; ///< in the order they run
 };

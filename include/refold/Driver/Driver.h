@@ -6,6 +6,8 @@
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "refold/Runtime/Executable.h"
+#include "refold/Support/DiskCache.h"
+#include "refold/Support/StageTimes.h"
 #include "refold/Support/Tensor.h"
 #include "llvm/Support/Error.h"
 #include "llvm/Support/JSON.h"
@@ -36,6 +38,7 @@ struct LoadedProgram {
   std::string name; ///< of the public function
   std::vector<Port> inputs, outputs;
   std::shared_ptr<void> storage; ///< of the constants that the module points to
+  double readMs = 0.0;           ///< CPU time of the front end
 };
 
 struct LoadOptions {
@@ -187,6 +190,10 @@ struct FuseOptions {
   bool certificate = false;
   uint64_t seed = 1; ///< of what certificates draw at random
   NumericPolicy numerics;
+  /// Where certificates are looked for, and kept; null: nowhere. With
+  /// `certificate` all are made anew.
+  const DiskCache *cache = nullptr;
+  StageTimes *times = nullptr; ///< gets the time of every stage, where set
 };
 
 /// What fusing a program came to.
@@ -218,6 +225,8 @@ struct CompiledProgram {
   FuseReport fusion;
   double compileMs = 0.0;          ///< from the program form to code in memory
   std::vector<KernelText> kernels; ///< as numbered in the executable
+  /// CPU time of every stage, the front end first.
+  std::vector<StageTimes::Stage> stages;
 };
 
 /// Another cut of every stream than the schedule's own.
@@ -234,6 +243,8 @@ struct CompileOptions {
   /// "avx512", "avx2" or "baseline"; empty: what the machine offers, or
   /// REFOLD_CPU.
   std::string target;
+  /// Where kernels and certificates are looked for, and kept; null: nowhere.
+  const DiskCache *cache = nullptr;
   /// Called with the assembly of every kernel, where set.
   std::function<void(llvm::StringRef kernel, llvm::StringRef assembly)>
       onAssembly;

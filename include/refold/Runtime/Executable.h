@@ -43,9 +43,9 @@ public:
 
   const ExecutableSpec &spec() const;
 
-  /// {"kernels", "kernel_calls", "products", "steps", "constant_bytes",
-  /// "shapes", "arena_bytes"}; the last two over all shapes run so far
-  /// (how many; the largest arena).
+  /// {"kernels", "cached_kernels", "kernel_calls", "products", "steps",
+  /// "constant_bytes", "shapes", "arena_bytes"}; the last two over all shapes
+  /// run so far (how many; the largest arena).
   llvm::json::Object counters() const;
 
 private:

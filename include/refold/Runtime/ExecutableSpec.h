@@ -118,6 +118,7 @@ struct ExecutableSpec {
   std::vector<InputSpec> inputs;
   std::vector<OutputSpec> outputs;
   std::vector<Kernel> kernels;
+  int64_t cachedKernels = 0; ///< of those, not compiled but found in a cache
   std::vector<BufferSpec> buffers;
   std::vector<Step> steps;
   /// Keeps code and constants alive.

@@ -5,8 +5,17 @@
 #include "refold/Algebra/Certify.h"
 #include "refold/Analysis/Kernels.h"
 #include "refold/Dialect/Refold/IR/Refold.h"
+#include "refold/Support/StageTimes.h"
+#include <functional>
 
 namespace refold {
+
+/// Certificates of earlier compilations. A key says everything that a
+/// certificate depends on, but for the compiler.
+struct CertificateStore {
+  std::function<std::optional<std::string>(llvm::StringRef key)> find;
+  std::function<void(llvm::StringRef key, llvm::StringRef value)> keep;
+};
 
 struct FuseCascadesOptions {
   /// False: every reduction is a kernel of its own (the unfused baseline).
@@ -19,6 +28,9 @@ struct FuseCascadesOptions {
   /// Every kernel has a certificate of its own, kept in full. Otherwise those
   /// that differ in names only share one.
   bool keepsCertificates = false;
+  /// Null: there is none. Not asked with `keepsCertificates`.
+  const CertificateStore *store = nullptr;
+  StageTimes *times = nullptr; ///< gets the time of every stage, where set
 };
 
 /// A kernel that was made, with its derivation. `formula` owns the expressions.

@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "KernelCache.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
 #include "refold/Conversion/CascadeToVector.h"
 #include "refold/Support/Error.h"
-#include "refold/Target/CPU/ObjectCode.h"
 #include <atomic>
 #include <thread>
 
 using namespace refold;
 
 namespace {
-/// What a worker makes of one source.
+/// What is made of a source.
 struct Result {
-  std::unique_ptr<llvm::MemoryBuffer> object;
+  std::shared_ptr<LoadedCode> code;
   std::string assembly;
   unsigned phases = 0;
   llvm::Error error = llvm::Error::success();
 };
 } // namespace
 
+static constexpr llvm::StringLiteral kName = "kernel";
+
 /// Parses and lowers the cascade of a source.
 static llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>>
 lowerSource(mlir::MLIRContext &context, const KernelSource &source,
-            const CpuTarget &target, unsigned &phases) {
+            const CpuTarget &target, StageTimes *times, unsigned &phases) {
   std::string messages;
   mlir::ScopedDiagnosticHandler handler(
       &context, [&](mlir::Diagnostic &diagnostic) {
@@ -30,12 +32,17 @@ lowerSource(mlir::MLIRContext &context, const KernelSource &source,
           messages += (messages.empty() ? "" : "; ") + diagnostic.str();
         return mlir::success();
       });
-  auto module = mlir::parseSourceString<mlir::ModuleOp>(source.text, &context);
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  {
+    StageTimer timer(times, "kernel: parse");
+    module = mlir::parseSourceString<mlir::ModuleOp>(source.text, &context);
+  }
   if (!module)
     return fail(ExitCode::Internal,
                 "kernel '" + source.name + "' does not parse: " + messages);
+  StageTimer timer(times, "kernel: walk");
   auto function = *module->getOps<mlir::func::FuncOp>().begin();
-  function.setSymName(source.name);
+  function.setSymName(kName);
   mlir::FailureOr<LoweredKernel> lowered = lowerCascade(function, target.facts);
   if (mlir::failed(lowered))
     return fail(ExitCode::Unsupported,
@@ -44,36 +51,86 @@ lowerSource(mlir::MLIRContext &context, const KernelSource &source,
   return module;
 }
 
+static llvm::Expected<std::shared_ptr<LoadedCode>>
+loadObject(std::unique_ptr<llvm::MemoryBuffer> object, StageTimes *times) {
+  StageTimer timer(times, "kernel: load");
+  std::vector<std::unique_ptr<llvm::MemoryBuffer>> objects;
+  objects.push_back(std::move(object));
+  return LoadedCode::load(std::move(objects));
+}
+
+/// Whether the cache has the kernel. What cannot be loaded it does not have.
+static bool findKernel(const KernelSource &source, const CpuTarget &target,
+                       const CompileKernelsOptions &options, Result &result) {
+  std::unique_ptr<llvm::MemoryBuffer> value;
+  {
+    StageTimer timer(options.times, "kernel: look up");
+    std::string key = kernelKey(source, target);
+    value = key.empty() ? nullptr : options.cache->get(key);
+  }
+  std::optional<StoredKernel> stored =
+      value ? unpackKernel(value->getBuffer()) : std::nullopt;
+  if (!stored)
+    return false;
+  auto code = loadObject(std::move(stored->object), options.times);
+  if (!code) {
+    llvm::consumeError(code.takeError());
+    return false;
+  }
+  result.code = *code;
+  result.phases = stored->phases;
+  return true;
+}
+
+static void keepKernel(const KernelSource &source, const CpuTarget &target,
+                       const CompileKernelsOptions &options,
+                       const Result &result, llvm::StringRef object) {
+  StageTimer timer(options.times, "kernel: keep");
+  if (std::string key = kernelKey(source, target); !key.empty())
+    options.cache->put(key, packKernel(result.phases, object));
+}
+
 static llvm::Error compileOne(mlir::MLIRContext &context,
                               const KernelSource &source,
-                              const CpuTarget &target, bool wantsAssembly,
+                              const CpuTarget &target,
+                              const CompileKernelsOptions &options,
                               Result &result) {
-  auto module = lowerSource(context, source, target, result.phases);
+  auto module =
+      lowerSource(context, source, target, options.times, result.phases);
   if (!module)
     return module.takeError();
-  if (wantsAssembly) {
+  ObjectOptions objectOptions;
+  if (options.onAssembly) {
     mlir::OwningOpRef<mlir::ModuleOp> copy = (*module)->clone();
-    ObjectOptions options;
-    options.asAssembly = true;
-    auto text = emitObject(*copy, target, options);
+    objectOptions.asAssembly = true;
+    auto text = emitObject(*copy, target, objectOptions);
     if (!text)
       return text.takeError();
     result.assembly = (*text)->getBuffer().str();
+    objectOptions.asAssembly = false;
   }
-  auto object = emitObject(**module, target);
+  objectOptions.times = options.times;
+  auto object = emitObject(**module, target, objectOptions);
   if (!object)
     return object.takeError();
-  result.object = std::move(*object);
+  if (options.cache)
+    keepKernel(source, target, options, result, (*object)->getBuffer());
+  auto code = loadObject(std::move(*object), options.times);
+  if (!code)
+    return code.takeError();
+  result.code = *code;
   return llvm::Error::success();
 }
 
-/// Every result in the order of the sources, whoever makes it.
+/// Compiles the sources `wanted`, each into its own result, whoever does it.
 static void compileAll(llvm::ArrayRef<KernelSource> sources,
-                       const CpuTarget &target, unsigned threads,
-                       bool wantsAssembly, std::vector<Result> &results) {
+                       llvm::ArrayRef<size_t> wanted, const CpuTarget &target,
+                       const CompileKernelsOptions &options,
+                       std::vector<Result> &results) {
+  unsigned threads = options.threads;
   if (!threads)
     threads = std::max(1u, std::thread::hardware_concurrency());
-  threads = std::min<unsigned>(threads, sources.size());
+  threads = std::min<unsigned>(threads, wanted.size());
   std::atomic<size_t> next{0};
   auto work = [&] {
     mlir::DialectRegistry registry;
@@ -81,27 +138,52 @@ static void compileAll(llvm::ArrayRef<KernelSource> sources,
     registry.insert<RefoldDialect>();
     mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
     context.printOpOnDiagnostic(false);
-    for (size_t at; (at = next++) < sources.size();) {
+    for (size_t at; (at = next++) < wanted.size();) {
+      Result &result = results[wanted[at]];
       llvm::Error error =
-          compileOne(context, sources[at], target, wantsAssembly, results[at]);
-      llvm::consumeError(std::move(results[at].error));
-      results[at].error = std::move(error);
+          compileOne(context, sources[wanted[at]], target, options, result);
+      llvm::consumeError(std::move(result.error));
+      result.error = std::move(error);
     }
   };
   std::vector<std::thread> helpers;
   for (unsigned i = 1; i < threads; ++i)
     helpers.emplace_back(work);
-  work();
+  if (threads)
+    work();
   for (std::thread &helper : helpers)
     helper.join();
 }
 
-llvm::Expected<CompiledKernels> refold::compileKernels(
-    llvm::ArrayRef<KernelSource> sources, const CpuTarget &target,
-    unsigned threads,
-    const std::function<void(llvm::StringRef, llvm::StringRef)> &onAssembly) {
+static llvm::Expected<Kernel> kernelOf(const KernelSource &source,
+                                       const Result &result) {
+  Kernel kernel;
+  kernel.name = source.name;
+  auto shape = result.code->find((kName + "_shape").str());
+  if (!shape)
+    return shape.takeError();
+  kernel.shape = *shape;
+  for (unsigned phase = 0; phase < result.phases; ++phase) {
+    auto function =
+        result.code->find((kName + "_phase" + llvm::Twine(phase)).str());
+    if (!function)
+      return function.takeError();
+    kernel.phases.push_back(*function);
+  }
+  return kernel;
+}
+
+llvm::Expected<CompiledKernels>
+refold::compileKernels(llvm::ArrayRef<KernelSource> sources,
+                       const CpuTarget &target,
+                       const CompileKernelsOptions &options) {
   std::vector<Result> results(sources.size());
-  compileAll(sources, target, threads, bool(onAssembly), results);
+  std::vector<size_t> wanted;
+  for (size_t i = 0; i < sources.size(); ++i)
+    if (!options.cache || options.onAssembly ||
+        !findKernel(sources[i], target, options, results[i]))
+      wanted.push_back(i);
+  compileAll(sources, wanted, target, options, results);
   llvm::Error error = llvm::Error::success();
   for (Result &result : results) {
     if (error)
@@ -113,31 +195,15 @@ llvm::Expected<CompiledKernels> refold::compileKernels(
     return std::move(error);
 
   CompiledKernels compiled;
-  std::vector<std::unique_ptr<llvm::MemoryBuffer>> objects;
+  compiled.cached = sources.size() - wanted.size();
   for (auto [source, result] : llvm::zip_equal(sources, results)) {
-    if (onAssembly)
-      onAssembly(source.name, result.assembly);
-    objects.push_back(std::move(result.object));
-  }
-  auto code = LoadedCode::load(std::move(objects));
-  if (!code)
-    return code.takeError();
-  compiled.code = *code;
-  for (auto [source, result] : llvm::zip_equal(sources, results)) {
-    Kernel kernel;
-    kernel.name = source.name;
-    auto shape = compiled.code->find(source.name + "_shape");
-    if (!shape)
-      return shape.takeError();
-    kernel.shape = *shape;
-    for (unsigned phase = 0; phase < result.phases; ++phase) {
-      auto function =
-          compiled.code->find(source.name + "_phase" + std::to_string(phase));
-      if (!function)
-        return function.takeError();
-      kernel.phases.push_back(*function);
-    }
-    compiled.kernels.push_back(std::move(kernel));
+    if (options.onAssembly)
+      options.onAssembly(source.name, result.assembly);
+    llvm::Expected<Kernel> kernel = kernelOf(source, result);
+    if (!kernel)
+      return kernel.takeError();
+    compiled.kernels.push_back(std::move(*kernel));
+    compiled.code.push_back(std::move(result.code));
   }
   return compiled;
 }

@@ -319,17 +319,27 @@ refold::compileProgram(ModuleOp module, const CpuTarget &target,
   if (!function || function.isDeclaration())
     return fail(ExitCode::Model, "found no public function");
   ProgramCompiler compiler(function);
-  if (llvm::Error error = compiler.run())
-    return std::move(error);
+  {
+    StageTimer timer(options.times, "steps and kernels as text");
+    if (llvm::Error error = compiler.run())
+      return std::move(error);
+  }
   compiler.spec.instructionSet = target.instructionSet;
   if (options.onKernel)
     for (const KernelSource &kernel : compiler.kernels)
       options.onKernel(kernel.name, kernel.text);
-  llvm::Expected<CompiledKernels> compiled = compileKernels(
-      compiler.kernels, target, options.threads, options.onAssembly);
+  CompileKernelsOptions kernelOptions;
+  kernelOptions.threads = options.threads;
+  kernelOptions.cache = options.cache;
+  kernelOptions.times = options.times;
+  kernelOptions.onAssembly = options.onAssembly;
+  llvm::Expected<CompiledKernels> compiled =
+      compileKernels(compiler.kernels, target, kernelOptions);
   if (!compiled)
     return compiled.takeError();
   compiler.spec.kernels = std::move(compiled->kernels);
-  compiler.spec.owners.push_back(compiled->code);
+  compiler.spec.cachedKernels = compiled->cached;
+  for (std::shared_ptr<LoadedCode> &code : compiled->code)
+    compiler.spec.owners.push_back(std::move(code));
   return std::move(compiler.spec);
 }

@@ -57,7 +57,9 @@ void refold::registerCpuDialects(mlir::DialectRegistry &registry) {
 }
 
 /// Runs the pipeline; an error has the diagnostics' text.
-static llvm::Error lower(mlir::ModuleOp module, const CpuTarget &target) {
+static llvm::Error lower(mlir::ModuleOp module, const CpuTarget &target,
+                         StageTimes *times) {
+  StageTimer timer(times, "kernel: MLIR passes");
   std::string messages;
   mlir::ScopedDiagnosticHandler handler(
       module.getContext(), [&](mlir::Diagnostic &diagnostic) {
@@ -133,23 +135,18 @@ static void optimise(llvm::Module &module, llvm::TargetMachine &machine,
       .run(module, modules);
 }
 
-llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>>
-refold::emitObject(mlir::ModuleOp module, const CpuTarget &target,
-                   const ObjectOptions &options) {
-  llvm::Expected<std::unique_ptr<llvm::TargetMachine>> machine =
-      makeTargetMachine(target);
-  if (!machine)
-    return machine.takeError();
-  if (llvm::Error error = lower(module, target))
-    return std::move(error);
-  llvm::LLVMContext context;
+/// The module as LLVM's, with a wrapper for every public function and the
+/// attributes of the target.
+static std::unique_ptr<llvm::Module> translate(mlir::ModuleOp module,
+                                               llvm::LLVMContext &context,
+                                               const CpuTarget &target,
+                                               llvm::TargetMachine &machine) {
   std::unique_ptr<llvm::Module> code =
       mlir::translateModuleToLLVMIR(module, context, "kernel");
   if (!code)
-    return fail(ExitCode::Internal, "translation to LLVM IR failed");
-  code->setTargetTriple((*machine)->getTargetTriple().str());
-  code->setDataLayout((*machine)->createDataLayout());
-
+    return nullptr;
+  code->setTargetTriple(machine.getTargetTriple().str());
+  code->setDataLayout(machine.createDataLayout());
   llvm::SmallVector<llvm::Function *> functions;
   for (llvm::Function &function : *code)
     if (!function.isDeclaration())
@@ -167,9 +164,31 @@ refold::emitObject(mlir::ModuleOp module, const CpuTarget &target,
     function.addFnAttr(llvm::Attribute::NoUnwind);
     allowContraction(function);
   }
-  if (options.middleEnd)
-    optimise(*code, **machine, options.middleEnd);
+  return code;
+}
 
+llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>>
+refold::emitObject(mlir::ModuleOp module, const CpuTarget &target,
+                   const ObjectOptions &options) {
+  llvm::Expected<std::unique_ptr<llvm::TargetMachine>> machine =
+      makeTargetMachine(target);
+  if (!machine)
+    return machine.takeError();
+  if (llvm::Error error = lower(module, target, options.times))
+    return std::move(error);
+  llvm::LLVMContext context;
+  std::unique_ptr<llvm::Module> code;
+  {
+    StageTimer timer(options.times, "kernel: translation");
+    code = translate(module, context, target, **machine);
+  }
+  if (!code)
+    return fail(ExitCode::Internal, "translation to LLVM IR failed");
+  if (options.middleEnd) {
+    StageTimer timer(options.times, "kernel: LLVM middle end");
+    optimise(*code, **machine, options.middleEnd);
+  }
+  StageTimer timer(options.times, "kernel: LLVM code generation");
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream stream(bytes);
   llvm::legacy::PassManager codegen;

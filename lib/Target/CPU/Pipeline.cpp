@@ -12,9 +12,19 @@
 using namespace mlir;
 using namespace refold;
 
+/// Folds and patterns, in so many visits of every op. Blocks are left as they
+/// are: ours are neither dead nor equal, and to compare them takes as long as
+/// everything else.
+static std::unique_ptr<Pass> canonicalise(int64_t visits) {
+  GreedyRewriteConfig config;
+  config.enableRegionSimplification = GreedySimplifyRegionLevel::Disabled;
+  config.maxIterations = visits;
+  return createCanonicalizerPass(config);
+}
+
 void refold::buildLowerToLLVM(OpPassManager &passes,
                               InstructionSet instructionSet) {
-  passes.addPass(createCanonicalizerPass());
+  passes.addPass(canonicalise(1));
   passes.addPass(createCSEPass());
   // While a row's exp is one op and not ten: what does not change in a loop is
   // found and moved at a tenth of the cost.
@@ -29,7 +39,7 @@ void refold::buildLowerToLLVM(OpPassManager &passes,
   passes.addPass(createLowerMathPass(instructionSet));
   // After the functions, whose constants are vectors of any shape.
   passes.addPass(createLowerVectorsPass());
-  passes.addPass(createCanonicalizerPass());
+  passes.addPass(canonicalise(1));
   passes.addPass(createCSEPass());
   passes.addPass(createConvertVectorToSCFPass(
       VectorTransferToSCFOptions().enableFullUnroll()));
@@ -37,8 +47,7 @@ void refold::buildLowerToLLVM(OpPassManager &passes,
   passes.addPass(memref::createExpandStridedMetadataPass());
   passes.addPass(createLowerAffinePass());
   passes.addPass(createConvertSCFToCFPass());
-  passes.addPass(createCanonicalizerPass());
-  passes.addPass(createCSEPass());
+  passes.addPass(canonicalise(1));
   // Before vectors become LLVM's: the math that is left has vector operands.
   passes.addPass(createConvertMathToLLVMPass());
   ConvertVectorToLLVMPassOptions vectorOptions;
@@ -53,8 +62,10 @@ void refold::buildLowerToLLVM(OpPassManager &passes,
   passes.addPass(createConvertFuncToLLVMPass());
   passes.addPass(createConvertControlFlowToLLVMPass());
   passes.addPass(createReconcileUnrealizedCastsPass());
-  passes.addPass(createCanonicalizerPass());
+  // What is left to fold is visited once more to see that nothing is; of the
+  // equal ops that memrefs leave everywhere, only one of each.
   passes.addPass(createCSEPass());
+  passes.addPass(canonicalise(GreedyRewriteConfig().maxIterations));
 }
 
 void refold::registerCpuPasses() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "CompileText.h"
+#include <cmath>
 
 using namespace refold;
 using namespace refold::test;
@@ -24,19 +25,81 @@ TEST(LoadedCodeTest, ScalarsAndSeveralResults) {
   EXPECT_EQ(x, 3.5f);
 }
 
+/// The object of a module.
+static std::string objectOf(llvm::StringRef text) {
+  mlir::DialectRegistry registry;
+  registerCpuDialects(registry);
+  mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
+  auto module = mlir::parseSourceString<mlir::ModuleOp>(text, &context);
+  auto object = llvm::cantFail(emitObject(*module, *detectTarget()));
+  return object->getBuffer().str();
+}
+
+static llvm::Expected<std::shared_ptr<LoadedCode>>
+loadBytes(llvm::StringRef bytes) {
+  std::vector<std::unique_ptr<llvm::MemoryBuffer>> objects;
+  objects.push_back(llvm::MemoryBuffer::getMemBufferCopy(bytes));
+  return LoadedCode::load(std::move(objects));
+}
+
 TEST(LoadedCodeTest, OtherCallsAreRefused) {
-  auto code = compileText(R"(
+  auto code = loadBytes(objectOf(R"(
     func.func private @system(%x: i64) -> i64
     func.func @f(%x: i64) -> i64 {
       %y = call @system(%x) : (i64) -> i64
       return %y : i64
-    })",
-                          *detectTarget());
-  ASSERT_TRUE(code);
-  llvm::Expected<KernelFunction> function = code->find("f");
-  ASSERT_FALSE(bool(function));
-  EXPECT_NE(llvm::toString(function.takeError()).find("system"),
+    })"));
+  ASSERT_FALSE(bool(code));
+  EXPECT_NE(llvm::toString(code.takeError()).find("'system'"),
             std::string::npos);
+}
+
+/// Constants, calls of libm and branches: what needs relocations.
+TEST(LoadedCodeTest, BrokenObjectsAreRefused) {
+  std::string good = objectOf(R"(
+    func.func @f(%x: f64, %n: index) -> f64 {
+      %third = arith.constant 0.333 : f64
+      %c0 = arith.constant 0 : index
+      %c1 = arith.constant 1 : index
+      %y = scf.for %i = %c0 to %n step %c1 iter_args(%s = %x) -> f64 {
+        %a = math.atan2 %s, %third : f64
+        %b = math.cbrt %a : f64
+        scf.yield %b : f64
+      }
+      return %y : f64
+    })");
+  auto whole = loadBytes(good);
+  ASSERT_TRUE(bool(whole)) << llvm::toString(whole.takeError());
+  auto missing = (*whole)->find("g");
+  ASSERT_FALSE(bool(missing));
+  EXPECT_NE(llvm::toString(missing.takeError()).find("'g'"), std::string::npos);
+  KernelFunction function = llvm::cantFail((*whole)->find("f"));
+  double x = 2.0, y = 0.0;
+  int64_t words[2] = {0, 2};
+  std::memcpy(words, &x, 8);
+  function(words, reinterpret_cast<int64_t *>(&y));
+  for (int i = 0; i < 2; ++i)
+    x = std::cbrt(std::atan2(x, 0.333));
+  EXPECT_NEAR(y, x, 1e-15);
+  // Nothing is run: what is loaded from a damaged object may be anything, but
+  // loading it stays within its own pages.
+  auto tryToLoad = [](llvm::StringRef bytes) {
+    auto code = loadBytes(bytes);
+    if (code)
+      return true;
+    llvm::consumeError(code.takeError());
+    return false;
+  };
+  for (size_t bytes = 0; bytes < good.size(); bytes += 7)
+    EXPECT_FALSE(tryToLoad(good.substr(0, bytes))) << bytes << " bytes";
+  size_t refused = 0;
+  for (size_t i = 0; i < good.size(); ++i)
+    for (unsigned char value : {0x00, 0x7f, 0xff}) {
+      std::string bad = good;
+      bad[i] = char(value);
+      refused += !tryToLoad(bad);
+    }
+  EXPECT_GT(refused, good.size() / 8);
 }
 
 TEST(LoadedCodeTest, SameModuleSameBytes) {

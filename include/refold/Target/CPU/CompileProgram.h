@@ -10,8 +10,14 @@
 
 namespace refold {
 
+class DiskCache;
+class StageTimes;
+
 struct CompileProgramOptions {
   unsigned threads = 0; ///< that compile kernels; 0: one a core
+  /// Where kernels are looked for, and kept; null: nowhere.
+  const DiskCache *cache = nullptr;
+  StageTimes *times = nullptr; ///< gets the time of every stage, where set
   /// Told of every kernel in the order of their numbers, before it is lowered:
   /// the text of a module whose one function holds a cascade on memrefs.
   std::function<void(llvm::StringRef kernel, llvm::StringRef text)> onKernel;

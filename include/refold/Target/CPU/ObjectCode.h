@@ -4,6 +4,8 @@
 
 #include "mlir/IR/BuiltinOps.h"
 #include "refold/Runtime/ExecutableSpec.h"
+#include "refold/Support/DiskCache.h"
+#include "refold/Support/StageTimes.h"
 #include "refold/Target/CPU/DetectTarget.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include <functional>
@@ -19,7 +21,8 @@ struct ObjectOptions {
   /// LLVM's middle end: 0 skips it. It gains nothing on most kernels, doubles
   /// the time of code generation and has halved the speed of some.
   unsigned middleEnd = 0;
-  bool asAssembly = false; ///< text instead of an object
+  bool asAssembly = false;     ///< text instead of an object
+  StageTimes *times = nullptr; ///< gets the time of every stage, where set
 };
 
 /// Lowers a module of vector, scf, memref, math and arith to object code. For
@@ -33,12 +36,14 @@ emitObject(mlir::ModuleOp module, const CpuTarget &target,
 /// Object code made executable in this process.
 class LoadedCode {
 public:
+  /// Links position independent objects for x86-64. The code may call nothing
+  /// but libm, memcpy, memmove and memset: other undefined symbols are an error
+  /// here, as are objects that are not well formed.
   static llvm::Expected<std::shared_ptr<LoadedCode>>
   load(std::vector<std::unique_ptr<llvm::MemoryBuffer>> objects);
   ~LoadedCode();
 
-  /// The wrapper of function `name`. The code calls nothing but libm, memcpy
-  /// and memset: other undefined symbols are an error here.
+  /// The wrapper of function `name`.
   llvm::Expected<KernelFunction> find(llvm::StringRef name);
 
 private:
@@ -56,16 +61,27 @@ struct KernelSource {
 
 struct CompiledKernels {
   std::vector<Kernel> kernels; ///< in the order of the sources
-  std::shared_ptr<LoadedCode> code;
+  std::vector<std::shared_ptr<LoadedCode>> code; ///< likewise
+  unsigned cached = 0; ///< kernels that were found in the cache
 };
 
-/// Lowers and compiles kernels, side by side on `threads` threads (0: one a
-/// core), each in a context of its own.
-llvm::Expected<CompiledKernels> compileKernels(
-    llvm::ArrayRef<KernelSource> sources, const CpuTarget &target,
-    unsigned threads,
-    const std::function<void(llvm::StringRef kernel, llvm::StringRef assembly)>
-        &onAssembly = {});
+struct CompileKernelsOptions {
+  unsigned threads = 0; ///< side by side; 0: one a core
+  /// Where kernels are looked for, and kept; null: nowhere.
+  const DiskCache *cache = nullptr;
+  StageTimes *times = nullptr; ///< gets the time of every stage, where set
+  /// Called with the assembly of every kernel, where set; all are then
+  /// compiled.
+  std::function<void(llvm::StringRef kernel, llvm::StringRef assembly)>
+      onAssembly;
+};
+
+/// Lowers and compiles the kernels that the cache lacks, each in a context of
+/// its own. The result, and which of several errors is given, do not depend on
+/// the number of threads or on the cache.
+llvm::Expected<CompiledKernels>
+compileKernels(llvm::ArrayRef<KernelSource> sources, const CpuTarget &target,
+               const CompileKernelsOptions &options = {});
 
 } // namespace refold
 
