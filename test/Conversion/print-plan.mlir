@@ -6,7 +6,7 @@
 // state is and which values cross from the rows to the matrix nest.
 
 // CHECK-LABEL: rows m in tiles of 64
-// CHECK-NEXT:  stream n in tiles of 256
+// CHECK-NEXT:  stream n in tiles of 512
 // CHECK-NEXT:  packed 'k' in panels along n
 // CHECK-NEXT:  pass 0: tiles skipped or peeled by upper bound {m}
 // CHECK-NEXT:  pass 0: contraction {b, h, m, n} over {d}, lanes n
@@ -125,7 +125,7 @@ func.func @element(%X: memref<7x?xf32>, %O: memref<7xf32>) {
 // alone is touched. Masked by a product, where an infinity makes NaN elsewhere,
 // it has every place.
 
-// CHECK-LABEL: stream s in tiles of 256
+// CHECK-LABEL: stream s in tiles of 512
 // CHECK-NEXT:  pass 0: state 0 add {b} lane partial, level 0
 // CHECK-NEXT:  pass 0: state 2 add {b, k} matrix nest, lanes k
 // CHECK-NEXT:  pass 0: state 1 add {b, k} at k = c matrix nest, lanes k
@@ -147,6 +147,41 @@ func.func @channels(%X: memref<?x7x?xf32>, %A: memref<?xf32>, %O: memref<?x7xf32
     refold.write %all, %a[%b] : f32
     refold.write %each, %o[%b, %k] : f32
     refold.write %every, %p[%b, %k] : f32
+  }
+  return
+}
+
+// One query a head, six heads to a key head: a group is a tile, nothing is
+// packed, and the keys' lanes run along what is summed.
+
+// CHECK-LABEL: rows h in tiles of 6
+// CHECK-NEXT:  stream n in tiles of 512
+// CHECK-NEXT:  pass 0: contraction {h, n} over {d}, lanes over the contracted
+// CHECK-NEXT:  pass 0: state 0 max {h} reduced each tile, level 0
+// CHECK-NEXT:  pass 0: state 1 add {h, e} matrix nest, lanes e
+func.func @decode(%Q: memref<12x64xf32>, %K: memref<2x?x64xf32>,
+                  %V: memref<2x?x64xf32>, %O: memref<12x64xf32>) {
+  refold.cascade rows(%h = 12) stream(%n = ?) inner(%d = 64) carried(%e = 64)
+      ins(%q = %Q : memref<12x64xf32>, %k = %K : memref<2x?x64xf32>, %v = %V : memref<2x?x64xf32>)
+      outs(%o = %O : memref<12x64xf32>) {
+    %lowest = arith.constant -3.4028235e38 : f32
+    %qv = refold.read %q[%h, %d] : f32
+    %kv = refold.read %k[%h floordiv 6, %n, %d] : f32
+    %qk = arith.mulf %qv, %kv : f32
+    %s = refold.contract %qk over(%d) : f32
+    %mx = refold.state max(%s : f32)
+    %g = arith.maxnumf %mx, %lowest : f32
+    %u = arith.subf %s, %g : f32
+    %p = math.exp %u : f32
+    %vv = refold.read %v[%h floordiv 6, %n, %e] : f32
+    %pv = arith.mulf %p, %vv : f32
+    %a = refold.state add(%pv : f32) pivot(%g : f32) transport(%old, %new, %self) {
+      %D = arith.subf %old, %new : f32
+      %f = math.exp %D : f32
+      %moved = arith.mulf %self, %f : f32
+      refold.yield %moved : f32
+    }
+    refold.write %a, %o[%h, %e] : f32
   }
   return
 }

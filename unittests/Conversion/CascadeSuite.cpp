@@ -177,6 +177,52 @@ static void addAttention(std::vector<SuiteCase> &all) {
              softmaxOf("s0", "vv") + output,
          1e-5});
   }
+  // One query a head: the heads of a group share what they read. Of the last,
+  // not all heads fill a register tile.
+  for (int64_t group : {2, 4, 6}) {
+    std::string g = std::to_string(group);
+    all.push_back(
+        {"groups-of-" + g,
+         {{"b", "rows", B},
+          {"h", "rows", 12},
+          {"n", "stream", N},
+          {"d", "inner", D},
+          {"e", "carried", E}},
+         {{"q", DType::F32, {B, 12, D}},
+          {"k", DType::F32, {B, 12 / group, N, D}},
+          half({"v", DType::F32, {B, 12 / group, N, E}}, DType::BF16)},
+         {{"o", DType::F32, {B, 12, E}}},
+         "%qv = refold.read %q[%b, %h, %d] : f32\n%kv = refold.read %k[%b, %h "
+         "floordiv " +
+             g +
+             ", %n, %d] : f32\n%qk = arith.mulf %qv, %kv : f32\n%x = "
+             "refold.contract %qk over(%d) : f32\n%v0 = refold.read %v[%b, %h "
+             "floordiv " +
+             g + ", %n, %e] : bf16\n%vv = arith.extf %v0 : bf16 to f32\n" +
+             softmaxOf("x", "vv") +
+             "%r = arith.divf %a, %z : f32\nrefold.write %r, %o[%b, %h, %e] : "
+             "f32\n",
+         1e-5});
+  }
+  // Both factors of both products are bf16: the queries rounded here, the
+  // weights where they meet the values.
+  all.push_back(
+      {"rounded-factors",
+       kAttention,
+       {kQ, half(kK, DType::BF16), half(kV, DType::BF16)},
+       {kO},
+       "%q0 = refold.read %q[%b, %h, %m, %d] : f32\n%qh = arith.truncf %q0 : "
+       "f32 to bf16\n%qv = arith.extf %qh : bf16 to f32\n%k0 = refold.read "
+       "%k[%b, %h floordiv 2, %n, %d] : bf16\n%kv = arith.extf %k0 : bf16 to "
+       "f32\n%v0 = refold.read %v[%b, %h floordiv 2, %n, %e] : bf16\n%vv = "
+       "arith.extf %v0 : bf16 to f32\n%qk = arith.mulf %qv, %kv : f32\n%x = "
+       "refold.contract %qk over(%d) : f32\n" +
+           softmaxOf("x") +
+           "%ph = arith.truncf %p : f32 to bf16\n%pr = arith.extf %ph : bf16 "
+           "to f32\n%pv = arith.mulf %pr, %vv : f32\n%a = refold.state "
+           "add(%pv : f32) pivot(%g : f32)" +
+           rescaling("s2") + output,
+       2e-2});
   // The contracted index in two parts, and two carried indices.
   all.push_back(
       {"two-contracted-two-carried",

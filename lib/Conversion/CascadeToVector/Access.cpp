@@ -141,11 +141,12 @@ Ix Kernel::offsetOf(Tile &t, Node *n, int r, int c) {
 /// have its lanes along another index of the same read.
 bool Kernel::hasPanel(Tile &t, Node *n) {
   auto it = plan.packs.find(n);
-  return t.panel && it != plan.packs.end() &&
+  return t.panel && it != plan.packs.end() && !it->second.inPairs &&
          int(it->second.laneIndex) == t.lane;
 }
 
-Val Kernel::readPanel(Tile &t, Node *n, int r, int c) {
+/// Of the register at `depth` along the panel.
+Ix Kernel::panelOffset(Tile &t, Node *n, Ix depth, int r, int c) {
   PackPlan &pack = plan.packs.find(n)->second;
   auto read = cast<ReadOp>(pack.read->op);
   SmallVector<Ix> dims;
@@ -162,10 +163,27 @@ Val Kernel::readPanel(Tile &t, Node *n, int r, int c) {
   Ix panel = to.add(to.mul(outer, numPanels), *t.panel);
   Ix offset = to.mul(to.mul(panel, packDepthOf(pack)), plan.registerLanes);
   offset = to.add(offset, to.add(t.inPanel, c * to.lanes()));
-  if (pack.reducedIndex != kNone)
-    offset = to.add(offset, to.mul(positionAt(t, pack.reducedIndex, r, c),
-                                   Ix(plan.registerLanes)));
-  return to.loadWide(panels.at(n), offset, Val());
+  return to.add(offset, to.mul(depth, Ix(plan.registerLanes)));
+}
+
+Val Kernel::readPanel(Tile &t, Node *n, int r, int c) {
+  PackPlan &pack = plan.packs.find(n)->second;
+  Ix depth = pack.reducedIndex == kNone
+                 ? Ix(0)
+                 : positionAt(t, pack.reducedIndex, r, c);
+  return to.loadWide(panels.at(n), panelOffset(t, n, depth, r, c), Val());
+}
+
+/// A value to be read in pairs: 0 behind the last lane.
+Val Kernel::halfOf(Tile &t, Node *n, int r, int c) {
+  if (n->kind != Node::Elem)
+    return eval(t, n, r, c);
+  Val x = to.splat(eval(t, n->in[0], r, c));
+  if (t.laneLimit)
+    x = to.select(
+        maskOf(t, c), x,
+        to.splat(to.constant(identityOf(Reducer::Add, n->in[0]->type))));
+  return to.narrow(x, n->type);
 }
 
 Val Kernel::readOperand(Tile &t, Node *n, int r, int c) {

@@ -24,6 +24,16 @@ struct bf16 {
     return std::bit_cast<float>(uint32_t(bits) << 16);
   }
 };
+
+inline int32_t refold_pair(bf16 low, bf16 high) {
+  return int32_t(low.bits | uint32_t(high.bits) << 16);
+}
+
+inline float refold_add_pairs(int32_t x, int32_t y, float sum) {
+  auto upper = [](uint32_t u) { return std::bit_cast<float>(u & 0xffff0000); };
+  auto lower = [](uint32_t u) { return std::bit_cast<float>(u << 16); };
+  return (sum + upper(x) * upper(y)) + lower(x) * lower(y);
+}
 #endif
 
 )";
@@ -510,6 +520,27 @@ void CxxSpelling::storeWide(Val value, const Buffer &to, Ix at, Val mask) {
 
 void CxxSpelling::scatter(Val value, const Buffer &to, Val at, Val mask) {
   storeWide(value, to, Ix(at), mask);
+}
+
+Val CxxSpelling::pairUp(Val low, Val high) {
+  return define("refold_pair(" + nameOf(low) + ", " + nameOf(high) + ")", true);
+}
+
+Val CxxSpelling::narrow(Val x, Type element) {
+  return define(typeName(element) + "(" + nameOf(x) + ")", true);
+}
+
+Val CxxSpelling::addPairs(Val x, Val y, Val sum) {
+  return define("refold_add_pairs(" + nameOf(x) + ", " + nameOf(y) + ", " +
+                    nameOf(sum) + ")",
+                true);
+}
+
+void CxxSpelling::transposePairs(const Buffer &from, Ix fromAt, Ix,
+                                 const Buffer &to, Ix toAt, Ix) {
+  Val low = loadWide(from, fromAt, Val());
+  Val high = loadWide(from, add(fromAt, 1), Val());
+  storeWide(pairUp(low, high), to, toAt, Val());
 }
 
 void CxxSpelling::transposeBlock(const Buffer &from, Ix fromAt, Ix,

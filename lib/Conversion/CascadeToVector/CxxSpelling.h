@@ -38,8 +38,14 @@ public:
   Val select(Val condition, Val x, Val y) override;
   Val integerCast(Val x, mlir::Type from, mlir::Type to) override;
   Val toFloat(Val x, mlir::Type to) override;
+  Val pairUp(Val low, Val high) override;
+  Val narrow(Val x, mlir::Type element) override;
+  Val addPairs(Val x, Val y, Val sum) override;
   Val broadcast(Val scalar) override { return {scalar.token, true}; }
   Val reduceLanes(Binary, Val wide) override { return {wide.token, false}; }
+  Val reduceEach(Binary, llvm::ArrayRef<Val> wides) override {
+    return wides[0];
+  }
   Val extract(Val wide, Ix) override { return {wide.token, false}; }
   Val firstLane(Val wide) override;
   Val countLanes(Val mask) override;
@@ -61,9 +67,15 @@ public:
   void storeCompressed(Val value, const Buffer &to, Ix at, Val) override {
     storeWide(value, to, at, Val());
   }
+  void storeLanes(Val wide, int64_t, int64_t, const Buffer &to,
+                  Ix at) override {
+    store({wide.token, false}, to, at);
+  }
   void scatter(Val value, const Buffer &to, Val at, Val mask) override;
-  void prefetch(const Buffer &, Ix, bool) override {}
+  void prefetch(const Buffer &, Ix, bool, int) override {}
   void transposeBlock(const Buffer &from, Ix fromAt, Ix, const Buffer &to,
+                      Ix toAt, Ix) override;
+  void transposePairs(const Buffer &from, Ix fromAt, Ix, const Buffer &to,
                       Ix toAt, Ix) override;
   Values loop(Ix lo, Ix hi, int64_t step, llvm::ArrayRef<Val> init,
               LoopBody body) override;

@@ -63,6 +63,29 @@ Node *Graph::instantiate(Value value, Instance &instance) {
   return n;
 }
 
+/// Whether `dim` is divided by a multiple of `size` wherever `expr` has it.
+static bool dividesEverywhere(AffineExpr expr, unsigned dim, int64_t size) {
+  if (!expr.isFunctionOfDim(dim))
+    return true;
+  auto binary = dyn_cast<AffineBinaryOpExpr>(expr);
+  if (!binary)
+    return false;
+  auto by = dyn_cast<AffineConstantExpr>(binary.getRHS());
+  if (expr.getKind() == AffineExprKind::FloorDiv && by && by.getValue() > 0 &&
+      by.getValue() % size == 0 && isa<AffineDimExpr>(binary.getLHS()))
+    return true;
+  return dividesEverywhere(binary.getLHS(), dim, size) &&
+         dividesEverywhere(binary.getRHS(), dim, size);
+}
+
+bool Graph::isFixedInTile(ReadOp read, unsigned dim) {
+  auto arg = dyn_cast<BlockArgument>(read.getIndices()[dim]);
+  return arg && int(arg.getArgNumber()) == tiled && tileSize > 1 &&
+         llvm::all_of(read.getMap().getResults(), [&](AffineExpr expr) {
+           return dividesEverywhere(expr, dim, tileSize);
+         });
+}
+
 Node *Graph::instantiateFresh(Value value, Instance &instance) {
   Node n;
   n.type = value.getType();
@@ -107,8 +130,13 @@ Node *Graph::instantiateFresh(Value value, Instance &instance) {
   }
   for (Value operand : operands)
     n.in.push_back(instantiate(operand, instance));
-  for (Node *i : n.in)
-    n.set |= i->set;
+  auto read = dyn_cast<ReadOp>(def);
+  for (auto [k, i] : llvm::enumerate(n.in)) {
+    if (read && isFixedInTile(read, k))
+      hasTileReads = true;
+    else
+      n.set |= i->set;
+  }
   n.set &= ~n.over;
   return intern(n);
 }

@@ -53,6 +53,15 @@ void collect(Node *n, NodeSet &out);
 class Graph {
 public:
   Graph(CascadeOp cascade, const IndexSets &sets);
+  /// Index `index` is walked in tiles of `size`, at multiples of it: a read at
+  /// `index floordiv c` does not vary with it inside a tile where `size`
+  /// divides c.
+  void setTile(unsigned index, int64_t size) {
+    tiled = int(index);
+    tileSize = size;
+  }
+  /// Some read relies on it.
+  bool readsByTile() const { return hasTileReads; }
 
   /// A body instantiated for pass `pass`: states of earlier passes are `Final`,
   /// of this pass `inPass`.
@@ -72,9 +81,13 @@ public:
 private:
   Node *intern(const Node &n);
   Node *instantiateFresh(mlir::Value value, Instance &instance);
+  bool isFixedInTile(ReadOp read, unsigned dim);
 
   CascadeOp cascade;
   const IndexSets &sets;
+  int tiled = -1;
+  int64_t tileSize = 0;
+  bool hasTileReads = false;
   llvm::DenseMap<mlir::Operation *, unsigned> stateNumbers;
   std::vector<std::unique_ptr<Node>> nodes;
   std::map<std::vector<uintptr_t>, Node *> interned;

@@ -55,7 +55,7 @@ Ix Kernel::span(unsigned index) {
 /// before an item gets a whole tile of them.
 Ix Kernel::rowTile() {
   constexpr int64_t kItems = 16;
-  if (!plan.hasShortRows())
+  if (!plan.hasShortRows() || plan.graph->readsByTile())
     return plan.tileRows;
   return to.max(1,
                 to.min(plan.tileRows, to.ceilDiv(extents[plan.row], kItems)));

@@ -18,6 +18,7 @@ struct Array {
   llvm::SmallVector<Dim, 4> dims;
   bool isWide = false; ///< an entry is a register: one value a lane
   Ix count;            ///< elements of one segment's part
+  Buffer pairs;        ///< of bf16: the same memory, two elements at a time
   explicit operator bool() const { return bool(buffer); }
 };
 
@@ -36,6 +37,10 @@ struct TileShape {
   const PassPlan *holding = nullptr; ///< whose conditions are known to hold
   int side = 0;                      ///< merging: which of two sets of states
   const StatePlan *keyed = nullptr;  ///< the state whose place is in work
+  int64_t numColumns() const {
+    size_t count = column == kNone ? laneLocal.size() : columnLocal.size();
+    return count ? int64_t(count) : 1;
+  }
 };
 
 struct Tile : TileShape {
@@ -75,9 +80,11 @@ private:
 
   // Workspace.cpp: where arrays lie.
   void layOut(bool isDry);
-  Buffer allocate(bool isShared, mlir::Type element, Ix count);
+  Buffer allocate(bool isShared, mlir::Type element, Ix count,
+                  Buffer *pairs = nullptr);
   Array makeArray(Set set, mlir::Type element, int lane, int64_t laneCount = 0,
-                  bool isState = false, int64_t least = 0);
+                  bool isState = false, int64_t least = 0,
+                  bool isPaired = false);
   void layOutState(StatePlan &s);
 
   // Evaluate.cpp.
@@ -99,6 +106,8 @@ private:
   // Access.cpp.
   Val readOperand(Tile &t, Node *n, int r, int c);
   Val readPanel(Tile &t, Node *n, int r, int c);
+  Ix panelOffset(Tile &t, Node *n, Ix depth, int r, int c);
+  Val halfOf(Tile &t, Node *n, int r, int c);
   Val readArray(Tile &t, const Array &a, int r, int c);
   void writeArray(Tile &t, const Array &a, int r, int c, Val v);
   Ix offsetIn(Tile &t, const Array &a, int r, int c);
@@ -109,12 +118,16 @@ private:
   Ix targetOf(Tile &t, WritePlan &w, int r, int c);
   void storeWrite(Tile &t, WritePlan &w, int r, int c, Val v);
 
+  struct Nest;
+
   // Prefetch.cpp.
   llvm::SmallVector<Node *> readsToPrefetch(llvm::ArrayRef<StatePlan *> states);
   Buffer operandOfRead(Node *read);
   Buffer targetBuffer(WritePlan &w);
   void prefetchAhead(Tile &t, Node *n, int c);
   void prefetchAt(Tile &there, Node *n, int c);
+  llvm::SmallVector<Node *> operandsToPrefetch(const Nest &nest);
+  void prefetchOperands(const Nest &nest, Tile &t);
   void prefetchResults(Tile &t, int c);
   int64_t rowsAhead(mlir::Type element);
   void prefetchNextRow(Tile &t, Node *root, int c);
@@ -126,6 +139,10 @@ private:
     int lane = kNone;
     bool readsPanels = false;  ///< products; panels are planned for them
     bool lanesReduced = false; ///< lanes run along the innermost reduced index
+    int column = kNone;        ///< lanesReduced: of which several are in work
+    Node *result = nullptr;    ///< the contraction that it computes
+    llvm::SmallVector<Node *> streamed; ///< reads to ask for ahead
+    const PairPlan *pair = nullptr;     ///< of its term
     llvm::SmallVector<unsigned> reduced;
     Node *term = nullptr;
     Binary combine = Binary::AddF;
@@ -137,6 +154,7 @@ private:
   void emitNest(Nest &nest);
   void nestLanes(Nest &nest, Tile &t);
   void nestPoints(Nest &nest, Tile &t);
+  void nestSums(Nest &nest, Tile &t);
   void nestRows(Nest &nest, Tile &t);
   void nestBody(Nest &nest, Tile &t, int64_t numRows);
   using Values = Spelling::Values;
@@ -144,6 +162,9 @@ private:
   bool isSummedInBlocks(Nest &nest, llvm::ArrayRef<Val> acc);
   Values reduceInBlocks(Nest &nest, Ix range, Values acc,
                         llvm::function_ref<Values(Ix, Values)> step);
+  const PairPlan *pairOf(Node *term);
+  Values addPairs(Nest &nest, Tile &t, Ix k, Values acc);
+  void storeSums(Nest &nest, Tile &t, llvm::ArrayRef<Val> acc);
   Values reduceStep(Nest &nest, Tile &t, Values acc);
   Values reduceAlongLanes(Nest &nest, Tile &t, Values acc);
   Values loopUnrolled(Ix hi, int64_t unroll, Values init,
@@ -244,6 +265,8 @@ private:
   };
   void packDepth(const Panel &p, Ix k, Ix limit);
   void packPanel(const Panel &p, Ix whole);
+  void packPairsAt(const Panel &p, Ix k, Ix limit);
+  void packPairs(const Panel &p, Ix whole);
   Ix outerCount(PackPlan &pack, PackPlan::Outer &outer);
   Ix packDepthOf(PackPlan &pack);
   Ix packItems(PackPlan &pack);

@@ -28,6 +28,8 @@ void Kernel::emitNest(Nest &nest) {
     if ((nest.out & ~fixed & bit(i)) && int(i) != nest.lane &&
         int(i) != plan.row)
       loops.push_back(i);
+  if (nest.lanesReduced && nest.result && !loops.empty())
+    nest.column = loops.pop_back_val();
   auto enter = [&](auto &self, unsigned depth) -> void {
     if (depth == loops.size())
       return nest.reduced.empty() ? nestPoints(nest, t) : nestLanes(nest, t);
@@ -42,7 +44,9 @@ void Kernel::emitNest(Nest &nest) {
 /// Blocks of whole register tiles along the lanes, then single registers,
 /// masked.
 void Kernel::nestLanes(Nest &nest, Tile &outer) {
-  if (nest.lane == kNone || nest.lanesReduced) {
+  if (nest.lanesReduced)
+    return nestSums(nest, outer);
+  if (nest.lane == kNone) {
     Tile t(&outer);
     return nestRows(nest, t);
   }
@@ -81,11 +85,52 @@ void Kernel::nestPoints(Nest &nest, Tile &outer) {
   });
 }
 
+/// Lanes along what is summed: as many sums at once as there are lanes, of some
+/// rows times some columns, so that each operand read serves several of them
+/// and all are reduced across the lanes together. The rest one by one.
+void Kernel::nestSums(Nest &nest, Tile &outer) {
+  bool hasRow = plan.hasRow(nest.out);
+  Ix numRows = hasRow ? rows : Ix(1);
+  Ix range = nest.column == kNone ? Ix(1) : rangeOf(nest.column);
+  int64_t lanes = to.lanes(), height = 1;
+  while (hasRow && nest.result && 4 * height * height <= lanes &&
+         2 * height <= plan.tileRows)
+    height *= 2;
+  auto block = [&](Ix row, Ix column, int64_t numRows, int64_t numColumns) {
+    Tile t(&outer);
+    t.rowLocal.clear();
+    for (int64_t r = 0; r < numRows; ++r)
+      t.rowLocal.push_back(to.add(row, r));
+    if (nest.column != kNone) {
+      t.column = nest.column;
+      for (int64_t c = 0; c < numColumns; ++c)
+        t.columnLocal.push_back(to.add(column, c));
+    }
+    nestBody(nest, t, numRows);
+  };
+  auto someRows = [&](Ix first, Ix last, int64_t step) {
+    int64_t width = nest.column == kNone ? 1 : lanes / step;
+    Ix main = to.floorTo(range, width);
+    to.each(0, main, width, [&](Ix column) {
+      to.each(first, last, step,
+              [&](Ix row) { block(row, column, step, width); });
+    });
+    if (width > 1)
+      to.each(main, range, 1, [&](Ix column) {
+        to.each(first, last, 1, [&](Ix row) { block(row, column, 1, 1); });
+      });
+  };
+  Ix main = to.floorTo(numRows, height);
+  someRows(0, main, height);
+  if (height > 1 && !(main.isConstant() && numRows.is(main.constant)))
+    someRows(main, numRows, 1);
+}
+
 /// Blocks of rows, then single rows.
 void Kernel::nestRows(Nest &nest, Tile &outer) {
   if (!plan.hasRow(nest.out))
     return nestBody(nest, outer, 1);
-  int64_t block = nest.lanesReduced ? 1 : plan.registerRows;
+  int64_t block = plan.registerRows;
   auto some = [&](Ix first, int64_t count) {
     Tile t(&outer);
     t.rowLocal.clear();
@@ -100,7 +145,7 @@ void Kernel::nestRows(Nest &nest, Tile &outer) {
 }
 
 void Kernel::nestBody(Nest &nest, Tile &t, int64_t numRows) {
-  int64_t numColumns = std::max<int64_t>(t.laneLocal.size(), 1);
+  int64_t numColumns = t.numColumns();
   Values acc;
   for (int64_t r = 0; r < numRows; ++r)
     for (int64_t c = 0; c < numColumns; ++c)
@@ -116,13 +161,37 @@ void Kernel::nestBody(Nest &nest, Tile &t, int64_t numRows) {
     varying |= bit(i);
   preload(t, nest.term, varying);
   acc = reduceLoops(nest, t, 0, acc);
+  if (nest.lanesReduced && nest.result)
+    return storeSums(nest, t, acc);
   for (int64_t r = 0; r < numRows; ++r)
     for (int64_t c = 0; c < numColumns; ++c)
       nest.sink(t, r, c, acc[r * numColumns + c]);
 }
 
+/// Sums whose lanes are still apart.
+void Kernel::storeSums(Nest &nest, Tile &t, ArrayRef<Val> acc) {
+  int64_t numColumns = t.numColumns();
+  const Array &array = contractions.at(nest.result);
+  auto isDense = [&] {
+    return llvm::any_of(array.dims, [&](const Array::Dim &d) {
+      return int(d.index) == nest.column && d.stride.is(1);
+    });
+  };
+  if (int64_t(acc.size()) == to.lanes() && (numColumns == 1 || isDense())) {
+    Val sums = to.reduceEach(nest.combine, acc);
+    for (size_t r = 0; r < t.rowLocal.size(); ++r)
+      to.storeLanes(sums, r * numColumns, numColumns, array.buffer,
+                    offsetIn(t, array, r, 0));
+    return;
+  }
+  for (auto [i, v] : llvm::enumerate(acc))
+    writeArray(t, array, i / numColumns, i % numColumns,
+               to.reduceLanes(nest.combine, v));
+}
+
 Kernel::Values Kernel::reduceStep(Nest &nest, Tile &t, Values acc) {
-  int64_t numColumns = std::max<int64_t>(t.laneLocal.size(), 1);
+  int64_t numColumns = t.numColumns();
+  prefetchOperands(nest, t);
   for (int64_t i = 0; i < int64_t(acc.size()); ++i)
     acc[i] = accumulate(t, nest.combine, nest.term, acc[i], i / numColumns,
                         i % numColumns);
@@ -142,6 +211,10 @@ Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
     inside.local[index] = k;
     return reduceStep(nest, inside, in);
   };
+  if (isLast && nest.pair)
+    return loopUnrolled(
+        to.ceilDiv(range, 2), plan.unroll, acc,
+        [&](Ix k, Values in) { return addPairs(nest, t, k, in); });
   if (isLast && isSummedInBlocks(nest, acc))
     return reduceInBlocks(nest, range, acc, step);
   if (isLast)
@@ -151,6 +224,33 @@ Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
     inside.local[index] = k;
     return reduceLoops(nest, inside, depth + 1, Values(in));
   });
+}
+
+/// Adds the k-th two terms of a tile; both arrays are zero behind the last.
+Kernel::Values Kernel::addPairs(Nest &nest, Tile &t, Ix k, Values acc) {
+  const PairPlan &pair = *nest.pair;
+  unsigned index = pair.index;
+  const Array &own =
+      operands.count(pair.own) ? operands.at(pair.own) : kept.at(pair.own);
+  int64_t numColumns = t.numColumns();
+  Values shared;
+  Ix first = int(index) == plan.stream ? to.div(base[index], 2) : Ix(0);
+  for (int64_t c = 0; c < numColumns; ++c)
+    shared.push_back(to.loadWide(
+        panels.at(pair.shared),
+        panelOffset(t, pair.shared, to.add(first, k), 0, c), Val()));
+  for (size_t r = 0; r < t.rowLocal.size(); ++r) {
+    Ix at = own.buffer.offset;
+    for (const Array::Dim &d : own.dims)
+      if (d.index != index)
+        at = to.add(at, to.mul(localAt(t, d.index, r, 0), to.div(d.stride, 2)));
+    Val two = to.splat(to.load(own.pairs, to.add(at, k)));
+    for (int64_t c = 0; c < numColumns; ++c) {
+      Val &sum = acc[r * numColumns + c];
+      sum = to.addPairs(two, shared[c], sum);
+    }
+  }
+  return acc;
 }
 
 /// Where few rows share a register tile: unfused code may be no matrix product
@@ -200,10 +300,15 @@ Kernel::Values Kernel::reduceAlongLanes(Nest &nest, Tile &t, Values acc) {
     if (!isMasked)
       return reduceStep(nest, inside, in);
     inside.laneLimit = range;
-    Val term = to.splat(eval(inside, nest.term, 0, 0));
-    term = to.select(maskOf(inside, 0), term,
-                     to.splat(to.constant(nest.identity)));
-    return Values{to.binary(nest.combine, term, in[0])};
+    int64_t numColumns = t.numColumns();
+    for (auto [i, sum] : llvm::enumerate(in)) {
+      Val term =
+          to.splat(eval(inside, nest.term, i / numColumns, i % numColumns));
+      term = to.select(maskOf(inside, 0), term,
+                       to.splat(to.constant(nest.identity)));
+      sum = to.binary(nest.combine, term, sum);
+    }
+    return in;
   };
   Ix main = to.floorTo(range, lanes);
   acc = loopUnrolled(
@@ -249,7 +354,9 @@ void Kernel::prologue() {
     nest.out = n->set;
     nest.lane = index;
     nest.term = n;
-    auto init = [&](Tile &t, int r, int c) { return eval(t, n, r, c); };
+    auto init = [&](Tile &t, int r, int c) {
+      return plan.isPaired(n) ? halfOf(t, n, r, c) : eval(t, n, r, c);
+    };
     auto sink = [&](Tile &t, int r, int c, Val v) {
       writeArray(t, operands.at(n), r, c, v);
     };
@@ -275,6 +382,11 @@ void Kernel::contraction(Node *n) {
       [&] { contractionAlong(n, plan.laneOf(n)); });
 }
 
+const PairPlan *Kernel::pairOf(Node *term) {
+  auto it = plan.pairs.find(term);
+  return it == plan.pairs.end() ? nullptr : &it->second;
+}
+
 /// `lane` kNone: the lanes run along the index that is summed.
 void Kernel::contractionAlong(Node *n, int lane) {
   Nest nest;
@@ -290,13 +402,14 @@ void Kernel::contractionAlong(Node *n, int lane) {
       nest.reduced.push_back(i);
   nest.reduced.push_back(innermost);
   nest.lanesReduced = lane == kNone;
+  nest.pair = lane == kNone ? nullptr : pairOf(nest.term);
   nest.readsPanels = true;
+  nest.result = n;
+  nest.streamed = operandsToPrefetch(nest);
   Val zero = to.constant(nest.identity);
   auto init = [&](Tile &, int, int) { return to.splat(zero); };
   Array &array = contractions.at(n);
   auto sink = [&](Tile &t, int r, int c, Val v) {
-    if (nest.lanesReduced)
-      v = to.reduceLanes(nest.combine, v);
     writeArray(t, array, r, c, v);
   };
   nest.init = init;
@@ -312,9 +425,11 @@ void Kernel::matrixState(StatePlan &s) {
   nest.lane = s.lane;
   nest.reduced = {unsigned(plan.stream)};
   nest.term = s.term;
+  nest.pair = pairOf(s.term);
   nest.readsPanels = true;
   nest.combine = s.combine;
   nest.identity = identityOf(s.op.getReducer(), s.type());
+  nest.streamed = operandsToPrefetch(nest);
   Array &array = arrays[s.number].values[0];
   // A tile is summed by itself and then added to what was there: the error of a
   // sum grows with the length of a tile, not of the stream.

@@ -14,6 +14,8 @@ Ix Kernel::outerCount(PackPlan &pack, PackPlan::Outer &outer) {
 }
 
 Ix Kernel::packDepthOf(PackPlan &pack) {
+  if (pack.inPairs)
+    return to.ceilDiv(extents[pack.reducedIndex], 2);
   return pack.reducedIndex == kNone ? Ix(1) : extents[pack.reducedIndex];
 }
 
@@ -70,6 +72,52 @@ void Kernel::packPanel(const Panel &p, Ix whole) {
       });
 }
 
+/// The pair at depth 2 * k; zeros behind lane `limit` and behind the last
+/// depth.
+void Kernel::packPairsAt(const Panel &p, Ix k, Ix limit) {
+  for (int64_t lane = 0; lane < plan.registerLanes; lane += to.lanes()) {
+    Ix lanesLeft = to.sub(limit, lane);
+    auto half = [&](Ix depth, Ix count) {
+      Ix at = to.add(to.add(p.source, to.mul(lane, p.laneStride)),
+                     to.mul(depth, p.depthStride));
+      Val mask = to.mask(count);
+      return p.laneStride.is(1)
+                 ? to.loadWide(p.from, at, mask)
+                 : to.gather(p.from, to.wideIndex(at, p.laneStride), mask);
+    };
+    Ix low = to.mul(k, 2), high = to.add(low, 1);
+    Ix there = to.mul(to.sub(p.depth, high), to.lanes());
+    Val pair =
+        to.pairUp(half(low, lanesLeft), half(high, to.min(lanesLeft, there)));
+    Ix target = to.add(to.add(p.target, to.mul(k, plan.registerLanes)), lane);
+    to.storeWide(pair, p.into, target, Val());
+  }
+}
+
+void Kernel::packPairs(const Panel &p, Ix whole) {
+  int64_t width = plan.registerLanes, lanes = to.lanes();
+  Ix count = to.ceilDiv(p.depth, 2);
+  auto byPair = [&](Ix lo, Ix limit) {
+    to.each(lo, count, 1, [&](Ix k) { packPairsAt(p, k, limit); });
+  };
+  if (!p.depthStride.is(1))
+    return byPair(0, whole);
+  Ix main = to.floorTo(to.div(p.depth, 2), lanes);
+  to.branch(
+      to.less(whole, width), [&] { byPair(0, whole); },
+      [&] {
+        to.each(0, width, lanes, [&](Ix lane) {
+          to.each(0, main, lanes, [&](Ix k) {
+            Ix row = to.add(p.source, to.mul(lane, p.laneStride));
+            to.transposePairs(
+                p.from, to.add(row, to.mul(k, 2)), p.laneStride, p.into,
+                to.add(to.add(p.target, to.mul(k, width)), lane), width);
+          });
+        });
+        byPair(main, width);
+      });
+}
+
 /// A panel as it was read into one of its values.
 void Kernel::convertPanel(Node *value, Ix depth, Ix target) {
   int64_t width = plan.registerLanes;
@@ -95,7 +143,8 @@ void Kernel::emitPack(Node *value, PackPlan &pack, unsigned phase) {
     p.from = to.operand(pack.operand);
     bool isConverted = value != pack.read;
     p.into = isConverted ? staging.at(value) : panels.at(value);
-    p.depth = packDepthOf(pack);
+    Ix panelDepth = packDepthOf(pack);
+    p.depth = pack.inPairs ? extents[pack.reducedIndex] : panelDepth;
     p.depthStride = hasDepth ? strideOf(pack.reduced) : Ix(0);
     p.laneStride = strideOf(pack.lane);
     Ix length = extents[pack.laneIndex];
@@ -113,10 +162,13 @@ void Kernel::emitPack(Node *value, PackPlan &pack, unsigned phase) {
       moveSource(to.mul(to.rem(rest, size), outer.factor), outer.dim);
       rest = to.div(rest, size);
     }
-    Ix target =
-        to.add(panels.at(value).offset, to.mul(to.mul(item, p.depth), width));
+    Ix target = to.add(panels.at(value).offset,
+                       to.mul(to.mul(item, panelDepth), width));
     p.target = isConverted ? p.into.offset : target;
-    packPanel(p, to.sub(to.min(to.add(first, width), length), first));
+    Ix whole = to.sub(to.min(to.add(first, width), length), first);
+    if (pack.inPairs)
+      return packPairs(p, whole);
+    packPanel(p, whole);
     if (isConverted)
       convertPanel(value, p.depth, target);
   });

@@ -91,6 +91,8 @@ void Planner::chooseTiles() {
     p.tileRows = tileOf(p.row, 1);
   if (p.row != kNone && !ShapedType::isDynamic(p.extent(p.row)))
     p.tileRows = std::min(p.tileRows, std::max<int64_t>(p.extent(p.row), 1));
+  if (p.row != kNone)
+    p.graph->setTile(p.row, p.tileRows);
   p.registerRows = std::max<int64_t>(p.schedule.registerRows, 1);
   p.registerLanes =
       llvm::alignTo(std::max<int64_t>(p.schedule.registerLanes, 1), p.lanes);
@@ -288,8 +290,10 @@ FailureOr<std::unique_ptr<Plan>> Planner::run() {
   chooseForms();
   findKeys(*plan);
   for (unsigned p = 0; p < plan->passes.size(); ++p) {
+    findPairs(p);
     orderSteps(p);
     keepOldAcrossSteps(p);
+    findInPlace(p);
     findConditions(*plan, p);
     findRowGuards(*plan, p);
   }

@@ -108,6 +108,14 @@ struct PassPlan {
   llvm::SmallVector<Step> steps;
 };
 
+/// A sum of products of two bf16 values, added two at a time: of `own`, in
+/// workspace rows dense along the summed index, and of `shared`, a read in
+/// panels of pairs.
+struct PairPlan {
+  Node *own = nullptr, *shared = nullptr;
+  unsigned index = 0; ///< that is summed
+};
+
 /// A read, or what a cast makes of it, in panels [outer][lane /
 /// NR][reduced][NR]. What is outer is bound outside the item: whole dimensions
 /// whose subscripts only rows move, and the part that a row index has in a
@@ -124,6 +132,7 @@ struct PackPlan {
   int reducedIndex = kNone;
   Along lane, reduced;
   llvm::SmallVector<Outer> outer;
+  bool inPairs = false; ///< two positions along `reduced` are one element
   /// Every reader has another way where rows are few.
   bool mayBeSkipped = true;
   /// What a subscript adds to its dimension in every panel.
@@ -153,6 +162,8 @@ struct Plan {
   llvm::SmallVector<Node *> finishContractions, sweepContractions;
   llvm::SmallVector<WritePlan, 0> finishWrites, sweepWrites;
   llvm::MapVector<Node *, PackPlan> packs;
+  /// By the term that is summed.
+  llvm::MapVector<Node *, PairPlan> pairs;
   /// What a contraction reads along its summed index and its rows, if that is
   /// more than a read: computed once an item.
   llvm::MapVector<Node *, unsigned> operands; ///< with the summed index
@@ -160,11 +171,18 @@ struct Plan {
   /// is summed. Few rows would be packed for longer than they are multiplied.
   llvm::DenseSet<Node *> direct;
   static constexpr int64_t kFewRows = 4;
+  /// Kept values that overwrite the contraction they are made of: nobody reads
+  /// it after them.
+  llvm::DenseMap<Node *, Node *> inPlace;
   /// Costly values of the sweep, and the same value in the last pass: one where
   /// a row is a single tile.
   llvm::MapVector<Node *, Node *> reused;
 
   bool hasRow(Set set) const { return row != kNone && (set & bit(row)); }
+  /// Whether `n` is kept to be read in pairs.
+  bool isPaired(Node *n) const {
+    return llvm::any_of(pairs, [&](auto &p) { return p.second.own == n; });
+  }
   bool hasStream(Set set) const {
     return stream != kNone && (set & bit(stream));
   }

@@ -52,7 +52,8 @@ static LogicalResult addRowParts(Node *read, AffineExpr expr, unsigned dim,
 /// Panels for reads of a nest that are strided along the lanes, or that the
 /// schedule names, if nothing but the lane's index and one more varies inside
 /// an item.
-std::optional<PackPlan> Planner::packOf(Node *read, unsigned lane) {
+std::optional<PackPlan> Planner::packOf(Node *read, unsigned lane,
+                                        bool isWanted) {
   auto op = cast<ReadOp>(read->op);
   PackPlan pack;
   pack.read = read;
@@ -60,9 +61,11 @@ std::optional<PackPlan> Planner::packOf(Node *read, unsigned lane) {
       cast<BlockArgument>(op.getSource()).getArgNumber() - cascade.numIndices();
   pack.laneIndex = lane;
   pack.lane = plan->along(read, lane);
-  bool isNamed = llvm::is_contained(
-      plan->schedule.pack,
-      cast<StringAttr>(cascade.getArgNames()[pack.operand]).getValue());
+  bool isNamed =
+      isWanted ||
+      llvm::is_contained(
+          plan->schedule.pack,
+          cast<StringAttr>(cascade.getArgNames()[pack.operand]).getValue());
   if (plan->hasRow(read->set) ||
       !(pack.lane.kind == Along::Unit ? isNamed
                                       : pack.lane.kind == Along::Strided) ||
@@ -90,6 +93,67 @@ std::optional<PackPlan> Planner::packOf(Node *read, unsigned lane) {
   return pack;
 }
 
+/// A sum of products of two values that are bf16, one of them a read that the
+/// rows of a tile share, the other kept by the item: the read goes into panels
+/// of pairs.
+void Planner::considerPairs(Node *term, int lane, Set over) {
+  constexpr int64_t kManyRows = 8; // fewer do not pay for the packing
+  if (!target.addsPairs || plan->rowLane != kNone ||
+      plan->lanes != target.lanes(32) || lane == kNone ||
+      llvm::popcount(over) != 1 || plan->tileRows < kManyRows ||
+      term->kind != Node::Elem || !isa<arith::MulFOp>(term->op) ||
+      !term->type.isF32())
+    return;
+  auto halfOf = [](Node *n) -> Node * {
+    bool isWidened = n->kind == Node::Elem && isa<arith::ExtFOp>(n->op) &&
+                     n->in[0]->type.isBF16();
+    return isWidened ? n->in[0] : nullptr;
+  };
+  PairPlan pair;
+  pair.index = llvm::countr_zero(over);
+  for (Node *n : term->in)
+    if (Node *half = halfOf(n))
+      (half->has(lane) ? pair.shared : pair.own) = half;
+  if (!pair.own || !pair.shared || pair.shared->kind != Node::Read ||
+      !pair.own->has(pair.index) || !plan->hasRow(pair.own->set))
+    return;
+  // What changes during the walk is left by the row steps, the rest computed
+  // before.
+  bool isKept = plan->hasStream(over);
+  bool isRounded =
+      pair.own->kind == Node::Elem && isa<arith::TruncFOp>(pair.own->op);
+  if (isKept ? !isRounded || !readsState(pair.own) ||
+                   (pair.own->set & ~(plan->rows | plan->streams))
+             : !isFixed(pair.own) ||
+                   !(isRounded || pair.own->kind == Node::Read) ||
+                   (pair.own->set & ~(plan->rows | over)))
+    return;
+  auto pack = packOf(pair.shared, lane, /*isWanted=*/true);
+  if (!pack || pack->reducedIndex != int(pair.index) ||
+      plan->packs.count(pair.shared))
+    return;
+  pack->inPairs = true;
+  plan->packs[pair.shared] = *pack;
+  plan->pairs[term] = pair;
+  if (!isKept)
+    plan->operands[pair.own] = pair.index;
+}
+
+void Planner::findPairs(unsigned pass) {
+  for (StatePlan &s : plan->states) {
+    if (s.pass != pass)
+      continue;
+    NodeSet all;
+    collect(s.term, all);
+    for (Node *n : all)
+      if (n->kind == Node::Contract)
+        considerPairs(n->in[0], plan->laneOf(n), n->over);
+    if (s.form == StatePlan::Matrix && s.keys.empty() &&
+        s.combine == Binary::AddF)
+      considerPairs(s.term, s.lane, bit(plan->stream));
+  }
+}
+
 /// What is packed for `read`: the cast that is all that reads it, so that a
 /// value is converted once and not in every product.
 static Node *packedValue(Node *read, const NodeSet &all) {
@@ -108,6 +172,10 @@ void Planner::considerPack(Node *root, int lane, bool isDirect) {
   if (lane == kNone)
     return;
   NodeSet all;
+  if (auto it = plan->pairs.find(root); it != plan->pairs.end()) {
+    plan->packs[it->second.shared].mayBeSkipped &= isDirect;
+    return;
+  }
   collect(root, all);
   for (Node *n : all) {
     if (n->kind != Node::Read || !n->has(lane))
@@ -151,7 +219,8 @@ void Planner::considerOperand(Node *n, Node *contraction, int lane) {
 
 void Planner::considerContraction(Node *n) {
   if (int lane = plan->laneOf(n);
-      lane != kNone && llvm::popcount(n->over) == 1 && plan->tileRows > 1)
+      lane != kNone && !plan->pairs.count(n->in[0]) &&
+      llvm::popcount(n->over) == 1 && plan->tileRows > 1)
     considerOperand(n->in[0], n, lane);
   bool isDirect = mayBeDirect(n);
   if (isDirect)
@@ -190,6 +259,65 @@ bool Plan::hasShortRows() const {
   return llvm::all_of(passes, [&](const PassPlan &p) {
     return p.conditions.empty() && llvm::all_of(p.steps, isRows);
   });
+}
+
+/// Whether `root` reads `n` other than through `value`.
+static bool readsBeside(Node *root, Node *n, Node *value) {
+  SmallVector<Node *> work{root};
+  llvm::DenseSet<Node *> seen{value};
+  while (!work.empty()) {
+    Node *next = work.pop_back_val();
+    if (next == n)
+      return true;
+    if (seen.insert(next).second)
+      work.append(next->in.begin(), next->in.end());
+  }
+  return false;
+}
+
+/// Whether all that reads `contraction` runs before `value` is left in its
+/// place, or is evaluated beside it, position by position.
+bool Planner::mayOverwrite(PassPlan &pass, unsigned number, Node *contraction,
+                           Node *value) {
+  auto reads = [&](Node *root) {
+    return root != value && readsBeside(root, contraction, value);
+  };
+  for (StatePlan &s : plan->states) {
+    if (s.pass != number)
+      continue;
+    if (llvm::any_of(s.payloads, reads) || reads(s.moved))
+      return false;
+    bool isBefore =
+        s.form == StatePlan::Reduced || s.form == StatePlan::Partial;
+    if (reads(s.term) && !(isBefore && s.level <= value->level &&
+                           plan->hasRow(s.set) == plan->hasRow(value->set)))
+      return false;
+  }
+  for (Step &step : pass.steps)
+    if (step.kind == Step::Contraction && step.contraction != contraction &&
+        reads(step.contraction))
+      return false;
+  return llvm::none_of(pass.kept, reads);
+}
+
+void Planner::findInPlace(unsigned pass) {
+  PassPlan &p = plan->passes[pass];
+  for (Node *value : p.kept) {
+    if (value->kind != Node::Elem || !plan->hasStream(value->set) ||
+        plan->rowLane != kNone)
+      continue;
+    NodeSet all;
+    collect(value, all);
+    for (Step &step : p.steps) {
+      Node *n = step.contraction;
+      if (step.kind == Step::Contraction && all.contains(n) &&
+          n->set == value->set && n->type == value->type &&
+          plan->laneOf(n) == plan->stream && mayOverwrite(p, pass, n, value)) {
+        plan->inPlace[value] = n;
+        break;
+      }
+    }
+  }
 }
 
 /// Whether `final` is `now` with the states of the last pass complete.

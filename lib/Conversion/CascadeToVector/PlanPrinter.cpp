@@ -83,7 +83,8 @@ std::string Plan::describe() {
     text +=
         "packed '" +
         cast<StringAttr>(cascade.getArgNames()[pack.operand]).getValue().str() +
-        "' in panels along " + cascade.indexName(pack.laneIndex).str() + "\n";
+        "' in panels along " + cascade.indexName(pack.laneIndex).str() +
+        (pack.inPairs ? ", in pairs" : "") + "\n";
   for (Node *n : prologue)
     text += "before the passes: " + describeContraction(*this, n) + "\n";
   for (unsigned p = 0; p < passes.size(); ++p)

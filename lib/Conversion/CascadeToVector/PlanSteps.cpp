@@ -101,7 +101,10 @@ void Planner::gather(unsigned pass, NodeSet &all, NodeSet &contractions) {
       continue;
     (void)levelOf(plan->graph->version(s.op, Node::New), pass);
     if (s.form == StatePlan::Matrix) {
-      keepFor(s.term, bit(s.lane), kept);
+      if (auto it = plan->pairs.find(s.term); it != plan->pairs.end())
+        kept.insert(it->second.own);
+      else
+        keepFor(s.term, bit(s.lane), kept);
       if (s.keys.empty())
         keepFor(s.moved, bit(s.lane), kept);
     }

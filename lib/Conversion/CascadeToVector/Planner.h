@@ -37,6 +37,9 @@ private:
   void keepOldAcrossSteps(unsigned pass);
   void findPacks();
   void findReused();
+  void findInPlace(unsigned pass);
+  bool mayOverwrite(PassPlan &pass, unsigned number, Node *contraction,
+                    Node *value);
   unsigned levelOf(Node *n, unsigned pass);
   void keepFor(Node *n, Set nest, NodeSet &kept);
   void keepForRows(Node *n, NodeSet &kept);
@@ -45,11 +48,14 @@ private:
   bool isComplete(Node *n);
   void sortContractions(NodeSet &all, llvm::SmallVectorImpl<Node *> &out,
                         bool sweep);
+  void findPairs(unsigned pass);
+  void considerPairs(Node *term, int lane, Set over);
   void considerPack(Node *root, int lane, bool isDirect);
   void considerContraction(Node *n);
   void considerOperand(Node *n, Node *contraction, int lane);
   bool mayBeDirect(Node *contraction);
-  std::optional<PackPlan> packOf(Node *read, unsigned lane);
+  std::optional<PackPlan> packOf(Node *read, unsigned lane,
+                                 bool isWanted = false);
   int64_t tileOf(unsigned index, int64_t otherwise) {
     auto it = plan->schedule.tile.find(cascade.indexName(index).str());
     return it == plan->schedule.tile.end() ? otherwise

@@ -204,7 +204,9 @@ void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
           if (isLast && !inside.laneLimit && !step.rowLanes)
             prefetchResults(inside, c);
           for (Node *n : wide)
-            writeArray(inside, kept.at(n), 0, c, eval(inside, n, 0, c));
+            writeArray(inside, kept.at(n), 0, c,
+                       plan.isPaired(n) ? halfOf(inside, n, 0, c)
+                                        : eval(inside, n, 0, c));
           for (StatePlan *s : ordered)
             orderedColumn(*s, inside, c,
                           isChecked || inside.laneLimit.has_value());

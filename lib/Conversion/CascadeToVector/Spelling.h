@@ -102,9 +102,18 @@ public:
   /// Of a scalar i32.
   virtual Val toFloat(Val x, mlir::Type to) = 0;
 
+  // Two bf16 values as one i32, the first in the lower half. `narrow` and
+  // `addPairs` may take subnormal values as 0.
+  virtual Val pairUp(Val low, Val high) = 0;         ///< wide bf16
+  virtual Val narrow(Val x, mlir::Type element) = 0; ///< wide f32 to bf16
+  /// sum + x.high * y.high + x.low * y.low
+  virtual Val addPairs(Val x, Val y, Val sum) = 0;
+
   // Lanes.
   virtual Val broadcast(Val scalar) = 0;
   virtual Val reduceLanes(Binary kind, Val wide) = 0;
+  /// Lane i is `reduceLanes` of the i-th of `lanes()` registers.
+  virtual Val reduceEach(Binary kind, llvm::ArrayRef<Val> wides) = 0;
   virtual Val extract(Val wide, Ix lane) = 0;
   /// The first lane in which a wide i1 holds, lanes() if it holds in none: i32.
   virtual Val firstLane(Val wide) = 0;
@@ -134,10 +143,19 @@ public:
   /// them, up to a register, is overwritten.
   virtual void storeCompressed(Val value, const Buffer &to, Ix at,
                                Val mask) = 0;
+  /// `count` lanes from lane `first` on, in a row.
+  virtual void storeLanes(Val wide, int64_t first, int64_t count,
+                          const Buffer &to, Ix at) = 0;
   virtual void scatter(Val value, const Buffer &to, Val at, Val mask) = 0;
-  virtual void prefetch(const Buffer &from, Ix at, bool isWrite) = 0;
+  /// `level`: the cache that the line is wanted in, 1 or 2.
+  virtual void prefetch(const Buffer &from, Ix at, bool isWrite,
+                        int level = 1) = 0;
   /// to[c * toStride + r] = from[r * fromStride + c] for r, c < lanes().
   virtual void transposeBlock(const Buffer &from, Ix fromAt, Ix fromStride,
+                              const Buffer &to, Ix toAt, Ix toStride) = 0;
+
+  /// to[c * toStride + r] = the pair from[r * fromStride + 2 * c] and the next.
+  virtual void transposePairs(const Buffer &from, Ix fromAt, Ix fromStride,
                               const Buffer &to, Ix toAt, Ix toStride) = 0;
 
   // Control flow.

@@ -3,6 +3,7 @@
 #include "VectorSpelling.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/TypeUtilities.h"
@@ -121,6 +122,41 @@ Val VectorSpelling::integerCast(Val x, Type from, Type to) {
 }
 
 //===----------------------------------------------------------------------===//
+// Pairs
+//===----------------------------------------------------------------------===//
+
+Val VectorSpelling::pairUp(Val low, Val high) {
+  auto bits = [&](Val v) -> Value {
+    Type half = vectorOf(b.getI16Type());
+    Value raw = b.create<arith::BitcastOp>(loc, half, value(v));
+    return b.create<arith::ExtUIOp>(loc, vectorOf(b.getI32Type()), raw);
+  };
+  Value shift =
+      cachedConstant(DenseElementsAttr::get(vectorOf(b.getI32Type()), 16));
+  Value upper = b.create<arith::ShLIOp>(loc, bits(high), shift);
+  return handle(b.create<arith::OrIOp>(loc, bits(low), upper));
+}
+
+/// The target has said that pairs of this type are added by an instruction.
+Val VectorSpelling::narrow(Val x, Type element) {
+  auto name = b.getStringAttr("llvm.x86.avx512bf16.cvtneps2bf16.512");
+  return handle(b.create<LLVM::CallIntrinsicOp>(loc, vectorOf(element), name,
+                                                ValueRange{value(x)})
+                    .getResults());
+}
+
+Val VectorSpelling::addPairs(Val x, Val y, Val sum) {
+  auto name = b.getStringAttr("llvm.x86.avx512bf16.dpbf16ps.512");
+  auto halves = VectorType::get({2 * lanes()}, b.getBF16Type());
+  Value u = b.create<vector::BitCastOp>(loc, halves, value(x));
+  Value v = b.create<vector::BitCastOp>(loc, halves, value(y));
+  return handle(b.create<LLVM::CallIntrinsicOp>(loc, vectorOf(b.getF32Type()),
+                                                name,
+                                                ValueRange{value(sum), u, v})
+                    .getResults());
+}
+
+//===----------------------------------------------------------------------===//
 // Lanes
 //===----------------------------------------------------------------------===//
 
@@ -153,6 +189,31 @@ Val VectorSpelling::reduceLanes(Binary kind, Val wide) {
     v = value(binary(kind, half(n), half(0)));
   }
   return handle(b.create<vector::ExtractOp>(loc, v, ArrayRef<int64_t>{0}));
+}
+
+/// In rounds, each of which puts the halves of two registers' parts side by
+/// side and combines them: the order of `reduceLanes`.
+Val VectorSpelling::reduceEach(Binary kind, ArrayRef<Val> wides) {
+  int64_t n = lanes();
+  Values now(wides);
+  for (int64_t part = n; part > 1; part /= 2) {
+    SmallVector<int64_t> low, high;
+    for (int64_t source : {int64_t(0), n})
+      for (int64_t at = 0; at < n; at += part)
+        for (int64_t l = 0; l < part / 2; ++l) {
+          low.push_back(source + at + l);
+          high.push_back(source + at + part / 2 + l);
+        }
+    Values next;
+    for (size_t i = 0; i < now.size(); i += 2) {
+      Value x = value(now[i]), y = value(now[i + 1]);
+      next.push_back(
+          binary(kind, handle(b.create<vector::ShuffleOp>(loc, x, y, high)),
+                 handle(b.create<vector::ShuffleOp>(loc, x, y, low))));
+    }
+    now = next;
+  }
+  return now[0];
 }
 
 Val VectorSpelling::extract(Val wide, Ix lane) {

@@ -286,27 +286,58 @@ void VectorSpelling::storeCompressed(Val v, const Buffer &to, Ix at, Val mask) {
                                     stored);
 }
 
+void VectorSpelling::storeLanes(Val wide, int64_t first, int64_t count,
+                                const Buffer &to, Ix at) {
+  Value v = toStorage(value(wide), to.element);
+  if (count < lanes())
+    v = b.create<vector::ExtractStridedSliceOp>(
+        loc, v, ArrayRef<int64_t>{first}, ArrayRef<int64_t>{count},
+        ArrayRef<int64_t>{1});
+  b.create<vector::StoreOp>(loc, v, memoryOf(to), value(at));
+}
+
 void VectorSpelling::scatter(Val v, const Buffer &to, Val at, Val mask) {
   b.create<vector::ScatterOp>(loc, memoryOf(to), ValueRange{value(Ix(0))},
                               value(at), mask ? value(mask) : allLanes(),
                               toStorage(value(v), to.element));
 }
 
-void VectorSpelling::prefetch(const Buffer &from, Ix at, bool isWrite) {
+void VectorSpelling::prefetch(const Buffer &from, Ix at, bool isWrite,
+                              int level) {
   b.create<memref::PrefetchOp>(loc, memoryOf(from), value(at), isWrite,
-                               /*localityHint=*/3u, /*isDataCache=*/true);
+                               /*localityHint=*/unsigned(4 - level),
+                               /*isDataCache=*/true);
 }
 
-/// Log2(lanes) rounds of exchanging the off-diagonal blocks of pairs of rows.
 void VectorSpelling::transposeBlock(const Buffer &from, Ix fromAt,
                                     Ix fromStride, const Buffer &to, Ix toAt,
                                     Ix toStride) {
-  int64_t n = lanes();
   VectorType type = vectorOf(storedIn(from)); // moved as it is stored
   SmallVector<Value> rows;
-  for (int64_t r = 0; r < n; ++r)
+  for (int64_t r = 0; r < lanes(); ++r)
     rows.push_back(b.create<vector::LoadOp>(
         loc, type, memoryOf(from), value(add(fromAt, mul(fromStride, r)))));
+  storeTransposed(rows, to, toAt, toStride);
+}
+
+void VectorSpelling::transposePairs(const Buffer &from, Ix fromAt,
+                                    Ix fromStride, const Buffer &to, Ix toAt,
+                                    Ix toStride) {
+  auto halves = VectorType::get({2 * lanes()}, storedIn(from));
+  SmallVector<Value> rows;
+  for (int64_t r = 0; r < lanes(); ++r) {
+    Value row = b.create<vector::LoadOp>(
+        loc, halves, memoryOf(from), value(add(fromAt, mul(fromStride, r))));
+    rows.push_back(
+        b.create<vector::BitCastOp>(loc, vectorOf(b.getI32Type()), row));
+  }
+  storeTransposed(rows, to, toAt, toStride);
+}
+
+/// Log2(lanes) rounds of exchanging the off-diagonal blocks of pairs of rows.
+void VectorSpelling::storeTransposed(SmallVector<Value> rows, const Buffer &to,
+                                     Ix toAt, Ix toStride) {
+  int64_t n = lanes();
   for (int64_t half = n / 2; half > 0; half /= 2) {
     SmallVector<int64_t> low, high;
     for (int64_t l = 0; l < n; ++l) {

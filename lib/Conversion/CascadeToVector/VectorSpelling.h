@@ -38,8 +38,12 @@ public:
   Val select(Val condition, Val x, Val y) override;
   Val integerCast(Val x, mlir::Type from, mlir::Type to) override;
   Val toFloat(Val x, mlir::Type to) override;
+  Val pairUp(Val low, Val high) override;
+  Val narrow(Val x, mlir::Type element) override;
+  Val addPairs(Val x, Val y, Val sum) override;
   Val broadcast(Val scalar) override;
   Val reduceLanes(Binary kind, Val wide) override;
+  Val reduceEach(Binary kind, llvm::ArrayRef<Val> wides) override;
   Val extract(Val wide, Ix lane) override;
   Val firstLane(Val wide) override;
   Val countLanes(Val mask) override;
@@ -59,9 +63,13 @@ public:
   void store(Val value, const Buffer &to, Ix at) override;
   void storeWide(Val value, const Buffer &to, Ix at, Val mask) override;
   void storeCompressed(Val value, const Buffer &to, Ix at, Val mask) override;
+  void storeLanes(Val wide, int64_t first, int64_t count, const Buffer &to,
+                  Ix at) override;
   void scatter(Val value, const Buffer &to, Val at, Val mask) override;
-  void prefetch(const Buffer &from, Ix at, bool isWrite) override;
+  void prefetch(const Buffer &from, Ix at, bool isWrite, int level) override;
   void transposeBlock(const Buffer &from, Ix fromAt, Ix fromStride,
+                      const Buffer &to, Ix toAt, Ix toStride) override;
+  void transposePairs(const Buffer &from, Ix fromAt, Ix fromStride,
                       const Buffer &to, Ix toAt, Ix toStride) override;
   Values loop(Ix lo, Ix hi, int64_t step, llvm::ArrayRef<Val> init,
               LoopBody body) override;
@@ -86,6 +94,8 @@ private:
   mlir::Value cachedConstant(mlir::TypedAttr attr);
   mlir::Value zeros(mlir::VectorType type);
   mlir::Value allLanes();
+  void storeTransposed(llvm::SmallVector<mlir::Value> rows, const Buffer &to,
+                       Ix toAt, Ix toStride);
   mlir::Value fromStorage(mlir::Value v, mlir::Type element);
   mlir::Value toStorage(mlir::Value v, mlir::Type element);
   mlir::Value bitsOf(Val mask);

@@ -9,7 +9,7 @@ using namespace refold::walk;
 
 constexpr int64_t kAlignment = 64; // a cache line, and the widest register
 
-Buffer Kernel::allocate(bool isShared, Type element, Ix count) {
+Buffer Kernel::allocate(bool isShared, Type element, Ix count, Buffer *pairs) {
   Type stored =
       element.isIndex() ? IntegerType::get(element.getContext(), 32) : element;
   int64_t bytes = llvm::divideCeil(stored.getIntOrFloatBitWidth(), 8);
@@ -18,6 +18,10 @@ Buffer Kernel::allocate(bool isShared, Type element, Ix count) {
   used = to.add(used, to.ceilTo(to.mul(count, bytes), kAlignment));
   if (isDry)
     return Buffer();
+  if (pairs)
+    *pairs =
+        to.workspace(isShared, at, IntegerType::get(stored.getContext(), 32),
+                     to.div(count, 2));
   return to.workspace(isShared, at, stored, count);
 }
 
@@ -35,7 +39,7 @@ Ix Kernel::capacity(unsigned index, bool isLane) {
 /// Row first, lane last; indices bound outside the item have no dimension.
 /// States of a split stream lie in the shared workspace, one part a segment.
 Array Kernel::makeArray(Set set, Type element, int lane, int64_t laneCount,
-                        bool isState, int64_t least) {
+                        bool isState, int64_t least, bool isPaired) {
   Array a;
   Set fixed = plan.rows | plan.streams;
   if (plan.row != kNone)
@@ -65,7 +69,7 @@ Array Kernel::makeArray(Set set, Type element, int lane, int64_t laneCount,
   bool isShared = isState && hasSegments();
   if (isShared)
     size = to.mul(size, to.mul(mainItems(), numSegments()));
-  a.buffer = allocate(isShared, element, size);
+  a.buffer = allocate(isShared, element, size, isPaired ? &a.pairs : nullptr);
   return a;
 }
 
@@ -105,12 +109,15 @@ void Kernel::layOut(bool isDryRun) {
   operands.clear();
   hasOperands = false;
   for (auto [n, index] : plan.operands)
-    operands[n] = makeArray(n->set, n->type, index);
+    operands[n] = makeArray(n->set, n->type, index, 0, /*isState=*/false,
+                            /*least=*/0, plan.isPaired(n));
   panels.clear();
   arrays.assign(plan.states.size(), StateArrays());
   staging.clear();
   for (auto &[node, pack] : plan.packs) {
-    panels[node] = allocate(/*isShared=*/true, node->type, packSize(pack));
+    Type type = pack.inPairs ? IntegerType::get(node->type.getContext(), 32)
+                             : node->type;
+    panels[node] = allocate(/*isShared=*/true, type, packSize(pack));
     if (node != pack.read)
       staging[node] = allocate(/*isShared=*/false, pack.read->type,
                                to.mul(packDepthOf(pack), plan.registerLanes));
@@ -138,10 +145,13 @@ void Kernel::layOut(bool isDryRun) {
       bool hasRowLanes = plan.rowLane != kNone && n->has(plan.rowLane);
       bool isWide = n->kind == Node::Old &&
                     plan.states[n->state].form == StatePlan::Partial;
-      if (!kept.count(n))
+      if (auto it = plan.inPlace.find(n); it != plan.inPlace.end())
+        kept[n] = contractions.at(it->second);
+      else if (!kept.count(n))
         kept[n] =
             makeArray(n->set, n->type, hasRowLanes ? plan.rowLane : plan.stream,
-                      isWide ? to.lanes() : 0);
+                      isWide ? to.lanes() : 0, /*isState=*/false, /*least=*/0,
+                      plan.isPaired(n));
     }
   }
   placed.clear();

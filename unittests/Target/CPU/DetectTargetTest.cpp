@@ -15,6 +15,17 @@ TEST(DetectTargetTest, BaselineRunsEverywhere) {
   EXPECT_EQ(target->name(), "cpu-baseline");
 }
 
+/// A form that is asked for by name is the same on every machine.
+TEST(DetectTargetTest, PairsAreAFactOfThisMachine) {
+  llvm::Expected<CpuTarget> found = detectTarget();
+  ASSERT_TRUE(bool(found)) << llvm::toString(found.takeError());
+  bool hasFeature = llvm::StringRef(found->features).contains("+avx512bf16");
+  EXPECT_EQ(found->facts.addsPairs, hasFeature);
+  llvm::Expected<CpuTarget> named = detectTarget(nameOf(found->instructionSet));
+  ASSERT_TRUE(bool(named)) << llvm::toString(named.takeError());
+  EXPECT_FALSE(named->facts.addsPairs);
+}
+
 TEST(DetectTargetTest, UnknownNameIsRefused) {
   llvm::Expected<CpuTarget> target = detectTarget("avx51");
   ASSERT_FALSE(bool(target));
