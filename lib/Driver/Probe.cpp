@@ -2,6 +2,7 @@
 #include "Probe.h"
 #include "mlir/Parser/Parser.h"
 #include "refold/Support/Error.h"
+#include "refold/Support/Tensor.h"
 #include "refold/Target/CPU/ObjectCode.h"
 #include "llvm/ADT/StringExtras.h"
 #include <barrier>
@@ -175,11 +176,13 @@ double Probe::bytesPerMs(double workingSet) {
   double &rate = readRates[elements];
   if (rate > 0)
     return rate;
-  std::vector<std::vector<float>> arrays(threads,
-                                         std::vector<float>(elements, 1.0f));
+  std::vector<Tensor> arrays; // on pages like those of a program's arrays
+  for (int64_t thread = 0; thread < threads; ++thread)
+    arrays.push_back(llvm::cantFail(Tensor::create(DType::F32, {elements})));
   std::vector<std::vector<float>> sums(threads, std::vector<float>(lanes));
   rate = rateOf(threads, 4.0 * elements, [&](int64_t thread) {
-    int64_t in = addressOf(arrays[thread]), out = addressOf(sums[thread]);
+    auto in = reinterpret_cast<intptr_t>(arrays[thread].data());
+    int64_t out = addressOf(sums[thread]);
     int64_t words[] = {elements, in, in, 0, elements, 1, out, out, 0, lanes, 1};
     read(words, nullptr);
   });

@@ -29,6 +29,8 @@ DictionaryAttr Schedule::toAttr(MLIRContext *context) const {
     list.set("segments", b.getI64IntegerAttr(segments));
   if (prefetch)
     list.set("prefetch", b.getUnitAttr());
+  if (streamBytes)
+    list.set("stream_bytes", b.getI64IntegerAttr(streamBytes));
   if (innerLanes)
     list.set("inner_lanes", b.getUnitAttr());
   return list.getDictionary(context);
@@ -328,6 +330,7 @@ void Chooser::chooseSegments(Schedule &s, int row, int stream) {
 
 Schedule Chooser::choose() {
   Schedule s;
+  s.streamBytes = target.l3Bytes;
   int stream = kNone;
   bool hasMatrix = false, hasInner = false;
   for (unsigned i = 0; i < cascade.numIndices(); ++i) {
@@ -394,6 +397,8 @@ static LogicalResult overlay(CascadeOp cascade, DictionaryAttr attr,
     } else if (integer && name == "segments" && integer.getInt() > 0 &&
                integer.getInt() <= 4096) {
       s.segments = integer.getInt();
+    } else if (integer && name == "stream_bytes" && integer.getInt() >= 0) {
+      s.streamBytes = integer.getInt();
     } else if (auto names = dyn_cast<ArrayAttr>(value);
                names && name == "pack") {
       for (Attribute n : names)
@@ -410,7 +415,7 @@ static LogicalResult overlay(CascadeOp cascade, DictionaryAttr attr,
       return cascade.emitOpError("schedule has '")
              << name << "' = " << value
              << "; expected tile, register, unroll, pack, lanes, segments, "
-                "prefetch or inner_lanes with values in range";
+                "stream_bytes, prefetch or inner_lanes with values in range";
     }
   }
   return success();

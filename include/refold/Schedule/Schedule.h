@@ -33,6 +33,9 @@ struct Schedule {
   int64_t segments = 1;
   /// `prefetch`: ask for the next rows while this one is computed.
   bool prefetch = false;
+  /// `stream_bytes = 33554432`: results of at least so many bytes are stored
+  /// past the caches, which they would only empty; 0: none are.
+  int64_t streamBytes = 0;
   /// `inner_lanes`: lanes along the contracted index (few rows, nothing
   /// packed).
   bool innerLanes = false;

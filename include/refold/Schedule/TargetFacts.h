@@ -21,6 +21,7 @@ struct TargetFacts {
   /// Sums of products of bf16 values are added two at a time in less than the
   /// time of two products of f32. Each product is exact.
   bool addsPairs = false;
+  int64_t l3Bytes = 32 * 1024 * 1024;
 
   static TargetFacts avx512() { return {}; }
   static TargetFacts avx2() { return {256, 16, 32 * 1024, 512 * 1024, false}; }

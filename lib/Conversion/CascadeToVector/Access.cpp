@@ -224,13 +224,16 @@ Ix Kernel::targetOf(Tile &t, WritePlan &w, int r, int c) {
   return at;
 }
 
-void Kernel::storeWrite(Tile &t, WritePlan &w, int r, int c, Val v) {
+void Kernel::storeWrite(Tile &t, WritePlan &w, int r, int c, Val v,
+                        bool isStreamed) {
   unsigned operand = operandOf(plan.cascade, w.op.getTarget());
   Buffer target = to.operand(operand);
   Ix at = targetOf(t, w, r, c);
   Along along = t.lane == kNone ? Along() : plan.along(w, t.lane);
   if (along.kind == Along::Fixed)
     return to.store(v, target, at);
+  if (along.kind == Along::Unit && isStreamed && !t.laneLimit)
+    return to.storeStreaming(to.splat(v), target, at);
   if (along.kind == Along::Unit)
     return to.storeWide(to.splat(v), target, at, maskOf(t, c));
   to.scatter(to.splat(v), target,

@@ -518,6 +518,13 @@ void CxxSpelling::storeWide(Val value, const Buffer &to, Ix at, Val mask) {
   line(guard + element(to, show(at)) + " = " + nameOf(value) + ";");
 }
 
+void CxxSpelling::storeStreaming(Val value, const Buffer &to, Ix at) {
+  storeWide(value, to, at, Val());
+}
+
+/// Elements are aligned, and a register is an element.
+Ix CxxSpelling::untilAligned(const Buffer &, Ix) { return Ix(0); }
+
 void CxxSpelling::scatter(Val value, const Buffer &to, Val at, Val mask) {
   storeWide(value, to, Ix(at), mask);
 }

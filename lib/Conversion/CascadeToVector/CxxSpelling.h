@@ -72,6 +72,8 @@ public:
     store({wide.token, false}, to, at);
   }
   void scatter(Val value, const Buffer &to, Val at, Val mask) override;
+  void storeStreaming(Val value, const Buffer &to, Ix at) override;
+  Ix untilAligned(const Buffer &to, Ix at) override;
   void prefetch(const Buffer &, Ix, bool, int) override {}
   void transposeBlock(const Buffer &from, Ix fromAt, Ix, const Buffer &to,
                       Ix toAt, Ix) override;

@@ -125,6 +125,10 @@ Val Kernel::evalElem(Tile &t, Node *n, int r, int c) {
     for (int i = 0; i < 2; ++i)
       if (auto which = known(t, n->in[i]); which && *which)
         return eval(t, n->in[1 - i], r, c);
+  if (isa<arith::DivFOp>(n->op))
+    if (auto it = reciprocals.find(n->in[1]); it != reciprocals.end())
+      return to.binary(Binary::MulF, to.splat(eval(t, n->in[0], r, c)),
+                       to.splat(it->second));
   SmallVector<Val> in;
   bool isWide = false;
   for (Node *i : n->in) {

@@ -105,10 +105,18 @@ void Kernel::walkItem() {
     return walkTiles();
   Ix length = extents[plan.stream];
   if (length.isConstant() && length.constant >= 1)
-    return length.constant <= plan.tileStream ? walkShortRow() : walkTiles();
+    return length.constant <= plan.tileStream ? walkShortRows()
+                                              : walkLongRows();
   Val isShort = to.binary(Binary::AndI, to.less(0, length),
                           to.less(length, plan.tileStream + 1));
-  to.branch(isShort, [&] { walkShortRow(); }, [&] { walkTiles(); });
+  to.branch(isShort, [&] { walkShortRows(); }, [&] { walkLongRows(); });
+}
+
+/// With a sweep one by one: it then finds its row in the nearest cache.
+void Kernel::walkShortRows() {
+  if (plan.sweepWrites.empty())
+    return walkShortRow();
+  rowByRow([&] { walkShortRow(); });
 }
 
 /// The stream is one tile: nothing was there before it, so no state is
@@ -134,13 +142,67 @@ void Kernel::walkShortRow() {
     kept[value] = kept.at(term);
     keptReady.insert(value);
   }
+  hasLikely = true;
   for (WritePlan &w : plan.sweepWrites)
     writeNest(w);
+  hasLikely = false;
   keptReady.clear();
   isWholeRow = false;
 }
 
+/// Whether all that the passes compute is of one row, but for counts: nothing
+/// of any size would be computed for every row that one computation serves.
+bool Kernel::walksRowByRow() {
+  if (!plan.hasShortRows() || plan.row == kNone || plan.tileRows == 1)
+    return false;
+  auto isOfRow = [&](const StatePlan &s) {
+    return plan.hasRow(s.set) || s.isCount;
+  };
+  auto areOfRow = [&](const PassPlan &p) {
+    return p.guards.empty() && p.prelude.empty() &&
+           llvm::all_of(p.kept, [&](Node *n) {
+             return plan.hasRow(n->set) || !plan.hasStream(n->set);
+           });
+  };
+  return llvm::all_of(plan.states, isOfRow) &&
+         llvm::all_of(plan.passes, areOfRow);
+}
+
+void Kernel::rowByRow(llvm::function_ref<void()> body) {
+  if (!walksRowByRow())
+    return body();
+  to.each(0, rows, 1, [&](Ix row) {
+    onlyRow = row;
+    body();
+    onlyRow.reset();
+  });
+}
+
+/// Rows of several stream tiles, one after the other: memory is read in order,
+/// and what the sweep reads again has not left the caches.
+void Kernel::walkLongRows() {
+  if (!walksRowByRow())
+    return walkTiles();
+  bool hasSweep = !plan.sweepWrites.empty();
+  rowByRow([&] {
+    walkPasses();
+    if (!hasSweep)
+      return;
+    finish();
+    sweep(0, extents[plan.stream]);
+  });
+  if (!hasSweep)
+    finish();
+}
+
 void Kernel::walkTiles() {
+  walkPasses();
+  finish();
+  if (plan.stream != kNone)
+    sweep(0, extents[plan.stream]);
+}
+
+void Kernel::walkPasses() {
   for (unsigned p = 0; p < plan.passes.size(); ++p) {
     initialise(p);
     whereNeeded(p, [&] {
@@ -150,9 +212,6 @@ void Kernel::walkTiles() {
     });
     reducePartials(p);
   }
-  finish();
-  if (plan.stream != kNone)
-    sweep(0, extents[plan.stream]);
 }
 
 void Kernel::eachItem(unsigned phase, llvm::function_ref<void(Ix)> body) {

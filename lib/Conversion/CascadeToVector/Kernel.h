@@ -73,7 +73,12 @@ private:
   void bindItem(Ix item);
   void walkItem();
   void walkTiles();
+  bool walksRowByRow();
+  void walkLongRows();
+  void rowByRow(llvm::function_ref<void()> body);
+  void walkPasses();
   void walkShortRow();
+  void walkShortRows();
   Ix span(unsigned index);
   Ix capacity(unsigned index, bool isLane);
   Ix rangeOf(unsigned index);
@@ -116,7 +121,8 @@ private:
                     int r, int c);
   Ix offsetOf(Tile &t, Node *read, int r, int c);
   Ix targetOf(Tile &t, WritePlan &w, int r, int c);
-  void storeWrite(Tile &t, WritePlan &w, int r, int c, Val v);
+  void storeWrite(Tile &t, WritePlan &w, int r, int c, Val v,
+                  bool isStreamed = false);
 
   struct Nest;
 
@@ -128,6 +134,7 @@ private:
   void prefetchAt(Tile &there, Node *n, int c);
   llvm::SmallVector<Node *> operandsToPrefetch(const Nest &nest);
   void prefetchOperands(const Nest &nest, Tile &t);
+  bool mayStream(WritePlan &w);
   void prefetchResults(Tile &t, int c);
   int64_t rowsAhead(mlir::Type element);
   void prefetchNextRow(Tile &t, Node *root, int c);
@@ -150,11 +157,27 @@ private:
     llvm::function_ref<Val(Tile &, int, int)> init;
     llvm::function_ref<void(Tile &, int, int, Val)> sink;
     const StatePlan *keyed = nullptr; ///< at the place of the stream indices
+    WritePlan *streamed = nullptr;    ///< stored past the caches
+    int64_t width = 0; ///< lanes of a block, if not those of the register tile
   };
   void emitNest(Nest &nest);
   void nestLanes(Nest &nest, Tile &t);
   void nestPoints(Nest &nest, Tile &t);
   void nestSums(Nest &nest, Tile &t);
+  void nestStreamed(Nest &nest, Tile &t);
+  /// What is cheaper in nearly every row.
+  struct Shortcuts {
+    llvm::SmallVector<Node *> quotients; ///< by a number of the row
+    llvm::SmallVector<Node *> kept;      ///< of `Plan::likely`
+    explicit operator bool() const {
+      return !quotients.empty() || !kept.empty();
+    }
+  };
+  Shortcuts shortcutsOf(Nest &nest);
+  void findQuotients(Nest &nest, const NodeSet &all, Shortcuts &found);
+  Val hasReciprocal(Tile &t, Node *divisor);
+  Val mayTake(const Shortcuts &shortcuts, Tile &t);
+  void nestShortcuts(Nest &nest, Tile &t, const Shortcuts &shortcuts);
   void nestRows(Nest &nest, Tile &t);
   void nestBody(Nest &nest, Tile &t, int64_t numRows);
   using Values = Spelling::Values;
@@ -174,6 +197,8 @@ private:
   void contractionAlong(Node *n, int lane);
   void matrixState(StatePlan &s);
   void writeNest(WritePlan &w);
+  void writeValues(WritePlan &w, bool isStreamed);
+  Ix bytesOf(WritePlan &w);
   void writeRows(WritePlan &w);
 
   // Keyed.cpp: states of which an element touches one place.
@@ -196,6 +221,7 @@ private:
   void updateState(StatePlan &s, Tile &t, Val sum);
   Values columns(Step &step, bool isChecked, Tile &t, Values init,
                  llvm::function_ref<Values(Tile &, int64_t, Values)> body);
+  NodeSet reusedTerms();
   void initialise(unsigned pass);
   void reducePartials(unsigned pass);
   void eachRow(bool hasRow, llvm::function_ref<void(Ix)> body);
@@ -278,10 +304,13 @@ private:
   Plan &plan;
   Spelling &to;
   llvm::SmallVector<Ix, 8> extents, base;
-  Ix rows{1};  ///< of this row tile
-  Ix valid{0}; ///< stream positions of this tile
+  Ix rows{1};                        ///< of this row tile
+  std::optional<Ix> onlyRow;         ///< set: of these, the one in work
+  std::map<Node *, Val> reciprocals; ///< of divisors of the row in work
+  Ix valid{0};                       ///< stream positions of this tile
   /// The tile in work is the whole row: states were at their identities.
   bool isWholeRow = false;
+  bool hasLikely = false; ///< the terms of `Plan::likely` are in their arrays
   /// Row steps find the end of the stream by themselves: full registers, then
   /// masked ones.
   bool isRagged = false;

@@ -3,6 +3,10 @@
 // a register tile of rows times lanes, the reduced indices innermost.
 #include "Kernel.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include <cmath>
+
 using namespace mlir;
 using namespace refold;
 using namespace refold::walk;
@@ -50,8 +54,11 @@ void Kernel::nestLanes(Nest &nest, Tile &outer) {
     Tile t(&outer);
     return nestRows(nest, t);
   }
+  if (nest.streamed)
+    return nestStreamed(nest, outer);
   Ix range = rangeOf(nest.lane);
-  int64_t lanes = to.lanes(), width = plan.registerLanes;
+  int64_t lanes = to.lanes();
+  int64_t width = nest.width ? nest.width : plan.registerLanes;
   auto block = [&](Ix at, int64_t numColumns, bool isMasked) {
     Tile t(&outer);
     t.lane = nest.lane;
@@ -72,6 +79,34 @@ void Kernel::nestLanes(Nest &nest, Tile &outer) {
     to.each(main, range, lanes, [&](Ix at) { block(at, 1, true); });
 }
 
+/// One row of a result that is stored past the caches: lanes up to the first
+/// aligned address, blocks of whole registers from there, the rest. The lanes
+/// of the row's head and tail share their lines with other rows.
+void Kernel::nestStreamed(Nest &nest, Tile &outer) {
+  Ix range = rangeOf(nest.lane);
+  int64_t lanes = to.lanes();
+  int64_t width = nest.width ? nest.width : plan.registerLanes;
+  auto block = [&](Ix at, int64_t numColumns, const std::optional<Ix> &limit) {
+    Tile t(&outer);
+    t.lane = nest.lane;
+    for (int64_t c = 0; c < numColumns; ++c)
+      t.laneLocal.push_back(to.add(at, c * lanes));
+    t.laneLimit = limit;
+    nestRows(nest, t);
+  };
+  Tile start(&outer);
+  start.lane = nest.lane;
+  start.laneLocal = {Ix(0)};
+  Ix head = to.min(to.untilAligned(targetBuffer(*nest.streamed),
+                                   targetOf(start, *nest.streamed, 0, 0)),
+                   range);
+  to.each(0, head, lanes, [&](Ix at) { block(at, 1, head); });
+  Ix main = to.add(head, to.floorTo(to.sub(range, head), width));
+  to.each(head, main, width,
+          [&](Ix at) { block(at, width / lanes, std::nullopt); });
+  to.each(main, range, lanes, [&](Ix at) { block(at, 1, range); });
+}
+
 /// Nothing is reduced: row by row, so that what a row fixes is computed once.
 void Kernel::nestPoints(Nest &nest, Tile &outer) {
   eachRow(plan.hasRow(nest.out), [&](Ix row) {
@@ -81,7 +116,10 @@ void Kernel::nestPoints(Nest &nest, Tile &outer) {
       preload(t, nest.term, bit(nest.lane));
     Nest one = nest;
     one.out &= plan.row == kNone ? ~Set(0) : ~bit(plan.row);
-    nestLanes(one, t);
+    if (Shortcuts shortcuts = shortcutsOf(nest))
+      nestShortcuts(one, t, shortcuts);
+    else
+      nestLanes(one, t);
   });
 }
 
@@ -124,6 +162,107 @@ void Kernel::nestSums(Nest &nest, Tile &outer) {
   someRows(0, main, height);
   if (height > 1 && !(main.isConstant() && numRows.is(main.constant)))
     someRows(main, numRows, 1);
+}
+
+/// The divisions of the lanes by a number of their row, which may be products
+/// with its reciprocal: not what is rounded or compared next, where another
+/// last bit may be another integer.
+void Kernel::findQuotients(Nest &nest, const NodeSet &all, Shortcuts &found) {
+  auto isStep = [](Node *n) {
+    return n->kind == Node::Elem &&
+           isa<math::RoundEvenOp, math::RoundOp, math::FloorOp, math::CeilOp,
+               math::TruncOp, arith::FPToSIOp, arith::FPToUIOp, arith::CmpFOp>(
+               n->op);
+  };
+  if (llvm::any_of(all, isStep))
+    return;
+  for (Node *n : all)
+    if (n->kind == Node::Elem && isa<arith::DivFOp>(n->op) &&
+        n->has(nest.lane) && !n->in[1]->has(nest.lane) &&
+        n->in[1]->kind != Node::Const && (n->type.isF32() || n->type.isF64()))
+      found.quotients.push_back(n);
+}
+
+Kernel::Shortcuts Kernel::shortcutsOf(Nest &nest) {
+  Shortcuts found;
+  if (!nest.term || nest.lane == kNone)
+    return found;
+  NodeSet all;
+  collect(nest.term, all);
+  findQuotients(nest, all, found);
+  if (hasLikely && nest.lane == plan.stream)
+    for (auto &[value, likely] : plan.likely)
+      if (all.contains(value))
+        found.kept.push_back(value);
+  return found;
+}
+
+/// Whether 1 / divisor is a normal number.
+Val Kernel::hasReciprocal(Tile &t, Node *divisor) {
+  Val v = eval(t, divisor, 0, 0);
+  auto type = cast<FloatType>(divisor->type);
+  int exponent = -llvm::APFloat::semanticsMinExponent(type.getFloatSemantics());
+  auto number = [&](double sign, int power) {
+    return to.constant(FloatAttr::get(type, std::ldexp(sign, power)));
+  };
+  auto between = [&](Val low, Val high) {
+    return to.binary(Binary::AndI, to.compare(Compare::OGT, v, low),
+                     to.compare(Compare::OLT, v, high));
+  };
+  return to.binary(Binary::OrI,
+                   between(number(1, -exponent), number(1, exponent)),
+                   between(number(-1, exponent), number(-1, -exponent)));
+}
+
+Val Kernel::mayTake(const Shortcuts &shortcuts, Tile &t) {
+  SmallVector<Val> conditions;
+  for (Node *n : shortcuts.quotients)
+    conditions.push_back(hasReciprocal(t, n->in[1]));
+  auto isNot = [&](Compare kind, Node *x, Node *y) {
+    return to.compare(kind, eval(t, x, 0, 0), eval(t, y, 0, 0));
+  };
+  Val no = to.constant(guardIs(false)), yes = to.constant(guardIs(true));
+  for (Node *n : shortcuts.kept)
+    for (auto [x, y] : plan.likely.find(n)->second.equal) {
+      // Neither below nor above, nor a NaN.
+      Val differs = to.binary(Binary::OrI, isNot(Compare::ULT, x, y),
+                              isNot(Compare::UGT, x, y));
+      conditions.push_back(to.select(differs, no, yes));
+    }
+  Val all = conditions.front();
+  for (Val condition : ArrayRef(conditions).drop_front())
+    all = to.binary(Binary::AndI, all, condition);
+  return all;
+}
+
+/// One row: as in nearly every row, or else register by register as written.
+void Kernel::nestShortcuts(Nest &nest, Tile &t, const Shortcuts &shortcuts) {
+  Val may = mayTake(shortcuts, t);
+  to.branch(
+      may,
+      [&] {
+        Tile inside(&t);
+        for (Node *n : shortcuts.quotients) {
+          Node *divisor = n->in[1];
+          Val one = to.constant(FloatAttr::get(divisor->type, 1.0));
+          reciprocals[divisor] =
+              to.elementwise(n->op, {one, eval(t, divisor, 0, 0)}, n->type);
+        }
+        for (Node *n : shortcuts.kept) {
+          kept[n] = kept.at(plan.likely.find(n)->second.term);
+          keptReady.insert(n);
+        }
+        nestLanes(nest, inside);
+        for (Node *n : shortcuts.kept)
+          keptReady.erase(n);
+        reciprocals.clear();
+      },
+      [&] {
+        Tile inside(&t);
+        Nest narrow = nest;
+        narrow.width = to.lanes();
+        nestLanes(narrow, inside);
+      });
 }
 
 /// Blocks of rows, then single rows.
@@ -458,14 +597,46 @@ void Kernel::writeRows(WritePlan &w) {
   to.each(main, rows, to.lanes(), [&](Ix at) { block(at, true); });
 }
 
+/// Whole rows of a dense result, written once.
+bool Kernel::mayStream(WritePlan &w) {
+  if (!plan.schedule.streamBytes || w.lane == kNone ||
+      plan.along(w, w.lane).kind != Along::Unit)
+    return false;
+  Ix bytes = bytesOf(w);
+  return !bytes.isConstant() || bytes.constant >= plan.schedule.streamBytes;
+}
+
+Ix Kernel::bytesOf(WritePlan &w) {
+  int64_t bits = w.value->type.getIntOrFloatBitWidth();
+  Ix bytes(std::max<int64_t>(bits / 8, 1));
+  for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
+    if (w.set & bit(i))
+      bytes = to.mul(bytes, extents[i]);
+  return bytes;
+}
+
 void Kernel::writeNest(WritePlan &w) {
+  if (!mayStream(w))
+    return writeValues(w, /*isStreamed=*/false);
+  Ix bytes = bytesOf(w);
+  if (bytes.isConstant())
+    return writeValues(w, /*isStreamed=*/true);
+  to.branch(
+      to.less(bytes, plan.schedule.streamBytes),
+      [&] { writeValues(w, /*isStreamed=*/false); },
+      [&] { writeValues(w, /*isStreamed=*/true); });
+}
+
+void Kernel::writeValues(WritePlan &w, bool isStreamed) {
   Nest nest;
   nest.out = w.set;
   nest.lane = w.lane;
   nest.term = w.value;
+  if (isStreamed)
+    nest.streamed = &w;
   auto init = [&](Tile &t, int r, int c) { return eval(t, w.value, r, c); };
   auto sink = [&](Tile &t, int r, int c, Val v) {
-    storeWrite(t, w, r, c, v);
+    storeWrite(t, w, r, c, v, isStreamed);
     prefetchNextRow(t, w.value, c);
   };
   nest.init = init;

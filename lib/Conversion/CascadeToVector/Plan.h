@@ -177,6 +177,13 @@ struct Plan {
   /// Costly values of the sweep, and the same value in the last pass: one where
   /// a row is a single tile.
   llvm::MapVector<Node *, Node *> reused;
+  /// The same but for numbers of the row: one where these are equal, which is
+  /// seen when the row is complete (a pivot kept finite, in a row of -inf).
+  struct Likely {
+    Node *term = nullptr;
+    llvm::SmallVector<std::pair<Node *, Node *>, 2> equal;
+  };
+  llvm::MapVector<Node *, Likely> likely;
 
   bool hasRow(Set set) const { return row != kNone && (set & bit(row)); }
   /// Whether `n` is kept to be read in pairs.
@@ -213,6 +220,8 @@ void findRowGuards(Plan &plan, unsigned pass);
 /// Nans.cpp: whether `max` (or `min`) number `state` may drop a NaN because
 /// every reader is NaN anyway.
 bool mayDropNan(Plan &plan, unsigned state);
+/// PlanPacks.cpp: a function of many instructions.
+bool isCostly(Node *n);
 /// The neutral element, as a double where that is exact.
 mlir::TypedAttr identityOf(Reducer reducer, mlir::Type type);
 

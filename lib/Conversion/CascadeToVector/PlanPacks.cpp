@@ -332,7 +332,27 @@ static bool isSameValue(Node *final, Node *now) {
          llvm::all_of_zip(final->in, now->in, isSameValue);
 }
 
-static bool isCostly(Node *n) {
+/// Whether `final` is `now` if each pair of `equal` is equal.
+static bool isLikelySame(Plan &plan, Node *final, Node *now,
+                         SmallVectorImpl<std::pair<Node *, Node *>> &equal) {
+  if (isSameValue(final, now))
+    return true;
+  if (final->type != now->type)
+    return false;
+  if (!plan.hasStream(final->set) && !plan.hasStream(now->set)) {
+    equal.push_back({final, now});
+    return isa<FloatType>(now->type);
+  }
+  return final->kind == Node::Elem && now->kind == Node::Elem &&
+         final->op->getName() == now->op->getName() &&
+         final->op->getAttrDictionary() == now->op->getAttrDictionary() &&
+         final->result == now->result && final->in.size() == now->in.size() &&
+         llvm::all_of_zip(final->in, now->in, [&](Node *x, Node *y) {
+           return isLikelySame(plan, x, y, equal);
+         });
+}
+
+bool walk::isCostly(Node *n) {
   return n->kind == Node::Elem &&
          isa<math::ExpOp, math::Exp2Op, math::ExpM1Op, math::LogOp,
              math::Log1pOp, math::Log2Op, math::TanhOp, math::ErfOp,
@@ -359,9 +379,15 @@ void Planner::findReused() {
   for (WritePlan &w : plan->sweepWrites)
     collect(w.value, values);
   for (Node *value : values)
-    for (Node *term : terms)
-      if (isCostly(value) && plan->hasStream(value->set) &&
-          isSameValue(value, term) && isVisited(term) &&
-          !plan->reused.count(value))
+    for (Node *term : terms) {
+      if (!isCostly(value) || !plan->hasStream(value->set) ||
+          !isVisited(term) || plan->reused.count(value))
+        continue;
+      Plan::Likely likely{term, {}};
+      if (isSameValue(value, term))
         plan->reused[value] = term;
+      else if (!plan->likely.count(value) &&
+               isLikelySame(*plan, value, term, likely.equal))
+        plan->likely[value] = likely;
+    }
 }

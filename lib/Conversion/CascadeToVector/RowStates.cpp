@@ -9,7 +9,9 @@ using namespace refold;
 using namespace refold::walk;
 
 void Kernel::eachRow(bool hasRow, llvm::function_ref<void(Ix)> body) {
-  if (hasRow)
+  if (hasRow && onlyRow)
+    body(*onlyRow);
+  else if (hasRow)
     to.each(0, rows, 1, body);
   else
     body(Ix(0));
@@ -141,6 +143,16 @@ Kernel::columns(Step &step, bool isChecked, Tile &t, Values init,
   return init;
 }
 
+/// What the last pass leaves for the sweep, each once.
+NodeSet Kernel::reusedTerms() {
+  NodeSet terms;
+  for (auto [value, term] : plan.reused)
+    terms.insert(term);
+  for (auto &[value, likely] : plan.likely)
+    terms.insert(likely.term);
+  return terms;
+}
+
 void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
                       Tile &t) {
   PassPlan &p = plan.passes[pass];
@@ -162,7 +174,7 @@ void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
       writeArray(t, kept.at(n), 0, 0, eval(t, n, 0, 0));
   }
   if (isWholeRow && pass + 1 == plan.passes.size())
-    for (auto [value, term] : plan.reused)
+    for (Node *term : reusedTerms())
       if (term->level == level && belongs(step, term->set))
         wide.push_back(term);
   for (StatePlan *s : counts)
@@ -180,9 +192,14 @@ void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
   }
   for (Node *n : wide)
     preload(t, n, bit(plan.stream));
-  SmallVector<Node *> streamed = level == 0 && !step.rowLanes && !isChecked
-                                     ? readsToPrefetch(states)
-                                     : SmallVector<Node *>();
+  // On the last level, which has the costly terms: asked for on the first,
+  // lines would come faster than memory gives them, and then none.
+  SmallVector<StatePlan *> all;
+  if (level == step.lastLevel && !step.rowLanes && !isChecked)
+    for (StatePlan &s : plan.states)
+      if (s.pass == pass && s.form != StatePlan::Matrix && belongs(step, s.set))
+        all.push_back(&s);
+  SmallVector<Node *> streamed = readsToPrefetch(all);
   bool isLast = pass + 1 == plan.passes.size() && level == step.lastLevel;
   constexpr int64_t kParts = 4; // enough sums in flight to hide an addition
   Values init;

@@ -60,11 +60,13 @@ void Kernel::emitSegments(unsigned pass, unsigned phase) {
         moveTo(arrays[s.number].finals, first, to);
       }
     prologue();
-    initialise(pass);
-    whereNeeded(pass, [&] {
-      outerStreams(plan.streams & ~bit(plan.stream),
-                   [&] { streamLoop(pass, lo, hi); });
-      settlePlaces(pass);
+    rowByRow([&] {
+      initialise(pass);
+      whereNeeded(pass, [&] {
+        outerStreams(plan.streams & ~bit(plan.stream),
+                     [&] { streamLoop(pass, lo, hi); });
+        settlePlaces(pass);
+      });
     });
   });
 }
@@ -93,7 +95,7 @@ void Kernel::emitSegmentSweep(unsigned phase) {
     bindSegment(item, lo, hi);
     bindStates(to.div(item, numSegments()), 0);
     prologue();
-    sweep(lo, hi);
+    rowByRow([&] { sweep(lo, hi); });
   });
 }
 

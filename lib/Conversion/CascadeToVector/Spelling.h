@@ -147,6 +147,11 @@ public:
   virtual void storeLanes(Val wide, int64_t first, int64_t count,
                           const Buffer &to, Ix at) = 0;
   virtual void scatter(Val value, const Buffer &to, Val at, Val mask) = 0;
+  /// All lanes, past the caches, to an address that is a multiple of the
+  /// register's bytes: for what nobody reads before it has left them anyway.
+  virtual void storeStreaming(Val value, const Buffer &to, Ix at) = 0;
+  /// Elements from `at` to the next such address.
+  virtual Ix untilAligned(const Buffer &to, Ix at) = 0;
   /// `level`: the cache that the line is wanted in, 1 or 2.
   virtual void prefetch(const Buffer &from, Ix at, bool isWrite,
                         int level = 1) = 0;

@@ -87,7 +87,7 @@ void Kernel::finish() {
     contraction(n);
   for (WritePlan &w : plan.finishWrites)
     if (w.lane == kNone && plan.hasRow(w.set) && plan.tileRows > 1 &&
-        plan.rowLane == kNone)
+        plan.rowLane == kNone && !onlyRow)
       writeRows(w);
     else
       writeNest(w);

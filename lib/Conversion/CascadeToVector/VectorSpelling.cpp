@@ -84,6 +84,7 @@ void VectorSpelling::beginFunction(StringRef suffix, TypeRange extra,
   operands.clear();
   constants.clear();
   lastConstant = nullptr;
+  isStreaming = false;
   SmallVector<Type> inputs;
   for (Type type : kernel.getArgumentTypes())
     inputs.push_back(storageOf(type));
@@ -114,7 +115,12 @@ void VectorSpelling::beginPhase(unsigned number) {
   beginFunction("_phase" + std::to_string(number), extra, {});
 }
 
-void VectorSpelling::endPhase() { b.create<func::ReturnOp>(loc); }
+void VectorSpelling::endPhase() {
+  // Such stores are not ordered with what tells other threads of them.
+  if (isStreaming)
+    b.create<LLVM::FenceOp>(loc, LLVM::AtomicOrdering::seq_cst, "");
+  b.create<func::ReturnOp>(loc);
+}
 
 Ix VectorSpelling::itemBegin() {
   return Ix(handle(function.getArguments().take_back(2)[0]));
@@ -300,6 +306,24 @@ void VectorSpelling::scatter(Val v, const Buffer &to, Val at, Val mask) {
   b.create<vector::ScatterOp>(loc, memoryOf(to), ValueRange{value(Ix(0))},
                               value(at), mask ? value(mask) : allLanes(),
                               toStorage(value(v), to.element));
+}
+
+void VectorSpelling::storeStreaming(Val v, const Buffer &to, Ix at) {
+  b.create<vector::StoreOp>(loc, toStorage(value(v), to.element), memoryOf(to),
+                            value(at), /*nontemporal=*/true);
+  isStreaming = true;
+}
+
+Ix VectorSpelling::untilAligned(const Buffer &to, Ix at) {
+  int64_t bytes =
+      std::max<int64_t>(storedIn(to).getIntOrFloatBitWidth() / 8, 1);
+  Value base =
+      b.create<memref::ExtractAlignedPointerAsIndexOp>(loc, memoryOf(to));
+  Value address = b.create<arith::AddIOp>(loc, base, value(mul(at, bytes)));
+  Value back = b.create<arith::SubIOp>(loc, value(Ix(0)), address);
+  Value rest =
+      b.create<arith::AndIOp>(loc, back, value(Ix(lanes() * bytes - 1)));
+  return div(Ix(handle(rest)), bytes);
 }
 
 void VectorSpelling::prefetch(const Buffer &from, Ix at, bool isWrite,

@@ -66,6 +66,8 @@ public:
   void storeLanes(Val wide, int64_t first, int64_t count, const Buffer &to,
                   Ix at) override;
   void scatter(Val value, const Buffer &to, Val at, Val mask) override;
+  void storeStreaming(Val value, const Buffer &to, Ix at) override;
+  Ix untilAligned(const Buffer &to, Ix at) override;
   void prefetch(const Buffer &from, Ix at, bool isWrite, int level) override;
   void transposeBlock(const Buffer &from, Ix fromAt, Ix fromStride,
                       const Buffer &to, Ix toAt, Ix toStride) override;
@@ -107,6 +109,7 @@ private:
   std::map<unsigned, Operand> operands;
   llvm::DenseMap<mlir::Attribute, mlir::Value> constants;
   mlir::Operation *lastConstant = nullptr;
+  bool isStreaming = false; ///< the open function stores around the caches
 };
 
 } // namespace refold::walk

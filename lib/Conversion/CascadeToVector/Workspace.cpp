@@ -135,6 +135,10 @@ void Kernel::layOut(bool isDryRun) {
   for (auto [value, term] : plan.reused)
     if (!kept.count(term))
       kept[term] = makeArray(term->set, term->type, plan.stream);
+  for (auto &[value, likely] : plan.likely)
+    if (!kept.count(likely.term))
+      kept[likely.term] =
+          makeArray(likely.term->set, likely.term->type, plan.stream);
   for (PassPlan &p : plan.passes) {
     for (Node *n : p.prelude)
       add(n);

@@ -72,6 +72,8 @@ static CpuTarget makeTarget(const Form &form) {
     target.facts.l1Bytes = bytes;
   if (long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE); bytes > 0)
     target.facts.l2Bytes = bytes;
+  if (long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE); bytes > 0)
+    target.facts.l3Bytes = bytes;
   // One CPU name and one feature list a form, not the host's: the code is then
   // the same on every machine that runs the form.
   target.cpuName = form.level.str();

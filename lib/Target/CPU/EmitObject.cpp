@@ -116,6 +116,20 @@ static void allowContraction(llvm::Function &function) {
       instruction.setHasAllowContract(true);
 }
 
+/// Stores past the caches are to aligned places, as `Spelling` has it; vector's
+/// lowering gives them the alignment of an element, for which they would be
+/// taken apart.
+static void alignStreamingStores(llvm::Function &function) {
+  for (llvm::Instruction &instruction : llvm::instructions(function)) {
+    auto *store = llvm::dyn_cast<llvm::StoreInst>(&instruction);
+    if (!store || !store->hasMetadata(llvm::LLVMContext::MD_nontemporal))
+      continue;
+    uint64_t bits =
+        store->getValueOperand()->getType()->getPrimitiveSizeInBits();
+    store->setAlignment(llvm::Align(std::max<uint64_t>(bits / 8, 1)));
+  }
+}
+
 static void optimise(llvm::Module &module, llvm::TargetMachine &machine,
                      unsigned level) {
   llvm::LoopAnalysisManager loops;
@@ -163,6 +177,7 @@ static std::unique_ptr<llvm::Module> translate(mlir::ModuleOp module,
     function.addFnAttr("target-features", target.features);
     function.addFnAttr(llvm::Attribute::NoUnwind);
     allowContraction(function);
+    alignStreamingStores(function);
   }
   return code;
 }

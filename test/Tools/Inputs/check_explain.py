@@ -15,7 +15,7 @@ GAUGE = {"pivot": str, "states": list, "law": str, "why": str}
 ROUNDING = {"stage": str, "formula": str, "unit": (int, float), "step": (int, float), "power_of_two": bool,
             "headroom": int, "bound": str}
 SCHEDULE = {"kernel": str, "target": str, "tile": dict, "register_rows": int, "register_lanes": int, "lanes": str,
-            "segments": int, "packed": list, "prefetch": bool, "passes": int, "second_sweep": bool, "plan": list,
+            "segments": int, "packed": list, "stream_bytes": int, "prefetch": bool, "passes": int, "second_sweep": bool, "plan": list,
             "bytes_read": (int, float), "bytes_written": (int, float), "operations": (int, float),
             "skips_tiles": bool}
 NUMBER = (int, float, str)
