@@ -343,7 +343,7 @@ void Check::compareCompiled(Outcome &outcome) {
     if (!loaded)
       return differs(name + " is not loaded", loaded.takeError());
     CompileOptions options;
-    options.policy = form ? FusePolicy::Auto : FusePolicy::Never;
+    options.policy = form ? FusePolicy::Always : FusePolicy::Never;
     if (form == 2)
       options.split = StreamSplit{2 + int64_t(seed % 5), 1};
     auto compiled = compile(std::move(*loaded), options);

@@ -22,7 +22,8 @@ config.substitutions += [
 config.environment["PATH"] = os.pathsep.join(
     [config.refold_binaries, config.llvm_tools, config.environment["PATH"]])
 config.environment["FILECHECK_OPTS"] = "-enable-var-scope"
-config.environment["REFOLD_CACHE_DIR"] = ""  # what is tested is compiled
+# What was measured or kept on this machine decides no test.
+config.environment["REFOLD_CACHE_DIR"] = ""
 for name in ("REFOLD_CPU", "HOME", "OMP_NUM_THREADS"):
     if name in os.environ:
         config.environment[name] = os.environ[name]

@@ -723,8 +723,7 @@ FailureOr<ProgramPlan> Planner::run() {
     // What is decided in an early round no longer shows in a later one: the
     // notes of all rounds are kept, each once.
     std::vector<Refusal> notes;
-    ties =
-        Ties::find(function, sizes, materialised, shared, options.fuse, notes);
+    ties = Ties::find(function, sizes, materialised, shared, options, notes);
     for (Refusal &note : notes)
       if (llvm::none_of(plan.notes, [&](const Refusal &known) {
             return known.key == note.key && known.at == note.at;
@@ -732,6 +731,8 @@ FailureOr<ProgramPlan> Planner::run() {
         plan.notes.push_back(std::move(note));
     for (Value forced : ties.separate())
       options.fuse ? share(forced) : void(materialise(forced));
+    for (Value alone : ties.apart())
+      materialise(alone);
     if (!planProducts() || !gather() || !group() || !shareExpensive())
       continue;
     bool built = true;

@@ -501,17 +501,26 @@ void Ties::setLibraryProducts(ArrayRef<linalg::GenericOp> products) {
     libraryOps.insert(product);
 }
 
-Ties Ties::find(func::FuncOp function, SizeTable &sizes,
-                const llvm::SetVector<Value> &materialised,
-                const Shared &shared, bool fuse, std::vector<Refusal> &notes) {
-  Ties ties;
-  ties.materialised = &materialised;
-  ties.shared = &shared;
+SmallVector<Operation *> refold::numberReductions(func::FuncOp function) {
+  SmallVector<Operation *> result;
   for (Operation &op : function.getBody().front()) {
     auto generic = dyn_cast<linalg::GenericOp>(op);
     if (isa<TopKOp>(op) || (generic && generic.getNumReductionLoops()))
-      ties.reductions.emplace_back().op = &op;
+      result.push_back(&op);
   }
+  return result;
+}
+
+Ties Ties::find(func::FuncOp function, SizeTable &sizes,
+                const llvm::SetVector<Value> &materialised,
+                const Shared &shared, const PlanOptions &options,
+                std::vector<Refusal> &notes) {
+  Ties ties;
+  bool fuse = options.fuse;
+  ties.materialised = &materialised;
+  ties.shared = &shared;
+  for (Operation *op : numberReductions(function))
+    ties.reductions.emplace_back().op = op;
   for (auto [number, r] : llvm::enumerate(ties.reductions))
     ties.numberOf[r.op] = number;
   for (auto [number, r] : llvm::enumerate(ties.reductions)) {
@@ -526,8 +535,11 @@ Ties Ties::find(func::FuncOp function, SizeTable &sizes,
     if (fuse)
       ties.widen(r);
   SmallVector<linalg::GenericOp> candidates, inner;
-  for (Reduction &r : ties.reductions) {
+  for (auto [number, r] : llvm::enumerate(ties.reductions)) {
     auto generic = dyn_cast<linalg::GenericOp>(r.op);
+    bool isApart = options.apart.contains(number);
+    if (isApart)
+      ties.alone.append(r.op->result_begin(), r.op->result_end());
     if (!fuse)
       for (Value v : r.op->getResults())
         ties.forced.push_back(v);
@@ -540,7 +552,7 @@ Ties Ties::find(func::FuncOp function, SizeTable &sizes,
     bool joins = false;
     for (const Occurrence &o : r.reads) {
       auto producer = dyn_cast<linalg::GenericOp>(o.producer);
-      if (!fuse || !ties.tied(r, o) || (producer && isProduct(producer)))
+      if (!fuse || isApart || !ties.tied(r, o) || (producer && isProduct(producer)))
         continue;
       joins = ties.isLastReader(generic, o.producer, sizes);
       if (!joins)
@@ -570,6 +582,7 @@ Ties Ties::find(func::FuncOp function, SizeTable &sizes,
   };
   for (linalg::GenericOp generic : inner)
     if (!materialised.contains(generic.getResult(0)) &&
+        !llvm::is_contained(ties.alone, generic.getResult(0)) &&
         !isTiedItself(generic) && ties.onlyFeedsReductions(generic) &&
         ties.isComputedOnce(generic)) {
       ties.contractible.push_back(generic);

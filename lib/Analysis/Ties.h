@@ -2,7 +2,7 @@
 #ifndef REFOLD_LIB_ANALYSIS_TIES_H
 #define REFOLD_LIB_ANALYSIS_TIES_H
 
-#include "refold/Analysis/Formula.h"
+#include "refold/Analysis/Kernels.h"
 
 #include "llvm/ADT/DenseSet.h"
 
@@ -44,7 +44,7 @@ class Ties {
 public:
   static Ties find(mlir::func::FuncOp function, SizeTable &sizes,
                    const llvm::SetVector<mlir::Value> &materialised,
-                   const Shared &shared, bool fuse,
+                   const Shared &shared, const PlanOptions &options,
                    std::vector<Refusal> &notes);
 
   llvm::ArrayRef<mlir::linalg::GenericOp> products() const {
@@ -60,6 +60,8 @@ public:
   llvm::SmallVector<mlir::linalg::GenericOp> contractionsInside() const;
   /// Results that a kernel of their own must compute.
   llvm::ArrayRef<mlir::Value> separate() const { return forced; }
+  /// Results that everybody reads from memory because the caller asked for it.
+  llvm::ArrayRef<mlir::Value> apart() const { return alone; }
   /// The stream of what a reduction reads, where that has all its axes and
   /// more; null where it has no more.
   const WiderStream *widerStream(mlir::linalg::GenericOp op) const;
@@ -124,7 +126,7 @@ private:
   llvm::SmallVector<mlir::linalg::GenericOp> libraryProducts, joined;
   llvm::SmallVector<mlir::Operation *> contractible;
   llvm::DenseSet<mlir::Operation *> libraryOps, contractibleOps;
-  llvm::SmallVector<mlir::Value> forced;
+  llvm::SmallVector<mlir::Value> forced, alone;
 };
 
 } // namespace refold

@@ -79,8 +79,10 @@ class Benchmark {
 public:
   Benchmark(mlir::MLIRContext &context, const BenchOptions &options,
             LoadedProgram &reference, CompiledProgram &fused,
-            CompiledProgram &unfused)
+            CompiledProgram &unfused, const CpuTarget &target,
+            std::vector<Tensor> inputs)
       : context(context), options(options), fused(fused), unfused(unfused),
+        target(target), facts(knownFacts(target)), inputs(std::move(inputs)),
         function(*reference.module->getOps<mlir::func::FuncOp>().begin()) {}
   llvm::Expected<BenchResult> run();
 
@@ -89,6 +91,8 @@ private:
   llvm::Error tellExpected(const std::vector<RefOutput> *reference);
   llvm::Error time();
   llvm::Error takeTurns();
+  llvm::Error count();
+  void predict(int64_t threads);
   llvm::Error measure();
   double operationsPerMs();
   void bound();
@@ -100,8 +104,10 @@ private:
   mlir::MLIRContext &context;
   const BenchOptions &options;
   CompiledProgram &fused, &unfused;
-  mlir::func::FuncOp function;
+  CpuTarget target;
+  MachineFacts facts;
   std::vector<Tensor> inputs, fusedOutputs, unfusedOutputs;
+  mlir::func::FuncOp function;
   ProgramWork fusedWork, unfusedWork;
   std::optional<Probe> probe;
   BenchResult result;
@@ -184,6 +190,9 @@ llvm::Error Benchmark::takeTurns() {
     }
     ThreadClocks after = readThreadClocks();
     double runs = static_cast<double>(turn->runs);
+    predict(turn->threads);
+    times.predictedMs =
+        (turn->isFused ? fusedWork : unfusedWork).predictedMs;
     times.threadMs = mostSpent(before, after) / runs;
     times.faults = static_cast<double>(after.faults - before.faults) / runs;
     options.onTurn(times);
@@ -227,7 +236,7 @@ static bool isDouble(const CompiledProgram &program) {
   });
 }
 
-llvm::Error Benchmark::measure() {
+llvm::Error Benchmark::count() {
   std::vector<llvm::SmallVector<int64_t, 4>> shapes;
   for (const Tensor &tensor : inputs)
     shapes.emplace_back(tensor.shape());
@@ -239,10 +248,23 @@ llvm::Error Benchmark::measure() {
   if (!work)
     return work.takeError();
   unfusedWork = std::move(*work);
-  llvm::Expected<CpuTarget> target = detectTarget(options.target);
-  if (!target)
-    return target.takeError();
-  auto made = Probe::create(*target, options.threads);
+  predict(options.threads);
+  result.fusedPredictedMs = fusedWork.predictedMs;
+  result.unfusedPredictedMs = unfusedWork.predictedMs;
+  result.isPredictedFromMeasuredRates = facts.isMeasured;
+  for (const CascadeReport &cascade : fused.fusion.cascades)
+    if (cascade.decline)
+      result.declined.emplace_back(cascade.name, *cascade.decline);
+  return llvm::Error::success();
+}
+
+void Benchmark::predict(int64_t threads) {
+  for (ProgramWork *work : {&fusedWork, &unfusedWork})
+    predictTimes(*work, target.facts, facts.rates, threads);
+}
+
+llvm::Error Benchmark::measure() {
+  auto made = Probe::create(target, options.threads);
   if (!made)
     return made.takeError();
   probe = std::move(*made);
@@ -314,10 +336,6 @@ llvm::Error Benchmark::timeAllSteps() {
 }
 
 llvm::Expected<BenchResult> Benchmark::run() {
-  auto made = options.makeInputs(fused.inputs);
-  if (!made)
-    return made.takeError();
-  inputs = std::move(*made);
   auto tell = [&](llvm::StringRef what) {
     if (options.onProgress)
       options.onProgress(what);
@@ -327,6 +345,8 @@ llvm::Expected<BenchResult> Benchmark::run() {
     return std::move(error);
   result.compileMs = fused.compileMs;
   result.stages = fused.stages;
+  if (llvm::Error error = count())
+    return std::move(error);
   if (options.nextTurn) {
     if (llvm::Error error = takeTurns())
       return std::move(error);
@@ -351,23 +371,37 @@ llvm::Expected<BenchResult> bench(mlir::MLIRContext &context,
                                   llvm::StringRef path,
                                   const LoadOptions &loadOptions,
                                   const BenchOptions &options) {
+  std::map<std::string, int64_t> usualExtents;
   auto compileAs = [&](FusePolicy policy) -> llvm::Expected<CompiledProgram> {
     CompileOptions compileOptions;
     compileOptions.policy = policy;
     compileOptions.target = options.target;
     compileOptions.numerics = options.numerics;
+    compileOptions.usualExtents = usualExtents;
     return compileFile(context, path, loadOptions, compileOptions);
   };
   auto reference = load(context, path, loadOptions);
   if (!reference)
     return reference.takeError();
-  auto fused = compileAs(FusePolicy::Auto);
+  auto inputs = options.makeInputs(reference->inputs);
+  if (!inputs)
+    return inputs.takeError();
+  for (auto [port, tensor] : llvm::zip_equal(reference->inputs, *inputs))
+    for (auto [name, extent] : llvm::zip_equal(port.dims, tensor.shape()))
+      if (!name.empty())
+        usualExtents[name] = extent;
+  auto fused = compileAs(options.policy);
   if (!fused)
     return fused.takeError();
   auto unfused = compileAs(FusePolicy::Never);
   if (!unfused)
     return unfused.takeError();
-  return Benchmark(context, options, *reference, *fused, *unfused).run();
+  llvm::Expected<CpuTarget> target = detectTarget(options.target);
+  if (!target)
+    return target.takeError();
+  return Benchmark(context, options, *reference, *fused, *unfused, *target,
+                   std::move(*inputs))
+      .run();
 }
 
 } // namespace refold

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Decline.h"
+#include "TunedSchedules.h"
 #include "refold/Driver/Driver.h"
 #include "refold/Schedule/Schedule.h"
 #include "refold/Support/Diagnostics.h"
@@ -48,9 +50,16 @@ llvm::Expected<CompiledProgram> compile(LoadedProgram program,
   fuseOptions.numerics = options.numerics;
   fuseOptions.cache = options.cache;
   fuseOptions.times = &times;
+  LosingFusions losing(program, *target, options.usualExtents);
   llvm::Expected<FuseReport> fusion = fuse(*program.module, fuseOptions);
   if (!fusion)
     return fusion.takeError();
+  if (llvm::Error error = losing.decline(program, fuseOptions, *fusion))
+    return std::move(error);
+  if (options.usesTuned)
+    applyTuned(*program.module, options.usualExtents, *target);
+  if (options.onFused)
+    options.onFused(*program.module);
   if (options.split)
     if (llvm::Error error =
             splitStreams(*program.module, *options.split, target->facts))

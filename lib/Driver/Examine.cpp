@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "Probe.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "refold/Driver/Compare.h"
 #include "refold/Driver/Inputs.h"
+#include "refold/Driver/MachineFacts.h"
 #include "refold/Support/Error.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringMap.h"
@@ -13,19 +13,6 @@
 #include <unistd.h>
 
 namespace refold {
-
-static HealthReport examineProcessor() {
-  llvm::SmallVector<llvm::StringRef> found;
-  llvm::StringMap<bool> features = llvm::sys::getHostCPUFeatures();
-  for (llvm::StringRef name :
-       {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vnni",
-        "avx512bf16", "amx-tile", "neon", "sve"})
-    if (features.lookup(name))
-      found.push_back(name);
-  return {"processor",
-          (llvm::sys::getHostCPUName() + ": " + llvm::join(found, " ")).str(),
-          true};
-}
 
 static HealthReport examineMemory() {
   double bytes =
@@ -50,24 +37,66 @@ static HealthReport examineCaches() {
   return {"caches", text, true};
 }
 
-static HealthReport examineRates(const CpuTarget &target) {
-  constexpr double kMemory = 256.0 * 1024 * 1024;
-  int64_t threads = std::max(1u, std::thread::hardware_concurrency());
+/// In units of a thousand million a second.
+static std::string giga(double perMs, const char *what) {
   std::string text;
-  llvm::raw_string_ostream os(text);
-  for (int64_t count : {int64_t(1), threads}) {
-    if (count == 1 || threads > 1) {
-      llvm::Expected<Probe> probe = Probe::create(target, count);
-      if (!probe)
-        return {"rates", llvm::toString(probe.takeError()), false};
-      os << (text.empty() ? "" : "; ") << count
-         << (count == 1 ? " thread: " : " threads: ")
-         << llvm::format("%.1f GFLOP/s of f32 fma, %.1f GB/s of reading",
-                         probe->operationsPerMs() * 1e-6,
-                         probe->bytesPerMs(kMemory) * 1e-6);
+  llvm::raw_string_ostream(text) << llvm::format("%.1f ", perMs * 1e-6) << what;
+  return text;
+}
+
+static std::string dotText(double rate, double flops, llvm::StringRef type) {
+  std::string text = "; " + type.str() + " dot product ";
+  if (rate <= 0.0)
+    return text + "missing";
+  llvm::raw_string_ostream(text)
+      << giga(rate, "Gop/s") << llvm::format(" (%.2fx fma)", rate / flops);
+  return text;
+}
+
+static void describe(const MachineFacts &facts,
+                     std::vector<HealthReport> &result) {
+  const MachineRates &rates = facts.rates;
+  auto add = [&](llvm::StringRef what, const std::string &found) {
+    result.push_back({what.str(), found, true});
+  };
+  add("arithmetic", giga(rates.flops, "GFLOP/s of f32 fma a core; ") +
+                        giga(rates.exponentials, "G exp/s") +
+                        dotText(rates.bf16Flops, rates.flops, "bf16") +
+                        dotText(rates.int8Flops, rates.flops, "int8"));
+  add("reading", "GB/s a core from L1 " + giga(rates.read[0], "") + "L2 " +
+                     giga(rates.read[1], "") + "L3 " + giga(rates.read[2], "") +
+                     "memory " + giga(rates.read[3], "") + "all cores " +
+                     giga(rates.readAll, ""));
+  add("writing", "GB/s past the caches, a core " + giga(rates.write, "") +
+                     "all " + giga(rates.writeAll, "") + "copying " +
+                     giga(rates.copy, "") + "all " + giga(rates.copyAll, ""));
+}
+
+static void examineMachine(const CpuTarget &target, bool probes,
+                           std::optional<MachineFacts> &machine,
+                           std::vector<HealthReport> &result) {
+  MachineFacts known = knownFacts(target);
+  result.push_back({"processor",
+                    known.processor + ": " + llvm::join(known.features, " "),
+                    true});
+  if (probes || !known.isMeasured) {
+    llvm::Expected<MachineFacts> measured = measureFacts(target);
+    if (!measured) {
+      result.push_back(
+          {"rates", llvm::toString(measured.takeError()), false});
+      return;
     }
+    known = std::move(*measured);
+    std::string text;
+    llvm::raw_string_ostream(text)
+        << llvm::format("measured in %.0f ms, ", known.probeMs)
+        << (known.keptIn.empty() ? "kept nowhere" : "kept in " + known.keptIn);
+    result.push_back({"rates", text, true});
+  } else {
+    result.push_back({"rates", "as measured before (--probe: again)", true});
   }
-  return {"rates", text, true};
+  describe(known, result);
+  machine = std::move(known);
 }
 
 /// Attention of a few rows: two contractions, a softmax and a mask through
@@ -121,9 +150,9 @@ static HealthReport examineProgram() {
   return {"a program", *found, true};
 }
 
-std::vector<HealthReport> examine() {
+std::vector<HealthReport> examine(bool probes,
+                                  std::optional<MachineFacts> &machine) {
   std::vector<HealthReport> result;
-  result.push_back(examineProcessor());
   result.push_back(
       {"threads", std::to_string(std::thread::hardware_concurrency()), true});
   result.push_back(examineCaches());
@@ -136,7 +165,7 @@ std::vector<HealthReport> examine() {
                           " registers of " +
                           std::to_string(target->facts.vectorBits) + " bits",
                       true});
-    result.push_back(examineRates(*target));
+    examineMachine(*target, probes, machine, result);
   } else {
     result.push_back({"target", llvm::toString(target.takeError()), false});
   }

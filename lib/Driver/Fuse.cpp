@@ -212,6 +212,8 @@ static CascadeReport reportOf(const FusedKernel &kernel,
   CascadeReport report;
   report.name = kernel.name;
   report.step = stepOf(kernel.op);
+  report.reductions = kernel.reductions;
+  report.products = kernel.products;
   for (const algebra::Index &index : cascade.indices)
     if (index.role == algebra::IndexRole::Stream)
       report.axes.push_back(index.name);
@@ -306,7 +308,9 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
           "the program was not normalised, without reason"));
   }
   FuseCascadesOptions fuseOptions;
-  fuseOptions.fuse = options.policy == FusePolicy::Auto;
+  fuseOptions.fuse = options.policy != FusePolicy::Never;
+  fuseOptions.apart = options.apart;
+  fuseOptions.certify = options.certify;
   fuseOptions.keepsCertificates = options.certificate;
   fuseOptions.certificate.seed = options.seed;
   const NumericPolicy &numerics = options.numerics;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Probe.h"
+#include "DotProducts.h"
 #include "mlir/Parser/Parser.h"
 #include "refold/Support/Error.h"
 #include "refold/Support/Tensor.h"
@@ -52,6 +53,33 @@ static std::string loopText(llvm::StringRef name, llvm::StringRef arguments,
       .str();
 }
 
+/// Streaming stores, of what `source` has or of one value.
+static std::string storeText(llvm::StringRef name, bool copies, int64_t lanes) {
+  std::string vector = "vector<" + std::to_string(lanes) + "xf32>";
+  std::string value = copies ? "%v" : "%a";
+  return "func.func @" + name.str() + "(%n: index, " +
+         (copies ? "%x: memref<?xf32>, " : "") +
+         "%out: memref<?xf32>) {\n"
+         "  %c0 = arith.constant 0 : index\n"
+         "  %c4 = arith.constant 4 : index\n"
+         "  %step = arith.constant " +
+         std::to_string(lanes) +
+         " : index\n  %a = arith.constant dense<0.5> : " + vector +
+         "\n  %base = memref.extract_aligned_pointer_as_index %out : "
+         "memref<?xf32> -> index\n"
+         "  scf.for %i = %c0 to %n step %step {\n" +
+         (copies
+              ? "    %v = vector.load %x[%i] : memref<?xf32>, " + vector + "\n"
+              : std::string()) +
+         "    %byte = arith.muli %i, %c4 : index\n"
+         "    %at = arith.addi %base, %byte : index\n"
+         "    %word = arith.index_cast %at : index to i64\n"
+         "    %to = llvm.inttoptr %word : i64 to !llvm.ptr\n"
+         "    llvm.store " +
+         value + ", %to {alignment = " + std::to_string(4 * lanes) +
+         " : i64, nontemporal} : " + vector + ", !llvm.ptr\n  }\n  return\n}\n";
+}
+
 static std::string probeText(int64_t lanes) {
   std::string vector = "vector<" + std::to_string(lanes) + "xf32>";
   std::string fma =
@@ -65,7 +93,14 @@ static std::string probeText(int64_t lanes) {
             "] : memref<?xf32>, " + vector + "\n    %t" + i +
             " = arith.addf %s" + i + ", %v" + i + " : " + vector + "\n";
   }
+  std::string exp = repeat("    %m# = arith.mulf %s#, %h : " + vector +
+                               "\n    %t# = math.exp %m# : " + vector + "\n",
+                           "");
+  std::string half = "    %h = arith.constant dense<-0.5> : " + vector + "\n";
   return loopText("fma", "", "1", fma, vector) +
+         loopText("exp", "", "1", half + exp, vector) +
+         storeText("write", /*copies=*/false, lanes) +
+         storeText("copy", /*copies=*/true, lanes) +
          loopText("read", "%x: memref<?xf32>, ", std::to_string(kSums * lanes),
                   read, vector);
 }
@@ -90,17 +125,16 @@ compileProbe(const CpuTarget &target) {
 /// Units a millisecond of all threads, each of which does `each` units a call;
 /// the best of many short rounds, so that a disturbance is not taken for the
 /// limit.
-static double rateOf(int64_t threads, double each,
+static double rateOf(int64_t threads, int rounds, double each,
                      const std::function<void(int64_t thread)> &call) {
   using Clock = std::chrono::steady_clock;
   constexpr double kRoundMs = 2.0;
-  constexpr int kRounds = 24;
   std::vector<double> rates(threads);
   double best = 0.0;
   std::barrier together(threads);
   auto work = [&](int64_t thread) {
     call(thread); // what is cold, warm
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < rounds; ++round) {
       together.arrive_and_wait();
       auto begin = Clock::now();
       double calls = 0.0, ms = 0.0;
@@ -129,64 +163,127 @@ static double rateOf(int64_t threads, double each,
   return best;
 }
 
-llvm::Expected<Probe> Probe::create(const CpuTarget &target, int64_t threads) {
+llvm::Expected<Probe> Probe::create(const CpuTarget &target, int64_t threads,
+                                    Effort effort) {
   auto code = compileProbe(target);
   if (!code)
     return code.takeError();
-  auto fma = (*code)->find("fma");
-  if (!fma)
-    return fma.takeError();
-  auto read = (*code)->find("read");
-  if (!read)
-    return read.takeError();
   Probe probe;
+  for (auto [name, function] :
+       {std::pair("fma", &probe.fma), std::pair("exp", &probe.exp),
+        std::pair("read", &probe.read), std::pair("write", &probe.write),
+        std::pair("copy", &probe.copy)}) {
+    auto found = (*code)->find(name);
+    if (!found)
+      return found.takeError();
+    *function = *found;
+  }
   probe.code = std::move(*code);
-  probe.fma = *fma;
-  probe.read = *read;
   probe.threads = threads;
   probe.lanes = target.facts.lanes(32);
+  probe.rounds = effort == Effort::Quick ? 6 : 24;
   return probe;
 }
 
-static int64_t addressOf(std::vector<float> &array) {
-  return static_cast<int64_t>(reinterpret_cast<intptr_t>(array.data()));
+static constexpr int64_t kSteps = 20000;
+static constexpr double kLeast = 16.0 * 1024, kMost = 64.0 * 1024 * 1024;
+
+/// Floats of a thread, the first at the start of a cache line.
+class Probe::Arrays {
+public:
+  Arrays(int64_t threads, int64_t elements) : elements(elements) {
+    for (int64_t thread = 0; thread < threads; ++thread) {
+      arrays.push_back(
+          llvm::cantFail(Tensor::create(DType::F32, {elements + kLine})));
+      auto *data =
+          static_cast<float *>(static_cast<void *>(arrays.back().data()));
+      std::fill_n(data, elements + kLine, 1.0f);
+    }
+  }
+  int64_t address(int64_t thread) {
+    constexpr int64_t kBytes = kLine * sizeof(float);
+    int64_t at = reinterpret_cast<intptr_t>(arrays[thread].data());
+    return (at + kBytes - 1) / kBytes * kBytes;
+  }
+  const int64_t elements;
+
+private:
+  static constexpr int64_t kLine = 16;
+  std::vector<Tensor> arrays; // on pages like those of a program's arrays
+};
+
+double Probe::rateOfLoop(KernelFunction loop, double each) {
+  Arrays sums(threads, lanes);
+  return rateOf(threads, rounds, each * kSteps * kSums * lanes,
+                [&](int64_t thread) {
+                  int64_t out = sums.address(thread);
+                  int64_t words[] = {kSteps, out, out, 0, lanes, 1};
+                  loop(words, nullptr);
+                });
 }
 
 double Probe::operationsPerMs() {
-  if (operations > 0)
-    return operations;
-  constexpr int64_t kSteps = 20000;
-  std::vector<std::vector<float>> sums(threads, std::vector<float>(lanes));
-  operations =
-      rateOf(threads, 2.0 * kSteps * kSums * lanes, [&](int64_t thread) {
-        int64_t out = addressOf(sums[thread]);
-        int64_t words[] = {kSteps, out, out, 0, lanes, 1};
-        fma(words, nullptr);
-      });
+  if (operations <= 0)
+    operations = rateOfLoop(fma, 2.0);
   return operations;
 }
 
+double Probe::exponentialsPerMs() { return rateOfLoop(exp, 1.0); }
+
+double Probe::bf16PerMs() {
+  if (!hasBf16Dots())
+    return 0.0;
+  return rateOf(threads, rounds, kBf16DotFlops, [](int64_t) { runBf16Dots(); });
+}
+
+double Probe::int8PerMs() {
+  if (!hasInt8Dots())
+    return 0.0;
+  return rateOf(threads, rounds, kInt8DotFlops, [](int64_t) { runInt8Dots(); });
+}
+
+/// A whole number of register blocks that fills `bytes`.
+int64_t Probe::elementsOf(double bytes) const {
+  int64_t block = kSums * lanes;
+  return static_cast<int64_t>(bytes / sizeof(float)) / block * block;
+}
+
 double Probe::bytesPerMs(double workingSet) {
-  constexpr double kLeast = 16.0 * 1024, kMost = 64.0 * 1024 * 1024;
   double each = kLeast;
   while (each < workingSet / threads && each < kMost)
     each *= 4.0;
-  int64_t block = kSums * lanes;
-  int64_t elements = static_cast<int64_t>(each / sizeof(float)) / block * block;
+  int64_t elements = elementsOf(each);
   double &rate = readRates[elements];
   if (rate > 0)
     return rate;
-  std::vector<Tensor> arrays; // on pages like those of a program's arrays
-  for (int64_t thread = 0; thread < threads; ++thread)
-    arrays.push_back(llvm::cantFail(Tensor::create(DType::F32, {elements})));
-  std::vector<std::vector<float>> sums(threads, std::vector<float>(lanes));
-  rate = rateOf(threads, 4.0 * elements, [&](int64_t thread) {
-    auto in = reinterpret_cast<intptr_t>(arrays[thread].data());
-    int64_t out = addressOf(sums[thread]);
+  Arrays arrays(threads, elements), sums(threads, lanes);
+  rate = rateOf(threads, rounds, 4.0 * elements, [&](int64_t thread) {
+    int64_t in = arrays.address(thread), out = sums.address(thread);
     int64_t words[] = {elements, in, in, 0, elements, 1, out, out, 0, lanes, 1};
     read(words, nullptr);
   });
   return rate;
+}
+
+double Probe::writtenPerMs() {
+  int64_t elements = elementsOf(kMost);
+  Arrays arrays(threads, elements);
+  return rateOf(threads, rounds, 4.0 * elements, [&](int64_t thread) {
+    int64_t to = arrays.address(thread);
+    int64_t words[] = {elements, to, to, 0, elements, 1};
+    write(words, nullptr);
+  });
+}
+
+double Probe::copiedPerMs() {
+  int64_t elements = elementsOf(kMost / 2.0);
+  Arrays from(threads, elements), arrays(threads, elements);
+  return rateOf(threads, rounds, 8.0 * elements, [&](int64_t thread) {
+    int64_t in = from.address(thread), to = arrays.address(thread);
+    int64_t words[] = {elements, in, in, 0,        elements, 1,
+                       to,       to, 0,  elements, 1};
+    copy(words, nullptr);
+  });
 }
 
 } // namespace refold

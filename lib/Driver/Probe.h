@@ -14,7 +14,10 @@ namespace refold {
 /// ms.
 class Probe {
 public:
-  static llvm::Expected<Probe> create(const CpuTarget &target, int64_t threads);
+  /// Quick: an answer takes some 15 ms, and may be a few percent low.
+  enum class Effort : uint8_t { Quick, Thorough };
+  static llvm::Expected<Probe> create(const CpuTarget &target, int64_t threads,
+                                      Effort effort = Effort::Thorough);
 
   /// Operations of f32 a millisecond; an fma is two.
   double operationsPerMs();
@@ -22,10 +25,26 @@ public:
   /// again and again between them: the rate of the cache that holds as much.
   /// Known for powers of 4, the next of which is taken.
   double bytesPerMs(double workingSet);
+  /// Elements a millisecond of our own exp, in registers.
+  double exponentialsPerMs();
+  /// Operations a millisecond of the dot products of bf16 pairs and of int8
+  /// quads; 0 where the machine has none.
+  double bf16PerMs();
+  double int8PerMs();
+  /// Bytes written by streaming stores a millisecond, and bytes read and
+  /// written by a copy with them; of memory.
+  double writtenPerMs();
+  double copiedPerMs();
 
 private:
+  class Arrays;
+  double rateOfLoop(KernelFunction loop, double each);
+  int64_t elementsOf(double bytes) const;
+
   std::shared_ptr<LoadedCode> code;
-  KernelFunction fma = nullptr, read = nullptr;
+  KernelFunction fma = nullptr, exp = nullptr, read = nullptr, write = nullptr,
+                 copy = nullptr;
+  int rounds = 1;
   int64_t threads = 1, lanes = 1;
   double operations = 0.0;
   std::map<int64_t, double> readRates; ///< by elements a thread

@@ -469,7 +469,7 @@ llvm::Expected<Verification> verify(mlir::MLIRContext &context,
       return unrounded.takeError();
     forms.unrounded = std::move(*unrounded);
   }
-  auto fused = compileAs(FusePolicy::Auto, std::nullopt, loadOptions);
+  auto fused = compileAs(FusePolicy::Always, std::nullopt, loadOptions);
   if (!fused)
     return fused.takeError();
   forms.fused.push_back(std::move(*fused));
@@ -477,7 +477,7 @@ llvm::Expected<Verification> verify(mlir::MLIRContext &context,
   if (!forms.fused.front().fusion.streamAxes.empty())
     splits = drawSplits(options);
   for (const StreamSplit &split : splits) {
-    auto cut = compileAs(FusePolicy::Auto, split, loadOptions);
+    auto cut = compileAs(FusePolicy::Always, split, loadOptions);
     if (!cut)
       return cut.takeError();
     forms.fused.push_back(std::move(*cut));

@@ -35,6 +35,7 @@ public:
   /// Elements of operand `number` that are read or written.
   double elements(unsigned number);
   double operations();
+  llvm::ArrayRef<double> indexExtents() const { return extents; }
 
 private:
   void readExtents();
@@ -126,13 +127,21 @@ double KernelCounter::operations() {
 struct CountedKernel {
   KernelIR ir;
   bool skipsTiles = false;
+  std::optional<Schedule> schedule;
 };
 
 /// The walk over the steps of one program at one shape.
 class WorkCounter {
 public:
-  WorkCounter(mlir::MLIRContext &context, const CompiledProgram &program)
-      : context(context), program(program), spec(program.executable.spec()) {}
+  WorkCounter(mlir::MLIRContext &context, const ExecutableSpec &spec,
+              llvm::ArrayRef<KernelText> texts)
+      : context(context), spec(spec), texts(texts) {
+    llvm::Expected<CpuTarget> target = detectTarget(nameOf(spec.instructionSet));
+    if (target)
+      facts = target->facts;
+    else
+      llvm::consumeError(target.takeError());
+  }
 
   llvm::Error readSymbols(llvm::ArrayRef<Shape> shapes);
   llvm::Expected<ProgramWork> count();
@@ -145,8 +154,9 @@ private:
   double touch(const ViewSpec &view, double elements);
 
   mlir::MLIRContext &context;
-  const CompiledProgram &program;
   const ExecutableSpec &spec;
+  llvm::ArrayRef<KernelText> texts;
+  TargetFacts facts; ///< that the program was compiled for
   std::vector<int64_t> symbols;
   std::map<unsigned, CountedKernel> kernels;
   std::vector<double> touched; ///< bytes of each buffer that steps read
@@ -192,16 +202,17 @@ double WorkCounter::touch(const ViewSpec &view, double elements) {
 llvm::Error WorkCounter::countKernel(const KernelStep &step, StepWork &work) {
   auto known = kernels.find(step.kernel);
   if (known == kernels.end()) {
-    auto parsed = parseKernel(context, program.kernels[step.kernel]);
+    auto parsed = parseKernel(context, texts[step.kernel]);
     if (!parsed)
       return parsed.takeError();
-    mlir::FailureOr<bool> skips =
-        leavesValuesUnread(parsed->cascade, TargetFacts());
-    known = kernels
-                .emplace(step.kernel,
-                         CountedKernel{std::move(*parsed),
-                                       mlir::succeeded(skips) && *skips})
-                .first;
+    mlir::FailureOr<bool> skips = leavesValuesUnread(parsed->cascade, facts);
+    mlir::FailureOr<Schedule> schedule =
+        chooseSchedule(parsed->cascade, facts);
+    CountedKernel counted{std::move(*parsed), mlir::succeeded(skips) && *skips,
+                          std::nullopt};
+    if (mlir::succeeded(schedule))
+      counted.schedule = std::move(*schedule);
+    known = kernels.emplace(step.kernel, std::move(counted)).first;
   }
   CountedKernel &kernel = known->second;
   std::vector<std::optional<Extent>> operands;
@@ -223,7 +234,16 @@ llvm::Error WorkCounter::countKernel(const KernelStep &step, StepWork &work) {
   }
   work.operations = counter.operations();
   work.skipsTiles = kernel.skipsTiles;
-  work.kernel = program.kernels[step.kernel].name;
+  if (kernel.schedule) {
+    KernelWork counts =
+        countWork(kernel.ir.cascade, kernel.ir.sets, counter.indexExtents(),
+                  *kernel.schedule, facts);
+    counts.bytesRead = work.bytesRead;
+    counts.bytesWritten = work.bytesWritten;
+    counts.skipsTiles = work.skipsTiles;
+    work.counts = counts;
+  }
+  work.kernel = texts[step.kernel].name;
   CascadeOp cascade = kernel.ir.cascade;
   for (unsigned i = 0; i < cascade.numIndices(); ++i)
     if (cascade.getRoles()[i] == CascadeOp::Stream)
@@ -245,6 +265,16 @@ void WorkCounter::countProduct(const ProductStep &step, StepWork &work) {
   work.operations = 2.0 * static_cast<double>(rhs->sizes.back());
   for (int64_t size : lhs->sizes)
     work.operations *= static_cast<double>(size);
+  ProductWork counts;
+  counts.columns = static_cast<double>(rhs->sizes.back());
+  counts.depth = static_cast<double>(lhs->sizes.back());
+  counts.rows = static_cast<double>(lhs->sizes[lhs->sizes.size() - 2]);
+  for (int64_t size : llvm::ArrayRef(lhs->sizes).drop_back(2))
+    counts.batch *= static_cast<double>(size);
+  counts.bytesRead = work.bytesRead;
+  counts.bytesWritten = work.bytesWritten;
+  counts.isInteger = !isFloat(step.lhs.dtype);
+  work.counts = counts;
 }
 
 llvm::Error WorkCounter::countStep(const Step &step, StepWork &work) {
@@ -281,6 +311,9 @@ llvm::Expected<ProgramWork> WorkCounter::count() {
   for (auto [buffer, bytesRead] : llvm::zip_equal(spec.buffers, touched)) {
     double bytes =
         static_cast<double>(buffer.bytes.evaluate(symbols).value_or(0));
+    bool isRead =
+        buffer.kind == BufferKind::Input || buffer.kind == BufferKind::Constant;
+    result.workingSet += isRead ? std::min(bytes, bytesRead) : bytes;
     if (buffer.kind == BufferKind::Input)
       result.inputBytes += std::min(bytes, bytesRead);
     else if (buffer.kind == BufferKind::Constant)
@@ -296,7 +329,15 @@ llvm::Expected<ProgramWork> WorkCounter::count() {
 llvm::Expected<ProgramWork> measureWork(mlir::MLIRContext &context,
                                         const CompiledProgram &program,
                                         llvm::ArrayRef<Shape> shapes) {
-  WorkCounter counter(context, program);
+  return measureWork(context, program.executable.spec(), program.kernels,
+                     shapes);
+}
+
+llvm::Expected<ProgramWork> measureWork(mlir::MLIRContext &context,
+                                        const ExecutableSpec &spec,
+                                        llvm::ArrayRef<KernelText> kernels,
+                                        llvm::ArrayRef<Shape> shapes) {
+  WorkCounter counter(context, spec, kernels);
   if (llvm::Error error = counter.readSymbols(shapes))
     return std::move(error);
   return counter.count();

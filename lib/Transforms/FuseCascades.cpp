@@ -266,6 +266,25 @@ static void addTimes(ArrayRef<FusedKernel> kernels, double totalMs,
   times.add("fuse", totalMs - deriveMs - certifyMs);
 }
 
+/// Which reductions of the function the kernel holds.
+static void noteReductions(const KernelPlan &plan,
+                           ArrayRef<Operation *> reductions,
+                           FusedKernel &kernel) {
+  DenseSet<Operation *> held;
+  for (const StageUse &use : plan.formula->stageUses)
+    held.insert(use.op);
+  for (const StageUse &use : plan.formula->contractionUses)
+    held.insert(use.op);
+  for (auto [number, op] : llvm::enumerate(reductions)) {
+    if (!held.contains(op))
+      continue;
+    kernel.reductions.push_back(number);
+    auto generic = dyn_cast<linalg::GenericOp>(op);
+    if (generic && isProduct(generic))
+      kernel.products.push_back(number);
+  }
+}
+
 FailureOr<FusionResult>
 refold::fuseCascades(func::FuncOp function,
                      const FuseCascadesOptions &options) {
@@ -276,8 +295,9 @@ refold::fuseCascades(func::FuncOp function,
     eraseDead(function.getBody().front());
   }
   SizeTable sizes(function);
+  SmallVector<Operation *> reductions = numberReductions(function);
   FailureOr<ProgramPlan> plan =
-      planKernels(function, sizes, PlanOptions{options.fuse});
+      planKernels(function, sizes, PlanOptions{options.fuse, options.apart});
   if (failed(plan))
     return failure();
   result.planMs = watch.ms();
@@ -299,6 +319,7 @@ refold::fuseCascades(func::FuncOp function,
     kernel.name = sourceName(kernelPlan.outputs.back().tensor);
     kernel.formula = kernelPlan.formula;
     kernel.isCascade = kernelPlan.isCascade();
+    noteReductions(kernelPlan, reductions, kernel);
     if (failed(deriver.derive(kernelPlan, kernel)))
       return failure();
     FailureOr<EmittedCascade> emitted = emitCascade(

@@ -51,7 +51,7 @@ struct PrintKernels : PassWrapper<PrintKernels, OperationPass<func::FuncOp>> {
   void runOnOperation() override {
     SizeTable sizes(getOperation());
     FailureOr<ProgramPlan> plan =
-        planKernels(getOperation(), sizes, PlanOptions{fuse});
+        planKernels(getOperation(), sizes, PlanOptions{fuse, {}});
     if (failed(plan))
       return signalPassFailure();
     for (const KernelPlan &kernel : plan->kernels)

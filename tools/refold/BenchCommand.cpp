@@ -38,6 +38,26 @@ static llvm::json::Object toJson(const BenchBound &bound) {
       {"gflops", bound.operationsPerMs * 1e-6}};
 }
 
+static llvm::json::Array declinedToJson(const BenchResult &result) {
+  llvm::json::Array declined;
+  for (const auto &[name, decline] : result.declined)
+    declined.push_back(llvm::json::Object{{"name", name},
+                                          {"key", "predicted-slower"},
+                                          {"fused_ms", decline.fusedMs},
+                                          {"other_ms", decline.otherMs},
+                                          {"text", decline.text}});
+  return declined;
+}
+
+static llvm::json::Object predictionToJson(const BenchResult &result) {
+  return llvm::json::Object{
+      {"fused_ms", result.fusedPredictedMs},
+      {"unfused_ms", result.unfusedPredictedMs},
+      {"fused_ratio", result.fusedPredictedMs / result.fusedMs},
+      {"unfused_ratio", result.unfusedPredictedMs / result.unfusedMs},
+      {"rates_measured", result.isPredictedFromMeasuredRates}};
+}
+
 static void printJsonOf(const BenchResult &result, bool withSteps) {
   llvm::json::Object answer{{"fused_ms", result.fusedMs},
                             {"unfused_ms", result.unfusedMs},
@@ -47,6 +67,8 @@ static void printJsonOf(const BenchResult &result, bool withSteps) {
                             {"checked_against", result.checkedAgainst},
                             {"error", jsonNumber(result.error)},
                             {"bound", toJson(result.bound)},
+                            {"predicted", predictionToJson(result)},
+                            {"declined", declinedToJson(result)},
                             {"compile_ms", result.compileMs},
                             {"stages", stagesToJson(result.stages)}};
   if (withSteps)
@@ -126,11 +148,21 @@ static void printSteps(llvm::StringRef title, llvm::ArrayRef<StepTime> steps) {
 }
 
 static void printText(const BenchResult &result) {
+  for (const auto &[name, decline] : result.declined)
+    llvm::outs() << name
+                 << ": cascade not fused [predicted-slower]: " << decline.text
+                 << "\n";
   const BenchBound &bound = result.bound;
   llvm::outs() << llvm::format("fused    %10.3f ms\nunfused  %10.3f ms\n",
                                result.fusedMs, result.unfusedMs)
                << llvm::format("speedup  %10.2f (median of %d pairs)\n",
                                result.speedup, static_cast<int>(result.pairs))
+               << llvm::format("predicted%10.3f ms fused, %.3f ms unfused",
+                               result.fusedPredictedMs,
+                               result.unfusedPredictedMs)
+               << (result.isPredictedFromMeasuredRates
+                       ? "\n"
+                       : " (from default rates: refold doctor measures)\n")
                << llvm::format("compile  %10.1f ms\n", result.compileMs)
                << "error    "
                << llvm::right_justify(formatError(result.error), 10)
@@ -188,6 +220,7 @@ static void serveTurns(BenchOptions &options, bool &isRefused) {
   };
   options.onTurn = [](const BenchTurnTimes &times) {
     sendLine(llvm::json::Object{{"ms", llvm::json::Array(times.ms)},
+                                {"predicted_ms", times.predictedMs},
                                 {"thread_ms", times.threadMs},
                                 {"faults", times.faults}});
   };
@@ -208,12 +241,14 @@ llvm::Expected<ExitCode> benchCommand(const Command &command,
   BenchOptions options;
   std::string baseline = "unfused", expected;
   bool takesTurns = false, isRefused = false;
+  FusePolicy policy = FusePolicy::Auto;
   Flags flags;
   program.addTo(flags);
   program.addDtypeTo(flags);
   program.addNumericsTo(flags);
   inputs.addTo(flags, /*withFiles=*/true);
   flags.integer("threads", "N", "threads (1)", options.threads, 1, 1024);
+  addFuseTo(flags, policy);
   flags.choice("baseline", "what it is compared with (unfused)", baseline,
                {"unfused"});
   flags.integer("pairs", "N", "least number of paired runs (7)",
@@ -243,6 +278,7 @@ llvm::Expected<ExitCode> benchCommand(const Command &command,
   if (takesTurns)
     serveTurns(options, isRefused);
   options.numerics = program.numerics;
+  options.policy = policy;
   Progress progress("bench", 3);
   options.onProgress = [&](llvm::StringRef what) { progress.step(what); };
   auto result = bench(*context, program.path, program.loadOptions(), options);

@@ -78,7 +78,7 @@ llvm::Expected<ExitCode> compileCommand(const Command &command,
                                         Arguments arguments) {
   ProgramFlags program;
   CompileOptions options;
-  std::string emit, fuse = "auto", output;
+  std::string emit, output;
   bool withLocations = false, withStages = false;
   Flags flags;
   program.addTo(flags);
@@ -87,7 +87,7 @@ llvm::Expected<ExitCode> compileCommand(const Command &command,
   program.addCacheTo(flags);
   flags.choice("emit", "shows the program as read, as cascades, or as assembly",
                emit, {"program", "cascade", "asm"});
-  flags.choice("fuse", "what is fused (auto)", fuse, {"auto", "never"});
+  addFuseTo(flags, options.policy);
   flags.text("target", "NAME",
              "avx512, avx2 or baseline (what the machine offers)",
              options.target);
@@ -100,7 +100,6 @@ llvm::Expected<ExitCode> compileCommand(const Command &command,
   if (llvm::Error error = flags.parse(command.name, arguments))
     return std::move(error);
   options.numerics = program.numerics;
-  options.policy = fuse == "never" ? FusePolicy::Never : FusePolicy::Auto;
   auto context = makeContext();
   auto loaded = load(*context, program.path, program.loadOptions());
   if (!loaded)

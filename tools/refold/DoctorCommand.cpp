@@ -4,20 +4,24 @@
 #include "Output.h"
 #include "ProgramFlags.h"
 #include "refold/Driver/Driver.h"
+#include "refold/Driver/MachineFacts.h"
 
 namespace refold {
 
 llvm::Expected<ExitCode> doctorCommand(const Command &command,
                                        Arguments arguments) {
   std::string format = "text";
+  bool probes = false;
   Flags flags;
   flags.choice("format", "how the answer is written (text)", format,
                {"text", "json"});
+  flags.toggle("probe", "measures the machine again, known or not", probes);
   if (showHelp(command, flags, arguments))
     return ExitCode::Ok;
   if (llvm::Error error = flags.parse(command.name, arguments))
     return std::move(error);
-  std::vector<HealthReport> findings = examine();
+  std::optional<MachineFacts> machine;
+  std::vector<HealthReport> findings = examine(probes, machine);
   bool isHealthy = llvm::all_of(
       findings, [](const HealthReport &finding) { return finding.isGood; });
   if (format == "json") {
@@ -26,8 +30,10 @@ llvm::Expected<ExitCode> doctorCommand(const Command &command,
       list.push_back(llvm::json::Object{{"what", finding.what},
                                         {"found", finding.found},
                                         {"ok", finding.isGood}});
-    printJson(
-        llvm::json::Object{{"ok", isHealthy}, {"findings", std::move(list)}});
+    llvm::json::Object answer{{"ok", isHealthy}, {"findings", std::move(list)}};
+    if (machine)
+      answer["machine"] = toJson(*machine);
+    printJson(std::move(answer));
   } else {
     for (const HealthReport &finding : findings) {
       llvm::raw_ostream &os = llvm::outs();

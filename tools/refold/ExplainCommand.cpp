@@ -49,6 +49,13 @@ static std::string describeWalk(const llvm::json::Object &schedule) {
 
 static void printSchedule(const llvm::json::Object &schedule) {
   llvm::raw_ostream &os = llvm::outs();
+  if (schedule.get("declined")) {
+    os << "  cascade not fused [predicted-slower]: "
+       << schedule.getString("text").value_or("") << " (rates: "
+       << schedule.getString("rates").value_or("")
+       << "); --fuse always fuses it nevertheless\n";
+    return;
+  }
   os << "  kernel " << schedule.getString("kernel").value_or("") << " for "
      << schedule.getString("target").value_or("") << ": "
      << describeWalk(schedule) << "\n";
@@ -65,7 +72,10 @@ static void printSchedule(const llvm::json::Object &schedule) {
      << formatCount(number("operations")) << " operations"
      << (schedule.getBoolean("skips_tiles").value_or(false)
              ? " at most: dead tiles are skipped\n"
-             : "\n");
+             : "\n")
+     << llvm::format("  predicted: %.4g ms on one thread (rates: ",
+                     number("predicted_ms"))
+     << schedule.getString("rates").value_or("") << ")\n";
 }
 
 /// "  error in f32 over the unfused one: 1.3 as a stream, ...".
@@ -189,6 +199,7 @@ static void printOtherSteps(const ProgramWork &work,
 static llvm::Expected<ProgramWork>
 schedule(mlir::MLIRContext &context, LoadedProgram loaded, const Extents &shape,
          const std::string &target, const NumericPolicy &numerics,
+         FusePolicy policy,
          FuseReport &report) {
   auto shapes = shapesOf(loaded.inputs, shape);
   if (!shapes)
@@ -196,15 +207,31 @@ schedule(mlir::MLIRContext &context, LoadedProgram loaded, const Extents &shape,
   CompileOptions options;
   options.target = target;
   options.numerics = numerics;
+  options.policy = policy;
+  options.usualExtents = shape;
+  auto machine = detectTarget(target);
+  if (!machine)
+    return machine.takeError();
   auto compiled = compile(std::move(loaded), options);
   if (!compiled)
     return compiled.takeError();
   auto work = measureWork(context, *compiled, *shapes);
   if (!work)
     return work.takeError();
+  MachineFacts facts = knownFacts(*machine);
+  predictTimes(*work, machine->facts, facts.rates, /*threads=*/1);
   report = std::move(compiled->fusion);
   std::vector<bool> isTaken(work->steps.size());
-  for (CascadeReport &cascade : report.cascades)
+  for (CascadeReport &cascade : report.cascades) {
+    if (cascade.decline) {
+      cascade.schedule = llvm::json::Object{
+          {"declined", "predicted-slower"},
+          {"text", cascade.decline->text},
+          {"predicted_ms", cascade.decline->fusedMs},
+          {"other_ms", cascade.decline->otherMs},
+          {"rates", facts.source(*machine)}};
+      continue;
+    }
     for (auto [i, step] : llvm::enumerate(work->steps)) {
       // A check of subscripts has the name of what it guards.
       if (isTaken[i] || step.kernel.empty() || step.name != cascade.step ||
@@ -218,9 +245,12 @@ schedule(mlir::MLIRContext &context, LoadedProgram loaded, const Extents &shape,
       (*found)["bytes_written"] = step.bytesWritten;
       (*found)["operations"] = step.operations;
       (*found)["skips_tiles"] = step.skipsTiles;
+      (*found)["predicted_ms"] = step.predicted.ms;
+      (*found)["rates"] = facts.source(*machine);
       cascade.schedule = std::move(*found);
       break;
     }
+  }
   return std::move(*work);
 }
 
@@ -248,7 +278,8 @@ static void printText(const FuseReport &report,
   printOtherSteps(*work, report.cascades);
   llvm::outs() << "at this shape: inputs " << formatBytes(work->inputBytes)
                << ", weights " << formatBytes(work->weightBytes) << ", outputs "
-               << formatBytes(work->outputBytes) << "\n";
+               << formatBytes(work->outputBytes)
+               << llvm::format("; predicted %.4g ms\n", work->predictedMs);
 }
 
 /// Milliseconds of CPU time: `loadMs` for reading the file.
@@ -293,6 +324,8 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
               [&](llvm::StringRef text) { return parseExtents(text, shape); });
   flags.text("target", "NAME",
              "avx512, avx2 or baseline (what the machine offers)", target);
+  FusePolicy policy = FusePolicy::Auto;
+  addFuseTo(flags, policy);
   flags.toggle("certificate",
                "says what the certificate of every cascade looked at",
                fuseOptions.certificate);
@@ -324,6 +357,7 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
   std::optional<ProgramWork> work;
   if (shape.empty()) {
     fuseOptions.numerics = program.numerics;
+    fuseOptions.policy = policy;
     fuseOptions.seed = uint64_t(seed);
     auto fused = fuse(*loaded->module, fuseOptions);
     if (!fused)
@@ -331,7 +365,7 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
     report = std::move(*fused);
   } else {
     auto found = schedule(*context, std::move(*loaded), shape, target,
-                          program.numerics, report);
+                          program.numerics, policy, report);
     if (!found)
       return found.takeError();
     work = std::move(*found);
@@ -357,6 +391,7 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
     answer["bytes"] = llvm::json::Object{{"inputs", work->inputBytes},
                                          {"weights", work->weightBytes},
                                          {"outputs", work->outputBytes}};
+    answer["predicted_ms"] = work->predictedMs;
   }
   if (isTimed)
     answer["timing"] = timingOf(report, loadMs);

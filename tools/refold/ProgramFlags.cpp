@@ -20,6 +20,22 @@ void ProgramFlags::addDtypeTo(Flags &flags) {
                dtype, {"f64", "f32", "f16", "bf16"});
 }
 
+void addFuseTo(Flags &flags, FusePolicy &policy) {
+  flags.value("fuse", "auto|always|never",
+              "what is fused: what is not predicted to be slower, everything "
+              "that can be, or nothing (auto)",
+              [&policy](llvm::StringRef text) -> llvm::Error {
+                if (text != "auto" && text != "always" && text != "never")
+                  return fail(ExitCode::Usage,
+                              "--fuse: found '" + text +
+                                  "', expected auto or always or never");
+                policy = text == "auto"     ? FusePolicy::Auto
+                         : text == "always" ? FusePolicy::Always
+                                            : FusePolicy::Never;
+                return llvm::Error::success();
+              });
+}
+
 /// "exact", "requantise" or "requantise=0.01".
 static llvm::Error parseCasts(llvm::StringRef text, NumericPolicy &numerics) {
   auto [word, bound] = text.split('=');

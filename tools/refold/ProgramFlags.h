@@ -32,6 +32,9 @@ struct ProgramFlags {
 /// Prints the help of `command` where it is asked for.
 bool showHelp(const Command &command, const Flags &flags, Arguments arguments);
 
+/// "--fuse": auto, always or never.
+void addFuseTo(Flags &flags, FusePolicy &policy);
+
 } // namespace refold
 
 #endif // REFOLD_TOOLS_REFOLD_PROGRAMFLAGS_H

@@ -22,6 +22,42 @@ llvm::json::Object toJson(const std::map<std::string, int64_t> &extents) {
   return result;
 }
 
+static llvm::json::Object toJson(const OperationCounts &counts) {
+  return llvm::json::Object{{"simple", counts.simple},
+                            {"exponentials", counts.exponentials},
+                            {"functions", counts.functions},
+                            {"divisions", counts.divisions},
+                            {"conversions", counts.conversions}};
+}
+
+static llvm::json::Object toJson(const KernelWork &work) {
+  return llvm::json::Object{{"stream", toJson(work.stream)},
+                            {"rows", toJson(work.rows)},
+                            {"moves", toJson(work.moves)},
+                            {"nest_steps", work.nestSteps},
+                            {"nest_others", work.nestOthers},
+                            {"thin_steps", work.thinSteps},
+                            {"visits", work.visits},
+                            {"merges", work.merges},
+                            {"compared", work.compared},
+                            {"inserted", work.inserted},
+                            {"gathered", work.gathered},
+                            {"items", work.items},
+                            {"bytes_again", work.bytesAgain},
+                            {"row_bytes", work.rowBytes}};
+}
+
+static llvm::json::Value countsOf(const StepWork &step) {
+  if (auto *kernel = std::get_if<KernelWork>(&step.counts))
+    return toJson(*kernel);
+  if (auto *product = std::get_if<ProductWork>(&step.counts))
+    return llvm::json::Object{{"batch", product->batch},
+                              {"rows", product->rows},
+                              {"columns", product->columns},
+                              {"depth", product->depth}};
+  return nullptr;
+}
+
 llvm::json::Object toJson(const StepWork &step) {
   return llvm::json::Object{{"name", step.name},
                             {"kind", step.kind},
@@ -29,7 +65,9 @@ llvm::json::Object toJson(const StepWork &step) {
                             {"bytes_read", step.bytesRead},
                             {"bytes_written", step.bytesWritten},
                             {"operations", step.operations},
-                            {"skips_tiles", step.skipsTiles}};
+                            {"skips_tiles", step.skipsTiles},
+                            {"predicted_ms", step.predicted.ms},
+                            {"counts", countsOf(step)}};
 }
 
 llvm::json::Object toJson(const CascadeReport &report) {

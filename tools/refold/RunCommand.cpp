@@ -20,7 +20,8 @@ namespace {
 struct RunFlags {
   ProgramFlags program;
   InputFlags inputs;
-  std::string fuse = "auto", target, npz;
+  std::string target, npz;
+  FusePolicy fuse = FusePolicy::Auto;
   std::map<std::string, std::string> outputs;
   int64_t threads = 1;
   bool useReference = false;
@@ -45,7 +46,7 @@ void RunFlags::addTo(Flags &flags) {
               });
   flags.text("outputs-to", "FILE.npz", "writes all outputs", npz);
   flags.integer("threads", "N", "threads (1)", threads, 1, 1024);
-  flags.choice("fuse", "what is fused (auto)", fuse, {"auto", "never"});
+  addFuseTo(flags, fuse);
   flags.text("target", "NAME",
              "avx512, avx2 or baseline (what the machine offers)", target);
   flags.toggle("reference",
@@ -84,8 +85,11 @@ llvm::Expected<RunResult> compileAndRun(LoadedProgram program,
                                         const RunFlags &options,
                                         llvm::ArrayRef<Tensor> inputs) {
   CompileOptions compileOptions;
-  compileOptions.policy =
-      options.fuse == "never" ? FusePolicy::Never : FusePolicy::Auto;
+  compileOptions.policy = options.fuse;
+  for (auto [port, tensor] : llvm::zip_equal(program.inputs, inputs))
+    for (auto [name, extent] : llvm::zip(port.dims, tensor.shape()))
+      if (!name.empty())
+        compileOptions.usualExtents[name] = extent;
   compileOptions.target = options.target;
   compileOptions.numerics = options.program.numerics;
   auto cache = options.program.openCache();

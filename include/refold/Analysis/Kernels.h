@@ -3,6 +3,7 @@
 #define REFOLD_ANALYSIS_KERNELS_H
 
 #include "refold/Analysis/Formula.h"
+#include "llvm/ADT/DenseSet.h"
 
 namespace refold {
 
@@ -40,7 +41,13 @@ struct ProgramPlan {
 struct PlanOptions {
   /// False: every reduction is a kernel of its own (the unfused baseline).
   bool fuse = true;
+  /// Reductions that are kernels or products of their own whatever they are
+  /// tied to, by their number in the function (`numberReductions`).
+  llvm::DenseSet<unsigned> apart;
 };
+
+/// The reductions of a function in order, as `PlanOptions::apart` counts them.
+llvm::SmallVector<mlir::Operation *> numberReductions(mlir::func::FuncOp function);
 
 /// Decides what is computed together: which tensors exist in memory, which
 /// reductions form a cascade (tied by dependence over a common axis), and which

@@ -20,6 +20,7 @@ struct BenchResult;
 
 struct BenchTurnTimes {
   std::vector<double> ms; ///< of every run
+  double predictedMs = 0.0; ///< of one run, by the cost model
   double threadMs = 0.0;  ///< CPU time a run of the thread that had most of it
   double faults = 0.0;    ///< pages a run that the system had to bring
 };
@@ -31,6 +32,7 @@ struct BenchOptions {
   int64_t threads = 1;
   std::string target;
   NumericPolicy numerics;
+  FusePolicy policy = FusePolicy::Auto; ///< of the fused program
   /// Pairs are run until both limits are met.
   int64_t minPairs = 7;
   double minSeconds = 1.0;
@@ -75,6 +77,11 @@ struct BenchResult {
   double compileMs = 0.0; ///< of the fused program, without a cache
   std::vector<StageTimes::Stage> stages; ///< of that
   BenchBound bound;
+  /// By the cost model, from what is known of the machine.
+  double fusedPredictedMs = 0.0, unfusedPredictedMs = 0.0;
+  bool isPredictedFromMeasuredRates = false;
+  /// Cascades that the fused program leaves as written, by name.
+  std::vector<std::pair<std::string, DeclineReport>> declined;
   std::vector<StepTime> fusedSteps, unfusedSteps; ///< in the order they run
 };
 

@@ -9,6 +9,7 @@
 #include "refold/Support/DiskCache.h"
 #include "refold/Support/StageTimes.h"
 #include "refold/Support/Tensor.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/Support/Error.h"
 #include "llvm/Support/JSON.h"
 #include <cmath>
@@ -82,9 +83,12 @@ struct HealthReport {
   std::string what, found;
   bool isGood = true;
 };
-/// Looks at the machine, measures it, and runs a small program through all
-/// stages, whose answer is compared with the judge's.
-std::vector<HealthReport> examine();
+struct MachineFacts;
+/// Looks at the machine, measures it unless it is known (`probes`: even then),
+/// and runs a small program through all stages, whose answer is compared with
+/// the judge's.
+std::vector<HealthReport> examine(bool probes,
+                                  std::optional<MachineFacts> &machine);
 
 /// How far epilogues are regrouped to keep digits (docs/numerics.md).
 enum class Stability : uint8_t { Fastest, Balanced, MostAccurate };
@@ -106,7 +110,8 @@ struct NumericPolicy {
 
 enum class FusePolicy : uint8_t {
   Never, ///< every reduction is a kernel of its own: the baseline
-  Auto,  ///< what can be fused and is predicted to be faster
+  Auto,  ///< what can be fused and is not predicted to be slower
+  Always, ///< what can be fused
 };
 
 struct StageReport {
@@ -146,6 +151,15 @@ struct RoundingReport {
   int64_t headroom = 0;
 };
 
+/// A cascade that could be fused and is not, because the cost model predicts a
+/// loss at the extents that were known.
+struct DeclineReport {
+  std::string text;         ///< with both numbers
+  double fusedMs = 0.0;     ///< predicted, of its kernel on one thread
+  double otherMs = 0.0;     ///< of what runs instead
+  bool keepsProduct = false; ///< only its matrix products are left apart
+};
+
 /// One entry of `refold explain`: stages tied by dependence over common axes.
 /// The fields are those of the JSON of docs/tools.md.
 struct CascadeReport {
@@ -161,6 +175,10 @@ struct CascadeReport {
   bool isSingleProduct = false;
   std::string formula, gauge, certificate;
   std::vector<ReasonReport> reasons;
+  std::optional<DeclineReport> decline;
+  /// Numbers of its reductions in the program, and of those of them that are
+  /// matrix products: `FuseOptions::apart`.
+  std::vector<unsigned> reductions, products;
   /// Keys of Reasons.def: what the fused kernel does otherwise than the
   /// formula.
   std::vector<std::string> policies;
@@ -189,6 +207,9 @@ struct FuseOptions {
   /// Say of every certificate, and of every cut, what was looked at.
   bool certificate = false;
   uint64_t seed = 1; ///< of what certificates draw at random
+  /// Reductions that are not fused with anything, by their numbers.
+  llvm::DenseSet<unsigned> apart;
+  bool certify = true; ///< false: for a look at what would come of it
   NumericPolicy numerics;
   /// Where certificates are looked for, and kept; null: nowhere. With
   /// `certificate` all are made anew.
@@ -238,6 +259,14 @@ struct StreamSplit {
 struct CompileOptions {
   FusePolicy policy = FusePolicy::Auto;
   NumericPolicy numerics;
+  /// Extents of named dimensions for which the program will mostly run. The
+  /// code is for all; whether a fusion pays is decided for these. One that
+  /// depends on others is fused.
+  std::map<std::string, int64_t> usualExtents;
+  /// Takes the schedules that `tune` kept for these extents on this machine.
+  bool usesTuned = false;
+  /// Called with the fused module before code is made of it, where set.
+  std::function<void(mlir::ModuleOp module)> onFused;
   /// Set by who exercises merges and transports; results differ by rounding.
   std::optional<StreamSplit> split;
   /// "avx512", "avx2" or "baseline"; empty: what the machine offers, or

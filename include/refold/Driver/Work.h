@@ -3,6 +3,9 @@
 #define REFOLD_DRIVER_WORK_H
 
 #include "refold/Driver/Inputs.h"
+#include "refold/Driver/MachineFacts.h"
+#include "refold/Schedule/CostModel.h"
+#include <variant>
 
 namespace refold {
 
@@ -18,6 +21,10 @@ struct StepWork {
   double bytesRead = 0.0, bytesWritten = 0.0, operations = 0.0;
   /// Tiles that a mask proves dead are skipped: `operations` is the most.
   bool skipsTiles = false;
+  /// The same as the cost model takes it; nothing for checks.
+  std::variant<std::monostate, KernelWork, ProductWork> counts;
+  /// Milliseconds, by `predictTimes`.
+  Cost predicted;
 };
 
 struct ProgramWork {
@@ -26,6 +33,8 @@ struct ProgramWork {
   /// that are read, and outputs.
   double inputBytes = 0.0, weightBytes = 0.0, outputBytes = 0.0;
   double operations = 0.0; ///< of steps that skip nothing
+  double workingSet = 0.0; ///< bytes of all buffers that steps touch
+  double predictedMs = 0.0; ///< of all steps, by `predictTimes`
 
   double bytes() const { return inputBytes + weightBytes + outputBytes; }
 };
@@ -35,6 +44,15 @@ struct ProgramWork {
 llvm::Expected<ProgramWork>
 measureWork(mlir::MLIRContext &context, const CompiledProgram &program,
             llvm::ArrayRef<llvm::SmallVector<int64_t, 4>> shapes);
+/// Of a program that need not be compiled.
+llvm::Expected<ProgramWork>
+measureWork(mlir::MLIRContext &context, const ExecutableSpec &spec,
+            llvm::ArrayRef<KernelText> kernels,
+            llvm::ArrayRef<llvm::SmallVector<int64_t, 4>> shapes);
+
+/// Fills in what every step and the whole program are predicted to take.
+void predictTimes(ProgramWork &work, const TargetFacts &target,
+                  const MachineRates &rates, int64_t threads);
 
 /// How the kernel of a step is walked on this target: the schedule's fields,
 /// the passes over the stream, whether a second sweep writes, and the plan as

@@ -20,6 +20,8 @@ struct CertificateStore {
 struct FuseCascadesOptions {
   /// False: every reduction is a kernel of its own (the unfused baseline).
   bool fuse = true;
+  /// Reductions that are not fused with anything (`PlanOptions::apart`).
+  llvm::DenseSet<unsigned> apart;
   /// What a fusion may change of the numbers; `fuse` of it is ignored.
   algebra::Policy policy;
   /// Whether derived programs are certified before they are used.
@@ -46,6 +48,9 @@ struct FusedKernel {
   bool isCascade =
       false;    ///< several stages, or one that another one could join
   CascadeOp op; ///< valid until the module changes
+  /// Numbers of the reductions in it (`PlanOptions::apart`), and of those of
+  /// them that a library could compute.
+  std::vector<unsigned> reductions, products;
 };
 
 /// What was not fused, and why.

@@ -328,6 +328,8 @@ refold::compileProgram(ModuleOp module, const CpuTarget &target,
   if (options.onKernel)
     for (const KernelSource &kernel : compiler.kernels)
       options.onKernel(kernel.name, kernel.text);
+  if (options.plansOnly)
+    return std::move(compiler.spec);
   CompileKernelsOptions kernelOptions;
   kernelOptions.threads = options.threads;
   kernelOptions.cache = options.cache;

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_SCHEDULE_COSTMODEL_H
+#define REFOLD_SCHEDULE_COSTMODEL_H
+
+#include "refold/Dialect/Refold/IR/Refold.h"
+#include "refold/Schedule/MachineRates.h"
+#include "refold/Schedule/Schedule.h"
+
+namespace refold {
+
+/// Operations by what they take, counted in elements of f32 registers: an
+/// element of a register that is not full, or of one of f64, counts as much as
+/// it takes.
+struct OperationCounts {
+  double simple = 0.0; ///< +, -, *, max, compare, select
+  double exponentials = 0.0;
+  double functions = 0.0; ///< log, tanh, erf, powers, sines
+  double divisions = 0.0; ///< and square roots
+  double conversions = 0.0;
+
+  void add(const OperationCounts &other, double times = 1.0);
+};
+
+/// What a kernel does at one shape and under one schedule.
+struct KernelWork {
+  OperationCounts stream;   ///< once an element of the stream and sweep
+  OperationCounts rows;     ///< once a row or result
+  OperationCounts moves;    ///< of states to other pivots
+  double nestSteps = 0.0;   ///< fmas of nests
+  double nestOthers = 0.0;  ///< other operations inside them
+  double thinSteps = 0.0;   ///< those of few rows: an operand each is loaded
+  double visits = 0.0;      ///< starts of a row in a pass or sweep
+  double merges = 0.0;      ///< states of rows merged across lanes
+  double compared = 0.0;    ///< elements held against a list of the best
+  double inserted = 0.0;    ///< elements that are expected to enter one
+  double gathered = 0.0;    ///< elements read one by one
+  double items = 1.0;       ///< independent parts
+  double bytesRead = 0.0;   ///< different elements
+  double bytesWritten = 0.0;
+  double bytesAgain = 0.0;  ///< by later passes and sweeps
+  bool skipsTiles = false;  ///< tiles that a mask proves dead
+  double rowBytes = 0.0;    ///< what lies between two readings of an element
+};
+
+/// A library product: the step's own sizes.
+struct ProductWork {
+  double batch = 1.0, rows = 1.0, columns = 1.0, depth = 1.0;
+  double bytesRead = 0.0, bytesWritten = 0.0;
+  bool isInteger = false; ///< 8-bit operands
+};
+
+/// Milliseconds and where they go. The parts overlap: they add up to more.
+struct Cost {
+  double ms = 0.0;
+  double arithmeticMs = 0.0, memoryMs = 0.0, overheadMs = 0.0;
+};
+
+/// Counts what the body of a cascade says. `extents` are those of its indices,
+/// in order; bytes are the caller's to fill in, but for what is read again.
+KernelWork countWork(CascadeOp cascade, const IndexSets &sets,
+                     llvm::ArrayRef<double> extents, const Schedule &schedule,
+                     const TargetFacts &target);
+
+/// The time of one step on `threads` threads, whose program works in
+/// `workingSet` bytes: what is small enough comes from a cache.
+Cost predict(const KernelWork &work, const TargetFacts &target,
+             const MachineRates &rates, int64_t threads, double workingSet);
+Cost predict(const ProductWork &work, const TargetFacts &target,
+             const MachineRates &rates, int64_t threads, double workingSet);
+/// `bytes` are read and as many written.
+Cost predictCopy(double bytes, const MachineRates &rates, int64_t threads,
+                 double workingSet);
+
+} // namespace refold
+
+#endif // REFOLD_SCHEDULE_COSTMODEL_H

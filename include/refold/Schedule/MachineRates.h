@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_SCHEDULE_MACHINERATES_H
+#define REFOLD_SCHEDULE_MACHINERATES_H
+
+#include "refold/Schedule/TargetFacts.h"
+#include <array>
+
+namespace refold {
+
+/// What a machine does at best, as plain numbers: those of one thread, and of
+/// the memory those of all threads at once too. Rates are a millisecond.
+struct MachineRates {
+  double flops = 0.0;        ///< of f32 fma, two each
+  double exponentials = 0.0; ///< f32 elements, our own code, from registers
+  double bf16Flops = 0.0;    ///< of the dot product of pairs; 0: none
+  double int8Flops = 0.0;    ///< of the dot product of quads; 0: none
+  /// Bytes read again and again from L1, L2, L3 and memory.
+  std::array<double, 4> read = {};
+  double readAll = 0.0;   ///< from memory, by all threads together
+  double write = 0.0;     ///< streaming stores to memory
+  double writeAll = 0.0;  ///< by all threads together
+  double copy = 0.0;      ///< read and written bytes of a streaming copy
+  double copyAll = 0.0;   ///< by all threads together
+  std::array<int64_t, 3> cacheBytes = {}; ///< L1 and L2 of a core, L3 of all
+  int64_t cores = 1;
+
+  bool paysBf16() const { return bf16Flops > 1.2 * flops; }
+  bool paysInt8() const { return int8Flops > 1.2 * flops; }
+
+  /// What is taken where nothing was measured: a Zen 4 server core at 3.7 GHz
+  /// with two cores, scaled to the width of the target's registers. Compiled
+  /// programs then depend on the target alone.
+  static MachineRates defaults(const TargetFacts &target);
+};
+
+} // namespace refold
+
+#endif // REFOLD_SCHEDULE_MACHINERATES_H

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Decline.h"
+#include "refold/Driver/Work.h"
+#include "refold/Support/Error.h"
+#include "refold/Support/Reasons.h"
+#include "refold/Target/CPU/CompileProgram.h"
+#include "llvm/Support/Format.h"
+
+namespace refold {
+
+/// A fusion is declined where what would run instead is predicted to save more
+/// than this share of its time: the error of most predictions is below.
+static constexpr double kMargin = 0.12;
+/// Kernels that take less of a program are fused without a look.
+static constexpr double kLeastShare = 0.02;
+/// Different kernels of a program that are looked at, the longest first.
+static constexpr size_t kMostGroups = 6;
+
+/// Cascades that one kernel computes: the layers of a model.
+struct LosingFusions::Group {
+  std::string kernel;
+  std::vector<size_t> members; ///< in the report
+  llvm::DenseSet<unsigned> reductions, products;
+  double fusedMs = 0.0;
+  /// The best alternative, if it is good enough.
+  double otherMs = 0.0;
+  bool isDeclined = false, keepsProduct = false;
+};
+
+/// The shape of a port; nothing where an extent is unknown.
+static std::optional<llvm::SmallVector<int64_t, 4>>
+knownShape(const Port &port, const std::map<std::string, int64_t> &extents) {
+  llvm::SmallVector<int64_t, 4> shape;
+  for (auto [name, extent] : llvm::zip(port.dims, port.extents)) {
+    auto known = extents.find(name);
+    if (extent < 0 && (name.empty() || known == extents.end()))
+      return std::nullopt;
+    shape.push_back(extent < 0 ? known->second : extent);
+  }
+  return shape;
+}
+
+LosingFusions::LosingFusions(LoadedProgram &program, const CpuTarget &target,
+                             const std::map<std::string, int64_t> &extents)
+    : target(target) {
+  for (const Port &port : program.inputs) {
+    auto shape = knownShape(port, extents);
+    if (!shape)
+      return;
+    shapes.push_back(std::move(*shape));
+  }
+  original = program.module->clone();
+}
+
+/// What the steps of a fused module are predicted to take.
+static llvm::Expected<ProgramWork>
+predictModule(mlir::ModuleOp module, const CpuTarget &target,
+              llvm::ArrayRef<llvm::SmallVector<int64_t, 4>> shapes) {
+  CompileProgramOptions options;
+  options.plansOnly = true;
+  std::vector<KernelText> kernels;
+  options.onKernel = [&](llvm::StringRef name, llvm::StringRef text) {
+    kernels.push_back({name.str(), text.str()});
+  };
+  llvm::Expected<ExecutableSpec> spec = compileProgram(module, target, options);
+  if (!spec)
+    return spec.takeError();
+  auto work = measureWork(*module.getContext(), *spec, kernels, shapes);
+  if (work)
+    predictTimes(*work, target.facts, knownFacts(target).rates, /*threads=*/1);
+  return work;
+}
+
+llvm::Expected<double>
+LosingFusions::predictApart(const llvm::DenseSet<unsigned> &apart,
+                            const FuseOptions &options) {
+  FuseOptions trial = options;
+  trial.certify = trial.certificate = trial.accuracy = false;
+  trial.apart = apart;
+  mlir::OwningOpRef<mlir::ModuleOp> module = original->clone();
+  auto report = fuse(*module, trial);
+  if (!report)
+    return report.takeError();
+  auto work = predictModule(*module, target, shapes);
+  if (!work)
+    return work.takeError();
+  return work->predictedMs;
+}
+
+std::vector<LosingFusions::Group>
+LosingFusions::groupCascades(const FuseReport &report,
+                             const ProgramWork &work) {
+  std::vector<Group> groups;
+  std::vector<bool> isTaken(work.steps.size());
+  for (auto [i, cascade] : llvm::enumerate(report.cascades)) {
+    if (!cascade.isFused)
+      continue;
+    for (auto [s, step] : llvm::enumerate(work.steps)) {
+      if (isTaken[s] || step.kernel.empty() || step.name != cascade.step ||
+          step.axes != cascade.axes)
+        continue;
+      isTaken[s] = true;
+      auto group = llvm::find_if(
+          groups, [&](const Group &g) { return g.kernel == step.kernel; });
+      if (group == groups.end()) {
+        group = groups.emplace(groups.end());
+        group->kernel = step.kernel;
+      }
+      group->members.push_back(i);
+      group->fusedMs += step.predicted.ms;
+      group->reductions.insert(cascade.reductions.begin(),
+                               cascade.reductions.end());
+      group->products.insert(cascade.products.begin(), cascade.products.end());
+      break;
+    }
+  }
+  llvm::sort(groups, [](const Group &a, const Group &b) {
+    return std::pair(-a.fusedMs, a.members[0]) <
+           std::pair(-b.fusedMs, b.members[0]);
+  });
+  if (groups.size() > kMostGroups)
+    groups.resize(kMostGroups);
+  llvm::erase_if(groups, [&](const Group &group) {
+    return group.fusedMs < kLeastShare * work.predictedMs;
+  });
+  return groups;
+}
+
+/// Against the library's products beside what is left of the cascade, and
+/// against every reduction on its own.
+llvm::Error LosingFusions::judge(Group &group, const FuseOptions &options,
+                                 double wholeMs) {
+  double best = group.fusedMs * (1.0 - kMargin);
+  for (bool keepsProduct : {true, false}) {
+    const auto &apart = keepsProduct ? group.products : group.reductions;
+    if (apart.empty() ||
+        (keepsProduct && apart.size() == group.reductions.size()))
+      continue;
+    llvm::Expected<double> ms = predictApart(apart, options);
+    if (!ms)
+      return ms.takeError();
+    double otherMs = group.fusedMs + *ms - wholeMs;
+    if (!(otherMs < best))
+      continue;
+    best = group.otherMs = otherMs;
+    group.isDeclined = true;
+    group.keepsProduct = keepsProduct;
+  }
+  return llvm::Error::success();
+}
+
+static DeclineReport describe(double fusedMs, double otherMs,
+                              bool keepsProduct) {
+  DeclineReport report{"", fusedMs, otherMs, keepsProduct};
+  llvm::raw_string_ostream(report.text)
+      << "predicted " << llvm::format("%.4g", fusedMs) << " ms fused and "
+      << llvm::format("%.4g", otherMs)
+      << (keepsProduct ? " ms with its products left to the library"
+                       : " ms as written");
+  return report;
+}
+
+llvm::Error LosingFusions::decline(LoadedProgram &program,
+                                   const FuseOptions &options,
+                                   FuseReport &report) {
+  bool mayDecline = options.policy == FusePolicy::Auto && original &&
+                    llvm::any_of(report.cascades, [](const CascadeReport &c) {
+                      return c.isFused;
+                    });
+  if (!mayDecline)
+    return llvm::Error::success();
+  auto work = predictModule(*program.module, target, shapes);
+  if (!work)
+    return work.takeError();
+  std::vector<Group> groups = groupCascades(report, *work);
+  llvm::DenseSet<unsigned> apart;
+  std::map<size_t, DeclineReport> declined;
+  for (Group &group : groups) {
+    if (llvm::Error error = judge(group, options, work->predictedMs))
+      return error;
+    if (!group.isDeclined)
+      continue;
+    const auto &left = group.keepsProduct ? group.products : group.reductions;
+    apart.insert(left.begin(), left.end());
+    double count = static_cast<double>(group.members.size());
+    for (size_t member : group.members)
+      declined[member] = describe(group.fusedMs / count, group.otherMs / count,
+                                  group.keepsProduct);
+  }
+  if (declined.empty())
+    return llvm::Error::success();
+  FuseOptions again = options;
+  again.apart = apart;
+  llvm::Expected<FuseReport> rest = fuse(*original, again);
+  if (!rest)
+    return rest.takeError();
+  program.module = std::move(original);
+  for (auto &[member, why] : declined) {
+    CascadeReport &cascade = report.cascades[member];
+    cascade.decline = std::move(why);
+    rest->cascades.insert(
+        rest->cascades.begin() + std::min(member, rest->cascades.size()),
+        std::move(cascade));
+  }
+  report = std::move(*rest);
+  return llvm::Error::success();
+}
+
+} // namespace refold

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// From counts to milliseconds. All that was fitted stands in one table.
+#include "refold/Schedule/CostModel.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace refold;
+
+MachineRates MachineRates::defaults(const TargetFacts &target) {
+  MachineRates rates;
+  double width = static_cast<double>(target.vectorBits) / 512.0;
+  // Registers of 256 bits are issued twice as often.
+  double issue = width == 0.5 ? 2.0 : 1.0;
+  rates.flops = 118e6 * width * issue;
+  rates.exponentials = 5.6e6 * width * issue;
+  rates.read = {150e6, 115e6, 62e6, 21e6};
+  rates.readAll = 35e6;
+  rates.write = 24e6;
+  rates.writeAll = 40e6;
+  rates.copy = 38e6;
+  rates.copyAll = 60e6;
+  rates.cacheBytes = {target.l1Bytes, target.l2Bytes, int64_t(32) << 20};
+  rates.cores = 2;
+  return rates;
+}
+
+namespace {
+/// Fitted to the steps of the examples and their unfused programs on a Zen 4
+/// server core, one thread (docs/targets/cpu.md, "Cost model"). Times are
+/// those of one simple operation on a register of f32, or milliseconds where
+/// the name says so.
+struct Coefficients {
+  double simple = 1.0;
+  double function = 4.0; ///< log, tanh, ... in exponentials
+  double division = 3.0;
+  double conversion = 3.0;
+  double rowOperation = 0.17; ///< in registers, though a row has one: tiles
+  double nest = 1.24;         ///< of the fma peak 81 %, edges and loads in it
+  double nestOther = 0.5;     ///< what is no fma runs beside them
+  double thin = 6.7;          ///< an operand is loaded for every fma
+  double liveShare = 0.55;    ///< of a triangle, with the tiles at its edge
+  double visitMs = 5.0e-7;
+  double mergeMs = 1.9e-6;
+  double insertedMs = 1.1e-5;
+  double gatheredMs = 1.3e-5;
+  double itemMs = 4.4e-6;
+  double launchMs = 2.0e-4;
+  double regionMs = 3.0e-3; ///< of more than one thread
+  /// Of the shorter one of arithmetic and memory, what does not overlap.
+  double apart = 0.2;
+  double writeInCache = 1.7; ///< of the rate at which a level is read
+  double product = 1.25;     ///< of the fma peak 80 %; oneDNN
+  double productMs = 2.2e-3; ///< a matrix of a batch
+  double integerProduct = 0.0245; ///< of the fma rate, operations; oneDNN
+};
+constexpr Coefficients kCoefficients;
+
+/// Rates at which a step moves bytes.
+struct Traffic {
+  double read = 1.0, write = 1.0;
+};
+} // namespace
+
+/// How much of a working set a cache still serves: all of it up to half its
+/// size, nothing from half as much again on.
+static double servedShare(double bytes, double cache) {
+  if (cache <= 0.0)
+    return 0.0;
+  return std::clamp(1.5 - bytes / cache, 0.0, 1.0);
+}
+
+/// Milliseconds a byte that is read from wherever `bytes` fit.
+static double readMsPerByte(const MachineRates &rates, double bytes,
+                            double threads) {
+  double left = 1.0, ms = 0.0;
+  for (unsigned level = 0; level < 3; ++level) {
+    double own = level < 2 ? bytes / threads : bytes;
+    double share =
+        left * servedShare(own, static_cast<double>(rates.cacheBytes[level]));
+    ms += share / (rates.read[level] * threads);
+    left -= share;
+  }
+  double memory =
+      std::min(rates.read[3] * threads, std::max(rates.readAll, rates.read[3]));
+  return ms + left / memory;
+}
+
+static Traffic trafficOf(const MachineRates &rates, double workingSet,
+                         double threads) {
+  Traffic traffic;
+  double readMs = readMsPerByte(rates, workingSet, threads);
+  traffic.read = 1.0 / readMs;
+  double memory = std::min(rates.write * threads,
+                           std::max(rates.writeAll, rates.write));
+  double served = servedShare(workingSet, static_cast<double>(rates.cacheBytes[2]));
+  traffic.write = 1.0 / (served * readMs / kCoefficients.writeInCache +
+                         (1.0 - served) / memory);
+  return traffic;
+}
+
+/// Threads that have something to do, for the time that the last one needs.
+static double parallelism(double items, double threads) {
+  items = std::max(items, 1.0);
+  return items / std::ceil(items / threads);
+}
+
+static Cost join(Cost cost) {
+  double longer = std::max(cost.arithmeticMs, cost.memoryMs);
+  double shorter = std::min(cost.arithmeticMs, cost.memoryMs);
+  cost.ms = longer + kCoefficients.apart * shorter + cost.overheadMs;
+  return cost;
+}
+
+Cost refold::predict(const KernelWork &work, const TargetFacts &target,
+                     const MachineRates &rates, int64_t threads,
+                     double workingSet) {
+  const Coefficients &c = kCoefficients;
+  double lanes = static_cast<double>(target.lanes(32));
+  double registerMs = 2.0 * lanes / rates.flops;
+  auto msOf = [&](const OperationCounts &counts, double simple) {
+    return registerMs / lanes *
+               (simple * counts.simple + c.division * counts.divisions +
+                c.conversion * counts.conversions) +
+           (counts.exponentials + c.function * counts.functions) /
+               rates.exponentials;
+  };
+  double busy = parallelism(work.items, static_cast<double>(threads));
+  double live = work.skipsTiles ? c.liveShare : 1.0;
+  Cost cost;
+  cost.arithmeticMs = live * msOf(work.stream, c.simple) +
+                      c.rowOperation * lanes * msOf(work.rows, c.simple) +
+                      c.rowOperation * lanes * msOf(work.moves, c.simple) +
+                      live * registerMs / lanes *
+                          (c.nest * (work.nestSteps +
+                                     c.nestOther * work.nestOthers) +
+                           c.thin * work.thinSteps) +
+                      c.insertedMs * work.inserted +
+                      c.gatheredMs * work.gathered;
+  cost.arithmeticMs /= busy;
+  Traffic traffic = trafficOf(rates, workingSet, busy);
+  cost.memoryMs =
+      work.bytesRead / traffic.read + work.bytesWritten / traffic.write +
+      work.bytesAgain * readMsPerByte(rates, work.rowBytes * busy, busy);
+  cost.overheadMs = c.launchMs + (threads > 1 ? c.regionMs : 0.0) +
+                    (c.visitMs * work.visits + c.mergeMs * work.merges +
+                     c.itemMs * work.items) /
+                        busy;
+  return join(cost);
+}
+
+Cost refold::predict(const ProductWork &work, const TargetFacts &target,
+                     const MachineRates &rates, int64_t threads,
+                     double workingSet) {
+  const Coefficients &c = kCoefficients;
+  double lanes = static_cast<double>(target.lanes(32));
+  double steps = work.batch * work.rows * work.depth *
+                 std::ceil(work.columns / lanes) * lanes;
+  double rate = work.isInteger ? c.integerProduct * rates.flops
+                               : rates.flops / c.product;
+  double busy = parallelism(work.batch * std::ceil(work.rows / 64.0),
+                            static_cast<double>(threads));
+  Cost cost;
+  cost.arithmeticMs = 2.0 * steps / rate / busy;
+  Traffic traffic = trafficOf(rates, workingSet, busy);
+  cost.memoryMs =
+      work.bytesRead / traffic.read + work.bytesWritten / traffic.write;
+  cost.overheadMs =
+      (threads > 1 ? c.regionMs : 0.0) + c.productMs * work.batch / busy;
+  return join(cost);
+}
+
+Cost refold::predictCopy(double bytes, const MachineRates &rates,
+                         int64_t threads, double workingSet) {
+  Traffic traffic =
+      trafficOf(rates, workingSet, static_cast<double>(threads));
+  Cost cost;
+  cost.memoryMs = bytes / traffic.read + bytes / traffic.write;
+  cost.overheadMs = kCoefficients.launchMs;
+  return join(cost);
+}

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Counts what the walk does with the body of a cascade: which operations run
+// for every element of which pass, which once a row, which inside nests.
+#include "refold/Schedule/CostModel.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/AffineExpr.h"
+#include "llvm/ADT/SetVector.h"
+#include <cmath>
+
+using namespace mlir;
+using namespace refold;
+
+void OperationCounts::add(const OperationCounts &other, double times) {
+  simple += times * other.simple;
+  exponentials += times * other.exponentials;
+  functions += times * other.functions;
+  divisions += times * other.divisions;
+  conversions += times * other.conversions;
+}
+
+/// One operation, by its kind; nothing for what is folded or free.
+static OperationCounts kindOf(Operation &op) {
+  OperationCounts one;
+  if (op.getNumResults() != 1 || op.getResult(0).getType().isIndex() ||
+      op.hasTrait<OpTrait::ConstantLike>())
+    return one;
+  if (isa<math::ExpOp, math::Exp2Op>(op))
+    one.exponentials = 1.0;
+  else if (isa<math::ExpM1Op>(op))
+    one.exponentials = 2.0;
+  else if (isa<arith::DivFOp, arith::RemFOp, math::SqrtOp, math::RsqrtOp,
+               arith::DivSIOp, arith::RemSIOp>(op))
+    one.divisions = 1.0;
+  else if (isa<arith::ExtFOp, arith::TruncFOp, arith::SIToFPOp, arith::UIToFPOp,
+               arith::FPToSIOp, arith::FPToUIOp, arith::ExtSIOp, arith::ExtUIOp,
+               arith::TruncIOp>(op))
+    one.conversions = 1.0;
+  else if (isa<math::AbsFOp, math::FloorOp, math::CeilOp, math::RoundEvenOp,
+               math::CopySignOp, math::FmaOp>(op))
+    one.simple = 1.0;
+  else if (isa<math::MathDialect>(op.getDialect()))
+    one.functions = 1.0;
+  else if (isa<arith::ArithDialect>(op.getDialect()))
+    one.simple = 1.0;
+  return one;
+}
+
+namespace {
+class Counter {
+public:
+  Counter(CascadeOp cascade, const IndexSets &sets, ArrayRef<double> extents,
+          const Schedule &schedule, const TargetFacts &target)
+      : cascade(cascade), sets(sets), extents(extents), schedule(schedule),
+        lanes(static_cast<double>(target.lanes(32))),
+        stream(cascade.indicesOfRole(CascadeOp::Stream)),
+        carried(cascade.indicesOfRole(CascadeOp::Carried)),
+        rowSet(cascade.indicesOfRole(CascadeOp::Row)) {}
+  KernelWork count();
+
+private:
+  using OpSet = llvm::SetVector<Operation *>;
+  static uint64_t bit(unsigned i) { return uint64_t(1) << i; }
+  double elements(uint64_t set) const;
+  double laneWaste(uint64_t set) const;
+  void chooseLanes();
+  bool isGuarded(StateOp state) const;
+  void gather(Value value, OpSet &ops);
+  void countNest(Value term, uint64_t nest);
+  bool dependsOnState(Operation *op);
+  void countOps(const OpSet &ops);
+  void countStates(unsigned pass, OpSet &ops);
+  void countMoves(StateOp state);
+  void countSelection(StateOp state);
+  void countAgain(const OpSet &first, const OpSet &later);
+  double itemCount();
+  double tileOf(unsigned index);
+
+  CascadeOp cascade;
+  const IndexSets &sets;
+  ArrayRef<double> extents;
+  const Schedule &schedule;
+  double lanes;
+  uint64_t stream, carried, rowSet;
+  int laneIndex = -1;  ///< that the lanes of row steps lie along
+  int lastStream = -1; ///< the one that is tiled
+  bool hasNest = false;
+  KernelWork work;
+};
+} // namespace
+
+double Counter::elements(uint64_t set) const {
+  double count = 1.0;
+  for (unsigned i = 0; i < extents.size(); ++i)
+    if (set & bit(i))
+      count *= extents[i];
+  return count;
+}
+
+/// Registers that are not full take as long as full ones.
+double Counter::laneWaste(uint64_t set) const {
+  if (laneIndex < 0 || !(set & bit(laneIndex)) || extents[laneIndex] < 1)
+    return 1.0;
+  return std::ceil(extents[laneIndex] / lanes) * lanes / extents[laneIndex];
+}
+
+double Counter::tileOf(unsigned index) {
+  auto it = schedule.tile.find(cascade.indexName(index).str());
+  double tile = it == schedule.tile.end() ? extents[index]
+                                          : static_cast<double>(it->second);
+  return std::max(1.0, std::min(tile, extents[index]));
+}
+
+void Counter::chooseLanes() {
+  for (unsigned i = 0; i < extents.size(); ++i) {
+    if (stream & bit(i))
+      lastStream = i;
+    if (!schedule.lanes.empty() && cascade.indexName(i) == schedule.lanes)
+      laneIndex = i;
+  }
+  if (laneIndex < 0)
+    laneIndex = lastStream;
+}
+
+/// A state that only irregular rows need: its pass is left out for all others.
+bool Counter::isGuarded(StateOp state) const {
+  auto select = state.getValues()[0].getDefiningOp<arith::SelectOp>();
+  return select && sets.passOf(state) > 0 &&
+         !(sets.of(select.getCondition()) & stream) &&
+         (select.getTrueValue().getDefiningOp<arith::ConstantOp>() ||
+          select.getFalseValue().getDefiningOp<arith::ConstantOp>());
+}
+
+/// What `value` is computed from, up to states.
+void Counter::gather(Value value, OpSet &ops) {
+  SmallVector<Value> open = {value};
+  while (!open.empty()) {
+    Operation *op = open.pop_back_val().getDefiningOp();
+    if (!op || isa<StateOp>(op) || !ops.insert(op))
+      continue;
+    open.append(op->operand_begin(), op->operand_end());
+  }
+}
+
+/// A sum of `term` over what its nest reduces: what all indices move runs in
+/// the innermost loop; one product of it and the sum are one fma.
+void Counter::countNest(Value term, uint64_t nest) {
+  double others = 0.0;
+  OpSet ops;
+  gather(term, ops);
+  auto timesOf = [](Operation &op) {
+    OperationCounts one = kindOf(op);
+    return one.simple + one.conversions + 4.0 * one.divisions +
+           12.0 * (one.exponentials + one.functions);
+  };
+  uint64_t moving = stream | cascade.indicesOfRole(CascadeOp::Inner);
+  for (Operation *op : ops) {
+    if (op->getNumResults() != 1 || op == term.getDefiningOp())
+      continue;
+    uint64_t set = sets.of(op->getResult(0));
+    if (set == nest)
+      others += timesOf(*op);
+    else if ((set & moving) && !(set & ~nest) && !dependsOnState(op))
+      others += timesOf(*op) / 2.0; // once for a register tile of two
+  }
+  Operation *last = term.getDefiningOp();
+  if (last && !isa<arith::MulFOp, arith::MulIOp, ReadOp>(last))
+    others += 1.0;
+  hasNest = true;
+  if (schedule.innerLanes || schedule.registerRows == 1) {
+    work.thinSteps += (1.0 + others) * elements(nest);
+    return;
+  }
+  work.nestSteps += elements(nest);
+  work.nestOthers += others * elements(nest);
+}
+
+/// Values that read states are computed once, and kept for the nest.
+bool Counter::dependsOnState(Operation *op) {
+  OpSet ops;
+  gather(op->getResult(0), ops);
+  return llvm::any_of(ops, [](Operation *inner) {
+    return isa<ContractOp>(inner) ||
+           llvm::any_of(inner->getOperands(), [](Value v) {
+             return isa_and_nonnull<StateOp>(v.getDefiningOp());
+           });
+  });
+}
+
+void Counter::countOps(const OpSet &ops) {
+  for (Operation *op : ops) {
+    if (auto contract = dyn_cast<ContractOp>(op)) {
+      countNest(contract.getValue(), sets.of(contract.getValue()));
+      continue;
+    }
+    if (auto read = dyn_cast<ReadOp>(op)) {
+      if (read->getNumOperands() > 1 &&
+          llvm::any_of(read.getIndices(), [](Value index) {
+            return index.getDefiningOp() &&
+                   !isa<arith::ConstantOp>(index.getDefiningOp());
+          }))
+        work.gathered += elements(sets.of(read.getValue()));
+      continue;
+    }
+    if (op->getNumResults() != 1)
+      continue;
+    uint64_t set = sets.of(op->getResult(0));
+    // What moves along a nest's own indices is counted with the nest.
+    bool isOfNest = hasNest && (set & stream) &&
+                    (set & (carried | cascade.indicesOfRole(CascadeOp::Inner)));
+    if (isOfNest)
+      continue;
+    OperationCounts one = kindOf(*op);
+    if ((set & stream) || !stream)
+      work.stream.add(one, elements(set) * laneWaste(set));
+    else
+      work.rows.add(one, elements(set));
+  }
+}
+
+/// States are moved to the pivots of a tile once a tile, if there are several.
+void Counter::countMoves(StateOp state) {
+  double tiles = 1.0;
+  for (unsigned i = 0; i < extents.size(); ++i)
+    if (stream & bit(i))
+      tiles *= std::ceil(extents[i] /
+                         (int(i) == lastStream ? tileOf(i) : 1.0));
+  if (state.getPivots().empty() || tiles <= 1.0)
+    return;
+  uint64_t set = sets.of(state.getResults()[0]);
+  OperationCounts one;
+  for (Operation &op : state.getTransport().front())
+    one.add(kindOf(op));
+  if (!(set & carried)) {
+    work.moves.add(one, tiles * elements(set));
+    return;
+  }
+  // Factors are computed once a row, and multiply the whole state.
+  work.moves.add(one, tiles * elements(set & rowSet));
+  work.moves.simple += 2.0 * tiles * elements(set);
+}
+
+/// Of n elements in any order k (1 + ln(n / k)) enter a list of the k best.
+void Counter::countSelection(StateOp state) {
+  double length = elements(stream);
+  double best = elements(sets.of(state.getResults()[0]) & ~rowSet);
+  double rows = elements(sets.of(state.getResults()[0]) & rowSet);
+  work.compared += rows * length;
+  if (length > best && best > 0)
+    work.inserted += rows * best * (1.0 + std::log(length / best));
+  else
+    work.inserted += rows * length;
+}
+
+void Counter::countStates(unsigned pass, OpSet &ops) {
+  for (auto state : cascade.getBody().getOps<StateOp>()) {
+    if (sets.passOf(state) != pass || isGuarded(state))
+      continue;
+    for (Value value : state.getValues())
+      gather(value, ops);
+    for (Value pivot : state.getPivots())
+      gather(pivot, ops);
+    uint64_t set = sets.of(state.getResults()[0]);
+    uint64_t term = sets.of(state.getValues()[0]);
+    countMoves(state);
+    if (state.isOrdered()) {
+      countSelection(state);
+    } else if (set & carried) {
+      if (laneIndex >= 0 && (carried & bit(laneIndex)) == 0 &&
+          schedule.lanes.empty()) {
+        countNest(state.getValues()[0], set | stream);
+        continue;
+      }
+      work.stream.simple += elements(set | stream) * laneWaste(set | stream);
+    } else if (term & stream) { // else a count
+      work.stream.simple += elements(set | stream) * laneWaste(set | stream);
+      if (laneIndex == lastStream)
+        work.merges += elements(set);
+    }
+  }
+}
+
+/// Reads of later passes that an earlier one has made.
+void Counter::countAgain(const OpSet &first, const OpSet &later) {
+  for (Operation *op : later) {
+    auto read = dyn_cast<ReadOp>(op);
+    if (!read || !first.contains(op))
+      continue;
+    uint64_t set = sets.of(read.getValue());
+    if (!(set & stream))
+      continue;
+    Type type = read.getValue().getType();
+    double width = type.isIntOrFloat() ? type.getIntOrFloatBitWidth() / 8.0 : 4;
+    work.bytesAgain += elements(set) * width;
+    work.rowBytes += elements(set & ~rowSet) * width;
+  }
+}
+
+double Counter::itemCount() {
+  double items = static_cast<double>(schedule.segments);
+  for (unsigned i = 0; i < extents.size(); ++i)
+    if (rowSet & bit(i)) {
+      auto it = schedule.tile.find(cascade.indexName(i).str());
+      double tile = it == schedule.tile.end() ? 1.0 : double(it->second);
+      items *= std::ceil(extents[i] / tile);
+    }
+  return std::max(items, 1.0);
+}
+
+KernelWork Counter::count() {
+  chooseLanes();
+  OpSet seen;
+  unsigned passes = 0;
+  for (unsigned pass = 0; pass < sets.numPasses; ++pass) {
+    OpSet ops;
+    countStates(pass, ops);
+    if (ops.empty())
+      continue;
+    ++passes;
+    countOps(ops);
+    countAgain(seen, ops);
+    seen.insert(ops.begin(), ops.end());
+  }
+  OpSet swept, finished;
+  for (auto write : cascade.getBody().getOps<WriteOp>()) {
+    uint64_t set = sets.of(write.getValue());
+    for (Value index : write.getIndices())
+      set |= sets.of(index);
+    bool isSwept = (set & stream) != 0;
+    OpSet &ops = isSwept ? swept : finished;
+    gather(write.getValue(), ops);
+  }
+  countOps(swept);
+  countAgain(seen, swept);
+  finished.remove_if([&](Operation *op) {
+    return swept.contains(op) || seen.contains(op);
+  });
+  countOps(finished);
+  uint64_t others = ~uint64_t(0);
+  if (laneIndex >= 0)
+    others &= ~bit(laneIndex);
+  uint64_t visited = stream ? (rowSet | stream) & others : rowSet & others;
+  if (lastStream >= 0)
+    visited &= ~bit(lastStream) | (laneIndex == lastStream ? 0 : bit(lastStream));
+  if (!hasNest)
+    work.visits =
+        elements(visited) * (passes + (swept.empty() && stream ? 0.0 : 1.0));
+  work.items = itemCount();
+  return work;
+}
+
+KernelWork refold::countWork(CascadeOp cascade, const IndexSets &sets,
+                             ArrayRef<double> extents, const Schedule &schedule,
+                             const TargetFacts &target) {
+  return Counter(cascade, sets, extents, schedule, target).count();
+}

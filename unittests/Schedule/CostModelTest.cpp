@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "refold/Schedule/CostModel.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Parser/Parser.h"
+#include "gtest/gtest.h"
+
+using namespace refold;
+
+namespace {
+
+class CostModelTest : public testing::Test {
+protected:
+  CostModelTest() {
+    context.loadDialect<RefoldDialect, mlir::arith::ArithDialect,
+                        mlir::math::MathDialect>();
+    context.allowUnregisteredDialects();
+  }
+
+  /// Counts of the one cascade in `text`.
+  KernelWork workOf(llvm::StringRef text, llvm::ArrayRef<double> extents) {
+    module = mlir::parseSourceString<mlir::ModuleOp>(text, &context);
+    CascadeOp cascade;
+    if (module)
+      module->walk([&](CascadeOp op) { cascade = op; });
+    if (!cascade) {
+      ADD_FAILURE() << "the text was not read";
+      return {};
+    }
+    auto sets = IndexSets::infer(cascade);
+    auto schedule = chooseSchedule(cascade, target);
+    if (mlir::failed(sets) || mlir::failed(schedule)) {
+      ADD_FAILURE() << "no index sets or no schedule";
+      return {};
+    }
+    return countWork(cascade, *sets, extents, *schedule, target);
+  }
+  double msOf(const KernelWork &work, double workingSet, int64_t threads = 1) {
+    return predict(work, target, rates, threads, workingSet).ms;
+  }
+
+  mlir::MLIRContext context;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  TargetFacts target = TargetFacts::avx512();
+  MachineRates rates = MachineRates::defaults(target);
+};
+
+constexpr llvm::StringLiteral kSoftmax = R"(
+  %x, %y = "test.arrays"() : () -> (memref<?x?xf32>, memref<?x?xf32>)
+  refold.cascade rows(%m = ?) stream(%n = ?)
+    ins(%a = %x : memref<?x?xf32>) outs(%b = %y : memref<?x?xf32>)
+    sizes(%m = %b[0], %n = %b[1]) {
+    %0 = refold.read %a[%m, %n] : f32
+    %1 = refold.state max(%0 : f32)
+    %2 = arith.subf %0, %1 : f32
+    %3 = math.exp %2 : f32
+    %4 = refold.state add(%3 : f32) pivot(%1 : f32) transport(%old, %new, %self) {
+      %8 = arith.subf %old, %new : f32
+      %9 = math.exp %8 : f32
+      %10 = arith.mulf %self, %9 : f32
+      refold.yield %10 : f32
+    }
+    %5 = arith.divf %3, %4 : f32
+    refold.write %5, %b[%m, %n] : f32
+  })";
+
+TEST_F(CostModelTest, TheSweepComputesAgain) {
+  KernelWork work = workOf(kSoftmax, {8, 64});
+  EXPECT_EQ(work.stream.exponentials, 2 * 8 * 64);
+  EXPECT_EQ(work.stream.divisions, 8 * 64);
+  EXPECT_EQ(work.bytesAgain, 8 * 64 * 4);
+  EXPECT_EQ(work.rowBytes, 64 * 4);
+  EXPECT_EQ(work.visits, 2 * 8);
+  EXPECT_EQ(work.merges, 2 * 8);
+  EXPECT_EQ(work.nestSteps, 0);
+}
+
+TEST_F(CostModelTest, RegistersThatAreNotFullCountAsFull) {
+  EXPECT_EQ(workOf(kSoftmax, {8, 17}).stream.exponentials, 2 * 8 * 32);
+  EXPECT_EQ(workOf(kSoftmax, {8, 1}).stream.exponentials, 2 * 8 * 16);
+}
+
+TEST_F(CostModelTest, StatesAreMovedOnceATile) {
+  EXPECT_EQ(workOf(kSoftmax, {8, 1024}).moves.exponentials, 0);
+  EXPECT_EQ(workOf(kSoftmax, {8, 4096}).moves.exponentials, 8 * 4);
+}
+
+constexpr llvm::StringLiteral kProduct = R"(
+  %x, %w, %y = "test.arrays"()
+      : () -> (memref<?x?xf32>, memref<?x?xf32>, memref<?x?xf32>)
+  refold.cascade rows(%m = ?) stream(%n = ?) carried(%j = ?)
+    ins(%a = %x : memref<?x?xf32>, %b = %w : memref<?x?xf32>)
+    outs(%c = %y : memref<?x?xf32>) sizes(%m = %c[0], %n = %a[1], %j = %c[1]) {
+    %0 = refold.read %a[%m, %n] : f32
+    %1 = refold.read %b[%n, %j] : f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = refold.state add(%2 : f32)
+    refold.write %3, %c[%m, %j] : f32
+  })";
+
+TEST_F(CostModelTest, AProductAndItsSumAreOneStep) {
+  KernelWork work = workOf(kProduct, {64, 32, 48});
+  EXPECT_EQ(work.nestSteps, 64 * 32 * 48);
+  EXPECT_EQ(work.stream.simple, 0);
+}
+
+TEST_F(CostModelTest, MoreOfAnythingTakesLonger) {
+  KernelWork work = workOf(kSoftmax, {4096, 1024});
+  work.bytesRead = work.bytesWritten = 4096.0 * 1024 * 4;
+  double ms = msOf(work, 1e9);
+  for (double KernelWork::*count :
+       {&KernelWork::visits, &KernelWork::merges, &KernelWork::items,
+        &KernelWork::nestSteps, &KernelWork::gathered, &KernelWork::inserted}) {
+    KernelWork more = work;
+    more.*count += 1e6;
+    EXPECT_GT(msOf(more, 1e9), ms);
+  }
+}
+
+TEST_F(CostModelTest, CachesServeWhatFits) {
+  KernelWork work = workOf(kProduct, {1, 1, 1});
+  work.bytesRead = 1e8;
+  double last = 0.0;
+  for (double workingSet : {1e4, 3e5, 1e7, 1e9}) {
+    double ms = msOf(work, workingSet);
+    EXPECT_GT(ms, last) << workingSet;
+    last = ms;
+  }
+}
+
+TEST_F(CostModelTest, ThreadsShareItemsAndMemory) {
+  KernelWork work = workOf(kProduct, {4096, 256, 256});
+  EXPECT_NEAR(msOf(work, 1e6, 2) / msOf(work, 1e6, 1), 0.5, 0.05);
+  work.items = 1.0; // nothing to share
+  EXPECT_GE(msOf(work, 1e6, 2), msOf(work, 1e6, 1));
+  KernelWork copy;
+  copy.items = 1000.0;
+  copy.bytesRead = 1e9;
+  double ratio = msOf(copy, 1e9, 2) / msOf(copy, 1e9, 1);
+  EXPECT_LT(ratio, 0.8);
+  EXPECT_GT(ratio, 0.6);
+}
+
+TEST_F(CostModelTest, NarrowRegistersTakeLonger) {
+  KernelWork work = workOf(kSoftmax, {512, 512});
+  double wide = msOf(work, 1e6);
+  target = TargetFacts::baseline();
+  rates = MachineRates::defaults(target);
+  EXPECT_GT(msOf(workOf(kSoftmax, {512, 512}), 1e6), 2.0 * wide);
+}
+
+TEST_F(CostModelTest, ExtentsOfZeroAndHugeOnesAreNumbers) {
+  for (double extent : {0.0, 1e12}) {
+    double ms = msOf(workOf(kSoftmax, {extent, extent}), 1e9);
+    EXPECT_TRUE(std::isfinite(ms));
+    EXPECT_GT(ms, 0.0);
+  }
+}
+
+} // namespace
