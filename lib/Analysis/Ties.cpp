@@ -552,7 +552,8 @@ Ties Ties::find(func::FuncOp function, SizeTable &sizes,
     bool joins = false;
     for (const Occurrence &o : r.reads) {
       auto producer = dyn_cast<linalg::GenericOp>(o.producer);
-      if (!fuse || isApart || !ties.tied(r, o) || (producer && isProduct(producer)))
+      if (!fuse || isApart || !ties.tied(r, o) ||
+          (producer && isProduct(producer)))
         continue;
       joins = ties.isLastReader(generic, o.producer, sizes);
       if (!joins)

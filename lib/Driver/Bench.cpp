@@ -191,8 +191,7 @@ llvm::Error Benchmark::takeTurns() {
     ThreadClocks after = readThreadClocks();
     double runs = static_cast<double>(turn->runs);
     predict(turn->threads);
-    times.predictedMs =
-        (turn->isFused ? fusedWork : unfusedWork).predictedMs;
+    times.predictedMs = (turn->isFused ? fusedWork : unfusedWork).predictedMs;
     times.threadMs = mostSpent(before, after) / runs;
     times.faults = static_cast<double>(after.faults - before.faults) / runs;
     options.onTurn(times);
@@ -371,13 +370,14 @@ llvm::Expected<BenchResult> bench(mlir::MLIRContext &context,
                                   llvm::StringRef path,
                                   const LoadOptions &loadOptions,
                                   const BenchOptions &options) {
-  std::map<std::string, int64_t> usualExtents;
+  Extents usualExtents;
   auto compileAs = [&](FusePolicy policy) -> llvm::Expected<CompiledProgram> {
     CompileOptions compileOptions;
     compileOptions.policy = policy;
     compileOptions.target = options.target;
     compileOptions.numerics = options.numerics;
     compileOptions.usualExtents = usualExtents;
+    compileOptions.usesTuned = options.usesTuned;
     return compileFile(context, path, loadOptions, compileOptions);
   };
   auto reference = load(context, path, loadOptions);
@@ -386,10 +386,7 @@ llvm::Expected<BenchResult> bench(mlir::MLIRContext &context,
   auto inputs = options.makeInputs(reference->inputs);
   if (!inputs)
     return inputs.takeError();
-  for (auto [port, tensor] : llvm::zip_equal(reference->inputs, *inputs))
-    for (auto [name, extent] : llvm::zip_equal(port.dims, tensor.shape()))
-      if (!name.empty())
-        usualExtents[name] = extent;
+  usualExtents = extentsOf(reference->inputs, *inputs);
   auto fused = compileAs(options.policy);
   if (!fused)
     return fused.takeError();

@@ -198,9 +198,9 @@ llvm::Error LosingFusions::decline(LoadedProgram &program,
   for (auto &[member, why] : declined) {
     CascadeReport &cascade = report.cascades[member];
     cascade.decline = std::move(why);
-    rest->cascades.insert(
-        rest->cascades.begin() + std::min(member, rest->cascades.size()),
-        std::move(cascade));
+    rest->cascades.insert(rest->cascades.begin() +
+                              std::min(member, rest->cascades.size()),
+                          std::move(cascade));
   }
   report = std::move(*rest);
   return llvm::Error::success();

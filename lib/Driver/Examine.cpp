@@ -82,8 +82,7 @@ static void examineMachine(const CpuTarget &target, bool probes,
   if (probes || !known.isMeasured) {
     llvm::Expected<MachineFacts> measured = measureFacts(target);
     if (!measured) {
-      result.push_back(
-          {"rates", llvm::toString(measured.takeError()), false});
+      result.push_back({"rates", llvm::toString(measured.takeError()), false});
       return;
     }
     known = std::move(*measured);

@@ -168,4 +168,13 @@ llvm::Expected<Tensor> makeTransposed(const Tensor &tensor) {
   return viewOf(tensor, *storage, strides);
 }
 
+Extents extentsOf(llvm::ArrayRef<Port> ports, llvm::ArrayRef<Tensor> inputs) {
+  Extents extents;
+  for (auto [port, tensor] : llvm::zip_equal(ports, inputs))
+    for (auto [name, extent] : llvm::zip(port.dims, tensor.shape()))
+      if (!name.empty())
+        extents[name] = extent;
+  return extents;
+}
+
 } // namespace refold

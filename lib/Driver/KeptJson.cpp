@@ -61,8 +61,8 @@ std::string keep(llvm::StringRef kind, llvm::StringRef key,
       llvm::sys::fs::create_directories(llvm::sys::path::parent_path(path)))
     return "";
   std::string text;
-  llvm::raw_string_ostream(text) << llvm::json::Value(llvm::json::Object{
-      {"key", key.str()}, {"value", std::move(value)}});
+  llvm::raw_string_ostream(text) << llvm::json::Value(
+      llvm::json::Object{{"key", key.str()}, {"value", std::move(value)}});
   if (llvm::Error error = writeFileAtomically(path, text)) {
     llvm::consumeError(std::move(error));
     return "";

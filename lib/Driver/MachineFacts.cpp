@@ -138,7 +138,8 @@ static llvm::json::Object ratesToJson(const MachineRates &rates) {
 static constexpr llvm::StringLiteral kKind = "machines";
 
 std::string MachineFacts::source(const CpuTarget &target) const {
-  return isMeasured ? "measured on this machine" : "defaults of " + target.name();
+  return isMeasured ? "measured on this machine"
+                    : "defaults of " + target.name();
 }
 
 MachineFacts knownFacts(const CpuTarget &target) {

@@ -32,8 +32,7 @@ std::vector<Variant> variantsOf(const Schedule &chosen) {
   for (const auto &[name, size] : chosen.tile)
     for (int64_t tile : {size / 4, size / 2, size * 2, size * 4})
       if (tile >= 1 && tile <= kMostTile && tile != size) {
-        Variant &v =
-            result.emplace_back(Variant{"tile " + name + "=", chosen});
+        Variant &v = result.emplace_back(Variant{"tile " + name + "=", chosen});
         v.change += std::to_string(tile);
         v.schedule.tile[name] = tile;
       }
@@ -81,6 +80,7 @@ private:
   const TuneOptions &options;
   std::optional<CpuTarget> target;
   std::vector<Tensor> inputs, expected;
+  Extents extents;
   std::vector<CascadeOp> ops; ///< of `fused`
   mlir::OwningOpRef<mlir::ModuleOp> fused;
   std::map<size_t, std::string> winners;
@@ -92,7 +92,7 @@ Tuner::compileWith(const std::map<size_t, std::string> &schedules) {
   compileOptions.policy = options.policy;
   compileOptions.numerics = options.numerics;
   compileOptions.target = options.target;
-  compileOptions.usualExtents = options.shape;
+  compileOptions.usualExtents = extents;
   compileOptions.onFused = [&](mlir::ModuleOp module) {
     if (!fused) {
       fused = module.clone();
@@ -112,9 +112,8 @@ llvm::Expected<std::vector<double>> Tuner::timeSteps(CompiledProgram &program) {
   auto outputs = program.executable.run(inputs, options.threads);
   if (!outputs)
     return outputs.takeError();
-  program.executable.observeSteps([&](size_t step, double ms) {
-    best[step] = std::min(best[step], ms);
-  });
+  program.executable.observeSteps(
+      [&](size_t step, double ms) { best[step] = std::min(best[step], ms); });
   auto stop =
       llvm::make_scope_exit([&] { program.executable.observeSteps(nullptr); });
   for (int run = 0; run < kRuns; ++run)
@@ -200,8 +199,7 @@ llvm::Error Tuner::tuneKernel(size_t op, size_t step, TuneReport &report) {
   if (!report.best)
     return llvm::Error::success();
   winners[op] = report.candidates[report.best].schedule;
-  report.keptIn =
-      keepSchedule(ops[op], options.shape, *target, winners[op]);
+  report.keptIn = keepSchedule(ops[op], extents, *target, winners[op]);
   return llvm::Error::success();
 }
 
@@ -210,16 +208,20 @@ llvm::Expected<std::vector<TuneReport>> Tuner::run() {
   if (!found)
     return found.takeError();
   target = std::move(*found);
-  auto program = compileWith({});
-  if (!program)
-    return program.takeError();
-  if (llvm::Error error = checkExtents(program->inputs, options.shape))
+  auto loaded = load(context, path, loadOptions);
+  if (!loaded)
+    return loaded.takeError();
+  if (llvm::Error error = checkExtents(loaded->inputs, options.shape))
     return std::move(error);
-  auto made = makeInputs(program->inputs, options.shape, {}, options.inputs,
+  auto made = makeInputs(loaded->inputs, options.shape, {}, options.inputs,
                          options.seed);
   if (!made)
     return made.takeError();
   inputs = std::move(*made);
+  extents = extentsOf(loaded->inputs, inputs);
+  auto program = compileWith({});
+  if (!program)
+    return program.takeError();
   auto times = timeSteps(*program);
   if (!times)
     return times.takeError();

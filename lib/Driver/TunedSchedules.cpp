@@ -29,8 +29,7 @@ std::string keepSchedule(CascadeOp op, const NamedExtents &extents,
               llvm::json::Object{{"schedule", schedule.str()}});
 }
 
-bool setSchedule(CascadeOp op, llvm::StringRef text,
-                 const TargetFacts &facts) {
+bool setSchedule(CascadeOp op, llvm::StringRef text, const TargetFacts &facts) {
   mlir::ScopedDiagnosticHandler quiet(
       op.getContext(), [](mlir::Diagnostic &) { return mlir::success(); });
   auto schedule = mlir::dyn_cast_or_null<mlir::DictionaryAttr>(

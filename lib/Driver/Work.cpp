@@ -136,7 +136,8 @@ public:
   WorkCounter(mlir::MLIRContext &context, const ExecutableSpec &spec,
               llvm::ArrayRef<KernelText> texts)
       : context(context), spec(spec), texts(texts) {
-    llvm::Expected<CpuTarget> target = detectTarget(nameOf(spec.instructionSet));
+    llvm::Expected<CpuTarget> target =
+        detectTarget(nameOf(spec.instructionSet));
     if (target)
       facts = target->facts;
     else
@@ -206,8 +207,7 @@ llvm::Error WorkCounter::countKernel(const KernelStep &step, StepWork &work) {
     if (!parsed)
       return parsed.takeError();
     mlir::FailureOr<bool> skips = leavesValuesUnread(parsed->cascade, facts);
-    mlir::FailureOr<Schedule> schedule =
-        chooseSchedule(parsed->cascade, facts);
+    mlir::FailureOr<Schedule> schedule = chooseSchedule(parsed->cascade, facts);
     CountedKernel counted{std::move(*parsed), mlir::succeeded(skips) && *skips,
                           std::nullopt};
     if (mlir::succeeded(schedule))

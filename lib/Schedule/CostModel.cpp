@@ -49,9 +49,9 @@ struct Coefficients {
   double regionMs = 3.0e-3; ///< of more than one thread
   /// Of the shorter one of arithmetic and memory, what does not overlap.
   double apart = 0.2;
-  double writeInCache = 1.7; ///< of the rate at which a level is read
-  double product = 1.25;     ///< of the fma peak 80 %; oneDNN
-  double productMs = 2.2e-3; ///< a matrix of a batch
+  double writeInCache = 1.7;      ///< of the rate at which a level is read
+  double product = 1.25;          ///< of the fma peak 80 %; oneDNN
+  double productMs = 2.2e-3;      ///< a matrix of a batch
   double integerProduct = 0.0245; ///< of the fma rate, operations; oneDNN
 };
 constexpr Coefficients kCoefficients;
@@ -91,9 +91,10 @@ static Traffic trafficOf(const MachineRates &rates, double workingSet,
   Traffic traffic;
   double readMs = readMsPerByte(rates, workingSet, threads);
   traffic.read = 1.0 / readMs;
-  double memory = std::min(rates.write * threads,
-                           std::max(rates.writeAll, rates.write));
-  double served = servedShare(workingSet, static_cast<double>(rates.cacheBytes[2]));
+  double memory =
+      std::min(rates.write * threads, std::max(rates.writeAll, rates.write));
+  double served =
+      servedShare(workingSet, static_cast<double>(rates.cacheBytes[2]));
   traffic.write = 1.0 / (served * readMs / kCoefficients.writeInCache +
                          (1.0 - served) / memory);
   return traffic;
@@ -128,15 +129,14 @@ Cost refold::predict(const KernelWork &work, const TargetFacts &target,
   double busy = parallelism(work.items, static_cast<double>(threads));
   double live = work.skipsTiles ? c.liveShare : 1.0;
   Cost cost;
-  cost.arithmeticMs = live * msOf(work.stream, c.simple) +
-                      c.rowOperation * lanes * msOf(work.rows, c.simple) +
-                      c.rowOperation * lanes * msOf(work.moves, c.simple) +
-                      live * registerMs / lanes *
-                          (c.nest * (work.nestSteps +
-                                     c.nestOther * work.nestOthers) +
-                           c.thin * work.thinSteps) +
-                      c.insertedMs * work.inserted +
-                      c.gatheredMs * work.gathered;
+  cost.arithmeticMs =
+      live * msOf(work.stream, c.simple) +
+      c.rowOperation * lanes * msOf(work.rows, c.simple) +
+      c.rowOperation * lanes * msOf(work.moves, c.simple) +
+      live * registerMs / lanes *
+          (c.nest * (work.nestSteps + c.nestOther * work.nestOthers) +
+           c.thin * work.thinSteps) +
+      c.insertedMs * work.inserted + c.gatheredMs * work.gathered;
   cost.arithmeticMs /= busy;
   Traffic traffic = trafficOf(rates, workingSet, busy);
   cost.memoryMs =
@@ -156,8 +156,8 @@ Cost refold::predict(const ProductWork &work, const TargetFacts &target,
   double lanes = static_cast<double>(target.lanes(32));
   double steps = work.batch * work.rows * work.depth *
                  std::ceil(work.columns / lanes) * lanes;
-  double rate = work.isInteger ? c.integerProduct * rates.flops
-                               : rates.flops / c.product;
+  double rate =
+      work.isInteger ? c.integerProduct * rates.flops : rates.flops / c.product;
   double busy = parallelism(work.batch * std::ceil(work.rows / 64.0),
                             static_cast<double>(threads));
   Cost cost;
@@ -172,8 +172,7 @@ Cost refold::predict(const ProductWork &work, const TargetFacts &target,
 
 Cost refold::predictCopy(double bytes, const MachineRates &rates,
                          int64_t threads, double workingSet) {
-  Traffic traffic =
-      trafficOf(rates, workingSet, static_cast<double>(threads));
+  Traffic traffic = trafficOf(rates, workingSet, static_cast<double>(threads));
   Cost cost;
   cost.memoryMs = bytes / traffic.read + bytes / traffic.write;
   cost.overheadMs = kCoefficients.launchMs;

@@ -224,8 +224,7 @@ void Counter::countMoves(StateOp state) {
   double tiles = 1.0;
   for (unsigned i = 0; i < extents.size(); ++i)
     if (stream & bit(i))
-      tiles *= std::ceil(extents[i] /
-                         (int(i) == lastStream ? tileOf(i) : 1.0));
+      tiles *= std::ceil(extents[i] / (int(i) == lastStream ? tileOf(i) : 1.0));
   if (state.getPivots().empty() || tiles <= 1.0)
     return;
   uint64_t set = sets.of(state.getResults()[0]);
@@ -333,16 +332,16 @@ KernelWork Counter::count() {
   }
   countOps(swept);
   countAgain(seen, swept);
-  finished.remove_if([&](Operation *op) {
-    return swept.contains(op) || seen.contains(op);
-  });
+  finished.remove_if(
+      [&](Operation *op) { return swept.contains(op) || seen.contains(op); });
   countOps(finished);
   uint64_t others = ~uint64_t(0);
   if (laneIndex >= 0)
     others &= ~bit(laneIndex);
   uint64_t visited = stream ? (rowSet | stream) & others : rowSet & others;
   if (lastStream >= 0)
-    visited &= ~bit(lastStream) | (laneIndex == lastStream ? 0 : bit(lastStream));
+    visited &=
+        ~bit(lastStream) | (laneIndex == lastStream ? 0 : bit(lastStream));
   if (!hasNest)
     work.visits =
         elements(visited) * (passes + (swept.empty() && stream ? 0.0 : 1.0));

@@ -153,33 +153,30 @@ static void printText(const BenchResult &result) {
                  << ": cascade not fused [predicted-slower]: " << decline.text
                  << "\n";
   const BenchBound &bound = result.bound;
-  llvm::outs() << llvm::format("fused    %10.3f ms\nunfused  %10.3f ms\n",
-                               result.fusedMs, result.unfusedMs)
-               << llvm::format("speedup  %10.2f (median of %d pairs)\n",
-                               result.speedup, static_cast<int>(result.pairs))
-               << llvm::format("predicted%10.3f ms fused, %.3f ms unfused",
-                               result.fusedPredictedMs,
-                               result.unfusedPredictedMs)
-               << (result.isPredictedFromMeasuredRates
-                       ? "\n"
-                       : " (from default rates: refold doctor measures)\n")
-               << llvm::format("compile  %10.1f ms\n", result.compileMs)
-               << "error    "
-               << llvm::right_justify(formatError(result.error), 10)
-               << " against " << result.checkedAgainst << "\n"
-               << llvm::format("bound    %10.3f ms (%s), reached by %.0f %%\n",
-                               bound.ms, bound.name.c_str(),
-                               100.0 * bound.share)
-               << llvm::format("  memory     %8.3f ms: ", bound.memoryMs)
-               << formatBytes(bound.inputBytes) << " of inputs, "
-               << formatBytes(bound.weightBytes) << " of weights, "
-               << formatBytes(bound.outputBytes)
-               << llvm::format(" of outputs at %.1f GB/s\n",
-                               bound.bytesPerMs * 1e-6)
-               << llvm::format("  arithmetic %8.3f ms: ", bound.arithmeticMs)
-               << formatCount(bound.operations)
-               << llvm::format(" operations at %.1f GFLOP/s\n",
-                               bound.operationsPerMs * 1e-6);
+  llvm::outs()
+      << llvm::format("fused    %10.3f ms\nunfused  %10.3f ms\n",
+                      result.fusedMs, result.unfusedMs)
+      << llvm::format("speedup  %10.2f (median of %d pairs)\n", result.speedup,
+                      static_cast<int>(result.pairs))
+      << llvm::format("predicted%10.3f ms fused, %.3f ms unfused",
+                      result.fusedPredictedMs, result.unfusedPredictedMs)
+      << (result.isPredictedFromMeasuredRates
+              ? "\n"
+              : " (from default rates: refold doctor measures)\n")
+      << llvm::format("compile  %10.1f ms\n", result.compileMs) << "error    "
+      << llvm::right_justify(formatError(result.error), 10) << " against "
+      << result.checkedAgainst << "\n"
+      << llvm::format("bound    %10.3f ms (%s), reached by %.0f %%\n", bound.ms,
+                      bound.name.c_str(), 100.0 * bound.share)
+      << llvm::format("  memory     %8.3f ms: ", bound.memoryMs)
+      << formatBytes(bound.inputBytes) << " of inputs, "
+      << formatBytes(bound.weightBytes) << " of weights, "
+      << formatBytes(bound.outputBytes)
+      << llvm::format(" of outputs at %.1f GB/s\n", bound.bytesPerMs * 1e-6)
+      << llvm::format("  arithmetic %8.3f ms: ", bound.arithmeticMs)
+      << formatCount(bound.operations)
+      << llvm::format(" operations at %.1f GFLOP/s\n",
+                      bound.operationsPerMs * 1e-6);
 }
 
 /// One line of JSON, sent at once: the caller waits for it.
@@ -249,6 +246,7 @@ llvm::Expected<ExitCode> benchCommand(const Command &command,
   inputs.addTo(flags, /*withFiles=*/true);
   flags.integer("threads", "N", "threads (1)", options.threads, 1, 1024);
   addFuseTo(flags, policy);
+  addTunedTo(flags, options.usesTuned);
   flags.choice("baseline", "what it is compared with (unfused)", baseline,
                {"unfused"});
   flags.integer("pairs", "N", "least number of paired runs (7)",

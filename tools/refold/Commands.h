@@ -25,6 +25,8 @@ llvm::Expected<ExitCode> verifyCommand(const Command &command,
                                        Arguments arguments);
 llvm::Expected<ExitCode> benchCommand(const Command &command,
                                       Arguments arguments);
+llvm::Expected<ExitCode> tuneCommand(const Command &command,
+                                     Arguments arguments);
 llvm::Expected<ExitCode> inspectCommand(const Command &command,
                                         Arguments arguments);
 llvm::Expected<ExitCode> opsCommand(const Command &command,

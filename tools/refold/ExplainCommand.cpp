@@ -51,8 +51,8 @@ static void printSchedule(const llvm::json::Object &schedule) {
   llvm::raw_ostream &os = llvm::outs();
   if (schedule.get("declined")) {
     os << "  cascade not fused [predicted-slower]: "
-       << schedule.getString("text").value_or("") << " (rates: "
-       << schedule.getString("rates").value_or("")
+       << schedule.getString("text").value_or("")
+       << " (rates: " << schedule.getString("rates").value_or("")
        << "); --fuse always fuses it nevertheless\n";
     return;
   }
@@ -199,8 +199,7 @@ static void printOtherSteps(const ProgramWork &work,
 static llvm::Expected<ProgramWork>
 schedule(mlir::MLIRContext &context, LoadedProgram loaded, const Extents &shape,
          const std::string &target, const NumericPolicy &numerics,
-         FusePolicy policy,
-         FuseReport &report) {
+         FusePolicy policy, FuseReport &report) {
   auto shapes = shapesOf(loaded.inputs, shape);
   if (!shapes)
     return shapes.takeError();
@@ -224,12 +223,12 @@ schedule(mlir::MLIRContext &context, LoadedProgram loaded, const Extents &shape,
   std::vector<bool> isTaken(work->steps.size());
   for (CascadeReport &cascade : report.cascades) {
     if (cascade.decline) {
-      cascade.schedule = llvm::json::Object{
-          {"declined", "predicted-slower"},
-          {"text", cascade.decline->text},
-          {"predicted_ms", cascade.decline->fusedMs},
-          {"other_ms", cascade.decline->otherMs},
-          {"rates", facts.source(*machine)}};
+      cascade.schedule =
+          llvm::json::Object{{"declined", "predicted-slower"},
+                             {"text", cascade.decline->text},
+                             {"predicted_ms", cascade.decline->fusedMs},
+                             {"other_ms", cascade.decline->otherMs},
+                             {"rates", facts.source(*machine)}};
       continue;
     }
     for (auto [i, step] : llvm::enumerate(work->steps)) {

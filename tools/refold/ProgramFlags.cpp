@@ -36,6 +36,13 @@ void addFuseTo(Flags &flags, FusePolicy &policy) {
               });
 }
 
+void addTunedTo(Flags &flags, bool &usesTuned) {
+  flags.toggle("tuned",
+               "takes the schedules that 'refold tune' kept for this shape and "
+               "machine",
+               usesTuned);
+}
+
 /// "exact", "requantise" or "requantise=0.01".
 static llvm::Error parseCasts(llvm::StringRef text, NumericPolicy &numerics) {
   auto [word, bound] = text.split('=');

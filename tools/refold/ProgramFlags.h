@@ -34,6 +34,8 @@ bool showHelp(const Command &command, const Flags &flags, Arguments arguments);
 
 /// "--fuse": auto, always or never.
 void addFuseTo(Flags &flags, FusePolicy &policy);
+/// "--tuned".
+void addTunedTo(Flags &flags, bool &usesTuned);
 
 } // namespace refold
 

@@ -31,20 +31,14 @@ static llvm::json::Object toJson(const OperationCounts &counts) {
 }
 
 static llvm::json::Object toJson(const KernelWork &work) {
-  return llvm::json::Object{{"stream", toJson(work.stream)},
-                            {"rows", toJson(work.rows)},
-                            {"moves", toJson(work.moves)},
-                            {"nest_steps", work.nestSteps},
-                            {"nest_others", work.nestOthers},
-                            {"thin_steps", work.thinSteps},
-                            {"visits", work.visits},
-                            {"merges", work.merges},
-                            {"compared", work.compared},
-                            {"inserted", work.inserted},
-                            {"gathered", work.gathered},
-                            {"items", work.items},
-                            {"bytes_again", work.bytesAgain},
-                            {"row_bytes", work.rowBytes}};
+  return llvm::json::Object{
+      {"stream", toJson(work.stream)},  {"rows", toJson(work.rows)},
+      {"moves", toJson(work.moves)},    {"nest_steps", work.nestSteps},
+      {"nest_others", work.nestOthers}, {"thin_steps", work.thinSteps},
+      {"visits", work.visits},          {"merges", work.merges},
+      {"compared", work.compared},      {"inserted", work.inserted},
+      {"gathered", work.gathered},      {"items", work.items},
+      {"bytes_again", work.bytesAgain}, {"row_bytes", work.rowBytes}};
 }
 
 static llvm::json::Value countsOf(const StepWork &step) {

@@ -24,7 +24,7 @@ struct RunFlags {
   FusePolicy fuse = FusePolicy::Auto;
   std::map<std::string, std::string> outputs;
   int64_t threads = 1;
-  bool useReference = false;
+  bool useReference = false, usesTuned = false;
 
   void addTo(Flags &flags);
 };
@@ -47,6 +47,7 @@ void RunFlags::addTo(Flags &flags) {
   flags.text("outputs-to", "FILE.npz", "writes all outputs", npz);
   flags.integer("threads", "N", "threads (1)", threads, 1, 1024);
   addFuseTo(flags, fuse);
+  addTunedTo(flags, usesTuned);
   flags.text("target", "NAME",
              "avx512, avx2 or baseline (what the machine offers)", target);
   flags.toggle("reference",
@@ -86,10 +87,8 @@ llvm::Expected<RunResult> compileAndRun(LoadedProgram program,
                                         llvm::ArrayRef<Tensor> inputs) {
   CompileOptions compileOptions;
   compileOptions.policy = options.fuse;
-  for (auto [port, tensor] : llvm::zip_equal(program.inputs, inputs))
-    for (auto [name, extent] : llvm::zip(port.dims, tensor.shape()))
-      if (!name.empty())
-        compileOptions.usualExtents[name] = extent;
+  compileOptions.usualExtents = extentsOf(program.inputs, inputs);
+  compileOptions.usesTuned = options.usesTuned;
   compileOptions.target = options.target;
   compileOptions.numerics = options.program.numerics;
   auto cache = options.program.openCache();

@@ -47,7 +47,8 @@ struct PlanOptions {
 };
 
 /// The reductions of a function in order, as `PlanOptions::apart` counts them.
-llvm::SmallVector<mlir::Operation *> numberReductions(mlir::func::FuncOp function);
+llvm::SmallVector<mlir::Operation *>
+numberReductions(mlir::func::FuncOp function);
 
 /// Decides what is computed together: which tensors exist in memory, which
 /// reductions form a cascade (tied by dependence over a common axis), and which

@@ -19,10 +19,10 @@ struct BenchTurn {
 struct BenchResult;
 
 struct BenchTurnTimes {
-  std::vector<double> ms; ///< of every run
+  std::vector<double> ms;   ///< of every run
   double predictedMs = 0.0; ///< of one run, by the cost model
-  double threadMs = 0.0;  ///< CPU time a run of the thread that had most of it
-  double faults = 0.0;    ///< pages a run that the system had to bring
+  double threadMs = 0.0; ///< CPU time a run of the thread that had most of it
+  double faults = 0.0;   ///< pages a run that the system had to bring
 };
 
 struct BenchOptions {
@@ -33,6 +33,7 @@ struct BenchOptions {
   std::string target;
   NumericPolicy numerics;
   FusePolicy policy = FusePolicy::Auto; ///< of the fused program
+  bool usesTuned = false; ///< `CompileOptions::usesTuned`, of both programs
   /// Pairs are run until both limits are met.
   int64_t minPairs = 7;
   double minSeconds = 1.0;

@@ -109,8 +109,8 @@ struct NumericPolicy {
 };
 
 enum class FusePolicy : uint8_t {
-  Never, ///< every reduction is a kernel of its own: the baseline
-  Auto,  ///< what can be fused and is not predicted to be slower
+  Never,  ///< every reduction is a kernel of its own: the baseline
+  Auto,   ///< what can be fused and is not predicted to be slower
   Always, ///< what can be fused
 };
 
@@ -154,9 +154,9 @@ struct RoundingReport {
 /// A cascade that could be fused and is not, because the cost model predicts a
 /// loss at the extents that were known.
 struct DeclineReport {
-  std::string text;         ///< with both numbers
-  double fusedMs = 0.0;     ///< predicted, of its kernel on one thread
-  double otherMs = 0.0;     ///< of what runs instead
+  std::string text;          ///< with both numbers
+  double fusedMs = 0.0;      ///< predicted, of its kernel on one thread
+  double otherMs = 0.0;      ///< of what runs instead
   bool keepsProduct = false; ///< only its matrix products are left apart
 };
 

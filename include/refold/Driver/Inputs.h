@@ -47,6 +47,9 @@ llvm::Expected<Tensor> makeStrided(const Tensor &tensor);
 /// The same values with the first axis dense in memory, not the last.
 llvm::Expected<Tensor> makeTransposed(const Tensor &tensor);
 
+/// The extents of named dimensions that these inputs have.
+Extents extentsOf(llvm::ArrayRef<Port> ports, llvm::ArrayRef<Tensor> inputs);
+
 } // namespace refold
 
 #endif // REFOLD_DRIVER_INPUTS_H

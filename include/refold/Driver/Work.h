@@ -32,8 +32,8 @@ struct ProgramWork {
   /// What any way to compute the program moves: elements of inputs and weights
   /// that are read, and outputs.
   double inputBytes = 0.0, weightBytes = 0.0, outputBytes = 0.0;
-  double operations = 0.0; ///< of steps that skip nothing
-  double workingSet = 0.0; ///< bytes of all buffers that steps touch
+  double operations = 0.0;  ///< of steps that skip nothing
+  double workingSet = 0.0;  ///< bytes of all buffers that steps touch
   double predictedMs = 0.0; ///< of all steps, by `predictTimes`
 
   double bytes() const { return inputBytes + weightBytes + outputBytes; }

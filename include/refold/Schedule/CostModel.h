@@ -23,23 +23,23 @@ struct OperationCounts {
 
 /// What a kernel does at one shape and under one schedule.
 struct KernelWork {
-  OperationCounts stream;   ///< once an element of the stream and sweep
-  OperationCounts rows;     ///< once a row or result
-  OperationCounts moves;    ///< of states to other pivots
-  double nestSteps = 0.0;   ///< fmas of nests
-  double nestOthers = 0.0;  ///< other operations inside them
-  double thinSteps = 0.0;   ///< those of few rows: an operand each is loaded
-  double visits = 0.0;      ///< starts of a row in a pass or sweep
-  double merges = 0.0;      ///< states of rows merged across lanes
-  double compared = 0.0;    ///< elements held against a list of the best
-  double inserted = 0.0;    ///< elements that are expected to enter one
-  double gathered = 0.0;    ///< elements read one by one
-  double items = 1.0;       ///< independent parts
-  double bytesRead = 0.0;   ///< different elements
+  OperationCounts stream;  ///< once an element of the stream and sweep
+  OperationCounts rows;    ///< once a row or result
+  OperationCounts moves;   ///< of states to other pivots
+  double nestSteps = 0.0;  ///< fmas of nests
+  double nestOthers = 0.0; ///< other operations inside them
+  double thinSteps = 0.0;  ///< those of few rows: an operand each is loaded
+  double visits = 0.0;     ///< starts of a row in a pass or sweep
+  double merges = 0.0;     ///< states of rows merged across lanes
+  double compared = 0.0;   ///< elements held against a list of the best
+  double inserted = 0.0;   ///< elements that are expected to enter one
+  double gathered = 0.0;   ///< elements read one by one
+  double items = 1.0;      ///< independent parts
+  double bytesRead = 0.0;  ///< different elements
   double bytesWritten = 0.0;
-  double bytesAgain = 0.0;  ///< by later passes and sweeps
-  bool skipsTiles = false;  ///< tiles that a mask proves dead
-  double rowBytes = 0.0;    ///< what lies between two readings of an element
+  double bytesAgain = 0.0; ///< by later passes and sweeps
+  bool skipsTiles = false; ///< tiles that a mask proves dead
+  double rowBytes = 0.0;   ///< what lies between two readings of an element
 };
 
 /// A library product: the step's own sizes.

@@ -16,11 +16,11 @@ struct MachineRates {
   double int8Flops = 0.0;    ///< of the dot product of quads; 0: none
   /// Bytes read again and again from L1, L2, L3 and memory.
   std::array<double, 4> read = {};
-  double readAll = 0.0;   ///< from memory, by all threads together
-  double write = 0.0;     ///< streaming stores to memory
-  double writeAll = 0.0;  ///< by all threads together
-  double copy = 0.0;      ///< read and written bytes of a streaming copy
-  double copyAll = 0.0;   ///< by all threads together
+  double readAll = 0.0;  ///< from memory, by all threads together
+  double write = 0.0;    ///< streaming stores to memory
+  double writeAll = 0.0; ///< by all threads together
+  double copy = 0.0;     ///< read and written bytes of a streaming copy
+  double copyAll = 0.0;  ///< by all threads together
   std::array<int64_t, 3> cacheBytes = {}; ///< L1 and L2 of a core, L3 of all
   int64_t cores = 1;
 
