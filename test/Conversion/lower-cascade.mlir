@@ -24,3 +24,36 @@ func.func @scale(%A: memref<?x?xf32>, %S: f32, %O: memref<?x?xi1>) {
   }
   return
 }
+
+// A result that no cache would keep is stored past them, from each row's first
+// aligned address on, and is there for others when the phase ends.
+
+// CHECK-LABEL: func.func @large_phase0(
+// CHECK:         memref.extract_aligned_pointer_as_index
+// CHECK:         vector.maskedstore
+// CHECK:         vector.store {{.*}} {nontemporal = true}
+// CHECK:         llvm.fence seq_cst
+// CHECK-NEXT:    return
+func.func @large(%A: memref<64x1000xf32>, %O: memref<64x1000xf32>) {
+  refold.cascade rows(%i = 64, %j = 1000) ins(%a = %A : memref<64x1000xf32>)
+      outs(%o = %O : memref<64x1000xf32>) schedule {stream_bytes = 256000} {
+    %x = refold.read %a[%i, %j] : f32
+    %y = arith.addf %x, %x : f32
+    refold.write %y, %o[%i, %j] : f32
+  }
+  return
+}
+
+// One byte less is kept in them.
+
+// CHECK-LABEL: func.func @small_phase0(
+// CHECK-NOT:     nontemporal
+func.func @small(%A: memref<64x1000xf32>, %O: memref<64x1000xf32>) {
+  refold.cascade rows(%i = 64, %j = 1000) ins(%a = %A : memref<64x1000xf32>)
+      outs(%o = %O : memref<64x1000xf32>) schedule {stream_bytes = 256001} {
+    %x = refold.read %a[%i, %j] : f32
+    %y = arith.addf %x, %x : f32
+    refold.write %y, %o[%i, %j] : f32
+  }
+  return
+}

@@ -72,6 +72,15 @@ TEST_P(WalkTest, SmallTilesAndSegments) {
   EXPECT_LE(errorOf(c, c.text(false, schedule), false), c.tolerance);
 }
 
+TEST_P(WalkTest, ResultsPastTheCaches) {
+  const SuiteCase &c = GetParam();
+  for (bool isDynamic : {false, true})
+    if (!isDynamic || c.canBeDynamic)
+      EXPECT_LE(errorOf(c, c.text(isDynamic, "stream_bytes = 1", isDynamic),
+                        isDynamic),
+                c.tolerance);
+}
+
 INSTANTIATE_TEST_SUITE_P(Suite, WalkTest, testing::ValuesIn(cascadeSuite()),
                          [](const auto &info) {
                            std::string name = info.param.name;

@@ -159,8 +159,7 @@ bool Kernel::walksRowByRow() {
     return plan.hasRow(s.set) || s.isCount;
   };
   auto areOfRow = [&](const PassPlan &p) {
-    return p.guards.empty() && p.prelude.empty() &&
-           llvm::all_of(p.kept, [&](Node *n) {
+    return p.prelude.empty() && llvm::all_of(p.kept, [&](Node *n) {
              return plan.hasRow(n->set) || !plan.hasStream(n->set);
            });
   };

@@ -125,8 +125,8 @@ Val Kernel::holdsSomewhere(RowGuard &guard, Val found) {
     })[0];
   };
   Set loops = lane == kNone ? others : others & ~bit(lane);
-  if (!plan.hasRow(guard.condition->set)) {
-    Tile t = tileOf(Ix(0));
+  if (onlyRow || !plan.hasRow(guard.condition->set)) {
+    Tile t = tileOf(onlyRow.value_or(Ix(0)));
     return enter(enter, t, loops, found);
   }
   return to.loop(0, rows, 1, {found}, [&](Ix row, ArrayRef<Val> in) {
