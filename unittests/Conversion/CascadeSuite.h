@@ -34,7 +34,7 @@ struct SuiteCase {
   std::string body;
   double tolerance = 3e-6;
   bool canBeDynamic = true;
-  std::string schedule; ///< "" leaves the choice to the default
+  std::string schedule = {}; ///< "" leaves the choice to the default
 
   std::string text(bool isDynamic, const std::string &schedule,
                    bool isStrided = false) const;

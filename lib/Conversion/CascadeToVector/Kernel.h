@@ -148,8 +148,8 @@ private:
     bool lanesReduced = false; ///< lanes run along the innermost reduced index
     int column = kNone;        ///< lanesReduced: of which several are in work
     Node *result = nullptr;    ///< the contraction that it computes
-    llvm::SmallVector<Node *> streamed; ///< reads to ask for ahead
-    const PairPlan *pair = nullptr;     ///< of its term
+    llvm::SmallVector<Node *> ahead; ///< reads to ask for ahead
+    const PairPlan *pair = nullptr;  ///< of its term
     llvm::SmallVector<unsigned> reduced;
     Node *term = nullptr;
     Binary combine = Binary::AddF;

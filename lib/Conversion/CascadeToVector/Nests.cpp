@@ -544,7 +544,7 @@ void Kernel::contractionAlong(Node *n, int lane) {
   nest.pair = lane == kNone ? nullptr : pairOf(nest.term);
   nest.readsPanels = true;
   nest.result = n;
-  nest.streamed = operandsToPrefetch(nest);
+  nest.ahead = operandsToPrefetch(nest);
   Val zero = to.constant(nest.identity);
   auto init = [&](Tile &, int, int) { return to.splat(zero); };
   Array &array = contractions.at(n);
@@ -568,7 +568,7 @@ void Kernel::matrixState(StatePlan &s) {
   nest.readsPanels = true;
   nest.combine = s.combine;
   nest.identity = identityOf(s.op.getReducer(), s.type());
-  nest.streamed = operandsToPrefetch(nest);
+  nest.ahead = operandsToPrefetch(nest);
   Array &array = arrays[s.number].values[0];
   // A tile is summed by itself and then added to what was there: the error of a
   // sum grows with the length of a tile, not of the stream.
