@@ -15,6 +15,9 @@ static constexpr double kMargin = 0.12;
 static constexpr double kLeastShare = 0.02;
 /// Different kernels of a program that are looked at, the longest first.
 static constexpr size_t kMostGroups = 6;
+/// Ops of a program times the kernels that are looked at: a look plans the
+/// whole program twice, and long programs have to be compiled too.
+static constexpr size_t kMostOps = 8000;
 
 /// Cascades that one kernel computes: the layers of a model.
 struct LosingFusions::Group {
@@ -118,8 +121,11 @@ LosingFusions::groupCascades(const FuseReport &report,
     return std::pair(-a.fusedMs, a.members[0]) <
            std::pair(-b.fusedMs, b.members[0]);
   });
-  if (groups.size() > kMostGroups)
-    groups.resize(kMostGroups);
+  size_t ops = 1;
+  original->walk([&](mlir::Operation *) { ++ops; });
+  size_t most = std::min(kMostGroups, kMostOps / ops);
+  if (groups.size() > most)
+    groups.resize(most);
   llvm::erase_if(groups, [&](const Group &group) {
     return group.fusedMs < kLeastShare * work.predictedMs;
   });
@@ -151,7 +157,8 @@ llvm::Error LosingFusions::judge(Group &group, const FuseOptions &options,
 
 static DeclineReport describe(double fusedMs, double otherMs,
                               bool keepsProduct) {
-  DeclineReport report{"", fusedMs, otherMs, keepsProduct};
+  DeclineReport report{keyOf(Reason::PredictedSlower).str(), "", fusedMs,
+                       otherMs, keepsProduct};
   llvm::raw_string_ostream(report.text)
       << "predicted " << llvm::format("%.4g", fusedMs) << " ms fused and "
       << llvm::format("%.4g", otherMs)

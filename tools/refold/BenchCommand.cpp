@@ -42,7 +42,7 @@ static llvm::json::Array declinedToJson(const BenchResult &result) {
   llvm::json::Array declined;
   for (const auto &[name, decline] : result.declined)
     declined.push_back(llvm::json::Object{{"name", name},
-                                          {"key", "predicted-slower"},
+                                          {"key", decline.key},
                                           {"fused_ms", decline.fusedMs},
                                           {"other_ms", decline.otherMs},
                                           {"text", decline.text}});
@@ -149,9 +149,8 @@ static void printSteps(llvm::StringRef title, llvm::ArrayRef<StepTime> steps) {
 
 static void printText(const BenchResult &result) {
   for (const auto &[name, decline] : result.declined)
-    llvm::outs() << name
-                 << ": cascade not fused [predicted-slower]: " << decline.text
-                 << "\n";
+    llvm::outs() << name << ": cascade not fused [" << decline.key
+                 << "]: " << decline.text << "\n";
   const BenchBound &bound = result.bound;
   llvm::outs()
       << llvm::format("fused    %10.3f ms\nunfused  %10.3f ms\n",

@@ -50,8 +50,8 @@ static std::string describeWalk(const llvm::json::Object &schedule) {
 static void printSchedule(const llvm::json::Object &schedule) {
   llvm::raw_ostream &os = llvm::outs();
   if (schedule.get("declined")) {
-    os << "  cascade not fused [predicted-slower]: "
-       << schedule.getString("text").value_or("")
+    os << "  cascade not fused [" << schedule.getString("declined").value_or("")
+       << "]: " << schedule.getString("text").value_or("")
        << " (rates: " << schedule.getString("rates").value_or("")
        << "); --fuse always fuses it nevertheless\n";
     return;
@@ -224,7 +224,7 @@ schedule(mlir::MLIRContext &context, LoadedProgram loaded, const Extents &shape,
   for (CascadeReport &cascade : report.cascades) {
     if (cascade.decline) {
       cascade.schedule =
-          llvm::json::Object{{"declined", "predicted-slower"},
+          llvm::json::Object{{"declined", cascade.decline->key},
                              {"text", cascade.decline->text},
                              {"predicted_ms", cascade.decline->fusedMs},
                              {"other_ms", cascade.decline->otherMs},

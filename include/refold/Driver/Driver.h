@@ -154,6 +154,7 @@ struct RoundingReport {
 /// A cascade that could be fused and is not, because the cost model predicts a
 /// loss at the extents that were known.
 struct DeclineReport {
+  std::string key;           ///< of Reasons.def
   std::string text;          ///< with both numbers
   double fusedMs = 0.0;      ///< predicted, of its kernel on one thread
   double otherMs = 0.0;      ///< of what runs instead
