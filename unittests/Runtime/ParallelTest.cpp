@@ -70,3 +70,44 @@ TEST(CrewTest, DoesNotWaitForThreadsThatDoNotCome) {
   other.join();
   EXPECT_EQ(done.get(), 100 * 120);
 }
+
+// Short regions of several runs at a time: a thread that comes late for one
+// must not be counted in the next.
+TEST(CrewTest, LateThreadsTouchNothing) {
+  constexpr int kRuns = 3, kRounds = 3000;
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> runs;
+  for (int run = 0; run < kRuns; ++run)
+    runs.emplace_back([&, run] {
+      Crew crew;
+      for (int round = 0; round < kRounds; ++round) {
+        int64_t items = 1 + (round + run) % 67;
+        std::vector<int64_t> sums(4);
+        crew.run(2 + round % 3, items,
+                 [&](unsigned thread, int64_t begin, int64_t end) {
+                   for (int64_t i = begin; i < end; ++i)
+                     sums[thread] += i + 1; // no other call has this number
+                 });
+        wrong +=
+            sums[0] + sums[1] + sums[2] + sums[3] != items * (items + 1) / 2;
+      }
+    });
+  for (std::thread &run : runs)
+    run.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+// More runs at a time than the pool has places for, and crews that come and go.
+TEST(CrewTest, MoreRunsThanPlaces) {
+  std::vector<std::unique_ptr<Crew>> crews;
+  for (int i = 0; i < 200; ++i) {
+    std::atomic<int64_t> sum{0};
+    crews.push_back(std::make_unique<Crew>());
+    crews.back()->run(2, 10, [&](unsigned, int64_t begin, int64_t end) {
+      sum += end - begin;
+    });
+    EXPECT_EQ(sum, 10);
+    if (i == 150)
+      crews.clear();
+  }
+}
