@@ -157,7 +157,7 @@ llvm::Error LosingFusions::judge(Group &group, const FuseOptions &options,
 
 static DeclineReport describe(double fusedMs, double otherMs,
                               bool keepsProduct) {
-  DeclineReport report{keyOf(Reason::PredictedSlower).str(), "", fusedMs,
+  DeclineReport report{std::string(keyOf(Reason::PredictedSlower)), "", fusedMs,
                        otherMs, keepsProduct};
   llvm::raw_string_ostream(report.text)
       << "predicted " << llvm::format("%.4g", fusedMs) << " ms fused and "
