@@ -87,7 +87,7 @@ def derivation(path, alike=None):
         return re.sub(*alike, text) if alike else text
     found = [{"axes": len(c["axes"]), "stages": [(stage["op"], stage["pass"]) for stage in c["stages"]],
               "verdict": c["verdict"], "passes": c["passes"], "unfused passes": c["unfused_passes"],
-              "state": c["state_size"], "gauge": anonymous(" " + c["gauge"]), "formula": anonymous(formula(c)),
+              "state": c["state_size"], "gauge": anonymous(re.sub("^", " ", c["gauge"], flags=re.MULTILINE)), "formula": anonymous(formula(c)),
               "reasons": [reason["key"] for reason in c["reasons"]], "policies": c["policies"]}
              for c in json.loads(done.stdout)["cascades"]]
     return sorted(found, key=json.dumps)
