@@ -7,6 +7,7 @@
 #include "refold/Support/Error.h"
 #include "refold/Target/CPU/CompileProgram.h"
 #include "refold/Target/CPU/DetectTarget.h"
+#include "refold/Transforms/FuseCascades.h"
 #include <chrono>
 
 namespace refold {
@@ -64,6 +65,8 @@ llvm::Expected<CompiledProgram> compile(LoadedProgram program,
     if (llvm::Error error =
             splitStreams(*program.module, *options.split, target->facts))
       return std::move(error);
+  for (auto function : program.module->getOps<mlir::func::FuncOp>())
+    fuseEpilogues(function);
   CompileProgramOptions programOptions;
   programOptions.onAssembly = options.onAssembly;
   programOptions.cache = options.cache;

@@ -43,6 +43,7 @@ struct Bindings {
 struct Executable::Impl {
   ExecutableSpec spec;
   std::vector<PackedWeights> weights;
+  std::vector<PanelStore> panels;
   std::mutex mutex;
   /// Plans by the extents that they are for. Old ones go when there are many.
   std::map<std::vector<int64_t>, std::shared_ptr<ShapePlan>, LessSymbols> plans;
@@ -52,7 +53,8 @@ struct Executable::Impl {
   static constexpr size_t kMaxPlans = 256;
 
   explicit Impl(ExecutableSpec spec)
-      : spec(std::move(spec)), weights(this->spec.steps.size()) {}
+      : spec(std::move(spec)), weights(this->spec.steps.size()),
+        panels(this->spec.steps.size()) {}
 
   llvm::Error readSymbols(llvm::ArrayRef<Tensor> inputs,
                           std::vector<int64_t> &symbols) const;
@@ -145,7 +147,7 @@ Executable::Impl::planFor(llvm::ArrayRef<int64_t> symbols) {
     return known->second;
   SingleThreadedLibraries alone; // what is made now is run on one thread
   llvm::Expected<std::unique_ptr<ShapePlan>> made =
-      planShape(spec, symbols, weights);
+      planShape(spec, symbols, weights, panels);
   if (!made)
     return made.takeError();
   if (plans.size() >= kMaxPlans)
@@ -268,19 +270,21 @@ static void runKernel(const KernelCall &call, const ShapePlan &plan,
     for (const KernelCall::Address &address : call.addresses)
       setMemref(words, address.word,
                 state.addresses[address.buffer] + address.byteOffset);
-    setMemref(words, call.sharedAt, state.shared.data());
+    setMemref(words, call.sharedAt,
+              call.panels ? call.panels : state.shared.data());
     setMemref(words, call.privateAt,
               state.privates.data() + thread * privateStride);
   }
-  for (auto [phase, items] : llvm::enumerate(call.items)) {
+  for (unsigned phase = call.firstPhase; phase < call.items.size(); ++phase) {
     KernelFunction function = call.kernel->phases[phase];
-    state.crew.run(
-        threads, items, [&](unsigned thread, int64_t begin, int64_t end) {
-          int64_t *words = state.words.data() + thread * plan.maxWords;
-          words[call.rangeAt] = begin;
-          words[call.rangeAt + 1] = end;
-          function(words, nullptr);
-        });
+    state.crew.run(threads, call.items[phase],
+                   [&](unsigned thread, int64_t begin, int64_t end) {
+                     int64_t *words =
+                         state.words.data() + thread * plan.maxWords;
+                     words[call.rangeAt] = begin;
+                     words[call.rangeAt + 1] = end;
+                     function(words, nullptr);
+                   });
   }
 }
 

@@ -14,11 +14,14 @@ struct Planner {
   const ExecutableSpec &spec;
   llvm::ArrayRef<int64_t> symbols;
   std::vector<PackedWeights> &weights;
+  std::vector<PanelStore> &panels;
   ShapePlan &plan;
 
   llvm::Error checkSizes() const;
   llvm::Error planCall(size_t at);
-  llvm::Error planKernel(const Step &step, const KernelStep &kernel);
+  llvm::Error planKernel(size_t at, const KernelStep &kernel);
+  bool packsConstantsOnly(const Kernel &kernel, const KernelStep &step) const;
+  llvm::Error packConstants(size_t at, KernelCall &call);
   llvm::Error planProduct(size_t at, const ProductStep &product);
   llvm::Error planAssert(const Step &step, const AssertStep &assertion);
   llvm::Error placeBuffers();
@@ -59,8 +62,52 @@ static unsigned appendWorkspace(KernelCall &call, int64_t bytes) {
   return at;
 }
 
-llvm::Error Planner::planKernel(const Step &step,
-                                const KernelStep &kernelStep) {
+/// Whether all that lies in the shared workspace follows from constants.
+bool Planner::packsConstantsOnly(const Kernel &kernel,
+                                 const KernelStep &step) const {
+  return kernel.sharesOnlyPanels && !kernel.packedOperands.empty() &&
+         llvm::all_of(kernel.packedOperands, [&](unsigned operand) {
+           auto *view = std::get_if<ViewSpec>(&step.operands[operand]);
+           return view &&
+                  spec.buffers[view->buffer].kind == BufferKind::Constant;
+         });
+}
+
+/// Runs the packing phases of `call`, unless an earlier shape has.
+llvm::Error Planner::packConstants(size_t at, KernelCall &call) {
+  call.firstPhase = call.kernel->packedOperands.size();
+  auto [known, isNew] = panels[at].buffers.try_emplace(call.sharedBytes);
+  AlignedBuffer &shared = known->second, privates;
+  if (isNew && (!shared.reserve(std::max<int64_t>(call.sharedBytes, 1)) ||
+                !privates.reserve(std::max<int64_t>(call.privateBytes, 1)))) {
+    panels[at].buffers.erase(known);
+    return fail(ExitCode::Limit, "memory is short for the weights of '" +
+                                     spec.steps[at].name + "'");
+  }
+  call.panels = shared.data();
+  if (!isNew)
+    return llvm::Error::success();
+  llvm::SmallVector<int64_t, 0> words = call.words;
+  auto setMemref = [&](unsigned word, const char *address) {
+    words[word] = words[word + 1] = reinterpret_cast<intptr_t>(address);
+  };
+  for (const KernelCall::Address &address : call.addresses)
+    if (spec.buffers[address.buffer].kind == BufferKind::Constant)
+      setMemref(address.word,
+                static_cast<const char *>(spec.buffers[address.buffer].data) +
+                    address.byteOffset);
+  setMemref(call.sharedAt, shared.data());
+  setMemref(call.privateAt, privates.data());
+  for (unsigned phase = 0; phase < call.firstPhase; ++phase) {
+    words[call.rangeAt] = 0;
+    words[call.rangeAt + 1] = call.items[phase];
+    call.kernel->phases[phase](words.data(), nullptr);
+  }
+  return llvm::Error::success();
+}
+
+llvm::Error Planner::planKernel(size_t at, const KernelStep &kernelStep) {
+  const Step &step = spec.steps[at];
   const Kernel &kernel = spec.kernels[kernelStep.kernel];
   KernelCall call;
   call.kernel = &kernel;
@@ -93,7 +140,12 @@ llvm::Error Planner::planKernel(const Step &step,
   call.privateAt = appendWorkspace(call, call.privateBytes);
   call.rangeAt = call.words.size();
   call.words.append({0, 0});
-  plan.sharedBytes = std::max(plan.sharedBytes, call.sharedBytes);
+  if (packsConstantsOnly(kernel, kernelStep)) {
+    if (llvm::Error error = packConstants(at, call))
+      return error;
+  } else {
+    plan.sharedBytes = std::max(plan.sharedBytes, call.sharedBytes);
+  }
   plan.privateBytes = std::max(plan.privateBytes, call.privateBytes);
   plan.maxWords = std::max<size_t>(plan.maxWords, call.words.size());
   plan.calls.push_back(std::move(call));
@@ -174,7 +226,7 @@ llvm::Error Planner::checkSizes() const {
 llvm::Error Planner::planCall(size_t at) {
   const Step &step = spec.steps[at];
   if (auto *kernel = std::get_if<KernelStep>(&step.what))
-    return planKernel(step, *kernel);
+    return planKernel(at, *kernel);
   if (auto *product = std::get_if<ProductStep>(&step.what))
     return planProduct(at, *product);
   if (auto *assertion = std::get_if<AssertStep>(&step.what))
@@ -244,9 +296,10 @@ llvm::Error Planner::placeBuffers() {
 
 llvm::Expected<std::unique_ptr<ShapePlan>>
 refold::planShape(const ExecutableSpec &spec, llvm::ArrayRef<int64_t> symbols,
-                  std::vector<PackedWeights> &weights) {
+                  std::vector<PackedWeights> &weights,
+                  std::vector<PanelStore> &panels) {
   auto plan = std::make_unique<ShapePlan>();
-  Planner planner{spec, symbols, weights, *plan};
+  Planner planner{spec, symbols, weights, panels, *plan};
   if (llvm::Error error = planner.checkSizes())
     return std::move(error);
   for (const OutputSpec &output : spec.outputs) {

@@ -2,10 +2,12 @@
 #ifndef REFOLD_LIB_RUNTIME_SHAPEPLAN_H
 #define REFOLD_LIB_RUNTIME_SHAPEPLAN_H
 
+#include "AlignedBuffer.h"
 #include "Product.h"
 #include "Views.h"
 #include "refold/Runtime/ExecutableSpec.h"
 #include "llvm/Support/Error.h"
+#include <map>
 #include <memory>
 #include <variant>
 #include <vector>
@@ -26,6 +28,8 @@ struct KernelCall {
   unsigned sharedAt = 0, privateAt = 0, rangeAt = 0; ///< in words
   int64_t sharedBytes = 0, privateBytes = 0;
   std::vector<int64_t> items; ///< one a phase
+  unsigned firstPhase = 0;    ///< those before it have run
+  char *panels = nullptr;     ///< what they left, instead of a shared workspace
   bool isSmall = false;       ///< not worth waking other threads
 };
 
@@ -45,6 +49,12 @@ struct AssertCall {
   const std::string *message = nullptr;
 };
 
+/// Constant operands of one step in the panels that its kernel reads, made once
+/// for all shapes.
+struct PanelStore {
+  std::map<int64_t, AlignedBuffer> buffers; ///< by bytes
+};
+
 using Call = std::variant<KernelCall, ProductCall, CopyCall, AssertCall>;
 
 /// Everything about a run that follows from the extents of the inputs.
@@ -58,12 +68,12 @@ struct ShapePlan {
   std::vector<llvm::SmallVector<int64_t, 4>> outputShapes;
 };
 
-/// Plans a run. `weights` has one entry a step and outlives the plan; so does
-/// `spec`. Fails where a size overflows, is negative, an assertion about sizes
-/// does not hold or a product has no implementation.
+/// Plans a run. `weights` and `panels` have one entry a step and outlive the
+/// plan; so does `spec`. Fails where a size overflows, is negative, an
+/// assertion about sizes does not hold or a product has no implementation.
 llvm::Expected<std::unique_ptr<ShapePlan>>
 planShape(const ExecutableSpec &spec, llvm::ArrayRef<int64_t> symbols,
-          std::vector<PackedWeights> &weights);
+          std::vector<PackedWeights> &weights, std::vector<PanelStore> &panels);
 
 } // namespace refold
 

@@ -3,6 +3,7 @@
 // Zen 4 and Zen 5 (docs/targets/cpu.md).
 #include "refold/Schedule/Schedule.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/AffineExpr.h"
 #include "mlir/IR/Builders.h"
 #include <numeric>
@@ -61,6 +62,9 @@ private:
   int chooseSharedRow(int except);
   void chooseElementwise(Schedule &s);
   void chooseMatrix(Schedule &s, int row, int stream);
+  void chooseProduct(Schedule &s, int lane, int row);
+  bool comparesPositions(int stream);
+  void chooseWholeRows(Schedule &s, int stream);
   void chooseRows(Schedule &s, int row, int stream);
   void chooseColumns(Schedule &s, int lane, int row, int stream);
   int chooseColumnRow(int stream);
@@ -220,6 +224,61 @@ void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
   }
 }
 
+/// A contraction without a stream: panels of the operand along the lanes, all
+/// that is summed, all rows of an item; the other operand is read where it
+/// lies. An item is large enough for a panel to be read many times, and small
+/// enough for few rows to give every thread some columns.
+void Chooser::chooseProduct(Schedule &s, int lane, int row) {
+  constexpr int64_t kRows = 128, kColumns = 128;
+  if (row == kNone || lane == kNone)
+    return;
+  s.tile[name(row)] = kRows;
+  if (isLarge(lane, kColumns + 1))
+    s.tile[name(lane)] = kColumns;
+  uint64_t inner = cascade.indicesOfRole(CascadeOp::Inner);
+  auto has = [&](uint64_t set, int i) { return set >> i & 1; };
+  s.pack.clear();
+  for (auto read : cascade.getBody().getOps<ReadOp>()) {
+    uint64_t set = sets.of(read.getValue());
+    if (!(set & inner) || !has(set, lane) || has(set, row))
+      continue;
+    unsigned number = cast<BlockArgument>(read.getSource()).getArgNumber() -
+                      cascade.numIndices();
+    s.pack.push_back(
+        cast<StringAttr>(cascade.getArgNames()[number]).getValue().str());
+  }
+}
+
+/// Whether what an element adds depends on where it stands: tiles may be
+/// skipped.
+bool Chooser::comparesPositions(int stream) {
+  return llvm::any_of(
+      cascade.getBody().getOps<arith::CmpIOp>(), [&](arith::CmpIOp op) {
+        uint64_t set = sets.of(op.getLhs()) | sets.of(op.getRhs());
+        return op.getLhs().getType().isIndex() && (set >> stream & 1);
+      });
+}
+
+/// A state with a carried index whose term is a product of what rows and lanes
+/// have: rows that are one tile are multiplied as a whole, and results are
+/// written from registers.
+void Chooser::chooseWholeRows(Schedule &s, int stream) {
+  constexpr int64_t kLongest = 4096; // 64 rows of f32: the second cache
+  int64_t length = extent(stream);
+  if (comparesPositions(stream))
+    return;
+  if (ShapedType::isDynamic(length))
+    s.tile[name(stream)] = kLongest;
+  else if (length <= kLongest)
+    s.tile[name(stream)] = std::max<int64_t>(length, 1);
+  // Few rows still give every thread some columns. Each block computes the row
+  // states again, which is one part in as many as it has columns.
+  constexpr int64_t kColumns = 2048;
+  for (unsigned i = 0; i < cascade.numIndices(); ++i)
+    if (isRole(i, CascadeOp::Carried) && isLarge(i, kColumns + 1))
+      s.tile[name(i)] = kColumns;
+}
+
 /// Rows along the lanes: blocks of columns are items, since there may be few
 /// rows.
 void Chooser::chooseColumns(Schedule &s, int lane, int row, int stream) {
@@ -362,6 +421,10 @@ Schedule Chooser::choose() {
     chooseRows(s, row, stream);
   if (hasMatrix)
     choosePacks(s, row);
+  if (hasMatrix && !hasInner && row != kNone)
+    chooseWholeRows(s, stream);
+  if (hasInner && stream == kNone)
+    chooseProduct(s, lane, row);
   if (hasInner && stream != kNone && fewRows(row))
     s.innerLanes = true;
   if (stream != kNone && s.lanes.empty())

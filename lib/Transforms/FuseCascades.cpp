@@ -402,6 +402,7 @@ std::unique_ptr<Pass> refold::createFuseCascadesPass() {
 void refold::registerRefoldPasses() {
   registerPass([] { return createNormaliseProgramPass(); });
   registerPass([] { return createFuseCascadesPass(); });
+  registerPass([] { return createFuseEpiloguesPass(); });
   registerPass([] { return createPrintKernelsPass(); });
   registerPass([] { return createRecertifyCascadesPass(); });
 }

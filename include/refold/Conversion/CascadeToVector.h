@@ -16,6 +16,11 @@ namespace refold {
 struct LoweredKernel {
   std::string name;
   unsigned phases = 0; ///< @name_phase0 ... @name_phase<phases - 1>
+  /// The first phases lay out one operand each and read nothing else: its
+  /// number.
+  llvm::SmallVector<unsigned> packedOperands;
+  /// What they lay out is all that the shared workspace holds.
+  bool sharesOnlyPanels = false;
 };
 
 /// Lowers a kernel: a `func.func` without results whose block holds one

@@ -27,6 +27,12 @@ struct Kernel {
   KernelFunction shape = nullptr;
   /// Operands, then shared and private workspace as memref<?xi8>, begin, end.
   std::vector<KernelFunction> phases;
+  /// The first phases lay out one operand each in the shared workspace and read
+  /// nothing else: its number.
+  std::vector<unsigned> packedOperands;
+  /// They leave all that the shared workspace holds: where these operands are
+  /// constants they run once.
+  bool sharesOnlyPanels = false;
 };
 
 /// A dimension of an argument.

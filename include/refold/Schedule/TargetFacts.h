@@ -22,6 +22,9 @@ struct TargetFacts {
   /// time of two products of f32. Each product is exact.
   bool addsPairs = false;
   int64_t l3Bytes = 32 * 1024 * 1024;
+  /// An instruction adds four products of unsigned and signed bytes to each
+  /// 32-bit lane of a 512-bit register.
+  bool hasByteDots = false;
 
   static TargetFacts avx512() { return {}; }
   static TargetFacts avx2() { return {256, 16, 32 * 1024, 512 * 1024, false}; }

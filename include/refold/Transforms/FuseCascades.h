@@ -73,6 +73,14 @@ struct FusionResult {
 mlir::FailureOr<FusionResult> fuseCascades(mlir::func::FuncOp function,
                                            const FuseCascadesOptions &options);
 
+/// Turns products with constant weights into cascades without a stream, each
+/// together with the elementwise kernel that alone reads it, if that writes
+/// along the product's columns. Requires what `fuseCascades` leaves. Products
+/// that stay as they are: of other types than f32 sums, of computed weights
+/// (there is nothing to lay out beforehand), of fewer columns than a register
+/// tile has.
+void fuseEpilogues(mlir::func::FuncOp function);
+
 /// Selections among groups of which some are masked, after selections inside
 /// the groups: from the lists of the groups, which then are all that is read.
 void selectFromLists(mlir::func::FuncOp function,

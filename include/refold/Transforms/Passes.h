@@ -12,6 +12,8 @@ std::unique_ptr<mlir::Pass> createNormaliseProgramPass();
 /// -refold-fuse-cascades{fuse=true}
 std::unique_ptr<mlir::Pass> createFuseCascadesPass();
 
+/// -refold-fuse-epilogues
+std::unique_ptr<mlir::Pass> createFuseEpiloguesPass();
 /// -refold-recertify-cascades
 std::unique_ptr<mlir::Pass> createRecertifyCascadesPass();
 /// -refold-print-kernels{fuse=true}

@@ -146,8 +146,7 @@ bool Kernel::hasPanel(Tile &t, Node *n) {
 }
 
 /// Of the register at `depth` along the panel.
-Ix Kernel::panelOffset(Tile &t, Node *n, Ix depth, int r, int c) {
-  PackPlan &pack = plan.packs.find(n)->second;
+Ix Kernel::panelOffset(Tile &t, PackPlan &pack, Ix depth, int r, int c) {
   auto read = cast<ReadOp>(pack.read->op);
   SmallVector<Ix> dims;
   for (Node *i : pack.read->in)
@@ -162,16 +161,21 @@ Ix Kernel::panelOffset(Tile &t, Node *n, Ix depth, int r, int c) {
   Ix numPanels = to.ceilDiv(extents[pack.laneIndex], plan.registerLanes);
   Ix panel = to.add(to.mul(outer, numPanels), *t.panel);
   Ix offset = to.mul(to.mul(panel, packDepthOf(pack)), plan.registerLanes);
-  offset = to.add(offset, to.add(t.inPanel, c * to.lanes()));
+  offset =
+      to.add(offset, to.mul(to.add(t.inPanel, c * to.lanes()), pack.group));
   return to.add(offset, to.mul(depth, Ix(plan.registerLanes)));
+}
+
+Ix Kernel::panelOffset(Tile &t, PackPlan &pack, int r, int c) {
+  Ix depth = pack.reducedIndex == kNone
+                 ? Ix(0)
+                 : positionAt(t, pack.reducedIndex, r, c);
+  return panelOffset(t, pack, depth, r, c);
 }
 
 Val Kernel::readPanel(Tile &t, Node *n, int r, int c) {
   PackPlan &pack = plan.packs.find(n)->second;
-  Ix depth = pack.reducedIndex == kNone
-                 ? Ix(0)
-                 : positionAt(t, pack.reducedIndex, r, c);
-  return to.loadWide(panels.at(n), panelOffset(t, n, depth, r, c), Val());
+  return to.loadWide(panels.at(n), panelOffset(t, pack, r, c), Val());
 }
 
 /// A value to be read in pairs: 0 behind the last lane.

@@ -101,7 +101,9 @@ void Kernel::bindItem(Ix item) {
 
 void Kernel::walkItem() {
   prologue();
-  if (!plan.hasShortRows())
+  if (plan.product)
+    return;
+  if (!plan.hasShortRows() && plan.whole == kNone)
     return walkTiles();
   Ix length = extents[plan.stream];
   if (length.isConstant() && length.constant >= 1)
@@ -114,6 +116,8 @@ void Kernel::walkItem() {
 
 /// With a sweep one by one: it then finds its row in the nearest cache.
 void Kernel::walkShortRows() {
+  if (plan.whole != kNone)
+    return walkWholeRow();
   if (plan.sweepWrites.empty())
     return walkShortRow();
   rowByRow([&] { walkShortRow(); });
@@ -180,7 +184,7 @@ void Kernel::rowByRow(llvm::function_ref<void()> body) {
 /// Rows of several stream tiles, one after the other: memory is read in order,
 /// and what the sweep reads again has not left the caches.
 void Kernel::walkLongRows() {
-  if (!walksRowByRow())
+  if (plan.whole != kNone || !walksRowByRow())
     return walkTiles();
   bool hasSweep = !plan.sweepWrites.empty();
   rowByRow([&] {

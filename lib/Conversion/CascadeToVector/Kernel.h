@@ -111,8 +111,9 @@ private:
   // Access.cpp.
   Val readOperand(Tile &t, Node *n, int r, int c);
   Val readPanel(Tile &t, Node *n, int r, int c);
-  Ix panelOffset(Tile &t, Node *n, Ix depth, int r, int c);
+  Ix panelOffset(Tile &t, PackPlan &pack, Ix depth, int r, int c);
   Val halfOf(Tile &t, Node *n, int r, int c);
+  Ix panelOffset(Tile &t, PackPlan &pack, int r, int c);
   Val readArray(Tile &t, const Array &a, int r, int c);
   void writeArray(Tile &t, const Array &a, int r, int c, Val v);
   Ix offsetIn(Tile &t, const Array &a, int r, int c);
@@ -159,6 +160,9 @@ private:
     const StatePlan *keyed = nullptr; ///< at the place of the stream indices
     WritePlan *streamed = nullptr;    ///< stored past the caches
     int64_t width = 0; ///< lanes of a block, if not those of the register tile
+    bool halvesRows = false; ///< rows that fill no block: half a block, ...
+    /// All that is summed lies in one loop: it is summed in blocks.
+    bool isLong = false;
   };
   void emitNest(Nest &nest);
   void nestLanes(Nest &nest, Tile &t);
@@ -182,8 +186,8 @@ private:
   void nestBody(Nest &nest, Tile &t, int64_t numRows);
   using Values = Spelling::Values;
   Values reduceLoops(Nest &nest, Tile &t, unsigned depth, Values acc);
-  bool isSummedInBlocks(Nest &nest, llvm::ArrayRef<Val> acc);
-  Values reduceInBlocks(Nest &nest, Ix range, Values acc,
+  int64_t blockOfSum(Nest &nest, llvm::ArrayRef<Val> acc);
+  Values reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
                         llvm::function_ref<Values(Ix, Values)> step);
   const PairPlan *pairOf(Node *term);
   Values addPairs(Nest &nest, Tile &t, Ix k, Values acc);
@@ -200,6 +204,23 @@ private:
   void writeValues(WritePlan &w, bool isStreamed);
   Ix bytesOf(WritePlan &w);
   void writeRows(WritePlan &w);
+
+  // Products.cpp.
+  void productWithWrites();
+  void writeSums(Nest &nest, Node *sum);
+  void wholeState(StatePlan &s);
+  bool readsWhole(WritePlan &w);
+  void walkWholeRow();
+
+  // ByteDots.cpp.
+  std::pair<Buffer, Ix> narrowAt(const DotPlan &dot, Tile &t, int r);
+  bool isThere(const DotPlan &dot);
+  const DotPlan *dotOf(const Nest &nest, Tile &t);
+  Val constant32(int64_t value);
+  Val partialWord(const Buffer &from, Ix at, Ix count);
+  Values reduceDots(Nest &nest, const DotPlan &dot, Tile &t, Values acc);
+  void sumBytes(Nest &nest);
+  void settleDots(const DotPlan &dot, Tile &t, Values &acc);
 
   // Keyed.cpp: states of which an element touches one place.
   void layOutKeyed(unsigned pass);
@@ -288,7 +309,10 @@ private:
     Buffer from, into;
     Ix source, target; ///< of its first element
     Ix depth, depthStride, laneStride;
+    Ix wholeDepth; ///< without padding
+    bool isMoved = false;
   };
+  void packBytes(const Panel &p, Ix limit);
   void packDepth(const Panel &p, Ix k, Ix limit);
   void packPanel(const Panel &p, Ix whole);
   void packPairsAt(const Panel &p, Ix k, Ix limit);
@@ -319,6 +343,7 @@ private:
   Ix privateBytes, sharedBytes;
   bool isDry = false;
   std::map<Node *, Array> contractions, kept, operands;
+  Array byteSums;           ///< one a row: see `sumBytes`
   bool hasOperands = false; ///< the item in work has computed them
   /// Kept values and states (of row steps) that this tile has left in their
   /// arrays.

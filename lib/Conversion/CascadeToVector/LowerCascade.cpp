@@ -52,7 +52,12 @@ FailureOr<LoweredKernel> refold::lowerCascade(func::FuncOp kernel,
                     memref::MemRefDialect, scf::SCFDialect,
                     vector::VectorDialect>();
   VectorSpelling to(kernel, (*plan)->lanes, target);
-  LoweredKernel result{kernel.getName().str(), Kernel(**plan, to).emit()};
+  LoweredKernel result;
+  result.name = kernel.getName().str();
+  result.phases = Kernel(**plan, to).emit();
+  for (auto &[node, pack] : (*plan)->packs)
+    result.packedOperands.push_back(pack.operand);
+  result.sharesOnlyPanels = (*plan)->schedule.segments <= 1;
   kernel.erase();
   return result;
 }

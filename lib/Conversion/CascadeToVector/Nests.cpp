@@ -20,6 +20,7 @@ Ix Kernel::rangeOf(unsigned index) {
 }
 
 void Kernel::emitNest(Nest &nest) {
+  sumBytes(nest);
   Tile t(plan.cascade.numIndices());
   if ((t.keyed = nest.keyed))
     for (const StateKey &key : nest.keyed->keys)
@@ -277,10 +278,13 @@ void Kernel::nestRows(Nest &nest, Tile &outer) {
       t.rowLocal.push_back(to.add(first, r));
     nestBody(nest, t, count);
   };
-  Ix main = to.floorTo(rows, block);
-  to.each(0, main, block, [&](Ix i) { some(i, block); });
-  if (block > 1)
-    to.each(main, rows, 1, [&](Ix i) { some(i, 1); });
+  for (Ix done(0);; block = nest.halvesRows ? block / 2 : 1) {
+    Ix main = to.floorTo(rows, block);
+    to.each(done, main, block, [&](Ix i) { some(i, block); });
+    done = main;
+    if (block == 1)
+      return;
+  }
 }
 
 void Kernel::nestBody(Nest &nest, Tile &t, int64_t numRows) {
@@ -298,8 +302,12 @@ void Kernel::nestBody(Nest &nest, Tile &t, int64_t numRows) {
   Set varying = 0;
   for (unsigned i : nest.reduced)
     varying |= bit(i);
-  preload(t, nest.term, varying);
+  const DotPlan *dot = dotOf(nest, t);
+  if (!dot)
+    preload(t, nest.term, varying);
   acc = reduceLoops(nest, t, 0, acc);
+  if (dot)
+    settleDots(*dot, t, acc);
   if (nest.lanesReduced && nest.result)
     return storeSums(nest, t, acc);
   for (int64_t r = 0; r < numRows; ++r)
@@ -344,6 +352,8 @@ Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
   bool isLast = depth + 1 == nest.reduced.size();
   if (isLast && nest.lanesReduced)
     return reduceAlongLanes(nest, t, acc);
+  if (const DotPlan *dot = dotOf(nest, t))
+    return reduceDots(nest, *dot, t, acc);
   auto step = [&](Ix k, Values in) {
     Tile inside(&t);
     inside.reduced = index;
@@ -354,8 +364,8 @@ Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
     return loopUnrolled(
         to.ceilDiv(range, 2), plan.unroll, acc,
         [&](Ix k, Values in) { return addPairs(nest, t, k, in); });
-  if (isLast && isSummedInBlocks(nest, acc))
-    return reduceInBlocks(nest, range, acc, step);
+  if (int64_t block = blockOfSum(nest, acc); isLast && block)
+    return reduceInBlocks(nest, range, block, acc, step);
   if (isLast)
     return loopUnrolled(range, plan.unroll, acc, step);
   return to.loop(0, range, 1, acc, [&](Ix k, ArrayRef<Val> in) {
@@ -368,6 +378,7 @@ Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
 /// Adds the k-th two terms of a tile; both arrays are zero behind the last.
 Kernel::Values Kernel::addPairs(Nest &nest, Tile &t, Ix k, Values acc) {
   const PairPlan &pair = *nest.pair;
+  PackPlan &pack = plan.packs.find(pair.shared)->second;
   unsigned index = pair.index;
   const Array &own =
       operands.count(pair.own) ? operands.at(pair.own) : kept.at(pair.own);
@@ -375,9 +386,9 @@ Kernel::Values Kernel::addPairs(Nest &nest, Tile &t, Ix k, Values acc) {
   Values shared;
   Ix first = int(index) == plan.stream ? to.div(base[index], 2) : Ix(0);
   for (int64_t c = 0; c < numColumns; ++c)
-    shared.push_back(to.loadWide(
-        panels.at(pair.shared),
-        panelOffset(t, pair.shared, to.add(first, k), 0, c), Val()));
+    shared.push_back(to.loadWide(panels.at(pair.shared),
+                                 panelOffset(t, pack, to.add(first, k), 0, c),
+                                 Val()));
   for (size_t r = 0; r < t.rowLocal.size(); ++r) {
     Ix at = own.buffer.offset;
     for (const Array::Dim &d : own.dims)
@@ -392,19 +403,23 @@ Kernel::Values Kernel::addPairs(Nest &nest, Tile &t, Ix k, Values acc) {
   return acc;
 }
 
-/// Where few rows share a register tile: unfused code may be no matrix product
-/// but a reduction, or a product of few rows, whose sums are short.
-bool Kernel::isSummedInBlocks(Nest &nest, ArrayRef<Val> acc) {
-  constexpr size_t kFewSums = 4;
-  return nest.combine == Binary::AddF && acc.size() <= kFewSums;
+/// Elements of a block; 0: all at once. Few rows share a register tile: unfused
+/// code may be no matrix product but a reduction, or a product of few rows,
+/// whose sums are short. Many: blocks as long as those of product libraries.
+int64_t Kernel::blockOfSum(Nest &nest, ArrayRef<Val> acc) {
+  constexpr int64_t kFewSums = 4, kShort = 16, kLong = 256;
+  if (nest.combine != Binary::AddF)
+    return 0;
+  if (int64_t(acc.size()) <= kFewSums)
+    return kShort;
+  return nest.isLong ? kLong : 0;
 }
 
 /// The error of a sum grows with the length of its chain of additions: that of
 /// a block, then that of the blocks.
 Kernel::Values
-Kernel::reduceInBlocks(Nest &nest, Ix range, Values acc,
+Kernel::reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
                        llvm::function_ref<Values(Ix, Values)> step) {
-  constexpr int64_t kBlock = 16;
   Val zero = to.splat(to.constant(nest.identity));
   auto addBlock = [&](Ix first, Ix count, Values in) {
     Values sums = loopUnrolled(
@@ -414,13 +429,13 @@ Kernel::reduceInBlocks(Nest &nest, Ix range, Values acc,
       total = to.binary(nest.combine, total, sum);
     return in;
   };
-  if (range.isConstant() && range.constant <= kBlock)
+  if (range.isConstant() && range.constant <= block)
     return addBlock(0, range, acc);
-  Ix main = to.floorTo(range, kBlock);
-  acc = to.loop(0, main, kBlock, acc, [&](Ix first, ArrayRef<Val> in) {
-    return addBlock(first, kBlock, Values(in));
+  Ix main = to.floorTo(range, block);
+  acc = to.loop(0, main, block, acc, [&](Ix first, ArrayRef<Val> in) {
+    return addBlock(first, block, Values(in));
   });
-  if (range.isConstant() && range.constant % kBlock == 0)
+  if (range.isConstant() && range.constant % block == 0)
     return acc;
   return addBlock(main, to.sub(range, main), acc);
 }
@@ -504,6 +519,8 @@ void Kernel::prologue() {
     emitNest(nest);
   }
   hasOperands = true;
+  if (plan.product)
+    return productWithWrites();
   for (Node *n : plan.prologue)
     contraction(n);
 }
@@ -559,6 +576,8 @@ void Kernel::contractionAlong(Node *n, int lane) {
 void Kernel::matrixState(StatePlan &s) {
   if (!s.keys.empty())
     return keyedState(s);
+  if (isWholeRow)
+    return wholeState(s);
   Nest nest;
   nest.out = s.set;
   nest.lane = s.lane;
@@ -566,6 +585,7 @@ void Kernel::matrixState(StatePlan &s) {
   nest.term = s.term;
   nest.pair = pairOf(s.term);
   nest.readsPanels = true;
+  nest.isLong = plan.whole != kNone;
   nest.combine = s.combine;
   nest.identity = identityOf(s.op.getReducer(), s.type());
   nest.ahead = operandsToPrefetch(nest);

@@ -16,7 +16,9 @@ Ix Kernel::outerCount(PackPlan &pack, PackPlan::Outer &outer) {
 Ix Kernel::packDepthOf(PackPlan &pack) {
   if (pack.inPairs)
     return to.ceilDiv(extents[pack.reducedIndex], 2);
-  return pack.reducedIndex == kNone ? Ix(1) : extents[pack.reducedIndex];
+  return pack.reducedIndex == kNone
+             ? Ix(1)
+             : to.ceilTo(extents[pack.reducedIndex], pack.group);
 }
 
 Ix Kernel::packItems(PackPlan &pack) {
@@ -165,10 +167,15 @@ void Kernel::emitPack(Node *value, PackPlan &pack, unsigned phase) {
     Ix target = to.add(panels.at(value).offset,
                        to.mul(to.mul(item, panelDepth), width));
     p.target = isConverted ? p.into.offset : target;
-    Ix whole = to.sub(to.min(to.add(first, width), length), first);
+    Ix limit = to.sub(to.min(to.add(first, width), length), first);
+    if (pack.group > 1) {
+      p.wholeDepth = extents[pack.reducedIndex];
+      p.isMoved = pack.isMoved;
+      return packBytes(p, limit);
+    }
     if (pack.inPairs)
-      return packPairs(p, whole);
-    packPanel(p, whole);
+      return packPairs(p, limit);
+    packPanel(p, limit);
     if (isConverted)
       convertPanel(value, p.depth, target);
   });

@@ -289,6 +289,7 @@ FailureOr<std::unique_ptr<Plan>> Planner::run() {
     return failure();
   chooseForms();
   findKeys(*plan);
+  findDots();
   for (unsigned p = 0; p < plan->passes.size(); ++p) {
     findPairs(p);
     orderSteps(p);
@@ -306,7 +307,11 @@ FailureOr<std::unique_ptr<Plan>> Planner::run() {
     sortContractions(
         all, sweep ? plan->sweepContractions : plan->finishContractions, sweep);
   }
+  findProduct();
+  findWhole();
+  findDotOfProduct();
   findPacks();
+  dropDotsWithoutPanels();
   findReused();
   return std::move(plan);
 }

@@ -121,6 +121,7 @@ struct PairPlan {
 /// whose subscripts only rows move, and the part that a row index has in a
 /// subscript it shares (`h * 32 + d`).
 struct PackPlan {
+  static constexpr int64_t kBytesOfDot = 4;
   struct Outer {
     unsigned dim = 0;
     int index = kNone;               ///< kNone: the whole dimension
@@ -131,12 +132,22 @@ struct PackPlan {
   unsigned laneIndex = 0;
   int reducedIndex = kNone;
   Along lane, reduced;
+  int64_t group = 1;    ///< elements of the sum that lie behind each other
+  bool isMoved = false; ///< bytes, by 128
   llvm::SmallVector<Outer> outer;
   bool inPairs = false; ///< two positions along `reduced` are one element
   /// Every reader has another way where rows are few.
   bool mayBeSkipped = true;
   /// What a subscript adds to its dimension in every panel.
   llvm::SmallVector<std::pair<unsigned, int64_t>> constants;
+};
+
+/// A term that is a product of two bytes; the packed one has lanes.
+struct DotPlan {
+  Node *wide = nullptr, *narrow = nullptr;
+  bool isWideSigned = false, isNarrowSigned = false;
+  /// Dot products take unsigned bytes on one side and signed ones on the other.
+  bool isMoved() const { return isWideSigned == isNarrowSigned; }
 };
 
 /// All decisions that no target has a say in.
@@ -161,6 +172,14 @@ struct Plan {
   llvm::SmallVector<Node *> prologue; ///< contractions that no pass changes
   llvm::SmallVector<Node *> finishContractions, sweepContractions;
   llvm::SmallVector<WritePlan, 0> finishWrites, sweepWrites;
+  /// The only contraction, where there is no stream and every write needs one
+  /// of its elements: writes then happen in registers.
+  Node *product = nullptr;
+  /// The state with a carried index that is summed at once where a row is one
+  /// stream tile, so that results are written from registers; kNone: there is
+  /// none, or somebody else reads it.
+  int whole = kNone;
+  llvm::MapVector<Node *, DotPlan> dots; ///< by term
   llvm::MapVector<Node *, PackPlan> packs;
   /// By the term that is summed.
   llvm::MapVector<Node *, PairPlan> pairs;

@@ -61,8 +61,10 @@ std::optional<PackPlan> Planner::packOf(Node *read, unsigned lane,
       cast<BlockArgument>(op.getSource()).getArgNumber() - cascade.numIndices();
   pack.laneIndex = lane;
   pack.lane = plan->along(read, lane);
+  bool isOfDot = llvm::any_of(
+      plan->dots, [&](auto &dot) { return dot.second.wide == read; });
   bool isNamed =
-      isWanted ||
+      isWanted || isOfDot ||
       llvm::is_contained(
           plan->schedule.pack,
           cast<StringAttr>(cascade.getArgNames()[pack.operand]).getValue());
@@ -194,7 +196,7 @@ void Planner::considerPack(Node *root, int lane, bool isDirect) {
 bool Planner::mayBeDirect(Node *contraction) {
   if (plan->row == kNone || !ShapedType::isDynamic(plan->extent(plan->row)) ||
       llvm::popcount(contraction->over) != 1 ||
-      plan->laneOf(contraction) == kNone)
+      plan->laneOf(contraction) == kNone || plan->product)
     return false;
   unsigned index = llvm::countr_zero(contraction->over);
   NodeSet all;

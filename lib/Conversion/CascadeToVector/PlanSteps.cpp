@@ -28,7 +28,7 @@ bool Planner::isComplete(Node *n) {
 /// What a nest over indices `nest` (lanes and reduced included) would have to
 /// compute again and again: the largest parts with row and stream indices only
 /// that lack an index of the nest.
-void Planner::keepFor(Node *n, Set nest, NodeSet &kept) {
+void Planner::keepFor(Node *n, Set nest, NodeSet &kept, bool keepsElements) {
   if (n->kind == Node::Old &&
       plan->states[n->state].form != StatePlan::Matrix) {
     kept.insert(n);
@@ -36,6 +36,11 @@ void Planner::keepFor(Node *n, Set nest, NodeSet &kept) {
   }
   if (n->kind != Node::Elem)
     return;
+  if (auto dot = plan->dots.find(n);
+      dot != plan->dots.end() && readsState(dot->second.narrow)) {
+    kept.insert(dot->second.narrow); // as bytes
+    return;
+  }
   Set allowed = plan->rows | plan->streams |
                 (plan->rowLane == kNone ? 0 : bit(plan->rowLane));
   NodeSet all;
@@ -44,13 +49,16 @@ void Planner::keepFor(Node *n, Set nest, NodeSet &kept) {
     return (x->kind == Node::Old || x->kind == Node::New) &&
            plan->states[x->state].form == StatePlan::Matrix;
   });
+  // A nest would compute what is more than a read for every block of lanes.
+  bool isElement = keepsElements && plan->hasRow(n->set) &&
+                   plan->hasStream(n->set) && plan->rowLane == kNone;
   if ((nest & ~n->set & ~plan->rows) && !(n->set & ~allowed) && !readsMatrix &&
-      readsState(n)) {
+      (readsState(n) || isElement)) {
     kept.insert(n);
     return;
   }
   for (Node *i : n->in)
-    keepFor(i, nest, kept);
+    keepFor(i, nest, kept, keepsElements);
 }
 
 /// What the row steps would compute for every row though no row moves it (a
@@ -104,7 +112,7 @@ void Planner::gather(unsigned pass, NodeSet &all, NodeSet &contractions) {
       if (auto it = plan->pairs.find(s.term); it != plan->pairs.end())
         kept.insert(it->second.own);
       else
-        keepFor(s.term, bit(s.lane), kept);
+        keepFor(s.term, bit(s.lane), kept, /*keepsElements=*/s.keys.empty());
       if (s.keys.empty())
         keepFor(s.moved, bit(s.lane), kept);
     }

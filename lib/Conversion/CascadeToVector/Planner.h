@@ -35,13 +35,19 @@ private:
   bool needsRows(unsigned pass, unsigned level, bool hasRow, bool rowLanes);
   void addRowSteps(unsigned pass, unsigned level);
   void keepOldAcrossSteps(unsigned pass);
+  void findDot(Node *term, int sum, int lane);
+  void findDots();
+  void findDotOfProduct();
+  void dropDotsWithoutPanels();
+  void findProduct();
+  void findWhole();
   void findPacks();
   void findReused();
   void findInPlace(unsigned pass);
   bool mayOverwrite(PassPlan &pass, unsigned number, Node *contraction,
                     Node *value);
   unsigned levelOf(Node *n, unsigned pass);
-  void keepFor(Node *n, Set nest, NodeSet &kept);
+  void keepFor(Node *n, Set nest, NodeSet &kept, bool keepsElements = false);
   void keepForRows(Node *n, NodeSet &kept);
   bool readsState(Node *n);
   bool isFixed(Node *n);

@@ -6,6 +6,7 @@
 #include "mlir/IR/Operation.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/ADT/SmallVector.h"
+#include "llvm/Support/ErrorHandling.h"
 
 /// The line between the walk, which decides what is computed when, and the text
 /// of one target. The walk sees handles, flat arrays, registers of `lanes()`
@@ -155,6 +156,13 @@ public:
   /// `level`: the cache that the line is wanted in, 1 or 2.
   virtual void prefetch(const Buffer &from, Ix at, bool isWrite,
                         int level = 1) = 0;
+  // Bytes in fours, where the target has dot products of them.
+  /// Four bytes as one i32; four a lane.
+  virtual Val loadWord(const Buffer &, Ix) { return noByteDots(); }
+  virtual Val loadWords(const Buffer &, Ix) { return noByteDots(); }
+  virtual void storeWords(Val, const Buffer &, Ix) { noByteDots(); }
+  /// sum + the products of the unsigned bytes of x and the signed ones of y.
+  virtual Val dotOfBytes(Val, Val, Val) { return noByteDots(); }
   /// to[c * toStride + r] = from[r * fromStride + c] for r, c < lanes().
   virtual void transposeBlock(const Buffer &from, Ix fromAt, Ix fromStride,
                               const Buffer &to, Ix toAt, Ix toStride) = 0;
@@ -191,6 +199,9 @@ public:
   void each(Ix lo, Ix hi, int64_t step, llvm::function_ref<void(Ix)> body);
 
 private:
+  static Val noByteDots() {
+    llvm_unreachable("dots were planned for a target that has none");
+  }
   int64_t numLanes;
 };
 

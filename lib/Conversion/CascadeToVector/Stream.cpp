@@ -86,8 +86,10 @@ void Kernel::finish() {
   for (Node *n : plan.finishContractions)
     contraction(n);
   for (WritePlan &w : plan.finishWrites)
-    if (w.lane == kNone && plan.hasRow(w.set) && plan.tileRows > 1 &&
-        plan.rowLane == kNone && !onlyRow)
+    if (isWholeRow && readsWhole(w))
+      continue; // written with the sum
+    else if (w.lane == kNone && plan.hasRow(w.set) && plan.tileRows > 1 &&
+             plan.rowLane == kNone && !onlyRow)
       writeRows(w);
     else
       writeNest(w);

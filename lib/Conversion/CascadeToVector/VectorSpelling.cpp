@@ -333,6 +333,35 @@ void VectorSpelling::prefetch(const Buffer &from, Ix at, bool isWrite,
                                /*isDataCache=*/true);
 }
 
+Val VectorSpelling::loadWord(const Buffer &from, Ix at) {
+  auto bytes = VectorType::get({4}, b.getI8Type());
+  Value v = b.create<vector::LoadOp>(loc, bytes, memoryOf(from), value(at));
+  v = b.create<vector::BitCastOp>(loc, VectorType::get({1}, b.getI32Type()), v);
+  return handle(b.create<vector::ExtractOp>(loc, v, 0));
+}
+
+Val VectorSpelling::loadWords(const Buffer &from, Ix at) {
+  auto bytes = VectorType::get({4 * lanes()}, b.getI8Type());
+  Value v = b.create<vector::LoadOp>(loc, bytes, memoryOf(from), value(at));
+  return handle(b.create<vector::BitCastOp>(loc, vectorOf(b.getI32Type()), v));
+}
+
+void VectorSpelling::storeWords(Val words, const Buffer &to, Ix at) {
+  auto bytes = VectorType::get({4 * lanes()}, b.getI8Type());
+  Value v = b.create<vector::BitCastOp>(loc, bytes, value(words));
+  b.create<vector::StoreOp>(loc, v, memoryOf(to), value(at));
+}
+
+Val VectorSpelling::dotOfBytes(Val sum, Val x, Val y) {
+  Value v = value(sum);
+  return handle(b.create<LLVM::CallIntrinsicOp>(
+                     loc, v.getType(),
+                     b.getStringAttr("llvm.x86.avx512.vpdpbusd.512"),
+                     ValueRange{v, value(x), value(y)})
+                    .getResult(0));
+}
+
+/// Log2(lanes) rounds of exchanging the off-diagonal blocks of pairs of rows.
 void VectorSpelling::transposeBlock(const Buffer &from, Ix fromAt,
                                     Ix fromStride, const Buffer &to, Ix toAt,
                                     Ix toStride) {

@@ -69,6 +69,10 @@ public:
   void storeStreaming(Val value, const Buffer &to, Ix at) override;
   Ix untilAligned(const Buffer &to, Ix at) override;
   void prefetch(const Buffer &from, Ix at, bool isWrite, int level) override;
+  Val loadWord(const Buffer &from, Ix at) override;
+  Val loadWords(const Buffer &from, Ix at) override;
+  void storeWords(Val words, const Buffer &to, Ix at) override;
+  Val dotOfBytes(Val sum, Val x, Val y) override;
   void transposeBlock(const Buffer &from, Ix fromAt, Ix fromStride,
                       const Buffer &to, Ix toAt, Ix toStride) override;
   void transposePairs(const Buffer &from, Ix fromAt, Ix fromStride,

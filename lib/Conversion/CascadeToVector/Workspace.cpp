@@ -131,7 +131,8 @@ void Kernel::layOut(bool isDryRun) {
   for (auto *list :
        {&plan.prologue, &plan.finishContractions, &plan.sweepContractions})
     for (Node *n : *list)
-      add(n);
+      if (n != plan.product)
+        add(n);
   for (auto [value, term] : plan.reused)
     if (!kept.count(term))
       kept[term] = makeArray(term->set, term->type, plan.stream);
@@ -158,6 +159,11 @@ void Kernel::layOut(bool isDryRun) {
                       plan.isPaired(n));
     }
   }
+  bool hasMoved =
+      llvm::any_of(plan.dots, [](auto &dot) { return dot.second.isMoved(); });
+  if (hasMoved)
+    byteSums = makeArray(
+        bit(plan.row), IntegerType::get(plan.cascade.getContext(), 32), kNone);
   placed.clear();
   for (unsigned p = 0; p < plan.passes.size(); ++p)
     layOutKeyed(p);

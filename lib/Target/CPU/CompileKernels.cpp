@@ -14,7 +14,7 @@ namespace {
 struct Result {
   std::shared_ptr<LoadedCode> code;
   std::string assembly;
-  unsigned phases = 0;
+  LoweredKernel lowered;
   llvm::Error error = llvm::Error::success();
 };
 } // namespace
@@ -24,7 +24,7 @@ static constexpr llvm::StringLiteral kName = "kernel";
 /// Parses and lowers the cascade of a source.
 static llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>>
 lowerSource(mlir::MLIRContext &context, const KernelSource &source,
-            const CpuTarget &target, StageTimes *times, unsigned &phases) {
+            const CpuTarget &target, StageTimes *times, LoweredKernel &kernel) {
   std::string messages;
   mlir::ScopedDiagnosticHandler handler(
       &context, [&](mlir::Diagnostic &diagnostic) {
@@ -47,7 +47,7 @@ lowerSource(mlir::MLIRContext &context, const KernelSource &source,
   if (mlir::failed(lowered))
     return fail(ExitCode::Unsupported,
                 "kernel '" + source.name + "': " + messages);
-  phases = lowered->phases;
+  kernel = std::move(*lowered);
   return module;
 }
 
@@ -78,7 +78,7 @@ static bool findKernel(const KernelSource &source, const CpuTarget &target,
     return false;
   }
   result.code = *code;
-  result.phases = stored->phases;
+  result.lowered = std::move(stored->lowered);
   return true;
 }
 
@@ -87,7 +87,7 @@ static void keepKernel(const KernelSource &source, const CpuTarget &target,
                        const Result &result, llvm::StringRef object) {
   StageTimer timer(options.times, "kernel: keep");
   if (std::string key = kernelKey(source, target); !key.empty())
-    options.cache->put(key, packKernel(result.phases, object));
+    options.cache->put(key, packKernel(result.lowered, object));
 }
 
 static llvm::Error compileOne(mlir::MLIRContext &context,
@@ -96,7 +96,7 @@ static llvm::Error compileOne(mlir::MLIRContext &context,
                               const CompileKernelsOptions &options,
                               Result &result) {
   auto module =
-      lowerSource(context, source, target, options.times, result.phases);
+      lowerSource(context, source, target, options.times, result.lowered);
   if (!module)
     return module.takeError();
   ObjectOptions objectOptions;
@@ -163,7 +163,10 @@ static llvm::Expected<Kernel> kernelOf(const KernelSource &source,
   if (!shape)
     return shape.takeError();
   kernel.shape = *shape;
-  for (unsigned phase = 0; phase < result.phases; ++phase) {
+  kernel.packedOperands.assign(result.lowered.packedOperands.begin(),
+                               result.lowered.packedOperands.end());
+  kernel.sharesOnlyPanels = result.lowered.sharesOnlyPanels;
+  for (unsigned phase = 0; phase < result.lowered.phases; ++phase) {
     auto function =
         result.code->find((kName + "_phase" + llvm::Twine(phase)).str());
     if (!function)

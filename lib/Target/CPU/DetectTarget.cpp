@@ -64,7 +64,8 @@ static bool addsPairsFast(const llvm::StringMap<bool> &host) {
   return host.lookup("avx512bf16") && (name == "znver4" || name == "znver5");
 }
 
-static CpuTarget makeTarget(const Form &form) {
+static CpuTarget makeTarget(const Form &form,
+                            const llvm::StringMap<bool> &host) {
   CpuTarget target;
   target.instructionSet = form.instructionSet;
   target.facts = form.facts;
@@ -80,6 +81,11 @@ static CpuTarget makeTarget(const Form &form) {
   if (form.instructionSet == InstructionSet::AVX512)
     target.features =
         "-prefer-256-bit"; // LLVM's cost model would halve vectors
+  if (form.instructionSet == InstructionSet::AVX512 &&
+      host.lookup("avx512vnni")) {
+    target.facts.hasByteDots = true;
+    target.features += ",+avx512vnni";
+  }
   return target;
 }
 
@@ -95,7 +101,7 @@ llvm::Expected<CpuTarget> refold::detectTarget(llvm::StringRef wanted) {
   for (const Form &form : forms()) {
     llvm::StringRef missing = lacks(form, host);
     if (wanted.empty() && missing.empty()) {
-      CpuTarget target = makeTarget(form);
+      CpuTarget target = makeTarget(form, host);
       // A form that is asked for by name is the same on every machine.
       if (form.instructionSet == InstructionSet::AVX512 &&
           addsPairsFast(host)) {
@@ -110,7 +116,7 @@ llvm::Expected<CpuTarget> refold::detectTarget(llvm::StringRef wanted) {
       return fail(ExitCode::Unsupported, source + " is '" + wanted +
                                              "', but this machine lacks '" +
                                              missing + "'");
-    return makeTarget(form);
+    return makeTarget(form, host);
   }
   if (wanted.empty())
     return fail(ExitCode::Unsupported,

@@ -13,9 +13,10 @@ static constexpr uint32_t kMostPhases = 1024;
 /// Every fact, so that a new one does not compile before it stands here.
 static void print(llvm::raw_ostream &os, const TargetFacts &facts) {
   const auto &[vectorBits, vectorRegisters, l1Bytes, l2Bytes, hasCompress,
-               addsPairs, l3Bytes] = facts;
+               addsPairs, l3Bytes, hasByteDots] = facts;
   os << vectorBits << ' ' << vectorRegisters << ' ' << l1Bytes << ' ' << l2Bytes
-     << ' ' << hasCompress << ' ' << addsPairs << ' ' << l3Bytes;
+     << ' ' << hasCompress << ' ' << addsPairs << ' ' << l3Bytes << ' '
+     << hasByteDots;
 }
 
 /// Of this compiler and the two libraries that its code comes from.
@@ -46,21 +47,43 @@ std::string refold::kernelKey(const KernelSource &source,
   return key;
 }
 
-std::string refold::packKernel(uint32_t phases, llvm::StringRef object) {
-  std::string bytes(sizeof(phases), 0);
-  std::memcpy(bytes.data(), &phases, sizeof(phases));
+/// The head of a kept kernel: numbers of 32 bits, then the operands.
+namespace {
+struct Head {
+  uint32_t phases = 0, sharesOnlyPanels = 0, packedOperands = 0;
+};
+} // namespace
+
+std::string refold::packKernel(const LoweredKernel &lowered,
+                               llvm::StringRef object) {
+  Head head{lowered.phases, lowered.sharesOnlyPanels,
+            uint32_t(lowered.packedOperands.size())};
+  std::string bytes(reinterpret_cast<const char *>(&head), sizeof(head));
+  for (uint32_t operand : lowered.packedOperands)
+    bytes.append(reinterpret_cast<const char *>(&operand), sizeof(operand));
   return bytes + object.str();
 }
 
 std::optional<StoredKernel> refold::unpackKernel(llvm::StringRef bytes) {
   StoredKernel kernel;
-  if (bytes.size() < sizeof(kernel.phases))
+  Head head;
+  if (bytes.size() < sizeof(head))
     return std::nullopt;
-  std::memcpy(&kernel.phases, bytes.data(), sizeof(kernel.phases));
-  if (kernel.phases > kMostPhases)
+  std::memcpy(&head, bytes.data(), sizeof(head));
+  bytes = bytes.drop_front(sizeof(head));
+  if (head.phases > kMostPhases || head.sharesOnlyPanels > 1 ||
+      head.packedOperands > head.phases ||
+      bytes.size() < head.packedOperands * sizeof(uint32_t))
     return std::nullopt;
+  kernel.lowered.phases = head.phases;
+  kernel.lowered.sharesOnlyPanels = head.sharesOnlyPanels;
+  for (uint32_t i = 0; i < head.packedOperands; ++i) {
+    uint32_t operand;
+    std::memcpy(&operand, bytes.data(), sizeof(operand));
+    kernel.lowered.packedOperands.push_back(operand);
+    bytes = bytes.drop_front(sizeof(operand));
+  }
   // A copy: what reads objects wants them aligned.
-  kernel.object = llvm::MemoryBuffer::getMemBufferCopy(
-      bytes.drop_front(sizeof(kernel.phases)), "kernel");
+  kernel.object = llvm::MemoryBuffer::getMemBufferCopy(bytes, "kernel");
   return kernel;
 }

@@ -2,6 +2,7 @@
 #ifndef REFOLD_LIB_TARGET_CPU_KERNELCACHE_H
 #define REFOLD_LIB_TARGET_CPU_KERNELCACHE_H
 
+#include "refold/Conversion/CascadeToVector.h"
 #include "refold/Target/CPU/ObjectCode.h"
 #include <optional>
 
@@ -13,11 +14,11 @@ std::string kernelKey(const KernelSource &source, const CpuTarget &target);
 
 /// A kernel as it is kept.
 struct StoredKernel {
-  uint32_t phases = 0;
+  LoweredKernel lowered;
   std::unique_ptr<llvm::MemoryBuffer> object;
 };
 
-std::string packKernel(uint32_t phases, llvm::StringRef object);
+std::string packKernel(const LoweredKernel &lowered, llvm::StringRef object);
 /// Nothing where the bytes are none that `packKernel` made.
 std::optional<StoredKernel> unpackKernel(llvm::StringRef bytes);
 

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Sums of products of bytes, four at a time: a register of the operand along
+// the lanes holds four elements of the sum a lane, and the target multiplies
+// unsigned bytes by signed ones. Where both sides are of one kind the packed
+// one is moved by 128, and 128 times the sum of the other is taken off again.
+#include "Planner.h"
+
+#include "Kernel.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+constexpr int64_t kGroup = PackPlan::kBytesOfDot;
+
+/// What `n` extends to i32, if that is a byte.
+static Node *byteUnder(Node *n) {
+  bool extends =
+      n->kind == Node::Elem && isa<arith::ExtSIOp, arith::ExtUIOp>(n->op);
+  return extends && n->type.isInteger(32) && n->in[0]->type.isInteger(8)
+             ? n->in[0]
+             : nullptr;
+}
+
+void Planner::findDot(Node *term, int sum, int lane) {
+  if (!target.hasByteDots || lane == kNone || term->kind != Node::Elem ||
+      !isa<arith::MulIOp>(term->op))
+    return;
+  for (unsigned side : {0u, 1u}) {
+    Node *wide = byteUnder(term->in[side]);
+    Node *narrow = byteUnder(term->in[1 - side]);
+    if (!wide || !narrow || wide->kind != Node::Read || !wide->has(lane) ||
+        !wide->has(sum) || plan->hasRow(wide->set) || narrow->has(lane) ||
+        !narrow->has(sum) || !plan->hasRow(narrow->set))
+      continue;
+    if (narrow->kind == Node::Read &&
+        plan->along(narrow, sum).kind != Along::Unit)
+      continue;
+    DotPlan dot;
+    dot.wide = wide;
+    dot.narrow = narrow;
+    dot.isWideSigned = isa<arith::ExtSIOp>(term->in[side]->op);
+    dot.isNarrowSigned = isa<arith::ExtSIOp>(term->in[1 - side]->op);
+    plan->dots[term] = dot;
+    return;
+  }
+}
+
+void Planner::findDots() {
+  for (StatePlan &s : plan->states)
+    if (s.form == StatePlan::Matrix && s.keys.empty() &&
+        s.op.getReducer() == Reducer::Add && s.pass < plan->passes.size() &&
+        plan->stream != kNone)
+      findDot(s.term, plan->stream, s.lane);
+}
+
+/// A contraction's bytes lie in memory: nothing keeps them for a nest.
+void Planner::findDotOfProduct() {
+  Node *n = plan->product;
+  if (!n || llvm::popcount(n->over) != 1)
+    return;
+  findDot(n->in[0], llvm::countr_zero(n->over), plan->laneOf(n));
+  auto it = plan->dots.find(n->in[0]);
+  if (it != plan->dots.end() && it->second.narrow->kind != Node::Read)
+    plan->dots.erase(it);
+}
+
+/// Dots whose bytes got no panels are computed one by one.
+void Planner::dropDotsWithoutPanels() {
+  plan->dots.remove_if([&](auto &entry) {
+    auto pack = plan->packs.find(entry.second.wide);
+    if (pack == plan->packs.end() || pack->second.reducedIndex == kNone)
+      return true;
+    pack->second.group = kGroup;
+    pack->second.isMoved = entry.second.isMoved();
+    return false;
+  });
+}
+
+/// The place of the narrow side's element in the work of tile `t`.
+std::pair<Buffer, Ix> Kernel::narrowAt(const DotPlan &dot, Tile &t, int r) {
+  if (keptReady.contains(dot.narrow)) {
+    const Array &array = kept.at(dot.narrow);
+    return {array.buffer, offsetIn(t, array, r, 0)};
+  }
+  return {operandOfRead(dot.narrow), offsetOf(t, dot.narrow, r, 0)};
+}
+
+/// Its bytes lie in memory now.
+bool Kernel::isThere(const DotPlan &dot) {
+  return dot.narrow->kind == Node::Read || keptReady.contains(dot.narrow);
+}
+
+const DotPlan *Kernel::dotOf(const Nest &nest, Tile &t) {
+  auto it = plan.dots.find(nest.term);
+  if (it == plan.dots.end() || !t.panel)
+    return nullptr;
+  return isThere(it->second) ? &it->second : nullptr;
+}
+
+Val Kernel::constant32(int64_t value) {
+  Builder b(plan.cascade.getContext());
+  return to.constant(b.getI32IntegerAttr(int32_t(value)));
+}
+
+/// Four bytes of which `count` exist; the others are 0.
+Val Kernel::partialWord(const Buffer &from, Ix at, Ix count) {
+  Builder b(plan.cascade.getContext());
+  Val word = constant32(0);
+  for (int64_t j = 0; j < kGroup; ++j) {
+    Ix last = to.max(0, to.sub(count, 1));
+    Val byte = to.load(from, to.add(at, to.min(j, last)));
+    byte = to.integerCast(byte, b.getI8Type(), b.getI32Type());
+    byte = to.binary(Binary::AndI, byte, constant32(255));
+    byte = to.select(to.less(j, count), byte, constant32(0));
+    byte = to.binary(Binary::MulI, byte, constant32(int64_t(1) << (8 * j)));
+    word = to.binary(Binary::OrI, word, byte);
+  }
+  return word;
+}
+
+Kernel::Values Kernel::reduceDots(Nest &nest, const DotPlan &dot, Tile &t,
+                                  Values acc) {
+  unsigned index = nest.reduced.back();
+  Ix range = rangeOf(index);
+  PackPlan &pack = plan.packs.find(dot.wide)->second;
+  int64_t numColumns = std::max<int64_t>(t.laneLocal.size(), 1);
+  auto step = [&](Ix k, Values in, bool isPartial) {
+    Tile inside(&t);
+    inside.reduced = index;
+    inside.local[index] = k;
+    SmallVector<Val> columns;
+    for (int64_t c = 0; c < numColumns; ++c)
+      columns.push_back(
+          to.loadWords(panels.at(dot.wide), panelOffset(inside, pack, 0, c)));
+    for (int64_t r = 0; r < int64_t(in.size()) / numColumns; ++r) {
+      auto [from, at] = narrowAt(dot, inside, r);
+      Val word = to.splat(isPartial ? partialWord(from, at, to.sub(range, k))
+                                    : to.loadWord(from, at));
+      for (int64_t c = 0; c < numColumns; ++c) {
+        Val &sum = in[r * numColumns + c];
+        sum = dot.isNarrowSigned ? to.dotOfBytes(sum, columns[c], word)
+                                 : to.dotOfBytes(sum, word, columns[c]);
+      }
+    }
+    return in;
+  };
+  constexpr int64_t kUnroll = 2;
+  Ix groups = to.div(range, kGroup);
+  acc = loopUnrolled(groups, kUnroll, acc, [&](Ix g, Values in) {
+    return step(to.mul(g, kGroup), in, false);
+  });
+  if (!range.isConstant() || range.constant % kGroup)
+    acc = to.loop(
+        to.mul(groups, kGroup), range, kGroup, acc,
+        [&](Ix k, ArrayRef<Val> in) { return step(k, Values(in), true); });
+  return acc;
+}
+
+/// What the move of the packed side adds to every sum of a row, negated: one
+/// number a row, for all columns of the nest.
+void Kernel::sumBytes(Nest &nest) {
+  auto it = plan.dots.find(nest.term);
+  if (it == plan.dots.end() || !it->second.isMoved() || !isThere(it->second))
+    return;
+  const DotPlan &dot = it->second;
+  unsigned index = nest.reduced.back();
+  Builder b(plan.cascade.getContext());
+  Ix range = rangeOf(index);
+  int64_t width = kGroup * to.lanes();
+  eachRow(true, [&](Ix row) {
+    Tile t = tileOf(row);
+    auto at = [&](Ix k) {
+      t.local[index] = k;
+      return narrowAt(dot, t, 0);
+    };
+    Ix main = to.floorTo(range, width);
+    Val ones = to.splat(constant32(0x01010101));
+    Values sums = to.loop(
+        0, main, width, {to.splat(constant32(0))}, [&](Ix k, ArrayRef<Val> in) {
+          auto [from, place] = at(k);
+          Val bytes = to.loadWords(from, place);
+          return Values{dot.isNarrowSigned ? to.dotOfBytes(in[0], ones, bytes)
+                                           : to.dotOfBytes(in[0], bytes, ones)};
+        });
+    Val sum = to.reduceLanes(Binary::AddI, sums[0]);
+    sum = to.loop(main, range, 1, {sum}, [&](Ix k, ArrayRef<Val> in) {
+      auto [from, place] = at(k);
+      Val byte =
+          to.integerCast(to.load(from, place), b.getI8Type(), b.getI32Type());
+      if (!dot.isNarrowSigned)
+        byte = to.binary(Binary::AndI, byte, constant32(255));
+      return Values{to.binary(Binary::AddI, byte, in[0])};
+    })[0];
+    Val factor = constant32(dot.isNarrowSigned ? -128 : 128);
+    writeArray(t, byteSums, 0, 0, to.binary(Binary::MulI, sum, factor));
+  });
+}
+
+/// Takes off what the move of the packed side has added.
+void Kernel::settleDots(const DotPlan &dot, Tile &t, Values &acc) {
+  if (!dot.isMoved())
+    return;
+  int64_t numColumns = std::max<int64_t>(t.laneLocal.size(), 1);
+  for (int64_t r = 0; r < int64_t(acc.size()) / numColumns; ++r) {
+    Val off = to.splat(to.load(byteSums.buffer, offsetIn(t, byteSums, r, 0)));
+    for (int64_t c = 0; c < numColumns; ++c)
+      acc[r * numColumns + c] =
+          to.binary(Binary::AddI, acc[r * numColumns + c], off);
+  }
+}
+
+/// Four elements of the sum a lane; zeros behind lane `limit` and behind the
+/// last element.
+void Kernel::packBytes(const Panel &p, Ix limit) {
+  Builder b(plan.cascade.getContext());
+  to.each(0, p.depth, kGroup, [&](Ix k) {
+    for (int64_t lane = 0; lane < plan.registerLanes; lane += to.lanes()) {
+      Val word = to.splat(constant32(0));
+      for (int64_t j = 0; j < kGroup; ++j) {
+        Ix at = to.add(to.add(p.source, to.mul(lane, p.laneStride)),
+                       to.mul(to.add(k, j), p.depthStride));
+        Ix exists = to.min(1, to.max(0, to.sub(p.wholeDepth, to.add(k, j))));
+        Val mask = to.mask(to.mul(to.sub(limit, lane), exists));
+        Val v = p.laneStride.is(1)
+                    ? to.loadWide(p.from, at, mask)
+                    : to.gather(p.from, to.wideIndex(at, p.laneStride), mask);
+        v = to.integerCast(v, b.getI8Type(), b.getI32Type());
+        if (p.isMoved)
+          v = to.binary(Binary::AddI, v, to.splat(constant32(128)));
+        v = to.binary(Binary::AndI, v, to.splat(constant32(255)));
+        v = to.binary(Binary::MulI, v,
+                      to.splat(constant32(int64_t(1) << (8 * j))));
+        word = to.binary(Binary::OrI, word, v);
+      }
+      to.storeWords(word, p.into,
+                    to.add(p.target, to.add(to.mul(k, plan.registerLanes),
+                                            kGroup * lane)));
+    }
+  });
+}

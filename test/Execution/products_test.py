@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Products with constant weights and what is done to their elements: rows that fill no register tile, columns that fill
+no register, sums longer than a block, heads that are columns too, and every instruction set.
+
+    products_test.py [--self-test]
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+REFOLD = os.environ.get("REFOLD", "refold")
+ROWS = [0, 7, 131]
+TARGETS = ["avx512", "avx2", "baseline"]
+
+
+class Model:
+    """A graph under construction: `x` is what the last node gave."""
+
+    def __init__(self, shape):
+        self.random = numpy.random.default_rng(7)
+        self.inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
+        self.nodes, self.weights, self.last = [], [], "x"
+
+    def weight(self, *shape):
+        values = self.random.standard_normal(shape).astype(numpy.float32)
+        self.weights.append(numpy_helper.from_array(values, f"w{len(self.weights)}"))
+        return self.weights[-1].name
+
+    def constant(self, values):
+        self.weights.append(numpy_helper.from_array(numpy.array(values, numpy.int64), f"w{len(self.weights)}"))
+        return self.weights[-1].name
+
+    def add(self, kind, *others, **attributes):
+        name = f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, [self.last, *others], [name], **attributes))
+        self.last = name
+
+    def argument(self, name, shape):
+        self.inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+        return name
+
+    def save(self, path, shape):
+        self.nodes[-1].output[0] = "y"
+        graph = helper.make_graph(self.nodes, "product", self.inputs,
+                                  [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)], self.weights)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+        model.ir_version = 9
+        onnx.save(model, path)
+
+
+def models(folder):
+    """Name, file and the kernels that each compiles to."""
+    plain = Model(["m", 300])
+    plain.add("MatMul", plain.weight(300, 70))
+    plain.save(folder / "plain.onnx", ["m", 70])
+    yield "plain", 1
+
+    whole = Model(["m", 33])
+    whole.add("MatMul", whole.weight(33, 47))
+    whole.add("Add", whole.weight(47))
+    whole.add("Gelu")
+    whole.add("Add", whole.argument("residual", ["m", 47]))
+    whole.save(folder / "epilogue.onnx", ["m", 47])
+    yield "epilogue", 1
+
+    heads = Model([2, "m", 40])
+    heads.add("MatMul", heads.weight(40, 96))
+    heads.add("Add", heads.weight(96))
+    heads.add("Reshape", heads.constant([2, -1, 3, 32]))
+    heads.add("Transpose", perm=[0, 2, 1, 3])
+    heads.save(folder / "heads.onnx", [2, 3, "m", 32])
+    yield "heads", 1
+
+    turned = Model(["m", 40])
+    turned.add("MatMul", turned.weight(40, 64))
+    turned.add("Tanh")
+    turned.add("Transpose", perm=[1, 0])
+    turned.save(folder / "turned.onnx", [64, "m"])
+    yield "turned", 2
+
+
+def run(*arguments, target):
+    return subprocess.run([REFOLD, *map(str, arguments)], capture_output=True, text=True, check=False,
+                          env={**os.environ, "REFOLD_CPU": target})
+
+
+def judge(folder, name, kernels, target):
+    """What is wrong, or ""."""
+    path = folder / f"{name}.onnx"
+    for rows in ROWS:
+        answer = run("verify", path, f"--shape=m={rows}", target=target)
+        if "lacks" in answer.stderr:
+            return "skip"
+        if answer.returncode:
+            return f"m = {rows}: {answer.stdout}{answer.stderr}"
+    steps = run("bench", path, "--shape=m=8", "--kernels", "--pairs=1", target=target).stdout
+    if f"fused: {kernels} steps" not in steps or re.search(r"\d  (\d+ like )?product ", steps):
+        return f"expected {kernels} kernels and no product of the library, found:\n{steps}"
+    return ""
+
+
+def main():
+    passed = failed = skipped = 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        cases = list(models(folder))
+        if "--self-test" in sys.argv:
+            wrong = judge(folder, cases[0][0], 3, TARGETS[-1])
+            print("a wrong number of kernels is " + ("found" if wrong else "not found"))
+            return 0 if wrong else 1
+        for case, kernels in cases:
+            for target in TARGETS:
+                wrong = judge(folder, case, kernels, target)
+                skipped += wrong == "skip"
+                passed += not wrong
+                if wrong and wrong != "skip":
+                    failed += 1
+                    print(f"{case}, {target}: {wrong}")
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
