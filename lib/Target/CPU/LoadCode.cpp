@@ -89,9 +89,10 @@ llvm::Error Image::layOut(const Object &object) {
     for (ELFSectionRef section : object.sections()) {
       if (!isLoaded(section) || isCode(section) != wantsCode)
         continue;
-      uint64_t alignment =
-          std::max<uint64_t>(section.getAlignment().value(), 1);
-      if (alignment > page || section.getSize() > kMost || at > kMost)
+      uint64_t alignment = std::max<uint64_t>(
+          object.getSection(section.getRawDataRefImpl())->sh_addralign, 1);
+      if (!llvm::isPowerOf2_64(alignment) || alignment > page ||
+          section.getSize() > kMost || at > kMost)
         return loadFailure("found a section that is too large");
       at = llvm::alignTo(at, alignment);
       offsets[section.getIndex()] = at;
