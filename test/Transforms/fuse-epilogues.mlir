@@ -102,7 +102,7 @@ func.func @heads(%x: tensor<?x?x64xf32>) -> tensor<?x2x?x32xf32> {
 // CHECK-LABEL: func.func @transposed(
 // CHECK:       %[[P:.*]] = refold.cascade rows({{.*}}) inner(
 // CHECK:       refold.cascade rows(%[[N:.*]] = 64, %[[M:.*]] = 8)
-// CHECK-SAME:    ins(%[[PRODUCT:.*]] = %[[P]]
+// CHECK:        ins(%[[PRODUCT:.*]] = %[[P]]
 // CHECK:         refold.read %[[PRODUCT]][%[[M]], %[[N]]]
 func.func @transposed(%x: tensor<8x64xf32>) -> tensor<64x8xf32> {
   %w = arith.constant dense<0.5> : tensor<64x64xf32>
