@@ -10,7 +10,7 @@ namespace refold {
 
 /// A fusion is declined where what would run instead is predicted to save more
 /// than this share of its time: the error of most predictions is below.
-static constexpr double kMargin = 0.12;
+static constexpr double kMargin = 0.05;
 /// Kernels that take less of a program are fused without a look.
 static constexpr double kLeastShare = 0.02;
 /// Different kernels of a program that are looked at, the longest first.
