@@ -67,7 +67,9 @@ bool Planner::packsConstantsOnly(const Kernel &kernel,
                                  const KernelStep &step) const {
   return kernel.sharesOnlyPanels && !kernel.packedOperands.empty() &&
          llvm::all_of(kernel.packedOperands, [&](unsigned operand) {
-           auto *view = std::get_if<ViewSpec>(&step.operands[operand]);
+           auto *view = operand < step.operands.size()
+                            ? std::get_if<ViewSpec>(&step.operands[operand])
+                            : nullptr;
            return view &&
                   spec.buffers[view->buffer].kind == BufferKind::Constant;
          });

@@ -582,7 +582,7 @@ static void addOthers(std::vector<SuiteCase> &all) {
            "%r = arith.divf %p, %z : f32\nrefold.write %r, %o[%t, %ex] : f32\n",
        1e-5});
   for (auto [experts, k] :
-       {std::pair<int64_t, int64_t>{33, 8}, {300, 20}, {5, 9}})
+       {std::pair<int64_t, int64_t>{33, 8}, {300, 20}, {5, 9}, {2500, 7}})
     for (const char *reducer : {"topk", "bottomk"})
       all.push_back(
           {std::string(reducer) + std::to_string(k) + "-of-" +

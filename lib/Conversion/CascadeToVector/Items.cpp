@@ -159,8 +159,9 @@ void Kernel::walkShortRow() {
 bool Kernel::walksRowByRow() {
   if (!plan.hasShortRows() || plan.row == kNone || plan.tileRows == 1)
     return false;
+  // Lists are filled for all rows of a tile at once.
   auto isOfRow = [&](const StatePlan &s) {
-    return plan.hasRow(s.set) || s.isCount;
+    return (plan.hasRow(s.set) || s.isCount) && !s.takesCandidates;
   };
   auto areOfRow = [&](const PassPlan &p) {
     return p.prelude.empty() && llvm::all_of(p.kept, [&](Node *n) {

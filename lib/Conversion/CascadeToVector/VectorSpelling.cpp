@@ -361,7 +361,6 @@ Val VectorSpelling::dotOfBytes(Val sum, Val x, Val y) {
                     .getResult(0));
 }
 
-/// Log2(lanes) rounds of exchanging the off-diagonal blocks of pairs of rows.
 void VectorSpelling::transposeBlock(const Buffer &from, Ix fromAt,
                                     Ix fromStride, const Buffer &to, Ix toAt,
                                     Ix toStride) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A linker for what our code generator writes: position independent objects
-// for x86-64 whose only foreign symbols are functions. LLVM's takes 5 ms to set
-// up and a thread to tear down; this one is done in a tenth of one, which is
-// what a kernel from the disk cache may cost.
+// for x86-64 whose only foreign symbols are functions. LLVM's takes longer to
+// set up than a kernel from the disk cache may cost; this one is done in 0.1
+// ms.
 #include "CallableSymbols.h"
 #include "refold/Support/Error.h"
 #include "refold/Target/CPU/ObjectCode.h"
