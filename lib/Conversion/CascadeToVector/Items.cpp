@@ -132,14 +132,22 @@ void Kernel::walkShortRow() {
   valid = extents[plan.stream];
   isBoundary.reset();
   for (unsigned p = 0; p < plan.passes.size(); ++p) {
+    // Those reduced together are left in their lanes by the tile.
+    auto reduce = [&](bool isTogether) {
+      for (StatePlan &s : plan.states)
+        if (s.pass == p && s.form == StatePlan::Partial &&
+            isReducedTogether(s) == isTogether)
+          reducePartial(s);
+    };
     if (plan.passes[p].guards.empty()) {
       prelude(p);
       streamTile(p);
-      continue;
+    } else {
+      initialise(p);
+      reduce(/*isTogether=*/false);
+      whereNeeded(p, [&] { streamTile(p); });
     }
-    initialise(p);
-    reducePartials(p);
-    whereNeeded(p, [&] { streamTile(p); });
+    reduce(/*isTogether=*/true);
   }
   finish();
   for (auto [value, term] : plan.reused) {

@@ -244,6 +244,8 @@ private:
                  llvm::function_ref<Values(Tile &, int64_t, Values)> body);
   NodeSet reusedTerms();
   void initialise(unsigned pass);
+  bool isReducedTogether(StatePlan &s);
+  void reducePartial(StatePlan &s);
   void reducePartials(unsigned pass);
   void eachRow(bool hasRow, llvm::function_ref<void(Ix)> body);
   Tile tileOf(Ix row);

@@ -242,9 +242,11 @@ void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
 
 /// `sum` is what this tile adds.
 void Kernel::updateState(StatePlan &s, Tile &t, Val sum) {
-  if (isWholeRow && s.form == StatePlan::Partial)
+  if (isWholeRow && s.form == StatePlan::Partial && !isReducedTogether(s))
     return writeArray(t, arrays[s.number].finals, 0, 0,
                       to.reduceLanes(s.combine, sum));
+  if (isWholeRow && s.form == StatePlan::Partial)
+    return writeArray(t, arrays[s.number].values[0], 0, 0, sum);
   if (!isWholeRow) {
     Val moved = eval(t, s.moved, 0, 0);
     sum = to.binary(s.combine, sum, sum.wide ? to.splat(moved) : moved);
@@ -278,14 +280,40 @@ void Kernel::initialise(unsigned pass) {
   initialiseKeyed(pass);
 }
 
+/// Whether the rows of a tile fill the lanes, so that lane partials of as many
+/// rows are reduced by a transposition, which has no chain of dependent steps
+/// a row.
+bool Kernel::isReducedTogether(StatePlan &s) {
+  return plan.hasRow(s.set) && !onlyRow && plan.tileRows % to.lanes() == 0 &&
+         !(s.set & plan.carried) && to.lanes() > 1;
+}
+
 /// Lane partials become values of their rows.
+void Kernel::reducePartial(StatePlan &s) {
+  Array &from = arrays[s.number].values[0], &into = arrays[s.number].finals;
+  auto one = [&](Ix row) {
+    Tile t = tileOf(row);
+    writeArray(t, into, 0, 0,
+               to.reduceLanes(s.combine, readArray(t, from, 0, 0)));
+  };
+  if (!isReducedTogether(s))
+    return eachRow(plan.hasRow(s.set), one);
+  Ix main = to.floorTo(rows, to.lanes());
+  to.each(0, main, to.lanes(), [&](Ix first) {
+    Values partials;
+    for (int64_t i = 0; i < to.lanes(); ++i) {
+      Tile t = tileOf(to.add(first, i));
+      partials.push_back(readArray(t, from, 0, 0));
+    }
+    Tile t = tileOf(first);
+    to.storeWide(to.reduceEach(s.combine, partials), into.buffer,
+                 offsetIn(t, into, 0, 0), Val());
+  });
+  to.each(main, rows, 1, one);
+}
+
 void Kernel::reducePartials(unsigned pass) {
   for (StatePlan &s : plan.states)
     if (s.pass == pass && s.form == StatePlan::Partial)
-      eachRow(plan.hasRow(s.set), [&](Ix row) {
-        Tile t = tileOf(row);
-        Val v = readArray(t, arrays[s.number].values[0], 0, 0);
-        writeArray(t, arrays[s.number].finals, 0, 0,
-                   to.reduceLanes(s.combine, v));
-      });
+      reducePartial(s);
 }
