@@ -15,7 +15,7 @@ usage: ./refold.sh [--without-torch] COMMAND [arguments]
   demo      fuses the sentence encoder all-MiniLM-L6-v2 and embeds a dozen sentences with it
   test      builds and runs every test; the last line counts them
   build     builds what is shipped, into build/release/bin
-  run, compile, explain, verify, bench, inspect, ops, doctor
+  run, compile, explain, verify, bench, tune, inspect, ops, cache, doctor
             builds, then calls bin/refold with this command; './refold.sh run --help' says more
   bench [--suite NAME,...] [--peers] [--threads 1,2] [--out FILE.jsonl] [--check]
             without a program: the workloads of benchmarks/suite; with --peers also in PyTorch,
@@ -262,7 +262,7 @@ bench)
   fi
   ;;
 plots) run_plots "$@" ;;
-run | compile | explain | verify | inspect | ops | doctor)
+run | compile | explain | verify | tune | inspect | ops | cache | doctor)
   install_packages >&2
   build release refold >&2
   cd "$caller" # where the paths on the command line are from

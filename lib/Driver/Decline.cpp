@@ -48,7 +48,8 @@ LosingFusions::LosingFusions(LoadedProgram &program, const CpuTarget &target,
     : target(target) {
   for (const Port &port : program.inputs) {
     auto shape = knownShape(port, extents);
-    if (!shape)
+    // Of nothing there is nothing to gain, and what is fused stays fused.
+    if (!shape || llvm::is_contained(*shape, 0))
       return;
     shapes.push_back(std::move(*shape));
   }

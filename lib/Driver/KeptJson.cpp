@@ -33,7 +33,7 @@ static std::string fileOf(llvm::StringRef kind, llvm::StringRef key) {
 
 std::optional<llvm::json::Object> findKept(llvm::StringRef kind,
                                            llvm::StringRef key) {
-  constexpr uint64_t kMostBytes = 1 << 20;
+  constexpr uint64_t kMostBytes = 16 << 10; // the parser goes as deep as these
   std::string path = fileOf(kind, key);
   if (path.empty() || !llvm::sys::fs::is_regular_file(path))
     return std::nullopt;

@@ -102,11 +102,11 @@ static std::string keyOf(const MachineFacts &facts, const CpuTarget &target) {
 
 static std::optional<double> rateIn(const llvm::json::Object &from,
                                     llvm::StringRef name) {
-  constexpr double kMost = 1e15;
+  constexpr double kLeast = 1.0, kMost = 1e15;
   std::optional<double> rate = from.getNumber(name);
-  return rate && std::isfinite(*rate) && *rate >= 0.0 && *rate < kMost
-             ? rate
-             : std::nullopt;
+  bool makesSense =
+      rate && (*rate == 0.0 || (*rate >= kLeast && *rate < kMost));
+  return makesSense ? rate : std::nullopt;
 }
 
 /// False where one is missing or makes no sense.

@@ -155,8 +155,14 @@ static double rateOf(int64_t threads, int rounds, double each,
     }
   };
   std::vector<std::thread> others;
-  for (int64_t thread = 1; thread < threads; ++thread)
-    others.emplace_back(work, thread);
+  try {
+    for (int64_t thread = 1; thread < threads; ++thread)
+      others.emplace_back(work, thread);
+  } catch (const std::system_error &) {
+    // The machine gives no more threads: those there are are measured.
+    for (int64_t thread = others.size() + 1; thread < threads; ++thread)
+      together.arrive_and_drop();
+  }
   work(0);
   for (std::thread &other : others)
     other.join();

@@ -62,7 +62,17 @@ static unsigned appendWorkspace(KernelCall &call, int64_t bytes) {
   return at;
 }
 
-/// Whether all that lies in the shared workspace follows from constants.
+/// Whether the same elements of the buffer are seen at every shape.
+static bool isFixed(const ViewSpec &view) {
+  auto isNumber = [](const SizeExpr &size) {
+    return size.constant().has_value();
+  };
+  return isNumber(view.offset) && llvm::all_of(view.sizes, isNumber) &&
+         llvm::all_of(view.strides, isNumber);
+}
+
+/// Whether all that lies in the shared workspace follows from constants, of
+/// which no shape sees another part.
 bool Planner::packsConstantsOnly(const Kernel &kernel,
                                  const KernelStep &step) const {
   return kernel.sharesOnlyPanels && !kernel.packedOperands.empty() &&
@@ -70,7 +80,7 @@ bool Planner::packsConstantsOnly(const Kernel &kernel,
            auto *view = operand < step.operands.size()
                             ? std::get_if<ViewSpec>(&step.operands[operand])
                             : nullptr;
-           return view &&
+           return view && isFixed(*view) &&
                   spec.buffers[view->buffer].kind == BufferKind::Constant;
          });
 }

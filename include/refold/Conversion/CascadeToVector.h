@@ -12,6 +12,10 @@
 
 namespace refold {
 
+/// On the cascade of a kernel: a bool a result, whether nothing in the program
+/// reads it. Only there may an element be rounded otherwise than as written.
+inline constexpr llvm::StringLiteral kFinalResultsAttr = "refold.final";
+
 /// What `lowerCascade` left in the place of a kernel.
 struct LoweredKernel {
   std::string name;

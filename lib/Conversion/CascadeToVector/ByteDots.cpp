@@ -24,8 +24,8 @@ static Node *byteUnder(Node *n) {
 }
 
 void Planner::findDot(Node *term, int sum, int lane) {
-  if (!target.hasByteDots || lane == kNone || term->kind != Node::Elem ||
-      !isa<arith::MulIOp>(term->op))
+  if (!target.hasByteDots || plan->lanes * 32 != 512 || lane == kNone ||
+      term->kind != Node::Elem || !isa<arith::MulIOp>(term->op))
     return;
   for (unsigned side : {0u, 1u}) {
     Node *wide = byteUnder(term->in[side]);

@@ -132,22 +132,15 @@ void Kernel::walkShortRow() {
   valid = extents[plan.stream];
   isBoundary.reset();
   for (unsigned p = 0; p < plan.passes.size(); ++p) {
-    // Those reduced together are left in their lanes by the tile.
-    auto reduce = [&](bool isTogether) {
-      for (StatePlan &s : plan.states)
-        if (s.pass == p && s.form == StatePlan::Partial &&
-            isReducedTogether(s) == isTogether)
-          reducePartial(s);
-    };
     if (plan.passes[p].guards.empty()) {
       prelude(p);
       streamTile(p);
     } else {
       initialise(p);
-      reduce(/*isTogether=*/false);
+      reducePartials(p, /*areTogether=*/false);
       whereNeeded(p, [&] { streamTile(p); });
     }
-    reduce(/*isTogether=*/true);
+    reducePartials(p, /*areTogether=*/true);
   }
   finish();
   for (auto [value, term] : plan.reused) {

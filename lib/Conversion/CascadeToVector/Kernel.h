@@ -159,6 +159,7 @@ private:
     llvm::function_ref<void(Tile &, int, int, Val)> sink;
     const StatePlan *keyed = nullptr; ///< at the place of the stream indices
     WritePlan *streamed = nullptr;    ///< stored past the caches
+    bool isFinal = false; ///< a result that no kernel of the program reads
     int64_t width = 0; ///< lanes of a block, if not those of the register tile
     bool halvesRows = false; ///< rows that fill no block: half a block, ...
     /// All that is summed lies in one loop: it is summed in blocks.
@@ -200,6 +201,7 @@ private:
   void contraction(Node *n);
   void contractionAlong(Node *n, int lane);
   void matrixState(StatePlan &s);
+  bool leavesProgram(WritePlan &w);
   void writeNest(WritePlan &w);
   void writeValues(WritePlan &w, bool isStreamed);
   Ix bytesOf(WritePlan &w);
@@ -246,7 +248,7 @@ private:
   void initialise(unsigned pass);
   bool isReducedTogether(StatePlan &s);
   void reducePartial(StatePlan &s);
-  void reducePartials(unsigned pass);
+  void reducePartials(unsigned pass, std::optional<bool> areTogether = {});
   void eachRow(bool hasRow, llvm::function_ref<void(Ix)> body);
   Tile tileOf(Ix row);
 

@@ -4,7 +4,7 @@
 #include "Kernel.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
+#include "refold/Conversion/CascadeToVector.h"
 #include <cmath>
 
 using namespace mlir;
@@ -165,22 +165,47 @@ void Kernel::nestSums(Nest &nest, Tile &outer) {
     someRows(main, numRows, 1);
 }
 
+/// Factors, signs and roundings to a storage type keep the relative error of
+/// what they read.
+static bool keepsRelativeError(Node *n) {
+  return n->kind == Node::Elem &&
+         isa<arith::MulFOp, arith::NegFOp, arith::TruncFOp>(n->op);
+}
+
 /// The divisions of the lanes by a number of their row, which may be products
-/// with its reciprocal: not what is rounded or compared next, where another
-/// last bit may be another integer.
+/// with its reciprocal: those that nothing reads but factors of a result that
+/// leaves the program. Elsewhere another last bit may be another class
+/// (1 - x / max) or another integer.
 void Kernel::findQuotients(Nest &nest, const NodeSet &all, Shortcuts &found) {
-  auto isStep = [](Node *n) {
-    return n->kind == Node::Elem &&
-           isa<math::RoundEvenOp, math::RoundOp, math::FloorOp, math::CeilOp,
-               math::TruncOp, arith::FPToSIOp, arith::FPToUIOp, arith::CmpFOp>(
-               n->op);
-  };
-  if (llvm::any_of(all, isStep))
+  if (!nest.isFinal)
     return;
-  for (Node *n : all)
-    if (n->kind == Node::Elem && isa<arith::DivFOp>(n->op) &&
-        n->has(nest.lane) && !n->in[1]->has(nest.lane) &&
-        n->in[1]->kind != Node::Const && (n->type.isF32() || n->type.isF64()))
+  SmallVector<Node *> work{nest.term};
+  llvm::DenseSet<Node *> open;
+  SmallVector<Node *> quotients;
+  while (!work.empty()) {
+    Node *n = work.pop_back_val();
+    if (!open.insert(n).second)
+      continue;
+    if (keepsRelativeError(n))
+      work.append(n->in.begin(), n->in.end());
+    else if (n->kind == Node::Elem && isa<arith::DivFOp>(n->op) &&
+             n->has(nest.lane) && !n->in[1]->has(nest.lane) &&
+             n->in[1]->kind != Node::Const &&
+             (n->type.isF32() || n->type.isF64()))
+      quotients.push_back(n);
+  }
+  auto isRead = [&](Node *quotient) {
+    return llvm::any_of(all, [&](Node *n) {
+      return llvm::is_contained(n->in, quotient) &&
+             !(open.contains(n) && keepsRelativeError(n));
+    });
+  };
+  // A factor that something else reads shows what it is made of.
+  for (Node *n : open)
+    if (keepsRelativeError(n) && isRead(n))
+      return;
+  for (Node *n : quotients)
+    if (!isRead(n))
       found.quotients.push_back(n);
 }
 
@@ -647,8 +672,20 @@ void Kernel::writeNest(WritePlan &w) {
       [&] { writeValues(w, /*isStreamed=*/true); });
 }
 
+/// Whether nothing in the program reads the result again.
+bool Kernel::leavesProgram(WritePlan &w) {
+  auto isFinal =
+      plan.cascade->getAttrOfType<DenseBoolArrayAttr>(kFinalResultsAttr);
+  unsigned operand = cast<BlockArgument>(w.op.getTarget()).getArgNumber() -
+                     plan.cascade.numIndices();
+  unsigned first = plan.cascade.getInputs().size();
+  return isFinal && operand >= first &&
+         operand - first < unsigned(isFinal.size()) && isFinal[operand - first];
+}
+
 void Kernel::writeValues(WritePlan &w, bool isStreamed) {
   Nest nest;
+  nest.isFinal = leavesProgram(w);
   nest.out = w.set;
   nest.lane = w.lane;
   nest.term = w.value;

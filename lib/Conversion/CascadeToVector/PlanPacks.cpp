@@ -291,6 +291,10 @@ bool Planner::mayOverwrite(PassPlan &pass, unsigned number, Node *contraction,
       return false;
     bool isBefore =
         s.form == StatePlan::Reduced || s.form == StatePlan::Partial;
+    // A later level of the same row step computes the value again.
+    if (s.form != StatePlan::Matrix && s.level > value->level &&
+        readsBeside(s.term, value, nullptr))
+      return false;
     if (reads(s.term) && !(isBefore && s.level <= value->level &&
                            plan->hasRow(s.set) == plan->hasRow(value->set)))
       return false;
@@ -299,7 +303,10 @@ bool Planner::mayOverwrite(PassPlan &pass, unsigned number, Node *contraction,
     if (step.kind == Step::Contraction && step.contraction != contraction &&
         reads(step.contraction))
       return false;
-  return llvm::none_of(pass.kept, reads);
+  return llvm::none_of(pass.kept, [&](Node *kept) {
+    return reads(kept) ||
+           (kept->level > value->level && readsBeside(kept, value, nullptr));
+  });
 }
 
 void Planner::findInPlace(unsigned pass) {

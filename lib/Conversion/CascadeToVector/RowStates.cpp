@@ -284,8 +284,10 @@ void Kernel::initialise(unsigned pass) {
 /// rows are reduced by a transposition, which has no chain of dependent steps
 /// a row.
 bool Kernel::isReducedTogether(StatePlan &s) {
-  return plan.hasRow(s.set) && !onlyRow && plan.tileRows % to.lanes() == 0 &&
-         !(s.set & plan.carried) && to.lanes() > 1;
+  // A nest that writes results with its sums needs them before the tile ends.
+  return plan.whole == kNone && plan.hasRow(s.set) && !onlyRow &&
+         plan.tileRows % to.lanes() == 0 && !(s.set & plan.carried) &&
+         to.lanes() > 1;
 }
 
 /// Lane partials become values of their rows.
@@ -312,8 +314,10 @@ void Kernel::reducePartial(StatePlan &s) {
   to.each(main, rows, 1, one);
 }
 
-void Kernel::reducePartials(unsigned pass) {
+/// Of a whole row the tile has reduced those that are not reduced together.
+void Kernel::reducePartials(unsigned pass, std::optional<bool> areTogether) {
   for (StatePlan &s : plan.states)
-    if (s.pass == pass && s.form == StatePlan::Partial)
+    if (s.pass == pass && s.form == StatePlan::Partial &&
+        (!areTogether || *areTogether == isReducedTogether(s)))
       reducePartial(s);
 }

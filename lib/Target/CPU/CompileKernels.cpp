@@ -147,8 +147,12 @@ static void compileAll(llvm::ArrayRef<KernelSource> sources,
     }
   };
   std::vector<std::thread> helpers;
-  for (unsigned i = 1; i < threads; ++i)
-    helpers.emplace_back(work);
+  try {
+    for (unsigned i = 1; i < threads; ++i)
+      helpers.emplace_back(work);
+  } catch (const std::system_error &) {
+    // The machine gives no more threads: those there are do the work.
+  }
   if (threads)
     work();
   for (std::thread &helper : helpers)

@@ -6,6 +6,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Matchers.h"
+#include "refold/Conversion/CascadeToVector.h"
 #include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
@@ -22,6 +23,16 @@ static MemRefType memrefFor(const Slot &slot, RankedTensorType type) {
   return MemRefType::get(
       type.getShape(), type.getElementType(),
       StridedLayoutAttr::get(type.getContext(), /*offset=*/0, strides));
+}
+
+/// Whether the value, or what reshapes it, is returned and nothing else.
+static bool isOnlyReturned(Value value) {
+  return llvm::all_of(value.getUsers(), [](Operation *user) {
+    if (isa<tensor::ExpandShapeOp, tensor::CollapseShapeOp, tensor::CastOp>(
+            user))
+      return isOnlyReturned(user->getResult(0));
+    return isa<func::ReturnOp>(user);
+  });
 }
 
 /// The cascade on memrefs in a function of its own, as text. Names of operands
@@ -53,6 +64,11 @@ static std::string kernelText(CascadeOp op, ArrayRef<Type> types) {
     }
     state.addAttribute(attribute.getName(), value);
   }
+  SmallVector<bool> isFinal;
+  for (Value result : op.getResults())
+    isFinal.push_back(isOnlyReturned(result));
+  if (llvm::is_contained(isFinal, true))
+    state.addAttribute(kFinalResultsAttr, b.getDenseBoolArrayAttr(isFinal));
   IRMapping mapping;
   op.getBody().cloneInto(state.addRegion(), mapping);
   b.create(state);
