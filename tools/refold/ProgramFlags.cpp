@@ -27,7 +27,7 @@ void addFuseTo(Flags &flags, FusePolicy &policy) {
               [&policy](llvm::StringRef text) -> llvm::Error {
                 if (text != "auto" && text != "always" && text != "never")
                   return fail(ExitCode::Usage,
-                              "--fuse: found '" + text +
+                              "found '" + text +
                                   "', expected auto or always or never");
                 policy = text == "auto"     ? FusePolicy::Auto
                          : text == "always" ? FusePolicy::Always
