@@ -297,7 +297,7 @@ void Chooser::chooseRows(Schedule &s, int row, int stream) {
   s.tile[name(stream)] = 1024;
   s.prefetch = isLarge(stream, 256);
   // Rows of 384 with a sweep, in tiles of 1: 7.3 ms, 2: 7.0, 4: 8.7, 32: 11.5.
-  constexpr int64_t kTileElements = 512, kRowsOfUnknownLength = 4;
+  constexpr int64_t kTileElements = 512;
   int64_t length = extent(stream);
   bool hasSweep =
       llvm::any_of(cascade.getBody().getOps<WriteOp>(), [&](WriteOp w) {
@@ -305,15 +305,13 @@ void Chooser::chooseRows(Schedule &s, int row, int stream) {
                                   cascade.getBody().getArgument(stream));
       });
   // Without a sweep nothing of a row is read again, and the results of a tile
-  // are computed with rows along the lanes.
-  if (row != kNone && !hasSweep)
+  // are computed with rows along the lanes. Short rows are walked side by side.
+  constexpr int64_t kShort = 256;
+  if (row != kNone && (!hasSweep || !isLarge(stream, kShort + 1) ||
+                       ShapedType::isDynamic(length)))
     s.tile[name(row)] = std::max<int64_t>(lanes, 4);
   else if (row != kNone)
-    s.tile[name(row)] =
-        ShapedType::isDynamic(length)
-            ? kRowsOfUnknownLength
-            : std::clamp<int64_t>(kTileElements / std::max<int64_t>(length, 1),
-                                  1, 16);
+    s.tile[name(row)] = std::clamp<int64_t>(kTileElements / length, 1, 16);
 }
 
 /// A row index that reads move densely with while none does with the stream:

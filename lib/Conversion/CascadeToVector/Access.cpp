@@ -19,7 +19,8 @@ Ix Kernel::offsetIn(Tile &t, const Array &a, int r, int c) {
   // loop.
   for (bool isReduced : {false, true})
     for (const Array::Dim &d : a.dims)
-      if ((int(d.index) == t.reduced) == isReduced)
+      if ((int(d.index) == t.reduced) == isReduced &&
+          !(a.isOfRow && onlyRow && int(d.index) == plan.row))
         sum = to.add(sum, to.mul(localAt(t, d.index, r, c), d.stride));
   return sum;
 }

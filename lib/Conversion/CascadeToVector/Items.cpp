@@ -104,30 +104,61 @@ void Kernel::walkItem() {
   if (plan.product)
     return;
   if (!plan.hasShortRows() && plan.whole == kNone)
-    return walkTiles();
+    return walkRows(RowWalk::InTiles);
   Ix length = extents[plan.stream];
-  if (length.isConstant() && length.constant >= 1)
-    return length.constant <= plan.tileStream ? walkShortRows()
-                                              : walkLongRows();
-  Val isShort = to.binary(Binary::AndI, to.less(0, length),
-                          to.less(length, plan.tileStream + 1));
-  to.branch(isShort, [&] { walkShortRows(); }, [&] { walkLongRows(); });
+  auto upTo = [&](int64_t longest, RowWalk kind,
+                  llvm::function_ref<void()> others) {
+    if (length.isConstant())
+      return length.constant >= 1 && length.constant <= longest ? walkRows(kind)
+                                                                : others();
+    Val isShort = to.binary(Binary::AndI, to.less(0, length),
+                            to.less(length, longest + 1));
+    to.branch(isShort, [&] { walkRows(kind); }, others);
+  };
+  auto inTiles = [&] { walkRows(RowWalk::InTiles); };
+  auto whole = [&] { upTo(plan.tileStream, RowWalk::Whole, inTiles); };
+  if (!plan.longestJoined)
+    return whole();
+  // What a whole row spares, if no sweep reads what the passes leave, is a
+  // number or two a row: no reason for a third copy of the walk.
+  upTo(plan.longestJoined, RowWalk::Joined,
+       length.isConstant() ? llvm::function_ref<void()>(whole) : inTiles);
 }
 
-/// With a sweep one by one: it then finds its row in the nearest cache.
-void Kernel::walkShortRows() {
-  if (plan.whole != kNone)
-    return walkWholeRow();
-  if (plan.sweepWrites.empty())
-    return walkShortRow();
-  rowByRow([&] { walkShortRow(); });
+/// One by one or, where rows have something in common, all rows of the tile
+/// level by level. Memory is then read in order, and a sweep finds its row in
+/// the nearest cache.
+void Kernel::walkRows(RowWalk kind) {
+  bool isWhole = kind != RowWalk::InTiles;
+  isJoined = kind == RowWalk::Joined;
+  auto passes = [&] { isWhole ? walkWhole() : walkPasses(); };
+  auto results = [&] {
+    finish();
+    if (isWhole)
+      sweepWhole();
+    else if (plan.stream != kNone)
+      sweep(0, extents[plan.stream]);
+  };
+  isWholeRow = isWhole;
+  if (isJoined || !walksRowByRow()) {
+    passes();
+    results();
+  } else {
+    bool hasSweep = !plan.sweepWrites.empty();
+    rowByRow([&] {
+      passes();
+      if (hasSweep)
+        results();
+    });
+    if (!hasSweep)
+      finish();
+  }
+  isWholeRow = isJoined = false;
 }
 
 /// The stream is one tile: nothing was there before it, so no state is
-/// initialised or moved, and what the sweep shares with the last pass is read
-/// from there.
-void Kernel::walkShortRow() {
-  isWholeRow = true;
+/// initialised or moved.
+void Kernel::walkWhole() {
   base[plan.stream] = Ix(0);
   valid = extents[plan.stream];
   isBoundary.reset();
@@ -137,22 +168,30 @@ void Kernel::walkShortRow() {
       streamTile(p);
     } else {
       initialise(p);
-      reducePartials(p, /*areTogether=*/false);
+      reducePartials(p);
       whereNeeded(p, [&] { streamTile(p); });
     }
-    reducePartials(p, /*areTogether=*/true);
   }
-  finish();
+}
+
+/// What the sweep shares with the last pass is read from there.
+void Kernel::sweepWhole() {
+  if (isJoined && !plan.numbers.empty())
+    eachHead([&](Tile &head) {
+      for (Node *n : plan.numbers)
+        writeArray(head, kept.at(n), 0, 0, eval(head, n, 0, 0));
+    });
+  if (isJoined)
+    keptReady.insert(plan.numbers.begin(), plan.numbers.end());
   for (auto [value, term] : plan.reused) {
     kept[value] = kept.at(term);
     keptReady.insert(value);
   }
-  hasLikely = true;
+  hasLikely = plan.whole == kNone;
   for (WritePlan &w : plan.sweepWrites)
     writeNest(w);
   hasLikely = false;
   keptReady.clear();
-  isWholeRow = false;
 }
 
 /// Whether all that the passes compute is of one row, but for counts: nothing
@@ -181,30 +220,6 @@ void Kernel::rowByRow(llvm::function_ref<void()> body) {
     body();
     onlyRow.reset();
   });
-}
-
-/// Rows of several stream tiles, one after the other: memory is read in order,
-/// and what the sweep reads again has not left the caches.
-void Kernel::walkLongRows() {
-  if (plan.whole != kNone || !walksRowByRow())
-    return walkTiles();
-  bool hasSweep = !plan.sweepWrites.empty();
-  rowByRow([&] {
-    walkPasses();
-    if (!hasSweep)
-      return;
-    finish();
-    sweep(0, extents[plan.stream]);
-  });
-  if (!hasSweep)
-    finish();
-}
-
-void Kernel::walkTiles() {
-  walkPasses();
-  finish();
-  if (plan.stream != kNone)
-    sweep(0, extents[plan.stream]);
 }
 
 void Kernel::walkPasses() {

@@ -16,9 +16,10 @@ struct Array {
   };
   Buffer buffer;
   llvm::SmallVector<Dim, 4> dims;
-  bool isWide = false; ///< an entry is a register: one value a lane
-  Ix count;            ///< elements of one segment's part
-  Buffer pairs;        ///< of bf16: the same memory, two elements at a time
+  bool isWide = false;  ///< an entry is a register: one value a lane
+  bool isOfRow = false; ///< read only while the row that left it is in work
+  Ix count;             ///< elements of one segment's part
+  Buffer pairs;         ///< of bf16: the same memory, two elements at a time
   explicit operator bool() const { return bool(buffer); }
 };
 
@@ -72,13 +73,17 @@ private:
   Ix mainItems();
   void bindItem(Ix item);
   void walkItem();
-  void walkTiles();
   bool walksRowByRow();
-  void walkLongRows();
   void rowByRow(llvm::function_ref<void()> body);
+  enum class RowWalk {
+    InTiles, ///< from tile to tile of the stream
+    Whole,   ///< the stream is one tile
+    Joined   ///< the same, as many rows at a time as there are lanes
+  };
+  void walkRows(RowWalk kind);
   void walkPasses();
-  void walkShortRow();
-  void walkShortRows();
+  void walkWhole();
+  void sweepWhole();
   Ix span(unsigned index);
   Ix capacity(unsigned index, bool isLane);
   Ix rangeOf(unsigned index);
@@ -212,7 +217,6 @@ private:
   void writeSums(Nest &nest, Node *sum);
   void wholeState(StatePlan &s);
   bool readsWhole(WritePlan &w);
-  void walkWholeRow();
 
   // ByteDots.cpp.
   std::pair<Buffer, Ix> narrowAt(const DotPlan &dot, Tile &t, int r);
@@ -237,18 +241,34 @@ private:
 
   // RowStates.cpp.
   void rowStep(unsigned pass, Step &step);
-  void rowGroup(unsigned pass, Step &step, bool isChecked, Tile &t);
+  void rowGroup(unsigned pass, Step &step, bool isChecked, Tile &head);
+  /// What one level of a row step computes.
+  struct RowWork {
+    llvm::SmallVector<StatePlan *> states, ordered, counts;
+    llvm::SmallVector<Node *> numbers, wide;
+    bool hasStream() const {
+      return !states.empty() || !ordered.empty() || !wide.empty();
+    }
+  };
+  RowWork workOf(unsigned pass, Step &step, unsigned level);
   void rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
-                Tile &t);
+                Tile &head);
+  void joinedSums(RowWork &work, int64_t width, Tile &head,
+                  llvm::function_ref<Values(Tile &, bool)> sumsOf);
   bool belongs(const Step &step, Set set);
   void updateState(StatePlan &s, Tile &t, Val sum);
+  Values rowSums(unsigned pass, Step &step, unsigned level, RowWork &work,
+                 bool isChecked, bool isOneGroup, Tile &t);
+  int64_t columnsOfGroup(Step &step);
   Values columns(Step &step, bool isChecked, Tile &t, Values init,
                  llvm::function_ref<Values(Tile &, int64_t, Values)> body);
   NodeSet reusedTerms();
   void initialise(unsigned pass);
-  bool isReducedTogether(StatePlan &s);
-  void reducePartial(StatePlan &s);
-  void reducePartials(unsigned pass, std::optional<bool> areTogether = {});
+  bool areJoined(Set set);
+  Tile headOf(Ix first);
+  void eachHead(llvm::function_ref<void(Tile &)> body);
+  Array &runningOf(StatePlan &s);
+  void reducePartials(unsigned pass);
   void eachRow(bool hasRow, llvm::function_ref<void(Ix)> body);
   Tile tileOf(Ix row);
 
@@ -338,6 +358,8 @@ private:
   Ix valid{0};                       ///< stream positions of this tile
   /// The tile in work is the whole row: states were at their identities.
   bool isWholeRow = false;
+  /// Rows are walked as many at a time as there are lanes.
+  bool isJoined = false;
   bool hasLikely = false; ///< the terms of `Plan::likely` are in their arrays
   /// Row steps find the end of the stream by themselves: full registers, then
   /// masked ones.
@@ -358,6 +380,7 @@ private:
   struct StateArrays {
     llvm::SmallVector<Array, 2> values; ///< one, or keys and payloads
     Array finals, count;
+    Buffer lanesOfRows; ///< sums of joined rows whose lanes are apart
   };
   llvm::SmallVector<StateArrays, 0> arrays;
   std::map<unsigned, Candidates> candidates; ///< of the states that take them

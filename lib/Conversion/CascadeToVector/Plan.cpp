@@ -276,6 +276,31 @@ void Planner::chooseCandidates() {
   }
 }
 
+bool Plan::mayJoin() const {
+  return row != kNone && stream != kNone && rowLane == kNone && lanes > 1 &&
+         tileRows % lanes == 0 && schedule.segments <= 1;
+}
+
+/// Sixteen rows level by level stay in the first cache where they are short.
+/// Lists are filled for as many rows at once anyway.
+void Planner::chooseJoined() {
+  constexpr int64_t kShort = 256;
+  Plan &p = *plan;
+  if (!p.mayJoin() || !p.hasShortRows())
+    return;
+  bool hasLists = llvm::any_of(
+      p.states, [](const StatePlan &s) { return s.takesCandidates; });
+  // Where a sweep reads costly values again, these decide.
+  bool sharesCosts = !p.reused.empty() || !p.likely.empty();
+  if (sharesCosts && ShapedType::isDynamic(p.extent(p.stream)))
+    return;
+  p.longestJoined = hasLists ? p.tileStream : std::min(kShort, p.tileStream);
+  NodeSet numbers;
+  for (WritePlan &w : p.sweepWrites)
+    keepNumbers(w.value, numbers);
+  p.numbers.assign(numbers.begin(), numbers.end());
+}
+
 FailureOr<std::unique_ptr<Plan>> Planner::run() {
   if (failed(checkTypes()))
     return failure();
@@ -313,6 +338,7 @@ FailureOr<std::unique_ptr<Plan>> Planner::run() {
   findPacks();
   dropDotsWithoutPanels();
   findReused();
+  chooseJoined();
   return std::move(plan);
 }
 

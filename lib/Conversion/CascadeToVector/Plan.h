@@ -203,6 +203,14 @@ struct Plan {
     llvm::SmallVector<std::pair<Node *, Node *>, 2> equal;
   };
   llvm::MapVector<Node *, Likely> likely;
+  /// The longest rows of which as many as there are lanes are walked side by
+  /// side: the lane sums of all of them are reduced together, and what is made
+  /// of a row's numbers is computed with rows along the lanes. 0: none are.
+  int64_t longestJoined = 0;
+  /// Kept values that only later levels of the same row read.
+  llvm::DenseSet<Node *> passing;
+  /// What the sweep reads of the numbers of a row.
+  llvm::SmallVector<Node *> numbers;
 
   bool hasRow(Set set) const { return row != kNone && (set & bit(row)); }
   /// Whether `n` is kept to be read in pairs.
@@ -215,6 +223,8 @@ struct Plan {
   /// Row states and one stream index only: a row that fits in one tile is
   /// walked without transports.
   bool hasShortRows() const;
+  /// Whether the rows of a tile fill registers.
+  bool mayJoin() const;
   int64_t extent(unsigned i) { return cascade.getExtents()[i]; }
   Along along(Node *read, unsigned index);
   Along along(WritePlan &write, unsigned index);

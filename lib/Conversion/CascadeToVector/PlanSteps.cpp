@@ -3,6 +3,8 @@
 // steps.
 #include "Planner.h"
 
+#include "mlir/Dialect/Math/IR/Math.h"
+
 using namespace mlir;
 using namespace refold;
 using namespace refold::walk;
@@ -79,6 +81,47 @@ void Planner::keepForRows(Node *n, NodeSet &kept) {
     keepForRows(i, kept);
 }
 
+/// What is made of the numbers of a row before the stream is looked at: the
+/// largest parts that no stream index moves.
+void Planner::keepNumbers(Node *n, NodeSet &kept) {
+  if (n->kind != Node::Elem)
+    return;
+  if (plan->hasStream(n->set)) {
+    for (Node *i : n->in)
+      keepNumbers(i, kept);
+    return;
+  }
+  if (plan->hasRow(n->set) && !(n->set & ~plan->rows) && readsState(n))
+    kept.insert(n);
+}
+
+/// Costly values that terms of several levels read. Not e^x - 1, of which a
+/// later level may take x.
+void Planner::keepForLevels(unsigned pass, NodeSet &all, NodeSet &kept) {
+  auto isRead = [&](Node *n, StatePlan &s) {
+    NodeSet read;
+    collect(s.term, read);
+    return s.pass == pass && plan->hasRow(s.set) &&
+           (s.form == StatePlan::Reduced || s.form == StatePlan::Partial) &&
+           read.contains(n);
+  };
+  for (Node *n : all) {
+    if (!isCostly(n) || isa<math::ExpM1Op>(n->op) || kept.contains(n) ||
+        !plan->hasStream(n->set) || !plan->hasRow(n->set) ||
+        (n->set & ~(plan->rows | plan->streams)) || plan->rowLane != kNone)
+      continue;
+    std::optional<unsigned> first;
+    bool areSeveral = false;
+    for (StatePlan &s : plan->states)
+      if (isRead(n, s)) {
+        areSeveral |= first && *first != s.level;
+        first = s.level;
+      }
+    if (areSeveral && kept.insert(n))
+      plan->passing.insert(n);
+  }
+}
+
 /// A value of level k needs row states of levels below k only.
 unsigned Planner::levelOf(Node *n, unsigned pass) {
   if (auto it = levels.find(n); it != levels.end())
@@ -104,6 +147,10 @@ unsigned Planner::levelOf(Node *n, unsigned pass) {
 /// All nodes that the states of a pass read; its contractions and kept values.
 void Planner::gather(unsigned pass, NodeSet &all, NodeSet &contractions) {
   NodeSet kept;
+  bool areRows = plan->mayJoin() && !plan->inner &&
+                 llvm::none_of(plan->states, [](const StatePlan &s) {
+                   return s.form == StatePlan::Matrix;
+                 });
   for (StatePlan &s : plan->states) {
     if (s.pass != pass)
       continue;
@@ -119,6 +166,8 @@ void Planner::gather(unsigned pass, NodeSet &all, NodeSet &contractions) {
     if (s.form != StatePlan::Matrix && plan->hasRow(s.set) &&
         plan->tileRows > 1 && plan->rowLane == kNone)
       keepForRows(s.term, kept);
+    if (areRows)
+      keepNumbers(s.term, kept);
     collect(s.term, all);
     collect(s.moved, all);
     for (Node *n : s.payloads)
@@ -137,6 +186,7 @@ void Planner::gather(unsigned pass, NodeSet &all, NodeSet &contractions) {
       contractions.insert(n);
     }
   }
+  keepForLevels(pass, all, kept);
   plan->passes[pass].kept.assign(kept.begin(), kept.end());
 }
 

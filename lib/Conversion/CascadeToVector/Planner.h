@@ -49,6 +49,9 @@ private:
   unsigned levelOf(Node *n, unsigned pass);
   void keepFor(Node *n, Set nest, NodeSet &kept, bool keepsElements = false);
   void keepForRows(Node *n, NodeSet &kept);
+  void keepNumbers(Node *n, NodeSet &kept);
+  void keepForLevels(unsigned pass, NodeSet &all, NodeSet &kept);
+  void chooseJoined();
   bool readsState(Node *n);
   bool isFixed(Node *n);
   bool isComplete(Node *n);

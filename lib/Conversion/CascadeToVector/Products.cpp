@@ -130,17 +130,3 @@ void Kernel::wholeState(StatePlan &s) {
 bool Kernel::readsWhole(WritePlan &w) {
   return plan.whole != kNone && readsStateOf(w.value, unsigned(plan.whole));
 }
-
-/// The stream is one tile: see `walkShortRow`.
-void Kernel::walkWholeRow() {
-  isWholeRow = true;
-  base[plan.stream] = Ix(0);
-  valid = extents[plan.stream];
-  isBoundary.reset();
-  for (unsigned p = 0; p < plan.passes.size(); ++p)
-    streamTile(p);
-  finish();
-  for (WritePlan &w : plan.sweepWrites)
-    writeNest(w);
-  isWholeRow = false;
-}

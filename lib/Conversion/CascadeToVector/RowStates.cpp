@@ -23,6 +23,36 @@ Tile Kernel::tileOf(Ix row) {
   return t;
 }
 
+/// Rows along the lanes, from `first` on.
+Tile Kernel::headOf(Ix first) {
+  Tile head(plan.cascade.numIndices());
+  head.lane = plan.row;
+  head.laneLocal = {first};
+  if (!rows.isConstant() || rows.constant % to.lanes())
+    head.laneLimit = rows;
+  return head;
+}
+
+void Kernel::eachHead(llvm::function_ref<void(Tile &)> body) {
+  to.each(0, rows, to.lanes(), [&](Ix first) {
+    Tile head = headOf(first);
+    body(head);
+  });
+}
+
+/// Whether rows with values over `set` are walked side by side.
+bool Kernel::areJoined(Set set) {
+  return isJoined && plan.hasRow(set) && !onlyRow;
+}
+
+/// What a tile finds and leaves of a row state. The lanes of joined rows are
+/// reduced in every tile.
+Array &Kernel::runningOf(StatePlan &s) {
+  StateArrays &a = arrays[s.number];
+  return s.form == StatePlan::Partial && areJoined(s.set) ? a.finals
+                                                          : a.values[0];
+}
+
 bool Kernel::belongs(const Step &step, Set set) {
   bool hasLanes = plan.rowLane != kNone && (set & bit(plan.rowLane));
   return plan.hasRow(set) == step.hasRow && hasLanes == step.rowLanes;
@@ -34,6 +64,12 @@ void Kernel::rowStep(unsigned pass, Step &step) {
       if (s.takesCandidates && s.pass == pass && belongs(step, s.set) &&
           s.level >= step.firstLevel && s.level <= step.lastLevel)
         candidateStep(pass, s, step, isChecked);
+    if (isJoined && step.hasRow && !onlyRow)
+      return eachHead([&](Tile &head) {
+        if (!isChecked)
+          head.holding = &plan.passes[pass];
+        rowGroup(pass, step, isChecked, head);
+      });
     eachRow(step.hasRow, [&](Ix row) {
       if (!step.rowLanes) {
         Tile t = tileOf(row);
@@ -70,7 +106,7 @@ void Kernel::rowStep(unsigned pass, Step &step) {
     unsigned level =
         n->kind == Node::Old ? plan.states[n->state].level : n->level;
     if (belongs(step, n->set) && level >= step.firstLevel &&
-        level <= step.lastLevel)
+        level <= step.lastLevel && !plan.passing.contains(n))
       keptReady.insert(n);
   }
   for (StatePlan &s : plan.states)
@@ -79,27 +115,43 @@ void Kernel::rowStep(unsigned pass, Step &step) {
       statesReady.insert(s.number);
 }
 
-void Kernel::rowGroup(unsigned pass, Step &step, bool isChecked, Tile &t) {
+/// A row, or as many as there are lanes, level by level.
+void Kernel::rowGroup(unsigned pass, Step &step, bool isChecked, Tile &head) {
+  bool isWide = head.lane == plan.row && plan.row != kNone;
   for (StatePlan &s : plan.states) {
     if (s.pass != pass || s.form == StatePlan::Matrix ||
         s.form == StatePlan::Ordered || !belongs(step, s.set) ||
         s.level < step.firstLevel || s.level > step.lastLevel)
       continue;
     Node *old = plan.graph->version(s.op, Node::Old);
-    const Array &array = arrays[s.number].values[0];
-    Val v = !isWholeRow    ? readArray(t, array, 0, 0)
-            : array.isWide ? to.splat(identity(s))
-                           : identity(s);
-    t.memo[keyOf(t, old, 0, 0)] = v;
+    const Array &array = runningOf(s);
+    Val v = !isWholeRow              ? readArray(head, array, 0, 0)
+            : array.isWide || isWide ? to.splat(identity(s))
+                                     : identity(s);
+    head.memo[keyOf(head, old, 0, 0)] = v;
     if (kept.count(old) && llvm::is_contained(plan.passes[pass].kept, old))
-      writeArray(t, kept.at(old), 0, 0, v);
+      writeArray(head, kept.at(old), 0, 0, v);
   }
+  llvm::DenseSet<Node *> keptBefore = keptReady;
+  llvm::DenseSet<unsigned> statesBefore = statesReady;
   for (unsigned level = step.firstLevel; level <= step.lastLevel; ++level)
-    rowLevel(pass, step, level, isChecked, t);
+    rowLevel(pass, step, level, isChecked, head);
+  keptReady = keptBefore;
+  statesReady = statesBefore;
+}
+
+int64_t Kernel::columnsOfGroup(Step &step) {
+  int64_t total =
+      step.rowLanes ? plan.tileStream : plan.tileStream / to.lanes();
+  int64_t count = 4;
+  while (total % count)
+    count /= 2;
+  return count;
 }
 
 /// The columns of a tile in groups; `body` sees a tile of a few registers (or,
-/// with rows along the lanes, of a few stream positions).
+/// with rows along the lanes, of a few stream positions). Without values in
+/// `init` the row is known to be one group, which starts them.
 Kernel::Values
 Kernel::columns(Step &step, bool isChecked, Tile &t, Values init,
                 llvm::function_ref<Values(Tile &, int64_t, Values)> body) {
@@ -115,13 +167,12 @@ Kernel::columns(Step &step, bool isChecked, Tile &t, Values init,
     }
     return body(inside, count, in);
   };
-  int64_t total =
-      step.rowLanes ? plan.tileStream : plan.tileStream / to.lanes();
-  int64_t count = 4;
-  while (total % count)
-    count /= 2;
+  int64_t count = columnsOfGroup(step);
   int64_t width = step.rowLanes ? count : count * to.lanes();
   bool endsHere = isRagged && !step.rowLanes;
+  if (!init.empty() && !init.front())
+    return group(0, llvm::divideCeil(valid.constant, to.lanes()), init,
+                 !valid.is(width));
   Ix hi = isChecked || endsHere || step.rowLanes ? valid : Ix(plan.tileStream);
   Ix main = endsHere || step.rowLanes ? to.floorTo(hi, width) : hi;
   if (main.isConstant() && main.constant <= width) {
@@ -153,44 +204,99 @@ NodeSet Kernel::reusedTerms() {
   return terms;
 }
 
-void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
-                      Tile &t) {
-  PassPlan &p = plan.passes[pass];
-  SmallVector<StatePlan *> states, ordered, counts;
+Kernel::RowWork Kernel::workOf(unsigned pass, Step &step, unsigned level) {
+  RowWork work;
   for (StatePlan &s : plan.states)
     if (s.pass == pass && s.form != StatePlan::Matrix && s.level == level &&
         belongs(step, s.set) && !s.takesCandidates)
-      (s.form == StatePlan::Ordered ? ordered
-       : s.isCount                  ? counts
-                                    : states)
+      (s.form == StatePlan::Ordered ? work.ordered
+       : s.isCount                  ? work.counts
+                                    : work.states)
           .push_back(&s);
-  SmallVector<Node *> wide;
-  for (Node *n : p.kept) {
-    if (n->level != level || n->kind == Node::Old || !belongs(step, n->set))
-      continue;
-    if (plan.hasStream(n->set))
-      wide.push_back(n);
-    else
-      writeArray(t, kept.at(n), 0, 0, eval(t, n, 0, 0));
-  }
+  for (Node *n : plan.passes[pass].kept)
+    if (n->level == level && n->kind != Node::Old && belongs(step, n->set))
+      (plan.hasStream(n->set) ? work.wide : work.numbers).push_back(n);
   if (isWholeRow && pass + 1 == plan.passes.size())
     for (Node *term : reusedTerms())
-      if (term->level == level && belongs(step, term->set))
-        wide.push_back(term);
-  for (StatePlan *s : counts)
-    updateState(*s, t,
-                to.binary(Binary::MulF, eval(t, s->term, 0, 0),
+      if (term->level == level && belongs(step, term->set) &&
+          !llvm::is_contained(work.wide, term))
+        work.wide.push_back(term);
+  return work;
+}
+
+void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
+                      Tile &head) {
+  RowWork work = workOf(pass, step, level);
+  for (Node *n : work.numbers)
+    writeArray(head, kept.at(n), 0, 0, eval(head, n, 0, 0));
+  keptReady.insert(work.numbers.begin(), work.numbers.end());
+  for (StatePlan *s : work.counts)
+    updateState(*s, head,
+                to.binary(Binary::MulF, eval(head, s->term, 0, 0),
                           to.toFloat(to.toData(valid), s->type())));
-  if (states.empty() && ordered.empty() && wide.empty())
+  if (!work.hasStream())
     return;
-  for (StatePlan *s : states)
+  auto sumsOf = [&](Tile &t, bool isOneGroup) {
+    return rowSums(pass, step, level, work, isChecked, isOneGroup, t);
+  };
+  if (isJoined && step.hasRow && !onlyRow) {
+    joinedSums(work, columnsOfGroup(step) * to.lanes(), head, sumsOf);
+  } else {
+    Values sums = sumsOf(head, /*isOneGroup=*/false);
+    for (auto [s, sum] : llvm::zip(work.states, sums)) {
+      if (s->form == StatePlan::Reduced && head.lane == kNone)
+        sum = to.reduceLanes(s->combine, sum);
+      updateState(*s, head, sum);
+    }
+  }
+  // Beside the arrays of others: a later level reads it again.
+  for (Node *n : work.wide)
+    if (plan.passing.contains(n))
+      keptReady.insert(n);
+}
+
+/// The sums of rows whose numbers are the lanes of `head`. A row behind the
+/// last one has what was there before.
+void Kernel::joinedSums(RowWork &work, int64_t width, Tile &head,
+                        llvm::function_ref<Values(Tile &, bool)> sumsOf) {
+  Ix first = head.laneLocal[0];
+  int64_t lanes = to.lanes();
+  Ix count = head.laneLimit ? to.min(lanes, to.sub(rows, first)) : Ix(lanes);
+  bool isOneGroup = valid.isConstant() && valid.constant <= width;
+  to.each(0, count, 1, [&](Ix i) {
+    Tile t = tileOf(to.add(first, i));
+    t.holding = head.holding;
+    Values sums = sumsOf(t, isOneGroup);
+    for (auto [s, sum] : llvm::zip(work.states, sums))
+      to.storeWide(sum, arrays[s->number].lanesOfRows, to.mul(i, lanes), Val());
+  });
+  for (StatePlan *s : work.states) {
+    Values apart;
+    for (int64_t i = 0; i < lanes; ++i)
+      apart.push_back(
+          to.loadWide(arrays[s->number].lanesOfRows, i * lanes, Val()));
+    Val sum = to.reduceEach(s->combine, apart);
+    // A sum of -0 is 0.
+    if (s->combine == Binary::AddF)
+      sum = to.binary(s->combine, to.splat(identity(*s)), sum);
+    updateState(*s, head, sum);
+    statesReady.insert(s->number);
+  }
+}
+
+/// Of every state what the tile adds in one row, a number a lane; lists and
+/// kept values are in their arrays.
+Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
+                               RowWork &work, bool isChecked, bool isOneGroup,
+                               Tile &t) {
+  for (StatePlan *s : work.states)
     preload(t, s->term, bit(plan.stream));
-  for (StatePlan *s : ordered) {
+  for (StatePlan *s : work.ordered) {
     preload(t, s->term, bit(plan.stream));
     for (Node *n : s->payloads)
       preload(t, n, bit(plan.stream));
   }
-  for (Node *n : wide)
+  for (Node *n : work.wide)
     preload(t, n, bit(plan.stream));
   // On the last level, which has the costly terms: asked for on the first,
   // lines would come faster than memory gives them, and then none.
@@ -203,55 +309,58 @@ void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
   bool isLast = pass + 1 == plan.passes.size() && level == step.lastLevel;
   constexpr int64_t kParts = 4; // enough sums in flight to hide an addition
   Values init;
-  for (StatePlan *s : states)
-    init.append(kParts, to.splat(identity(*s)));
+  for (StatePlan *s : work.states)
+    init.append(kParts, isOneGroup ? Val() : to.splat(identity(*s)));
   Values parts = columns(
       step, isChecked, t, init, [&](Tile &inside, int64_t count, Values acc) {
         for (int64_t c = 0; c < count; ++c) {
-          for (auto [k, s] : llvm::enumerate(states)) {
+          for (auto [k, s] : llvm::enumerate(work.states)) {
             Val v = to.splat(eval(inside, s->term, 0, c));
             if (inside.laneLimit && !step.rowLanes)
               v = to.select(maskOf(inside, c), v, to.splat(identity(*s)));
             Val &part = acc[k * kParts + c % kParts];
-            part = to.binary(s->combine, v, part);
+            part = part ? to.binary(s->combine, v, part) : v;
           }
+          bool isAsking = !inside.laneLimit || inside.laneLocal[0].is(0);
           for (Node *n : streamed)
-            if (!inside.laneLimit)
+            if (isAsking)
               prefetchAhead(inside, n, c);
-          if (isLast && !inside.laneLimit && !step.rowLanes)
+          if (isLast && isAsking && !step.rowLanes)
             prefetchResults(inside, c);
-          for (Node *n : wide)
+          for (Node *n : work.wide)
             writeArray(inside, kept.at(n), 0, c,
                        plan.isPaired(n) ? halfOf(inside, n, 0, c)
                                         : eval(inside, n, 0, c));
-          for (StatePlan *s : ordered)
+          for (StatePlan *s : work.ordered)
             orderedColumn(*s, inside, c,
                           isChecked || inside.laneLimit.has_value());
         }
         return acc;
       });
-  for (auto [k, s] : llvm::enumerate(states)) {
+  Values sums;
+  for (auto [k, s] : llvm::enumerate(work.states)) {
+    auto both = [&](Val x, Val y) {
+      return x && y ? to.binary(s->combine, x, y) : x ? x : y;
+    };
     auto part = [&](unsigned i) { return parts[k * kParts + i]; };
-    Val sum = to.binary(s->combine, to.binary(s->combine, part(0), part(1)),
-                        to.binary(s->combine, part(2), part(3)));
-    if (s->form == StatePlan::Reduced && t.lane == kNone)
-      sum = to.reduceLanes(s->combine, sum);
-    updateState(*s, t, sum);
+    sums.push_back(both(both(part(0), part(1)), both(part(2), part(3))));
   }
+  return sums;
 }
 
 /// `sum` is what this tile adds.
 void Kernel::updateState(StatePlan &s, Tile &t, Val sum) {
-  if (isWholeRow && s.form == StatePlan::Partial && !isReducedTogether(s))
+  bool isApart = s.form == StatePlan::Partial && !areJoined(s.set);
+  if (isWholeRow && isApart)
     return writeArray(t, arrays[s.number].finals, 0, 0,
                       to.reduceLanes(s.combine, sum));
-  if (isWholeRow && s.form == StatePlan::Partial)
-    return writeArray(t, arrays[s.number].values[0], 0, 0, sum);
   if (!isWholeRow) {
     Val moved = eval(t, s.moved, 0, 0);
-    sum = to.binary(s.combine, sum, sum.wide ? to.splat(moved) : moved);
+    bool isWide = sum.wide || moved.wide;
+    sum = to.binary(s.combine, isWide ? to.splat(sum) : sum,
+                    isWide ? to.splat(moved) : moved);
   }
-  writeArray(t, arrays[s.number].values[0], 0, 0, sum);
+  writeArray(t, runningOf(s), 0, 0, sum);
   t.memo[keyOf(t, plan.graph->version(s.op, Node::New), 0, 0)] = sum;
 }
 
@@ -271,7 +380,7 @@ void Kernel::initialise(unsigned pass) {
                     : kNone;
     auto init = [&](Tile &, int, int) { return identity(s); };
     auto sink = [&](Tile &t, int r, int c, Val v) {
-      writeArray(t, arrays[s.number].values[0], r, c, v);
+      writeArray(t, runningOf(s), r, c, v);
     };
     nest.init = init;
     nest.sink = sink;
@@ -280,44 +389,16 @@ void Kernel::initialise(unsigned pass) {
   initialiseKeyed(pass);
 }
 
-/// Whether the rows of a tile fill the lanes, so that lane partials of as many
-/// rows are reduced by a transposition, which has no chain of dependent steps
-/// a row.
-bool Kernel::isReducedTogether(StatePlan &s) {
-  // A nest that writes results with its sums needs them before the tile ends.
-  return plan.whole == kNone && plan.hasRow(s.set) && !onlyRow &&
-         plan.tileRows % to.lanes() == 0 && !(s.set & plan.carried) &&
-         to.lanes() > 1;
-}
-
 /// Lane partials become values of their rows.
-void Kernel::reducePartial(StatePlan &s) {
-  Array &from = arrays[s.number].values[0], &into = arrays[s.number].finals;
-  auto one = [&](Ix row) {
-    Tile t = tileOf(row);
-    writeArray(t, into, 0, 0,
-               to.reduceLanes(s.combine, readArray(t, from, 0, 0)));
-  };
-  if (!isReducedTogether(s))
-    return eachRow(plan.hasRow(s.set), one);
-  Ix main = to.floorTo(rows, to.lanes());
-  to.each(0, main, to.lanes(), [&](Ix first) {
-    Values partials;
-    for (int64_t i = 0; i < to.lanes(); ++i) {
-      Tile t = tileOf(to.add(first, i));
-      partials.push_back(readArray(t, from, 0, 0));
-    }
-    Tile t = tileOf(first);
-    to.storeWide(to.reduceEach(s.combine, partials), into.buffer,
-                 offsetIn(t, into, 0, 0), Val());
-  });
-  to.each(main, rows, 1, one);
-}
-
-/// Of a whole row the tile has reduced those that are not reduced together.
-void Kernel::reducePartials(unsigned pass, std::optional<bool> areTogether) {
-  for (StatePlan &s : plan.states)
-    if (s.pass == pass && s.form == StatePlan::Partial &&
-        (!areTogether || *areTogether == isReducedTogether(s)))
-      reducePartial(s);
+void Kernel::reducePartials(unsigned pass) {
+  for (StatePlan &s : plan.states) {
+    if (s.pass != pass || s.form != StatePlan::Partial || areJoined(s.set))
+      continue;
+    eachRow(plan.hasRow(s.set), [&](Ix row) {
+      Tile t = tileOf(row);
+      Val sum = readArray(t, arrays[s.number].values[0], 0, 0);
+      writeArray(t, arrays[s.number].finals, 0, 0,
+                 to.reduceLanes(s.combine, sum));
+    });
+  }
 }

@@ -97,6 +97,9 @@ void Kernel::layOutState(StatePlan &s) {
   bool isPartial = s.form == StatePlan::Partial;
   a.values.push_back(makeArray(set, s.type(), lane, isPartial ? to.lanes() : 0,
                                /*isState=*/true));
+  if (plan.longestJoined && plan.hasRow(set) && s.form != StatePlan::Matrix)
+    a.lanesOfRows =
+        allocate(/*isShared=*/false, s.type(), to.lanes() * to.lanes());
   if (isPartial)
     a.finals = makeArray(set, s.type(), kNone, 0, /*isState=*/true);
 }
@@ -133,13 +136,17 @@ void Kernel::layOut(bool isDryRun) {
     for (Node *n : *list)
       if (n != plan.product)
         add(n);
+  auto addOfRow = [&](Node *n, Set set) {
+    if (!kept.count(n))
+      kept[n] = makeArray(set, n->type, plan.stream);
+    kept[n].isOfRow = true;
+  };
   for (auto [value, term] : plan.reused)
-    if (!kept.count(term))
-      kept[term] = makeArray(term->set, term->type, plan.stream);
+    addOfRow(term, term->set);
   for (auto &[value, likely] : plan.likely)
-    if (!kept.count(likely.term))
-      kept[likely.term] =
-          makeArray(likely.term->set, likely.term->type, plan.stream);
+    addOfRow(likely.term, likely.term->set);
+  for (Node *n : plan.numbers)
+    kept[n] = makeArray(n->set, n->type, kNone);
   for (PassPlan &p : plan.passes) {
     for (Node *n : p.prelude)
       add(n);
@@ -150,7 +157,9 @@ void Kernel::layOut(bool isDryRun) {
       bool hasRowLanes = plan.rowLane != kNone && n->has(plan.rowLane);
       bool isWide = n->kind == Node::Old &&
                     plan.states[n->state].form == StatePlan::Partial;
-      if (auto it = plan.inPlace.find(n); it != plan.inPlace.end())
+      if (plan.passing.contains(n))
+        addOfRow(n, plan.longestJoined ? n->set : n->set & ~bit(plan.row));
+      else if (auto it = plan.inPlace.find(n); it != plan.inPlace.end())
         kept[n] = contractions.at(it->second);
       else if (!kept.count(n))
         kept[n] =
