@@ -4,6 +4,7 @@
 #include "refold/Driver/Inputs.h"
 #include "refold/Driver/MachineFacts.h"
 #include "refold/Support/Error.h"
+#include "refold/Target/CPU/DetectTarget.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Config/llvm-config.h"
@@ -21,17 +22,11 @@ static HealthReport examineMemory() {
   return {"memory", std::to_string(mebibytes) + " MiB", mebibytes >= 1024};
 }
 
-/// The caches as the C library knows them; 0 stands for unknown.
 static HealthReport examineCaches() {
-  static constexpr std::pair<llvm::StringLiteral, int> levels[] = {
-      {"L1", _SC_LEVEL1_DCACHE_SIZE},
-      {"L2", _SC_LEVEL2_CACHE_SIZE},
-      {"L3", _SC_LEVEL3_CACHE_SIZE},
-  };
   std::string text;
-  for (auto [name, key] : levels) {
-    int64_t kibibytes = ::sysconf(key) / 1024;
-    text += (text.empty() ? "" : ", ") + name.str() + " " +
+  for (unsigned level : {1, 2, 3}) {
+    int64_t kibibytes = cacheBytes(level) / 1024;
+    text += (text.empty() ? "L" : ", L") + std::to_string(level) + " " +
             (kibibytes > 0 ? std::to_string(kibibytes) + " KiB" : "unknown");
   }
   return {"caches", text, true};

@@ -2,6 +2,7 @@
 #include "refold/Driver/MachineFacts.h"
 #include "KeptJson.h"
 #include "Probe.h"
+#include "refold/Target/CPU/DetectTarget.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/TargetParser/Host.h"
@@ -62,25 +63,10 @@ static std::vector<std::string> usableFeatures() {
   return found;
 }
 
-/// "32768K" of the kernel: the C library multiplies a cache by the sockets that
-/// a virtual machine claims to have.
-static int64_t cacheBytes(llvm::StringRef index, int key) {
-  auto file = llvm::MemoryBuffer::getFileAsStream(
-      "/sys/devices/system/cpu/cpu0/cache/index" + index + "/size");
-  int64_t kibibytes = 0;
-  if (file && !(*file)->getBuffer().trim().consumeInteger(10, kibibytes) &&
-      kibibytes > 0 && kibibytes < (int64_t(1) << 32))
-    return kibibytes * 1024;
-  return ::sysconf(key);
-}
-
 static void addCaches(MachineRates &rates) {
-  static constexpr std::pair<llvm::StringLiteral, int> caches[] = {
-      {"0", _SC_LEVEL1_DCACHE_SIZE},
-      {"2", _SC_LEVEL2_CACHE_SIZE},
-      {"3", _SC_LEVEL3_CACHE_SIZE}};
-  for (auto [bytes, cache] : llvm::zip_equal(rates.cacheBytes, caches))
-    if (int64_t found = cacheBytes(cache.first, cache.second); found > 0)
+  unsigned level = 0;
+  for (int64_t &bytes : rates.cacheBytes)
+    if (int64_t found = refold::cacheBytes(++level))
       bytes = found;
   rates.cores = std::max(1u, std::thread::hardware_concurrency());
 }

@@ -4,7 +4,9 @@
 #include "refold/Support/Error.h"
 #include "refold/Support/NearestName.h"
 #include "llvm/ADT/StringMap.h"
+#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/TargetParser/Host.h"
+#include <algorithm>
 #include <cstdlib>
 #include <unistd.h>
 
@@ -56,6 +58,29 @@ static llvm::StringRef lacks(const Form &form,
   return "";
 }
 
+/// "32768K" of the kernel, for the first core.
+static int64_t listedCacheBytes(llvm::StringRef index) {
+  auto file = llvm::MemoryBuffer::getFileAsStream(
+      "/sys/devices/system/cpu/cpu0/cache/index" + index + "/size");
+  int64_t kibibytes = 0;
+  if (!file || (*file)->getBuffer().trim().consumeInteger(10, kibibytes) ||
+      kibibytes <= 0 || kibibytes >= (int64_t(1) << 32))
+    return 0;
+  return kibibytes * 1024;
+}
+
+int64_t refold::cacheBytes(unsigned level) {
+  // The second is that of instructions.
+  if (int64_t bytes = listedCacheBytes(level == 1   ? "0"
+                                       : level == 2 ? "2"
+                                                    : "3"))
+    return bytes;
+  long bytes = sysconf(level == 1   ? _SC_LEVEL1_DCACHE_SIZE
+                       : level == 2 ? _SC_LEVEL2_CACHE_SIZE
+                                    : _SC_LEVEL3_CACHE_SIZE);
+  return std::max<int64_t>(bytes, 0);
+}
+
 /// Machines of which the dot product of pairs of bf16 is known to take no
 /// longer than a multiplication and addition of f32: twice the products in a
 /// cycle (Zen 4, Zen 5). Elsewhere it has half that rate (Sapphire Rapids).
@@ -69,11 +94,11 @@ static CpuTarget makeTarget(const Form &form,
   CpuTarget target;
   target.instructionSet = form.instructionSet;
   target.facts = form.facts;
-  if (long bytes = sysconf(_SC_LEVEL1_DCACHE_SIZE); bytes > 0)
+  if (int64_t bytes = cacheBytes(1))
     target.facts.l1Bytes = bytes;
-  if (long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE); bytes > 0)
+  if (int64_t bytes = cacheBytes(2))
     target.facts.l2Bytes = bytes;
-  if (long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE); bytes > 0)
+  if (int64_t bytes = cacheBytes(3))
     target.facts.l3Bytes = bytes;
   // One CPU name and one feature list a form, not the host's: the code is then
   // the same on every machine that runs the form.

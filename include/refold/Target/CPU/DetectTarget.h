@@ -30,6 +30,11 @@ struct CpuTarget {
 /// unknown name and a form that the machine lacks.
 llvm::Expected<CpuTarget> detectTarget(llvm::StringRef wanted = "");
 
+/// Bytes of the cache for data of level 1, 2 or 3 that a core reaches; 0 if
+/// nobody knows. As the kernel lists it: the C library multiplies a cache by
+/// the sockets that a virtual machine claims to have (320 MB instead of 32).
+int64_t cacheBytes(unsigned level);
+
 } // namespace refold
 
 #endif // REFOLD_TARGET_CPU_DETECTTARGET_H
