@@ -199,6 +199,11 @@ run_suite() {
   done
   mkdir -p build/bench
   [[ -f build/bench/minilm.onnx ]] || .venv/bin/python examples/minilm/make_model.py build/bench/minilm.onnx
+  if [[ ! -f build/bench/convnet.onnx ]]; then
+    add_torch
+    .venv/bin/python examples/convnet/make_model.py build/bench/convnet.onnx 2>/dev/null ||
+      say "PyTorch could not export examples/convnet; that workload is skipped"
+  fi
   .venv/bin/python benchmarks/harness/run.py --refold build/release/bin/refold --probe "$probe" "$@"
 }
 

@@ -71,6 +71,8 @@ private:
   bool planProducts();
   bool planOperand(linalg::GenericOp product, OpOperand &operand,
                    ProductPlan &plan);
+  bool planPlainOperand(linalg::GenericOp product, OpOperand &operand,
+                        ProductPlan &plan);
   /// A formula of `tensor` alone, its dimensions as fresh row indices.
   struct Target;
   void trial(Target &target);
@@ -167,6 +169,24 @@ bool Planner::recover(const std::optional<Refusal> &refusal) {
 /// otherwise it is computed by a kernel first. False: the set grew.
 bool Planner::planOperand(linalg::GenericOp product, OpOperand &operand,
                           ProductPlan &productPlan) {
+  AffineMap map = product.getMatchingIndexingMap(&operand);
+  if (map.isProjectedPermutation() &&
+      planPlainOperand(product, operand, productPlan))
+    return true;
+  // A view of what is in memory is as good; a formula is not.
+  Value root = viewRoot(operand.get());
+  bool inMemory = isa<BlockArgument>(root) || materialised.contains(root);
+  if (inMemory || isa_and_nonnull<arith::ConstantOp>(root.getDefiningOp())) {
+    productPlan.operands.push_back({operand.get(), map});
+    return true;
+  }
+  materialise(operand.get());
+  return false;
+}
+
+/// The operand's formula is one read at plain indices.
+bool Planner::planPlainOperand(linalg::GenericOp product, OpOperand &operand,
+                               ProductPlan &productPlan) {
   Formula formula(sizes, policy());
   Subscripts loops;
   for (unsigned d = 0; d < product.getNumLoops(); ++d)
@@ -193,14 +213,6 @@ bool Planner::planOperand(linalg::GenericOp product, OpOperand &operand,
       return true;
     }
   }
-  // A view of what is in memory is as good; a formula is not.
-  Value root = viewRoot(operand.get());
-  bool inMemory = isa<BlockArgument>(root) || materialised.contains(root);
-  if (inMemory || isa_and_nonnull<arith::ConstantOp>(root.getDefiningOp())) {
-    productPlan.operands.push_back({operand.get(), map});
-    return true;
-  }
-  materialise(operand.get());
   return false;
 }
 

@@ -18,13 +18,8 @@ static BlockArgument bodyOperand(Value value) {
   return dyn_cast<BlockArgument>(value);
 }
 
-bool refold::isProduct(linalg::GenericOp generic) {
-  if (generic.getNumResults() != 1 || generic.getNumDpsInputs() != 2 ||
-      !generic.getNumReductionLoops())
-    return false;
-  for (AffineMap map : generic.getIndexingMapsArray())
-    if (!map.isProjectedPermutation())
-      return false;
+/// Whether the body adds a product of the two operands to the sum.
+static bool addsProducts(linalg::GenericOp generic) {
   std::optional<Combiner> combiner =
       matchCombiner(generic.getBody()->getTerminator()->getOperand(0),
                     generic.getRegionOutputArgs()[0]);
@@ -35,7 +30,63 @@ bool refold::isProduct(linalg::GenericOp generic) {
     return false;
   BlockArgument a = bodyOperand(mul->getOperand(0));
   BlockArgument b = bodyOperand(mul->getOperand(1));
-  if (!a || !b || a == b)
+  return a && b && a != b;
+}
+
+static bool hasTwoOperands(linalg::GenericOp generic) {
+  return generic.getNumResults() == 1 && generic.getNumDpsInputs() == 2;
+}
+
+/// Sums of multiples of loops, each loop in one subscript.
+static bool isWindowMap(AffineMap map) {
+  SmallVector<unsigned> uses(map.getNumDims(), 0);
+  auto isTerm = [&](AffineExpr expr) {
+    auto scaled = dyn_cast<AffineBinaryOpExpr>(expr);
+    if (scaled && scaled.getKind() == AffineExprKind::Mul) {
+      auto factor = dyn_cast<AffineConstantExpr>(scaled.getRHS());
+      if (!factor || factor.getValue() < 1)
+        return false;
+      expr = scaled.getLHS();
+    }
+    auto dim = dyn_cast<AffineDimExpr>(expr);
+    return dim && ++uses[dim.getPosition()] == 1;
+  };
+  return llvm::all_of(map.getResults(), [&](AffineExpr expr) {
+    auto sum = dyn_cast<AffineBinaryOpExpr>(expr);
+    if (sum && sum.getKind() == AffineExprKind::Add)
+      return isTerm(sum.getLHS()) && isTerm(sum.getRHS());
+    auto constant = dyn_cast<AffineConstantExpr>(expr);
+    return (constant && constant.getValue() == 0) || isTerm(expr);
+  });
+}
+
+bool refold::isWindowProduct(linalg::GenericOp generic) {
+  if (!hasTwoOperands(generic) || !addsProducts(generic))
+    return false;
+  SmallVector<AffineMap> maps = generic.getIndexingMapsArray();
+  if (maps[0].isProjectedPermutation(/*allowZeroInResults=*/true) ||
+      !isWindowMap(maps[0]) ||
+      !maps[1].isProjectedPermutation(/*allowZeroInResults=*/true) ||
+      !maps[2].isProjectedPermutation())
+    return false;
+  bool hasOwn = false;
+  for (unsigned d = 0; d < generic.getNumLoops(); ++d) {
+    bool inA = maps[0].isFunctionOfDim(d), inB = maps[1].isFunctionOfDim(d);
+    bool inC = maps[2].isFunctionOfDim(d);
+    hasOwn |= inA && !inB && inC;
+    if ((!inA && !inB) || (!inC && !(inA && inB)))
+      return false;
+  }
+  return hasOwn;
+}
+
+bool refold::isProduct(linalg::GenericOp generic) {
+  if (!hasTwoOperands(generic) || !generic.getNumReductionLoops())
+    return false;
+  for (AffineMap map : generic.getIndexingMapsArray())
+    if (!map.isProjectedPermutation())
+      return isWindowProduct(generic);
+  if (!addsProducts(generic))
     return false;
   // Rows of its own in each operand; otherwise it is a plain reduction.
   bool ownInA = false, ownInB = false;
@@ -552,7 +603,7 @@ Ties Ties::find(func::FuncOp function, SizeTable &sizes,
     bool joins = false;
     for (const Occurrence &o : r.reads) {
       auto producer = dyn_cast<linalg::GenericOp>(o.producer);
-      if (!fuse || isApart || !ties.tied(r, o) ||
+      if (!fuse || isApart || isWindowProduct(generic) || !ties.tied(r, o) ||
           (producer && isProduct(producer)))
         continue;
       joins = ties.isLastReader(generic, o.producer, sizes);
@@ -574,7 +625,9 @@ Ties Ties::find(func::FuncOp function, SizeTable &sizes,
   ties.setLibraryProducts(candidates);
   if (!fuse)
     return ties;
-  inner.append(candidates);
+  llvm::copy_if(candidates, std::back_inserter(inner), [](auto candidate) {
+    return !isWindowProduct(candidate); // too much work to be a part of others
+  });
   // One that reads other reductions ends a cascade of its own.
   auto isTiedItself = [&](linalg::GenericOp generic) {
     const Reduction &own = *ties.find(generic);

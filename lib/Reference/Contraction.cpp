@@ -2,6 +2,7 @@
 // Sums of products, found by their loops and their body: both operands are
 // packed and multiplied as matrices, one product for each batch element.
 #include "Session.h"
+#include "mlir/Analysis/FlatLinearValueConstraints.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
 using namespace mlir;
@@ -62,9 +63,7 @@ static bool movesIn(AffineMap map, unsigned loop) {
 static std::optional<Plan> planOf(linalg::GenericOp op) {
   auto factors = factorsOf(op);
   SmallVector<AffineMap> maps = op.getIndexingMapsArray();
-  if (!factors || !llvm::all_of(maps, [](AffineMap map) {
-        return map.isProjectedPermutation();
-      }))
+  if (!factors || !maps.back().isProjectedPermutation())
     return std::nullopt;
   Plan plan;
   std::tie(plan.left, plan.right) = *factors;
@@ -79,19 +78,56 @@ static std::optional<Plan> planOf(linalg::GenericOp op) {
   return plan;
 }
 
+/// The factors of the loops in a subscript and its constant; nothing where it
+/// is not linear with factors of at least 0.
+static std::optional<SmallVector<int64_t>> factorsIn(AffineExpr expr,
+                                                     unsigned numLoops) {
+  SmallVector<int64_t> flat;
+  if (!expr.isPureAffine() ||
+      failed(getFlattenedAffineExpr(expr, numLoops, 0, &flat)) ||
+      flat.size() != numLoops + 1 ||
+      llvm::any_of(flat, [](int64_t factor) { return factor < 0; }))
+    return std::nullopt;
+  return flat;
+}
+
+/// Whether every subscript is linear and stays inside at these extents, which
+/// an operand of overlapping windows is a strided view for.
+static bool isStrided(AffineMap map, const RefTensor &array,
+                      ArrayRef<int64_t> extents) {
+  for (auto [d, expr] : llvm::enumerate(map.getResults())) {
+    auto flat = factorsIn(expr, extents.size());
+    if (!flat)
+      return false;
+    int64_t last = flat->back();
+    for (auto [factor, extent] : llvm::zip(*flat, extents))
+      if (extent == 0 || llvm::MulOverflow(factor, extent - 1, factor) ||
+          llvm::AddOverflow(last, factor, last))
+        return false;
+    if (last >= array.shape()[d])
+      return false;
+  }
+  return true;
+}
+
 /// The strided view of an operand with the loops of three kinds as dimensions.
 static RefTensor viewBy(const RefTensor &array, AffineMap map,
                         ArrayRef<int64_t> extents, ArrayRef<unsigned> order) {
   SmallVector<int64_t> shape, strides;
+  int64_t start = 0;
+  SmallVector<SmallVector<int64_t>> factors;
+  for (auto [d, expr] : llvm::enumerate(map.getResults())) {
+    factors.push_back(*factorsIn(expr, extents.size()));
+    start += factors.back().back() * array.strides()[d];
+  }
   for (unsigned loop : order) {
     shape.push_back(extents[loop]);
     int64_t stride = 0;
-    for (auto [d, expr] : llvm::enumerate(map.getResults()))
-      if (cast<AffineDimExpr>(expr).getPosition() == loop)
-        stride = array.strides()[d];
+    for (auto [d, flat] : llvm::enumerate(factors))
+      stride += flat[loop] * array.strides()[d];
     strides.push_back(stride);
   }
-  return array.view(shape, strides, 0);
+  return array.view(shape, strides, start);
 }
 
 /// The floats of `view` in row-major order.
@@ -134,7 +170,9 @@ reference::evaluateContraction(linalg::GenericOp op,
                                ArrayRef<RefTensor> operands,
                                ArrayRef<int64_t> extents, Session &session) {
   std::optional<Plan> plan = planOf(op);
-  if (!plan)
+  SmallVector<AffineMap> maps = op.getIndexingMapsArray();
+  if (!plan || !isStrided(maps[plan->left], operands[plan->left], extents) ||
+      !isStrided(maps[plan->right], operands[plan->right], extents))
     return std::optional<RefTensor>();
   auto order = [&](std::initializer_list<Kind> kinds) {
     SmallVector<unsigned> loops;
@@ -152,7 +190,6 @@ reference::evaluateContraction(linalg::GenericOp op,
   }
   if (llvm::Error error = session.charge(2 * points, op.getLoc()))
     return std::move(error);
-  SmallVector<AffineMap> maps = op.getIndexingMapsArray();
   auto viewOf = [&](unsigned operand, std::initializer_list<Kind> kinds) {
     return viewBy(operands[operand], maps[operand], extents, order(kinds));
   };

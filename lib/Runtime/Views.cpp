@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Views.h"
 
+#include <algorithm>
 #include <cstring>
 
 using namespace refold;
@@ -56,6 +57,8 @@ struct Copy {
         std::memcpy(to, from, size_t(sizes[dim]) * elementBytes);
         return;
       }
+      if (fromStrides[dim] == 0 && toStrides[dim] == 1)
+        return repeat(size_t(sizes[dim]) * elementBytes, from, to);
       switch (elementBytes) {
       case 1:
         return row<1>(sizes[dim], from, fromStep, to, toStep);
@@ -72,6 +75,12 @@ struct Copy {
   }
 
 private:
+  /// One element over and over: what is there is doubled.
+  void repeat(size_t bytes, const char *from, char *to) const {
+    std::memcpy(to, from, elementBytes);
+    for (size_t done = elementBytes; done < bytes; done *= 2)
+      std::memcpy(to + done, to, std::min(done, bytes - done));
+  }
   template <unsigned bytes>
   static void row(int64_t count, const char *from, int64_t fromStep, char *to,
                   int64_t toStep) {

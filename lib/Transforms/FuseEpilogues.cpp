@@ -32,11 +32,14 @@ static bool isZeroFill(Value init) {
           matchPattern(fill.getInputs()[0], m_Zero()));
 }
 
-/// Sums of f32, over weights that are constant, along whose columns the result
-/// is dense.
+/// Windows are computed here whatever they are made of; of matrix products sums
+/// of f32, over weights that are constant, along whose columns the result is
+/// dense.
 static bool isWanted(linalg::GenericOp product) {
   if (!isProduct(product) || !isZeroFill(product.getDpsInits()[0]))
     return false;
+  if (isWindowProduct(product))
+    return true;
   auto type = cast<RankedTensorType>(product.getResult(0).getType());
   if (!type.getElementType().isF32() || !type.getRank() ||
       type.getShape().back() < kLeastColumns)
@@ -148,6 +151,7 @@ public:
 private:
   bool readsOnce();
   bool writesAlongColumns();
+  std::pair<Value, int64_t> writtenAt(unsigned index);
   void placeSize(unsigned index, Draft &draft);
   Draft draftMerged(OpBuilder &b);
   Value readOperand(OpBuilder &b, CascadeOp op, unsigned side);
@@ -201,7 +205,7 @@ bool Merger::writesAlongColumns() {
   Value column = read.getIndices()[dim.getPosition()];
   int64_t extent =
       epilogue.getExtents()[cast<BlockArgument>(column).getArgNumber()];
-  if (extent < kLeastColumns)
+  if (extent < kLeastColumns && !isWindowProduct(product))
     return false;
   for (WriteOp write : epilogue.getBody().getOps<WriteOp>()) {
     if (!write.getMap().getNumResults())
@@ -223,6 +227,17 @@ bool Merger::fits() {
          writesAlongColumns();
 }
 
+/// A result and the dimension of it that the index subscripts.
+std::pair<Value, int64_t> Merger::writtenAt(unsigned index) {
+  for (WriteOp write : epilogue.getBody().getOps<WriteOp>())
+    for (auto [dim, e] : llvm::enumerate(write.getMap().getResults()))
+      if (auto d = dyn_cast<AffineDimExpr>(e))
+        if (write.getIndices()[d.getPosition()] ==
+            epilogue.bodyBlock()->getArgument(index))
+          return {epilogue.operandOf(write.getTarget()), int64_t(dim)};
+  return {product.getResult(0), -1};
+}
+
 /// The extent of an index that the epilogue read off the product: it is that of
 /// a dimension of an operand.
 void Merger::placeSize(unsigned index, Draft &draft) {
@@ -234,6 +249,8 @@ void Merger::placeSize(unsigned index, Draft &draft) {
   if (operand == product.getResult(0)) {
     SmallVector<AffineMap> maps = product.getIndexingMapsArray();
     AffineExpr loop = maps[2].getResult(dim);
+    // What windows slide along is an extent of no operand but a result.
+    std::tie(operand, dim) = writtenAt(index);
     for (unsigned side : {0u, 1u})
       for (auto [d, e] : llvm::enumerate(maps[side].getResults()))
         if (e == loop) {
@@ -273,13 +290,14 @@ Draft Merger::draftMerged(OpBuilder &b) {
     draft.extents.push_back(epilogue.getExtents()[i]);
     placeSize(i, draft);
   }
-  AffineMap lhs = product.getIndexingMapsArray()[0];
+  SmallVector<AffineMap> maps = product.getIndexingMapsArray();
   for (auto [loop, kind] : llvm::enumerate(product.getIteratorTypesArray())) {
     if (kind != utils::IteratorType::reduction)
       continue;
-    Value operand = product.getDpsInputs()[0];
-    int64_t dim = *lhs.getResultPosition(
-        getAffineDimExpr(unsigned(loop), b.getContext()));
+    AffineExpr plain = getAffineDimExpr(unsigned(loop), b.getContext());
+    unsigned side = maps[0].getResultPosition(plain) ? 0 : 1;
+    Value operand = product.getDpsInputs()[side];
+    int64_t dim = *maps[side].getResultPosition(plain);
     int64_t extent = cast<RankedTensorType>(operand.getType()).getDimSize(dim);
     bool isOpen = ShapedType::isDynamic(extent);
     draft.indexNames.push_back(freshName(b, draft, "k"));
@@ -311,7 +329,7 @@ Value Merger::readOperand(OpBuilder &b, CascadeOp op, unsigned side) {
     exprOf[loop] = getAffineDimExpr(unsigned(order.size() + i), context);
   SmallVector<AffineExpr> subscripts;
   for (AffineExpr e : maps[side].getResults())
-    subscripts.push_back(exprOf[cast<AffineDimExpr>(e).getPosition()]);
+    subscripts.push_back(e.replaceDims(exprOf));
   AffineMap map = AffineMap::get(op.numIndices(), 0, subscripts, context);
   SmallVector<Value> indices(
       op.bodyBlock()->getArguments().take_front(op.numIndices()));
@@ -461,8 +479,17 @@ bool Flattener::addAccess(Operation *access, Value argument, AffineMap map,
   return known->second == dim && !(dim && isSlice);
 }
 
+/// A result that is padded is written where its padding is around it, whose
+/// rows do not run on evenly.
+static bool isPadded(Value result) {
+  return llvm::any_of(result.getUsers(),
+                      [](Operation *user) { return isa<tensor::PadOp>(user); });
+}
+
 bool Flattener::fits() {
   Block *body = op.bodyBlock();
+  if (llvm::any_of(op.getResults(), isPadded))
+    return false;
   for (unsigned index : {i, j})
     for (Operation *user : body->getArgument(index).getUsers())
       if (!isa<ReadOp, WriteOp>(user))
@@ -593,6 +620,7 @@ void Flattener::cloneBody(OpBuilder &b, CascadeOp made) {
 }
 
 CascadeOp Flattener::flatten(OpBuilder &b) {
+  b.setInsertionPoint(op); // before what expanded an earlier flattening
   CascadeOp made = draftFlat(b).create(b, op.getLoc());
   cloneBody(b, made);
   for (auto [k, result] : llvm::enumerate(op.getResults())) {
@@ -658,7 +686,6 @@ void refold::fuseEpilogues(func::FuncOp function) {
     epilogue->replaceAllUsesWith(merged);
     epilogue.erase();
     product.erase();
-    b.setInsertionPointAfter(merged);
     flattenRows(b, merged);
   }
 }

@@ -32,6 +32,8 @@ REFUSED = [
     ("window_expanded", "sizes computed from data"),
     ("window_symmetric_expanded", "sizes computed from data"),
     ("center_crop_pad", "sizes computed from data"),
+    ("maxpool_2d_uint8", "floats only"),
+    ("maxpool_with_argmax", "no positions"),
 ]
 
 # Operators that later opsets changed in nothing but the types they take.

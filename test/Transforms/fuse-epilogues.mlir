@@ -153,3 +153,48 @@ func.func @computed_weights(%x: tensor<8x64xf32>, %w: tensor<64x64xf32>) -> tens
   } -> tensor<8x64xf32>
   return %p : tensor<8x64xf32>
 }
+
+// -----
+
+// A convolution, its bias and a maximum: places times 2 plus taps, two of them
+// summed beside the channels. The extent of what the windows slide along is one
+// of the result.
+
+// CHECK-LABEL: func.func @windows(
+// CHECK-SAME:    %[[X:.*]]: tensor<?x?x3xf32>
+// CHECK-NOT:   linalg.generic
+// CHECK:       refold.cascade rows(%[[O:.*]] = 40, %[[P:.*]] = ?, %[[Q:.*]] = ?) inner(%[[S:.*]] = 5, %[[T:.*]] = 3, %[[C:.*]] = 3)
+// CHECK:         outs(%[[OUT:.*]] = %{{.*}} : tensor<?x?x40xf32>)
+// CHECK:         sizes(%[[P]] = %[[OUT]][0], %[[Q]] = %[[OUT]][1])
+// CHECK:         %[[A:.*]] = refold.read %{{.*}}[%[[P]] * 2 + %[[S]], %[[Q]] + %[[T]] * 4, %[[C]]]
+// CHECK:         %[[B:.*]] = refold.read %{{.*}}[%[[O]], %[[C]], %[[S]], %[[T]]]
+// CHECK:         %[[AB:.*]] = arith.mulf %[[A]], %[[B]]
+// CHECK:         %[[SUM:.*]] = refold.contract %[[AB]] over(%[[S]], %[[T]], %[[C]])
+// CHECK:         %[[M:.*]] = arith.maximumf %[[SUM]], %{{.*}}
+// CHECK:         refold.write %[[M]], %[[OUT]][%[[P]], %[[Q]], %[[O]]]
+func.func @windows(%x: tensor<?x?x3xf32>, %p: index, %q: index) -> tensor<?x?x40xf32> {
+  %w = arith.constant dense<0.5> : tensor<40x3x5x3xf32>
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty(%p, %q) : tensor<?x?x40xf32>
+  %fill = linalg.fill ins(%zero : f32) outs(%empty : tensor<?x?x40xf32>) -> tensor<?x?x40xf32>
+  %conv = linalg.generic {
+      indexing_maps = [affine_map<(p, q, s, t, o, c) -> (p * 2 + s, q + t * 4, c)>,
+                       affine_map<(p, q, s, t, o, c) -> (o, c, s, t)>,
+                       affine_map<(p, q, s, t, o, c) -> (p, q, o)>],
+      iterator_types = ["parallel", "parallel", "reduction", "reduction", "parallel", "reduction"]}
+      ins(%x, %w : tensor<?x?x3xf32>, tensor<40x3x5x3xf32>) outs(%fill : tensor<?x?x40xf32>) {
+  ^bb0(%a: f32, %b: f32, %acc: f32):
+    %ab = arith.mulf %a, %b : f32
+    %sum = arith.addf %acc, %ab : f32
+    linalg.yield %sum : f32
+  } -> tensor<?x?x40xf32>
+  %y = refold.cascade rows(%i = ?, %j = ?, %o = 40)
+      ins(%product = %conv : tensor<?x?x40xf32>)
+      outs(%out = %empty : tensor<?x?x40xf32>) sizes(%i = %product[0], %j = %product[1]) {
+    %0 = refold.read %product[%i, %j, %o] : f32
+    %least = arith.constant 0.0 : f32
+    %1 = arith.maximumf %0, %least : f32
+    refold.write %1, %out[%i, %j, %o] : f32
+  }
+  return %y : tensor<?x?x40xf32>
+}

@@ -62,8 +62,11 @@ mlir::FailureOr<ProgramPlan> planKernels(mlir::func::FuncOp function,
 mlir::Value viewRoot(mlir::Value tensor);
 bool isView(mlir::Operation *op);
 /// A sum of products of two operands with rows of their own in each: what a
-/// matrix-product library computes.
+/// matrix-product library computes; or a window product.
 bool isProduct(mlir::linalg::GenericOp generic);
+/// A sum of products whose first operand is read at sums of multiples of loops:
+/// a convolution. Each loop that is summed is one of both operands.
+bool isWindowProduct(mlir::linalg::GenericOp generic);
 
 } // namespace refold
 

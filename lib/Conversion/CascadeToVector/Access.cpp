@@ -168,9 +168,13 @@ Ix Kernel::panelOffset(Tile &t, PackPlan &pack, Ix depth, int r, int c) {
 }
 
 Ix Kernel::panelOffset(Tile &t, PackPlan &pack, int r, int c) {
-  Ix depth = pack.reducedIndex == kNone
-                 ? Ix(0)
-                 : positionAt(t, pack.reducedIndex, r, c);
+  Ix depth(0);
+  for (PackPlan::Depth &d : pack.depths)
+    depth =
+        to.add(to.mul(depth, extents[d.index]), positionAt(t, d.index, r, c));
+  if (pack.reducedIndex != kNone)
+    depth = to.add(to.mul(depth, extents[pack.reducedIndex]),
+                   positionAt(t, pack.reducedIndex, r, c));
   return panelOffset(t, pack, depth, r, c);
 }
 

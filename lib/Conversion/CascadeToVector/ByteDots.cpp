@@ -70,7 +70,8 @@ void Planner::findDotOfProduct() {
 void Planner::dropDotsWithoutPanels() {
   plan->dots.remove_if([&](auto &entry) {
     auto pack = plan->packs.find(entry.second.wide);
-    if (pack == plan->packs.end() || pack->second.reducedIndex == kNone)
+    if (pack == plan->packs.end() || pack->second.reducedIndex == kNone ||
+        !pack->second.depths.empty())
       return true;
     pack->second.group = kGroup;
     pack->second.isMoved = entry.second.isMoved();

@@ -339,6 +339,7 @@ private:
   void packBytes(const Panel &p, Ix limit);
   void packDepth(const Panel &p, Ix k, Ix limit);
   void packPanel(const Panel &p, Ix whole);
+  void packDepths(const Panel &p, PackPlan &pack, unsigned at, Ix limit);
   void packPairsAt(const Panel &p, Ix k, Ix limit);
   void packPairs(const Panel &p, Ix whole);
   Ix outerCount(PackPlan &pack, PackPlan::Outer &outer);

@@ -16,9 +16,12 @@ Ix Kernel::outerCount(PackPlan &pack, PackPlan::Outer &outer) {
 Ix Kernel::packDepthOf(PackPlan &pack) {
   if (pack.inPairs)
     return to.ceilDiv(extents[pack.reducedIndex], 2);
-  return pack.reducedIndex == kNone
-             ? Ix(1)
-             : to.ceilTo(extents[pack.reducedIndex], pack.group);
+  Ix depth = pack.reducedIndex == kNone
+                 ? Ix(1)
+                 : to.ceilTo(extents[pack.reducedIndex], pack.group);
+  for (PackPlan::Depth &d : pack.depths)
+    depth = to.mul(depth, extents[d.index]);
+  return depth;
 }
 
 Ix Kernel::packItems(PackPlan &pack) {
@@ -146,7 +149,8 @@ void Kernel::emitPack(Node *value, PackPlan &pack, unsigned phase) {
     bool isConverted = value != pack.read;
     p.into = isConverted ? staging.at(value) : panels.at(value);
     Ix panelDepth = packDepthOf(pack);
-    p.depth = pack.inPairs ? extents[pack.reducedIndex] : panelDepth;
+    p.depth = pack.inPairs || !pack.depths.empty() ? extents[pack.reducedIndex]
+                                                   : panelDepth;
     p.depthStride = hasDepth ? strideOf(pack.reduced) : Ix(0);
     p.laneStride = strideOf(pack.lane);
     Ix length = extents[pack.laneIndex];
@@ -175,8 +179,28 @@ void Kernel::emitPack(Node *value, PackPlan &pack, unsigned phase) {
     }
     if (pack.inPairs)
       return packPairs(p, limit);
-    packPanel(p, limit);
+    packDepths(p, pack, 0, limit);
     if (isConverted)
-      convertPanel(value, p.depth, target);
+      convertPanel(value, panelDepth, target);
+  });
+}
+
+/// The panel's depths from number `at` on, the last one by `packPanel`.
+void Kernel::packDepths(const Panel &p, PackPlan &pack, unsigned at, Ix limit) {
+  if (at == pack.depths.size())
+    return packPanel(p, limit);
+  PackPlan::Depth &depth = pack.depths[at];
+  Ix inside = p.depth;
+  for (const PackPlan::Depth &d :
+       llvm::ArrayRef(pack.depths).drop_front(at + 1))
+    inside = to.mul(inside, extents[d.index]);
+  Ix stride =
+      to.mul(to.stride(pack.operand, depth.along.dim), depth.along.coefficient);
+  to.each(0, extents[depth.index], 1, [&](Ix k) {
+    Panel part = p;
+    part.source = to.add(p.source, to.mul(k, stride));
+    part.target =
+        to.add(p.target, to.mul(to.mul(k, inside), plan.registerLanes));
+    packDepths(part, pack, at + 1, limit);
   });
 }

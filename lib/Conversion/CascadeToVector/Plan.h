@@ -135,6 +135,12 @@ struct PackPlan {
   int64_t group = 1;    ///< elements of the sum that lie behind each other
   bool isMoved = false; ///< bytes, by 128
   llvm::SmallVector<Outer> outer;
+  /// More indices that are summed, outermost first: depths of depths.
+  struct Depth {
+    unsigned index = 0;
+    Along along;
+  };
+  llvm::SmallVector<Depth> depths;
   bool inPairs = false; ///< two positions along `reduced` are one element
   /// Every reader has another way where rows are few.
   bool mayBeSkipped = true;

@@ -74,13 +74,16 @@ std::optional<PackPlan> Planner::packOf(Node *read, unsigned lane,
       llvm::any_of(read->in, [](Node *n) { return n->kind != Node::Index; }))
     return std::nullopt;
   Set others = read->set & ~plan->rows & ~bit(lane);
-  if (llvm::popcount(others) > 1)
-    return std::nullopt;
-  if (others) {
-    pack.reducedIndex = llvm::countr_zero(others);
-    pack.reduced = plan->along(read, pack.reducedIndex);
-    if (pack.reduced.kind == Along::Computed)
+  for (unsigned i = 0; i < cascade.numIndices(); ++i) {
+    if (!(others & bit(i)))
+      continue;
+    Along along = plan->along(read, i);
+    if (along.kind == Along::Computed)
       return std::nullopt;
+    if (pack.reducedIndex != kNone)
+      pack.depths.push_back({unsigned(pack.reducedIndex), pack.reduced});
+    pack.reducedIndex = int(i);
+    pack.reduced = along;
   }
   for (auto [k, expr] : llvm::enumerate(op.getMap().getResults())) {
     Set used = 0;
@@ -131,7 +134,7 @@ void Planner::considerPairs(Node *term, int lane, Set over) {
                    (pair.own->set & ~(plan->rows | over)))
     return;
   auto pack = packOf(pair.shared, lane, /*isWanted=*/true);
-  if (!pack || pack->reducedIndex != int(pair.index) ||
+  if (!pack || !pack->depths.empty() || pack->reducedIndex != int(pair.index) ||
       plan->packs.count(pair.shared))
     return;
   pack->inPairs = true;

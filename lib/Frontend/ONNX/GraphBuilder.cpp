@@ -341,9 +341,8 @@ Value GraphBuilder::subscriptIn(Body &body, ArrayRef<Extent> shape,
                                 unsigned k) {
   if (shape[k].is(1))
     return body.integer(body.builder.getIndexType(), 0);
-  unsigned loop = llvm::count_if(shape.take_front(k),
-                                 [](const Extent &e) { return !e.is(1); });
-  return body.make<linalg::IndexOp>(int64_t(loop));
+  return body.make<linalg::IndexOp>(
+      int64_t(llvm::find(loopOrder, k) - loopOrder.begin()));
 }
 
 //===- Computation ===//
@@ -391,21 +390,49 @@ Tensor GraphBuilder::elementwise(ArrayRef<Tensor *> inputs,
   return elementwise(inputs, shape, type, computeType(ops, type), fn);
 }
 
+SmallVector<unsigned> GraphBuilder::orderInMemory(ArrayRef<Tensor *> inputs,
+                                                  ArrayRef<Extent> shape) {
+  SmallVector<unsigned> own, common;
+  for (unsigned k = 0; k < shape.size(); ++k)
+    if (!shape[k].is(1))
+      own.push_back(k);
+  for (Tensor *input : inputs) {
+    if (input->rank() != shape.size() || !input->base || input->constant ||
+        !llvm::equal(input->shape, shape))
+      continue;
+    SmallVector<std::pair<unsigned, unsigned>> places; // in memory, in the view
+    for (unsigned k : own)
+      for (unsigned dimension : input->dims[k])
+        if (!input->baseShape[dimension].is(1))
+          places.push_back({dimension, k});
+    if (places.size() != own.size())
+      return own;
+    llvm::sort(places);
+    SmallVector<unsigned> order;
+    for (auto [dimension, k] : places)
+      order.push_back(k);
+    if (SmallVector<unsigned> sorted(order);
+        (llvm::sort(sorted), sorted != own) ||
+        (!common.empty() && common != order))
+      return own;
+    common = order;
+  }
+  return common.empty() ? own : common;
+}
+
 Tensor GraphBuilder::elementwise(ArrayRef<Tensor *> inputs,
                                  ArrayRef<Extent> shape, ElementType type,
                                  Type element, ElementFn fn) {
   // A dimension of extent 1 is no loop but part of the result's view: readers
   // need no map for it.
   Shape loops;
-  SmallVector<AffineExpr, 4> exprOf;
-  SmallVector<SmallVector<unsigned, 1>, 4> dims;
-  for (const Extent &extent : shape) {
-    exprOf.push_back(ops.getAffineDimExpr(loops.size()));
-    dims.emplace_back();
-    if (extent.is(1))
-      continue;
-    dims.back().push_back(loops.size());
-    loops.push_back(extent);
+  SmallVector<AffineExpr, 4> exprOf(shape.size(), ops.getAffineConstantExpr(0));
+  SmallVector<SmallVector<unsigned, 1>, 4> dims(shape.size());
+  loopOrder = orderInMemory(inputs, shape);
+  for (unsigned k : loopOrder) {
+    exprOf[k] = ops.getAffineDimExpr(loops.size());
+    dims[k].push_back(loops.size());
+    loops.push_back(shape[k]);
   }
   unsigned rank = loops.size();
   SmallVector<Value> operands;
@@ -541,6 +568,23 @@ static Value combine(Body &body, Combiner combiner, Value a, Value b,
 Tensor GraphBuilder::reduce(ArrayRef<Tensor *> inputs, ArrayRef<Extent> shape,
                             ArrayRef<bool> isReduced, bool keepDims,
                             Combiner combiner, ElementType type, ElementFn fn) {
+  SmallVector<Subscripted> read;
+  for (Tensor *input : inputs) {
+    Subscripted &each = read.emplace_back();
+    each.tensor = input;
+    unsigned first = shape.size() - input->rank();
+    for (unsigned k = 0; k < input->rank(); ++k)
+      each.at.push_back(input->shape[k].is(1)
+                            ? ops.getAffineConstantExpr(0)
+                            : ops.getAffineDimExpr(first + k));
+  }
+  return reduceAt(read, shape, isReduced, keepDims, combiner, type, fn);
+}
+
+Tensor GraphBuilder::reduceAt(ArrayRef<Subscripted> inputs,
+                              ArrayRef<Extent> shape, ArrayRef<bool> isReduced,
+                              bool keepDims, Combiner combiner,
+                              ElementType type, ElementFn fn) {
   // A reduced dimension of extent 1 is no loop: views need not have it.
   unsigned numLoops = 0;
   SmallVector<int> loopOf(shape.size(), -1);
@@ -573,17 +617,19 @@ Tensor GraphBuilder::reduce(ArrayRef<Tensor *> inputs, ArrayRef<Extent> shape,
   SmallVector<Value> operands;
   SmallVector<AffineMap> maps;
   SmallVector<int> places;
-  for (Tensor *input : inputs) {
+  SmallVector<AffineExpr> exprOf;
+  for (int loop : loopOf)
+    exprOf.push_back(loop < 0 ? ops.getAffineConstantExpr(0)
+                              : ops.getAffineDimExpr(loop));
+  SmallVector<Tensor *> tensors;
+  for (const Subscripted &input : inputs) {
+    tensors.push_back(input.tensor);
     if (hasReduction)
-      repeatInMemory(*input);
+      repeatInMemory(*input.tensor);
     SmallVector<AffineExpr, 4> at;
-    for (unsigned k = 0; k < input->rank(); ++k) {
-      int loop = loopOf[shape.size() - input->rank() + k];
-      at.push_back(input->shape[k].is(1) || loop < 0
-                       ? ops.getAffineConstantExpr(0)
-                       : ops.getAffineDimExpr(loop));
-    }
-    Access read = access(*input, at);
+    for (AffineExpr expr : input.at)
+      at.push_back(expr.replaceDims(exprOf));
+    Access read = access(*input.tensor, at);
     places.push_back(operands.size());
     operands.push_back(read.operand);
     maps.push_back(AffineMap::get(numLoops, 0, read.exprs, ops.getContext()));
@@ -602,7 +648,7 @@ Tensor GraphBuilder::reduce(ArrayRef<Tensor *> inputs, ArrayRef<Extent> shape,
       loc, init.getType(), operands, init, maps, iterators,
       [&](OpBuilder &builder, Location bodyLoc, ValueRange args) {
         Body body{builder, bodyLoc};
-        Value value = fn(body, bodyInputs(body, inputs, places, args));
+        Value value = fn(body, bodyInputs(body, tensors, places, args));
         if (hasReduction)
           value = combine(body, combiner, args.back(), value, isSigned);
         builder.create<linalg::YieldOp>(bodyLoc, value);
@@ -611,4 +657,67 @@ Tensor GraphBuilder::reduce(ArrayRef<Tensor *> inputs, ArrayRef<Extent> shape,
   result.shape = keptShape;
   result.dims = keptDims;
   return result;
+}
+
+Tensor GraphBuilder::pad(Tensor &tensor, ArrayRef<Extent> low,
+                         ArrayRef<Extent> high, TypedAttr value) {
+  build(tensor);
+  // What the view is of is padded where that says the same, in its own order.
+  auto isOne = [&](unsigned k) { return tensor.dims[k].size() == 1; };
+  for (unsigned k = 0; k < tensor.rank(); ++k)
+    if (!isOne(k) && !(low[k].is(0) && high[k].is(0) && tensor.shape[k].is(1)))
+      valueOf(tensor);
+  Shape shape = tensor.baseShape;
+  SmallVector<OpFoldResult> before(shape.size(), ops.getIndexAttr(0));
+  SmallVector<OpFoldResult> after(before);
+  Tensor padded;
+  padded.type = tensor.type;
+  padded.shape = tensor.shape;
+  padded.dims = tensor.dims;
+  for (unsigned k = 0; k < tensor.rank(); ++k) {
+    if (!isOne(k))
+      continue;
+    unsigned dimension = tensor.dims[k].front();
+    padded.shape[k] =
+        extents.add(tensor.shape[k], extents.add(low[k], high[k]));
+    shape[dimension] = padded.shape[k];
+    before[dimension] = indexOrAttr(low[k]);
+    after[dimension] = indexOrAttr(high[k]);
+  }
+  Value filler = ops.create<arith::ConstantOp>(loc, value);
+  Type element = cast<RankedTensorType>(tensor.base.getType()).getElementType();
+  padded.baseShape = shape;
+  padded.base = ops.create<tensor::PadOp>(loc, typeOf(shape, element),
+                                          tensor.base, before, after, filler);
+  return padded;
+}
+
+Tensor GraphBuilder::inOrder(Tensor &tensor) {
+  Value value = valueOf(tensor);
+  return tensorOf(value, tensor.type, tensor.shape);
+}
+
+void GraphBuilder::dropUnits(Tensor &tensor) {
+  build(tensor);
+  Shape shape;
+  SmallVector<unsigned> numberOf;
+  for (const Extent &extent : tensor.baseShape) {
+    numberOf.push_back(shape.size());
+    if (!extent.is(1))
+      shape.push_back(extent);
+  }
+  if (shape.size() == tensor.baseShape.size())
+    return;
+  FailureOr<Value> smaller = reshapeValue(tensor.base, tensor.baseShape, shape);
+  if (failed(smaller))
+    return;
+  for (auto &list : tensor.dims) {
+    SmallVector<unsigned, 1> kept;
+    for (unsigned dimension : list)
+      if (!tensor.baseShape[dimension].is(1))
+        kept.push_back(numberOf[dimension]);
+    list = kept;
+  }
+  tensor.base = *smaller;
+  tensor.baseShape = shape;
 }

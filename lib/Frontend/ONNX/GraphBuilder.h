@@ -103,6 +103,26 @@ public:
   Tensor reduce(llvm::ArrayRef<Tensor *> inputs, llvm::ArrayRef<Extent> shape,
                 llvm::ArrayRef<bool> isReduced, bool keepDims,
                 Combiner combiner, ElementType type, ElementFn fn);
+  /// An input of a reduction and the subscripts that it is read at: sums of
+  /// multiples of the reduction's dimensions.
+  struct Subscripted {
+    Tensor *tensor;
+    llvm::SmallVector<mlir::AffineExpr, 4> at;
+  };
+  /// As above; each input is read where its subscripts say (windows). Each
+  /// dimension of `shape` that counts is a subscript of some input or kept.
+  Tensor reduceAt(llvm::ArrayRef<Subscripted> inputs,
+                  llvm::ArrayRef<Extent> shape, llvm::ArrayRef<bool> isReduced,
+                  bool keepDims, Combiner combiner, ElementType type,
+                  ElementFn fn);
+  /// `low` and `high` elements more at the ends of each dimension, each of them
+  /// `value`. Requires that none is negative.
+  Tensor pad(Tensor &tensor, llvm::ArrayRef<Extent> low,
+             llvm::ArrayRef<Extent> high, mlir::TypedAttr value);
+  /// Takes dimensions of extent 1 out of what the view is of; the view stays.
+  void dropUnits(Tensor &tensor);
+  /// The tensor as it is, in memory in the order of its dimensions.
+  Tensor inOrder(Tensor &tensor);
   /// Element as `fn` computes it from its subscripts (index values).
   Tensor generate(llvm::ArrayRef<Extent> shape, ElementType type,
                   mlir::Type element, ElementFn fn);
@@ -128,6 +148,11 @@ private:
                                             llvm::ArrayRef<Tensor *> inputs,
                                             llvm::ArrayRef<int> places,
                                             mlir::ValueRange args);
+  /// The dimensions of an elementwise op over `shape` in the order in which all
+  /// inputs of that shape have them in memory, where they agree; else in their
+  /// own order.
+  llvm::SmallVector<unsigned> orderInMemory(llvm::ArrayRef<Tensor *> inputs,
+                                            llvm::ArrayRef<Extent> shape);
   /// Dimensions that repeat are written out: a reduction must see them.
   void repeatInMemory(Tensor &tensor);
   void splitBase(Tensor &tensor, unsigned dimension, const Extent &outer,
@@ -142,6 +167,8 @@ private:
   mlir::Location functionLoc;
   mlir::Block *block;
   mlir::Operation *prologueEnd = nullptr;
+  /// Of the elementwise op being written: its dimensions, outermost loop first.
+  llvm::SmallVector<unsigned> loopOrder;
   llvm::DenseMap<unsigned, std::pair<mlir::Value, unsigned>> symbolHomes;
   llvm::DenseMap<unsigned, mlir::Value> atomValues;
   std::vector<std::pair<Extent, mlir::Value>> indexValues;

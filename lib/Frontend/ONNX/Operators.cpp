@@ -21,7 +21,7 @@ static const std::multimap<StringRef, const Operator *> &table() {
           einsumOperators(), gatherOperators(), lossOperators(),
           movementOperators(), normalisationOperators(), productOperators(),
           quantisationOperators(), reductionOperators(), selectionOperators(),
-          shapeOperators()})
+          shapeOperators(), windowOperators()})
       for (const Operator &row : kind)
         all->emplace(row.name, &row);
     return all;

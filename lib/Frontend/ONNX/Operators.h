@@ -41,6 +41,7 @@ llvm::ArrayRef<Operator> quantisationOperators();  // Quantisation.cpp
 llvm::ArrayRef<Operator> reductionOperators();     // Reductions.cpp
 llvm::ArrayRef<Operator> selectionOperators();     // Selection.cpp
 llvm::ArrayRef<Operator> shapeOperators();         // Shapes.cpp
+llvm::ArrayRef<Operator> windowOperators();        // Windows.cpp
 
 /// The row for this operator in this opset, or null.
 const Operator *findOperator(llvm::StringRef name, int opset);

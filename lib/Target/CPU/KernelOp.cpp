@@ -147,7 +147,7 @@ llvm::Error ProgramCompiler::addCascade(CascadeOp op) {
     Slot slot;
     auto empty = empties.find(output);
     if (empty != empties.end() && !fills.count(output)) {
-      slot = makeTemporary(*dtype, Sizes(empty->second));
+      slot = slotForResult(result, *dtype, Sizes(empty->second));
     } else {
       llvm::Expected<Slot> before = slotOf(op, output);
       if (!before)

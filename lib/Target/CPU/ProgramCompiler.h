@@ -22,6 +22,11 @@ struct Slot {
 
 using Sizes = llvm::SmallVector<SizeExpr, 4>;
 
+/// What an array is padded with along each dimension.
+struct Padding {
+  Sizes low, high;
+};
+
 /// "softmax" of NameLoc("softmax", ...); else the op's name.
 std::string stepNameOf(mlir::Operation *op);
 
@@ -67,6 +72,13 @@ private:
   llvm::Error addInsertSlice(mlir::tensor::InsertSliceOp op);
   llvm::Error addConcat(mlir::tensor::ConcatOp op);
   llvm::Error addPad(mlir::tensor::PadOp op);
+  std::optional<Padding> paddingOf(mlir::tensor::PadOp op,
+                                   llvm::ArrayRef<SizeExpr> sizes) const;
+  void fillBorder(mlir::tensor::PadOp op, const Slot &whole,
+                  const Padding &padding, unsigned filler);
+  /// Where a step writes the value: in the middle of the array that pads it, if
+  /// there is one and other readers take rows with gaps.
+  Slot slotForResult(mlir::Value value, DType dtype, const Sizes &sizes);
   llvm::Error addEmpty(mlir::tensor::EmptyOp op);
   llvm::Error addFill(mlir::linalg::FillOp op);
 
@@ -101,7 +113,9 @@ private:
   llvm::DenseMap<mlir::Value, Sizes> empties;
   llvm::DenseMap<mlir::Value, mlir::TypedAttr> fills;
   llvm::DenseMap<mlir::Value, size_t> productSteps; ///< by result
-  llvm::StringMap<unsigned> kernelNumbers;          ///< by text
+  /// Arrays whose middle is written already, by the op that pads.
+  llvm::DenseMap<mlir::Operation *, Slot> padded;
+  llvm::StringMap<unsigned> kernelNumbers; ///< by text
 };
 
 /// Product of all sizes.

@@ -339,38 +339,111 @@ llvm::Error ProgramCompiler::addConcat(tensor::ConcatOp op) {
   return llvm::Error::success();
 }
 
+std::optional<Padding>
+ProgramCompiler::paddingOf(tensor::PadOp op, ArrayRef<SizeExpr> extents) const {
+  std::optional<Sizes> low = sizesOf(op.getMixedLowPad());
+  std::optional<Sizes> high = sizesOf(op.getMixedHighPad());
+  if (!low || !high || low->size() != extents.size())
+    return std::nullopt;
+  return Padding{*low, *high};
+}
+
+/// The array with its padding, and the view of what is padded.
+static Sizes paddedSizes(const Padding &padding, ArrayRef<SizeExpr> extents) {
+  Sizes sizes;
+  for (size_t i = 0; i < extents.size(); ++i)
+    sizes.push_back(padding.low[i] + extents[i] + padding.high[i]);
+  return sizes;
+}
+
+static ViewSpec middleOf(const Slot &whole, const Padding &padding,
+                         ArrayRef<SizeExpr> extents) {
+  ViewSpec middle = whole.view;
+  for (size_t i = 0; i < extents.size(); ++i)
+    middle.offset = middle.offset + padding.low[i] * whole.view.strides[i];
+  middle.sizes.assign(extents.begin(), extents.end());
+  return middle;
+}
+
+Slot ProgramCompiler::slotForResult(Value value, DType dtype,
+                                    const Sizes &extents) {
+  tensor::PadOp pad;
+  for (Operation *user : value.getUsers()) {
+    auto own = dyn_cast<tensor::PadOp>(user);
+    if (!own && !isa<CascadeOp>(user))
+      return makeTemporary(dtype, extents);
+    if (own && !pad)
+      pad = own;
+  }
+  std::optional<Padding> padding;
+  if (pad)
+    padding = paddingOf(pad, extents);
+  auto isNumber = [](const SizeExpr &size) {
+    return size.constant().value_or(-1) >= 0;
+  };
+  if (!padding || !llvm::all_of(padding->low, isNumber) ||
+      !llvm::all_of(padding->high, isNumber))
+    return makeTemporary(dtype, extents);
+  Slot whole = makeTemporary(dtype, paddedSizes(*padding, extents));
+  padded[pad] = whole;
+  Slot slot = whole;
+  slot.view = middleOf(whole, *padding, extents);
+  slot.isRowMajor = slot.isWhole = false;
+  return slot;
+}
+
+/// Slabs at both ends of each dimension; the middle of those before it, all of
+/// those behind it.
+void ProgramCompiler::fillBorder(tensor::PadOp op, const Slot &whole,
+                                 const Padding &padding, unsigned filler) {
+  ViewSpec rest = whole.view;
+  for (size_t i = 0; i < padding.low.size(); ++i) {
+    SizeExpr stride = whole.view.strides[i];
+    SizeExpr inside = rest.sizes[i] - padding.low[i] - padding.high[i];
+    auto fill = [&](const SizeExpr &first, const SizeExpr &count) {
+      if (count == SizeExpr(0))
+        return;
+      ViewSpec slab = rest;
+      slab.offset = slab.offset + first * stride;
+      slab.sizes[i] = count;
+      ViewSpec from = slab;
+      from.buffer = filler;
+      from.offset = 0;
+      from.strides.assign(slab.sizes.size(), SizeExpr(0));
+      addCopy(op, from, slab);
+    };
+    fill(0, padding.low[i]);
+    fill(padding.low[i] + inside, padding.high[i]);
+    rest.offset = rest.offset + padding.low[i] * stride;
+    rest.sizes[i] = inside;
+  }
+}
+
 llvm::Error ProgramCompiler::addPad(tensor::PadOp op) {
   llvm::Expected<Slot> from = slotOf(op, op.getSource());
   if (!from)
     return from.takeError();
-  std::optional<Sizes> low = sizesOf(op.getMixedLowPad());
-  std::optional<Sizes> high = sizesOf(op.getMixedHighPad());
+  std::optional<Padding> padding = paddingOf(op, from->view.sizes);
   TypedAttr value;
-  Value padding = op.getConstantPaddingValue();
-  if (!low || !high || !padding || !matchPattern(padding, m_Constant(&value)))
+  Value constant = op.getConstantPaddingValue();
+  if (!padding || !constant || !matchPattern(constant, m_Constant(&value)))
     return refuse(op, "found a padding that is not constant");
   std::optional<std::vector<char>> bytes = bytesOf(value, from->view.dtype);
   if (!bytes)
     return refuse(op, "found a padding value that is no number");
-  Sizes extents;
-  for (size_t i = 0; i < low->size(); ++i) {
-    for (const SizeExpr &width : {(*low)[i], (*high)[i]})
+  for (auto *side : {&padding->low, &padding->high})
+    for (const SizeExpr &width : *side)
       require(op, SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(0), width),
               "a padding is negative");
-    extents.push_back((*low)[i] + from->view.sizes[i] + (*high)[i]);
-  }
-  Slot to = makeTemporary(from->view.dtype, extents);
-  ViewSpec filler;
-  filler.buffer = ownConstant(std::move(*bytes));
-  filler.dtype = from->view.dtype;
-  filler.sizes = extents;
-  filler.strides.assign(extents.size(), SizeExpr(0));
-  addCopy(op, filler, to.view);
-  ViewSpec middle = to.view;
-  for (size_t i = 0; i < low->size(); ++i)
-    middle.offset = middle.offset + (*low)[i] * to.view.strides[i];
-  middle.sizes = from->view.sizes;
-  addCopy(op, from->view, middle);
+  unsigned filler = ownConstant(std::move(*bytes));
+  auto known = padded.find(op);
+  Slot to = known != padded.end()
+                ? known->second
+                : makeTemporary(from->view.dtype,
+                                paddedSizes(*padding, from->view.sizes));
+  fillBorder(op, to, *padding, filler);
+  if (known == padded.end())
+    addCopy(op, from->view, middleOf(to, *padding, from->view.sizes));
   slots[op.getResult()] = to;
   return llvm::Error::success();
 }

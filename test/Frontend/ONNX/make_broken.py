@@ -55,6 +55,14 @@ def quantise(scale, opset=21, **attributes):
     return model([node("QuantizeLinear", ["x", "s"], **attributes)], initializers=[constant("s", scale)], opset=opset)
 
 
+def window(op, shape, weights=None, opset=20, outputs=("y",), bias=None, **attributes):
+    """A convolution or a pooling of an image `x`; `weights` is the shape of those."""
+    arrays = [("w", weights), ("b", bias)]
+    initializers = [constant(name, np.ones(dims, np.float32)) for name, dims in arrays if dims]
+    names = ["x"] + [one.name for one in initializers]
+    return model([node(op, names, outputs, **attributes)], inputs=[value("x", shape)], initializers=initializers, opset=opset)
+
+
 def field(number, payload):
     """One length-delimited field, by hand: the package refuses what is too deep."""
     size, length = len(payload), b""
@@ -211,6 +219,38 @@ CASES = {
                  "one of past_key and past_value; expected both or none"),
     "scatter": (model([node("ScatterND", ["x", "i", "u"])], inputs=[value("x", [4]), value("i", [2, 1], INT64), value("u", [2])]),
                 4, "operator 'ScatterND' is not known; expected one that 'refold ops' lists"),
+    "window_rank": (window("Conv", [1, 2, 3, 3, 3, 3], [2, 2, 1, 1, 1, 1]), 4, "Conv: input 0 has rank 6; expected at most 5"),
+    "window_flat": (window("MaxPool", [2, 3], kernel_shape=[1]), 1, "MaxPool: input 0 has rank 2; expected at least 3"),
+    "window_weights_rank": (window("Conv", [1, 2, 5, 5], [2, 2, 3]), 1, "input 1 has rank 3; expected 4, that of input 0"),
+    "window_weights_dim": (model([node("Conv", ["x", "w"])], inputs=[value("x", [1, 2, 5, 5]), value("w", [2, 2, "k", 3])]), 4,
+                           "Conv: the weights have shape (2, 2, k, 3); expected numbers"),
+    "window_weights_empty": (window("Conv", [1, 2, 5, 5], [0, 2, 3, 3]), 1, "the weights have an extent of 0; expected at least 1"),
+    "window_kernel": (window("Conv", [1, 2, 5, 5], [2, 2, 3, 3], kernel_shape=[3, 1]), 1,
+                      "kernel_shape is not that of the weights, (2, 2, 3, 3); expected the same"),
+    "window_groups": (window("Conv", [1, 2, 5, 5], [2, 1, 3, 3], group=3), 1, "group is 3 for 2 outputs; expected a divisor"),
+    "window_channels": (window("Conv", [1, 3, 5, 5], [2, 2, 3, 3]), 1, "3 channels for 1 groups of 2; expected 2"),
+    "window_bias": (window("Conv", [1, 2, 5, 5], [2, 2, 3, 3], bias=[3]), 1, "the bias has shape (3); expected (2)"),
+    "window_auto": (window("Conv", [1, 2, 5, 5], [2, 2, 3, 3], auto_pad="FULL"), 1,
+                    "auto_pad is 'FULL'; expected NOTSET, VALID, SAME_UPPER or SAME_LOWER"),
+    "window_both_pads": (window("Conv", [1, 2, 5, 5], [2, 2, 3, 3], auto_pad="VALID", pads=[1, 0, 0, 0]), 1,
+                         "pads beside auto_pad 'VALID'; expected one"),
+    "window_strides": (window("Conv", [1, 2, 5, 5], [2, 2, 3, 3], strides=[0, 1]), 1,
+                       "attribute 'strides' has 0; expected at least 1"),
+    "window_many_strides": (window("Conv", [1, 2, 5, 5], [2, 2, 3, 3], strides=[1]), 1,
+                            "attribute 'strides' has 1 numbers; expected 2"),
+    "window_large_pads": (window("Conv", [1, 2, 5, 5], [2, 2, 3, 3], pads=[1 << 40, 0, 0, 0]), 5,
+                          "attribute 'pads' has 1099511627776; expected at most 16777216"),
+    "window_large_strides": (window("Conv", [1, 2, 5, 5], [2, 2, 3, 3], dilations=[(1 << 63) - 1, 1]), 5,
+                             "attribute 'dilations' has 9223372036854775807; expected at most 16777216"),
+    "window_too_large": (window("Conv", [1, 2, 5, 5], [2, 2, 3, 3], dilations=[3, 1]), 1,
+                         "a window of 7 over 5 elements with their padding; expected no more"),
+    "window_positions": (window("MaxPool", [1, 2, 5, 5], outputs=("y", "i"), kernel_shape=[3, 3]), 4,
+                         "output 1, the positions of the largest elements, is asked for; expected the elements only"),
+    "window_no_kernel": (window("AveragePool", [1, 2, 5, 5]), 1, "no attribute 'kernel_shape'; expected one number a spatial dimension"),
+    "window_mean": (window("AveragePool", [1, 2, "h", 5], kernel_shape=[3, 3], pads=[1, 1, 1, 1]), 4,
+                    "the mean of windows that hang over an extent of h; expected a number"),
+    "window_integers": (model([node("MaxPool", ["x"], kernel_shape=[3])], inputs=[value("x", [1, 2, 5], TensorProto.INT8)]), 4,
+                        "MaxPool: input 0 is of type int8; expected a float type"),
     "external_parent": (external(location="../secret.bin"), 1,
                         "external data at '../secret.bin'; expected a relative path inside the model's folder"),
     "external_absolute": (external(location="/etc/hostname"), 1, "expected a relative path inside the model's folder"),
