@@ -57,8 +57,10 @@ std::optional<llvm::json::Object> findKept(llvm::StringRef kind,
 std::string keep(llvm::StringRef kind, llvm::StringRef key,
                  llvm::json::Object value) {
   std::string path = fileOf(kind, key);
-  if (path.empty() ||
-      llvm::sys::fs::create_directories(llvm::sys::path::parent_path(path)))
+  // Kernels lie beside it, in a folder that only its owner may write to.
+  if (path.empty() || llvm::sys::fs::create_directories(
+                          llvm::sys::path::parent_path(path),
+                          /*IgnoreExisting=*/true, llvm::sys::fs::owner_all))
     return "";
   std::string text;
   llvm::raw_string_ostream(text) << llvm::json::Value(

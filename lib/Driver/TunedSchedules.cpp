@@ -14,7 +14,7 @@ static constexpr llvm::StringLiteral kKind = "schedules";
 static std::string keyOf(CascadeOp op, const NamedExtents &extents,
                          const CpuTarget &target) {
   std::string key = "schedule 1; " + knownFacts(target).processor + "; " +
-                    target.name() + ";";
+                    target.name() + "; " + target.features + ";";
   for (const auto &[name, extent] : extents)
     key += " " + name + "=" + std::to_string(extent);
   llvm::raw_string_ostream os(key);

@@ -49,8 +49,8 @@ static constexpr char kMagic[8] = {'r', 'e', 'f', 'o', 'l', 'd', 'c', '1'};
 static constexpr unsigned kShards = 16;
 static constexpr llvm::StringLiteral kShardNames = "0123456789abcdef";
 static constexpr llvm::StringLiteral kUnfinished = ".new-";
-/// A writer that is older was killed.
-static constexpr time_t kSecondsToWrite = 3600;
+/// A writer that is older was killed, or finds that its file is gone.
+static constexpr time_t kSecondsToWrite = 60;
 /// Uses are noted no more often than that.
 static constexpr time_t kSecondsBetweenUses = 60;
 
@@ -74,11 +74,14 @@ DiskCache::open(llvm::StringRef folder, uint64_t limitBytes) {
   auto refuse = [&](const llvm::Twine &why) {
     return fail(ExitCode::Model, folder + ": not used as a cache: " + why);
   };
-  llvm::StringRef parent = llvm::sys::path::parent_path(folder);
+  // The parent of "a/" would be "a" itself.
+  llvm::StringRef trimmed = folder.rtrim('/');
+  std::string path = trimmed.empty() ? folder.str() : trimmed.str();
+  llvm::StringRef parent = llvm::sys::path::parent_path(path);
   if (!parent.empty())
-    if (std::error_code code = llvm::sys::fs::create_directories(parent))
+    if (std::error_code code = llvm::sys::fs::create_directories(
+            parent, /*IgnoreExisting=*/true, llvm::sys::fs::owner_all))
       return refuse(llvm::StringRef(code.message()).lower());
-  std::string path = folder.str();
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     return refuse(llvm::StringRef(std::strerror(errno)).lower());
   int descriptor = openFolder(AT_FDCWD, path.c_str(), 0);
@@ -257,8 +260,15 @@ bool DiskCache::put(llvm::StringRef key, llvm::StringRef value) const {
       writeAll(file, reinterpret_cast<const char *>(&header), sizeof(Header)) &&
       writeAll(file, value.data(), value.size());
   isKept &= ::close(file) == 0;
-  isKept = isKept && ::renameat(shard, unfinished.c_str(), shard,
-                                place.name.c_str()) == 0;
+  auto takeName = [&] {
+    return ::renameat(shard, unfinished.c_str(), shard, place.name.c_str()) ==
+           0;
+  };
+  // An empty folder in its place is nobody's value.
+  isKept = isKept && (takeName() || (errno == EISDIR &&
+                                     ::unlinkat(shard, place.name.c_str(),
+                                                AT_REMOVEDIR) == 0 &&
+                                     takeName()));
   if (!isKept)
     ::unlinkat(shard, unfinished.c_str(), 0);
   trim(shard, share);
@@ -340,12 +350,7 @@ llvm::Expected<std::unique_ptr<DiskCache>> openCacheOfEnvironment() {
   std::string folder = cacheFolderOfEnvironment();
   if (folder.empty())
     return nullptr;
-  auto cache = DiskCache::open(folder, *limit);
-  if (!cache) {
-    llvm::consumeError(cache.takeError());
-    return nullptr;
-  }
-  return std::move(*cache);
+  return DiskCache::open(folder, *limit);
 }
 
 } // namespace refold

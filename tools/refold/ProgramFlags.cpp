@@ -130,7 +130,18 @@ void ProgramFlags::addCacheTo(Flags &flags) {
 llvm::Expected<std::unique_ptr<DiskCache>> ProgramFlags::openCache() const {
   if (withoutCache)
     return nullptr;
-  return openCacheOfEnvironment();
+  auto cache = openCacheOfEnvironment();
+  if (cache)
+    return cache;
+  std::string message;
+  ExitCode code = takeError(cache.takeError(), message);
+  if (code == ExitCode::Usage)
+    return fail(code, message);
+  // Compiled as if there were none; who has a home that cannot be written to
+  // knows it.
+  if (std::getenv("REFOLD_CACHE_DIR"))
+    llvm::errs() << "refold: warning: " << message << "\n";
+  return nullptr;
 }
 
 LoadOptions ProgramFlags::loadOptions() const {

@@ -131,6 +131,7 @@ TEST_F(DiskCacheTest, WhatIsNoFileIsAMiss) {
   EXPECT_EQ(valueOf(*cache, "key"), "(none)"); // and does not wait for a writer
   ASSERT_EQ(::unlink(path.c_str()), 0);
   ASSERT_EQ(::mkdir(path.c_str(), 0700), 0);
+  write(path + "/notes.txt", "not ours");
   EXPECT_EQ(valueOf(*cache, "key"), "(none)");
   EXPECT_FALSE(cache->put("key", "value"));
 }
@@ -185,13 +186,34 @@ TEST_F(DiskCacheTest, WhatKilledWritersLeaveIsRemoved) {
   write(shard + "/.new-1-2-3", "old");
   write(shard + "/.new-1-2-4", "of one that still writes");
   write(shard + "/notes.txt", "not ours");
-  setAge(shard + "/.new-1-2-3", 7200);
+  setAge(shard + "/.new-1-2-3", 120);
   ASSERT_TRUE(cache->put("key", "value"));
   EXPECT_FALSE(llvm::sys::fs::exists(shard + "/.new-1-2-3"));
   EXPECT_TRUE(llvm::sys::fs::exists(shard + "/.new-1-2-4"));
   cache->clear();
   EXPECT_FALSE(llvm::sys::fs::exists(shard + "/.new-1-2-4"));
   EXPECT_TRUE(llvm::sys::fs::exists(shard + "/notes.txt"));
+}
+
+TEST_F(DiskCacheTest, AFolderInThePlaceOfAValueGoes) {
+  auto cache = open();
+  ASSERT_TRUE(cache->put("key", "value"));
+  std::string file = files().front();
+  ASSERT_FALSE(llvm::sys::fs::remove(file));
+  ASSERT_FALSE(llvm::sys::fs::create_directory(file));
+  EXPECT_EQ(cache->get("key"), nullptr);
+  ASSERT_TRUE(cache->put("key", "value"));
+  ASSERT_TRUE(cache->get("key"));
+  EXPECT_EQ(cache->get("key")->getBuffer(), "value");
+}
+
+TEST_F(DiskCacheTest, ASlashBehindTheNameIsNoOtherFolder) {
+  mode_t before = ::umask(0002);
+  auto cache = DiskCache::open(folder + "/made/here/");
+  ::umask(before);
+  ASSERT_TRUE(bool(cache)) << llvm::toString(cache.takeError());
+  EXPECT_EQ((*cache)->folder(), folder + "/made/here");
+  EXPECT_TRUE((*cache)->put("key", "value"));
 }
 
 TEST_F(DiskCacheTest, FoldersOfOthersAreRefused) {

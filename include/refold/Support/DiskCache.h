@@ -67,8 +67,9 @@ std::string cacheFolderOfEnvironment();
 /// REFOLD_CACHE_MIB, or the default; an error where that is no number.
 llvm::Expected<uint64_t> cacheLimitOfEnvironment();
 
-/// The cache that the environment asks for; null where it asks for none, or for
-/// a folder that cannot be used: a program then compiles as if it had none.
+/// The cache that the environment asks for; null where it asks for none. An
+/// error where REFOLD_CACHE_MIB is no number (ExitCode::Usage), or the folder
+/// cannot be used (ExitCode::Model): a program compiles without it as well.
 llvm::Expected<std::unique_ptr<DiskCache>> openCacheOfEnvironment();
 
 } // namespace refold
