@@ -17,7 +17,6 @@ using namespace refold;
 namespace {
 /// What one call of `run` owns while it runs; reused by later calls.
 struct RunState {
-  Crew crew;
   AlignedBuffer arena, shared;
   AlignedBuffer staging; ///< row-major copies of strided inputs and outputs
   AlignedBuffer privates;
@@ -277,14 +276,14 @@ static void runKernel(const KernelCall &call, const ShapePlan &plan,
   }
   for (unsigned phase = call.firstPhase; phase < call.items.size(); ++phase) {
     KernelFunction function = call.kernel->phases[phase];
-    state.crew.run(threads, call.items[phase],
-                   [&](unsigned thread, int64_t begin, int64_t end) {
-                     int64_t *words =
-                         state.words.data() + thread * plan.maxWords;
-                     words[call.rangeAt] = begin;
-                     words[call.rangeAt + 1] = end;
-                     function(words, nullptr);
-                   });
+    runInParallel(threads, call.items[phase],
+                  [&](unsigned thread, int64_t begin, int64_t end) {
+                    int64_t *words =
+                        state.words.data() + thread * plan.maxWords;
+                    words[call.rangeAt] = begin;
+                    words[call.rangeAt + 1] = end;
+                    function(words, nullptr);
+                  });
   }
 }
 
@@ -299,7 +298,7 @@ static llvm::Error runProduct(const ProductCall &call, const ShapePlan &plan,
                       : nullptr;
   size_t privateStride = size_t(plan.privateBytes + 63) & ~size_t(63);
   std::atomic<bool> isGood{true};
-  state.crew.run(
+  runInParallel(
       threads, call.plan->numItems(),
       [&](unsigned thread, int64_t begin, int64_t end) {
         if (!call.plan->run(operands, begin, end,

@@ -21,35 +21,39 @@ SingleThreadedLibraries::~SingleThreadedLibraries() {
   omp_set_num_threads(before);
 }
 
-struct Crew::Place {
+namespace {
+/// A place in the pool for the time of one region.
+struct Place {
   Place() : slot(ThreadPool::instance().takeSlot()) {}
   ~Place() {
     if (slot)
       ThreadPool::instance().giveBack(slot);
   }
-  ThreadPool::Slot *slot; ///< null: more runs at a time than the pool serves
+  Place(const Place &) = delete;
+  Place &operator=(const Place &) = delete;
+  ThreadPool::Slot *slot; ///< null: more regions at a time than the pool serves
 };
+} // namespace
 
-Crew::Crew() = default;
-Crew::~Crew() = default;
-
-void Crew::run(unsigned threads, int64_t items,
-               llvm::function_ref<void(unsigned, int64_t, int64_t)> body) {
+void refold::runInParallel(
+    unsigned threads, int64_t items,
+    llvm::function_ref<void(unsigned, int64_t, int64_t)> body) {
   if (items <= 0)
     return;
   threads = std::clamp(threads, 1u, ThreadPool::mostThreads());
   threads = unsigned(std::min<int64_t>(threads, items));
   SingleThreadedLibraries alone;
-  if (threads > 1 && !place)
-    place = std::make_unique<Place>();
-  if (threads == 1 || !place->slot)
+  if (threads == 1)
+    return body(0, 0, items);
+  Place place;
+  if (!place.slot)
     return body(0, 0, items);
   // Sixteen chunks a thread even out what the machine or the masks make uneven,
   // and keep the shared word quiet.
   int64_t chunk = std::max<int64_t>(1, items / (16 * int64_t(threads)));
   unsigned chunks = unsigned((items + chunk - 1) / chunk);
   ThreadPool::instance().run(
-      *place->slot, threads, chunks, [&](unsigned thread, unsigned index) {
+      *place.slot, threads, chunks, [&](unsigned thread, unsigned index) {
         int64_t begin = int64_t(index) * chunk;
         body(thread, begin, std::min(begin + chunk, items));
       });
