@@ -73,6 +73,8 @@ private:
                                        const Variant &variant);
   llvm::Expected<double> predictStep(const CompiledProgram &program,
                                      size_t step);
+  llvm::Expected<bool> winsAgain(size_t op, size_t step,
+                                 const TuneCandidate &best);
 
   mlir::MLIRContext &context;
   llvm::StringRef path;
@@ -171,6 +173,31 @@ llvm::Expected<TuneCandidate> Tuner::tryOne(size_t op, size_t step,
   return candidate;
 }
 
+/// Times the chosen schedule and the best candidate in turns: the machine may
+/// have been slower while one of them was timed.
+llvm::Expected<bool> Tuner::winsAgain(size_t op, size_t step,
+                                      const TuneCandidate &best) {
+  constexpr int kTurns = 3;
+  std::map<size_t, std::string> schedules = winners;
+  auto chosen = compileWith(schedules);
+  if (!chosen)
+    return chosen.takeError();
+  schedules[op] = best.schedule;
+  auto other = compileWith(schedules);
+  if (!other)
+    return other.takeError();
+  double ms = HUGE_VAL, otherMs = HUGE_VAL;
+  for (int turn = 0; turn < kTurns; ++turn)
+    for (auto [program, least] :
+         {std::pair(&*chosen, &ms), {&*other, &otherMs}}) {
+      auto times = timeSteps(*program);
+      if (!times)
+        return times.takeError();
+      *least = std::min(*least, (*times)[step]);
+    }
+  return otherMs < ms * (1.0 - kLeastGain);
+}
+
 llvm::Error Tuner::tuneKernel(size_t op, size_t step, TuneReport &report) {
   mlir::FailureOr<Schedule> chosen = chooseSchedule(ops[op], target->facts);
   if (mlir::failed(chosen))
@@ -199,6 +226,13 @@ llvm::Error Tuner::tuneKernel(size_t op, size_t step, TuneReport &report) {
     }
   if (!report.best)
     return llvm::Error::success();
+  auto isWinner = winsAgain(op, step, report.candidates[report.best]);
+  if (!isWinner)
+    return isWinner.takeError();
+  if (!*isWinner) {
+    report.best = 0;
+    return llvm::Error::success();
+  }
   winners[op] = report.candidates[report.best].schedule;
   report.keptIn = keepSchedule(ops[op], extents, *target, winners[op]);
   return llvm::Error::success();
