@@ -234,6 +234,15 @@ int64_t countClassLosses(const Tensor &fused, const Tensor &unfused,
   return losses;
 }
 
+llvm::Expected<Tensor> stored(const RefTensor &values, DType dtype) {
+  auto result = Tensor::create(dtype, llvm::to_vector(values.shape()));
+  if (!result)
+    return result.takeError();
+  for (int64_t i = 0, e = result->numElements(); i < e; ++i)
+    result->set(i, values.get(i));
+  return result;
+}
+
 bool hasEqualBits(const Tensor &a, const Tensor &b) {
   if (a.dtype() != b.dtype() || a.shape() != b.shape())
     return false;

@@ -163,6 +163,7 @@ llvm::Error ProgramEvaluator::visitAssert(cf::AssertOp op) {
 llvm::Error ProgramEvaluator::visitScalar(Operation &op) {
   ScalarProgram program(session.isWide);
   program.running = session.running();
+  program.functionNoise = session.options.functionNoise;
   ScalarCompiler compiler(program, session.options);
   compiler.outer = lookup;
   if (llvm::Error error = compiler.compile(op))

@@ -52,6 +52,7 @@ public:
         outer(outer), session(session), program(session.isWide),
         compiler(program, session.options) {
     program.running = session.running();
+    program.functionNoise = session.options.functionNoise;
   }
 
   llvm::Expected<SmallVector<RefTensor>> run(bool keepsExact);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <random>
 
 using namespace refold;
 using namespace refold::reference;
@@ -629,6 +630,24 @@ static bool runTracked(const ScalarProgram &program, const Instruction &in,
   return true;
 }
 
+/// Do libraries differ in its last bit?
+static bool isInexact(Opcode opcode) {
+  return opcode == Opcode::DivF || opcode == Opcode::PowF ||
+         opcode == Opcode::FPowI ||
+         (opcode >= Opcode::Exp && opcode <= Opcode::Erf &&
+          opcode != Opcode::AbsF);
+}
+
+/// A factor within one unit in the last place, the same for the same value of
+/// the same instruction.
+static double noiseOf(uint64_t seed, size_t instruction, DType type,
+                      double value) {
+  uint64_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  std::mt19937_64 random(bits ^ (seed << 32) ^ instruction);
+  return 1.0 + (int(random() % 3) - 1) * 2.0 * roundingErrorOf(type).unit;
+}
+
 template <typename Real>
 static bool runAs(const ScalarProgram &program, Lanes &registers,
                   unsigned lanes, TrapState &trap) {
@@ -650,10 +669,17 @@ static bool runAs(const ScalarProgram &program, Lanes &registers,
       trap.instruction = i;
       return false;
     }
-    if (in.round != kNoRounding)
-      for (unsigned l = 0; l < lanes; ++l)
-        step.to[l].*Step<Real>::real =
-            roundTo(DType(in.round), step.to[l].*Step<Real>::real);
+    if (in.round == kNoRounding)
+      continue;
+    DType type = DType(in.round);
+    bool isNoisy = program.functionNoise && isInexact(in.opcode);
+    for (unsigned l = 0; l < lanes; ++l) {
+      Real &value = step.to[l].*Step<Real>::real;
+      value = roundTo(type, value);
+      if (isNoisy)
+        value = roundTo(
+            type, value * noiseOf(*program.functionNoise, i, type, value));
+    }
   }
   return true;
 }

@@ -138,6 +138,8 @@ struct ScalarProgram {
   std::vector<RefTensor> tables;    ///< of Loads
   uint32_t numRegisters = 0;
   bool isWide; ///< floats are long double
+  /// Seed of the last bits of functions that are rounded.
+  std::optional<uint64_t> functionNoise;
   /// Set where radii are tracked.
   const RunningRoundings *running = nullptr;
 

@@ -60,10 +60,20 @@ void VerifyFlags::addTo(Flags &flags) {
                 return parseCounts(text, options.streamExtents, 0,
                                    int64_t(1) << 24);
               });
-  flags.integer("broad-length", "N",
-                "extent of stream axes in one more shape, whose other axes are "
-                "long; 0: none (130)",
-                options.broadLength, 0, int64_t(1) << 24);
+  flags.value("broad-length", "N",
+              "extent of stream axes in one more shape, whose other axes are "
+              "long; 0: none (130, 4290 for rows)",
+              [this](llvm::StringRef text) -> llvm::Error {
+                std::vector<int64_t> length;
+                if (llvm::Error error =
+                        parseCounts(text, length, 0, int64_t(1) << 24))
+                  return error;
+                if (length.size() != 1)
+                  return fail(ExitCode::Usage,
+                              "found '" + text + "', expected one number");
+                options.broadLength = length.front();
+                return llvm::Error::success();
+              });
   flags.value("threads", "N,...",
               "numbers of threads that must give the same bits (1,2)",
               [this](llvm::StringRef text) {
@@ -99,7 +109,10 @@ llvm::json::Value verdictJson(const OutputVerdict &output) {
                            {"conditioned", one.isConditioned},
                            {"class_equal", one.classLosses == 0},
                            {"bound_share", jsonNumber(one.shareOfBound)},
-                           {"unfused_class_errors", one.unfusedClassErrors}});
+                           {"unfused_class_errors", one.unfusedClassErrors},
+                           {"written_error", jsonNumber(one.writtenError)},
+                           {"unfused_losses", one.unfusedLosses},
+                           {"unfused_good", one.isUnfusedGood()}});
   const OutputCase &worst = output.worst();
   bool isClassEqual = llvm::all_of(
       output.cases, [](const OutputCase &one) { return one.classLosses == 0; });
@@ -168,6 +181,33 @@ void printCoverage(const Coverage &coverage) {
        << "\n";
 }
 
+void printFaults(const OutputCase &one) {
+  llvm::raw_ostream &os = llvm::outs();
+  auto printPlace = [&] {
+    os << " (" << one.family;
+    for (const auto &[name, extent] : one.shape)
+      os << " " << name << "=" << extent;
+    os << ")\n";
+  };
+  if (one.classLosses) {
+    os << "     " << one.classLosses
+       << " elements of another class than double and unfused";
+    printPlace();
+  }
+  if (one.unfusedLosses) {
+    os << "     unfused: " << one.unfusedLosses
+       << " elements of another class than double and the program rounded as "
+          "written";
+    printPlace();
+  }
+  if (!(one.firstUnfusedError <= one.writtenBound)) {
+    os << "     unfused: error " << formatError(one.firstUnfusedError)
+       << ", rounded as written " << formatError(one.writtenError) << ", bound "
+       << formatError(one.writtenBound);
+    printPlace();
+  }
+}
+
 void printText(const Verification &verification) {
   llvm::raw_ostream &os = llvm::outs();
   for (const OutputVerdict &output : verification.outputs) {
@@ -189,16 +229,8 @@ void printText(const Verification &verification) {
     if (!worst.isGood())
       os << ", seed " << worst.worstSeed;
     os << "; " << output.cases.size() << " cases)\n";
-    for (const OutputCase &one : output.cases) {
-      if (one.classLosses == 0)
-        continue;
-      os << "     " << one.classLosses
-         << " elements of another class than double and unfused ("
-         << one.family;
-      for (const auto &[name, extent] : one.shape)
-        os << " " << name << "=" << extent;
-      os << ")\n";
-    }
+    for (const OutputCase &one : output.cases)
+      printFaults(one);
   }
   if (!verification.equalAcrossThreads)
     os << "BAD  other bits for another number of threads\n";

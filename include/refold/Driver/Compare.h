@@ -55,6 +55,8 @@ RunningRoundings roundingsOf(llvm::ArrayRef<CascadeReport> cascades);
 /// overflows first, or whether two such meet, is a matter of the order.
 int64_t countClassLosses(const Tensor &fused, const Tensor &unfused,
                          const RefOutput &reference, NanPolicy policy);
+/// A tensor of `dtype` with the values of a reference that has them rounded.
+llvm::Expected<Tensor> stored(const RefTensor &values, DType dtype);
 
 /// Same shape, same type, same bits.
 bool hasEqualBits(const Tensor &a, const Tensor &b);

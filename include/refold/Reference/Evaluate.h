@@ -32,6 +32,9 @@ struct EvaluationOptions {
   /// Rounds the result of every float operation to its type: the error of a
   /// program that computes as written, one operation at a time.
   bool roundEveryOp = false;
+  /// With `roundEveryOp`: quotients and functions are off by up to one more
+  /// unit in the last place, drawn with this seed. Nothing: rounded once.
+  std::optional<uint64_t> functionNoise;
   /// Leaves an output as it is before the cast to its storage type, so that a
   /// comparison can measure the distance to a rounding boundary.
   bool keepOutputsExact = false;
