@@ -86,8 +86,7 @@ void Kernel::laneMaxima(StatePlan &s, Step &step, bool isChecked, Tile &t,
   // Later stream tiles of a long row are rarely looked at again.
   int64_t length = plan.extent(plan.stream);
   bool isLong = !ShapedType::isDynamic(length) && length > plan.tileStream;
-  SmallVector<Node *> streamed =
-      isLong && !isChecked ? readsToPrefetch({&s}) : SmallVector<Node *>();
+  Ahead ahead = isLong && !isChecked ? readsToPrefetch({&s}) : Ahead();
   bool hasNan = isTop(s) && isa<FloatType>(s.type());
   Val worst = to.splat(identity(s));
   Values init(kParts, worst);
@@ -103,9 +102,8 @@ void Kernel::laneMaxima(StatePlan &s, Step &step, bool isChecked, Tile &t,
           if (hasNan)
             acc.back() = to.binary(Binary::AndI, acc.back(),
                                    to.compare(Compare::ORD, key, key));
-          for (Node *n : streamed)
-            if (!inside.laneLimit)
-              prefetchAhead(inside, n, c);
+          if (!inside.laneLimit)
+            prefetchAhead(inside, ahead, c);
         }
         return acc;
       });
@@ -124,7 +122,7 @@ void Kernel::compressRow(StatePlan &s, Step &step, bool isChecked, Tile &t,
   Ix start = to.mul(place, c.capacity);
   Val none = to.constant(Builder(s.op.getContext()).getI32IntegerAttr(0));
   // What this loop reads is in a cache, and memory is free for the next rows.
-  SmallVector<Node *> streamed = readsToPrefetch({&s});
+  SmallVector<Node *> streamed = readsToPrefetch({&s}).reads;
   Tile next = t;
   next.rowLocal[0] = to.add(t.rowLocal[0], to.lanes());
   Values count = columns(

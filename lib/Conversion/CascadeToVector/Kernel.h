@@ -133,10 +133,14 @@ private:
   struct Nest;
 
   // Prefetch.cpp.
-  llvm::SmallVector<Node *> readsToPrefetch(llvm::ArrayRef<StatePlan *> states);
+  struct Ahead {
+    llvm::SmallVector<Node *> reads;
+    std::optional<Ix> distance; ///< in elements, if it ends before the usual
+  };
+  Ahead readsToPrefetch(llvm::ArrayRef<StatePlan *> states);
   Buffer operandOfRead(Node *read);
   Buffer targetBuffer(WritePlan &w);
-  void prefetchAhead(Tile &t, Node *n, int c);
+  void prefetchAhead(Tile &t, const Ahead &ahead, int c);
   void prefetchAt(Tile &there, Node *n, int c);
   llvm::SmallVector<Node *> operandsToPrefetch(const Nest &nest);
   void prefetchOperands(const Nest &nest, Tile &t);

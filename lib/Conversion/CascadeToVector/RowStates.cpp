@@ -305,7 +305,7 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
     for (StatePlan &s : plan.states)
       if (s.pass == pass && s.form != StatePlan::Matrix && belongs(step, s.set))
         all.push_back(&s);
-  SmallVector<Node *> streamed = readsToPrefetch(all);
+  Ahead ahead = readsToPrefetch(all);
   bool isLast = pass + 1 == plan.passes.size() && level == step.lastLevel;
   constexpr int64_t kParts = 4; // enough sums in flight to hide an addition
   Values init;
@@ -322,9 +322,8 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
             part = part ? to.binary(s->combine, v, part) : v;
           }
           bool isAsking = !inside.laneLimit || inside.laneLocal[0].is(0);
-          for (Node *n : streamed)
-            if (isAsking)
-              prefetchAhead(inside, n, c);
+          if (isAsking)
+            prefetchAhead(inside, ahead, c);
           if (isLast && isAsking && !step.rowLanes)
             prefetchResults(inside, c);
           for (Node *n : work.wide)
