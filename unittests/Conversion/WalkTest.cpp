@@ -98,7 +98,7 @@ TEST(WalkShapesTest, AnyExtent) {
                                          CascadeRunner::Options());
     ASSERT_TRUE(bool(runner)) << toString(runner.takeError());
     for (int64_t stream : {0, 1, 2, 15, 16, 17, 255, 256, 257, 1025})
-      for (int64_t rows : {0, 1, 4, 5, 9}) {
+      for (int64_t rows : {0, 1, 4, 5, 9, 37}) {
         SuiteCase c = cascadesOf(rows, stream)[i];
         if (c.name == "cross-entropy" && stream == 0)
           continue; // no label is in range
@@ -106,6 +106,21 @@ TEST(WalkShapesTest, AnyExtent) {
             << c.name << " rows " << rows << " stream " << stream;
       }
   }
+}
+
+/// Short rows of known length: as many at a time as there are lanes, some of
+/// them behind the last; one register, a group of them, several.
+TEST(WalkShapesTest, ShortRowsSideBySide) {
+  for (auto [rows, stream] :
+       {std::pair<int64_t, int64_t>{16, 64}, {37, 50}, {33, 7}, {21, 200}})
+    for (const SuiteCase &c : cascadesOf(rows, stream)) {
+      if (llvm::any_of(c.indices, [](const SuiteIndex &index) {
+            return index.role != "rows" && index.role != "stream";
+          }))
+        continue;
+      EXPECT_LE(errorOf(c, c.text(false, c.schedule), false), 10 * c.tolerance)
+          << c.name << " rows " << rows << " stream " << stream;
+    }
 }
 
 /// Conditions leave nothing of the last segments, which are empty besides.
