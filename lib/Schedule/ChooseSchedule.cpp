@@ -247,6 +247,20 @@ void Chooser::chooseProduct(Schedule &s, int lane, int row) {
     s.pack.push_back(
         cast<StringAttr>(cascade.getArgNames()[number]).getValue().str());
   }
+  // Where the left side moves with the lanes too (channels by themselves) no
+  // panel is worth keeping: a few rows at a time, so that it is read in order.
+  constexpr int64_t kColumnsInOrder = 4096;
+  bool isByItself = llvm::any_of(
+      cascade.getBody().getOps<ReadOp>(), [&](ReadOp read) {
+        uint64_t set = sets.of(read.getValue());
+        return (set & inner) && has(set, lane) && has(set, row);
+      });
+  if (!isByItself)
+    return;
+  s.tile[name(row)] = s.registerRows;
+  s.tile.erase(name(lane));
+  if (isLarge(lane, kColumnsInOrder + 1))
+    s.tile[name(lane)] = kColumnsInOrder;
 }
 
 /// Whether what an element adds depends on where it stands: tiles may be
