@@ -233,8 +233,16 @@ void Chooser::chooseProduct(Schedule &s, int lane, int row) {
   if (row == kNone || lane == kNone)
     return;
   s.tile[name(row)] = kRows;
-  if (isLarge(lane, kColumns + 1))
+  // Equal parts, four or a multiple: of three blocks of 128 one thread of two
+  // would have two.
+  int64_t columns = extent(lane);
+  if (isLarge(lane, kColumns + 1) && !ShapedType::isDynamic(columns)) {
+    int64_t parts = llvm::alignTo(llvm::divideCeil(columns, kColumns), 4);
+    s.tile[name(lane)] =
+        llvm::alignTo(llvm::divideCeil(columns, parts), s.registerLanes);
+  } else if (isLarge(lane, kColumns + 1)) {
     s.tile[name(lane)] = kColumns;
+  }
   uint64_t inner = cascade.indicesOfRole(CascadeOp::Inner);
   auto has = [&](uint64_t set, int i) { return set >> i & 1; };
   s.pack.clear();
