@@ -258,8 +258,8 @@ void Chooser::chooseProduct(Schedule &s, int lane, int row) {
   // Where the left side moves with the lanes too (channels by themselves) no
   // panel is worth keeping: a few rows at a time, so that it is read in order.
   constexpr int64_t kColumnsInOrder = 4096;
-  bool isByItself = llvm::any_of(
-      cascade.getBody().getOps<ReadOp>(), [&](ReadOp read) {
+  bool isByItself =
+      llvm::any_of(cascade.getBody().getOps<ReadOp>(), [&](ReadOp read) {
         uint64_t set = sets.of(read.getValue());
         return (set & inner) && has(set, lane) && has(set, row);
       });
