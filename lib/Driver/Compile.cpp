@@ -7,6 +7,7 @@
 #include "refold/Support/Error.h"
 #include "refold/Target/CPU/CompileProgram.h"
 #include "refold/Target/CPU/DetectTarget.h"
+#include "refold/Target/CUDA/CompileCuda.h"
 #include "refold/Transforms/FuseCascades.h"
 #include <chrono>
 
@@ -38,12 +39,38 @@ static llvm::Error splitStreams(mlir::ModuleOp module, const StreamSplit &split,
   return llvm::Error::success();
 }
 
+/// Gives the planned program kernels of the CUDA target.
+static llvm::Error
+addCudaKernels(mlir::MLIRContext &context, llvm::StringRef source,
+               const CudaTarget &target, const CompileOptions &options,
+               llvm::ArrayRef<KernelText> texts, ExecutableSpec &spec) {
+  std::vector<CudaKernel> kernels;
+  for (const KernelText &text : texts) {
+    auto kernel =
+        printCudaKernel(context, text.name, text.text, source, target);
+    if (!kernel)
+      return kernel.takeError();
+    kernels.push_back(std::move(*kernel));
+  }
+  if (llvm::Error error = attachCudaKernels(spec, kernels, target))
+    return error;
+  for (const CudaKernel &kernel : kernels)
+    if (options.onCuda)
+      options.onCuda(kernel);
+  return llvm::Error::success();
+}
+
 llvm::Expected<CompiledProgram> compile(LoadedProgram program,
                                         const CompileOptions &options) {
   auto begin = std::chrono::steady_clock::now();
   StageTimes times;
   times.add("read", program.readMs);
-  llvm::Expected<CpuTarget> target = detectTarget(options.target);
+  llvm::Expected<std::optional<CudaTarget>> cuda =
+      findCudaTarget(options.target);
+  if (!cuda)
+    return cuda.takeError();
+  llvm::Expected<CpuTarget> target =
+      detectTarget(*cuda ? std::string() : options.target);
   if (!target)
     return target.takeError();
   FuseOptions fuseOptions;
@@ -65,9 +92,11 @@ llvm::Expected<CompiledProgram> compile(LoadedProgram program,
     if (llvm::Error error =
             splitStreams(*program.module, *options.split, target->facts))
       return std::move(error);
-  for (auto function : program.module->getOps<mlir::func::FuncOp>())
-    fuseEpilogues(function);
+  if (!*cuda)
+    for (auto function : program.module->getOps<mlir::func::FuncOp>())
+      fuseEpilogues(function);
   CompileProgramOptions programOptions;
+  programOptions.plansOnly = programOptions.keepsNames = cuda->has_value();
   programOptions.onAssembly = options.onAssembly;
   programOptions.cache = options.cache;
   programOptions.times = &times;
@@ -79,6 +108,11 @@ llvm::Expected<CompiledProgram> compile(LoadedProgram program,
       compileProgram(*program.module, *target, programOptions);
   if (!spec)
     return spec.takeError();
+  if (*cuda)
+    if (llvm::Error error =
+            addCudaKernels(*program.module->getContext(), program.name, **cuda,
+                           options, kernels, *spec))
+      return std::move(error);
   if (program.storage)
     spec->owners.push_back(program.storage);
   Executable executable(std::move(*spec));

@@ -529,7 +529,10 @@ llvm::Expected<Verification> verify(mlir::MLIRContext &context,
     CompileOptions compileOptions;
     compileOptions.policy = policy;
     compileOptions.split = split;
-    compileOptions.target = options.target;
+    // What a GPU does is held against what the CPU does unfused.
+    bool isCuda = llvm::StringRef(options.target).starts_with("cuda");
+    if (!isCuda || policy == FusePolicy::Always)
+      compileOptions.target = options.target;
     compileOptions.numerics = options.numerics;
     return compileFile(context, path, loadOptions, compileOptions);
   };

@@ -254,8 +254,8 @@ llvm::Error Executable::Impl::bind(const Bindings &bindings,
   return llvm::Error::success();
 }
 
-static void runKernel(const KernelCall &call, const ShapePlan &plan,
-                      unsigned threads, RunState &state) {
+static llvm::Error runKernel(const KernelCall &call, const ShapePlan &plan,
+                             unsigned threads, RunState &state) {
   auto setMemref = [](int64_t *words, unsigned at, char *address) {
     words[at] = words[at + 1] = reinterpret_cast<intptr_t>(address);
   };
@@ -274,6 +274,8 @@ static void runKernel(const KernelCall &call, const ShapePlan &plan,
     setMemref(words, call.privateAt,
               state.privates.data() + thread * privateStride);
   }
+  if (call.kernel->launch)
+    return call.kernel->launch(state.words.data());
   for (unsigned phase = call.firstPhase; phase < call.items.size(); ++phase) {
     KernelFunction function = call.kernel->phases[phase];
     runInParallel(threads, call.items[phase],
@@ -285,6 +287,7 @@ static void runKernel(const KernelCall &call, const ShapePlan &plan,
                     function(words, nullptr);
                   });
   }
+  return llvm::Error::success();
 }
 
 static llvm::Error runProduct(const ProductCall &call, const ShapePlan &plan,
@@ -327,10 +330,8 @@ static llvm::Error checkFlags(const AssertCall &call, const RunState &state) {
 
 static llvm::Error runCall(const Call &call, const ShapePlan &plan,
                            unsigned threads, RunState &state) {
-  if (auto *kernel = std::get_if<KernelCall>(&call)) {
-    runKernel(*kernel, plan, threads, state);
-    return llvm::Error::success();
-  }
+  if (auto *kernel = std::get_if<KernelCall>(&call))
+    return runKernel(*kernel, plan, threads, state);
   if (auto *product = std::get_if<ProductCall>(&call))
     return runProduct(*product, plan, threads, state);
   if (auto *assertion = std::get_if<AssertCall>(&call))

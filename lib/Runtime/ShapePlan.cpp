@@ -141,7 +141,8 @@ llvm::Error Planner::planKernel(size_t at, const KernelStep &kernelStep) {
   call.isSmall = elements < kSmallElements;
 
   llvm::SmallVector<int64_t, 8> answer(2 + kernel.phases.size());
-  kernel.shape(call.words.data(), answer.data());
+  if (!kernel.launch)
+    kernel.shape(call.words.data(), answer.data());
   for (int64_t value : answer)
     if (value < 0)
       return overflow("'" + step.name + "'");

@@ -3,16 +3,53 @@
 #include "Output.h"
 #include "ProgramFlags.h"
 #include "ReportJson.h"
+#include "refold/Conversion/CascadeToCUDA.h"
+#include "refold/Support/Error.h"
 #include "refold/Support/Files.h"
 #include "llvm/Support/Format.h"
 
 namespace refold {
 
+/// What a kernel of the CUDA target says of its launch; docs/targets/cuda.md.
+static llvm::json::Object toJson(const CudaKernel &kernel) {
+  static const char *const kinds[] = {"pointer", "size", "stride", "scalar"};
+  llvm::json::Array parameters, operands, entries, rows;
+  for (const CudaParameter &p : kernel.parameters)
+    parameters.push_back(llvm::json::Object{
+        {"kind", kinds[p.kind]}, {"operand", p.operand}, {"dim", p.dim}});
+  for (const CudaOperand &o : kernel.operands)
+    operands.push_back(llvm::json::Object{{"rank", o.rank},
+                                          {"element_bytes", o.elementBytes},
+                                          {"result", o.isResult},
+                                          {"vectors", o.hasVectors}});
+  for (const CudaEntry &e : kernel.entries)
+    entries.push_back(llvm::json::Object{{"name", e.name},
+                                         {"threads", e.threads},
+                                         {"rows", e.rows},
+                                         {"vectors", e.vectors},
+                                         {"width", e.width},
+                                         {"resident", e.isResident},
+                                         {"longest", e.longest}});
+  auto extent = [](const CudaExtent &e) {
+    return llvm::json::Object{
+        {"operand", e.operand}, {"dim", e.dim}, {"constant", e.constant}};
+  };
+  for (const CudaExtent &row : kernel.rows)
+    rows.push_back(extent(row));
+  return llvm::json::Object{{"name", kernel.name},
+                            {"text", kernel.text},
+                            {"parameters", std::move(parameters)},
+                            {"operands", std::move(operands)},
+                            {"rows", std::move(rows)},
+                            {"stream", extent(kernel.stream)},
+                            {"entries", std::move(entries)}};
+}
+
 /// The program as text at one stage of its way through the folders of lib/.
 static llvm::Expected<std::string> textAt(llvm::StringRef stage,
                                           LoadedProgram program,
                                           const CompileOptions &options,
-                                          bool withLocations) {
+                                          bool withLocations, bool isJson) {
   std::string text;
   llvm::raw_string_ostream os(text);
   if (stage == "asm") {
@@ -33,6 +70,29 @@ static llvm::Expected<std::string> textAt(llvm::StringRef stage,
     auto report = fuse(*program.module, fuseOptions);
     if (!report)
       return report.takeError();
+  }
+  if (stage == "cuda") {
+    CompileOptions listening = options;
+    if (listening.target.empty())
+      listening.target = "cuda-sm90";
+    if (!llvm::StringRef(listening.target).starts_with("cuda"))
+      return fail(ExitCode::Usage, "found --emit cuda with the target '" +
+                                       listening.target +
+                                       "', expected cuda-sm80 or cuda-sm90");
+    llvm::json::Array kernels;
+    listening.onCuda = [&](const CudaKernel &kernel) {
+      kernels.push_back(toJson(kernel));
+      if (!isJson)
+        os << kernel.text;
+    };
+    auto compiled = compile(std::move(program), listening);
+    if (!compiled)
+      return compiled.takeError();
+    if (isJson)
+      os << llvm::json::Value(
+                llvm::json::Object{{"kernels", std::move(kernels)}})
+         << "\n";
+    return os.str();
   }
   mlir::OpPrintingFlags printing;
   if (withLocations)
@@ -85,11 +145,14 @@ llvm::Expected<ExitCode> compileCommand(const Command &command,
   program.addDtypeTo(flags);
   program.addNumericsTo(flags);
   program.addCacheTo(flags);
-  flags.choice("emit", "shows the program as read, as cascades, or as assembly",
-               emit, {"program", "cascade", "asm"});
+  flags.choice("emit",
+               "shows the program as read, as cascades, as assembly, or as "
+               "CUDA C++",
+               emit, {"program", "cascade", "asm", "cuda"});
   addFuseTo(flags, options.policy);
   flags.text("target", "NAME",
-             "avx512, avx2 or baseline (what the machine offers)",
+             "avx512, avx2, baseline, cuda-sm80 or cuda-sm90 (what the machine "
+             "offers)",
              options.target);
   flags.toggle("locations", "with the definition or node of every operation",
                withLocations);
@@ -105,7 +168,8 @@ llvm::Expected<ExitCode> compileCommand(const Command &command,
   if (!loaded)
     return loaded.takeError();
   if (!emit.empty()) {
-    auto text = textAt(emit, std::move(*loaded), options, withLocations);
+    auto text = textAt(emit, std::move(*loaded), options, withLocations,
+                       program.isJson());
     if (!text)
       return text.takeError();
     if (output.empty())

@@ -90,9 +90,10 @@ void VerifyFlags::addTo(Flags &flags) {
                 options.splits, 0, 64);
   flags.integer("split-seed", "N", "of these cuts (0)", options.splitSeed, 0,
                 int64_t(1) << 62);
-  flags.text("target", "NAME",
-             "avx512, avx2 or baseline (what the machine offers)",
-             options.target);
+  flags.text(
+      "target", "NAME",
+      "avx512, avx2, baseline or cuda-emulated (what the machine offers)",
+      options.target);
 }
 
 llvm::json::Value verdictJson(const OutputVerdict &output) {

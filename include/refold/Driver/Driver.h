@@ -24,6 +24,8 @@
 /// whose message is ready to be printed; nothing here prints.
 namespace refold {
 
+struct CudaKernel;
+
 /// An argument or a result of a program.
 struct Port {
   std::string name;
@@ -271,13 +273,16 @@ struct CompileOptions {
   /// Set by who exercises merges and transports; results differ by rounding.
   std::optional<StreamSplit> split;
   /// "avx512", "avx2" or "baseline"; empty: what the machine offers, or
-  /// REFOLD_CPU.
+  /// REFOLD_CPU. "cuda-emulated", "cuda-sm80" or "cuda-sm90": the CUDA target
+  /// (docs/targets/cuda.md).
   std::string target;
   /// Where kernels and certificates are looked for, and kept; null: nowhere.
   const DiskCache *cache = nullptr;
   /// Called with the assembly of every kernel, where set.
   std::function<void(llvm::StringRef kernel, llvm::StringRef assembly)>
       onAssembly;
+  /// Called with every kernel of the CUDA target, where set.
+  std::function<void(const CudaKernel &kernel)> onCuda;
 };
 
 /// Fuses by the policy, generates code and prepares the program for runs. The

@@ -5,6 +5,8 @@
 #include "refold/Runtime/InstructionSet.h"
 #include "refold/Runtime/SizeExpr.h"
 #include "refold/Support/Tensor.h"
+#include "llvm/Support/Error.h"
+#include <functional>
 #include <memory>
 #include <string>
 #include <variant>
@@ -33,6 +35,9 @@ struct Kernel {
   /// They leave all that the shared workspace holds: where these operands are
   /// constants they run once.
   bool sharesOnlyPanels = false;
+  /// Set where another machine than the CPU runs the kernel: takes the operands
+  /// as `shape` does, and nothing else of the above is there.
+  std::function<llvm::Error(const int64_t *words)> launch;
 };
 
 /// A dimension of an argument.

@@ -319,6 +319,7 @@ refold::compileProgram(ModuleOp module, const CpuTarget &target,
   if (!function || function.isDeclaration())
     return fail(ExitCode::Model, "found no public function");
   ProgramCompiler compiler(function);
+  compiler.keepsNames = options.keepsNames;
   {
     StageTimer timer(options.times, "steps and kernels as text");
     if (llvm::Error error = compiler.run())

@@ -38,7 +38,8 @@ static bool isOnlyReturned(Value value) {
 /// The cascade on memrefs in a function of its own, as text. Names of operands
 /// and locations do not appear, so that equal kernels have equal text; a
 /// schedule may use operand names, which then stay.
-static std::string kernelText(CascadeOp op, ArrayRef<Type> types) {
+static std::string kernelText(CascadeOp op, ArrayRef<Type> types,
+                              bool keepsNames) {
   MLIRContext *context = op.getContext();
   OpBuilder b(context);
   Location loc = UnknownLoc::get(context);
@@ -56,7 +57,8 @@ static std::string kernelText(CascadeOp op, ArrayRef<Type> types) {
     if (!isOwn)
       continue; // names and notes for people
     Attribute value = attribute.getValue();
-    if (attribute.getName() == op.getArgNamesAttrName() && !op.getSchedule()) {
+    if (attribute.getName() == op.getArgNamesAttrName() && !op.getSchedule() &&
+        !keepsNames) {
       SmallVector<Attribute> names;
       for (size_t i = 0; i < types.size(); ++i)
         names.push_back(b.getStringAttr("a" + Twine(i)));
@@ -89,7 +91,7 @@ static std::string symbolFor(Operation *op, size_t number) {
 }
 
 unsigned ProgramCompiler::kernelFor(CascadeOp op, ArrayRef<Type> types) {
-  std::string text = kernelText(op, types);
+  std::string text = kernelText(op, types, keepsNames);
   auto [known, isNew] = kernelNumbers.try_emplace(text, kernels.size());
   if (isNew)
     kernels.push_back({symbolFor(op, kernels.size()), std::move(text)});

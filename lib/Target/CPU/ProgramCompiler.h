@@ -43,6 +43,7 @@ public:
 
   ExecutableSpec spec;
   std::vector<KernelSource> kernels;
+  bool keepsNames = false; ///< of operands, in the texts of kernels
 
 private:
   // CompileProgram.cpp

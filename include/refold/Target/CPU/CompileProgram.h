@@ -20,6 +20,9 @@ struct CompileProgramOptions {
   StageTimes *times = nullptr; ///< gets the time of every stage, where set
   /// Only the steps and the texts of the kernels: for a look at what would run.
   bool plansOnly = false;
+  /// The texts call operands as the program does: equal kernels may then
+  /// differ.
+  bool keepsNames = false;
   /// Told of every kernel in the order of their numbers, before it is lowered:
   /// the text of a module whose one function holds a cascade on memrefs.
   std::function<void(llvm::StringRef kernel, llvm::StringRef text)> onKernel;

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Compiles what rows.py times, on a machine without a GPU.
+
+    build_bundles.py --refold build/dev/bin/refold --out FOLDER [--arch sm_90a] [--variants]
+
+--variants adds entries with other numbers of threads and vectors, to look for better ones.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "utils"))
+import nvrtc  # noqa: E402
+
+PROGRAMS = ["softmax", "logsumexp", "entropy", "layernorm", "variance", "kl_divergence"]
+# threads a row, rows a block, vectors, resident
+VARIANTS = [(32, 4, 4, 1), (32, 4, 16, 1), (32, 8, 8, 1), (64, 2, 8, 1), (64, 1, 8, 1), (128, 1, 4, 1), (256, 1, 2, 1),
+            (256, 1, 4, 1), (256, 1, 8, 1), (512, 1, 2, 1), (512, 1, 4, 1), (1024, 1, 2, 1), (1024, 1, 4, 1),
+            (32, 4, 4, 0), (32, 4, 8, 0), (128, 1, 2, 0), (128, 1, 4, 0), (256, 1, 2, 0), (256, 1, 4, 0), (512, 1, 2, 0),
+            (1024, 1, 1, 0), (1024, 1, 2, 0)]
+
+
+def add_variants(kernel):
+    known = {e["name"] for e in kernel["entries"]}
+    width = kernel["entries"][0]["width"]
+    # The first entry, its numbers replaced.
+    pattern = re.compile(r"REFOLD_KERNEL\(\d+\)\n(\w+)\((.*?)\) \{\n  (\w+)<[^>]*>(.*?;)\n\}", re.DOTALL)
+    first = pattern.search(kernel["text"])
+    for threads, rows, vectors, resident in VARIANTS:
+        name = f"{kernel['name']}_{'rows' if resident else 'chunks'}{threads}x{vectors}x{width}_{rows}"
+        if name in known:
+            continue
+        kernel["text"] += (f"\nREFOLD_KERNEL({threads * rows})\n{name}({first[2]}) {{\n  {first[3]}<{threads}, {rows}, "
+                           f"{vectors}, {width}, {'true' if resident else 'false'}>{first[4]}\n}}\n")
+        kernel["entries"].append({"name": name, "threads": threads, "rows": rows, "vectors": vectors, "width": width,
+                                  "resident": bool(resident),
+                                  "longest": threads * vectors * width if resident else 0})
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--refold", required=True)
+    parser.add_argument("--out", required=True, type=pathlib.Path)
+    parser.add_argument("--arch", default="sm_90a")
+    parser.add_argument("--dtypes", default="bf16,f32")
+    parser.add_argument("--programs", default=",".join(PROGRAMS))
+    parser.add_argument("--variants", action="store_true")
+    options = parser.parse_args()
+    library = nvrtc.find_library()
+    if library is None:
+        sys.exit("error: found no NVRTC, expected the Python package nvidia-cuda-nvrtc in .venv")
+    compiler = nvrtc.Compiler(library)
+    options.out.mkdir(parents=True, exist_ok=True)
+    cubin, _ = compiler.compile((ROOT / "benchmarks/cuda/ceilings.cu").read_text(), options.arch)
+    (options.out / "ceilings.cubin").write_bytes(cubin)
+    for program in options.programs.split(","):
+        for dtype in options.dtypes.split(","):
+            path = program if program.endswith(".fold") else ROOT / f"examples/{program}.fold"
+            out = subprocess.run([options.refold, "compile", "--target", "cuda-sm90", "--emit", "cuda", "--format", "json",
+                                  "--dtype", dtype, path], check=True, capture_output=True, text=True).stdout
+            bundle = json.loads(out)
+            kernel = bundle["kernels"][0]
+            if options.variants:
+                add_variants(kernel)
+            cubin, log = compiler.compile(kernel["text"], options.arch)
+            name = f"{pathlib.Path(path).stem}.{dtype}"
+            (options.out / f"{name}.cubin").write_bytes(cubin)
+            (options.out / f"{name}.json").write_text(json.dumps(bundle))
+            report = nvrtc.resources(log)
+            print(name, " ".join(f"{e['name']}:{report[e['name']]}" for e in kernel["entries"]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

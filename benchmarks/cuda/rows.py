@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Times row kernels of the CUDA target on the first GPU, and PyTorch's on the same inputs.
+
+    rows.py --bundles FOLDER [--entries chosen|all] [--peers] [--widths 4096,32768] [--out FILE.jsonl]
+
+A bundle is PROGRAM.DTYPE.json, as `refold compile --emit cuda --format json` prints it, beside
+PROGRAM.DTYPE.cubin; build_bundles.py makes them where there is no GPU. Every answer is compared with
+double precision on sampled rows, and every element has to be written, before a time counts. Inputs
+are 1 GiB, so that no cache holds them; times are the median of 15 groups of launches.
+"""
+
+import argparse
+import ctypes
+import json
+import pathlib
+import statistics
+import sys
+
+import torch
+
+GIB = 1 << 30
+F = torch.nn.functional
+
+PROGRAMS = {  # name: (function of the inputs, kinds of the inputs)
+    "softmax": (lambda x: torch.softmax(x, -1), ["matrix"]),
+    "logsumexp": (lambda x: torch.logsumexp(x, -1), ["matrix"]),
+    "entropy": (lambda x: -(torch.softmax(x, -1) * torch.log_softmax(x, -1)).sum(-1), ["matrix"]),
+    "layernorm": (lambda x, g, b: F.layer_norm(x, x.shape[-1:], g, b, 1e-5), ["matrix", "row", "row"]),
+    "rmsnorm": (lambda x, g: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * g, ["matrix", "row"]),
+    "variance": (lambda x: (x.mean(-1), x.var(-1, unbiased=False)), ["matrix"]),
+    "kl_divergence": (lambda a, b: (torch.softmax(a, -1) * (torch.log_softmax(a, -1) - torch.log_softmax(b, -1))).sum(-1),
+                      ["matrix", "matrix"]),
+}
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
+
+
+class Driver:
+    def __init__(self):
+        self.lib = ctypes.CDLL("libcuda.so.1")
+        torch.zeros(1, device="cuda")  # PyTorch's context is the current one
+
+    def call(self, name, *arguments):
+        code = getattr(self.lib, name)(*arguments)
+        if code:
+            raise RuntimeError(f"{name}: error {code}")
+
+    def load(self, path):
+        module = ctypes.c_void_p()
+        self.call("cuModuleLoadData", ctypes.byref(module), pathlib.Path(path).read_bytes())
+        return module
+
+    def function(self, module, name):
+        function = ctypes.c_void_p()
+        self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
+        return function
+
+    def launch(self, function, blocks, threads, values):
+        cells = [ctypes.c_int64(v) for v in values]
+        array = (ctypes.c_void_p * len(cells))(*[ctypes.cast(ctypes.byref(c), ctypes.c_void_p) for c in cells])
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        self.call("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, 0, stream, array, None)
+
+
+def time_ms(run, launches=6, groups=15):
+    for _ in range(3):
+        run()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(groups):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        for _ in range(launches):
+            run()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) / launches)
+    return statistics.median(times)
+
+
+def make_inputs(kinds, dtype, rows, width):
+    torch.manual_seed(width)
+    matrices = sum(k == "matrix" for k in kinds)
+    made = []
+    for kind in kinds:
+        if kind == "row":
+            made.append(torch.randn(width, device="cuda").to(dtype))
+            continue
+        x = torch.randn(rows // matrices, width, device="cuda", dtype=torch.float32 if rows * width < 1 << 29 else dtype)
+        # Scores that grow along the row: every pivot moves.
+        x += torch.linspace(-4, 4, width, device="cuda", dtype=x.dtype)
+        made.append(x.to(dtype))
+    return made
+
+
+def results_like(function, inputs):
+    few = [x[:2] if x.dim() == 2 else x for x in inputs]
+    shown = function(*few)
+    shown = shown if isinstance(shown, tuple) else (shown,)
+    return [torch.empty((inputs[0].shape[0], *r.shape[1:]), device="cuda", dtype=inputs[0].dtype) for r in shown]
+
+
+def values_of(kernel, tensors):
+    values = []
+    for p in kernel["parameters"]:
+        t = tensors[p["operand"]]
+        values.append({"pointer": t.data_ptr, "size": lambda: t.shape[p["dim"]],
+                       "stride": lambda: t.stride(p["dim"])}[p["kind"]]())
+    return values
+
+
+def error_of(function, inputs, results):
+    """The largest deviation from double on sampled rows, each output's against its own scale."""
+    rows = inputs[0].shape[0]
+    sample = sorted({0, 1, rows // 3, rows // 2, rows - 2, rows - 1})
+    exact = function(*[x[sample].double() if x.dim() == 2 else x.double() for x in inputs])
+    exact = exact if isinstance(exact, tuple) else (exact,)
+    worst = 0.0
+    for e, r in zip(exact, results):
+        found = r[sample].double()
+        worst = max(worst, ((found - e).norm() / e.norm().clamp_min(1e-30)).item())
+    return worst
+
+
+def chosen_entry(kernel, width):
+    for e in kernel["entries"]:
+        if width % e["width"] == 0 and (e["longest"] < 0 or width <= e["longest"]):
+            return e["name"]
+    return None
+
+
+def ceilings(driver, folder):
+    module = driver.load(folder / "ceilings.cubin")
+    x = torch.randint(-2**31, 2**31 - 1, (GIB // 4,), device="cuda", dtype=torch.int32)
+    y = torch.empty_like(x)
+    vectors = GIB // 16
+    read, copy = driver.function(module, "read_all"), driver.function(module, "copy_all")
+    found = {
+        "read_tbs": GIB / time_ms(lambda: driver.launch(read, 264, 512, [x.data_ptr(), y.data_ptr(), vectors])) / 1e9,
+        "copy_tbs": 2 * GIB / time_ms(lambda: driver.launch(copy, vectors // 2048, 256,
+                                                            [x.data_ptr(), y.data_ptr(), vectors])) / 1e9,
+        "torch_copy_tbs": 2 * GIB / time_ms(lambda: y.copy_(x)) / 1e9,
+    }
+    assert torch.equal(x, y)
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bundles", required=True, type=pathlib.Path)
+    parser.add_argument("--entries", default="chosen")
+    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--widths", default="4096,32768,131072")
+    parser.add_argument("--out", type=pathlib.Path)
+    options = parser.parse_args()
+    driver = Driver()
+    log = []
+
+    def note(**fields):
+        log.append(fields)
+        print(" ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in fields.items()), flush=True)
+
+    note(device=torch.cuda.get_device_name(), torch=torch.__version__, **ceilings(driver, options.bundles))
+    failed = False
+    for path in sorted(options.bundles.glob("*.json")):
+        program, dtype_name = path.stem.split(".")
+        if program not in PROGRAMS or (options.only and path.stem not in options.only.split(",")):
+            continue
+        kernel = json.loads(path.read_text())["kernels"][0]
+        module = driver.load(path.with_suffix(".cubin"))
+        function, kinds = PROGRAMS[program]
+        dtype = DTYPES[dtype_name]
+        for width in map(int, options.widths.split(",")):
+            rows = GIB // (width * torch.empty((), dtype=dtype).element_size())
+            inputs = make_inputs(kinds, dtype, rows, width)
+            rows = inputs[0].shape[0]
+            results = results_like(function, inputs)
+            moved = sum(t.numel() * t.element_size() for t in [*inputs, *results])
+            values = values_of(kernel, [*inputs, *results])
+            chosen = chosen_entry(kernel, width)
+            for e in kernel["entries"]:
+                fits = not e["resident"] or e["threads"] * e["vectors"] * e["width"] >= width
+                if width % e["width"] or not fits or (options.entries == "chosen" and e["name"] != chosen):
+                    continue
+                handle = driver.function(module, e["name"])
+                blocks = -(-rows // e["rows"])
+                for r in results:
+                    r.fill_(float("nan"))
+                run = lambda: driver.launch(handle, blocks, e["threads"] * e["rows"], values)
+                run()
+                torch.cuda.synchronize()
+                error = error_of(function, inputs, results)
+                unwritten = sum(int(r.isnan().sum()) for r in results)
+                bits = [r.clone() for r in results] if rows * width <= 1 << 22 else None
+                good = unwritten == 0 and error < {"bf16": 4e-3, "f16": 1e-3, "f32": 2e-6}[dtype_name]
+                failed |= not good
+                ms = time_ms(run) if good else float("nan")
+                note(program=program, dtype=dtype_name, width=width, entry=e["name"],
+                     chosen=int(e["name"] == chosen), ms=ms, tbs=moved / ms / 1e9, error=error, unwritten=unwritten)
+                del bits
+            if options.peers:
+                for peer, f in [("torch", function), ("inductor", torch.compile(function, dynamic=False))]:
+                    try:
+                        with torch.no_grad():
+                            f(*inputs)
+                            ms = time_ms(lambda: f(*inputs), launches=3, groups=7)
+                        note(program=program, dtype=dtype_name, width=width, peer=peer, ms=ms, tbs=moved / ms / 1e9)
+                    except torch.OutOfMemoryError:
+                        note(program=program, dtype=dtype_name, width=width, peer=peer, failed="memory")
+                torch._dynamo.reset()
+            del inputs, results
+            torch.cuda.empty_cache()
+    if options.out:
+        options.out.write_text("".join(json.dumps(x) + "\n" for x in log))
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

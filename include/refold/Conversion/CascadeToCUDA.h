@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_CONVERSION_CASCADETOCUDA_H
+#define REFOLD_CONVERSION_CASCADETOCUDA_H
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include <string>
+#include <vector>
+
+namespace refold {
+
+/// An argument of a CUDA kernel, in words of the kernel ABI's memrefs.
+struct CudaParameter {
+  enum Kind : uint8_t {
+    Pointer, ///< to element 0 of an operand
+    Size,    ///< of dimension `dim` of an operand
+    Stride,  ///< the same, in elements
+    Scalar   ///< an operand that is no array
+  };
+  Kind kind = Pointer;
+  unsigned operand = 0, dim = 0;
+};
+
+/// An operand of the kernel ABI.
+struct CudaOperand {
+  unsigned word = 0; ///< of its first one
+  unsigned rank = 0;
+  int64_t elementBytes = 0;
+  bool isArray = true, isResult = false;
+  /// Read or written by vectors along its last dimension.
+  bool hasVectors = false;
+};
+
+/// One way to run a kernel: how many threads share a row, how many rows a block
+/// has, how many vectors of how many elements a thread holds at once.
+struct CudaEntry {
+  std::string name;
+  int threads = 32, rows = 1, vectors = 1, width = 1;
+  /// The row stays in registers: it has at most `chunk()` elements.
+  bool isResident = true;
+  int64_t longest = -1; ///< rows up to this length take it; -1: any
+  int64_t chunk() const { return int64_t(threads) * vectors * width; }
+};
+
+/// A number of the launch: read from an operand where `operand` is set.
+struct CudaExtent {
+  int operand = -1;
+  int dim = -1; ///< -1: the operand is the number
+  int64_t constant = 1;
+};
+
+/// Text and how to launch what it holds.
+struct CudaKernel {
+  std::string name, text;
+  std::vector<CudaParameter> parameters;
+  std::vector<CudaOperand> operands;
+  std::vector<CudaExtent> rows; ///< a row of the grid is one place of them all
+  CudaExtent stream;            ///< elements of a row
+  std::vector<CudaEntry> entries;
+};
+
+struct CudaOptions {
+  std::string name = "kernel"; ///< entries are called after it
+  std::string source;          ///< the user's file, for the head
+  std::string target = "cuda-sm80";
+};
+
+/// The same kernel as `lowerCascade` takes, as CUDA C++ over
+/// runtime/cuda/refold_cuda.h. Takes rows: cascades over one stream index (or
+/// elementwise ones), whose arrays are read and written along their last
+/// dimension where they move with the stream. Anything else is an error on the
+/// op with the key of a reason (docs/targets/cuda.md). Equal kernels give equal
+/// text.
+mlir::FailureOr<CudaKernel> printCascadeAsCuda(mlir::func::FuncOp kernel,
+                                               const CudaOptions &options);
+
+} // namespace refold
+
+#endif // REFOLD_CONVERSION_CASCADETOCUDA_H

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Expressions.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::cuda;
+using namespace refold::walk;
+
+//===----------------------------------------------------------------------===//
+// Lines
+//===----------------------------------------------------------------------===//
+
+/// Where a line of at most `width` columns may end: behind a comma or an
+/// operator between blanks, 0 if nowhere.
+static size_t breakOf(StringRef line, size_t width) {
+  for (size_t at = std::min(width, line.size() - 1); at > 8; --at)
+    if (line[at] == ' ' && StringRef(",+-*?:|&").contains(line[at - 1]))
+      return at;
+  return 0;
+}
+
+void Text::line(const std::string &statement) {
+  constexpr size_t kColumns = 100;
+  std::string indent(2 * depth, ' ');
+  StringRef rest = statement;
+  while (indent.size() + rest.size() > kColumns) {
+    size_t at = breakOf(rest, kColumns - indent.size());
+    if (!at)
+      break;
+    text += indent + rest.take_front(at).str() + "\n";
+    rest = rest.drop_front(at + 1);
+    indent = std::string(2 * depth + 4, ' ');
+  }
+  text += indent + rest.str() + "\n";
+}
+
+void Text::open(const std::string &statement) {
+  line(statement);
+  ++depth;
+}
+
+void Text::close(StringRef end) {
+  --depth;
+  line(end.str());
+}
+
+void Text::otherwise() {
+  close("} else {");
+  ++depth;
+}
+
+void Text::comment(StringRef words, StringRef mark) {
+  std::string current = mark.str();
+  SmallVector<StringRef> parts;
+  words.split(parts, ' ');
+  for (StringRef part : parts) {
+    bool isFirst = current.size() == mark.size();
+    if (!isFirst && 2 * depth + current.size() + part.size() + 1 > 80) {
+      line(current);
+      current = mark.str() + "  ";
+      isFirst = true;
+    }
+    current += (isFirst ? "" : " ") + part.str();
+  }
+  line(current);
+}
+
+//===----------------------------------------------------------------------===//
+// Scopes
+//===----------------------------------------------------------------------===//
+
+Expressions::Scope::Scope(Expressions &of, ArrayRef<Node *> roots)
+    : of(of), outer(of.scope) {
+  NodeSet all;
+  for (Node *root : roots) {
+    collect(root, all);
+    ++uses[root];
+  }
+  for (Node *n : all)
+    for (Node *i : n->in)
+      ++uses[i];
+  of.scope = this;
+}
+
+Expressions::Scope::~Scope() { of.scope = outer; }
+
+const std::string *Expressions::find(Node *n) {
+  for (Scope *s = scope; s; s = s->outer)
+    if (auto it = s->names.find(n); it != s->names.end())
+      return &it->second;
+  return nullptr;
+}
+
+unsigned Expressions::usesOf(Node *n) { return scope->uses.lookup(n); }
+
+std::string cuda::withoutParentheses(std::string expression) {
+  if (expression.empty() || expression.front() != '(')
+    return expression;
+  int depth = 0;
+  for (size_t i = 0; i < expression.size(); ++i) {
+    depth += expression[i] == '(' ? 1 : expression[i] == ')' ? -1 : 0;
+    if (depth == 0)
+      return i + 1 == expression.size()
+                 ? expression.substr(1, expression.size() - 2)
+                 : expression;
+  }
+  return expression;
+}
+
+std::string Expressions::define(Node *n, const std::string &expression) {
+  std::string name = "t" + std::to_string(++numTemporaries);
+  out.line("const " + valueType(n->type) + " " + name + " = " +
+           withoutParentheses(expression) + ";");
+  scope->names[n] = name;
+  return name;
+}
+
+static bool isLeaf(Node *n) {
+  return n->kind == Node::Const || n->kind == Node::Param ||
+         n->kind == Node::Index || n->kind == Node::Extent || n->isState();
+}
+
+std::string Expressions::value(Node *n) {
+  if (const std::string *known = find(n))
+    return *known;
+  std::string text = fresh(n);
+  constexpr size_t kShort = 56;
+  if (isLeaf(n) || (usesOf(n) <= 1 && text.size() <= kShort))
+    return text;
+  return define(n, text);
+}
+
+std::string Expressions::named(Node *n, StringRef) {
+  if (const std::string *known = find(n))
+    return *known;
+  return define(n, fresh(n));
+}
+
+void Expressions::hoist(Node *root) {
+  if (isLeaf(root) || find(root) || kernel.reads.count(root))
+    return;
+  if (!kernel.hasStream(root)) {
+    named(root);
+    return;
+  }
+  bool divides = takesReciprocals && root->kind == Node::Elem &&
+                 isa<arith::DivFOp>(root->op) && !kernel.hasStream(root->in[1]);
+  if (divides)
+    divisor(root->in[1]);
+  for (Node *i : root->in)
+    hoist(i);
+}
+
+//===----------------------------------------------------------------------===//
+// Values
+//===----------------------------------------------------------------------===//
+
+std::string Expressions::divisor(Node *n) {
+  std::string &name = divisors[n];
+  if (name.empty()) {
+    name = kernel.nameFor("by");
+    out.line("const refold::Divisor " + name + "(" +
+             withoutParentheses(value(n)) + ");");
+  }
+  return name;
+}
+
+std::string Expressions::subscript(AffineExpr expr, ArrayRef<Node *> in) {
+  if (auto dim = dyn_cast<AffineDimExpr>(expr))
+    return value(in[dim.getPosition()]);
+  if (auto constant = dyn_cast<AffineConstantExpr>(expr))
+    return std::to_string(constant.getValue());
+  auto both = cast<AffineBinaryOpExpr>(expr);
+  const char *op = expr.getKind() == AffineExprKind::Add        ? " + "
+                   : expr.getKind() == AffineExprKind::Mul      ? " * "
+                   : expr.getKind() == AffineExprKind::FloorDiv ? " / "
+                                                                : " % ";
+  return "(" + subscript(both.getLHS(), in) + op +
+         subscript(both.getRHS(), in) + ")";
+}
+
+std::string Expressions::offset(unsigned operand, AffineMap map,
+                                ArrayRef<Node *> in, bool isRow) {
+  auto type =
+      cast<MemRefType>(kernel.plan->cascade->getOperand(operand).getType());
+  std::string text;
+  for (auto [dim, expr] : llvm::enumerate(map.getResults())) {
+    bool isLast = dim + 1 == map.getNumResults();
+    if (isLast && isRow)
+      break;
+    auto constant = dyn_cast<AffineConstantExpr>(expr);
+    if (constant && constant.getValue() == 0)
+      continue;
+    SmallVector<int64_t> strides;
+    int64_t start = 0;
+    bool isUnit = succeeded(getStridesAndOffset(type, strides, start)) &&
+                  strides[dim] == 1;
+    text += " + " + subscript(expr, in);
+    if (!isUnit)
+      text += " * " + kernel.operandNames[operand] + "_stride" +
+              std::to_string(dim);
+  }
+  return text;
+}
+
+std::string Expressions::readElement(Node *n) {
+  auto read = cast<ReadOp>(n->op);
+  CascadeOp op = kernel.plan->cascade;
+  unsigned operand =
+      cast<BlockArgument>(read.getSource()).getArgNumber() - op.numIndices();
+  std::string text = "refold::load_element(" + kernel.operandNames[operand] +
+                     offset(operand, read.getMap(), n->in, false) + ")";
+  return n->type.isInteger(1) ? "(" + text + " != 0)" : text;
+}
+
+/// x * y + z as one operation; `n` is the product.
+std::string Expressions::product(Node *n, Node *other, bool isNegated) {
+  return std::string("multiply_add(") + (isNegated ? "-" : "") +
+         value(n->in[0]) + ", " + value(n->in[1]) + ", " +
+         withoutParentheses(value(other)) + ")";
+}
+
+std::string Expressions::elementwise(Node *n) {
+  Operation *op = n->op;
+  // A value rounded to a storage type and widened again is rounded once.
+  if (isa<arith::TruncFOp>(op) && n->in[0]->kind == Node::Elem &&
+      isa<arith::ExtFOp>(n->in[0]->op) && n->in[0]->in[0]->type == n->type)
+    return value(n->in[0]->in[0]);
+  auto isProduct = [&](Node *x) {
+    return x->kind == Node::Elem && isa<arith::MulFOp>(x->op) && !find(x) &&
+           usesOf(x) <= 1;
+  };
+  if (isa<arith::AddFOp>(op))
+    for (unsigned side : {0, 1})
+      if (isProduct(n->in[side]))
+        return product(n->in[side], n->in[1 - side], false);
+  bool isHere = isa<arith::DivFOp>(op) && takesReciprocals &&
+                kernel.hasStream(n) && !kernel.hasStream(n->in[1]);
+  if (isHere)
+    return divisor(n->in[1]) + ".quotient(" +
+           withoutParentheses(value(n->in[0])) + ")";
+  std::string pattern = templateOf(op, kernel.isNarrow && kernel.hasStream(n));
+  SmallVector<std::string, 3> in;
+  for (Node *i : n->in) {
+    in.push_back(value(i));
+    // Written twice: worth a name.
+    std::string mark = "$" + std::to_string(in.size() - 1);
+    size_t once = pattern.find(mark);
+    bool isTwice = once != std::string::npos &&
+                   pattern.find(mark, once + 1) != std::string::npos;
+    if (isTwice && !find(i) && !isLeaf(i))
+      in.back() = named(i);
+  }
+  std::string text;
+  for (size_t at = 0; at < pattern.size(); ++at) {
+    if (pattern[at] != '$') {
+      text += pattern[at];
+      continue;
+    }
+    unsigned place = pattern[++at] - '0';
+    bool isAlone = at >= 2 && pattern[at - 2] == '(' &&
+                   at + 1 < pattern.size() && pattern[at + 1] == ')';
+    text += isAlone ? withoutParentheses(in[place]) : in[place];
+  }
+  return text;
+}
+
+std::string Expressions::fresh(Node *n) {
+  switch (n->kind) {
+  case Node::Const:
+    return literal(cast<TypedAttr>(cast<arith::ConstantOp>(n->op).getValue()));
+  case Node::Param:
+    return kernel.operandNames[n->index];
+  case Node::Index:
+    return kernel.indexNames[n->index];
+  case Node::Extent:
+    return kernel.indexNames[n->index] + "_count";
+  case Node::Read:
+    return readElement(n);
+  case Node::Old:
+    return "old." + kernel.stateNames[n->state];
+  case Node::New:
+  case Node::Final:
+    return "s." + kernel.stateNames[n->state];
+  case Node::Elem:
+    return elementwise(n);
+  case Node::Contract:
+    break;
+  }
+  llvm_unreachable("rows have no contraction");
+}

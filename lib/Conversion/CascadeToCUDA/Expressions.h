@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_LIB_CONVERSION_CASCADETOCUDA_EXPRESSIONS_H
+#define REFOLD_LIB_CONVERSION_CASCADETOCUDA_EXPRESSIONS_H
+
+#include "RowKernel.h"
+
+namespace refold::cuda {
+
+/// Lines of text, two blanks a level.
+class Text {
+public:
+  void line(const std::string &statement);
+  /// A line that ends in a brace; `close` writes its end.
+  void open(const std::string &statement);
+  void close(llvm::StringRef end = "}");
+  void otherwise(); ///< the other side of an open condition
+  void blank() { text += "\n"; }
+  /// A comment, broken at 80 columns.
+  void comment(llvm::StringRef words, llvm::StringRef mark = "// ");
+  std::string text;
+
+private:
+  unsigned depth = 0;
+};
+
+/// Formulas as C++: what occurs once stands where it is used, the rest gets a
+/// name. Names live as long as the scope that was open when they were given.
+class Expressions {
+public:
+  Expressions(RowKernel &kernel, Text &out) : kernel(kernel), out(out) {}
+
+  /// While alive: a block of the text.
+  class Scope {
+  public:
+    Scope(Expressions &of, llvm::ArrayRef<Node *> roots);
+    ~Scope();
+    Scope(const Scope &) = delete;
+
+  private:
+    friend class Expressions;
+    Expressions &of;
+    Scope *outer;
+    llvm::DenseMap<Node *, std::string> names;
+    llvm::DenseMap<Node *, unsigned> uses;
+  };
+
+  /// The value as an expression; writes the definitions that it needs.
+  std::string value(Node *n);
+  /// The same, with a name.
+  std::string named(Node *n, llvm::StringRef hint = "");
+  void bind(Node *n, const std::string &text) { scope->names[n] = text; }
+  /// Names the parts of `root` that no stream index moves, for a loop.
+  void hoist(Node *root);
+  /// Quotients by a number of the row may take its reciprocal.
+  bool takesReciprocals = false;
+  /// The position of element (0, ..., stream = 0) and of subscripts.
+  std::string subscript(mlir::AffineExpr expr, llvm::ArrayRef<Node *> in);
+  /// Elements from the array's beginning to the subscripts; the last one left
+  /// out where `isRow`.
+  std::string offset(unsigned operand, mlir::AffineMap map,
+                     llvm::ArrayRef<Node *> in, bool isRow);
+
+private:
+  const std::string *find(Node *n);
+  std::string define(Node *n, const std::string &expression);
+  std::string elementwise(Node *n);
+  std::string fresh(Node *n);
+  std::string product(Node *n, Node *other, bool isNegated);
+  unsigned usesOf(Node *n);
+  std::string readElement(Node *n);
+  std::string divisor(Node *n);
+
+  RowKernel &kernel;
+  Text &out;
+  Scope *scope = nullptr;
+  llvm::DenseMap<Node *, std::string> divisors; ///< by what divides
+  unsigned numTemporaries = 0;
+};
+
+/// "(a + b)" as "a + b".
+std::string withoutParentheses(std::string expression);
+
+} // namespace refold::cuda
+
+#endif // REFOLD_LIB_CONVERSION_CASCADETOCUDA_EXPRESSIONS_H

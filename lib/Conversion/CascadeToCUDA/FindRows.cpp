@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Which cascades are rows, and what of them moves along a row.
+#include "RowKernel.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "refold/Support/Reasons.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::cuda;
+using namespace refold::walk;
+
+static InFlightDiagnostic refuse(Operation *op, Reason reason) {
+  return op->emitError() << "[" << StringRef(keyOf(reason)) << "] ";
+}
+
+std::string RowKernel::nameFor(StringRef wanted) {
+  std::string base;
+  for (char c : wanted)
+    base += llvm::isAlnum(c) ? c : '_';
+  if (base.empty() || llvm::isDigit(base[0]))
+    base = "a" + base;
+  std::string name = base;
+  for (unsigned i = 2; !taken.insert(name).second; ++i)
+    name = base + "_" + std::to_string(i);
+  return name;
+}
+
+/// What the text says for itself, and words of C++ that a program may use.
+static const char *const kTaken[] = {
+    "asm",     "auto",      "block",    "bool",     "break",    "case",
+    "char",    "chunk",     "class",    "column",   "const",    "continue",
+    "default", "delete",    "do",       "double",   "e",        "else",
+    "enum",    "expf",      "extern",   "false",    "first",    "float",
+    "fold",    "for",       "friend",   "goto",     "if",       "inline",
+    "int",     "is_row",    "lane",     "load",     "logf",     "long",
+    "merge",   "namespace", "new",      "old",      "operator", "pack",
+    "private", "public",    "refold",   "register", "return",   "row",
+    "s",       "shared",    "short",    "signed",   "sizeof",   "static",
+    "struct",  "switch",    "template", "this",     "thread",   "throw",
+    "true",    "try",       "typedef",  "union",    "unsigned", "using",
+    "v",       "virtual",   "void",     "volatile", "warp",     "while",
+    "whole",   "write",     "and",      "or",       "not"};
+
+static void chooseNames(RowKernel &kernel) {
+  CascadeOp op = kernel.plan->cascade;
+  for (const char *word : kTaken)
+    kernel.taken.insert(word);
+  for (Attribute name : op.getArgNames())
+    kernel.operandNames.push_back(
+        kernel.nameFor(cast<StringAttr>(name).getValue()));
+  for (unsigned i = 0; i < op.numIndices(); ++i)
+    kernel.indexNames.push_back(kernel.nameFor(op.indexName(i)));
+  for (StatePlan &s : kernel.plan->states)
+    kernel.stateNames.push_back(
+        kernel.nameFor(stringifyReducer(s.op.getReducer()).str() + "_" +
+                       std::to_string(s.number)));
+}
+
+/// The index along a row. Without a stream the last row index is it.
+static LogicalResult chooseIndices(RowKernel &kernel) {
+  CascadeOp op = kernel.plan->cascade;
+  unsigned numStreams = 0;
+  for (unsigned i = 0; i < op.numIndices(); ++i) {
+    switch (op.getRoles()[i]) {
+    case CascadeOp::Row:
+      kernel.rows.push_back(i);
+      break;
+    case CascadeOp::Stream:
+      ++numStreams;
+      kernel.stream = i;
+      break;
+    default:
+      return refuse(op, Reason::CudaNotRows)
+             << "found the index '" << op.indexName(i)
+             << "', which only some results or products have; expected rows "
+                "over one index";
+    }
+  }
+  if (numStreams > 1)
+    return refuse(op, Reason::CudaNotRows)
+           << "found reductions over several indices at once; expected one";
+  if (numStreams == 0 && !kernel.rows.empty())
+    kernel.stream = kernel.rows.pop_back_val();
+  return success();
+}
+
+static LogicalResult checkTypes(RowKernel &kernel) {
+  CascadeOp op = kernel.plan->cascade;
+  auto check = [&](Operation *at, Type type) -> LogicalResult {
+    if (!valueType(type).empty())
+      return success();
+    return refuse(at, Reason::CudaUnsupportedOp)
+           << "found a value of type " << type
+           << "; expected f32, f16, bf16 or integers";
+  };
+  for (Value operand : op->getOperands()) {
+    auto memref = dyn_cast<MemRefType>(operand.getType());
+    if (failed(check(op, memref ? memref.getElementType() : operand.getType())))
+      return failure();
+  }
+  WalkResult walked = op.getBody().walk([&](Operation *inner) {
+    for (Type type : inner->getResultTypes())
+      if (!isa<ArgType>(type) && failed(check(inner, type)))
+        return WalkResult::interrupt();
+    bool isScalar =
+        isa<ReadOp, WriteOp, StateOp, ExtentOp, YieldOp, arith::ConstantOp>(
+            inner);
+    if (isScalar || !templateOf(inner, false).empty())
+      return WalkResult::advance();
+    refuse(inner, Reason::CudaUnsupportedOp)
+        << "found '" << inner->getName()
+        << "' on these types, which has no form in CUDA C++ here";
+    return WalkResult::interrupt();
+  });
+  return failure(walked.wasInterrupted());
+}
+
+static LogicalResult checkStates(RowKernel &kernel) {
+  for (StatePlan &s : kernel.plan->states)
+    if (s.op.isOrdered())
+      return refuse(s.op, Reason::CudaNotRows)
+             << "found a list of the best elements; expected states that are "
+                "one number";
+  return success();
+}
+
+int64_t cuda::bytesOf(Type type) {
+  return type.isIndex() ? 8 : std::max(type.getIntOrFloatBitWidth() / 8, 1u);
+}
+
+/// The last subscript is the stream index, and no other one has it.
+static bool isAlongRow(AffineMap map, ArrayRef<Node *> subscripts, int stream) {
+  for (auto [dim, expr] : llvm::enumerate(map.getResults())) {
+    bool isLast = dim + 1 == map.getNumResults();
+    if (isLast) {
+      auto place = dyn_cast<AffineDimExpr>(expr);
+      if (!place || subscripts[place.getPosition()]->kind != Node::Index ||
+          int(subscripts[place.getPosition()]->index) != stream)
+        return false;
+      continue;
+    }
+    for (auto [k, n] : llvm::enumerate(subscripts))
+      if (expr.isFunctionOfDim(k) && n->has(stream))
+        return false;
+  }
+  return map.getNumResults() > 0;
+}
+
+static bool isDense(Type type) {
+  auto memref = cast<MemRefType>(type);
+  SmallVector<int64_t> strides;
+  int64_t offset = 0;
+  return memref.getRank() == 0 ||
+         (succeeded(getStridesAndOffset(memref, strides, offset)) &&
+          strides.back() == 1);
+}
+
+static LogicalResult addReads(RowKernel &kernel, const NodeSet &all,
+                              bool isFolded) {
+  CascadeOp op = kernel.plan->cascade;
+  for (Node *n : all) {
+    if (n->kind != Node::Read || !kernel.hasStream(n))
+      continue;
+    auto read = cast<ReadOp>(n->op);
+    unsigned operand =
+        cast<BlockArgument>(read.getSource()).getArgNumber() - op.numIndices();
+    Type type = op->getOperand(operand).getType();
+    if (!isAlongRow(read.getMap(), n->in, kernel.stream) || !isDense(type))
+      return refuse(op, Reason::CudaNotRows)
+             << "found '" << kernel.operandNames[operand]
+             << "' read across its last dimension; expected it along '"
+             << op.indexName(kernel.stream) << "'";
+    auto [it, isNew] = kernel.reads.try_emplace(n);
+    RowRead &entry = it->second;
+    entry.isFolded |= isFolded;
+    if (!isNew)
+      continue;
+    entry.node = n;
+    std::string wanted = kernel.operandNames[operand];
+    for (auto &other : kernel.reads)
+      if (other.second.name == wanted)
+        wanted = kernel.nameFor(wanted);
+    entry.name = wanted;
+    entry.row = kernel.nameFor(wanted + "_row");
+    entry.element = kernel.nameFor(wanted + "_e");
+    entry.isShared = !(n->set & ~bit(kernel.stream));
+    kernel.narrowest = std::min(kernel.narrowest, bytesOf(n->type));
+  }
+  return success();
+}
+
+static LogicalResult checkWrites(RowKernel &kernel) {
+  Plan &plan = *kernel.plan;
+  for (auto *writes : {&plan.finishWrites, &plan.sweepWrites})
+    for (WritePlan &w : *writes) {
+      if (kernel.stream < 0 || !(w.set & bit(kernel.stream)))
+        continue;
+      SmallVector<Value> indices(w.op.getIndices());
+      auto last = dyn_cast<AffineDimExpr>(w.op.getMap().getResults().back());
+      auto arg = last ? dyn_cast<BlockArgument>(indices[last.getPosition()])
+                      : BlockArgument();
+      unsigned target = cast<BlockArgument>(w.op.getTarget()).getArgNumber() -
+                        plan.cascade.numIndices();
+      if (!arg || int(arg.getArgNumber()) != kernel.stream ||
+          !isDense(plan.cascade->getOperand(target).getType()))
+        return refuse(plan.cascade, Reason::CudaNotRows)
+               << "found '" << kernel.operandNames[target]
+               << "' written across its last dimension; expected it along '"
+               << plan.cascade.indexName(kernel.stream) << "'";
+      kernel.narrowest = std::min(kernel.narrowest, bytesOf(w.value->type));
+    }
+  return success();
+}
+
+FailureOr<RowKernel> cuda::findRows(Plan &plan) {
+  RowKernel kernel;
+  kernel.plan = &plan;
+  if (failed(chooseIndices(kernel)) || failed(checkStates(kernel)) ||
+      failed(checkTypes(kernel)))
+    return failure();
+  chooseNames(kernel);
+  NodeSet folded, written;
+  for (StatePlan &s : plan.states)
+    collect(s.term, folded);
+  for (auto *writes : {&plan.finishWrites, &plan.sweepWrites})
+    for (WritePlan &w : *writes)
+      collect(w.value, written);
+  if (failed(addReads(kernel, folded, true)) ||
+      failed(addReads(kernel, written, false)) || failed(checkWrites(kernel)))
+    return failure();
+  bool hasFloats = false, isWide = false;
+  for (auto &[node, read] : kernel.reads) {
+    hasFloats |= isa<FloatType>(node->type);
+    isWide |= node->type.isF32();
+  }
+  kernel.isNarrow = hasFloats && !isWide;
+  return kernel;
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The sweeps of a row kernel that make states.
+#include "RowPrinter.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::cuda;
+using namespace refold::walk;
+
+bool RowPrinter::hasSweep() const {
+  auto isSwept = [&](const WritePlan &w) {
+    return hasStream() && (w.set & bit(kernel.stream));
+  };
+  return llvm::any_of(plan.sweepWrites, isSwept) ||
+         llvm::any_of(plan.finishWrites, isSwept);
+}
+
+SmallVector<StatePlan *> RowPrinter::statesOf(unsigned pass, int level) {
+  SmallVector<StatePlan *> states;
+  for (StatePlan &s : plan.states)
+    if (s.pass == pass && (level < 0 || int(s.level) == level))
+      states.push_back(&s);
+  return states;
+}
+
+std::string RowPrinter::identity(StatePlan &s) {
+  return literal(identityOf(s.op.getReducer(), s.type()));
+}
+
+std::string RowPrinter::combine(StatePlan &s, const std::string &x,
+                                const std::string &y) {
+  bool isFloat = isa<FloatType>(s.type()), isBit = s.type().isInteger(1);
+  auto call = [&](const char *function) {
+    return std::string(function) + "(" + x + ", " + y + ")";
+  };
+  auto infix = [&](const char *op) { return "(" + x + op + y + ")"; };
+  auto choose = [&](const char *op) {
+    return "(" + x + op + y + " ? " + x + " : " + y + ")";
+  };
+  switch (s.op.getReducer()) {
+  case Reducer::Add:
+    return infix(" + ");
+  case Reducer::Mul:
+    return infix(" * ");
+  case Reducer::And:
+    return infix(isBit ? " && " : " & ");
+  case Reducer::Or:
+    return infix(isBit ? " || " : " | ");
+  case Reducer::Max:
+    return isBit ? infix(" || ") : isFloat ? call("max_nan") : choose(" > ");
+  case Reducer::Min:
+    return isBit ? infix(" && ") : isFloat ? call("min_nan") : choose(" < ");
+  case Reducer::MaxNum:
+    return call("fmaxf");
+  case Reducer::MinNum:
+    return call("fminf");
+  case Reducer::TopK:
+  case Reducer::BottomK:
+    break;
+  }
+  llvm_unreachable("lists are refused");
+}
+
+/// `acc` with the element's term.
+std::string RowPrinter::accumulate(StatePlan &s, const std::string &acc) {
+  bool isSum = s.op.getReducer() == Reducer::Add && s.type().isF32();
+  if (isSum && s.term->kind == Node::Elem && isa<arith::MulFOp>(s.term->op))
+    return "multiply_add(" + values.value(s.term->in[0]) + ", " +
+           values.value(s.term->in[1]) + ", " + acc + ")";
+  return withoutParentheses(combine(s, acc, values.value(s.term)));
+}
+
+void RowPrinter::printElements(ArrayRef<StatePlan *> states) {
+  SmallVector<Node *> roots;
+  for (StatePlan *s : states)
+    roots.push_back(s->term);
+  openVectors(false);
+  out.line("REFOLD_UNROLL");
+  out.open("for (int e = 0; e < kWidth; ++e) {");
+  {
+    Expressions::Scope scope(values, roots);
+    out.line("const int part = (v * kWidth + e) % kParts;");
+    bool needsPlace = llvm::any_of(roots, [&](Node *root) {
+      NodeSet all;
+      collect(root, all);
+      return llvm::any_of(all, [&](Node *n) {
+        return n->kind == Node::Index && int(n->index) == kernel.stream &&
+               !llvm::all_of(all, [&](Node *user) {
+                 return user->kind == Node::Read ||
+                        !llvm::is_contained(user->in, n);
+               });
+      });
+    });
+    if (needsPlace)
+      out.line("const int64_t " + kernel.indexNames[kernel.stream] +
+               " = column + e;");
+    bindElements(true);
+    for (StatePlan *s : states)
+      out.line(name(*s) + "[part] = " + accumulate(*s, name(*s) + "[part]") +
+               ";");
+  }
+  out.close();
+  out.close();
+}
+
+/// States that need those of lower levels only: moved to the pivots that these
+/// have now, then the elements of the chunk are absorbed.
+void RowPrinter::printLevel(unsigned pass, unsigned level) {
+  SmallVector<StatePlan *> states = statesOf(pass, level), repeated;
+  SmallVector<Node *> roots;
+  for (StatePlan *s : states)
+    roots.push_back(s->moved);
+  Expressions::Scope scope(values, roots);
+  for (StatePlan *s : states) {
+    bool isMoved = !s->op.getTransport().empty();
+    std::string moved =
+        isMoved ? withoutParentheses(values.value(s->moved)) : "s." + name(*s);
+    if (s->isCount) {
+      std::string each = withoutParentheses(values.value(s->term));
+      out.line("s." + name(*s) + " = " + moved + " + " + each +
+               " * float(covered);");
+      continue;
+    }
+    repeated.push_back(s);
+    std::string others = identity(*s);
+    out.line(valueType(s->type()) + " " + name(*s) + "[kParts] = {" + moved +
+             ", " + others + ", " + others + ", " + others + "};");
+  }
+  if (repeated.empty())
+    return;
+  for (StatePlan *s : repeated)
+    values.hoist(s->term);
+  printElements(repeated);
+  for (StatePlan *s : repeated) {
+    std::string n = name(*s);
+    out.line("s." + n + " = " +
+             withoutParentheses(combine(*s, combine(*s, n + "[0]", n + "[1]"),
+                                        combine(*s, n + "[2]", n + "[3]"))) +
+             ";");
+  }
+}
+
+static unsigned numLevels(ArrayRef<StatePlan *> states) {
+  unsigned levels = 0;
+  for (StatePlan *s : states)
+    levels = std::max(levels, s->level + 1);
+  return levels;
+}
+
+static bool hasTransport(ArrayRef<StatePlan *> states) {
+  return llvm::any_of(
+      states, [](StatePlan *s) { return !s->op.getTransport().empty(); });
+}
+
+void RowPrinter::printFold(unsigned pass) {
+  SmallVector<StatePlan *> states = statesOf(pass);
+  std::string number = std::to_string(pass + 1);
+  out.line(
+      "// Absorbs a chunk: states that others are relative to come first.");
+  out.open("const auto fold" + number +
+           " = [&](auto whole, const auto &chunk, int64_t first) {");
+  if (hasTransport(states))
+    out.line("const States old = s;");
+  if (llvm::any_of(states, [](StatePlan *s) { return s->isCount; })) {
+    out.line("int covered = kVectors * kWidth;");
+    out.open("if (whole.value == 0) {");
+    out.line("covered = 0;");
+    out.line("for (int v = 0; v < kVectors; ++v)");
+    out.line("  covered += first + (v * kThreads + lane) * kWidth < " +
+             count() + " ? kWidth : 0;");
+    out.close();
+  }
+  for (unsigned level = 0; level < numLevels(states); ++level) {
+    out.open("{");
+    printLevel(pass, level);
+    out.close();
+  }
+  out.line("(void)chunk;");
+  out.close("};");
+}
+
+/// The states of all lanes of a group, moved to common pivots, into each.
+void RowPrinter::printMerge(unsigned pass) {
+  SmallVector<StatePlan *> states = statesOf(pass);
+  out.line("// Lanes in pairs, each side first moved to the pivots of both.");
+  out.open("const auto merge" + std::to_string(pass + 1) +
+           " = [&](auto lanes) {");
+  if (hasTransport(states))
+    out.line("const States old = s;");
+  for (unsigned level = 0; level < numLevels(states); ++level) {
+    SmallVector<StatePlan *> here = statesOf(pass, level);
+    SmallVector<Node *> roots;
+    for (StatePlan *s : here)
+      roots.push_back(s->moved);
+    out.open("{");
+    {
+      Expressions::Scope scope(values, roots);
+      for (StatePlan *s : here)
+        if (!s->op.getTransport().empty())
+          out.line("s." + name(*s) + " = " +
+                   withoutParentheses(values.value(s->moved)) + ";");
+      out.line("REFOLD_UNROLL");
+      out.open("for (int mask = lanes.value / 2; mask > 0; mask /= 2) {");
+      for (StatePlan *s : here) {
+        std::string n = "s." + name(*s);
+        out.line("const " + valueType(s->type()) + " other_" + name(*s) +
+                 " = shuffle_xor(" + n + ", mask);");
+        out.line(n + " = " +
+                 withoutParentheses(combine(*s, n, "other_" + name(*s))) + ";");
+      }
+      out.close();
+    }
+    out.close();
+  }
+  out.close("};");
+}
+
+void RowPrinter::printMergeAcrossWarps(unsigned pass) {
+  SmallVector<StatePlan *> states = statesOf(pass);
+  std::string number = std::to_string(pass + 1);
+  out.line("merge" + number + "(Number<kThreads < 32 ? kThreads : 32>{});");
+  out.open("if constexpr (kThreads > 32) {");
+  for (StatePlan *s : states)
+    out.line("REFOLD_SHARED(" + valueType(s->type()) + ", shared_" + name(*s) +
+             ", kThreads / 32);");
+  out.open("if (lane % 32 == 0) {");
+  for (StatePlan *s : states)
+    out.line("shared_" + name(*s) + ".store(lane / 32, s." + name(*s) + ");");
+  out.close();
+  out.line("block_barrier();");
+  out.line("// Every warp merges the states of all warps: lane i has those of "
+           "warp i.");
+  for (StatePlan *s : states)
+    out.line("s." + name(*s) + " = lane % 32 < kThreads / 32 ? shared_" +
+             name(*s) + ".load(lane % 32) : " + identity(*s) + ";");
+  out.line("merge" + number + "(Number<32>{});");
+  out.close();
+}
+
+/// All chunks of a row. A resident row is one, read by the first pass.
+void RowPrinter::printWalk(unsigned pass) {
+  std::string number = std::to_string(pass + 1);
+  auto foldAt = [&](const std::string &first) {
+    std::string end = first == "0" ? "kChunk" : first + " + kChunk";
+    out.line("if (" + end + " <= " + count() + ")");
+    out.line("  fold" + number + "(Number<1>{}, chunk, " + first + ");");
+    out.line("else");
+    out.line("  fold" + number + "(Number<0>{}, chunk, " + first + ");");
+  };
+  out.open("if constexpr (kIsResident) {");
+  if (pass == 0)
+    out.line("load(chunk, 0);");
+  foldAt("0");
+  out.otherwise();
+  out.line("load(chunk, 0);");
+  out.open("for (int64_t first = 0; first < " + count() +
+           "; first += kChunk) {");
+  out.line("Chunk<kVectors, kWidth> next;");
+  out.line("if (first + kChunk < " + count() + ")");
+  out.line("  load(next, first + kChunk);");
+  foldAt("first");
+  out.line("if (first + kChunk < " + count() + ")");
+  out.line("  chunk = next;");
+  out.close();
+  out.close();
+}
+
+void RowPrinter::printPass(unsigned pass) {
+  SmallVector<StatePlan *> states = statesOf(pass);
+  out.blank();
+  std::string text = std::to_string(pass + 1) + ". ";
+  text += pass == 0 ? "One sweep over the row:"
+                    : "A sweep that needs the results of those before:";
+  for (StatePlan *s : states)
+    text += " " + name(*s);
+  out.comment(text + ".");
+  SmallVector<Node *> roots;
+  SmallVector<RowGuard> &guards = plan.passes[pass].guards;
+  for (RowGuard &guard : guards)
+    roots.push_back(guard.condition);
+  Expressions::Scope scope(values, roots);
+  if (!guards.empty()) {
+    std::string condition;
+    for (RowGuard &guard : guards)
+      condition += (condition.empty() ? "" : " || ") +
+                   std::string(guard.needed ? "" : "!") +
+                   values.value(guard.condition);
+    out.comment("All threads of a row agree on whether it needs this; rows "
+                "that share a warp do not, and then all of them do it.");
+    out.open("if (kThreads < 32 || " + condition + ") {");
+  }
+  printFold(pass);
+  printMerge(pass);
+  printWalk(pass);
+  printMergeAcrossWarps(pass);
+  if (!guards.empty())
+    out.close();
+}

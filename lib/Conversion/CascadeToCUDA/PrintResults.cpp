@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// What a row kernel writes, from complete states.
+#include "RowPrinter.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::cuda;
+using namespace refold::walk;
+
+static bool isCast(Node *n, StringRef name) {
+  return n->kind == Node::Elem && n->op->getName().getStringRef() == name;
+}
+
+/// Without what rounds a value that is rounded to its type already.
+static Node *withoutCasts(Node *n) {
+  while (isCast(n, "arith.truncf") && isCast(n->in[0], "arith.extf") &&
+         n->in[0]->in[0]->type == n->type)
+    n = n->in[0]->in[0];
+  return n;
+}
+
+static bool isRounded(Node *n) {
+  return isCast(n, "arith.truncf") && n->in[0]->type.isF32();
+}
+
+void RowPrinter::printRowResults() {
+  SmallVector<WritePlan *> writes;
+  for (WritePlan &w : plan.finishWrites)
+    writes.push_back(&w);
+  if (!hasStream())
+    for (WritePlan &w : plan.sweepWrites)
+      writes.push_back(&w);
+  else if (!hasStates())
+    llvm::erase_if(writes,
+                   [&](WritePlan *w) { return w->set & bit(kernel.stream); });
+  if (writes.empty())
+    return;
+  SmallVector<Node *> roots;
+  for (WritePlan *w : writes)
+    roots.push_back(w->value);
+  out.open("if (lane == 0 && is_row) {");
+  {
+    Expressions::Scope scope(values, roots);
+    for (WritePlan *w : writes) {
+      unsigned target = cast<BlockArgument>(w->op.getTarget()).getArgNumber() -
+                        plan.cascade.numIndices();
+      SmallVector<Node *> in;
+      Graph::Instance final(plan.sets.numPasses, Node::Final);
+      for (Value index : w->op.getIndices())
+        in.push_back(plan.graph->instantiate(index, final));
+      std::string value = withoutParentheses(values.value(w->value));
+      if (w->value->type.isInteger(1))
+        value = "int8_t(" + value + ")";
+      out.line("store_element(" + kernel.operandNames[target] +
+               values.offset(target, w->op.getMap(), in, false) + ", " + value +
+               ");");
+    }
+  }
+  out.close();
+}
+
+void RowPrinter::printStore(WritePlan &w, const std::string &array) {
+  unsigned target = cast<BlockArgument>(w.op.getTarget()).getArgNumber() -
+                    plan.cascade.numIndices();
+  SmallVector<Node *> in;
+  Graph::Instance final(plan.sets.numPasses, Node::Final);
+  for (Value index : w.op.getIndices())
+    in.push_back(plan.graph->instantiate(index, final));
+  bool rounds = isRounded(withoutCasts(w.value));
+  out.line(std::string(rounds ? "store_rounded" : "store_values") +
+           "<kWidth>(" + kernel.operandNames[target] +
+           values.offset(target, w.op.getMap(), in, true) + " + column, " +
+           array + ");");
+}
+
+/// Whether a result counts on exact quotients: rounded to whole numbers, or
+/// compared.
+static bool needsExactQuotients(Node *root) {
+  NodeSet all;
+  collect(root, all);
+  return llvm::any_of(all, [](Node *n) {
+    return n->kind == Node::Elem &&
+           isa<math::RoundEvenOp, math::FloorOp, math::CeilOp, arith::FPToSIOp,
+               arith::CmpFOp>(n->op) &&
+           n->set;
+  });
+}
+
+void RowPrinter::printSweep() {
+  SmallVector<WritePlan *> writes;
+  for (auto *list : {&plan.sweepWrites, &plan.finishWrites})
+    for (WritePlan &w : *list)
+      if (w.set & bit(kernel.stream))
+        writes.push_back(&w);
+  SmallVector<Node *> roots;
+  for (WritePlan *w : writes) {
+    Node *value = withoutCasts(w->value);
+    roots.push_back(isRounded(value) ? value->in[0] : value);
+  }
+  values.takesReciprocals = llvm::none_of(roots, needsExactQuotients);
+  Expressions::Scope outside(values, roots);
+  for (Node *root : roots)
+    values.hoist(root);
+  out.open("const auto write = [&](const auto &chunk, int64_t first) {");
+  openVectors(true);
+  for (auto &[node, read] : kernel.reads)
+    if (!read.isFolded)
+      out.line("const auto " + read.name + "_v = load_vector<kWidth, " +
+               (read.isShared ? "Reuse" : "Stream") + ">(" + read.row +
+               " + column);");
+  for (auto [w, root] : llvm::zip(writes, roots)) {
+    unsigned target = cast<BlockArgument>(w->op.getTarget()).getArgNumber() -
+                      plan.cascade.numIndices();
+    out.line((root->type.isInteger(1) ? "int8_t" : valueType(root->type)) +
+             " " + kernel.operandNames[target] + "_values[kWidth];");
+  }
+  out.line("REFOLD_UNROLL");
+  out.open("for (int e = 0; e < kWidth; ++e) {");
+  {
+    Expressions::Scope scope(values, roots);
+    bindElements(false);
+    out.line("[[maybe_unused]] const int64_t " +
+             kernel.indexNames[kernel.stream] + " = column + e;");
+    for (auto [w, root] : llvm::zip(writes, roots)) {
+      unsigned target = cast<BlockArgument>(w->op.getTarget()).getArgNumber() -
+                        plan.cascade.numIndices();
+      out.line(kernel.operandNames[target] +
+               "_values[e] = " + withoutParentheses(values.value(root)) + ";");
+    }
+  }
+  out.close();
+  for (WritePlan *w : writes) {
+    unsigned target = cast<BlockArgument>(w->op.getTarget()).getArgNumber() -
+                      plan.cascade.numIndices();
+    printStore(*w, kernel.operandNames[target] + "_values");
+  }
+  out.close();
+  out.line("(void)chunk;");
+  out.close("};");
+  printSweepWalk();
+  values.takesReciprocals = false;
+}
+
+/// Backwards: what was read last is still on chip.
+void RowPrinter::printSweepWalk() {
+  out.open("if (is_row) {");
+  out.open("if constexpr (kIsResident) {");
+  out.line("write(chunk, 0);");
+  out.otherwise();
+  out.line("const int64_t last = (" + count() + " - 1) / kChunk * kChunk;");
+  out.open("for (int64_t first = last; first >= 0; first -= kChunk) {");
+  out.line("Chunk<kVectors, kWidth> next;");
+  out.line("if (first > 0)");
+  out.line("  load(next, first - kChunk);");
+  out.line("write(chunk, first);");
+  out.line("if (first > 0)");
+  out.line("  chunk = next;");
+  out.close();
+  out.close();
+  out.close();
+}
+
+void RowPrinter::printResults() {
+  out.blank();
+  out.comment(std::to_string(plan.passes.size() + 1) +
+              ". Results, from states that every thread of the row has now.");
+  printRowResults();
+  if (hasSweep())
+    printSweep();
+}

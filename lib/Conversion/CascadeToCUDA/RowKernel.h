@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_LIB_CONVERSION_CASCADETOCUDA_ROWKERNEL_H
+#define REFOLD_LIB_CONVERSION_CASCADETOCUDA_ROWKERNEL_H
+
+#include "../CascadeToVector/Plan.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/StringSet.h"
+
+namespace refold::cuda {
+
+using walk::Node;
+using walk::NodeSet;
+
+/// A read along the stream: a vector of its array at a column.
+struct RowRead {
+  Node *node = nullptr;
+  std::string name;      ///< of the vector
+  std::string row;       ///< of the pointer to the row
+  std::string element;   ///< of one value
+  bool isFolded = false; ///< by some pass; otherwise only results need it
+  bool isShared = false; ///< by all rows
+};
+
+/// A cascade that the printer takes: rows over one index.
+struct RowKernel {
+  walk::Plan *plan = nullptr;
+  int stream = walk::kNone; ///< the index along a row
+  llvm::SmallVector<unsigned> rows;
+  llvm::MapVector<Node *, RowRead> reads;
+  std::vector<std::string> operandNames, indexNames, stateNames;
+  llvm::StringSet<> taken;
+  /// Floats along the stream have 16 bits: approximations of 2 ulp do.
+  bool isNarrow = false;
+  int64_t narrowest = 16; ///< bytes of an element along the stream
+
+  /// `wanted`, or that with a number: a name that nothing else has.
+  std::string nameFor(llvm::StringRef wanted);
+  bool hasStream(Node *n) const { return stream >= 0 && n->has(stream); }
+};
+
+/// Errors are emitted on the op, with a reason.
+mlir::FailureOr<RowKernel> findRows(walk::Plan &plan);
+
+/// The C++ type of values, and of array elements; "" where there is none.
+std::string valueType(mlir::Type type);
+std::string storedType(mlir::Type type);
+/// An expression with $0, $1, $2 for operands, in parentheses where it has to
+/// be; "" where the op has no spelling. `isFast`: 2 ulp are enough.
+std::string templateOf(mlir::Operation *op, bool isFast);
+/// Bytes of an array element.
+int64_t bytesOf(mlir::Type type);
+/// A constant as C++ reads it.
+std::string literal(mlir::TypedAttr value);
+
+} // namespace refold::cuda
+
+#endif // REFOLD_LIB_CONVERSION_CASCADETOCUDA_ROWKERNEL_H

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Runs CUDA C++ on the host: the text, compiled over refold_cuda_emulated.h by
+// a C++ compiler of the machine, once for each kernel.
+#include "Machines.h"
+#include "refold/Support/Error.h"
+#include "llvm/ADT/ScopeExit.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/Program.h"
+#include "llvm/Support/raw_ostream.h"
+#include <cstring>
+#include <dlfcn.h>
+#include <mutex>
+
+using namespace refold;
+
+namespace {
+/// An array of a launch as the emulator checks it.
+struct EmulatedRange {
+  char *base;
+  int64_t bytes;
+  bool isResult, isDense;
+};
+using EmulatedLaunch = const char *(*)(unsigned entry, int64_t blocks,
+                                       int threads, unsigned mode,
+                                       const int64_t *values,
+                                       const EmulatedRange *ranges,
+                                       unsigned numRanges);
+
+/// One loaded kernel.
+struct EmulatedKernel {
+  CudaKernel kernel;
+  void *library = nullptr;
+  EmulatedLaunch launch = nullptr;
+  std::optional<unsigned> wanted;
+  std::mutex mutex; ///< the emulator is one machine
+  ~EmulatedKernel() {
+    if (library)
+      ::dlclose(library);
+  }
+};
+} // namespace
+
+/// What calls the entries: appended to the text.
+static std::string launcherText(const CudaKernel &kernel) {
+  std::string text = R"(
+template <typename T> static T value_of(const int64_t &word) {
+  T value;
+  __builtin_memcpy(&value, &word, sizeof(T));
+  return value;
+}
+template <typename... T, size_t... kAt>
+static void call(void (*entry)(T...), const int64_t *values, std::index_sequence<kAt...>) {
+  entry(value_of<T>(values[kAt])...);
+}
+extern "C" __attribute__((visibility("default"))) const char *refold_emulate(unsigned entry, int64_t blocks, int threads, unsigned mode,
+                                      const int64_t *values, const refold::emulator::Range *ranges,
+                                      unsigned num_ranges) {
+  static std::string error;
+  error = refold::emulator::launch(
+      blocks, threads, refold::emulator::kModes[mode], {ranges, ranges + num_ranges}, [=] {
+        switch (entry) {
+)";
+  std::string sequence = "std::make_index_sequence<" +
+                         std::to_string(kernel.parameters.size()) + ">{}";
+  for (auto [i, entry] : llvm::enumerate(kernel.entries))
+    text += "        case " + std::to_string(i) + ": return call(&" +
+            entry.name + ", values, " + sequence + ");\n";
+  return text + "        }\n      });\n  return error.c_str();\n}\n";
+}
+
+static llvm::Expected<std::string> findCompiler() {
+  if (const char *named = std::getenv("REFOLD_HOST_CXX"))
+    return std::string(named);
+  for (const char *name : {"clang++-19", "clang++", "g++"})
+    if (auto path = llvm::sys::findProgramByName(name))
+      return *path;
+  return fail(ExitCode::Unsupported,
+              "found no C++ compiler, expected clang++-19, clang++ or g++ in "
+              "PATH, or one in REFOLD_HOST_CXX: the emulator needs it");
+}
+
+static llvm::Error writeTo(llvm::StringRef path, llvm::StringRef text) {
+  std::error_code code;
+  llvm::raw_fd_ostream file(path, code);
+  if (!code) {
+    file << text;
+    file.close();
+    code = file.error();
+    file.clear_error();
+  }
+  if (code)
+    return fail(ExitCode::Internal, path + ": " + code.message());
+  return llvm::Error::success();
+}
+
+static std::string readAll(llvm::StringRef path) {
+  auto buffer = llvm::MemoryBuffer::getFile(path);
+  return buffer ? (*buffer)->getBuffer().str() : std::string();
+}
+
+/// The library's path inside `folder`.
+static llvm::Expected<std::string> compileIn(llvm::StringRef folder,
+                                             const CudaKernel &kernel) {
+  auto in = [&](llvm::StringRef name) { return (folder + "/" + name).str(); };
+  for (auto [name, text] : cudaHeaders())
+    if (llvm::Error error = writeTo(in(name), text))
+      return std::move(error);
+  std::string text = "#define REFOLD_CUDA_EMULATED\n#include <utility>\n" +
+                     kernel.text + launcherText(kernel);
+  if (llvm::Error error = writeTo(in("kernel.cpp"), text))
+    return std::move(error);
+  llvm::Expected<std::string> compiler = findCompiler();
+  if (!compiler)
+    return compiler.takeError();
+  bool isClang = llvm::StringRef(*compiler).contains("clang");
+  std::string output = in("kernel.so"), source = in("kernel.cpp"),
+              messages = in("messages");
+  llvm::SmallVector<llvm::StringRef> arguments = {*compiler,
+                                                  "-std=c++20",
+                                                  "-O1",
+                                                  "-shared",
+                                                  "-fPIC",
+                                                  "-fvisibility=hidden",
+                                                  "-ffp-contract=off",
+                                                  source,
+                                                  "-o",
+                                                  output};
+  if (isClang)
+    arguments.push_back("-ftrivial-auto-var-init=pattern");
+  std::optional<llvm::StringRef> redirects[] = {"", "", messages};
+  int code =
+      llvm::sys::ExecuteAndWait(*compiler, arguments, std::nullopt, redirects);
+  if (code != 0)
+    return fail(ExitCode::Internal, "'" + kernel.name +
+                                        "': the host's compiler refuses the "
+                                        "generated text: " +
+                                        readAll(messages));
+  return output;
+}
+
+static llvm::Error load(const CudaKernel &kernel, EmulatedKernel &result) {
+  llvm::SmallString<128> folder;
+  if (std::error_code code =
+          llvm::sys::fs::createUniqueDirectory("refold-cuda", folder))
+    return fail(ExitCode::Internal,
+                "no folder for the emulated kernel: " + code.message());
+  auto cleanUp =
+      llvm::make_scope_exit([&] { llvm::sys::fs::remove_directories(folder); });
+  llvm::Expected<std::string> path = compileIn(folder, kernel);
+  if (!path)
+    return path.takeError();
+  result.library = ::dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!result.library)
+    return fail(ExitCode::Internal,
+                llvm::Twine("the emulated kernel: ") + ::dlerror());
+  result.launch = reinterpret_cast<EmulatedLaunch>(
+      ::dlsym(result.library, "refold_emulate"));
+  if (!result.launch)
+    return fail(ExitCode::Internal, "the emulated kernel has no launch");
+  return llvm::Error::success();
+}
+
+/// What the launch may touch.
+static std::vector<EmulatedRange> rangesOf(const CudaKernel &kernel,
+                                           const int64_t *words) {
+  std::vector<EmulatedRange> ranges;
+  for (const CudaOperand &o : kernel.operands) {
+    if (!o.isArray)
+      continue;
+    const int64_t *sizes = words + o.word + 3, *strides = sizes + o.rank;
+    int64_t last = 0, count = 1;
+    for (unsigned dim = 0; dim < o.rank; ++dim) {
+      last += (sizes[dim] - 1) * strides[dim];
+      count *= sizes[dim];
+    }
+    int64_t bytes = count == 0 ? 0 : (last + 1) * o.elementBytes;
+    auto *base = reinterpret_cast<char *>(words[o.word + 1] +
+                                          words[o.word + 2] * o.elementBytes);
+    ranges.push_back(
+        {base, bytes, o.isResult, o.isResult && count == last + 1});
+  }
+  return ranges;
+}
+
+/// All results, one after the other.
+static std::string resultsOf(llvm::ArrayRef<EmulatedRange> ranges) {
+  std::string all;
+  for (const EmulatedRange &range : ranges)
+    if (range.isResult)
+      all.append(range.base, range.bytes);
+  return all;
+}
+
+static llvm::Error runEmulated(EmulatedKernel &emulated, const int64_t *words) {
+  const CudaKernel &kernel = emulated.kernel;
+  auto launch = planCudaLaunch(kernel, words, emulated.wanted);
+  if (!launch)
+    return launch.takeError();
+  if (!*launch)
+    return llvm::Error::success();
+  std::lock_guard<std::mutex> lock(emulated.mutex);
+  std::vector<EmulatedRange> ranges = rangesOf(kernel, words);
+  constexpr unsigned kModes = 4;
+  std::string first;
+  for (unsigned mode = 0; mode < kModes; ++mode) {
+    const char *error = emulated.launch(
+        (*launch)->entry, (*launch)->blocks, (*launch)->threads, mode,
+        (*launch)->values.data(), ranges.data(), ranges.size());
+    std::string where = "'" + kernel.entries[(*launch)->entry].name +
+                        "', mode " + std::to_string(mode) + ": ";
+    if (*error)
+      return fail(ExitCode::Mismatch, where + error);
+    std::string found = resultsOf(ranges);
+    if (mode == 0)
+      first = std::move(found);
+    else if (found != first)
+      return fail(ExitCode::Mismatch,
+                  where + "found other bits than in mode 0");
+  }
+  return llvm::Error::success();
+}
+
+llvm::Expected<KernelLauncher> refold::makeEmulated(const CudaKernel &kernel) {
+  auto emulated = std::make_shared<EmulatedKernel>();
+  emulated->kernel = kernel;
+  if (const char *entry = std::getenv("REFOLD_CUDA_ENTRY")) {
+    for (auto [i, one] : llvm::enumerate(kernel.entries))
+      if (llvm::StringRef(one.name).ends_with(entry))
+        emulated->wanted = i;
+  }
+  if (llvm::Error error = load(kernel, *emulated))
+    return std::move(error);
+  return KernelLauncher([emulated](const int64_t *words) {
+    return runEmulated(*emulated, words);
+  });
+}

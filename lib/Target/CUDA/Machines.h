@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_LIB_TARGET_CUDA_MACHINES_H
+#define REFOLD_LIB_TARGET_CUDA_MACHINES_H
+
+#include "refold/Target/CUDA/CompileCuda.h"
+
+namespace refold {
+
+using KernelLauncher = std::function<llvm::Error(const int64_t *words)>;
+
+/// Emulate.cpp: a kernel on the host. Each call runs in every mode of the
+/// emulator, and fails where one reports something or gives other bits.
+llvm::Expected<KernelLauncher> makeEmulated(const CudaKernel &kernel);
+
+} // namespace refold
+
+#endif // REFOLD_LIB_TARGET_CUDA_MACHINES_H

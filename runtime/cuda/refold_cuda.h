@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// What generated kernels are written in. Every primitive here has its emulation
+// in refold_cuda_emulated.h and a kernel of conformance.cu: none without the
+// other two. Fused multiply-adds are spelled out (-fmad=false), so that host
+// and device compute the same expression.
+#ifndef REFOLD_RUNTIME_CUDA_REFOLD_CUDA_H
+#define REFOLD_RUNTIME_CUDA_REFOLD_CUDA_H
+
+#ifdef REFOLD_CUDA_EMULATED
+#include "refold_cuda_emulated.h"
+#else
+
+// Compiled by NVRTC: no header of the host exists.
+using int8_t = signed char;
+using int16_t = short;
+using int32_t = int;
+using int64_t = long;
+using uint8_t = unsigned char;
+using uint16_t = unsigned short;
+using uint32_t = unsigned;
+using uint64_t = unsigned long;
+
+#define REFOLD_DEVICE __device__ __forceinline__
+#define REFOLD_UNROLL _Pragma("unroll")
+/// A function that the host launches, in blocks of `threads`. Before sm_90,
+/// ptxas spills rather than let fewer blocks share a multiprocessor; told that
+/// one is enough it does not, but there it costs up to 12 %.
+#if __CUDA_ARCH__ < 900
+#define REFOLD_LAUNCH_BOUNDS(threads) __launch_bounds__(threads, 1)
+#else
+#define REFOLD_LAUNCH_BOUNDS(threads) __launch_bounds__(threads)
+#endif
+#define REFOLD_KERNEL(threads)                                                 \
+  extern "C" __global__ void REFOLD_LAUNCH_BOUNDS(threads)
+/// `count` elements that the threads of a block share.
+#define REFOLD_SHARED(type, name, count)                                       \
+  __shared__ type name##_memory[count];                                        \
+  const refold::Shared<type> name { name##_memory }
+
+namespace refold {
+
+REFOLD_DEVICE int thread() { return int(threadIdx.x); }
+REFOLD_DEVICE int64_t block() { return int64_t(blockIdx.x); }
+
+//===----------------------------------------------------------------------===//
+// Bits and storage types
+//===----------------------------------------------------------------------===//
+
+REFOLD_DEVICE float float_of(uint32_t bits) { return __uint_as_float(bits); }
+REFOLD_DEVICE uint32_t bits_of(float x) { return __float_as_uint(x); }
+
+struct bf16 {
+  uint16_t bits;
+};
+struct f16 {
+  uint16_t bits;
+};
+REFOLD_DEVICE float to_float(bf16 x) {
+  return float_of(uint32_t(x.bits) << 16);
+}
+REFOLD_DEVICE float to_float(f16 x) {
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+  return y;
+}
+REFOLD_DEVICE uint32_t pack(float low, float high, bf16) {
+  uint32_t y;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+  return y;
+}
+REFOLD_DEVICE uint32_t pack(float low, float high, f16) {
+  uint32_t y;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+  return y;
+}
+
+//===----------------------------------------------------------------------===//
+// Arithmetic
+//===----------------------------------------------------------------------===//
+
+/// x * y + z, rounded once.
+REFOLD_DEVICE float multiply_add(float x, float y, float z) {
+  return __fmaf_rn(x, y, z);
+}
+/// 2^x within 2 ulp; results below the normal numbers may be 0.
+REFOLD_DEVICE float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+/// 1 / x and 1 / sqrt(x) within 2 ulp; subnormal numbers count as 0.
+REFOLD_DEVICE float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+REFOLD_DEVICE float reciprocal_root_fast(float x) {
+  float y;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+/// NaN where one operand is.
+REFOLD_DEVICE float max_nan(float x, float y) {
+  float z;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+REFOLD_DEVICE float min_nan(float x, float y) {
+  float z;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+
+//===----------------------------------------------------------------------===//
+// Warps, blocks, shared memory
+//===----------------------------------------------------------------------===//
+
+/// The value of the lane whose number differs in the bits of `mask`; all 32
+/// lanes of a warp call it.
+REFOLD_DEVICE float shuffle_xor(float x, int mask) {
+  return __shfl_xor_sync(0xffffffffu, x, mask);
+}
+REFOLD_DEVICE int32_t shuffle_xor(int32_t x, int mask) {
+  return __shfl_xor_sync(0xffffffffu, x, mask);
+}
+REFOLD_DEVICE int64_t shuffle_xor(int64_t x, int mask) {
+  return __shfl_xor_sync(0xffffffffu, x, mask);
+}
+
+/// Orders the shared memory accesses of all threads of a block.
+REFOLD_DEVICE void block_barrier() { __syncthreads(); }
+
+template <typename T> struct Shared {
+  T *memory;
+  REFOLD_DEVICE T load(int i) const { return memory[i]; }
+  REFOLD_DEVICE void store(int i, T value) const { memory[i] = value; }
+};
+
+//===----------------------------------------------------------------------===//
+// Global memory
+//===----------------------------------------------------------------------===//
+
+/// How memory is read: `Stream` once by one thread, `Reuse` by many blocks.
+enum Policy { Stream, Reuse };
+
+template <int kBytes, Policy kPolicy>
+REFOLD_DEVICE void load_words(uint32_t *to, const void *from) {
+  static_assert(kBytes == 1 || kBytes == 2 || kBytes == 4 || kBytes == 8 ||
+                kBytes == 16);
+  uint16_t half;
+  if constexpr (kBytes == 1) {
+    asm("ld.global.nc.u8 %0, [%1];" : "=h"(half) : "l"(from));
+    to[0] = half;
+  } else if constexpr (kBytes == 2) {
+    asm("ld.global.nc.u16 %0, [%1];" : "=h"(half) : "l"(from));
+    to[0] = half;
+  } else if constexpr (kBytes == 4) {
+    asm("ld.global.nc.u32 %0, [%1];" : "=r"(to[0]) : "l"(from));
+  } else if constexpr (kBytes == 8) {
+    asm("ld.global.nc.v2.u32 {%0, %1}, [%2];"
+        : "=r"(to[0]), "=r"(to[1])
+        : "l"(from));
+  } else if constexpr (kPolicy == Stream) {
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+        : "l"(from));
+  } else {
+    asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+        : "l"(from));
+  }
+}
+
+/// Past the caches: nobody reads it soon.
+template <int kBytes>
+REFOLD_DEVICE void store_words(void *to, const uint32_t *from) {
+  if constexpr (kBytes == 1)
+    *static_cast<uint8_t *>(to) = uint8_t(from[0]);
+  else if constexpr (kBytes == 2)
+    *static_cast<uint16_t *>(to) = uint16_t(from[0]);
+  else if constexpr (kBytes == 4)
+    __stcs(static_cast<uint32_t *>(to), from[0]);
+  else if constexpr (kBytes == 8)
+    __stcs(static_cast<uint2 *>(to), uint2{from[0], from[1]});
+  else
+    __stcs(static_cast<uint4 *>(to), uint4{from[0], from[1], from[2], from[3]});
+}
+
+} // namespace refold
+
+#endif // REFOLD_CUDA_EMULATED
+
+#include "refold_cuda_vectors.h"
+
+#endif // REFOLD_RUNTIME_CUDA_REFOLD_CUDA_H

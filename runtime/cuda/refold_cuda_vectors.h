@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// What is made of the primitives of refold_cuda.h, on device and host alike:
+// vectors of storage elements, quotients by a number of the row.
+#ifndef REFOLD_RUNTIME_CUDA_REFOLD_CUDA_VECTORS_H
+#define REFOLD_RUNTIME_CUDA_REFOLD_CUDA_VECTORS_H
+
+namespace refold {
+
+REFOLD_DEVICE float infinity() { return float_of(0x7f800000u); }
+REFOLD_DEVICE float not_a_number() { return float_of(0x7fc00000u); }
+
+/// A compile-time number as an argument.
+template <int kValue> struct Number {
+  static constexpr int value = kValue;
+};
+
+template <typename T> struct Stored;
+#define REFOLD_STORED(T, element, bits)                                        \
+  template <> struct Stored<T> {                                               \
+    static REFOLD_DEVICE T of(uint32_t low, uint32_t high) {                   \
+      (void)high;                                                              \
+      return element;                                                          \
+    }                                                                          \
+    static REFOLD_DEVICE uint64_t to(T x) { return bits; }                     \
+  }
+REFOLD_STORED(float, float_of(low), bits_of(x));
+REFOLD_STORED(bf16, bf16{uint16_t(low)}, x.bits);
+REFOLD_STORED(f16, f16{uint16_t(low)}, x.bits);
+REFOLD_STORED(int8_t, int8_t(low), uint8_t(x));
+REFOLD_STORED(int16_t, int16_t(low), uint16_t(x));
+REFOLD_STORED(int32_t, int32_t(low), uint32_t(x));
+REFOLD_STORED(int64_t, int64_t(uint64_t(high) << 32 | low), uint64_t(x));
+#undef REFOLD_STORED
+
+/// Elements behind each other, in the registers of one lane.
+template <typename T, int kWidth> struct Vector {
+  static constexpr int kBytes = kWidth * int(sizeof(T));
+  uint32_t words[(kBytes + 3) / 4];
+#ifdef REFOLD_CUDA_EMULATED
+  Vector() { // what nobody has read is NaN, in f32, bf16 and f16
+    for (uint32_t &word : words)
+      word = 0x7fffffffu;
+  }
+#endif
+
+  REFOLD_DEVICE T get(int i) const {
+    if constexpr (sizeof(T) == 8)
+      return Stored<T>::of(words[2 * i], words[2 * i + 1]);
+    constexpr int kPerWord = sizeof(T) >= 4 ? 1 : 4 / int(sizeof(T));
+    return Stored<T>::of(words[i / kPerWord] >> (i % kPerWord * 32 / kPerWord),
+                         0);
+  }
+  REFOLD_DEVICE void set(const T (&from)[kWidth]) {
+    REFOLD_UNROLL
+    for (uint32_t &word : words)
+      word = 0;
+    REFOLD_UNROLL
+    for (int i = 0; i < kWidth; ++i) {
+      const uint64_t bits = Stored<T>::to(from[i]);
+      const int at = i * int(sizeof(T));
+      words[at / 4] |= uint32_t(bits) << (at % 4 * 8);
+      if constexpr (sizeof(T) == 8)
+        words[at / 4 + 1] = uint32_t(bits >> 32);
+    }
+  }
+};
+
+/// Rounded to nearest, ties to even.
+template <typename T> REFOLD_DEVICE T narrow(float x) {
+  return T{uint16_t(pack(x, 0.0f, T{}))};
+}
+
+/// `kWidth` elements at an address that is a multiple of their size, or of 16
+/// bytes if they are larger.
+template <int kWidth, Policy kPolicy, typename T>
+REFOLD_DEVICE Vector<T, kWidth> load_vector(const T *from) {
+  Vector<T, kWidth> to;
+  constexpr int kPart =
+      Vector<T, kWidth>::kBytes < 16 ? Vector<T, kWidth>::kBytes : 16;
+  REFOLD_UNROLL
+  for (int at = 0; at < Vector<T, kWidth>::kBytes; at += kPart)
+    load_words<kPart, kPolicy>(to.words + at / 4,
+                               reinterpret_cast<const char *>(from) + at);
+  return to;
+}
+
+template <typename T> REFOLD_DEVICE T load_element(const T *from) {
+  return load_vector<1, Reuse>(from).get(0);
+}
+
+template <int kWidth, typename T>
+REFOLD_DEVICE void store_vector(T *to, const Vector<T, kWidth> &from) {
+  constexpr int kPart =
+      Vector<T, kWidth>::kBytes < 16 ? Vector<T, kWidth>::kBytes : 16;
+  REFOLD_UNROLL
+  for (int at = 0; at < Vector<T, kWidth>::kBytes; at += kPart)
+    store_words<kPart>(reinterpret_cast<char *>(to) + at, from.words + at / 4);
+}
+
+template <int kWidth, typename T>
+REFOLD_DEVICE void store_values(T *to, const T (&from)[kWidth]) {
+  Vector<T, kWidth> vector;
+  vector.set(from);
+  store_vector(to, vector);
+}
+
+/// The same, each value rounded to the storage type.
+template <int kWidth, typename T>
+REFOLD_DEVICE void store_rounded(T *to, const float (&from)[kWidth]) {
+  Vector<T, kWidth> vector;
+  if constexpr (kWidth == 1) {
+    vector.words[0] = pack(from[0], 0.0f, T{}) & 0xffffu;
+  } else {
+    REFOLD_UNROLL
+    for (int i = 0; i < kWidth; i += 2)
+      vector.words[i / 2] = pack(from[i], from[i + 1], T{});
+  }
+  store_vector(to, vector);
+}
+
+template <typename T> REFOLD_DEVICE void store_element(T *to, T value) {
+  const T values[1] = {value};
+  store_values(to, values);
+}
+
+REFOLD_DEVICE bool shuffle_xor(bool x, int mask) {
+  return shuffle_xor(int32_t(x), mask) != 0;
+}
+
+/// exp(x) by 2^x, for what is stored in 16 bits.
+REFOLD_DEVICE float exp_fast(float x) { return exp2_fast(x * 1.44269504f); }
+
+/// 1 / x for x of ordinary magnitude, within 1 ulp; 0, infinite and NaN as by
+/// division. One step of Newton's method, which has no value at 0 and infinity.
+REFOLD_DEVICE float reciprocal(float x) {
+  const float y = reciprocal_fast(x);
+  const float error = multiply_add(-x, y, 1.0f);
+  return fabsf(error) < 0.5f ? multiply_add(y, error, y) : y;
+}
+
+/// Quotients by one number, each within 1.5 ulp at any magnitude of it: both
+/// sides are first multiplied by a power of two that brings the number near 1,
+/// so that its reciprocal exists.
+struct Divisor {
+  float scale, scaled, inverse;
+  explicit REFOLD_DEVICE Divisor(float by) {
+    const int steps = 126 - int(bits_of(by) >> 23 & 255);
+    scale = float_of(uint32_t(127 + (steps < -126 ? -126 : steps)) << 23);
+    scaled = by * scale;
+    inverse = reciprocal(scaled);
+  }
+  REFOLD_DEVICE float quotient(float x) const { return x * scale * inverse; }
+};
+
+/// x / y, the nearest float but for subnormal results, without a branch.
+REFOLD_DEVICE float divide(float x, float y) {
+  const Divisor by(y);
+  const float first = by.quotient(x);
+  const float error = multiply_add(-first, by.scaled, x * by.scale);
+  // At infinite and 0 there is no error that a number could mend.
+  return fabsf(error) <= fabsf(x * by.scale)
+             ? multiply_add(error, by.inverse, first)
+             : first;
+}
+
+/// The root, within 1 ulp; without a branch.
+REFOLD_DEVICE float square_root(float x) {
+  const bool is_small = x < 7.88860905e-31f;                       // 2^-100
+  const float scaled = is_small ? x * 18446744073709551616.0f : x; // 2^64
+  const float inverse = reciprocal_root_fast(scaled);
+  const float first = scaled * inverse;
+  const float error = multiply_add(-first, first, scaled);
+  const bool is_number = scaled > 0.0f && scaled < infinity();
+  const float root = is_number ? multiply_add(error, 0.5f * inverse, first)
+                     : scaled < 0.0f ? not_a_number()
+                                     : scaled;
+  return is_small ? root * 2.32830644e-10f : root; // 2^-32
+}
+
+} // namespace refold
+
+#endif // REFOLD_RUNTIME_CUDA_REFOLD_CUDA_VECTORS_H

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Holds every primitive of runtime/cuda against what it says it does.
+
+    conformance_test.py                 in the emulator, in all its modes
+    conformance_test.py --cubin FILE    on the first GPU; FILE is conformance.cu, compiled
+"""
+
+import argparse
+import ctypes
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent.parent
+RUNTIME = ROOT / "runtime/cuda"
+LAUNCHER = """
+#define REFOLD_CUDA_EMULATED
+#include "conformance.cu"
+extern "C" const char *conform(int which, int mode, int64_t blocks, char *in, int64_t in_bytes, char *out,
+                               int64_t out_bytes, int64_t count) {
+  static std::string error;
+  error = refold::emulator::launch(blocks, 128, refold::emulator::kModes[mode],
+                                   {{in, in_bytes, false, false}, {out, out_bytes, true, true}}, [=] {
+    switch (which) {
+    %s
+    }
+  });
+  return error.c_str();
+}
+"""
+ARITHMETIC, EXCHANGE = "conform_arithmetic", "conform_exchange"
+COPIES = ["i8x1", "i8x8", "bf16x1", "f16x8", "f32x4", "f32x8", "i64x1", "i64x8"]
+KERNELS = [(ARITHMETIC, "float"), (EXCHANGE, "int32_t")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
+
+
+class Emulated:
+    modes = 4
+
+    def __init__(self, folder):
+        cases = "\n".join(f"case {i}: return {name}(reinterpret_cast<{t} *>(in), reinterpret_cast<{t} *>(out), count);"
+                          for i, (name, t) in enumerate(KERNELS))
+        source, library = folder / "conform.cpp", folder / "conform.so"
+        source.write_text(LAUNCHER % cases)
+        compiler = next(c for c in ("clang++-19", "clang++", "g++") if shutil.which(c))
+        warnings = ["-Wall", "-Wextra", "-Werror"]
+        subprocess.run([compiler, "-std=c++20", "-O1", "-shared", "-fPIC", "-ffp-contract=off", *warnings, "-I", RUNTIME,
+                        source, "-o", library], check=True)
+        self.lib = ctypes.CDLL(str(library))
+        self.lib.conform.restype = ctypes.c_char_p
+
+    def run(self, name, mode, blocks, data, out, count):
+        which = [k for k, _ in KERNELS].index(name)
+        i64 = ctypes.c_int64
+        error = self.lib.conform(which, mode, i64(blocks), ctypes.c_void_p(data.ctypes.data), i64(data.nbytes),
+                                 ctypes.c_void_p(out.ctypes.data), i64(out.nbytes), i64(count))
+        assert not error, f"{name}, mode {mode}: {error.decode()}"
+
+
+class Device:
+    modes = 1
+
+    def __init__(self, cubin):
+        self.cuda = ctypes.CDLL("libcuda.so.1")
+        self.call("cuInit", 0)
+        device, context, self.module = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuDeviceGet", ctypes.byref(device), 0)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self.call("cuCtxSetCurrent", context)
+        self.call("cuModuleLoadData", ctypes.byref(self.module), cubin.read_bytes())
+
+    def call(self, name, *arguments):
+        code = getattr(self.cuda, name)(*arguments)
+        assert code == 0, f"{name}: error {code}"
+
+    def run(self, name, mode, blocks, data, out, count):
+        function, addresses = ctypes.c_void_p(), []
+        self.call("cuModuleGetFunction", ctypes.byref(function), self.module, name.encode())
+        for array in (data, out):
+            address = ctypes.c_uint64()
+            self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(array.nbytes))
+            self.call("cuMemcpyHtoD_v2", address, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes))
+            addresses.append(address)
+        cells = [*addresses, ctypes.c_int64(count)]
+        values = (ctypes.c_void_p * 3)(*[ctypes.cast(ctypes.byref(c), ctypes.c_void_p) for c in cells])
+        self.call("cuLaunchKernel", function, blocks, 1, 1, 128, 1, 1, 0, None, values, None)
+        self.call("cuCtxSynchronize")
+        self.call("cuMemcpyDtoH_v2", ctypes.c_void_p(out.ctypes.data), addresses[1], ctypes.c_size_t(out.nbytes))
+
+
+def special_values():
+    random = np.random.default_rng(3)
+    ordinary = random.standard_normal(700) * 10.0 ** random.integers(-6, 7, 700)
+    wild = np.float64(2.0) ** random.integers(-148, 127, 280)
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 3.4e38, -3.4e38, 1e-45, -1e-45, 1.2e-38, 65519.0, 65520.0,
+               1.00390625, 126.5, -126.5, -149.0, 128.0, 127.99, 2.5, 88.0, -87.0, 5.9e-8]
+    return np.concatenate([ordinary, wild, special, -wild[:20]]).astype(np.float32)
+
+
+def ulps(found, exact):
+    """The distance to the exact value in units of the last place of a normal number."""
+    with np.errstate(all="ignore"):
+        unit = np.maximum(np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64), 2.0 ** -149)
+        close = np.abs(found.astype(np.float64) - exact) / unit
+    same = (found == exact.astype(np.float32)) | (np.isnan(found) & np.isnan(exact))
+    return np.where(same, 0.0, close)
+
+
+def to_bf16(x):
+    bits = x.view(np.uint32).astype(np.uint64)
+    rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    return np.where(np.isnan(x), np.float32(np.nan), rounded)
+
+
+def check_arithmetic(machine, mode):
+    x = special_values()
+    y = x[::-1]
+    count = x.size
+    out = np.full(12 * count, np.nan, np.float32)
+    machine.run(ARITHMETIC, mode, -(-count // 128), x, out, count)
+    found = out.reshape(12, count)
+    a, b = x.astype(np.float64), y.astype(np.float64)
+    with np.errstate(all="ignore"):
+        flushed = np.where(np.abs(a) < 2.0 ** -126, np.copysign(0.0, a), a)
+        nan = np.isnan(a) | np.isnan(b)
+        exact = {"exp2_fast": (np.exp2(a), 4, True), "reciprocal_fast": (1 / flushed, 2.6, True),
+                 "reciprocal_root_fast": (1 / np.sqrt(flushed), 2.6, True),
+                 "max_nan": (np.where(nan, np.nan, np.maximum(a, b)), 0, False),
+                 "min_nan": (np.where(nan, np.nan, np.minimum(a, b)), 0, False),
+                 "multiply_add": (a * b + 1.0, 0.5001, False), "divide": (a / b, 1, False),
+                 "square_root": (np.sqrt(a), 1, False), "exp_fast": (np.exp(a), 4 + 0.72 * np.abs(np.nan_to_num(a)), True),
+                 "quotient": (a / b, 2, False), "bf16": (to_bf16(x).astype(np.float64), 0, False),
+                 "f16": (x.astype(np.float16).astype(np.float64), 0, False)}
+        for row, (name, (value, bound, flushes)) in zip(found, exact.items()):
+            value = np.where(np.abs(value) > 3.4028235e38 * (1 + 2.0 ** -25), np.copysign(np.inf, value), value)
+            # Beside the largest and the smallest numbers, what rounds to them.
+            edge = (np.abs(value) < 2.0 ** -125) if flushes else (np.abs(value) < 2.0 ** -126)
+            good = (ulps(row, value) <= bound) | (edge & (np.abs(row) <= np.abs(value) * 1.01 + 2.0 ** -148))
+            good |= (np.abs(value) > 3.4e38) & (np.abs(row) > 3.39e38) & (np.sign(row) == np.sign(value))
+            assert good.all(), (name, mode, x[~good][:4], y[~good][:4], row[~good][:4], value[~good][:4])
+
+
+def check_exchange(machine, mode):
+    count = 256
+    x = np.random.default_rng(5).integers(0, 1 << 20, count).astype(np.int32)
+    out = np.full(2 * count, -1, np.int32)
+    machine.run(EXCHANGE, mode, 2, x, out, count)
+    total, i = np.zeros(count, np.int32), np.arange(count)
+    with np.errstate(over="ignore"):
+        for bit in range(5):
+            other = x[i ^ (1 << bit)]
+            total = total * np.int32(3) + other
+            total ^= other
+            total += other + other % 2
+    assert (out[:count] == total).all(), (EXCHANGE, mode)
+    assert (out[count:] == x.reshape(2, 128)[:, ::-1].ravel()).all(), (EXCHANGE, mode, "shared memory")
+
+
+def check_copies(machine, mode):
+    data = np.random.default_rng(6).integers(-128, 128, 4096).astype(np.int8)
+    for name in COPIES:
+        out = np.zeros_like(data)
+        machine.run(f"conform_copy_{name}", mode, 32, data, out, data.nbytes)
+        assert (out == data).all(), name
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cubin", type=pathlib.Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        machine = Device(options.cubin) if options.cubin else Emulated(pathlib.Path(folder))
+        passed = 0
+        for mode in range(machine.modes):
+            for check in (check_arithmetic, check_exchange, check_copies):
+                check(machine, mode)
+                passed += 1
+    print(f"{passed} passed, 0 failed, 0 skipped")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

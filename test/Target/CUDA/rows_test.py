@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What needs no GPU of the CUDA target's rows, on programs of examples/ and the catalogue.
+
+Emulated in all modes against double (ragged, empty, one-vector and long rows, growing scores, NaN and
+-inf), every entry on its own; compiled for sm_80 and sm_90a without spills or stack; the host's compiler
+takes the same text with warnings as errors.
+"""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent.parent
+REFOLD = os.environ.get("REFOLD", str(ROOT / "build/dev/bin/refold"))
+sys.path.insert(0, str(ROOT / "utils"))
+import nvrtc  # noqa: E402
+
+EMULATED = [("examples/softmax", "f32"), ("examples/softmax", "bf16"), ("examples/entropy", "f16"),
+            ("examples/layernorm", "bf16"), ("examples/variance", "f32"), ("examples/kl_divergence", "f32"),
+            ("examples/cross_entropy", "f32"), ("test/Catalogue/masks_masked_variance", "f32"),
+            ("test/Catalogue/catalogue_36_quantised_rows", "f32"), ("test/Catalogue/catalogue_01_log_softmax", "f32")]
+COMPILED = [("examples/softmax", "bf16"), ("examples/entropy", "bf16"), ("examples/layernorm", "bf16"),
+            ("examples/variance", "f32"), ("examples/kl_divergence", "f32"), ("examples/cross_entropy", "f16")]
+EACH_ENTRY = [("examples/softmax", "bf16"), ("examples/variance", "f32")]
+
+
+def refold(*arguments, **environment):
+    done = subprocess.run([REFOLD, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=600,
+                          env=dict(os.environ, **environment))
+    assert done.returncode == 0, " ".join(arguments) + "\n" + done.stdout + done.stderr
+    return done.stdout
+
+
+def verify(program, dtype, lengths, broad, **environment):
+    refold("verify", "--target", "cuda-emulated", f"{program}.fold", "--dtype", dtype, "--lengths", lengths,
+           "--broad-length", broad, "--first-seeds", "1", "--seeds", "8", "--splits", "0", "--threads", "1", **environment)
+
+
+def kernels_of(program, dtype, target="cuda-sm90"):
+    text = refold("compile", "--target", target, "--emit", "cuda", "--format", "json", "--dtype", dtype, f"{program}.fold")
+    return json.loads(text)["kernels"]
+
+
+def check_emulated(program, dtype):
+    lengths = "1,8,17,1000" if "cross_entropy" in program else "0,1,8,17,1000"
+    verify(program, dtype, lengths, "64")
+
+
+def check_entry(program, dtype, entry):
+    # Whole vectors, so that each entry may run; several chunks of the widest.
+    longest = max(entry["longest"], 64)
+    length = longest if entry["resident"] else 3 * entry["threads"] * entry["vectors"] * entry["width"] + 8 * entry["width"]
+    suffix = entry["name"].split("_")[-1]
+    verify(program, dtype, f"{entry['width']},{length}", "0", REFOLD_CUDA_ENTRY=suffix)
+
+
+def check_text(program, dtype):
+    """Same bytes twice; the host's compiler has nothing to say."""
+    assert kernels_of(program, dtype) == kernels_of(program, dtype)
+    compiler = next(c for c in ("clang++-19", "clang++", "g++") if shutil.which(c))
+    with tempfile.TemporaryDirectory() as folder:
+        for kernel in kernels_of(program, dtype, "cuda-sm80"):
+            source = pathlib.Path(folder) / "kernel.cpp"
+            source.write_text("#define REFOLD_CUDA_EMULATED\n" + kernel["text"])
+            warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-warning-option"]
+            done = subprocess.run([compiler, "-std=c++20", "-fsyntax-only", *warnings, "-I", ROOT / "runtime/cuda", source],
+                                  capture_output=True, text=True)
+            assert done.returncode == 0, f"{program} {dtype}\n{done.stderr}"
+
+
+def check_compiled(compiler, program, dtype, arch):
+    for kernel in kernels_of(program, dtype):
+        cubin, log = compiler.compile(kernel["text"], arch)
+        found = nvrtc.resources(log)
+        for entry in kernel["entries"]:
+            registers, stack, spilled = found[entry["name"]]
+            limit = 65536 // (entry["threads"] * entry["rows"])
+            assert (stack, spilled) == (0, 0) and registers <= min(limit, 255), (entry["name"], arch, found[entry["name"]])
+        assert cubin[:4] == b"\x7fELF"
+
+
+def main():
+    checks = [(check_emulated, *case) for case in EMULATED]
+    checks += [(check_text, *case) for case in COMPILED]
+    for program, dtype in EACH_ENTRY:
+        checks += [(check_entry, program, dtype, e) for e in kernels_of(program, dtype)[0]["entries"]]
+    library, skipped = nvrtc.find_library(), 0
+    gates = [(program, dtype, arch) for program, dtype in COMPILED for arch in ("sm_80", "sm_90a")]
+    if library:
+        compiler = nvrtc.Compiler(library)
+        checks += [(check_compiled, compiler, *gate) for gate in gates]
+    else:
+        print("found no NVRTC (Python package nvidia-cuda-nvrtc): nothing is compiled for a GPU")
+        skipped = len(gates)
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for (check, *case), done in [(c, pool.submit(*c)) for c in checks]:
+            try:
+                done.result()
+            except (AssertionError, RuntimeError, KeyError, subprocess.TimeoutExpired) as error:
+                failed += 1
+                print(f"{check.__name__} {[x for x in case if not isinstance(x, nvrtc.Compiler)]}: {error}")
+    print(f"{len(checks) - failed} passed, {failed} failed, {skipped} skipped")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

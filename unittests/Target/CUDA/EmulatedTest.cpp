@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// A generated kernel in the emulator, and the same with a defect planted in its
+// text: each has to be reported, or to give a wrong answer.
+#include "refold/Driver/Driver.h"
+#include "refold/Support/Error.h"
+#include "refold/Target/CUDA/CompileCuda.h"
+#include <cmath>
+#include <gtest/gtest.h>
+
+using namespace refold;
+
+namespace {
+
+// Shares of exp(x) in each row: an extreme, a sum relative to it, a sweep.
+constexpr llvm::StringLiteral kShares = R"(
+func.func @kernel(%x: memref<?x?xf32>, %y: memref<?x?xf32>) {
+  refold.cascade rows(%m = ?) stream(%n = ?)
+    ins(%a = %x : memref<?x?xf32>) outs(%b = %y : memref<?x?xf32>)
+    sizes(%m = %b[0], %n = %b[1]) {
+    %lowest = arith.constant -3.40282347E+38 : f32
+    %v = refold.read %a[%m, %n] : f32
+    %max = refold.state max(%v : f32)
+    %g = arith.maxnumf %max, %lowest : f32
+    %u = arith.subf %v, %g : f32
+    %p = math.exp %u : f32
+    %z = refold.state add(%p : f32) pivot(%g : f32) transport(%old, %new, %self) {
+      %d = arith.subf %old, %new : f32
+      %f = math.exp %d : f32
+      %t = arith.mulf %self, %f : f32
+      refold.yield %t : f32
+    } law "rescale-distributes"
+    %w = arith.divf %p, %z : f32
+    refold.write %w, %b[%m, %n] : f32
+  }
+  return
+})";
+
+CudaKernel printShares() {
+  auto context = makeContext();
+  auto kernel = printCudaKernel(*context, "shares", kShares, "test",
+                                {CudaDevice::Emulated, "cuda-emulated"});
+  if (!kernel) {
+    ADD_FAILURE() << llvm::toString(kernel.takeError());
+    return {};
+  }
+  return std::move(*kernel);
+}
+
+/// Rows of growing scores: every pivot moves, in every chunk and lane.
+std::vector<float> growing(int64_t rows, int64_t n) {
+  std::vector<float> x(rows * n);
+  for (int64_t i = 0; i < rows * n; ++i)
+    x[i] = float(i % n) * 12.0f / float(n) + float(i * 7919 % 13) * 0.25f;
+  return x;
+}
+
+/// What is wrong with the kernel for rows of one length, "" if nothing.
+std::string judge(const Kernel &kernel, int64_t rows, int64_t n) {
+  std::vector<float> x = growing(rows, n), y(rows * n, -1.0f);
+  auto address = [](const std::vector<float> &v) {
+    return int64_t(reinterpret_cast<intptr_t>(v.data()));
+  };
+  int64_t words[] = {address(x), address(x), 0, rows, n, n, 1,
+                     address(y), address(y), 0, rows, n, n, 1};
+  if (llvm::Error error = kernel.launch(words))
+    return llvm::toString(std::move(error));
+  for (int64_t row = 0; row < rows; ++row) {
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; ++i)
+      sum += std::exp(double(x[row * n + i]) - 15.0);
+    for (int64_t i = 0; i < n; ++i) {
+      double exact = std::exp(double(x[row * n + i]) - 15.0) / sum;
+      if (!(std::abs(y[row * n + i] - exact) <= 1e-5 * exact))
+        return "found a wrong result";
+    }
+  }
+  return "";
+}
+
+/// What is wrong with it for any of the shapes that a schedule is for.
+std::string judge(const CudaKernel &printed) {
+  ExecutableSpec spec;
+  if (llvm::Error error = attachCudaKernels(
+          spec, {printed}, {CudaDevice::Emulated, "cuda-emulated"}))
+    return "does not compile: " + llvm::toString(std::move(error));
+  const std::pair<int64_t, int64_t> shapes[] = {
+      {19, 40}, {3, 7}, {2, 900}, {2, 1024}, {1, 3000}, {1, 20000}};
+  for (auto [rows, n] : shapes)
+    if (std::string wrong = judge(spec.kernels.front(), rows, n);
+        !wrong.empty())
+      return wrong;
+  return "";
+}
+
+struct Defect {
+  const char *from, *to;
+};
+
+class PlantedDefect : public testing::TestWithParam<Defect> {};
+
+TEST_P(PlantedDefect, IsCaught) {
+  CudaKernel kernel = printShares();
+  std::string from = GetParam().from;
+  size_t at = kernel.text.find(from);
+  ASSERT_NE(at, std::string::npos) << "the text has no '" << from << "'";
+  for (; at != std::string::npos; at = kernel.text.find(from, at)) {
+    kernel.text.replace(at, from.size(), GetParam().to);
+    at += strlen(GetParam().to);
+  }
+  std::string wrong = judge(kernel);
+  EXPECT_FALSE(wrong.empty())
+      << "'" << from << "' as '" << GetParam().to << "'";
+  EXPECT_EQ(wrong.find("does not compile"), std::string::npos) << wrong;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Text, PlantedDefect,
+    testing::Values(
+        // Barriers and shared memory.
+        Defect{"block_barrier();", ""},
+        Defect{"block_barrier();", "if (lane < 32) block_barrier();"},
+        Defect{"if (lane % 32 == 0) {", "if (lane % 2 == 0) {"},
+        Defect{"lane % 32 < kThreads / 32 ? shared_add_1",
+               "true ? shared_add_1"},
+        Defect{"shared_add_1.store(lane / 32", "shared_add_1.store(lane / 64"},
+        // Lanes and warps.
+        Defect{"mask > 0", "mask > 1"},
+        Defect{"lanes.value / 2", "lanes.value / 4"},
+        Defect{"if (kThreads >= 32 && !is_row)", "if (!is_row)"},
+        Defect{"merge1(Number<32>{});", ""},
+        // Transports.
+        Defect{"{old.add_1 * expf(t1)", "{old.add_1"},
+        Defect{"s.add_1 = old.add_1 * expf(t3)", "s.add_1 = old.add_1"},
+        Defect{"const States old = s;", "const States old;"},
+        // Edges.
+        Defect{"if (whole.value == 0 && column >= n_count)", "if (false)"},
+        Defect{"      if (column >= n_count)", "      if (column > n_count)"},
+        Defect{"const bool is_row = row <", "const bool is_row = row <="},
+        Defect{"first + kChunk <= n_count", "first <= n_count"},
+        // The order of chunks.
+        Defect{"chunk = next;", ";"},
+        Defect{"first >= 0; first -= kChunk", "first > 0; first -= kChunk"},
+        Defect{"load(next, first + kChunk)", "load(next, first)"},
+        Defect{"write(chunk, first);", "write(chunk, last);"}));
+
+TEST(Emulated, AGeneratedKernelIsRight) { EXPECT_EQ(judge(printShares()), ""); }
+
+TEST(Emulated, TheTextIsTheSameEveryTime) {
+  EXPECT_EQ(printShares().text, printShares().text);
+}
+
+TEST(Emulated, ATextTargetDoesNotRun) {
+  ExecutableSpec spec;
+  ASSERT_FALSE(bool(attachCudaKernels(spec, {printShares()},
+                                      {CudaDevice::Text, "cuda-sm90"})));
+  llvm::Error error = spec.kernels.front().launch(nullptr);
+  EXPECT_NE(llvm::toString(std::move(error)).find("which is text"),
+            std::string::npos);
+}
+
+} // namespace

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "refold/Support/Error.h"
+#include "refold/Target/CUDA/CompileCuda.h"
+#include <gtest/gtest.h>
+
+using namespace refold;
+
+namespace {
+/// x[rows, n] of f32, read by vectors of four where that goes.
+struct Case {
+  CudaKernel kernel;
+  int64_t words[7] = {0, 1 << 20, 0, 5, 64, 64, 1};
+
+  Case() {
+    kernel.name = "k";
+    CudaOperand x;
+    x.rank = 2;
+    x.elementBytes = 4;
+    x.hasVectors = true;
+    kernel.operands = {x};
+    kernel.rows = {CudaExtent{0, 0, 1}};
+    kernel.stream = CudaExtent{0, 1, 1};
+    kernel.parameters = {{CudaParameter::Pointer, 0, 0},
+                         {CudaParameter::Size, 0, 1},
+                         {CudaParameter::Stride, 0, 0}};
+    kernel.entries = {{"few", 8, 16, 2, 4, true, 64},
+                      {"many", 32, 4, 2, 4, true, 256},
+                      {"any", 256, 1, 1, 4, false, -1},
+                      {"single", 256, 1, 1, 1, false, -1}};
+  }
+  std::string choose(std::optional<unsigned> wanted = std::nullopt) {
+    auto launch = planCudaLaunch(kernel, words, wanted);
+    if (!launch)
+      return llvm::toString(launch.takeError());
+    return *launch ? kernel.entries[(*launch)->entry].name : "none";
+  }
+  void setLength(int64_t n) { words[4] = words[5] = n; }
+};
+} // namespace
+
+TEST(PlanCudaLaunch, TakesTheFirstEntryThatHoldsARow) {
+  Case c;
+  EXPECT_EQ(c.choose(), "few");
+  c.setLength(68);
+  EXPECT_EQ(c.choose(), "many");
+  c.setLength(260);
+  EXPECT_EQ(c.choose(), "any");
+}
+
+TEST(PlanCudaLaunch, RaggedRowsAndAddressesAreReadElementByElement) {
+  Case c;
+  c.setLength(63);
+  EXPECT_EQ(c.choose(), "single");
+  c.setLength(64);
+  c.words[2] = 1; // an offset of one element
+  EXPECT_EQ(c.choose(), "single");
+  c.words[2] = 4;
+  EXPECT_EQ(c.choose(), "few");
+  c.words[5] = 66; // rows that lie apart
+  EXPECT_EQ(c.choose(), "single");
+  c.words[3] = 1; // of which there is one
+  EXPECT_EQ(c.choose(), "few");
+}
+
+TEST(PlanCudaLaunch, AnEntryIsTakenOnlyWhereItMay) {
+  Case c;
+  EXPECT_EQ(c.choose(2), "any");
+  c.setLength(68);
+  EXPECT_EQ(c.choose(0), "many");
+  c.setLength(67);
+  EXPECT_EQ(c.choose(2), "single");
+}
+
+TEST(PlanCudaLaunch, CountsBlocksAndReadsParameters) {
+  Case c;
+  auto launch = planCudaLaunch(c.kernel, c.words);
+  ASSERT_TRUE(bool(launch) && *launch);
+  EXPECT_EQ((*launch)->blocks, 1);
+  EXPECT_EQ((*launch)->threads, 128);
+  EXPECT_EQ((*launch)->values, (std::vector<int64_t>{1 << 20, 64, 64}));
+  c.words[3] = 17;
+  launch = planCudaLaunch(c.kernel, c.words);
+  ASSERT_TRUE(bool(launch) && *launch);
+  EXPECT_EQ((*launch)->blocks, 2);
+}
+
+TEST(PlanCudaLaunch, NothingIsLaunchedForNoRowsAndTooManyAreRefused) {
+  Case c;
+  c.words[3] = 0;
+  EXPECT_EQ(c.choose(), "none");
+  c.words[3] = int64_t(1) << 40;
+  EXPECT_NE(c.choose().find("expected fewer than a grid has"),
+            std::string::npos);
+  c.kernel.rows.push_back(c.kernel.rows.front());
+  EXPECT_NE(c.choose().find("too many rows"), std::string::npos);
+}
+
+TEST(FindCudaTarget, KnowsItsNames) {
+  for (const char *name : {"cuda-emulated", "cuda-sm80", "cuda-sm90"}) {
+    auto target = findCudaTarget(name);
+    ASSERT_TRUE(bool(target));
+    EXPECT_TRUE(target->has_value());
+  }
+  auto other = findCudaTarget("avx2");
+  ASSERT_TRUE(bool(other));
+  EXPECT_FALSE(other->has_value());
+  EXPECT_NE(llvm::toString(findCudaTarget("cuda-sm70").takeError())
+                .find("expected cuda-emulated"),
+            std::string::npos);
+}
