@@ -244,12 +244,23 @@ static Expr unsignedDiv(Context &c, Expr a, Expr b, Type type, bool isRest) {
                       type);
 }
 
+/// Is an index made of positions and extents alone? One that is data, as a
+/// position of no element (-1), is any number.
+static bool isPlace(Expr e) {
+  if (std::optional<double> value = e.constant())
+    return *value >= 0;
+  if (e.is(algebra::Kind::Add) || e.is(algebra::Kind::Mul))
+    return isPlace(e.operand(0)) && isPlace(e.operand(1));
+  return e.isSym() && (e.symbol().role == algebra::Role::Index ||
+                       e.symbol().facts.nonNegative);
+}
+
 /// Of two values one of which is negative, that one is the larger unsigned.
 static Expr unsignedLess(Context &c, Expr a, Expr b) {
   if (a.type() == algebra::Type::Bool)
     return c.logicalAnd(c.logicalNot(a), b);
-  if (a.type() == algebra::Type::Index)
-    return c.cmp(Pred::Lt, a, b); // never negative
+  if (a.type() == algebra::Type::Index && isPlace(a) && isPlace(b))
+    return c.cmp(Pred::Lt, a, b);
   Expr aIsHigh = isNegative(c, a), bIsHigh = isNegative(c, b);
   return c.select(c.cmp(Pred::Ne, aIsHigh, bIsHigh), bIsHigh,
                   c.cmp(Pred::Lt, a, b));

@@ -105,7 +105,8 @@ Size SizeTable::compute(Value tensor, int64_t dim) {
       })
       .Case([&](tensor::CollapseShapeOp collapse) {
         Size size = Size::constant(1);
-        for (int64_t d : collapse.getReassociationIndices()[dim])
+        auto groups = collapse.getReassociationIndices();
+        for (int64_t d : groups[dim])
           size = size * of(collapse.getSrc(), d);
         return size;
       })

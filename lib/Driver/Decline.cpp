@@ -4,6 +4,7 @@
 #include "refold/Support/Error.h"
 #include "refold/Support/Reasons.h"
 #include "refold/Target/CPU/CompileProgram.h"
+#include "refold/Transforms/FuseCascades.h"
 #include "llvm/Support/Format.h"
 
 namespace refold {
@@ -56,10 +57,15 @@ LosingFusions::LosingFusions(LoadedProgram &program, const CpuTarget &target,
   original = program.module->clone();
 }
 
-/// What the steps of a fused module are predicted to take.
+/// What the steps of a fused module are predicted to take, with the epilogues
+/// that its products will have.
 static llvm::Expected<ProgramWork>
-predictModule(mlir::ModuleOp module, const CpuTarget &target,
+predictModule(mlir::ModuleOp fused, const CpuTarget &target,
               llvm::ArrayRef<llvm::SmallVector<int64_t, 4>> shapes) {
+  mlir::OwningOpRef<mlir::ModuleOp> copy = fused.clone();
+  mlir::ModuleOp module = *copy;
+  for (auto function : module.getOps<mlir::func::FuncOp>())
+    fuseEpilogues(function);
   CompileProgramOptions options;
   options.plansOnly = true;
   std::vector<KernelText> kernels;
