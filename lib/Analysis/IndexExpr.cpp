@@ -128,6 +128,8 @@ bool IndexAtoms::isBelow(const IndexExpr &a, const Size &bound) const {
 IndexExpr IndexAtoms::floorDiv(const IndexExpr &a, const Size &by) {
   if (by.isStatic(1))
     return a;
+  if (by.isStatic(0)) // of a dimension without elements, which nobody reads
+    return IndexExpr(0);
   IndexExpr quotient, rest;
   split(a, by, quotient, rest);
   if ((rest.isConstant() && rest.constant == 0) || isBelow(rest, by))
@@ -143,7 +145,7 @@ IndexExpr IndexAtoms::floorDiv(const IndexExpr &a, const Size &by) {
 }
 
 IndexExpr IndexAtoms::mod(const IndexExpr &a, const Size &by) {
-  if (by.isStatic(1))
+  if (by.isStatic(1) || by.isStatic(0))
     return IndexExpr(0);
   IndexExpr quotient, rest;
   split(a, by, quotient, rest);

@@ -29,6 +29,7 @@ REFOLD = os.environ.get("REFOLD", "refold")
 TARGETS = ["avx512", "avx2", "baseline"]
 EXTENTS = {"n": 2, "h": 9, "w": 21}
 TOLERANCE = 2e-6  # of the largest element
+OWN_TOLERANCE = {"half": 1e-3}  # ONNX Runtime rounds to half floats between all nodes
 
 
 class Model:
@@ -135,6 +136,28 @@ def convolutions():
     norm.add("BatchNormalization", *statistics)
     yield "norm", norm, None
 
+    # Windows that fit once, along all axes or one: the order of what is summed is not that of the weights.
+    for name, shape, weights, attributes in [
+            ("once", (2, 16, 5, 5), (10, 16, 5, 5), {}),
+            ("once_line", ("n", 16, 8), (24, 16, 8), {}),
+            ("once_across", (2, 4, 9, 2), (6, 4, 1, 2), {}),
+            ("once_strided", (2, 16, 5, 5), (24, 16, 3, 3), {"strides": [8, 8]}),
+            ("once_many", ("n", 6, 4, 4), (40, 6, 4, 4), {}),
+            ("once_groups", (2, 32, 7, 7), (64, 8, 7, 7), {"group": 4}),
+            ("once_groups_down", (2, 16, 7, 7), (32, 4, 7, 1), {"group": 4}),
+    ]:
+        once = Model(*shape)
+        once.convolve(*weights, **attributes)
+        yield name, once, None
+
+    # What is padded is computed in more bits than it is stored in.
+    half = Model("n", 6, 9, 14)
+    half.add("Cast", to=TensorProto.FLOAT16)
+    half.add("Relu")
+    half.add("MaxPool", kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    half.add("Cast", to=TensorProto.FLOAT)
+    yield "half", half, None
+
     given = Model("n", 4, 7, "w")
     given.add("Conv", given.argument("weights", 9, 4, 3, 3))
     yield "given", given, None
@@ -144,11 +167,14 @@ def poolings():
     for name, kind, shape, attributes in [
             ("largest", "MaxPool", ("n", 21, "h", "w"), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
             ("largest_ceil", "MaxPool", (2, 5, 10, 13), {"kernel_shape": [3, 2], "strides": [2, 3], "ceil_mode": 1}),
+            ("largest_behind", "MaxPool", (1, 16, 2, "w"), {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
             ("largest_apart", "MaxPool", (2, 5, 19), {"kernel_shape": [3], "dilations": [4]}),
             ("mean", "AveragePool", ("n", 5, "h", "w"), {"kernel_shape": [2, 3], "strides": [2, 1]}),
             ("mean_inside", "AveragePool", ("n", 5, 9, 10), {"kernel_shape": [3, 3], "pads": [1, 1, 2, 0], "strides": [2, 2]}),
             ("mean_all", "AveragePool", ("n", 5, 9, 10), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1}),
             ("mean_ceil", "AveragePool", ("n", 5, 9, 10), {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
+            ("mean_apart", "AveragePool", (2, 5, 9, 10),
+             {"kernel_shape": [3, 3], "dilations": [2, 3], "pads": [2, 1, 1, 2], "strides": [2, 1]}),
             ("mean_same", "AveragePool", ("n", 5, 9, 10), {"kernel_shape": [4, 3], "auto_pad": "SAME_UPPER"}),
     ]:
         model = Model(*shape)
@@ -184,7 +210,8 @@ def difference(folder, path, target):
     if found.shape != wanted.shape:
         return f"shape {found.shape}, expected {wanted.shape}"
     error = float(numpy.abs(found - wanted).max() / numpy.abs(wanted).max())
-    return "" if error <= TOLERANCE else f"{error:.2e} from ONNX Runtime, expected {TOLERANCE}"
+    most = OWN_TOLERANCE.get(path.stem, TOLERANCE)
+    return "" if error <= most else f"{error:.2e} from ONNX Runtime, expected {most}"
 
 
 def open_dims(path):

@@ -136,7 +136,7 @@ LogicalResult GraphBuilder::requireEqual(const Extent &a, const Extent &b) {
 }
 
 LogicalResult GraphBuilder::requireAtMost(const Extent &a, const Extent &b,
-                                          StringRef what) {
+                                          StringRef what, StringRef most) {
   if (extents.isAtMost(a, b))
     return success();
   if (extents.isAtMost(extents.add(b, 1), a))
@@ -146,7 +146,8 @@ LogicalResult GraphBuilder::requireAtMost(const Extent &a, const Extent &b,
   ops.create<cf::AssertOp>(loc, holds,
                            "node '" + nodeName + "': " + what.str() + " is " +
                                extents.toString(a) + "; expected at most " +
-                               extents.toString(b));
+                               extents.toString(b) +
+                               (most.empty() ? "" : ", " + most.str()));
   return success();
 }
 

@@ -56,7 +56,8 @@ public:
   /// A run-time check unless it is known to hold; failure if it never does.
   mlir::LogicalResult requireEqual(const Extent &a, const Extent &b);
   mlir::LogicalResult requireAtMost(const Extent &a, const Extent &b,
-                                    llvm::StringRef what);
+                                    llvm::StringRef what,
+                                    llvm::StringRef most = "");
 
   //===- Views --------------------------------------------------------------//
   /// A value as a tensor of exactly `shape`.

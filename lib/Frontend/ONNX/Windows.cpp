@@ -6,6 +6,7 @@
 #include "Operators.h"
 #include "Reductions.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "llvm/Support/MathExtras.h"
 #include <cmath>
 
 using namespace mlir;
@@ -71,16 +72,22 @@ static void padForSame(Extents &extents, Axis &axis, bool isMoreAtEnd) {
 
 /// Number of windows; with `isCeil` the last one may begin inside and end
 /// behind the padding, which then grows.
-static LogicalResult countWindows(Node &node, Axis &axis, bool isCeil) {
+static LogicalResult countWindows(Node &node, Axis &axis, unsigned dimension,
+                                  bool isCeil) {
   Extents &extents = node.extents;
   Extent padded = extents.add(axis.in, extents.add(axis.low, axis.high));
-  if (failed(
-          node.graph.requireAtMost(Extent(axis.span()), padded, "the window")))
+  Extent stride(axis.stride);
+  Extent reach =
+      isCeil ? extents.add(padded, extents.sub(stride, Extent(1))) : padded;
+  if (failed(node.graph.requireAtMost(
+          Extent(axis.span()), reach, "the window",
+          "that of dimension " + std::to_string(dimension) +
+              " of input 0 with its padding" +
+              (isCeil ? " and all but one of a stride" : ""))))
     return node.error() << "a window of " << axis.span() << " over "
                         << extents.toString(padded)
                         << " elements with their padding; expected no more";
   Extent room = extents.sub(padded, Extent(axis.span()));
-  Extent stride(axis.stride);
   if (!isCeil) {
     axis.out = extents.add(extents.floorDiv(room, stride), Extent(1));
     return success();
@@ -132,7 +139,7 @@ static FailureOr<Axes> readAxes(Node &node, const Tensor &input,
     axis.in = input.shape[2 + k];
     if (isSame)
       padForSame(node.extents, axis, mode == "SAME_UPPER");
-    else if (failed(countWindows(node, axis, isCeil)))
+    else if (failed(countWindows(node, axis, 2 + k, isCeil)))
       return failure();
   }
   return axes;
@@ -188,7 +195,9 @@ static Tensor padded(GraphBuilder &graph, Tensor tensor, ArrayRef<Axis> axes,
     low[1 + k] = axis.low;
     high[1 + k] = axis.high;
   }
-  auto type = cast<FloatType>(storageType(graph.ops, tensor.type));
+  // What is computed can be wider than what is stored.
+  graph.build(tensor);
+  auto type = cast<FloatType>(getElementTypeOrSelf(tensor.base));
   llvm::APFloat number(value);
   bool losesInfo;
   number.convert(type.getFloatSemantics(), llvm::APFloat::rmNearestTiesToEven,
@@ -212,9 +221,16 @@ struct Windows {
     isReduced.push_back(reduced);
     return graph.ops.getAffineDimExpr(shape.size() - 1);
   }
-  void addPlaces() {
-    for (const Axis &axis : axes)
-      places.push_back(add(axis.out, false));
+  /// `kept`: of the axis whose one place is a dimension; it is the first.
+  void addPlaces(std::optional<unsigned> kept = std::nullopt) {
+    for (auto [k, axis] : llvm::enumerate(axes))
+      places.push_back(k == kept ? graph.ops.getAffineDimExpr(0)
+                                 : add(axis.out, false));
+  }
+  /// A dimension of one place.
+  void addOnePlace() {
+    shape.push_back(Extent(1));
+    isReduced.push_back(false);
   }
   void addTaps() {
     for (const Axis &axis : axes)
@@ -299,6 +315,27 @@ static LogicalResult checkGroups(Node &node, ArrayRef<int64_t> sizes,
   return success();
 }
 
+/// The axis whose place has to be a dimension although there is one: windows
+/// that do not slide are a matrix product, whose summed dimensions would have
+/// to lie in the same order in the input, channels last, as in the weights.
+static std::optional<unsigned> keptPlace(ArrayRef<Axis> axes,
+                                         const Extent &batch,
+                                         const Extent &outputs,
+                                         const Extent &depth) {
+  std::optional<unsigned> kept;
+  bool hasRows = !batch.is(1);
+  unsigned sums = !depth.is(1);
+  for (auto [k, axis] : llvm::enumerate(axes)) {
+    hasRows |= !axis.out.is(1);
+    sums += axis.taps > 1;
+    if (axis.taps > 1 && !axis.out.is(1))
+      return std::nullopt;
+    if (axis.taps > 1)
+      kept = k;
+  }
+  return hasRows && !outputs.is(1) && sums > 1 ? kept : std::nullopt;
+}
+
 /// out[n, p..., g, o] = sum of x[n, p * stride + t * dilation..., g, c] *
 /// w[g, o, c, t...]; one group and groups of one output have no dimension.
 static FailureOr<Tensor> convolve(Node &node, Tensor input, Tensor weights,
@@ -324,9 +361,13 @@ static FailureOr<Tensor> convolve(Node &node, Tensor input, Tensor weights,
   graph.dropUnits(*w);
 
   Windows windows(graph, axes);
+  std::optional<unsigned> kept =
+      keptPlace(axes, input.shape[0], outputs, depth);
+  if (kept)
+    windows.addOnePlace();
   GraphBuilder::Subscripted ofInput{&*x, {windows.add(input.shape[0], false)}};
   GraphBuilder::Subscripted ofWeights{&*w, {}};
-  windows.addPlaces();
+  windows.addPlaces(kept);
   windows.addTaps();
   for (unsigned k = 0; k < axes.size(); ++k)
     ofInput.at.push_back(windows.subscript(k));
@@ -405,13 +446,16 @@ static FailureOr<std::optional<Tensor>> tapCounts(Node &node, unsigned k,
   }
   int64_t first = countsPadding ? -*low : 0;
   int64_t last = countsPadding ? *in + *high : *in;
+  // The number of taps of a window that are before `end`.
+  auto tapsBefore = [&](int64_t start, int64_t end) {
+    int64_t room = std::max<int64_t>(end - start, 0);
+    return std::min<int64_t>(llvm::divideCeil(room, axis.dilation), axis.taps);
+  };
   std::vector<Scalar> counts;
+  counts.reserve(*out);
   for (int64_t at = 0; at < *out; ++at) {
-    int64_t start = at * axis.stride - *low, count = 0;
-    for (int64_t tap = 0; tap < axis.taps; ++tap) {
-      int64_t place = start + tap * axis.dilation;
-      count += place >= first && place < last;
-    }
+    int64_t start = at * axis.stride - *low;
+    int64_t count = tapsBefore(start, last) - tapsBefore(start, first);
     counts.push_back(Scalar::of(double(count)));
   }
   Shape shape(axes.size() + 2, Extent(1));
@@ -450,12 +494,26 @@ static FailureOr<Tensor> meanOfWindows(Node &node, Tensor &sums,
                                 });
 }
 
+/// A window that lies in the padding has no largest element and no mean.
+static LogicalResult checkPads(Node &node, ArrayRef<int64_t> taps,
+                               ArrayRef<int64_t> pads) {
+  for (auto [k, pad] : llvm::enumerate(pads)) {
+    int64_t size = taps[k % taps.size()];
+    if (pad >= size)
+      return node.error() << "attribute 'pads' has " << pad
+                          << " for a window of " << size << "; expected less";
+  }
+  return success();
+}
+
 /// The largest element, or the mean, of each window.
 static LogicalResult lowerPool(Node &node) {
   GraphBuilder &graph = node.graph;
   if (failed(node.requireFloatHere(0)) || failed(requireSpatial(node)))
     return failure();
   Tensor &given = node.input(0);
+  if (given.shape[1].is(0))
+    return node.unsupported() << "input 0 has no channels; expected at least 1";
   bool isMax = node.op() == "MaxPool";
   if (isMax && node.wants(1))
     return node.unsupported()
@@ -475,6 +533,8 @@ static LogicalResult lowerPool(Node &node) {
     return failure();
   bool isSame = node.has("auto_pad") &&
                 StringRef(node.string("auto_pad", "")).starts_with("SAME");
+  if (failed(checkPads(node, *taps, *pads)))
+    return failure();
   SmallVector<Extent> givenHigh;
   for (auto [k, axis] : llvm::enumerate(*axes))
     givenHigh.push_back(isSame ? axis.high : Extent((*pads)[taps->size() + k]));
