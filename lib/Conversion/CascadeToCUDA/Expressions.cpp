@@ -111,7 +111,7 @@ std::string cuda::withoutParentheses(std::string expression) {
 }
 
 std::string Expressions::define(Node *n, const std::string &expression) {
-  std::string name = "t" + std::to_string(++numTemporaries);
+  std::string name = kernel.nameFor("t" + std::to_string(++numTemporaries));
   out.line("const " + valueType(n->type) + " " + name + " = " +
            withoutParentheses(expression) + ";");
   scope->names[n] = name;

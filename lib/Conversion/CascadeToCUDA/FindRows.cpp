@@ -26,31 +26,70 @@ std::string RowKernel::nameFor(StringRef wanted) {
   return name;
 }
 
-/// What the text says for itself, and words of C++ that a program may use.
-static const char *const kTaken[] = {
-    "asm",     "auto",      "block",    "bool",     "break",    "case",
-    "char",    "chunk",     "class",    "column",   "const",    "continue",
-    "default", "delete",    "do",       "double",   "e",        "else",
-    "enum",    "expf",      "extern",   "false",    "first",    "float",
-    "fold",    "for",       "friend",   "goto",     "if",       "inline",
-    "int",     "is_row",    "lane",     "load",     "logf",     "long",
-    "merge",   "namespace", "new",      "old",      "operator", "pack",
-    "private", "public",    "refold",   "register", "return",   "row",
-    "s",       "shared",    "short",    "signed",   "sizeof",   "static",
-    "struct",  "switch",    "template", "this",     "thread",   "throw",
-    "true",    "try",       "typedef",  "union",    "unsigned", "using",
-    "v",       "virtual",   "void",     "volatile", "warp",     "while",
-    "whole",   "write",     "and",      "or",       "not"};
+std::string RowKernel::programName(StringRef wanted) {
+  std::string base;
+  bool isNext = false;
+  for (char c : wanted) {
+    if (!llvm::isAlnum(c)) {
+      isNext = !base.empty();
+      continue;
+    }
+    base += isNext ? llvm::toUpper(c) : c;
+    isNext = false;
+  }
+  if (base.empty() || llvm::isDigit(base[0]))
+    base = "a" + base;
+  std::string name = base;
+  for (unsigned i = 2; !taken.insert(name).second; ++i)
+    name = base + std::to_string(i);
+  return name;
+}
+
+/// What the text says for itself without an underscore, and words of C++.
+static constexpr llvm::StringLiteral kTaken =
+    "Access Chunk Combine Divisor EOF Fiber Machine Mode NULL Number Policy "
+    "Range Reuse Shared SharedElement SharedMemory Slot States Stored Stream "
+    "Vector Warp abort address alignas alignof and approximate arrived asm "
+    "assert assign auto barriers base before bf16 bitand bitor bits block "
+    "blockDim blockEpoch blockIdx blocks body bool break byte bytes case "
+    "catch char checkGlobal chunk class clear clusterIdx combine comesAfter "
+    "compl concept const consteval constexpr constinit continue copysign cosf "
+    "count covered current data decltype default define delete "
+    "describeDeadlock divide do double drawRandom e element elementBytes "
+    "elements else empty emulator enterFiber enum errno error exp2 expf "
+    "explicit expm1f export extern f16 fabs fabsf false fiber fibers "
+    "findUnwritten first flag float fma fmaxf fold1 fold2 fold3 for friend "
+    "from function generation get goto gridDim half high if infinity inline "
+    "int inverse isDense isDone isForced isHeld isResult isSameWarp isWrite "
+    "isWritten isfinite kBytes kChunk kIsResident kModes kPart kParts "
+    "kPerWord kPolicy kRows kStackBytes kThreads kValue kVectors kWidth kind "
+    "lane lanes last launch live load log1pf logf long low machine map mask "
+    "max meetWarp memcpy memory merge1 merge2 merge3 missing mode move "
+    "mutable name namespace narrow new newSite next noexcept noreturn not now "
+    "nullptr offsetof old one operator or order out pack part private "
+    "progress protected public quotient random range ranges read readShared "
+    "reads reciprocal refold register report requires resize return "
+    "reversesBlocks rintf root round runBlock s save saved scale scaled "
+    "scheduler seed set shared sharedArray sharedElement short shuffle "
+    "shufflesThreads signed sinf site sites size sizeof slot slots sqrt stack "
+    "stackPointer startFibers starved starvesWarps static std steps store "
+    "strcmp string strlen struct swap switch template text this thread "
+    "threadIdx threads throw top true try type typedef typeid typename uint2 "
+    "uint4 ulps undef union unsigned unused using v value values vector "
+    "virtual void volatile waiting waitsFor warp warpEpoch warpSize warps "
+    "what while whole word words write writeShared written xor yield ";
 
 static void chooseNames(RowKernel &kernel) {
   CascadeOp op = kernel.plan->cascade;
-  for (const char *word : kTaken)
+  SmallVector<StringRef> words;
+  kTaken.split(words, ' ', -1, /*KeepEmpty=*/false);
+  for (StringRef word : words)
     kernel.taken.insert(word);
   for (Attribute name : op.getArgNames())
     kernel.operandNames.push_back(
-        kernel.nameFor(cast<StringAttr>(name).getValue()));
+        kernel.programName(cast<StringAttr>(name).getValue()));
   for (unsigned i = 0; i < op.numIndices(); ++i)
-    kernel.indexNames.push_back(kernel.nameFor(op.indexName(i)));
+    kernel.indexNames.push_back(kernel.programName(op.indexName(i)));
   for (StatePlan &s : kernel.plan->states)
     kernel.stateNames.push_back(
         kernel.nameFor(stringifyReducer(s.op.getReducer()).str() + "_" +
@@ -234,6 +273,9 @@ FailureOr<RowKernel> cuda::findRows(Plan &plan) {
     hasFloats |= isa<FloatType>(node->type);
     isWide |= node->type.isF32();
   }
+  for (auto *writes : {&plan.finishWrites, &plan.sweepWrites})
+    for (WritePlan &w : *writes)
+      isWide |= w.value->type.isF32();
   kernel.isNarrow = hasFloats && !isWide;
   return kernel;
 }

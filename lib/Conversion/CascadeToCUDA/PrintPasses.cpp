@@ -37,14 +37,21 @@ std::string RowPrinter::combine(StatePlan &s, const std::string &x,
     return std::string(function) + "(" + x + ", " + y + ")";
   };
   auto infix = [&](const char *op) { return "(" + x + op + y + ")"; };
+  auto wrapped = [&](const char *op) {
+    if (isFloat)
+      return infix(op);
+    std::string wide = wrappingType(s.type());
+    return valueType(s.type()) + "(" + wide + "(" + x + ")" + op + wide + "(" +
+           y + "))";
+  };
   auto choose = [&](const char *op) {
     return "(" + x + op + y + " ? " + x + " : " + y + ")";
   };
   switch (s.op.getReducer()) {
   case Reducer::Add:
-    return infix(" + ");
+    return wrapped(" + ");
   case Reducer::Mul:
-    return infix(" * ");
+    return wrapped(" * ");
   case Reducer::And:
     return infix(isBit ? " && " : " & ");
   case Reducer::Or:

@@ -95,9 +95,10 @@ void RowPrinter::findParameters() {
   };
   for (auto &read : kernel.reads)
     hasVectors(cast<ReadOp>(read.first->op).getSource());
-  for (WritePlan &w : plan.sweepWrites)
-    if (hasStream() && (w.set & bit(kernel.stream)))
-      hasVectors(w.op.getTarget());
+  for (auto *writes : {&plan.finishWrites, &plan.sweepWrites})
+    for (WritePlan &w : *writes)
+      if (hasStream() && (w.set & bit(kernel.stream)))
+        hasVectors(w.op.getTarget());
 }
 
 /// Rows that fit stay in registers; the shorter, the fewer threads share one.

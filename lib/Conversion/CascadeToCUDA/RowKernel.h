@@ -29,12 +29,15 @@ struct RowKernel {
   llvm::MapVector<Node *, RowRead> reads;
   std::vector<std::string> operandNames, indexNames, stateNames;
   llvm::StringSet<> taken;
-  /// Floats along the stream have 16 bits: approximations of 2 ulp do.
+  /// Floats have 16 bits, read and written: approximations of 2 ulp do.
   bool isNarrow = false;
   int64_t narrowest = 16; ///< bytes of an element along the stream
 
   /// `wanted`, or that with a number: a name that nothing else has.
   std::string nameFor(llvm::StringRef wanted);
+  /// The same for a name of the program: without underscores, which the names
+  /// have that are made of it and most others in the text.
+  std::string programName(llvm::StringRef wanted);
   bool hasStream(Node *n) const { return stream >= 0 && n->has(stream); }
 };
 
@@ -44,6 +47,8 @@ mlir::FailureOr<RowKernel> findRows(walk::Plan &plan);
 /// The C++ type of values, and of array elements; "" where there is none.
 std::string valueType(mlir::Type type);
 std::string storedType(mlir::Type type);
+/// The unsigned type in which sums and products of an integer type wrap.
+std::string wrappingType(mlir::Type type);
 /// An expression with $0, $1, $2 for operands, in parentheses where it has to
 /// be; "" where the op has no spelling. `isFast`: 2 ulp are enough.
 std::string templateOf(mlir::Operation *op, bool isFast);

@@ -26,6 +26,11 @@ std::string cuda::valueType(Type type) {
   return "";
 }
 
+std::string cuda::wrappingType(Type type) {
+  bool isLong = type.isIndex() || type.getIntOrFloatBitWidth() == 64;
+  return isLong ? "uint64_t" : "uint32_t"; // shorter ones are promoted to int
+}
+
 std::string cuda::storedType(Type type) {
   return type.isInteger(1) ? "int8_t" : valueType(type);
 }
@@ -166,9 +171,9 @@ static StringRef integerTemplate(StringRef op, bool isBit) {
         .Case("arith.xori", "($0 != $1)")
         .Default("");
   return llvm::StringSwitch<StringRef>(op)
-      .Case("arith.addi", "$t($0 + $1)")
-      .Case("arith.subi", "$t($0 - $1)")
-      .Case("arith.muli", "$t($0 * $1)")
+      .Case("arith.addi", "$t($w($0) + $w($1))") // signed must not wrap in C++
+      .Case("arith.subi", "$t($w($0) - $w($1))")
+      .Case("arith.muli", "$t($w($0) * $w($1))")
       .Case("arith.divsi", "$t($0 / $1)")
       .Case("arith.remsi", "$t($0 % $1)")
       .Case("arith.andi", "$t($0 & $1)")
@@ -219,6 +224,8 @@ std::string cuda::templateOf(Operation *op, bool isFast) {
   if (text.empty() && to.isIntOrIndex())
     text = integerTemplate(name, to.isInteger(1)).str();
   replaceAll(text, "$t", valueType(to));
+  if (to.isIntOrIndex())
+    replaceAll(text, "$w", wrappingType(to));
   if (from.isIntOrIndex())
     replaceAll(text, "$u", from.isInteger(1) ? "bool" : "u" + valueType(from));
   return text;

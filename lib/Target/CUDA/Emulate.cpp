@@ -71,8 +71,13 @@ extern "C" __attribute__((visibility("default"))) const char *refold_emulate(uns
 }
 
 static llvm::Expected<std::string> findCompiler() {
-  if (const char *named = std::getenv("REFOLD_HOST_CXX"))
-    return std::string(named);
+  if (const char *named = std::getenv("REFOLD_HOST_CXX")) {
+    if (auto path = llvm::sys::findProgramByName(named))
+      return *path;
+    return fail(ExitCode::Unsupported,
+                "REFOLD_HOST_CXX is '" + llvm::Twine(named) +
+                    "', expected a C++ compiler: the emulator needs it");
+  }
   for (const char *name : {"clang++-19", "clang++", "g++"})
     if (auto path = llvm::sys::findProgramByName(name))
       return *path;
