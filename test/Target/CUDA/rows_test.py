@@ -11,6 +11,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,8 @@ EMULATED = [("examples/softmax", "f32"), ("examples/softmax", "bf16"), ("example
 COMPILED = [("examples/softmax", "bf16"), ("examples/entropy", "bf16"), ("examples/layernorm", "bf16"),
             ("examples/variance", "f32"), ("examples/kl_divergence", "f32"), ("examples/cross_entropy", "f16"),
             ("test/Target/CUDA/Inputs/names", "f32")]
+FOLD_WORDS = {"max", "min", "sum", "exp", "mean", "log", "len", "where", "any", "all", "prod", "abs", "sqrt", "true", "false",
+              "inf", "nan", "f32", "f16", "bf16", "p", "q", "r", "t", "u"}  # no names in .fold, or taken by the test itself
 EACH_ENTRY = [("examples/softmax", "bf16"), ("examples/variance", "f32")]
 
 
@@ -76,6 +79,21 @@ def check_text(program, dtype):
             assert done.returncode == 0, f"{program} {dtype}\n{done.stderr}"
 
 
+def identifiers(program):
+    code = "\n".join(line.split("//")[0] for kernel in kernels_of(program, "f32") for line in kernel["text"].splitlines())
+    return set(re.findall(r"[A-Za-z]\w*", code)) - FOLD_WORDS
+
+
+def check_names(names):
+    """Words of the generated text as names of a program."""
+    x, m, n, scale, weight = (names + ["p", "q", "r", "t", "u"])[:5]
+    text = (f"f({x}[{m},{n}], {scale}[{m}], {weight}[{n}]) -> y9\n  m9 = max({n}: {x})\n  z9 = sum({n}: exp({x} - m9))\n"
+            f"  y9[{m},{n}] = exp({x} - m9) / z9 * {scale} + {weight}\n")
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "names.fold").write_text(text)
+        check_text(f"{folder}/names", "f32")
+
+
 def check_compiled(compiler, program, dtype, arch):
     for kernel in kernels_of(program, dtype):
         cubin, log = compiler.compile(kernel["text"], arch)
@@ -92,6 +110,8 @@ def main():
     checks += [(check_text, *case) for case in COMPILED]
     for program, dtype in EACH_ENTRY:
         checks += [(check_entry, program, dtype, e) for e in kernels_of(program, dtype)[0]["entries"]]
+    names = sorted(set().union(*map(identifiers, ("examples/softmax", "examples/variance", "examples/layernorm"))))
+    checks += [(check_names, names[i:i + 5]) for i in range(0, len(names), 5)]
     library, skipped = nvrtc.find_library(), 0
     gates = [(program, dtype, arch) for program, dtype in COMPILED for arch in ("sm_80", "sm_90a")]
     if library:
