@@ -9,7 +9,8 @@ REFOLD_KERNEL(512) read_all(const int32_t *from, int32_t *to, int64_t vectors) {
   constexpr int kInFlight = 8;
   int32_t sum = 0;
   const int64_t step = int64_t(gridDim.x) * 512;
-  for (int64_t i = block() * 512 + thread(); i < vectors; i += step * kInFlight) {
+  for (int64_t i = block() * 512 + thread(); i < vectors;
+       i += step * kInFlight) {
     Vector<int32_t, 4> v[kInFlight];
     REFOLD_UNROLL
     for (int j = 0; j < kInFlight; ++j)

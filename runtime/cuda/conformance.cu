@@ -7,7 +7,8 @@
 using namespace refold;
 
 /// Results of element i lie at [k * count + i], k as listed.
-REFOLD_KERNEL(128) conform_arithmetic(const float *in, float *out, int64_t count) {
+REFOLD_KERNEL(128)
+conform_arithmetic(const float *in, float *out, int64_t count) {
   const int64_t i = block() * 128 + thread();
   if (i >= count)
     return;
@@ -31,7 +32,8 @@ REFOLD_KERNEL(128) conform_arithmetic(const float *in, float *out, int64_t count
 
 /// Values of lanes that differ in one bit, in three types; then of the thread
 /// opposite in the block, through shared memory.
-REFOLD_KERNEL(128) conform_exchange(const int32_t *in, int32_t *out, int64_t count) {
+REFOLD_KERNEL(128)
+conform_exchange(const int32_t *in, int32_t *out, int64_t count) {
   const int64_t i = block() * 128 + thread();
   const int32_t value = load_element(in + i);
   int32_t total = 0;
@@ -39,7 +41,8 @@ REFOLD_KERNEL(128) conform_exchange(const int32_t *in, int32_t *out, int64_t cou
   for (int mask = 1; mask < 32; mask *= 2) {
     total = total * 3 + shuffle_xor(value, mask);
     total ^= int32_t(shuffle_xor(int64_t(value) << 20, mask) >> 20);
-    total += int32_t(shuffle_xor(float(value), mask)) + shuffle_xor(value % 2 != 0, mask);
+    total += int32_t(shuffle_xor(float(value), mask)) +
+             shuffle_xor(value % 2 != 0, mask);
   }
   store_element(out + i, total);
   REFOLD_SHARED(int32_t, opposite, 128);
@@ -65,7 +68,8 @@ REFOLD_DEVICE void copy_vectors(const int8_t *in, int8_t *out, int64_t bytes) {
 
 /// All bytes, by vectors of every width and element.
 #define CONFORM_COPY(name, type, width)                                        \
-  REFOLD_KERNEL(128) conform_copy_##name(const int8_t *in, int8_t *out, int64_t bytes) { \
+  REFOLD_KERNEL(128)                                                           \
+  conform_copy_##name(const int8_t *in, int8_t *out, int64_t bytes) {          \
     copy_vectors<type, width>(in, out, bytes);                                 \
   }
 CONFORM_COPY(i8x1, int8_t, 1)

@@ -53,6 +53,10 @@ static llvm::Expected<std::string> textAt(llvm::StringRef stage,
   std::string text;
   llvm::raw_string_ostream os(text);
   if (stage == "asm") {
+    if (llvm::StringRef(options.target).starts_with("cuda"))
+      return fail(ExitCode::Usage, "found --emit asm with the target '" +
+                                       options.target +
+                                       "', expected --emit cuda");
     CompileOptions listening = options;
     listening.onAssembly = [&](llvm::StringRef kernel,
                                llvm::StringRef assembly) {

@@ -234,6 +234,10 @@ llvm::Expected<KernelLauncher> refold::makeEmulated(const CudaKernel &kernel) {
     for (auto [i, one] : llvm::enumerate(kernel.entries))
       if (llvm::StringRef(one.name).ends_with(entry))
         emulated->wanted = i;
+    if (!emulated->wanted)
+      return fail(ExitCode::Usage,
+                  "REFOLD_CUDA_ENTRY is '" + llvm::Twine(entry) +
+                      "', expected an entry of '" + kernel.name + "'");
   }
   if (llvm::Error error = load(kernel, *emulated))
     return std::move(error);
