@@ -118,10 +118,15 @@ llvm::Expected<CompiledProgram> compile(LoadedProgram program,
   Executable executable(std::move(*spec));
   std::chrono::duration<double, std::milli> spent =
       std::chrono::steady_clock::now() - begin;
-  return CompiledProgram{std::move(program.name),    std::move(program.inputs),
-                         std::move(program.outputs), std::move(executable),
-                         std::move(*fusion),         spent.count(),
-                         std::move(kernels),         times.list()};
+  return CompiledProgram{std::move(program.name),
+                         std::move(program.inputs),
+                         std::move(program.outputs),
+                         std::move(executable),
+                         std::move(*fusion),
+                         spent.count(),
+                         std::move(kernels),
+                         times.list(),
+                         target->facts};
 }
 
 llvm::Expected<CompiledProgram> compileFile(mlir::MLIRContext &context,

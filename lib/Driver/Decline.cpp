@@ -75,7 +75,8 @@ predictModule(mlir::ModuleOp fused, const CpuTarget &target,
   llvm::Expected<ExecutableSpec> spec = compileProgram(module, target, options);
   if (!spec)
     return spec.takeError();
-  auto work = measureWork(*module.getContext(), *spec, kernels, shapes);
+  auto work =
+      measureWork(*module.getContext(), *spec, kernels, target.facts, shapes);
   if (work)
     predictTimes(*work, target.facts, knownFacts(target).rates, /*threads=*/1);
   return work;
@@ -103,8 +104,6 @@ LosingFusions::groupCascades(const FuseReport &report,
   std::vector<Group> groups;
   std::vector<bool> isTaken(work.steps.size());
   for (auto [i, cascade] : llvm::enumerate(report.cascades)) {
-    if (!cascade.isFused)
-      continue;
     for (auto [s, step] : llvm::enumerate(work.steps)) {
       if (isTaken[s] || step.kernel.empty() || step.name != cascade.step ||
           step.axes != cascade.axes)
@@ -177,10 +176,9 @@ static DeclineReport describe(double fusedMs, double otherMs,
 llvm::Error LosingFusions::decline(LoadedProgram &program,
                                    const FuseOptions &options,
                                    FuseReport &report) {
+  // Of several passes too: each would compute again what it reads.
   bool mayDecline = options.policy == FusePolicy::Auto && original &&
-                    llvm::any_of(report.cascades, [](const CascadeReport &c) {
-                      return c.isFused;
-                    });
+                    !report.cascades.empty();
   if (!mayDecline)
     return llvm::Error::success();
   auto work = predictModule(*program.module, target, shapes);

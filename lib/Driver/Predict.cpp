@@ -8,6 +8,7 @@ void predictTimes(ProgramWork &work, const TargetFacts &target,
   work.predictedMs = 0.0;
   for (StepWork &step : work.steps) {
     step.predicted = Cost();
+    step.workingSet = work.workingSet;
     if (auto *kernel = std::get_if<KernelWork>(&step.counts))
       step.predicted =
           predict(*kernel, target, rates, threads, work.workingSet);

@@ -134,15 +134,8 @@ struct CountedKernel {
 class WorkCounter {
 public:
   WorkCounter(mlir::MLIRContext &context, const ExecutableSpec &spec,
-              llvm::ArrayRef<KernelText> texts)
-      : context(context), spec(spec), texts(texts) {
-    llvm::Expected<CpuTarget> target =
-        detectTarget(nameOf(spec.instructionSet));
-    if (target)
-      facts = target->facts;
-    else
-      llvm::consumeError(target.takeError());
-  }
+              llvm::ArrayRef<KernelText> texts, const TargetFacts &facts)
+      : context(context), spec(spec), texts(texts), facts(facts) {}
 
   llvm::Error readSymbols(llvm::ArrayRef<Shape> shapes);
   llvm::Expected<ProgramWork> count();
@@ -157,7 +150,7 @@ private:
   mlir::MLIRContext &context;
   const ExecutableSpec &spec;
   llvm::ArrayRef<KernelText> texts;
-  TargetFacts facts; ///< that the program was compiled for
+  const TargetFacts &facts; ///< that the program was compiled for
   std::vector<int64_t> symbols;
   std::map<unsigned, CountedKernel> kernels;
   std::vector<double> touched; ///< bytes of each buffer that steps read
@@ -330,14 +323,15 @@ llvm::Expected<ProgramWork> measureWork(mlir::MLIRContext &context,
                                         const CompiledProgram &program,
                                         llvm::ArrayRef<Shape> shapes) {
   return measureWork(context, program.executable.spec(), program.kernels,
-                     shapes);
+                     program.facts, shapes);
 }
 
 llvm::Expected<ProgramWork> measureWork(mlir::MLIRContext &context,
                                         const ExecutableSpec &spec,
                                         llvm::ArrayRef<KernelText> kernels,
+                                        const TargetFacts &facts,
                                         llvm::ArrayRef<Shape> shapes) {
-  WorkCounter counter(context, spec, kernels);
+  WorkCounter counter(context, spec, kernels, facts);
   if (llvm::Error error = counter.readSymbols(shapes))
     return std::move(error);
   return counter.count();

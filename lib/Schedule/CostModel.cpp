@@ -31,34 +31,40 @@ namespace {
 /// those of one simple operation on a register of f32, or milliseconds where
 /// the name says so.
 struct Coefficients {
-  double simple = 1.0;
-  double function = 4.0; ///< log, tanh, ... in exponentials
-  double division = 3.0;
-  double conversion = 3.0;
-  double rowOperation = 0.17; ///< in registers, though a row has one: tiles
-  double nest = 1.24;         ///< of the fma peak 81 %, edges and loads in it
-  double nestOther = 0.5;     ///< what is no fma runs beside them
-  double thin = 6.7;          ///< an operand is loaded for every fma
-  double liveShare = 0.55;    ///< of a triangle, with the tiles at its edge
-  double visitMs = 5.0e-7;
-  double mergeMs = 1.9e-6;
-  double insertedMs = 1.1e-5;
-  double gatheredMs = 1.3e-5;
-  double itemMs = 4.4e-6;
-  double launchMs = 2.0e-4;
-  double regionMs = 3.0e-3; ///< of more than one thread
+  double simple = 0.876;
+  double function = 2.36; ///< log, tanh, ... in exponentials
+  double division = 1.04;
+  double conversion = 0.861;
+  double rowOperation = 0.175; ///< in registers, though a row has one: tiles
+  double nest = 1.17;          ///< of the fma peak 81 %, edges and loads in it
+  double nestOther = 0.195;    ///< what is no fma runs beside them
+  double pair = 0.75;          ///< a product of two that are added at once
+  double thin = 0.391;         ///< few rows: sums wait for each other
+  double thinLoad = 3.8;       ///< and for what only these rows share
+  double liveShare = 0.454;    ///< of a triangle, with the tiles at its edge
+  double visitMs = 3.12e-07;
+  double mergeMs = 7.64e-07;
+  double compared = 0.943; ///< an element held against a list of the best
+  double insertedMs = 2.89e-06;
+  double gatheredMs = 6.81e-06;
+  double itemMs = 3.48e-06;
+  double launchMs = 0.00699;
+  double regionMs = 0.003; ///< of more than one thread
   /// Of the shorter one of arithmetic and memory, what does not overlap.
-  double apart = 0.2;
+  double apart = 0.145;
+  /// What is left of a cache that other cores, and other machines, use too.
+  double sharedCache = 0.187;
   double writeInCache = 1.7;      ///< of the rate at which a level is read
-  double product = 1.25;          ///< of the fma peak 80 %; oneDNN
-  double productMs = 2.2e-3;      ///< a matrix of a batch
-  double integerProduct = 0.0245; ///< of the fma rate, operations; oneDNN
+  double product = 1.27;          ///< of the fma peak 80 %; oneDNN
+  double productMs = 0.00174;     ///< a matrix of a batch
+  double integerProduct = 0.0212; ///< of the fma rate, operations; oneDNN
 };
 constexpr Coefficients kCoefficients;
 
-/// Rates at which a step moves bytes.
+/// Rates at which a step moves bytes, and the milliseconds that a byte read and
+/// one written take less if they take turns.
 struct Traffic {
-  double read = 1.0, write = 1.0;
+  double read = 1.0, write = 1.0, saved = 0.0;
 };
 } // namespace
 
@@ -70,14 +76,18 @@ static double servedShare(double bytes, double cache) {
   return std::clamp(1.5 - bytes / cache, 0.0, 1.0);
 }
 
+static double cacheOf(const MachineRates &rates, unsigned level) {
+  double bytes = static_cast<double>(rates.cacheBytes[level]);
+  return level < 2 ? bytes : bytes * kCoefficients.sharedCache;
+}
+
 /// Milliseconds a byte that is read from wherever `bytes` fit.
 static double readMsPerByte(const MachineRates &rates, double bytes,
                             double threads) {
   double left = 1.0, ms = 0.0;
   for (unsigned level = 0; level < 3; ++level) {
     double own = level < 2 ? bytes / threads : bytes;
-    double share =
-        left * servedShare(own, static_cast<double>(rates.cacheBytes[level]));
+    double share = left * servedShare(own, cacheOf(rates, level));
     ms += share / (rates.read[level] * threads);
     left -= share;
   }
@@ -93,11 +103,21 @@ static Traffic trafficOf(const MachineRates &rates, double workingSet,
   traffic.read = 1.0 / readMs;
   double memory =
       std::min(rates.write * threads, std::max(rates.writeAll, rates.write));
-  double served =
-      servedShare(workingSet, static_cast<double>(rates.cacheBytes[2]));
+  double served = servedShare(workingSet, cacheOf(rates, 2));
   traffic.write = 1.0 / (served * readMs / kCoefficients.writeInCache +
                          (1.0 - served) / memory);
+  double copy =
+      std::min(rates.copy * threads, std::max(rates.copyAll, rates.copy));
+  if (copy > 0.0)
+    traffic.saved =
+        (1.0 - served) * std::max(readMs + 1.0 / memory - 2.0 / copy, 0.0);
   return traffic;
+}
+
+static double msOf(const Traffic &traffic, double bytesRead,
+                   double bytesWritten) {
+  return bytesRead / traffic.read + bytesWritten / traffic.write -
+         std::min(bytesRead, bytesWritten) * traffic.saved;
 }
 
 /// Threads that have something to do, for the time that the last one needs.
@@ -119,7 +139,7 @@ Cost refold::predict(const KernelWork &work, const TargetFacts &target,
   const Coefficients &c = kCoefficients;
   double lanes = static_cast<double>(target.lanes(32));
   double registerMs = 2.0 * lanes / rates.flops;
-  auto msOf = [&](const OperationCounts &counts, double simple) {
+  auto sumOf = [&](const OperationCounts &counts, double simple) {
     return registerMs / lanes *
                (simple * counts.simple + c.division * counts.divisions +
                 c.conversion * counts.conversions) +
@@ -130,18 +150,20 @@ Cost refold::predict(const KernelWork &work, const TargetFacts &target,
   double live = work.skipsTiles ? c.liveShare : 1.0;
   Cost cost;
   cost.arithmeticMs =
-      live * msOf(work.stream, c.simple) +
-      c.rowOperation * lanes * msOf(work.rows, c.simple) +
-      c.rowOperation * lanes * msOf(work.moves, c.simple) +
+      live * sumOf(work.stream, c.simple) +
+      c.rowOperation * lanes * sumOf(work.rows, c.simple) +
+      c.rowOperation * lanes * sumOf(work.moves, c.simple) +
       live * registerMs / lanes *
           (c.nest * (work.nestSteps + c.nestOther * work.nestOthers) +
-           c.thin * work.thinSteps) +
+           c.pair * work.pairSteps + c.thin * work.thinSteps +
+           c.thinLoad * work.thinLoads + c.compared * work.compared) +
       c.insertedMs * work.inserted + c.gatheredMs * work.gathered;
   cost.arithmeticMs /= busy;
   Traffic traffic = trafficOf(rates, workingSet, busy);
-  cost.memoryMs =
-      work.bytesRead / traffic.read + work.bytesWritten / traffic.write +
-      work.bytesAgain * readMsPerByte(rates, work.rowBytes * busy, busy);
+  cost.memoryMs = msOf(traffic, work.bytesRead, work.bytesWritten);
+  for (const KernelWork::Reread &again : work.rereads)
+    cost.memoryMs +=
+        again.bytes * readMsPerByte(rates, again.between * busy, busy);
   cost.overheadMs = c.launchMs + (threads > 1 ? c.regionMs : 0.0) +
                     (c.visitMs * work.visits + c.mergeMs * work.merges +
                      c.itemMs * work.items) /
@@ -163,8 +185,7 @@ Cost refold::predict(const ProductWork &work, const TargetFacts &target,
   Cost cost;
   cost.arithmeticMs = 2.0 * steps / rate / busy;
   Traffic traffic = trafficOf(rates, workingSet, busy);
-  cost.memoryMs =
-      work.bytesRead / traffic.read + work.bytesWritten / traffic.write;
+  cost.memoryMs = msOf(traffic, work.bytesRead, work.bytesWritten);
   cost.overheadMs =
       (threads > 1 ? c.regionMs : 0.0) + c.productMs * work.batch / busy;
   return join(cost);
@@ -174,7 +195,7 @@ Cost refold::predictCopy(double bytes, const MachineRates &rates,
                          int64_t threads, double workingSet) {
   Traffic traffic = trafficOf(rates, workingSet, static_cast<double>(threads));
   Cost cost;
-  cost.memoryMs = bytes / traffic.read + bytes / traffic.write;
+  cost.memoryMs = msOf(traffic, bytes, bytes);
   cost.overheadMs = kCoefficients.launchMs;
   return join(cost);
 }

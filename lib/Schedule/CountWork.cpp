@@ -53,7 +53,7 @@ public:
   Counter(CascadeOp cascade, const IndexSets &sets, ArrayRef<double> extents,
           const Schedule &schedule, const TargetFacts &target)
       : cascade(cascade), sets(sets), extents(extents), schedule(schedule),
-        lanes(static_cast<double>(target.lanes(32))),
+        target(target), lanes(static_cast<double>(target.lanes(32))),
         stream(cascade.indicesOfRole(CascadeOp::Stream)),
         carried(cascade.indicesOfRole(CascadeOp::Carried)),
         rowSet(cascade.indicesOfRole(CascadeOp::Row)) {}
@@ -68,12 +68,14 @@ private:
   bool isGuarded(StateOp state) const;
   void gather(Value value, OpSet &ops);
   void countNest(Value term, uint64_t nest);
+  bool isAddedInPairs(Value term);
   bool dependsOnState(Operation *op);
   void countOps(const OpSet &ops);
   void countStates(unsigned pass, OpSet &ops);
   void countMoves(StateOp state);
   void countSelection(StateOp state);
   void countAgain(const OpSet &first, const OpSet &later);
+  void countRows(const OpSet &ops);
   double itemCount();
   double tileOf(unsigned index);
 
@@ -81,6 +83,7 @@ private:
   const IndexSets &sets;
   ArrayRef<double> extents;
   const Schedule &schedule;
+  const TargetFacts &target;
   double lanes;
   uint64_t stream, carried, rowSet;
   int laneIndex = -1;  ///< that the lanes of row steps lie along
@@ -143,9 +146,30 @@ void Counter::gather(Value value, OpSet &ops) {
   }
 }
 
+/// Products of two values that are bf16 are added two at a time where the
+/// target does so and many rows share what is put into pairs.
+bool Counter::isAddedInPairs(Value term) {
+  auto product = term.getDefiningOp<arith::MulFOp>();
+  auto isHalf = [](Value factor) {
+    auto widened = factor.getDefiningOp<arith::ExtFOp>();
+    return widened && widened.getIn().getType().isBF16();
+  };
+  return target.addsPairs && schedule.registerRows >= 8 && product &&
+         term.getType().isF32() && isHalf(product.getLhs()) &&
+         isHalf(product.getRhs());
+}
+
 /// A sum of `term` over what its nest reduces: what all indices move runs in
 /// the innermost loop; one product of it and the sum are one fma.
 void Counter::countNest(Value term, uint64_t nest) {
+  hasNest = true;
+  if (isAddedInPairs(term)) {
+    work.pairSteps += elements(nest);
+    return;
+  }
+  bool isThin = schedule.innerLanes || schedule.registerRows == 1;
+  double sharing = isThin ? double(std::max<int64_t>(schedule.registerRows, 1))
+                          : 2.0; // register tiles have two columns
   double others = 0.0;
   OpSet ops;
   gather(term, ops);
@@ -162,14 +186,14 @@ void Counter::countNest(Value term, uint64_t nest) {
     if (set == nest)
       others += timesOf(*op);
     else if ((set & moving) && !(set & ~nest) && !dependsOnState(op))
-      others += timesOf(*op) / 2.0; // once for a register tile of two
+      others += timesOf(*op) / sharing;
   }
   Operation *last = term.getDefiningOp();
   if (last && !isa<arith::MulFOp, arith::MulIOp, ReadOp>(last))
     others += 1.0;
-  hasNest = true;
-  if (schedule.innerLanes || schedule.registerRows == 1) {
+  if (isThin) {
     work.thinSteps += (1.0 + others) * elements(nest);
+    work.thinLoads += elements(nest) / sharing;
     return;
   }
   work.nestSteps += elements(nest);
@@ -207,8 +231,9 @@ void Counter::countOps(const OpSet &ops) {
       continue;
     uint64_t set = sets.of(op->getResult(0));
     // What moves along a nest's own indices is counted with the nest.
-    bool isOfNest = hasNest && (set & stream) &&
-                    (set & (carried | cascade.indicesOfRole(CascadeOp::Inner)));
+    bool isOfNest =
+        hasNest && ((set & cascade.indicesOfRole(CascadeOp::Inner)) ||
+                    ((set & stream) && (set & carried)));
     if (isOfNest)
       continue;
     OperationCounts one = kindOf(*op);
@@ -280,8 +305,14 @@ void Counter::countStates(unsigned pass, OpSet &ops) {
   }
 }
 
-/// Reads of later passes that an earlier one has made.
+static double widthOf(Type type) {
+  return type.isIntOrFloat() ? type.getIntOrFloatBitWidth() / 8.0 : 4.0;
+}
+
+/// Reads of later passes that an earlier one has made: what a row reads lies
+/// in between.
 void Counter::countAgain(const OpSet &first, const OpSet &later) {
+  KernelWork::Reread again;
   for (Operation *op : later) {
     auto read = dyn_cast<ReadOp>(op);
     if (!read || !first.contains(op))
@@ -289,10 +320,34 @@ void Counter::countAgain(const OpSet &first, const OpSet &later) {
     uint64_t set = sets.of(read.getValue());
     if (!(set & stream))
       continue;
-    Type type = read.getValue().getType();
-    double width = type.isIntOrFloat() ? type.getIntOrFloatBitWidth() / 8.0 : 4;
-    work.bytesAgain += elements(set) * width;
-    work.rowBytes += elements(set & ~rowSet) * width;
+    double width = widthOf(read.getValue().getType());
+    again.bytes += elements(set) * width;
+    again.between += elements(set & ~rowSet) * width;
+  }
+  if (again.bytes > 0.0)
+    work.rereads.push_back(again);
+}
+
+/// Rows walked one after the other read what a row index does not move once
+/// for each of its steps: all that the indices within it move lies in between.
+void Counter::countRows(const OpSet &ops) {
+  for (Operation *op : ops) {
+    auto read = dyn_cast<ReadOp>(op);
+    if (!read)
+      continue;
+    uint64_t set = sets.of(read.getValue());
+    double width = widthOf(read.getValue().getType());
+    double times = 1.0;
+    for (unsigned i = extents.size(); i-- > 0;) {
+      if (!(rowSet & bit(i)) || (set & bit(i)) || extents[i] <= 1.0)
+        continue;
+      uint64_t within = ~(bit(i) | (bit(i) - 1)) | ~rowSet;
+      double between = elements(set & within) * width;
+      if (between * times > 0.0)
+        work.rereads.push_back(
+            {elements(set) * width * times * (extents[i] - 1.0), between});
+      times *= extents[i];
+    }
   }
 }
 
@@ -335,6 +390,10 @@ KernelWork Counter::count() {
   finished.remove_if(
       [&](Operation *op) { return swept.contains(op) || seen.contains(op); });
   countOps(finished);
+  if (!hasNest && laneIndex == lastStream) {
+    seen.insert(swept.begin(), swept.end());
+    countRows(seen);
+  }
   uint64_t others = ~uint64_t(0);
   if (laneIndex >= 0)
     others &= ~bit(laneIndex);

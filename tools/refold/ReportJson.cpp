@@ -31,14 +31,19 @@ static llvm::json::Object toJson(const OperationCounts &counts) {
 }
 
 static llvm::json::Object toJson(const KernelWork &work) {
+  llvm::json::Array rereads;
+  for (const KernelWork::Reread &again : work.rereads)
+    rereads.push_back(
+        llvm::json::Object{{"bytes", again.bytes}, {"between", again.between}});
   return llvm::json::Object{
       {"stream", toJson(work.stream)},  {"rows", toJson(work.rows)},
       {"moves", toJson(work.moves)},    {"nest_steps", work.nestSteps},
       {"nest_others", work.nestOthers}, {"thin_steps", work.thinSteps},
+      {"thin_loads", work.thinLoads},   {"pair_steps", work.pairSteps},
       {"visits", work.visits},          {"merges", work.merges},
       {"compared", work.compared},      {"inserted", work.inserted},
       {"gathered", work.gathered},      {"items", work.items},
-      {"bytes_again", work.bytesAgain}, {"row_bytes", work.rowBytes}};
+      {"rereads", std::move(rereads)}};
 }
 
 static llvm::json::Value countsOf(const StepWork &step) {
@@ -48,7 +53,8 @@ static llvm::json::Value countsOf(const StepWork &step) {
     return llvm::json::Object{{"batch", product->batch},
                               {"rows", product->rows},
                               {"columns", product->columns},
-                              {"depth", product->depth}};
+                              {"depth", product->depth},
+                              {"is_integer", product->isInteger}};
   return nullptr;
 }
 
@@ -61,6 +67,7 @@ llvm::json::Object toJson(const StepWork &step) {
                             {"operations", step.operations},
                             {"skips_tiles", step.skipsTiles},
                             {"predicted_ms", step.predicted.ms},
+                            {"working_set", step.workingSet},
                             {"counts", countsOf(step)}};
 }
 

@@ -68,8 +68,9 @@ TEST_F(CostModelTest, TheSweepComputesAgain) {
   KernelWork work = workOf(kSoftmax, {8, 64});
   EXPECT_EQ(work.stream.exponentials, 2 * 8 * 64);
   EXPECT_EQ(work.stream.divisions, 8 * 64);
-  EXPECT_EQ(work.bytesAgain, 8 * 64 * 4);
-  EXPECT_EQ(work.rowBytes, 64 * 4);
+  ASSERT_EQ(work.rereads.size(), 1u);
+  EXPECT_EQ(work.rereads[0].bytes, 8 * 64 * 4);
+  EXPECT_EQ(work.rereads[0].between, 64 * 4);
   EXPECT_EQ(work.visits, 2 * 8);
   EXPECT_EQ(work.merges, 2 * 8);
   EXPECT_EQ(work.nestSteps, 0);
@@ -121,7 +122,7 @@ TEST_F(CostModelTest, CachesServeWhatFits) {
   KernelWork work = workOf(kProduct, {1, 1, 1});
   work.bytesRead = 1e8;
   double last = 0.0;
-  for (double workingSet : {1e4, 3e5, 1e7, 1e9}) {
+  for (double workingSet : {1e4, 3e5, 3e6, 1e9}) {
     double ms = msOf(work, workingSet);
     EXPECT_GT(ms, last) << workingSet;
     last = ms;

@@ -6,6 +6,7 @@
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "refold/Runtime/Executable.h"
+#include "refold/Schedule/TargetFacts.h"
 #include "refold/Support/DiskCache.h"
 #include "refold/Support/StageTimes.h"
 #include "refold/Support/Tensor.h"
@@ -251,6 +252,7 @@ struct CompiledProgram {
   std::vector<KernelText> kernels; ///< as numbered in the executable
   /// CPU time of every stage, the front end first.
   std::vector<StageTimes::Stage> stages;
+  TargetFacts facts; ///< that it was compiled for
 };
 
 /// Another cut of every stream than the schedule's own.

@@ -23,8 +23,9 @@ struct StepWork {
   bool skipsTiles = false;
   /// The same as the cost model takes it; nothing for checks.
   std::variant<std::monostate, KernelWork, ProductWork> counts;
-  /// Milliseconds, by `predictTimes`.
+  /// Milliseconds, by `predictTimes`, in a program of so many bytes.
   Cost predicted;
+  double workingSet = 0.0;
 };
 
 struct ProgramWork {
@@ -44,10 +45,10 @@ struct ProgramWork {
 llvm::Expected<ProgramWork>
 measureWork(mlir::MLIRContext &context, const CompiledProgram &program,
             llvm::ArrayRef<llvm::SmallVector<int64_t, 4>> shapes);
-/// Of a program that need not be compiled.
+/// Of a program that need not be compiled; `facts` are those of its kernels.
 llvm::Expected<ProgramWork>
 measureWork(mlir::MLIRContext &context, const ExecutableSpec &spec,
-            llvm::ArrayRef<KernelText> kernels,
+            llvm::ArrayRef<KernelText> kernels, const TargetFacts &facts,
             llvm::ArrayRef<llvm::SmallVector<int64_t, 4>> shapes);
 
 /// Fills in what every step and the whole program are predicted to take.

@@ -5,6 +5,7 @@
 #include "refold/Dialect/Refold/IR/Refold.h"
 #include "refold/Schedule/MachineRates.h"
 #include "refold/Schedule/Schedule.h"
+#include "llvm/ADT/SmallVector.h"
 
 namespace refold {
 
@@ -28,7 +29,9 @@ struct KernelWork {
   OperationCounts moves;   ///< of states to other pivots
   double nestSteps = 0.0;  ///< fmas of nests
   double nestOthers = 0.0; ///< other operations inside them
-  double thinSteps = 0.0;  ///< those of few rows: an operand each is loaded
+  double pairSteps = 0.0;  ///< fmas of nests that add products two at a time
+  double thinSteps = 0.0;  ///< those of few rows
+  double thinLoads = 0.0;  ///< what they load: once for rows that share it
   double visits = 0.0;     ///< starts of a row in a pass or sweep
   double merges = 0.0;     ///< states of rows merged across lanes
   double compared = 0.0;   ///< elements held against a list of the best
@@ -37,9 +40,13 @@ struct KernelWork {
   double items = 1.0;      ///< independent parts
   double bytesRead = 0.0;  ///< different elements
   double bytesWritten = 0.0;
-  double bytesAgain = 0.0; ///< by later passes and sweeps
   bool skipsTiles = false; ///< tiles that a mask proves dead
-  double rowBytes = 0.0;   ///< what lies between two readings of an element
+  /// Bytes that are read again, and those of other elements in between: what
+  /// fits into a cache is still there.
+  struct Reread {
+    double bytes = 0.0, between = 0.0;
+  };
+  llvm::SmallVector<Reread, 4> rereads;
 };
 
 /// A library product: the step's own sizes.
