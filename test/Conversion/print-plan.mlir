@@ -185,3 +185,133 @@ func.func @decode(%Q: memref<12x64xf32>, %K: memref<2x?x64xf32>,
   }
   return
 }
+
+// The first moment about the mean is sum(x) - mean * count, 0 where the row is one
+// tile; about twice the mean it is not.
+
+// CHECK-LABEL: rows i in tiles of 16
+// CHECK:       pass 0: state 2 add {i} reduced each tile, level 1, 0 in a whole row
+// CHECK-NEXT:  pass 0: state 3 add {i} reduced each tile, level 1{{$}}
+// CHECK-LABEL: rows i in tiles of 16
+// CHECK:       pass 0: state 2 add {i} reduced each tile, level 1{{$}}
+// CHECK-NEXT:  pass 0: state 3 add {i} reduced each tile, level 1{{$}}
+func.func @moments(%A: memref<?x?xf32>, %O: memref<?xf32>) {
+  refold.cascade rows(%i = ?) stream(%n = ?) ins(%a = %A : memref<?x?xf32>) outs(%o = %O : memref<?xf32>) {
+    %one = arith.constant 1.0 : f32
+    %x = refold.read %a[%i, %n] : f32
+    %s = refold.state add(%x : f32)
+    %c = refold.state add(%one : f32)
+    %most = arith.maximumf %c, %one : f32
+    %p = arith.divf %s, %most : f32
+    %u = arith.subf %x, %p : f32
+    %m1 = refold.state add(%u : f32) pivot(%p : f32) with(%c : f32) transport(%old, %new, %self, %w) {
+      %D = arith.subf %old, %new : f32
+      %k = arith.mulf %D, %w : f32
+      %moved = arith.addf %self, %k : f32
+      refold.yield %moved : f32
+    }
+    %v = arith.mulf %u, %u : f32
+    %m2 = refold.state add(%v : f32) pivot(%p : f32) with(%m1 : f32, %c : f32) transport(%old, %new, %self, %w, %w2) {
+      %D = arith.subf %old, %new : f32
+      %two = arith.constant 2.0 : f32
+      %a1 = arith.mulf %w, %two : f32
+      %a2 = arith.mulf %D, %w2 : f32
+      %a3 = arith.addf %a1, %a2 : f32
+      %a4 = arith.mulf %D, %a3 : f32
+      %moved = arith.addf %self, %a4 : f32
+      refold.yield %moved : f32
+    }
+    %y = arith.addf %m1, %m2 : f32
+    refold.write %y, %o[%i] : f32
+  }
+  return
+}
+func.func @moments_elsewhere(%A: memref<?x?xf32>, %O: memref<?xf32>) {
+  refold.cascade rows(%i = ?) stream(%n = ?) ins(%a = %A : memref<?x?xf32>) outs(%o = %O : memref<?xf32>) {
+    %one = arith.constant 1.0 : f32
+    %x = refold.read %a[%i, %n] : f32
+    %s = refold.state add(%x : f32)
+    %c = refold.state add(%one : f32)
+    %half = arith.constant 0.5 : f32
+    %most = arith.maximumf %c, %one : f32
+    %less = arith.mulf %most, %half : f32
+    %p = arith.divf %s, %less : f32
+    %u = arith.subf %x, %p : f32
+    %m1 = refold.state add(%u : f32) pivot(%p : f32) with(%c : f32) transport(%old, %new, %self, %w) {
+      %D = arith.subf %old, %new : f32
+      %k = arith.mulf %D, %w : f32
+      %moved = arith.addf %self, %k : f32
+      refold.yield %moved : f32
+    }
+    %v = arith.mulf %u, %u : f32
+    %m2 = refold.state add(%v : f32) pivot(%p : f32) with(%m1 : f32, %c : f32) transport(%old, %new, %self, %w, %w2) {
+      %D = arith.subf %old, %new : f32
+      %two = arith.constant 2.0 : f32
+      %a1 = arith.mulf %w, %two : f32
+      %a2 = arith.mulf %D, %w2 : f32
+      %a3 = arith.addf %a1, %a2 : f32
+      %a4 = arith.mulf %D, %a3 : f32
+      %moved = arith.addf %self, %a4 : f32
+      refold.yield %moved : f32
+    }
+    %y = arith.addf %m1, %m2 : f32
+    refold.write %y, %o[%i] : f32
+  }
+  return
+}
+
+// The maximum and the exponentials about it are found in one traversal: e^16 is far
+// from the end of the range. Not where the exponent is multiplied by ten: e^160.
+
+// CHECK-LABEL: rows i in tiles of 16
+// CHECK:       pass 0: state 0 max {i} reduced each tile, level 0
+// CHECK-NEXT:  pass 0: state 1 add {i} lane partial, level 1
+// CHECK-NEXT:  pass 0: levels 0 and 1 at once, slack 16
+// CHECK-LABEL: rows i in tiles of 16
+// CHECK:       pass 0: state 1 add {i} lane partial, level 1
+// CHECK-NOT:   at once
+// CHECK:       finish: writes {i}
+func.func @exponentials(%A: memref<?x?xf32>, %O: memref<?xf32>) {
+  refold.cascade rows(%i = ?) stream(%n = ?) ins(%a = %A : memref<?x?xf32>) outs(%o = %O : memref<?xf32>) {
+    %lowest = arith.constant -3.4028235e38 : f32
+    %x = refold.read %a[%i, %n] : f32
+    %mx = refold.state max(%x : f32)
+    %g = arith.maxnumf %mx, %lowest : f32
+    %u = arith.subf %x, %g : f32
+    %p = math.exp %u : f32
+    %z = refold.state add(%p : f32) pivot(%g : f32) transport(%old, %new, %self) {
+      %D = arith.subf %old, %new : f32
+      %f = math.exp %D : f32
+      %moved = arith.mulf %self, %f : f32
+      refold.yield %moved : f32
+    }
+    %l = math.log %z : f32
+    %y = arith.addf %mx, %l : f32
+    refold.write %y, %o[%i] : f32
+  }
+  return
+}
+func.func @steep_exponentials(%A: memref<?x?xf32>, %O: memref<?xf32>) {
+  refold.cascade rows(%i = ?) stream(%n = ?) ins(%a = %A : memref<?x?xf32>) outs(%o = %O : memref<?xf32>) {
+    %lowest = arith.constant -3.4028235e38 : f32
+    %ten = arith.constant 10.0 : f32
+    %x = refold.read %a[%i, %n] : f32
+    %mx = refold.state max(%x : f32)
+    %g = arith.maxnumf %mx, %lowest : f32
+    %u = arith.subf %x, %g : f32
+    %v = arith.mulf %u, %ten : f32
+    %p = math.exp %v : f32
+    %z = refold.state add(%p : f32) pivot(%g : f32) transport(%old, %new, %self) {
+      %ten2 = arith.constant 10.0 : f32
+      %D = arith.subf %old, %new : f32
+      %E = arith.mulf %D, %ten2 : f32
+      %f = math.exp %E : f32
+      %moved = arith.mulf %self, %f : f32
+      refold.yield %moved : f32
+    }
+    %l = math.log %z : f32
+    %y = arith.addf %mx, %l : f32
+    refold.write %y, %o[%i] : f32
+  }
+  return
+}

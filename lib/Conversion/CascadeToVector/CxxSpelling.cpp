@@ -364,6 +364,10 @@ Val CxxSpelling::fma(Val x, Val y, Val z) {
   return define(nameOf(x) + " * " + nameOf(y) + " + " + nameOf(z), x.wide);
 }
 
+Val CxxSpelling::exp2(Val x) {
+  return define("std::exp2(" + nameOf(x) + ")", x.wide);
+}
+
 Val CxxSpelling::compare(Compare kind, Val x, Val y) {
   std::string a = nameOf(x), b = nameOf(y), e;
   switch (kind) {

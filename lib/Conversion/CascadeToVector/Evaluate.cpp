@@ -4,6 +4,8 @@
 #include "Kernel.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace refold;
@@ -144,6 +146,14 @@ Val Kernel::evalElem(Tile &t, Node *n, int r, int c) {
                             : type;
     };
     return to.integerCast(in[0], asData(n->in[0]->type), asData(n->type));
+  }
+  // e^x as 2^(x·log2 e): a term of a sum that is 1 at its largest errs by as
+  // much as the rounding of that one, whatever its exponent.
+  if (t.isCoarse && isa<math::ExpOp>(n->op) && n->type.isF32() &&
+      plan.hasStream(n->set)) {
+    Val perBit = to.splat(to.constant(
+        Builder(n->type.getContext()).getF32FloatAttr(llvm::numbers::log2ef)));
+    return to.exp2(to.binary(Binary::MulF, to.splat(in[0]), perBit));
   }
   return to.elementwise(n->op, in, n->type);
 }

@@ -116,7 +116,7 @@ void Kernel::walkItem() {
     to.branch(isShort, [&] { walkRows(kind); }, others);
   };
   auto inTiles = [&] { walkRows(RowWalk::InTiles); };
-  auto whole = [&] { upTo(plan.tileStream, RowWalk::Whole, inTiles); };
+  auto whole = [&] { upTo(plan.longestWhole, RowWalk::Whole, inTiles); };
   if (!plan.longestJoined)
     return whole();
   // What a whole row spares, if no sweep reads what the passes leave, is a
@@ -227,7 +227,7 @@ void Kernel::walkPasses() {
     initialise(p);
     whereNeeded(p, [&] {
       outerStreams(plan.streams & ~bit(plan.stream),
-                   [&] { streamLoop(p, 0, extents[plan.stream]); });
+                   [&] { streamBlocks(p, 0, extents[plan.stream]); });
       settlePlaces(p);
     });
     reducePartials(p);

@@ -38,6 +38,8 @@ struct TileShape {
   const PassPlan *holding = nullptr; ///< whose conditions are known to hold
   int side = 0;                      ///< merging: which of two sets of states
   const StatePlan *keyed = nullptr;  ///< the state whose place is in work
+  /// Exponentials may err by a part of their exponent: the terms of a sum.
+  bool isCoarse = false;
   int64_t numColumns() const {
     size_t count = column == kNone ? laneLocal.size() : columnLocal.size();
     return count ? int64_t(count) : 1;
@@ -248,7 +250,7 @@ private:
   void rowGroup(unsigned pass, Step &step, bool isChecked, Tile &head);
   /// What one level of a row step computes.
   struct RowWork {
-    llvm::SmallVector<StatePlan *> states, ordered, counts;
+    llvm::SmallVector<StatePlan *> states, ordered, counts, vanishing;
     llvm::SmallVector<Node *> numbers, wide;
     bool hasStream() const {
       return !states.empty() || !ordered.empty() || !wide.empty();
@@ -261,12 +263,14 @@ private:
                   llvm::function_ref<Values(Tile &, bool)> sumsOf);
   bool belongs(const Step &step, Set set);
   void updateState(StatePlan &s, Tile &t, Val sum);
+  void vanishState(StatePlan &s, Tile &t);
   Values rowSums(unsigned pass, Step &step, unsigned level, RowWork &work,
                  bool isChecked, bool isOneGroup, Tile &t);
   int64_t columnsOfGroup(Step &step);
   Values columns(Step &step, bool isChecked, Tile &t, Values init,
                  llvm::function_ref<Values(Tile &, int64_t, Values)> body);
   NodeSet reusedTerms();
+  void startLevel(RowWork &work, Tile &head);
   void initialise(unsigned pass);
   bool areJoined(Set set);
   Tile headOf(Ix first);
@@ -275,6 +279,19 @@ private:
   void reducePartials(unsigned pass);
   void eachRow(bool hasRow, llvm::function_ref<void(Ix)> body);
   Tile tileOf(Ix row);
+
+  // Slack.cpp: a level of extremes and one of sums about them at once.
+  struct LazySums;
+  bool isLazy(unsigned pass, Step &step, unsigned level);
+  Values moveSums(const LazyPivots &lazy, llvm::ArrayRef<StatePlan *> of,
+                  llvm::ArrayRef<Val> sums, llvm::ArrayRef<Val> from,
+                  llvm::ArrayRef<Val> into, Tile &head);
+  void followExtremes(LazySums &work, llvm::ArrayRef<Val> best, Values &acc);
+  Values lazyGroup(LazySums &work, const Ahead &ahead, Tile &inside,
+                   int64_t count, Values acc);
+  void lazyLevels(unsigned pass, Step &step, unsigned level, bool isChecked,
+                  Tile &head);
+  void finishLazy(LazySums &work, llvm::ArrayRef<Val> found);
 
   // Ordered.cpp.
   void orderedColumn(StatePlan &s, Tile &t, int c, bool isChecked);
@@ -308,6 +325,8 @@ private:
 
   // Stream.cpp.
   void streamLoop(unsigned pass, Ix lo, Ix hi);
+  bool hasBlocks();
+  void streamBlocks(unsigned pass, Ix lo, Ix hi);
   void streamTile(unsigned pass);
   void outerStreams(Set rest, llvm::function_ref<void()> body);
   void finish();
@@ -322,6 +341,7 @@ private:
   // Segments.cpp: the stream in parts that are items of their own.
   bool hasSegments();
   Ix numSegments();
+  Ix placeOf(Ix segment);
   void bindStates(Ix item, Ix segment);
   void bindSegment(Ix item, Ix &lo, Ix &hi);
   void emitSegments(unsigned pass, unsigned phase);
@@ -369,6 +389,7 @@ private:
   /// Row steps find the end of the stream by themselves: full registers, then
   /// masked ones.
   bool isRagged = false;
+  bool isLazyStep = false; ///< a step of two levels is in work
   std::optional<Val>
       isBoundary; ///< set: some positions of the tile are outside
   Ix privateBytes, sharedBytes;

@@ -105,6 +105,7 @@ void Planner::chooseTiles() {
           std::min<int64_t>(p.tileStream, llvm::alignTo(std::max<int64_t>(n, 1),
                                                         p.registerLanes));
     p.hasTail = ShapedType::isDynamic(n) || n % p.tileStream;
+    p.longestWhole = p.tileStream;
   }
   for (unsigned i = 0; i < cascade.numIndices(); ++i)
     if (int64_t t = tileOf(i, 0);
@@ -325,6 +326,10 @@ FailureOr<std::unique_ptr<Plan>> Planner::run() {
   }
   chooseCandidates();
   chooseCombiners();
+  findVanishing();
+  for (unsigned p = 0; p < plan->passes.size(); ++p)
+    findLazyPivots(p);
+  lengthenTiles();
   for (bool sweep : {false, true}) {
     NodeSet all;
     for (WritePlan &w : sweep ? plan->sweepWrites : plan->finishWrites)

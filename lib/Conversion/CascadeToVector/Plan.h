@@ -55,6 +55,9 @@ struct StatePlan {
   bool takesCandidates = false;
   /// A sum of a small number: the number times a count.
   bool isCount = false;
+  /// Sums that make this one 0 where the row is one tile: it is a combination
+  /// of them that cancels. Empty: it is not known to be.
+  llvm::SmallVector<Node *, 2> vanishesWith;
   mlir::Type type() { return op.getResult(0).getType(); }
   Set keySet() const {
     Set set = 0;
@@ -98,6 +101,19 @@ struct Step {
   unsigned firstLevel = 0, lastLevel = 0;
 };
 
+/// Extremes on one level of a row step, and on the next one sums about them,
+/// which are found in one traversal: a pivot moves where an element is beyond
+/// it by more than `slack`, and behind the tile.
+struct LazyPivots {
+  struct Pivot {
+    Node *now = nullptr, *old = nullptr; ///< versions of the same formula
+    unsigned state = 0;                  ///< the extreme that it is made of
+  };
+  llvm::SmallVector<Pivot, 2> pivots;
+  unsigned level = 0; ///< of the extremes
+  double slack = 0;
+};
+
 struct PassPlan {
   llvm::SmallVector<Node *>
       prelude; ///< contractions of what earlier passes left, operands first
@@ -106,6 +122,7 @@ struct PassPlan {
   llvm::SmallVector<Node *>
       kept; ///< values that the row steps leave for others
   llvm::SmallVector<Step> steps;
+  std::optional<LazyPivots> lazy;
 };
 
 /// A sum of products of two bf16 values, added two at a time: of `own`, in
@@ -171,6 +188,7 @@ struct Plan {
       kNone;         ///< a row index that runs along the lanes, pivots included
   int block = kNone; ///< the carried index with a tile
   int64_t lanes = 1, tileRows = 1, tileStream = 1, tileBlock = 0;
+  int64_t longestWhole = 0; ///< of the rows that may be walked as one tile
   int64_t registerRows = 1, registerLanes = 1, unroll = 1;
   bool hasTail = false; ///< the last stream tile may be partial
   llvm::SmallVector<StatePlan, 0> states;

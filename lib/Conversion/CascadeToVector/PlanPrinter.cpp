@@ -21,11 +21,13 @@ static std::string describeState(Plan &plan, StatePlan &s) {
                        ? " ordered, candidates of a register of rows"
                        : " ordered");
   case StatePlan::Partial:
-    return text + " lane partial, level " + std::to_string(s.level);
+    text += " lane partial, level " + std::to_string(s.level);
+    break;
   case StatePlan::Reduced:
-    return text + " reduced each tile, level " + std::to_string(s.level);
+    text += " reduced each tile, level " + std::to_string(s.level);
+    break;
   }
-  return text;
+  return s.vanishesWith.empty() ? text : text + ", 0 in a whole row";
 }
 
 static std::string describeContraction(Plan &plan, Node *n) {
@@ -64,6 +66,10 @@ static void describePass(Plan &plan, unsigned number, std::string &text) {
         text += head + describeState(plan, s) + "\n";
     }
   }
+  if (p.lazy)
+    text += head + "levels " + std::to_string(p.lazy->level) + " and " +
+            std::to_string(p.lazy->level + 1) + " at once, slack " +
+            std::to_string(int(p.lazy->slack)) + "\n";
   for (Node *n : p.kept)
     text += head + "kept " + plan.cascade.showIndices(n->set) + ", level " +
             std::to_string(n->level) + "\n";

@@ -43,6 +43,13 @@ private:
   void findWhole();
   void findPacks();
   void findReused();
+  void findVanishing();
+  void findLazyPivots(unsigned pass);
+  void lengthenTiles();
+  bool addLazyPivots(StatePlan &s, LazyPivots &lazy);
+  bool staysInRange(StatePlan &s, const LazyPivots &lazy);
+  bool isLazy(StatePlan &s, llvm::ArrayRef<StatePlan *> sums,
+              const LazyPivots &lazy);
   void findInPlace(unsigned pass);
   bool mayOverwrite(PassPlan &pass, unsigned number, Node *contraction,
                     Node *value);

@@ -135,7 +135,10 @@ void Kernel::rowGroup(unsigned pass, Step &step, bool isChecked, Tile &head) {
   llvm::DenseSet<Node *> keptBefore = keptReady;
   llvm::DenseSet<unsigned> statesBefore = statesReady;
   for (unsigned level = step.firstLevel; level <= step.lastLevel; ++level)
-    rowLevel(pass, step, level, isChecked, head);
+    if (isLazy(pass, step, level))
+      lazyLevels(pass, step, level++, isChecked, head);
+    else
+      rowLevel(pass, step, level, isChecked, head);
   keptReady = keptBefore;
   statesReady = statesBefore;
 }
@@ -143,7 +146,9 @@ void Kernel::rowGroup(unsigned pass, Step &step, bool isChecked, Tile &head) {
 int64_t Kernel::columnsOfGroup(Step &step) {
   int64_t total =
       step.rowLanes ? plan.tileStream : plan.tileStream / to.lanes();
-  int64_t count = 4;
+  // What is compared with the pivots of a step of two levels is the best of a
+  // group: the fewer groups, the fewer comparisons.
+  int64_t count = isLazyStep ? 8 : 4;
   while (total % count)
     count /= 2;
   return count;
@@ -209,9 +214,10 @@ Kernel::RowWork Kernel::workOf(unsigned pass, Step &step, unsigned level) {
   for (StatePlan &s : plan.states)
     if (s.pass == pass && s.form != StatePlan::Matrix && s.level == level &&
         belongs(step, s.set) && !s.takesCandidates)
-      (s.form == StatePlan::Ordered ? work.ordered
-       : s.isCount                  ? work.counts
-                                    : work.states)
+      (s.form == StatePlan::Ordered            ? work.ordered
+       : s.isCount                             ? work.counts
+       : isWholeRow && !s.vanishesWith.empty() ? work.vanishing
+                                               : work.states)
           .push_back(&s);
   for (Node *n : plan.passes[pass].kept)
     if (n->level == level && n->kind != Node::Old && belongs(step, n->set))
@@ -224,9 +230,8 @@ Kernel::RowWork Kernel::workOf(unsigned pass, Step &step, unsigned level) {
   return work;
 }
 
-void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
-                      Tile &head) {
-  RowWork work = workOf(pass, step, level);
+/// What a level computes before it looks at the stream.
+void Kernel::startLevel(RowWork &work, Tile &head) {
   for (Node *n : work.numbers)
     writeArray(head, kept.at(n), 0, 0, eval(head, n, 0, 0));
   keptReady.insert(work.numbers.begin(), work.numbers.end());
@@ -234,6 +239,14 @@ void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
     updateState(*s, head,
                 to.binary(Binary::MulF, eval(head, s->term, 0, 0),
                           to.toFloat(to.toData(valid), s->type())));
+  for (StatePlan *s : work.vanishing)
+    vanishState(*s, head);
+}
+
+void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
+                      Tile &head) {
+  RowWork work = workOf(pass, step, level);
+  startLevel(work, head);
   if (!work.hasStream())
     return;
   auto sumsOf = [&](Tile &t, bool isOneGroup) {
@@ -360,6 +373,21 @@ void Kernel::updateState(StatePlan &s, Tile &t, Val sum) {
                     isWide ? to.splat(moved) : moved);
   }
   writeArray(t, runningOf(s), 0, 0, sum);
+  t.memo[keyOf(t, plan.graph->version(s.op, Node::New), 0, 0)] = sum;
+}
+
+/// 0, or NaN where a sum that it is a combination of is not finite: terms that
+/// are an infinity less an infinity have no sum.
+void Kernel::vanishState(StatePlan &s, Tile &t) {
+  Val zero = to.constant(identityOf(Reducer::Add, s.type())), sum = zero;
+  auto both = [&](Binary kind, Val x, Val y) {
+    return x.wide || y.wide ? to.binary(kind, to.splat(x), to.splat(y))
+                            : to.binary(kind, x, y);
+  };
+  for (Node *n : s.vanishesWith)
+    sum = both(Binary::AddF, sum, both(Binary::MulF, eval(t, n, 0, 0), zero));
+  bool isApart = s.form == StatePlan::Partial && !areJoined(s.set);
+  writeArray(t, isApart ? arrays[s.number].finals : runningOf(s), 0, 0, sum);
   t.memo[keyOf(t, plan.graph->version(s.op, Node::New), 0, 0)] = sum;
 }
 

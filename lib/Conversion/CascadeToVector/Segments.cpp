@@ -25,9 +25,14 @@ static void moveTo(Array &a, Ix part, Spelling &to) {
     a.buffer.offset = to.mul(part, a.count);
 }
 
+/// A segment that is walked in blocks has two sets of states.
+Ix Kernel::placeOf(Ix segment) {
+  return hasBlocks() ? to.mul(segment, 2) : segment;
+}
+
 /// Points the arrays of all states to one segment's part.
 void Kernel::bindStates(Ix item, Ix segment) {
-  Ix part = to.add(to.mul(item, numSegments()), segment);
+  Ix part = placeOf(to.add(to.mul(item, numSegments()), segment));
   for (StateArrays &a : arrays) {
     for (Array &value : a.values)
       moveTo(value, part, to);
@@ -52,7 +57,7 @@ void Kernel::emitSegments(unsigned pass, unsigned phase) {
   eachItem(phase, [&](Ix item) {
     Ix lo, hi;
     bindSegment(item, lo, hi);
-    Ix first = to.mul(to.div(item, numSegments()), numSegments());
+    Ix first = placeOf(to.mul(to.div(item, numSegments()), numSegments()));
     for (StatePlan &s : plan.states)
       if (s.pass < pass) {
         for (Array &value : arrays[s.number].values)
@@ -64,7 +69,7 @@ void Kernel::emitSegments(unsigned pass, unsigned phase) {
       initialise(pass);
       whereNeeded(pass, [&] {
         outerStreams(plan.streams & ~bit(plan.stream),
-                     [&] { streamLoop(pass, lo, hi); });
+                     [&] { streamBlocks(pass, lo, hi); });
         settlePlaces(pass);
       });
     });

@@ -82,6 +82,43 @@ void Kernel::streamLoop(unsigned pass, Ix lo, Ix hi) {
   base[plan.stream] = Ix(0);
 }
 
+/// Tiles that are added up one after the other.
+constexpr int64_t kTilesOfBlock = 16;
+
+/// Whether rows may be longer than a block, and all that a pass leaves can be
+/// merged as the states of segments are.
+bool Kernel::hasBlocks() {
+  if (!plan.hasShortRows() || llvm::any_of(plan.states, [](const StatePlan &s) {
+        return s.form == StatePlan::Ordered;
+      }))
+    return false;
+  int64_t length = plan.extent(plan.stream);
+  return ShapedType::isDynamic(length) ||
+         length > kTilesOfBlock * plan.tileStream;
+}
+
+/// The error of a sum grows with the length of its chain of additions: a long
+/// row is blocks of tiles. All but the first are found by themselves, in a
+/// second place of each state, and merged with what was there before.
+void Kernel::streamBlocks(unsigned pass, Ix lo, Ix hi) {
+  if (!hasBlocks())
+    return streamLoop(pass, lo, hi);
+  int64_t length = kTilesOfBlock * plan.tileStream;
+  to.each(lo, hi, length, [&](Ix at) {
+    auto before = arrays;
+    Ix place = to.min(to.sub(at, lo), 1);
+    for (StatePlan &s : plan.states)
+      if (s.pass == pass)
+        for (Array &value : arrays[s.number].values)
+          value.buffer.offset =
+              to.add(value.buffer.offset, to.mul(place, value.count));
+    initialise(pass);
+    streamLoop(pass, at, to.min(to.add(at, length), hi));
+    others = std::exchange(arrays, before);
+    to.branch(to.less(lo, at), [&] { mergeSegment(pass); }, [] {});
+  });
+}
+
 void Kernel::finish() {
   for (Node *n : plan.finishContractions)
     contraction(n);

@@ -67,6 +67,10 @@ Val VectorSpelling::fma(Val x, Val y, Val z) {
   return handle(b.create<math::FmaOp>(loc, value(x), value(y), value(z)));
 }
 
+Val VectorSpelling::exp2(Val x) {
+  return handle(b.create<math::Exp2Op>(loc, value(x)));
+}
+
 Val VectorSpelling::compare(Compare kind, Val x, Val y) {
   using F = arith::CmpFPredicate;
   using I = arith::CmpIPredicate;

@@ -67,6 +67,8 @@ Array Kernel::makeArray(Set set, Type element, int lane, int64_t laneCount,
   }
   a.count = size;
   bool isShared = isState && hasSegments();
+  if (isState && hasBlocks())
+    size = to.mul(size, 2);
   if (isShared)
     size = to.mul(size, to.mul(mainItems(), numSegments()));
   a.buffer = allocate(isShared, element, size, isPaired ? &a.pairs : nullptr);

@@ -26,10 +26,24 @@ struct ByArithmetic : OpRewritePattern<OpTy> {
     Type element = getElementTypeOrSelf(op.getType());
     if (!element.isF32() && !(hasDouble && element.isF64()))
       return failure();
+    // A number among registers: with the constants that these use, which would
+    // else have to be there twice, and by one way instead of two.
+    auto vector =
+        VectorType::get({512 / element.getIntOrFloatBitWidth()}, element);
+    VectorMath wide(rewriter, op.getLoc(), vector, instructionSet);
+    if (isExponential && !isa<VectorType>(op.getType()) && wide.hasScaleF()) {
+      Value all = rewriter.create<vector::BroadcastOp>(op.getLoc(), vector,
+                                                       op.getOperand());
+      rewriter.replaceOpWithNewOp<vector::ExtractOp>(op, emit(wide, all),
+                                                     ArrayRef<int64_t>{0});
+      return success();
+    }
     VectorMath m(rewriter, op.getLoc(), op.getType(), instructionSet);
     rewriter.replaceOp(op, emit(m, op.getOperand()));
     return success();
   }
+  static constexpr bool isExponential =
+      std::is_same_v<OpTy, math::ExpOp> || std::is_same_v<OpTy, math::Exp2Op>;
   InstructionSet instructionSet;
 };
 

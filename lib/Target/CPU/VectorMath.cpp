@@ -214,12 +214,12 @@ Value refold::emitExp2(VectorMath &m, Value x) {
   using Pred = arith::CmpFPredicate;
   const ExpFormat &f = kExpF32;
   constexpr double kLowest = -150.0, kHighest = 129.0;
-  Value bounded = m.atLeast(x, kLowest - 1.0);
-  Value n, shifted;
+  Value bounded = x, n, shifted;
   if (m.hasScaleF()) {
+    // Far out x is its own integral part, and the rest is 0.
     n = m.roundEven(bounded);
   } else {
-    bounded = m.atMost(bounded, kHighest);
+    bounded = m.atMost(m.atLeast(x, kLowest - 1.0), kHighest);
     shifted = m.add(bounded, m.constant(f.magic));
     n = m.sub(shifted, m.constant(f.magic));
   }

@@ -16,19 +16,31 @@ func.func @exp_of_full_vector(%x: vector<16xf32>) -> vector<16xf32> {
   return %y : vector<16xf32>
 }
 
-// Every other width: two factors, and a factor of 0 in the place of underflow.
+// A number is the first lane of such a vector.
 
 // CHECK-LABEL: func.func @exp_of_scalar(
-// CHECK-SAME:    %[[X:.*]]: f32
-// CHECK-DAG:     %[[ZERO:.*]] = arith.constant 0.000000e+00 : f32
-// CHECK-DAG:     %[[LOWEST:.*]] = arith.constant -1.040000e+02 : f32
+// CHECK:         %[[ALL:.*]] = vector.broadcast %{{.*}} : f32 to vector<16xf32>
+// CHECK:         %[[EXP:.*]] = llvm.call_intrinsic "llvm.x86.avx512.mask.scalef.ps.512"
+// CHECK:         %[[FIRST:.*]] = vector.extract %[[EXP]][0]
+// CHECK:         return %[[FIRST]]
+func.func @exp_of_scalar(%x: f32) -> f32 {
+  %y = math.exp %x : f32
+  return %y : f32
+}
+
+// Every other width: two factors, and a factor of 0 in the place of underflow.
+
+// CHECK-LABEL: func.func @exp_of_half_vector(
+// CHECK-SAME:    %[[X:.*]]: vector<8xf32>
+// CHECK-DAG:     %[[ZERO:.*]] = arith.constant dense<0.000000e+00> : vector<8xf32>
+// CHECK-DAG:     %[[LOWEST:.*]] = arith.constant dense<-1.040000e+02> : vector<8xf32>
 // CHECK-NOT:     llvm.call_intrinsic
 // CHECK:         %[[IS_ZERO:.*]] = arith.cmpf olt, %[[X]], %[[LOWEST]]
 // CHECK:         arith.select %[[IS_ZERO]], %[[ZERO]],
 // CHECK:         return
-func.func @exp_of_scalar(%x: f32) -> f32 {
-  %y = math.exp %x : f32
-  return %y : f32
+func.func @exp_of_half_vector(%x: vector<8xf32>) -> vector<8xf32> {
+  %y = math.exp %x : vector<8xf32>
+  return %y : vector<8xf32>
 }
 
 // Not log(1 + x), which has no digits near 0.

@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Extremes and what is summed about them in one traversal of a tile. A pivot
+// need not be the extreme so far: the transport moves a state between any two.
+// So it stays where it is until an element exceeds it by more than a slack,
+// which hardly ever happens after the first registers of a row, and what is
+// summed moves to the extreme once, behind the tile.
+#include "Planner.h"
+
+#include "Kernel.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "llvm/ADT/TypeSwitch.h"
+#include <cmath>
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+namespace {
+/// Formulas in double precision, with values given to some of their nodes.
+class Probe {
+public:
+  void set(Node *n, double value) { values[n] = value; }
+  std::optional<double> of(Node *n) {
+    if (auto it = values.find(n); it != values.end())
+      return it->second;
+    std::optional<double> v = fresh(n);
+    if (v)
+      values[n] = *v;
+    return v;
+  }
+
+private:
+  std::optional<double> fresh(Node *n) {
+    if (n->kind == Node::Const) {
+      auto value =
+          dyn_cast<FloatAttr>(cast<arith::ConstantOp>(n->op).getValue());
+      return value ? std::optional(value.getValueAsDouble()) : std::nullopt;
+    }
+    if (n->kind != Node::Elem)
+      return std::nullopt;
+    if (auto select = dyn_cast<arith::SelectOp>(n->op)) {
+      std::optional<double> condition = of(n->in[0]);
+      return condition ? of(n->in[*condition != 0 ? 1 : 2]) : std::nullopt;
+    }
+    SmallVector<double> in;
+    for (Node *i : n->in) {
+      std::optional<double> v = of(i);
+      if (!v)
+        return std::nullopt;
+      in.push_back(*v);
+    }
+    return arithmetic(n->op, in);
+  }
+
+  static std::optional<double> arithmetic(Operation *op, ArrayRef<double> in) {
+    using R = std::optional<double>;
+    using P = arith::CmpFPredicate;
+    return llvm::TypeSwitch<Operation *, R>(op)
+        .Case([&](arith::AddFOp) { return R(in[0] + in[1]); })
+        .Case([&](arith::SubFOp) { return R(in[0] - in[1]); })
+        .Case([&](arith::MulFOp) { return R(in[0] * in[1]); })
+        .Case([&](arith::DivFOp) { return R(in[0] / in[1]); })
+        .Case([&](arith::NegFOp) { return R(-in[0]); })
+        .Case<arith::ExtFOp>([&](auto) { return R(in[0]); })
+        .Case([&](math::ExpOp) { return R(std::exp(in[0])); })
+        .Case([&](math::Exp2Op) { return R(std::exp2(in[0])); })
+        .Case([&](math::ExpM1Op) { return R(std::expm1(in[0])); })
+        .Case<arith::MaxNumFOp, arith::MaximumFOp>(
+            [&](auto) { return R(std::max(in[0], in[1])); })
+        .Case<arith::MinNumFOp, arith::MinimumFOp>(
+            [&](auto) { return R(std::min(in[0], in[1])); })
+        .Case([&](arith::AndIOp) { return R(in[0] != 0 && in[1] != 0); })
+        .Case([&](arith::OrIOp) { return R(in[0] != 0 || in[1] != 0); })
+        .Case([&](arith::CmpFOp compare) {
+          return compare.getPredicate() == P::OEQ ? R(in[0] == in[1])
+                                                  : std::nullopt;
+        })
+        .Default([](Operation *) { return R(); });
+  }
+  llvm::DenseMap<Node *, double> values;
+};
+} // namespace
+
+static bool isExtreme(StatePlan &s) {
+  return s.form == StatePlan::Reduced &&
+         llvm::is_contained(
+             {Reducer::Max, Reducer::MaxNum, Reducer::Min, Reducer::MinNum},
+             s.op.getReducer());
+}
+
+static bool isMinimum(StatePlan &s) {
+  return s.op.getReducer() == Reducer::Min ||
+         s.op.getReducer() == Reducer::MinNum;
+}
+
+/// The extreme itself, or kept away from an infinity by a constant.
+static Node *extremeOf(Node *pivot, Node::Kind version) {
+  if (pivot->kind == version)
+    return pivot;
+  if (pivot->kind != Node::Elem ||
+      !isa<arith::MaxNumFOp, arith::MaximumFOp, arith::MinNumFOp,
+           arith::MinimumFOp>(pivot->op))
+    return nullptr;
+  for (unsigned i : {0, 1})
+    if (pivot->in[i]->kind == version && pivot->in[1 - i]->kind == Node::Const)
+      return pivot->in[i];
+  return nullptr;
+}
+
+/// Whether `root` depends on running states through `through` only; `leaf` says
+/// of the others whether they may be read as they are.
+static bool readsOnly(Node *root, function_ref<bool(Node *)> isKnown) {
+  if (isKnown(root))
+    return true;
+  if (root->kind == Node::Old || root->kind == Node::New ||
+      root->kind == Node::Contract)
+    return false;
+  return llvm::all_of(root->in, [&](Node *n) { return readsOnly(n, isKnown); });
+}
+
+/// The pivots of `s`, added to those found; false where one is no extreme of
+/// the level below.
+bool Planner::addLazyPivots(StatePlan &s, LazyPivots &lazy) {
+  Graph::Instance now(s.pass, Node::New), old(s.pass, Node::Old);
+  for (Value value : s.op.getPivots()) {
+    LazyPivots::Pivot pivot{plan->graph->instantiate(value, now),
+                            plan->graph->instantiate(value, old)};
+    Node *extreme = extremeOf(pivot.now, Node::New);
+    if (!extreme || !extremeOf(pivot.old, Node::Old))
+      return false;
+    pivot.state = extreme->state;
+    StatePlan &key = plan->states[pivot.state];
+    if (key.pass != s.pass || key.level != lazy.level || !isExtreme(key) ||
+        key.set != s.set || !plan->hasStream(key.term->set))
+      return false;
+    if (llvm::none_of(lazy.pivots, [&](const LazyPivots::Pivot &other) {
+          return other.now == pivot.now;
+        }))
+      lazy.pivots.push_back(pivot);
+  }
+  return !s.op.getPivots().empty();
+}
+
+/// Whether what elements add, and what the transport makes of it, stays far
+/// from the end of the range while elements are up to the slack beyond their
+/// pivots.
+bool Planner::staysInRange(StatePlan &s, const LazyPivots &lazy) {
+  constexpr double kMost = 0x1p64; // of 2^127, over 2^40 elements
+  auto isSmall = [](std::optional<double> v) {
+    return v && std::abs(*v) <= kMost; // not of a NaN
+  };
+  for (double base : {0.0, 1000.0, -1000.0, 0x1p24, -0x1p24})
+    for (double share : {1.0, 0.5}) {
+      Probe element, moved;
+      for (const LazyPivots::Pivot &pivot : lazy.pivots) {
+        StatePlan &key = plan->states[pivot.state];
+        double beyond = (isMinimum(key) ? -share : share) * lazy.slack;
+        element.set(key.term, base + beyond);
+        element.set(pivot.now, base);
+        moved.set(pivot.old, base + beyond);
+        moved.set(pivot.now, base);
+      }
+      moved.set(plan->graph->version(s.op, Node::Old), 1);
+      for (Value with : s.op.getWith())
+        moved.set(
+            plan->graph->version(with.getDefiningOp<StateOp>(), Node::Old), 1);
+      if (!isSmall(element.of(s.term)) || !isSmall(moved.of(s.moved)))
+        return false;
+    }
+  return true;
+}
+
+bool Planner::isLazy(StatePlan &s, ArrayRef<StatePlan *> sums,
+                     const LazyPivots &lazy) {
+  auto isPivot = [&](Node *n) {
+    return llvm::any_of(lazy.pivots, [&](const LazyPivots::Pivot &pivot) {
+      return n == pivot.now || n == pivot.old;
+    });
+  };
+  auto isMoved = [&](Node *n) {
+    return isPivot(n) || llvm::any_of(sums, [&](StatePlan *other) {
+             return n == plan->graph->version(other->op, Node::Old);
+           });
+  };
+  return readsOnly(s.term, isPivot) && readsOnly(s.moved, isMoved) &&
+         staysInRange(s, lazy);
+}
+
+/// A moment about a pivot that lags behind cancels when it moves: it may lag
+/// less. e^2 and e^16 are far from the end of the range.
+void Planner::findLazyPivots(unsigned pass) {
+  constexpr double kSlack = 16, kSlackOfMoments = 2;
+  PassPlan &p = plan->passes[pass];
+  for (Step &step : p.steps) {
+    if (step.kind != Step::Rows || step.rowLanes || plan->stream == kNone)
+      continue;
+    for (unsigned level = step.firstLevel; level < step.lastLevel; ++level) {
+      LazyPivots lazy;
+      lazy.level = level;
+      lazy.slack = kSlack;
+      SmallVector<StatePlan *> sums;
+      bool holds = llvm::none_of(p.kept, [&](Node *n) {
+        return plan->hasStream(n->set) && plan->hasRow(n->set) == step.hasRow &&
+               (n->level == level || n->level == level + 1);
+      });
+      for (StatePlan &s : plan->states) {
+        if (s.pass != pass || plan->hasRow(s.set) != step.hasRow ||
+            s.form == StatePlan::Matrix || s.takesCandidates)
+          continue;
+        holds &= s.form != StatePlan::Ordered ||
+                 (s.level != level && s.level != level + 1);
+        if (s.level != level + 1)
+          continue;
+        sums.push_back(&s);
+        holds = holds && s.combine == Binary::AddF && !s.isCount &&
+                plan->hasStream(s.term->set) && addLazyPivots(s, lazy);
+        if (!s.op.getWith().empty())
+          lazy.slack = kSlackOfMoments;
+      }
+      if (!holds || sums.empty() || !llvm::all_of(sums, [&](StatePlan *s) {
+            return isLazy(*s, sums, lazy);
+          }))
+        continue;
+      p.lazy = std::move(lazy);
+      return;
+    }
+  }
+}
+
+/// A tile that is traversed once need not stay in a cache, and its end costs
+/// what some registers cost.
+void Planner::lengthenTiles() {
+  constexpr int64_t kLong = 4096;
+  Plan &p = *plan;
+  bool isOnce =
+      p.hasShortRows() && llvm::all_of(p.passes, [](PassPlan &pass) {
+        return pass.lazy && llvm::all_of(pass.steps, [&](const Step &step) {
+                 return step.lastLevel <= pass.lazy->level + 1;
+               });
+      });
+  bool hasLists = llvm::any_of(
+      p.states, [](const StatePlan &s) { return s.takesCandidates; });
+  if (!isOnce || hasLists || p.tileStream > kLong)
+    return;
+  int64_t n = p.extent(p.stream);
+  p.tileStream = kLong / p.registerLanes * p.registerLanes;
+  if (!ShapedType::isDynamic(n))
+    p.tileStream =
+        std::min<int64_t>(p.tileStream, llvm::alignTo(n, p.registerLanes));
+  p.hasTail = ShapedType::isDynamic(n) || n % p.tileStream;
+}
+
+//===----------------------------------------------------------------------===//
+// The walk
+//===----------------------------------------------------------------------===//
+
+/// Not where exponentials about the extreme are kept for the sweep, nor of rows
+/// side by side, which are short.
+bool Kernel::isLazy(unsigned pass, Step &step, unsigned level) {
+  std::optional<LazyPivots> &lazy = plan.passes[pass].lazy;
+  if (!lazy || lazy->level != level || level < step.firstLevel ||
+      level >= step.lastLevel || (isJoined && step.hasRow && !onlyRow))
+    return false;
+  StatePlan &key = plan.states[lazy->pivots[0].state];
+  if (!belongs(step, key.set))
+    return false;
+  for (unsigned l : {level, level + 1})
+    if (!workOf(pass, step, l).wide.empty())
+      return false;
+  return true;
+}
+
+/// The sums `of` about the pivots `from`, about `to`; in registers of lanes or
+/// as numbers, as they come.
+Kernel::Values Kernel::moveSums(const LazyPivots &lazy,
+                                ArrayRef<StatePlan *> of, ArrayRef<Val> sums,
+                                ArrayRef<Val> from, ArrayRef<Val> into,
+                                Tile &head) {
+  Tile t(plan.cascade.numIndices());
+  static_cast<TileShape &>(t) = head;
+  for (auto [pivot, old, now] : llvm::zip(lazy.pivots, from, into)) {
+    t.memo[keyOf(t, pivot.old, 0, 0)] = old;
+    t.memo[keyOf(t, pivot.now, 0, 0)] = now;
+  }
+  for (auto [s, sum] : llvm::zip(of, sums))
+    t.memo[keyOf(t, plan.graph->version(s->op, Node::Old), 0, 0)] = sum;
+  Values moved;
+  for (auto [s, sum] : llvm::zip(of, sums)) {
+    Val v = eval(t, s->moved, 0, 0);
+    moved.push_back(sum.wide ? to.splat(v) : v);
+  }
+  return moved;
+}
+
+/// What loops carry: pivots (a register whose lanes are equal, so that the rare
+/// move of the sums needs no constants of its own), then a register of each
+/// extreme, then `kParts` registers of each sum.
+struct Kernel::LazySums {
+  static constexpr int64_t kParts = 4;
+  const LazyPivots &lazy;
+  RowWork low, high;
+  Tile &head;
+  bool isLast; ///< of all passes: the sweep is next
+  size_t numPivots() const { return lazy.pivots.size(); }
+  size_t firstSum() const { return numPivots() + low.states.size(); }
+};
+
+/// Where an element of these registers is beyond the slack: the pivots become
+/// the extremes so far, and the sums are moved there.
+void Kernel::followExtremes(LazySums &work, ArrayRef<Val> best, Values &acc) {
+  Builder b(plan.cascade.getContext());
+  Val isBeyond;
+  for (auto [i, pivot] : llvm::enumerate(work.lazy.pivots)) {
+    StatePlan &key = plan.states[pivot.state];
+    bool isMin = isMinimum(key);
+    Val slack = to.constant(
+        b.getFloatAttr(key.type(), isMin ? -work.lazy.slack : work.lazy.slack));
+    Val limit = to.binary(Binary::AddF, acc[i], to.splat(slack));
+    size_t at = llvm::find(work.low.states, &key) - work.low.states.begin();
+    Val beyond =
+        to.compare(isMin ? Compare::OLT : Compare::OGT, best[at], limit);
+    isBeyond = isBeyond ? to.binary(Binary::OrI, isBeyond, beyond) : beyond;
+  }
+  Val moves = to.reduceLanes(Binary::OrI, isBeyond);
+  // At most once: an extreme that drops NaNs may stay below its elements.
+  Values carried{moves};
+  carried.append(acc);
+  carried = to.repeat(
+      carried, [](ArrayRef<Val> in) { return in[0]; },
+      [&](ArrayRef<Val> in) {
+        Values now(in);
+        now[0] = to.constant(b.getBoolAttr(false));
+        ArrayRef<Val> values = in.drop_front();
+        Tile t(plan.cascade.numIndices());
+        static_cast<TileShape &>(t) = work.head;
+        for (auto [i, key] : llvm::enumerate(work.low.states))
+          if (isExtreme(*key))
+            t.memo[keyOf(t, plan.graph->version(key->op, Node::New), 0, 0)] =
+                to.reduceLanes(key->combine, values[work.numPivots() + i]);
+        Values pivots;
+        for (const LazyPivots::Pivot &pivot : work.lazy.pivots)
+          pivots.push_back(to.splat(eval(t, pivot.now, 0, 0)));
+        for (int64_t part = 0; part < LazySums::kParts; ++part) {
+          Values sums;
+          for (size_t k = 0; k < work.high.states.size(); ++k)
+            sums.push_back(
+                values[work.firstSum() + k * LazySums::kParts + part]);
+          sums =
+              moveSums(work.lazy, work.high.states, sums,
+                       values.take_front(work.numPivots()), pivots, work.head);
+          for (size_t k = 0; k < work.high.states.size(); ++k)
+            now[1 + work.firstSum() + k * LazySums::kParts + part] = sums[k];
+        }
+        llvm::copy(pivots, now.begin() + 1);
+        return now;
+      });
+  acc.assign(carried.begin() + 1, carried.end());
+}
+
+/// A few registers of the row.
+Kernel::Values Kernel::lazyGroup(LazySums &work, const Ahead &ahead,
+                                 Tile &inside, int64_t count, Values acc) {
+  auto termOf = [&](StatePlan *s, Tile &t, int64_t c) {
+    Val v = to.splat(eval(t, s->term, 0, c));
+    return inside.laneLimit
+               ? to.select(maskOf(inside, c), v, to.splat(identity(*s)))
+               : v;
+  };
+  Values best;
+  for (auto [i, s] : llvm::enumerate(work.low.states)) {
+    Values level;
+    for (int64_t c = 0; c < count; ++c)
+      level.push_back(termOf(s, inside, c));
+    for (; level.size() > 1; level.resize(level.size() / 2))
+      for (size_t k = 0; k < level.size() / 2; ++k)
+        level[k] = to.binary(s->combine, level[k], level[k + level.size() / 2]);
+    best.push_back(level[0]);
+    Val &sum = acc[work.numPivots() + i];
+    sum = to.binary(s->combine, level[0], sum);
+  }
+  followExtremes(work, best, acc);
+  // What the registers hold is read again: kept beside the sums it would be in
+  // memory too, and would have to be written there.
+  Tile lazy(inside.outer);
+  static_cast<TileShape &>(lazy) = inside;
+  lazy.isCoarse = true;
+  for (auto [i, pivot] : llvm::enumerate(work.lazy.pivots))
+    lazy.memo[keyOf(lazy, pivot.now, 0, 0)] = acc[i];
+  bool isAsking = !inside.laneLimit || inside.laneLocal[0].is(0);
+  for (int64_t c = 0; c < count; ++c) {
+    for (auto [k, s] : llvm::enumerate(work.high.states)) {
+      Val &part =
+          acc[work.firstSum() + k * LazySums::kParts + c % LazySums::kParts];
+      part = to.binary(s->combine, termOf(s, lazy, c), part);
+    }
+    if (isAsking)
+      prefetchAhead(inside, ahead, c);
+    if (isAsking && work.isLast)
+      prefetchResults(inside, c);
+  }
+  return acc;
+}
+
+/// Two levels of a row step in one traversal.
+void Kernel::lazyLevels(unsigned pass, Step &step, unsigned level,
+                        bool isChecked, Tile &head) {
+  LazySums work{*plan.passes[pass].lazy, workOf(pass, step, level),
+                workOf(pass, step, level + 1), head,
+                pass + 1 == plan.passes.size() && level + 1 == step.lastLevel};
+  startLevel(work.low, head);
+  for (StatePlan *s : work.low.states)
+    preload(head, s->term, bit(plan.stream));
+  SmallVector<StatePlan *> all;
+  if (level + 1 == step.lastLevel && !isChecked)
+    for (RowWork *part : {&work.low, &work.high})
+      all.append(part->states);
+  Ahead ahead = readsToPrefetch(all);
+  Values init;
+  for (const LazyPivots::Pivot &pivot : work.lazy.pivots) {
+    Tile t(plan.cascade.numIndices());
+    static_cast<TileShape &>(t) = head;
+    StatePlan &key = plan.states[pivot.state];
+    Node *old = plan.graph->version(key.op, Node::Old);
+    t.memo[keyOf(t, plan.graph->version(key.op, Node::New), 0, 0)] =
+        eval(head, old, 0, 0);
+    init.push_back(to.splat(eval(t, pivot.now, 0, 0)));
+  }
+  for (StatePlan *s : work.low.states)
+    init.push_back(to.splat(identity(*s)));
+  for (StatePlan *s : work.high.states)
+    init.append(LazySums::kParts, to.splat(identity(*s)));
+  isLazyStep = true;
+  Values found = columns(step, isChecked, head, init,
+                         [&](Tile &inside, int64_t count, Values acc) {
+                           return lazyGroup(work, ahead, inside, count, acc);
+                         });
+  isLazyStep = false;
+  finishLazy(work, found);
+}
+
+/// The extremes of the tile are known: what is about them follows.
+void Kernel::finishLazy(LazySums &work, ArrayRef<Val> found) {
+  Tile &head = work.head;
+  for (auto [i, s] : llvm::enumerate(work.low.states)) {
+    Val sum = found[work.numPivots() + i];
+    updateState(*s, head,
+                s->form == StatePlan::Reduced ? to.reduceLanes(s->combine, sum)
+                                              : sum);
+  }
+  startLevel(work.high, head);
+  Values sums, pivots;
+  for (auto [k, s] : llvm::enumerate(work.high.states)) {
+    auto part = [&](unsigned i) {
+      return found[work.firstSum() + k * LazySums::kParts + i];
+    };
+    Val sum = to.binary(s->combine, to.binary(s->combine, part(0), part(1)),
+                        to.binary(s->combine, part(2), part(3)));
+    sums.push_back(sum);
+  }
+  for (const LazyPivots::Pivot &pivot : work.lazy.pivots)
+    pivots.push_back(to.splat(eval(head, pivot.now, 0, 0)));
+  sums = moveSums(work.lazy, work.high.states, sums,
+                  found.take_front(work.numPivots()), pivots, head);
+  for (auto [s, sum] : llvm::zip(work.high.states, sums))
+    updateState(*s, head,
+                s->form == StatePlan::Reduced ? to.reduceLanes(s->combine, sum)
+                                              : sum);
+}
