@@ -185,12 +185,15 @@ private:
   struct Shortcuts {
     llvm::SmallVector<Node *> quotients; ///< by a number of the row
     llvm::SmallVector<Node *> kept;      ///< of `Plan::likely`
+    bool isCoarse = false; ///< exponentials of the row, 1 at its extreme
     explicit operator bool() const {
       return !quotients.empty() || !kept.empty();
     }
   };
   Shortcuts shortcutsOf(Nest &nest);
   void findQuotients(Nest &nest, const NodeSet &all, Shortcuts &found);
+  bool isShareOfRow(Node *value);
+  bool sweepsShares();
   Val hasReciprocal(Tile &t, Node *divisor);
   Val mayTake(const Shortcuts &shortcuts, Tile &t);
   void nestShortcuts(Nest &nest, Tile &t, const Shortcuts &shortcuts);

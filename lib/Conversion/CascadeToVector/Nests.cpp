@@ -4,6 +4,7 @@
 #include "Kernel.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "refold/Conversion/CascadeToVector.h"
 #include <cmath>
 
@@ -209,6 +210,39 @@ void Kernel::findQuotients(Nest &nest, const NodeSet &all, Shortcuts &found) {
       found.quotients.push_back(n);
 }
 
+/// Whether `value` is e^(x - max x) over a number of the row, which is 1 over
+/// that number somewhere in the row: its error is measured by that.
+bool Kernel::isShareOfRow(Node *value) {
+  if (value->kind == Node::Elem && isa<arith::TruncFOp>(value->op))
+    value = value->in[0];
+  auto is = [](Node *n, auto isOp) {
+    return n->kind == Node::Elem && isOp(n->op);
+  };
+  if (!is(value, [](Operation *op) { return isa<arith::DivFOp>(op); }) ||
+      plan.hasStream(value->in[1]->set))
+    return false;
+  Node *power = value->in[0];
+  if (!is(power, [](Operation *op) { return isa<math::ExpOp>(op); }) ||
+      !is(power->in[0], [](Operation *op) { return isa<arith::SubFOp>(op); }))
+    return false;
+  Node *extreme = power->in[0]->in[1];
+  if (is(extreme, [](Operation *op) { return isa<arith::MaxNumFOp>(op); }))
+    extreme = extreme->in[extreme->in[0]->isState() ? 0 : 1];
+  if (extreme->kind != Node::Final)
+    return false;
+  StatePlan &s = plan.states[extreme->state];
+  return (s.op.getReducer() == Reducer::Max ||
+          s.op.getReducer() == Reducer::MaxNum) &&
+         s.term == power->in[0]->in[0];
+}
+
+/// Whether exponentials that the sweep reads again are shares of their row.
+bool Kernel::sweepsShares() {
+  return llvm::all_of(plan.sweepWrites, [&](WritePlan &w) {
+    return leavesProgram(w) && isShareOfRow(w.value);
+  });
+}
+
 Kernel::Shortcuts Kernel::shortcutsOf(Nest &nest) {
   Shortcuts found;
   if (!nest.term || nest.lane == kNone)
@@ -216,6 +250,7 @@ Kernel::Shortcuts Kernel::shortcutsOf(Nest &nest) {
   NodeSet all;
   collect(nest.term, all);
   findQuotients(nest, all, found);
+  found.isCoarse = !found.quotients.empty() && isShareOfRow(nest.term);
   if (hasLikely && nest.lane == plan.stream)
     for (auto &[value, likely] : plan.likely)
       if (all.contains(value))
@@ -268,6 +303,7 @@ void Kernel::nestShortcuts(Nest &nest, Tile &t, const Shortcuts &shortcuts) {
       may,
       [&] {
         Tile inside(&t);
+        inside.isCoarse = shortcuts.isCoarse;
         for (Node *n : shortcuts.quotients) {
           Node *divisor = n->in[1];
           Val one = to.constant(FloatAttr::get(divisor->type, 1.0));

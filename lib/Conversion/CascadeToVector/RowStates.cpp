@@ -320,12 +320,16 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
         all.push_back(&s);
   Ahead ahead = readsToPrefetch(all);
   bool isLast = pass + 1 == plan.passes.size() && level == step.lastLevel;
+  std::optional<LazyPivots> &lazy = plan.passes[pass].lazy;
+  bool isCoarse =
+      lazy && level == lazy->level + 1 && (work.wide.empty() || sweepsShares());
   constexpr int64_t kParts = 4; // enough sums in flight to hide an addition
   Values init;
   for (StatePlan *s : work.states)
     init.append(kParts, isOneGroup ? Val() : to.splat(identity(*s)));
   Values parts = columns(
       step, isChecked, t, init, [&](Tile &inside, int64_t count, Values acc) {
+        inside.isCoarse = isCoarse;
         for (int64_t c = 0; c < count; ++c) {
           for (auto [k, s] : llvm::enumerate(work.states)) {
             Val v = to.splat(eval(inside, s->term, 0, c));
