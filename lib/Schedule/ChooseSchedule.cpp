@@ -11,6 +11,11 @@
 using namespace mlir;
 using namespace refold;
 
+bool refold::isVarying(CascadeOp cascade, unsigned input) {
+  auto bits = cascade->getAttrOfType<DenseBoolArrayAttr>(kVaryingInputsAttr);
+  return bits && input < unsigned(bits.size()) && bits[input];
+}
+
 DictionaryAttr Schedule::toAttr(MLIRContext *context) const {
   Builder b(context);
   NamedAttrList list;
@@ -65,6 +70,8 @@ private:
   void chooseProduct(Schedule &s, int lane, int row);
   bool comparesPositions(int stream);
   void chooseWholeRows(Schedule &s, int stream);
+  int64_t sumsOfLastPass();
+  bool addVaryingPacks(Schedule &s, int row);
   void chooseRows(Schedule &s, int row, int stream);
   void chooseColumns(Schedule &s, int lane, int row, int stream);
   int chooseColumnRow(int stream);
@@ -230,9 +237,11 @@ void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
 /// enough for few rows to give every thread some columns.
 void Chooser::chooseProduct(Schedule &s, int lane, int row) {
   constexpr int64_t kRows = 128, kColumns = 128;
+  // Panels that the item makes itself serve all of its rows.
+  constexpr int64_t kRowsOfOwnPanels = 256;
   if (row == kNone || lane == kNone)
     return;
-  s.tile[name(row)] = kRows;
+  bool makesPanels = false;
   // Equal parts, four or a multiple: of three blocks of 128 one thread of two
   // would have two.
   int64_t columns = extent(lane);
@@ -252,9 +261,11 @@ void Chooser::chooseProduct(Schedule &s, int lane, int row) {
       continue;
     unsigned number = cast<BlockArgument>(read.getSource()).getArgNumber() -
                       cascade.numIndices();
+    makesPanels |= isVarying(cascade, number);
     s.pack.push_back(
         cast<StringAttr>(cascade.getArgNames()[number]).getValue().str());
   }
+  s.tile[name(row)] = makesPanels ? kRowsOfOwnPanels : kRows;
   // Where the left side moves with the lanes too (channels by themselves) no
   // panel is worth keeping: a few rows at a time, so that it is read in order.
   constexpr int64_t kColumnsInOrder = 4096;
@@ -281,6 +292,43 @@ bool Chooser::comparesPositions(int stream) {
       });
 }
 
+/// States with a carried index, if all of them are of the last pass.
+int64_t Chooser::sumsOfLastPass() {
+  uint64_t carried = cascade.indicesOfRole(CascadeOp::Carried);
+  int64_t count = 0;
+  for (auto state : cascade.getBody().getOps<StateOp>()) {
+    if (state.isOrdered() || !(sets.of(state.getResult(0)) & carried))
+      continue;
+    if (sets.passOf(state) + 1 != sets.numPasses)
+      return 0;
+    ++count;
+  }
+  return count;
+}
+
+/// Adds what every row reads along a carried index, of arrays that are others
+/// in every run; whether there are any.
+bool Chooser::addVaryingPacks(Schedule &s, int row) {
+  uint64_t carried = cascade.indicesOfRole(CascadeOp::Carried);
+  bool isAny = false;
+  for (auto read : cascade.getBody().getOps<ReadOp>()) {
+    uint64_t set = sets.of(read.getValue());
+    unsigned number = cast<BlockArgument>(read.getSource()).getArgNumber() -
+                      cascade.numIndices();
+    if (!(set & carried) || (set >> row & 1) || !isVarying(cascade, number) ||
+        cascade.operandOf(read.getSource()).getType().isIntOrFloat() ||
+        cast<ShapedType>(cascade.operandOf(read.getSource()).getType())
+                .getRank() < 2)
+      continue;
+    std::string name =
+        cast<StringAttr>(cascade.getArgNames()[number]).getValue().str();
+    if (!llvm::is_contained(s.pack, name))
+      s.pack.push_back(name);
+    isAny = true;
+  }
+  return isAny;
+}
+
 /// A state with a carried index whose term is a product of what rows and lanes
 /// have: rows that are one tile are multiplied as a whole, and results are
 /// written from registers.
@@ -293,9 +341,23 @@ void Chooser::chooseWholeRows(Schedule &s, int stream) {
     s.tile[name(stream)] = kLongest;
   else if (length <= kLongest)
     s.tile[name(stream)] = std::max<int64_t>(length, 1);
+  // Several sums of one nest share the registers of a tile.
+  int64_t sums = std::max<int64_t>(sumsOfLastPass(), 1);
+  int64_t lanes = target.lanes(32);
+  if (sums > 1) {
+    s.registerLanes =
+        std::max(s.registerLanes / sums / lanes, int64_t(1)) * lanes;
+    if (sums > 3)
+      s.registerRows = std::max<int64_t>(s.registerRows / 2, 1);
+  }
+  // Panels that the item makes itself serve all of its rows.
+  constexpr int64_t kRowsOfOwnPanels = 256;
+  int row = chooseSharedRow(kNone);
+  if (addVaryingPacks(s, row))
+    s.tile[name(row)] = kRowsOfOwnPanels;
   // Few rows still give every thread some columns. Each block computes the row
   // states again, which is one part in as many as it has columns.
-  constexpr int64_t kColumns = 2048;
+  constexpr int64_t kColumns = 512;
   for (unsigned i = 0; i < cascade.numIndices(); ++i)
     if (isRole(i, CascadeOp::Carried) && isLarge(i, kColumns + 1))
       s.tile[name(i)] = kColumns;

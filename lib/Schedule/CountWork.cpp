@@ -67,6 +67,7 @@ private:
   void chooseLanes();
   bool isGuarded(StateOp state) const;
   void gather(Value value, OpSet &ops);
+  bool isByteDot(Value term) const;
   void countNest(Value term, uint64_t nest);
   bool isAddedInPairs(Value term);
   bool dependsOnState(Operation *op);
@@ -159,10 +160,28 @@ bool Counter::isAddedInPairs(Value term) {
          isHalf(product.getRhs());
 }
 
+/// Products of two bytes, which the target adds in fours.
+bool Counter::isByteDot(Value term) const {
+  Operation *product = term.getDefiningOp();
+  if (!target.hasByteDots || !isa_and_nonnull<arith::MulIOp>(product))
+    return false;
+  return llvm::all_of(product->getOperands(), [](Value side) {
+    Operation *cast = side.getDefiningOp();
+    return isa_and_nonnull<arith::ExtSIOp, arith::ExtUIOp>(cast) &&
+           cast->getOperand(0).getType().isInteger(8);
+  });
+}
+
 /// A sum of `term` over what its nest reduces: what all indices move runs in
-/// the innermost loop; one product of it and the sum are one fma.
+/// the innermost loop; one product of it and the sum are one fma. What no
+/// carried index moves is kept by the row steps of a state, and counted there.
 void Counter::countNest(Value term, uint64_t nest) {
+  constexpr double kDotBytes = 4.0;
   hasNest = true;
+  if (isByteDot(term)) {
+    work.nestSteps += elements(nest) / kDotBytes;
+    return;
+  }
   if (isAddedInPairs(term)) {
     work.pairSteps += elements(nest);
     return;
@@ -183,9 +202,10 @@ void Counter::countNest(Value term, uint64_t nest) {
     if (op->getNumResults() != 1 || op == term.getDefiningOp())
       continue;
     uint64_t set = sets.of(op->getResult(0));
+    bool isKept = (nest & carried) && !(set & carried) && (set & rowSet);
     if (set == nest)
       others += timesOf(*op);
-    else if ((set & moving) && !(set & ~nest) && !dependsOnState(op))
+    else if ((set & moving) && !(set & ~nest) && !isKept && !dependsOnState(op))
       others += timesOf(*op) / sharing;
   }
   Operation *last = term.getDefiningOp();
@@ -194,6 +214,14 @@ void Counter::countNest(Value term, uint64_t nest) {
   if (isThin) {
     work.thinSteps += (1.0 + others) * elements(nest);
     work.thinLoads += elements(nest) / sharing;
+    return;
+  }
+  // Every tile of rows sums again what is the same for all of them, of one row.
+  if (!(nest & rowSet) && elements(rowSet) > 1.0) {
+    double steps =
+        elements(nest) * itemCount() / static_cast<double>(schedule.segments);
+    work.thinSteps += (1.0 + others) * steps;
+    work.thinLoads += steps;
     return;
   }
   work.nestSteps += elements(nest);

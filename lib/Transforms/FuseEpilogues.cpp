@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Matrix products with constant weights as cascades without a stream: their
-// weights are laid out once, and what is done to every element of the result
-// (bias, activation, gate, residual) is done while it is in registers.
+// Matrix products as cascades without a stream: constant weights are laid out
+// once, others while they are multiplied, and what is done to every element of
+// the result (bias, activation, gate, residual) is done while it is in
+// registers.
 #include "refold/Analysis/Kernels.h"
 #include "refold/Dialect/Refold/IR/Refold.h"
 #include "refold/Transforms/FuseCascades.h"
@@ -32,24 +33,59 @@ static bool isZeroFill(Value init) {
           matchPattern(fill.getInputs()[0], m_Zero()));
 }
 
-/// Windows are computed here whatever they are made of; of matrix products sums
-/// of f32, over weights that are constant, along whose columns the result is
-/// dense.
+/// The side of a product along whose own loops the result is dense: its lanes.
+/// Nothing where the last loop of the result is no loop of one side alone.
+static std::optional<unsigned> sideOfColumns(linalg::GenericOp product) {
+  SmallVector<AffineMap> maps = product.getIndexingMapsArray();
+  if (isWindowProduct(product))
+    return 1;
+  if (!maps[2].getNumResults())
+    return std::nullopt;
+  unsigned column =
+      cast<AffineDimExpr>(maps[2].getResults().back()).getPosition();
+  for (unsigned side : {0u, 1u})
+    if (maps[side].isFunctionOfDim(column) &&
+        !maps[1 - side].isFunctionOfDim(column))
+      return side;
+  return std::nullopt;
+}
+
+/// Sums of f32, and of products of bytes.
+static bool hasWantedTypes(linalg::GenericOp product) {
+  Type sum = getElementTypeOrSelf(product.getResult(0).getType());
+  if (sum.isF32())
+    return true;
+  return sum.isInteger(32) && llvm::all_of(product.getDpsInputs(), [](Value v) {
+           return getElementTypeOrSelf(v.getType()).isInteger(8);
+         });
+}
+
+/// Whether every element of the result is made of the same matrix on `side`.
+static bool isShared(linalg::GenericOp product, unsigned side) {
+  SmallVector<AffineMap> maps = product.getIndexingMapsArray();
+  return llvm::none_of(maps[2].getResults(), [&](AffineExpr e) {
+    unsigned loop = cast<AffineDimExpr>(e).getPosition();
+    return maps[side].isFunctionOfDim(loop) &&
+           maps[1 - side].isFunctionOfDim(loop);
+  });
+}
+
+/// Windows are computed here whatever they are made of; of matrix products
+/// those whose columns are made of one matrix, or of constants.
 static bool isWanted(linalg::GenericOp product) {
   if (!isProduct(product) || !isZeroFill(product.getDpsInits()[0]))
     return false;
   if (isWindowProduct(product))
     return true;
   auto type = cast<RankedTensorType>(product.getResult(0).getType());
-  if (!type.getElementType().isF32() || !type.getRank() ||
-      type.getShape().back() < kLeastColumns)
+  std::optional<unsigned> side = sideOfColumns(product);
+  if (!side || !hasWantedTypes(product) ||
+      (!type.isDynamicDim(type.getRank() - 1) &&
+       type.getShape().back() < kLeastColumns))
     return false;
-  SmallVector<AffineMap> maps = product.getIndexingMapsArray();
-  unsigned column =
-      cast<AffineDimExpr>(maps[2].getResults().back()).getPosition();
-  return !maps[0].isFunctionOfDim(column) && maps[1].isFunctionOfDim(column) &&
-         isConstant(product.getDpsInputs()[1]) &&
-         !isConstant(product.getDpsInputs()[0]);
+  return (isConstant(product.getDpsInputs()[*side]) ||
+          isShared(product, *side)) &&
+         !isConstant(product.getDpsInputs()[1 - *side]);
 }
 
 namespace {
@@ -205,7 +241,8 @@ bool Merger::writesAlongColumns() {
   Value column = read.getIndices()[dim.getPosition()];
   int64_t extent =
       epilogue.getExtents()[cast<BlockArgument>(column).getArgNumber()];
-  if (extent < kLeastColumns && !isWindowProduct(product))
+  if (!ShapedType::isDynamic(extent) && extent < kLeastColumns &&
+      !isWindowProduct(product))
     return false;
   for (WriteOp write : epilogue.getBody().getOps<WriteOp>()) {
     if (!write.getMap().getNumResults())
@@ -387,8 +424,7 @@ void Merger::fillBody(OpBuilder &b, CascadeOp op) {
 CascadeOp Merger::merge(OpBuilder &b) {
   // Indices of the weights come first: they are bound outermost, and rows that
   // share a panel of the weights follow each other.
-  SmallVector<unsigned> loopsOfRhs;
-  AffineMap rhs = product.getIndexingMapsArray()[1];
+  AffineMap weights = product.getIndexingMapsArray()[*sideOfColumns(product)];
   AffineMap result = product.getIndexingMapsArray()[2];
   ReadOp read = reads.front();
   auto isOfWeights = [&](unsigned index) {
@@ -397,7 +433,8 @@ CascadeOp Merger::merge(OpBuilder &b) {
       for (auto [dim, value] : llvm::enumerate(read.getIndices()))
         if (cast<BlockArgument>(value).getArgNumber() == index &&
             e.isFunctionOfDim(dim))
-          return rhs.isFunctionOfDim(cast<AffineDimExpr>(loop).getPosition());
+          return weights.isFunctionOfDim(
+              cast<AffineDimExpr>(loop).getPosition());
     return false;
   };
   for (bool ofWeights : {true, false})

@@ -131,27 +131,81 @@ func.func @transposed(%x: tensor<8x64xf32>) -> tensor<64x8xf32> {
 
 // -----
 
-// Weights that are computed are laid out in every run, which the library does
-// as well: the product stays.
+// Weights that are computed, written as the left side: the columns of the
+// result are theirs.
 
 // CHECK-LABEL: func.func @computed_weights(
-// CHECK:       linalg.generic
-// CHECK-NOT:   refold.cascade
+// CHECK-NOT:   linalg.generic
+// CHECK:       refold.cascade rows(%[[N:.*]] = 64, %[[M:.*]] = 8) inner(%[[K:.*]] = 64)
+// CHECK:         refold.read %{{.*}}[%[[K]], %[[N]]]
+// CHECK:         refold.read %{{.*}}[%[[M]], %[[K]]]
 func.func @computed_weights(%x: tensor<8x64xf32>, %w: tensor<64x64xf32>) -> tensor<8x64xf32> {
   %zero = arith.constant 0.0 : f32
   %empty = tensor.empty() : tensor<8x64xf32>
   %fill = linalg.fill ins(%zero : f32) outs(%empty : tensor<8x64xf32>) -> tensor<8x64xf32>
   %p = linalg.generic {
-      indexing_maps = [affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (k, n)>,
+      indexing_maps = [affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, k)>,
                        affine_map<(m, n, k) -> (m, n)>],
       iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%x, %w : tensor<8x64xf32>, tensor<64x64xf32>) outs(%fill : tensor<8x64xf32>) {
+      ins(%w, %x : tensor<64x64xf32>, tensor<8x64xf32>) outs(%fill : tensor<8x64xf32>) {
   ^bb0(%a: f32, %b: f32, %acc: f32):
     %ab = arith.mulf %a, %b : f32
     %sum = arith.addf %acc, %ab : f32
     linalg.yield %sum : f32
   } -> tensor<8x64xf32>
   return %p : tensor<8x64xf32>
+}
+
+// -----
+
+// Bytes, of any number of columns.
+
+// CHECK-LABEL: func.func @bytes(
+// CHECK-NOT:   linalg.generic
+// CHECK:       refold.contract
+func.func @bytes(%x: tensor<8x64xi8>, %w: tensor<64x?xi8>) -> tensor<8x?xi32> {
+  %zero = arith.constant 0 : i32
+  %c1 = arith.constant 1 : index
+  %columns = tensor.dim %w, %c1 : tensor<64x?xi8>
+  %empty = tensor.empty(%columns) : tensor<8x?xi32>
+  %fill = linalg.fill ins(%zero : i32) outs(%empty : tensor<8x?xi32>) -> tensor<8x?xi32>
+  %p = linalg.generic {
+      indexing_maps = [affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (k, n)>,
+                       affine_map<(m, n, k) -> (m, n)>],
+      iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x, %w : tensor<8x64xi8>, tensor<64x?xi8>) outs(%fill : tensor<8x?xi32>) {
+  ^bb0(%a: i8, %b: i8, %acc: i32):
+    %c = arith.extsi %a : i8 to i32
+    %d = arith.extsi %b : i8 to i32
+    %cd = arith.muli %c, %d : i32
+    %sum = arith.addi %acc, %cd : i32
+    linalg.yield %sum : i32
+  } -> tensor<8x?xi32>
+  return %p : tensor<8x?xi32>
+}
+
+// -----
+
+// Both sides are others for every batch element: the product stays.
+
+// CHECK-LABEL: func.func @batched(
+// CHECK:       linalg.generic
+// CHECK-NOT:   refold.cascade
+func.func @batched(%x: tensor<4x8x64xf32>, %w: tensor<4x64x64xf32>) -> tensor<4x8x64xf32> {
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<4x8x64xf32>
+  %fill = linalg.fill ins(%zero : f32) outs(%empty : tensor<4x8x64xf32>) -> tensor<4x8x64xf32>
+  %p = linalg.generic {
+      indexing_maps = [affine_map<(b, m, n, k) -> (b, m, k)>, affine_map<(b, m, n, k) -> (b, k, n)>,
+                       affine_map<(b, m, n, k) -> (b, m, n)>],
+      iterator_types = ["parallel", "parallel", "parallel", "reduction"]}
+      ins(%x, %w : tensor<4x8x64xf32>, tensor<4x64x64xf32>) outs(%fill : tensor<4x8x64xf32>) {
+  ^bb0(%a: f32, %b: f32, %acc: f32):
+    %ab = arith.mulf %a, %b : f32
+    %sum = arith.addf %acc, %ab : f32
+    linalg.yield %sum : f32
+  } -> tensor<4x8x64xf32>
+  return %p : tensor<4x8x64xf32>
 }
 
 // -----

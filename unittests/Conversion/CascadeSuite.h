@@ -36,8 +36,10 @@ struct SuiteCase {
   bool canBeDynamic = true;
   std::string schedule = {}; ///< "" leaves the choice to the default
 
+  /// `areVarying`: no input is said to be the same in every run.
   std::string text(bool isDynamic, const std::string &schedule,
-                   bool isStrided = false) const;
+                   bool isStrided = false, bool areVarying = false) const;
+  bool hasNests() const;
 };
 
 /// For gtest's messages.

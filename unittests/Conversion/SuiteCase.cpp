@@ -44,8 +44,15 @@ static std::string memrefType(const SuiteOperand &o, bool isDynamic,
   return text + ">";
 }
 
+bool SuiteCase::hasNests() const {
+  for (const SuiteIndex &i : indices)
+    if (i.role == "inner" || i.role == "carried")
+      return true;
+  return false;
+}
+
 std::string SuiteCase::text(bool isDynamic, const std::string &schedule,
-                            bool isStrided) const {
+                            bool isStrided, bool areVarying) const {
   std::string arguments, parts[2], header;
   for (int isOut = 0; isOut < 2; ++isOut)
     for (const SuiteOperand &o : isOut ? outputs : inputs) {
@@ -71,6 +78,12 @@ std::string SuiteCase::text(bool isDynamic, const std::string &schedule,
   text += "\n    outs(" + parts[1] + ")";
   if (!schedule.empty())
     text += "\n    schedule {" + schedule + "}";
+  if (areVarying && !inputs.empty()) {
+    text += "\n    attributes {refold.varying = array<i1: true";
+    for (size_t i = 1; i < inputs.size(); ++i)
+      text += ", true";
+    text += ">}";
+  }
   static const char *constants =
       " {\n%zero = arith.constant 0.0 : f32\n%one = arith.constant 1.0 : f32\n"
       "%two = arith.constant 2.0 : f32\n%ninf = arith.constant 0xFF800000 : "

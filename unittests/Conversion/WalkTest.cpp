@@ -81,6 +81,23 @@ TEST_P(WalkTest, ResultsPastTheCaches) {
                 c.tolerance);
 }
 
+/// Panels that an item makes itself, at its own extents and in small tiles.
+TEST_P(WalkTest, OtherInputsInEveryRun) {
+  const SuiteCase &c = GetParam();
+  if (!c.hasNests())
+    GTEST_SKIP() << "nothing is packed";
+  std::string schedule = "tile = {i = 5, m = 13, t = 6, j = 64, n = 64, "
+                         "ex = 64}, register = array<i64: 4, 32>";
+  EXPECT_LE(errorOf(c, c.text(false, c.schedule, false, true), false),
+            c.tolerance);
+  EXPECT_LE(errorOf(c, c.text(false, schedule, false, true), false),
+            c.tolerance);
+  if (c.canBeDynamic) {
+    EXPECT_LE(errorOf(c, c.text(true, c.schedule, true, true), true),
+              c.tolerance);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Suite, WalkTest, testing::ValuesIn(cascadeSuite()),
                          [](const auto &info) {
                            std::string name = info.param.name;
@@ -94,8 +111,10 @@ INSTANTIATE_TEST_SUITE_P(Suite, WalkTest, testing::ValuesIn(cascadeSuite()),
 TEST(WalkShapesTest, AnyExtent) {
   size_t count = cascadesOf(1, 1).size();
   for (size_t i = 0; i < count; ++i) {
-    auto runner = CascadeRunner::compile(cascadesOf(1, 1)[i].text(true, ""),
-                                         CascadeRunner::Options());
+    SuiteCase one = cascadesOf(1, 1)[i];
+    auto runner = CascadeRunner::compile(
+        one.text(true, "", /*isStrided=*/false, /*areVarying=*/i % 2),
+        CascadeRunner::Options());
     ASSERT_TRUE(bool(runner)) << toString(runner.takeError());
     for (int64_t stream : {0, 1, 2, 15, 16, 17, 255, 256, 257, 1025})
       for (int64_t rows : {0, 1, 4, 5, 9, 37}) {

@@ -10,6 +10,13 @@
 
 namespace refold {
 
+/// On the cascade of a kernel with nests: a bool an input, whether it is
+/// another array in every run. Panels of it are made by who reads them.
+inline constexpr llvm::StringLiteral kVaryingInputsAttr = "refold.varying";
+
+/// Whether `input` of the cascade has that bit.
+bool isVarying(CascadeOp cascade, unsigned input);
+
 /// How a cascade is walked: numbers and names of indices and operands, never a
 /// meaning. As text it is the `schedule {...}` dictionary of the op; a field
 /// that is left out takes the value that `chooseSchedule` gives it.

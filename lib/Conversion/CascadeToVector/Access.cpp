@@ -148,6 +148,12 @@ bool Kernel::hasPanel(Tile &t, Node *n) {
 
 /// Of the register at `depth` along the panel.
 Ix Kernel::panelOffset(Tile &t, PackPlan &pack, Ix depth, int r, int c) {
+  if (pack.isOwn) {
+    Ix lane = to.mul(to.add(t.inPanel, c * to.lanes()), pack.group);
+    Ix size = to.mul(packDepthOf(pack), plan.registerLanes);
+    return to.add(to.add(to.mul(t.ownPanel, size), lane),
+                  to.mul(depth, Ix(plan.registerLanes)));
+  }
   auto read = cast<ReadOp>(pack.read->op);
   SmallVector<Ix> dims;
   for (Node *i : pack.read->in)
@@ -172,7 +178,9 @@ Ix Kernel::panelOffset(Tile &t, PackPlan &pack, int r, int c) {
   for (PackPlan::Depth &d : pack.depths)
     depth =
         to.add(to.mul(depth, extents[d.index]), positionAt(t, d.index, r, c));
-  if (pack.reducedIndex != kNone)
+  if (pack.isOwn && pack.reducedIndex != kNone)
+    depth = localAt(t, pack.reducedIndex, r, c);
+  else if (pack.reducedIndex != kNone)
     depth = to.add(to.mul(depth, extents[pack.reducedIndex]),
                    positionAt(t, pack.reducedIndex, r, c));
   return panelOffset(t, pack, depth, r, c);

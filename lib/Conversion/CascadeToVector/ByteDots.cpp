@@ -212,32 +212,35 @@ void Kernel::settleDots(const DotPlan &dot, Tile &t, Values &acc) {
   }
 }
 
-/// Four elements of the sum a lane; zeros behind lane `limit` and behind the
-/// last element.
-void Kernel::packBytes(const Panel &p, Ix limit) {
+/// Four elements of the sum a lane; zeros behind lane `limit`, if there is one,
+/// and behind the last element.
+void Kernel::packBytesAt(const Panel &p, Ix k, std::optional<Ix> limit) {
   Builder b(plan.cascade.getContext());
-  to.each(0, p.depth, kGroup, [&](Ix k) {
-    for (int64_t lane = 0; lane < plan.registerLanes; lane += to.lanes()) {
-      Val word = to.splat(constant32(0));
-      for (int64_t j = 0; j < kGroup; ++j) {
-        Ix at = to.add(to.add(p.source, to.mul(lane, p.laneStride)),
-                       to.mul(to.add(k, j), p.depthStride));
-        Ix exists = to.min(1, to.max(0, to.sub(p.wholeDepth, to.add(k, j))));
-        Val mask = to.mask(to.mul(to.sub(limit, lane), exists));
-        Val v = p.laneStride.is(1)
-                    ? to.loadWide(p.from, at, mask)
-                    : to.gather(p.from, to.wideIndex(at, p.laneStride), mask);
-        v = to.integerCast(v, b.getI8Type(), b.getI32Type());
-        if (p.isMoved)
-          v = to.binary(Binary::AddI, v, to.splat(constant32(128)));
-        v = to.binary(Binary::AndI, v, to.splat(constant32(255)));
-        v = to.binary(Binary::MulI, v,
-                      to.splat(constant32(int64_t(1) << (8 * j))));
-        word = to.binary(Binary::OrI, word, v);
-      }
-      to.storeWords(word, p.into,
-                    to.add(p.target, to.add(to.mul(k, plan.registerLanes),
-                                            kGroup * lane)));
+  for (int64_t lane = 0; lane < plan.registerLanes; lane += to.lanes()) {
+    Val word = to.splat(constant32(0));
+    for (int64_t j = 0; j < kGroup; ++j) {
+      Ix at = to.add(to.add(p.source, to.mul(lane, p.laneStride)),
+                     to.mul(to.add(k, j), p.depthStride));
+      Ix exists = to.min(1, to.max(0, to.sub(p.wholeDepth, to.add(k, j))));
+      Ix count = limit ? to.sub(*limit, lane) : Ix(to.lanes());
+      Val mask = to.mask(to.mul(count, exists));
+      Val v = p.laneStride.is(1)
+                  ? to.loadWide(p.from, at, mask)
+                  : to.gather(p.from, to.wideIndex(at, p.laneStride), mask);
+      v = to.integerCast(v, b.getI8Type(), b.getI32Type());
+      if (p.isMoved)
+        v = to.binary(Binary::AddI, v, to.splat(constant32(128)));
+      v = to.binary(Binary::AndI, v, to.splat(constant32(255)));
+      v = to.binary(Binary::MulI, v,
+                    to.splat(constant32(int64_t(1) << (8 * j))));
+      word = to.binary(Binary::OrI, word, v);
     }
-  });
+    to.storeWords(
+        word, p.into,
+        to.add(p.target, to.add(to.mul(k, plan.registerLanes), kGroup * lane)));
+  }
+}
+
+void Kernel::packBytes(const Panel &p, Ix limit) {
+  to.each(0, p.depth, kGroup, [&](Ix k) { packBytesAt(p, k, limit); });
 }

@@ -103,7 +103,7 @@ void Kernel::walkItem() {
   prologue();
   if (plan.product)
     return;
-  if (!plan.hasShortRows() && plan.whole == kNone)
+  if (!plan.hasShortRows() && plan.wholes.empty())
     return walkRows(RowWalk::InTiles);
   Ix length = extents[plan.stream];
   auto upTo = [&](int64_t longest, RowWalk kind,
@@ -187,7 +187,7 @@ void Kernel::sweepWhole() {
     kept[value] = kept.at(term);
     keptReady.insert(value);
   }
-  hasLikely = plan.whole == kNone;
+  hasLikely = plan.wholes.empty();
   for (WritePlan &w : plan.sweepWrites)
     writeNest(w);
   hasLikely = false;
@@ -253,13 +253,14 @@ void Kernel::emitShape() {
   SmallVector<Ix> items;
   bool isSplit = hasSegments();
   unsigned phases =
-      plan.packs.size() +
+      plan.numPackPhases() +
       (isSplit ? 2 * plan.passes.size() + !plan.sweepWrites.empty() : 1);
   to.beginShape(2 + phases);
   readExtents();
   layOut(/*isDryRun=*/true);
   for (auto &[node, pack] : plan.packs)
-    items.push_back(packItems(pack));
+    if (!pack.isOwn)
+      items.push_back(packItems(pack));
   Ix main = mainItems();
   if (!isSplit) {
     items.push_back(main);
@@ -279,7 +280,8 @@ unsigned Kernel::emit() {
   emitShape();
   unsigned phase = 0;
   for (auto &[node, pack] : plan.packs)
-    emitPack(node, pack, phase++);
+    if (!pack.isOwn)
+      emitPack(node, pack, phase++);
   if (!hasSegments()) {
     emitMain(phase++);
     return phase;

@@ -34,7 +34,7 @@ struct TileShape {
   std::optional<Ix> laneLimit; ///< lanes from here on are outside
   int reduced = kNone;         ///< the index of the innermost loop
   std::optional<Ix> panel;     ///< packed reads: the panel and the lane in it
-  Ix inPanel;
+  Ix inPanel, ownPanel;        ///< the panel of those that the item has made
   const PassPlan *holding = nullptr; ///< whose conditions are known to hold
   int side = 0;                      ///< merging: which of two sets of states
   const StatePlan *keyed = nullptr;  ///< the state whose place is in work
@@ -161,9 +161,13 @@ private:
     int column = kNone;        ///< lanesReduced: of which several are in work
     Node *result = nullptr;    ///< the contraction that it computes
     llvm::SmallVector<Node *> ahead; ///< reads to ask for ahead
-    const PairPlan *pair = nullptr;  ///< of its term
+    int64_t depthAhead = 0; ///< so many steps of the sum; 0: bytes behind each
+    bool inPlace = false;   ///< one row, without panels
+    const PairPlan *pair = nullptr; ///< of its term
     llvm::SmallVector<unsigned> reduced;
     Node *term = nullptr;
+    /// Of a nest that writes complete sums: all that it sums side by side.
+    llvm::SmallVector<Sum, 2> sums;
     Binary combine = Binary::AddF;
     mlir::TypedAttr identity;
     llvm::function_ref<Val(Tile &, int, int)> init;
@@ -178,6 +182,7 @@ private:
   };
   void emitNest(Nest &nest);
   void nestLanes(Nest &nest, Tile &t);
+  void nestBlocks(Nest &nest, Tile &t, Ix first, Ix end);
   void nestPoints(Nest &nest, Tile &t);
   void nestSums(Nest &nest, Tile &t);
   void nestStreamed(Nest &nest, Tile &t);
@@ -223,8 +228,11 @@ private:
 
   // Products.cpp.
   void productWithWrites();
-  void writeSums(Nest &nest, Node *sum);
-  void wholeState(StatePlan &s);
+  void writeSums(Nest nest);
+  void writeSumsOfRows(Nest &nest);
+  bool mayReadInPlace(const Nest &nest);
+  Nest ofSingleRow(Nest nest);
+  void wholeStates();
   bool readsWhole(WritePlan &w);
 
   // ByteDots.cpp.
@@ -362,17 +370,26 @@ private:
     Ix depth, depthStride, laneStride;
     Ix wholeDepth; ///< without padding
     bool isMoved = false;
+    Node *cast = nullptr; ///< applied on the way
   };
   void packBytes(const Panel &p, Ix limit);
-  void packDepth(const Panel &p, Ix k, Ix limit);
+  void packBytesAt(const Panel &p, Ix k, std::optional<Ix> limit);
+  void packDepth(const Panel &p, Ix k, std::optional<Ix> limit);
   void packPanel(const Panel &p, Ix whole);
   void packDepths(const Panel &p, PackPlan &pack, unsigned at, Ix limit);
   void packPairsAt(const Panel &p, Ix k, Ix limit);
   void packPairs(const Panel &p, Ix whole);
   Ix outerCount(PackPlan &pack, PackPlan::Outer &outer);
+  Ix depthOf(PackPlan &pack);
   Ix packDepthOf(PackPlan &pack);
   Ix packItems(PackPlan &pack);
   void convertPanel(Node *value, Ix depth, Ix target);
+  Panel panelAt(Node *value, PackPlan &pack, Ix first);
+  void fillPanel(Node *value, PackPlan &pack, Panel p, Ix target, Ix limit);
+  void makeOwnPanels(Nest &nest, Ix at, Ix count);
+  void makeOwnPanels(Node *value, PackPlan &pack, Ix first, Ix count);
+  void askAhead(const Panel &p, PackPlan &pack, Ix k);
+  int64_t ownLanes();
   void emitPack(Node *value, PackPlan &pack, unsigned phase);
   bool hasPanel(Tile &t, Node *n);
   Ix packSize(PackPlan &pack);

@@ -56,7 +56,8 @@ FailureOr<LoweredKernel> refold::lowerCascade(func::FuncOp kernel,
   result.name = kernel.getName().str();
   result.phases = Kernel(**plan, to).emit();
   for (auto &[node, pack] : (*plan)->packs)
-    result.packedOperands.push_back(pack.operand);
+    if (!pack.isOwn)
+      result.packedOperands.push_back(pack.operand);
   result.sharesOnlyPanels = (*plan)->schedule.segments <= 1;
   kernel.erase();
   return result;

@@ -59,6 +59,18 @@ void Kernel::nestLanes(Nest &nest, Tile &outer) {
   if (nest.streamed)
     return nestStreamed(nest, outer);
   Ix range = rangeOf(nest.lane);
+  if (!nest.readsPanels || !plan.hasOwnPanels())
+    return nestBlocks(nest, outer, 0, range);
+  to.each(0, range, ownLanes(), [&](Ix first) {
+    Ix end = to.min(to.add(first, ownLanes()), range);
+    makeOwnPanels(nest, first, to.sub(end, first));
+    nestBlocks(nest, outer, first, end);
+  });
+}
+
+/// Lanes [first, end); of panels that the item has made, the first is that of
+/// lane `first`.
+void Kernel::nestBlocks(Nest &nest, Tile &outer, Ix first, Ix end) {
   int64_t lanes = to.lanes();
   int64_t width = nest.width ? nest.width : plan.registerLanes;
   auto block = [&](Ix at, int64_t numColumns, bool isMasked) {
@@ -67,18 +79,20 @@ void Kernel::nestLanes(Nest &nest, Tile &outer) {
     for (int64_t c = 0; c < numColumns; ++c)
       t.laneLocal.push_back(to.add(at, c * lanes));
     if (isMasked)
-      t.laneLimit = range;
-    Ix first = to.add(base[nest.lane], at);
+      t.laneLimit = end;
+    Ix start = to.add(base[nest.lane], at);
     if (nest.readsPanels) {
-      t.panel = to.div(first, width);
-      t.inPanel = isMasked ? to.rem(first, width) : Ix(0);
+      t.panel = to.div(start, width);
+      t.inPanel = isMasked ? to.rem(start, width) : Ix(0);
+      t.ownPanel = to.div(to.sub(at, first), width);
     }
     nestRows(nest, t);
   };
-  Ix main = to.floorTo(range, width);
-  to.each(0, main, width, [&](Ix at) { block(at, width / lanes, false); });
-  if (!range.isConstant() || range.constant % width)
-    to.each(main, range, lanes, [&](Ix at) { block(at, 1, true); });
+  Ix length = to.sub(end, first);
+  Ix main = to.add(first, to.floorTo(length, width));
+  to.each(first, main, width, [&](Ix at) { block(at, width / lanes, false); });
+  if (!length.isConstant() || length.constant % width)
+    to.each(main, end, lanes, [&](Ix at) { block(at, 1, true); });
 }
 
 /// One row of a result that is stored past the caches: lanes up to the first
@@ -331,7 +345,7 @@ void Kernel::nestShortcuts(Nest &nest, Tile &t, const Shortcuts &shortcuts) {
 void Kernel::nestRows(Nest &nest, Tile &outer) {
   if (!plan.hasRow(nest.out))
     return nestBody(nest, outer, 1);
-  int64_t block = plan.registerRows;
+  int64_t block = nest.inPlace ? 1 : plan.registerRows;
   auto some = [&](Ix first, int64_t count) {
     Tile t(&outer);
     t.rowLocal.clear();
@@ -348,32 +362,39 @@ void Kernel::nestRows(Nest &nest, Tile &outer) {
   }
 }
 
+/// Sum by sum, row by row.
 void Kernel::nestBody(Nest &nest, Tile &t, int64_t numRows) {
   int64_t numColumns = t.numColumns();
+  int64_t numSums = std::max<int64_t>(nest.sums.size(), 1);
   Values acc;
-  for (int64_t r = 0; r < numRows; ++r)
-    for (int64_t c = 0; c < numColumns; ++c)
-      acc.push_back(nest.init(t, r, c));
-  if (nest.reduced.empty()) {
+  for (int64_t s = 0; s < numSums; ++s)
     for (int64_t r = 0; r < numRows; ++r)
       for (int64_t c = 0; c < numColumns; ++c)
-        nest.sink(t, r, c, acc[r * numColumns + c]);
-    return;
-  }
+        acc.push_back(nest.init(t, r, c));
   Set varying = 0;
   for (unsigned i : nest.reduced)
     varying |= bit(i);
-  const DotPlan *dot = dotOf(nest, t);
-  if (!dot)
+  const DotPlan *dot = nest.reduced.empty() ? nullptr : dotOf(nest, t);
+  if (varying && !dot) {
     preload(t, nest.term, varying);
-  acc = reduceLoops(nest, t, 0, acc);
+    for (const Sum &sum : nest.sums)
+      preload(t, sum.term, varying);
+  }
+  if (varying)
+    acc = reduceLoops(nest, t, 0, acc);
   if (dot)
     settleDots(*dot, t, acc);
   if (nest.lanesReduced && nest.result)
     return storeSums(nest, t, acc);
+  auto at = [&](int64_t s, int64_t r, int64_t c) {
+    return acc[(s * numRows + r) * numColumns + c];
+  };
   for (int64_t r = 0; r < numRows; ++r)
-    for (int64_t c = 0; c < numColumns; ++c)
-      nest.sink(t, r, c, acc[r * numColumns + c]);
+    for (int64_t c = 0; c < numColumns; ++c) {
+      for (auto [s, sum] : llvm::enumerate(nest.sums))
+        t.memo[keyOf(t, sum.result, r, c)] = at(s, r, c);
+      nest.sink(t, r, c, at(0, r, c));
+    }
 }
 
 /// Sums whose lanes are still apart.
@@ -400,9 +421,12 @@ void Kernel::storeSums(Nest &nest, Tile &t, ArrayRef<Val> acc) {
 Kernel::Values Kernel::reduceStep(Nest &nest, Tile &t, Values acc) {
   int64_t numColumns = t.numColumns();
   prefetchOperands(nest, t);
-  for (int64_t i = 0; i < int64_t(acc.size()); ++i)
-    acc[i] = accumulate(t, nest.combine, nest.term, acc[i], i / numColumns,
+  int64_t each = acc.size() / std::max<int64_t>(nest.sums.size(), 1);
+  for (int64_t i = 0; i < int64_t(acc.size()); ++i) {
+    Node *term = nest.sums.empty() ? nest.term : nest.sums[i / each].term;
+    acc[i] = accumulate(t, nest.combine, term, acc[i], i % each / numColumns,
                         i % numColumns);
+  }
   return acc;
 }
 
@@ -621,6 +645,11 @@ void Kernel::contractionAlong(Node *n, int lane) {
   nest.lanesReduced = lane == kNone;
   nest.pair = lane == kNone ? nullptr : pairOf(nest.term);
   nest.readsPanels = true;
+  // Sums that no further product rounds again are as exact as those of products
+  // by themselves.
+  nest.isLong = llvm::none_of(plan.states, [](const StatePlan &s) {
+    return s.form == StatePlan::Matrix;
+  });
   nest.result = n;
   nest.ahead = operandsToPrefetch(nest);
   Val zero = to.constant(nest.identity);
@@ -637,8 +666,11 @@ void Kernel::contractionAlong(Node *n, int lane) {
 void Kernel::matrixState(StatePlan &s) {
   if (!s.keys.empty())
     return keyedState(s);
-  if (isWholeRow)
-    return wholeState(s);
+  if (isWholeRow) {
+    if (s.number == plan.wholes.front()) // steps run backwards
+      wholeStates();
+    return;
+  }
   Nest nest;
   nest.out = s.set;
   nest.lane = s.lane;
@@ -646,7 +678,7 @@ void Kernel::matrixState(StatePlan &s) {
   nest.term = s.term;
   nest.pair = pairOf(s.term);
   nest.readsPanels = true;
-  nest.isLong = plan.whole != kNone;
+  nest.isLong = !plan.wholes.empty();
   nest.combine = s.combine;
   nest.identity = identityOf(s.op.getReducer(), s.type());
   nest.ahead = operandsToPrefetch(nest);

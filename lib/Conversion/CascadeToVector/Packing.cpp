@@ -13,12 +13,17 @@ Ix Kernel::outerCount(PackPlan &pack, PackPlan::Outer &outer) {
                               : to.ceilDiv(extents[outer.index], outer.divisor);
 }
 
+/// Positions along the reduced index: all, or those of the stream tile in work.
+Ix Kernel::depthOf(PackPlan &pack) {
+  if (pack.reducedIndex == kNone)
+    return 1;
+  return pack.isOwn ? rangeOf(pack.reducedIndex) : extents[pack.reducedIndex];
+}
+
 Ix Kernel::packDepthOf(PackPlan &pack) {
   if (pack.inPairs)
     return to.ceilDiv(extents[pack.reducedIndex], 2);
-  Ix depth = pack.reducedIndex == kNone
-                 ? Ix(1)
-                 : to.ceilTo(extents[pack.reducedIndex], pack.group);
+  Ix depth = to.ceilTo(depthOf(pack), pack.group);
   for (PackPlan::Depth &d : pack.depths)
     depth = to.mul(depth, extents[d.index]);
   return depth;
@@ -39,17 +44,18 @@ Ix Kernel::packSize(PackPlan &pack) {
 }
 
 /// Register by register along the lanes at one depth; zeros behind lane
-/// `limit`.
-void Kernel::packDepth(const Panel &p, Ix k, Ix limit) {
+/// `limit`, if there is one.
+void Kernel::packDepth(const Panel &p, Ix k, std::optional<Ix> limit) {
   for (int64_t lane = 0; lane < plan.registerLanes; lane += to.lanes()) {
     Ix at = to.add(to.add(p.source, to.mul(lane, p.laneStride)),
                    to.mul(k, p.depthStride));
     Ix target = to.add(to.add(p.target, to.mul(k, plan.registerLanes)), lane);
-    Val mask = to.mask(to.sub(limit, lane));
+    Val mask = limit ? to.mask(to.sub(*limit, lane)) : Val();
     Val v = p.laneStride.is(1)
                 ? to.loadWide(p.from, at, mask)
                 : to.gather(p.from, to.wideIndex(at, p.laneStride), mask);
-    to.storeWide(v, p.into, target, Val());
+    to.storeWide(p.cast ? to.elementwise(p.cast->op, {v}, p.cast->type) : v,
+                 p.into, target, Val());
   }
 }
 
@@ -137,53 +143,139 @@ void Kernel::convertPanel(Node *value, Ix depth, Ix target) {
   });
 }
 
+/// The operand's part of a panel from lane `first` on, where subscripts that
+/// rows alone move are 0.
+Kernel::Panel Kernel::panelAt(Node *value, PackPlan &pack, Ix first) {
+  auto strideOf = [&](const Along &along) {
+    return to.mul(to.stride(pack.operand, along.dim), along.coefficient);
+  };
+  Panel p;
+  p.from = to.operand(pack.operand);
+  p.into = value == pack.read ? panels.at(value) : staging.at(value);
+  p.depth = pack.inPairs || !pack.depths.empty() ? extents[pack.reducedIndex]
+                                                 : packDepthOf(pack);
+  p.depthStride = pack.reducedIndex == kNone ? Ix(0) : strideOf(pack.reduced);
+  bool isOfTile = pack.isOwn && pack.reducedIndex == plan.stream;
+  p.laneStride = strideOf(pack.lane);
+  p.source = to.add(p.from.offset, to.mul(first, p.laneStride));
+  if (isOfTile)
+    p.source = to.add(p.source, to.mul(base[plan.stream], p.depthStride));
+  for (auto [dim, constant] : pack.constants)
+    p.source = to.add(p.source, to.mul(constant, to.stride(pack.operand, dim)));
+  return p;
+}
+
+/// Lays out the panel at `target` of the panels of `value`; `limit` of its
+/// lanes exist.
+void Kernel::fillPanel(Node *value, PackPlan &pack, Panel p, Ix target,
+                       Ix limit) {
+  bool isConverted = value != pack.read;
+  p.target = isConverted ? p.into.offset : target;
+  if (pack.group > 1) {
+    p.wholeDepth = depthOf(pack);
+    p.isMoved = pack.isMoved;
+    return packBytes(p, limit);
+  }
+  if (pack.inPairs)
+    return packPairs(p, limit);
+  packDepths(p, pack, 0, limit);
+  if (isConverted)
+    convertPanel(value, packDepthOf(pack), target);
+}
+
 void Kernel::emitPack(Node *value, PackPlan &pack, unsigned phase) {
   eachItem(phase, [&](Ix item) {
     int64_t width = plan.registerLanes;
-    auto strideOf = [&](const Along &along) {
-      return to.mul(to.stride(pack.operand, along.dim), along.coefficient);
-    };
-    bool hasDepth = pack.reducedIndex != kNone;
-    Panel p;
-    p.from = to.operand(pack.operand);
-    bool isConverted = value != pack.read;
-    p.into = isConverted ? staging.at(value) : panels.at(value);
-    Ix panelDepth = packDepthOf(pack);
-    p.depth = pack.inPairs || !pack.depths.empty() ? extents[pack.reducedIndex]
-                                                   : panelDepth;
-    p.depthStride = hasDepth ? strideOf(pack.reduced) : Ix(0);
-    p.laneStride = strideOf(pack.lane);
     Ix length = extents[pack.laneIndex];
     Ix count = to.ceilDiv(length, width);
     Ix first = to.mul(to.rem(item, count), width);
     Ix rest = to.div(item, count);
-    p.source = to.add(p.from.offset, to.mul(first, p.laneStride));
-    auto moveSource = [&](Ix by, unsigned dim) {
-      p.source = to.add(p.source, to.mul(by, to.stride(pack.operand, dim)));
-    };
-    for (auto [dim, constant] : pack.constants)
-      moveSource(constant, dim);
+    Panel p = panelAt(value, pack, first);
     for (PackPlan::Outer &outer : llvm::reverse(pack.outer)) {
       Ix size = outerCount(pack, outer);
-      moveSource(to.mul(to.rem(rest, size), outer.factor), outer.dim);
+      Ix by = to.mul(to.rem(rest, size), outer.factor);
+      p.source =
+          to.add(p.source, to.mul(by, to.stride(pack.operand, outer.dim)));
       rest = to.div(rest, size);
     }
     Ix target = to.add(panels.at(value).offset,
-                       to.mul(to.mul(item, panelDepth), width));
-    p.target = isConverted ? p.into.offset : target;
+                       to.mul(to.mul(item, packDepthOf(pack)), width));
     Ix limit = to.sub(to.min(to.add(first, width), length), first);
-    if (pack.group > 1) {
-      p.wholeDepth = extents[pack.reducedIndex];
-      p.isMoved = pack.isMoved;
-      return packBytes(p, limit);
-    }
-    if (pack.inPairs)
-      return packPairs(p, limit);
-    packDepths(p, pack, 0, limit);
-    if (isConverted)
-      convertPanel(value, panelDepth, target);
+    fillPanel(value, pack, p, target, limit);
   });
 }
+
+/// The panels of `nest` that its item makes itself, for `count` lanes of it
+/// from `at` on.
+void Kernel::makeOwnPanels(Nest &nest, Ix at, Ix count) {
+  NodeSet all;
+  collect(nest.term, all);
+  for (const Sum &sum : nest.sums)
+    collect(sum.term, all);
+  Ix first = to.add(base[nest.lane], at);
+  for (auto &[value, pack] : plan.packs)
+    if (pack.isOwn && all.contains(value))
+      makeOwnPanels(value, pack, first, count);
+}
+
+/// Where lanes lie together, panels side by side: a line has parts of several,
+/// and a page more.
+void Kernel::makeOwnPanels(Node *value, PackPlan &pack, Ix first, Ix count) {
+  int64_t width = plan.registerLanes;
+  Panel p = panelAt(value, pack, first);
+  Ix panel = to.mul(packDepthOf(pack), width);
+  auto part = [&](Ix number) {
+    Panel one = p;
+    one.source = to.add(p.source, to.mul(to.mul(number, width), p.laneStride));
+    one.target = to.mul(number, panel);
+    return one;
+  };
+  if (!p.laneStride.is(1))
+    return to.each(0, to.ceilDiv(count, width), 1, [&](Ix number) {
+      Ix left = to.sub(count, to.mul(number, width));
+      Panel one = part(number);
+      fillPanel(value, pack, one, one.target, to.min(left, width));
+    });
+  p.into = panels.at(value);
+  p.cast = value == pack.read ? nullptr : value;
+  p.wholeDepth = depthOf(pack);
+  p.isMoved = pack.isMoved;
+  auto fill = [&](const Panel &one, Ix k, std::optional<Ix> limit) {
+    pack.group > 1 ? packBytesAt(one, k, limit) : packDepth(one, k, limit);
+  };
+  to.branch(
+      to.less(count, ownLanes()),
+      [&] {
+        to.each(0, p.depth, pack.group, [&](Ix k) {
+          to.each(0, to.ceilDiv(count, width), 1, [&](Ix number) {
+            fill(part(number), k, to.sub(count, to.mul(number, width)));
+          });
+        });
+      },
+      [&] {
+        to.each(0, p.depth, pack.group, [&](Ix k) {
+          askAhead(p, pack, k);
+          for (int64_t number = 0; number < PackPlan::kOwnPanels; ++number)
+            fill(part(number), k, std::nullopt);
+        });
+      });
+}
+
+/// Rows of the operand lie apart: nothing but this asks for the next ones.
+void Kernel::askAhead(const Panel &p, PackPlan &pack, Ix k) {
+  constexpr int64_t kDepthAhead = 16, kLineBytes = 64;
+  int64_t bits = pack.read->type.getIntOrFloatBitWidth();
+  int64_t perLine = 8 * kLineBytes / std::max<int64_t>(bits, 8);
+  for (int64_t j = 0; j < pack.group; ++j)
+    for (int64_t lane = 0; lane < ownLanes(); lane += perLine)
+      to.prefetch(p.from,
+                  to.add(to.add(p.source, lane),
+                         to.mul(to.add(k, kDepthAhead + j), p.depthStride)),
+                  /*isWrite=*/false, /*level=*/2);
+}
+
+/// Lanes of the panels that an item makes at once.
+int64_t Kernel::ownLanes() { return PackPlan::kOwnPanels * plan.registerLanes; }
 
 /// The panel's depths from number `at` on, the last one by `packPanel`.
 void Kernel::packDepths(const Panel &p, PackPlan &pack, unsigned at, Ix limit) {

@@ -342,6 +342,7 @@ FailureOr<std::unique_ptr<Plan>> Planner::run() {
   findDotOfProduct();
   findPacks();
   dropDotsWithoutPanels();
+  findOwnPanels();
   findReused();
   chooseJoined();
   return std::move(plan);

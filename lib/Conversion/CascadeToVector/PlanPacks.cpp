@@ -250,6 +250,20 @@ void Planner::findPacks() {
       considerPack(s.term, s.lane, /*isDirect=*/false);
 }
 
+/// Panels of what is another array in every run are made by the item that
+/// multiplies by them: read once, and in the second cache when they are.
+void Planner::findOwnPanels() {
+  int lane = plan->product          ? plan->laneOf(plan->product)
+             : plan->wholes.empty() ? kNone
+                                    : plan->states[plan->wholes[0]].lane;
+  if (lane == kNone || plan->row == kNone)
+    return;
+  for (auto &[value, pack] : plan->packs)
+    pack.isOwn = isVarying(cascade, pack.operand) && pack.outer.empty() &&
+                 pack.depths.empty() && !pack.inPairs &&
+                 int(pack.laneIndex) == lane && pack.reducedIndex != kNone;
+}
+
 bool Plan::hasShortRows() const {
   auto isRows = [](const Step &step) {
     return step.kind == Step::Rows && !step.rowLanes;

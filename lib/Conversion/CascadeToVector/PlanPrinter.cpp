@@ -90,7 +90,8 @@ std::string Plan::describe() {
         "packed '" +
         cast<StringAttr>(cascade.getArgNames()[pack.operand]).getValue().str() +
         "' in panels along " + cascade.indexName(pack.laneIndex).str() +
-        (pack.inPairs ? ", in pairs" : "") + "\n";
+        (pack.inPairs ? ", in pairs" : "") +
+        (pack.isOwn ? ", some at a time" : "") + "\n";
   for (Node *n : prologue)
     text += "before the passes: " + describeContraction(*this, n) + "\n";
   for (unsigned p = 0; p < passes.size(); ++p)

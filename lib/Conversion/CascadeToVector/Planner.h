@@ -41,7 +41,9 @@ private:
   void dropDotsWithoutPanels();
   void findProduct();
   void findWhole();
+  bool areAlike(llvm::ArrayRef<unsigned> numbers);
   void findPacks();
+  void findOwnPanels();
   void findReused();
   void findVanishing();
   void findLazyPivots(unsigned pass);

@@ -135,6 +135,17 @@ void Kernel::prefetchOperands(const Nest &nest, Tile &t) {
   // Zen 4, decode 32/8 heads of 128, 16384 keys, tiles of 128: 8 KB 9.7 ms,
   // 16 KB 8.6, 32 KB 9.8; 8 KB into the first cache 14.2.
   constexpr int64_t kFarBytes = 16 * 1024;
+  if (nest.depthAhead) {
+    Tile there = t;
+    Ix &depth = there.local[t.reduced];
+    depth = to.add(depth, nest.depthAhead);
+    for (Node *n : nest.ahead)
+      for (int64_t c = 0; c < t.numColumns(); ++c)
+        if (startsLine(n->type, c))
+          to.prefetch(operandOfRead(n), offsetOf(there, n, 0, c),
+                      /*isWrite=*/false);
+    return;
+  }
   for (Node *n : nest.ahead)
     for (int64_t c = 0; c < t.numColumns(); ++c) {
       if (t.column == kNone && !startsLine(n->type, c))

@@ -48,46 +48,64 @@ void Planner::findWhole() {
           return step.kind == Step::Contraction;
         }))
       return;
-  StatePlan *only = nullptr;
+  SmallVector<unsigned, 2> wholes;
   for (StatePlan &s : p.states) {
-    if (s.form == StatePlan::Ordered || (s.form == StatePlan::Matrix && only))
+    if (s.form == StatePlan::Ordered)
       return;
     if (s.form == StatePlan::Matrix)
-      only = &s;
+      wholes.push_back(s.number);
   }
-  if (!only || only->pass + 1 != p.passes.size() || !only->keys.empty() ||
-      !p.hasRow(only->set))
+  if (wholes.empty() || !areAlike(wholes))
     return;
-  for (StatePlan &s : p.states)
-    if (&s != only && (readsStateOf(s.term, only->number) ||
-                       readsStateOf(s.moved, only->number)))
-      return;
-  auto isRead = [&](WritePlan &w) {
-    return readsStateOf(w.value, only->number);
+  auto isRead = [&](Node *root) {
+    return llvm::any_of(
+        wholes, [&](unsigned number) { return readsStateOf(root, number); });
   };
-  if (llvm::any_of(p.sweepWrites, isRead))
+  for (StatePlan &s : p.states)
+    if (s.form != StatePlan::Matrix && (isRead(s.term) || isRead(s.moved)))
+      return;
+  if (llvm::any_of(p.sweepWrites,
+                   [&](WritePlan &w) { return isRead(w.value); }))
     return;
+  StatePlan &first = p.states[wholes.front()];
   bool isWritten = false;
   for (WritePlan &w : p.finishWrites)
-    if (isRead(w)) {
-      if (w.set != only->set || w.lane != only->lane)
+    if (isRead(w.value)) {
+      if (w.set != first.set || w.lane != first.lane)
         return;
       isWritten = true;
     }
   if (isWritten)
-    p.whole = only->number;
+    p.wholes = wholes;
 }
 
-/// Panel by panel, all rows of the item, all that is summed; what reads `sum`
-/// is written.
-void Kernel::writeSums(Nest &nest, Node *sum) {
-  nest.readsPanels = true;
+/// Whether the states are sums of the last pass over the same places, of which
+/// none reads another: one nest sums them all.
+bool Planner::areAlike(ArrayRef<unsigned> numbers) {
+  StatePlan &first = plan->states[numbers.front()];
+  return llvm::all_of(numbers, [&](unsigned number) {
+    StatePlan &s = plan->states[number];
+    bool readsOthers = llvm::any_of(numbers, [&](unsigned other) {
+      return other != number &&
+             (readsStateOf(s.term, other) || readsStateOf(s.moved, other));
+    });
+    bool isDot = numbers.size() > 1 && plan->dots.count(s.term);
+    return !isDot && s.pass + 1 == plan->passes.size() && s.keys.empty() &&
+           plan->hasRow(s.set) && s.set == first.set && s.lane == first.lane &&
+           s.combine == first.combine && s.type() == first.type() &&
+           !readsOthers;
+  });
+}
+
+/// Panel by panel, all rows of the item, all that is summed; what reads the
+/// sums is written.
+void Kernel::writeSums(Nest nest) {
+  nest.readsPanels = !nest.inPlace;
   nest.halvesRows = true;
   nest.isLong = true;
   Val zero = to.constant(nest.identity);
   auto init = [&](Tile &, int, int) { return to.splat(zero); };
-  auto sink = [&](Tile &t, int r, int c, Val v) {
-    t.memo[keyOf(t, sum, r, c)] = v;
+  auto sink = [&](Tile &t, int r, int c, Val) {
     for (WritePlan &w : plan.finishWrites)
       if (plan.product || readsWhole(w))
         storeWrite(t, w, r, c, eval(t, w.value, r, c));
@@ -97,11 +115,53 @@ void Kernel::writeSums(Nest &nest, Node *sum) {
   emitNest(nest);
 }
 
+/// A single row of the item reads in place what it would lay out in panels for
+/// one reading.
+void Kernel::writeSumsOfRows(Nest &nest) {
+  bool hasSeveral = rows.isConstant() && rows.constant > 1;
+  if (hasSeveral || !mayReadInPlace(nest))
+    return writeSums(nest);
+  to.branch(
+      to.less(rows, 2), [&] { writeSums(ofSingleRow(nest)); },
+      [&] { writeSums(nest); });
+}
+
+bool Kernel::mayReadInPlace(const Nest &nest) {
+  if (!plan.hasOwnPanels() || nest.reduced.size() != 1)
+    return false;
+  return llvm::all_of(nest.sums, [&](const Sum &sum) {
+    NodeSet all;
+    collect(sum.term, all);
+    return !plan.dots.count(sum.term) && llvm::all_of(all, [&](Node *n) {
+      return n->kind != Node::Read || !n->has(nest.lane) ||
+             plan.along(n, nest.lane).kind == Along::Unit;
+    });
+  });
+}
+
+/// Memory is what it waits for: long parts of what lies together are read, and
+/// asked for some steps of the sum ahead.
+Kernel::Nest Kernel::ofSingleRow(Nest nest) {
+  constexpr int64_t kMostRegisters = 8, kDepthAhead = 8;
+  int64_t registers = plan.registerRows * plan.registerLanes / to.lanes();
+  nest.width = std::min(registers, kMostRegisters) * to.lanes();
+  nest.inPlace = true;
+  nest.depthAhead = kDepthAhead;
+  NodeSet all;
+  for (const Sum &sum : nest.sums)
+    collect(sum.term, all);
+  for (Node *n : all)
+    if (n->kind == Node::Read && n->has(nest.lane) && n->has(nest.reduced[0]))
+      nest.ahead.push_back(n);
+  return nest;
+}
+
 void Kernel::productWithWrites() {
   Node *n = plan.product;
   Nest nest;
   nest.out = n->set;
   nest.lane = plan.laneOf(n);
+  nest.sums = {{n->in[0], n}};
   nest.term = n->in[0];
   nest.combine = isa<FloatType>(n->type) ? Binary::AddF : Binary::AddI;
   nest.identity = identityOf(Reducer::Add, n->type);
@@ -111,22 +171,29 @@ void Kernel::productWithWrites() {
     if ((n->over & bit(i)) && int(i) != innermost)
       nest.reduced.push_back(i);
   nest.reduced.push_back(innermost);
-  writeSums(nest, n);
+  writeSumsOfRows(nest);
 }
 
 /// The row states are complete, and this is the first tile and the last: there
 /// is no earlier sum to move.
-void Kernel::wholeState(StatePlan &s) {
+void Kernel::wholeStates() {
+  StatePlan &first = plan.states[plan.wholes.front()];
   Nest nest;
-  nest.out = s.set;
-  nest.lane = s.lane;
+  nest.out = first.set;
+  nest.lane = first.lane;
   nest.reduced = {unsigned(plan.stream)};
-  nest.term = s.term;
-  nest.combine = s.combine;
-  nest.identity = identityOf(s.op.getReducer(), s.type());
-  writeSums(nest, plan.graph->version(s.op, Node::Final));
+  for (unsigned number : plan.wholes) {
+    StatePlan &s = plan.states[number];
+    nest.sums.push_back({s.term, plan.graph->version(s.op, Node::Final)});
+  }
+  nest.term = first.term;
+  nest.combine = first.combine;
+  nest.identity = identityOf(first.op.getReducer(), first.type());
+  writeSumsOfRows(nest);
 }
 
 bool Kernel::readsWhole(WritePlan &w) {
-  return plan.whole != kNone && readsStateOf(w.value, unsigned(plan.whole));
+  return llvm::any_of(plan.wholes, [&](unsigned number) {
+    return readsStateOf(w.value, number);
+  });
 }

@@ -57,9 +57,17 @@ Array Kernel::makeArray(Set set, Type element, int lane, int64_t laneCount,
     if (i != plan.row)
       add(i);
   add(plan.row);
+  // Rows a page apart would share the sets of the first cache.
+  constexpr int64_t kPageBytes = 4096, kApartBytes = 5 * kAlignment;
+  int64_t bytes = std::max<int64_t>(
+      element.isIndex() ? 4 : element.getIntOrFloatBitWidth() / 8, 1);
   Ix size(std::max<int64_t>(laneCount, 1));
   a.isWide = laneCount > 0;
   for (unsigned index : order) {
+    bool isPages =
+        size.isConstant() && (size.constant * bytes) % kPageBytes == 0;
+    if (int(index) == plan.row && a.dims.size() == 1 && isPages)
+      size = to.add(size, kApartBytes / bytes);
     a.dims.push_back({index, size});
     size = to.mul(size, capacity(index, int(index) == lane));
     if (index == order.front())
@@ -122,10 +130,14 @@ void Kernel::layOut(bool isDryRun) {
   for (auto &[node, pack] : plan.packs) {
     Type type = pack.inPairs ? IntegerType::get(node->type.getContext(), 32)
                              : node->type;
-    panels[node] = allocate(/*isShared=*/true, type, packSize(pack));
+    bool isOfTile = pack.isOwn && pack.reducedIndex == plan.stream;
+    Ix panel = to.mul(isOfTile ? Ix(plan.tileStream) : packDepthOf(pack),
+                      plan.registerLanes);
+    panels[node] = allocate(/*isShared=*/!pack.isOwn, type,
+                            pack.isOwn ? to.mul(panel, PackPlan::kOwnPanels)
+                                       : packSize(pack));
     if (node != pack.read)
-      staging[node] = allocate(/*isShared=*/false, pack.read->type,
-                               to.mul(packDepthOf(pack), plan.registerLanes));
+      staging[node] = allocate(/*isShared=*/false, pack.read->type, panel);
   }
   for (StatePlan &s : plan.states)
     layOutState(s);

@@ -7,6 +7,7 @@
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Matchers.h"
 #include "refold/Conversion/CascadeToVector.h"
+#include "refold/Schedule/Schedule.h"
 #include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
@@ -39,7 +40,7 @@ static bool isOnlyReturned(Value value) {
 /// and locations do not appear, so that equal kernels have equal text; a
 /// schedule may use operand names, which then stay.
 static std::string kernelText(CascadeOp op, ArrayRef<Type> types,
-                              bool keepsNames) {
+                              ArrayRef<bool> isVarying, bool keepsNames) {
   MLIRContext *context = op.getContext();
   OpBuilder b(context);
   Location loc = UnknownLoc::get(context);
@@ -71,6 +72,10 @@ static std::string kernelText(CascadeOp op, ArrayRef<Type> types,
     isFinal.push_back(isOnlyReturned(result));
   if (llvm::is_contained(isFinal, true))
     state.addAttribute(kFinalResultsAttr, b.getDenseBoolArrayAttr(isFinal));
+  bool hasNests =
+      op.indicesOfRole(CascadeOp::Inner) | op.indicesOfRole(CascadeOp::Carried);
+  if (hasNests && llvm::is_contained(isVarying, true))
+    state.addAttribute(kVaryingInputsAttr, b.getDenseBoolArrayAttr(isVarying));
   IRMapping mapping;
   op.getBody().cloneInto(state.addRegion(), mapping);
   b.create(state);
@@ -90,8 +95,9 @@ static std::string symbolFor(Operation *op, size_t number) {
   return name;
 }
 
-unsigned ProgramCompiler::kernelFor(CascadeOp op, ArrayRef<Type> types) {
-  std::string text = kernelText(op, types, keepsNames);
+unsigned ProgramCompiler::kernelFor(CascadeOp op, ArrayRef<Type> types,
+                                    ArrayRef<bool> isVarying) {
+  std::string text = kernelText(op, types, isVarying, keepsNames);
   auto [known, isNew] = kernelNumbers.try_emplace(text, kernels.size());
   if (isNew)
     kernels.push_back({symbolFor(op, kernels.size()), std::move(text)});
@@ -120,6 +126,7 @@ llvm::Error ProgramCompiler::addCascade(CascadeOp op) {
   KernelStep step;
   step.numInputs = op.getInputs().size();
   SmallVector<Type> types;
+  SmallVector<bool> isVarying;
   for (Value input : op.getInputs()) {
     auto tensor = dyn_cast<RankedTensorType>(input.getType());
     if (!tensor) {
@@ -130,6 +137,7 @@ llvm::Error ProgramCompiler::addCascade(CascadeOp op) {
                               " that is neither a size nor a constant; "
                               "expected an array of rank 0");
       types.push_back(input.getType());
+      isVarying.push_back(false);
       step.operands.push_back(*scalar);
       continue;
     }
@@ -137,6 +145,8 @@ llvm::Error ProgramCompiler::addCascade(CascadeOp op) {
     if (!slot)
       return slot.takeError();
     types.push_back(memrefFor(*slot, tensor));
+    isVarying.push_back(spec.buffers[slot->view.buffer].kind !=
+                        BufferKind::Constant);
     step.operands.push_back(slot->view);
   }
   for (auto [output, result] :
@@ -161,7 +171,7 @@ llvm::Error ProgramCompiler::addCascade(CascadeOp op) {
     step.operands.push_back(slot.view);
     slots[result] = slot;
   }
-  step.kernel = kernelFor(op, types);
+  step.kernel = kernelFor(op, types, isVarying);
   spec.steps.push_back({std::move(step), stepNameOf(op)});
   return llvm::Error::success();
 }

@@ -85,7 +85,8 @@ private:
 
   // KernelOp.cpp
   llvm::Error addCascade(CascadeOp op);
-  unsigned kernelFor(CascadeOp op, llvm::ArrayRef<mlir::Type> types);
+  unsigned kernelFor(CascadeOp op, llvm::ArrayRef<mlir::Type> types,
+                     llvm::ArrayRef<bool> isVarying);
 
   // Epilogue.cpp
   /// Whether the product that the kernel reads now does the kernel's work.
