@@ -162,7 +162,7 @@ private:
     Node *result = nullptr;    ///< the contraction that it computes
     llvm::SmallVector<Node *> ahead; ///< reads to ask for ahead
     int64_t depthAhead = 0; ///< so many steps of the sum; 0: bytes behind each
-    bool inPlace = false;   ///< one row, without panels
+    bool inPlace = false;   ///< without panels
     const PairPlan *pair = nullptr; ///< of its term
     llvm::SmallVector<unsigned> reduced;
     Node *term = nullptr;

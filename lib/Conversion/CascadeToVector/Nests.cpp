@@ -345,7 +345,7 @@ void Kernel::nestShortcuts(Nest &nest, Tile &t, const Shortcuts &shortcuts) {
 void Kernel::nestRows(Nest &nest, Tile &outer) {
   if (!plan.hasRow(nest.out))
     return nestBody(nest, outer, 1);
-  int64_t block = nest.inPlace ? 1 : plan.registerRows;
+  int64_t block = nest.depthAhead ? 1 : plan.registerRows;
   auto some = [&](Ix first, int64_t count) {
     Tile t(&outer);
     t.rowLocal.clear();

@@ -116,14 +116,29 @@ void Kernel::writeSums(Nest nest) {
 }
 
 /// A single row of the item reads in place what it would lay out in panels for
-/// one reading.
+/// one reading, and sums so long that panels would be large are read there too.
 void Kernel::writeSumsOfRows(Nest &nest) {
-  bool hasSeveral = rows.isConstant() && rows.constant > 1;
-  if (hasSeveral || !mayReadInPlace(nest))
-    return writeSums(nest);
-  to.branch(
-      to.less(rows, 2), [&] { writeSums(ofSingleRow(nest)); },
-      [&] { writeSums(nest); });
+  auto byPanels = [&] {
+    bool hasSeveral = rows.isConstant() && rows.constant > 1;
+    if (hasSeveral || !mayReadInPlace(nest))
+      return writeSums(nest);
+    to.branch(
+        to.less(rows, 2), [&] { writeSums(ofSingleRow(nest)); },
+        [&] { writeSums(nest); });
+  };
+  Ix depth = nest.reduced.size() == 1 && int(nest.reduced[0]) != plan.stream
+                 ? extents[nest.reduced[0]]
+                 : Ix(0);
+  constexpr int64_t kDeepest = PackPlan::kDeepestOwn;
+  Nest inPlace = nest;
+  inPlace.inPlace = true;
+  if (!plan.hasOwnPanels() ||
+      (depth.isConstant() && depth.constant <= kDeepest))
+    return byPanels();
+  if (depth.isConstant())
+    return writeSums(inPlace);
+  to.branch(to.less(depth, kDeepest + 1), byPanels,
+            [&] { writeSums(inPlace); });
 }
 
 bool Kernel::mayReadInPlace(const Nest &nest) {

@@ -130,9 +130,12 @@ void Kernel::layOut(bool isDryRun) {
   for (auto &[node, pack] : plan.packs) {
     Type type = pack.inPairs ? IntegerType::get(node->type.getContext(), 32)
                              : node->type;
-    bool isOfTile = pack.isOwn && pack.reducedIndex == plan.stream;
-    Ix panel = to.mul(isOfTile ? Ix(plan.tileStream) : packDepthOf(pack),
-                      plan.registerLanes);
+    Ix depth = packDepthOf(pack);
+    if (pack.isOwn)
+      depth = pack.reducedIndex == plan.stream
+                  ? Ix(plan.tileStream)
+                  : to.min(depth, PackPlan::kDeepestOwn);
+    Ix panel = to.mul(depth, plan.registerLanes);
     panels[node] = allocate(/*isShared=*/!pack.isOwn, type,
                             pack.isOwn ? to.mul(panel, PackPlan::kOwnPanels)
                                        : packSize(pack));
