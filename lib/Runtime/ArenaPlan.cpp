@@ -6,7 +6,7 @@
 
 using namespace refold;
 
-std::optional<ArenaPlan> refold::planArena(llvm::ArrayRef<BufferLife> lives) {
+std::optional<ArenaPlan> refold::planArena(std::span<const BufferLife> lives) {
   constexpr int64_t kLimit = int64_t(1) << 62;
   auto rounded = [&](size_t i) {
     return (lives[i].bytes + ArenaPlan::kAlignment - 1) &

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Runtime/Executable.h"
 
-#include "AlignedBuffer.h"
 #include "Parallel.h"
 #include "ShapePlan.h"
+#include "refold/Runtime/AlignedBuffer.h"
 #include "refold/Runtime/ArenaPlan.h"
 #include "refold/Support/Error.h"
 #include <algorithm>
@@ -67,6 +67,8 @@ struct Executable::Impl {
                    unsigned threads, RunState &state) const;
   llvm::Error execute(const ShapePlan &plan, unsigned threads,
                       RunState &state) const;
+  llvm::Error executeRemotely(llvm::ArrayRef<Tensor> inputs,
+                              RunState &state) const;
   void storeOutputs(const Bindings &bindings, RunState &state) const;
 };
 
@@ -211,7 +213,8 @@ llvm::Error Executable::Impl::bind(const Bindings &bindings,
     staged += tensor.isRowMajor() ? 0 : rounded(tensor.numBytes());
   for (const Tensor &tensor : bindings.outputs)
     staged += tensor.isRowMajor() ? 0 : rounded(tensor.numBytes());
-  if (!state.arena.reserve(plan.arenaBytes) || !state.staging.reserve(staged) ||
+  int64_t arenaBytes = spec.remote ? 0 : plan.arenaBytes;
+  if (!state.arena.reserve(arenaBytes) || !state.staging.reserve(staged) ||
       !state.shared.reserve(plan.sharedBytes) ||
       !state.privates.reserve(threads * rounded(plan.privateBytes)))
     return noMemory();
@@ -360,6 +363,20 @@ llvm::Error Executable::Impl::execute(const ShapePlan &plan, unsigned threads,
   return llvm::Error::success();
 }
 
+llvm::Error Executable::Impl::executeRemotely(llvm::ArrayRef<Tensor> inputs,
+                                              RunState &state) const {
+  std::vector<const void *> from(spec.inputs.size());
+  std::vector<void *> to(spec.outputs.size());
+  for (auto [buffer, address] :
+       llvm::zip_equal(spec.buffers, state.addresses)) {
+    if (buffer.kind == BufferKind::Input)
+      from[buffer.port] = address;
+    else if (buffer.kind == BufferKind::Output)
+      to[buffer.port] = address;
+  }
+  return spec.remote->run(inputs, from, to);
+}
+
 void Executable::Impl::storeOutputs(const Bindings &bindings,
                                     RunState &state) const {
   for (auto [i, buffer] : llvm::enumerate(spec.buffers)) {
@@ -422,7 +439,9 @@ llvm::Error Executable::runInto(llvm::ArrayRef<Tensor> inputs,
     Bindings bindings{inputs, outputs};
     if (llvm::Error error = impl->bind(bindings, **plan, threads, *state))
       return error;
-    if (llvm::Error error = impl->execute(**plan, threads, *state))
+    if (llvm::Error error = impl->spec.remote
+                                ? impl->executeRemotely(inputs, *state)
+                                : impl->execute(**plan, threads, *state))
       return error;
     impl->storeOutputs(bindings, *state);
     return llvm::Error::success();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Parallel.h"
 
-#include "ThreadPool.h"
+#include "refold/Runtime/ThreadPool.h"
 #include <algorithm>
 
 // Of the OpenMP runtime that oneDNN brings into the process: a property of the
@@ -54,6 +54,9 @@ void refold::runInParallel(
   unsigned chunks = unsigned((items + chunk - 1) / chunk);
   ThreadPool::instance().run(
       *place.slot, threads, chunks, [&](unsigned thread, unsigned index) {
+        // The pool's own threads stay so for good.
+        if (thread != 0)
+          static thread_local SingleThreadedLibraries always;
         int64_t begin = int64_t(index) * chunk;
         body(thread, begin, std::min(begin + chunk, items));
       });

@@ -277,8 +277,8 @@ bool ProductPlan::Impl::runInLibrary(ThreadArguments &arguments,
                              list) != dnnl_success)
     return false;
   if (!isResultInPlace) {
-    int64_t sizes[] = {item.rows, shape.n}, from[] = {shape.n, 1};
-    int64_t to[] = {shape.result.rowStride, shape.result.colStride};
+    int64_t sizes[2] = {item.rows, shape.n}, from[2] = {shape.n, 1};
+    int64_t to[2] = {shape.result.rowStride, shape.result.colStride};
     copyStrided(4, sizes, resultCopy, from, result, to);
   }
   return true;

@@ -2,8 +2,8 @@
 #ifndef REFOLD_LIB_RUNTIME_PRODUCT_H
 #define REFOLD_LIB_RUNTIME_PRODUCT_H
 
-#include "AlignedBuffer.h"
 #include "ProductShape.h"
+#include "refold/Runtime/AlignedBuffer.h"
 #include "refold/Runtime/InstructionSet.h"
 #include "llvm/Support/Error.h"
 #include <map>

@@ -2,7 +2,8 @@
 #ifndef REFOLD_LIB_RUNTIME_PRODUCTSHAPE_H
 #define REFOLD_LIB_RUNTIME_PRODUCTSHAPE_H
 
-#include "Views.h"
+#include "refold/Runtime/Views.h"
+#include "refold/Support/Tensor.h"
 
 namespace refold {
 

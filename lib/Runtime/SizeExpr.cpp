@@ -59,6 +59,31 @@ static std::optional<int64_t> apply(SizeExpr::Op op, int64_t a, int64_t b) {
   return std::nullopt;
 }
 
+template <typename T>
+static void append(std::vector<T> &to, const std::vector<T> &from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+std::optional<SizeExpr> SizeExpr::of(std::vector<Instruction> instructions) {
+  unsigned depth = 0;
+  for (const Instruction &instruction : instructions) {
+    if (instruction.op > Op::Select)
+      return std::nullopt;
+    bool isLeaf = instruction.op == Op::Const || instruction.op == Op::Symbol;
+    unsigned taken = isLeaf ? 0 : instruction.op == Op::Select ? 3 : 2;
+    if (depth < taken)
+      return std::nullopt;
+    depth += 1 - taken;
+    if (depth > kMaxDepth)
+      return std::nullopt;
+  }
+  if (depth != 1)
+    return std::nullopt;
+  SizeExpr result;
+  result.code = std::move(instructions);
+  return result;
+}
+
 SizeExpr SizeExpr::symbol(unsigned index) {
   SizeExpr result;
   result.code[0] = {Op::Symbol, index};
@@ -79,7 +104,7 @@ SizeExpr SizeExpr::binary(Op op, const SizeExpr &lhs, const SizeExpr &rhs) {
       (op == Op::Mul && lhs == SizeExpr(1)))
     return rhs;
   SizeExpr result = lhs;
-  result.code.append(rhs.code.begin(), rhs.code.end());
+  append(result.code, rhs.code);
   result.code.push_back({op});
   return result;
 }
@@ -89,8 +114,8 @@ SizeExpr SizeExpr::select(const SizeExpr &condition, const SizeExpr &ifTrue,
   if (std::optional<int64_t> value = condition.constant())
     return *value ? ifTrue : ifFalse;
   SizeExpr result = condition;
-  result.code.append(ifTrue.code.begin(), ifTrue.code.end());
-  result.code.append(ifFalse.code.begin(), ifFalse.code.end());
+  append(result.code, ifTrue.code);
+  append(result.code, ifFalse.code);
   result.code.push_back({Op::Select});
   return result;
 }
@@ -102,7 +127,7 @@ std::optional<int64_t> SizeExpr::constant() const {
 }
 
 std::optional<int64_t>
-SizeExpr::evaluate(llvm::ArrayRef<int64_t> symbols) const {
+SizeExpr::evaluate(std::span<const int64_t> symbols) const {
   int64_t stack[kMaxDepth];
   unsigned depth = 0;
   for (const Instruction &instruction : code) {

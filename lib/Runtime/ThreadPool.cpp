@@ -2,9 +2,8 @@
 // A region is one word: how many chunks and seats are left of which generation.
 // A thread claims by replacing the word, so that one that comes late, when the
 // region is over or the next one has begun, fails and has touched nothing.
-#include "ThreadPool.h"
+#include "refold/Runtime/ThreadPool.h"
 
-#include "Parallel.h"
 #include <algorithm>
 #include <chrono>
 #include <climits>
@@ -188,7 +187,6 @@ void ThreadPool::wake(unsigned wanted) {
 }
 
 void ThreadPool::work() {
-  SingleThreadedLibraries alone;
   for (;;) {
     uint32_t seen = shared.regions.load(std::memory_order_acquire);
     if (!helpAnyone())

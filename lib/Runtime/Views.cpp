@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "Views.h"
+#include "refold/Runtime/Views.h"
 
 #include <algorithm>
 #include <cstring>
+#include <memory_resource>
 
 using namespace refold;
 
@@ -14,7 +15,7 @@ int64_t View::numElements() const {
 }
 
 std::optional<View> refold::resolve(const ViewSpec &spec,
-                                    llvm::ArrayRef<int64_t> symbols) {
+                                    std::span<const int64_t> symbols) {
   View view;
   view.buffer = spec.buffer;
   view.dtype = spec.dtype;
@@ -43,7 +44,7 @@ namespace {
 /// What is left to copy below one dimension.
 struct Copy {
   unsigned elementBytes;
-  llvm::ArrayRef<int64_t> sizes, fromStrides, toStrides;
+  std::span<const int64_t> sizes, fromStrides, toStrides;
 
   void run(unsigned dim, const char *from, char *to) const {
     if (dim == sizes.size()) {
@@ -90,27 +91,35 @@ private:
 };
 } // namespace
 
-void refold::copyStrided(unsigned elementBytes, llvm::ArrayRef<int64_t> sizes,
-                         const char *from, llvm::ArrayRef<int64_t> fromStrides,
-                         char *to, llvm::ArrayRef<int64_t> toStrides) {
-  for (int64_t size : sizes)
-    if (size == 0)
-      return;
-  // Neighbouring dimensions that both sides step through evenly are one.
-  llvm::SmallVector<int64_t, 8> merged, fromMerged, toMerged;
+void refold::mergeDims(std::pmr::vector<int64_t> &sizes,
+                       std::pmr::vector<int64_t> &from,
+                       std::pmr::vector<int64_t> &to) {
+  size_t kept = 0;
   for (size_t d = 0; d < sizes.size(); ++d) {
     if (sizes[d] == 1)
       continue;
-    if (!merged.empty() && fromMerged.back() == fromStrides[d] * sizes[d] &&
-        toMerged.back() == toStrides[d] * sizes[d]) {
-      merged.back() *= sizes[d];
-      fromMerged.back() = fromStrides[d];
-      toMerged.back() = toStrides[d];
-      continue;
-    }
-    merged.push_back(sizes[d]);
-    fromMerged.push_back(fromStrides[d]);
-    toMerged.push_back(toStrides[d]);
+    bool isNext = kept && from[kept - 1] == from[d] * sizes[d] &&
+                  to[kept - 1] == to[d] * sizes[d];
+    kept += !isNext;
+    sizes[kept - 1] = isNext ? sizes[kept - 1] * sizes[d] : sizes[d];
+    from[kept - 1] = from[d];
+    to[kept - 1] = to[d];
   }
+  for (auto *dims : {&sizes, &from, &to})
+    dims->resize(kept);
+}
+
+void refold::copyStrided(unsigned elementBytes, std::span<const int64_t> sizes,
+                         const char *from, std::span<const int64_t> fromStrides,
+                         char *to, std::span<const int64_t> toStrides) {
+  for (int64_t size : sizes)
+    if (size == 0)
+      return;
+  std::byte room[3 * 8 * sizeof(int64_t)];
+  std::pmr::monotonic_buffer_resource pool(room, sizeof(room));
+  std::pmr::vector<int64_t> merged(sizes.begin(), sizes.end(), &pool),
+      fromMerged(fromStrides.begin(), fromStrides.end(), &pool),
+      toMerged(toStrides.begin(), toStrides.end(), &pool);
+  mergeDims(merged, fromMerged, toMerged);
   Copy{elementBytes, merged, fromMerged, toMerged}.run(0, from, to);
 }

@@ -3,6 +3,7 @@
 #include "refold/Support/Error.h"
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <sys/mman.h>
 
@@ -93,34 +94,14 @@ template <typename T> uint32_t loadCode(const void *element) {
   return code;
 }
 
-struct DTypeInfo {
-  DType dtype;
-  const char *name;
-  unsigned bytes;
-  bool isFloat;
-};
-constexpr DTypeInfo kDTypes[] = {
-    {DType::F64, "f64", 8, true},       {DType::F32, "f32", 4, true},
-    {DType::F16, "f16", 2, true},       {DType::BF16, "bf16", 2, true},
-    {DType::F8E4M3, "f8e4m3", 1, true}, {DType::F8E5M2, "f8e5m2", 1, true},
-    {DType::I64, "i64", 8, false},      {DType::I32, "i32", 4, false},
-    {DType::I8, "i8", 1, false},        {DType::U8, "u8", 1, false},
-    {DType::Bool, "bool", 1, false},
-};
-const DTypeInfo &infoOf(DType dtype) {
-  return kDTypes[static_cast<size_t>(dtype)];
-}
-
 } // namespace
 
-unsigned byteWidth(DType dtype) { return infoOf(dtype).bytes; }
 llvm::StringRef nameOf(DType dtype) { return infoOf(dtype).name; }
-bool isFloat(DType dtype) { return infoOf(dtype).isFloat; }
 
 std::optional<DType> parseDType(llvm::StringRef name) {
-  for (const DTypeInfo &info : kDTypes)
-    if (name == info.name)
-      return info.dtype;
+  for (uint8_t i = 0; i < std::size(kDTypes); ++i)
+    if (name == kDTypes[i].name)
+      return static_cast<DType>(i);
   return std::nullopt;
 }
 
@@ -177,25 +158,6 @@ void storeFromDouble(DType dtype, double value, void *element) {
   case DType::Bool:
     return storeRaw(static_cast<uint8_t>(value != 0), element);
   }
-}
-
-std::optional<int64_t> checkedNumElements(llvm::ArrayRef<int64_t> shape,
-                                          unsigned bytesPerElement) {
-  // Zero extents do not excuse the others: [2^62, 2^62, 0] has strides that
-  // overflow.
-  constexpr int64_t limit = int64_t(1) << 62;
-  int64_t nonZero = bytesPerElement;
-  bool isEmpty = false;
-  for (int64_t extent : shape) {
-    if (extent < 0)
-      return std::nullopt;
-    isEmpty |= extent == 0;
-    if (extent > 0 && __builtin_mul_overflow(nonZero, extent, &nonZero))
-      return std::nullopt;
-    if (nonZero > limit)
-      return std::nullopt;
-  }
-  return isEmpty ? 0 : nonZero / bytesPerElement;
 }
 
 llvm::SmallVector<int64_t, 4> rowMajorStrides(llvm::ArrayRef<int64_t> shape) {

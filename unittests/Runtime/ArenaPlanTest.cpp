@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Runtime/ArenaPlan.h"
+#include "llvm/ADT/ArrayRef.h"
 
 #include "gtest/gtest.h"
 #include <random>
@@ -56,8 +57,9 @@ TEST(ArenaPlanTest, ReusesBytesOfTheDead) {
 }
 
 TEST(ArenaPlanTest, RefusesSizesThatOverflow) {
-  EXPECT_FALSE(planArena({{-1, 0, 0}}));
+  EXPECT_FALSE(planArena(std::vector<BufferLife>{{-1, 0, 0}}));
   int64_t huge = int64_t(1) << 61;
-  EXPECT_FALSE(planArena({{huge, 0, 0}, {huge, 0, 0}, {huge, 0, 0}}));
-  EXPECT_TRUE(planArena({{huge, 0, 0}, {huge, 1, 1}}));
+  EXPECT_FALSE(planArena(
+      std::vector<BufferLife>{{huge, 0, 0}, {huge, 0, 0}, {huge, 0, 0}}));
+  EXPECT_TRUE(planArena(std::vector<BufferLife>{{huge, 0, 0}, {huge, 1, 1}}));
 }

@@ -13,7 +13,7 @@ static constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
 static std::optional<int64_t> apply(Op op, int64_t a, int64_t b) {
   SizeExpr expr =
       SizeExpr::binary(op, SizeExpr::symbol(0), SizeExpr::symbol(1));
-  return expr.evaluate({a, b});
+  return expr.evaluate(std::vector<int64_t>{a, b});
 }
 
 TEST(SizeExprTest, Operators) {
@@ -55,7 +55,7 @@ TEST(SizeExprTest, FoldsConstantsAndNeutralElements) {
   EXPECT_EQ((SizeExpr(3) * SizeExpr(4)).constant(), 12);
   EXPECT_EQ(s + SizeExpr(0), s);
   EXPECT_EQ(SizeExpr(1) * s, s);
-  EXPECT_EQ((s * SizeExpr(0)).evaluate({5}), 0);
+  EXPECT_EQ((s * SizeExpr(0)).evaluate(std::vector<int64_t>{5}), 0);
   EXPECT_EQ(SizeExpr::select(SizeExpr(0), SizeExpr(1), s), s);
   EXPECT_EQ(
       SizeExpr::binary(Op::FloorDiv, s + SizeExpr(15), SizeExpr(16)).show(),
@@ -67,12 +67,14 @@ TEST(SizeExprTest, FoldsConstantsAndNeutralElements) {
 }
 
 TEST(SizeExprTest, MissingSymbolsAndDepthAreNoCrash) {
-  EXPECT_EQ(SizeExpr::symbol(3).evaluate({1, 2, 3}), std::nullopt);
+  EXPECT_EQ(SizeExpr::symbol(3).evaluate(std::vector<int64_t>{1, 2, 3}),
+            std::nullopt);
   SizeExpr left = SizeExpr::symbol(0), right = SizeExpr::symbol(0);
   for (unsigned i = 0; i < 2 * SizeExpr::kMaxDepth; ++i) {
     left = left + SizeExpr::symbol(0);   // ((s + s) + s): flat on the stack
     right = SizeExpr::symbol(0) + right; // s + (s + ...): one place a level
   }
-  EXPECT_EQ(left.evaluate({1}), 1 + 2 * int64_t(SizeExpr::kMaxDepth));
-  EXPECT_EQ(right.evaluate({1}), std::nullopt);
+  EXPECT_EQ(left.evaluate(std::vector<int64_t>{1}),
+            1 + 2 * int64_t(SizeExpr::kMaxDepth));
+  EXPECT_EQ(right.evaluate(std::vector<int64_t>{1}), std::nullopt);
 }

@@ -98,12 +98,14 @@ TEST(TensorTest, OverflowSaturatesOrBecomesInfinite) {
 
 TEST(TensorTest, SizesAreChecked) {
   int64_t huge = int64_t(1) << 40;
-  EXPECT_EQ(checkedNumElements({2, 3}, 4), 6);
-  EXPECT_EQ(checkedNumElements({}, 4), 1);
-  EXPECT_EQ(checkedNumElements({huge, huge}, 4), std::nullopt);
-  EXPECT_EQ(checkedNumElements({huge, huge, 0}, 4), std::nullopt);
-  EXPECT_EQ(checkedNumElements({-1}, 4), std::nullopt);
-  EXPECT_EQ(checkedNumElements({0, 5}, 4), 0);
+  EXPECT_EQ(checkedNumElements(std::vector<int64_t>{2, 3}, 4), 6);
+  EXPECT_EQ(checkedNumElements(std::vector<int64_t>{}, 4), 1);
+  EXPECT_EQ(checkedNumElements(std::vector<int64_t>{huge, huge}, 4),
+            std::nullopt);
+  EXPECT_EQ(checkedNumElements(std::vector<int64_t>{huge, huge, 0}, 4),
+            std::nullopt);
+  EXPECT_EQ(checkedNumElements(std::vector<int64_t>{-1}, 4), std::nullopt);
+  EXPECT_EQ(checkedNumElements(std::vector<int64_t>{0, 5}, 4), 0);
   EXPECT_TRUE(fails(Tensor::create(DType::F32, {huge, huge})));
 }
 

@@ -2,9 +2,9 @@
 #ifndef REFOLD_RUNTIME_ARENAPLAN_H
 #define REFOLD_RUNTIME_ARENAPLAN_H
 
-#include "llvm/ADT/ArrayRef.h"
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace refold {
@@ -26,7 +26,7 @@ struct ArenaPlan {
 /// largest first, each at the lowest offset that is free while it lives.
 /// Depends on its argument only. Nothing where the arena would exceed 2^62
 /// bytes or a size is negative.
-std::optional<ArenaPlan> planArena(llvm::ArrayRef<BufferLife> lives);
+std::optional<ArenaPlan> planArena(std::span<const BufferLife> lives);
 
 } // namespace refold
 

@@ -2,18 +2,17 @@
 #ifndef REFOLD_RUNTIME_SIZEEXPR_H
 #define REFOLD_RUNTIME_SIZEEXPR_H
 
-#include "llvm/ADT/ArrayRef.h"
-#include "llvm/ADT/SmallVector.h"
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace refold {
 
 /// A size that is known when the extents of the arguments are: a small program
-/// over symbols, in postfix form. Symbol k is the extent that
-/// `ExecutableSpec::symbols[k]` says. Comparisons give 0 or 1. Building folds
+/// over symbols, in postfix form. Symbol k is whatever stands at k where it is
+/// evaluated. Comparisons give 0 or 1. Building folds
 /// what is constant.
 class SizeExpr {
 public:
@@ -56,7 +55,7 @@ public:
 
   /// The value, or nothing where it overflows, divides by 0, needs a symbol
   /// that `symbols` lacks or nests deeper than `kMaxDepth`. Allocates nothing.
-  std::optional<int64_t> evaluate(llvm::ArrayRef<int64_t> symbols) const;
+  std::optional<int64_t> evaluate(std::span<const int64_t> symbols) const;
   std::optional<int64_t> constant() const;
 
   /// "((s0 + 15) floordiv 16)".
@@ -65,13 +64,18 @@ public:
 
   static constexpr unsigned kMaxDepth = 64;
 
-private:
   struct Instruction {
     Op op;
     int64_t value = 0; ///< the constant or the symbol
     bool operator==(const Instruction &) const = default;
   };
-  llvm::SmallVector<Instruction, 2> code;
+  const std::vector<Instruction> &instructions() const { return code; }
+  /// The expression of these instructions, as a file holds them: nothing where
+  /// they are none in postfix form, or nest deeper than `kMaxDepth`.
+  static std::optional<SizeExpr> of(std::vector<Instruction> instructions);
+
+private:
+  std::vector<Instruction> code;
 };
 
 } // namespace refold

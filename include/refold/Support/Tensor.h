@@ -2,6 +2,7 @@
 #ifndef REFOLD_SUPPORT_TENSOR_H
 #define REFOLD_SUPPORT_TENSOR_H
 
+#include "refold/Support/DType.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
@@ -12,28 +13,9 @@
 
 namespace refold {
 
-/// Element types of arrays that enter and leave a program. F8E4M3 is the "FN"
-/// form: no infinity, largest value 448.
-enum class DType : uint8_t {
-  F64,
-  F32,
-  F16,
-  BF16,
-  F8E4M3,
-  F8E5M2,
-  I64,
-  I32,
-  I8,
-  U8,
-  Bool
-};
-
-/// Bytes of one element.
-unsigned byteWidth(DType dtype);
 /// "f64", "f8e4m3", "bool", ...
 llvm::StringRef nameOf(DType dtype);
 std::optional<DType> parseDType(llvm::StringRef name);
-bool isFloat(DType dtype);
 
 /// One element as a double. Exact, except for i64 beyond 2^53.
 double loadAsDouble(DType dtype, const void *element);
@@ -41,11 +23,6 @@ double loadAsDouble(DType dtype, const void *element);
 /// infinity too), NaN to an integer is 0, bool is "not 0"; f16, bf16 and f32
 /// overflow to infinity.
 void storeFromDouble(DType dtype, double value, void *element);
-
-/// Product of the extents, or nothing where one is negative or the bytes exceed
-/// 2^62.
-std::optional<int64_t> checkedNumElements(llvm::ArrayRef<int64_t> shape,
-                                          unsigned bytesPerElement);
 
 /// An array with its shape. Owns its bytes (64-byte aligned) or borrows them;
 /// copies share them. Strides count elements and may be zero or negative.

@@ -20,7 +20,7 @@ struct Slot {
   bool isWhole = true;    ///< and all of its buffer
 };
 
-using Sizes = llvm::SmallVector<SizeExpr, 4>;
+using Sizes = std::vector<SizeExpr>;
 
 /// What an array is padded with along each dimension.
 struct Padding {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef REFOLD_LIB_RUNTIME_THREADPOOL_H
-#define REFOLD_LIB_RUNTIME_THREADPOOL_H
+#ifndef REFOLD_RUNTIME_THREADPOOL_H
+#define REFOLD_RUNTIME_THREADPOOL_H
 
 #include "llvm/ADT/STLFunctionalExtras.h"
 #include <atomic>
@@ -51,4 +51,4 @@ private:
 
 } // namespace refold
 
-#endif // REFOLD_LIB_RUNTIME_THREADPOOL_H
+#endif // REFOLD_RUNTIME_THREADPOOL_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef REFOLD_LIB_RUNTIME_ALIGNEDBUFFER_H
-#define REFOLD_LIB_RUNTIME_ALIGNEDBUFFER_H
+#ifndef REFOLD_RUNTIME_ALIGNEDBUFFER_H
+#define REFOLD_RUNTIME_ALIGNEDBUFFER_H
 
 #include <cstddef>
 #include <cstdlib>
@@ -57,4 +57,4 @@ private:
 
 } // namespace refold
 
-#endif // REFOLD_LIB_RUNTIME_ALIGNEDBUFFER_H
+#endif // REFOLD_RUNTIME_ALIGNEDBUFFER_H
