@@ -39,8 +39,9 @@ static llvm::Error splitStreams(mlir::ModuleOp module, const StreamSplit &split,
   return llvm::Error::success();
 }
 
-/// Gives the planned program kernels of the CUDA target.
-static llvm::Error
+/// Gives the planned program kernels of the CUDA target, and a GPU to run it
+/// unless it is emulated.
+static llvm::Expected<std::shared_ptr<GpuProgram>>
 addCudaKernels(mlir::MLIRContext &context, llvm::StringRef source,
                const CudaTarget &target, const CompileOptions &options,
                llvm::ArrayRef<KernelText> texts, ExecutableSpec &spec) {
@@ -52,12 +53,21 @@ addCudaKernels(mlir::MLIRContext &context, llvm::StringRef source,
       return kernel.takeError();
     kernels.push_back(std::move(*kernel));
   }
-  if (llvm::Error error = attachCudaKernels(spec, kernels, target))
-    return error;
+  std::shared_ptr<GpuProgram> program;
+  if (target.device == CudaDevice::Emulated) {
+    if (llvm::Error error = attachEmulated(spec, kernels))
+      return std::move(error);
+  } else {
+    auto made = packageForGpu(spec, kernels, source, target);
+    if (!made)
+      return made.takeError();
+    program = std::make_shared<GpuProgram>(std::move(*made), options.cache);
+    attachGpu(spec, kernels.size(), program);
+  }
   for (const CudaKernel &kernel : kernels)
     if (options.onCuda)
       options.onCuda(kernel);
-  return llvm::Error::success();
+  return program;
 }
 
 llvm::Expected<CompiledProgram> compile(LoadedProgram program,
@@ -98,6 +108,7 @@ llvm::Expected<CompiledProgram> compile(LoadedProgram program,
   CompileProgramOptions programOptions;
   programOptions.plansOnly = programOptions.keepsNames = cuda->has_value();
   programOptions.onAssembly = options.onAssembly;
+  programOptions.onObject = options.onObject;
   programOptions.cache = options.cache;
   programOptions.times = &times;
   std::vector<KernelText> kernels;
@@ -108,11 +119,14 @@ llvm::Expected<CompiledProgram> compile(LoadedProgram program,
       compileProgram(*program.module, *target, programOptions);
   if (!spec)
     return spec.takeError();
-  if (*cuda)
-    if (llvm::Error error =
-            addCudaKernels(*program.module->getContext(), program.name, **cuda,
-                           options, kernels, *spec))
-      return std::move(error);
+  std::shared_ptr<GpuProgram> gpu;
+  if (*cuda) {
+    auto added = addCudaKernels(*program.module->getContext(), program.name,
+                                **cuda, options, kernels, *spec);
+    if (!added)
+      return added.takeError();
+    gpu = std::move(*added);
+  }
   if (program.storage)
     spec->owners.push_back(program.storage);
   Executable executable(std::move(*spec));
@@ -126,7 +140,8 @@ llvm::Expected<CompiledProgram> compile(LoadedProgram program,
                          spent.count(),
                          std::move(kernels),
                          times.list(),
-                         target->facts};
+                         target->facts,
+                         std::move(gpu)};
 }
 
 llvm::Expected<CompiledProgram> compileFile(mlir::MLIRContext &context,

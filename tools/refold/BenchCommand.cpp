@@ -4,6 +4,7 @@
 #include "ReportJson.h"
 #include "RunFlags.h"
 #include "refold/Driver/Bench.h"
+#include "refold/Driver/BenchGpu.h"
 #include "refold/Support/Files.h"
 #include "refold/Support/Json.h"
 #include "llvm/Support/Format.h"
@@ -230,6 +231,102 @@ static llvm::Error writeExpected(llvm::StringRef path,
   return writeFileAtomically(path, *bytes);
 }
 
+static llvm::json::Array toJson(llvm::ArrayRef<GpuStepTime> steps) {
+  llvm::json::Array list;
+  for (const GpuStepTime &step : steps)
+    list.push_back(llvm::json::Object{{"name", step.name}, {"ms", step.ms}});
+  return list;
+}
+
+static void printJsonOf(const GpuBenchResult &result) {
+  llvm::json::Object shape;
+  for (const auto &[dim, extent] : result.checkedShape)
+    shape[dim] = extent;
+  llvm::json::Object answer{
+      {"gpu", result.gpu},
+      {"fused_ms", result.fusedMs},
+      {"checked", true},
+      {"checked_against", "double"},
+      {"checked_shape", std::move(shape)},
+      {"error", jsonNumber(result.error)},
+      {"bytes", result.bytes()},
+      {"bytes_per_ms", result.bytesPerMs()},
+      {"copy_bytes_per_ms", result.copyBytesPerMs},
+      {"share_of_copy", result.shareOfCopy()},
+      {"compile_ms", result.compileMs},
+      {"kernels",
+       llvm::json::Object{{"fused", toJson(result.fusedSteps)},
+                          {"unfused", toJson(result.unfusedSteps)}}}};
+  if (result.unfusedMs) {
+    answer["unfused_ms"] = *result.unfusedMs;
+    answer["speedup"] = *result.unfusedMs / result.fusedMs;
+  }
+  printJson(std::move(answer));
+}
+
+static void printText(const GpuBenchResult &result) {
+  llvm::raw_ostream &os = llvm::outs();
+  os << "gpu       " << result.gpu << "\n"
+     << llvm::format("fused    %10.4f ms, %.0f GB/s\n", result.fusedMs,
+                     result.bytesPerMs() * 1e-6);
+  if (result.unfusedMs)
+    os << llvm::format("unfused  %10.4f ms\nspeedup  %10.2f\n",
+                       *result.unfusedMs, *result.unfusedMs / result.fusedMs);
+  os << llvm::format("copy     %10.0f GB/s, reached by %.0f %%\n",
+                     result.copyBytesPerMs * 1e-6, 100.0 * result.shareOfCopy())
+     << "error    " << llvm::right_justify(formatError(result.error), 10)
+     << " against double";
+  for (const auto &[dim, extent] : result.checkedShape)
+    os << " " << dim << "=" << extent;
+  os << "\nbytes    " << formatBytes(result.inputBytes) << " of inputs, "
+     << formatBytes(result.weightBytes) << " of weights, "
+     << formatBytes(result.outputBytes) << " of outputs\n"
+     << llvm::format("compile  %10.1f ms\n", result.compileMs);
+  for (auto [title, steps] : {std::pair("fused", &result.fusedSteps),
+                              std::pair("unfused", &result.unfusedSteps)})
+    for (const GpuStepTime &step : *steps)
+      os << llvm::format("  %-8s %9.4f ms  ", title, step.ms) << step.name
+         << "\n";
+}
+
+/// The GPU's own form of the command: times by events, no turns.
+static llvm::Expected<ExitCode> benchGpu(mlir::MLIRContext &context,
+                                         const ProgramFlags &program,
+                                         const InputFlags &inputs,
+                                         const std::string &target,
+                                         FusePolicy policy) {
+  if (target == "cuda-emulated")
+    return fail(ExitCode::Usage, "found the target 'cuda-emulated', which says "
+                                 "nothing of speed, expected cuda");
+  auto cache = program.openCache();
+  if (!cache)
+    return cache.takeError();
+  GpuBenchOptions options;
+  options.makeInputs = [&](llvm::ArrayRef<Port> ports, const Extents &shape) {
+    InputFlags some = inputs;
+    some.shape = shape;
+    return some.make(ports);
+  };
+  options.shape = inputs.shape;
+  options.maySplitInputs = inputs.files.empty() && inputs.npz.empty();
+  options.target = target;
+  options.numerics = program.numerics;
+  options.policy = policy;
+  options.cache = cache->get();
+  Progress progress("bench", 3);
+  options.onProgress = [&](llvm::StringRef what) { progress.step(what); };
+  auto result =
+      benchOnGpu(context, program.path, program.loadOptions(), options);
+  if (!result)
+    return result.takeError();
+  progress.clear();
+  if (program.isJson())
+    printJsonOf(*result);
+  else
+    printText(*result);
+  return ExitCode::Ok;
+}
+
 llvm::Expected<ExitCode> benchCommand(const Command &command,
                                       Arguments arguments) {
   ProgramFlags program;
@@ -242,6 +339,7 @@ llvm::Expected<ExitCode> benchCommand(const Command &command,
   program.addTo(flags);
   program.addDtypeTo(flags);
   program.addNumericsTo(flags);
+  program.addCacheTo(flags);
   inputs.addTo(flags, /*withFiles=*/true);
   flags.integer("threads", "N", "threads (1)", options.threads, 1, 1024);
   addFuseTo(flags, policy);
@@ -253,7 +351,8 @@ llvm::Expected<ExitCode> benchCommand(const Command &command,
   flags.toggle("kernels", "times every step of both programs",
                options.timesSteps);
   flags.text("target", "NAME",
-             "avx512, avx2 or baseline (what the machine offers)",
+             "avx512, avx2, baseline, cuda, cuda-sm80 or cuda-sm90 (what the "
+             "machine's CPU offers)",
              options.target);
   flags.text("expected-to", "FILE.npz",
              "writes what the answer was checked against", expected);
@@ -272,6 +371,8 @@ llvm::Expected<ExitCode> benchCommand(const Command &command,
     options.onExpected = [&](llvm::ArrayRef<NamedTensor> arrays) {
       return writeExpected(expected, arrays);
     };
+  if (llvm::StringRef(options.target).starts_with("cuda"))
+    return benchGpu(*context, program, inputs, options.target, policy);
   if (takesTurns)
     serveTurns(options, isRefused);
   options.numerics = program.numerics;

@@ -45,6 +45,75 @@ static llvm::json::Object toJson(const CudaKernel &kernel) {
                             {"entries", std::move(entries)}};
 }
 
+static llvm::json::Array toJson(llvm::ArrayRef<SizeExpr> sizes) {
+  llvm::json::Array list;
+  for (const SizeExpr &size : sizes)
+    list.push_back(size.show());
+  return list;
+}
+
+static llvm::json::Object toJson(const ViewSpec &view) {
+  return llvm::json::Object{{"buffer", view.buffer},
+                            {"dtype", nameOf(view.dtype)},
+                            {"offset", view.offset.show()},
+                            {"sizes", toJson(view.sizes)},
+                            {"strides", toJson(view.strides)}};
+}
+
+static llvm::json::Object toJson(const Step &step) {
+  llvm::json::Object answer{{"name", step.name}};
+  if (auto *kernel = std::get_if<KernelStep>(&step.what)) {
+    llvm::json::Array operands;
+    for (const OperandSpec &operand : kernel->operands) {
+      if (auto *view = std::get_if<ViewSpec>(&operand))
+        operands.push_back(toJson(*view));
+      else
+        operands.push_back(llvm::json::Object{
+            {"value", std::get<ScalarSpec>(operand).value.show()}});
+    }
+    answer["kernel"] = kernel->kernel;
+    answer["inputs"] = kernel->numInputs;
+    answer["operands"] = std::move(operands);
+  } else if (auto *copy = std::get_if<CopyStep>(&step.what)) {
+    answer["from"] = toJson(copy->from);
+    answer["to"] = toJson(copy->to);
+  } else if (auto *check = std::get_if<AssertStep>(&step.what)) {
+    answer["message"] = check->message;
+    if (auto *size = std::get_if<SizeExpr>(&check->condition))
+      answer["holds"] = size->show();
+    else
+      answer["flags"] = toJson(std::get<ViewSpec>(check->condition));
+  }
+  return answer;
+}
+
+/// What lies where, and what runs in which order. `s0` is the extent that
+/// "symbols" names first.
+static void addPlan(const ExecutableSpec &spec, llvm::json::Object &answer) {
+  static const char *const kinds[] = {"input", "output", "constant",
+                                      "temporary"};
+  llvm::json::Array symbols, buffers, steps;
+  std::vector<std::string> names(spec.numSymbols);
+  for (const InputSpec &input : spec.inputs)
+    for (const DimSpec &dim : input.dims)
+      if (dim.extent < 0)
+        names[dim.symbol] = dim.name;
+  for (const std::string &name : names)
+    symbols.push_back(name);
+  for (const BufferSpec &buffer : spec.buffers) {
+    llvm::json::Object one{{"kind", kinds[unsigned(buffer.kind)]},
+                           {"bytes", buffer.bytes.show()}};
+    if (buffer.kind <= BufferKind::Output)
+      one["port"] = buffer.port;
+    buffers.push_back(std::move(one));
+  }
+  for (const Step &step : spec.steps)
+    steps.push_back(toJson(step));
+  answer["symbols"] = std::move(symbols);
+  answer["buffers"] = std::move(buffers);
+  answer["steps"] = std::move(steps);
+}
+
 /// The program as text at one stage of its way through the folders of lib/.
 static llvm::Expected<std::string> textAt(llvm::StringRef stage,
                                           LoadedProgram program,
@@ -92,10 +161,11 @@ static llvm::Expected<std::string> textAt(llvm::StringRef stage,
     auto compiled = compile(std::move(program), listening);
     if (!compiled)
       return compiled.takeError();
-    if (isJson)
-      os << llvm::json::Value(
-                llvm::json::Object{{"kernels", std::move(kernels)}})
-         << "\n";
+    if (isJson) {
+      llvm::json::Object answer{{"kernels", std::move(kernels)}};
+      addPlan(compiled->executable.spec(), answer);
+      os << llvm::json::Value(std::move(answer)) << "\n";
+    }
     return os.str();
   }
   mlir::OpPrintingFlags printing;
@@ -155,13 +225,15 @@ llvm::Expected<ExitCode> compileCommand(const Command &command,
                emit, {"program", "cascade", "asm", "cuda"});
   addFuseTo(flags, options.policy);
   flags.text("target", "NAME",
-             "avx512, avx2, baseline, cuda-sm80 or cuda-sm90 (what the machine "
-             "offers)",
+             "cpu, avx512, avx2, baseline, cuda-sm80 or cuda-sm90 (what the "
+             "machine offers)",
              options.target);
   flags.toggle("locations", "with the definition or node of every operation",
                withLocations);
   flags.toggle("timing", "with the time of every stage", withStages);
-  flags.text("output", "FILE", "where --emit writes (stdout); also -o", output);
+  flags.text("output", "FILE",
+             "where --emit writes (stdout), or else a package; also -o",
+             output);
   if (showHelp(command, flags, arguments))
     return ExitCode::Ok;
   if (llvm::Error error = flags.parse(command.name, arguments))
@@ -186,6 +258,13 @@ llvm::Expected<ExitCode> compileCommand(const Command &command,
   if (!cache)
     return cache.takeError();
   options.cache = cache->get();
+  if (options.target == "cpu")
+    options.target.clear();
+  if (!output.empty()) {
+    if (llvm::Error error = writePackage(std::move(*loaded), options, output))
+      return std::move(error);
+    return ExitCode::Ok;
+  }
   auto compiled = compile(std::move(*loaded), options);
   if (!compiled)
     return compiled.takeError();

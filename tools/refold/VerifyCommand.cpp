@@ -92,7 +92,8 @@ void VerifyFlags::addTo(Flags &flags) {
                 int64_t(1) << 62);
   flags.text(
       "target", "NAME",
-      "avx512, avx2, baseline or cuda-emulated (what the machine offers)",
+      "avx512, avx2, baseline, cuda, cuda-sm80, cuda-sm90 or cuda-emulated "
+      "(what the machine's CPU offers)",
       options.target);
 }
 

@@ -5,6 +5,7 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/OwningOpRef.h"
+#include "refold/Package/Package.h"
 #include "refold/Runtime/Executable.h"
 #include "refold/Schedule/TargetFacts.h"
 #include "refold/Support/DiskCache.h"
@@ -26,6 +27,7 @@
 namespace refold {
 
 struct CudaKernel;
+class GpuProgram;
 
 /// An argument or a result of a program.
 struct Port {
@@ -253,6 +255,8 @@ struct CompiledProgram {
   /// CPU time of every stage, the front end first.
   std::vector<StageTimes::Stage> stages;
   TargetFacts facts; ///< that it was compiled for
+  /// What runs it on a GPU, where that is the target.
+  std::shared_ptr<GpuProgram> gpu = nullptr;
 };
 
 /// Another cut of every stream than the schedule's own.
@@ -275,14 +279,17 @@ struct CompileOptions {
   /// Set by who exercises merges and transports; results differ by rounding.
   std::optional<StreamSplit> split;
   /// "avx512", "avx2" or "baseline"; empty: what the machine offers, or
-  /// REFOLD_CPU. "cuda-emulated", "cuda-sm80" or "cuda-sm90": the CUDA target
-  /// (docs/targets/cuda.md).
+  /// REFOLD_CPU. "cuda", "cuda-emulated", "cuda-sm80" or "cuda-sm90": the CUDA
+  /// target (docs/targets/cuda.md).
   std::string target;
-  /// Where kernels and certificates are looked for, and kept; null: nowhere.
+  /// Where kernels and certificates are looked for, and kept; null: nowhere. A
+  /// program for a GPU makes code when it first runs: until then it is used.
   const DiskCache *cache = nullptr;
   /// Called with the assembly of every kernel, where set.
   std::function<void(llvm::StringRef kernel, llvm::StringRef assembly)>
       onAssembly;
+  /// Called with the object code of every kernel for the CPU, where set.
+  std::function<void(package::HostKernel kernel, std::string object)> onObject;
   /// Called with every kernel of the CUDA target, where set.
   std::function<void(const CudaKernel &kernel)> onCuda;
 };
@@ -291,6 +298,12 @@ struct CompileOptions {
 /// module is consumed; its context must outlive the result.
 llvm::Expected<CompiledProgram> compile(LoadedProgram program,
                                         const CompileOptions &options);
+
+/// Compiles a program into a package (docs/packages.md) and writes it, whole or
+/// not at all. A program that needs more than kernels, copies and checks is
+/// Unsupported.
+llvm::Error writePackage(LoadedProgram program, const CompileOptions &options,
+                         llvm::StringRef path);
 
 /// Loads a file and compiles what it holds.
 llvm::Expected<CompiledProgram> compileFile(mlir::MLIRContext &context,

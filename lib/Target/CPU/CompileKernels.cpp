@@ -13,7 +13,7 @@ namespace {
 /// What is made of a source.
 struct Result {
   std::shared_ptr<LoadedCode> code;
-  std::string assembly;
+  std::string assembly, object;
   LoweredKernel lowered;
   llvm::Error error = llvm::Error::success();
 };
@@ -72,6 +72,8 @@ static bool findKernel(const KernelSource &source, const CpuTarget &target,
       value ? unpackKernel(value->getBuffer()) : std::nullopt;
   if (!stored)
     return false;
+  if (options.onObject)
+    result.object = stored->object->getBuffer().str();
   auto code = loadObject(std::move(stored->object), options.times);
   if (!code) {
     llvm::consumeError(code.takeError());
@@ -115,6 +117,8 @@ static llvm::Error compileOne(mlir::MLIRContext &context,
     return object.takeError();
   if (options.cache)
     keepKernel(source, target, options, result, (*object)->getBuffer());
+  if (options.onObject)
+    result.object = (*object)->getBuffer().str();
   auto code = loadObject(std::move(*object), options.times);
   if (!code)
     return code.takeError();
@@ -180,6 +184,18 @@ static llvm::Expected<Kernel> kernelOf(const KernelSource &source,
   return kernel;
 }
 
+/// As packages hold it, but for the object.
+static package::HostKernel describeForPackage(const KernelSource &source,
+                                              const LoweredKernel &lowered) {
+  package::HostKernel kernel;
+  kernel.name = source.name;
+  kernel.phases = lowered.phases;
+  kernel.packedOperands.assign(lowered.packedOperands.begin(),
+                               lowered.packedOperands.end());
+  kernel.sharesOnlyPanels = lowered.sharesOnlyPanels;
+  return kernel;
+}
+
 llvm::Expected<CompiledKernels>
 refold::compileKernels(llvm::ArrayRef<KernelSource> sources,
                        const CpuTarget &target,
@@ -206,6 +222,9 @@ refold::compileKernels(llvm::ArrayRef<KernelSource> sources,
   for (auto [source, result] : llvm::zip_equal(sources, results)) {
     if (options.onAssembly)
       options.onAssembly(source.name, result.assembly);
+    if (options.onObject)
+      options.onObject(describeForPackage(source, result.lowered),
+                       std::move(result.object));
     llvm::Expected<Kernel> kernel = kernelOf(source, result);
     if (!kernel)
       return kernel.takeError();

@@ -336,6 +336,7 @@ refold::compileProgram(ModuleOp module, const CpuTarget &target,
   kernelOptions.cache = options.cache;
   kernelOptions.times = options.times;
   kernelOptions.onAssembly = options.onAssembly;
+  kernelOptions.onObject = options.onObject;
   llvm::Expected<CompiledKernels> compiled =
       compileKernels(compiler.kernels, target, kernelOptions);
   if (!compiled)

@@ -17,10 +17,16 @@ refold::findCudaTarget(llvm::StringRef name) {
   if (name == "cuda-emulated")
     return CudaTarget{CudaDevice::Emulated, name.str()};
   if (name == "cuda-sm80" || name == "cuda-sm90")
-    return CudaTarget{CudaDevice::Text, name.str()};
+    return CudaTarget{CudaDevice::Gpu, name.str()};
+  if (name == "cuda") {
+    package::Outcome<package::GpuFacts> gpu = package::findGpu();
+    if (!gpu)
+      return fail(gpu.error().code, gpu.error().message);
+    return CudaTarget{CudaDevice::Gpu, gpu->textTarget()};
+  }
   return fail(ExitCode::Usage,
               "found the target '" + name +
-                  "', expected cuda-emulated, cuda-sm80 or cuda-sm90");
+                  "', expected cuda, cuda-emulated, cuda-sm80 or cuda-sm90");
 }
 
 llvm::Expected<CudaKernel> refold::printCudaKernel(mlir::MLIRContext &context,
@@ -61,25 +67,19 @@ static llvm::Error checkSteps(const ExecutableSpec &spec) {
   return llvm::Error::success();
 }
 
-/// For a target that is only looked at.
-static KernelLauncher makeText(const CudaTarget &target) {
-  return [name = target.name](const int64_t *) {
-    return fail(ExitCode::Usage, "found the target '" + name +
-                                     "', which is text; expected "
-                                     "cuda-emulated to run it");
+/// What stands where a kernel is run with its program or not at all.
+static KernelLauncher makeRemote() {
+  return [](const int64_t *) {
+    return fail(ExitCode::Internal, "a kernel of a GPU was called alone");
   };
 }
 
-llvm::Error refold::attachCudaKernels(ExecutableSpec &spec,
-                                      llvm::ArrayRef<CudaKernel> kernels,
-                                      const CudaTarget &target) {
+llvm::Error refold::attachEmulated(ExecutableSpec &spec,
+                                   llvm::ArrayRef<CudaKernel> kernels) {
   if (llvm::Error error = checkSteps(spec))
     return error;
   for (const CudaKernel &kernel : kernels) {
-    llvm::Expected<KernelLauncher> launcher =
-        target.device == CudaDevice::Emulated
-            ? makeEmulated(kernel)
-            : llvm::Expected<KernelLauncher>(makeText(target));
+    llvm::Expected<KernelLauncher> launcher = makeEmulated(kernel);
     if (!launcher)
       return launcher.takeError();
     Kernel entry;
@@ -88,4 +88,41 @@ llvm::Error refold::attachCudaKernels(ExecutableSpec &spec,
     spec.kernels.push_back(std::move(entry));
   }
   return llvm::Error::success();
+}
+
+llvm::Expected<std::shared_ptr<package::Package>>
+refold::packageForGpu(const ExecutableSpec &spec,
+                      llvm::ArrayRef<CudaKernel> kernels, llvm::StringRef name,
+                      const CudaTarget &target) {
+  if (llvm::Error error = checkSteps(spec))
+    return std::move(error);
+  auto made = std::make_shared<package::Package>();
+  made->name = name.str();
+  made->target = package::PackageTarget::Cuda;
+  made->textTarget = target.name;
+  made->program = spec;
+  for (const auto &[header, text] : cudaHeaders())
+    if (!header.contains("emulated"))
+      made->headers.emplace_back(header, text);
+  for (const CudaKernel &kernel : kernels)
+    made->deviceKernels.push_back(describeCudaLaunch(kernel));
+  bool copies = llvm::any_of(spec.steps, [](const Step &step) {
+    return std::holds_alternative<CopyStep>(step.what);
+  });
+  if (copies) {
+    made->copyKernel = int64_t(made->deviceKernels.size());
+    made->deviceKernels.push_back(makeCopyKernel());
+  }
+  return made;
+}
+
+void refold::attachGpu(ExecutableSpec &spec, size_t numKernels,
+                       std::shared_ptr<GpuProgram> program) {
+  for (size_t i = 0; i < numKernels; ++i) {
+    Kernel entry;
+    entry.name = program->described().deviceKernels[i].name;
+    entry.launch = makeRemote();
+    spec.kernels.push_back(std::move(entry));
+  }
+  spec.remote = std::move(program);
 }

@@ -8,10 +8,14 @@
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/Program.h"
+#include "llvm/Support/Signals.h"
 #include "llvm/Support/raw_ostream.h"
+#include <climits>
+#include <csignal>
 #include <cstring>
 #include <dlfcn.h>
 #include <mutex>
+#include <unistd.h>
 
 using namespace refold;
 
@@ -145,14 +149,38 @@ static llvm::Expected<std::string> compileIn(llvm::StringRef folder,
   return output;
 }
 
+/// The folder that is being used, for whoever interrupts.
+static char openFolder[PATH_MAX];
+
+/// Runs in a signal handler: what may be in the folder goes, then the folder.
+static void removeOpenFolder() {
+  auto remove = [](const char *name) {
+    char path[PATH_MAX + 64];
+    ::strcpy(path, openFolder);
+    ::strcat(path, "/");
+    ::strncat(path, name, 60);
+    ::unlink(path);
+  };
+  for (const auto &[name, text] : cudaHeaders())
+    remove(name.data());
+  for (const char *name : {"kernel.cpp", "kernel.so", "messages"})
+    remove(name);
+  ::rmdir(openFolder);
+  ::_exit(128 + SIGINT);
+}
+
 static llvm::Error load(const CudaKernel &kernel, EmulatedKernel &result) {
   llvm::SmallString<128> folder;
   if (std::error_code code =
           llvm::sys::fs::createUniqueDirectory("refold-cuda", folder))
     return fail(ExitCode::Internal,
                 "no folder for the emulated kernel: " + code.message());
-  auto cleanUp =
-      llvm::make_scope_exit([&] { llvm::sys::fs::remove_directories(folder); });
+  ::strncpy(openFolder, folder.c_str(), sizeof(openFolder) - 1);
+  llvm::sys::SetInterruptFunction(removeOpenFolder);
+  auto cleanUp = llvm::make_scope_exit([&] {
+    llvm::sys::fs::remove_directories(folder);
+    llvm::sys::SetInterruptFunction(nullptr);
+  });
   llvm::Expected<std::string> path = compileIn(folder, kernel);
   if (!path)
     return path.takeError();

@@ -12,6 +12,9 @@ using KernelLauncher = std::function<llvm::Error(const int64_t *words)>;
 /// emulator, and fails where one reports something or gives other bits.
 llvm::Expected<KernelLauncher> makeEmulated(const CudaKernel &kernel);
 
+/// CopyKernel.cpp: what copies arrays on a GPU, by the words of `CudaProgram`.
+package::DeviceKernel makeCopyKernel();
+
 } // namespace refold
 
 #endif // REFOLD_LIB_TARGET_CUDA_MACHINES_H

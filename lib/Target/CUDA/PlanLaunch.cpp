@@ -1,33 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Support/Error.h"
 #include "refold/Target/CUDA/CompileCuda.h"
-#include "llvm/Support/MathExtras.h"
 
 using namespace refold;
 
 namespace {
-/// The words of one call.
+/// What a kernel's launch depends on, as functions of the words of the call.
 class Words {
 public:
-  Words(const CudaKernel &kernel, const int64_t *words)
-      : kernel(kernel), words(words) {}
+  explicit Words(const CudaKernel &kernel) : kernel(kernel) {}
 
-  int64_t address(const CudaOperand &o) const {
-    return words[o.word + 1] + words[o.word + 2] * o.elementBytes;
+  static SizeExpr word(unsigned index) { return SizeExpr::symbol(index); }
+  SizeExpr address(const CudaOperand &o) const {
+    return word(o.word + 1) + word(o.word + 2) * SizeExpr(o.elementBytes);
   }
-  int64_t size(const CudaOperand &o, unsigned dim) const {
-    return words[o.word + 3 + dim];
+  SizeExpr size(const CudaOperand &o, unsigned dim) const {
+    return word(o.word + 3 + dim);
   }
-  int64_t stride(const CudaOperand &o, unsigned dim) const {
-    return words[o.word + 3 + o.rank + dim];
+  SizeExpr stride(const CudaOperand &o, unsigned dim) const {
+    return word(o.word + 3 + o.rank + dim);
   }
-  int64_t extent(const CudaExtent &e) const {
+  SizeExpr extent(const CudaExtent &e) const {
     if (e.operand < 0)
       return e.constant;
     const CudaOperand &o = kernel.operands[e.operand];
-    return e.dim < 0 ? words[o.word] : size(o, e.dim);
+    return e.dim < 0 ? word(o.word) : size(o, e.dim);
   }
-  int64_t parameter(const CudaParameter &p) const {
+  SizeExpr parameter(const CudaParameter &p) const {
     const CudaOperand &o = kernel.operands[p.operand];
     switch (p.kind) {
     case CudaParameter::Pointer:
@@ -39,69 +38,114 @@ public:
     case CudaParameter::Scalar:
       break;
     }
-    return words[o.word];
+    return word(o.word);
   }
   /// Whether all rows are whole vectors of `width` elements that begin at
   /// multiples of 16 bytes, or of the vector where that is less.
-  bool takes(int width) const {
-    if (extent(kernel.stream) % width)
-      return false;
-    return llvm::all_of(kernel.operands, [&](const CudaOperand &o) {
+  SizeExpr takes(int width) const {
+    using Op = SizeExpr::Op;
+    auto isMultiple = [](const SizeExpr &value, int64_t of) {
+      return SizeExpr::binary(
+          Op::Eq, SizeExpr::binary(Op::Mod, value, SizeExpr(of)), SizeExpr(0));
+    };
+    SizeExpr all = isMultiple(extent(kernel.stream), width);
+    for (const CudaOperand &o : kernel.operands) {
       if (!o.hasVectors)
-        return true;
+        continue;
       int64_t bytes = std::min<int64_t>(16, width * o.elementBytes);
       for (unsigned dim = 0; dim + 1 < o.rank; ++dim)
-        if (size(o, dim) > 1 && stride(o, dim) * o.elementBytes % bytes)
-          return false;
-      return address(o) % bytes == 0;
-    });
+        all = all *
+              SizeExpr::binary(
+                  Op::Max, SizeExpr::binary(Op::Le, size(o, dim), SizeExpr(1)),
+                  isMultiple(stride(o, dim) * SizeExpr(o.elementBytes), bytes));
+      all = all * isMultiple(address(o), bytes);
+    }
+    return all;
   }
 
 private:
   const CudaKernel &kernel;
-  const int64_t *words;
 };
 } // namespace
 
-static bool takes(const CudaEntry &entry, const CudaKernel &kernel,
-                  const Words &words, bool isWanted) {
-  int64_t length = words.extent(kernel.stream);
-  bool isLimit = entry.isResident || !isWanted;
-  return words.takes(entry.width) &&
-         (!isLimit || entry.longest < 0 || length <= entry.longest);
+/// Whether an entry may run; one that is asked for, on any length that it can.
+static SizeExpr condition(const CudaEntry &entry, const CudaKernel &kernel,
+                          const Words &words, bool isWanted) {
+  SizeExpr takes = words.takes(entry.width);
+  bool isLimited = (entry.isResident || !isWanted) && entry.longest >= 0;
+  if (!isLimited)
+    return takes;
+  return takes * SizeExpr::binary(SizeExpr::Op::Le, words.extent(kernel.stream),
+                                  SizeExpr(entry.longest));
 }
 
-/// The first that takes the rows; the last one takes all.
-static unsigned chooseEntry(const CudaKernel &kernel, const Words &words) {
-  for (auto [i, entry] : llvm::enumerate(kernel.entries))
-    if (takes(entry, kernel, words, /*isWanted=*/false))
-      return i;
-  return kernel.entries.size() - 1;
+package::DeviceKernel
+refold::describeCudaLaunch(const CudaKernel &kernel,
+                           std::optional<unsigned> wanted) {
+  Words words(kernel);
+  SizeExpr rows = 1;
+  for (const CudaExtent &row : kernel.rows)
+    rows = rows * words.extent(row);
+  package::Launch launch;
+  for (const CudaParameter &parameter : kernel.parameters)
+    launch.parameters.push_back(words.parameter(parameter));
+  auto add = [&](const CudaEntry &entry, const SizeExpr &condition) {
+    package::LaunchWay way;
+    way.entry = entry.name;
+    way.condition = condition;
+    way.grid[0] =
+        SizeExpr::binary(SizeExpr::Op::CeilDiv, rows, SizeExpr(entry.rows));
+    way.block[0] = entry.threads * entry.rows;
+    launch.ways.push_back(std::move(way));
+  };
+  if (wanted)
+    add(kernel.entries[*wanted],
+        condition(kernel.entries[*wanted], kernel, words, true));
+  // The first that takes the rows; the last one takes all.
+  for (const CudaEntry &entry : kernel.entries)
+    add(entry, &entry == &kernel.entries.back()
+                   ? SizeExpr(1)
+                   : condition(entry, kernel, words, false));
+  package::DeviceKernel described;
+  described.name = kernel.name;
+  described.text = kernel.text;
+  described.launches.push_back(std::move(launch));
+  return described;
+}
+
+static size_t numWords(const CudaKernel &kernel) {
+  size_t words = 0;
+  for (const CudaOperand &o : kernel.operands)
+    words = std::max<size_t>(words, o.word + (o.isArray ? 3 + 2 * o.rank : 1));
+  return words;
 }
 
 llvm::Expected<std::optional<CudaLaunch>>
 refold::planCudaLaunch(const CudaKernel &kernel, const int64_t *rawWords,
                        std::optional<unsigned> wanted) {
-  Words words(kernel, rawWords);
-  int64_t rows = 1;
-  for (const CudaExtent &row : kernel.rows)
-    if (llvm::MulOverflow(rows, words.extent(row), rows))
-      return fail(ExitCode::Limit, "'" + kernel.name + "' has too many rows");
-  if (rows == 0)
+  package::DeviceKernel described = describeCudaLaunch(kernel, wanted);
+  const package::Launch &plan = described.launches.front();
+  llvm::ArrayRef<int64_t> words(rawWords, numWords(kernel));
+  auto way = llvm::find_if(plan.ways, [&](const package::LaunchWay &one) {
+    return one.condition.evaluate(words).value_or(0) != 0;
+  });
+  std::optional<int64_t> blocks = way->grid[0].evaluate(words);
+  constexpr int64_t kMaxBlocks = (int64_t(1) << 31) - 1;
+  if (!blocks || *blocks > kMaxBlocks)
+    return fail(ExitCode::Limit,
+                "'" + kernel.name +
+                    "' has too many rows, expected fewer than a grid has");
+  if (*blocks == 0)
     return std::nullopt;
   CudaLaunch launch;
-  launch.entry = chooseEntry(kernel, words);
-  if (wanted && takes(kernel.entries[*wanted], kernel, words, true))
-    launch.entry = *wanted;
-  const CudaEntry &entry = kernel.entries[launch.entry];
-  launch.threads = entry.threads * entry.rows;
-  launch.blocks = llvm::divideCeil(rows, entry.rows);
-  constexpr int64_t kMaxBlocks = (int64_t(1) << 31) - 1;
-  if (launch.blocks > kMaxBlocks)
-    return fail(ExitCode::Limit, "'" + kernel.name + "': found " +
-                                     llvm::Twine(rows) +
-                                     " rows, expected fewer than a grid has");
-  for (const CudaParameter &parameter : kernel.parameters)
-    launch.values.push_back(words.parameter(parameter));
+  launch.entry = unsigned(llvm::find_if(kernel.entries,
+                                        [&](const CudaEntry &one) {
+                                          return one.name == way->entry;
+                                        }) -
+                          kernel.entries.begin());
+  launch.blocks = *blocks;
+  launch.threads = int(*way->block[0].evaluate(words));
+  for (const SizeExpr &parameter : plan.parameters)
+    launch.values.push_back(parameter.evaluate(words).value_or(0));
   return launch;
 }

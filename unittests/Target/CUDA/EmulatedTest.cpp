@@ -80,8 +80,7 @@ std::string judge(const Kernel &kernel, int64_t rows, int64_t n) {
 /// What is wrong with it for any of the shapes that a schedule is for.
 std::string judge(const CudaKernel &printed) {
   ExecutableSpec spec;
-  if (llvm::Error error = attachCudaKernels(
-          spec, {printed}, {CudaDevice::Emulated, "cuda-emulated"}))
+  if (llvm::Error error = attachEmulated(spec, {printed}))
     return "does not compile: " + llvm::toString(std::move(error));
   const std::pair<int64_t, int64_t> shapes[] = {
       {19, 40}, {3, 7}, {2, 900}, {2, 1024}, {1, 3000}, {1, 20000}};
@@ -147,15 +146,6 @@ TEST(Emulated, AGeneratedKernelIsRight) { EXPECT_EQ(judge(printShares()), ""); }
 
 TEST(Emulated, TheTextIsTheSameEveryTime) {
   EXPECT_EQ(printShares().text, printShares().text);
-}
-
-TEST(Emulated, ATextTargetDoesNotRun) {
-  ExecutableSpec spec;
-  ASSERT_FALSE(bool(attachCudaKernels(spec, {printShares()},
-                                      {CudaDevice::Text, "cuda-sm90"})));
-  llvm::Error error = spec.kernels.front().launch(nullptr);
-  EXPECT_NE(llvm::toString(std::move(error)).find("which is text"),
-            std::string::npos);
 }
 
 } // namespace

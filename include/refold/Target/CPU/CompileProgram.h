@@ -3,6 +3,7 @@
 #define REFOLD_TARGET_CPU_COMPILEPROGRAM_H
 
 #include "mlir/IR/BuiltinOps.h"
+#include "refold/Package/Package.h"
 #include "refold/Runtime/ExecutableSpec.h"
 #include "refold/Target/CPU/DetectTarget.h"
 #include "llvm/Support/Error.h"
@@ -30,6 +31,8 @@ struct CompileProgramOptions {
   /// that show code.
   std::function<void(llvm::StringRef kernel, llvm::StringRef assembly)>
       onAssembly;
+  /// Called with the object code of every kernel, in order, where set.
+  std::function<void(package::HostKernel kernel, std::string object)> onObject;
 };
 
 /// Generates code for a program after fusing: one public function whose body

@@ -3,6 +3,7 @@
 #define REFOLD_TARGET_CPU_OBJECTCODE_H
 
 #include "mlir/IR/BuiltinOps.h"
+#include "refold/Package/Package.h"
 #include "refold/Runtime/ExecutableSpec.h"
 #include "refold/Support/DiskCache.h"
 #include "refold/Support/StageTimes.h"
@@ -74,6 +75,8 @@ struct CompileKernelsOptions {
   /// compiled.
   std::function<void(llvm::StringRef kernel, llvm::StringRef assembly)>
       onAssembly;
+  /// Called with the object code of every kernel, in order, where set.
+  std::function<void(package::HostKernel kernel, std::string object)> onObject;
 };
 
 /// Lowers and compiles the kernels that the cache lacks, each in a context of

@@ -4,24 +4,28 @@
 
 #include "mlir/IR/MLIRContext.h"
 #include "refold/Conversion/CascadeToCUDA.h"
+#include "refold/Package/Cuda.h"
 #include "refold/Runtime/ExecutableSpec.h"
 #include "llvm/Support/Error.h"
+#include <mutex>
 #include <optional>
 
 namespace refold {
 
+class DiskCache;
+
 /// What runs the kernels.
 enum class CudaDevice : uint8_t {
-  Text,    ///< nothing: they are only printed
+  Gpu,     ///< the first GPU of the machine, by NVRTC and the driver
   Emulated ///< the host, compiled by a C++ compiler of the machine
 };
 
-/// "cuda-sm80" and "cuda-sm90" (text), "cuda-emulated".
 struct CudaTarget {
-  CudaDevice device = CudaDevice::Text;
-  std::string name;
+  CudaDevice device = CudaDevice::Gpu;
+  std::string name; ///< "cuda-sm80", "cuda-sm90": the text's; "cuda-emulated"
 };
-/// Nothing for a name that is no CUDA target.
+/// Nothing for a name that is no CUDA target. "cuda" is the one of the GPU that
+/// is there.
 llvm::Expected<std::optional<CudaTarget>> findCudaTarget(llvm::StringRef name);
 
 /// The CUDA form of a kernel, whose text holds one cascade on memrefs.
@@ -31,12 +35,60 @@ llvm::Expected<CudaKernel> printCudaKernel(mlir::MLIRContext &context,
                                            llvm::StringRef source,
                                            const CudaTarget &target);
 
-/// Lets `target` run the kernels of a program of which only the plan is there,
-/// one for each of its kernels. A step that is neither a kernel nor a copy nor
-/// a check is refused: nothing falls back to the CPU.
-llvm::Error attachCudaKernels(ExecutableSpec &spec,
-                              llvm::ArrayRef<CudaKernel> kernels,
-                              const CudaTarget &target);
+/// Lets the emulator run the kernels of a program of which only the plan is
+/// there, one for each of its kernels. A step that is neither a kernel nor a
+/// copy nor a check is refused: nothing falls back to the CPU.
+llvm::Error attachEmulated(ExecutableSpec &spec,
+                           llvm::ArrayRef<CudaKernel> kernels);
+
+/// The same program for a GPU, as text: without machine code, which
+/// `makeCubins` adds. Constants stay where the spec has them.
+llvm::Expected<std::shared_ptr<package::Package>>
+packageForGpu(const ExecutableSpec &spec, llvm::ArrayRef<CudaKernel> kernels,
+              llvm::StringRef name, const CudaTarget &target);
+
+/// Machine code of one text. Looked for in the cache, if there is one, and kept
+/// there and in the process.
+llvm::Expected<std::string> makeCubin(llvm::StringRef name,
+                                      const std::string &text,
+                                      const std::string &architecture,
+                                      const DiskCache *cache);
+/// Of all kernels that the package holds; it then runs where no compiler is.
+llvm::Error makeCubins(package::Package &package,
+                       const std::string &architecture, const DiskCache *cache);
+
+/// Runs a package on the first GPU of the machine. The GPU is looked for, and
+/// code is made for it, when it is first needed.
+class GpuProgram : public RemoteProgram {
+public:
+  /// The cache, if any, outlives the program.
+  GpuProgram(std::shared_ptr<const package::Package> package,
+             const DiskCache *cache)
+      : package(std::move(package)), cache(cache) {}
+
+  llvm::Error run(llvm::ArrayRef<Tensor> inputs,
+                  llvm::ArrayRef<const void *> from,
+                  llvm::ArrayRef<void *> to) override;
+  /// Alone until the next call of `run`.
+  llvm::Expected<package::CudaProgram *> open();
+  const package::Package &described() const { return *package; }
+
+private:
+  std::shared_ptr<const package::Package> package;
+  const DiskCache *cache;
+  std::mutex mutex;
+  std::unique_ptr<package::CudaProgram> program;
+};
+
+/// Lets a GPU run all of a program of which only the plan is there.
+void attachGpu(ExecutableSpec &spec, size_t numKernels,
+               std::shared_ptr<GpuProgram> program);
+
+/// How a kernel is launched, in the terms of packages. An entry that is
+/// `wanted` is taken wherever it may run.
+package::DeviceKernel
+describeCudaLaunch(const CudaKernel &kernel,
+                   std::optional<unsigned> wanted = std::nullopt);
 
 /// One launch, by the sizes and addresses in `words` (kernel ABI).
 struct CudaLaunch {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "CallableSymbols.h"
-#include "llvm/ADT/ArrayRef.h"
-#include "llvm/ADT/StringMap.h"
+#include "refold/Package/ObjectCode.h"
+
 #include <cmath>
 #include <cstring>
 
@@ -28,8 +27,8 @@ template <typename T> Symbol symbol(const char *name, T *function) {
   symbol(#NAME, static_cast<double (*)(double, double)>(::NAME)),              \
       symbol(#NAME "f", static_cast<float (*)(float, float)>(::NAME##f))
 
-/// Everything that generated code may call.
-static llvm::ArrayRef<Symbol> callableSymbols() {
+void *refold::package::addressOfCallable(std::string_view name) {
+  // Everything that generated code may call.
   static const Symbol table[] = {
       REFOLD_LIBM_1(acos),
       REFOLD_LIBM_1(acosh),
@@ -70,15 +69,12 @@ static llvm::ArrayRef<Symbol> callableSymbols() {
       symbol("memmove", std::memmove),
       symbol("memset", std::memset),
   };
-  return table;
-}
-
-void *refold::addressOfCallable(llvm::StringRef name) {
-  static const llvm::StringMap<void *> addresses = [] {
-    llvm::StringMap<void *> map;
-    for (const Symbol &symbol : callableSymbols())
+  static const std::map<std::string_view, void *> addresses = [] {
+    std::map<std::string_view, void *> map;
+    for (const Symbol &symbol : table)
       map[symbol.name] = symbol.address;
     return map;
   }();
-  return addresses.lookup(name);
+  auto found = addresses.find(name);
+  return found == addresses.end() ? nullptr : found->second;
 }

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_PACKAGE_CUDA_H
+#define REFOLD_PACKAGE_CUDA_H
+
+#include "refold/Package/Package.h"
+#include "refold/Package/Plan.h"
+#include <functional>
+#include <map>
+#include <span>
+
+namespace refold::package {
+
+/// A GPU as the driver describes it.
+struct GpuFacts {
+  std::string name;
+  int major = 0, minor = 0; ///< compute capability
+  int multiprocessors = 0;
+  int64_t memoryBytes = 0, l2Bytes = 0, sharedBytesPerBlock = 0;
+  /// "sm_90a", "sm_80", ...: what code is made for here.
+  std::string architecture() const;
+  /// "cuda-sm90" or "cuda-sm80": the text that it runs fastest.
+  std::string textTarget() const;
+};
+
+/// The GPU number `ordinal` of the machine. One that is older than 8.0, a
+/// machine without a GPU or driver: Unsupported, with what was found.
+Outcome<GpuFacts> findGpu(int ordinal = 0);
+
+/// Whether code for `architecture` runs on the GPU.
+bool runsOn(const std::string &architecture, const GpuFacts &gpu);
+
+using DeviceAddress = uint64_t;
+using DeviceStream = void *; ///< a CUstream
+
+/// A package on a GPU: modules, constants, and memory that grows with the
+/// shapes that are run. One thread at a time.
+class CudaProgram {
+public:
+  struct Options {
+    int ordinal = 0;
+    /// Makes code of a text for an architecture, where the package has none
+    /// that runs here; null: the package is refused then.
+    std::function<Outcome<std::string>(const DeviceKernel &kernel,
+                                       const std::string &architecture)>
+        compile;
+  };
+  static Outcome<std::unique_ptr<CudaProgram>>
+  open(std::shared_ptr<const Package> package, const Options &options);
+  ~CudaProgram();
+
+  const Package &package() const;
+  const GpuFacts &gpu() const;
+
+  /// Kept for the last shapes; memory for the shape is there when it returns.
+  Outcome<const RunPlan *>
+  planFor(const std::vector<std::vector<int64_t>> &inputShapes);
+
+  /// All steps on a stream of the caller, on arrays of the GPU, row-major.
+  /// Nothing is allocated and nothing waits, so that it can be captured in a
+  /// graph; a program that checks its data is refused. `onStep`, if set, is
+  /// called before every step and after the last.
+  Problem enqueue(const RunPlan &plan, std::span<const DeviceAddress> inputs,
+                  std::span<const DeviceAddress> outputs, DeviceStream stream,
+                  const std::function<Problem(size_t step)> &onStep = nullptr);
+
+  /// The same on arrays of the host: copied there, computed, copied back.
+  Problem run(const RunPlan &plan, std::span<const void *const> inputs,
+              std::span<void *const> outputs);
+
+  /// Memory for arrays of the plan, grown and kept: the addresses of inputs,
+  /// then outputs.
+  Outcome<std::vector<DeviceAddress>> stage(const RunPlan &plan);
+  Problem upload(DeviceAddress to, const void *from, int64_t bytes);
+  Problem download(void *to, DeviceAddress from, int64_t bytes);
+  /// Fills memory with `pattern`, over and over.
+  Problem repeat(DeviceAddress to, int64_t bytes, const void *pattern,
+                 int64_t patternBytes);
+
+  /// Median milliseconds of one of `launches` runs, over `groups` groups; by
+  /// events around them.
+  Outcome<double> time(int launches, int groups,
+                       const std::function<Problem(DeviceStream)> &run);
+  /// Median milliseconds of every step of the program, by its number.
+  Outcome<std::vector<double>> timeSteps(const RunPlan &plan,
+                                         std::span<const DeviceAddress> inputs,
+                                         std::span<const DeviceAddress> outputs,
+                                         int runs);
+  /// Bytes a millisecond, read and written, of the driver's copy of as many
+  /// bytes as half of `bytes`.
+  Outcome<double> copyRate(int64_t bytes);
+
+  struct Impl;
+
+private:
+  explicit CudaProgram(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl;
+};
+
+} // namespace refold::package
+
+#endif // REFOLD_PACKAGE_CUDA_H

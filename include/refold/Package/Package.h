@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_PACKAGE_PACKAGE_H
+#define REFOLD_PACKAGE_PACKAGE_H
+
+#include "refold/Package/Outcome.h"
+#include "refold/Runtime/ProgramSpec.h"
+#include <array>
+#include <memory>
+#include <string_view>
+
+/// A compiled program as plain data, in memory or in a file (docs/packages.md).
+/// Neither LLVM nor MLIR is needed to load and run it.
+namespace refold::package {
+
+/// One way to make a launch. Sizes are functions of the words of the kernel's
+/// call (docs/architecture.md, "Kernel ABI"): symbol k is word k, and the word
+/// after the last is the address of the workspace.
+struct LaunchWay {
+  std::string entry;                        ///< the function's name in the code
+  SizeExpr condition = 1;                   ///< taken where it is not 0
+  std::array<SizeExpr, 3> grid = {1, 1, 1}; ///< blocks; none: no launch
+  std::array<SizeExpr, 3> block = {1, 1, 1};
+  SizeExpr sharedBytes; ///< dynamic shared memory
+  bool operator==(const LaunchWay &) const = default;
+};
+
+/// The first of `ways` that may be taken is.
+struct Launch {
+  std::vector<SizeExpr> parameters; ///< of every entry, a word each
+  std::vector<LaunchWay> ways;
+};
+
+/// A kernel for a GPU: launches one after the other.
+struct DeviceKernel {
+  std::string name;
+  std::string text;       ///< CUDA C++; may be empty
+  std::string_view cubin; ///< may be empty
+  std::vector<Launch> launches;
+  SizeExpr workspaceBytes; ///< must not depend on addresses
+};
+
+/// A kernel for the CPU: an ELF object with `kernel_shape_words` and
+/// `kernel_phaseN_words` of the kernel ABI.
+struct HostKernel {
+  std::string name;
+  std::string_view object;
+  uint32_t phases = 0;
+  std::vector<uint32_t> packedOperands;
+  bool sharesOnlyPanels = false;
+};
+
+enum class PackageTarget : uint8_t { Cpu, Cuda };
+
+struct Package {
+  std::string name;
+  PackageTarget target = PackageTarget::Cpu;
+  /// "avx512", "avx2", "baseline"; "sm_80", "sm_90a", ...: what the code is
+  /// for. Empty for a GPU: there is text only.
+  std::string architecture;
+  /// Features of the CPU that the code uses, comma separated: "avx2,fma".
+  std::string features;
+  /// "cuda-sm80" or "cuda-sm90": what the text is for.
+  std::string textTarget;
+  ProgramSpec program;
+  std::vector<DeviceKernel> deviceKernels;
+  std::vector<HostKernel> hostKernels;
+  /// That texts include, by name.
+  std::vector<std::pair<std::string, std::string>> headers;
+  /// Of `deviceKernels`, the one that copies arrays; -1: nothing is copied.
+  int64_t copyKernel = -1;
+  /// Keeps what constants and code point into.
+  std::shared_ptr<void> owner;
+};
+
+/// The bytes of a file: a head, the plan, then constants and code at multiples
+/// of 64. Equal packages give equal bytes.
+std::string formatPackage(const Package &package);
+
+/// Reads a package whose bytes `owner` keeps (nothing is copied that is large).
+/// Whatever the bytes are, the answer is a package whose parts fit each other,
+/// or what is wrong with it; `where` begins the message.
+Outcome<std::shared_ptr<Package>> parsePackage(std::string_view bytes,
+                                               const std::string &where,
+                                               std::shared_ptr<void> owner);
+
+/// Maps a file and parses it.
+Outcome<std::shared_ptr<Package>> openPackage(const std::string &path);
+
+/// Whether all indices of the parts are in range.
+Problem checkPackage(const Package &package);
+
+} // namespace refold::package
+
+#endif // REFOLD_PACKAGE_PACKAGE_H

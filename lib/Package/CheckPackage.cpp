@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "refold/Package/Package.h"
+
+#include <algorithm>
+
+using namespace refold;
+using namespace refold::package;
+
+namespace {
+/// Whether all numbers of one package are in range.
+struct Checker {
+  const Package &package;
+  const ProgramSpec &program = package.program;
+
+  bool isGood() const;
+
+private:
+  static bool isType(DType dtype) { return dtype <= DType::Bool; }
+  bool isView(const ViewSpec &view) const {
+    return view.buffer < program.buffers.size() && isType(view.dtype) &&
+           view.sizes.size() == view.strides.size();
+  }
+  bool isBuffer(const BufferSpec &buffer) const;
+  bool isStep(const Step &step) const;
+  bool isInput(const InputSpec &input) const {
+    return isType(input.dtype) &&
+           std::all_of(
+               input.dims.begin(), input.dims.end(), [&](const DimSpec &dim) {
+                 return dim.extent >= 0 || dim.symbol < program.numSymbols;
+               });
+  }
+  size_t numKernels() const {
+    return package.target == PackageTarget::Cuda ? package.deviceKernels.size()
+                                                 : package.hostKernels.size();
+  }
+};
+} // namespace
+
+bool Checker::isBuffer(const BufferSpec &buffer) const {
+  switch (buffer.kind) {
+  case BufferKind::Input:
+    return buffer.port < program.inputs.size();
+  case BufferKind::Output:
+    return buffer.port < program.outputs.size();
+  case BufferKind::Constant:
+    return buffer.bytes.constant().value_or(-1) >= 0;
+  case BufferKind::Temporary:
+    return true;
+  }
+  return false;
+}
+
+bool Checker::isStep(const Step &step) const {
+  if (auto *kernel = std::get_if<KernelStep>(&step.what))
+    return kernel->kernel < numKernels() &&
+           std::all_of(
+               kernel->operands.begin(), kernel->operands.end(),
+               [&](const OperandSpec &operand) {
+                 auto *view = std::get_if<ViewSpec>(&operand);
+                 return !view || isView(*view);
+               });
+  if (auto *copy = std::get_if<CopyStep>(&step.what))
+    return isView(copy->from) && isView(copy->to) &&
+           copy->from.dtype == copy->to.dtype;
+  if (auto *check = std::get_if<AssertStep>(&step.what)) {
+    auto *view = std::get_if<ViewSpec>(&check->condition);
+    return !view || (isView(*view) && byteWidth(view->dtype) == 1);
+  }
+  return false;
+}
+
+bool Checker::isGood() const {
+  auto all = [](const auto &list, auto isOne) {
+    return std::all_of(list.begin(), list.end(), isOne);
+  };
+  constexpr unsigned kMostSymbols = 1 << 20, kMostPhases = 1024;
+  return package.target <= PackageTarget::Cuda &&
+         program.numSymbols <= kMostSymbols &&
+         all(program.inputs, [&](auto &one) { return isInput(one); }) &&
+         all(program.outputs, [&](auto &one) { return isType(one.dtype); }) &&
+         all(program.buffers, [&](auto &one) { return isBuffer(one); }) &&
+         all(program.steps, [&](auto &one) { return isStep(one); }) &&
+         all(package.deviceKernels,
+             [](auto &kernel) {
+               return std::all_of(
+                   kernel.launches.begin(), kernel.launches.end(),
+                   [](const Launch &launch) { return !launch.ways.empty(); });
+             }) &&
+         all(package.hostKernels,
+             [](auto &kernel) {
+               return kernel.phases <= kMostPhases &&
+                      kernel.packedOperands.size() <= kernel.phases;
+             }) &&
+         package.copyKernel >= -1 &&
+         package.copyKernel < int64_t(package.deviceKernels.size());
+}
+
+Problem package::checkPackage(const Package &package) {
+  return Checker{package}.isGood()
+             ? Problem()
+             : problem(ExitCode::Model, "found a plan whose parts do not fit");
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// What is used of NVIDIA's driver, found when it is needed: no header of CUDA
+// is read, and a machine without a driver runs everything else. Names, types
+// and numbers are those of the CUDA Driver API reference, version 13.0
+// (docs.nvidia.com/cuda/cuda-driver-api); the suffix _v2 is part of the ABI.
+#ifndef REFOLD_LIB_PACKAGE_CUDADRIVER_H
+#define REFOLD_LIB_PACKAGE_CUDADRIVER_H
+
+#include "refold/Package/Cuda.h"
+#include <cstddef>
+
+namespace refold::package {
+
+using CuResult = int;
+using CuDevice = int;
+using CuContext = struct CuContextTag *;
+using CuModule = struct CuModuleTag *;
+using CuFunction = struct CuFunctionTag *;
+using CuStream = struct CuStreamTag *;
+using CuEvent = struct CuEventTag *;
+
+enum : CuResult {
+  kCudaSuccess = 0,
+  kCudaOutOfMemory = 2,
+  kCudaNoDevice = 100,
+  kCudaInvalidDevice = 101,
+  kCudaInvalidImage = 200,
+  kCudaNoBinaryForGpu = 209,
+};
+/// CUdevice_attribute.
+enum : int {
+  kMultiprocessorCount = 16,
+  kL2CacheSize = 38,
+  kComputeCapabilityMajor = 75,
+  kComputeCapabilityMinor = 76,
+  kMaxSharedPerBlockOptin = 97,
+};
+/// CUfunction_attribute.
+enum : int { kMaxDynamicSharedBytes = 8 };
+/// CU_STREAM_NON_BLOCKING.
+inline constexpr unsigned kStreamNonBlocking = 1;
+/// What a block has without asking.
+inline constexpr int64_t kSharedBytesWithoutAsking = 48 << 10;
+
+#define REFOLD_CUDA_FUNCTIONS(X)                                               \
+  X(cuInit, (unsigned flags))                                                  \
+  X(cuGetErrorName, (CuResult error, const char **name))                       \
+  X(cuGetErrorString, (CuResult error, const char **text))                     \
+  X(cuDeviceGet, (CuDevice * device, int ordinal))                             \
+  X(cuDeviceGetCount, (int *count))                                            \
+  X(cuDeviceGetName, (char *name, int bytes, CuDevice device))                 \
+  X(cuDeviceGetAttribute, (int *value, int attribute, CuDevice device))        \
+  X(cuDeviceTotalMem_v2, (size_t *bytes, CuDevice device))                     \
+  X(cuDevicePrimaryCtxRetain, (CuContext * context, CuDevice device))          \
+  X(cuDevicePrimaryCtxRelease_v2, (CuDevice device))                           \
+  X(cuCtxPushCurrent_v2, (CuContext context))                                  \
+  X(cuCtxPopCurrent_v2, (CuContext * context))                                 \
+  X(cuModuleLoadData, (CuModule * module, const void *image))                  \
+  X(cuModuleUnload, (CuModule module))                                         \
+  X(cuModuleGetFunction,                                                       \
+    (CuFunction * function, CuModule module, const char *name))                \
+  X(cuFuncSetAttribute, (CuFunction function, int attribute, int value))       \
+  X(cuLaunchKernel,                                                            \
+    (CuFunction function, unsigned gridX, unsigned gridY, unsigned gridZ,      \
+     unsigned blockX, unsigned blockY, unsigned blockZ, unsigned sharedBytes,  \
+     CuStream stream, void **parameters, void **extra))                        \
+  X(cuMemAlloc_v2, (DeviceAddress * address, size_t bytes))                    \
+  X(cuMemFree_v2, (DeviceAddress address))                                     \
+  X(cuMemcpyHtoDAsync_v2,                                                      \
+    (DeviceAddress to, const void *from, size_t bytes, CuStream stream))       \
+  X(cuMemcpyDtoHAsync_v2,                                                      \
+    (void *to, DeviceAddress from, size_t bytes, CuStream stream))             \
+  X(cuMemcpyDtoDAsync_v2,                                                      \
+    (DeviceAddress to, DeviceAddress from, size_t bytes, CuStream stream))     \
+  X(cuStreamCreate, (CuStream * stream, unsigned flags))                       \
+  X(cuStreamDestroy_v2, (CuStream stream))                                     \
+  X(cuStreamSynchronize, (CuStream stream))                                    \
+  X(cuEventCreate, (CuEvent * event, unsigned flags))                          \
+  X(cuEventDestroy_v2, (CuEvent event))                                        \
+  X(cuEventRecord, (CuEvent event, CuStream stream))                           \
+  X(cuEventSynchronize, (CuEvent event))                                       \
+  X(cuEventElapsedTime, (float *ms, CuEvent begin, CuEvent end))
+
+/// The driver's functions by their names.
+struct CudaDriver {
+#define REFOLD_DECLARE(name, arguments) CuResult(*name) arguments = nullptr;
+  REFOLD_CUDA_FUNCTIONS(REFOLD_DECLARE)
+#undef REFOLD_DECLARE
+
+  /// "cuMemAlloc_v2: out of memory (CUDA_ERROR_OUT_OF_MEMORY)".
+  std::string describe(const char *call, CuResult error) const;
+};
+
+/// The driver of the process: the library REFOLD_LIBCUDA, or libcuda.so.1.
+/// Loaded and initialised once; a failure is kept as well.
+Outcome<const CudaDriver *> cudaDriver();
+
+/// The GPU number `ordinal`, and what it is.
+Outcome<std::pair<CuDevice, GpuFacts>> findDevice(int ordinal);
+
+} // namespace refold::package
+
+#endif // REFOLD_LIB_PACKAGE_CUDADRIVER_H

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_LIB_PACKAGE_CUDAPROGRAM_H
+#define REFOLD_LIB_PACKAGE_CUDAPROGRAM_H
+
+#include "CudaDriver.h"
+
+namespace refold::package {
+
+/// Memory of the current context; grown, never shrunk.
+struct DeviceMemory {
+  explicit DeviceMemory(const CudaDriver &driver) : driver(driver) {}
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory &) = delete;
+  DeviceMemory &operator=(const DeviceMemory &) = delete;
+
+  /// What was stored is lost where it grows.
+  Problem reserve(int64_t wanted, const GpuFacts &gpu, const char *what);
+  void release() {
+    if (address)
+      driver.cuMemFree_v2(address);
+    address = 0;
+    bytes = 0;
+  }
+
+  const CudaDriver &driver;
+  DeviceAddress address = 0;
+  int64_t bytes = 0;
+};
+
+struct LoadedEntry {
+  CuFunction function = nullptr;
+  int64_t sharedBytes = 0; ///< that it may have
+};
+struct LoadedKernel {
+  CuModule module = nullptr;
+  std::vector<LoadedEntry> entries; ///< all ways of all launches
+};
+
+/// Words of the kernel that copies arrays: from, to, bytes of an element,
+/// elements, sizes, strides of both sides.
+inline constexpr size_t kCopyRank = 8, kCopyWords = 4 + 3 * kCopyRank;
+
+struct CudaProgram::Impl {
+  Impl(const CudaDriver &driver, CuDevice device, GpuFacts gpu)
+      : driver(driver), device(device), gpu(std::move(gpu)), constants(driver),
+        arena(driver), workspace(driver), staging(driver) {}
+  ~Impl();
+
+  Problem start(const Options &options);
+  Problem loadModule(const DeviceKernel &kernel, const Options &options,
+                     LoadedKernel &loaded);
+  Problem uploadConstants();
+  Problem reserveFor(const RunPlan &plan);
+  const LaunchWay *chooseWay(const Launch &launch) const;
+  Problem launch(size_t number, CuStream on);
+  Problem launchEntry(const Launch &one, const LaunchWay &way,
+                      LoadedEntry &entry, CuStream on);
+  Problem copy(const PlannedCopy &copy, CuStream on);
+  Problem check(const PlannedCheck &check);
+  Problem runStep(const PlannedStep &step, CuStream on);
+  Problem runSteps(const RunPlan &plan, std::span<const DeviceAddress> inputs,
+                   std::span<const DeviceAddress> outputs, CuStream on,
+                   const std::function<Problem(size_t)> &onStep);
+  Problem failed(const char *call, CuResult error) const;
+  Problem synchronize();
+
+  const CudaDriver &driver;
+  CuDevice device;
+  GpuFacts gpu;
+  std::shared_ptr<const Package> package;
+  CuContext context = nullptr;
+  CuStream stream = nullptr; ///< of what is not on the caller's
+  std::vector<LoadedKernel> kernels;
+  std::vector<DeviceAddress> constantsAt; ///< one a buffer
+  DeviceMemory constants, arena, workspace, staging;
+  static constexpr size_t kMostPlans = 64;
+  std::map<std::vector<int64_t>, std::unique_ptr<RunPlan>> plans;
+  // Of the call that is being made.
+  std::vector<DeviceAddress> addresses; ///< one a buffer
+  std::vector<int64_t> words, values;
+  std::vector<void *> cells;
+  std::vector<char> flags;
+};
+
+/// The program's context is the thread's while it lives.
+class CurrentContext {
+public:
+  explicit CurrentContext(const CudaProgram::Impl &impl) : impl(impl) {
+    impl.driver.cuCtxPushCurrent_v2(impl.context);
+  }
+  ~CurrentContext() {
+    CuContext before;
+    impl.driver.cuCtxPopCurrent_v2(&before);
+  }
+  CurrentContext(const CurrentContext &) = delete;
+  CurrentContext &operator=(const CurrentContext &) = delete;
+
+private:
+  const CudaProgram::Impl &impl;
+};
+
+} // namespace refold::package
+
+#endif // REFOLD_LIB_PACKAGE_CUDAPROGRAM_H

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Arrays that lie apart are copied by a kernel of our own: one element a
+// thread, wherever it lies.
+#include "Machines.h"
+
+using namespace refold;
+
+/// Dimensions that arrays have after those that lie evenly are merged.
+static constexpr unsigned kRank = 8;
+
+static std::string parametersText() {
+  std::string text = "int64_t count";
+  for (const char *name : {"size", "from", "to"})
+    for (unsigned d = 0; d < kRank; ++d)
+      text += std::string(", int64_t ") + name + std::to_string(d);
+  return text;
+}
+
+static std::string bodyText() {
+  std::string text = "  const int64_t at = refold::block() * 256 + "
+                     "refold::thread();\n"
+                     "  if (at >= count)\n    return;\n"
+                     "  int64_t rest = at, source = 0, target = 0;\n";
+  for (unsigned d = kRank; d-- > 0;) {
+    std::string n = std::to_string(d);
+    text += "  source += rest % size" + n + " * from" + n +
+            ";\n  target += rest % size" + n + " * to" + n +
+            ";\n  rest /= size" + n + ";\n";
+  }
+  return text + "  output[target] = input[source];\n";
+}
+
+package::DeviceKernel refold::makeCopyKernel() {
+  static const std::pair<unsigned, const char *> types[] = {
+      {1, "uint8_t"}, {2, "uint16_t"}, {4, "uint32_t"}, {8, "uint64_t"}};
+  package::DeviceKernel kernel;
+  kernel.name = "copy";
+  kernel.text = "// Copies of arrays of any strides. Generated; do not edit.\n"
+                "#include \"refold_cuda.h\"\n";
+  package::Launch launch;
+  auto word = [](unsigned i) { return SizeExpr::symbol(i); };
+  for (unsigned parameter : {0u, 1u})
+    launch.parameters.push_back(word(parameter));
+  for (unsigned i = 3; i < 4 + 3 * kRank; ++i)
+    launch.parameters.push_back(word(i));
+  for (auto [bytes, type] : types) {
+    package::LaunchWay way;
+    way.entry = "copy" + std::to_string(bytes);
+    kernel.text += "\nREFOLD_KERNEL(256)\n" + way.entry + "(const " + type +
+                   " *input, " + type + " *output, " + parametersText() +
+                   ") {\n" + bodyText() + "}\n";
+    way.condition =
+        SizeExpr::binary(SizeExpr::Op::Eq, word(2), SizeExpr(bytes));
+    way.grid[0] =
+        SizeExpr::binary(SizeExpr::Op::CeilDiv, word(3), SizeExpr(256));
+    way.block[0] = 256;
+    launch.ways.push_back(std::move(way));
+  }
+  kernel.launches.push_back(std::move(launch));
+  return kernel;
+}

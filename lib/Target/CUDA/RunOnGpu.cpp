@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "refold/Package/Nvrtc.h"
+#include "refold/Support/DiskCache.h"
+#include "refold/Support/Error.h"
+#include "refold/Target/CUDA/CompileCuda.h"
+#include <map>
+
+using namespace refold;
+
+static llvm::Error asError(package::Problem problem) {
+  return fail(problem.code, problem.message);
+}
+
+static const package::TextHeaders &headersOfTexts() {
+  static const package::TextHeaders headers = [] {
+    package::TextHeaders list;
+    for (const auto &[name, text] : cudaHeaders())
+      if (!name.contains("emulated"))
+        list.emplace_back(name, text);
+    return list;
+  }();
+  return headers;
+}
+
+/// All that the code depends on.
+static std::string keyOf(const std::string &text,
+                         const std::string &architecture,
+                         const package::Nvrtc &nvrtc) {
+  std::string key = "cubin\n" + nvrtc.optionsKey() + "\n" + architecture + "\n";
+  for (const auto &[name, header] : headersOfTexts())
+    key += name + "\n" + header;
+  return key + text;
+}
+
+llvm::Expected<std::string> refold::makeCubin(llvm::StringRef name,
+                                              const std::string &text,
+                                              const std::string &architecture,
+                                              const DiskCache *cache) {
+  package::Outcome<const package::Nvrtc *> nvrtc = package::Nvrtc::find();
+  if (!nvrtc)
+    return asError(nvrtc.error());
+  std::string key = keyOf(text, architecture, **nvrtc);
+  // Forms of a program that differ elsewhere have equal kernels.
+  static std::mutex mutex;
+  static std::map<std::string, std::string> known;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (auto found = known.find(key); found != known.end())
+      return found->second;
+  }
+  std::string code;
+  if (std::unique_ptr<llvm::MemoryBuffer> kept =
+          cache ? cache->get(key) : nullptr) {
+    code = kept->getBuffer().str();
+  } else {
+    package::Outcome<std::string> compiled =
+        (*nvrtc)->compile(name.str(), text, headersOfTexts(), architecture);
+    if (!compiled)
+      return asError(compiled.error());
+    code = std::move(*compiled);
+    if (cache)
+      cache->put(key, code);
+  }
+  std::lock_guard<std::mutex> lock(mutex);
+  known[key] = code;
+  return code;
+}
+
+llvm::Error refold::makeCubins(package::Package &package,
+                               const std::string &architecture,
+                               const DiskCache *cache) {
+  auto codes = std::make_shared<std::vector<std::string>>();
+  for (const package::DeviceKernel &kernel : package.deviceKernels) {
+    auto code = makeCubin(kernel.name, kernel.text, architecture, cache);
+    if (!code)
+      return code.takeError();
+    codes->push_back(std::move(*code));
+  }
+  for (auto [kernel, code] : llvm::zip_equal(package.deviceKernels, *codes))
+    kernel.cubin = code;
+  package.architecture = architecture;
+  package.owner = std::move(codes);
+  return llvm::Error::success();
+}
+
+llvm::Expected<package::CudaProgram *> GpuProgram::open() {
+  if (program)
+    return program.get();
+  package::CudaProgram::Options options;
+  options.compile =
+      [this](const package::DeviceKernel &kernel,
+             const std::string &architecture) -> package::Outcome<std::string> {
+    auto code = makeCubin(kernel.name, kernel.text, architecture, cache);
+    if (code)
+      return std::move(*code);
+    std::string message;
+    ExitCode exit = takeError(code.takeError(), message);
+    return package::problem(exit, message);
+  };
+  auto opened = package::CudaProgram::open(package, options);
+  if (!opened)
+    return asError(opened.error());
+  program = std::move(*opened);
+  return program.get();
+}
+
+llvm::Error GpuProgram::run(llvm::ArrayRef<Tensor> inputs,
+                            llvm::ArrayRef<const void *> from,
+                            llvm::ArrayRef<void *> to) {
+  std::lock_guard<std::mutex> lock(mutex);
+  auto opened = open();
+  if (!opened)
+    return opened.takeError();
+  std::vector<std::vector<int64_t>> shapes;
+  for (const Tensor &input : inputs)
+    shapes.push_back(input.shape().vec());
+  auto plan = (*opened)->planFor(shapes);
+  if (!plan)
+    return asError(plan.error());
+  if (package::Problem problem = (*opened)->run(**plan, from, to))
+    return asError(std::move(problem));
+  return llvm::Error::success();
+}

@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Packages: written by refold, loaded by refold-run and librefold_run, which know no compiler. GPUs are the fake
+one of test/Target/CUDA."""
+
+import json
+import os
+import pathlib
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "test/Target/CUDA"))
+import device_test  # noqa: E402
+
+REFOLD = pathlib.Path(device_test.REFOLD)
+RUN = REFOLD.parent / "refold-run"
+LIBRARY = REFOLD.parent.parent / "lib-c/librefold_run.so"
+MOST_BYTES = 5 << 20
+PROGRAMS = [("examples/softmax.fold", "m=3,n=40"), ("examples/entropy.fold", "m=3,n=4290"),
+            ("test/Target/CUDA/Inputs/rows_and_copy.mlir", "m=3,n=40"),
+            ("examples/attention.fold", "b=1,h=2,m=19,n=37,d=16,e=16")]
+
+
+class Files:
+    def __init__(self, machine):
+        self.machine, self.folder = machine, machine.folder
+
+    def package(self, program, target="cpu", **environment):
+        path = self.folder / f"{pathlib.Path(program).stem}.{target}.rfx"
+        self.machine.answers("compile", "--target", target, program, "-o", path, **environment)
+        return path
+
+
+def check_size(files):
+    """Stripped, the tool and the library are small, and link to nothing of a compiler."""
+    for binary in (RUN, LIBRARY):
+        small = files.folder / binary.name
+        subprocess.run(["strip", "-o", small, binary], check=True)
+        assert small.stat().st_size < MOST_BYTES, small.stat().st_size
+        needed = subprocess.run(["ldd", binary], check=True, capture_output=True, text=True).stdout
+        for word in ("LLVM", "MLIR", "dnnl", "cuda", "nvrtc", "gomp"):
+            assert word not in needed, needed
+
+
+def check_header(files):
+    subprocess.run(["clang-19", "-std=c99", "-Wall", "-Wextra", "-Wstrict-prototypes", "-Werror", "-fsyntax-only", "-x", "c",
+                    ROOT / "include/refold-c/Package.h"], check=True)
+
+
+def check_cpu(files):
+    """The bits of `refold run`, on any number of threads."""
+    for program, shape in PROGRAMS:
+        package = files.package(program)
+        run, _ = files.machine.answers("run", program, "--shape", shape, "--outputs-to", files.folder / "out.npz")
+        names = [line.split(":")[0] for line in run.splitlines() if ": " in line and "[" in line]
+        inputs = make_inputs(files, program, shape)
+        for threads in ("1", "2"):
+            for tool, extra in ((REFOLD, ["run", program]), (RUN, [package])):
+                out = [f"--output={n}={files.folder}/{tool.name}.{n}.npy" for n in names]
+                out = [part for one in out for part in ("--output", one.split("=", 1)[1])]
+                given = [part for name, path in inputs for part in ("--input", f"{name}={path}")]
+                code, text, _ = files.machine.run(tool, *extra, *given, *out, "--threads", threads)
+                assert code == 0, text
+            for name in names:
+                ours, theirs = ((files.folder / f"{tool.name}.{name}.npy").read_bytes() for tool in (RUN, REFOLD))
+                assert ours == theirs, (program, name)
+
+
+def make_inputs(files, program, shape):
+    """Normal f32 arrays for every input of a program, as files."""
+
+    ports = json.loads(files.machine.answers("inspect", program, "--format", "json")[0])["inputs"]
+    extents = dict(one.split("=") for one in shape.split(","))
+    made = []
+    for i, port in enumerate(ports):
+        dims = [int(extents[d]) if e is None else e for d, e in zip(port["dims"], port["extents"])]
+        path = files.folder / f"{port['name']}.npy"
+        write_npy(path, dims, i)
+        made.append((port["name"], path))
+    return made
+
+
+def write_npy(path, dims, seed):
+    import array
+    count = 1
+    for d in dims:
+        count *= d
+    generator = random.Random(seed)
+    header = str({"descr": "<f4", "fortran_order": False, "shape": tuple(dims)})
+    header += " " * (63 - (len(header) + 10) % 64) + "\n"
+    data = array.array("f", (generator.gauss(0, 1) for _ in range(count)))
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + data.tobytes())
+
+
+def check_gpu(files):
+    """Needs no NVRTC, gives the values of `refold run`; refused on another GPU, unless it may be compiled there."""
+    package = files.package("examples/softmax.fold", "cuda-sm90")
+    write_npy(files.folder / "x.npy", [3, 40], 0)
+    given = ["--input", f"x={files.folder}/x.npy", "--output", f"y={files.folder}/y.npy"]
+    code, text, calls = files.machine.run(RUN, package, *given, REFOLD_NVRTC="/no-such.so")
+    assert code == 0 and not any("nvrtc" in call for call in calls), text
+    files.machine.answers("run", "--target", "cuda", "examples/softmax.fold", "--input", f"x={files.folder}/x.npy", "--output",
+                          f"y={files.folder}/same.npy")
+    assert (files.folder / "y.npy").read_bytes() == (files.folder / "same.npy").read_bytes()
+    code, text, _ = files.machine.run(RUN, package, *given, FAKE_CUDA_CAPABILITY="8.0")
+    assert code == 4 and "is made for sm_90a" in text and text.count("\n") == 1, (code, text)
+    old = files.package("examples/softmax.fold", "cuda-sm80")
+    code, text, _ = files.machine.run(RUN, old, *given, REFOLD_NVRTC="/no-such.so")
+    assert code == 4 and "is made for sm_80" in text, (code, text)
+    code, text, calls = files.machine.run(RUN, old, "--compile", *given)
+    assert code == 0 and any("--gpu-architecture=sm_90a" in call for call in calls), text
+    code, text, _ = files.machine.run(RUN, package, *given, REFOLD_LIBCUDA="/no-such.so")
+    assert code == 4 and "found no CUDA driver" in text, (code, text)
+    code, text, _ = files.machine.run(RUN, package, "--shape", "m=2,n=64", "--bench")
+    assert code == 0 and "% of a copy" in text, text
+
+
+def check_damage(files):
+    """Bytes that are lost or changed are told, whichever they are."""
+    for target in ("cpu", "cuda-sm90"):
+        package = files.package("examples/softmax.fold", target)
+        good = package.read_bytes()
+        broken = files.folder / "broken.rfx"
+        generator = random.Random(1)
+        cuts = [good[:n] for n in (0, 7, 63, 64, 100, len(good) // 2, len(good) - 1)]
+        for _ in range(40):
+            at = generator.randrange(len(good))
+            cuts.append(good[:at] + bytes([good[at] ^ 1 << generator.randrange(8)]) + good[at + 1:])
+        told = 0
+        for bytes_ in cuts:
+            broken.write_bytes(bytes_)
+            code, text, _ = files.machine.run(RUN, broken, "--shape", "m=3,n=40")
+            if code == 0:
+                continue  # a bit between the parts
+            told += 1
+            assert code == 1 and text.startswith("error: ") and text.count("\n") == 1, (code, text)
+        assert told > 40, told
+    newer = good[:8] + (99).to_bytes(4, "little") + good[12:]
+    broken.write_bytes(newer)
+    code, text, _ = files.machine.run(RUN, broken, "--shape", "m=3,n=40")
+    assert code == 1 and "version 99" in text, text
+
+
+def check_writing(files):
+    """A file that may not grow leaves nothing behind; what has no form in packages is refused."""
+    folder = files.folder / "full"
+    folder.mkdir()
+    target = folder / "x.rfx"
+    done = subprocess.run([REFOLD, "compile", "examples/softmax.fold", "-o", target], cwd=ROOT, capture_output=True, text=True,
+                          env=dict(files.machine.environment, REFOLD_CACHE_DIR=""),
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
+    assert done.returncode == 5 and done.stderr.startswith("error: "), (done.returncode, done.stderr)
+    assert list(folder.iterdir()) == [], list(folder.iterdir())
+    files.machine.refuses(4, ["found a matrix product outside a cascade"], "compile",
+                          "test/Target/CUDA/Inputs/product.fold", "-o", target)
+    files.machine.refuses(2, ["which no package is made for"], "compile", "--target", "cuda-emulated", "examples/softmax.fold",
+                          "-o", target)
+    assert list(folder.iterdir()) == []
+
+
+def check_library(files):
+    """The C API on a stream: right, and nothing is allocated after the plan."""
+    package = files.package("examples/layernorm.fold", "cuda-sm90")
+    script = f"""
+import ctypes, os
+lib = ctypes.CDLL({str(LIBRARY)!r})
+lib.refold_error_message.restype = ctypes.c_char_p
+for name in ("refold_package_open", "refold_package_plan", "refold_package_run", "refold_package_enqueue"):
+    getattr(lib, name).restype = ctypes.c_void_p
+def check(error):
+    assert not error, lib.refold_error_message(ctypes.c_void_p(error))
+error = lib.refold_package_open(b"/no-such.rfx", None, ctypes.byref(ctypes.c_void_p()))
+assert lib.refold_error_code(ctypes.c_void_p(error)) == 1
+assert b"/no-such.rfx" in lib.refold_error_message(ctypes.c_void_p(error))
+lib.refold_error_free(ctypes.c_void_p(error))
+handle, plan = ctypes.c_void_p(), ctypes.c_void_p()
+check(lib.refold_package_open({str(package)!r}.encode(), None, ctypes.byref(handle)))
+n = lib.refold_package_num_inputs(handle)
+assert n == 3 and lib.refold_package_is_for_gpu(handle) == 1
+shapes = [(ctypes.c_int64 * 2)(3, 64), (ctypes.c_int64 * 1)(64), (ctypes.c_int64 * 1)(64)]
+pointers = (ctypes.c_void_p * 3)(*[ctypes.addressof(s) for s in shapes])
+check(lib.refold_package_plan(handle, pointers, ctypes.byref(plan)))
+x, g, b, y = ((ctypes.c_float * c)(*[i % 7 for i in range(c)]) for c in (192, 64, 64, 192))
+check(lib.refold_package_run(handle, plan, (ctypes.c_void_p * 3)(*map(ctypes.addressof, (x, g, b))),
+                             (ctypes.c_void_p * 1)(ctypes.addressof(y))))
+assert any(y), list(y)[:8]
+fake = ctypes.CDLL(os.environ["REFOLD_LIBCUDA"])
+fake.cuCtxPushCurrent_v2(None)
+device = []
+for host in (x, g, b, y):
+    at = ctypes.c_uint64()
+    assert fake.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(ctypes.sizeof(host))) == 0
+    fake.cuMemcpyHtoDAsync_v2(at, host, ctypes.c_size_t(ctypes.sizeof(host)), None)
+    device.append(at)
+again = (ctypes.c_float * 192)()
+open(os.environ["FAKE_CUDA_LOG"], "a").write("warm\\n")
+for _ in range(3):
+    check(lib.refold_package_enqueue(handle, plan, (ctypes.c_uint64 * 3)(*[d.value for d in device[:3]]),
+                                     (ctypes.c_uint64 * 1)(device[3].value), None))
+open(os.environ["FAKE_CUDA_LOG"], "a").write("cold\\n")
+fake.cuMemcpyDtoHAsync_v2(again, device[3], ctypes.c_size_t(768), None)
+assert bytes(again) == bytes(y)
+lib.refold_package_free(handle)
+"""
+    code, text, calls = files.machine.run(sys.executable, "-c", script)
+    assert code == 0, text
+    between = calls[calls.index("warm") + 1:calls.index("cold")]
+    assert [call.split()[0] for call in between] == ["cuLaunchKernel"] * 3, between
+
+
+CHECKS = [check_size, check_header, check_cpu, check_gpu, check_damage, check_writing, check_library]
+
+
+def main():
+    compiler = next((c for c in ("clang++-19", "clang++", "g++") if shutil.which(c)), None)
+    if compiler is None or not RUN.exists():
+        print("found no C++ compiler, or no refold-run")
+        return 77
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        files = Files(device_test.Machine(folder, compiler))
+        for check in CHECKS:
+            try:
+                check(files)
+            except (AssertionError, subprocess.SubprocessError, ValueError, KeyError) as error:
+                failed += 1
+                print(f"{check.__name__}: {error!r}")
+    print(f"{len(CHECKS) - failed} passed, {failed} failed, 0 skipped")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// A GPU that is none: the functions of the driver and of NVRTC that are used,
+// over the emulator. "Machine code" is a shared library that the host's
+// compiler makes of the text. device_test.py builds it. The environment says
+// what it is and what fails:
+//   FAKE_CUDA_LOG         a file that gets a line a call
+//   FAKE_CUDA_FAIL        FUNCTION=CODE or FUNCTION=CODE@N (the Nth call)
+//   FAKE_CUDA_CAPABILITY  9.0
+//   FAKE_CUDA_MEMORY      bytes that may be allocated
+//   FAKE_CUDA_HEADERS     the folder of refold_cuda.h
+//   FAKE_CUDA_CXX         the compiler
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <elf.h>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+std::string setting(const char *name, const char *otherwise) {
+  const char *value = std::getenv(name);
+  return value ? value : otherwise;
+}
+
+void log(const std::string &line) {
+  static std::string path = setting("FAKE_CUDA_LOG", "");
+  if (path.empty())
+    return;
+  if (FILE *file = std::fopen(path.c_str(), "a")) {
+    std::fprintf(file, "%s\n", line.c_str());
+    std::fclose(file);
+  }
+}
+
+/// What the call has to answer, 0 unless it is to fail.
+int begin(const std::string &name, const std::string &what = "") {
+  log(name + (what.empty() ? "" : " " + what));
+  static std::map<std::string, int> calls;
+  int call = ++calls[name];
+  std::stringstream wanted(setting("FAKE_CUDA_FAIL", ""));
+  for (std::string one; std::getline(wanted, one, ',');) {
+    size_t equals = one.find('='), at = one.find('@');
+    if (one.substr(0, equals) == name &&
+        (at == std::string::npos || std::stoi(one.substr(at + 1)) == call))
+      return std::stoi(one.substr(equals + 1));
+  }
+  return 0;
+}
+
+struct Range {
+  char *base;
+  int64_t bytes;
+  bool isResult, isDense;
+};
+using FakeLaunch = const char *(*)(const char *entry, int64_t blocks,
+                                   int threads, int64_t sharedBytes,
+                                   void **parameters, const Range *ranges,
+                                   unsigned numRanges);
+struct Module {
+  void *library;
+  FakeLaunch launch;
+};
+struct Function {
+  Module *module;
+  std::string name;
+};
+struct Event {
+  int number;
+};
+
+std::map<uint64_t, size_t> memory;
+size_t used = 0;
+int stuck = 0; ///< a kernel went wrong: every later call says so
+int depth = 0; ///< contexts pushed
+
+constexpr int kIllegalAddress = 700, kNotCurrent = 201, kNotFound = 500;
+
+int answer(int failure) {
+  return failure ? failure : stuck ? stuck : depth > 0 ? 0 : kNotCurrent;
+}
+
+} // namespace
+
+extern "C" {
+
+int cuInit(unsigned) { return begin("cuInit"); }
+int cuGetErrorName(int error, const char **name) {
+  *name = error == 2     ? "CUDA_ERROR_OUT_OF_MEMORY"
+          : error == 100 ? "CUDA_ERROR_NO_DEVICE"
+          : error == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+                         : "CUDA_ERROR_FAKE";
+  return 0;
+}
+int cuGetErrorString(int error, const char **text) {
+  *text = error == 2     ? "out of memory"
+          : error == 100 ? "no CUDA-capable device is detected"
+          : error == 700 ? "an illegal memory access was encountered"
+                         : "a fake error";
+  return 0;
+}
+int cuDeviceGet(int *device, int ordinal) {
+  *device = ordinal;
+  return begin("cuDeviceGet");
+}
+int cuDeviceGetCount(int *count) {
+  *count = std::stoi(setting("FAKE_CUDA_COUNT", "1"));
+  return begin("cuDeviceGetCount");
+}
+int cuDeviceGetName(char *name, int bytes, int) {
+  std::snprintf(name, size_t(bytes), "Fake GPU");
+  return begin("cuDeviceGetName");
+}
+int cuDeviceGetAttribute(int *value, int attribute, int) {
+  std::string capability = setting("FAKE_CUDA_CAPABILITY", "9.0");
+  int dot = int(capability.find('.'));
+  switch (attribute) {
+  case 75:
+    *value = std::stoi(capability.substr(0, size_t(dot)));
+    break;
+  case 76:
+    *value = std::stoi(capability.substr(size_t(dot) + 1));
+    break;
+  case 16:
+    *value = 4;
+    break;
+  case 97:
+    *value = 227 << 10;
+    break;
+  default:
+    *value = 1 << 20;
+  }
+  return begin("cuDeviceGetAttribute");
+}
+int cuDeviceTotalMem_v2(size_t *bytes, int) {
+  *bytes = std::stoull(setting("FAKE_CUDA_MEMORY", "1073741824"));
+  return begin("cuDeviceTotalMem_v2");
+}
+int cuDevicePrimaryCtxRetain(void **context, int) {
+  *context = &memory;
+  return begin("cuDevicePrimaryCtxRetain");
+}
+int cuDevicePrimaryCtxRelease_v2(int) {
+  return begin("cuDevicePrimaryCtxRelease_v2");
+}
+int cuCtxPushCurrent_v2(void *) { return ++depth, 0; }
+int cuCtxPopCurrent_v2(void **) { return --depth, 0; }
+
+int cuModuleLoadData(void **module, const void *image) {
+  if (int failure = answer(begin("cuModuleLoadData")))
+    return failure;
+  const auto *head = static_cast<const Elf64_Ehdr *>(image);
+  if (std::memcmp(head->e_ident, ELFMAG, SELFMAG))
+    return 200;
+  size_t bytes = head->e_shoff + size_t(head->e_shnum) * head->e_shentsize;
+  int file = memfd_create("fake", 0);
+  if (file < 0 || write(file, image, bytes) != ssize_t(bytes))
+    return 304;
+  std::string path = "/proc/self/fd/" + std::to_string(file);
+  void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library)
+    return 200;
+  *module = new Module{library, reinterpret_cast<FakeLaunch>(
+                                    dlsym(library, "refold_fake_launch"))};
+  return 0;
+}
+int cuModuleUnload(void *module) {
+  delete static_cast<Module *>(module);
+  return begin("cuModuleUnload");
+}
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+  if (int failure = answer(begin("cuModuleGetFunction", name)))
+    return failure;
+  auto *loaded = static_cast<Module *>(module);
+  if (!dlsym(loaded->library, name))
+    return kNotFound;
+  *function = new Function{loaded, name};
+  return 0;
+}
+int cuFuncSetAttribute(void *, int attribute, int value) {
+  return answer(begin("cuFuncSetAttribute",
+                      std::to_string(attribute) + " " + std::to_string(value)));
+}
+
+int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
+                   unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                   void *, void **parameters, void **) {
+  auto *wanted = static_cast<Function *>(function);
+  std::string what = wanted->name + " " + std::to_string(gx) + " " +
+                     std::to_string(bx) + " " + std::to_string(shared);
+  if (int failure = answer(begin("cuLaunchKernel", what)))
+    return failure;
+  if (gy * gz * by * bz != 1)
+    return 1;
+  // What is allocated may be read, and written once a launch.
+  std::vector<Range> ranges;
+  for (auto [address, bytes] : memory) {
+    auto *base = reinterpret_cast<char *>(address);
+    ranges.push_back({base, int64_t(bytes), false, false});
+    ranges.push_back({base, int64_t(bytes), true, false});
+  }
+  const char *error =
+      wanted->module->launch(wanted->name.c_str(), gx, int(bx), shared,
+                             parameters, ranges.data(), ranges.size());
+  if (*error) {
+    log(std::string("fault ") + error);
+    stuck = kIllegalAddress;
+  }
+  return 0;
+}
+
+int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
+  if (int failure = answer(begin("cuMemAlloc_v2", std::to_string(bytes))))
+    return failure;
+  if (used + bytes > std::stoull(setting("FAKE_CUDA_MEMORY", "1073741824")))
+    return 2;
+  void *block = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  std::memset(block, 0xff, bytes);
+  *address = reinterpret_cast<uint64_t>(block);
+  memory[*address] = bytes;
+  used += bytes;
+  return 0;
+}
+int cuMemFree_v2(uint64_t address) {
+  auto found = memory.find(address);
+  if (found == memory.end())
+    return 1;
+  used -= found->second;
+  memory.erase(found);
+  std::free(reinterpret_cast<void *>(address));
+  return begin("cuMemFree_v2");
+}
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *) {
+  if (int failure = answer(begin("cuMemcpyHtoDAsync_v2")))
+    return failure;
+  std::memcpy(reinterpret_cast<void *>(to), from, bytes);
+  return 0;
+}
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *) {
+  if (int failure = answer(begin("cuMemcpyDtoHAsync_v2")))
+    return failure;
+  std::memcpy(to, reinterpret_cast<void *>(from), bytes);
+  return 0;
+}
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *) {
+  if (int failure = answer(begin("cuMemcpyDtoDAsync_v2")))
+    return failure;
+  std::memmove(reinterpret_cast<void *>(to), reinterpret_cast<void *>(from),
+               bytes);
+  return 0;
+}
+int cuStreamCreate(void **stream, unsigned) {
+  *stream = &memory;
+  return answer(begin("cuStreamCreate"));
+}
+int cuStreamDestroy_v2(void *) { return begin("cuStreamDestroy_v2"); }
+int cuStreamSynchronize(void *) { return answer(begin("cuStreamSynchronize")); }
+int cuEventCreate(void **event, unsigned) {
+  *event = new Event{0};
+  return answer(begin("cuEventCreate"));
+}
+int cuEventDestroy_v2(void *event) {
+  delete static_cast<Event *>(event);
+  return 0;
+}
+int cuEventRecord(void *event, void *) {
+  static int next = 0;
+  static_cast<Event *>(event)->number = ++next;
+  return answer(begin("cuEventRecord"));
+}
+int cuEventSynchronize(void *) { return answer(begin("cuEventSynchronize")); }
+int cuEventElapsedTime(float *ms, void *first, void *last) {
+  *ms = float(static_cast<Event *>(last)->number -
+              static_cast<Event *>(first)->number);
+  return answer(begin("cuEventElapsedTime"));
+}
+
+//===----------------------------------------------------------------------===//
+// NVRTC
+//===----------------------------------------------------------------------===//
+
+struct FakeProgram {
+  std::string text, log, code;
+};
+
+int nvrtcVersion(int *major, int *minor) {
+  *major = 13;
+  *minor = 0;
+  return begin("nvrtcVersion");
+}
+int nvrtcCreateProgram(void **program, const char *text, const char *, int,
+                       const char *const *, const char *const *) {
+  *program = new FakeProgram{text, "", ""};
+  return begin("nvrtcCreateProgram");
+}
+int nvrtcDestroyProgram(void **program) {
+  delete static_cast<FakeProgram *>(*program);
+  return 0;
+}
+
+/// Calls the entries by name: appended to the text.
+static std::string launcherOf(const std::string &text) {
+  std::string launcher = R"(
+#include <utility>
+template <typename T> static T fake_value(void *cell) {
+  T value;
+  __builtin_memcpy(&value, cell, sizeof(T));
+  return value;
+}
+template <typename... T, size_t... kAt>
+static void fake_call(void (*entry)(T...), void **cells, std::index_sequence<kAt...>) {
+  entry(fake_value<T>(cells[kAt])...);
+}
+template <typename... T> static void fake_entry(void (*entry)(T...), void **cells) {
+  fake_call(entry, cells, std::index_sequence_for<T...>{});
+}
+extern "C" __attribute__((visibility("default"))) const char *refold_fake_launch(
+    const char *name, int64_t blocks, int threads, int64_t, void **cells,
+    const refold::emulator::Range *ranges, unsigned num_ranges) {
+  static std::string error;
+  const std::string wanted = name;
+  error = refold::emulator::launch(blocks, threads, refold::emulator::kModes[2],
+                                   {ranges, ranges + num_ranges}, [=] {
+)";
+  std::regex kernel("REFOLD_KERNEL\\(\\d+\\)\\s+(\\w+)\\(");
+  for (std::sregex_iterator at(text.begin(), text.end(), kernel), end;
+       at != end; ++at) {
+    std::string name = (*at)[1];
+    launcher += "    if (wanted == \"" + name +
+                "\")\n      return fake_entry(&" + name + ", cells);\n";
+  }
+  return launcher + "  });\n  return error.c_str();\n}\n";
+}
+
+static std::string readFile(const std::string &path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+int nvrtcCompileProgram(void *handle, int count, const char *const *options) {
+  auto *program = static_cast<FakeProgram *>(handle);
+  std::string all;
+  for (int i = 0; i < count; ++i)
+    all += std::string(i ? " " : "") + options[i];
+  if (int failure = begin("nvrtcCompileProgram", all)) {
+    program->log = "a fake refusal";
+    return failure;
+  }
+  char folder[] = "/tmp/fake-cuda-XXXXXX";
+  if (!mkdtemp(folder))
+    return 1;
+  std::string base = folder, source = base + "/kernel.cpp",
+              output = base + "/kernel.so", messages = base + "/messages";
+  std::ofstream(source) << "#define REFOLD_CUDA_EMULATED\n"
+                        << program->text << launcherOf(program->text);
+  std::string command = setting("FAKE_CUDA_CXX", "clang++-19") +
+                        " -std=c++20 -O0 -shared -fPIC -ffp-contract=off "
+                        "-ftrivial-auto-var-init=pattern -w -I" +
+                        setting("FAKE_CUDA_HEADERS", ".") + " " + source +
+                        " -o " + output + " 2>" + messages;
+  int failed = std::system(command.c_str());
+  program->code = readFile(output);
+  program->log = readFile(messages);
+  for (const std::string &path : {source, output, messages})
+    unlink(path.c_str());
+  rmdir(folder);
+  return failed ? 6 : 0;
+}
+int nvrtcGetProgramLogSize(void *program, size_t *bytes) {
+  *bytes = static_cast<FakeProgram *>(program)->log.size() + 1;
+  return 0;
+}
+int nvrtcGetProgramLog(void *program, char *log) {
+  std::strcpy(log, static_cast<FakeProgram *>(program)->log.c_str());
+  return 0;
+}
+int nvrtcGetCUBINSize(void *program, size_t *bytes) {
+  *bytes = static_cast<FakeProgram *>(program)->code.size();
+  return 0;
+}
+int nvrtcGetCUBIN(void *program, char *code) {
+  const std::string &from = static_cast<FakeProgram *>(program)->code;
+  std::memcpy(code, from.data(), from.size());
+  return 0;
+}
+}

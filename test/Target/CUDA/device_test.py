@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""run, verify and bench with --target cuda, without a GPU: over Inputs/fake_cuda.cpp, which runs launches in
+the emulator, records calls and fails those that it is told to. With --device: on the GPU that is there.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent.parent
+REFOLD = os.environ.get("REFOLD", str(ROOT / "build/dev/bin/refold"))
+SHAPE = ["--shape", "m=3,n=40"]
+SOFTMAX = ["examples/softmax.fold", *SHAPE]
+
+
+class Machine:
+    """A machine whose GPU is the fake one."""
+
+    def __init__(self, folder, compiler):
+        self.folder = pathlib.Path(folder)
+        self.library = self.folder / "libfakecuda.so"
+        self.log = self.folder / "calls"
+        (self.folder / "cache").mkdir(mode=0o700)  # a kernel is compiled once for all checks
+        subprocess.run([compiler, "-std=c++20", "-O1", "-shared", "-fPIC", "-o", self.library,
+                        ROOT / "test/Target/CUDA/Inputs/fake_cuda.cpp"], check=True)
+        self.environment = dict(os.environ, REFOLD_LIBCUDA=str(self.library), REFOLD_NVRTC=str(self.library),
+                                REFOLD_CACHE_DIR=str(self.folder / "cache"), FAKE_CUDA_HEADERS=str(ROOT / "runtime/cuda"),
+                                FAKE_CUDA_LOG=str(self.log), FAKE_CUDA_CXX=compiler)
+
+    def run(self, *arguments, **environment):
+        """(exit code, what was printed, calls of the driver)"""
+        self.log.unlink(missing_ok=True)
+        done = subprocess.run([*map(str, arguments)], cwd=ROOT, capture_output=True, text=True, timeout=300,
+                              env={**self.environment, **environment})
+        calls = self.log.read_text().splitlines() if self.log.exists() else []
+        return done.returncode, done.stdout + done.stderr, calls
+
+    def refold(self, *arguments, **environment):
+        return self.run(REFOLD, *arguments, **environment)
+
+    def answers(self, *arguments, **environment):
+        code, text, calls = self.refold(*arguments, **environment)
+        assert code == 0, text
+        return text, calls
+
+    def refuses(self, expected, words, *arguments, **environment):
+        code, text, calls = self.refold(*arguments, **environment)
+        assert code == expected, (code, text)
+        assert text.startswith("error: ") and text.count("\n") == 1, text
+        for word in words:
+            assert word in text, (word, text)
+        return calls
+
+
+def count(calls, name):
+    return sum(call.split()[0] == name for call in calls)
+
+
+def values(text):
+    """The first values of the first output, as `run` prints them."""
+    return [float(x) for x in text.split("\n")[0].split(": ")[2].split() if x != "..."]
+
+
+def assert_near(text, expected, bound):
+    found, other = values(text), values(expected)
+    assert len(found) == len(other) > 0, (text, expected)
+    assert all(abs(a - b) <= bound * max(abs(b), 1e-3) for a, b in zip(found, other)), (text, expected)
+
+
+def check_run(machine):
+    """The CPU's values, in one launch, and nothing is left."""
+    text, calls = machine.answers("run", "--target", "cuda", *SOFTMAX)
+    expected, _ = machine.answers("run", *SOFTMAX)
+    assert_near(text, expected, 1e-5)
+    assert count(calls, "cuLaunchKernel") == 1
+    assert count(calls, "cuMemAlloc_v2") == count(calls, "cuMemFree_v2") > 0, calls
+    assert count(calls, "cuDevicePrimaryCtxRetain") == count(calls, "cuDevicePrimaryCtxRelease_v2")
+    assert any("--gpu-architecture=sm_90a" in call for call in calls), calls  # of the first check: nothing was kept
+
+
+def check_capability(machine):
+    """A GPU of 8.6 gets the text for sm_80, compiled for itself; one of 7.0 is refused."""
+    _, calls = machine.answers("run", "--target", "cuda", *SOFTMAX, FAKE_CUDA_CAPABILITY="8.6")
+    assert any(call.endswith("--gpu-architecture=sm_86") for call in calls), calls
+    machine.refuses(4, ["compute capability 7.0", "expected 8.0 or newer"], "run", "--target", "cuda", *SOFTMAX,
+                    FAKE_CUDA_CAPABILITY="7.0")
+    machine.refuses(4, ["is made for cuda-sm90", "compute capability 8.0"], "run", "--target", "cuda-sm90", *SOFTMAX,
+                    FAKE_CUDA_CAPABILITY="8.0")
+
+
+def check_steps(machine):
+    """Several kernels, intermediate arrays, a copy of an array that lies apart; unfused."""
+    for program, shape in (("examples/entropy.fold", "m=3,n=40"), ("test/Target/CUDA/Inputs/rows_and_copy.mlir", "m=3,n=40")):
+        text, calls = machine.answers("run", "--target", "cuda", "--fuse", "never", program, "--shape", shape)
+        expected, _ = machine.answers("run", "--fuse", "never", program, "--shape", shape)
+        assert_near(text, expected, 1e-4)
+        assert count(calls, "cuLaunchKernel") >= 2, calls
+
+
+def check_verify(machine):
+    machine.answers("verify", "--target", "cuda", "examples/variance.fold", "--lengths", "0,1,17,64", "--broad-length", "70",
+                    "--first-seeds", "1", "--seeds", "8", "--splits", "1", "--threads", "1")
+
+
+def check_bench(machine):
+    text, calls = machine.answers("bench", "--target", "cuda", "--format", "json", "examples/layernorm.fold", "--shape",
+                                  "m=4,n=64")
+    result = json.loads(text)
+    assert result["gpu"] == "Fake GPU" and result["checked"] and result["fused_ms"] > 0, result
+    assert result["bytes"] == 4 * (4 * 64 * 2 + 2 * 64), result
+    assert result["copy_bytes_per_ms"] > 0 and len(result["kernels"]["fused"]) == 1, result
+    assert len(result["kernels"]["unfused"]) > 1 and result["unfused_ms"] > 0, result
+    machine.refuses(2, ["says nothing of speed"], "bench", "--target", "cuda-emulated", "examples/softmax.fold", *SHAPE)
+
+
+def check_wrong_machine(machine):
+    run = ["run", "--target", "cuda", *SOFTMAX]
+    machine.refuses(4, ["found no CUDA driver", "no-such.so"], *run, REFOLD_LIBCUDA="/no-such.so")
+    machine.refuses(4, ["lacks 'cuInit'"], *run, REFOLD_LIBCUDA="libz.so.1")
+    machine.refuses(4, ["found no GPU", "CUDA_ERROR_NO_DEVICE"], *run, FAKE_CUDA_FAIL="cuInit=100")
+    machine.refuses(4, ["found 0 GPUs"], *run, FAKE_CUDA_COUNT="0")
+    machine.refuses(4, ["found no NVRTC in REFOLD_NVRTC '/no-such.so'"], *run, REFOLD_NVRTC="/no-such.so")
+    machine.refuses(70, ["refuses the generated text for sm_90a", "a fake refusal"], *run, FAKE_CUDA_FAIL="nvrtcCompileProgram=6",
+                    REFOLD_CACHE_DIR="")
+    machine.refuses(5, ["for inputs and outputs", "out of memory", "CUDA_ERROR_OUT_OF_MEMORY"], *run, FAKE_CUDA_MEMORY="512")
+    machine.refuses(70, ["stopped the GPU 'Fake GPU'", "illegal memory access"], *run, FAKE_CUDA_FAIL="cuStreamSynchronize=700@4")
+
+
+def check_every_failure(machine):
+    """Each call of the driver, failing the first time it is made: one message, an exit code, nothing worse."""
+    _, calls = machine.answers("run", "--target", "cuda", *SOFTMAX)
+    failed = sorted({call.split()[0] for call in calls} - {"cuMemFree_v2", "cuStreamDestroy_v2", "cuModuleUnload",
+                                                          "cuDevicePrimaryCtxRelease_v2"})
+    assert len(failed) >= 12, failed
+    for name in failed:
+        code, text, _ = machine.refold("run", "--target", "cuda", *SOFTMAX, FAKE_CUDA_FAIL=f"{name}=999")
+        assert code in (4, 70) and text.startswith("error: ") and text.count("\n") == 1, (name, code, text)
+
+
+def check_cache(machine):
+    """What NVRTC made is kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o700)
+        run = ["run", "--target", "cuda", *SOFTMAX]
+        _, first = machine.answers(*run, REFOLD_CACHE_DIR=folder)
+        _, second = machine.answers(*run, REFOLD_CACHE_DIR=folder)
+        _, other = machine.answers(*run, REFOLD_CACHE_DIR=folder, FAKE_CUDA_CAPABILITY="8.0")
+    assert count(first, "nvrtcCompileProgram") == 1 and count(second, "nvrtcCompileProgram") == 0
+    assert count(other, "nvrtcCompileProgram") == 1
+
+
+def check_plan(machine):
+    """--emit cuda says what lies where, and what runs in which order."""
+    text, _ = machine.answers("compile", "--emit", "cuda", "--format", "json", "--fuse", "never", "examples/softmax.fold")
+    plan = json.loads(text)
+    kinds = [buffer["kind"] for buffer in plan["buffers"]]
+    assert kinds.count("input") == 1 and kinds.count("output") == 1 and "temporary" in kinds, kinds
+    assert sorted(plan["symbols"]) == ["m", "n"], plan["symbols"]
+    written = set()
+    for step in plan["steps"]:
+        read = [o["buffer"] for o in step["operands"][:step["inputs"]]]
+        assert all(kinds[b] != "temporary" or b in written for b in read), step
+        written |= {o["buffer"] for o in step["operands"][step["inputs"]:]}
+    assert [o["sizes"] for o in plan["steps"][-1]["operands"]][-1] == ["s0", "s1"], plan["steps"][-1]
+
+
+def check_interrupt(machine):
+    """The emulator's folder goes when the user stops it."""
+    with tempfile.TemporaryDirectory() as folder:
+        compiler = pathlib.Path(folder) / "slow"
+        compiler.write_text("#!/bin/sh\nexec sleep 20\n")
+        compiler.chmod(0o755)
+        started = subprocess.Popen([REFOLD, "run", "--target", "cuda-emulated", *SOFTMAX], cwd=ROOT, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL, start_new_session=True,
+                                   env=dict(machine.environment, TMPDIR=folder, REFOLD_HOST_CXX=str(compiler)))
+        for _ in range(200):
+            if list(pathlib.Path(folder).glob("refold-cuda*/kernel.cpp")):
+                break
+            time.sleep(0.1)
+        assert list(pathlib.Path(folder).glob("refold-cuda*")), "it has not begun"
+        os.killpg(started.pid, signal.SIGINT)
+        assert started.wait(timeout=30) != 0
+        assert not list(pathlib.Path(folder).glob("refold-cuda*")), list(pathlib.Path(folder).iterdir())
+
+
+CHECKS = [check_run, check_plan, check_interrupt, check_capability, check_steps, check_verify, check_bench, check_wrong_machine, check_every_failure,
+          check_cache]
+
+
+def main():
+    compiler = next((c for c in ("clang++-19", "clang++", "g++") if shutil.which(c)), None)
+    if compiler is None:
+        print("found no C++ compiler")
+        return 77
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        machine = Machine(folder, compiler)
+        for check in CHECKS:
+            try:
+                check(machine)
+            except (AssertionError, subprocess.SubprocessError) as error:
+                failed += 1
+                print(f"{check.__name__}: {error}")
+    print(f"{len(CHECKS) - failed} passed, {failed} failed, 0 skipped")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Runs a package where there is no compiler.
+#include "Npy.h"
+#include "refold/Package/Cpu.h"
+#include "refold/Package/Cuda.h"
+#include "refold/Package/Nvrtc.h"
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <random>
+
+using namespace refold;
+using namespace refold::package;
+
+namespace {
+
+constexpr const char *kUsage =
+    "usage: refold-run PACKAGE [flags]\n\n"
+    "  --input NAME=FILE.npy    one input (random)\n"
+    "  --output NAME=FILE.npy   writes one output\n"
+    "  --expect NAME=FILE.npy   compares one output, f64, with the file\n"
+    "  --tolerance X            largest |y - expected| of the largest "
+    "|expected| "
+    "of a row (1e-5)\n"
+    "  --shape DIM=EXTENT,...   extents of dimensions that no file gives\n"
+    "  --threads N              of the CPU (1)\n"
+    "  --gpu N                  number of the GPU (0)\n"
+    "  --compile                lets NVRTC make code that the package lacks\n"
+    "  --bench                  times runs\n";
+
+struct Options {
+  std::string package;
+  std::map<std::string, std::string> inputs, outputs, expected;
+  std::map<std::string, int64_t> shape;
+  double tolerance = 1e-5;
+  unsigned threads = 1;
+  int gpu = 0;
+  bool isBench = false, compiles = false;
+};
+
+Problem usage(const std::string &what) {
+  return problem(ExitCode::Usage, what + "; see refold-run --help");
+}
+
+bool parseNumber(const std::string &text, int64_t &number) {
+  char *end = nullptr;
+  errno = 0;
+  number = std::strtoll(text.c_str(), &end, 10);
+  return !text.empty() && !*end && !errno && number >= 0;
+}
+
+Problem parseShape(const std::string &text, Options &options) {
+  for (size_t at = 0; at <= text.size();) {
+    size_t end = std::min(text.find(',', at), text.size());
+    std::string one = text.substr(at, end - at);
+    size_t equals = one.find('=');
+    int64_t extent = 0;
+    if (equals == std::string::npos ||
+        !parseNumber(one.substr(equals + 1), extent))
+      return usage("found '" + one + "', expected DIM=EXTENT");
+    options.shape[one.substr(0, equals)] = extent;
+    at = end + 1;
+  }
+  return {};
+}
+
+Problem parseFlag(const std::string &flag, const std::string &value,
+                  Options &options) {
+  auto addFile = [&](std::map<std::string, std::string> &files) {
+    size_t equals = value.find('=');
+    if (equals == std::string::npos)
+      return usage("found '" + value + "', expected NAME=FILE.npy");
+    files[value.substr(0, equals)] = value.substr(equals + 1);
+    return Problem();
+  };
+  if (flag == "--input")
+    return addFile(options.inputs);
+  if (flag == "--output")
+    return addFile(options.outputs);
+  if (flag == "--expect")
+    return addFile(options.expected);
+  if (flag == "--shape")
+    return parseShape(value, options);
+  if (flag == "--tolerance") {
+    options.tolerance = std::atof(value.c_str());
+    return {};
+  }
+  int64_t number = 0;
+  if (!parseNumber(value, number) || number > 1024)
+    return usage("found '" + value + "' for " + flag + ", expected a number");
+  (flag == "--gpu" ? options.gpu : reinterpret_cast<int &>(options.threads)) =
+      int(number);
+  return {};
+}
+
+Problem parse(int count, char **arguments, Options &options) {
+  static const char *const valued[] = {"--input",     "--output", "--expect",
+                                       "--tolerance", "--shape",  "--threads",
+                                       "--gpu"};
+  for (int i = 1; i < count; ++i) {
+    std::string flag = arguments[i];
+    if (flag.rfind("--", 0) != 0) {
+      if (!options.package.empty())
+        return usage("found a second package '" + flag + "'");
+      options.package = flag;
+    } else if (flag == "--bench") {
+      options.isBench = true;
+    } else if (flag == "--compile") {
+      options.compiles = true;
+    } else if (std::find(std::begin(valued), std::end(valued), flag) ==
+               std::end(valued)) {
+      return usage("found the unknown flag '" + flag + "'");
+    } else if (i + 1 == count) {
+      return usage("found no value of " + flag);
+    } else if (Problem error = parseFlag(flag, arguments[++i], options)) {
+      return error;
+    }
+  }
+  return options.package.empty() ? usage("found no package") : Problem();
+}
+
+template <typename T> void append(std::vector<char> &bytes, T value) {
+  const char *from = reinterpret_cast<const char *>(&value);
+  bytes.insert(bytes.end(), from, from + sizeof(T));
+}
+
+/// Normal numbers; integers are 0 or 1.
+Outcome<Array> randomArray(const InputSpec &input, std::vector<int64_t> shape,
+                           unsigned seed) {
+  Array array{input.dtype, std::move(shape), {}};
+  std::optional<int64_t> count =
+      checkedNumElements(array.shape, byteWidth(input.dtype));
+  if (!count)
+    return problem(ExitCode::Limit, "input '" + input.name + "' is too large");
+  // More numbers than these are the same ones again.
+  constexpr int64_t kMostDrawn = int64_t(1) << 20;
+  size_t total = size_t(*count) * byteWidth(input.dtype);
+  count = std::min(*count, kMostDrawn);
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  for (int64_t i = 0; i < *count; ++i) {
+    float x = normal(random);
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof(bits));
+    switch (input.dtype) {
+    case DType::F64:
+      append(array.bytes, double(x));
+      break;
+    case DType::F32:
+      append(array.bytes, x);
+      break;
+    case DType::F16:
+      append(array.bytes, _Float16(x));
+      break;
+    case DType::BF16:
+      append(array.bytes, uint16_t(bits >> 16));
+      break;
+    default:
+      array.bytes.push_back(char(isFloat(input.dtype) ? 0 : x > 0));
+      array.bytes.resize(size_t(i + 1) * byteWidth(input.dtype));
+    }
+  }
+  size_t done = array.bytes.size();
+  array.bytes.resize(total);
+  for (; done < total; done += std::min(done, total - done))
+    std::memcpy(array.bytes.data() + done, array.bytes.data(),
+                std::min(done, total - done));
+  return array;
+}
+
+double load(DType dtype, const char *at) {
+  auto get = [&]<typename T>(T value) {
+    std::memcpy(&value, at, sizeof(T));
+    return value;
+  };
+  switch (dtype) {
+  case DType::F64:
+    return get(double());
+  case DType::F32:
+    return double(get(float()));
+  case DType::F16:
+    return double(float(get(_Float16())));
+  case DType::BF16: {
+    uint32_t bits = uint32_t(get(uint16_t())) << 16;
+    float x;
+    std::memcpy(&x, &bits, sizeof(x));
+    return double(x);
+  }
+  case DType::I64:
+    return double(get(int64_t()));
+  case DType::I32:
+    return get(int32_t());
+  case DType::I8:
+    return get(int8_t());
+  default:
+    return get(uint8_t());
+  }
+}
+
+/// max |y - expected| over a row, of the row's max |expected|.
+double errorOf(const Array &found, const Array &expected) {
+  size_t count = expected.bytes.size() / sizeof(double);
+  size_t row = found.shape.empty() ? 1 : size_t(found.shape.back());
+  double worst = 0.0;
+  for (size_t first = 0; row && first < count; first += row) {
+    double largest = 0.0, error = 0.0;
+    for (size_t i = first; i < first + row; ++i) {
+      double y = load(found.dtype,
+                      found.bytes.data() + i * byteWidth(found.dtype)),
+             e = load(DType::F64, expected.bytes.data() + i * sizeof(double));
+      largest = std::max(largest, std::abs(e));
+      bool isSame = y == e || (std::isnan(y) && std::isnan(e));
+      double difference = isSame ? 0.0 : std::abs(y - e);
+      error = difference <= error ? error : difference;
+    }
+    double relative = error == 0 ? 0.0 : error / std::max(largest, 1e-300);
+    worst = relative <= worst ? worst : relative;
+  }
+  return worst;
+}
+
+/// A package on its machine.
+struct Runner {
+  std::unique_ptr<CudaProgram> gpu;
+  std::unique_ptr<CpuProgram> cpu;
+
+  Problem open(std::shared_ptr<Package> package, const Options &options);
+  Outcome<const RunPlan *> planFor(const std::vector<std::vector<int64_t>> &s) {
+    return gpu ? gpu->planFor(s) : cpu->planFor(s);
+  }
+  Problem run(const RunPlan &plan, std::span<const void *const> from,
+              std::span<void *const> to) {
+    return gpu ? gpu->run(plan, from, to) : cpu->run(plan, from, to);
+  }
+};
+
+Problem Runner::open(std::shared_ptr<Package> package, const Options &options) {
+  if (package->target == PackageTarget::Cpu) {
+    auto opened = CpuProgram::open(package, options.threads);
+    if (!opened)
+      return opened.error();
+    cpu = std::move(*opened);
+    return {};
+  }
+  CudaProgram::Options gpuOptions;
+  gpuOptions.ordinal = options.gpu;
+  if (options.compiles)
+    gpuOptions.compile =
+        [package](const DeviceKernel &kernel,
+                  const std::string &architecture) -> Outcome<std::string> {
+      Outcome<const Nvrtc *> nvrtc = Nvrtc::find();
+      if (!nvrtc)
+        return nvrtc.error();
+      return (*nvrtc)->compile(kernel.name, kernel.text, package->headers,
+                               architecture);
+    };
+  auto opened = CudaProgram::open(package, gpuOptions);
+  if (!opened)
+    return opened.error();
+  gpu = std::move(*opened);
+  return {};
+}
+
+Outcome<std::vector<Array>> makeInputs(const ProgramSpec &program,
+                                       const Options &options) {
+  std::vector<Array> inputs(program.inputs.size());
+  std::map<std::string, int64_t> extents = options.shape;
+  for (const auto &[name, file] : options.inputs) {
+    auto found = std::find_if(program.inputs.begin(), program.inputs.end(),
+                              [&](auto &input) { return input.name == name; });
+    if (found == program.inputs.end())
+      return usage("found the unknown input '" + name + "'");
+    Outcome<Array> read = readNpy(file, found->dtype);
+    if (!read)
+      return read.error();
+    for (size_t d = 0; d < found->dims.size() && d < read->shape.size(); ++d)
+      extents.emplace(found->dims[d].name, read->shape[d]);
+    inputs[size_t(found - program.inputs.begin())] = std::move(*read);
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const InputSpec &input = program.inputs[i];
+    if (options.inputs.count(input.name))
+      continue;
+    std::vector<int64_t> shape;
+    for (const DimSpec &dim : input.dims) {
+      auto known = extents.find(dim.name);
+      if (dim.extent < 0 && known == extents.end())
+        return usage("found no extent of '" + dim.name + "' of input '" +
+                     input.name + "', expected one in --shape");
+      shape.push_back(dim.extent >= 0 ? dim.extent : known->second);
+    }
+    Outcome<Array> made = randomArray(input, shape, unsigned(i));
+    if (!made)
+      return made.error();
+    inputs[i] = std::move(*made);
+  }
+  return inputs;
+}
+
+Problem benchGpu(CudaProgram &gpu, const RunPlan &plan, int64_t bytes) {
+  Outcome<std::vector<DeviceAddress>> places = gpu.stage(plan);
+  if (!places)
+    return places.error();
+  size_t numInputs = plan.inputShapes.size();
+  auto in = std::span(*places).first(numInputs),
+       out = std::span(*places).subspan(numInputs);
+  auto run = [&](DeviceStream stream) {
+    return gpu.enqueue(plan, in, out, stream);
+  };
+  constexpr int kGroups = 15;
+  auto first = gpu.time(1, 3, run);
+  if (!first)
+    return first.error();
+  int launches = int(std::clamp(4.0 / std::max(*first, 1e-3), 1.0, 400.0));
+  auto ms = gpu.time(launches, kGroups, run);
+  if (!ms)
+    return ms.error();
+  auto rate = gpu.copyRate(bytes);
+  if (!rate)
+    return rate.error();
+  std::printf("%s: %.4f ms, %.0f GB/s, %.0f %% of a copy (%.0f GB/s)\n",
+              gpu.gpu().name.c_str(), *ms, double(bytes) / *ms * 1e-6,
+              100.0 * double(bytes) / *ms / *rate, *rate * 1e-6);
+  auto steps = gpu.timeSteps(plan, in, out, 9);
+  if (!steps)
+    return steps.error();
+  const ProgramSpec &program = gpu.package().program;
+  for (size_t i = 0; i < steps->size(); ++i)
+    std::printf("  %9.4f ms  %s\n", (*steps)[i], program.steps[i].name.c_str());
+  return {};
+}
+
+Problem benchCpu(Runner &runner, const RunPlan &plan,
+                 std::span<const void *const> from, std::span<void *const> to,
+                 int64_t bytes) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> times;
+  for (int i = 0; i < 15; ++i) {
+    auto begin = Clock::now();
+    if (Problem error = runner.run(plan, from, to))
+      return error;
+    times.push_back(
+        std::chrono::duration<double, std::milli>(Clock::now() - begin)
+            .count());
+  }
+  std::nth_element(times.begin(), times.begin() + 7, times.end());
+  std::printf("cpu: %.4f ms, %.1f GB/s\n", times[7],
+              double(bytes) / times[7] * 1e-6);
+  return {};
+}
+
+Problem compareAndWrite(const ProgramSpec &program,
+                        const std::vector<Array> &outputs,
+                        const Options &options) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::string &name = program.outputs[i].name;
+    if (auto file = options.outputs.find(name); file != options.outputs.end())
+      if (Problem error = writeNpy(file->second, outputs[i]))
+        return error;
+    auto file = options.expected.find(name);
+    if (file == options.expected.end())
+      continue;
+    Outcome<Array> expected = readNpy(file->second, DType::F64);
+    if (!expected)
+      return expected.error();
+    if (expected->shape != outputs[i].shape)
+      return problem(ExitCode::Mismatch, "output '" + name +
+                                             "' has another shape than " +
+                                             file->second);
+    double error = errorOf(outputs[i], *expected);
+    std::printf("%s: error %.2e\n", name.c_str(), error);
+    if (!(error <= options.tolerance))
+      return problem(ExitCode::Mismatch,
+                     "output '" + name + "': found an error of " +
+                         std::to_string(error) + ", expected at most " +
+                         std::to_string(options.tolerance));
+  }
+  return {};
+}
+
+Problem runAll(const Options &options) {
+  Outcome<std::shared_ptr<Package>> package = openPackage(options.package);
+  if (!package)
+    return package.error();
+  const ProgramSpec &program = (*package)->program;
+  for (auto *files : {&options.outputs, &options.expected})
+    for (const auto &[name, file] : *files)
+      if (std::none_of(program.outputs.begin(), program.outputs.end(),
+                       [&](auto &output) { return output.name == name; }))
+        return usage("found the unknown output '" + name + "'");
+  Runner runner;
+  if (Problem error = runner.open(*package, options))
+    return error;
+  Outcome<std::vector<Array>> inputs = makeInputs(program, options);
+  if (!inputs)
+    return inputs.error();
+  std::vector<std::vector<int64_t>> shapes;
+  std::vector<const void *> from;
+  int64_t bytes = 0;
+  for (const Array &input : *inputs) {
+    shapes.push_back(input.shape);
+    from.push_back(input.bytes.data());
+    bytes += int64_t(input.bytes.size());
+  }
+  Outcome<const RunPlan *> plan = runner.planFor(shapes);
+  if (!plan)
+    return plan.error();
+  std::vector<Array> outputs;
+  std::vector<void *> to;
+  for (size_t i = 0; i < program.outputs.size(); ++i) {
+    const std::vector<int64_t> &shape = (*plan)->outputShapes[i];
+    DType dtype = program.outputs[i].dtype;
+    outputs.push_back(
+        {dtype, shape, std::vector<char>(size_t(bytesOf(dtype, shape)))});
+    bytes += bytesOf(dtype, shape);
+  }
+  for (Array &output : outputs)
+    to.push_back(output.bytes.data());
+  if (Problem error = runner.run(**plan, from, to))
+    return error;
+  if (Problem error = compareAndWrite(program, outputs, options))
+    return error;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    std::printf("%s: %s[", program.outputs[i].name.c_str(),
+                infoOf(outputs[i].dtype).name);
+    for (size_t d = 0; d < outputs[i].shape.size(); ++d)
+      std::printf("%s%lld", d ? ", " : "", (long long)outputs[i].shape[d]);
+    std::printf("]\n");
+  }
+  if (!options.isBench)
+    return {};
+  return runner.gpu ? benchGpu(*runner.gpu, **plan, bytes)
+                    : benchCpu(runner, **plan, from, to, bytes);
+}
+
+} // namespace
+
+int main(int count, char **arguments) {
+  // A file that may not grow is an error of the write, not our death.
+  ::signal(SIGXFSZ, SIG_IGN);
+  Options options;
+  for (int i = 1; i < count; ++i)
+    if (!std::strcmp(arguments[i], "--help")) {
+      std::fputs(kUsage, stdout);
+      return 0;
+    }
+  Problem error = parse(count, arguments, options);
+  try {
+    if (!error)
+      error = runAll(options);
+  } catch (const std::bad_alloc &) {
+    error = problem(ExitCode::Limit, "no memory is left");
+  }
+  if (!error && std::fflush(stdout) != 0)
+    error = problem(ExitCode::Limit, "standard output: not written");
+  if (error)
+    std::fprintf(stderr, "error: %s\n", error.message.c_str());
+  return static_cast<int>(error.code);
+}
