@@ -156,8 +156,9 @@ def check_writing(files):
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
     assert done.returncode == 5 and done.stderr.startswith("error: "), (done.returncode, done.stderr)
     assert list(folder.iterdir()) == [], list(folder.iterdir())
-    files.machine.refuses(4, ["found a matrix product outside a cascade"], "compile",
-                          "test/Target/CUDA/Inputs/product.fold", "-o", target)
+    product = files.folder / "pairs.fold"
+    product.write_text("pairs(a[b,m,k], c[b,k,n]) -> y\n  y[b,m,n] = sum(k: a[b,m,k] * c[b,k,n])\n")
+    files.machine.refuses(4, ["found a matrix product outside a cascade"], "compile", product, "-o", target)
     files.machine.refuses(2, ["which no package is made for"], "compile", "--target", "cuda-emulated", "examples/softmax.fold",
                           "-o", target)
     assert list(folder.iterdir()) == []

@@ -354,11 +354,11 @@ int nvrtcCompileProgram(void *handle, int count, const char *const *options) {
     program->log = "a fake refusal";
     return failure;
   }
-  char folder[] = "/tmp/fake-cuda-XXXXXX";
-  if (!mkdtemp(folder))
+  std::string base = setting("TMPDIR", P_tmpdir) + "/fake-cuda-XXXXXX";
+  if (!mkdtemp(base.data()))
     return 1;
-  std::string base = folder, source = base + "/kernel.cpp",
-              output = base + "/kernel.so", messages = base + "/messages";
+  std::string source = base + "/kernel.cpp", output = base + "/kernel.so",
+              messages = base + "/messages";
   std::ofstream(source) << "#define REFOLD_CUDA_EMULATED\n"
                         << program->text << launcherOf(program->text);
   std::string command = setting("FAKE_CUDA_CXX", "clang++-19") +
@@ -371,7 +371,7 @@ int nvrtcCompileProgram(void *handle, int count, const char *const *options) {
   program->log = readFile(messages);
   for (const std::string &path : {source, output, messages})
     unlink(path.c_str());
-  rmdir(folder);
+  rmdir(base.c_str());
   return failed ? 6 : 0;
 }
 int nvrtcGetProgramLogSize(void *program, size_t *bytes) {
