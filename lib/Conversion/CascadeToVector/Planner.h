@@ -50,6 +50,7 @@ private:
   void lengthenTiles();
   bool addLazyPivots(StatePlan &s, LazyPivots &lazy);
   bool staysInRange(StatePlan &s, const LazyPivots &lazy);
+  bool movesBeyond(StatePlan &s, const LazyPivots &lazy);
   bool isLazy(StatePlan &s, llvm::ArrayRef<StatePlan *> sums,
               const LazyPivots &lazy);
   void findInPlace(unsigned pass);

@@ -171,6 +171,50 @@ bool Planner::staysInRange(StatePlan &s, const LazyPivots &lazy) {
   return true;
 }
 
+/// Whether the transport is right of elements beyond the pivot that they are
+/// moved from. One that asks where the extreme is attained is not: such an
+/// element would have to be found again.
+bool Planner::movesBeyond(StatePlan &s, const LazyPivots &lazy) {
+  auto added = [&](StatePlan &of, double base, double share, double at) {
+    Probe element;
+    for (const LazyPivots::Pivot &pivot : lazy.pivots) {
+      StatePlan &key = plan->states[pivot.state];
+      double side = isMinimum(key) ? -lazy.slack : lazy.slack;
+      element.set(key.term, base + share * side);
+      element.set(pivot.now, base + at * side);
+    }
+    return element.of(of.term);
+  };
+  for (double base : {0.0, 1000.0, -1000.0})
+    for (double share : {1.0, 0.5}) {
+      Probe moved;
+      for (const LazyPivots::Pivot &pivot : lazy.pivots) {
+        bool isMin = isMinimum(plan->states[pivot.state]);
+        moved.set(pivot.old, base);
+        moved.set(pivot.now, base + (isMin ? -lazy.slack : lazy.slack));
+      }
+      std::optional<double> own = added(s, base, share, 0);
+      std::optional<double> there = added(s, base, share, 1);
+      if (!own || !there)
+        return false;
+      moved.set(plan->graph->version(s.op, Node::Old), *own);
+      for (Value value : s.op.getWith()) {
+        auto with = value.getDefiningOp<StateOp>();
+        std::optional<double> other =
+            added(plan->states[plan->graph->numberOf(with)], base, share, 0);
+        if (!other)
+          return false;
+        moved.set(plan->graph->version(with, Node::Old), *other);
+      }
+      // Moments cancel as they move.
+      double size = std::abs(s.op.getWith().empty() ? *there : *own);
+      std::optional<double> v = moved.of(s.moved);
+      if (!v || !(std::abs(*v - *there) <= 1e-6 * size))
+        return false;
+    }
+  return true;
+}
+
 bool Planner::isLazy(StatePlan &s, ArrayRef<StatePlan *> sums,
                      const LazyPivots &lazy) {
   auto isPivot = [&](Node *n) {
@@ -184,7 +228,7 @@ bool Planner::isLazy(StatePlan &s, ArrayRef<StatePlan *> sums,
            });
   };
   return readsOnly(s.term, isPivot) && readsOnly(s.moved, isMoved) &&
-         staysInRange(s, lazy);
+         staysInRange(s, lazy) && movesBeyond(s, lazy);
 }
 
 /// A moment about a pivot that lags behind cancels when it moves: it may lag
