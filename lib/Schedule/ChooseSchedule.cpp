@@ -238,7 +238,7 @@ void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
 void Chooser::chooseProduct(Schedule &s, int lane, int row) {
   constexpr int64_t kRows = 128, kColumns = 128;
   // Panels that the item makes itself serve all of its rows.
-  constexpr int64_t kRowsOfOwnPanels = 256;
+  constexpr int64_t kRowsOfOwnPanels = 512;
   if (row == kNone || lane == kNone)
     return;
   bool makesPanels = false;
@@ -351,7 +351,7 @@ void Chooser::chooseWholeRows(Schedule &s, int stream) {
       s.registerRows = std::max<int64_t>(s.registerRows / 2, 1);
   }
   // Panels that the item makes itself serve all of its rows.
-  constexpr int64_t kRowsOfOwnPanels = 256;
+  constexpr int64_t kRowsOfOwnPanels = 512;
   int row = chooseSharedRow(kNone);
   if (addVaryingPacks(s, row))
     s.tile[name(row)] = kRowsOfOwnPanels;
