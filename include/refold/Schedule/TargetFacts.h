@@ -25,19 +25,34 @@ struct TargetFacts {
   /// An instruction adds four products of unsigned and signed bytes to each
   /// 32-bit lane of a 512-bit register.
   bool hasByteDots = false;
+  /// One instruction reads words of 32 bits from as many addresses as there are
+  /// lanes (AVX-512); elsewhere each lane is a branch and a load.
+  bool gathersWords = true;
+  /// A masked access takes no longer than one without a mask (AVX-512).
+  bool masksAreFree = true;
 
   static TargetFacts avx512() { return {}; }
-  static TargetFacts avx2() { return {256, 16, 32 * 1024, 512 * 1024, false}; }
-  static TargetFacts baseline() {
-    return {128, 16, 32 * 1024, 512 * 1024, false};
-  }
+  static TargetFacts avx2() { return narrow(256); }
+  static TargetFacts baseline() { return narrow(128); }
   static TargetFacts scalar() {
-    return {32, 16, 32 * 1024, 512 * 1024, false, /*addsPairs=*/true};
+    TargetFacts facts = narrow(32);
+    facts.addsPairs = true;
+    return facts;
   }
 
   /// Elements of `bits` bits in one register; at least 1.
   int64_t lanes(int64_t bits) const {
     return vectorBits > bits ? vectorBits / bits : 1;
+  }
+
+private:
+  static TargetFacts narrow(int64_t vectorBits) {
+    TargetFacts facts;
+    facts.vectorBits = vectorBits;
+    facts.vectorRegisters = 16;
+    facts.l2Bytes = 512 * 1024;
+    facts.hasCompress = facts.gathersWords = facts.masksAreFree = false;
+    return facts;
   }
 };
 

@@ -175,7 +175,11 @@ private:
     const StatePlan *keyed = nullptr; ///< at the place of the stream indices
     WritePlan *streamed = nullptr;    ///< stored past the caches
     bool isFinal = false; ///< a result that no kernel of the program reads
-    int64_t width = 0; ///< lanes of a block, if not those of the register tile
+    llvm::SmallVector<Node *> results; ///< what the sink evaluates
+    bool areFewRows = false; ///< lanesReduced: one by one is fast enough
+    bool fillsArray = false; ///< an array of a workspace, which has padding
+    int64_t width = 0;       ///< lanes of a block; 0: of the register tile
+    int64_t rows = 0, unroll = 0; ///< set by `sizeNest`
     bool halvesRows = false; ///< rows that fill no block: half a block, ...
     /// All that is summed lies in one loop: it is summed in blocks.
     bool isLong = false;
@@ -225,6 +229,18 @@ private:
   void writeValues(WritePlan &w, bool isStreamed);
   Ix bytesOf(WritePlan &w);
   void writeRows(WritePlan &w);
+
+  // NestSizes.cpp.
+  int64_t sizeOfGather(mlir::Type element);
+  int64_t sizeOf(Node *n, int lane);
+  void eachEvaluated(Node *root, llvm::DenseSet<Node *> &seen,
+                     llvm::function_ref<void(Node *)> visit);
+  int64_t sizeOf(llvm::ArrayRef<Node *> roots, int lane, Set reduced,
+                 int64_t rows, int64_t columns, int64_t unroll);
+  int64_t mostOfBody();
+  void sizeNest(Nest &nest);
+  bool mayPadLanes(const Nest &nest);
+  bool mayMaskAll(const Nest &nest);
 
   // Products.cpp.
   void productWithWrites();

@@ -67,20 +67,17 @@ void Kernel::packPanel(const Panel &p, Ix whole) {
   };
   if (!p.depthStride.is(1) || lanes == 1)
     return byDepth(0, whole);
-  Ix main = to.floorTo(p.depth, lanes);
-  to.branch(
-      to.less(whole, width), [&] { byDepth(0, whole); },
-      [&] {
-        to.each(0, width, lanes, [&](Ix lane) {
-          to.each(0, main, lanes, [&](Ix k) {
-            to.transposeBlock(
-                p.from, to.add(to.add(p.source, to.mul(lane, p.laneStride)), k),
-                p.laneStride, p.into,
-                to.add(to.add(p.target, to.mul(k, width)), lane), width);
-          });
-        });
-        byDepth(main, width);
-      });
+  // Of a panel that is not full nothing is turned.
+  Ix main = to.mul(to.floorTo(p.depth, lanes), to.div(whole, width));
+  to.each(0, width, lanes, [&](Ix lane) {
+    to.each(0, main, lanes, [&](Ix k) {
+      to.transposeBlock(
+          p.from, to.add(to.add(p.source, to.mul(lane, p.laneStride)), k),
+          p.laneStride, p.into,
+          to.add(to.add(p.target, to.mul(k, width)), lane), width);
+    });
+  });
+  byDepth(main, whole);
 }
 
 /// The pair at depth 2 * k; zeros behind lane `limit` and behind the last
@@ -113,20 +110,16 @@ void Kernel::packPairs(const Panel &p, Ix whole) {
   };
   if (!p.depthStride.is(1))
     return byPair(0, whole);
-  Ix main = to.floorTo(to.div(p.depth, 2), lanes);
-  to.branch(
-      to.less(whole, width), [&] { byPair(0, whole); },
-      [&] {
-        to.each(0, width, lanes, [&](Ix lane) {
-          to.each(0, main, lanes, [&](Ix k) {
-            Ix row = to.add(p.source, to.mul(lane, p.laneStride));
-            to.transposePairs(
-                p.from, to.add(row, to.mul(k, 2)), p.laneStride, p.into,
-                to.add(to.add(p.target, to.mul(k, width)), lane), width);
-          });
-        });
-        byPair(main, width);
-      });
+  Ix main = to.mul(to.floorTo(to.div(p.depth, 2), lanes), to.div(whole, width));
+  to.each(0, width, lanes, [&](Ix lane) {
+    to.each(0, main, lanes, [&](Ix k) {
+      Ix row = to.add(p.source, to.mul(lane, p.laneStride));
+      to.transposePairs(p.from, to.add(row, to.mul(k, 2)), p.laneStride, p.into,
+                        to.add(to.add(p.target, to.mul(k, width)), lane),
+                        width);
+    });
+  });
+  byPair(main, whole);
 }
 
 /// A panel as it was read into one of its values.
@@ -200,7 +193,9 @@ void Kernel::emitPack(Node *value, PackPlan &pack, unsigned phase) {
     }
     Ix target = to.add(panels.at(value).offset,
                        to.mul(to.mul(item, packDepthOf(pack)), width));
-    Ix limit = to.sub(to.min(to.add(first, width), length), first);
+    bool areFull = length.isConstant() && length.constant % width == 0;
+    Ix limit = areFull ? Ix(width)
+                       : to.sub(to.min(to.add(first, width), length), first);
     fillPanel(value, pack, p, target, limit);
   });
 }

@@ -189,6 +189,7 @@ struct DotPlan {
 struct Plan {
   CascadeOp cascade;
   Schedule schedule;
+  TargetFacts facts;
   IndexSets sets;
   std::unique_ptr<Graph> graph;
   llvm::SmallVector<int32_t>

@@ -14,6 +14,7 @@ public:
       : plan(std::make_unique<Plan>()), cascade(cascade), target(target) {
     plan->cascade = cascade;
     plan->schedule = std::move(schedule);
+    plan->facts = target;
     plan->sets = std::move(sets);
     plan->graph = std::make_unique<Graph>(cascade, plan->sets);
   }

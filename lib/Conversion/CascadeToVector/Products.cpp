@@ -103,6 +103,9 @@ void Kernel::writeSums(Nest nest) {
   nest.readsPanels = !nest.inPlace;
   nest.halvesRows = true;
   nest.isLong = true;
+  for (WritePlan &w : plan.finishWrites)
+    if (plan.product || readsWhole(w))
+      nest.results.push_back(w.value);
   Val zero = to.constant(nest.identity);
   auto init = [&](Tile &, int, int) { return to.splat(zero); };
   auto sink = [&](Tile &t, int r, int c, Val) {

@@ -92,8 +92,6 @@ void VectorSpelling::beginFunction(StringRef suffix, TypeRange extra,
   b.setInsertionPoint(kernel);
   function = b.create<func::FuncOp>(loc, (kernel.getName() + suffix).str(),
                                     b.getFunctionType(inputs, results));
-  function->setAttr(LLVM::LLVMDialect::getEmitCWrapperAttrName(),
-                    b.getUnitAttr());
   b.setInsertionPointToStart(function.addEntryBlock());
 }
 
@@ -247,8 +245,43 @@ Val VectorSpelling::loadWide(const Buffer &from, Ix at, Val mask) {
   return handle(fromStorage(v, from.element));
 }
 
+/// Gathers take words of 32 bits: the aligned word that holds an element has no
+/// byte on a page of its own. Without such gathers every lane is a branch.
+Val VectorSpelling::gatherNarrow(const Buffer &from, Val at, Val mask) {
+  constexpr int64_t kWordBytes = 4;
+  Type stored = storedIn(from), word = b.getI32Type();
+  VectorType wide = vectorOf(b.getI64Type()), words = vectorOf(word);
+  auto all = [&](int64_t number) {
+    return cachedConstant(
+        DenseElementsAttr::get(wide, b.getI64IntegerAttr(number)));
+  };
+  Value base =
+      b.create<memref::ExtractAlignedPointerAsIndexOp>(loc, memoryOf(from));
+  base = b.create<arith::IndexCastUIOp>(loc, b.getI64Type(), base);
+  Value bytes = b.create<arith::MulIOp>(
+      loc, b.create<arith::IndexCastOp>(loc, wide, value(at)),
+      all(stored.getIntOrFloatBitWidth() / 8));
+  Value address = b.create<arith::AddIOp>(
+      loc, b.create<vector::BroadcastOp>(loc, wide, base), bytes);
+  Value inWord = b.create<arith::AndIOp>(loc, address, all(kWordBytes - 1));
+  auto pointers = LLVM::LLVMFixedVectorType::get(
+      LLVM::LLVMPointerType::get(b.getContext()), lanes());
+  Value pointer = b.create<LLVM::IntToPtrOp>(
+      loc, pointers, b.create<arith::SubIOp>(loc, address, inWord));
+  Value read = b.create<LLVM::masked_gather>(
+      loc, words, pointer, mask ? value(mask) : allLanes(),
+      ValueRange{zeros(words)}, /*alignment=*/kWordBytes);
+  Value shift = b.create<arith::TruncIOp>(
+      loc, words, b.create<arith::MulIOp>(loc, inWord, all(8)));
+  Value moved = b.create<arith::ShRUIOp>(loc, read, shift);
+  Value v = b.create<arith::TruncIOp>(loc, vectorOf(stored), moved);
+  return handle(fromStorage(v, from.element));
+}
+
 Val VectorSpelling::gather(const Buffer &from, Val at, Val mask) {
   VectorType type = vectorOf(storedIn(from));
+  if (type.getElementTypeBitWidth() < 32 && target.gathersWords && lanes() > 1)
+    return gatherNarrow(from, at, mask);
   Value v = b.create<vector::GatherOp>(
       loc, type, memoryOf(from), ValueRange{value(Ix(0))}, value(at),
       mask ? value(mask) : allLanes(), zeros(type));

@@ -103,6 +103,7 @@ private:
   mlir::Value allLanes();
   void storeTransposed(llvm::SmallVector<mlir::Value> rows, const Buffer &to,
                        Ix toAt, Ix toStride);
+  Val gatherNarrow(const Buffer &from, Val at, Val mask);
   mlir::Value fromStorage(mlir::Value v, mlir::Type element);
   mlir::Value toStorage(mlir::Value v, mlir::Type element);
   mlir::Value bitsOf(Val mask);

@@ -20,6 +20,7 @@
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetMachine.h"
 #include "llvm/TargetParser/Triple.h"
+#include "llvm/Transforms/Utils/Cloning.h"
 #include <mutex>
 
 using namespace refold;
@@ -80,9 +81,10 @@ static llvm::Value *word(llvm::IRBuilder<> &b, llvm::Value *words,
   return b.CreateConstInBoundsGEP1_64(b.getInt64Ty(), words, index);
 }
 
-/// void NAME_words(const int64_t *words, int64_t *results): calls NAME with its
-/// arguments, one a word.
-static void addWrapper(llvm::Function &function) {
+/// Turns NAME into void NAME_words(const int64_t *words, int64_t *results),
+/// which finds its arguments there, one a word. As a function of its own NAME
+/// would take dozens of arguments on the stack, most of which nobody reads.
+static void takeWords(llvm::Function &function) {
   llvm::Module &module = *function.getParent();
   llvm::IRBuilder<> b(module.getContext());
   auto *type = llvm::FunctionType::get(
@@ -96,7 +98,7 @@ static void addWrapper(llvm::Function &function) {
   for (auto [i, argument] : llvm::enumerate(function.args()))
     arguments.push_back(
         b.CreateLoad(argument.getType(), word(b, wrapper->getArg(0), i)));
-  llvm::Value *result = b.CreateCall(&function, arguments);
+  llvm::CallInst *result = b.CreateCall(&function, arguments);
   if (auto *parts = llvm::dyn_cast<llvm::StructType>(result->getType()))
     for (unsigned i = 0; i < parts->getNumElements(); ++i)
       b.CreateStore(b.CreateExtractValue(result, i),
@@ -104,7 +106,12 @@ static void addWrapper(llvm::Function &function) {
   else if (!result->getType()->isVoidTy())
     b.CreateStore(result, wrapper->getArg(1));
   b.CreateRetVoid();
-  function.setLinkage(llvm::GlobalValue::InternalLinkage);
+  llvm::InlineFunctionInfo info;
+  bool isInside = llvm::InlineFunction(*result, info).isSuccess();
+  if (isInside && function.use_empty())
+    function.eraseFromParent();
+  else
+    function.setLinkage(llvm::GlobalValue::InternalLinkage);
 }
 
 /// a * b + c may be one FMA. A difference may not: x·c - m has to be 0 where m
@@ -167,7 +174,7 @@ static std::unique_ptr<llvm::Module> translate(mlir::ModuleOp module,
       functions.push_back(&function);
   for (llvm::Function *function : functions)
     if (function->hasExternalLinkage())
-      addWrapper(*function);
+      takeWords(*function);
   for (llvm::Function &function : *code) {
     if (function.isDeclaration())
       continue;
