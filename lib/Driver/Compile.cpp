@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Decline.h"
+#include "DeferredCertificates.h"
 #include "TunedSchedules.h"
 #include "refold/Driver/Driver.h"
 #include "refold/Schedule/Schedule.h"
@@ -70,8 +71,28 @@ addCudaKernels(mlir::MLIRContext &context, llvm::StringRef source,
   return program;
 }
 
-llvm::Expected<CompiledProgram> compile(LoadedProgram program,
-                                        const CompileOptions &options) {
+/// A program to begin anew with.
+static LoadedProgram copyOf(const LoadedProgram &program) {
+  mlir::ModuleOp module = program.module.get();
+  return {mlir::OwningOpRef<mlir::ModuleOp>(module.clone()),
+          program.name,
+          program.inputs,
+          program.outputs,
+          program.storage,
+          program.readMs};
+}
+
+/// Whether code may be generated before certificates are made. Not where
+/// somebody is told of what may be given up again.
+static bool mayDefer(const CompileOptions &options) {
+  return options.policy != FusePolicy::Never && !options.onFused &&
+         !options.onAssembly && !options.onCuda;
+}
+
+/// `known`: certificates, where all have to be made first.
+static llvm::Expected<CompiledProgram>
+compile(LoadedProgram program, const CompileOptions &options,
+        const std::map<std::string, std::string> *known) {
   auto begin = std::chrono::steady_clock::now();
   StageTimes times;
   times.add("read", program.readMs);
@@ -88,12 +109,23 @@ llvm::Expected<CompiledProgram> compile(LoadedProgram program,
   fuseOptions.numerics = options.numerics;
   fuseOptions.cache = options.cache;
   fuseOptions.times = &times;
+  DeferredCertificates certificates(&times);
+  LoadedProgram original;
+  fuseOptions.known = known;
+  if (!known && mayDefer(options)) {
+    fuseOptions.deferred = &certificates;
+    original = copyOf(program);
+  }
   LosingFusions losing(program, *target, options.usualExtents);
   llvm::Expected<FuseReport> fusion = fuse(*program.module, fuseOptions);
   if (!fusion)
     return fusion.takeError();
-  if (llvm::Error error = losing.decline(program, fuseOptions, *fusion))
-    return std::move(error);
+  bool defers = !certificates.entries.empty();
+  certificates.start();
+  llvm::Expected<bool> isDeclined =
+      losing.decline(program, fuseOptions, *fusion);
+  if (!isDeclined)
+    return isDeclined.takeError();
   if (options.usesTuned)
     applyTuned(*program.module, options.usualExtents, *target);
   if (options.onFused)
@@ -111,12 +143,18 @@ llvm::Expected<CompiledProgram> compile(LoadedProgram program,
   programOptions.onObject = options.onObject;
   programOptions.cache = options.cache;
   programOptions.times = &times;
+  if (defers && !*isDeclined)
+    programOptions.isCancelled = [&] { return certificates.hasFailed(); };
   std::vector<KernelText> kernels;
   programOptions.onKernel = [&](llvm::StringRef name, llvm::StringRef text) {
     kernels.push_back({name.str(), text.str()});
   };
   llvm::Expected<ExecutableSpec> spec =
       compileProgram(*program.module, *target, programOptions);
+  if (defers && !*isDeclined && !certificates.settle(*fusion)) {
+    llvm::consumeError(spec.takeError());
+    return compile(std::move(original), options, &certificates.found());
+  }
   if (!spec)
     return spec.takeError();
   std::shared_ptr<GpuProgram> gpu;
@@ -142,6 +180,11 @@ llvm::Expected<CompiledProgram> compile(LoadedProgram program,
                          times.list(),
                          target->facts,
                          std::move(gpu)};
+}
+
+llvm::Expected<CompiledProgram> compile(LoadedProgram program,
+                                        const CompileOptions &options) {
+  return compile(std::move(program), options, /*known=*/nullptr);
 }
 
 llvm::Expected<CompiledProgram> compileFile(mlir::MLIRContext &context,

@@ -87,6 +87,7 @@ LosingFusions::predictApart(const llvm::DenseSet<unsigned> &apart,
                             const FuseOptions &options) {
   FuseOptions trial = options;
   trial.certify = trial.certificate = trial.accuracy = false;
+  trial.deferred = nullptr;
   trial.apart = apart;
   mlir::OwningOpRef<mlir::ModuleOp> module = original->clone();
   auto report = fuse(*module, trial);
@@ -173,14 +174,14 @@ static DeclineReport describe(double fusedMs, double otherMs,
   return report;
 }
 
-llvm::Error LosingFusions::decline(LoadedProgram &program,
-                                   const FuseOptions &options,
-                                   FuseReport &report) {
-  // Of several passes too: each would compute again what it reads.
+// Of several passes too: each would compute again what it reads.
+llvm::Expected<bool> LosingFusions::decline(LoadedProgram &program,
+                                            const FuseOptions &options,
+                                            FuseReport &report) {
   bool mayDecline = options.policy == FusePolicy::Auto && original &&
                     !report.cascades.empty();
   if (!mayDecline)
-    return llvm::Error::success();
+    return false;
   auto work = predictModule(*program.module, target, shapes);
   if (!work)
     return work.takeError();
@@ -189,7 +190,7 @@ llvm::Error LosingFusions::decline(LoadedProgram &program,
   std::map<size_t, DeclineReport> declined;
   for (Group &group : groups) {
     if (llvm::Error error = judge(group, options, work->predictedMs))
-      return error;
+      return std::move(error);
     if (!group.isDeclined)
       continue;
     const auto &left = group.keepsProduct ? group.products : group.reductions;
@@ -200,9 +201,10 @@ llvm::Error LosingFusions::decline(LoadedProgram &program,
                                   group.keepsProduct);
   }
   if (declined.empty())
-    return llvm::Error::success();
+    return false;
   FuseOptions again = options;
   again.apart = apart;
+  again.deferred = nullptr;
   llvm::Expected<FuseReport> rest = fuse(*original, again);
   if (!rest)
     return rest.takeError();
@@ -215,7 +217,7 @@ llvm::Error LosingFusions::decline(LoadedProgram &program,
                           std::move(cascade));
   }
   report = std::move(*rest);
-  return llvm::Error::success();
+  return true;
 }
 
 } // namespace refold

@@ -17,9 +17,10 @@ public:
                 const std::map<std::string, int64_t> &extents);
 
   /// After it was fused with these options: fuses it again, without what is
-  /// predicted to lose, if there is any; `report` then says so.
-  llvm::Error decline(LoadedProgram &program, const FuseOptions &options,
-                      FuseReport &report);
+  /// predicted to lose, if there is any; `report` then says so, and
+  /// certificates are not deferred. Whether it did.
+  llvm::Expected<bool> decline(LoadedProgram &program,
+                               const FuseOptions &options, FuseReport &report);
 
 private:
   struct Group;

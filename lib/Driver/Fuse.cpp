@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "DeferredCertificates.h"
 #include "DescribeAccuracy.h"
 #include "DescribeCertificate.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -281,18 +282,24 @@ static algebra::Stability inAlgebra(Stability stability) {
 }
 
 /// Certificates in the cache that kernels are in.
-static CertificateStore certificateStore(const DiskCache *cache) {
+static CertificateStore
+certificateStore(const DiskCache *cache,
+                 const std::map<std::string, std::string> *known) {
   auto inCache = [](llvm::StringRef key) {
     return "certificate\n" + buildId() + "\n" + key.str();
   };
   return {[=](llvm::StringRef key) -> std::optional<std::string> {
-            auto value = cache->get(inCache(key));
+            if (known)
+              if (auto entry = known->find(key.str()); entry != known->end())
+                return entry->second;
+            auto value = cache ? cache->get(inCache(key)) : nullptr;
             if (!value)
               return std::nullopt;
             return value->getBuffer().str();
           },
           [=](llvm::StringRef key, llvm::StringRef value) {
-            cache->put(inCache(key), value);
+            if (cache)
+              cache->put(inCache(key), value);
           }};
 }
 
@@ -321,9 +328,13 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
   fuseOptions.policy.thresholdList = numerics.thresholdList;
   if (numerics.zeroMaskedRows)
     fuseOptions.policy.maskedRows = algebra::RowPolicy::Zero;
-  CertificateStore store = certificateStore(options.cache);
-  if (options.cache && !buildId().empty())
-    fuseOptions.store = &store;
+  CertificateStore store = certificateStore(
+      buildId().empty() ? nullptr : options.cache, options.known);
+  fuseOptions.store = &store;
+  if (options.deferred) {
+    fuseOptions.deferred = &options.deferred->entries;
+    options.deferred->store = store;
+  }
   fuseOptions.times = options.times;
   mlir::FailureOr<FusionResult> result = fuseCascades(function, fuseOptions);
   if (mlir::failed(result))
@@ -334,13 +345,24 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
   report.kernels = result->kernels.size();
   report.products = result->products;
   report.planMs = result->planMs;
-  for (const FusedKernel &kernel : result->kernels)
+  std::vector<size_t> numbers; // in the report, by kernel
+  for (const FusedKernel &kernel : result->kernels) {
+    numbers.push_back(report.cascades.size());
     if (kernel.isCascade) {
       report.cascades.push_back(reportOf(kernel, options));
       // Roundings that run have a bound of their own, and no accuracy of f32.
       const algebra::Program &program = *kernel.derivation.program;
       if (options.accuracy && program.isFused() && program.roundings.empty())
         report.cascades.back().accuracy = describeAccuracy(kernel);
+    }
+  }
+  if (options.deferred)
+    for (DeferredCertificate &entry : options.deferred->entries) {
+      llvm::erase_if(entry.kernels, [&](size_t kernel) {
+        return !result->kernels[kernel].isCascade;
+      });
+      for (size_t &kernel : entry.kernels)
+        kernel = numbers[kernel];
     }
   function.walk([&](CascadeOp op) {
     for (unsigned i = 0; i < op.numIndices(); ++i)

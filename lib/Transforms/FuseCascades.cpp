@@ -91,9 +91,10 @@ public:
   Deriver(const FuseCascadesOptions &options, std::vector<FusionNote> &notes)
       : options(options), notes(notes), storePrefix(describe(options)) {}
 
-  /// The program of a kernel: fused as far as the algebra goes and its
+  /// The program of kernel `number`: fused as far as the algebra goes and its
   /// certificate holds, otherwise as written.
-  LogicalResult derive(const KernelPlan &plan, FusedKernel &kernel);
+  LogicalResult derive(const KernelPlan &plan, size_t number,
+                       FusedKernel &kernel);
 
 private:
   /// Whether a kernel that differs from this one in names was certified; it
@@ -102,6 +103,10 @@ private:
   /// True if the certificate failed and the stages run as written.
   bool certify(FusedKernel &kernel, const algebra::Policy &policy,
                std::string &failure);
+
+  /// Leaves the certificate to somebody else.
+  void defer(const FusedKernel &kernel, size_t number,
+             const algebra::Policy &policy);
 
   struct Known {
     std::string summary;
@@ -218,7 +223,50 @@ bool Deriver::certify(FusedKernel &kernel, const algebra::Policy &policy,
   return false;
 }
 
-LogicalResult Deriver::derive(const KernelPlan &plan, FusedKernel &kernel) {
+void Deriver::defer(const FusedKernel &kernel, size_t number,
+                    const algebra::Policy &policy) {
+  std::string key =
+      storePrefix + algebra::certificateKey(kernel.formula->cascade,
+                                            *kernel.derivation.program);
+  for (DeferredCertificate &other : *options.deferred)
+    if (other.key == key)
+      return other.kernels.push_back(number);
+  options.deferred->push_back({kernel.formula,
+                               kernel.derivation,
+                               policy,
+                               options.certificate,
+                               std::move(key),
+                               {number},
+                               ""});
+}
+
+bool refold::holds(DeferredCertificate &deferred,
+                   const CertificateStore &store) {
+  const algebra::Cascade &cascade = deferred.formula->cascade;
+  auto keyOf = [&] {
+    return algebra::certificateKey(cascade, *deferred.derivation.program);
+  };
+  std::string key = keyOf();
+  std::string prefix = deferred.key.substr(0, deferred.key.size() - key.size());
+  algebra::Certified certified =
+      algebra::certified(cascade, std::move(deferred.derivation),
+                         deferred.policy, deferred.options);
+  deferred.derivation = std::move(certified.derivation);
+  if (certified.isFallback || !certified.certificate.holds)
+    return false;
+  deferred.summary = certified.certificate.summary();
+  std::string found = keyOf();
+  // An example of an edge row names what is in this kernel.
+  if (certified.certificate.edgeExample.empty()) {
+    if (found != key)
+      store.keep(deferred.key, "r");
+    store.keep(prefix + found, "h" + deferred.summary);
+  }
+  return found == key;
+}
+
+LogicalResult Deriver::derive(const KernelPlan &plan, size_t number,
+                              FusedKernel &kernel) {
   Operation *at = plan.outputs[0].tensor.getDefiningOp();
   const algebra::Cascade &cascade = plan.formula->cascade;
   algebra::Policy policy = options.policy;
@@ -242,7 +290,10 @@ LogicalResult Deriver::derive(const KernelPlan &plan, FusedKernel &kernel) {
     return success();
   Stopwatch certifying;
   std::string failure;
-  if (!isKnown(kernel) && certify(kernel, policy, failure))
+  bool isOpen = !isKnown(kernel);
+  if (isOpen && options.deferred)
+    defer(kernel, number, policy);
+  else if (isOpen && certify(kernel, policy, failure))
     notes.push_back({"certified-fallback",
                      "the derived program of '" + kernel.name +
                          "' failed its certificate and is not used: " + failure,
@@ -320,7 +371,7 @@ refold::fuseCascades(func::FuncOp function,
     kernel.formula = kernelPlan.formula;
     kernel.isCascade = kernelPlan.isCascade();
     noteReductions(kernelPlan, reductions, kernel);
-    if (failed(deriver.derive(kernelPlan, kernel)))
+    if (failed(deriver.derive(kernelPlan, result.kernels.size(), kernel)))
       return failure();
     FailureOr<EmittedCascade> emitted = emitCascade(
         b, *kernel.formula, *kernel.derivation.program, kernelPlan.outputs);

@@ -206,6 +206,8 @@ struct CascadeReport {
   double deriveMs = 0, certifyMs = 0; ///< CPU time
 };
 
+class DeferredCertificates;
+
 struct FuseOptions {
   FusePolicy policy = FusePolicy::Auto;
   /// Measure every fused cascade in f32 arithmetic (a second or so each).
@@ -220,6 +222,10 @@ struct FuseOptions {
   /// Where certificates are looked for, and kept; null: nowhere. With
   /// `certificate` all are made anew.
   const DiskCache *cache = nullptr;
+  /// Set: gets the certificates that are not known.
+  DeferredCertificates *deferred = nullptr;
+  /// Certificates beside those of the cache, where set.
+  const std::map<std::string, std::string> *known = nullptr;
   StageTimes *times = nullptr; ///< gets the time of every stage, where set
 };
 

@@ -17,6 +17,23 @@ struct CertificateStore {
   std::function<void(llvm::StringRef key, llvm::StringRef value)> keep;
 };
 
+/// A certificate that is made beside what follows, with the kernels that share
+/// it. Their program is used meanwhile; it may run when the certificate holds.
+struct DeferredCertificate {
+  std::shared_ptr<Formula> formula; ///< owns the expressions
+  algebra::Derivation derivation;
+  algebra::Policy policy;
+  algebra::CertifyOptions options;
+  std::string key;             ///< in a store
+  std::vector<size_t> kernels; ///< by their numbers in `FusionResult`
+  std::string summary;         ///< set by `holds`
+};
+
+/// Makes the certificate; the store gets what is found. False if another
+/// program than the one in use has to be. No other thread may use the entry's
+/// expressions meanwhile.
+bool holds(DeferredCertificate &deferred, const CertificateStore &store);
+
 struct FuseCascadesOptions {
   /// False: every reduction is a kernel of its own (the unfused baseline).
   bool fuse = true;
@@ -32,6 +49,8 @@ struct FuseCascadesOptions {
   bool keepsCertificates = false;
   /// Null: there is none. Not asked with `keepsCertificates`.
   const CertificateStore *store = nullptr;
+  /// Set: gets the certificates that are not known.
+  std::vector<DeferredCertificate> *deferred = nullptr;
   StageTimes *times = nullptr; ///< gets the time of every stage, where set
 };
 

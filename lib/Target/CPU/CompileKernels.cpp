@@ -112,6 +112,7 @@ static llvm::Error compileOne(mlir::MLIRContext &context,
     objectOptions.asAssembly = false;
   }
   objectOptions.times = options.times;
+  objectOptions.isCancelled = options.isCancelled;
   auto object = emitObject(**module, target, objectOptions);
   if (!object)
     return object.takeError();

@@ -335,6 +335,7 @@ refold::compileProgram(ModuleOp module, const CpuTarget &target,
   kernelOptions.threads = options.threads;
   kernelOptions.cache = options.cache;
   kernelOptions.times = options.times;
+  kernelOptions.isCancelled = options.isCancelled;
   kernelOptions.onAssembly = options.onAssembly;
   kernelOptions.onObject = options.onObject;
   llvm::Expected<CompiledKernels> compiled =

@@ -189,6 +189,12 @@ static std::unique_ptr<llvm::Module> translate(mlir::ModuleOp module,
   return code;
 }
 
+static llvm::Error stopIfCancelled(const ObjectOptions &options) {
+  if (options.isCancelled && options.isCancelled())
+    return fail(ExitCode::Internal, "code generation was cancelled");
+  return llvm::Error::success();
+}
+
 llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>>
 refold::emitObject(mlir::ModuleOp module, const CpuTarget &target,
                    const ObjectOptions &options) {
@@ -196,7 +202,11 @@ refold::emitObject(mlir::ModuleOp module, const CpuTarget &target,
       makeTargetMachine(target);
   if (!machine)
     return machine.takeError();
+  if (llvm::Error error = stopIfCancelled(options))
+    return std::move(error);
   if (llvm::Error error = lower(module, target, options.times))
+    return std::move(error);
+  if (llvm::Error error = stopIfCancelled(options))
     return std::move(error);
   llvm::LLVMContext context;
   std::unique_ptr<llvm::Module> code;

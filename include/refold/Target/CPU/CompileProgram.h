@@ -19,6 +19,9 @@ struct CompileProgramOptions {
   /// Where kernels are looked for, and kept; null: nowhere.
   const DiskCache *cache = nullptr;
   StageTimes *times = nullptr; ///< gets the time of every stage, where set
+  /// Asked between the stages of a kernel, from any thread, where set; if so
+  /// the compilation ends with an error.
+  std::function<bool()> isCancelled;
   /// Only the steps and the texts of the kernels: for a look at what would run.
   bool plansOnly = false;
   /// The texts call operands as the program does: equal kernels may then

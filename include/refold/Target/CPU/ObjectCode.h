@@ -24,6 +24,9 @@ struct ObjectOptions {
   unsigned middleEnd = 0;
   bool asAssembly = false;     ///< text instead of an object
   StageTimes *times = nullptr; ///< gets the time of every stage, where set
+  /// Asked between the stages of a kernel, from any thread, where set; if so
+  /// the compilation ends with an error.
+  std::function<bool()> isCancelled;
 };
 
 /// Lowers a module of vector, scf, memref, math and arith to object code. For
@@ -71,6 +74,9 @@ struct CompileKernelsOptions {
   /// Where kernels are looked for, and kept; null: nowhere.
   const DiskCache *cache = nullptr;
   StageTimes *times = nullptr; ///< gets the time of every stage, where set
+  /// Asked between the stages of a kernel, from any thread, where set; if so
+  /// the compilation ends with an error.
+  std::function<bool()> isCancelled;
   /// Called with the assembly of every kernel, where set; all are then
   /// compiled.
   std::function<void(llvm::StringRef kernel, llvm::StringRef assembly)>
