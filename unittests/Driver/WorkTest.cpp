@@ -68,7 +68,7 @@ TEST_F(WorkTest, ProductsAreTwoOperationsATerm) {
   ProgramWork work = workOf("f(x[m,k], w[k,n]) -> y\n  y = sum(k: x*w)\n",
                             {{"m", 5}, {"k", 7}, {"n", 11}});
   ASSERT_EQ(work.steps.size(), 1u);
-  EXPECT_EQ(work.steps[0].kind, "product");
+  EXPECT_EQ(work.steps[0].kind, "kernel");
   EXPECT_EQ(work.steps[0].operations, 2 * 5 * 7 * 11);
   EXPECT_EQ(work.steps[0].bytesRead, 4 * (5 * 7 + 7 * 11));
 }
