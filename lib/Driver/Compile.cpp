@@ -45,7 +45,8 @@ static llvm::Error splitStreams(mlir::ModuleOp module, const StreamSplit &split,
 static llvm::Expected<std::shared_ptr<GpuProgram>>
 addCudaKernels(mlir::MLIRContext &context, llvm::StringRef source,
                const CudaTarget &target, const CompileOptions &options,
-               llvm::ArrayRef<KernelText> texts, ExecutableSpec &spec) {
+               llvm::ArrayRef<KernelText> texts, ExecutableSpec &spec,
+               double &factorRounding) {
   std::vector<CudaKernel> kernels;
   for (const KernelText &text : texts) {
     auto kernel =
@@ -65,9 +66,11 @@ addCudaKernels(mlir::MLIRContext &context, llvm::StringRef source,
     program = std::make_shared<GpuProgram>(std::move(*made), options.cache);
     attachGpu(spec, kernels.size(), program);
   }
-  for (const CudaKernel &kernel : kernels)
+  for (const CudaKernel &kernel : kernels) {
+    factorRounding = std::max(factorRounding, kernel.factorRounding);
     if (options.onCuda)
       options.onCuda(kernel);
+  }
   return program;
 }
 
@@ -157,10 +160,12 @@ compile(LoadedProgram program, const CompileOptions &options,
   }
   if (!spec)
     return spec.takeError();
+  double factorRounding = 0.0;
   std::shared_ptr<GpuProgram> gpu;
   if (*cuda) {
-    auto added = addCudaKernels(*program.module->getContext(), program.name,
-                                **cuda, options, kernels, *spec);
+    auto added =
+        addCudaKernels(*program.module->getContext(), program.name, **cuda,
+                       options, kernels, *spec, factorRounding);
     if (!added)
       return added.takeError();
     gpu = std::move(*added);
@@ -179,6 +184,7 @@ compile(LoadedProgram program, const CompileOptions &options,
                          std::move(kernels),
                          times.list(),
                          target->facts,
+                         factorRounding,
                          std::move(gpu)};
 }
 

@@ -80,3 +80,60 @@ CONFORM_COPY(f32x4, float, 4)
 CONFORM_COPY(f32x8, float, 8)
 CONFORM_COPY(i64x1, int64_t, 1)
 CONFORM_COPY(i64x8, int64_t, 8)
+
+/// out[0..127] = left * right, 16 x 16 by 16 x 8, of bf16 in 256 + 128 elements
+/// of `in`; [128..255] the same with `right` given by columns; [256..383] lanes
+/// that see another lane's word; the rest is what copies left 0.
+REFOLD_KERNEL(32)
+conform_matrices(const int16_t *in, float *out, int64_t count) {
+  if (block() > 0)
+    return;
+  REFOLD_SHARED_BYTES(tiles, 1536);
+  const int lane = thread_again();
+  // Rows of `left`, then `right` by rows, then by columns; 16 bytes each.
+  copy_async(tiles + lane * 16, in + lane * 8, 16);
+  commit_copies();
+  if (lane < 16)
+    copy_async(tiles + 512 + lane * 16, in + 256 + lane * 8, 16);
+  else // half of what is there, for the rest 0
+    copy_async(tiles + 1024 + (lane - 16) * 16, in + (lane - 16) * 8, 8);
+  commit_copies();
+  wait_copies<1>();
+  any_lane(false); // a warp's copies are seen by its lanes
+  uint32_t left[4], right[4], columns[4];
+  load_matrices(left, tiles + (lane % 16 * 2 + lane / 16) * 16);
+  wait_copies<0>();
+  any_lane(false);
+  load_transposed(right, tiles + 512 + lane % 16 * 16);
+  uint32_t moved[4];
+  load_shared(moved, tiles + 512 + lane % 16 * 16);
+  // `right` by columns: lane c writes what it holds of column c.
+  if (lane < 8) {
+    uint32_t low[4] = {}, high[4] = {};
+    for (int k = 0; k < 16; ++k) {
+      const uint32_t bits = uint16_t(load_element(in + 256 + k * 8 + lane));
+      (k < 8 ? low : high)[k % 8 / 2] |= bits << (k % 2 * 16);
+    }
+    store_shared(tiles + 1280 + lane * 32, low);
+    store_shared(tiles + 1280 + lane * 32 + 16, high);
+  }
+  block_barrier();
+  load_matrices(columns, tiles + 1280 + lane % 8 * 32 + lane / 8 % 2 * 16);
+  float sums[4] = {}, again[4] = {};
+  multiply_matrices(sums, left, right[0], right[1], bf16{});
+  multiply_matrices(again, left, columns[0], columns[1], bf16{});
+  REFOLD_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const int at = fragment_row(i / 2) * 8 + fragment_column(i % 2);
+    store_element(out + at, sums[i]);
+    store_element(out + 128 + at, again[i]);
+    store_element(out + 256 + lane * 4 + i, float(moved[i] & 0xffff));
+  }
+  uint32_t half[4];
+  load_shared(half, tiles + 1024 + lane % 16 * 16);
+  const bool sees = any_lane(lane == 7 && count == 512);
+  REFOLD_UNROLL
+  for (int i = 0; i < 4; ++i)
+    store_element(out + 384 + lane * 4 + i,
+                  sees ? float(half[i] & 0xffff) : -1.0f);
+}

@@ -22,6 +22,7 @@ using uint64_t = unsigned long;
 
 #define REFOLD_DEVICE __device__ __forceinline__
 #define REFOLD_UNROLL _Pragma("unroll")
+#define REFOLD_NO_UNROLL _Pragma("unroll 1")
 /// A function that the host launches, in blocks of `threads`. Before sm_90,
 /// ptxas spills rather than let fewer blocks share a multiprocessor; told that
 /// one is enough it does not, but there it costs up to 12 %.
@@ -36,11 +37,29 @@ using uint64_t = unsigned long;
 #define REFOLD_SHARED(type, name, count)                                       \
   __shared__ type name##_memory[count];                                        \
   const refold::Shared<type> name { name##_memory }
+/// `count` bytes that the threads of a block share, by offset: the launch has
+/// to ask for at least as many.
+#define REFOLD_SHARED_BYTES(name, count)                                       \
+  extern __shared__ __align__(1024) unsigned char name##_memory[];             \
+  const uint32_t name = uint32_t(__cvta_generic_to_shared(name##_memory))
 
 namespace refold {
 
 REFOLD_DEVICE int thread() { return int(threadIdx.x); }
 REFOLD_DEVICE int64_t block() { return int64_t(blockIdx.x); }
+
+/// The same, read where it is asked for: what follows from it is computed
+/// there, and holds no register before.
+REFOLD_DEVICE int thread_again() {
+  int x;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+  return x;
+}
+REFOLD_DEVICE int64_t block_again() {
+  int x;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
+  return int64_t(x);
+}
 
 //===----------------------------------------------------------------------===//
 // Bits and storage types
@@ -127,6 +146,9 @@ REFOLD_DEVICE int64_t shuffle_xor(int64_t x, int mask) {
   return __shfl_xor_sync(0xffffffffu, x, mask);
 }
 
+/// Whether a lane of the warp says so; all 32 lanes call it.
+REFOLD_DEVICE bool any_lane(bool x) { return __any_sync(0xffffffffu, x) != 0; }
+
 /// Orders the shared memory accesses of all threads of a block.
 REFOLD_DEVICE void block_barrier() { __syncthreads(); }
 
@@ -135,6 +157,83 @@ template <typename T> struct Shared {
   REFOLD_DEVICE T load(int i) const { return memory[i]; }
   REFOLD_DEVICE void store(int i, T value) const { memory[i] = value; }
 };
+
+/// 16 bytes at an offset into REFOLD_SHARED_BYTES, a multiple of 16.
+REFOLD_DEVICE void store_shared(uint32_t to, const uint32_t (&from)[4]) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to),
+               "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+               : "memory");
+}
+REFOLD_DEVICE void load_shared(uint32_t (&to)[4], uint32_t from) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(from)
+               : "memory");
+}
+
+/// 16 bytes from global to shared memory, under way until they are waited for.
+/// Of the source the first `bytes` are read, 0 to 16; the rest is 0.
+REFOLD_DEVICE void copy_async(uint32_t to, const void *from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
+               "l"(from), "r"(bytes)
+               : "memory");
+}
+/// The copies that this thread has begun since the last call are one group.
+REFOLD_DEVICE void commit_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/// Until at most `kLeft` groups of this thread are under way. Other threads see
+/// its copies after a barrier.
+template <int kLeft> REFOLD_DEVICE void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
+
+//===----------------------------------------------------------------------===//
+// Matrix units
+//===----------------------------------------------------------------------===//
+
+/// Four matrices of 8 x 8 elements of 16 bits. Lane 8 i + r names row r of
+/// matrix i, 16 bytes; of each matrix, lane 4 r + c gets elements 2 c and 2 c +
+/// 1 of row r, or of column r where it is transposed. All 32 lanes call it.
+REFOLD_DEVICE void load_matrices(uint32_t (&to)[4], uint32_t row) {
+  asm volatile(
+      "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+      : "r"(row)
+      : "memory");
+}
+REFOLD_DEVICE void load_transposed(uint32_t (&to)[4], uint32_t row) {
+  asm volatile(
+      "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+      : "r"(row)
+      : "memory");
+}
+
+/// sums += left * right, 16 x 16 by 16 x 8, added in f32. Lane 4 r + c holds:
+/// of `left` elements 2 c and 2 c + 1 of row r, of row r + 8, and 8 columns on
+/// of both; of `right` rows 2 c and 2 c + 1 of column r, and 8 rows on; of
+/// `sums` elements 2 c and 2 c + 1 of row r and of row r + 8.
+REFOLD_DEVICE void multiply_matrices(float (&sums)[4],
+                                     const uint32_t (&left)[4], uint32_t right0,
+                                     uint32_t right1, bf16) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+               "{%0, %1, %2, %3};"
+               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+               : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]),
+                 "r"(right0), "r"(right1));
+}
+REFOLD_DEVICE void multiply_matrices(float (&sums)[4],
+                                     const uint32_t (&left)[4], uint32_t right0,
+                                     uint32_t right1, f16) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+               "{%0, %1, %2, %3};"
+               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+               : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]),
+                 "r"(right0), "r"(right1));
+}
 
 //===----------------------------------------------------------------------===//
 // Global memory
@@ -191,5 +290,7 @@ REFOLD_DEVICE void store_words(void *to, const uint32_t *from) {
 #endif // REFOLD_CUDA_EMULATED
 
 #include "refold_cuda_vectors.h"
+
+#include "refold_cuda_tiles.h"
 
 #endif // REFOLD_RUNTIME_CUDA_REFOLD_CUDA_H

@@ -23,6 +23,7 @@
 
 #define REFOLD_DEVICE inline
 #define REFOLD_UNROLL
+#define REFOLD_NO_UNROLL
 #define REFOLD_KERNEL(threads) extern "C" void
 #define REFOLD_SHARED(type, name, count)                                       \
   static const int name##_site = refold::emulator::newSite();                  \
@@ -30,6 +31,9 @@
     name##_site,                                                               \
         refold::emulator::sharedArray(name##_site, sizeof(type), count)        \
   }
+
+#define REFOLD_SHARED_BYTES(name, count)                                       \
+  const uint32_t name = refold::emulator::sharedBytes(count)
 
 namespace refold::emulator {
 
@@ -59,11 +63,19 @@ struct Access {
 struct SharedElement {
   Access write;
   std::vector<Access> reads; ///< since that write
+  bool isUnderWay = false;   ///< a copy writes it that nobody has waited for
 };
 struct SharedMemory {
   size_t elementBytes = 0;
   std::vector<char> bytes;
   std::vector<SharedElement> elements;
+};
+
+/// 16 bytes on their way to shared memory.
+struct Copy {
+  uint32_t to = 0;
+  uint64_t group = 0;
+  char data[16];
 };
 
 struct Fiber {
@@ -72,6 +84,8 @@ struct Fiber {
   bool isDone = true;
   const char *waitsFor = "";
   uint32_t blockEpoch = 0, warpEpoch = 0;
+  std::vector<Copy> copies;
+  uint64_t group = 0; ///< of the copies that begin now
 };
 struct Warp {
   int arrived = 0;
@@ -88,6 +102,8 @@ struct Machine {
   uint64_t barriers = 0, progress = 0, random = 0;
   void *scheduler = nullptr;
   std::map<int, SharedMemory> shared;
+  SharedMemory bytes; ///< by offset
+  int64_t launchBytes = 0;
   std::vector<Range> ranges;
   std::vector<std::vector<bool>> written;
   std::function<void()> body;
@@ -188,17 +204,26 @@ inline Access now() {
 
 inline char *readShared(SharedMemory &memory, int i) {
   SharedElement &element = sharedElement(memory, i);
+  if (element.isUnderWay)
+    report("reads shared memory that a copy is still writing");
   if (element.write.thread < 0)
     report("shared memory is read that nobody has written");
   if (!comesAfter(element.write))
     report("race: reads shared memory that thread " +
            std::to_string(element.write.thread) + " writes");
+  for (Access &read : element.reads)
+    if (read.thread == machine.current) {
+      read = now();
+      return memory.bytes.data() + i * memory.elementBytes;
+    }
   element.reads.push_back(now());
   return memory.bytes.data() + i * memory.elementBytes;
 }
 
 inline char *writeShared(SharedMemory &memory, int i) {
   SharedElement &element = sharedElement(memory, i);
+  if (element.isUnderWay)
+    report("writes shared memory that a copy is still writing");
   if (element.write.thread >= 0 && !comesAfter(element.write))
     report("race: writes shared memory that thread " +
            std::to_string(element.write.thread) + " writes");
@@ -261,6 +286,7 @@ inline void startFibers(int threads) {
   machine.arrived = 0;
   machine.warps.assign((threads + 31) / 32, Warp());
   machine.shared.clear();
+  machine.bytes = SharedMemory();
   machine.fibers.resize(std::max<size_t>(machine.fibers.size(), threads));
   for (int i = 0; i < threads; ++i) {
     Fiber &fiber = machine.fibers[i];
@@ -329,10 +355,12 @@ inline void runBlock(int threads, const Mode &mode) {
 }
 
 /// Runs a grid and says what was wrong, "" if nothing.
+/// `sharedBytes`: what the launch asks for; more is not there.
 inline std::string launch(int64_t blocks, int threads, const Mode &mode,
-                          std::vector<Range> ranges,
-                          std::function<void()> body) {
+                          std::vector<Range> ranges, std::function<void()> body,
+                          int64_t sharedBytes = 0) {
   machine.error.clear();
+  machine.launchBytes = sharedBytes;
   machine.body = std::move(body);
   machine.ranges = std::move(ranges);
   machine.written.clear();
@@ -388,6 +416,8 @@ namespace refold {
 
 inline int thread() { return emulator::machine.current; }
 inline int64_t block() { return emulator::machine.block; }
+inline int thread_again() { return thread(); }
+inline int64_t block_again() { return block(); }
 
 inline float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline uint32_t bits_of(float x) { return std::bit_cast<uint32_t>(x); }
@@ -447,6 +477,20 @@ inline int64_t shuffle_xor(int64_t x, int mask) {
   return emulator::shuffle("shuffle_xor of 64 bits", x, thread() ^ mask);
 }
 
+inline bool any_lane(bool x) {
+  struct Slot {
+    bool in, out;
+  } slot{x, false};
+  emulator::meetWarp("any_lane", &slot, [](void **slots) {
+    bool any = false;
+    for (int i = 0; i < 32; ++i)
+      any = any || static_cast<Slot *>(slots[i])->in;
+    for (int i = 0; i < 32; ++i)
+      static_cast<Slot *>(slots[i])->out = any;
+  });
+  return slot.out;
+}
+
 inline void block_barrier() {
   using emulator::machine;
   if (machine.live < machine.threads)
@@ -489,5 +533,7 @@ template <int kBytes> void store_words(void *to, const uint32_t *from) {
 }
 
 } // namespace refold
+
+#include "refold_cuda_emulated_tiles.h"
 
 #endif // REFOLD_RUNTIME_CUDA_REFOLD_CUDA_EMULATED_H

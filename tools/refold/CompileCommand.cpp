@@ -29,14 +29,23 @@ static llvm::json::Object toJson(const CudaKernel &kernel) {
                                          {"vectors", e.vectors},
                                          {"width", e.width},
                                          {"resident", e.isResident},
-                                         {"longest", e.longest}});
+                                         {"longest", e.longest},
+                                         {"deepest", e.deepest},
+                                         {"widest", e.widest},
+                                         {"shared_bytes", e.sharedBytes}});
   auto extent = [](const CudaExtent &e) {
     return llvm::json::Object{
         {"operand", e.operand}, {"dim", e.dim}, {"constant", e.constant}};
   };
   for (const CudaExtent &row : kernel.rows)
     rows.push_back(extent(row));
+  llvm::json::Value tiles = nullptr;
+  if (kernel.tiles)
+    tiles = llvm::json::Object{{"rows", extent(kernel.tiles->rows)},
+                               {"depth", extent(kernel.tiles->depth)},
+                               {"width", extent(kernel.tiles->width)}};
   return llvm::json::Object{{"name", kernel.name},
+                            {"tiles", std::move(tiles)},
                             {"text", kernel.text},
                             {"parameters", std::move(parameters)},
                             {"operands", std::move(operands)},

@@ -3,6 +3,7 @@
 #define REFOLD_CONVERSION_CASCADETOCUDA_H
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,10 @@ struct CudaEntry {
   /// The row stays in registers: it has at most `chunk()` elements.
   bool isResident = true;
   int64_t longest = -1; ///< rows up to this length take it; -1: any
+  /// Of kernels over tiles, where a block has `threads` threads for `rows`
+  /// rows: the longest products, the widest results.
+  int64_t deepest = 0, widest = 0;
+  int64_t sharedBytes = 0; ///< that the launch asks for
   int64_t chunk() const { return int64_t(threads) * vectors * width; }
 };
 
@@ -48,6 +53,12 @@ struct CudaExtent {
   int64_t constant = 1;
 };
 
+/// What is multiplied: a block has some rows of `rows`, products sum `depth`
+/// elements, results have `width`.
+struct CudaTiles {
+  CudaExtent rows, depth, width;
+};
+
 /// Text and how to launch what it holds.
 struct CudaKernel {
   std::string name, text;
@@ -55,6 +66,11 @@ struct CudaKernel {
   std::vector<CudaOperand> operands;
   std::vector<CudaExtent> rows; ///< a row of the grid is one place of them all
   CudaExtent stream;            ///< elements of a row
+  /// Products on matrix units: `rows` are then those beside the tile's.
+  std::optional<CudaTiles> tiles;
+  /// Largest relative error of one factor of a sum of products, which matrix
+  /// units take in 16 bits; 0: nothing is rounded that the program does not.
+  double factorRounding = 0.0;
   std::vector<CudaEntry> entries;
 };
 
@@ -67,7 +83,9 @@ struct CudaOptions {
 /// The same kernel as `lowerCascade` takes, as CUDA C++ over
 /// runtime/cuda/refold_cuda.h. Takes rows: cascades over one stream index (or
 /// elementwise ones), whose arrays are read and written along their last
-/// dimension where they move with the stream. Anything else is an error on the
+/// dimension where they move with the stream; and tiles: one pass whose
+/// elements are made of one sum of products of 16-bit arrays, and states that
+/// are sums of products of them with another. Anything else is an error on the
 /// op with the key of a reason (docs/targets/cuda.md). Equal kernels give equal
 /// text.
 mlir::FailureOr<CudaKernel> printCascadeAsCuda(mlir::func::FuncOp kernel,

@@ -261,6 +261,9 @@ struct CompiledProgram {
   /// CPU time of every stage, the front end first.
   std::vector<StageTimes::Stage> stages;
   TargetFacts facts; ///< that it was compiled for
+  /// Largest relative error of one factor of a sum of products that kernels
+  /// round for matrix units: CudaKernel::factorRounding.
+  double factorRounding = 0.0;
   /// What runs it on a GPU, where that is the target.
   std::shared_ptr<GpuProgram> gpu = nullptr;
 };

@@ -269,6 +269,9 @@ std::string Expressions::elementwise(Node *n) {
 }
 
 std::string Expressions::fresh(Node *n) {
+  if (spell)
+    if (std::string text = spell(n); !text.empty())
+      return text;
   switch (n->kind) {
   case Node::Const:
     return literal(cast<TypedAttr>(cast<arith::ConstantOp>(n->op).getValue()));
@@ -290,5 +293,5 @@ std::string Expressions::fresh(Node *n) {
   case Node::Contract:
     break;
   }
-  llvm_unreachable("rows have no contraction");
+  llvm_unreachable("who has contractions names them");
 }

@@ -3,6 +3,7 @@
 #define REFOLD_LIB_CONVERSION_CASCADETOCUDA_EXPRESSIONS_H
 
 #include "RowKernel.h"
+#include <functional>
 
 namespace refold::cuda {
 
@@ -51,6 +52,9 @@ public:
   void bind(Node *n, const std::string &text) { scope->names[n] = text; }
   /// Names the parts of `root` that no stream index moves, for a loop.
   void hoist(Node *root);
+  /// What a value is called or made of where that is known otherwise; "" where
+  /// it is not.
+  std::function<std::string(Node *)> spell;
   /// Quotients by a number of the row may take its reciprocal.
   bool takesReciprocals = false;
   /// The position of element (0, ..., stream = 0) and of subscripts.

@@ -3,14 +3,13 @@
 #include "RowKernel.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "refold/Support/Reasons.h"
 
 using namespace mlir;
 using namespace refold;
 using namespace refold::cuda;
 using namespace refold::walk;
 
-static InFlightDiagnostic refuse(Operation *op, Reason reason) {
+InFlightDiagnostic cuda::refuse(Operation *op, Reason reason) {
   return op->emitError() << "[" << StringRef(keyOf(reason)) << "] ";
 }
 
@@ -47,40 +46,49 @@ std::string RowKernel::programName(StringRef wanted) {
 
 /// What the text says for itself without an underscore, and words of C++.
 static constexpr llvm::StringLiteral kTaken =
-    "Access Chunk Combine Divisor EOF Fiber Machine Mode NULL Number Policy "
-    "Range Reuse Shared SharedElement SharedMemory Slot States Stored Stream "
-    "Vector Warp abort address alignas alignof and approximate arrived asm "
-    "assert assign auto barriers base before bf16 bitand bitor bits block "
-    "blockDim blockEpoch blockIdx blocks body bool break byte bytes case "
-    "catch char checkGlobal chunk chunks class clear clusterIdx column "
-    "combine comesAfter compl concept const consteval constexpr constinit "
-    "continue copysign cosf count covered current data decltype default "
-    "define delete describeDeadlock divide do double drawRandom e element "
-    "elementBytes elements else empty emulator enterFiber enum errno error "
-    "exp2 expf explicit expm1f export extern f16 fabs fabsf false fiber "
-    "fibers findUnwritten first flag float fma fmaxf fold fold1 fold2 fold3 "
-    "for friend from function generation get goto gridDim half high if "
-    "infinity inline int inverse isDense isDone isForced isHeld isResult "
-    "isSameWarp isWrite isWritten isfinite kBytes kChunk kIsResident kModes "
-    "kPart kParts kPerWord kPolicy kRows kStackBytes kThreads kValue kVectors "
-    "kWidth kind lane lanes last launch live load log1pf logf long low "
-    "machine map mask max meetWarp memcpy memory merge merge1 merge2 merge3 "
-    "missing mode move mutable name namespace narrow new newSite next "
-    "noexcept noreturn not now nullptr offsetof old one operator or order out "
-    "pack part private progress protected public quotient random range ranges "
-    "read readShared reads reciprocal refold register report requires resize "
-    "return reversesBlocks rintf root round row rows runBlock s save saved "
-    "scale scaled scheduler seed set shared sharedArray sharedElement short "
-    "shuffle shufflesThreads signed sinf site sites size sizeof slot slots "
-    "sqrt stack stackPointer startFibers starved starvesWarps states static "
-    "std steps store strcmp string strlen struct swap switch template text "
-    "this thread threadIdx threads throw top true try type typedef typeid "
+    "Access Chunk Combine Copy Divisor EOF Fiber Left Machine Mode NULL "
+    "Number Policy Pragma Range Reuse Right Shared SharedElement SharedMemory "
+    "Slot States Stored Stream T Tile To Values Vector Warp abort address "
+    "alignas alignof and approximate arrived asm assert assign at auto "
+    "barriers base before begin bf16 bitand bitor bits block blockDim "
+    "blockEpoch blockIdx blocks body bool break bring by byte bytes c case "
+    "catch char checkGlobal chunk chunkAt chunks class clear clusterIdx "
+    "column columns combine comesAfter compl concept const consteval "
+    "constexpr constinit continue copies copy copysign cosf count covered "
+    "current data decltype default define delete describeDeadlock divide do "
+    "double drawRandom e element elementBytes elements else empty emulator "
+    "end endif enterFiber enum errno error exp2 expf explicit expm1f export "
+    "extern f f16 fabs fabsf factors false fiber fibers findUnwritten first "
+    "flag float fma fmaxf fold fold1 fold2 fold3 for friend from function "
+    "generation get goto gridDim group half high i if ifdef ifndef include "
+    "infinity inline inside int inverse isDense isDone isForced isHeld "
+    "isResult isSameWarp isTransposed isUnderWay isWrite isWritten isfinite "
+    "kBlockRows kBytes kChunk kChunks kColumns kColumnsOf kDepth kIsResident "
+    "kLeft kModes kPart kParts kPasses kPerWord kPolicy kRowBytes kRows "
+    "kRowsOf kSharedBytes kStackBytes kStep kThreads kTiles kValue kVector "
+    "kVectors kWaitingBits kWaits kWarps kWidth kind land lane lanes larger "
+    "last launch "
+    "launchBytes left live load loadMatrices log1pf logf long low machine map "
+    "mask matrix max meetWarp memcpy memory memset merge merge1 merge2 merge3 "
+    "missing mode move multiplyMatrices mutable name namespace narrow new "
+    "newSite next noexcept noreturn not now nullptr offsetof old one operator "
+    "or order out pack part pass place private product products progress "
+    "protected public quotient random range ranges read readShared reads "
+    "reciprocal refold register report requires resize return reversesBlocks "
+    "right right0 right1 rintf root round row rows runBlock s save saved "
+    "scale scaled scheduler seed set shared sharedArray sharedBytes "
+    "sharedElement short shuffle shufflesThreads signed sinf site sites size "
+    "sizeof slot slots smaller source sqrt stack stackPointer startFibers "
+    "starved starvesWarps states static stcs std steps store strcmp string "
+    "strlen struct sum sums swap switch syncthreads template text this thread "
+    "threadIdx threads throw tile to top true try type typedef typeid "
     "typename uint2 uint4 ulps undef union unsigned unused using v value "
     "values vector vectors virtual void volatile waiting waitsFor warp "
-    "warpEpoch warpSize warps what while whole word words write writeShared "
-    "written xor yield ";
+    "warpEpoch warpSize warps what while which within whole word words write "
+    "writeShared "
+    "written xff xffffffffu xor yield ";
 
-static void chooseNames(RowKernel &kernel) {
+void cuda::chooseNames(RowKernel &kernel) {
   CascadeOp op = kernel.plan->cascade;
   SmallVector<StringRef> words;
   kTaken.split(words, ' ', -1, /*KeepEmpty=*/false);
@@ -125,7 +133,7 @@ static LogicalResult chooseIndices(RowKernel &kernel) {
   return success();
 }
 
-static LogicalResult checkTypes(RowKernel &kernel) {
+LogicalResult cuda::checkTypes(RowKernel &kernel) {
   CascadeOp op = kernel.plan->cascade;
   auto check = [&](Operation *at, Type type) -> LogicalResult {
     if (!valueType(type).empty())
@@ -143,9 +151,8 @@ static LogicalResult checkTypes(RowKernel &kernel) {
     for (Type type : inner->getResultTypes())
       if (!isa<ArgType>(type) && failed(check(inner, type)))
         return WalkResult::interrupt();
-    bool isScalar =
-        isa<ReadOp, WriteOp, StateOp, ExtentOp, YieldOp, arith::ConstantOp>(
-            inner);
+    bool isScalar = isa<ReadOp, WriteOp, StateOp, ContractOp, ExtentOp, YieldOp,
+                        arith::ConstantOp>(inner);
     if (isScalar || !templateOf(inner, false).empty())
       return WalkResult::advance();
     refuse(inner, Reason::CudaUnsupportedOp)

@@ -18,59 +18,6 @@ bool RowPrinter::hasSweep() const {
          llvm::any_of(plan.finishWrites, isSwept);
 }
 
-SmallVector<StatePlan *> RowPrinter::statesOf(unsigned pass, int level) {
-  SmallVector<StatePlan *> states;
-  for (StatePlan &s : plan.states)
-    if (s.pass == pass && (level < 0 || int(s.level) == level))
-      states.push_back(&s);
-  return states;
-}
-
-std::string RowPrinter::identity(StatePlan &s) {
-  return literal(identityOf(s.op.getReducer(), s.type()));
-}
-
-std::string RowPrinter::combine(StatePlan &s, const std::string &x,
-                                const std::string &y) {
-  bool isFloat = isa<FloatType>(s.type()), isBit = s.type().isInteger(1);
-  auto call = [&](const char *function) {
-    return std::string(function) + "(" + x + ", " + y + ")";
-  };
-  auto infix = [&](const char *op) { return "(" + x + op + y + ")"; };
-  auto wrapped = [&](const char *op) {
-    if (isFloat)
-      return infix(op);
-    std::string wide = wrappingType(s.type());
-    return valueType(s.type()) + "(" + wide + "(" + x + ")" + op + wide + "(" +
-           y + "))";
-  };
-  auto choose = [&](const char *op) {
-    return "(" + x + op + y + " ? " + x + " : " + y + ")";
-  };
-  switch (s.op.getReducer()) {
-  case Reducer::Add:
-    return wrapped(" + ");
-  case Reducer::Mul:
-    return wrapped(" * ");
-  case Reducer::And:
-    return infix(isBit ? " && " : " & ");
-  case Reducer::Or:
-    return infix(isBit ? " || " : " | ");
-  case Reducer::Max:
-    return isBit ? infix(" || ") : isFloat ? call("max_nan") : choose(" > ");
-  case Reducer::Min:
-    return isBit ? infix(" && ") : isFloat ? call("min_nan") : choose(" < ");
-  case Reducer::MaxNum:
-    return call("fmaxf");
-  case Reducer::MinNum:
-    return call("fminf");
-  case Reducer::TopK:
-  case Reducer::BottomK:
-    break;
-  }
-  llvm_unreachable("lists are refused");
-}
-
 /// `acc` with the element's term.
 std::string RowPrinter::accumulate(StatePlan &s, const std::string &acc) {
   bool isSum = s.op.getReducer() == Reducer::Add && s.type().isF32();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The text of a row kernel: its head, what it shares, its entries.
 #include "RowPrinter.h"
+#include "TilePrinter.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -14,77 +15,8 @@ using namespace refold::walk;
 // What is launched
 //===----------------------------------------------------------------------===//
 
-CudaExtent RowPrinter::extentOf(unsigned index) {
-  CudaExtent extent;
-  if (auto place = plan.cascade.sizeOf(index)) {
-    extent.operand = place->operand;
-    extent.dim = int(place->dim);
-  } else {
-    extent.constant = plan.extent(index);
-  }
-  return extent;
-}
-
-/// Whether the body says the word at all.
-bool RowPrinter::isNamed(StringRef parameter) {
-  if (earlier.empty())
-    return true;
-  auto isWord = [](char c) { return llvm::isAlnum(c) || c == '_'; };
-  for (size_t at = 0; (at = earlier.find(parameter, at)) != StringRef::npos;
-       ++at) {
-    StringRef behind = earlier.substr(at + parameter.size());
-    if ((at == 0 || !isWord(earlier[at - 1])) &&
-        (behind.empty() || !isWord(behind.front())))
-      return true;
-  }
-  return false;
-}
-
-void RowPrinter::addParameter(CudaParameter parameter, const std::string &type,
-                              const std::string &name) {
-  if (!isNamed(name))
-    return;
-  result.parameters.push_back(parameter);
-  bool isFirst = plainParameters.empty();
-  plainParameters += (isFirst ? "" : ", ") + name;
-  typedParameters += (isFirst ? "" : ", ") + type + name;
-}
-
-void RowPrinter::findParameters() {
+void RowPrinter::findGrid() {
   CascadeOp op = plan.cascade;
-  unsigned word = 0;
-  unsigned numInputs = op.getInputs().size();
-  for (auto [i, value] : llvm::enumerate(op->getOperands())) {
-    CudaOperand operand;
-    operand.word = word;
-    operand.isResult = i >= numInputs;
-    auto type = dyn_cast<MemRefType>(value.getType());
-    operand.isArray = bool(type);
-    const std::string &name = kernel.operandNames[i];
-    if (type) {
-      operand.rank = type.getRank();
-      operand.elementBytes = bytesOf(type.getElementType());
-      addParameter({CudaParameter::Pointer, unsigned(i), 0},
-                   (operand.isResult ? "" : "const ") +
-                       storedType(type.getElementType()) + " *",
-                   name);
-    } else {
-      addParameter({CudaParameter::Scalar, unsigned(i), 0},
-                   valueType(value.getType()) + " ", name);
-    }
-    word += type ? 3 + 2 * type.getRank() : 1;
-    result.operands.push_back(operand);
-  }
-  for (unsigned i = 0; i < op.numIndices(); ++i)
-    if (CudaExtent extent = extentOf(i); extent.operand >= 0)
-      addParameter(
-          {extent.dim < 0 ? CudaParameter::Scalar : CudaParameter::Size,
-           unsigned(extent.operand), unsigned(std::max(extent.dim, 0))},
-          "int64_t ", kernel.indexNames[i] + "_count");
-  for (auto [i, operand] : llvm::enumerate(result.operands))
-    for (unsigned dim = 0; dim < operand.rank; ++dim)
-      addParameter({CudaParameter::Stride, unsigned(i), dim}, "int64_t ",
-                   kernel.operandNames[i] + "_stride" + std::to_string(dim));
   for (unsigned row : kernel.rows)
     result.rows.push_back(extentOf(row));
   if (hasStream())
@@ -157,85 +89,8 @@ void RowPrinter::chooseEntries() {
 // The head
 //===----------------------------------------------------------------------===//
 
-std::string RowPrinter::describeRead(ReadOp read) {
-  CascadeOp op = plan.cascade;
-  std::string text =
-      kernel.operandNames[cast<BlockArgument>(read.getSource()).getArgNumber() -
-                          op.numIndices()];
-  std::string inside;
-  for (AffineExpr expr : read.getMap().getResults()) {
-    std::string subscript = "...";
-    if (auto dim = dyn_cast<AffineDimExpr>(expr))
-      subscript = describe(read.getIndices()[dim.getPosition()], 3);
-    inside += (inside.empty() ? "" : ", ") + subscript;
-  }
-  return text + "[" + inside + "]";
-}
-
-/// A formula for people, cut where it nests deeply.
-std::string RowPrinter::describe(Value value, unsigned depth) {
-  if (auto arg = dyn_cast<BlockArgument>(value)) {
-    unsigned n = arg.getArgNumber(), indices = plan.cascade.numIndices();
-    return n < indices ? kernel.indexNames[n]
-                       : kernel.operandNames[n - indices];
-  }
-  Operation *op = value.getDefiningOp();
-  if (auto state = dyn_cast<StateOp>(op))
-    return kernel.stateNames[plan.graph->numberOf(state)];
-  if (auto read = dyn_cast<ReadOp>(op))
-    return describeRead(read);
-  if (auto constant = dyn_cast<arith::ConstantOp>(op))
-    return literal(cast<TypedAttr>(constant.getValue()));
-  if (isa<ExtentOp>(op))
-    return describe(op->getOperand(0)) + "_count";
-  if (isa<arith::ExtFOp, arith::TruncFOp, arith::IndexCastOp>(op))
-    return describe(op->getOperand(0), depth);
-  if (depth >= 5)
-    return "...";
-  std::string pattern = templateOf(op, false), text;
-  for (size_t at = 0; at < pattern.size(); ++at)
-    text += pattern[at] == '$'
-                ? describe(op->getOperand(pattern[++at] - '0'), depth + 1)
-                : std::string(1, pattern[at]);
-  return text;
-}
-
-void RowPrinter::describeOperands(bool areResults) {
-  CascadeOp op = plan.cascade;
-  std::string text;
-  for (auto [i, operand] : llvm::enumerate(result.operands)) {
-    if (operand.isResult != areResults)
-      continue;
-    Type type = op->getOperand(i).getType();
-    auto memref = dyn_cast<MemRefType>(type);
-    text += (text.empty() ? "" : ", ") + kernel.operandNames[i] + ": " +
-            valueType(memref ? memref.getElementType() : type);
-    if (memref)
-      text += " of " + std::to_string(memref.getRank()) + " dimensions";
-  }
-  out.comment((areResults ? "Results  " : "Inputs   ") + text);
-}
-
 void RowPrinter::printHead() {
-  out.comment("refold, --target " + options.target +
-              ". Generated; do not edit.");
-  if (!options.source.empty())
-    out.comment("From " + options.source);
-  for (StatePlan &s : plan.states) {
-    std::string text = "Fuses    " + name(s) + " = " +
-                       stringifyReducer(s.op.getReducer()).str() + " over " +
-                       kernel.indexNames[kernel.stream] + " of " +
-                       withoutParentheses(describe(s.op.getValues()[0]));
-    for (Value pivot : s.op.getPivots())
-      text += ", relative to " + withoutParentheses(describe(pivot));
-    if (s.pass > 0)
-      text += ", in pass " + std::to_string(s.pass + 1);
-    out.comment(text);
-    if (auto law = s.op.getLaw())
-      out.comment("         law " + law->str());
-  }
-  describeOperands(false);
-  describeOperands(true);
+  printOrigin();
   std::string rows;
   for (unsigned row : kernel.rows)
     rows += (rows.empty() ? "" : " * ") + kernel.indexNames[row] + "_count";
@@ -247,39 +102,12 @@ void RowPrinter::printHead() {
       "vectors. The first entry that takes the rows is launched.");
   if (!hasStates())
     out.comment("No reduction: every element is computed on its own.");
-  out.line("#include \"refold_cuda.h\"");
-  out.blank();
-  out.line("using namespace refold;");
-  out.blank();
-  out.line("namespace {");
-}
-
-//===----------------------------------------------------------------------===//
-// States
-//===----------------------------------------------------------------------===//
-
-void RowPrinter::printStates() {
-  if (!hasStates())
-    return;
-  out.line("/// What a thread, and at the end every thread, knows of its row.");
-  out.open("struct States {");
-  for (StatePlan &s : plan.states)
-    out.line(valueType(s.type()) + " " + name(s) + " = " + identity(s) + ";");
-  out.close("};");
-  out.blank();
+  printIncludes();
 }
 
 void RowPrinter::printRowPointers() {
   CascadeOp op = plan.cascade;
-  unsigned last = kernel.rows.empty() ? 0 : kernel.rows.front();
-  std::string rest = "row";
-  for (unsigned index : llvm::reverse(kernel.rows)) {
-    std::string count = kernel.indexNames[index] + "_count";
-    bool isOutermost = index == last;
-    out.line("const int64_t " + kernel.indexNames[index] + " = " + rest +
-             (isOutermost ? ";" : " % " + count + ";"));
-    rest = (rest == "row" ? rest : "(" + rest + ")") + " / " + count;
-  }
+  printRowIndices();
   for (auto &[node, read] : kernel.reads) {
     auto readOp = cast<ReadOp>(node->op);
     unsigned operand = cast<BlockArgument>(readOp.getSource()).getArgNumber() -
@@ -404,6 +232,7 @@ void RowPrinter::printEntries() {
 
 CudaKernel RowPrinter::print() {
   findParameters();
+  findGrid();
   chooseEntries();
   printHead();
   printStates();
@@ -424,6 +253,16 @@ FailureOr<CudaKernel> refold::printCascadeAsCuda(func::FuncOp function,
   auto plan = makePlan(cascade, TargetFacts::scalar());
   if (failed(plan))
     return failure();
+  if ((*plan)->inner) {
+    auto tiles = findTiles(**plan);
+    if (failed(tiles))
+      return failure();
+    TileKernel again = *tiles;
+    TilePrinter first(*tiles, options);
+    if (failed(first.print()))
+      return failure();
+    return TilePrinter(again, options, first.body).print();
+  }
   auto kernel = findRows(**plan);
   if (failed(kernel))
     return failure();

@@ -3,6 +3,7 @@
 #define REFOLD_LIB_CONVERSION_CASCADETOCUDA_ROWKERNEL_H
 
 #include "../CascadeToVector/Plan.h"
+#include "refold/Support/Reasons.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringSet.h"
 
@@ -43,6 +44,13 @@ struct RowKernel {
 
 /// Errors are emitted on the op, with a reason.
 mlir::FailureOr<RowKernel> findRows(walk::Plan &plan);
+
+/// An error with the key of a reason.
+mlir::InFlightDiagnostic refuse(mlir::Operation *op, Reason reason);
+/// Names of operands, indices and states that nothing in the text has.
+void chooseNames(RowKernel &kernel);
+/// Whether every value has a C++ type and every operation a spelling.
+mlir::LogicalResult checkTypes(RowKernel &kernel);
 
 /// The C++ type of values, and of array elements; "" where there is none.
 std::string valueType(mlir::Type type);

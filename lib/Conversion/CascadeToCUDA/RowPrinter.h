@@ -2,40 +2,23 @@
 #ifndef REFOLD_LIB_CONVERSION_CASCADETOCUDA_ROWPRINTER_H
 #define REFOLD_LIB_CONVERSION_CASCADETOCUDA_ROWPRINTER_H
 
-#include "Expressions.h"
-#include "refold/Conversion/CascadeToCUDA.h"
+#include "KernelPrinter.h"
 
 namespace refold::cuda {
 
-/// Writes one kernel, top to bottom.
-class RowPrinter {
+/// Writes one kernel over rows, top to bottom.
+class RowPrinter : public KernelPrinter {
 public:
-  /// `body`: the text of an earlier printer; parameters that it does not name
-  /// are left out.
   RowPrinter(RowKernel &kernel, const CudaOptions &options,
              llvm::StringRef body = "")
-      : kernel(kernel), plan(*kernel.plan), options(options), earlier(body),
-        values(kernel, out) {
-    result.name = options.name;
-  }
+      : KernelPrinter(kernel, options, body) {}
   CudaKernel print();
-  std::string body; ///< of the function that all entries share
 
 private:
-  // What is launched.
-  void findParameters();
-  CudaExtent extentOf(unsigned index);
-  bool isNamed(llvm::StringRef parameter);
-  void addParameter(CudaParameter parameter, const std::string &type,
-                    const std::string &name);
+  void findGrid();
   void chooseEntries();
-  // The head.
   void printHead();
-  std::string describe(mlir::Value value, unsigned depth = 0);
-  std::string describeRead(ReadOp read);
-  void describeOperands(bool areResults);
   // The body.
-  void printStates();
   void printBody();
   void printRow();
   void printRowPointers();
@@ -57,26 +40,11 @@ private:
   void bindElements(bool isFolded);
   void printEntries();
 
-  llvm::SmallVector<walk::StatePlan *> statesOf(unsigned pass, int level = -1);
-  std::string identity(walk::StatePlan &s);
-  std::string combine(walk::StatePlan &s, const std::string &x,
-                      const std::string &y);
   std::string accumulate(walk::StatePlan &s, const std::string &acc);
-  std::string name(walk::StatePlan &s) { return kernel.stateNames[s.number]; }
   std::string count() { return kernel.indexNames[kernel.stream] + "_count"; }
   bool hasStream() const { return kernel.stream >= 0; }
-  bool hasStates() const { return !plan.states.empty(); }
   /// Whether results lie along the row.
   bool hasSweep() const;
-
-  RowKernel &kernel;
-  walk::Plan &plan;
-  const CudaOptions &options;
-  llvm::StringRef earlier;
-  Text out;
-  Expressions values;
-  CudaKernel result;
-  std::string typedParameters, plainParameters;
 };
 
 } // namespace refold::cuda

@@ -30,7 +30,7 @@ using EmulatedLaunch = const char *(*)(unsigned entry, int64_t blocks,
                                        int threads, unsigned mode,
                                        const int64_t *values,
                                        const EmulatedRange *ranges,
-                                       unsigned numRanges);
+                                       unsigned numRanges, int64_t sharedBytes);
 
 /// One loaded kernel.
 struct EmulatedKernel {
@@ -60,7 +60,7 @@ static void call(void (*entry)(T...), const int64_t *values, std::index_sequence
 }
 extern "C" __attribute__((visibility("default"))) const char *refold_emulate(unsigned entry, int64_t blocks, int threads, unsigned mode,
                                       const int64_t *values, const refold::emulator::Range *ranges,
-                                      unsigned num_ranges) {
+                                      unsigned num_ranges, int64_t shared_bytes) {
   static std::string error;
   error = refold::emulator::launch(
       blocks, threads, refold::emulator::kModes[mode], {ranges, ranges + num_ranges}, [=] {
@@ -71,7 +71,8 @@ extern "C" __attribute__((visibility("default"))) const char *refold_emulate(uns
   for (auto [i, entry] : llvm::enumerate(kernel.entries))
     text += "        case " + std::to_string(i) + ": return call(&" +
             entry.name + ", values, " + sequence + ");\n";
-  return text + "        }\n      });\n  return error.c_str();\n}\n";
+  return text +
+         "        }\n      }, shared_bytes);\n  return error.c_str();\n}\n";
 }
 
 static llvm::Expected<std::string> findCompiler() {
@@ -238,9 +239,10 @@ static llvm::Error runEmulated(EmulatedKernel &emulated, const int64_t *words) {
   constexpr unsigned kModes = 4;
   std::string first;
   for (unsigned mode = 0; mode < kModes; ++mode) {
-    const char *error = emulated.launch(
-        (*launch)->entry, (*launch)->blocks, (*launch)->threads, mode,
-        (*launch)->values.data(), ranges.data(), ranges.size());
+    const char *error =
+        emulated.launch((*launch)->entry, (*launch)->blocks, (*launch)->threads,
+                        mode, (*launch)->values.data(), ranges.data(),
+                        ranges.size(), (*launch)->sharedBytes);
     std::string where = "'" + kernel.entries[(*launch)->entry].name +
                         "', mode " + std::to_string(mode) + ": ";
     if (*error)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Support/Error.h"
+#include "refold/Support/Reasons.h"
 #include "refold/Target/CUDA/CompileCuda.h"
 
 using namespace refold;
@@ -40,15 +41,12 @@ public:
     }
     return word(o.word);
   }
-  /// Whether all rows are whole vectors of `width` elements that begin at
-  /// multiples of 16 bytes, or of the vector where that is less.
-  SizeExpr takes(int width) const {
+  /// Whether `length` elements are whole vectors of `width`, and all arrays
+  /// that are read by vectors have rows that begin at multiples of 16 bytes, or
+  /// of the vector where that is less.
+  SizeExpr takes(const SizeExpr &length, int width) const {
     using Op = SizeExpr::Op;
-    auto isMultiple = [](const SizeExpr &value, int64_t of) {
-      return SizeExpr::binary(
-          Op::Eq, SizeExpr::binary(Op::Mod, value, SizeExpr(of)), SizeExpr(0));
-    };
-    SizeExpr all = isMultiple(extent(kernel.stream), width);
+    SizeExpr all = isMultiple(length, width);
     for (const CudaOperand &o : kernel.operands) {
       if (!o.hasVectors)
         continue;
@@ -62,30 +60,62 @@ public:
     }
     return all;
   }
+  static SizeExpr isMultiple(const SizeExpr &value, int64_t of) {
+    using Op = SizeExpr::Op;
+    return SizeExpr::binary(
+        Op::Eq, SizeExpr::binary(Op::Mod, value, SizeExpr(of)), SizeExpr(0));
+  }
 
 private:
   const CudaKernel &kernel;
 };
 } // namespace
 
+static SizeExpr isAtMost(const SizeExpr &value, int64_t most) {
+  return SizeExpr::binary(SizeExpr::Op::Le, value, SizeExpr(most));
+}
+
+/// Whether an array has fewer elements along the summed or the carried index
+/// than an entry has room for.
+static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
+                           const Words &words) {
+  SizeExpr depth = words.extent(kernel.tiles->depth),
+           width = words.extent(kernel.tiles->width);
+  SizeExpr takes =
+      isAtMost(depth, entry.deepest) * words.takes(depth, entry.width);
+  if (kernel.tiles->width.operand >= 0)
+    takes = takes * Words::isMultiple(width, entry.width);
+  return entry.widest == 0 ? takes : takes * isAtMost(width, entry.widest);
+}
+
 /// Whether an entry may run; one that is asked for, on any length that it can.
 static SizeExpr condition(const CudaEntry &entry, const CudaKernel &kernel,
                           const Words &words, bool isWanted) {
-  SizeExpr takes = words.takes(entry.width);
+  if (kernel.tiles)
+    return takesTiles(entry, kernel, words);
+  SizeExpr length = words.extent(kernel.stream);
+  SizeExpr takes = words.takes(length, entry.width);
   bool isLimited = (entry.isResident || !isWanted) && entry.longest >= 0;
-  if (!isLimited)
-    return takes;
-  return takes * SizeExpr::binary(SizeExpr::Op::Le, words.extent(kernel.stream),
-                                  SizeExpr(entry.longest));
+  return isLimited ? takes * isAtMost(length, entry.longest) : takes;
+}
+
+/// Blocks of an entry: some rows each, or some rows of every tile.
+static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
+                         const Words &words) {
+  SizeExpr rows = 1;
+  for (const CudaExtent &row : kernel.rows)
+    rows = rows * words.extent(row);
+  auto blocks = [&](const SizeExpr &count) {
+    return SizeExpr::binary(SizeExpr::Op::CeilDiv, count, SizeExpr(entry.rows));
+  };
+  return kernel.tiles ? rows * blocks(words.extent(kernel.tiles->rows))
+                      : blocks(rows);
 }
 
 package::DeviceKernel
 refold::describeCudaLaunch(const CudaKernel &kernel,
                            std::optional<unsigned> wanted) {
   Words words(kernel);
-  SizeExpr rows = 1;
-  for (const CudaExtent &row : kernel.rows)
-    rows = rows * words.extent(row);
   package::Launch launch;
   for (const CudaParameter &parameter : kernel.parameters)
     launch.parameters.push_back(words.parameter(parameter));
@@ -93,17 +123,17 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
     package::LaunchWay way;
     way.entry = entry.name;
     way.condition = condition;
-    way.grid[0] =
-        SizeExpr::binary(SizeExpr::Op::CeilDiv, rows, SizeExpr(entry.rows));
-    way.block[0] = entry.threads * entry.rows;
+    way.grid[0] = blocksOf(entry, kernel, words);
+    way.block[0] = entry.threads * (kernel.tiles ? 1 : entry.rows);
+    way.sharedBytes = entry.sharedBytes;
     launch.ways.push_back(std::move(way));
   };
   if (wanted)
     add(kernel.entries[*wanted],
         condition(kernel.entries[*wanted], kernel, words, true));
-  // The first that takes the rows; the last one takes all.
+  // The first that takes the rows; of rows, the last one takes all.
   for (const CudaEntry &entry : kernel.entries)
-    add(entry, &entry == &kernel.entries.back()
+    add(entry, &entry == &kernel.entries.back() && !kernel.tiles
                    ? SizeExpr(1)
                    : condition(entry, kernel, words, false));
   package::DeviceKernel described;
@@ -120,6 +150,22 @@ static size_t numWords(const CudaKernel &kernel) {
   return words;
 }
 
+/// Products that no entry has room for.
+static llvm::Error refuseTiles(const CudaKernel &kernel,
+                               llvm::ArrayRef<int64_t> values) {
+  Words words(kernel);
+  auto extent = [&](const CudaExtent &e) {
+    return llvm::Twine(words.extent(e).evaluate(values).value_or(-1)).str();
+  };
+  return fail(ExitCode::Unsupported,
+              "'" + kernel.name + "': [" +
+                  llvm::StringRef(keyOf(Reason::CudaNotTiles)) +
+                  "] found products of " + extent(kernel.tiles->depth) +
+                  " elements and results of " + extent(kernel.tiles->width) +
+                  ", expected at most " +
+                  llvm::Twine(kernel.entries.back().deepest));
+}
+
 llvm::Expected<std::optional<CudaLaunch>>
 refold::planCudaLaunch(const CudaKernel &kernel, const int64_t *rawWords,
                        std::optional<unsigned> wanted) {
@@ -129,6 +175,8 @@ refold::planCudaLaunch(const CudaKernel &kernel, const int64_t *rawWords,
   auto way = llvm::find_if(plan.ways, [&](const package::LaunchWay &one) {
     return one.condition.evaluate(words).value_or(0) != 0;
   });
+  if (way == plan.ways.end())
+    return refuseTiles(kernel, words);
   std::optional<int64_t> blocks = way->grid[0].evaluate(words);
   constexpr int64_t kMaxBlocks = (int64_t(1) << 31) - 1;
   if (!blocks || *blocks > kMaxBlocks)
@@ -145,6 +193,7 @@ refold::planCudaLaunch(const CudaKernel &kernel, const int64_t *rawWords,
                           kernel.entries.begin());
   launch.blocks = *blocks;
   launch.threads = int(*way->block[0].evaluate(words));
+  launch.sharedBytes = way->sharedBytes.constant().value_or(0);
   for (const SizeExpr &parameter : plan.parameters)
     launch.values.push_back(parameter.evaluate(words).value_or(0));
   return launch;

@@ -24,28 +24,30 @@ LAUNCHER = """
 extern "C" const char *conform(int which, int mode, int64_t blocks, char *in, int64_t in_bytes, char *out,
                                int64_t out_bytes, int64_t count) {
   static std::string error;
-  error = refold::emulator::launch(blocks, 128, refold::emulator::kModes[mode],
+  const int threads = which == %d ? 32 : 128;
+  error = refold::emulator::launch(blocks, threads, refold::emulator::kModes[mode],
                                    {{in, in_bytes, false, false}, {out, out_bytes, true, true}}, [=] {
     switch (which) {
     %s
     }
-  });
+  }, 1536);
   return error.c_str();
 }
 """
-ARITHMETIC, EXCHANGE = "conform_arithmetic", "conform_exchange"
+ARITHMETIC, EXCHANGE, MATRICES = "conform_arithmetic", "conform_exchange", "conform_matrices"
 COPIES = ["i8x1", "i8x8", "bf16x1", "f16x8", "f32x4", "f32x8", "i64x1", "i64x8"]
-KERNELS = [(ARITHMETIC, "float"), (EXCHANGE, "int32_t")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
+INPUTS = {ARITHMETIC: "float", EXCHANGE: "int32_t", MATRICES: "int16_t"}
+KERNELS = [(ARITHMETIC, "float"), (EXCHANGE, "int32_t"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
 
 
 class Emulated:
     modes = 4
 
     def __init__(self, folder):
-        cases = "\n".join(f"case {i}: return {name}(reinterpret_cast<{t} *>(in), reinterpret_cast<{t} *>(out), count);"
+        cases = "\n".join(f"case {i}: return {name}(reinterpret_cast<{INPUTS.get(name, t)} *>(in), reinterpret_cast<{t} *>(out), count);"
                           for i, (name, t) in enumerate(KERNELS))
         source, library = folder / "conform.cpp", folder / "conform.so"
-        source.write_text(LAUNCHER % cases)
+        source.write_text(LAUNCHER % ([k for k, _ in KERNELS].index(MATRICES), cases))
         compiler = next(c for c in ("clang++-19", "clang++", "g++") if shutil.which(c))
         warnings = ["-Wall", "-Wextra", "-Werror"]
         subprocess.run([compiler, "-std=c++20", "-O1", "-shared", "-fPIC", "-ffp-contract=off", *warnings, "-I", RUNTIME,
@@ -87,7 +89,8 @@ class Device:
             addresses.append(address)
         cells = [*addresses, ctypes.c_int64(count)]
         values = (ctypes.c_void_p * 3)(*[ctypes.cast(ctypes.byref(c), ctypes.c_void_p) for c in cells])
-        self.call("cuLaunchKernel", function, blocks, 1, 1, 128, 1, 1, 0, None, values, None)
+        threads, shared = (32, 1536) if name == MATRICES else (128, 0)
+        self.call("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, shared, None, values, None)
         self.call("cuCtxSynchronize")
         self.call("cuMemcpyDtoH_v2", ctypes.c_void_p(out.ctypes.data), addresses[1], ctypes.c_size_t(out.nbytes))
 
@@ -160,6 +163,23 @@ def check_exchange(machine, mode):
     assert (out[count:] == x.reshape(2, 128)[:, ::-1].ravel()).all(), (EXCHANGE, mode, "shared memory")
 
 
+def check_matrices(machine, mode):
+    random = np.random.default_rng(8)
+    values = to_bf16(random.standard_normal(384).astype(np.float32))
+    bits = (values.view(np.uint32) >> 16).astype(np.uint16)
+    out = np.full(512, np.nan, np.float32)
+    machine.run(MATRICES, mode, 1, bits.view(np.int16), out, 512)
+    left, right = values[:256].reshape(16, 16).astype(np.float64), values[256:].reshape(16, 8).astype(np.float64)
+    exact = left @ right
+    assert np.abs(out[:128].reshape(16, 8) - exact).max() < 1e-5, (MATRICES, mode)
+    assert np.abs(out[128:256].reshape(16, 8) - exact).max() < 1e-5, (MATRICES, mode, "columns")
+    rows = bits[256:].reshape(16, 8)[np.arange(32) % 16, ::2]
+    assert (out[256:384].reshape(32, 4) == rows).all(), (MATRICES, mode, "words")
+    half = bits[:128].reshape(16, 8)[np.arange(32) % 16, ::2].copy()
+    half[:, 2:] = 0
+    assert (out[384:].reshape(32, 4) == half).all(), (MATRICES, mode, "half a copy")
+
+
 def check_copies(machine, mode):
     data = np.random.default_rng(6).integers(-128, 128, 4096).astype(np.int8)
     for name in COPIES:
@@ -176,7 +196,7 @@ def main():
         machine = Device(options.cubin) if options.cubin else Emulated(pathlib.Path(folder))
         passed = 0
         for mode in range(machine.modes):
-            for check in (check_arithmetic, check_exchange, check_copies):
+            for check in (check_arithmetic, check_exchange, check_matrices, check_copies):
                 check(machine, mode)
                 passed += 1
     print(f"{passed} passed, 0 failed, 0 skipped")

@@ -1,0 +1,635 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// What a tile of the stream does to the states of a kernel over tiles, and what
+// is made of them in the end.
+#include "TilePrinter.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::cuda;
+using namespace refold::walk;
+
+SmallVector<StatePlan *> TilePrinter::rowStatesOf(unsigned level) {
+  SmallVector<StatePlan *> states;
+  for (StatePlan &s : plan.states)
+    if (tiles.levels[s.number] == level && !tiles.productOf(s))
+      states.push_back(&s);
+  return states;
+}
+
+SmallVector<const TileState *> TilePrinter::productsOf(unsigned level) {
+  SmallVector<const TileState *> products;
+  for (const TileState &product : tiles.products)
+    if (tiles.levels[product.state->number] == level)
+      products.push_back(&product);
+  return products;
+}
+
+void TilePrinter::openRows() {
+  out.line("REFOLD_UNROLL");
+  out.open("for (int i = 0; i < 2 * kTiles; ++i) {");
+  out.line("[[maybe_unused]] States &s = states[i];");
+  if (!hasTileRow())
+    return;
+  const std::string &m = kernel.indexNames[tiles.tileRow];
+  out.line("[[maybe_unused]] const int64_t " + m + "_at = " + m + "_first + " +
+           "which / 32 * kTiles * 16 + i / 2 * 16 + fragment_row(i % 2, "
+           "which);");
+  out.line("[[maybe_unused]] const int64_t " + m + " = smaller(" + m + "_at, " +
+           m + "_end - 1);");
+}
+
+void TilePrinter::closeRows() { out.close(); }
+
+//===----------------------------------------------------------------------===//
+// A level of states
+//===----------------------------------------------------------------------===//
+
+SmallVector<StatePlan *> TilePrinter::movedAt(int level) {
+  SmallVector<StatePlan *> moved;
+  for (StatePlan &s : plan.states)
+    if ((level < 0 || int(tiles.levels[s.number]) == level) &&
+        !s.op.getTransport().empty())
+      moved.push_back(&s);
+  return moved;
+}
+
+/// When the states of a row have to move. Products with a factor near 1 may
+/// wait: states are right relative to any pivot, and stay in range.
+std::string TilePrinter::needsMove(ArrayRef<StatePlan *> moved) {
+  NodeSet factors, read;
+  bool mayWait = tiles.numLevels() <= 2;
+  for (StatePlan *s : moved) {
+    collect(s->moved, read);
+    Node *factor = tiles.factorOf(*s);
+    mayWait &= factor != nullptr;
+    if (factor)
+      factors.insert(factor);
+  }
+  std::string condition;
+  auto add = [&](const std::string &one) {
+    condition += (condition.empty() ? "" : " || ") + one;
+  };
+  if (mayWait) {
+    for (Node *factor : factors) {
+      if (tiles.isPowerOfTwo(factor)) {
+        std::string down = "(" + inBits(factor->in[0]->in[0]) + " - " +
+                           inBits(factor->in[0]->in[1]) + ")";
+        add("!(" + down + " >= -kWaitingBits && " + down + " <= 0.0f)");
+        continue;
+      }
+      std::string f = values.named(factor);
+      add("!(" + f + " >= kWaits && " + f + " <= 1.0f)");
+    }
+    return condition;
+  }
+  for (Node *n : read)
+    if (n->kind == Node::New) {
+      const std::string &state = kernel.stateNames[n->state];
+      add("s." + state + "_pivot != s." + state);
+    }
+  return condition;
+}
+
+/// From the pivots that states are relative to, to what these are now.
+void TilePrinter::printTransports(ArrayRef<StatePlan *> moved) {
+  SmallVector<Node *> roots;
+  NodeSet read;
+  for (StatePlan *s : moved) {
+    roots.push_back(s->moved);
+    collect(s->moved, read);
+  }
+  Expressions::Scope scope(values, roots);
+  int stream = kernel.stream;
+  kernel.stream = tiles.width;
+  auto isSum = [&](StatePlan *s) { return tiles.productOf(*s) != nullptr; };
+  for (StatePlan *s : moved)
+    if (isSum(s))
+      values.hoist(s->moved);
+  if (llvm::any_of(moved, isSum)) {
+    out.line("REFOLD_UNROLL");
+    out.open("for (int c = 0; c < kWidth / 4; ++c) {");
+    Expressions::Scope inside(values, roots);
+    for (const TileState &p : tiles.products) {
+      out.line("float &" + name(*p.state) + " = " + name(*p.state) +
+               "_sums[i / 2][c / 2][i % 2 * 2 + c % 2];");
+      values.bind(plan.graph->version(p.state->op, Node::Old), name(*p.state));
+    }
+    for (StatePlan *s : moved)
+      if (isSum(s))
+        out.line("const float " + name(*s) + "_moved = " +
+                 withoutParentheses(values.value(s->moved)) + ";");
+    for (StatePlan *s : moved)
+      if (isSum(s))
+        out.line(name(*s) + " = " + name(*s) + "_moved;");
+    out.close();
+  }
+  for (StatePlan *s : moved)
+    if (!isSum(s))
+      out.line("const float " + name(*s) +
+               "_moved = " + withoutParentheses(values.value(s->moved)) + ";");
+  for (StatePlan *s : moved)
+    if (!isSum(s))
+      out.line("s." + name(*s) + " = " + name(*s) + "_moved;");
+  for (StatePlan &s : plan.states)
+    if (read.contains(plan.graph->version(s.op, Node::New)))
+      out.line(tiles.dropsPivots
+                   ? "s." + name(s) + " = " + name(s) + "_tile[i];"
+                   : "s." + name(s) + "_pivot = s." + name(s) + ";");
+  kernel.stream = stream;
+}
+
+/// Brings the states of a level to the pivots that lower levels have now.
+void TilePrinter::printMoves(unsigned level) {
+  SmallVector<StatePlan *> moved = movedAt(level);
+  if (moved.empty())
+    return;
+  mode = Moving;
+  out.comment(
+      "Transports leave a state as it is where no pivot has moved, and "
+      "factors near 1 may wait: mostly no row of the warp has to move.");
+  std::string flag = "moves_" + std::to_string(level);
+  out.line("bool " + flag + " = false;");
+  openRows();
+  {
+    SmallVector<Node *> roots;
+    for (StatePlan *s : moved)
+      roots.push_back(s->moved);
+    Expressions::Scope scope(values, roots);
+    std::string condition = needsMove(moved);
+    out.line(flag + " = " + flag + " || " + condition + ";");
+  }
+  closeRows();
+  out.open("if (any_lane(" + flag + ")) {");
+  openRows();
+  printTransports(moved);
+  closeRows();
+  out.close();
+  mode = Absorbing;
+}
+
+//===----------------------------------------------------------------------===//
+// Powers of two
+//===----------------------------------------------------------------------===//
+
+static constexpr const char *kLog2E = "1.44269504f", *kLog2 = "0.693147181f";
+
+/// What a state is called now.
+std::string TilePrinter::stateText(Node *n) {
+  StatePlan &s = plan.states[n->state];
+  if (tiles.dropsPivots && tiles.isPivot(s) && mode == Moving &&
+      n->kind == Node::New)
+    return name(s) + "_tile[i]";
+  if (tiles.dropsPivots)
+    return "s." + name(s);
+  bool isReference = n->kind == Node::Old
+                         ? mode == Moving && tiles.isPivot(s)
+                         : n->kind == Node::New && mode == Absorbing;
+  return "s." + name(s) + (isReference ? "_pivot" : "");
+}
+
+std::string TilePrinter::inBits(Node *n) {
+  if (auto known = bits.find(n); known != bits.end())
+    return known->second;
+  if (n == tiles.kept)
+    return "product";
+  if (tiles.isFloored(n))
+    return stateText(n->in[n->in[0]->isState() ? 0 : 1]);
+  if (n->isState())
+    return stateText(n);
+  if (n->kind == Node::Const) {
+    // The least number stays one: -inf minus itself is none.
+    auto value = cast<FloatAttr>(cast<arith::ConstantOp>(n->op).getValue());
+    double scaled = value.getValueAsDouble() * 1.4426950408889634;
+    double most = 3.4028234663852886e38;
+    if (std::isfinite(value.getValueAsDouble()))
+      scaled = std::clamp(scaled, -most, most);
+    return literal(FloatAttr::get(n->type, scaled));
+  }
+  bool isMaximum = isa<arith::MaxNumFOp, arith::MaximumFOp>(n->op);
+  bool isStrict = isa<arith::MaximumFOp, arith::MinimumFOp>(n->op);
+  std::string function = isMaximum ? (isStrict ? "max_nan" : "fmaxf")
+                                   : (isStrict ? "min_nan" : "fminf");
+  return function + "(" + inBits(n->in[0]) + ", " + inBits(n->in[1]) + ")";
+}
+
+/// What is kept, times log2(e): in its factor, where it has one that is fixed.
+std::string TilePrinter::keptInBits(Node *n) {
+  if (n->kind == Node::Const)
+    return inBits(n);
+  if (n->kind == Node::Elem && isa<arith::SelectOp>(n->op)) {
+    std::string first = keptInBits(n->in[1]), second = keptInBits(n->in[2]);
+    // Asked for once before the stream, for the factors alone.
+    return bits.count(tiles.contraction)
+               ? "(" + values.value(n->in[0]) + " ? " + first + " : " + second +
+                     ")"
+               : "";
+  }
+  if (n->kind == Node::Elem && isa<arith::MulFOp>(n->op))
+    for (unsigned i : {0, 1})
+      if (isFixed(n->in[i])) {
+        std::string &name = bits[n->in[i]];
+        if (name.empty()) {
+          name = kernel.nameFor("kept_scale");
+          out.line("const float " + name + " = " +
+                   withoutParentheses(values.value(n->in[i])) + " * " + kLog2E +
+                   ";");
+        }
+        return bits.count(tiles.contraction)
+                   ? "(" + values.value(n->in[1 - i]) + " * " + name + ")"
+                   : "";
+      }
+  return bits.count(tiles.contraction)
+             ? "(" + values.value(n) + " * " + kLog2E + ")"
+             : "";
+}
+
+std::string TilePrinter::spell(Node *n) {
+  if (tiles.isPowerOfTwo(n))
+    return "exp2_fast(" + inBits(n->in[0]->in[0]) + " - " +
+           inBits(n->in[0]->in[1]) + ")";
+  if (tiles.isFloored(n)) {
+    Node *state = n->in[n->in[0]->isState() ? 0 : 1];
+    bool isScaled =
+        tiles.isInBits && tiles.isExtremeOfKept(plan.states[state->state]);
+    return isScaled ? "(" + stateText(state) + " * " + kLog2 + ")"
+                    : stateText(state);
+  }
+  if (!n->isState() || tiles.productOf(plan.states[n->state]))
+    return "";
+  bool isScaled =
+      tiles.isInBits && tiles.isExtremeOfKept(plan.states[n->state]);
+  return isScaled ? "(" + stateText(n) + " * " + kLog2 + ")" : stateText(n);
+}
+
+/// Names what a row has of a term, before its elements.
+void TilePrinter::hoistTerm(Node *n) {
+  if (tiles.isPowerOfTwo(n)) {
+    for (Node *side : n->in[0]->in)
+      if (!kernel.hasStream(side) && side->kind == Node::Elem &&
+          !tiles.isFloored(side) && !bits.count(side)) {
+        std::string name = kernel.nameFor("pivot_bits");
+        out.line("const float " + name + " = " + inBits(side) + ";");
+        bits[side] = name;
+      }
+    return;
+  }
+  if (n == tiles.kept || !kernel.hasStream(n)) {
+    values.hoist(n);
+    return;
+  }
+  for (Node *i : n->in)
+    hoistTerm(i);
+}
+
+/// The terms of four elements of a row.
+void TilePrinter::printTerms(unsigned level) {
+  const std::string &n = kernel.indexNames[tiles.stream];
+  out.line("REFOLD_UNROLL");
+  out.open("for (int e = 0; e < 4; ++e) {");
+  {
+    Expressions::Scope scope(values, {});
+    out.line("const int column = c * 16 + e / 2 * 8 + fragment_column(e % 2, "
+             "which);");
+    out.line("const bool is_in = whole.value != 0 || column < count;");
+    out.line("[[maybe_unused]] const int64_t " + n + " = " + n +
+             "_first + (is_in ? column : count - 1);");
+    out.line("float &product = products[i / 2][2 * c + e / 2][i % 2 * 2 + e % "
+             "2];");
+    SmallVector<Node *> roots;
+    for (StatePlan *s : rowStatesOf(level))
+      roots.push_back(s->term);
+    for (const TileState *p : productsOf(level))
+      roots.push_back(p->factor);
+    bool isFirst = level == 0;
+    if (isFirst) {
+      values.bind(tiles.contraction, "product");
+      bits[tiles.contraction] = "product";
+    }
+    Expressions::Scope terms(values, roots);
+    for (auto [i, condition] : llvm::enumerate(plan.passes[0].conditions))
+      values.bind(condition.compare,
+                  std::string("(whole.value != 0 || column ") +
+                      (condition.isUpper ? "< " : ">= ") + "limit_" +
+                      std::to_string(i) + ")");
+    if (isFirst && tiles.isInBits)
+      out.line("product = " + withoutParentheses(keptInBits(tiles.kept)) + ";");
+    else if (isFirst && tiles.kept != tiles.contraction)
+      out.line("product = " + withoutParentheses(values.value(tiles.kept)) +
+               ";");
+    values.bind(tiles.kept, keptText());
+    for (StatePlan *s : rowStatesOf(level)) {
+      bool isScaled = tiles.isInBits && tiles.isExtremeOfKept(*s);
+      out.line(name(*s) + "_terms[e] = is_in ? " +
+               (isScaled ? std::string("product")
+                         : withoutParentheses(values.value(s->term))) +
+               " : " + identity(*s) + ";");
+    }
+    for (const TileState *p : productsOf(level))
+      out.line(name(*p->state) + "_terms[e] = is_in ? " +
+               withoutParentheses(values.value(p->factor)) + " : 0.0f;");
+  }
+  out.close();
+}
+
+void TilePrinter::printElements(unsigned level) {
+  SmallVector<StatePlan *> states = rowStatesOf(level);
+  SmallVector<const TileState *> products = productsOf(level);
+  for (StatePlan *s : states)
+    if (isReduced(*s)) {
+      out.line("float " + name(*s) + "_tile[2 * kTiles];");
+      out.line("REFOLD_UNROLL");
+      out.line("for (float &value : " + name(*s) + "_tile)");
+      out.line("  value = " + identity(*s) + ";");
+    }
+  for (const TileState *p : products)
+    out.line("const uint32_t " + name(*p->state) + "_values = value_tiles + (" +
+             std::to_string(2 * p->values) +
+             " + place) * Values::kBytes + lane_of_columns<Values>(which);");
+  out.line("REFOLD_UNROLL");
+  out.open("for (int c = 0; c < kColumns / 16; ++c) {");
+  for (const TileState *p : products)
+    out.line("uint32_t " + name(*p->state) + "_factors[kTiles][4];");
+  openRows();
+  {
+    SmallVector<Node *> roots;
+    for (StatePlan *s : states)
+      roots.push_back(s->term);
+    for (const TileState *p : products)
+      roots.push_back(p->factor);
+    Expressions::Scope scope(values, roots);
+    llvm::DenseMap<Node *, std::string> outside = bits;
+    if (level > 0) {
+      values.bind(tiles.kept, keptText());
+      for (Node *root : roots)
+        hoistTerm(root);
+    }
+    for (StatePlan *s : states)
+      out.line("float " + name(*s) + "_terms[4];");
+    for (size_t i = 0; i < plan.passes[0].conditions.size(); ++i)
+      out.line("[[maybe_unused]] const int limit_" + std::to_string(i) +
+               " = within(bound_" + std::to_string(i) + "(" +
+               (hasTileRow() ? kernel.indexNames[tiles.tileRow] : "") + ") - " +
+               kernel.indexNames[tiles.stream] + "_first, kColumns);");
+    for (const TileState *p : products)
+      out.line("float " + name(*p->state) + "_terms[4];");
+    printTerms(level);
+    bits = outside;
+    for (StatePlan *s : states) {
+      std::string t = name(*s) + "_terms[";
+      std::string to = isReduced(*s) ? name(*s) + "_tile[i]" : "s." + name(*s);
+      out.line(to + " = " +
+               withoutParentheses(
+                   combine(*s, to,
+                           combine(*s, combine(*s, t + "0]", t + "1]"),
+                                   combine(*s, t + "2]", t + "3]")))) +
+               ";");
+    }
+    for (const TileState *p : products)
+      out.line("pack_factors<" + typeOf(tiles.values[p->values]) + ">(" +
+               name(*p->state) + "_factors, i / 2, i % 2, " + name(*p->state) +
+               "_terms);");
+  }
+  closeRows();
+  for (const TileState *p : products)
+    out.line("multiply_columns<" + typeOf(tiles.values[p->values]) +
+             ", Values>(" + name(*p->state) + "_sums, " + name(*p->state) +
+             "_factors, " + name(*p->state) +
+             "_values + c * 16 * Values::kRowBytes);");
+  out.close();
+}
+
+/// States that others read: all four lanes of a row get those of the tile.
+void TilePrinter::printReductions(unsigned level) {
+  SmallVector<StatePlan *> reduced;
+  for (StatePlan *s : rowStatesOf(level))
+    if (isReduced(*s))
+      reduced.push_back(s);
+  if (reduced.empty())
+    return;
+  openRows();
+  for (StatePlan *s : reduced) {
+    std::string tile = name(*s) + "_tile[i]";
+    for (const char *mask : {"1", "2"})
+      out.line(tile + " = " +
+               withoutParentheses(combine(*s, tile,
+                                          "shuffle_xor(" + tile + ", " +
+                                              std::string(mask) + ")")) +
+               ";");
+    bool isNewest = tiles.dropsPivots && tiles.isPivot(*s);
+    out.line((isNewest ? tile : "s." + name(*s)) + " = " +
+             withoutParentheses(combine(*s, "s." + name(*s), tile)) + ";");
+  }
+  closeRows();
+}
+
+void TilePrinter::printLevel(unsigned level) {
+  printMoves(level);
+  printElements(level);
+  printReductions(level);
+}
+
+/// Reads the row's number otherwise than to find what is multiplied.
+bool TilePrinter::needsRow(Node *n) {
+  if (n->kind == Node::Index)
+    return int(n->index) == tiles.tileRow;
+  return n->kind != Node::Contract &&
+         llvm::any_of(n->in, [&](Node *i) { return needsRow(i); });
+}
+
+void TilePrinter::printFold() {
+  std::string n = kernel.indexNames[tiles.stream];
+  out.line("States states[2 * kTiles];");
+  for (const TileState &p : tiles.products)
+    out.line("float " + name(*p.state) + "_sums[kTiles][kWidth / 8][4] = {};");
+  out.line("// Absorbs a tile: states that others are relative to come first.");
+  out.open("const auto fold = [&](auto whole, int64_t " + n +
+           "_first, int place) {");
+  out.line("// Read again, so that nothing that follows from it is kept.");
+  out.line("const int which = thread_again();");
+  out.line("[[maybe_unused]] const int count = within(" + n + "_count - " + n +
+           "_first, kColumns);");
+  bool hasRows = !plan.passes[0].conditions.empty();
+  for (StatePlan &state : plan.states)
+    hasRows |= hasTileRow() && needsRow(state.term);
+  if (hasRows)
+    printPlaces("block_again()");
+  out.line("float products[kTiles][kColumns / 8][4] = {};");
+  out.line("multiply_rows<" + typeOf(tiles.left) +
+           ", Left, Right>(products, left_tile + which / 32 * kTiles * 16 * "
+           "Left::kRowBytes, right_tiles + place * Right::kBytes);");
+  for (unsigned level = 0; level < tiles.numLevels(); ++level)
+    printLevel(level);
+  out.close("};");
+}
+
+//===----------------------------------------------------------------------===//
+// Results
+//===----------------------------------------------------------------------===//
+
+void TilePrinter::printResult(WritePlan &w) {
+  unsigned target = cast<BlockArgument>(w.op.getTarget()).getArgNumber() -
+                    plan.cascade.numIndices();
+  const std::string &array = kernel.operandNames[target];
+  SmallVector<Node *> in;
+  Graph::Instance final(plan.sets.numPasses, Node::Final);
+  for (Value index : w.op.getIndices())
+    in.push_back(plan.graph->instantiate(index, final));
+  std::string at = values.offset(target, w.op.getMap(), in, false);
+  std::string value = withoutParentheses(values.value(w.value));
+  if (w.value->type.isInteger(1))
+    value = "int8_t(" + value + ")";
+  out.line("store_element(" + array + at + ", " + value + ");");
+}
+
+/// Whether rows of a result of 16 bits may be written 16 bytes at once.
+bool TilePrinter::isStoredByVectors(WritePlan &w) {
+  unsigned target = cast<BlockArgument>(w.op.getTarget()).getArgNumber() -
+                    plan.cascade.numIndices();
+  auto type = cast<MemRefType>(plan.cascade->getOperand(target).getType());
+  SmallVector<Value> indices(w.op.getIndices());
+  auto last = dyn_cast<AffineDimExpr>(w.op.getMap().getResults().back());
+  auto arg = last ? dyn_cast<BlockArgument>(indices[last.getPosition()])
+                  : BlockArgument();
+  SmallVector<int64_t> strides;
+  int64_t offset = 0;
+  return arg && int(arg.getArgNumber()) == tiles.width &&
+         (w.value->type.isF16() || w.value->type.isBF16()) &&
+         succeeded(getStridesAndOffset(type, strides, offset)) &&
+         strides.back() == 1;
+}
+
+void TilePrinter::bindSums() {
+  for (const TileState &p : tiles.products)
+    values.bind(plan.graph->version(p.state->op, Node::Final),
+                name(*p.state) + "_sums[i / 2][c / 2][i % 2 * 2 + c % 2]");
+}
+
+/// One element after the other.
+void TilePrinter::printElementwise(ArrayRef<WritePlan *> writes,
+                                   ArrayRef<Node *> roots,
+                                   const std::string &isRow) {
+  const std::string &e = kernel.indexNames[tiles.width];
+  out.open("if (" + isRow + ") {");
+  out.line("REFOLD_UNROLL");
+  out.open("for (int c = 0; c < kWidth / 4; ++c) {");
+  out.line("const int64_t " + e +
+           " = c / 2 * 8 + fragment_column(c % 2, which);");
+  out.open("if (" + countOf(tiles.width) + " == kWidth || " + e + " < " +
+           countOf(tiles.width) + ") {");
+  {
+    Expressions::Scope inside(values, roots);
+    bindSums();
+    for (WritePlan *w : writes)
+      printResult(*w);
+  }
+  for (int i = 0; i < 3; ++i)
+    out.close();
+}
+
+/// 16 bytes at once, of lanes that have exchanged what they hold.
+void TilePrinter::printVectors(WritePlan &w, ArrayRef<Node *> roots,
+                               const std::string &isRow) {
+  unsigned target = cast<BlockArgument>(w.op.getTarget()).getArgNumber() -
+                    plan.cascade.numIndices();
+  const std::string &array = kernel.operandNames[target];
+  const std::string &e = kernel.indexNames[tiles.width];
+  out.line("uint32_t " + array + "_words[kWidth / 8] = {};");
+  out.line("REFOLD_UNROLL");
+  out.open("for (int c = 0; c < kWidth / 4; ++c) {");
+  out.line("[[maybe_unused]] const int64_t " + e +
+           " = smaller(c / 2 * 8 + "
+           "fragment_column(c % 2, which), " +
+           countOf(tiles.width) + " - 1);");
+  {
+    Expressions::Scope inside(values, roots);
+    bindSums();
+    out.line(array + "_words[c / 2] |= uint32_t(" + values.value(w.value) +
+             ".bits) << (c % 2 * 16);");
+  }
+  out.close();
+  SmallVector<Node *> in;
+  Graph::Instance final(plan.sets.numPasses, Node::Final);
+  for (Value index : w.op.getIndices())
+    in.push_back(plan.graph->instantiate(index, final));
+  std::string at = values.offset(target, w.op.getMap(), in, true);
+  out.line("store_quads(" + isRow + " ? reinterpret_cast<char *>(" + array +
+           at + ") : nullptr, " + array + "_words, 2 * " +
+           countOf(tiles.width) + ");");
+}
+
+void TilePrinter::printResults() {
+  out.blank();
+  out.line(
+      "// 3. Results. Where the block is is found again, so that nobody had "
+      "to know it.");
+  out.line("const int which = thread_again();");
+  out.open("{");
+  printPlaces("block_again()");
+  out.line("// What lanes of a row have apart is brought together.");
+  openRows();
+  for (StatePlan &s : plan.states)
+    if (!tiles.productOf(s) && !isReduced(s))
+      for (const char *mask : {"1", "2"})
+        out.line("s." + name(s) + " = " +
+                 withoutParentheses(combine(s, "s." + name(s),
+                                            "shuffle_xor(s." + name(s) + ", " +
+                                                std::string(mask) + ")")) +
+                 ";");
+  if (SmallVector<StatePlan *> moved = movedAt(-1);
+      !moved.empty() && !tiles.dropsPivots) {
+    mode = Moving;
+    out.open("{");
+    printTransports(moved);
+    out.close();
+    mode = Absorbing;
+  }
+  out.line("const bool is_row = " +
+           (hasTileRow() ? kernel.indexNames[tiles.tileRow] + "_at < " +
+                               kernel.indexNames[tiles.tileRow] + "_end;"
+                         : std::string("which / 32 == 0 && i == 0 && "
+                                       "fragment_row(0, which) == 0;")));
+  SmallVector<WritePlan *> rows, wide;
+  SmallVector<Node *> roots;
+  for (WritePlan &w : plan.finishWrites) {
+    (hasWidth() && (w.set & bit(tiles.width)) ? wide : rows).push_back(&w);
+    roots.push_back(w.value);
+  }
+  Expressions::Scope scope(values, roots);
+  int stream = kernel.stream;
+  kernel.stream = tiles.width;
+  if (!rows.empty()) {
+    out.open("if (is_row && fragment_column(0, which) == 0) {");
+    Expressions::Scope inside(values, roots);
+    for (WritePlan *w : rows)
+      printResult(*w);
+    out.close();
+  }
+  values.takesReciprocals = true;
+  for (WritePlan *w : wide)
+    values.hoist(w->value);
+  SmallVector<WritePlan *> elements;
+  for (WritePlan *w : wide)
+    if (!isStoredByVectors(*w))
+      elements.push_back(w);
+  if (wide.size() > elements.size()) {
+    out.open("if constexpr (kVector == 8) {");
+    for (WritePlan *w : wide)
+      if (isStoredByVectors(*w))
+        printVectors(*w, roots, "is_row");
+    out.otherwise();
+    printElementwise(wide, roots, "is_row");
+    out.close();
+    if (!elements.empty()) {
+      out.line("if constexpr (kVector == 8)");
+      printElementwise(elements, roots, "is_row");
+    }
+  } else if (!wide.empty()) {
+    printElementwise(wide, roots, "is_row");
+  }
+  values.takesReciprocals = false;
+  kernel.stream = stream;
+  closeRows();
+  out.close();
+}

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The text of a kernel over tiles: its head, where a block is, how it walks the
+// stream, its entries.
+#include "TilePrinter.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::cuda;
+using namespace refold::walk;
+
+//===----------------------------------------------------------------------===//
+// What is launched
+//===----------------------------------------------------------------------===//
+
+void TilePrinter::findGrid() {
+  for (unsigned row : tiles.rows)
+    result.rows.push_back(extentOf(row));
+  result.stream = extentOf(tiles.stream);
+  CudaTiles grid;
+  if (hasTileRow())
+    grid.rows = extentOf(tiles.tileRow);
+  grid.depth = extentOf(tiles.depth);
+  if (hasWidth())
+    grid.width = extentOf(tiles.width);
+  result.tiles = grid;
+  result.factorRounding = tiles.rounding;
+  for (const TileAccess *access : {&tiles.left, &tiles.right})
+    result.operands[access->operand].hasVectors = true;
+  for (const TileAccess &access : tiles.values)
+    result.operands[access.operand].hasVectors = true;
+  for (WritePlan &w : plan.finishWrites)
+    if (hasWidth() && (w.set & bit(tiles.width)))
+      result
+          .operands[cast<BlockArgument>(w.op.getTarget()).getArgNumber() -
+                    plan.cascade.numIndices()]
+          .hasVectors = true;
+}
+
+/// Rows a warp has twice over where its registers hold their results: every
+/// fragment that is read from shared memory then feeds two products.
+void TilePrinter::addEntry(int deepest, int widest, int vector) {
+  int sums = int(tiles.products.size()) * widest / 2; // registers of 16 rows
+  bool isDouble = vector == 8 && sums <= 64;
+  int numTiles = isDouble ? 2 : 1, warps = 4;
+  // With 64 columns beside sums of 128, ptxas spills below sm_90.
+  bool isTight = sums > 32 && options.target != "cuda-sm90";
+  int columns = !isDouble ? 32 : isTight ? 48 : 64;
+  CudaEntry entry;
+  entry.threads = warps * 32;
+  entry.rows = warps * numTiles * 16;
+  entry.vectors = columns;
+  entry.width = vector;
+  entry.isResident = false;
+  entry.deepest = deepest;
+  entry.widest = widest;
+  auto bytes = [](int64_t rows, int64_t length) {
+    return rows * 16 * (length / 8 | 1);
+  };
+  entry.sharedBytes =
+      bytes(entry.rows, deepest) +
+      2 * (bytes(columns, deepest) +
+           int64_t(tiles.values.size()) * bytes(columns, widest));
+  entry.name = options.name + "_tiles" + std::to_string(entry.rows) + "x" +
+               std::to_string(columns) + "x" + std::to_string(deepest);
+  if (hasWidth())
+    entry.name += "x" + std::to_string(widest);
+  entry.name += "x" + std::to_string(vector);
+  result.entries.push_back(entry);
+}
+
+/// Extents that the program fixes are what an entry is made for; others take
+/// the first that is long enough.
+LogicalResult TilePrinter::chooseEntries() {
+  constexpr int64_t kMost = 256;
+  const int lengths[] = {64, 128, 256};
+  auto choicesOf = [&](int index, SmallVectorImpl<int> &choices) {
+    int64_t extent = index < 0 ? 16 : plan.extent(index);
+    if (ShapedType::isDynamic(extent))
+      choices.append(std::begin(lengths), std::end(lengths));
+    else
+      choices.push_back(
+          int(llvm::alignTo(std::clamp<int64_t>(extent, 1, kMost + 1), 16)));
+  };
+  SmallVector<int> depths, widths;
+  choicesOf(tiles.depth, depths);
+  choicesOf(tiles.width, widths);
+  if (depths[0] > kMost || widths[0] > kMost)
+    return refuse(plan.cascade, Reason::CudaNotTiles)
+           << "found products of "
+           << (depths[0] > kMost ? plan.extent(tiles.depth)
+                                 : plan.extent(tiles.width))
+           << " elements; expected at most " << kMost;
+  if (depths.size() > 1 && widths.size() > 1) {
+    for (int length : lengths)
+      addEntry(length, length, 8);
+    addEntry(64, 64, 1);
+    addEntry(kMost, kMost, 1);
+    return success();
+  }
+  for (int vector : {8, 1})
+    for (int depth : depths)
+      for (int width : widths)
+        addEntry(depth, hasWidth() ? width : 0, vector);
+  return success();
+}
+
+void TilePrinter::printEntries() {
+  for (const CudaEntry &entry : result.entries) {
+    out.blank();
+    out.line("REFOLD_KERNEL(" + std::to_string(entry.threads) + ")");
+    out.open(entry.name + "(" + typedParameters + ") {");
+    int warps = entry.threads / 32;
+    std::string numbers;
+    for (int64_t number : {int64_t(warps), int64_t(entry.rows / (16 * warps)),
+                           int64_t(entry.vectors), entry.deepest, entry.widest,
+                           int64_t(entry.width), entry.sharedBytes})
+      numbers += (numbers.empty() ? "" : ", ") + std::to_string(number);
+    out.line(options.name + "<" + numbers + ">(" + plainParameters + ");");
+    out.close();
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// The head
+//===----------------------------------------------------------------------===//
+
+void TilePrinter::printHead() {
+  printOrigin();
+  std::string blocks;
+  for (unsigned row : tiles.rows)
+    blocks += kernel.indexNames[row] + "_count * ";
+  blocks += hasTileRow() ? "ceil(" + countOf(tiles.tileRow) + " / R)" : "1";
+  out.comment(
+      "Launch   " + blocks +
+      " blocks; an entry _tilesRxCxDxWxV has R rows a block, C of the stream "
+      "at a time, takes products of at most D elements and results of at most "
+      "W, V elements at once: V > 1 asks that all rows begin at multiples of "
+      "16 bytes and are whole vectors. The first entry that takes the arrays "
+      "is launched, with the shared memory that it names last.");
+  if (tiles.rounding > 0)
+    out.comment("Factors  of " + kernel.operandNames[tiles.values[0].operand] +
+                " are rounded to " + typeOf(tiles.values[0]) +
+                ", which is what matrix units take.");
+  printIncludes();
+}
+
+void TilePrinter::printTileStates() {
+  out.line("/// What a thread knows of a row.");
+  if (tiles.isInBits)
+    for (StatePlan &s : plan.states)
+      if (tiles.isExtremeOfKept(s))
+        out.line("/// " + name(s) +
+                 " times log2(e): exponentials are powers of "
+                 "two.");
+  out.open("struct States {");
+  for (StatePlan &s : plan.states)
+    if (!tiles.productOf(s)) {
+      bool isPivot = tiles.isPivot(s) && !tiles.dropsPivots;
+      Node *floor = tiles.floors.lookup(s.number);
+      bool isScaled = tiles.isInBits && tiles.isExtremeOfKept(s);
+      out.line(valueType(s.type()) + " " + name(s) + " = " +
+               (!floor     ? identity(s)
+                : isScaled ? inBits(floor)
+                           : values.value(floor)) +
+               ";");
+      if (isPivot)
+        out.line(valueType(s.type()) + " " + name(s) + "_pivot = " +
+                 identity(s) + "; // that others are relative to");
+    }
+  out.close("};");
+  out.blank();
+}
+
+//===----------------------------------------------------------------------===//
+// Where a block is
+//===----------------------------------------------------------------------===//
+
+/// Neither moves inside a block nor is made of what does.
+bool TilePrinter::isFixed(Node *n) {
+  if (dependsOnStream(n))
+    return false;
+  for (int index : {tiles.tileRow, tiles.stream, tiles.depth, tiles.width})
+    if (index >= 0 && dependsOn(n, index))
+      return false;
+  return true;
+}
+
+void TilePrinter::nameFixed(Node *n) {
+  bool isLeaf = n->kind != Node::Elem && n->kind != Node::Read &&
+                n->kind != Node::Contract;
+  if (isLeaf)
+    return;
+  if (n->kind != Node::Contract && isFixed(n)) {
+    values.named(n);
+    return;
+  }
+  // Subscripts of the matrices are where their rows begin.
+  bool isMatrix = n->kind == Node::Contract;
+  for (const TileAccess &access : tiles.values)
+    isMatrix |= access.read == n;
+  if (!isMatrix)
+    for (Node *i : n->in)
+      nameFixed(i);
+}
+
+/// What does not change in the block, once.
+void TilePrinter::printFixed() {
+  for (StatePlan &s : plan.states) {
+    nameFixed(s.term);
+    nameFixed(s.moved);
+  }
+  if (tiles.isInBits)
+    keptInBits(tiles.kept);
+  for (WritePlan &w : plan.finishWrites)
+    nameFixed(w.value);
+}
+
+void TilePrinter::printMatrix(TileAccess &access) {
+  auto read = cast<ReadOp>(access.read->op);
+  const std::string &array = kernel.operandNames[access.operand];
+  std::string at;
+  AffineMap map = read.getMap();
+  for (auto [dim, expr] : llvm::enumerate(map.getResults().drop_back())) {
+    auto constant = dyn_cast<AffineConstantExpr>(expr);
+    if (constant && constant.getValue() == 0)
+      continue;
+    bool isRow = int(dim) == access.rowDim;
+    if (isRow && &access != &tiles.left)
+      continue;
+    at += " + " +
+          (isRow ? firstOf(tiles.tileRow)
+                 : values.subscript(expr, access.read->in)) +
+          " * " + array + "_stride" + std::to_string(dim);
+  }
+  out.line("const " + typeOf(access) + " *const " + access.name + " = " +
+           array + at + ";");
+}
+
+/// The rows of the block, from its number `at`.
+void TilePrinter::printPlaces(const std::string &at) {
+  bool hasUpper = llvm::any_of(plan.passes[0].conditions,
+                               [](Condition &c) { return c.isUpper; });
+  if (hasTileRow()) {
+    const std::string &m = kernel.indexNames[tiles.tileRow];
+    out.line("const int64_t " + m + "_blocks = (" + m +
+             "_count + kBlockRows - 1) / kBlockRows;");
+    if (hasUpper)
+      out.comment("The last rows read most of the stream: they come first.");
+    out.line("const int64_t " + m + "_first = " +
+             (hasUpper
+                  ? "(" + m + "_blocks - 1 - " + at + " % " + m + "_blocks)"
+                  : at + " % " + m + "_blocks") +
+             " * kBlockRows;");
+    out.line("const int64_t " + m + "_end = smaller(" + m +
+             "_first + kBlockRows, " + m + "_count);");
+    out.line("[[maybe_unused]] const int64_t row = " + at + " / " + m +
+             "_blocks;");
+  } else {
+    out.line("[[maybe_unused]] const int64_t row = " + at + ";");
+  }
+  printRowIndices(/*mayBeUnused=*/true);
+}
+
+void TilePrinter::printMatrices() {
+  for (TileAccess *access : {&tiles.left, &tiles.right})
+    printMatrix(*access);
+  for (TileAccess &access : tiles.values)
+    printMatrix(access);
+}
+
+/// Where of the stream some row, and where every row, has something to do.
+void TilePrinter::printBounds() {
+  std::string n = kernel.indexNames[tiles.stream];
+  bool isBounded = !plan.passes[0].conditions.empty();
+  std::string mark = isBounded ? "int64_t " : "const int64_t ";
+  out.comment("Some row of the block needs [" + n + "_begin, " + n +
+              "_end), every one needs all of [" + n + "_whole_begin, " + n +
+              "_whole_end).");
+  out.line(mark + n + "_begin = 0, " + n + "_end = " + n + "_count;");
+  out.line(mark + n + "_whole_begin = 0, " + n + "_whole_end = " + n +
+           "_count;");
+  for (auto [i, condition] : llvm::enumerate(plan.passes[0].conditions)) {
+    std::string bound = "bound_" + std::to_string(i);
+    std::string m =
+        hasTileRow() ? kernel.indexNames[tiles.tileRow] : std::string();
+    out.open("const auto " + bound + " = [&](" +
+             (m.empty() ? "" : "[[maybe_unused]] int64_t " + m) +
+             ") -> int64_t {");
+    {
+      Expressions::Scope scope(values, {condition.bound});
+      out.line("return " + withoutParentheses(values.value(condition.bound)) +
+               " + " + std::to_string(condition.add) + ";");
+    }
+    out.close("};");
+    std::string low = bound + "(" + (m.empty() ? "" : m + "_first") + ")";
+    std::string high = bound + "(" + (m.empty() ? "" : m + "_end - 1") + ")";
+    if (condition.isUpper) {
+      out.line(n + "_end = smaller(" + n + "_end, " + high + ");");
+      out.line(n + "_whole_end = smaller(" + n + "_whole_end, " + low + ");");
+    } else {
+      out.line(n + "_begin = larger(" + n + "_begin, " + low + ");");
+      out.line(n + "_whole_begin = larger(" + n + "_whole_begin, " + high +
+               ");");
+    }
+  }
+}
+
+void TilePrinter::printCopies() {
+  std::string n = kernel.indexNames[tiles.stream];
+  auto copy = [&](TileAccess &access, const std::string &tile,
+                  const std::string &to, const std::string &first,
+                  const std::string &rows, int column) {
+    std::string stride = access.rowDim < 0
+                             ? "int64_t(0)"
+                             : kernel.operandNames[access.operand] + "_stride" +
+                                   std::to_string(access.rowDim);
+    std::string from = access.name;
+    if (!first.empty())
+      from += " + " + first + " * " + stride;
+    out.line("copy_tile<" + tile + ", kThreads, kVector>(" + to + ", " + from +
+             ", " + stride + ", " + rows + ", " + countOf(column) + ");");
+  };
+  out.line("// Begins to bring a part of the stream into one of two places.");
+  out.open("const auto bring = [&](int64_t " + n + "_first, int place) {");
+  copy(tiles.right, "Right", "right_tiles + place * Right::kBytes",
+       n + "_first", n + "_count - " + n + "_first", tiles.depth);
+  for (auto [i, access] : llvm::enumerate(tiles.values))
+    copy(access, "Values",
+         "value_tiles + (" + std::to_string(2 * i) +
+             " + place) * Values::kBytes",
+         n + "_first", n + "_count - " + n + "_first", tiles.width);
+  out.line("commit_copies();");
+  out.close("};");
+  std::string m = hasTileRow() ? kernel.indexNames[tiles.tileRow] : "";
+  copy(tiles.left, "Left", "left_tile", "",
+       m.empty() ? "1" : m + "_end - " + m + "_first", tiles.depth);
+}
+
+/// One part of the stream after the other, the next one on its way.
+void TilePrinter::printWalk() {
+  std::string n = kernel.indexNames[tiles.stream];
+  out.blank();
+  out.line("// 2. The stream, a tile on its way while one is folded.");
+  out.line("const int begin = int(larger(" + n + "_begin, 0) / kColumns);");
+  out.line("const int end = " + n + "_end > " + n + "_begin ? int((" + n +
+           "_end + kColumns - 1) / kColumns) : begin;");
+  out.line("const int whole_begin = int((larger(" + n +
+           "_whole_begin, 0) + kColumns - 1) / kColumns);");
+  out.line("const int whole_end = int(larger(" + n +
+           "_whole_end, 0) / kColumns);");
+  out.line("if (begin < end)");
+  out.line("  bring(int64_t(begin) * kColumns, 0);");
+  out.open("for (int at = begin; at < end; ++at) {");
+  out.line("// What has arrived is seen by all, and all are done with what "
+           "comes next overwrites.");
+  out.line("wait_copies<0>();");
+  out.line("block_barrier();");
+  out.line("const int place = (at - begin) & 1;");
+  out.line("if (at + 1 < end)");
+  out.line("  bring((int64_t(at) + 1) * kColumns, place ^ 1);");
+  out.line("const int64_t first = int64_t(at) * kColumns;");
+  out.line("if (at >= whole_begin && at < whole_end)");
+  out.line("  fold(Number<1>{}, first, place);");
+  out.line("else");
+  out.line("  fold(Number<0>{}, first, place);");
+  out.close();
+}
+
+void TilePrinter::printBody() {
+  out.line("template <int kWarps, int kTiles, int kColumns, int kDepth, int "
+           "kWidth, int kVector, int64_t kSharedBytes>");
+  out.open("REFOLD_DEVICE void " + options.name + "(" + typedParameters +
+           ") {");
+  size_t begin = out.text.size();
+  for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
+    if (extentOf(i).operand < 0 && isNamed(kernel.indexNames[i] + "_count"))
+      out.line("[[maybe_unused]] constexpr int64_t " + kernel.indexNames[i] +
+               "_count = " + std::to_string(plan.extent(i)) + ";");
+  out.line("constexpr int kThreads = kWarps * 32, kBlockRows = kWarps * kTiles "
+           "* 16;");
+  out.line("using Left = Tile<kBlockRows, kDepth>;");
+  out.line("using Right = Tile<kColumns, kDepth>;");
+  std::string total = "Left::kBytes + 2 * Right::kBytes";
+  if (hasWidth()) {
+    out.line("using Values = Tile<kColumns, kWidth>;");
+    total +=
+        " + " + std::to_string(2 * tiles.values.size()) + " * Values::kBytes";
+  }
+  out.line("static_assert(kSharedBytes == " + total + ");");
+  out.line("REFOLD_SHARED_BYTES(left_tile, kSharedBytes);");
+  out.line("const uint32_t right_tiles = left_tile + Left::kBytes;");
+  if (hasWidth())
+    out.line("const uint32_t value_tiles = right_tiles + 2 * Right::kBytes;");
+  Expressions::Scope scope(values, {});
+  out.blank();
+  out.line("// 1. Where the block is, and what does not change there.");
+  printPlaces("block()");
+  printMatrices();
+  printFixed();
+  printBounds();
+  printCopies();
+  printFold();
+  printWalk();
+  printResults();
+  body = out.text.substr(begin);
+  out.close();
+  out.line("} // namespace");
+}
+
+FailureOr<CudaKernel> TilePrinter::print() {
+  findParameters();
+  findGrid();
+  if (failed(chooseEntries()))
+    return failure();
+  printHead();
+  {
+    Expressions::Scope scope(values, {});
+    printTileStates();
+  }
+  printBody();
+  printEntries();
+  result.text = std::move(out.text);
+  return std::move(result);
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_LIB_CONVERSION_CASCADETOCUDA_TILEKERNEL_H
+#define REFOLD_LIB_CONVERSION_CASCADETOCUDA_TILEKERNEL_H
+
+#include "RowKernel.h"
+
+namespace refold::cuda {
+
+/// A matrix in global memory that is brought to shared memory tile by tile: the
+/// elements of a row lie behind each other.
+struct TileAccess {
+  walk::Node *read = nullptr;
+  unsigned operand = 0;
+  int rowDim = -1;  ///< of the array; -1: there is one row
+  std::string name; ///< of the pointer to its first row
+};
+
+/// A state with a carried index: the sum of `factor` times a row of `values`.
+struct TileState {
+  walk::StatePlan *state = nullptr;
+  Node *factor = nullptr;
+  unsigned values = 0; ///< number of the access
+};
+
+/// A cascade that matrix units take: elements of a row of the stream are made
+/// of a sum of products of two arrays.
+struct TileKernel : RowKernel {
+  int tileRow = walk::kNone; ///< the row index that a tile has several of
+  int depth = walk::kNone;   ///< the summed index
+  int width = walk::kNone;   ///< the carried index; kNone: no result has one
+  Node *contraction = nullptr;
+  /// What every use of the contraction needs first: kept in its place.
+  Node *kept = nullptr;
+  TileAccess left, right;
+  llvm::SmallVector<TileAccess, 2> values;
+  llvm::SmallVector<TileState, 2> products;
+  llvm::SmallVector<unsigned> levels; ///< of each state
+  /// What is kept is kept times log2(e), and so are extremes of it:
+  /// exponentials of differences are powers of two.
+  bool isInBits = false;
+  double rounding = 0.0; ///< of a factor
+
+  unsigned numLevels() const;
+  /// Results are the same relative to any pivot, and no one reads the pivots
+  /// themselves: the newest need not be known.
+  bool dropsPivots = false;
+  /// Maxima that are only asked for as no less than a number begin there.
+  llvm::DenseMap<unsigned, Node *> floors; ///< by state
+  /// Such a question.
+  bool isFloored(Node *n) const;
+  /// The factor of a transport that is a product with it; null for others.
+  Node *factorOf(const walk::StatePlan &s) const;
+  /// Other states are relative to it.
+  bool isPivot(const walk::StatePlan &s) const;
+  /// An extreme of what is kept.
+  bool isExtremeOfKept(const walk::StatePlan &s) const;
+  /// Whether inBits() may spell it: what is kept, extremes of it, numbers.
+  bool mayBeInBits(Node *n) const;
+  /// exp(x - y) of two of these.
+  bool isPowerOfTwo(Node *n) const;
+  const TileState *productOf(const walk::StatePlan &s) const;
+};
+
+/// Whether `n` varies with the index, through subscripts too.
+bool dependsOn(Node *n, unsigned index);
+/// Whether `n` reads a state or a contraction.
+bool dependsOnStream(Node *n);
+
+/// Errors are emitted on the op, with a reason.
+mlir::FailureOr<TileKernel> findTiles(walk::Plan &plan);
+
+} // namespace refold::cuda
+
+#endif // REFOLD_LIB_CONVERSION_CASCADETOCUDA_TILEKERNEL_H

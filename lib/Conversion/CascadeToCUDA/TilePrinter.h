@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_LIB_CONVERSION_CASCADETOCUDA_TILEPRINTER_H
+#define REFOLD_LIB_CONVERSION_CASCADETOCUDA_TILEPRINTER_H
+
+#include "KernelPrinter.h"
+#include "TileKernel.h"
+
+namespace refold::cuda {
+
+/// Writes one kernel over tiles, top to bottom.
+class TilePrinter : public KernelPrinter {
+public:
+  TilePrinter(TileKernel &tiles, const CudaOptions &options,
+              llvm::StringRef body = "")
+      : KernelPrinter(tiles, options, body), tiles(tiles) {
+    values.spell = [this](Node *n) { return spell(n); };
+  }
+  /// Errors are emitted on the op: extents that no entry takes.
+  mlir::FailureOr<CudaKernel> print();
+
+private:
+  // What is launched.
+  void findGrid();
+  mlir::LogicalResult chooseEntries();
+  void addEntry(int deepest, int widest, int vector);
+  void printEntries();
+  // The text.
+  void printHead();
+  void printTileStates();
+  void printBody();
+  void printPlaces(const std::string &at);
+  void printMatrices();
+  void printMatrix(TileAccess &access);
+  void printFixed();
+  void printBounds();
+  void printCopies();
+  void printFold();
+  void printLevel(unsigned level);
+  void printMoves(unsigned level);
+  void printElements(unsigned level);
+  void printTerms(unsigned level);
+  void printReductions(unsigned level);
+  void printWalk();
+  void printResults();
+  void printResult(walk::WritePlan &w);
+  bool isStoredByVectors(walk::WritePlan &w);
+  void bindSums();
+  void printElementwise(llvm::ArrayRef<walk::WritePlan *> writes,
+                        llvm::ArrayRef<Node *> roots, const std::string &isRow);
+  void printVectors(walk::WritePlan &w, llvm::ArrayRef<Node *> roots,
+                    const std::string &isRow);
+  /// Loops over what a thread has of its rows; `closeRows` ends them.
+  void openRows();
+  void closeRows();
+
+  std::string countOf(int index) { return kernel.indexNames[index] + "_count"; }
+  std::string firstOf(int index) { return kernel.indexNames[index] + "_first"; }
+  std::string depthCount() { return countOf(tiles.depth); }
+  bool hasWidth() const { return tiles.width >= 0; }
+  bool hasTileRow() const { return tiles.tileRow >= 0; }
+  std::string typeOf(const TileAccess &access) {
+    return storedType(access.read->type);
+  }
+  /// States of the level that are numbers of a row.
+  llvm::SmallVector<walk::StatePlan *> rowStatesOf(unsigned level);
+  llvm::SmallVector<const TileState *> productsOf(unsigned level);
+  /// Read while the stream is walked: every lane of a row has to know it.
+  bool isReduced(const walk::StatePlan &s) const {
+    return s.form == walk::StatePlan::Reduced;
+  }
+  /// The kept value where the formula asks for it.
+  std::string keptText() const {
+    return tiles.isInBits ? "(product * 0.693147181f)" : "product";
+  }
+  /// A value times log2(e): see TileKernel::isInBits.
+  std::string inBits(Node *n);
+  std::string keptInBits(Node *n);
+  std::string stateText(Node *n);
+  std::string spell(Node *n);
+  void hoistTerm(Node *n);
+  std::string needsMove(llvm::ArrayRef<walk::StatePlan *> moved);
+  void printTransports(llvm::ArrayRef<walk::StatePlan *> moved);
+  llvm::SmallVector<walk::StatePlan *> movedAt(int level);
+  bool isFixed(Node *n);
+  bool needsRow(Node *n);
+  void nameFixed(Node *n);
+
+  TileKernel &tiles;
+  /// Whether a running state is asked for as what others are relative to now,
+  /// or as it is.
+  enum { Absorbing, Moving } mode = Absorbing;
+  llvm::DenseMap<Node *, std::string> bits; ///< names of what inBits() spells
+};
+
+} // namespace refold::cuda
+
+#endif // REFOLD_LIB_CONVERSION_CASCADETOCUDA_TILEPRINTER_H

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The tile level of generated kernels, the same on device and host: matrices in
+// shared memory, how they get there, and products of them with what a warp
+// holds in registers.
+#ifndef REFOLD_RUNTIME_CUDA_REFOLD_CUDA_TILES_H
+#define REFOLD_RUNTIME_CUDA_REFOLD_CUDA_TILES_H
+
+namespace refold {
+
+/// A matrix of 16-bit elements in shared memory. A row is an odd number of
+/// 16-byte chunks, so that eight rows at one column lie in different banks and
+/// every step from a lane's address is a constant.
+template <int kRowsOf, int kColumnsOf> struct Tile {
+  static constexpr int kRows = kRowsOf, kColumns = kColumnsOf;
+  static constexpr int kChunks = kColumns / 8;
+  static constexpr int kRowBytes = 16 * (kChunks | 1);
+  static constexpr int kBytes = kRows * kRowBytes;
+  static_assert(kRows % 16 == 0 && kColumns % 16 == 0);
+};
+
+/// Transports that multiply by less than 1 and no less than this may wait.
+constexpr float kWaitingBits = 8.0f, kWaits = 0.00390625f; // 2^-8
+
+REFOLD_DEVICE int64_t smaller(int64_t x, int64_t y) { return x < y ? x : y; }
+REFOLD_DEVICE int64_t larger(int64_t x, int64_t y) { return x > y ? x : y; }
+
+/// `x` as a number of columns of a tile that has `most`.
+REFOLD_DEVICE int within(int64_t x, int most) {
+  return x < 0 ? 0 : x < most ? int(x) : most;
+}
+
+/// What a warp holds of 16 rows and 8 columns: lane 4 r + c has elements 2 c
+/// and 2 c + 1 of row r, and of row r + 8.
+REFOLD_DEVICE int fragment_row(int half, int at = thread()) {
+  return at % 32 / 4 + half * 8;
+}
+REFOLD_DEVICE int fragment_column(int e, int at = thread()) {
+  return at % 4 * 2 + e;
+}
+
+/// Begins to bring rows of a matrix into a tile, all threads of the block
+/// together. What lies beyond `rows` and `columns` is 0. `kVector` is 8 where
+/// rows begin at multiples of 16 bytes and `columns` is a multiple of 8,
+/// otherwise 1.
+template <typename To, int kThreads, int kVector, typename T>
+REFOLD_DEVICE void copy_tile(uint32_t to, const T *from, int64_t row_stride,
+                             int64_t rows, int64_t columns) {
+  constexpr int kStep = kThreads / To::kChunks; // rows at once
+  constexpr int kPasses = (To::kRows + kStep - 1) / kStep;
+  const int at = thread_again(), chunk = at % To::kChunks;
+  const int first = at / To::kChunks;
+  if (kThreads % To::kChunks != 0 && first >= kStep)
+    return;
+  const T *source = from + first * row_stride + chunk * 8;
+  to += first * To::kRowBytes + chunk * 16;
+  if constexpr (kVector == 8 && To::kRows % kStep == 0) {
+    if (rows >= To::kRows && columns == To::kColumns) {
+      REFOLD_UNROLL
+      for (int i = 0; i < kPasses; ++i)
+        copy_async(to + i * kStep * To::kRowBytes,
+                   source + i * kStep * row_stride, 16);
+      return;
+    }
+  }
+  const int last = rows < To::kRows ? int(rows) : To::kRows;
+  const int inside = chunk * 8 < columns ? last : 0; // rows of this chunk
+  const auto pass = [&](int i) {
+    const int row = first + i * kStep;
+    if (To::kRows % kStep != 0 && row >= To::kRows)
+      return;
+    if constexpr (kVector == 8) {
+      copy_async(to + i * kStep * To::kRowBytes, row < inside ? source : from,
+                 row < inside ? 16 : 0);
+    } else {
+      uint32_t words[4] = {};
+      REFOLD_UNROLL
+      for (int e = 0; e < 8; ++e)
+        if (row < inside && chunk * 8 + e < columns)
+          words[e / 2] |= uint32_t(load_element(source + e).bits)
+                          << (e % 2 * 16);
+      store_shared(to + i * kStep * To::kRowBytes, words);
+    }
+    source += kStep * row_stride;
+  };
+  if constexpr (kVector == 8) {
+    REFOLD_UNROLL
+    for (int i = 0; i < kPasses; ++i)
+      pass(i);
+  } else {
+    REFOLD_NO_UNROLL
+    for (int i = 0; i < kPasses; ++i)
+      pass(i);
+  }
+}
+
+/// products += left * right^T: the 16 * kTiles rows of `left` that begin at its
+/// offset, against all rows of a tile `right`.
+template <typename T, typename Left, typename Right, int kTiles, int kParts>
+REFOLD_DEVICE void multiply_rows(float (&products)[kTiles][kParts][4],
+                                 uint32_t left, uint32_t right) {
+  static_assert(kParts * 8 == Right::kRows &&
+                Left::kColumns == Right::kColumns);
+  const int lane = thread_again() % 32;
+  const uint32_t a = left + lane % 16 * Left::kRowBytes + lane / 16 * 16;
+  const uint32_t b =
+      right + (lane % 8 + lane / 16 * 8) * Right::kRowBytes + lane / 8 % 2 * 16;
+  REFOLD_UNROLL
+  for (int k = 0; k < Left::kColumns / 16; ++k) {
+    uint32_t l[kTiles][4];
+    REFOLD_UNROLL
+    for (int i = 0; i < kTiles; ++i)
+      load_matrices(l[i], a + i * 16 * Left::kRowBytes + k * 32);
+    REFOLD_UNROLL
+    for (int c = 0; c < kParts / 2; ++c) {
+      uint32_t r[4];
+      load_matrices(r, b + c * 16 * Right::kRowBytes + k * 32);
+      REFOLD_UNROLL
+      for (int i = 0; i < kTiles; ++i) {
+        multiply_matrices(products[i][2 * c], l[i], r[0], r[1], T{});
+        multiply_matrices(products[i][2 * c + 1], l[i], r[2], r[3], T{});
+      }
+    }
+  }
+}
+
+/// Where a thread reads a tile by columns: beside the offset of 16 rows.
+template <typename Values> REFOLD_DEVICE uint32_t lane_of_columns(int at) {
+  return at % 16 * Values::kRowBytes + at % 32 / 16 * 16;
+}
+
+/// sums += factors * values: 16 columns of factors in registers, against 16
+/// rows of a tile `Values`, whose offset is the lane's.
+template <typename T, typename Values, int kTiles, int kParts>
+REFOLD_DEVICE void multiply_columns(float (&sums)[kTiles][kParts][4],
+                                    const uint32_t (&factors)[kTiles][4],
+                                    uint32_t values) {
+  static_assert(kParts * 8 == Values::kColumns);
+  REFOLD_UNROLL
+  for (int c = 0; c < kParts / 2; ++c) {
+    uint32_t r[4];
+    load_transposed(r, values + c * 32);
+    REFOLD_UNROLL
+    for (int i = 0; i < kTiles; ++i) {
+      multiply_matrices(sums[i][2 * c], factors[i], r[0], r[1], T{});
+      multiply_matrices(sums[i][2 * c + 1], factors[i], r[2], r[3], T{});
+    }
+  }
+}
+
+/// Stores 16 * kParts bytes of a row that four lanes have: of each 16, lane c
+/// words[part], the c-th 4. Afterwards each lane has 16 whole ones of every 64,
+/// and writes them where they lie before `bytes`. All lanes of the warp call
+/// it; those with `to` null write nothing.
+template <int kParts>
+REFOLD_DEVICE void store_quads(char *to, const uint32_t (&words)[kParts],
+                               int64_t bytes) {
+  const int c = thread_again() % 4;
+  REFOLD_UNROLL
+  for (int part = 0; part < kParts; part += 4) {
+    uint32_t w[4];
+    REFOLD_UNROLL
+    for (int k = 0; k < 4; ++k)
+      w[k] = part + k < kParts ? words[part + k] : 0;
+    // Transposes: word k of lane c becomes word c of lane k, a bit at a time.
+    REFOLD_UNROLL
+    for (int mask = 1; mask < 4; mask *= 2)
+      REFOLD_UNROLL
+    for (int k = 0; k < 4; ++k)
+      if ((k & mask) == 0) {
+        uint32_t &low = w[k], &high = w[k | mask];
+        const bool is_high = (c & mask) != 0;
+        const uint32_t other =
+            uint32_t(shuffle_xor(int32_t(is_high ? low : high), mask));
+        (is_high ? low : high) = other;
+      }
+    const int64_t at = (part + c) * 16;
+    if (to != nullptr && part + c < kParts && at < bytes)
+      store_words<16>(to + at, w);
+  }
+}
+
+/// Four factors of a row as the matrix units take them: two columns, and the
+/// two 8 columns on.
+template <typename T, int kTiles>
+REFOLD_DEVICE void pack_factors(uint32_t (&to)[kTiles][4], int tile, int half,
+                                const float (&from)[4]) {
+  to[tile][half] = pack(from[0], from[1], T{});
+  to[tile][2 + half] = pack(from[2], from[3], T{});
+}
+
+} // namespace refold
+
+#endif // REFOLD_RUNTIME_CUDA_REFOLD_CUDA_TILES_H

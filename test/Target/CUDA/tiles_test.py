@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What needs no GPU of the CUDA target's tiles: products inside cascades, on examples and fixed widths.
+
+Emulated in all modes against double (empty, one element, ragged, whole tiles, growing scores, NaN, -inf,
+masked rows), by vectors and element by element; compiled for sm_80 and sm_90a without spills or stack; the
+host's compiler takes the same text with warnings as errors.
+"""
+
+import concurrent.futures
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from rows_test import ROOT, check_text, kernels_of, nvrtc, refold
+
+PROGRAM = """weighted(q[b,h={heads},m,d={depth}], k[b,g={groups},n,d={depth}], v[b,g={groups},n,e={width}]{more}) -> o
+  s = sum(d: q * k[b, h//{share}, n, d]) * rsqrt(len(d)){bias}
+{mask}  t = max(n: s)
+  p = exp(s - t)
+  o[b,h,m,e] = sum(n: p * v[b, h//{share}, n, e]) / sum(n: p)
+"""
+
+
+def program(depth, width, heads=2, groups=2, mask="", more="", bias=""):
+    return PROGRAM.format(depth=depth, width=width, heads=heads, groups=groups, share=heads // groups, mask=mask, more=more,
+                          bias=bias)
+
+
+CAUSAL = "  s = where(n <= m, s, -inf)\n"
+WINDOW = "  s = where(n <= m, where(n > m - 20, s, -inf), -inf)\n"
+FIXED = {"plain": program(64, 64), "causal": program(40, 72, mask=CAUSAL), "grouped": program(16, 24, 4, 2),
+         "window": program(32, 16, mask=WINDOW), "bias": program(24, 32, more=", r[b,h,m,n]", bias=" + r"),
+         "odd": program(13, 21, mask=CAUSAL)}
+COMPILED = {"hd64": program(64, 64), "hd64causal": program(64, 64, mask=CAUSAL), "hd128": program(128, 128),
+            "hd128causal": program(128, 128, mask=CAUSAL), "hd80": program(80, 80), "hd96gqa": program(96, 96, 4, 1),
+            "hd256": program(256, 256)}
+EXAMPLES = ["attention", "attention_causal", "attention_gqa", "attention_alibi", "attention_decode"]
+
+
+def verify(path, dtype, lengths, *more):
+    refold("verify", "--target", "cuda-emulated", str(path), "--dtype", dtype, "--lengths", lengths, "--broad-length", "0",
+           "--first-seeds", "1", "--seeds", "2", "--splits", "0", "--threads", "1", *more)
+
+
+def check_example(name, dtype):
+    verify(ROOT / f"examples/{name}.fold", dtype, "0,17,40")
+
+
+def check_fixed(folder, name, dtype):
+    # More rows than a block has; whole and ragged tiles.
+    verify(folder / f"{name}.fold", dtype, "1,150", "--shape", "b=1,m=140")
+
+
+def check_written(folder, name):
+    check_text(str(folder / name), "bf16")
+
+
+def check_compiled(compiler, folder, name, arch):
+    target = "cuda-sm80" if arch == "sm_80" else "cuda-sm90"
+    for kernel in kernels_of(str(folder / name), "bf16", target):
+        _, log = compiler.compile(kernel["text"], arch)
+        found = nvrtc.resources(log)
+        for entry in kernel["entries"]:
+            registers, stack, spilled = found[entry["name"]]
+            assert (stack, spilled) == (0, 0) and registers <= 255, (entry["name"], arch, found[entry["name"]])
+            assert entry["shared_bytes"] <= 163 << 10, entry["name"]
+
+
+def main():
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        for name, text in {**FIXED, **COMPILED}.items():
+            (folder / f"{name}.fold").write_text(text)
+        checks = [(check_example, name, dtype) for name, dtype in zip(EXAMPLES, ["bf16", "f16", "bf16", "f16", "bf16"])]
+        checks += [(check_fixed, folder, name, dtype) for name, dtype in zip(FIXED, ["bf16", "f16"] * 3)]
+        checks += [(check_written, folder, name) for name in FIXED]
+        gates = [(folder, name, arch) for name in COMPILED for arch in ("sm_80", "sm_90a")]
+        library, skipped = nvrtc.find_library(), 0
+        if library:
+            compiler = nvrtc.Compiler(library)
+            checks += [(check_compiled, compiler, *gate) for gate in gates]
+        else:
+            print("found no NVRTC (Python package nvidia-cuda-nvrtc): nothing is compiled for a GPU")
+            skipped = len(gates)
+        failed = 0
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            for (check, *case), done in [(c, pool.submit(*c)) for c in checks]:
+                try:
+                    done.result()
+                except (AssertionError, RuntimeError, KeyError, subprocess.TimeoutExpired) as error:
+                    failed += 1
+                    print(f"{check.__name__} {[str(x) for x in case if not isinstance(x, nvrtc.Compiler)]}: {error}")
+        print(f"{len(checks) - failed} passed, {failed} failed, {skipped} skipped")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
