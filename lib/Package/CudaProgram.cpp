@@ -249,7 +249,9 @@ Problem CudaProgram::Impl::launch(size_t number, CuStream on) {
     const LaunchWay *way = chooseWay(one);
     if (!way)
       return problem(ExitCode::Unsupported,
-                     "'" + kernel.name + "' has no entry for these shapes");
+                     "'" + kernel.name +
+                         "': [cuda-not-tiles] found products or results that "
+                         "no entry has room for, expected shorter ones");
     LoadedEntry &entry =
         kernels[number].entries[firstEntry + (way - one.ways.data())];
     if (Problem error = launchEntry(one, *way, entry, on))

@@ -9,6 +9,7 @@ import pathlib
 import random
 import resource
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -85,16 +86,16 @@ def make_inputs(files, program, shape):
     return made
 
 
-def write_npy(path, dims, seed):
-    import array
+def write_npy(path, dims, seed, kind="f"):
+    """Normal numbers, of f32 or (kind "e") f16."""
     count = 1
     for d in dims:
         count *= d
     generator = random.Random(seed)
-    header = str({"descr": "<f4", "fortran_order": False, "shape": tuple(dims)})
+    header = str({"descr": f"<f{struct.calcsize(kind)}", "fortran_order": False, "shape": tuple(dims)})
     header += " " * (63 - (len(header) + 10) % 64) + "\n"
-    data = array.array("f", (generator.gauss(0, 1) for _ in range(count)))
-    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + data.tobytes())
+    data = struct.pack(f"<{count}{kind}", *(generator.gauss(0, 1) for _ in range(count)))
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + data)
 
 
 def check_gpu(files):
@@ -118,6 +119,26 @@ def check_gpu(files):
     assert code == 4 and "found no CUDA driver" in text, (code, text)
     code, text, _ = files.machine.run(RUN, package, "--shape", "m=2,n=64", "--bench")
     assert code == 0 and "% of a copy" in text, text
+
+
+def check_tiles(files):
+    """Conditions on several sizes and shared memory by request travel: the bits of `refold run`, or the same refusal."""
+    program = files.folder / "tiles.fold"
+    program.write_text("f(q[m,d], k[n,d], v[n,e]) -> o\n  s = sum(d: q*k)\n  t = max(n: s)\n"
+                       "  o[m,e] = sum(n: exp(s - t)*v) / sum(n: exp(s - t))\n")
+    package = files.folder / "tiles.rfx"
+    files.machine.answers("compile", "--target", "cuda-sm90", "--dtype", "f16", program, "-o", package)
+    for depth, width, tool_code in ((128, 128, 0), (13, 40, 0), (300, 40, 4)):
+        given = []
+        for i, (name, dims) in enumerate((("q", [70, depth]), ("k", [90, depth]), ("v", [90, width]))):
+            write_npy(files.folder / f"{name}.npy", dims, i, "e")
+            given += ["--input", f"{name}={files.folder}/{name}.npy"]
+        code, text, _ = files.machine.run(RUN, package, *given, "--output", f"o={files.folder}/o.npy", REFOLD_NVRTC="/no-such.so")
+        assert code == tool_code and (code == 0 or "[cuda-not-tiles]" in text), (code, text)
+        if code == 0:
+            files.machine.answers("run", "--target", "cuda", "--dtype", "f16", program, *given, "--output",
+                                  f"o={files.folder}/same.npy")
+            assert (files.folder / "o.npy").read_bytes() == (files.folder / "same.npy").read_bytes(), (depth, width)
 
 
 def check_damage(files):
@@ -214,7 +235,7 @@ lib.refold_package_free(handle)
     assert [call.split()[0] for call in between] == ["cuLaunchKernel"] * 3, between
 
 
-CHECKS = [check_size, check_header, check_cpu, check_gpu, check_damage, check_writing, check_library]
+CHECKS = [check_size, check_header, check_cpu, check_gpu, check_tiles, check_damage, check_writing, check_library]
 
 
 def main():

@@ -109,6 +109,25 @@ def check_verify(machine):
                     "--first-seeds", "1", "--seeds", "8", "--splits", "1", "--threads", "1")
 
 
+def check_tiles(machine):
+    """Products on matrix units, with more shared memory than a launch has unasked; what no entry has room for."""
+    with tempfile.TemporaryDirectory() as folder:
+        fixed, open_ended = pathlib.Path(folder) / "fixed.fold", pathlib.Path(folder) / "open.fold"
+        formula = "\n  s = sum(d: q*k)\n  t = max(n: s)\n  o[m,e] = sum(n: exp(s - t)*v) / sum(n: exp(s - t))\n"
+        fixed.write_text("f(q[m,d=128], k[n,d=128], v[n,e=128]) -> o" + formula)
+        open_ended.write_text("f(q[m,d], k[n,d], v[n,e]) -> o" + formula)
+        run = ["run", "--target", "cuda", "--dtype", "bf16"]
+        for program, shape, room in ((fixed, "m=130,n=70", True), (open_ended, "m=3,n=70,d=24,e=40", False)):
+            text, calls = machine.answers(*run, program, "--shape", shape)
+            expected, _ = machine.answers("run", "--dtype", "bf16", program, "--shape", shape)
+            assert_near(text, expected, 0.05)
+            launches = [call.split() for call in calls if call.startswith("cuLaunchKernel")]
+            assert len(launches) == 1 and int(launches[0][4]) > 0, calls
+            asked = [call for call in calls if call == f"cuFuncSetAttribute 8 {launches[0][4]}"]
+            assert len(asked) == int(int(launches[0][4]) > 48 << 10) and (asked or not room), calls
+        machine.refuses(4, ["[cuda-not-tiles]"], *run, open_ended, "--shape", "m=3,n=7,d=300,e=40")
+
+
 def check_bench(machine):
     text, calls = machine.answers("bench", "--target", "cuda", "--format", "json", "examples/layernorm.fold", "--shape",
                                   "m=4,n=64")
@@ -190,7 +209,7 @@ def check_interrupt(machine):
         assert not list(pathlib.Path(folder).glob("refold-cuda*")), list(pathlib.Path(folder).iterdir())
 
 
-CHECKS = [check_run, check_plan, check_interrupt, check_capability, check_steps, check_verify, check_bench, check_wrong_machine, check_every_failure,
+CHECKS = [check_run, check_tiles, check_plan, check_interrupt, check_capability, check_steps, check_verify, check_bench, check_wrong_machine, check_every_failure,
           check_cache]
 
 

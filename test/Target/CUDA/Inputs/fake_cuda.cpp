@@ -72,6 +72,7 @@ struct Module {
 struct Function {
   Module *module;
   std::string name;
+  int most = 48 << 10; ///< bytes of shared memory that a launch may ask for
 };
 struct Event {
   int number;
@@ -185,7 +186,9 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
   *function = new Function{loaded, name};
   return 0;
 }
-int cuFuncSetAttribute(void *, int attribute, int value) {
+int cuFuncSetAttribute(void *function, int attribute, int value) {
+  if (attribute == 8)
+    static_cast<Function *>(function)->most = value;
   return answer(begin("cuFuncSetAttribute",
                       std::to_string(attribute) + " " + std::to_string(value)));
 }
@@ -198,7 +201,7 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
                      std::to_string(bx) + " " + std::to_string(shared);
   if (int failure = answer(begin("cuLaunchKernel", what)))
     return failure;
-  if (gy * gz * by * bz != 1)
+  if (gy * gz * by * bz != 1 || shared > unsigned(wanted->most))
     return 1;
   // What is allocated may be read, and written once a launch.
   std::vector<Range> ranges;
@@ -323,7 +326,7 @@ template <typename... T> static void fake_entry(void (*entry)(T...), void **cell
   fake_call(entry, cells, std::index_sequence_for<T...>{});
 }
 extern "C" __attribute__((visibility("default"))) const char *refold_fake_launch(
-    const char *name, int64_t blocks, int threads, int64_t, void **cells,
+    const char *name, int64_t blocks, int threads, int64_t shared_bytes, void **cells,
     const refold::emulator::Range *ranges, unsigned num_ranges) {
   static std::string error;
   const std::string wanted = name;
@@ -337,7 +340,7 @@ extern "C" __attribute__((visibility("default"))) const char *refold_fake_launch
     launcher += "    if (wanted == \"" + name +
                 "\")\n      return fake_entry(&" + name + ", cells);\n";
   }
-  return launcher + "  });\n  return error.c_str();\n}\n";
+  return launcher + "  }, shared_bytes);\n  return error.c_str();\n}\n";
 }
 
 static std::string readFile(const std::string &path) {

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Times kernels over tiles of the CUDA target on the first GPU, and PyTorch's attention on the same inputs.
+
+    tiles.py --bundles FOLDER [--peers] [--lengths 512,16384] [--out FILE.jsonl]
+
+A bundle is NAME.WIDTH.DTYPE.json beside its cubin, as build_bundles.py --tiles makes it. Every answer is
+compared with double on sampled rows, and every element has to be written, before a time counts; scores
+grow along the keys, so that every pivot moves. Times are the median of 15 groups of launches.
+"""
+
+import argparse
+import ctypes
+import json
+import math
+import pathlib
+import sys
+
+import torch
+
+from rows import DTYPES, Driver, time_ms
+
+F = torch.nn.functional
+MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+
+def launch(driver, function, blocks, entry, values):
+    cells = [ctypes.c_int64(v) for v in values]
+    array = (ctypes.c_void_p * len(cells))(*[ctypes.cast(ctypes.byref(c), ctypes.c_void_p) for c in cells])
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    driver.call("cuLaunchKernel", function, blocks, 1, 1, entry["threads"], 1, 1, entry["shared_bytes"], stream, array, None)
+
+
+def values_of(kernel, tensors):
+    values = []
+    for p in kernel["parameters"]:
+        t = tensors[p["operand"]]
+        values.append({"pointer": t.data_ptr, "size": lambda: t.shape[p["dim"]],
+                       "stride": lambda: t.stride(p["dim"])}[p["kind"]]())
+    return values
+
+
+def extent(e, tensors):
+    return e["constant"] if e["operand"] < 0 else tensors[e["operand"]].shape[e["dim"]]
+
+
+def chosen_entry(kernel, tensors):
+    depth, width = extent(kernel["tiles"]["depth"], tensors), extent(kernel["tiles"]["width"], tensors)
+    for e in kernel["entries"]:
+        if depth <= e["deepest"] and width <= e["widest"] and depth % e["width"] == 0 and width % e["width"] == 0:
+            return e
+    return None
+
+
+def make_inputs(name, dtype, tokens, length, width, heads):
+    torch.manual_seed(length + width)
+    batch = max(1, tokens // length)
+    groups = heads // 4 if name == "attention_gqa" else heads
+    q = torch.randn(batch, heads, length, width, device="cuda", dtype=torch.float32)
+    k = torch.randn(batch, groups, length, width, device="cuda", dtype=torch.float32)
+    v = torch.randn(batch, groups, length, width, device="cuda", dtype=torch.float32)
+    q[..., 0] = 1.0
+    k[..., 0] += torch.linspace(-4, 4, length, device="cuda") * math.sqrt(width)
+    return [x.to(dtype) for x in (q, k, v)]
+
+
+def error_of(name, inputs, result):
+    """The deviation from double on sampled rows of three heads."""
+    q, k, v = inputs
+    length = q.shape[2]
+    rows = sorted({0, 1, 63, 64, length // 3, length // 2, length - 2, length - 1})
+    worst = 0.0
+    for b, h in [(0, 0), (q.shape[0] - 1, q.shape[1] - 1), (q.shape[0] // 2, q.shape[1] // 2)]:
+        g = h * k.shape[1] // q.shape[1]
+        scores = q[b, h, rows].double() @ k[b, g].double().T / math.sqrt(q.shape[3])
+        if "causal" in name:
+            hidden = torch.arange(length, device="cuda")[None] > torch.tensor(rows, device="cuda")[:, None]
+            scores = scores.masked_fill(hidden, -math.inf)
+        exact = torch.softmax(scores, -1) @ v[b, g].double()
+        found = result[b, h, rows].double()
+        worst = max(worst, ((found - exact).norm() / exact.norm()).item())
+    return worst
+
+
+def peers(name, inputs):
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    q, k, v = inputs
+    for label, backend in [("cudnn", SDPBackend.CUDNN_ATTENTION), ("flash_attention_2", SDPBackend.FLASH_ATTENTION)]:
+        def run(backend=backend):
+            with sdpa_kernel(backend):
+                return F.scaled_dot_product_attention(q, k, v, is_causal="causal" in name, enable_gqa=k.shape[1] != q.shape[1])
+        yield label, run
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bundles", required=True, type=pathlib.Path)
+    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--lengths", default="512,1024,4096,16384")
+    parser.add_argument("--tokens", type=int, default=16384)
+    parser.add_argument("--out", type=pathlib.Path)
+    options = parser.parse_args()
+    driver = Driver()
+    log, failed = [], False
+
+    def note(**fields):
+        log.append(fields)
+        print(" ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in fields.items()), flush=True)
+
+    note(device=torch.cuda.get_device_name(), torch=torch.__version__)
+    for path in sorted(options.bundles.glob("*.json")):
+        parts = path.stem.split(".")
+        if len(parts) != 3 or (options.only and path.stem not in options.only.split(",")):
+            continue
+        name, width, dtype_name = parts[0], int(parts[1]), parts[2]
+        kernel = json.loads(path.read_text())["kernels"][0]
+        module = driver.load(path.with_suffix(".cubin"))
+        heads = 8 if name == "attention_gqa" else 2048 // width
+        for length in map(int, options.lengths.split(",")):
+            inputs = make_inputs(name, DTYPES[dtype_name], options.tokens, length, width, heads)
+            result = torch.full_like(inputs[0], float("nan"))
+            tensors = [*inputs, result]
+            entry = chosen_entry(kernel, tensors)
+            function = driver.function(module, entry["name"])
+            driver.call("cuFuncSetAttribute", function, MAX_DYNAMIC_SHARED, entry["shared_bytes"])
+            values = values_of(kernel, tensors)
+            blocks = -(-extent(kernel["tiles"]["rows"], tensors) // entry["rows"])
+            for row in kernel["rows"]:
+                blocks *= extent(row, tensors)
+            run = lambda: launch(driver, function, blocks, entry, values)
+            run()
+            torch.cuda.synchronize()
+            unwritten = int(result.isnan().sum())
+            error = error_of(name, inputs, result)
+            first = result.clone()
+            for _ in range(5):
+                run()
+            torch.cuda.synchronize()
+            good = unwritten == 0 and error < 8e-3 and torch.equal(first, result)
+            failed |= not good
+            flops = 4.0 * inputs[0].numel() * length * (0.5 if "causal" in name else 1.0)
+            ms = time_ms(run) if good else float("nan")
+            note(program=name, width=width, dtype=dtype_name, length=length, entry=entry["name"].split("_")[-1], ms=ms,
+                 tflops=flops / ms / 1e9, error=error, unwritten=unwritten)
+            if options.peers:
+                for label, peer in peers(name, inputs):
+                    try:
+                        peer_error = error_of(name, inputs, peer())
+                        ms = time_ms(peer)
+                        note(program=name, width=width, dtype=dtype_name, length=length, peer=label, ms=ms,
+                             tflops=flops / ms / 1e9, error=peer_error)
+                    except RuntimeError as problem:
+                        note(program=name, width=width, dtype=dtype_name, length=length, peer=label,
+                             failed=str(problem).splitlines()[0][:80])
+    if options.out:
+        options.out.write_text("".join(json.dumps(x) + "\n" for x in log))
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
