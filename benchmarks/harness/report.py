@@ -90,17 +90,17 @@ def readme_table(lines):
         return next((line for line in lines if line["workload"] == name and line["threads"] == threads and line["checked"] and line["dtype"] == "f32"
                      and all(line["shape"].get(key) == value for key, value in extents.items())), None)
 
-    rows = ["| program and shape | ms, 1 / 2 threads | share of the machine's bound | against unfused | against the best peer |", "|---|---|---|---|---|"]
+    rows = ["| program and shape | ms, 1 / 2 threads | share of the machine's bound | against unfused | against the best peer | commit |", "|---|---|---|---|---|---|"]
     for name, extents, title in README_ROWS:
         found = [line for line in (find(name, extents, threads) for threads in (1, 2)) if line]
         if found:
             cells = [" / ".join(show(line) for line in found) for show in (
                 time_cell, lambda line: f"{100 * line['bound']['share']:.0f} %", lambda line: f"{line['speedup']:.2f}x", best_of)]
-            rows.append(f"| {title} | " + " | ".join(cells) + " |")
+            rows.append(f"| {title} | " + " | ".join([*cells, found[0]["commit"][:7]]) + " |")
     first = lines[0]
     peers = {kind: one["version"] for line in lines for kind, one in line.get("peers", {}).items() if "version" in one}
     named = ", ".join(f"{NAMES[kind]} {version}" for kind, version in sorted(peers.items()))
-    return "\n".join(rows) + f"\n\n{first['machine']['processor']}, commit {first['commit'][:7]}. Peers: {named}."
+    return "\n".join(rows) + f"\n\n{first['machine']['processor']}. Peers: {named}."
 
 
 def with_table(text, block):
