@@ -503,7 +503,10 @@ int64_t Kernel::blockOfSum(Nest &nest, ArrayRef<Val> acc) {
   constexpr int64_t kFewSums = 4, kShort = 16, kLong = 256;
   if (nest.combine != Binary::AddF)
     return 0;
-  if (int64_t(acc.size()) <= kFewSums)
+  // As many lanes of f64 are twice the registers.
+  int64_t width = std::max<int64_t>(
+      cast<TypedAttr>(nest.identity).getType().getIntOrFloatBitWidth() / 32, 1);
+  if (int64_t(acc.size()) <= kFewSums * width)
     return kShort;
   return nest.isLong ? kLong : 0;
 }
