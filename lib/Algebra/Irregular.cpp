@@ -33,6 +33,7 @@ private:
   std::vector<Expr> regularKeys(const Stage &stage);
   ExprMap plainReadouts() const;
   std::vector<Expr> sourcesOf(unsigned number) const;
+  bool isBounded(Expr readout) const;
   Expr irregular(unsigned number);
   Expr irregularFor(unsigned number);
   bool addsPowers(unsigned number) const;
@@ -213,18 +214,37 @@ ExprMap Repair::plainReadouts() const {
 }
 
 /// What `number` is read out of: its own readout, or of a list what its keys
-/// read.
+/// read; and of every stage that its term reads, in one step or several: what
+/// cancels against a pivot is in no state, and not a number as written.
 std::vector<Expr> Repair::sourcesOf(unsigned number) const {
   const Stage &stage = cascade.stages[number];
-  if (Expr own = derived.readouts[number][0]; own && stage.rank < 0)
-    return {own};
   std::vector<Expr> sources;
   for (auto &[result, readout] : plainReadouts())
-    if (contains(stage.term, result))
+    if (contains(stage.term, result) || reads(number, result.symbol().ordinal))
       sources.push_back(readout);
   // The order of a map is not the same in every run.
   std::sort(sources.begin(), sources.end());
+  Expr own = derived.readouts[number][0];
+  if (own && stage.rank < 0)
+    sources.insert(sources.begin(), own);
   return sources;
+}
+
+/// A maximum of ours is there to bound what overflows as written.
+bool Repair::isBounded(Expr readout) const {
+  if (!derived.boundsExponentials)
+    return false;
+  bool hasExponential = false;
+  ExprSet seen;
+  std::function<void(Expr)> visit = [&](Expr value) {
+    forEachNode(value, [&](Expr e) { hasExponential |= e.is(Fn::Exp); });
+    for (Expr symbol : symbolsOf(value))
+      if (const Let *let = program.findLet(symbol);
+          let && seen.insert(symbol).second)
+        visit(let->value);
+  };
+  visit(readout);
+  return hasExponential;
 }
 
 Expr Repair::irregular(unsigned number) {
@@ -235,11 +255,9 @@ Expr Repair::irregular(unsigned number) {
     collect(source, states, seen);
   for (Expr state : states)
     parts.push_back(isRegular(*program.findState(state), state));
-  // A factor that is infinite leaves finite states; but a maximum of ours is
-  // there to bound what overflows as written.
+  // A factor that is infinite leaves finite states.
   for (Expr readout : sources)
-    if (isFloat(readout.type()) && !readout.isSym() &&
-        !derived.boundsExponentials)
+    if (isFloat(readout.type()) && !readout.isSym() && !isBounded(readout))
       parts.push_back(isRegularReadout(readout));
   const Stage &stage = cascade.stages[number];
   if (stage.rank >= 0 || !derived.readouts[number][0])
