@@ -45,10 +45,11 @@ void Kernel::readExtents() {
 Ix Kernel::span(unsigned index) {
   if (int(index) != plan.block)
     return extents[index];
-  Ix extent = extents[index];
-  if (extent.isConstant() && extent.constant % plan.tileBlock == 0)
-    return plan.tileBlock;
-  return to.min(plan.tileBlock, to.sub(extent, base[index]));
+  Ix extent = extents[index], tile = blockTile();
+  if (extent.isConstant() && tile.isConstant() &&
+      extent.constant % tile.constant == 0)
+    return tile;
+  return to.min(tile, to.sub(extent, base[index]));
 }
 
 /// Rows of one item. Rows that share nothing are spread over sixteen items
@@ -61,6 +62,19 @@ Ix Kernel::rowTile() {
                 to.min(plan.tileRows, to.ceilDiv(extents[plan.row], kItems)));
 }
 
+/// Positions of the tiled carried index in one item. Few rows read long parts
+/// of what they are multiplied by: equal ones, four or a multiple.
+Ix Kernel::blockTile() {
+  constexpr int64_t kParts = 4;
+  if (!plan.product || !takesFewRows())
+    return plan.tileBlock;
+  Ix extent = extents[plan.block];
+  Ix parts = to.ceilTo(to.ceilDiv(extent, Plan::kLongBlock), kParts);
+  Ix wide = to.ceilTo(to.ceilDiv(extent, to.max(parts, 1)), plan.registerLanes);
+  Ix more = to.max(0, to.sub(wide, plan.tileBlock));
+  return to.add(to.mul(more, hasFewRows()), plan.tileBlock);
+}
+
 Ix Kernel::mainItems() {
   Ix items(1);
   for (unsigned i = 0; i < plan.cascade.numIndices(); ++i) {
@@ -69,7 +83,7 @@ Ix Kernel::mainItems() {
     else if (plan.rows & bit(i))
       items = to.mul(items, extents[i]);
     else if (int(i) == plan.block)
-      items = to.mul(items, to.ceilDiv(extents[i], plan.tileBlock));
+      items = to.mul(items, to.ceilDiv(extents[i], blockTile()));
   }
   return items;
 }
@@ -96,7 +110,7 @@ void Kernel::bindItem(Ix item) {
     if (i != plan.row && (plan.rows & bit(i)))
       base[i] = take(extents[i]);
   if (plan.block != kNone)
-    base[plan.block] = to.mul(rest, plan.tileBlock);
+    base[plan.block] = to.mul(rest, blockTile());
 }
 
 void Kernel::walkItem() {

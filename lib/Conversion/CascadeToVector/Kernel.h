@@ -72,6 +72,7 @@ private:
   void emitMain(unsigned phase);
   void eachItem(unsigned phase, llvm::function_ref<void(Ix)> body);
   Ix rowTile();
+  Ix blockTile();
   Ix mainItems();
   void bindItem(Ix item);
   void walkItem();
@@ -163,6 +164,8 @@ private:
     llvm::SmallVector<Node *> ahead; ///< reads to ask for ahead
     int64_t depthAhead = 0; ///< so many steps of the sum; 0: bytes behind each
     bool inPlace = false;   ///< without panels
+    /// Where only a part of the summed index is added: its first, its length.
+    std::optional<std::pair<Ix, Ix>> part;
     const PairPlan *pair = nullptr; ///< of its term
     llvm::SmallVector<unsigned> reduced;
     Node *term = nullptr;
@@ -246,8 +249,11 @@ private:
   void productWithWrites();
   void writeSums(Nest nest);
   void writeSumsOfRows(Nest &nest);
-  bool mayReadInPlace(const Nest &nest);
-  Nest ofSingleRow(Nest nest);
+  bool takesFewRows();
+  Ix hasFewRows();
+  void layOutSums();
+  void storeResults(Tile &t, int r, int c);
+  void writeSumsInOrder(const Nest &nest);
   void wholeStates();
   bool readsWhole(WritePlan &w);
 
@@ -431,7 +437,8 @@ private:
   Ix privateBytes, sharedBytes;
   bool isDry = false;
   std::map<Node *, Array> contractions, kept, operands;
-  Array byteSums;           ///< one a row: see `sumBytes`
+  Array byteSums;                          ///< one a row: see `sumBytes`
+  llvm::SmallVector<Array, 2> sumsInOrder; ///< see `writeSumsInOrder`
   bool hasOperands = false; ///< the item in work has computed them
   /// Kept values and states (of row steps) that this tile has left in their
   /// arrays.

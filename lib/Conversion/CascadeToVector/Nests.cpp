@@ -92,7 +92,7 @@ void Kernel::nestBlocks(Nest &nest, Tile &outer, Ix first, Ix end) {
   };
   Ix length = to.sub(end, first);
   // One body for all blocks where extents are not known.
-  if (!length.isConstant() && !plan.hasOwnPanels())
+  if (!length.isConstant() && (nest.inPlace || !plan.hasOwnPanels()))
     if (bool isPadded = mayPadLanes(nest); isPadded || mayMaskAll(nest))
       return to.each(first, end, width, [&](Ix at) {
         block(at, width / lanes, /*isMasked=*/!isPadded);
@@ -353,7 +353,7 @@ void Kernel::nestShortcuts(Nest &nest, Tile &t, const Shortcuts &shortcuts) {
 void Kernel::nestRows(Nest &nest, Tile &outer) {
   if (!plan.hasRow(nest.out))
     return nestBody(nest, outer, 1);
-  int64_t block = nest.depthAhead ? 1 : nest.rows;
+  int64_t block = nest.rows;
   auto some = [&](Ix first, int64_t count) {
     Tile t(&outer);
     t.rowLocal.clear();
@@ -441,7 +441,8 @@ Kernel::Values Kernel::reduceStep(Nest &nest, Tile &t, Values acc) {
 Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
                                    Values acc) {
   unsigned index = nest.reduced[depth];
-  Ix range = rangeOf(index);
+  Ix first = nest.part ? nest.part->first : Ix(0);
+  Ix range = nest.part ? nest.part->second : rangeOf(index);
   bool isLast = depth + 1 == nest.reduced.size();
   if (isLast && nest.lanesReduced)
     return reduceAlongLanes(nest, t, acc);
@@ -450,17 +451,19 @@ Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
   auto step = [&](Ix k, Values in) {
     Tile inside(&t);
     inside.reduced = index;
-    inside.local[index] = k;
+    inside.local[index] = to.add(first, k);
     return reduceStep(nest, inside, in);
   };
   if (isLast && nest.pair)
     return loopUnrolled(
         to.ceilDiv(range, 2), nest.unroll, acc,
         [&](Ix k, Values in) { return addPairs(nest, t, k, in); });
-  if (int64_t block = blockOfSum(nest, acc); isLast && block)
+  if (int64_t block = blockOfSum(nest, acc); isLast && block && !nest.part)
     return reduceInBlocks(nest, range, block, acc, step);
+  // Of two steps of a part LLVM keeps the operands of both in registers, and
+  // the sums on the stack.
   if (isLast)
-    return loopUnrolled(range, nest.unroll, acc, step);
+    return loopUnrolled(range, nest.part ? 1 : nest.unroll, acc, step);
   return to.loop(0, range, 1, acc, [&](Ix k, ArrayRef<Val> in) {
     Tile inside(&t);
     inside.local[index] = k;

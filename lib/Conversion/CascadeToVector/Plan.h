@@ -227,6 +227,9 @@ struct Plan {
   /// is summed. Few rows would be packed for longer than they are multiplied.
   llvm::DenseSet<Node *> direct;
   static constexpr int64_t kFewRows = 4;
+  /// So many rows are multiplied by what lies in memory without laying it out,
+  /// so many columns at a time.
+  static constexpr int64_t kRowsInOrder = 8, kLongBlock = 1024;
   /// Kept values that overwrite the contraction they are made of: nobody reads
   /// it after them.
   llvm::DenseMap<Node *, Node *> inPlace;

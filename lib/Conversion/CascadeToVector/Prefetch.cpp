@@ -143,7 +143,7 @@ void Kernel::prefetchOperands(const Nest &nest, Tile &t) {
       for (int64_t c = 0; c < t.numColumns(); ++c)
         if (startsLine(n->type, c))
           to.prefetch(operandOfRead(n), offsetOf(there, n, 0, c),
-                      /*isWrite=*/false);
+                      /*isWrite=*/false, /*level=*/2);
     return;
   }
   for (Node *n : nest.ahead)

@@ -190,6 +190,7 @@ void Kernel::layOut(bool isDryRun) {
   if (hasMoved)
     byteSums = makeArray(
         bit(plan.row), IntegerType::get(plan.cascade.getContext(), 32), kNone);
+  layOutSums();
   placed.clear();
   for (unsigned p = 0; p < plan.passes.size(); ++p)
     layOutKeyed(p);
