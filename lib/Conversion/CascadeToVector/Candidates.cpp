@@ -57,14 +57,14 @@ void Kernel::layOutCandidates(StatePlan &s) {
   }
 }
 
-/// The k-th best of the lane maxima of each row, rows along the lanes.
-Val Kernel::boundOfMaxima(StatePlan &s) {
+/// The k best of the lane maxima of each row, rows along the lanes.
+Kernel::Values Kernel::bestOfMaxima(StatePlan &s) {
   Candidates &c = candidates[s.number];
   int64_t n = to.lanes(), k = plan.extent(rankOf(s));
   Buffer &turned = c.turned[0];
   to.transposeBlock(c.maxima, 0, n, turned, 0, n);
   Values best(k, to.splat(identity(s)));
-  best = to.loop(0, n, 1, best, [&](Ix i, ArrayRef<Val> in) {
+  return to.loop(0, n, 1, best, [&](Ix i, ArrayRef<Val> in) {
     Values next(in);
     Val x = to.loadWide(turned, to.mul(i, n), Val());
     for (Val &place : next) {
@@ -74,7 +74,6 @@ Val Kernel::boundOfMaxima(StatePlan &s) {
     }
     return next;
   });
-  return best.back();
 }
 
 /// The best key of each lane of one row. A lane with a NaN, which is above all
@@ -115,11 +114,26 @@ void Kernel::laneMaxima(StatePlan &s, Step &step, bool isChecked, Tile &t,
   to.storeWide(all, candidates[s.number].maxima, place, Val());
 }
 
+/// The candidates of one register, behind the `count` that its row has; returns
+/// how many there are then.
+Val Kernel::compressColumn(StatePlan &s, Tile &inside, int64_t column,
+                           Val bound, Ix place, Val count) {
+  Candidates &c = candidates[s.number];
+  Values element{to.splat(eval(inside, s.term, 0, column))};
+  Val enters = isCandidate(s, element[0], bound);
+  if (inside.laneLimit)
+    enters = to.binary(Binary::AndI, enters, maskOf(inside, column));
+  for (Node *n : s.payloads)
+    element.push_back(to.splat(eval(inside, n, 0, column)));
+  Ix at = to.add(to.mul(place, c.capacity), to.toIndex(count));
+  for (auto [v, buffer] : llvm::zip(element, c.elements))
+    to.storeCompressed(v, buffer, at, enters);
+  return to.binary(Binary::AddI, count, to.countLanes(enters));
+}
+
 /// The candidates of one row, in the order of the stream.
 void Kernel::compressRow(StatePlan &s, Step &step, bool isChecked, Tile &t,
                          Val bound, Ix place) {
-  Candidates &c = candidates[s.number];
-  Ix start = to.mul(place, c.capacity);
   Val none = to.constant(Builder(s.op.getContext()).getI32IntegerAttr(0));
   // What this loop reads is in a cache, and memory is free for the next rows.
   SmallVector<Node *> streamed = readsToPrefetch({&s}).reads;
@@ -128,16 +142,7 @@ void Kernel::compressRow(StatePlan &s, Step &step, bool isChecked, Tile &t,
   Values count = columns(
       step, isChecked, t, {none}, [&](Tile &inside, int64_t width, Values at) {
         for (int64_t i = 0; i < width; ++i) {
-          Values element{to.splat(eval(inside, s.term, 0, i))};
-          Val enters = isCandidate(s, element[0], bound);
-          if (inside.laneLimit)
-            enters = to.binary(Binary::AndI, enters, maskOf(inside, i));
-          for (Node *n : s.payloads)
-            element.push_back(to.splat(eval(inside, n, 0, i)));
-          for (auto [v, buffer] : llvm::zip(element, c.elements))
-            to.storeCompressed(v, buffer, to.add(start, to.toIndex(at[0])),
-                               enters);
-          at[0] = to.binary(Binary::AddI, at[0], to.countLanes(enters));
+          at[0] = compressColumn(s, inside, i, bound, place, at[0]);
           Tile there(&next);
           there.lane = inside.lane;
           there.laneLocal = {inside.laneLocal[i]};
@@ -147,7 +152,55 @@ void Kernel::compressRow(StatePlan &s, Step &step, bool isChecked, Tile &t,
         }
         return at;
       });
-  to.store(count[0], c.counts, place);
+  to.store(count[0], candidates[s.number].counts, place);
+}
+
+/// The extreme of a level that is the best key of a list: its lane maxima are
+/// found once.
+StatePlan *Kernel::extremeOfKeys(RowWork &work, StatePlan &list) {
+  Reducer wanted = isTop(list) ? Reducer::Max : Reducer::Min;
+  Reducer number = isTop(list) ? Reducer::MaxNum : Reducer::MinNum;
+  for (StatePlan *s : work.states)
+    if (s->term == list.term && s->combine == list.combine &&
+        llvm::is_contained({wanted, number}, s->op.getReducer()))
+      return s;
+  return nullptr;
+}
+
+/// The lane maxima of all joined rows are known: so are the bounds of their
+/// candidates, and the extremes of their keys.
+void Kernel::boundJoined(RowWork &work, Tile &head) {
+  Builder b(plan.cascade.getContext());
+  for (StatePlan *s : work.bounded) {
+    Candidates &c = candidates[s->number];
+    Values best = bestOfMaxima(*s);
+    to.storeWide(best.back(), c.lists[0], 0, Val());
+    to.storeWide(to.splat(to.constant(b.getI32IntegerAttr(0))), c.counts, 0,
+                 Val());
+    if (StatePlan *extreme = extremeOfKeys(work, *s))
+      settleJoined(*extreme, best.front(), head);
+  }
+}
+
+/// Candidates that no level of a joined row has found on its way, and then the
+/// lists.
+void Kernel::enterJoined(RowWork &work, Step &step, bool isChecked,
+                         Tile &head) {
+  Ix first = head.laneLocal[0];
+  Ix count =
+      head.laneLimit ? to.min(to.lanes(), to.sub(rows, first)) : Ix(to.lanes());
+  for (StatePlan *s : work.entering) {
+    to.each(0, count, 1, [&](Ix i) {
+      Tile t = tileOf(to.add(first, i));
+      t.holding = head.holding;
+      preload(t, s->term, bit(plan.stream));
+      for (Node *payload : s->payloads)
+        preload(t, payload, bit(plan.stream));
+      Val bound = to.load(candidates[s->number].lists[0], i);
+      compressRow(*s, step, isChecked, t, to.splat(bound), i);
+    });
+    enterCandidates(*s, first);
+  }
 }
 
 /// One candidate a row into the lists: `lists` holds the places of each array
@@ -270,7 +323,7 @@ void Kernel::candidateStep(unsigned pass, StatePlan &s, Step &step,
       return Values{to.binary(Binary::OrI, in[0], mayEnter(i, lastOf(s, row)))};
     });
     auto enter = [&] {
-      to.storeWide(boundOfMaxima(s), c.lists[0], 0, Val());
+      to.storeWide(bestOfMaxima(s).back(), c.lists[0], 0, Val());
       to.storeWide(to.splat(to.constant(b.getI32IntegerAttr(0))), c.counts, 0,
                    Val());
       to.each(0, some, 1, [&](Ix i) {

@@ -188,15 +188,20 @@ void Kernel::walkWhole() {
   }
 }
 
+/// Numbers of joined rows, rows along the lanes.
+void Kernel::computeNumbers(ArrayRef<Node *> numbers) {
+  if (!isJoined || numbers.empty())
+    return;
+  eachHead([&](Tile &head) {
+    for (Node *n : numbers)
+      writeArray(head, kept.at(n), 0, 0, eval(head, n, 0, 0));
+  });
+  keptReady.insert(numbers.begin(), numbers.end());
+}
+
 /// What the sweep shares with the last pass is read from there.
 void Kernel::sweepWhole() {
-  if (isJoined && !plan.numbers.empty())
-    eachHead([&](Tile &head) {
-      for (Node *n : plan.numbers)
-        writeArray(head, kept.at(n), 0, 0, eval(head, n, 0, 0));
-    });
-  if (isJoined)
-    keptReady.insert(plan.numbers.begin(), plan.numbers.end());
+  computeNumbers(plan.numbers);
   for (auto [value, term] : plan.reused) {
     kept[value] = kept.at(term);
     keptReady.insert(value);

@@ -86,6 +86,7 @@ private:
   void walkRows(RowWalk kind);
   void walkPasses();
   void walkWhole();
+  void computeNumbers(llvm::ArrayRef<Node *> numbers);
   void sweepWhole();
   Ix span(unsigned index);
   Ix capacity(unsigned index, bool isLane);
@@ -283,10 +284,18 @@ private:
   void rowGroup(unsigned pass, Step &step, bool isChecked, Tile &head);
   /// What one level of a row step computes.
   struct RowWork {
+    /// Enough sums in flight to hide an addition.
+    static constexpr int64_t kParts = 4;
     llvm::SmallVector<StatePlan *> states, ordered, counts, vanishing;
     llvm::SmallVector<Node *> numbers, wide;
+    /// Lists of joined rows: those whose lane maxima this level finds, those
+    /// of them whose keys have no extreme among the states, and those whose
+    /// candidates it finds.
+    llvm::SmallVector<StatePlan *> bounded, apart, entering;
+    Ix place{0}; ///< of the row in work among those that are joined
     bool hasStream() const {
-      return !states.empty() || !ordered.empty() || !wide.empty();
+      return !states.empty() || !ordered.empty() || !wide.empty() ||
+             !bounded.empty() || !entering.empty();
     }
   };
   RowWork workOf(unsigned pass, Step &step, unsigned level);
@@ -294,7 +303,11 @@ private:
                 Tile &head);
   void joinedSums(RowWork &work, int64_t width, Tile &head,
                   llvm::function_ref<Values(Tile &, bool)> sumsOf);
+  void settleJoined(StatePlan &s, Val sum, Tile &head);
   bool belongs(const Step &step, Set set);
+  bool joinsLists(const Step &step);
+  void absorbColumn(RowWork &work, bool isMasked, Tile &inside, int64_t c,
+                    Values &acc);
   void updateState(StatePlan &s, Tile &t, Val sum);
   void vanishState(StatePlan &s, Tile &t);
   Values rowSums(unsigned pass, Step &step, unsigned level, RowWork &work,
@@ -344,10 +357,15 @@ private:
   Val worseKey(StatePlan &s, Val x, Val y);
   Val isCandidate(StatePlan &s, Val key, Val than);
   void layOutCandidates(StatePlan &s);
-  Val boundOfMaxima(StatePlan &s);
+  Values bestOfMaxima(StatePlan &s);
   void laneMaxima(StatePlan &s, Step &step, bool isChecked, Tile &t, Ix place);
   void compressRow(StatePlan &s, Step &step, bool isChecked, Tile &t, Val bound,
                    Ix place);
+  Val compressColumn(StatePlan &s, Tile &inside, int64_t column, Val bound,
+                     Ix place, Val count);
+  static StatePlan *extremeOfKeys(RowWork &work, StatePlan &list);
+  void boundJoined(RowWork &work, Tile &head);
+  void enterJoined(RowWork &work, Step &step, bool isChecked, Tile &head);
   Values enterLists(StatePlan &s, llvm::ArrayRef<Val> element, Val exists,
                     llvm::ArrayRef<Val> lists);
   Values readLists(StatePlan &s, Tile &t);
@@ -367,6 +385,7 @@ private:
 
   // RowGuards.cpp: passes that only some rows need.
   mlir::TypedAttr guardIs(bool value);
+  Val holdsOfJoined(llvm::function_ref<Val(Tile &)> asks, Val found);
   Val holdsSomewhere(RowGuard &guard, Val found);
   void prelude(unsigned pass);
   void whereNeeded(unsigned pass, llvm::function_ref<void()> body);

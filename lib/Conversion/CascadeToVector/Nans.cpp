@@ -41,6 +41,11 @@ private:
     if (v == term)
       return true;
     Operation *def = v.getDefiningOp();
+    // A pass that only irregular rows need adds what such a row takes.
+    if (auto select = dyn_cast_or_null<arith::SelectOp>(def)) {
+      Value taken = takenOnNanRow(select);
+      return taken && isNanWithTerm(taken);
+    }
     if (!def || !isStrict(def))
       return false;
     return llvm::any_of(def->getOperands(),

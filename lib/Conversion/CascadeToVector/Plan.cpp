@@ -251,11 +251,11 @@ void Planner::chooseCombiners() {
       break;
     case Reducer::MaxNum:
     case Reducer::TopK:
-      s.combine = Binary::MaxF;
+      s.combine = isFloat ? Binary::MaxF : Binary::MaxSI;
       break;
     case Reducer::MinNum:
     case Reducer::BottomK:
-      s.combine = Binary::MinF;
+      s.combine = isFloat ? Binary::MinF : Binary::MinSI;
       break;
     }
   }
@@ -300,6 +300,11 @@ void Planner::chooseJoined() {
   for (WritePlan &w : p.sweepWrites)
     keepNumbers(w.value, numbers);
   p.numbers.assign(numbers.begin(), numbers.end());
+  NodeSet atFinish;
+  for (WritePlan &w : p.finishWrites)
+    if (w.set & ~p.rows)
+      keepNumbers(w.value, atFinish);
+  p.finishNumbers.assign(atFinish.begin(), atFinish.end());
 }
 
 FailureOr<std::unique_ptr<Plan>> Planner::run() {

@@ -251,6 +251,9 @@ struct Plan {
   llvm::DenseSet<Node *> passing;
   /// What the sweep reads of the numbers of a row.
   llvm::SmallVector<Node *> numbers;
+  /// The same of results that have more than rows: computed with joined rows
+  /// along the lanes before they are written.
+  llvm::SmallVector<Node *> finishNumbers;
 
   /// Phases that lay out panels for all items.
   unsigned numPackPhases() const {

@@ -81,17 +81,17 @@ void Planner::keepForRows(Node *n, NodeSet &kept) {
     keepForRows(i, kept);
 }
 
-/// What is made of the numbers of a row before the stream is looked at: the
-/// largest parts that no stream index moves.
+/// What is made of the numbers of a row before anything else is looked at: the
+/// largest parts that rows alone move.
 void Planner::keepNumbers(Node *n, NodeSet &kept) {
   if (n->kind != Node::Elem)
     return;
-  if (plan->hasStream(n->set)) {
+  if (n->set & ~plan->rows) {
     for (Node *i : n->in)
       keepNumbers(i, kept);
     return;
   }
-  if (plan->hasRow(n->set) && !(n->set & ~plan->rows) && readsState(n))
+  if (plan->hasRow(n->set) && readsState(n))
     kept.insert(n);
 }
 

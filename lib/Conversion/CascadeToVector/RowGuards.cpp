@@ -78,6 +78,18 @@ TypedAttr Kernel::guardIs(bool value) {
   return Builder(plan.cascade.getContext()).getBoolAttr(value);
 }
 
+/// Whether it holds for one of the joined rows, which run along the lanes.
+Val Kernel::holdsOfJoined(llvm::function_ref<Val(Tile &)> asks, Val found) {
+  return to.loop(0, rows, to.lanes(), {found}, [&](Ix first, ArrayRef<Val> in) {
+    Tile head = headOf(first);
+    Val v = to.splat(asks(head));
+    if (head.laneLimit)
+      v = to.select(maskOf(head, 0), v, to.splat(to.constant(guardIs(false))));
+    return Values{
+        to.binary(Binary::OrI, in[0], to.reduceLanes(Binary::OrI, v))};
+  })[0];
+}
+
 /// Whether the guard holds somewhere in the tile of the item.
 Val Kernel::holdsSomewhere(RowGuard &guard, Val found) {
   Set others = guard.condition->set & plan.carried;
@@ -124,6 +136,8 @@ Val Kernel::holdsSomewhere(RowGuard &guard, Val found) {
       return Values{self(self, inside, rest & (rest - 1), in[0])};
     })[0];
   };
+  if (isJoined && !onlyRow && !others && plan.hasRow(guard.condition->set))
+    return holdsOfJoined(asks, found);
   Set loops = lane == kNone ? others : others & ~bit(lane);
   if (onlyRow || !plan.hasRow(guard.condition->set)) {
     Tile t = tileOf(onlyRow.value_or(Ix(0)));

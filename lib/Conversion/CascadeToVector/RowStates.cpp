@@ -58,11 +58,18 @@ bool Kernel::belongs(const Step &step, Set set) {
   return plan.hasRow(set) == step.hasRow && hasLanes == step.rowLanes;
 }
 
+/// Whether the rows of a step are joined, so that lists look for candidates
+/// while the levels of the row traverse it.
+bool Kernel::joinsLists(const Step &step) {
+  return isJoined && step.hasRow && !onlyRow;
+}
+
 void Kernel::rowStep(unsigned pass, Step &step) {
   auto rowsOf = [&](bool isChecked) {
     for (StatePlan &s : plan.states)
       if (s.takesCandidates && s.pass == pass && belongs(step, s.set) &&
-          s.level >= step.firstLevel && s.level <= step.lastLevel)
+          s.level >= step.firstLevel && s.level <= step.lastLevel &&
+          !joinsLists(step))
         candidateStep(pass, s, step, isChecked);
     if (isJoined && step.hasRow && !onlyRow)
       return eachHead([&](Tile &head) {
@@ -139,6 +146,14 @@ void Kernel::rowGroup(unsigned pass, Step &step, bool isChecked, Tile &head) {
       lazyLevels(pass, step, level++, isChecked, head);
     else
       rowLevel(pass, step, level, isChecked, head);
+  if (joinsLists(step)) {
+    RowWork last;
+    for (StatePlan &s : plan.states)
+      if (s.takesCandidates && s.pass == pass && s.level == step.lastLevel &&
+          belongs(step, s.set))
+        last.entering.push_back(&s);
+    enterJoined(last, step, isChecked, head);
+  }
   keptReady = keptBefore;
   statesReady = statesBefore;
 }
@@ -219,6 +234,17 @@ Kernel::RowWork Kernel::workOf(unsigned pass, Step &step, unsigned level) {
        : isWholeRow && !s.vanishesWith.empty() ? work.vanishing
                                                : work.states)
           .push_back(&s);
+  if (joinsLists(step))
+    for (StatePlan &s : plan.states)
+      if (s.takesCandidates && s.pass == pass && belongs(step, s.set)) {
+        if (s.level + 1 == level)
+          work.entering.push_back(&s);
+        if (s.level != level)
+          continue;
+        work.bounded.push_back(&s);
+        if (!extremeOfKeys(work, s))
+          work.apart.push_back(&s);
+      }
   for (Node *n : plan.passes[pass].kept)
     if (n->level == level && n->kind != Node::Old && belongs(step, n->set))
       (plan.hasStream(n->set) ? work.wide : work.numbers).push_back(n);
@@ -254,6 +280,8 @@ void Kernel::rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
   };
   if (isJoined && step.hasRow && !onlyRow) {
     joinedSums(work, columnsOfGroup(step) * to.lanes(), head, sumsOf);
+    for (StatePlan *s : work.entering)
+      enterCandidates(*s, head.laneLocal[0]);
   } else {
     Values sums = sumsOf(head, /*isOneGroup=*/false);
     for (auto [s, sum] : llvm::zip(work.states, sums)) {
@@ -276,25 +304,47 @@ void Kernel::joinedSums(RowWork &work, int64_t width, Tile &head,
   int64_t lanes = to.lanes();
   Ix count = head.laneLimit ? to.min(lanes, to.sub(rows, first)) : Ix(lanes);
   bool isOneGroup = valid.isConstant() && valid.constant <= width;
+  // Extremes whose lane maxima a list turns and sorts anyway.
+  llvm::SmallDenseMap<StatePlan *, StatePlan *> listOf;
+  for (StatePlan *list : work.bounded)
+    if (StatePlan *extreme = extremeOfKeys(work, *list))
+      listOf.try_emplace(extreme, list);
   to.each(0, count, 1, [&](Ix i) {
     Tile t = tileOf(to.add(first, i));
     t.holding = head.holding;
+    work.place = i;
     Values sums = sumsOf(t, isOneGroup);
-    for (auto [s, sum] : llvm::zip(work.states, sums))
-      to.storeWide(sum, arrays[s->number].lanesOfRows, to.mul(i, lanes), Val());
+    auto keep = [&](Val sum, const Buffer &rowsOfLanes) {
+      to.storeWide(sum, rowsOfLanes, to.mul(i, lanes), Val());
+    };
+    for (auto [k, s] : llvm::enumerate(work.states))
+      if (!listOf.count(s))
+        keep(sums[k], arrays[s->number].lanesOfRows);
+    for (auto [k, s] : llvm::enumerate(work.apart))
+      keep(sums[work.states.size() + k], candidates[s->number].maxima);
+    for (auto [k, s] : llvm::enumerate(work.states))
+      for (StatePlan *list : work.bounded)
+        if (extremeOfKeys(work, *list) == s)
+          keep(sums[k], candidates[list->number].maxima);
   });
   for (StatePlan *s : work.states) {
+    if (listOf.count(s))
+      continue;
     Values apart;
     for (int64_t i = 0; i < lanes; ++i)
       apart.push_back(
           to.loadWide(arrays[s->number].lanesOfRows, i * lanes, Val()));
-    Val sum = to.reduceEach(s->combine, apart);
-    // A sum of -0 is 0.
-    if (s->combine == Binary::AddF)
-      sum = to.binary(s->combine, to.splat(identity(*s)), sum);
-    updateState(*s, head, sum);
-    statesReady.insert(s->number);
+    settleJoined(*s, to.reduceEach(s->combine, apart), head);
   }
+  boundJoined(work, head);
+}
+
+void Kernel::settleJoined(StatePlan &s, Val sum, Tile &head) {
+  // A sum of -0 is 0.
+  if (s.combine == Binary::AddF)
+    sum = to.binary(s.combine, to.splat(identity(s)), sum);
+  updateState(s, head, sum);
+  statesReady.insert(s.number);
 }
 
 /// Of every state what the tile adds in one row, a number a lane; lists and
@@ -302,13 +352,13 @@ void Kernel::joinedSums(RowWork &work, int64_t width, Tile &head,
 Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
                                RowWork &work, bool isChecked, bool isOneGroup,
                                Tile &t) {
-  for (StatePlan *s : work.states)
-    preload(t, s->term, bit(plan.stream));
-  for (StatePlan *s : work.ordered) {
-    preload(t, s->term, bit(plan.stream));
-    for (Node *n : s->payloads)
-      preload(t, n, bit(plan.stream));
-  }
+  for (auto *some :
+       {&work.states, &work.ordered, &work.bounded, &work.entering})
+    for (StatePlan *s : *some) {
+      preload(t, s->term, bit(plan.stream));
+      for (Node *n : s->payloads)
+        preload(t, n, bit(plan.stream));
+    }
   for (Node *n : work.wide)
     preload(t, n, bit(plan.stream));
   // On the last level, which has the costly terms: asked for on the first,
@@ -323,21 +373,23 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
   std::optional<LazyPivots> &lazy = plan.passes[pass].lazy;
   bool isCoarse =
       lazy && level == lazy->level + 1 && (work.wide.empty() || sweepsShares());
-  constexpr int64_t kParts = 4; // enough sums in flight to hide an addition
   Values init;
-  for (StatePlan *s : work.states)
-    init.append(kParts, isOneGroup ? Val() : to.splat(identity(*s)));
+  for (StatePlan *s : llvm::concat<StatePlan *>(work.states, work.apart))
+    init.append(RowWork::kParts, isOneGroup ? Val() : to.splat(identity(*s)));
+  size_t numParts = init.size();
+  Values bounds;
+  for (StatePlan *s : work.entering) {
+    init.push_back(
+        to.constant(Builder(s->op.getContext()).getI32IntegerAttr(0)));
+    bounds.push_back(
+        to.splat(to.load(candidates[s->number].lists[0], work.place)));
+  }
   Values parts = columns(
       step, isChecked, t, init, [&](Tile &inside, int64_t count, Values acc) {
         inside.isCoarse = isCoarse;
         for (int64_t c = 0; c < count; ++c) {
-          for (auto [k, s] : llvm::enumerate(work.states)) {
-            Val v = to.splat(eval(inside, s->term, 0, c));
-            if (inside.laneLimit && !step.rowLanes)
-              v = to.select(maskOf(inside, c), v, to.splat(identity(*s)));
-            Val &part = acc[k * kParts + c % kParts];
-            part = part ? to.binary(s->combine, v, part) : v;
-          }
+          absorbColumn(work, inside.laneLimit && !step.rowLanes, inside, c,
+                       acc);
           bool isAsking = !inside.laneLimit || inside.laneLocal[0].is(0);
           if (isAsking)
             prefetchAhead(inside, ahead, c);
@@ -350,18 +402,36 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
           for (StatePlan *s : work.ordered)
             orderedColumn(*s, inside, c,
                           isChecked || inside.laneLimit.has_value());
+          for (auto [k, s] : llvm::enumerate(work.entering))
+            acc[numParts + k] = compressColumn(*s, inside, c, bounds[k],
+                                               work.place, acc[numParts + k]);
         }
         return acc;
       });
+  for (auto [k, s] : llvm::enumerate(work.entering))
+    to.store(parts[numParts + k], candidates[s->number].counts, work.place);
   Values sums;
-  for (auto [k, s] : llvm::enumerate(work.states)) {
+  for (StatePlan *s : llvm::concat<StatePlan *>(work.states, work.apart)) {
     auto both = [&](Val x, Val y) {
       return x && y ? to.binary(s->combine, x, y) : x ? x : y;
     };
-    auto part = [&](unsigned i) { return parts[k * kParts + i]; };
-    sums.push_back(both(both(part(0), part(1)), both(part(2), part(3))));
+    Val *part = parts.data() + sums.size() * RowWork::kParts;
+    sums.push_back(both(both(part[0], part[1]), both(part[2], part[3])));
   }
   return sums;
+}
+
+/// One register of a row into the sums that are in work.
+void Kernel::absorbColumn(RowWork &work, bool isMasked, Tile &inside, int64_t c,
+                          Values &acc) {
+  Val *part = acc.data() + c % RowWork::kParts;
+  for (StatePlan *s : llvm::concat<StatePlan *>(work.states, work.apart)) {
+    Val v = to.splat(eval(inside, s->term, 0, c));
+    if (isMasked)
+      v = to.select(maskOf(inside, c), v, to.splat(identity(*s)));
+    *part = *part ? to.binary(s->combine, v, *part) : v;
+    part += RowWork::kParts;
+  }
 }
 
 /// `sum` is what this tile adds.

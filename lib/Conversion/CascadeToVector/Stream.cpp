@@ -122,6 +122,7 @@ void Kernel::streamBlocks(unsigned pass, Ix lo, Ix hi) {
 void Kernel::finish() {
   for (Node *n : plan.finishContractions)
     contraction(n);
+  computeNumbers(plan.finishNumbers);
   for (WritePlan &w : plan.finishWrites)
     if (isWholeRow && readsWhole(w))
       continue; // written with the sum
@@ -130,6 +131,8 @@ void Kernel::finish() {
       writeRows(w);
     else
       writeNest(w);
+  for (Node *n : plan.finishNumbers)
+    keptReady.erase(n);
 }
 
 /// The second traversal: results that vary with the stream.

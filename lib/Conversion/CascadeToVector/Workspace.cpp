@@ -162,8 +162,10 @@ void Kernel::layOut(bool isDryRun) {
     addOfRow(term, term->set);
   for (auto &[value, likely] : plan.likely)
     addOfRow(likely.term, likely.term->set);
-  for (Node *n : plan.numbers)
-    kept[n] = makeArray(n->set, n->type, kNone);
+  for (auto *list : {&plan.numbers, &plan.finishNumbers})
+    for (Node *n : *list)
+      if (!kept.count(n))
+        kept[n] = makeArray(n->set, n->type, kNone);
   for (PassPlan &p : plan.passes) {
     for (Node *n : p.prelude)
       add(n);
