@@ -86,7 +86,7 @@ static LoadedProgram copyOf(const LoadedProgram &program) {
 }
 
 /// Whether code may be generated before certificates are made. Not where
-/// somebody is told of what may be given up again.
+/// somebody is told at once of what may be given up again.
 static bool mayDefer(const CompileOptions &options) {
   return options.policy != FusePolicy::Never && !options.onFused &&
          !options.onAssembly && !options.onCuda;
@@ -143,7 +143,13 @@ compile(LoadedProgram program, const CompileOptions &options,
   CompileProgramOptions programOptions;
   programOptions.plansOnly = programOptions.keepsNames = cuda->has_value();
   programOptions.onAssembly = options.onAssembly;
-  programOptions.onObject = options.onObject;
+  // Gathered: of an attempt whose certificates fail nobody hears.
+  std::vector<std::pair<package::HostKernel, std::string>> objects;
+  if (options.onObject)
+    programOptions.onObject = [&](package::HostKernel kernel,
+                                  std::string object) {
+      objects.emplace_back(std::move(kernel), std::move(object));
+    };
   programOptions.cache = options.cache;
   programOptions.times = &times;
   if (defers && !*isDeclined)
@@ -160,6 +166,8 @@ compile(LoadedProgram program, const CompileOptions &options,
   }
   if (!spec)
     return spec.takeError();
+  for (auto &[kernel, object] : objects)
+    options.onObject(std::move(kernel), std::move(object));
   double factorRounding = 0.0;
   std::shared_ptr<GpuProgram> gpu;
   if (*cuda) {

@@ -54,6 +54,16 @@ static llvm::Expected<std::string> formatForCpu(LoadedProgram program,
   auto compiled = compile(std::move(program), options);
   if (!compiled)
     return compiled.takeError();
+  // Steps name kernels by their number.
+  const std::vector<Kernel> &kernels = compiled->executable.spec().kernels;
+  if (!llvm::equal(package.hostKernels, kernels,
+                   [](const package::HostKernel &object, const Kernel &kernel) {
+                     return object.name == kernel.name;
+                   }))
+    return fail(ExitCode::Internal,
+                "found objects of " + llvm::Twine(package.hostKernels.size()) +
+                    " kernels, expected those of the " +
+                    llvm::Twine(kernels.size()) + " that run");
   for (auto [kernel, object] : llvm::zip_equal(package.hostKernels, objects))
     kernel.object = object;
   package.name = compiled->name;
