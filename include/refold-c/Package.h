@@ -57,14 +57,17 @@ int64_t refold_package_input_extent(const refold_package *package, size_t i,
 const char *refold_package_input_dim_name(const refold_package *package,
                                           size_t i, size_t dim);
 
-/* Prepares runs for inputs of these shapes: after it, runs allocate nothing.
-   Freed with the package, or when many other shapes have been planned. */
+/* Prepares runs for inputs of these shapes: after it, runs allocate nothing. A
+   plan is kept until the package is freed, or until 64 other shapes have been
+   used since; its use afterwards is an error. One that was captured in a graph
+   is kept until the package is freed: so long the graph may be launched. */
 refold_error *refold_package_plan(refold_package *package,
                                   const int64_t *const *input_shapes,
                                   const refold_plan **result);
 /* Writes as many extents as the output has dimensions. */
-void refold_plan_output_shape(const refold_plan *plan, size_t i,
-                              int64_t *extents);
+refold_error *refold_package_output_shape(refold_package *package,
+                                          const refold_plan *plan, size_t i,
+                                          int64_t *extents);
 
 /* Runs on row-major arrays of the host; returns when the outputs are there. */
 refold_error *refold_package_run(refold_package *package,
@@ -73,7 +76,9 @@ refold_error *refold_package_run(refold_package *package,
                                  void *const *outputs);
 /* For a GPU: on row-major arrays of the GPU, in the caller's stream (a
    CUstream, null is the default one). Waits for nothing and allocates nothing,
-   so that it may be captured in a graph. */
+   so that it may be captured in a graph. Plans of a package share memory: who
+   uses several streams lets one run end before the next begins, or opens the
+   package once a stream. */
 refold_error *refold_package_enqueue(refold_package *package,
                                      const refold_plan *plan,
                                      const uint64_t *inputs,

@@ -85,6 +85,11 @@ static Problem open(const char *path, const refold_open_options &options,
   return {};
 }
 
+/// A pointer that the caller left out.
+static Problem isNull(const std::string &what) {
+  return problem(ExitCode::Usage, "found a null pointer for " + what);
+}
+
 refold_error *refold_package_open(const char *path,
                                   const refold_open_options *options,
                                   refold_package **result) {
@@ -92,7 +97,9 @@ refold_error *refold_package_open(const char *path,
   if (options)
     std::memcpy(&known, options, std::min(options->size, sizeof(known)));
   *result = nullptr;
-  return guarded([&] { return open(path, known, result); });
+  return guarded([&] {
+    return path ? open(path, known, result) : isNull("the path of a package");
+  });
 }
 
 void refold_package_free(refold_package *package) { delete package; }
@@ -141,43 +148,87 @@ refold_error *refold_package_plan(refold_package *package,
   *result = nullptr;
   return guarded([&]() -> Problem {
     std::vector<std::vector<int64_t>> shapes;
-    for (size_t i = 0; i < package->program().inputs.size(); ++i)
-      shapes.emplace_back(input_shapes[i],
-                          input_shapes[i] +
-                              package->program().inputs[i].dims.size());
+    for (size_t i = 0; i < package->program().inputs.size(); ++i) {
+      const InputSpec &input = package->program().inputs[i];
+      size_t rank = input.dims.size();
+      if (!input_shapes || (rank && !input_shapes[i]))
+        return isNull("the shape of input '" + input.name + "'");
+      if (rank)
+        shapes.emplace_back(input_shapes[i], input_shapes[i] + rank);
+      else
+        shapes.emplace_back();
+    }
     auto plan = package->gpu ? package->gpu->planFor(shapes)
                              : package->cpu->planFor(shapes);
     if (!plan)
       return plan.error();
-    *result = reinterpret_cast<const refold_plan *>(*plan);
+    // Its number: a handle that outlives its plan is found to be of none.
+    *result = reinterpret_cast<const refold_plan *>(uintptr_t((*plan)->id));
     return {};
   });
 }
 
-static const RunPlan &planOf(const refold_plan *plan) {
-  return *reinterpret_cast<const RunPlan *>(plan);
+static Outcome<std::shared_ptr<const RunPlan>>
+planOf(refold_package *package, const refold_plan *handle) {
+  auto id = uint64_t(reinterpret_cast<uintptr_t>(handle));
+  auto plan =
+      package->gpu ? package->gpu->keptPlan(id) : package->cpu->keptPlan(id);
+  if (!plan)
+    return noLongerKept(package->package->name);
+  return plan;
 }
 
-void refold_plan_output_shape(const refold_plan *plan, size_t i,
-                              int64_t *extents) {
-  const std::vector<int64_t> &shape = planOf(plan).outputShapes[i];
-  std::copy(shape.begin(), shape.end(), extents);
+refold_error *refold_package_output_shape(refold_package *package,
+                                          const refold_plan *handle, size_t i,
+                                          int64_t *extents) {
+  return guarded([&]() -> Problem {
+    auto plan = planOf(package, handle);
+    if (!plan)
+      return plan.error();
+    const std::vector<int64_t> &shape = (*plan)->outputShapes[i];
+    std::copy(shape.begin(), shape.end(), extents);
+    return {};
+  });
+}
+
+/// Whether every array that has elements has an address.
+template <typename Address>
+static Problem checkArrays(const refold_package &package, const RunPlan &plan,
+                           const Address *inputs, const Address *outputs) {
+  auto check = [&](const auto &ports, const auto &shapes,
+                   const Address *addresses, const char *kind) {
+    for (size_t i = 0; i < ports.size(); ++i)
+      if (!addresses ||
+          (!addresses[i] && bytesOf(ports[i].dtype, shapes[i]) != 0))
+        return isNull(kind + (" '" + ports[i].name + "'"));
+    return Problem();
+  };
+  if (Problem error =
+          check(package.program().inputs, plan.inputShapes, inputs, "input"))
+    return error;
+  return check(package.program().outputs, plan.outputShapes, outputs, "output");
 }
 
 refold_error *refold_package_run(refold_package *package,
-                                 const refold_plan *plan,
+                                 const refold_plan *handle,
                                  const void *const *inputs,
                                  void *const *outputs) {
-  return guarded([&] {
+  return guarded([&]() -> Problem {
+    auto plan = planOf(package, handle);
+    if (!plan)
+      return plan.error();
+    if (Problem error =
+            checkArrays<const void *>(*package, **plan, inputs, outputs))
+      return error;
     std::span from(inputs, package->program().inputs.size());
     std::span to(outputs, package->program().outputs.size());
-    return package->gpu ? package->gpu->run(planOf(plan), from, to)
-                        : package->cpu->run(planOf(plan), from, to);
+    return package->gpu ? package->gpu->run(**plan, from, to)
+                        : package->cpu->run(**plan, from, to);
   });
 }
 
 refold_error *refold_package_enqueue(refold_package *package,
-                                     const refold_plan *plan,
+                                     const refold_plan *handle,
                                      const uint64_t *inputs,
                                      const uint64_t *outputs, void *stream) {
   return guarded([&]() -> Problem {
@@ -185,8 +236,13 @@ refold_error *refold_package_enqueue(refold_package *package,
       return problem(ExitCode::Usage,
                      "'" + package->package->name +
                          "' is made for the CPU, expected a package for GPUs");
+    auto plan = planOf(package, handle);
+    if (!plan)
+      return plan.error();
+    if (Problem error = checkArrays(*package, **plan, inputs, outputs))
+      return error;
     return package->gpu->enqueue(
-        planOf(plan), {inputs, package->program().inputs.size()},
+        **plan, {inputs, package->program().inputs.size()},
         {outputs, package->program().outputs.size()}, stream);
   });
 }

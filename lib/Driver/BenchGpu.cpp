@@ -39,7 +39,7 @@ llvm::Error mismatch(const Port &port, double error, double bound,
 struct Form {
   CompiledProgram program;
   CudaProgram *gpu = nullptr;
-  const RunPlan *plan = nullptr;
+  std::shared_ptr<const RunPlan> plan;
   std::vector<DeviceAddress> places;
 
   std::span<const DeviceAddress> inputs() const {

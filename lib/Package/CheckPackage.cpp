@@ -20,6 +20,14 @@ private:
     return view.buffer < program.buffers.size() && isType(view.dtype) &&
            view.sizes.size() == view.strides.size();
   }
+  /// A view of what steps may write.
+  bool isTarget(const ViewSpec &view) const {
+    if (!isView(view))
+      return false;
+    BufferKind kind = program.buffers[view.buffer].kind;
+    return kind == BufferKind::Output || kind == BufferKind::Temporary;
+  }
+  bool isKernelStep(const KernelStep &kernel) const;
   bool isBuffer(const BufferSpec &buffer) const;
   bool isStep(const Step &step) const;
   bool isInput(const InputSpec &input) const {
@@ -50,17 +58,23 @@ bool Checker::isBuffer(const BufferSpec &buffer) const {
   return false;
 }
 
+bool Checker::isKernelStep(const KernelStep &kernel) const {
+  if (kernel.kernel >= numKernels() ||
+      kernel.numInputs > kernel.operands.size())
+    return false;
+  for (size_t i = 0; i < kernel.operands.size(); ++i) {
+    auto *view = std::get_if<ViewSpec>(&kernel.operands[i]);
+    if (view && !(i < kernel.numInputs ? isView(*view) : isTarget(*view)))
+      return false;
+  }
+  return true;
+}
+
 bool Checker::isStep(const Step &step) const {
   if (auto *kernel = std::get_if<KernelStep>(&step.what))
-    return kernel->kernel < numKernels() &&
-           std::all_of(
-               kernel->operands.begin(), kernel->operands.end(),
-               [&](const OperandSpec &operand) {
-                 auto *view = std::get_if<ViewSpec>(&operand);
-                 return !view || isView(*view);
-               });
+    return isKernelStep(*kernel);
   if (auto *copy = std::get_if<CopyStep>(&step.what))
-    return isView(copy->from) && isView(copy->to) &&
+    return isView(copy->from) && isTarget(copy->to) &&
            copy->from.dtype == copy->to.dtype;
   if (auto *check = std::get_if<AssertStep>(&step.what)) {
     auto *view = std::get_if<ViewSpec>(&check->condition);

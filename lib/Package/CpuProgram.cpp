@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Package/Cpu.h"
 
+#include "PlanCache.h"
 #include "refold/Package/ObjectCode.h"
 #include "refold/Runtime/AlignedBuffer.h"
 #include "refold/Runtime/ThreadPool.h"
 #include <algorithm>
-#include <map>
 #include <sstream>
 
 using namespace refold;
@@ -29,8 +29,9 @@ struct CallShape {
 };
 
 struct CpuPlan {
-  std::unique_ptr<RunPlan> plan;
+  std::shared_ptr<const RunPlan> plan;
   std::vector<CallShape> calls; ///< one a planned step
+  static constexpr bool isPinned = false;
 };
 
 /// Words of a workspace: base, aligned base, offset, size, stride.
@@ -41,8 +42,7 @@ struct CpuProgram::Impl {
   std::shared_ptr<const Package> package;
   unsigned threads = 1;
   std::vector<LoadedKernel> kernels;
-  std::map<std::vector<int64_t>, CpuPlan> plans;
-  static constexpr size_t kMostPlans = 64;
+  PlanCache<CpuPlan> plans;
   AlignedBuffer arena, shared, privates;
   int64_t privateStride = 0;
   std::vector<int64_t> words; ///< of every thread
@@ -159,25 +159,30 @@ Problem CpuProgram::Impl::reserveFor(const CpuPlan &made) {
     privateBytes = std::max(privateBytes, call.privateBytes);
     mostWords = std::max(mostWords, call.words);
   }
-  privateStride = std::max(privateStride, (privateBytes + 63) & ~int64_t(63));
+  int64_t stride = std::max(privateStride, privateBytes), allPrivates = 0;
+  bool isCounted = !__builtin_add_overflow(stride, 63, &stride);
+  stride &= ~int64_t(63);
+  if (!isCounted ||
+      __builtin_mul_overflow(stride, int64_t(threads), &allPrivates) ||
+      !arena.reserve(size_t(made.plan->arenaBytes)) ||
+      !shared.reserve(size_t(sharedBytes)) ||
+      !privates.reserve(size_t(allPrivates)))
+    return problem(ExitCode::Limit, "memory is short for this shape");
   if (words.size() < mostWords * threads)
     words.resize(mostWords * threads);
-  if (!arena.reserve(size_t(made.plan->arenaBytes)) ||
-      !shared.reserve(size_t(sharedBytes)) ||
-      !privates.reserve(size_t(privateStride) * threads))
-    return problem(ExitCode::Limit, "memory is short for this shape");
+  // Last: plans made before go on with the stride that they have room for.
+  privateStride = stride;
   return {};
 }
 
-Outcome<const RunPlan *>
+Outcome<std::shared_ptr<const RunPlan>>
 CpuProgram::planFor(const std::vector<std::vector<int64_t>> &inputShapes) {
   Outcome<std::vector<int64_t>> symbols =
       readSymbols(impl->package->program, inputShapes);
   if (!symbols)
     return symbols.error();
-  auto known = impl->plans.find(*symbols);
-  if (known != impl->plans.end())
-    return known->second.plan.get();
+  if (CpuPlan *known = impl->plans.find(*symbols))
+    return known->plan;
   Outcome<std::unique_ptr<RunPlan>> plan =
       planRun(impl->package->program, *symbols);
   if (!plan)
@@ -188,11 +193,12 @@ CpuProgram::planFor(const std::vector<std::vector<int64_t>> &inputShapes) {
     return error;
   if (Problem error = impl->reserveFor(made))
     return error;
-  if (impl->plans.size() >= Impl::kMostPlans)
-    impl->plans.clear();
-  CpuPlan &kept = impl->plans[*symbols];
-  kept = std::move(made);
-  return kept.plan.get();
+  return impl->plans.add(std::move(made)).plan;
+}
+
+std::shared_ptr<const RunPlan> CpuProgram::keptPlan(uint64_t id) {
+  CpuPlan *kept = impl->plans.find(id);
+  return kept ? kept->plan : nullptr;
 }
 
 /// Sixteen chunks a thread, as they become free.
@@ -267,11 +273,9 @@ Problem CpuProgram::Impl::check(const PlannedCheck &check) const {
 Problem CpuProgram::run(const RunPlan &plan,
                         std::span<const void *const> inputs,
                         std::span<void *const> outputs) {
-  auto known = std::find_if(
-      impl->plans.begin(), impl->plans.end(),
-      [&](const auto &one) { return one.second.plan.get() == &plan; });
-  if (known == impl->plans.end())
-    return problem(ExitCode::Usage, "found a plan that is no longer kept");
+  CpuPlan *known = impl->plans.find(plan.id);
+  if (!known)
+    return noLongerKept(impl->package->name);
   const std::vector<BufferSpec> &buffers = impl->package->program.buffers;
   for (size_t i = 0; i < buffers.size(); ++i) {
     const void *address = nullptr;
@@ -295,7 +299,7 @@ Problem CpuProgram::run(const RunPlan &plan,
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const PlannedStep &step = plan.steps[i];
     if (auto *kernel = std::get_if<PlannedKernel>(&step.what)) {
-      impl->runKernel(*kernel, known->second.calls[i]);
+      impl->runKernel(*kernel, known->calls[i]);
     } else if (auto *copy = std::get_if<PlannedCopy>(&step.what)) {
       copyStrided(byteWidth(copy->from.dtype), copy->from.sizes,
                   impl->addresses[copy->from.buffer] + copy->from.byteOffset,

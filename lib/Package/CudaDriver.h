@@ -39,6 +39,8 @@ enum : int {
 enum : int { kMaxDynamicSharedBytes = 8 };
 /// CU_STREAM_NON_BLOCKING.
 inline constexpr unsigned kStreamNonBlocking = 1;
+/// CU_STREAM_CAPTURE_STATUS_NONE.
+inline constexpr int kNoCapture = 0;
 /// What a block has without asking.
 inline constexpr int64_t kSharedBytesWithoutAsking = 48 << 10;
 
@@ -74,6 +76,7 @@ inline constexpr int64_t kSharedBytesWithoutAsking = 48 << 10;
     (DeviceAddress to, DeviceAddress from, size_t bytes, CuStream stream))     \
   X(cuStreamCreate, (CuStream * stream, unsigned flags))                       \
   X(cuStreamDestroy_v2, (CuStream stream))                                     \
+  X(cuStreamIsCapturing, (CuStream stream, int *status))                       \
   X(cuStreamSynchronize, (CuStream stream))                                    \
   X(cuEventCreate, (CuEvent * event, unsigned flags))                          \
   X(cuEventDestroy_v2, (CuEvent event))                                        \

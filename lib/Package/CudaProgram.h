@@ -3,17 +3,19 @@
 #define REFOLD_LIB_PACKAGE_CUDAPROGRAM_H
 
 #include "CudaDriver.h"
+#include "PlanCache.h"
 
 namespace refold::package {
 
-/// Memory of the current context; grown, never shrunk.
+/// Memory of the current context, at an address that the driver chose.
 struct DeviceMemory {
   explicit DeviceMemory(const CudaDriver &driver) : driver(driver) {}
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory &) = delete;
   DeviceMemory &operator=(const DeviceMemory &) = delete;
 
-  /// What was stored is lost where it grows.
+  /// Makes room where there is too little. What was stored is then lost, and
+  /// nothing is left where the GPU has no more.
   Problem reserve(int64_t wanted, const GpuFacts &gpu, const char *what);
   void release() {
     if (address)
@@ -25,6 +27,16 @@ struct DeviceMemory {
   const CudaDriver &driver;
   DeviceAddress address = 0;
   int64_t bytes = 0;
+};
+
+/// A plan with the memory of its intermediate arrays and workspaces. They stay
+/// where they are as long as it is kept, so that what was captured stays right;
+/// plans share memory.
+struct CudaPlan {
+  std::shared_ptr<const RunPlan> plan;
+  std::shared_ptr<DeviceMemory> memory;
+  DeviceAddress arena = 0, workspace = 0;
+  bool isPinned = false; ///< a graph may have captured it
 };
 
 struct LoadedEntry {
@@ -43,22 +55,23 @@ inline constexpr size_t kCopyRank = 8, kCopyWords = 4 + 3 * kCopyRank;
 struct CudaProgram::Impl {
   Impl(const CudaDriver &driver, CuDevice device, GpuFacts gpu)
       : driver(driver), device(device), gpu(std::move(gpu)), constants(driver),
-        arena(driver), workspace(driver), staging(driver) {}
+        staging(driver) {}
   ~Impl();
 
   Problem start(const Options &options);
   Problem loadModule(const DeviceKernel &kernel, const Options &options,
                      LoadedKernel &loaded);
   Problem uploadConstants();
-  Problem reserveFor(const RunPlan &plan);
+  Problem reserveFor(CudaPlan &made);
+  Problem growMemory(int64_t wanted);
   const LaunchWay *chooseWay(const Launch &launch) const;
   Problem launch(size_t number, CuStream on);
   Problem launchEntry(const Launch &one, const LaunchWay &way,
                       LoadedEntry &entry, CuStream on);
   Problem copy(const PlannedCopy &copy, CuStream on);
   Problem check(const PlannedCheck &check);
-  Problem runStep(const PlannedStep &step, CuStream on);
-  Problem runSteps(const RunPlan &plan, std::span<const DeviceAddress> inputs,
+  Problem runStep(const CudaPlan &kept, const PlannedStep &step, CuStream on);
+  Problem runSteps(const CudaPlan &kept, std::span<const DeviceAddress> inputs,
                    std::span<const DeviceAddress> outputs, CuStream on,
                    const std::function<Problem(size_t)> &onStep);
   Problem failed(const char *call, CuResult error) const;
@@ -72,9 +85,9 @@ struct CudaProgram::Impl {
   CuStream stream = nullptr; ///< of what is not on the caller's
   std::vector<LoadedKernel> kernels;
   std::vector<DeviceAddress> constantsAt; ///< one a buffer
-  DeviceMemory constants, arena, workspace, staging;
-  static constexpr size_t kMostPlans = 64;
-  std::map<std::vector<int64_t>, std::unique_ptr<RunPlan>> plans;
+  DeviceMemory constants, staging;
+  std::shared_ptr<DeviceMemory> memory; ///< that further plans get
+  PlanCache<CudaPlan> plans;
   // Of the call that is being made.
   std::vector<DeviceAddress> addresses; ///< one a buffer
   std::vector<int64_t> words, values;

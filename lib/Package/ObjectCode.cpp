@@ -58,7 +58,8 @@ private:
         file.size() - at < count * sizeof(T))
       return false;
     table.resize(count);
-    std::memcpy(table.data(), file.data() + at, count * sizeof(T));
+    if (count)
+      std::memcpy(table.data(), file.data() + at, count * sizeof(T));
     return true;
   }
   bool isLoaded(const Elf64_Shdr &section) const {

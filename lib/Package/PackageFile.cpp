@@ -376,7 +376,8 @@ struct Mapping {
 
 Outcome<std::shared_ptr<Package>>
 package::openPackage(const std::string &path) {
-  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Not blocking: nobody may write to what turns out to be a pipe.
+  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat status;
   if (file < 0 || ::fstat(file, &status) != 0) {
     std::string why = std::strerror(errno);

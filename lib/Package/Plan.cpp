@@ -2,6 +2,7 @@
 #include "refold/Package/Plan.h"
 #include "refold/Runtime/ArenaPlan.h"
 #include <algorithm>
+#include <atomic>
 #include <limits>
 
 using namespace refold;
@@ -79,6 +80,7 @@ private:
   Problem planOutputs();
   Problem measureBuffers();
   Problem view(const Step &step, const ViewSpec &spec, View &result);
+  bool repeats(const View &view) const;
   Problem planStep(size_t at);
   Problem planKernel(const Step &step, const KernelStep &kernel,
                      PlannedKernel &call);
@@ -168,6 +170,13 @@ Problem Planner::view(const Step &step, const ViewSpec &spec, View &result) {
   return {};
 }
 
+/// Whether a view has more elements than its buffer has room for: some are the
+/// same one. What goes through them one by one would take a file's word for how
+/// long.
+bool Planner::repeats(const View &view) const {
+  return view.numElements() * byteWidth(view.dtype) > bufferBytes[view.buffer];
+}
+
 Problem Planner::planKernel(const Step &step, const KernelStep &kernel,
                             PlannedKernel &call) {
   call.kernel = kernel.kernel;
@@ -208,6 +217,9 @@ Problem Planner::planStep(size_t at) {
     if (!error && call.from.sizes != call.to.sizes)
       error = problem(ExitCode::Model,
                       quoted(step.name) + " copies between different shapes");
+    if (!error && repeats(call.to))
+      error = problem(ExitCode::Model,
+                      quoted(step.name) + " writes an element more than once");
     planned.what = std::move(call);
   } else if (auto *assertion = std::get_if<AssertStep>(&step.what)) {
     auto *flags = std::get_if<ViewSpec>(&assertion->condition);
@@ -216,6 +228,9 @@ Problem Planner::planStep(size_t at) {
     PlannedCheck call;
     call.message = &assertion->message;
     error = view(step, *flags, call.flags);
+    if (!error && repeats(call.flags))
+      error = problem(ExitCode::Model,
+                      quoted(step.name) + " checks an element more than once");
     planned.what = std::move(call);
   } else {
     return problem(ExitCode::Unsupported,
@@ -280,9 +295,19 @@ Problem Planner::run() {
 Outcome<std::unique_ptr<RunPlan>>
 package::planRun(const ProgramSpec &program,
                  const std::vector<int64_t> &symbols) {
+  static std::atomic<uint64_t> numPlans{0};
   auto plan = std::make_unique<RunPlan>();
+  plan->id = ++numPlans;
+  plan->symbols = symbols;
   Planner planner{program, symbols, *plan, {}};
   if (Problem error = planner.run())
     return error;
   return plan;
+}
+
+Problem package::noLongerKept(const std::string &package) {
+  return problem(ExitCode::Usage,
+                 "found a plan that is not or no longer kept, expected one of "
+                 "the last " +
+                     std::to_string(kMostPlans) + " of " + quoted(package));
 }

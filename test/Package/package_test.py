@@ -206,57 +206,192 @@ def check_writing(files):
     assert list(folder.iterdir()) == []
 
 
+# The C API as a caller without a compiler sees it.
+LIBRARY_CALLS = f"""
+import ctypes, os, resource
+lib = ctypes.CDLL({str(LIBRARY)!r})
+lib.refold_error_message.restype = ctypes.c_char_p
+for name in ("open", "plan", "output_shape", "run", "enqueue"):
+    getattr(lib, "refold_package_" + name).restype = ctypes.c_void_p
+class Options(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("gpu", ctypes.c_int), ("compiles", ctypes.c_int), ("threads", ctypes.c_uint)]
+def code_of(error):
+    # (exit code, message); (0, "") where there is no error
+    if not error:
+        return 0, ""
+    error = ctypes.c_void_p(error)
+    found = lib.refold_error_code(error), lib.refold_error_message(error).decode()
+    lib.refold_error_free(error)
+    return found
+def check(error):
+    code, message = code_of(error)
+    assert code == 0, message
+def open_package(path, threads=1):
+    handle = ctypes.c_void_p()
+    check(lib.refold_package_open(path.encode(), ctypes.byref(Options(ctypes.sizeof(Options), 0, 0, threads)),
+                                  ctypes.byref(handle)))
+    return handle
+def plan(handle, *shapes):
+    # (exit code, plan)
+    arrays = [(ctypes.c_int64 * len(s))(*s) for s in shapes]
+    found = ctypes.c_void_p()
+    error = lib.refold_package_plan(handle, (ctypes.c_void_p * len(arrays))(*map(ctypes.addressof, arrays)), ctypes.byref(found))
+    return code_of(error)[0], found
+def addresses(arrays):
+    return (ctypes.c_void_p * len(arrays))(*map(ctypes.addressof, arrays))
+def run(handle, plan, inputs, outputs):
+    return code_of(lib.refold_package_run(handle, plan, addresses(inputs), addresses(outputs)))
+def numbers(count, modulus=7):
+    return (ctypes.c_float * count)(*[i % modulus for i in range(count)])
+def on_gpu(arrays):
+    fake = ctypes.CDLL(os.environ["REFOLD_LIBCUDA"])
+    fake.cuCtxPushCurrent_v2(None)
+    places = (ctypes.c_uint64 * len(arrays))()
+    for i, array in enumerate(arrays):
+        at = ctypes.c_uint64()
+        assert fake.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(ctypes.sizeof(array))) == 0
+        fake.cuMemcpyHtoDAsync_v2(at, array, ctypes.c_size_t(ctypes.sizeof(array)), None)
+        places[i] = at.value
+    return places
+def to_host(array, place):
+    ctypes.CDLL(os.environ["REFOLD_LIBCUDA"]).cuMemcpyDtoHAsync_v2(array, ctypes.c_uint64(place),
+                                                                  ctypes.c_size_t(ctypes.sizeof(array)), None)
+    return array
+def log(line):
+    open(os.environ["FAKE_CUDA_LOG"], "a").write(line + "\\n")
+"""
+
+
+def calls_library(files, script, **environment):
+    """Calls of the driver by such a script, which ends well."""
+    code, text, calls = files.machine.run(sys.executable, "-c", LIBRARY_CALLS + script, **environment)
+    assert code == 0, (code, text)
+    return calls
+
+
 def check_library(files):
     """The C API on a stream: right, and nothing is allocated after the plan."""
     package = files.package("examples/layernorm.fold", "cuda-sm90")
-    script = f"""
-import ctypes, os
-lib = ctypes.CDLL({str(LIBRARY)!r})
-lib.refold_error_message.restype = ctypes.c_char_p
-for name in ("refold_package_open", "refold_package_plan", "refold_package_run", "refold_package_enqueue"):
-    getattr(lib, name).restype = ctypes.c_void_p
-def check(error):
-    assert not error, lib.refold_error_message(ctypes.c_void_p(error))
-error = lib.refold_package_open(b"/no-such.rfx", None, ctypes.byref(ctypes.c_void_p()))
-assert lib.refold_error_code(ctypes.c_void_p(error)) == 1
-assert b"/no-such.rfx" in lib.refold_error_message(ctypes.c_void_p(error))
-lib.refold_error_free(ctypes.c_void_p(error))
-handle, plan = ctypes.c_void_p(), ctypes.c_void_p()
+    calls = calls_library(files, f"""
+handle = ctypes.c_void_p()
+error, message = code_of(lib.refold_package_open(b"/no-such.rfx", None, ctypes.byref(handle)))
+assert error == 1 and "/no-such.rfx" in message
 check(lib.refold_package_open({str(package)!r}.encode(), None, ctypes.byref(handle)))
-n = lib.refold_package_num_inputs(handle)
-assert n == 3 and lib.refold_package_is_for_gpu(handle) == 1
-shapes = [(ctypes.c_int64 * 2)(3, 64), (ctypes.c_int64 * 1)(64), (ctypes.c_int64 * 1)(64)]
-pointers = (ctypes.c_void_p * 3)(*[ctypes.addressof(s) for s in shapes])
-check(lib.refold_package_plan(handle, pointers, ctypes.byref(plan)))
-x, g, b, y = ((ctypes.c_float * c)(*[i % 7 for i in range(c)]) for c in (192, 64, 64, 192))
-check(lib.refold_package_run(handle, plan, (ctypes.c_void_p * 3)(*map(ctypes.addressof, (x, g, b))),
-                             (ctypes.c_void_p * 1)(ctypes.addressof(y))))
+assert lib.refold_package_num_inputs(handle) == 3 and lib.refold_package_is_for_gpu(handle) == 1
+error, planned = plan(handle, (3, 64), (64,), (64,))
+assert error == 0
+extents = (ctypes.c_int64 * 2)()
+check(lib.refold_package_output_shape(handle, planned, 0, extents))
+assert list(extents) == [3, 64]
+x, g, b, y = map(numbers, (192, 64, 64, 192))
+assert run(handle, planned, (x, g, b), (y,)) == (0, "")
 assert any(y), list(y)[:8]
-fake = ctypes.CDLL(os.environ["REFOLD_LIBCUDA"])
-fake.cuCtxPushCurrent_v2(None)
-device = []
-for host in (x, g, b, y):
-    at = ctypes.c_uint64()
-    assert fake.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(ctypes.sizeof(host))) == 0
-    fake.cuMemcpyHtoDAsync_v2(at, host, ctypes.c_size_t(ctypes.sizeof(host)), None)
-    device.append(at)
-again = (ctypes.c_float * 192)()
-open(os.environ["FAKE_CUDA_LOG"], "a").write("warm\\n")
+given, taken = on_gpu((x, g, b)), on_gpu((y,))
+log("warm")
 for _ in range(3):
-    check(lib.refold_package_enqueue(handle, plan, (ctypes.c_uint64 * 3)(*[d.value for d in device[:3]]),
-                                     (ctypes.c_uint64 * 1)(device[3].value), None))
-open(os.environ["FAKE_CUDA_LOG"], "a").write("cold\\n")
-fake.cuMemcpyDtoHAsync_v2(again, device[3], ctypes.c_size_t(768), None)
-assert bytes(again) == bytes(y)
+    check(lib.refold_package_enqueue(handle, planned, given, taken, None))
+log("cold")
+assert bytes(to_host(numbers(192), taken[0])) == bytes(y)
 lib.refold_package_free(handle)
-"""
-    code, text, calls = files.machine.run(sys.executable, "-c", script)
-    assert code == 0, text
-    between = calls[calls.index("warm") + 1:calls.index("cold")]
-    assert [call.split()[0] for call in between] == ["cuLaunchKernel"] * 3, between
+""")
+    between = [call.split()[0] for call in calls[calls.index("warm") + 1:calls.index("cold")]]
+    assert between == ["cuStreamIsCapturing", "cuLaunchKernel"] * 3, between
 
 
-CHECKS = [check_size, check_header, check_cpu, check_certificates, check_gpu, check_tiles, check_damage, check_writing, check_library]
+def check_null(files):
+    """Pointers that are left out are errors."""
+    package = files.package("examples/softmax.fold")
+    calls_library(files, f"""
+handle = open_package({str(package)!r})
+found = ctypes.c_void_p()
+nothing = (ctypes.c_void_p * 1)()
+assert code_of(lib.refold_package_open(None, None, ctypes.byref(found)))[0] == 2
+for shapes in (None, nothing):
+    assert code_of(lib.refold_package_plan(handle, shapes, ctypes.byref(found))) == (2, "found a null pointer for the shape of "
+                                                                                        "input 'x'")
+error, planned = plan(handle, (3, 4))
+x, y = numbers(12), numbers(12)
+for given, taken, what in ((None, addresses([y]), "input 'x'"), (nothing, addresses([y]), "input 'x'"),
+                           (addresses([x]), None, "output 'y'"), (addresses([x]), nothing, "output 'y'")):
+    assert code_of(lib.refold_package_run(handle, planned, given, taken)) == (2, "found a null pointer for " + what)
+assert code_of(lib.refold_package_run(handle, None, addresses([x]), addresses([y])))[0] == 2
+error, empty = plan(handle, (0, 4))
+assert code_of(lib.refold_package_run(handle, empty, nothing, nothing)) == (0, "")
+""")
+
+
+def check_short_memory(files):
+    """A shape that there is no memory for leaves the plans there are as they were."""
+    package = files.package("examples/attention.fold")
+    calls_library(files, f"""
+handle = open_package({str(package)!r}, threads=4)
+error, small = plan(handle, *[(1, 4, 256, 64)] * 3)
+q, o, again = numbers(1 << 16), numbers(1 << 16), numbers(1 << 16)
+assert run(handle, small, (q, q, q), (o,)) == (0, "")
+assert plan(handle, (1, 1, 1024, 1 << 16), (1, 1, 1 << 28, 1 << 16), (1, 1, 1 << 28, 1 << 22))[0] == 5
+for _ in range(60):
+    assert run(handle, small, (q, q, q), (again,)) == (0, "")
+    assert bytes(o) == bytes(again)
+""")
+    package = files.package("test/Target/CUDA/Inputs/rows_and_copy.mlir", "cuda-sm90")
+    calls = calls_library(files, f"""
+handle = open_package({str(package)!r})
+error, small = plan(handle, (3, 40))
+x, y, again = numbers(120), numbers(126), numbers(126)
+assert run(handle, small, (x,), (y,)) == (0, "")
+assert plan(handle, (1 << 25, 1 << 14))[0] == 5
+assert plan(handle, (3, 40))[1].value == small.value
+assert run(handle, small, (x,), (again,)) == (0, "") and bytes(y) == bytes(again)
+""")
+    assert not any(call.startswith("fault") for call in calls), calls
+
+
+def check_stale_plans(files):
+    """A plan that is no longer kept is an error, on whatever a new plan lies; a captured one stays, and its memory."""
+    for target in ("cpu", "cuda-sm90"):
+        package = files.package("examples/softmax.fold", target)
+        calls_library(files, f"""
+handle, other = open_package({str(package)!r}), open_package({str(package)!r})
+x, y, again = numbers(6), numbers(6), numbers(6)
+error, first = plan(handle, (2, 3))
+error, second = plan(handle, (3, 2))
+assert run(handle, first, (x,), (y,)) == (0, "")
+assert run(other, first, (x,), (again,))[0] == 2
+for i in range(63):
+    assert plan(handle, (100 + i, 50))[0] == 0
+assert run(handle, first, (x,), (again,)) == (0, "") and bytes(y) == bytes(again)  # the second was the oldest
+extents = (ctypes.c_int64 * 2)()
+code, message = run(handle, second, (x,), (y,))
+assert code == 2 and "no longer kept, expected one of the last 64 of 'softmax'" in message, message
+assert code_of(lib.refold_package_output_shape(handle, second, 0, extents)) == (code, message)
+for i in range(200):
+    assert plan(handle, (2 + i, 500))[0] == 0
+assert run(handle, first, (x,), (y,))[0] == 2
+""")
+    package = files.package("test/Target/CUDA/Inputs/rows_and_copy.mlir", "cuda-sm90")
+    calls = calls_library(files, f"""
+handle = open_package({str(package)!r})
+error, captured = plan(handle, (3, 40))
+x, y, again = numbers(120), numbers(126), numbers(126)
+assert run(handle, captured, (x,), (y,)) == (0, "")
+given, taken = on_gpu((x,)), on_gpu((again,))
+log("captured")
+os.environ["FAKE_CUDA_CAPTURE"] = "1"
+check(lib.refold_package_enqueue(handle, captured, given, taken, None))
+os.environ["FAKE_CUDA_CAPTURE"] = "0"
+for i in range(80):
+    assert plan(handle, (3 + i, 41))[0] == 0
+log("planned")
+assert run(handle, captured, (x,), (again,)) == (0, "") and bytes(y) == bytes(again)
+assert plan(handle, (3, 40))[1].value == captured.value
+""")
+    between = calls[calls.index("captured") + 1:calls.index("planned")]
+    allocated, freed = (device_test.count(between, name) for name in ("cuMemAlloc_v2", "cuMemFree_v2"))
+    assert 0 < allocated < 8 and freed < allocated, between
+
+
+CHECKS = [check_size, check_header, check_cpu, check_certificates, check_gpu, check_tiles, check_damage, check_writing, check_library, check_null,
+          check_short_memory, check_stale_plans]
 
 
 def main():

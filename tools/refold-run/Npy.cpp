@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Npy.h"
 
+#include "refold/Support/WriteFile.h"
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <unistd.h>
 
 using namespace refold;
 using namespace refold::package;
@@ -78,6 +78,19 @@ static bool parseShape(const std::string &text, std::vector<int64_t> &shape) {
   return true;
 }
 
+/// Both in quotes. The byte order may be left open, or be said of what has
+/// none: ml_dtypes writes bf16 as '<V2'.
+static bool isSpelling(const std::string &description,
+                       const std::string &expected) {
+  constexpr size_t kOrderAt = 1;
+  if (description.size() <= kOrderAt ||
+      std::strchr("<|=", description[kOrderAt]) == nullptr)
+    return false;
+  std::string same = description;
+  same[kOrderAt] = expected[kOrderAt];
+  return same == expected;
+}
+
 Outcome<Array> package::readNpy(const std::string &path, DType wanted) {
   auto wrong = [&](const std::string &what) {
     return problem(ExitCode::Model, path + ": " + what);
@@ -103,7 +116,7 @@ Outcome<Array> package::readNpy(const std::string &path, DType wanted) {
     return wrong("the header is cut off");
   std::string description = valueOf(header, "descr");
   std::string expected = "'" + std::string(descriptionOf(wanted)) + "'";
-  if (description != expected)
+  if (!isSpelling(description, expected))
     return wrong("found elements of type " + description + ", expected " +
                  expected);
   if (valueOf(header, "fortran_order") != "False")
@@ -141,18 +154,7 @@ Problem package::writeNpy(const std::string &path, const Array &array) {
   std::string head = "\x93NUMPY";
   head += {1, 0, char(header.size() & 255), char(header.size() >> 8)};
   head += header;
-  std::string beside = path + ".tmp" + std::to_string(::getpid());
-  File file(std::fopen(beside.c_str(), "wb"));
-  bool isWritten =
-      file &&
-      std::fwrite(head.data(), 1, head.size(), file.get()) == head.size() &&
-      std::fwrite(array.bytes.data(), 1, array.bytes.size(), file.get()) ==
-          array.bytes.size() &&
-      std::fflush(file.get()) == 0 && ::fsync(::fileno(file.get())) == 0;
-  isWritten = isWritten && std::rename(beside.c_str(), path.c_str()) == 0;
-  if (isWritten)
-    return {};
-  std::string why = std::strerror(errno);
-  ::unlink(beside.c_str());
-  return problem(ExitCode::Limit, path + ": not written: " + why);
+  WriteFailure failure =
+      writeWholeFile(path, {head, {array.bytes.data(), array.bytes.size()}});
+  return {failure.code, std::move(failure.message)};
 }

@@ -229,7 +229,8 @@ struct Runner {
   std::unique_ptr<CpuProgram> cpu;
 
   Problem open(std::shared_ptr<Package> package, const Options &options);
-  Outcome<const RunPlan *> planFor(const std::vector<std::vector<int64_t>> &s) {
+  Outcome<std::shared_ptr<const RunPlan>>
+  planFor(const std::vector<std::vector<int64_t>> &s) {
     return gpu ? gpu->planFor(s) : cpu->planFor(s);
   }
   Problem run(const RunPlan &plan, std::span<const void *const> from,
@@ -406,7 +407,7 @@ Problem runAll(const Options &options) {
     from.push_back(input.bytes.data());
     bytes += int64_t(input.bytes.size());
   }
-  Outcome<const RunPlan *> plan = runner.planFor(shapes);
+  Outcome<std::shared_ptr<const RunPlan>> plan = runner.planFor(shapes);
   if (!plan)
     return plan.error();
   std::vector<Array> outputs;

@@ -19,9 +19,13 @@ public:
 
   const Package &package() const;
 
-  /// Kept for the last shapes; memory for the shape is there when it returns.
-  Outcome<const RunPlan *>
+  /// Memory for the shape is there when it returns. The last `kMostPlans` are
+  /// kept: a run with another plan is an error. A shape that memory does not
+  /// suffice for changes nothing for the plans there are.
+  Outcome<std::shared_ptr<const RunPlan>>
   planFor(const std::vector<std::vector<int64_t>> &inputShapes);
+  /// The plan of this number; null where it is not kept.
+  std::shared_ptr<const RunPlan> keptPlan(uint64_t id);
 
   /// On row-major arrays.
   Problem run(const RunPlan &plan, std::span<const void *const> inputs,

@@ -32,8 +32,8 @@ bool runsOn(const std::string &architecture, const GpuFacts &gpu);
 using DeviceAddress = uint64_t;
 using DeviceStream = void *; ///< a CUstream
 
-/// A package on a GPU: modules, constants, and memory that grows with the
-/// shapes that are run. One thread at a time.
+/// A package on a GPU: modules, constants, and memory for the shapes that are
+/// run. One thread at a time.
 class CudaProgram {
 public:
   struct Options {
@@ -51,14 +51,21 @@ public:
   const Package &package() const;
   const GpuFacts &gpu() const;
 
-  /// Kept for the last shapes; memory for the shape is there when it returns.
-  Outcome<const RunPlan *>
+  /// Memory for the shape is there when it returns, and does not move while the
+  /// plan is kept: the last `kMostPlans` are, and all that were captured. A run
+  /// with another plan is an error. A shape that the GPU has no memory for
+  /// changes nothing for the plans there are.
+  Outcome<std::shared_ptr<const RunPlan>>
   planFor(const std::vector<std::vector<int64_t>> &inputShapes);
+  /// The plan of this number; null where it is not kept.
+  std::shared_ptr<const RunPlan> keptPlan(uint64_t id);
 
   /// All steps on a stream of the caller, on arrays of the GPU, row-major.
   /// Nothing is allocated and nothing waits, so that it can be captured in a
-  /// graph; a program that checks its data is refused. `onStep`, if set, is
-  /// called before every step and after the last.
+  /// graph; a program that checks its data is refused. Plans share memory: who
+  /// uses several streams, or `run` beside them, lets one run of the program
+  /// end before the next begins, or opens the package once a stream. `onStep`,
+  /// if set, is called before every step and after the last.
   Problem enqueue(const RunPlan &plan, std::span<const DeviceAddress> inputs,
                   std::span<const DeviceAddress> outputs, DeviceStream stream,
                   const std::function<Problem(size_t step)> &onStep = nullptr);

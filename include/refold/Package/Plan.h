@@ -33,8 +33,13 @@ struct PlannedStep {
   std::variant<PlannedKernel, PlannedCopy, PlannedCheck> what;
 };
 
+/// As many plans as a program keeps for later runs.
+inline constexpr int kMostPlans = 64;
+
 /// All of a run that follows from the extents of the inputs.
 struct RunPlan {
+  uint64_t id = 0;              ///< no other plan of the process ever has it
+  std::vector<int64_t> symbols; ///< the extents
   std::vector<std::vector<int64_t>> inputShapes, outputShapes;
   std::vector<PlannedStep> steps;
   std::vector<int64_t> arenaOffsets; ///< one a buffer; -1: not in the arena
@@ -51,6 +56,9 @@ readSymbols(const ProgramSpec &program,
 /// or a view reaches beyond its buffer.
 Outcome<std::unique_ptr<RunPlan>> planRun(const ProgramSpec &program,
                                           const std::vector<int64_t> &symbols);
+
+/// Of a plan that a program does not know.
+Problem noLongerKept(const std::string &package);
 
 /// Bytes of a row-major array.
 int64_t bytesOf(DType dtype, const std::vector<int64_t> &shape);

@@ -9,9 +9,7 @@
 
 namespace refold {
 
-/// Writes the whole file or leaves what was there: the bytes go to a file
-/// beside it, are synced, and take its name. A path that is no regular file (a
-/// pipe, /dev/stdout) is written directly.
+/// As `writeWholeFile`.
 llvm::Error writeFileAtomically(llvm::StringRef path, llvm::StringRef bytes);
 
 /// Reads a file; refuses folders and files above `maxBytes`.

@@ -7,6 +7,7 @@
 //   FAKE_CUDA_FAIL        FUNCTION=CODE or FUNCTION=CODE@N (the Nth call)
 //   FAKE_CUDA_CAPABILITY  9.0
 //   FAKE_CUDA_MEMORY      bytes that may be allocated
+//   FAKE_CUDA_CAPTURE     1: every stream captures a graph
 //   FAKE_CUDA_HEADERS     the folder of refold_cuda.h
 //   FAKE_CUDA_CXX         the compiler
 #include <cstdint>
@@ -265,6 +266,10 @@ int cuStreamCreate(void **stream, unsigned) {
   return answer(begin("cuStreamCreate"));
 }
 int cuStreamDestroy_v2(void *) { return begin("cuStreamDestroy_v2"); }
+int cuStreamIsCapturing(void *, int *status) {
+  *status = std::stoi(setting("FAKE_CUDA_CAPTURE", "0"));
+  return answer(begin("cuStreamIsCapturing"));
+}
 int cuStreamSynchronize(void *) { return answer(begin("cuStreamSynchronize")); }
 int cuEventCreate(void **event, unsigned) {
   *event = new Event{0};

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// What a step of a plan asks of the driver.
+#include "CudaProgram.h"
+
+#include <algorithm>
+
+using namespace refold;
+using namespace refold::package;
+
+const LaunchWay *CudaProgram::Impl::chooseWay(const Launch &launch) const {
+  for (const LaunchWay &way : launch.ways)
+    if (way.condition.evaluate(words).value_or(0))
+      return &way;
+  return nullptr;
+}
+
+/// Launches what `words` say.
+Problem CudaProgram::Impl::launch(size_t number, CuStream on) {
+  const DeviceKernel &kernel = package->deviceKernels[number];
+  size_t firstEntry = 0;
+  for (const Launch &one : kernel.launches) {
+    const LaunchWay *way = chooseWay(one);
+    if (!way)
+      return problem(ExitCode::Unsupported,
+                     "'" + kernel.name +
+                         "': [cuda-not-tiles] found products or results that "
+                         "no entry has room for, expected shorter ones");
+    LoadedEntry &entry =
+        kernels[number].entries[firstEntry + (way - one.ways.data())];
+    if (Problem error = launchEntry(one, *way, entry, on))
+      return error;
+    firstEntry += one.ways.size();
+  }
+  return {};
+}
+
+Problem CudaProgram::Impl::launchEntry(const Launch &one, const LaunchWay &way,
+                                       LoadedEntry &entry, CuStream on) {
+  static constexpr int64_t kMostBlocks[] = {INT32_MAX, 65535, 65535};
+  static constexpr int64_t kMostThreads[] = {1024, 1024, 64};
+  unsigned grid[3], block[3];
+  bool isEmpty = false;
+  for (int d = 0; d < 3; ++d) {
+    std::optional<int64_t> blocks = way.grid[d].evaluate(words),
+                           threads = way.block[d].evaluate(words);
+    if (!blocks || *blocks < 0 || *blocks > kMostBlocks[d] || !threads ||
+        *threads < 1 || *threads > kMostThreads[d])
+      return problem(ExitCode::Limit,
+                     "'" + way.entry + "': found more blocks than a grid has");
+    isEmpty |= *blocks == 0;
+    grid[d] = unsigned(*blocks);
+    block[d] = unsigned(*threads);
+  }
+  if (isEmpty)
+    return {};
+  std::optional<int64_t> shared = way.sharedBytes.evaluate(words);
+  if (!shared || *shared < 0 || *shared > gpu.sharedBytesPerBlock)
+    return problem(ExitCode::Limit,
+                   "'" + way.entry +
+                       "' needs more shared memory than the GPU '" + gpu.name +
+                       "' has for a block");
+  if (*shared > entry.sharedBytes) {
+    if (CuResult error = driver.cuFuncSetAttribute(
+            entry.function, kMaxDynamicSharedBytes, int(*shared)))
+      return failed("cuFuncSetAttribute", error);
+    entry.sharedBytes = *shared;
+  }
+  values.resize(one.parameters.size());
+  cells.resize(one.parameters.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    std::optional<int64_t> value = one.parameters[i].evaluate(words);
+    if (!value)
+      return problem(ExitCode::Limit, "'" + way.entry + "': a size overflows");
+    values[i] = *value;
+    cells[i] = &values[i];
+  }
+  CuResult error = driver.cuLaunchKernel(
+      entry.function, grid[0], grid[1], grid[2], block[0], block[1], block[2],
+      unsigned(*shared), on, cells.data(), nullptr);
+  return error
+             ? failed(("cuLaunchKernel of '" + way.entry + "'").c_str(), error)
+             : Problem();
+}
+
+Problem CudaProgram::Impl::copy(const PlannedCopy &copy, CuStream on) {
+  std::pmr::vector<int64_t> sizes(copy.from.sizes.begin(),
+                                  copy.from.sizes.end()),
+      from(copy.from.strides.begin(), copy.from.strides.end()),
+      to(copy.to.strides.begin(), copy.to.strides.end());
+  int64_t count = copy.from.numElements();
+  if (count == 0)
+    return {};
+  mergeDims(sizes, from, to);
+  DeviceAddress source = addresses[copy.from.buffer] + copy.from.byteOffset,
+                target = addresses[copy.to.buffer] + copy.to.byteOffset;
+  int64_t width = byteWidth(copy.from.dtype);
+  if (sizes.empty() || (sizes.size() == 1 && from[0] == 1 && to[0] == 1)) {
+    CuResult error =
+        driver.cuMemcpyDtoDAsync_v2(target, source, size_t(count * width), on);
+    return error ? failed("cuMemcpyDtoDAsync", error) : Problem();
+  }
+  if (sizes.size() > kCopyRank || package->copyKernel < 0)
+    return problem(ExitCode::Unsupported,
+                   "found a copy of an array with " +
+                       std::to_string(sizes.size()) +
+                       " dimensions that lie apart, expected at most " +
+                       std::to_string(kCopyRank));
+  words.assign({int64_t(source), int64_t(target), width, count});
+  for (auto [dims, filler] : {std::pair(&sizes, 1), {&from, 0}, {&to, 0}}) {
+    words.insert(words.end(), kCopyRank - dims->size(), filler);
+    words.insert(words.end(), dims->begin(), dims->end());
+  }
+  return launch(size_t(package->copyKernel), on);
+}
+
+/// Waits, and looks at the bytes.
+Problem CudaProgram::Impl::check(const PlannedCheck &check) {
+  int64_t low = check.flags.byteOffset, high = low;
+  int64_t count = check.flags.numElements();
+  if (count == 0)
+    return {};
+  for (size_t d = 0; d < check.flags.sizes.size(); ++d) {
+    int64_t reach = (check.flags.sizes[d] - 1) * check.flags.strides[d];
+    (reach < 0 ? low : high) += reach;
+  }
+  flags.resize(size_t(high - low) + 1);
+  if (CuResult error = driver.cuMemcpyDtoHAsync_v2(
+          flags.data(), addresses[check.flags.buffer] + uint64_t(low),
+          flags.size(), stream))
+    return failed("cuMemcpyDtoHAsync", error);
+  if (Problem error = synchronize())
+    return error;
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t at = check.flags.byteOffset - low, rest = i;
+    for (size_t d = check.flags.sizes.size(); d-- > 0;) {
+      at += rest % check.flags.sizes[d] * check.flags.strides[d];
+      rest /= check.flags.sizes[d];
+    }
+    if (!flags[size_t(at)])
+      return problem(ExitCode::Model, *check.message);
+  }
+  return {};
+}
+
+Problem CudaProgram::Impl::runStep(const CudaPlan &kept,
+                                   const PlannedStep &step, CuStream on) {
+  if (auto *copyStep = std::get_if<PlannedCopy>(&step.what))
+    return copy(*copyStep, on);
+  if (auto *checkStep = std::get_if<PlannedCheck>(&step.what))
+    return check(*checkStep);
+  const PlannedKernel &kernel = std::get<PlannedKernel>(step.what);
+  words.assign(kernel.words.begin(), kernel.words.end());
+  for (const PlannedKernel::Address &address : kernel.addresses)
+    words[address.word] = words[address.word + 1] =
+        int64_t(addresses[address.buffer]) + address.byteOffset;
+  words.push_back(int64_t(kept.workspace));
+  return launch(kernel.kernel, on);
+}
+
+Problem
+CudaProgram::Impl::runSteps(const CudaPlan &kept,
+                            std::span<const DeviceAddress> inputs,
+                            std::span<const DeviceAddress> outputs, CuStream on,
+                            const std::function<Problem(size_t)> &onStep) {
+  const ProgramSpec &program = package->program;
+  const RunPlan &plan = *kept.plan;
+  if (inputs.size() != program.inputs.size() ||
+      outputs.size() != program.outputs.size())
+    return problem(ExitCode::Model, "found another number of arrays than '" +
+                                        package->name + "' has");
+  for (size_t i = 0; i < program.buffers.size(); ++i) {
+    const BufferSpec &buffer = program.buffers[i];
+    switch (buffer.kind) {
+    case BufferKind::Input:
+      addresses[i] = inputs[buffer.port];
+      break;
+    case BufferKind::Output:
+      addresses[i] = outputs[buffer.port];
+      break;
+    case BufferKind::Constant:
+      addresses[i] = constantsAt[i];
+      break;
+    case BufferKind::Temporary:
+      addresses[i] =
+          kept.arena + uint64_t(std::max<int64_t>(plan.arenaOffsets[i], 0));
+      break;
+    }
+  }
+  for (const PlannedStep &step : plan.steps) {
+    if (onStep)
+      if (Problem error = onStep(step.step))
+        return error;
+    if (Problem error = runStep(kept, step, on))
+      return error;
+  }
+  return onStep ? onStep(program.steps.size()) : Problem();
+}
