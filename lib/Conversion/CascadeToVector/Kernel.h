@@ -226,7 +226,7 @@ private:
                       llvm::function_ref<Values(Ix, Values)> step);
   void prologue();
   void contraction(Node *n);
-  void contractionAlong(Node *n, int lane);
+  void contractionAlong(Node *n, int lane, bool inPlace = false);
   void matrixState(StatePlan &s);
   bool leavesProgram(WritePlan &w);
   void writeNest(WritePlan &w);

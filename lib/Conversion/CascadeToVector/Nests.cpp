@@ -639,12 +639,17 @@ void Kernel::contraction(Node *n) {
   collect(n->in[0], all);
   bool readsPanels = llvm::any_of(
       plan.packs, [&](auto &pack) { return all.contains(pack.first); });
-  if (!plan.direct.contains(n) || !readsPanels)
-    return contractionAlong(n, plan.laneOf(n));
-  to.branch(
-      to.less(extents[plan.row], Plan::kFewRows + 1),
-      [&] { contractionAlong(n, kNone); },
-      [&] { contractionAlong(n, plan.laneOf(n)); });
+  bool isDense = plan.denseAlongLanes.contains(n);
+  auto byPanels = [&] { contractionAlong(n, plan.laneOf(n)); };
+  auto inPlace = [&] {
+    contractionAlong(n, isDense ? plan.laneOf(n) : kNone, isDense);
+  };
+  if (!readsPanels || (!isDense && !plan.direct.contains(n)))
+    return byPanels();
+  if (isDense && extents[plan.row].isConstant())
+    return extents[plan.row].constant <= Plan::kFewRows ? inPlace()
+                                                        : byPanels();
+  to.branch(to.less(extents[plan.row], Plan::kFewRows + 1), inPlace, byPanels);
 }
 
 const PairPlan *Kernel::pairOf(Node *term) {
@@ -653,7 +658,7 @@ const PairPlan *Kernel::pairOf(Node *term) {
 }
 
 /// `lane` kNone: the lanes run along the index that is summed.
-void Kernel::contractionAlong(Node *n, int lane) {
+void Kernel::contractionAlong(Node *n, int lane, bool inPlace) {
   Nest nest;
   nest.out = n->set;
   nest.lane = lane;
@@ -669,7 +674,8 @@ void Kernel::contractionAlong(Node *n, int lane) {
   nest.lanesReduced = lane == kNone;
   nest.areFewRows = plan.direct.contains(n);
   nest.pair = lane == kNone ? nullptr : pairOf(nest.term);
-  nest.readsPanels = true;
+  nest.inPlace = inPlace;
+  nest.readsPanels = !inPlace;
   // Sums that no further product rounds again are as exact as those of products
   // by themselves.
   nest.isLong = llvm::none_of(plan.states, [](const StatePlan &s) {

@@ -226,6 +226,9 @@ struct Plan {
   /// Contractions that need no panels where rows are few: lanes run along what
   /// is summed. Few rows would be packed for longer than they are multiplied.
   llvm::DenseSet<Node *> direct;
+  /// Others that few rows need no panels for: what lies along the lanes is
+  /// dense there, and is read in place.
+  llvm::DenseSet<Node *> denseAlongLanes;
   static constexpr int64_t kFewRows = 4;
   /// So many rows are multiplied by what lies in memory without laying it out,
   /// so many columns at a time.

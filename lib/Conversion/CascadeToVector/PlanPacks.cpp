@@ -210,6 +210,24 @@ bool Planner::mayBeDirect(Node *contraction) {
   });
 }
 
+/// Rows may be few, and all that moves with the lanes is dense along them.
+bool Planner::mayReadLanes(Node *contraction) {
+  int lane = plan->laneOf(contraction);
+  if (plan->row == kNone || lane == kNone || plan->product ||
+      !isa<FloatType>(contraction->type) ||
+      plan->pairs.count(contraction->in[0]))
+    return false;
+  int64_t extent = plan->extent(plan->row);
+  if (!ShapedType::isDynamic(extent) && extent > Plan::kFewRows)
+    return false;
+  NodeSet all;
+  collect(contraction->in[0], all);
+  return llvm::all_of(all, [&](Node *n) {
+    return n->kind != Node::Read || !n->has(lane) ||
+           plan->along(n, lane).kind == Along::Unit;
+  });
+}
+
 void Planner::considerOperand(Node *n, Node *contraction, int lane) {
   if (n->kind != Node::Elem)
     return;
@@ -230,7 +248,10 @@ void Planner::considerContraction(Node *n) {
   bool isDirect = mayBeDirect(n);
   if (isDirect)
     plan->direct.insert(n);
-  considerPack(n->in[0], plan->laneOf(n), isDirect);
+  bool isDense = !isDirect && mayReadLanes(n);
+  if (isDense)
+    plan->denseAlongLanes.insert(n);
+  considerPack(n->in[0], plan->laneOf(n), isDirect || isDense);
 }
 
 void Planner::findPacks() {

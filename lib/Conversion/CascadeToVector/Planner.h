@@ -73,6 +73,7 @@ private:
   void considerPack(Node *root, int lane, bool isDirect);
   void considerContraction(Node *n);
   void considerOperand(Node *n, Node *contraction, int lane);
+  bool mayReadLanes(Node *contraction);
   bool mayBeDirect(Node *contraction);
   std::optional<PackPlan> packOf(Node *read, unsigned lane,
                                  bool isWanted = false);
