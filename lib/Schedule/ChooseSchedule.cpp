@@ -507,8 +507,13 @@ Schedule Chooser::choose() {
     chooseWholeRows(s, stream);
   if (hasInner && stream == kNone)
     chooseProduct(s, lane, row);
-  if (hasInner && stream != kNone && fewRows(row))
+  if (hasInner && stream != kNone && fewRows(row)) {
     s.innerLanes = true;
+    // Keys and values of a tile stay in the second cache. Zen 4, decode 32/8
+    // heads of 128, 16384 keys, f32 / bf16: tiles of 512 7.7 to 8.7 / 4.0 ms,
+    // of 256 7.5 / 3.6.
+    s.tile[name(stream)] = 256;
+  }
   if (stream != kNone && s.lanes.empty())
     chooseSegments(s, row, stream);
   return s;

@@ -155,7 +155,7 @@ func.func @channels(%X: memref<?x7x?xf32>, %A: memref<?xf32>, %O: memref<?x7xf32
 // packed, and the keys' lanes run along what is summed.
 
 // CHECK-LABEL: rows h in tiles of 6
-// CHECK-NEXT:  stream n in tiles of 512
+// CHECK-NEXT:  stream n in tiles of 256
 // CHECK-NEXT:  pass 0: contraction {h, n} over {d}, lanes over the contracted
 // CHECK-NEXT:  pass 0: state 0 max {h} reduced each tile, level 0
 // CHECK-NEXT:  pass 0: state 1 add {h, e} matrix nest, lanes e

@@ -66,7 +66,7 @@ Ix Kernel::rowTile() {
 /// of what they are multiplied by: equal ones, four or a multiple.
 Ix Kernel::blockTile() {
   constexpr int64_t kParts = 4;
-  if (!plan.product || !takesFewRows())
+  if (!plan.product || fewRows() != FewRows::InOrder)
     return plan.tileBlock;
   Ix extent = extents[plan.block];
   Ix parts = to.ceilTo(to.ceilDiv(extent, Plan::kLongBlock), kParts);

@@ -164,6 +164,7 @@ private:
     Node *result = nullptr;    ///< the contraction that it computes
     llvm::SmallVector<Node *> ahead; ///< reads to ask for ahead
     int64_t depthAhead = 0; ///< so many steps of the sum; 0: bytes behind each
+    int64_t bytesAhead = 0; ///< 0: as many as there are in a few rows
     bool inPlace = false;   ///< without panels
     /// Where only a part of the summed index is added: its first, its length.
     std::optional<std::pair<Ix, Ix>> part;
@@ -217,6 +218,8 @@ private:
   int64_t blockOfSum(Nest &nest, llvm::ArrayRef<Val> acc);
   Values reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
                         llvm::function_ref<Values(Ix, Values)> step);
+  Values reducePart(Ix range, Values acc,
+                    llvm::function_ref<Values(Ix, Values)> step);
   const PairPlan *pairOf(Node *term);
   Values addPairs(Nest &nest, Tile &t, Ix k, Values acc);
   void storeSums(Nest &nest, Tile &t, llvm::ArrayRef<Val> acc);
@@ -250,11 +253,20 @@ private:
   void productWithWrites();
   void writeSums(Nest nest);
   void writeSumsOfRows(Nest &nest);
-  bool takesFewRows();
+  /// How a product takes a few rows, by what lies in memory.
+  enum class FewRows {
+    AsOthers, ///< by panels
+    InOrder,  ///< lanes along the columns, which lie together
+    AlongSum  ///< lanes along what is summed, which does
+  };
+  llvm::SmallVector<Node *, 2> summedTerms();
+  FewRows fewRows();
   Ix hasFewRows();
   void layOutSums();
   void storeResults(Tile &t, int r, int c);
   void writeSumsInOrder(const Nest &nest);
+  void writeSumsAlong(const Nest &nest);
+  void writeFewRows(const Nest &nest);
   void wholeStates();
   bool readsWhole(WritePlan &w);
 

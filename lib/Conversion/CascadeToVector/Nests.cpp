@@ -460,15 +460,35 @@ Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
         [&](Ix k, Values in) { return addPairs(nest, t, k, in); });
   if (int64_t block = blockOfSum(nest, acc); isLast && block && !nest.part)
     return reduceInBlocks(nest, range, block, acc, step);
-  // Of two steps of a part LLVM keeps the operands of both in registers, and
-  // the sums on the stack.
+  if (isLast && nest.part)
+    return reducePart(range, acc, step);
   if (isLast)
-    return loopUnrolled(range, nest.part ? 1 : nest.unroll, acc, step);
+    return loopUnrolled(range, nest.unroll, acc, step);
   return to.loop(0, range, 1, acc, [&](Ix k, ArrayRef<Val> in) {
     Tile inside(&t);
     inside.local[index] = k;
     return reduceLoops(nest, inside, depth + 1, Values(in));
   });
+}
+
+/// A few steps. Of two of them with many sums LLVM keeps the operands of both
+/// in registers, and the sums on the stack; few sums leave room, and are added
+/// faster than one step's addresses are computed.
+Kernel::Values Kernel::reducePart(Ix range, Values acc,
+                                  llvm::function_ref<Values(Ix, Values)> step) {
+  constexpr int64_t kFewSums = 4, kUnroll = 4;
+  Ix main(0);
+  if (int64_t(acc.size()) <= kFewSums) {
+    main = to.floorTo(range, kUnroll);
+    acc = to.loop(0, main, kUnroll, acc, [&](Ix k, ArrayRef<Val> in) {
+      Values sums(in);
+      for (int64_t u = 0; u < kUnroll; ++u)
+        sums = step(to.add(k, u), sums);
+      return sums;
+    });
+  }
+  return to.loop(main, range, 1, acc,
+                 [&](Ix k, ArrayRef<Val> in) { return step(k, Values(in)); });
 }
 
 /// Adds the k-th two terms of a tile; both arrays are zero behind the last.

@@ -135,6 +135,7 @@ void Kernel::prefetchOperands(const Nest &nest, Tile &t) {
   // Zen 4, decode 32/8 heads of 128, 16384 keys, tiles of 128: 8 KB 9.7 ms,
   // 16 KB 8.6, 32 KB 9.8; 8 KB into the first cache 14.2.
   constexpr int64_t kFarBytes = 16 * 1024;
+  int64_t farBytes = nest.bytesAhead ? nest.bytesAhead : kFarBytes;
   if (nest.depthAhead) {
     Tile there = t;
     Ix &depth = there.local[t.reduced];
@@ -152,7 +153,7 @@ void Kernel::prefetchOperands(const Nest &nest, Tile &t) {
         continue;
       int64_t bytes = std::max<int64_t>(n->type.getIntOrFloatBitWidth() / 8, 1);
       to.prefetch(operandOfRead(n),
-                  to.add(offsetOf(t, n, 0, c), kFarBytes / bytes),
+                  to.add(offsetOf(t, n, 0, c), farBytes / bytes),
                   /*isWrite=*/false, /*level=*/2);
     }
 }

@@ -140,36 +140,51 @@ void Kernel::writeSumsOfRows(Nest &nest) {
     to.branch(to.less(depth, kDeepest + 1), byPanels,
               [&] { writeSums(inPlace); });
   };
-  if (!takesFewRows())
+  if (fewRows() == FewRows::AsOthers)
     return manyRows();
   if (Ix isFew = hasFewRows(); isFew.isConstant())
-    return isFew.is(1) ? writeSumsInOrder(nest) : manyRows();
+    return isFew.is(1) ? writeFewRows(nest) : manyRows();
   to.branch(
       to.less(extents[plan.row], Plan::kRowsInOrder + 1),
-      [&] { writeSumsInOrder(nest); }, manyRows);
+      [&] { writeFewRows(nest); }, manyRows);
 }
 
-/// Whether few rows are multiplied by what lies in memory dense along the
-/// lanes, and is another array in every run.
-bool Kernel::takesFewRows() {
-  SmallVector<Node *, 2> terms;
+/// What is summed when a register tile leaves its loop.
+SmallVector<Node *, 2> Kernel::summedTerms() {
   if (plan.product)
-    terms.push_back(plan.product->in[0]);
+    return {plan.product->in[0]};
+  SmallVector<Node *, 2> terms;
   for (unsigned number : plan.wholes)
     terms.push_back(plan.states[number].term);
+  return terms;
+}
+
+/// Few rows are multiplied by an array that is another one in every run where
+/// it lies, if that is dense along the lanes or along what is summed.
+Kernel::FewRows Kernel::fewRows() {
+  SmallVector<Node *, 2> terms = summedTerms();
   if (terms.empty() || !plan.hasOwnPanels() ||
       (plan.product && llvm::popcount(plan.product->over) != 1))
-    return false;
+    return FewRows::AsOthers;
   int lane = plan.product ? plan.laneOf(plan.product)
                           : plan.states[plan.wholes.front()].lane;
-  return llvm::all_of(terms, [&](Node *term) {
-    NodeSet all;
+  NodeSet all;
+  for (Node *term : terms) {
+    if (!isa<FloatType>(term->type))
+      return FewRows::AsOthers;
     collect(term, all);
-    return isa<FloatType>(term->type) && llvm::all_of(all, [&](Node *n) {
-             return n->kind != Node::Read || !n->has(lane) ||
-                    plan.along(n, lane).kind == Along::Unit;
-           });
-  });
+  }
+  auto areDense = [&](unsigned along) {
+    return llvm::all_of(all, [&](Node *n) {
+      return n->kind != Node::Read || !n->has(along) ||
+             plan.along(n, along).kind == Along::Unit;
+    });
+  };
+  if (areDense(lane))
+    return FewRows::InOrder;
+  return plan.product && areDense(llvm::countr_zero(plan.product->over))
+             ? FewRows::AlongSum
+             : FewRows::AsOthers;
 }
 
 /// 1 where the rows are at most so many, else 0.
@@ -180,24 +195,58 @@ Ix Kernel::hasFewRows() {
 
 void Kernel::layOutSums() {
   sumsInOrder.clear();
-  if (!takesFewRows())
+  if (fewRows() == FewRows::AsOthers)
     return;
-  SmallVector<Node *, 2> terms;
-  if (plan.product)
-    terms.push_back(plan.product->in[0]);
-  for (unsigned number : plan.wholes)
-    terms.push_back(plan.states[number].term);
   int lane = plan.product ? plan.laneOf(plan.product)
                           : plan.states[plan.wholes.front()].lane;
   Ix width = lane == plan.block ? Ix(std::max(Plan::kLongBlock, plan.tileBlock))
                                 : to.ceilTo(extents[lane], plan.registerLanes);
   Ix apart = to.add(width, plan.registerLanes); // not a page
-  for (Node *term : terms) {
+  for (Node *term : summedTerms()) {
     Array &a = sumsInOrder.emplace_back();
     a.dims = {{unsigned(lane), Ix(1)}, {unsigned(plan.row), apart}};
     a.count = to.mul(apart, Plan::kRowsInOrder);
     a.buffer = allocate(/*isShared=*/false, term->type, a.count);
   }
+  if (fewRows() == FewRows::AlongSum)
+    contractions[plan.product] = sumsInOrder.front();
+}
+
+void Kernel::writeFewRows(const Nest &nest) {
+  fewRows() == FewRows::InOrder ? writeSumsInOrder(nest) : writeSumsAlong(nest);
+}
+
+/// As many sums at a time as there are lanes, which run along what is summed,
+/// then what reads them.
+void Kernel::writeSumsAlong(const Nest &nest) {
+  constexpr int64_t kBytesAhead = 1024;
+  Val zero = to.constant(nest.identity);
+  auto init = [&](Tile &, int, int) { return to.splat(zero); };
+  auto finish = [&](Tile &t, int r, int c, Val) { storeResults(t, r, c); };
+  Nest along = nest;
+  along.lane = kNone;
+  along.lanesReduced = true;
+  along.result = plan.product;
+  along.sums.clear();
+  along.init = init;
+  along.sink = finish;
+  along.bytesAhead = kBytesAhead;
+  NodeSet all;
+  collect(nest.term, all);
+  for (Node *n : all)
+    if (n->kind == Node::Read && n->has(nest.lane) && n->has(nest.reduced[0]))
+      along.ahead.push_back(n);
+  emitNest(along);
+
+  Nest points;
+  points.out = nest.out;
+  points.lane = nest.lane;
+  points.inPlace = true;
+  points.init = init;
+  points.sink = finish;
+  for (WritePlan &w : plan.finishWrites)
+    points.results.push_back(w.value);
+  emitNest(points);
 }
 
 /// Some steps of the sum at a time, all lanes of the item: rows of the operand
