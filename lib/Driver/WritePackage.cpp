@@ -40,6 +40,15 @@ static llvm::Error checkSteps(const ProgramSpec &program) {
   return llvm::Error::success();
 }
 
+/// What is written is read again.
+static llvm::Expected<std::string>
+formatChecked(const package::Package &package) {
+  if (package::Problem problem = package::checkPackage(package))
+    return fail(ExitCode::Unsupported,
+                "no package is made: " + problem.message);
+  return package::formatPackage(package);
+}
+
 static llvm::Expected<std::string> formatForCpu(LoadedProgram program,
                                                 CompileOptions options) {
   package::Package package;
@@ -72,7 +81,7 @@ static llvm::Expected<std::string> formatForCpu(LoadedProgram program,
   package.program = compiled->executable.spec();
   if (llvm::Error error = checkSteps(package.program))
     return std::move(error);
-  return package::formatPackage(package);
+  return formatChecked(package);
 }
 
 static llvm::Expected<std::string> formatForGpu(LoadedProgram program,
@@ -89,7 +98,7 @@ static llvm::Expected<std::string> formatForGpu(LoadedProgram program,
       package.textTarget == "cuda-sm90" ? "sm_90a" : "sm_80";
   if (llvm::Error error = makeCubins(package, architecture, options.cache))
     return std::move(error);
-  return package::formatPackage(package);
+  return formatChecked(package);
 }
 
 llvm::Error writePackage(LoadedProgram program, const CompileOptions &options,

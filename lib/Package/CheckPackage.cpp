@@ -13,6 +13,7 @@ struct Checker {
   const ProgramSpec &program = package.program;
 
   bool isGood() const;
+  bool hasPlainNames() const;
 
 private:
   static bool isType(DType dtype) { return dtype <= DType::Bool; }
@@ -109,8 +110,54 @@ bool Checker::isGood() const {
          package.copyKernel < int64_t(package.deviceKernels.size());
 }
 
+/// Whether a terminal prints it and does nothing else: no control characters,
+/// of ASCII or, in UTF-8, of Latin-1.
+static bool isPlain(std::string_view text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    auto byte = static_cast<unsigned char>(text[i]);
+    auto next =
+        static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : '\0');
+    if (byte < 0x20 || byte == 0x7f ||
+        (byte == 0xc2 && next >= 0x80 && next < 0xa0))
+      return false;
+  }
+  return true;
+}
+
+/// All that messages repeat.
+bool Checker::hasPlainNames() const {
+  bool arePlain = isPlain(package.name) && isPlain(package.architecture) &&
+                  isPlain(package.features) && isPlain(package.textTarget);
+  auto look = [&](const std::string &name) { arePlain &= isPlain(name); };
+  for (const InputSpec &input : program.inputs) {
+    look(input.name);
+    for (const DimSpec &dim : input.dims)
+      look(dim.name);
+  }
+  for (const OutputSpec &output : program.outputs)
+    look(output.name);
+  for (const Step &step : program.steps) {
+    look(step.name);
+    if (auto *check = std::get_if<AssertStep>(&step.what))
+      look(check->message);
+  }
+  for (const HostKernel &kernel : package.hostKernels)
+    look(kernel.name);
+  for (const DeviceKernel &kernel : package.deviceKernels) {
+    look(kernel.name);
+    for (const Launch &launch : kernel.launches)
+      for (const LaunchWay &way : launch.ways)
+        look(way.entry);
+  }
+  return arePlain;
+}
+
 Problem package::checkPackage(const Package &package) {
-  return Checker{package}.isGood()
-             ? Problem()
-             : problem(ExitCode::Model, "found a plan whose parts do not fit");
+  Checker checker{package};
+  if (!checker.isGood())
+    return problem(ExitCode::Model, "found a plan whose parts do not fit");
+  if (!checker.hasPlainNames())
+    return problem(ExitCode::Model,
+                   "found a name with control characters, expected plain text");
+  return {};
 }

@@ -107,13 +107,13 @@ def make_inputs(files, program, shape):
     return made
 
 
-def write_npy(path, dims, seed, kind="f"):
-    """Normal numbers, of f32 or (kind "e") f16."""
+def write_npy(path, dims, seed, kind="f", descr=""):
+    """Normal numbers, of f32 or (kind "e") f16; any bytes are a number of another type of that width, `descr`."""
     count = 1
     for d in dims:
         count *= d
     generator = random.Random(seed)
-    header = str({"descr": f"<f{struct.calcsize(kind)}", "fortran_order": False, "shape": tuple(dims)})
+    header = str({"descr": descr or f"<f{struct.calcsize(kind)}", "fortran_order": False, "shape": tuple(dims)})
     header += " " * (63 - (len(header) + 10) % 64) + "\n"
     data = struct.pack(f"<{count}{kind}", *(generator.gauss(0, 1) for _ in range(count)))
     path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + data)
@@ -204,6 +204,49 @@ def check_writing(files):
     files.machine.refuses(2, ["which no package is made for"], "compile", "--target", "cuda-emulated", "examples/softmax.fold",
                           "-o", target)
     assert list(folder.iterdir()) == []
+
+
+def check_npy(files):
+    """Files are written by the rules of refold, and bf16 is read as anybody writes it."""
+    package = files.package("examples/softmax.fold")
+    folder = files.folder / "outputs"
+    folder.mkdir()
+    plain, real, link, pipe = (folder / name for name in ("plain.npy", "real.npy", "link.npy", "pipe"))
+    run = [RUN, package, "--shape", "m=3,n=40", "--output"]
+    assert files.machine.run(*run, f"y={plain}")[0] == 0
+    real.touch()
+    real.chmod(0o604)
+    link.symlink_to(real.name)
+    assert files.machine.run(*run, f"y={link}")[0] == 0
+    assert link.is_symlink() and real.stat().st_mode & 0o777 == 0o604 and real.read_bytes() == plain.read_bytes()
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    assert files.machine.run(*run, f"y={pipe}")[0] == 0
+    assert pipe.is_fifo() and os.read(reader, 1 << 16) == plain.read_bytes()
+    os.close(reader)
+    for target, expected in ((folder, 1), (folder / "none/y.npy", 1), ("/dev/full", 5)):
+        code, text, _ = files.machine.run(*run, f"y={target}")
+        assert code == expected and text.startswith(f"error: {target}: "), (code, text)
+    assert sorted(path.name for path in folder.iterdir()) == ["link.npy", "pipe", "plain.npy", "real.npy"]
+
+    package = files.folder / "bf16.rfx"
+    files.machine.answers("compile", "--dtype", "bf16", "examples/softmax.fold", "-o", package)
+    written = []
+    for descr, expected in (("|V2", 0), ("<V2", 0), (">V2", 1), ("<f2", 1)):
+        write_npy(files.folder / "x.npy", [3, 40], 0, "e", descr)
+        output = files.folder / "y.npy"
+        code, text, _ = files.machine.run(RUN, package, "--input", f"x={files.folder}/x.npy", "--output", f"y={output}")
+        assert code == expected, (descr, code, text)
+        written.append(output.read_bytes())
+    assert written[0] == written[1]
+
+
+def check_pipe(files):
+    """A pipe that nobody writes to is no package; nobody waits for it."""
+    pipe = files.folder / "pipe.rfx"
+    os.mkfifo(pipe)
+    done = subprocess.run([RUN, pipe], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1 and "found no package of refold" in done.stderr, done
 
 
 # The C API as a caller without a compiler sees it.
@@ -390,7 +433,7 @@ assert plan(handle, (3, 40))[1].value == captured.value
     assert 0 < allocated < 8 and freed < allocated, between
 
 
-CHECKS = [check_size, check_header, check_cpu, check_certificates, check_gpu, check_tiles, check_damage, check_writing, check_library, check_null,
+CHECKS = [check_size, check_header, check_cpu, check_certificates, check_gpu, check_tiles, check_damage, check_writing, check_library, check_null, check_npy, check_pipe,
           check_short_memory, check_stale_plans]
 
 

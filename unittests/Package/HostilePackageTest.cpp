@@ -86,6 +86,25 @@ TEST_F(HostilePackageTest, AKernelReadsNoMoreOperandsThanItHas) {
   EXPECT_NE(outcome(), kDoesNotFit); // it lacks its object
 }
 
+/// Messages repeat names, and terminals obey what they are shown.
+TEST_F(HostilePackageTest, NamesHaveNoControlCharacters) {
+  copy(all(X), all(Y));
+  for (const char *name : {"c\n\x1b[31mred", "\x7f", "c\xc2\x9b"}) {
+    std::string *const places[] = {
+        &package.name, &package.features, &package.program.inputs[0].name,
+        &package.program.outputs[0].name, &package.program.steps[0].name};
+    for (std::string *place : places) {
+      std::string before = *place;
+      *place = name;
+      EXPECT_EQ(outcome(), "file: found a name with control characters, "
+                           "expected plain text");
+      *place = before;
+    }
+  }
+  package.name = "\xc2\xb5 \xe2\x88\x91"; // mu and a sum
+  EXPECT_EQ(outcome(), "");
+}
+
 TEST_F(HostilePackageTest, NoElementIsWrittenOrCheckedForYears) {
   constexpr int64_t kMany = int64_t(1) << 59;
   copy(view(X, {kMany}, {0}), view(Y, {kMany}, {0}));

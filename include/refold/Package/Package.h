@@ -86,7 +86,8 @@ Outcome<std::shared_ptr<Package>> parsePackage(std::string_view bytes,
 /// Maps a file and parses it.
 Outcome<std::shared_ptr<Package>> openPackage(const std::string &path);
 
-/// Whether all indices of the parts are in range.
+/// Whether all indices of the parts are in range, steps write what they may,
+/// and messages may repeat the names.
 Problem checkPackage(const Package &package);
 
 } // namespace refold::package
