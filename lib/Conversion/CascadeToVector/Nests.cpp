@@ -471,26 +471,6 @@ Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
   });
 }
 
-/// A few steps. Of two of them with many sums LLVM keeps the operands of both
-/// in registers, and the sums on the stack; few sums leave room, and are added
-/// faster than one step's addresses are computed.
-Kernel::Values Kernel::reducePart(Ix range, Values acc,
-                                  llvm::function_ref<Values(Ix, Values)> step) {
-  constexpr int64_t kFewSums = 4, kUnroll = 4;
-  Ix main(0);
-  if (int64_t(acc.size()) <= kFewSums) {
-    main = to.floorTo(range, kUnroll);
-    acc = to.loop(0, main, kUnroll, acc, [&](Ix k, ArrayRef<Val> in) {
-      Values sums(in);
-      for (int64_t u = 0; u < kUnroll; ++u)
-        sums = step(to.add(k, u), sums);
-      return sums;
-    });
-  }
-  return to.loop(main, range, 1, acc,
-                 [&](Ix k, ArrayRef<Val> in) { return step(k, Values(in)); });
-}
-
 /// Adds the k-th two terms of a tile; both arrays are zero behind the last.
 Kernel::Values Kernel::addPairs(Nest &nest, Tile &t, Ix k, Values acc) {
   const PairPlan &pair = *nest.pair;
@@ -532,31 +512,6 @@ int64_t Kernel::blockOfSum(Nest &nest, ArrayRef<Val> acc) {
   if (int64_t(acc.size()) <= kFewSums * width)
     return kShort;
   return nest.isLong ? kLong : 0;
-}
-
-/// The error of a sum grows with the length of its chain of additions: that of
-/// a block, then that of the blocks.
-Kernel::Values
-Kernel::reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
-                       llvm::function_ref<Values(Ix, Values)> step) {
-  Val zero = to.splat(to.constant(nest.identity));
-  auto addBlock = [&](Ix first, Ix count, Values in) {
-    Values sums = loopUnrolled(
-        count, nest.unroll, Values(in.size(), zero),
-        [&](Ix k, Values sum) { return step(to.add(first, k), sum); });
-    for (auto [total, sum] : llvm::zip(in, sums))
-      total = to.binary(nest.combine, total, sum);
-    return in;
-  };
-  if (range.isConstant() && range.constant <= block)
-    return addBlock(0, range, acc);
-  Ix main = to.floorTo(range, block);
-  acc = to.loop(0, main, block, acc, [&](Ix first, ArrayRef<Val> in) {
-    return addBlock(first, block, Values(in));
-  });
-  if (range.isConstant() && range.constant % block == 0)
-    return acc;
-  return addBlock(main, to.sub(range, main), acc);
 }
 
 /// Lanes along the reduced index: a register of partial results, reduced at the
