@@ -41,9 +41,9 @@ def add_variants(kernel):
         if name in known:
             continue
         kernel["text"] += (f"\nREFOLD_KERNEL({threads * rows})\n{name}({first[2]}) {{\n  {first[3]}<{threads}, {rows}, "
-                           f"{vectors}, {width}, {'true' if resident else 'false'}>{first[4]}\n}}\n")
+                           f"{vectors}, {width}, {'InRegisters' if resident else 'Nowhere'}>{first[4]}\n}}\n")
         kernel["entries"].append({"name": name, "threads": threads, "rows": rows, "vectors": vectors, "width": width,
-                                  "resident": bool(resident),
+                                  "resident": bool(resident), "kept_bytes": 0, "held": 0, "blocks_per_unit": 0,
                                   "longest": threads * vectors * width if resident else 0})
 
 

@@ -22,7 +22,7 @@ from rows import DTYPES, GIB, PROGRAMS, error_of, make_inputs, results_like, tim
 
 class Library:
     def __init__(self, path):
-        self.lib = ctypes.CDLL(str(path))
+        self.lib = ctypes.CDLL(str(path.resolve()))
         self.lib.refold_error_message.restype = ctypes.c_char_p
         for name in ("open", "plan", "run", "enqueue"):
             getattr(self.lib, f"refold_package_{name}").restype = ctypes.c_void_p

@@ -31,6 +31,7 @@ PROGRAMS = {  # name: (function of the inputs, kinds of the inputs)
     "variance": (lambda x: (x.mean(-1), x.var(-1, unbiased=False)), ["matrix"]),
     "kl_divergence": (lambda a, b: (torch.softmax(a, -1) * (torch.log_softmax(a, -1) - torch.log_softmax(b, -1))).sum(-1),
                       ["matrix", "matrix"]),
+    "cross_entropy": (lambda x, label: F.cross_entropy(x, label, reduction="none"), ["matrix", "label"]),
 }
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
@@ -55,11 +56,15 @@ class Driver:
         self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         return function
 
-    def launch(self, function, blocks, threads, values):
+    def launch(self, function, blocks, threads, values, shared=0):
         cells = [ctypes.c_int64(v) for v in values]
         array = (ctypes.c_void_p * len(cells))(*[ctypes.cast(ctypes.byref(c), ctypes.c_void_p) for c in cells])
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        self.call("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, 0, stream, array, None)
+        self.call("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, shared, stream, array, None)
+
+    def allow_shared(self, function, size):
+        self.call("cuFuncSetAttribute", function, 8, size)  # MAX_DYNAMIC_SHARED_SIZE_BYTES
+
 
 
 def time_ms(run, launches=6, groups=15):
@@ -83,6 +88,9 @@ def make_inputs(kinds, dtype, rows, width):
     matrices = sum(k == "matrix" for k in kinds)
     made = []
     for kind in kinds:
+        if kind == "label":
+            made.append(torch.randint(0, width, (rows // matrices,), device="cuda"))
+            continue
         if kind == "row":
             made.append(torch.randn(width, device="cuda").to(dtype))
             continue
@@ -93,8 +101,12 @@ def make_inputs(kinds, dtype, rows, width):
     return made
 
 
+def is_by_row(x):
+    return x.dim() == 2 or x.dtype == torch.int64
+
+
 def results_like(function, inputs):
-    few = [x[:2] if x.dim() == 2 else x for x in inputs]
+    few = [x[:2] if is_by_row(x) else x for x in inputs]
     shown = function(*few)
     shown = shown if isinstance(shown, tuple) else (shown,)
     return [torch.empty((inputs[0].shape[0], *r.shape[1:]), device="cuda", dtype=inputs[0].dtype) for r in shown]
@@ -113,7 +125,8 @@ def error_of(function, inputs, results):
     """The largest deviation from double on sampled rows, each output's against its own scale."""
     rows = inputs[0].shape[0]
     sample = sorted({0, 1, rows // 3, rows // 2, rows - 2, rows - 1})
-    exact = function(*[x[sample].double() if x.dim() == 2 else x.double() for x in inputs])
+    few = [x[sample] if is_by_row(x) else x for x in inputs]
+    exact = function(*[x if x.dtype == torch.int64 else x.double() for x in few])
     exact = exact if isinstance(exact, tuple) else (exact,)
     worst = 0.0
     for e, r in zip(exact, results):
@@ -180,14 +193,21 @@ def main():
             values = values_of(kernel, [*inputs, *results])
             chosen = chosen_entry(kernel, width)
             for e in kernel["entries"]:
-                fits = not e["resident"] or e["threads"] * e["vectors"] * e["width"] >= width
+                fits = not e["resident"] or e["longest"] >= width
                 if width % e["width"] or not fits or (options.entries == "chosen" and e["name"] != chosen):
                     continue
                 handle = driver.function(module, e["name"])
-                blocks = -(-rows // e["rows"])
+                blocks, shared = -(-rows // e["rows"]), 0
+                if e["kept_bytes"]:
+                    chunk = e["threads"] * e["vectors"] * e["width"]
+                    shared = max(-(-(width - e["held"]) // chunk), 0) * chunk * e["kept_bytes"]
+                    driver.allow_shared(handle, shared)
+                if e["blocks_per_unit"]:
+                    units = torch.cuda.get_device_properties(0).multi_processor_count
+                    blocks = min(blocks, units * e["blocks_per_unit"])
                 for r in results:
                     r.fill_(float("nan"))
-                run = lambda: driver.launch(handle, blocks, e["threads"] * e["rows"], values)
+                run = lambda: driver.launch(handle, blocks, e["threads"] * e["rows"], values, shared)
                 run()
                 torch.cuda.synchronize()
                 error = error_of(function, inputs, results)

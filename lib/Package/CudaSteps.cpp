@@ -8,10 +8,16 @@ using namespace refold;
 using namespace refold::package;
 
 const LaunchWay *CudaProgram::Impl::chooseWay(const Launch &launch) const {
-  for (const LaunchWay &way : launch.ways)
-    if (way.condition.evaluate(words).value_or(0))
+  const LaunchWay *tooLarge = nullptr;
+  for (const LaunchWay &way : launch.ways) {
+    if (!way.condition.evaluate(words).value_or(0))
+      continue;
+    std::optional<int64_t> shared = way.sharedBytes.evaluate(words);
+    if (shared && *shared <= gpu.sharedBytesPerBlock)
       return &way;
-  return nullptr;
+    tooLarge = tooLarge ? tooLarge : &way;
+  }
+  return tooLarge; // what launches it says so
 }
 
 /// Launches what `words` say.
@@ -53,6 +59,10 @@ Problem CudaProgram::Impl::launchEntry(const Launch &one, const LaunchWay &way,
   }
   if (isEmpty)
     return {};
+  if (way.blocksPerUnit > 0)
+    grid[0] = unsigned(
+        std::min<uint64_t>(grid[0], uint64_t(std::max(gpu.multiprocessors, 1)) *
+                                        way.blocksPerUnit));
   std::optional<int64_t> shared = way.sharedBytes.evaluate(words);
   if (!shared || *shared < 0 || *shared > gpu.sharedBytesPerBlock)
     return problem(ExitCode::Limit,

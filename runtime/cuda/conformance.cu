@@ -48,7 +48,9 @@ conform_exchange(const int32_t *in, int32_t *out, int64_t count) {
   REFOLD_SHARED(int32_t, opposite, 128);
   opposite.store(thread(), value);
   block_barrier();
-  store_element(out + count + i, opposite.load(127 - thread()));
+  // The launch has two blocks.
+  store_element(out + count + i,
+                opposite.load(127 - thread()) + int32_t(blocks() - 2));
 }
 
 template <typename T, int kWidth>

@@ -28,11 +28,16 @@ using uint64_t = unsigned long;
 /// one is enough it does not, but there it costs up to 12 %.
 #if __CUDA_ARCH__ < 900
 #define REFOLD_LAUNCH_BOUNDS(threads) __launch_bounds__(threads, 1)
+#define REFOLD_UNIT_BOUNDS(threads, blocks) __launch_bounds__(threads, 1)
 #else
 #define REFOLD_LAUNCH_BOUNDS(threads) __launch_bounds__(threads)
+#define REFOLD_UNIT_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 #endif
 #define REFOLD_KERNEL(threads)                                                 \
   extern "C" __global__ void REFOLD_LAUNCH_BOUNDS(threads)
+/// The same where `blocks` of them are meant to share a multiprocessor.
+#define REFOLD_UNIT_KERNEL(threads, blocks)                                    \
+  extern "C" __global__ void REFOLD_UNIT_BOUNDS(threads, blocks)
 /// `count` elements that the threads of a block share.
 #define REFOLD_SHARED(type, name, count)                                       \
   __shared__ type name##_memory[count];                                        \
@@ -47,6 +52,8 @@ namespace refold {
 
 REFOLD_DEVICE int thread() { return int(threadIdx.x); }
 REFOLD_DEVICE int64_t block() { return int64_t(blockIdx.x); }
+/// How many blocks the launch has.
+REFOLD_DEVICE int64_t blocks() { return int64_t(gridDim.x); }
 
 /// The same, read where it is asked for: what follows from it is computed
 /// there, and holds no register before.

@@ -25,6 +25,7 @@
 #define REFOLD_UNROLL
 #define REFOLD_NO_UNROLL
 #define REFOLD_KERNEL(threads) extern "C" void
+#define REFOLD_UNIT_KERNEL(threads, blocks) extern "C" void
 #define REFOLD_SHARED(type, name, count)                                       \
   static const int name##_site = refold::emulator::newSite();                  \
   const refold::Shared<type> name {                                            \
@@ -98,7 +99,7 @@ struct Machine {
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
   int current = -1, threads = 0, arrived = 0, live = 0;
-  int64_t block = 0;
+  int64_t block = 0, blocks = 0;
   uint64_t barriers = 0, progress = 0, random = 0;
   void *scheduler = nullptr;
   std::map<int, SharedMemory> shared;
@@ -367,6 +368,7 @@ inline std::string launch(int64_t blocks, int threads, const Mode &mode,
   for (const Range &range : machine.ranges)
     machine.written.emplace_back(range.isResult ? range.bytes : 0);
   machine.random = 88172645463325252ull ^ mode.seed * 0x9e3779b97f4a7c15ull;
+  machine.blocks = blocks;
   for (int64_t i = 0; i < blocks && machine.error.empty(); ++i) {
     machine.block = mode.reversesBlocks ? blocks - 1 - i : i;
     runBlock(threads, mode);
@@ -416,6 +418,7 @@ namespace refold {
 
 inline int thread() { return emulator::machine.current; }
 inline int64_t block() { return emulator::machine.block; }
+inline int64_t blocks() { return emulator::machine.blocks; }
 inline int thread_again() { return thread(); }
 inline int64_t block_again() { return block(); }
 

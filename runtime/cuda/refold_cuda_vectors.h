@@ -123,6 +123,36 @@ template <typename T> REFOLD_DEVICE void store_element(T *to, T value) {
   store_values(to, values);
 }
 
+/// Where a row is between the sweeps over it: CudaEntry::Place.
+enum Place { Nowhere, InRegisters, InShared, Split };
+
+/// A thread's own vector in shared memory: its parts of 16 bytes lie
+/// `kThreads` of them apart, so that those of a warp are neighbours. No other
+/// thread reads it, so that no barrier is needed.
+template <int kThreads, typename T, int kWidth>
+REFOLD_DEVICE Vector<T, kWidth> load_kept(uint32_t from) {
+  static_assert(Vector<T, kWidth>::kBytes % 16 == 0);
+  Vector<T, kWidth> to;
+  REFOLD_UNROLL
+  for (int part = 0; part < Vector<T, kWidth>::kBytes / 16; ++part) {
+    uint32_t words[4];
+    load_shared(words, from + uint32_t(part * kThreads * 16));
+    REFOLD_UNROLL
+    for (int i = 0; i < 4; ++i)
+      to.words[part * 4 + i] = words[i];
+  }
+  return to;
+}
+/// Begins to copy one there.
+template <int kThreads, int kWidth, typename T>
+REFOLD_DEVICE void copy_kept(uint32_t to, const T *from) {
+  static_assert(Vector<T, kWidth>::kBytes % 16 == 0);
+  REFOLD_UNROLL
+  for (int part = 0; part < Vector<T, kWidth>::kBytes / 16; ++part)
+    copy_async(to + uint32_t(part * kThreads * 16),
+               reinterpret_cast<const char *>(from) + part * 16, 16);
+}
+
 REFOLD_DEVICE bool shuffle_xor(bool x, int mask) {
   return shuffle_xor(int32_t(x), mask) != 0;
 }

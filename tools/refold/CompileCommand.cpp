@@ -23,16 +23,20 @@ static llvm::json::Object toJson(const CudaKernel &kernel) {
                                           {"result", o.isResult},
                                           {"vectors", o.hasVectors}});
   for (const CudaEntry &e : kernel.entries)
-    entries.push_back(llvm::json::Object{{"name", e.name},
-                                         {"threads", e.threads},
-                                         {"rows", e.rows},
-                                         {"vectors", e.vectors},
-                                         {"width", e.width},
-                                         {"resident", e.isResident},
-                                         {"longest", e.longest},
-                                         {"deepest", e.deepest},
-                                         {"widest", e.widest},
-                                         {"shared_bytes", e.sharedBytes}});
+    entries.push_back(llvm::json::Object{
+        {"name", e.name},
+        {"threads", e.threads},
+        {"rows", e.rows},
+        {"vectors", e.vectors},
+        {"width", e.width},
+        {"resident", e.isResident},
+        {"longest", e.longest},
+        {"deepest", e.deepest},
+        {"widest", e.widest},
+        {"shared_bytes", e.sharedBytes},
+        {"kept_bytes", e.keptBytes},
+        {"held", e.held()},
+        {"blocks_per_unit", e.isLoop ? e.blocksPerUnit : 0}});
   auto extent = [](const CudaExtent &e) {
     return llvm::json::Object{
         {"operand", e.operand}, {"dim", e.dim}, {"constant", e.constant}};

@@ -36,14 +36,26 @@ struct CudaOperand {
 struct CudaEntry {
   std::string name;
   int threads = 32, rows = 1, vectors = 1, width = 1;
-  /// The row stays in registers: it has at most `chunk()` elements.
+  /// The row stays on chip: it has at most `longest` elements.
   bool isResident = true;
   int64_t longest = -1; ///< rows up to this length take it; -1: any
+  /// Where the row is between sweeps: nowhere (it is read again), in
+  /// registers, in shared memory, or there but for the first `chunk()`
+  /// elements, which are in registers.
+  enum Place : uint8_t { Nowhere, Registers, Shared, Split };
+  Place place = Registers;
+  int64_t keptBytes = 0; ///< of shared memory for an element
+  /// Blocks that are meant to share a multiprocessor; 0: as many as fit.
+  int blocksPerUnit = 0;
+  /// A launch has as many blocks as the GPU takes at once, for many rows each.
+  bool isLoop = false;
   /// Of kernels over tiles, where a block has `threads` threads for `rows`
   /// rows: the longest products, the widest results.
   int64_t deepest = 0, widest = 0;
   int64_t sharedBytes = 0; ///< that the launch asks for
   int64_t chunk() const { return int64_t(threads) * vectors * width; }
+  /// Elements that shared memory has no room for.
+  int64_t held() const { return place == Split ? chunk() : 0; }
 };
 
 /// A number of the launch: read from an operand where `operand` is set.

@@ -21,6 +21,9 @@ struct LaunchWay {
   std::array<SizeExpr, 3> grid = {1, 1, 1}; ///< blocks; none: no launch
   std::array<SizeExpr, 3> block = {1, 1, 1};
   SizeExpr sharedBytes; ///< dynamic shared memory
+  /// At most as many blocks a multiprocessor, for kernels that take any number
+  /// of them; 0: the whole grid.
+  uint32_t blocksPerUnit = 0;
   bool operator==(const LaunchWay &) const = default;
 };
 

@@ -47,8 +47,8 @@ void Text::close(StringRef end) {
   line(end.str());
 }
 
-void Text::otherwise() {
-  close("} else {");
+void Text::otherwise(const std::string &condition) {
+  close(condition.empty() ? "} else {" : "} else " + condition + " {");
   ++depth;
 }
 

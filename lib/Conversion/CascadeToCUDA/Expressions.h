@@ -14,7 +14,8 @@ public:
   /// A line that ends in a brace; `close` writes its end.
   void open(const std::string &statement);
   void close(llvm::StringRef end = "}");
-  void otherwise(); ///< the other side of an open condition
+  /// The other side of an open condition, by a condition of its own if any.
+  void otherwise(const std::string &condition = "");
   void blank() { text += "\n"; }
   /// A comment, broken at 80 columns.
   void comment(llvm::StringRef words, llvm::StringRef mark = "// ");

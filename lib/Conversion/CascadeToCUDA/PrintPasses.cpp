@@ -175,21 +175,24 @@ void RowPrinter::printMerge(unsigned pass) {
 void RowPrinter::printMergeAcrossWarps(unsigned pass) {
   SmallVector<StatePlan *> states = statesOf(pass);
   std::string number = std::to_string(pass + 1);
+  std::string turn = hasShared ? " + turn" : "";
   out.line("merge" + number + "(Number<kThreads < 32 ? kThreads : 32>{});");
   out.open("if constexpr (kThreads > 32) {");
   for (StatePlan *s : states)
     out.line("REFOLD_SHARED(" + valueType(s->type()) + ", shared_" + name(*s) +
-             ", kThreads / 32);");
+             ", kThreads / 32" + (hasShared ? " * (kIsShared ? 2 : 1)" : "") +
+             ");");
   out.open("if (lane % 32 == 0) {");
   for (StatePlan *s : states)
-    out.line("shared_" + name(*s) + ".store(lane / 32, s." + name(*s) + ");");
+    out.line("shared_" + name(*s) + ".store(lane / 32" + turn + ", s." +
+             name(*s) + ");");
   out.close();
   out.line("block_barrier();");
   out.line("// Every warp merges the states of all warps: lane i has those of "
            "warp i.");
   for (StatePlan *s : states)
     out.line("s." + name(*s) + " = lane % 32 < kThreads / 32 ? shared_" +
-             name(*s) + ".load(lane % 32) : " + identity(*s) + ";");
+             name(*s) + ".load(lane % 32" + turn + ") : " + identity(*s) + ";");
   out.line("merge" + number + "(Number<32>{});");
   out.close();
 }
@@ -197,17 +200,37 @@ void RowPrinter::printMergeAcrossWarps(unsigned pass) {
 /// All chunks of a row. A resident row is one, read by the first pass.
 void RowPrinter::printWalk(unsigned pass) {
   std::string number = std::to_string(pass + 1);
-  auto foldAt = [&](const std::string &first) {
+  auto foldAt = [&](const std::string &first,
+                    const std::string &chunk = "chunk") {
     std::string end = first == "0" ? "kChunk" : first + " + kChunk";
     out.line("if (" + end + " <= " + count() + ")");
-    out.line("  fold" + number + "(Number<1>{}, chunk, " + first + ");");
+    out.line("  fold" + number + "(Number<1>{}, " + chunk + ", " + first +
+             ");");
     out.line("else");
-    out.line("  fold" + number + "(Number<0>{}, chunk, " + first + ");");
+    out.line("  fold" + number + "(Number<0>{}, " + chunk + ", " + first +
+             ");");
   };
-  out.open("if constexpr (kIsResident) {");
+  out.open("if constexpr (kPlace == InRegisters) {");
   if (pass == 0)
     out.line("load(chunk, 0);");
   foldAt("0");
+  if (hasShared) {
+    out.otherwise("if constexpr (kIsShared)");
+    if (pass == 0) {
+      out.line("if constexpr (kHeld > 0)");
+      out.line("  load(held, 0);");
+      out.line("wait_copies<0>();");
+    }
+    out.line("REFOLD_NO_UNROLL");
+    out.open("for (int64_t first = kHeld; first < " + count() +
+             "; first += kChunk) {");
+    out.line("fetch(chunk, first);");
+    foldAt("first");
+    out.close();
+    out.open("if constexpr (kHeld > 0) {");
+    foldAt("0", "held");
+    out.close();
+  }
   out.otherwise();
   out.line("load(chunk, 0);");
   out.open("for (int64_t first = 0; first < " + count() +

@@ -106,11 +106,14 @@ void RowPrinter::printSweep() {
     values.hoist(root);
   out.open("const auto write = [&](const auto &chunk, int64_t first) {");
   openVectors(true);
-  for (auto &[node, read] : kernel.reads)
-    if (!read.isFolded)
-      out.line("const auto " + read.name + "_v = load_vector<kWidth, " +
-               (read.isShared ? "Reuse" : "Stream") + ">(" + read.row +
-               " + column);");
+  for (auto &[node, read] : kernel.reads) {
+    if (read.isFolded)
+      continue;
+    std::string vector = read.name + "_v";
+    out.line("const auto " + vector + " = load_vector<kWidth, " +
+             (read.isShared ? "Reuse" : "Stream") + ">(" + read.row +
+             " + column);");
+  }
   for (auto [w, root] : llvm::zip(writes, roots)) {
     unsigned target = cast<BlockArgument>(w->op.getTarget()).getArgNumber() -
                       plan.cascade.numIndices();
@@ -147,8 +150,22 @@ void RowPrinter::printSweep() {
 /// Backwards: what was read last is still on chip.
 void RowPrinter::printSweepWalk() {
   out.open("if (is_row) {");
-  out.open("if constexpr (kIsResident) {");
+  out.open("if constexpr (kPlace == InRegisters) {");
   out.line("write(chunk, 0);");
+  if (hasShared) {
+    out.otherwise("if constexpr (kIsShared)");
+    out.comment("What is written makes room for the next row of the block.");
+    out.line("REFOLD_NO_UNROLL");
+    out.open("for (int64_t first = kHeld; first < " + count() +
+             "; first += kChunk) {");
+    out.line("fetch(chunk, first);");
+    out.line("write(chunk, first);");
+    out.line("if (row + blocks() < " + rowCount() + ")");
+    out.line("  bring(row + blocks(), first);");
+    out.close();
+    out.line("if constexpr (kHeld > 0)");
+    out.line("  write(held, 0);");
+  }
   out.otherwise();
   out.line("const int64_t last = (" + count() + " - 1) / kChunk * kChunk;");
   out.open("for (int64_t first = last; first >= 0; first -= kChunk) {");

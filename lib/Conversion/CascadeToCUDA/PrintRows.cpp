@@ -33,6 +33,84 @@ void RowPrinter::findGrid() {
         hasVectors(w.op.getTarget());
 }
 
+void RowPrinter::addEntry(CudaEntry entry) {
+  static constexpr llvm::StringLiteral kNames[] = {"_chunks", "_rows",
+                                                   "_shared", "_split"};
+  entry.name =
+      options.name + kNames[entry.place].str() + std::to_string(entry.threads) +
+      "x" + std::to_string(entry.vectors) + "x" + std::to_string(entry.width);
+  bool isKnown = llvm::any_of(result.entries, [&](const CudaEntry &other) {
+    return other.name == entry.name;
+  });
+  if (!isKnown)
+    result.entries.push_back(entry);
+}
+
+/// Bytes of an element of a row in shared memory.
+int64_t RowPrinter::keptBytes() {
+  int64_t bytes = 0;
+  for (auto &[node, read] : kernel.reads)
+    if (isKept(read))
+      bytes += bytesOf(node->type);
+  return bytes;
+}
+
+/// Whether rows can wait in shared memory: by copies of 16 bytes.
+bool RowPrinter::mayKeep(int width) {
+  bool areWhole = llvm::all_of(kernel.reads, [&](auto &read) {
+    return !isKept(read.second) || width * bytesOf(read.first->type) % 16 == 0;
+  });
+  return hasStates() && areWhole && keptBytes() > 0;
+}
+
+/// Whether some array is read along the row by all rows.
+bool RowPrinter::readsTables() {
+  return llvm::any_of(kernel.reads,
+                      [](auto &read) { return read.second.isShared; });
+}
+
+/// Rows with results along them that registers do not hold wait in shared
+/// memory, where copies bring them: several blocks a multiprocessor, in order,
+/// as long as two fit, so that one reads while another writes. A longer one
+/// fills a multiprocessor that does many rows: what is written makes room for
+/// the next. `words`: registers of a vector of all that is folded. On an H200,
+/// keeping the arrays that all rows read there too was slower than reading them
+/// again: fewer blocks fit (LayerNorm, 32768 bf16: 3.05 against 3.35 TB/s).
+void RowPrinter::chooseShared(int width, int words) {
+  // What a multiprocessor has, beside what every block takes for itself.
+  constexpr int64_t kUnitBytes = 228 << 10, kOfBlock = 1 << 10;
+  constexpr int kUnitRegisters = 65536;
+  int64_t bytes = keptBytes();
+  int64_t perWarp = 0; // bytes of states, twice
+  for (StatePlan &s : plan.states)
+    perWarp += 2 * bytesOf(s.type());
+  auto add = [&](CudaEntry::Place place, int threads, int blocks, int parts) {
+    // A fifth of the registers of a thread for what it reads.
+    int vectors = kUnitRegisters / (threads * blocks) / 5 / words;
+    vectors = int(llvm::bit_floor(unsigned(std::clamp(vectors, 1, 4))));
+    CudaEntry entry{"", threads, 1, vectors, width, true};
+    entry.place = place;
+    entry.keptBytes = bytes;
+    entry.blocksPerUnit = blocks;
+    entry.isLoop = blocks == 1;
+    int64_t room =
+        kUnitBytes / parts - kOfBlock - perWarp * ((threads + 31) / 32);
+    entry.longest =
+        room / (bytes * entry.chunk()) * entry.chunk() + entry.held();
+    if (entry.longest > entry.held())
+      addEntry(entry);
+  };
+  // Arrays of all rows come from the caches: more, smaller blocks wait better.
+  if (!readsTables())
+    add(CudaEntry::Shared, 128, 6, 12);
+  add(CudaEntry::Shared, 256, 3, readsTables() ? 3 : 6);
+  add(CudaEntry::Shared, 512, 2, 2);
+  add(CudaEntry::Split, 1024, 1, 1);
+  hasShared = llvm::any_of(result.entries, [](const CudaEntry &entry) {
+    return entry.keptBytes > 0;
+  });
+}
+
 /// Rows that fit stay in registers; the shorter, the fewer threads share one.
 /// Longer ones are read in chunks, the next one on its way while one is folded:
 /// those without results along the row soon, since nobody reads them twice.
@@ -52,16 +130,10 @@ void RowPrinter::chooseEntries() {
   auto add = [&](int threads, int rows, int vectors, int width, bool isResident,
                  int64_t longest = -1) {
     CudaEntry entry{"", threads, rows, vectors, width, isResident, longest};
+    entry.place = isResident ? CudaEntry::Registers : CudaEntry::Nowhere;
     if (isResident)
       entry.longest = entry.chunk();
-    entry.name = options.name + (isResident ? "_rows" : "_chunks") +
-                 std::to_string(threads) + "x" + std::to_string(vectors) + "x" +
-                 std::to_string(width);
-    bool isKnown = llvm::any_of(result.entries, [&](const CudaEntry &other) {
-      return other.name == entry.name;
-    });
-    if (!isKnown)
-      result.entries.push_back(entry);
+    addEntry(entry);
   };
   if (width > 1) {
     add(8, 16, std::max(most / 4, 1), width, true);
@@ -71,9 +143,14 @@ void RowPrinter::chooseEntries() {
     add(32, 4, most, width, true);
     add(64, 1, most, width, true);
     if (hasSweep()) {
-      add(128, 1, most, width, true);
-      add(256, 1, most, width, true);
-      add(512, 1, most, width, true);
+      if (!mayKeep(width) || readsTables())
+        add(128, 1, most, width, true);
+      if (mayKeep(width)) {
+        chooseShared(width, words);
+      } else {
+        add(256, 1, most, width, true);
+        add(512, 1, most, width, true);
+      }
       add(1024, 1, std::max(most / 8, 1), width, false);
     } else {
       add(128, 1, std::max(most / 4, 1), width, false, 65536);
@@ -91,24 +168,29 @@ void RowPrinter::chooseEntries() {
 
 void RowPrinter::printHead() {
   printOrigin();
-  std::string rows;
-  for (unsigned row : kernel.rows)
-    rows += (rows.empty() ? "" : " * ") + kernel.indexNames[row] + "_count";
   out.comment(
-      "Launch   a row for each of " + (rows.empty() ? "1" : rows) +
+      "Launch   a row for each of " + rowCount() +
       ", kRows of them a block of kThreads * kRows threads; an entry "
       "_rowsTxVxW takes rows of at most T * V * W elements, _chunksTxVxW "
       "any; W > 1: rows begin at multiples of 16 bytes and are whole "
       "vectors. The first entry that takes the rows is launched.");
+  if (hasShared)
+    out.comment(
+        "         _sharedTxVxW keeps rows in shared memory, "
+        "_splitTxVxW all but the first T * V * W elements of longer ones; "
+        "a launch has any number of blocks.");
   if (!hasStates())
     out.comment("No reduction: every element is computed on its own.");
   printIncludes();
 }
 
-void RowPrinter::printRowPointers() {
+void RowPrinter::printRowPointers(
+    llvm::function_ref<bool(const RowRead &)> isWanted) {
   CascadeOp op = plan.cascade;
-  printRowIndices();
+  printRowIndices(bool(isWanted));
   for (auto &[node, read] : kernel.reads) {
+    if (isWanted && !isWanted(read))
+      continue;
     auto readOp = cast<ReadOp>(node->op);
     unsigned operand = cast<BlockArgument>(readOp.getSource()).getArgNumber() -
                        op.numIndices();
@@ -123,16 +205,19 @@ void RowPrinter::printRowPointers() {
 void RowPrinter::printRow() {
   out.line("const int lane = thread() % kThreads;");
   out.line("int64_t row = block() * kRows + thread() / kThreads;");
-  std::string rows;
-  for (unsigned row : kernel.rows)
-    rows += (rows.empty() ? "" : " * ") + kernel.indexNames[row] + "_count";
-  out.line("const bool is_row = row < " + (rows.empty() ? "1" : rows) + ";");
+  out.line("const bool is_row = row < " + rowCount() + ";");
   out.line("// A warp leaves as a whole; what is left of one does row 0 again "
            "and writes nothing.");
   out.line("if (kThreads >= 32 && !is_row)");
   out.line("  return;");
   out.line("row = is_row ? row : 0;");
-  printRowPointers();
+}
+
+std::string RowPrinter::rowCount() {
+  std::string rows;
+  for (unsigned row : kernel.rows)
+    rows += (rows.empty() ? "" : " * ") + kernel.indexNames[row] + "_count";
+  return rows.empty() ? "1" : rows;
 }
 
 void RowPrinter::printChunk() {
@@ -169,6 +254,87 @@ void RowPrinter::printLoad() {
   out.close("};");
 }
 
+/// Where vector v of a read is, in bytes from the place of a chunk.
+std::string RowPrinter::keptAt(const RowRead &read) {
+  int64_t before = 0;
+  for (auto &[node, other] : kernel.reads) {
+    if (&other == &read)
+      break;
+    if (isKept(other))
+      before += bytesOf(node->type);
+  }
+  std::string text = "uint32_t(";
+  if (before)
+    text += std::to_string(before) + " * kChunk + ";
+  return text + "v * kThreads * kWidth * " +
+         std::to_string(bytesOf(read.node->type)) + ")";
+}
+
+/// Begins copies of a chunk of a row.
+void RowPrinter::printBring() {
+  // A template, so that only entries that call it have to be able to.
+  out.open("[[maybe_unused]] const auto bring = [&](int64_t row, auto first) "
+           "{");
+  {
+    Expressions::Scope scope(values, {});
+    printRowPointers([](const RowRead &read) { return isKept(read); });
+    out.line("const uint32_t at = place(first);");
+    openVectors(true);
+    for (auto &[node, read] : kernel.reads)
+      if (isKept(read))
+        out.line("copy_kept<kThreads, kWidth>(at + " + keptAt(read) + ", " +
+                 read.row + " + column);");
+    out.close();
+  }
+  out.line("commit_copies();");
+  out.close("};");
+}
+
+/// Rows wait in shared memory between sweeps.
+void RowPrinter::printKept() {
+  out.blank();
+  out.comment("Where shared memory keeps rows: every thread has places of its "
+              "own, which copies fill.");
+  out.line("constexpr bool kIsShared = kPlace >= InShared;");
+  out.line("constexpr int64_t kHeld = kPlace == Split ? kChunk : 0;");
+  out.line("constexpr int64_t kElementBytes = " + std::to_string(keptBytes()) +
+           ";");
+  out.line("REFOLD_SHARED_BYTES(kept, kIsShared && " + count() +
+           " > kHeld ? (" + count() +
+           " - kHeld + kChunk - 1) / kChunk * kChunk * kElementBytes : 0);");
+  out.open("const auto place = [&](int64_t first) {");
+  out.line("return kept + uint32_t((first - kHeld) * kElementBytes) + "
+           "uint32_t(lane) * 16;");
+  out.close("};");
+  printBring();
+  out.open("if constexpr (kIsShared) {");
+  out.line("for (int64_t first = kHeld; first < " + count() +
+           "; first += kChunk)");
+  out.line("  bring(row, first);");
+  out.close();
+  out.line(
+      "[[maybe_unused]] int turn = 0; // states of rows in turn lie apart");
+}
+
+/// A chunk that shared memory keeps.
+void RowPrinter::printFetch() {
+  out.open(
+      "[[maybe_unused]] const auto fetch = [&](auto &chunk, int64_t first) {");
+  out.line("const uint32_t at = place(first);");
+  openVectors(true);
+  for (auto &[node, read] : kernel.reads) {
+    std::string to = "chunk." + read.name + "[v]";
+    if (isKept(read))
+      out.line(to + " = load_kept<kThreads, " + storedType(node->type) +
+               ", kWidth>(at + " + keptAt(read) + ");");
+    else if (read.isFolded)
+      out.line(to + " = load_vector<kWidth, Reuse>(" + read.row +
+               " + column);");
+  }
+  out.close();
+  out.close("};");
+}
+
 /// Names of the elements at v and e, for what is evaluated there.
 void RowPrinter::bindElements(bool isFolded) {
   for (auto &[node, read] : kernel.reads) {
@@ -186,8 +352,8 @@ void RowPrinter::bindElements(bool isFolded) {
 //===----------------------------------------------------------------------===//
 
 void RowPrinter::printBody() {
-  out.line("template <int kThreads, int kRows, int kVectors, int kWidth, bool "
-           "kIsResident>");
+  out.line("template <int kThreads, int kRows, int kVectors, int kWidth, Place "
+           "kPlace>");
   out.open("REFOLD_DEVICE void " + options.name + "(" + typedParameters +
            ") {");
   size_t begin = out.text.size();
@@ -200,32 +366,50 @@ void RowPrinter::printBody() {
            "apart");
   Expressions::Scope scope(values, {});
   printRow();
+  if (hasShared) {
+    printKept();
+    out.open("do {");
+  }
+  printRowPointers();
   if (hasStream()) {
     if (hasStates())
       out.line("States s;");
     out.line("Chunk<kVectors, kWidth> chunk;");
     printLoad();
+    if (hasShared)
+      printFetch();
   }
+  if (hasShared)
+    out.line("[[maybe_unused]] Chunk<kVectors, kWidth> held;");
   for (unsigned pass = 0; pass < plan.passes.size(); ++pass)
     if (!statesOf(pass).empty())
       printPass(pass);
   printResults();
+  if (hasShared) {
+    out.line("row += blocks();");
+    out.line("turn = kThreads / 32 - turn;");
+    out.close("} while (kIsShared && row < " + rowCount() + ");");
+  }
   body = out.text.substr(begin);
   out.close();
   out.line("} // namespace");
 }
 
 void RowPrinter::printEntries() {
+  static constexpr llvm::StringLiteral kPlaces[] = {"Nowhere", "InRegisters",
+                                                    "InShared", "Split"};
   for (const CudaEntry &entry : result.entries) {
     out.blank();
-    out.line("REFOLD_KERNEL(" + std::to_string(entry.threads * entry.rows) +
-             ")");
+    std::string threads = std::to_string(entry.threads * entry.rows);
+    out.line(entry.blocksPerUnit == 0
+                 ? "REFOLD_KERNEL(" + threads + ")"
+                 : "REFOLD_UNIT_KERNEL(" + threads + ", " +
+                       std::to_string(entry.blocksPerUnit) + ")");
     out.open(entry.name + "(" + typedParameters + ") {");
     out.line(options.name + "<" + std::to_string(entry.threads) + ", " +
              std::to_string(entry.rows) + ", " + std::to_string(entry.vectors) +
              ", " + std::to_string(entry.width) + ", " +
-             (entry.isResident ? "true" : "false") + ">(" + plainParameters +
-             ");");
+             kPlaces[entry.place].str() + ">(" + plainParameters + ");");
     out.close();
   }
 }

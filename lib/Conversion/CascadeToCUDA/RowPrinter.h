@@ -17,11 +17,18 @@ public:
 private:
   void findGrid();
   void chooseEntries();
+  void chooseShared(int width, int words);
+  void addEntry(CudaEntry entry);
   void printHead();
   // The body.
   void printBody();
   void printRow();
-  void printRowPointers();
+  void printKept();
+  void printBring();
+  void printFetch();
+  std::string keptAt(const RowRead &read);
+  void printRowPointers(
+      llvm::function_ref<bool(const RowRead &)> isWanted = nullptr);
   void printChunk();
   void printLoad();
   void printPass(unsigned pass);
@@ -45,6 +52,16 @@ private:
   bool hasStream() const { return kernel.stream >= 0; }
   /// Whether results lie along the row.
   bool hasSweep() const;
+  /// Whether a read is kept on chip between sweeps, where that is shared
+  /// memory.
+  static bool isKept(const RowRead &read) {
+    return read.isFolded && !read.isShared;
+  }
+  int64_t keptBytes();
+  bool mayKeep(int width);
+  bool readsTables();
+  std::string rowCount();
+  bool hasShared = false; ///< an entry keeps rows in shared memory
 };
 
 } // namespace refold::cuda

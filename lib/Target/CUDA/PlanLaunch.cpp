@@ -112,6 +112,20 @@ static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
                       : blocks(rows);
 }
 
+/// Shared memory that the launch asks for: of an entry that keeps rows there,
+/// whole chunks of what registers do not hold.
+static SizeExpr sharedOf(const CudaEntry &entry, const CudaKernel &kernel,
+                         const Words &words) {
+  if (entry.keptBytes == 0)
+    return entry.sharedBytes;
+  SizeExpr kept = SizeExpr::binary(
+      SizeExpr::Op::Max, words.extent(kernel.stream) - SizeExpr(entry.held()),
+      SizeExpr(0));
+  return SizeExpr::binary(SizeExpr::Op::CeilDiv, kept,
+                          SizeExpr(entry.chunk())) *
+         SizeExpr(entry.chunk() * entry.keptBytes);
+}
+
 package::DeviceKernel
 refold::describeCudaLaunch(const CudaKernel &kernel,
                            std::optional<unsigned> wanted) {
@@ -125,7 +139,8 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
     way.condition = condition;
     way.grid[0] = blocksOf(entry, kernel, words);
     way.block[0] = entry.threads * (kernel.tiles ? 1 : entry.rows);
-    way.sharedBytes = entry.sharedBytes;
+    way.sharedBytes = sharedOf(entry, kernel, words);
+    way.blocksPerUnit = entry.isLoop ? unsigned(entry.blocksPerUnit) : 0;
     launch.ways.push_back(std::move(way));
   };
   if (wanted)
@@ -193,7 +208,10 @@ refold::planCudaLaunch(const CudaKernel &kernel, const int64_t *rawWords,
                           kernel.entries.begin());
   launch.blocks = *blocks;
   launch.threads = int(*way->block[0].evaluate(words));
-  launch.sharedBytes = way->sharedBytes.constant().value_or(0);
+  // As many as two multiprocessors take, so that blocks have several rows.
+  if (way->blocksPerUnit > 0)
+    launch.blocks = std::min<int64_t>(*blocks, 2 * way->blocksPerUnit);
+  launch.sharedBytes = way->sharedBytes.evaluate(words).value_or(0);
   for (const SizeExpr &parameter : plan.parameters)
     launch.values.push_back(parameter.evaluate(words).value_or(0));
   return launch;

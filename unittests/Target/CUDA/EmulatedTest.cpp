@@ -83,7 +83,7 @@ std::string judge(const CudaKernel &printed) {
   if (llvm::Error error = attachEmulated(spec, {printed}))
     return "does not compile: " + llvm::toString(std::move(error));
   const std::pair<int64_t, int64_t> shapes[] = {
-      {19, 40}, {3, 7}, {2, 900}, {2, 1024}, {1, 3000}, {1, 20000}};
+      {19, 40}, {3, 7}, {2, 900}, {2, 1024}, {1, 3001}, {3, 5000}, {3, 30000}};
   for (auto [rows, n] : shapes)
     if (std::string wrong = judge(spec.kernels.front(), rows, n);
         !wrong.empty())
@@ -140,7 +140,18 @@ INSTANTIATE_TEST_SUITE_P(
         Defect{"chunk = next;", ";"},
         Defect{"first >= 0; first -= kChunk", "first > 0; first -= kChunk"},
         Defect{"load(next, first + kChunk)", "load(next, first)"},
-        Defect{"write(chunk, first);", "write(chunk, last);"}));
+        Defect{"write(chunk, first);\n          if (first > 0)",
+               "write(chunk, last);\n          if (first > 0)"},
+        // Rows in shared memory.
+        Defect{"wait_copies<0>();", ""},
+        Defect{"row + blocks(), first);", "row, first);"},
+        Defect{"row + blocks(), first);", "row + blocks(), first + kChunk);"},
+        Defect{"turn = kThreads / 32 - turn;", ""},
+        Defect{"row += blocks();", "row += 1;"},
+        Defect{"(first - kHeld) * kElementBytes", "first * kElementBytes"},
+        Defect{"(n_count - kHeld + kChunk - 1)", "(n_count - kHeld)"},
+        Defect{"uint32_t(lane) * 16", "uint32_t(lane / 2) * 16"},
+        Defect{"load(held, 0);", ";"}, Defect{"write(held, 0);", ";"}));
 
 TEST(Emulated, AGeneratedKernelIsRight) { EXPECT_EQ(judge(printShares()), ""); }
 

@@ -100,7 +100,8 @@ struct CudaLaunch {
 };
 /// `wanted`: an entry to take where it may run; otherwise the one chosen by the
 /// length of rows and whether they are whole vectors. Nothing where there is
-/// nothing to compute; fails where a grid would have no number.
+/// nothing to compute; fails where a grid would have no number. What asks for
+/// blocks a multiprocessor gets them for two.
 llvm::Expected<std::optional<CudaLaunch>>
 planCudaLaunch(const CudaKernel &kernel, const int64_t *words,
                std::optional<unsigned> wanted = std::nullopt);
