@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Decline.h"
 #include "DeferredCertificates.h"
+#include "Refused.h"
 #include "TunedSchedules.h"
 #include "refold/Driver/Driver.h"
 #include "refold/Schedule/Schedule.h"
@@ -55,6 +56,8 @@ addCudaKernels(mlir::MLIRContext &context, llvm::StringRef source,
       return kernel.takeError();
     kernels.push_back(std::move(*kernel));
   }
+  if (llvm::Error error = addProductKernels(spec, kernels, target))
+    return std::move(error);
   std::shared_ptr<GpuProgram> program;
   if (target.device == CudaDevice::Emulated) {
     if (llvm::Error error = attachEmulated(spec, kernels))
@@ -119,14 +122,28 @@ compile(LoadedProgram program, const CompileOptions &options,
     fuseOptions.deferred = &certificates;
     original = copyOf(program);
   }
-  LosingFusions losing(program, *target, options.usualExtents);
+  // By the costs of a CPU, or by what a GPU has code for.
+  std::optional<LosingFusions> losing;
+  std::optional<RefusedFusions> refused;
+  if (!*cuda)
+    losing.emplace(program, *target, options.usualExtents);
+  else if (options.policy != FusePolicy::Never)
+    refused.emplace(program);
   llvm::Expected<FuseReport> fusion = fuse(*program.module, fuseOptions);
   if (!fusion)
     return fusion.takeError();
   bool defers = !certificates.entries.empty();
   certificates.start();
+  auto isTaken = [&](const KernelText &kernel) {
+    return printCudaKernel(*program.module->getContext(), kernel.name,
+                           kernel.text, program.name, **cuda)
+        .takeError();
+  };
   llvm::Expected<bool> isDeclined =
-      losing.decline(program, fuseOptions, *fusion);
+      losing ? losing->decline(program, fuseOptions, *fusion)
+      : refused
+          ? refused->leave(program, fuseOptions, *target, isTaken, *fusion)
+          : false;
   if (!isDeclined)
     return isDeclined.takeError();
   if (options.usesTuned)
@@ -180,6 +197,8 @@ compile(LoadedProgram program, const CompileOptions &options,
   }
   if (program.storage)
     spec->owners.push_back(program.storage);
+  if (options.onReport)
+    options.onReport(*fusion);
   Executable executable(std::move(*spec));
   std::chrono::duration<double, std::milli> spent =
       std::chrono::steady_clock::now() - begin;

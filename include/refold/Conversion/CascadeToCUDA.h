@@ -52,6 +52,7 @@ struct CudaEntry {
   /// Of kernels over tiles, where a block has `threads` threads for `rows`
   /// rows: the longest products, the widest results.
   int64_t deepest = 0, widest = 0;
+  int columns = 0; ///< of a product outside cascades, that a block computes
   int64_t sharedBytes = 0; ///< that the launch asks for
   int64_t chunk() const { return int64_t(threads) * vectors * width; }
   /// Elements that shared memory has no room for.
@@ -71,6 +72,13 @@ struct CudaTiles {
   CudaExtent rows, depth, width;
 };
 
+/// A product outside cascades: operands are the two sides, a bias perhaps, and
+/// the result.
+struct CudaProduct {
+  /// What is summed lies beside each other in the right side.
+  bool isTransposed = false;
+};
+
 /// Text and how to launch what it holds.
 struct CudaKernel {
   std::string name, text;
@@ -80,6 +88,7 @@ struct CudaKernel {
   CudaExtent stream;            ///< elements of a row
   /// Products on matrix units: `rows` are then those beside the tile's.
   std::optional<CudaTiles> tiles;
+  std::optional<CudaProduct> product;
   /// Largest relative error of one factor of a sum of products, which matrix
   /// units take in 16 bits; 0: nothing is rounded that the program does not.
   double factorRounding = 0.0;

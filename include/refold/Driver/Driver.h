@@ -301,6 +301,8 @@ struct CompileOptions {
   std::function<void(package::HostKernel kernel, std::string object)> onObject;
   /// Called with every kernel of the CUDA target, where set.
   std::function<void(const CudaKernel &kernel)> onCuda;
+  /// Called with what was fused and what was not, where set.
+  std::function<void(const FuseReport &report)> onReport;
 };
 
 /// Fuses by the policy, generates code and prepares the program for runs. The

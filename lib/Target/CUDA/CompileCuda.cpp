@@ -6,7 +6,6 @@
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
 #include "refold/Support/Error.h"
-#include "refold/Support/Reasons.h"
 
 using namespace refold;
 
@@ -55,18 +54,6 @@ llvm::Expected<CudaKernel> refold::printCudaKernel(mlir::MLIRContext &context,
   return std::move(*kernel);
 }
 
-/// What the CUDA target leaves to nobody.
-static llvm::Error checkSteps(const ExecutableSpec &spec) {
-  for (const Step &step : spec.steps)
-    if (std::holds_alternative<ProductStep>(step.what))
-      return fail(ExitCode::Unsupported,
-                  "'" + step.name + "': [" +
-                      llvm::StringRef(keyOf(Reason::CudaHostStep)) +
-                      "] found a matrix product outside a cascade; expected "
-                      "kernels and copies");
-  return llvm::Error::success();
-}
-
 /// What stands where a kernel is run with its program or not at all.
 static KernelLauncher makeRemote() {
   return [](const int64_t *) {
@@ -76,8 +63,6 @@ static KernelLauncher makeRemote() {
 
 llvm::Error refold::attachEmulated(ExecutableSpec &spec,
                                    llvm::ArrayRef<CudaKernel> kernels) {
-  if (llvm::Error error = checkSteps(spec))
-    return error;
   for (const CudaKernel &kernel : kernels) {
     llvm::Expected<KernelLauncher> launcher = makeEmulated(kernel);
     if (!launcher)
@@ -94,8 +79,6 @@ llvm::Expected<std::shared_ptr<package::Package>>
 refold::packageForGpu(const ExecutableSpec &spec,
                       llvm::ArrayRef<CudaKernel> kernels, llvm::StringRef name,
                       const CudaTarget &target) {
-  if (llvm::Error error = checkSteps(spec))
-    return std::move(error);
   auto made = std::make_shared<package::Package>();
   made->name = name.str();
   made->target = package::PackageTarget::Cuda;

@@ -60,6 +60,21 @@ public:
     }
     return all;
   }
+  /// Whether rows along `flat`, a dimension of stride 1, begin at multiples of
+  /// 16 bytes and are whole vectors of `width` elements.
+  SizeExpr takesRows(const CudaOperand &o, unsigned flat, int width) const {
+    using Op = SizeExpr::Op;
+    SizeExpr all = isMultiple(size(o, flat), width) *
+                   isMultiple(address(o), 16) *
+                   SizeExpr::binary(Op::Eq, stride(o, flat), SizeExpr(1));
+    for (unsigned dim = 0; dim < o.rank; ++dim)
+      if (dim != flat)
+        all = all *
+              SizeExpr::binary(
+                  Op::Max, SizeExpr::binary(Op::Le, size(o, dim), SizeExpr(1)),
+                  isMultiple(stride(o, dim) * SizeExpr(o.elementBytes), 16));
+    return all;
+  }
   static SizeExpr isMultiple(const SizeExpr &value, int64_t of) {
     using Op = SizeExpr::Op;
     return SizeExpr::binary(
@@ -88,11 +103,43 @@ static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
   return entry.widest == 0 ? takes : takes * isAtMost(width, entry.widest);
 }
 
+/// Whether both sides of a product, and what is written, come in whole vectors
+/// of 16 bytes; few rows or many have entries of their own.
+static SizeExpr takesProduct(const CudaEntry &entry, const CudaKernel &kernel,
+                             const Words &words, bool isWanted) {
+  using Op = SizeExpr::Op;
+  const CudaOperand &lhs = kernel.operands[0], &rhs = kernel.operands[1],
+                    &result = kernel.operands.back();
+  unsigned m = lhs.rank - 2, n = lhs.rank - 1;
+  SizeExpr rows = words.size(result, m), columns = words.size(result, n);
+  SizeExpr takes = 1;
+  if (entry.width > 1) {
+    unsigned along = kernel.product->isTransposed ? m : n;
+    takes = words.takesRows(lhs, n, entry.width) *
+            words.takesRows(rhs, along, entry.width) *
+            words.takesRows(result, n, entry.width);
+  }
+  if (isWanted || entry.width == 1)
+    return takes;
+  if (entry.rows <= 16)
+    return takes * isAtMost(rows, entry.rows);
+  SizeExpr blocks = SizeExpr::binary(Op::CeilDiv, rows, SizeExpr(entry.rows)) *
+                    SizeExpr::binary(Op::CeilDiv, columns, entry.columns);
+  for (unsigned d = 0; d < m; ++d)
+    blocks = blocks * words.size(result, d);
+  constexpr int64_t kManyBlocks = 128;
+  return entry.rows > 64
+             ? takes * (SizeExpr(1) - isAtMost(blocks, kManyBlocks - 1))
+             : takes;
+}
+
 /// Whether an entry may run; one that is asked for, on any length that it can.
 static SizeExpr condition(const CudaEntry &entry, const CudaKernel &kernel,
                           const Words &words, bool isWanted) {
   if (kernel.tiles)
     return takesTiles(entry, kernel, words);
+  if (kernel.product)
+    return takesProduct(entry, kernel, words, isWanted);
   SizeExpr length = words.extent(kernel.stream);
   SizeExpr takes = words.takes(length, entry.width);
   bool isLimited = (entry.isResident || !isWanted) && entry.longest >= 0;
@@ -102,6 +149,18 @@ static SizeExpr condition(const CudaEntry &entry, const CudaKernel &kernel,
 /// Blocks of an entry: some rows each, or some rows of every tile.
 static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
                          const Words &words) {
+  if (kernel.product) {
+    using Op = SizeExpr::Op;
+    const CudaOperand &result = kernel.operands.back();
+    SizeExpr all =
+        SizeExpr::binary(Op::CeilDiv, words.size(result, result.rank - 2),
+                         SizeExpr(entry.rows)) *
+        SizeExpr::binary(Op::CeilDiv, words.size(result, result.rank - 1),
+                         SizeExpr(entry.columns));
+    for (unsigned d = 0; d + 2 < result.rank; ++d)
+      all = all * words.size(result, d);
+    return all;
+  }
   SizeExpr rows = 1;
   for (const CudaExtent &row : kernel.rows)
     rows = rows * words.extent(row);
@@ -138,7 +197,8 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
     way.entry = entry.name;
     way.condition = condition;
     way.grid[0] = blocksOf(entry, kernel, words);
-    way.block[0] = entry.threads * (kernel.tiles ? 1 : entry.rows);
+    way.block[0] =
+        entry.threads * (kernel.tiles || kernel.product ? 1 : entry.rows);
     way.sharedBytes = sharedOf(entry, kernel, words);
     way.blocksPerUnit = entry.isLoop ? unsigned(entry.blocksPerUnit) : 0;
     launch.ways.push_back(std::move(way));

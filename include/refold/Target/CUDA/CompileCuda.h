@@ -35,6 +35,12 @@ llvm::Expected<CudaKernel> printCudaKernel(mlir::MLIRContext &context,
                                            llvm::StringRef source,
                                            const CudaTarget &target);
 
+/// Makes kernels of the products that are steps of their own: appended to
+/// `kernels`, one for each form that the program has.
+llvm::Error addProductKernels(ExecutableSpec &spec,
+                              std::vector<CudaKernel> &kernels,
+                              const CudaTarget &target);
+
 /// Lets the emulator run the kernels of a program of which only the plan is
 /// there, one for each of its kernels. A step that is neither a kernel nor a
 /// copy nor a check is refused: nothing falls back to the CPU.

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Refused.h"
+#include "refold/Support/Error.h"
+#include "refold/Support/Reasons.h"
+#include "refold/Target/CPU/CompileProgram.h"
+
+namespace refold {
+
+/// Steps of the fused module whose kernels are refused, and why.
+static llvm::Expected<std::map<std::string, std::string>>
+refusedSteps(mlir::ModuleOp fused, const CpuTarget &target,
+             RefusedFusions::Check check) {
+  mlir::OwningOpRef<mlir::ModuleOp> copy = fused.clone();
+  CompileProgramOptions options;
+  options.plansOnly = options.keepsNames = true;
+  std::vector<std::optional<std::string>> why;
+  options.onKernel = [&](llvm::StringRef name, llvm::StringRef text) {
+    llvm::Error error = check({name.str(), text.str()});
+    auto &own = why.emplace_back();
+    if (error)
+      own = llvm::toString(std::move(error));
+  };
+  llvm::Expected<ExecutableSpec> spec = compileProgram(*copy, target, options);
+  if (!spec)
+    return spec.takeError();
+  std::map<std::string, std::string> refused;
+  for (const Step &step : spec->steps)
+    if (auto *kernel = std::get_if<KernelStep>(&step.what);
+        kernel && why[kernel->kernel])
+      refused[step.name] = *why[kernel->kernel];
+  return refused;
+}
+
+/// "'k0_o': [key] found ..." in the terms of a report.
+static DeclineReport describe(llvm::StringRef message, bool keepsProduct) {
+  DeclineReport report;
+  auto [key, text] = message.split('[').second.split("] ");
+  report.key = key.str();
+  report.text = text.str();
+  report.keepsProduct = keepsProduct;
+  return report;
+}
+
+/// Marks what `refused` names, with the reductions that are to be apart for it.
+static void markRefused(const std::map<std::string, std::string> &refused,
+                        bool keepsProducts, FuseReport &report,
+                        llvm::DenseSet<unsigned> &apart,
+                        std::vector<CascadeReport> &left) {
+  for (CascadeReport &cascade : report.cascades) {
+    auto why = refused.find(cascade.step);
+    if (why == refused.end())
+      continue;
+    bool keepsProduct = keepsProducts && !cascade.products.empty() &&
+                        cascade.products.size() < cascade.reductions.size();
+    const auto &own = keepsProduct ? cascade.products : cascade.reductions;
+    apart.insert(own.begin(), own.end());
+    cascade.decline = describe(why->second, keepsProduct);
+    left.push_back(std::move(cascade));
+  }
+}
+
+llvm::Expected<bool> RefusedFusions::leave(LoadedProgram &program,
+                                           const FuseOptions &options,
+                                           const CpuTarget &target, Check check,
+                                           FuseReport &report) {
+  auto refused = refusedSteps(*program.module, target, check);
+  if (!refused)
+    return refused.takeError();
+  FuseOptions again = options;
+  again.deferred = nullptr;
+  FuseReport rest = report;
+  std::vector<CascadeReport> left;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  // Products first; what is refused without them too, as a whole.
+  for (bool keepsProducts : {true, false}) {
+    if (refused->empty())
+      break;
+    if (!keepsProducts)
+      for (CascadeReport &cascade : left) {
+        again.apart.insert(cascade.reductions.begin(),
+                           cascade.reductions.end());
+        cascade.decline->keepsProduct = false;
+      }
+    markRefused(*refused, keepsProducts, rest, again.apart, left);
+    module = original->clone();
+    llvm::Expected<FuseReport> fused = fuse(*module, again);
+    if (!fused)
+      return fused.takeError();
+    rest = std::move(*fused);
+    refused = refusedSteps(*module, target, check);
+    if (!refused)
+      return refused.takeError();
+  }
+  if (left.empty() || !refused->empty())
+    return false;
+  program.module = std::move(module);
+  report = std::move(rest);
+  report.cascades.insert(report.cascades.begin(),
+                         std::make_move_iterator(left.begin()),
+                         std::make_move_iterator(left.end()));
+  return true;
+}
+
+} // namespace refold

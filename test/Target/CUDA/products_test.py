@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What needs no GPU of the CUDA target's products outside cascades.
+
+Emulated in all modes against double (empty, one element, ragged, whole vectors, few rows and many, transposed
+and batched, NaN, -inf), every entry on its own; compiled for sm_80 and sm_90a without spills or stack; the host's
+compiler takes the same text with warnings as errors.
+"""
+
+import pathlib
+import sys
+import tempfile
+
+import checks
+from rows_test import check_text, kernels_of, nvrtc, refold
+
+PROGRAMS = {
+    "plain": "plain(x[m,k], w[k,n]) -> y\n  y = sum(k: x * w)\n",
+    "transposed": "transposed(x[b,m,k], w[n,k]) -> y\n  y = sum(k: x * w)\n",
+    "batched": "batched(x[b,c,m,k], w[b,c,k,n], a[n]) -> y\n  y = tanh(sum(k: x * w) + a)\n",
+    "both": "both(x[m,k], w[k,n], a[n], v[n,j]) -> y\n  h = max(sum(k: x * w) + a, 0)\n  y = sum(n: h * v)\n",
+    "integers": "integers(x[m,k]: i8, w[k,n]: i8) -> y\n  y = sum(k: i32(x) * i32(w))\n",
+}
+FLOATS = [name for name in PROGRAMS if name != "integers"]
+# Ragged everywhere; whole vectors and more than one block; one row; nothing to sum; no rows.
+SHAPES = ["m=5,k=3,n=7", "m=130,k=72,n=136", "m=1,k=264,n=72", "m=70,k=0,n=8", "m=0,k=5,n=8"]
+ENTRIES = ["16x64x8", "64x64x8", "128x128x8", "64x64x1"]
+
+
+def dims(name, shape):
+    more = {"transposed": ",b=2", "batched": ",b=2,c=1", "both": ",j=24"}
+    return shape + more.get(name, "")
+
+
+def check_emulated(folder, name, dtype, shape):
+    refold("verify", "--target", "cuda-emulated", str(folder / f"{name}.fold"), "--dtype", dtype, "--shape",
+           dims(name, shape), "--first-seeds", "1", "--seeds", "1", "--threads", "1")
+
+
+def check_entry(folder, name, entry):
+    refold("verify", "--target", "cuda-emulated", str(folder / f"{name}.fold"), "--dtype", "bf16", "--shape",
+           dims(name, "m=130,k=72,n=136"), "--first-seeds", "1", "--seeds", "1", "--threads", "1",
+           REFOLD_CUDA_ENTRY=f"product0_{entry}")
+
+
+def check_written(folder, name, dtype):
+    check_text(str(folder / name), dtype)
+
+
+def check_compiled(compiler, folder, name, dtype, arch):
+    target = "cuda-sm80" if arch == "sm_80" else "cuda-sm90"
+    for kernel in kernels_of(str(folder / name), dtype, target):
+        _, log = compiler.compile(kernel["text"], arch)
+        found = nvrtc.resources(log)
+        for entry in kernel["entries"]:
+            registers, stack, spilled = found[entry["name"]]
+            assert (stack, spilled) == (0, 0) and registers <= 255, (entry["name"], arch, found[entry["name"]])
+
+
+def main():
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        for name, text in PROGRAMS.items():
+            (folder / f"{name}.fold").write_text(text)
+        all_checks = [(check_emulated, folder, name, ["f32", "bf16", "f16"][(i + k) % 3], shape)
+                      for i, name in enumerate(FLOATS) for k, shape in enumerate(SHAPES)]
+        all_checks += [(check_emulated, folder, "integers", "f32", shape) for shape in SHAPES]
+        all_checks += [(check_entry, folder, name, entry) for name in ("plain", "transposed") for entry in ENTRIES]
+        all_checks += [(check_written, folder, name, dtype) for name in FLOATS for dtype in ("f32", "bf16")]
+        gates = [(folder, name, dtype, arch) for name in ("plain", "transposed", "batched") for dtype in ("f32", "bf16")
+                 for arch in ("sm_80", "sm_90a")]
+        library, skipped = nvrtc.find_library(), 0
+        if library:
+            compiler = nvrtc.Compiler(library)
+            all_checks += [(check_compiled, compiler, *gate) for gate in gates]
+        else:
+            print("found no NVRTC (Python package nvidia-cuda-nvrtc): nothing is compiled for a GPU")
+            skipped = len(gates)
+        return checks.run(all_checks, skipped)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
