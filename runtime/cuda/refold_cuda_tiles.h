@@ -7,22 +7,52 @@
 
 namespace refold {
 
-/// A matrix of 16-bit elements in shared memory. A row is an odd number of
-/// 16-byte chunks, so that eight rows at one column lie in different banks and
-/// every step from a lane's address is a constant.
+/// A matrix of 16-bit elements in shared memory, in chunks of 16 bytes. Eight
+/// rows at one chunk lie in different banks: where rows are 8, 16 or 32 chunks,
+/// chunk c of row r lies where chunk c ^ r % 8 would, so that every 128 bytes
+/// that are copied fill 128 aligned ones; other rows are an odd number of
+/// chunks apart.
 template <int kRowsOf, int kColumnsOf> struct Tile {
   static constexpr int kRows = kRowsOf, kColumns = kColumnsOf;
   static constexpr int kChunks = kColumns / 8;
-  static constexpr int kRowBytes = 16 * (kChunks | 1);
+  static constexpr bool kIsPermuted =
+      kChunks >= 8 && (kChunks & (kChunks - 1)) == 0;
+  static constexpr int kRowBytes =
+      16 * (kIsPermuted ? kChunks : int(kChunks | 1));
   static constexpr int kBytes = kRows * kRowBytes;
   static_assert(kRows % 16 == 0 && kColumns % 16 == 0);
+
+  /// Where a chunk is. Tiles begin at multiples of 128 bytes.
+  REFOLD_DEVICE static uint32_t place(int row, int chunk) {
+    return row * kRowBytes + (kIsPermuted ? chunk ^ (row & 7) : chunk) * 16;
+  }
+  /// From chunk 0 or 1 of a row an even number of chunks on.
+  REFOLD_DEVICE static uint32_t right(uint32_t at, int chunks) {
+    return kIsPermuted ? (at ^ ((chunks & 6) << 4)) + (chunks >> 3) * 128
+                       : at + chunks * 16;
+  }
+  /// From a row that has no bit in common with `rows`, or 8 more, down.
+  REFOLD_DEVICE static uint32_t down(uint32_t at, int rows) {
+    return (kIsPermuted ? at ^ ((rows & 7) << 4) : at) + rows * kRowBytes;
+  }
 };
 
 /// Transports that multiply by less than 1 and no less than this may wait.
 constexpr float kWaitingBits = 8.0f, kWaits = 0.00390625f; // 2^-8
+/// What is rounded off a pivot up to this changes exponents by at most 2^4.
+constexpr float kLargePivot = 268435456.0f; // 2^28
 
 REFOLD_DEVICE int64_t smaller(int64_t x, int64_t y) { return x < y ? x : y; }
 REFOLD_DEVICE int64_t larger(int64_t x, int64_t y) { return x > y ? x : y; }
+
+/// The number of a block, which has 31 bits, by a count: division of 64 bits
+/// takes some hundred instructions.
+REFOLD_DEVICE int64_t block_quotient(int64_t block, int64_t count) {
+  return uint32_t(block) / uint32_t(smaller(count, 0x7fffffff));
+}
+REFOLD_DEVICE int64_t block_remainder(int64_t block, int64_t count) {
+  return uint32_t(block) % uint32_t(smaller(count, 0x7fffffff));
+}
 
 /// `x` as a number of columns of a tile that has `most`.
 REFOLD_DEVICE int within(int64_t x, int most) {
@@ -52,13 +82,13 @@ REFOLD_DEVICE void copy_tile(uint32_t to, const T *from, int64_t row_stride,
   if (kThreads % To::kChunks != 0 && first >= kStep)
     return;
   const T *source = from + first * row_stride + chunk * 8;
-  to += first * To::kRowBytes + chunk * 16;
+  to += To::place(first, chunk);
   if constexpr (kVector == 8 && To::kRows % kStep == 0) {
     if (rows >= To::kRows && columns == To::kColumns) {
       REFOLD_UNROLL
       for (int i = 0; i < kPasses; ++i)
-        copy_async(to + i * kStep * To::kRowBytes,
-                   source + i * kStep * row_stride, 16);
+        copy_async(To::down(to, i * kStep), source + i * kStep * row_stride,
+                   16);
       return;
     }
   }
@@ -69,7 +99,7 @@ REFOLD_DEVICE void copy_tile(uint32_t to, const T *from, int64_t row_stride,
     if (To::kRows % kStep != 0 && row >= To::kRows)
       return;
     if constexpr (kVector == 8) {
-      copy_async(to + i * kStep * To::kRowBytes, row < inside ? source : from,
+      copy_async(To::down(to, i * kStep), row < inside ? source : from,
                  row < inside ? 16 : 0);
     } else {
       uint32_t words[4] = {};
@@ -78,7 +108,7 @@ REFOLD_DEVICE void copy_tile(uint32_t to, const T *from, int64_t row_stride,
         if (row < inside && chunk * 8 + e < columns)
           words[e / 2] |= uint32_t(load_element(source + e).bits)
                           << (e % 2 * 16);
-      store_shared(to + i * kStep * To::kRowBytes, words);
+      store_shared(To::down(to, i * kStep), words);
     }
     source += kStep * row_stride;
   };
@@ -93,39 +123,99 @@ REFOLD_DEVICE void copy_tile(uint32_t to, const T *from, int64_t row_stride,
   }
 }
 
+/// What a thread brings of a whole tile of a matrix: 16 bytes at once, a part
+/// at a time between products. Found anew for each tile, so that nothing of it
+/// is kept while another is folded.
+template <typename To, int kThreads, typename T> struct Next {
+  static constexpr int kStep = kThreads / To::kChunks; // rows at once
+  static constexpr int kPasses = (To::kRows + kStep - 1) / kStep;
+  const T *source;
+  int bytes;
+
+  /// Without a tile that is there, zeros are brought.
+  REFOLD_DEVICE Next(const T *from, int64_t row_stride, int64_t columns,
+                     bool is_there) {
+    const int at = thread_again(), chunk = at % To::kChunks;
+    source = from + at / To::kChunks * row_stride + chunk * 8;
+    const bool is_inside = columns == To::kColumns || chunk * 8 < columns;
+    bytes = is_there && is_inside ? 16 : 0;
+  }
+  /// Begins to bring one of `parts` parts into the tile.
+  REFOLD_DEVICE void bring(int part, int parts, uint32_t tile,
+                           int64_t row_stride) const {
+    const int at = thread_again(), first = at / To::kChunks;
+    const uint32_t to = tile + To::place(first, at % To::kChunks);
+    REFOLD_UNROLL
+    for (int i = 0; i < kPasses; ++i) {
+      if (i * parts / kPasses != part)
+        continue;
+      const bool is_idle = kThreads % To::kChunks != 0 && first >= kStep;
+      const bool is_past =
+          To::kRows % kStep != 0 && first + i * kStep >= To::kRows;
+      if (!is_idle && !is_past)
+        copy_async(To::down(to, i * kStep), source + i * kStep * row_stride,
+                   bytes);
+    }
+  }
+};
+
+/// What a warp reads of 16 * kTiles rows of a tile that begin at `left`, 16
+/// columns from the k-th 16 on.
+template <typename Left, int kTiles>
+REFOLD_DEVICE void load_rows(uint32_t (&to)[kTiles][4], uint32_t left, int k) {
+  const int lane = thread_again() % 32;
+  const uint32_t at =
+      Left::right(left + Left::place(lane % 16, lane / 16), 2 * k);
+  REFOLD_UNROLL
+  for (int i = 0; i < kTiles; ++i)
+    load_matrices(to[i], Left::down(at, i * 16));
+}
+
 /// products += left * right^T: the 16 * kTiles rows of `left` that begin at its
-/// offset, against all rows of a tile `right`.
-template <typename T, typename Left, typename Right, int kTiles, int kParts>
+/// offset, or that are kept, against all rows of a tile `right`. Calls
+/// `between(part, parts)` after each of the `parts` steps.
+template <typename T, typename Left, typename Right, bool kIsKept, int kTiles,
+          int kParts, int kSteps, typename Between>
 REFOLD_DEVICE void multiply_rows(float (&products)[kTiles][kParts][4],
-                                 uint32_t left, uint32_t right) {
+                                 const uint32_t (&kept)[kSteps][kTiles][4],
+                                 uint32_t left, uint32_t right,
+                                 Between between) {
   static_assert(kParts * 8 == Right::kRows &&
                 Left::kColumns == Right::kColumns);
+  constexpr int kCount = Left::kColumns / 16;
   const int lane = thread_again() % 32;
-  const uint32_t a = left + lane % 16 * Left::kRowBytes + lane / 16 * 16;
   const uint32_t b =
-      right + (lane % 8 + lane / 16 * 8) * Right::kRowBytes + lane / 8 % 2 * 16;
+      right + Right::place(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  const uint32_t a = left + Left::place(lane % 16, lane / 16);
   REFOLD_UNROLL
-  for (int k = 0; k < Left::kColumns / 16; ++k) {
+  for (int k = 0; k < kCount; ++k) {
     uint32_t l[kTiles][4];
     REFOLD_UNROLL
     for (int i = 0; i < kTiles; ++i)
-      load_matrices(l[i], a + i * 16 * Left::kRowBytes + k * 32);
+      if constexpr (kIsKept) {
+        REFOLD_UNROLL
+        for (int e = 0; e < 4; ++e)
+          l[i][e] = kept[k][i][e];
+      } else {
+        load_matrices(l[i], Left::down(Left::right(a, 2 * k), i * 16));
+      }
     REFOLD_UNROLL
     for (int c = 0; c < kParts / 2; ++c) {
       uint32_t r[4];
-      load_matrices(r, b + c * 16 * Right::kRowBytes + k * 32);
+      load_matrices(r, Right::down(Right::right(b, 2 * k), c * 16));
       REFOLD_UNROLL
       for (int i = 0; i < kTiles; ++i) {
         multiply_matrices(products[i][2 * c], l[i], r[0], r[1], T{});
         multiply_matrices(products[i][2 * c + 1], l[i], r[2], r[3], T{});
       }
     }
+    between(k, kCount);
   }
 }
 
 /// Where a thread reads a tile by columns: beside the offset of 16 rows.
 template <typename Values> REFOLD_DEVICE uint32_t lane_of_columns(int at) {
-  return at % 16 * Values::kRowBytes + at % 32 / 16 * 16;
+  return Values::place(at % 16, at % 32 / 16);
 }
 
 /// sums += factors * values: 16 columns of factors in registers, against 16
@@ -138,7 +228,7 @@ REFOLD_DEVICE void multiply_columns(float (&sums)[kTiles][kParts][4],
   REFOLD_UNROLL
   for (int c = 0; c < kParts / 2; ++c) {
     uint32_t r[4];
-    load_transposed(r, values + c * 32);
+    load_transposed(r, Values::right(values, 2 * c));
     REFOLD_UNROLL
     for (int i = 0; i < kTiles; ++i) {
       multiply_matrices(sums[i][2 * c], factors[i], r[0], r[1], T{});

@@ -46,7 +46,9 @@ std::string RowKernel::programName(StringRef wanted) {
 
 /// What the text says for itself without an underscore, and words of C++.
 static constexpr llvm::StringLiteral kTaken =
-    "Access Chunk Combine InRegisters InShared Copy Divisor EOF Fiber Left "
+    "Access Between Next between down kCount kIsKept kIsPermuted "
+    "kLargePivot kSteps kept parts "
+    "Chunk Combine InRegisters InShared Copy Divisor EOF Fiber Left "
     "Machine Mode NULL "
     "Nowhere Number Place Policy Pragma Range Reuse Right Shared SharedElement "
     "SharedMemory "

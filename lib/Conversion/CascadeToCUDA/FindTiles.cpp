@@ -166,6 +166,16 @@ bool cuda::dependsOn(Node *n, unsigned index) {
   });
 }
 
+bool cuda::isFixed(const TileKernel &kernel, Node *n) {
+  if (dependsOnStream(n))
+    return false;
+  for (int index :
+       {kernel.tileRow, int(kernel.stream), kernel.depth, kernel.width})
+    if (index >= 0 && dependsOn(n, index))
+      return false;
+  return true;
+}
+
 bool cuda::dependsOnStream(Node *n) {
   NodeSet all;
   collect(n, all);
@@ -454,6 +464,120 @@ static LogicalResult checkStates(TileKernel &kernel) {
   return success();
 }
 
+//===----------------------------------------------------------------------===//
+// Factors that are applied late
+//===----------------------------------------------------------------------===//
+
+/// Bounds of a number that is known to be positive and no more than a power of
+/// two away from what f32 holds. Extents count from 1: of an empty sum every
+/// multiple is the same.
+static std::optional<std::pair<double, double>> positiveRange(Node *n) {
+  using Range = std::pair<double, double>;
+  auto check = [](Range r) {
+    constexpr double kLeast = 0x1p-120, kMost = 0x1p120;
+    return r.first >= kLeast && r.second <= kMost ? std::optional(r)
+                                                  : std::nullopt;
+  };
+  if (n->kind == Node::Extent)
+    return Range{1.0, 0x1p63};
+  if (n->kind == Node::Const) {
+    auto number =
+        dyn_cast<FloatAttr>(cast<arith::ConstantOp>(n->op).getValue());
+    if (!number || !number.getValue().isFinite())
+      return std::nullopt;
+    double x = number.getValueAsDouble();
+    return check({x, x});
+  }
+  if (n->kind != Node::Elem)
+    return std::nullopt;
+  SmallVector<Range, 2> in;
+  for (Node *i : n->in) {
+    std::optional<Range> range = positiveRange(i);
+    if (!range)
+      return std::nullopt;
+    in.push_back(*range);
+  }
+  if (isa<arith::IndexCastOp, arith::SIToFPOp, arith::ExtFOp>(n->op))
+    return in[0];
+  if (isa<math::SqrtOp>(n->op))
+    return Range{std::sqrt(in[0].first), std::sqrt(in[0].second)};
+  if (isa<math::RsqrtOp>(n->op))
+    return Range{1 / std::sqrt(in[0].second), 1 / std::sqrt(in[0].first)};
+  if (isa<arith::MulFOp>(n->op))
+    return check({in[0].first * in[1].first, in[0].second * in[1].second});
+  if (isa<arith::DivFOp>(n->op))
+    return check({in[0].first / in[1].second, in[0].second / in[1].first});
+  return std::nullopt;
+}
+
+/// Whether every value that `n` selects from is a product with one positive
+/// factor of the block, or a number that dividing by it leaves a number:
+/// infinities, and all where the factor is a constant.
+static bool findFactor(TileKernel &kernel, Node *n, Node *&factor,
+                       bool &hasFinite) {
+  if (n->kind == Node::Const) {
+    auto number = cast<FloatAttr>(cast<arith::ConstantOp>(n->op).getValue());
+    hasFinite |= number.getValue().isFinite();
+    return !number.getValue().isNaN();
+  }
+  if (isOp(n, "arith.select"))
+    return findFactor(kernel, n->in[1], factor, hasFinite) &&
+           findFactor(kernel, n->in[2], factor, hasFinite);
+  if (!isOp(n, "arith.mulf"))
+    return false;
+  for (Node *side : n->in)
+    if (isFixed(kernel, side) && positiveRange(side)) {
+      bool isSame = !factor || factor == side;
+      factor = side;
+      return isSame;
+    }
+  return false;
+}
+
+/// Whether `n` reads what is kept otherwise than in exp(kept - pivot).
+static bool readsOtherwise(TileKernel &kernel, Node *n, Node *&pivot) {
+  if (n == kernel.kept)
+    return true;
+  if (kernel.isPowerOfTwo(n) && n->in[0]->in[0] == kernel.kept) {
+    Node *side = n->in[0]->in[1];
+    bool isOther = pivot && pivot != side;
+    pivot = side;
+    NodeSet all;
+    collect(side, all);
+    return isOther || all.contains(kernel.kept);
+  }
+  return llvm::any_of(
+      n->in, [&](Node *i) { return readsOtherwise(kernel, i, pivot); });
+}
+
+static void findLateScale(TileKernel &kernel) {
+  TileKernel::LateScale late;
+  bool hasFinite = false;
+  if (!kernel.isInBits || kernel.numLevels() != 2)
+    return;
+  // Products that nothing scales are kept times log2(e) alone.
+  bool isPlain = kernel.kept == kernel.contraction;
+  if (!isPlain &&
+      (!findFactor(kernel, kernel.kept, late.factor, hasFinite) ||
+       !late.factor || (hasFinite && late.factor->kind != Node::Const)))
+    return;
+  bool isMoved = false;
+  for (StatePlan &s : kernel.plan->states) {
+    if (kernel.levels[s.number] == 0)
+      continue;
+    const TileState *product = kernel.productOf(s);
+    Node *factor = kernel.factorOf(s);
+    if (readsOtherwise(kernel, product ? product->factor : s.term,
+                       late.pivot) ||
+        (!s.op.getTransport().empty() &&
+         !(factor && kernel.isPowerOfTwo(factor))))
+      return;
+    isMoved |= !s.op.getTransport().empty();
+  }
+  if (isMoved && late.pivot)
+    kernel.late = late;
+}
+
 FailureOr<TileKernel> cuda::findTiles(Plan &plan) {
   TileKernel kernel;
   kernel.plan = &plan;
@@ -497,5 +621,6 @@ FailureOr<TileKernel> cuda::findTiles(Plan &plan) {
     collect(s.term, all);
     return llvm::any_of(all, [&](Node *n) { return kernel.isPowerOfTwo(n); });
   });
+  findLateScale(kernel);
   return kernel;
 }

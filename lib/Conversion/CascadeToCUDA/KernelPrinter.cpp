@@ -248,15 +248,19 @@ void KernelPrinter::printIncludes() {
 }
 
 /// What the rows' numbers are at `row`.
-void KernelPrinter::printRowIndices(bool mayBeUnused) {
+void KernelPrinter::printRowIndices(bool ofBlocks) {
   unsigned last = kernel.rows.empty() ? 0 : kernel.rows.front();
   std::string rest = "row";
   for (unsigned index : llvm::reverse(kernel.rows)) {
     std::string count = kernel.indexNames[index] + "_count";
-    bool isOutermost = index == last;
-    out.line(std::string(mayBeUnused ? "[[maybe_unused]] " : "") +
-             "const int64_t " + kernel.indexNames[index] + " = " + rest +
-             (isOutermost ? ";" : " % " + count + ";"));
-    rest = (rest == "row" ? rest : "(" + rest + ")") + " / " + count;
+    std::string number = index == last ? rest
+                         : ofBlocks
+                             ? "block_remainder(" + rest + ", " + count + ")"
+                             : rest + " % " + count;
+    out.line((ofBlocks ? "[[maybe_unused]] " : "") + std::string() +
+             "const int64_t " + kernel.indexNames[index] + " = " + number +
+             ";");
+    rest = ofBlocks ? "block_quotient(" + rest + ", " + count + ")"
+                    : (rest == "row" ? rest : "(" + rest + ")") + " / " + count;
   }
 }

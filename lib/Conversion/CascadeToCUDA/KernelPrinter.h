@@ -30,7 +30,8 @@ protected:
   // The head.
   void printOrigin();
   void printIncludes();
-  void printRowIndices(bool mayBeUnused = false);
+  /// `ofBlocks`: their number is that of a block, which has 31 bits.
+  void printRowIndices(bool ofBlocks = false);
   std::string describe(mlir::Value value, unsigned depth = 0);
   std::string describeRead(ReadOp read);
   void describeOperands(bool areResults);

@@ -55,8 +55,25 @@ SmallVector<StatePlan *> TilePrinter::movedAt(int level) {
   return moved;
 }
 
-/// When the states of a row have to move. Products with a factor near 1 may
-/// wait: states are right relative to any pivot, and stay in range.
+/// exp(old - new) of one maximum: never more than 1.
+bool TilePrinter::isFromMaximum(Node *factor) {
+  int states[2];
+  for (unsigned i : {0, 1}) {
+    Node *side = factor->in[0]->in[i];
+    if (tiles.isFloored(side))
+      side = side->in[side->in[0]->isState() ? 0 : 1];
+    if (side->kind != (i == 0 ? Node::Old : Node::New))
+      return false;
+    states[i] = side->state;
+  }
+  Reducer reducer = plan.states[states[0]].op.getReducer();
+  return states[0] == states[1] &&
+         (reducer == Reducer::Max || reducer == Reducer::MaxNum);
+}
+
+/// When the states of a row have to move, without a branch. Products with a
+/// factor near 1 may wait: states are right relative to any pivot, and stay in
+/// range.
 std::string TilePrinter::needsMove(ArrayRef<StatePlan *> moved) {
   NodeSet factors, read;
   bool mayWait = tiles.numLevels() <= 2;
@@ -69,25 +86,27 @@ std::string TilePrinter::needsMove(ArrayRef<StatePlan *> moved) {
   }
   std::string condition;
   auto add = [&](const std::string &one) {
-    condition += (condition.empty() ? "" : " || ") + one;
+    condition += (condition.empty() ? "" : " | ") + one;
   };
   if (mayWait) {
     for (Node *factor : factors) {
       if (tiles.isPowerOfTwo(factor)) {
         std::string down = "(" + inBits(factor->in[0]->in[0]) + " - " +
                            inBits(factor->in[0]->in[1]) + ")";
-        add("!(" + down + " >= -kWaitingBits && " + down + " <= 0.0f)");
+        add(isFromMaximum(factor)
+                ? "!(" + withoutParentheses(down) + " >= -kWaitingBits)"
+                : "!(" + down + " >= -kWaitingBits & " + down + " <= 0.0f)");
         continue;
       }
       std::string f = values.named(factor);
-      add("!(" + f + " >= kWaits && " + f + " <= 1.0f)");
+      add("!(" + f + " >= kWaits & " + f + " <= 1.0f)");
     }
     return condition;
   }
   for (Node *n : read)
     if (n->kind == Node::New) {
       const std::string &state = kernel.stateNames[n->state];
-      add("s." + state + "_pivot != s." + state);
+      add("(s." + state + "_pivot != s." + state + ")");
     }
   return condition;
 }
@@ -151,6 +170,8 @@ void TilePrinter::printMoves(unsigned level) {
       "factors near 1 may wait: mostly no row of the warp has to move.");
   std::string flag = "moves_" + std::to_string(level);
   out.line("bool " + flag + " = false;");
+  if (tiles.late)
+    out.line("float " + pivots + "[2 * kTiles];");
   openRows();
   {
     SmallVector<Node *> roots;
@@ -158,22 +179,46 @@ void TilePrinter::printMoves(unsigned level) {
       roots.push_back(s->moved);
     Expressions::Scope scope(values, roots);
     std::string condition = needsMove(moved);
-    out.line(flag + " = " + flag + " || " + condition + ";");
+    if (tiles.late) {
+      condition +=
+          " | !(fabsf(" + inBits(tiles.late->pivot) + ") <= kLargePivot)";
+      mode = Absorbing;
+      out.line(pivots + "[i] = " + inBits(tiles.late->pivot) + ";");
+    }
+    out.line(flag + " |= " + condition + ";");
   }
   closeRows();
+  mode = Moving;
   out.open("if (any_lane(" + flag + ")) {");
   openRows();
   printTransports(moved);
+  mode = Absorbing;
+  if (tiles.late)
+    printLargePivots();
   closeRows();
   out.close();
-  mode = Absorbing;
+}
+
+/// Products are brought near a pivot that is far away, and that to 0: products
+/// themselves would differ from it by what its rounding took.
+void TilePrinter::printLargePivots() {
+  std::string pivot = pivots + "[i]", value = inBits(tiles.late->pivot);
+  out.line(pivot + " = " + value + ";");
+  out.open("if (!(fabsf(" + pivot + ") <= kLargePivot)) {");
+  out.line("const float inverse = reciprocal_fast(" + keptScale + ");");
+  out.line("REFOLD_UNROLL");
+  out.open("for (int c = 0; c < kColumns / 4; ++c) {");
+  out.line("float &product = products[i / 2][c / 2][i % 2 * 2 + c % 2];");
+  out.line("product = (product * " + keptScale + " - " + pivot +
+           ") * inverse;");
+  out.close();
+  out.line(pivot + " = 0.0f;");
+  out.close();
 }
 
 //===----------------------------------------------------------------------===//
 // Powers of two
 //===----------------------------------------------------------------------===//
-
-static constexpr const char *kLog2E = "1.44269504f", *kLog2 = "0.693147181f";
 
 /// What a state is called now.
 std::string TilePrinter::stateText(Node *n) {
@@ -193,7 +238,7 @@ std::string TilePrinter::inBits(Node *n) {
   if (auto known = bits.find(n); known != bits.end())
     return known->second;
   if (n == tiles.kept)
-    return "product";
+    return tiles.late ? "(product * " + keptScale + ")" : "product";
   if (tiles.isFloored(n))
     return stateText(n->in[n->in[0]->isState() ? 0 : 1]);
   if (n->isState())
@@ -245,7 +290,47 @@ std::string TilePrinter::keptInBits(Node *n) {
              : "";
 }
 
+std::string TilePrinter::keptText() {
+  if (!tiles.isInBits)
+    return "product";
+  if (!tiles.late)
+    return std::string("(product * ") + kLog2 + ")";
+  return tiles.late->factor
+             ? "(product * " + values.value(tiles.late->factor) + ")"
+             : "product";
+}
+
+std::string TilePrinter::rawKept(Node *n) {
+  if (n == tiles.contraction)
+    return "product";
+  if (n->kind == Node::Const) {
+    auto number = cast<FloatAttr>(cast<arith::ConstantOp>(n->op).getValue());
+    if (!number.getValue().isFinite())
+      return literal(number);
+    auto by = cast<FloatAttr>(
+        cast<arith::ConstantOp>(tiles.late->factor->op).getValue());
+    return literal(FloatAttr::get(n->type, number.getValueAsDouble() /
+                                               by.getValueAsDouble()));
+  }
+  if (isa<arith::SelectOp>(n->op)) {
+    std::string condition = values.value(n->in[0]);
+    std::string chosen = rawKept(n->in[1]);
+    return condition == "true" ? chosen
+                               : "(" + condition + " ? " + chosen + " : " +
+                                     rawKept(n->in[2]) + ")";
+  }
+  return values.value(n->in[n->in[0] == tiles.late->factor ? 1 : 0]);
+}
+
+std::string TilePrinter::scaledExtreme(StatePlan &s, const std::string &value) {
+  bool isScaled = tiles.late && tiles.isExtremeOfKept(s);
+  return isScaled ? "(" + value + " * " + keptScale + ")" : value;
+}
+
 std::string TilePrinter::spell(Node *n) {
+  if (tiles.late && tiles.isPowerOfTwo(n) && n->in[0]->in[0] == tiles.kept)
+    return "exp2_fast(multiply_add(product, " + keptScale + ", -" +
+           inBits(n->in[0]->in[1]) + "))";
   if (tiles.isPowerOfTwo(n))
     return "exp2_fast(" + inBits(n->in[0]->in[0]) + " - " +
            inBits(n->in[0]->in[1]) + ")";
@@ -283,6 +368,22 @@ void TilePrinter::hoistTerm(Node *n) {
     hoistTerm(i);
 }
 
+/// Products that are kept are -inf where a row has no element: then so is what
+/// is kept, and its exponential relative to a number is 0.
+bool TilePrinter::isNothingOutside(Node *n, const std::string &identity) {
+  if (!tiles.late)
+    return false;
+  if (n == tiles.kept)
+    return identity == "-infinity()";
+  if (!tiles.isPowerOfTwo(n) || n->in[0]->in[0] != tiles.kept)
+    return false;
+  Node *pivot = n->in[0]->in[1];
+  bool isFloored =
+      pivot->kind == Node::Elem && isa<arith::MaxNumFOp>(pivot->op) &&
+      llvm::any_of(pivot->in, [](Node *i) { return i->kind == Node::Const; });
+  return isFloored && identity == "0.0f";
+}
+
 /// The terms of four elements of a row.
 void TilePrinter::printTerms(unsigned level) {
   const std::string &n = kernel.indexNames[tiles.stream];
@@ -292,9 +393,15 @@ void TilePrinter::printTerms(unsigned level) {
     Expressions::Scope scope(values, {});
     out.line("const int column = c * 16 + e / 2 * 8 + fragment_column(e % 2, "
              "which);");
-    out.line("const bool is_in = whole.value != 0 || column < count;");
+    bool hasLower = llvm::any_of(plan.passes[0].conditions,
+                                 [](Condition &c) { return !c.isUpper; });
+    out.line(std::string(
+                 "[[maybe_unused]] const bool is_in = whole.value != 0 || ") +
+             (hasLower ? "(column < limit && column >= least);"
+                       : "column < limit;"));
     out.line("[[maybe_unused]] const int64_t " + n + " = " + n +
-             "_first + (is_in ? column : count - 1);");
+             "_first + (whole.value != 0 || column < count ? column : count - "
+             "1);");
     out.line("float &product = products[i / 2][2 * c + e / 2][i % 2 * 2 + e % "
              "2];");
     SmallVector<Node *> roots;
@@ -308,29 +415,60 @@ void TilePrinter::printTerms(unsigned level) {
       bits[tiles.contraction] = "product";
     }
     Expressions::Scope terms(values, roots);
-    for (auto [i, condition] : llvm::enumerate(plan.passes[0].conditions))
-      values.bind(condition.compare,
-                  std::string("(whole.value != 0 || column ") +
-                      (condition.isUpper ? "< " : ">= ") + "limit_" +
-                      std::to_string(i) + ")");
-    if (isFirst && tiles.isInBits)
+    // Of what a row leaves out, no formula asks.
+    for (Condition &condition : plan.passes[0].conditions)
+      values.bind(condition.compare, "true");
+    if (isFirst && tiles.late)
+      out.line("product = is_in ? " + withoutParentheses(rawKept(tiles.kept)) +
+               " : -infinity();");
+    else if (isFirst && tiles.isInBits)
       out.line("product = " + withoutParentheses(keptInBits(tiles.kept)) + ";");
     else if (isFirst && tiles.kept != tiles.contraction)
       out.line("product = " + withoutParentheses(values.value(tiles.kept)) +
                ";");
     values.bind(tiles.kept, keptText());
+    auto choose = [&](Node *n, const std::string &value,
+                      const std::string &otherwise) {
+      return isNothingOutside(n, otherwise)
+                 ? withoutParentheses(value)
+                 : "is_in ? " + withoutParentheses(value) + " : " + otherwise;
+    };
     for (StatePlan *s : rowStatesOf(level)) {
       bool isScaled = tiles.isInBits && tiles.isExtremeOfKept(*s);
-      out.line(name(*s) + "_terms[e] = is_in ? " +
-               (isScaled ? std::string("product")
-                         : withoutParentheses(values.value(s->term))) +
-               " : " + identity(*s) + ";");
+      out.line(name(*s) + "_terms[e] = " +
+               choose(s->term,
+                      isScaled ? std::string("product") : values.value(s->term),
+                      identity(*s)) +
+               ";");
     }
     for (const TileState *p : productsOf(level))
-      out.line(name(*p->state) + "_terms[e] = is_in ? " +
-               withoutParentheses(values.value(p->factor)) + " : 0.0f;");
+      out.line(name(*p->state) + "_terms[e] = " +
+               choose(p->factor, values.value(p->factor), "0.0f") + ";");
   }
   out.close();
+}
+
+/// The columns of a tile that a row takes.
+void TilePrinter::printLimits() {
+  std::string limit = "count", least;
+  for (auto [i, condition] : llvm::enumerate(plan.passes[0].conditions)) {
+    std::string bound = "within(bound_" + std::to_string(i) + "(" +
+                        (hasTileRow() ? kernel.indexNames[tiles.tileRow] : "") +
+                        ") - " + kernel.indexNames[tiles.stream] +
+                        "_first, kColumns)";
+    std::string &to = condition.isUpper ? limit : least;
+    to = to.empty() ? bound
+                    : (condition.isUpper ? "smaller(" : "larger(") + to + ", " +
+                          bound + ")";
+  }
+  auto define = [&](const char *name, const std::string &value) {
+    bool isCall = value != "count";
+    out.line("[[maybe_unused]] const int " + std::string(name) + " = " +
+             (isCall ? "int(" + value + ")" : value) + ";");
+  };
+  define("limit", limit);
+  if (!least.empty())
+    define("least", least);
 }
 
 void TilePrinter::printElements(unsigned level) {
@@ -361,17 +499,15 @@ void TilePrinter::printElements(unsigned level) {
     Expressions::Scope scope(values, roots);
     llvm::DenseMap<Node *, std::string> outside = bits;
     if (level > 0) {
+      if (tiles.late)
+        bits[tiles.late->pivot] = pivots + "[i]";
       values.bind(tiles.kept, keptText());
       for (Node *root : roots)
         hoistTerm(root);
     }
     for (StatePlan *s : states)
       out.line("float " + name(*s) + "_terms[4];");
-    for (size_t i = 0; i < plan.passes[0].conditions.size(); ++i)
-      out.line("[[maybe_unused]] const int limit_" + std::to_string(i) +
-               " = within(bound_" + std::to_string(i) + "(" +
-               (hasTileRow() ? kernel.indexNames[tiles.tileRow] : "") + ") - " +
-               kernel.indexNames[tiles.stream] + "_first, kColumns);");
+    printLimits();
     for (const TileState *p : products)
       out.line("float " + name(*p->state) + "_terms[4];");
     printTerms(level);
@@ -379,11 +515,11 @@ void TilePrinter::printElements(unsigned level) {
     for (StatePlan *s : states) {
       std::string t = name(*s) + "_terms[";
       std::string to = isReduced(*s) ? name(*s) + "_tile[i]" : "s." + name(*s);
+      std::string four = combine(*s, combine(*s, t + "0]", t + "1]"),
+                                 combine(*s, t + "2]", t + "3]"));
       out.line(to + " = " +
-               withoutParentheses(
-                   combine(*s, to,
-                           combine(*s, combine(*s, t + "0]", t + "1]"),
-                                   combine(*s, t + "2]", t + "3]")))) +
+               withoutParentheses(combine(
+                   *s, to, isReduced(*s) ? four : scaledExtreme(*s, four))) +
                ";");
     }
     for (const TileState *p : products)
@@ -419,7 +555,9 @@ void TilePrinter::printReductions(unsigned level) {
                ";");
     bool isNewest = tiles.dropsPivots && tiles.isPivot(*s);
     out.line((isNewest ? tile : "s." + name(*s)) + " = " +
-             withoutParentheses(combine(*s, "s." + name(*s), tile)) + ";");
+             withoutParentheses(
+                 combine(*s, "s." + name(*s), scaledExtreme(*s, tile))) +
+             ";");
   }
   closeRows();
 }
@@ -455,10 +593,12 @@ void TilePrinter::printFold() {
     hasRows |= hasTileRow() && needsRow(state.term);
   if (hasRows)
     printPlaces("block_again()");
+  printNext();
   out.line("float products[kTiles][kColumns / 8][4] = {};");
   out.line("multiply_rows<" + typeOf(tiles.left) +
-           ", Left, Right>(products, left_tile + which / 32 * kTiles * 16 * "
-           "Left::kRowBytes, right_tiles + place * Right::kBytes);");
+           ", Left, Right, kIsKept>(products, kept, left_tile + which / 32 * "
+           "kTiles * 16 * Left::kRowBytes, right_tiles + place * "
+           "Right::kBytes, bring_part);");
   for (unsigned level = 0; level < tiles.numLevels(); ++level)
     printLevel(level);
   out.close("};");

@@ -45,9 +45,8 @@ void TilePrinter::addEntry(int deepest, int widest, int vector) {
   int sums = int(tiles.products.size()) * widest / 2; // registers of 16 rows
   bool isDouble = vector == 8 && sums <= 64;
   int numTiles = isDouble ? 2 : 1, warps = 4;
-  // With 64 columns beside sums of 128, ptxas spills below sm_90.
-  bool isTight = sums > 32 && options.target != "cuda-sm90";
-  int columns = !isDouble ? 32 : isTight ? 48 : 64;
+  // With more beside these sums ptxas spills some of 255 registers.
+  int columns = !isDouble ? 32 : sums > 32 ? 48 : deepest > 64 ? 64 : 80;
   CudaEntry entry;
   entry.threads = warps * 32;
   entry.rows = warps * numTiles * 16;
@@ -56,8 +55,11 @@ void TilePrinter::addEntry(int deepest, int widest, int vector) {
   entry.isResident = false;
   entry.deepest = deepest;
   entry.widest = widest;
+  // What Tile of the tile level takes.
   auto bytes = [](int64_t rows, int64_t length) {
-    return rows * 16 * (length / 8 | 1);
+    int64_t chunks = length / 8;
+    bool isPermuted = chunks >= 8 && llvm::isPowerOf2_64(chunks);
+    return rows * 16 * (isPermuted ? chunks : chunks | 1);
   };
   entry.sharedBytes =
       bytes(entry.rows, deepest) +
@@ -107,6 +109,16 @@ LogicalResult TilePrinter::chooseEntries() {
   return success();
 }
 
+/// Whether registers hold the rows of the block beside products and sums.
+bool TilePrinter::keepsLeft(const CudaEntry &entry) {
+  constexpr int64_t kMost = 176; // of 255, with what addresses and terms take
+  int64_t rows = entry.rows / (entry.threads / 32); // of a warp
+  int64_t held = rows * (int64_t(entry.vectors) +
+                         int64_t(tiles.products.size()) * entry.widest +
+                         entry.deepest / 2);
+  return rows > 16 && held / 32 <= kMost;
+}
+
 void TilePrinter::printEntries() {
   for (const CudaEntry &entry : result.entries) {
     out.blank();
@@ -114,10 +126,13 @@ void TilePrinter::printEntries() {
     out.open(entry.name + "(" + typedParameters + ") {");
     int warps = entry.threads / 32;
     std::string numbers;
-    for (int64_t number : {int64_t(warps), int64_t(entry.rows / (16 * warps)),
-                           int64_t(entry.vectors), entry.deepest, entry.widest,
-                           int64_t(entry.width), entry.sharedBytes})
-      numbers += (numbers.empty() ? "" : ", ") + std::to_string(number);
+    int numTiles = entry.rows / (16 * warps);
+    for (int64_t number :
+         {int64_t(warps), int64_t(numTiles), int64_t(entry.vectors),
+          entry.deepest, entry.widest, int64_t(entry.width)})
+      numbers += std::to_string(number) + ", ";
+    numbers += keepsLeft(entry) ? "true, " : "false, ";
+    numbers += std::to_string(entry.sharedBytes);
     out.line(options.name + "<" + numbers + ">(" + plainParameters + ");");
     out.close();
   }
@@ -178,16 +193,6 @@ void TilePrinter::printTileStates() {
 // Where a block is
 //===----------------------------------------------------------------------===//
 
-/// Neither moves inside a block nor is made of what does.
-bool TilePrinter::isFixed(Node *n) {
-  if (dependsOnStream(n))
-    return false;
-  for (int index : {tiles.tileRow, tiles.stream, tiles.depth, tiles.width})
-    if (index >= 0 && dependsOn(n, index))
-      return false;
-  return true;
-}
-
 void TilePrinter::nameFixed(Node *n) {
   bool isLeaf = n->kind != Node::Elem && n->kind != Node::Read &&
                 n->kind != Node::Contract;
@@ -212,8 +217,16 @@ void TilePrinter::printFixed() {
     nameFixed(s.term);
     nameFixed(s.moved);
   }
-  if (tiles.isInBits)
+  if (tiles.late) {
+    keptScale = kernel.nameFor("kept_scale");
+    pivots = kernel.nameFor("pivots");
+    out.line("const float " + keptScale + " = " +
+             (tiles.late->factor ? values.value(tiles.late->factor) + " * "
+                                 : std::string()) +
+             kLog2E + ";");
+  } else if (tiles.isInBits) {
     keptInBits(tiles.kept);
+  }
   for (WritePlan &w : plan.finishWrites)
     nameFixed(w.value);
 }
@@ -247,21 +260,20 @@ void TilePrinter::printPlaces(const std::string &at) {
     const std::string &m = kernel.indexNames[tiles.tileRow];
     out.line("const int64_t " + m + "_blocks = (" + m +
              "_count + kBlockRows - 1) / kBlockRows;");
+    std::string place = "block_remainder(" + at + ", " + m + "_blocks)";
     if (hasUpper)
       out.comment("The last rows read most of the stream: they come first.");
     out.line("const int64_t " + m + "_first = " +
-             (hasUpper
-                  ? "(" + m + "_blocks - 1 - " + at + " % " + m + "_blocks)"
-                  : at + " % " + m + "_blocks") +
+             (hasUpper ? "(" + m + "_blocks - 1 - " + place + ")" : place) +
              " * kBlockRows;");
     out.line("const int64_t " + m + "_end = smaller(" + m +
              "_first + kBlockRows, " + m + "_count);");
-    out.line("[[maybe_unused]] const int64_t row = " + at + " / " + m +
-             "_blocks;");
+    out.line("[[maybe_unused]] const int64_t row = block_quotient(" + at +
+             ", " + m + "_blocks);");
   } else {
     out.line("[[maybe_unused]] const int64_t row = " + at + ";");
   }
-  printRowIndices(/*mayBeUnused=*/true);
+  printRowIndices(/*ofBlocks=*/true);
 }
 
 void TilePrinter::printMatrices() {
@@ -308,15 +320,18 @@ void TilePrinter::printBounds() {
   }
 }
 
+std::string TilePrinter::strideOf(const TileAccess &access) {
+  return access.rowDim < 0 ? "int64_t(0)"
+                           : kernel.operandNames[access.operand] + "_stride" +
+                                 std::to_string(access.rowDim);
+}
+
 void TilePrinter::printCopies() {
   std::string n = kernel.indexNames[tiles.stream];
   auto copy = [&](TileAccess &access, const std::string &tile,
                   const std::string &to, const std::string &first,
                   const std::string &rows, int column) {
-    std::string stride = access.rowDim < 0
-                             ? "int64_t(0)"
-                             : kernel.operandNames[access.operand] + "_stride" +
-                                   std::to_string(access.rowDim);
+    std::string stride = strideOf(access);
     std::string from = access.name;
     if (!first.empty())
       from += " + " + first + " * " + stride;
@@ -337,13 +352,25 @@ void TilePrinter::printCopies() {
   std::string m = hasTileRow() ? kernel.indexNames[tiles.tileRow] : "";
   copy(tiles.left, "Left", "left_tile", "",
        m.empty() ? "1" : m + "_end - " + m + "_first", tiles.depth);
+  out.line("if (begin < end)");
+  out.line("  bring(int64_t(end - 1) * kColumns, 0);");
+  out.line("// Fragments that fit into registers stay there.");
+  out.line("[[maybe_unused]] uint32_t kept[kIsKept ? kDepth / 16 : "
+           "1][kTiles][4];");
+  out.open("if constexpr (kIsKept) {");
+  out.line("commit_copies();");
+  out.line("wait_copies<0>();");
+  out.line("block_barrier();");
+  out.line("REFOLD_UNROLL");
+  out.line("for (int k = 0; k < kDepth / 16; ++k)");
+  out.line("  load_rows<Left>(kept[k], left_tile + thread() / 32 * kTiles * 16 "
+           "* Left::kRowBytes, k);");
+  out.close();
 }
 
-/// One part of the stream after the other, the next one on its way.
-void TilePrinter::printWalk() {
+/// What of the stream tiles are made of.
+void TilePrinter::printRange() {
   std::string n = kernel.indexNames[tiles.stream];
-  out.blank();
-  out.line("// 2. The stream, a tile on its way while one is folded.");
   out.line("const int begin = int(larger(" + n + "_begin, 0) / kColumns);");
   out.line("const int end = " + n + "_end > " + n + "_begin ? int((" + n +
            "_end + kColumns - 1) / kColumns) : begin;");
@@ -351,27 +378,69 @@ void TilePrinter::printWalk() {
            "_whole_begin, 0) + kColumns - 1) / kColumns);");
   out.line("const int whole_end = int(larger(" + n +
            "_whole_end, 0) / kColumns);");
-  out.line("if (begin < end)");
-  out.line("  bring(int64_t(begin) * kColumns, 0);");
-  out.open("for (int at = begin; at < end; ++at) {");
+}
+
+/// How what comes after a tile is brought between the products of that one.
+void TilePrinter::printNext() {
+  std::string n = kernel.indexNames[tiles.stream];
+  out.line("// What comes next is brought between products, if it is brought "
+           "by vectors.");
+  out.line("[[maybe_unused]] const bool has_next = " + n +
+           "_first > int64_t(begin) * kColumns;");
+  out.line("[[maybe_unused]] const int64_t next_first = " + n +
+           "_first - (has_next ? kColumns : 0);");
+  auto next = [&](TileAccess &access, const char *tile, int column) {
+    out.line("[[maybe_unused]] const Next<" + std::string(tile) +
+             ", kThreads, " + typeOf(access) + "> " + access.name + "_next(" +
+             access.name + " + next_first * " + strideOf(access) + ", " +
+             strideOf(access) + ", " + countOf(column) + ", has_next);");
+  };
+  next(tiles.right, "Right", tiles.depth);
+  for (TileAccess &access : tiles.values)
+    next(access, "Values", tiles.width);
+  out.open("const auto bring_part = [&]([[maybe_unused]] int part, "
+           "[[maybe_unused]] int parts) {");
+  out.open("if constexpr (kVector == 8) {");
+  out.line(tiles.right.name +
+           "_next.bring(part, parts, right_tiles + (place ^ 1) * "
+           "Right::kBytes, " +
+           strideOf(tiles.right) + ");");
+  for (auto [i, access] : llvm::enumerate(tiles.values))
+    out.line(access.name + "_next.bring(part, parts, value_tiles + (" +
+             std::to_string(2 * i) + " + (place ^ 1)) * Values::kBytes, " +
+             strideOf(access) + ");");
+  out.line("if (part + 1 == parts)");
+  out.line("  commit_copies();");
+  out.close();
+  out.close("};");
+}
+
+/// The stream from its end: what is past it comes first, so that all that is
+/// on its way while a tile is folded is whole.
+void TilePrinter::printWalk() {
+  out.blank();
+  out.line("// 2. The stream from its end, a tile on its way while one is "
+           "folded.");
+  out.open("for (int at = end - 1; at >= begin; --at) {");
   out.line("// What has arrived is seen by all, and all are done with what "
            "comes next overwrites.");
   out.line("wait_copies<0>();");
   out.line("block_barrier();");
-  out.line("const int place = (at - begin) & 1;");
-  out.line("if (at + 1 < end)");
-  out.line("  bring((int64_t(at) + 1) * kColumns, place ^ 1);");
+  out.line("const int place = (end - 1 - at) & 1;");
+  out.line("if (kVector == 1 && at > begin)");
+  out.line("  bring((int64_t(at) - 1) * kColumns, place ^ 1);");
   out.line("const int64_t first = int64_t(at) * kColumns;");
   out.line("if (at >= whole_begin && at < whole_end)");
   out.line("  fold(Number<1>{}, first, place);");
   out.line("else");
   out.line("  fold(Number<0>{}, first, place);");
   out.close();
+  out.line("wait_copies<0>();");
 }
 
 void TilePrinter::printBody() {
   out.line("template <int kWarps, int kTiles, int kColumns, int kDepth, int "
-           "kWidth, int kVector, int64_t kSharedBytes>");
+           "kWidth, int kVector, bool kIsKept, int64_t kSharedBytes>");
   out.open("REFOLD_DEVICE void " + options.name + "(" + typedParameters +
            ") {");
   size_t begin = out.text.size();
@@ -401,6 +470,7 @@ void TilePrinter::printBody() {
   printMatrices();
   printFixed();
   printBounds();
+  printRange();
   printCopies();
   printFold();
   printWalk();

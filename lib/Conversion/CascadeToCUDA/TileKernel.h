@@ -38,6 +38,14 @@ struct TileKernel : RowKernel {
   /// What is kept is kept times log2(e), and so are extremes of it:
   /// exponentials of differences are powers of two.
   bool isInBits = false;
+  /// Where what is kept is a product with a factor of the block that is known
+  /// to be positive: it is kept without it, extremes are taken before it is
+  /// applied, and exponents are one fused operation.
+  struct LateScale {
+    Node *factor = nullptr; ///< null: log2(e) alone
+    Node *pivot = nullptr; ///< that all exponentials of level 1 are relative to
+  };
+  std::optional<LateScale> late;
   double rounding = 0.0; ///< of a factor
 
   unsigned numLevels() const;
@@ -61,6 +69,8 @@ struct TileKernel : RowKernel {
   const TileState *productOf(const walk::StatePlan &s) const;
 };
 
+/// Neither moves inside a block nor is made of what does.
+bool isFixed(const TileKernel &kernel, Node *n);
 /// Whether `n` varies with the index, through subscripts too.
 bool dependsOn(Node *n, unsigned index);
 /// Whether `n` reads a state or a contraction.

@@ -7,6 +7,8 @@
 
 namespace refold::cuda {
 
+constexpr const char *kLog2E = "1.44269504f", *kLog2 = "0.693147181f";
+
 /// Writes one kernel over tiles, top to bottom.
 class TilePrinter : public KernelPrinter {
 public:
@@ -23,6 +25,7 @@ private:
   void findGrid();
   mlir::LogicalResult chooseEntries();
   void addEntry(int deepest, int widest, int vector);
+  bool keepsLeft(const CudaEntry &entry);
   void printEntries();
   // The text.
   void printHead();
@@ -37,9 +40,13 @@ private:
   void printFold();
   void printLevel(unsigned level);
   void printMoves(unsigned level);
+  void printLimits();
+  bool isNothingOutside(Node *n, const std::string &identity);
   void printElements(unsigned level);
   void printTerms(unsigned level);
   void printReductions(unsigned level);
+  void printRange();
+  void printNext();
   void printWalk();
   void printResults();
   void printResult(walk::WritePlan &w);
@@ -56,6 +63,7 @@ private:
   std::string countOf(int index) { return kernel.indexNames[index] + "_count"; }
   std::string firstOf(int index) { return kernel.indexNames[index] + "_first"; }
   std::string depthCount() { return countOf(tiles.depth); }
+  std::string strideOf(const TileAccess &access);
   bool hasWidth() const { return tiles.width >= 0; }
   bool hasTileRow() const { return tiles.tileRow >= 0; }
   std::string typeOf(const TileAccess &access) {
@@ -69,9 +77,11 @@ private:
     return s.form == walk::StatePlan::Reduced;
   }
   /// The kept value where the formula asks for it.
-  std::string keptText() const {
-    return tiles.isInBits ? "(product * 0.693147181f)" : "product";
-  }
+  std::string keptText();
+  /// What is kept, without the factor that is applied late.
+  std::string rawKept(Node *n);
+  /// A value made of what is kept as it is held, as an extreme of it is.
+  std::string scaledExtreme(walk::StatePlan &s, const std::string &value);
   /// A value times log2(e): see TileKernel::isInBits.
   std::string inBits(Node *n);
   std::string keptInBits(Node *n);
@@ -80,8 +90,10 @@ private:
   void hoistTerm(Node *n);
   std::string needsMove(llvm::ArrayRef<walk::StatePlan *> moved);
   void printTransports(llvm::ArrayRef<walk::StatePlan *> moved);
+  void printLargePivots();
+  bool isFromMaximum(Node *factor);
   llvm::SmallVector<walk::StatePlan *> movedAt(int level);
-  bool isFixed(Node *n);
+  bool isFixed(Node *n) { return cuda::isFixed(tiles, n); }
   bool needsRow(Node *n);
   void nameFixed(Node *n);
 
@@ -90,6 +102,7 @@ private:
   /// or as it is.
   enum { Absorbing, Moving } mode = Absorbing;
   llvm::DenseMap<Node *, std::string> bits; ///< names of what inBits() spells
+  std::string keptScale, pivots; ///< names, where a factor is applied late
 };
 
 } // namespace refold::cuda
