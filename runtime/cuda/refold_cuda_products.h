@@ -96,28 +96,35 @@ REFOLD_DEVICE void gather_tile(uint32_t to, Matrix<const T> from, int64_t rows,
       if (row < rows && chunk * 8 + e < columns)
         words[e / 2] |= uint32_t(load_element(from.at(row, chunk * 8 + e)).bits)
                         << (e % 2 * 16);
-    store_shared(to + row * To::kRowBytes + chunk * 16, words);
+    store_shared(to + To::place(row, chunk), words);
   }
 }
 
-/// sums += left * right, of which a tile has kDepth columns and rows.
-template <typename T, typename Left, typename Right, int kTiles, int kParts>
-REFOLD_DEVICE void multiply_by_columns(float (&sums)[kTiles][kParts][4],
-                                       uint32_t left, uint32_t right) {
-  static_assert(Left::kColumns == Right::kRows);
+/// sums += left * right: the 16 * kTiles rows of `left` that begin at its
+/// offset, against 8 * kParts columns of `right`, or rows of it where it is
+/// transposed, from `first` on, a multiple of 8 * kParts.
+template <typename T, typename Left, typename Right, bool kIsTransposed,
+          int kTiles, int kParts>
+REFOLD_DEVICE void multiply_step(float (&sums)[kTiles][kParts][4],
+                                 uint32_t left, uint32_t right, int first) {
+  static_assert((kParts & (kParts - 1)) == 0, "offsets have no bit in common");
   const int lane = thread() % 32;
-  const uint32_t a = left + lane % 16 * Left::kRowBytes + lane / 16 * 16;
-  const uint32_t b = right + lane_of_columns<Right>(lane);
+  const uint32_t b =
+      kIsTransposed
+          ? right + first * Right::kRowBytes +
+                Right::place(lane % 8 + lane / 16 * 8, lane / 8 % 2)
+          : Right::right(right + lane_of_columns<Right>(lane), first / 8);
   REFOLD_UNROLL
   for (int k = 0; k < Left::kColumns / 16; ++k) {
     uint32_t l[kTiles][4];
-    REFOLD_UNROLL
-    for (int i = 0; i < kTiles; ++i)
-      load_matrices(l[i], a + i * 16 * Left::kRowBytes + k * 32);
+    load_rows<Left, kTiles>(l, left, k);
     REFOLD_UNROLL
     for (int c = 0; c < kParts / 2; ++c) {
       uint32_t r[4];
-      load_transposed(r, b + k * 16 * Right::kRowBytes + c * 32);
+      if constexpr (kIsTransposed)
+        load_matrices(r, Right::down(Right::right(b, 2 * k), c * 16));
+      else
+        load_transposed(r, Right::down(Right::right(b, 2 * c), k * 16));
       REFOLD_UNROLL
       for (int i = 0; i < kTiles; ++i) {
         multiply_matrices(sums[i][2 * c], l[i], r[0], r[1], T{});
@@ -175,7 +182,8 @@ REFOLD_DEVICE void write_units(const To &target, int64_t row0, int64_t column0,
 /// One rectangle of left * right by matrix units. `kVector` is 8 where rows of
 /// `left`, and of `right` or its transpose (`kIsTransposed`), lie in whole
 /// vectors of 16 bytes; otherwise 1: any strides.
-template <typename U, bool kIsTransposed, int kVector, typename T, typename To>
+template <typename U, bool kIsTransposed, int kVector, int64_t kSharedBytes,
+          typename T, typename To>
 REFOLD_DEVICE void multiply_on_units(uint32_t memory, Matrix<const T> left,
                                      Matrix<const T> right, const To &target,
                                      int64_t depth, int64_t row0,
@@ -185,6 +193,7 @@ REFOLD_DEVICE void multiply_on_units(uint32_t memory, Matrix<const T> left,
   using Along = Tile<U::kDepth, U::kColumns>;
   constexpr int kRightBytes = kIsTransposed ? Across::kBytes : Along::kBytes;
   constexpr int kStageBytes = Left::kBytes + kRightBytes;
+  static_assert(kSharedBytes == U::kStages * kStageBytes);
   const int64_t rows = target.rows - row0, columns = target.columns - column0;
   const auto bring = [&](int64_t step, int place) {
     const int64_t k = step * U::kDepth;
@@ -237,12 +246,11 @@ REFOLD_DEVICE void multiply_on_units(uint32_t memory, Matrix<const T> left,
     commit_copies();
     const uint32_t stage = memory + place * kStageBytes;
     const uint32_t l = stage + warp_row * Left::kRowBytes;
+    const uint32_t r = stage + Left::kBytes;
     if constexpr (kIsTransposed)
-      multiply_rows<T, Left, Tile<U::kParts * 8, U::kDepth>>(
-          sums, l, stage + Left::kBytes + warp_column * Across::kRowBytes);
+      multiply_step<T, Left, Across, true>(sums, l, r, warp_column);
     else
-      multiply_by_columns<T, Left, Along>(
-          sums, l, stage + Left::kBytes + warp_column * 2);
+      multiply_step<T, Left, Along, false>(sums, l, r, warp_column);
     place = place + 1 == U::kStages ? 0 : place + 1;
   }
   write_units<U, kVector>(target, row0 + warp_row, column0 + warp_column, sums);

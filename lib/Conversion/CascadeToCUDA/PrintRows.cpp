@@ -243,7 +243,8 @@ void RowPrinter::openVectors(bool isChecked) {
 }
 
 void RowPrinter::printLoad() {
-  out.open("const auto load = [&](auto &chunk, int64_t first) {");
+  out.open(
+      "const auto load = [&]([[maybe_unused]] auto &chunk, int64_t first) {");
   openVectors(true);
   for (auto &[node, read] : kernel.reads)
     if (read.isFolded)

@@ -187,10 +187,11 @@ void ProductPrinter::addEntry(const Rectangle *rectangle, int width) {
                       "}, target, depth, row0, column0);\n";
   std::string body = placeText(entry.rows, entry.columns) + targetText();
   if (rectangle) {
-    // As copy_tile and gather_tile lay them out: rows of an odd number of
-    // chunks.
+    // As Tile lays them out.
     auto tileBytes = [](int rows, int columns) {
-      return int64_t(rows) * 16 * (columns / 8 | 1);
+      int chunks = columns / 8;
+      bool isPermuted = chunks >= 8 && (chunks & (chunks - 1)) == 0;
+      return int64_t(rows) * 16 * (isPermuted ? chunks : chunks | 1);
     };
     int64_t right = isTransposed() ? tileBytes(entry.columns, kUnitsDepth)
                                    : tileBytes(kUnitsDepth, entry.columns);
@@ -203,7 +204,8 @@ void ProductPrinter::addEntry(const Rectangle *rectangle, int width) {
         std::to_string(rectangle->tiles) + ", " +
         std::to_string(rectangle->parts) + ">, " +
         (isTransposed() ? "true" : "false") + ", " + std::to_string(width) +
-        ", " + spelled(product.lhs.dtype) + ">(memory, " + views;
+        ", " + std::to_string(entry.sharedBytes) + ", " +
+        spelled(product.lhs.dtype) + ">(memory, " + views;
   } else {
     std::string sum = sumOf(product);
     body += "  REFOLD_SHARED(" + sum +
