@@ -158,7 +158,8 @@ compile(LoadedProgram program, const CompileOptions &options,
     for (auto function : program.module->getOps<mlir::func::FuncOp>())
       fuseEpilogues(function);
   CompileProgramOptions programOptions;
-  programOptions.plansOnly = programOptions.keepsNames = cuda->has_value();
+  programOptions.plansOnly = programOptions.keepsNames =
+      programOptions.roundsProducts = cuda->has_value();
   programOptions.onAssembly = options.onAssembly;
   // Gathered: of an attempt whose certificates fail nobody hears.
   std::vector<std::pair<package::HostKernel, std::string>> objects;

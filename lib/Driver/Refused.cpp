@@ -12,7 +12,7 @@ refusedSteps(mlir::ModuleOp fused, const CpuTarget &target,
              RefusedFusions::Check check) {
   mlir::OwningOpRef<mlir::ModuleOp> copy = fused.clone();
   CompileProgramOptions options;
-  options.plansOnly = options.keepsNames = true;
+  options.plansOnly = options.keepsNames = options.roundsProducts = true;
   std::vector<std::optional<std::string>> why;
   options.onKernel = [&](llvm::StringRef name, llvm::StringRef text) {
     llvm::Error error = check({name.str(), text.str()});

@@ -578,6 +578,25 @@ static void findLateScale(TileKernel &kernel) {
     kernel.late = late;
 }
 
+/// Whether what is kept may be finite and larger than f32 has it times log2(e):
+/// where it is made of an array that reaches as far, beside the products.
+static bool mayLeaveBits(const TileKernel &kernel) {
+  NodeSet seen;
+  SmallVector<Node *> pending{kernel.kept};
+  while (!pending.empty()) {
+    Node *n = pending.pop_back_val();
+    if (n == kernel.contraction || !seen.insert(n))
+      continue;
+    if (n->kind == Node::Read) {
+      Type type = n->op->getResult(0).getType();
+      if (type.isF32() || type.isBF16())
+        return true;
+    }
+    pending.append(n->in.begin(), n->in.end());
+  }
+  return false;
+}
+
 FailureOr<TileKernel> cuda::findTiles(Plan &plan) {
   TileKernel kernel;
   kernel.plan = &plan;
@@ -615,7 +634,7 @@ FailureOr<TileKernel> cuda::findTiles(Plan &plan) {
   kernel.dropsPivots = mayDropPivots(kernel);
   if (kernel.dropsPivots)
     findFloors(kernel);
-  kernel.isInBits = kernel.isNarrow;
+  kernel.isInBits = kernel.isNarrow && !mayLeaveBits(kernel);
   kernel.isInBits = llvm::any_of(plan.states, [&](StatePlan &s) {
     NodeSet all;
     collect(s.term, all);

@@ -320,6 +320,7 @@ refold::compileProgram(ModuleOp module, const CpuTarget &target,
     return fail(ExitCode::Model, "found no public function");
   ProgramCompiler compiler(function);
   compiler.keepsNames = options.keepsNames;
+  compiler.roundsProducts = options.roundsProducts;
   {
     StageTimer timer(options.times, "steps and kernels as text");
     if (llvm::Error error = compiler.run())

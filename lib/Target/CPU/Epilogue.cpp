@@ -92,8 +92,13 @@ static bool areLastIndices(CascadeOp op, ValueRange indices, AffineMap map) {
   return true;
 }
 
-/// The operand that a value of the body reads at the last `rank` indices.
-static Value readOperand(CascadeOp op, Value value, unsigned rank) {
+/// The operand that a value of the body reads at the last `rank` indices;
+/// `mayWiden`: or has as f32.
+static Value readOperand(CascadeOp op, Value value, unsigned rank,
+                         bool mayWiden = false) {
+  if (auto wide = value.getDefiningOp<arith::ExtFOp>();
+      wide && mayWiden && wide.getType().isF32())
+    value = wide.getIn();
   auto read = value.getDefiningOp<ReadOp>();
   if (!read || read.getIndices().size() != rank ||
       !areLastIndices(op, read.getIndices(), read.getMap()))
@@ -104,11 +109,29 @@ static Value readOperand(CascadeOp op, Value value, unsigned rank) {
 namespace {
 struct Match {
   Value product, bias;
+  std::optional<DType> rounded; ///< to 16 bits, at last
   Activation activation = Activation::None;
 };
 } // namespace
 
-static std::optional<Match> matchEpilogue(CascadeOp op) {
+/// The rounding of f32 that ends in `value`; one that is widened and rounded
+/// again, to the same type, is one. Null for anything else.
+static arith::TruncFOp roundingTo16Bits(Value value) {
+  auto narrow = value.getDefiningOp<arith::TruncFOp>();
+  while (narrow) {
+    auto wide = narrow.getIn().getDefiningOp<arith::ExtFOp>();
+    auto inner = wide ? wide.getIn().getDefiningOp<arith::TruncFOp>() : nullptr;
+    if (!inner || inner.getType() != narrow.getType())
+      break;
+    narrow = inner;
+  }
+  bool is16Bits = narrow && narrow.getIn().getType().isF32() &&
+                  (narrow.getType().isF16() || narrow.getType().isBF16());
+  return is16Bits ? narrow : nullptr;
+}
+
+/// `mayRound`: the product may be rounded at last, and the bias be narrow.
+static std::optional<Match> matchEpilogue(CascadeOp op, bool mayRound) {
   bool isElementwise = llvm::all_of(
       op.getRoles(), [](int32_t role) { return role == CascadeOp::Row; });
   if (!isElementwise || op.getResults().size() != 1)
@@ -122,8 +145,12 @@ static std::optional<Match> matchEpilogue(CascadeOp op) {
       !areLastIndices(op, write.getIndices(), write.getMap()))
     return std::nullopt;
   Match match;
-  Value argument;
-  std::tie(match.activation, argument) = matchActivation(write.getValue());
+  Value value = write.getValue(), argument;
+  if (auto narrow = roundingTo16Bits(value); narrow && mayRound) {
+    match.rounded = narrow.getType().isF16() ? DType::F16 : DType::BF16;
+    value = narrow.getIn();
+  }
+  std::tie(match.activation, argument) = matchActivation(value);
   match.product = readOperand(op, argument, rank);
   if (match.product)
     return match;
@@ -133,7 +160,7 @@ static std::optional<Match> matchEpilogue(CascadeOp op) {
   for (auto [x, b] : {std::pair(sum.getLhs(), sum.getRhs()),
                       std::pair(sum.getRhs(), sum.getLhs())}) {
     match.product = readOperand(op, x, rank);
-    match.bias = readOperand(op, b, 1);
+    match.bias = readOperand(op, b, 1, mayRound);
     if (match.product && match.bias)
       return match;
   }
@@ -141,7 +168,7 @@ static std::optional<Match> matchEpilogue(CascadeOp op) {
 }
 
 bool ProgramCompiler::foldEpilogue(CascadeOp op) {
-  std::optional<Match> match = matchEpilogue(op);
+  std::optional<Match> match = matchEpilogue(op, roundsProducts);
   if (!match || !match->product.hasOneUse())
     return false;
   auto known = productSteps.find(match->product);
@@ -160,13 +187,15 @@ bool ProgramCompiler::foldEpilogue(CascadeOp op) {
     auto bias = slots.find(match->bias);
     // A bias that a step computes might come after the product.
     if (bias == slots.end() || !bias->second.isRowMajor ||
-        bias->second.view.dtype != DType::F32 ||
+        (bias->second.view.dtype != DType::F32 && !roundsProducts) ||
         !(bias->second.view.sizes.back() == result.view.sizes.back()) ||
         spec.buffers[bias->second.view.buffer].kind == BufferKind::Temporary)
       return false;
     step.bias = bias->second.view;
   }
   step.activation = match->activation;
+  if (match->rounded)
+    step.result.dtype = result.view.dtype = *match->rounded;
   slots[op.getResult(0)] = result;
   return true;
 }

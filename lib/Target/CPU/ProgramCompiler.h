@@ -44,6 +44,7 @@ public:
   ExecutableSpec spec;
   std::vector<KernelSource> kernels;
   bool keepsNames = false; ///< of operands, in the texts of kernels
+  bool roundsProducts = false;
 
 private:
   // CompileProgram.cpp

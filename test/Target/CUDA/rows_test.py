@@ -7,7 +7,6 @@ Emulated in all modes against double (ragged, empty, one-vector and long rows, g
 takes the same text with warnings as errors.
 """
 
-import concurrent.futures
 import json
 import os
 import pathlib
@@ -20,6 +19,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent.parent
 REFOLD = os.environ.get("REFOLD", str(ROOT / "build/dev/bin/refold"))
 sys.path.insert(0, str(ROOT / "utils"))
+import checks  # noqa: E402
 import nvrtc  # noqa: E402
 
 EMULATED = [("examples/softmax", "f32"), ("examples/softmax", "bf16"), ("examples/entropy", "f16"),
@@ -110,32 +110,23 @@ def check_compiled(compiler, program, dtype, arch):
 
 
 def main():
-    checks = [(check_emulated, *case) for case in EMULATED]
-    checks += [(check_text, *case) for case in COMPILED]
+    cases = [(check_emulated, *case) for case in EMULATED]
+    cases += [(check_text, *case) for case in COMPILED]
     for program, dtype in EACH_ENTRY:
-        checks += [(check_entry, program, dtype, e) for e in kernels_of(program, dtype)[0]["entries"]]
+        cases += [(check_entry, program, dtype, e) for e in kernels_of(program, dtype)[0]["entries"]]
     for program, dtype in KEPT:
-        checks += [(check_entry, program, dtype, e) for e in kernels_of(program, dtype)[0]["entries"] if e["kept_bytes"]]
+        cases += [(check_entry, program, dtype, e) for e in kernels_of(program, dtype)[0]["entries"] if e["kept_bytes"]]
     names = sorted(set().union(*map(identifiers, ("examples/softmax", "examples/variance", "examples/layernorm"))))
-    checks += [(check_names, names[i:i + 5]) for i in range(0, len(names), 5)]
+    cases += [(check_names, names[i:i + 5]) for i in range(0, len(names), 5)]
     library, skipped = nvrtc.find_library(), 0
     gates = [(program, dtype, arch) for program, dtype in COMPILED for arch in ("sm_80", "sm_90a")]
     if library:
         compiler = nvrtc.Compiler(library)
-        checks += [(check_compiled, compiler, *gate) for gate in gates]
+        cases += [(check_compiled, compiler, *gate) for gate in gates]
     else:
         print("found no NVRTC (Python package nvidia-cuda-nvrtc): nothing is compiled for a GPU")
         skipped = len(gates)
-    failed = 0
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for (check, *case), done in [(c, pool.submit(*c)) for c in checks]:
-            try:
-                done.result()
-            except (AssertionError, RuntimeError, KeyError, subprocess.TimeoutExpired) as error:
-                failed += 1
-                print(f"{check.__name__} {[x for x in case if not isinstance(x, nvrtc.Compiler)]}: {error}")
-    print(f"{len(checks) - failed} passed, {failed} failed, {skipped} skipped")
-    return failed > 0
+    return checks.run(cases, skipped)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@ masked rows), by vectors and element by element; compiled for sm_80 and sm_90a w
 host's compiler takes the same text with warnings as errors.
 """
 
-import concurrent.futures
-import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
+import numpy as np
+
+import checks
 from rows_test import ROOT, check_text, kernels_of, nvrtc, refold
 
 PROGRAM = """weighted(q[b,h={heads},m,d={depth}], k[b,g={groups},n,d={depth}], v[b,g={groups},n,e={width}]{more}) -> o
@@ -54,6 +54,18 @@ def check_fixed(folder, name, dtype):
     verify(folder / f"{name}.fold", dtype, "1,150", "--shape", "b=1,m=140")
 
 
+def check_lowest(folder):
+    """Masks that add the lowest number: rows of nothing else are uniform means, as on the CPU, not NaN."""
+    outputs = []
+    for target in ([], ["--target", "cuda-emulated"]):
+        out = folder / f"lowest{len(target)}.npy"
+        refold("run", str(folder / "lowest.fold"), *target, "--shape", "b=1,m=20,n=40", "--input", f"r={folder}/lowest.npy",
+               "--output", f"o={out}")
+        outputs.append(np.load(out))
+    assert np.isfinite(outputs[1]).all(), "a row of the lowest number is not finite"
+    assert np.abs(outputs[0] - outputs[1]).max() < 0.01, "rows of the lowest number are other means"
+
+
 def check_written(folder, name):
     check_text(str(folder / name), "bf16")
 
@@ -74,27 +86,25 @@ def main():
         folder = pathlib.Path(temporary)
         for name, text in {**FIXED, **COMPILED}.items():
             (folder / f"{name}.fold").write_text(text)
-        checks = [(check_example, name, dtype) for name, dtype in zip(EXAMPLES, ["bf16", "f16", "bf16", "f16", "bf16"])]
-        checks += [(check_fixed, folder, name, dtype) for name, dtype in zip(FIXED, ["bf16", "f16"] * 3)]
-        checks += [(check_written, folder, name) for name in FIXED]
+        (folder / "lowest.fold").write_text(program(32, 32, more=", r[b,h,m,n]: f32", bias=" + r").replace("n,d=32]", "n,d=32]: f16")
+                                            .replace("m,d=32]", "m,d=32]: f16").replace("e=32]", "e=32]: f16"))
+        lowest = np.zeros((1, 2, 20, 40), np.float32)
+        lowest[0, :, ::3] = np.finfo(np.float32).min
+        lowest[0, :, 1::3] = -2.5e38
+        np.save(folder / "lowest.npy", lowest)
+        cases = [(check_lowest, folder)]
+        cases += [(check_example, name, dtype) for name, dtype in zip(EXAMPLES, ["bf16", "f16", "bf16", "f16", "bf16"])]
+        cases += [(check_fixed, folder, name, dtype) for name, dtype in zip(FIXED, ["bf16", "f16"] * 3)]
+        cases += [(check_written, folder, name) for name in FIXED]
         gates = [(folder, name, arch) for name in COMPILED for arch in ("sm_80", "sm_90a")]
         library, skipped = nvrtc.find_library(), 0
         if library:
             compiler = nvrtc.Compiler(library)
-            checks += [(check_compiled, compiler, *gate) for gate in gates]
+            cases += [(check_compiled, compiler, *gate) for gate in gates]
         else:
             print("found no NVRTC (Python package nvidia-cuda-nvrtc): nothing is compiled for a GPU")
             skipped = len(gates)
-        failed = 0
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            for (check, *case), done in [(c, pool.submit(*c)) for c in checks]:
-                try:
-                    done.result()
-                except (AssertionError, RuntimeError, KeyError, subprocess.TimeoutExpired) as error:
-                    failed += 1
-                    print(f"{check.__name__} {[str(x) for x in case if not isinstance(x, nvrtc.Compiler)]}: {error}")
-        print(f"{len(checks) - failed} passed, {failed} failed, {skipped} skipped")
-    return failed > 0
+        return checks.run(cases, skipped)
 
 
 if __name__ == "__main__":

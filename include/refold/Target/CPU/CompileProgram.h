@@ -27,6 +27,8 @@ struct CompileProgramOptions {
   /// The texts call operands as the program does: equal kernels may then
   /// differ.
   bool keepsNames = false;
+  /// Products write f16 and bf16 themselves where the program rounds them next.
+  bool roundsProducts = false;
   /// Told of every kernel in the order of their numbers, before it is lowered:
   /// the text of a module whose one function holds a cascade on memrefs.
   std::function<void(llvm::StringRef kernel, llvm::StringRef text)> onKernel;
