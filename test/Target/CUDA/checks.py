@@ -3,12 +3,28 @@
 
 import concurrent.futures
 import os
+import pathlib
 import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent.parent
+sys.path.insert(0, str(ROOT / "utils"))
+import nvrtc  # noqa: E402
 
 
 def named(case):
     """A case without what has no short name."""
     return [str(part) for part in case if isinstance(part, (str, int, os.PathLike))]
+
+
+def compiled(check, gates):
+    """(checks, how many are skipped) with NVRTC, where it is installed."""
+    library = nvrtc.find_library()
+    if not library:
+        print("found no NVRTC (Python package nvidia-cuda-nvrtc): nothing is compiled for a GPU")
+        return [], len(gates)
+    compiler = nvrtc.Compiler(library)
+    return [(check, compiler, *gate) for gate in gates], 0
 
 
 def run(checks, skipped=0):

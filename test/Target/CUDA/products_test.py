@@ -69,14 +69,8 @@ def main():
         all_checks += [(check_written, folder, name, dtype) for name in FLOATS for dtype in ("f32", "bf16")]
         gates = [(folder, name, dtype, arch) for name in ("plain", "transposed", "batched") for dtype in ("f32", "bf16")
                  for arch in ("sm_80", "sm_90a")]
-        library, skipped = nvrtc.find_library(), 0
-        if library:
-            compiler = nvrtc.Compiler(library)
-            all_checks += [(check_compiled, compiler, *gate) for gate in gates]
-        else:
-            print("found no NVRTC (Python package nvidia-cuda-nvrtc): nothing is compiled for a GPU")
-            skipped = len(gates)
-        return checks.run(all_checks, skipped)
+        gated, skipped = checks.compiled(check_compiled, gates)
+        return checks.run(all_checks + gated, skipped)
 
 
 if __name__ == "__main__":

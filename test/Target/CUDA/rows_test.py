@@ -16,11 +16,10 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent.parent
+import checks
+from checks import ROOT, nvrtc
+
 REFOLD = os.environ.get("REFOLD", str(ROOT / "build/dev/bin/refold"))
-sys.path.insert(0, str(ROOT / "utils"))
-import checks  # noqa: E402
-import nvrtc  # noqa: E402
 
 EMULATED = [("examples/softmax", "f32"), ("examples/softmax", "bf16"), ("examples/entropy", "f16"),
             ("examples/layernorm", "bf16"), ("examples/variance", "f32"), ("examples/kl_divergence", "f32"),
@@ -118,15 +117,9 @@ def main():
         cases += [(check_entry, program, dtype, e) for e in kernels_of(program, dtype)[0]["entries"] if e["kept_bytes"]]
     names = sorted(set().union(*map(identifiers, ("examples/softmax", "examples/variance", "examples/layernorm"))))
     cases += [(check_names, names[i:i + 5]) for i in range(0, len(names), 5)]
-    library, skipped = nvrtc.find_library(), 0
     gates = [(program, dtype, arch) for program, dtype in COMPILED for arch in ("sm_80", "sm_90a")]
-    if library:
-        compiler = nvrtc.Compiler(library)
-        cases += [(check_compiled, compiler, *gate) for gate in gates]
-    else:
-        print("found no NVRTC (Python package nvidia-cuda-nvrtc): nothing is compiled for a GPU")
-        skipped = len(gates)
-    return checks.run(cases, skipped)
+    gated, skipped = checks.compiled(check_compiled, gates)
+    return checks.run(cases + gated, skipped)
 
 
 if __name__ == "__main__":

@@ -97,14 +97,8 @@ def main():
         cases += [(check_fixed, folder, name, dtype) for name, dtype in zip(FIXED, ["bf16", "f16"] * 3)]
         cases += [(check_written, folder, name) for name in FIXED]
         gates = [(folder, name, arch) for name in COMPILED for arch in ("sm_80", "sm_90a")]
-        library, skipped = nvrtc.find_library(), 0
-        if library:
-            compiler = nvrtc.Compiler(library)
-            cases += [(check_compiled, compiler, *gate) for gate in gates]
-        else:
-            print("found no NVRTC (Python package nvidia-cuda-nvrtc): nothing is compiled for a GPU")
-            skipped = len(gates)
-        return checks.run(cases, skipped)
+        gated, skipped = checks.compiled(check_compiled, gates)
+        return checks.run(cases + gated, skipped)
 
 
 if __name__ == "__main__":
