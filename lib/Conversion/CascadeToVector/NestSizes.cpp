@@ -110,7 +110,10 @@ void Kernel::sizeNest(Nest &nest) {
 /// is zeros of a panel or room of an array, and what is left there nobody
 /// reads.
 bool Kernel::mayPadLanes(const Nest &nest) {
-  if (!nest.fillsArray || nest.lane == kNone || nest.reduced.empty())
+  // What is read in place has nothing behind its rows, whatever a panel of it
+  // would hold.
+  if (nest.inPlace || !nest.fillsArray || nest.lane == kNone ||
+      nest.reduced.empty())
     return false;
   llvm::DenseSet<Node *> seen;
   bool isPadded = true;

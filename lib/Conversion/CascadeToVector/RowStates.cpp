@@ -429,7 +429,10 @@ void Kernel::absorbColumn(RowWork &work, bool isMasked, Tile &inside, int64_t c,
     Val v = to.splat(eval(inside, s->term, 0, c));
     if (isMasked)
       v = to.select(maskOf(inside, c), v, to.splat(identity(*s)));
-    *part = *part ? to.binary(s->combine, v, *part) : v;
+    // An extreme that drops a NaN takes what is there: never a NaN.
+    bool dropsNan = s->combine == Binary::MaxF || s->combine == Binary::MinF;
+    Val before = !*part && dropsNan ? to.splat(identity(*s)) : *part;
+    *part = before ? to.binary(s->combine, v, before) : v;
     part += RowWork::kParts;
   }
 }
