@@ -4,7 +4,7 @@
 #include "refold/Support/Error.h"
 #include "refold/Support/Reasons.h"
 #include "refold/Target/CUDA/CompileCuda.h"
-#include "llvm/ADT/StringSwitch.h"
+#include <map>
 
 using namespace refold;
 
