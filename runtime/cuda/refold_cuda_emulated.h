@@ -95,12 +95,25 @@ struct Warp {
   void *slots[32];
 };
 
+/// What more there is beside threads: refold_cuda_emulated_wgmma.h.
+struct Engine {
+  virtual ~Engine() = default;
+  virtual void start(int threads) = 0;
+  virtual void beforeWrite(int chunk) = 0;
+  /// What a thread has begun to copy, and waits for.
+  virtual void landCopies(int thread) = 0;
+  /// Whether it did something; it does if it can where nothing else goes on.
+  virtual bool advance(bool isIdle) = 0;
+  virtual std::string finish() = 0;
+};
+inline Engine *engine = nullptr;
+
 struct Machine {
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
   int current = -1, threads = 0, arrived = 0, live = 0;
   int64_t block = 0, blocks = 0;
-  uint64_t barriers = 0, progress = 0, random = 0;
+  uint64_t barriers = 0, progress = 0, random = 0, seed = 1;
   void *scheduler = nullptr;
   std::map<int, SharedMemory> shared;
   SharedMemory bytes; ///< by offset
@@ -223,6 +236,8 @@ inline char *readShared(SharedMemory &memory, int i) {
 
 inline char *writeShared(SharedMemory &memory, int i) {
   SharedElement &element = sharedElement(memory, i);
+  if (engine && &memory == &machine.bytes)
+    engine->beforeWrite(i);
   if (element.isUnderWay)
     report("writes shared memory that a copy is still writing");
   if (element.write.thread >= 0 && !comesAfter(element.write))
@@ -319,6 +334,8 @@ inline std::string describeDeadlock() {
 
 inline void runBlock(int threads, const Mode &mode) {
   startFibers(threads);
+  if (engine)
+    engine->start(threads);
   std::vector<int> order(threads);
   for (int i = 0; i < threads; ++i)
     order[i] = i;
@@ -342,11 +359,16 @@ inline void runBlock(int threads, const Mode &mode) {
       machine.current = i;
       refold_switch_fiber(&machine.scheduler, machine.fibers[i].stackPointer);
     }
+    if (engine && machine.error.empty())
+      engine->advance(machine.progress == before);
     if (machine.progress == before && (!isHeld || isForced) &&
         machine.error.empty())
       machine.error = describeDeadlock();
     isForced = machine.progress == before;
   }
+  if (engine && machine.error.empty())
+    if (std::string what = engine->finish(); !what.empty())
+      machine.error = "block " + std::to_string(machine.block) + ": " + what;
   // Those that wait unwind with the error.
   for (int i = 0; i < threads; ++i)
     if (!machine.fibers[i].isDone && std::strlen(machine.fibers[i].waitsFor)) {
@@ -367,6 +389,7 @@ inline std::string launch(int64_t blocks, int threads, const Mode &mode,
   machine.written.clear();
   for (const Range &range : machine.ranges)
     machine.written.emplace_back(range.isResult ? range.bytes : 0);
+  machine.seed = mode.seed;
   machine.random = 88172645463325252ull ^ mode.seed * 0x9e3779b97f4a7c15ull;
   machine.blocks = blocks;
   for (int64_t i = 0; i < blocks && machine.error.empty(); ++i) {

@@ -84,6 +84,8 @@ template <int kLeft> void wait_copies() {
     element.write = now();
   }
   current().copies = std::move(left);
+  if (engine && kLeft == 0)
+    engine->landCopies(machine.current);
 }
 
 namespace emulator {

@@ -52,6 +52,10 @@ struct CudaEntry {
   /// Of kernels over tiles, where a block has `threads` threads for `rows`
   /// rows: the longest products, the widest results.
   int64_t deepest = 0, widest = 0;
+  /// Groups of four warps that compute, beside one that copies; 0: all threads
+  /// do both.
+  int roles = 0;
+  int64_t fewestRows = 0; ///< worth having for as many rows of a tile index
   int columns = 0; ///< of a product outside cascades, that a block computes
   int64_t sharedBytes = 0; ///< that the launch asks for
   int64_t chunk() const { return int64_t(threads) * vectors * width; }

@@ -46,6 +46,11 @@ public:
     llvm::DenseMap<Node *, unsigned> uses;
   };
 
+  /// Nothing of what was written before is in reach.
+  void beginFunction() {
+    divisors.clear();
+    numTemporaries = 0;
+  }
   /// The value as an expression; writes the definitions that it needs.
   std::string value(Node *n);
   /// The same, with a name.

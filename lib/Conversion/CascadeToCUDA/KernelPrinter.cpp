@@ -239,8 +239,10 @@ std::string KernelPrinter::combine(StatePlan &s, const std::string &x,
   llvm_unreachable("lists are refused");
 }
 
-void KernelPrinter::printIncludes() {
+void KernelPrinter::printIncludes(StringRef more) {
   out.line("#include \"refold_cuda.h\"");
+  if (!more.empty())
+    out.line("#include \"" + more.str() + "\"");
   out.blank();
   out.line("using namespace refold;");
   out.blank();

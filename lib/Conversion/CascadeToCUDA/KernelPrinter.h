@@ -29,7 +29,8 @@ protected:
                     const std::string &name);
   // The head.
   void printOrigin();
-  void printIncludes();
+  /// `more`: a header beside the one that all kernels are written in.
+  void printIncludes(llvm::StringRef more = "");
   /// `ofBlocks`: their number is that of a block, which has 31 bits.
   void printRowIndices(bool ofBlocks = false);
   std::string describe(mlir::Value value, unsigned depth = 0);

@@ -126,7 +126,12 @@ void TilePrinter::printTransports(ArrayRef<StatePlan *> moved) {
   for (StatePlan *s : moved)
     if (isSum(s))
       values.hoist(s->moved);
-  if (llvm::any_of(moved, isSum)) {
+  if (isInRoles) {
+    // Sums are under way: they are moved when they have come.
+    if (auto sum = llvm::find_if(moved, isSum); sum != moved.end())
+      out.line("moved_by[i] = " +
+               withoutParentheses(values.value(tiles.factorOf(**sum))) + ";");
+  } else if (llvm::any_of(moved, isSum)) {
     out.line("REFOLD_UNROLL");
     out.open("for (int c = 0; c < kWidth / 4; ++c) {");
     Expressions::Scope inside(values, roots);
@@ -189,7 +194,9 @@ void TilePrinter::printMoves(unsigned level) {
   }
   closeRows();
   mode = Moving;
-  out.open("if (any_lane(" + flag + ")) {");
+  if (isInRoles)
+    out.line("is_moved = any_lane(" + flag + ");");
+  out.open(isInRoles ? "if (is_moved) {" : "if (any_lane(" + flag + ")) {");
   openRows();
   printTransports(moved);
   mode = Absorbing;
@@ -441,8 +448,8 @@ void TilePrinter::printTerms(unsigned level) {
                       identity(*s)) +
                ";");
     }
-    for (const TileState *p : productsOf(level))
-      out.line(name(*p->state) + "_terms[e] = " +
+    for (const TileState *p : factorsOf(level))
+      out.line((isInRoles ? "product" : name(*p->state) + "_terms[e]") + " = " +
                choose(p->factor, values.value(p->factor), "0.0f") + ";");
   }
   out.close();
@@ -474,6 +481,10 @@ void TilePrinter::printLimits() {
 void TilePrinter::printElements(unsigned level) {
   SmallVector<StatePlan *> states = rowStatesOf(level);
   SmallVector<const TileState *> products = productsOf(level);
+  // Factors then stay where products were, until the sums before have come.
+  SmallVector<const TileState *> packed;
+  if (!isInRoles)
+    packed = products;
   for (StatePlan *s : states)
     if (isReduced(*s)) {
       out.line("float " + name(*s) + "_tile[2 * kTiles];");
@@ -481,13 +492,13 @@ void TilePrinter::printElements(unsigned level) {
       out.line("for (float &value : " + name(*s) + "_tile)");
       out.line("  value = " + identity(*s) + ";");
     }
-  for (const TileState *p : products)
+  for (const TileState *p : packed)
     out.line("const uint32_t " + name(*p->state) + "_values = value_tiles + (" +
              std::to_string(2 * p->values) +
              " + place) * Values::kBytes + lane_of_columns<Values>(which);");
   out.line("REFOLD_UNROLL");
   out.open("for (int c = 0; c < kColumns / 16; ++c) {");
-  for (const TileState *p : products)
+  for (const TileState *p : packed)
     out.line("uint32_t " + name(*p->state) + "_factors[kTiles][4];");
   openRows();
   {
@@ -508,7 +519,7 @@ void TilePrinter::printElements(unsigned level) {
     for (StatePlan *s : states)
       out.line("float " + name(*s) + "_terms[4];");
     printLimits();
-    for (const TileState *p : products)
+    for (const TileState *p : packed)
       out.line("float " + name(*p->state) + "_terms[4];");
     printTerms(level);
     bits = outside;
@@ -522,13 +533,13 @@ void TilePrinter::printElements(unsigned level) {
                    *s, to, isReduced(*s) ? four : scaledExtreme(*s, four))) +
                ";");
     }
-    for (const TileState *p : products)
+    for (const TileState *p : packed)
       out.line("pack_factors<" + typeOf(tiles.values[p->values]) + ">(" +
                name(*p->state) + "_factors, i / 2, i % 2, " + name(*p->state) +
                "_terms);");
   }
   closeRows();
-  for (const TileState *p : products)
+  for (const TileState *p : packed)
     out.line("multiply_columns<" + typeOf(tiles.values[p->values]) +
              ", Values>(" + name(*p->state) + "_sums, " + name(*p->state) +
              "_factors, " + name(*p->state) +
@@ -568,12 +579,11 @@ void TilePrinter::printLevel(unsigned level) {
   printReductions(level);
 }
 
-/// Reads the row's number otherwise than to find what is multiplied.
-bool TilePrinter::needsRow(Node *n) {
-  if (n->kind == Node::Index)
-    return int(n->index) == tiles.tileRow;
-  return n->kind != Node::Contract &&
-         llvm::any_of(n->in, [&](Node *i) { return needsRow(i); });
+SmallVector<const TileState *> TilePrinter::factorsOf(unsigned level) {
+  SmallVector<const TileState *> products = productsOf(level);
+  if (isInRoles && !products.empty())
+    products.truncate(1); // all have the same
+  return products;
 }
 
 void TilePrinter::printFold() {
@@ -588,10 +598,7 @@ void TilePrinter::printFold() {
   out.line("const int which = thread_again();");
   out.line("[[maybe_unused]] const int count = within(" + n + "_count - " + n +
            "_first, kColumns);");
-  bool hasRows = !plan.passes[0].conditions.empty();
-  for (StatePlan &state : plan.states)
-    hasRows |= hasTileRow() && needsRow(state.term);
-  if (hasRows)
+  if (foldsByRow())
     printPlaces("block_again()");
   printNext();
   out.line("float products[kTiles][kColumns / 8][4] = {};");
@@ -704,7 +711,9 @@ void TilePrinter::printResults() {
   out.line(
       "// 3. Results. Where the block is is found again, so that nobody had "
       "to know it.");
-  out.line("const int which = thread_again();");
+  out.line(std::string("const int which = thread_again()") +
+           (isInRoles ? " - 128;" : ";"));
+  isInRoles = false; // no sum is under way
   out.open("{");
   printPlaces("block_again()");
   out.line("// What lanes of a row have apart is brought together.");

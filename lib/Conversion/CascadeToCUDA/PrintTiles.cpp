@@ -89,13 +89,19 @@ LogicalResult TilePrinter::chooseEntries() {
   SmallVector<int> depths, widths;
   choicesOf(tiles.depth, depths);
   choicesOf(tiles.width, widths);
+  bool isSquare = depths.size() > 1 && widths.size() > 1;
+  if (mayHaveRoles())
+    for (int depth : depths)
+      for (int width : widths)
+        if (!isSquare || depth == width)
+          addRoles(depth, width);
   if (depths[0] > kMost || widths[0] > kMost)
     return refuse(plan.cascade, Reason::CudaNotTiles)
            << "found products of "
            << (depths[0] > kMost ? plan.extent(tiles.depth)
                                  : plan.extent(tiles.width))
            << " elements; expected at most " << kMost;
-  if (depths.size() > 1 && widths.size() > 1) {
+  if (isSquare) {
     for (int length : lengths)
       addEntry(length, length, 8);
     addEntry(64, 64, 1);
@@ -122,10 +128,23 @@ bool TilePrinter::keepsLeft(const CudaEntry &entry) {
 void TilePrinter::printEntries() {
   for (const CudaEntry &entry : result.entries) {
     out.blank();
-    out.line("REFOLD_KERNEL(" + std::to_string(entry.threads) + ")");
+    // Roles give each other registers of what a launch bound fixes.
+    std::string threads = std::to_string(entry.threads);
+    out.line(entry.roles > 0 ? "REFOLD_UNIT_KERNEL(" + threads + ", 1)"
+                             : "REFOLD_KERNEL(" + threads + ")");
     out.open(entry.name + "(" + typedParameters + ") {");
     int warps = entry.threads / 32;
     std::string numbers;
+    if (entry.roles > 0) {
+      for (int64_t number : {int64_t(entry.roles), int64_t(entry.vectors),
+                             entry.deepest, entry.widest})
+        numbers += std::to_string(number) + ", ";
+      out.line(options.name + "_by_roles<" + numbers +
+               std::to_string(entry.sharedBytes) + ">(" + plainParameters +
+               ");");
+      out.close();
+      continue;
+    }
     int numTiles = entry.rows / (16 * warps);
     for (int64_t number :
          {int64_t(warps), int64_t(numTiles), int64_t(entry.vectors),
@@ -155,11 +174,14 @@ void TilePrinter::printHead() {
       "W, V elements at once: V > 1 asks that all rows begin at multiples of "
       "16 bytes and are whole vectors. The first entry that takes the arrays "
       "is launched, with the shared memory that it names last.");
+  if (hasRoles())
+    out.comment("An entry _rolesRxCxDxW has four warps that copy and, for "
+                "every 64 of R rows, four that compute; vectors of 8.");
   if (tiles.rounding > 0)
     out.comment("Factors  of " + kernel.operandNames[tiles.values[0].operand] +
                 " are rounded to " + typeOf(tiles.values[0]) +
                 ", which is what matrix units take.");
-  printIncludes();
+  printIncludes(hasRoles() ? "refold_cuda_wgmma.h" : "");
 }
 
 void TilePrinter::printTileStates() {
@@ -320,6 +342,22 @@ void TilePrinter::printBounds() {
   }
 }
 
+/// Reads the row's number otherwise than to find what is multiplied.
+bool TilePrinter::needsRow(Node *n) {
+  if (n->kind == Node::Index)
+    return int(n->index) == tiles.tileRow;
+  return n->kind != Node::Contract &&
+         llvm::any_of(n->in, [&](Node *i) { return needsRow(i); });
+}
+
+/// Whether what a tile is folded with differs from row to row.
+bool TilePrinter::foldsByRow() {
+  bool hasRows = !plan.passes[0].conditions.empty();
+  for (StatePlan &state : plan.states)
+    hasRows |= hasTileRow() && needsRow(state.term);
+  return hasRows;
+}
+
 std::string TilePrinter::strideOf(const TileAccess &access) {
   return access.rowDim < 0 ? "int64_t(0)"
                            : kernel.operandNames[access.operand] + "_stride" +
@@ -477,7 +515,6 @@ void TilePrinter::printBody() {
   printResults();
   body = out.text.substr(begin);
   out.close();
-  out.line("} // namespace");
 }
 
 FailureOr<CudaKernel> TilePrinter::print() {
@@ -491,6 +528,9 @@ FailureOr<CudaKernel> TilePrinter::print() {
     printTileStates();
   }
   printBody();
+  if (hasRoles())
+    printRoles();
+  out.line("} // namespace");
   printEntries();
   result.text = std::move(out.text);
   return std::move(result);

@@ -26,6 +26,8 @@ private:
   mlir::LogicalResult chooseEntries();
   void addEntry(int deepest, int widest, int vector);
   bool keepsLeft(const CudaEntry &entry);
+  bool mayHaveRoles();
+  void addRoles(int deepest, int widest);
   void printEntries();
   // The text.
   void printHead();
@@ -46,6 +48,16 @@ private:
   void printTerms(unsigned level);
   void printReductions(unsigned level);
   void printRange();
+  bool foldsByRow();
+  // The text with roles.
+  void printRoles();
+  void printRoleNumbers();
+  void printGates();
+  void printCopier();
+  void printRoleFold();
+  void printIssue();
+  void printSettle();
+  void printRoleWalk();
   void printNext();
   void printWalk();
   void printResults();
@@ -64,6 +76,7 @@ private:
   std::string firstOf(int index) { return kernel.indexNames[index] + "_first"; }
   std::string depthCount() { return countOf(tiles.depth); }
   std::string strideOf(const TileAccess &access);
+  bool hasRoles() const { return result.entries.front().roles > 0; }
   bool hasWidth() const { return tiles.width >= 0; }
   bool hasTileRow() const { return tiles.tileRow >= 0; }
   std::string typeOf(const TileAccess &access) {
@@ -72,6 +85,8 @@ private:
   /// States of the level that are numbers of a row.
   llvm::SmallVector<walk::StatePlan *> rowStatesOf(unsigned level);
   llvm::SmallVector<const TileState *> productsOf(unsigned level);
+  /// Those of which the factor is needed.
+  llvm::SmallVector<const TileState *> factorsOf(unsigned level);
   /// Read while the stream is walked: every lane of a row has to know it.
   bool isReduced(const walk::StatePlan &s) const {
     return s.form == walk::StatePlan::Reduced;
@@ -103,6 +118,7 @@ private:
   enum { Absorbing, Moving } mode = Absorbing;
   llvm::DenseMap<Node *, std::string> bits; ///< names of what inBits() spells
   std::string keptScale, pivots; ///< names, where a factor is applied late
+  bool isInRoles = false;        ///< sums are under way while a tile is folded
 };
 
 } // namespace refold::cuda

@@ -13,7 +13,7 @@ llvm::Expected<std::optional<CudaTarget>>
 refold::findCudaTarget(llvm::StringRef name) {
   if (!name.starts_with("cuda"))
     return std::nullopt;
-  if (name == "cuda-emulated")
+  if (name == "cuda-emulated" || name == "cuda-emulated-sm90")
     return CudaTarget{CudaDevice::Emulated, name.str()};
   if (name == "cuda-sm80" || name == "cuda-sm90")
     return CudaTarget{CudaDevice::Gpu, name.str()};
@@ -23,9 +23,11 @@ refold::findCudaTarget(llvm::StringRef name) {
       return fail(gpu.error().code, gpu.error().message);
     return CudaTarget{CudaDevice::Gpu, gpu->textTarget()};
   }
-  return fail(ExitCode::Usage,
-              "found the target '" + name +
-                  "', expected cuda, cuda-emulated, cuda-sm80 or cuda-sm90");
+  return fail(
+      ExitCode::Usage,
+      "found the target '" + name +
+          "', expected cuda, cuda-emulated, cuda-emulated-sm90, cuda-sm80 "
+          "or cuda-sm90");
 }
 
 llvm::Expected<CudaKernel> refold::printCudaKernel(mlir::MLIRContext &context,

@@ -93,13 +93,17 @@ static SizeExpr isAtMost(const SizeExpr &value, int64_t most) {
 /// Whether an array has fewer elements along the summed or the carried index
 /// than an entry has room for.
 static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
-                           const Words &words) {
+                           const Words &words, bool isWanted) {
   SizeExpr depth = words.extent(kernel.tiles->depth),
            width = words.extent(kernel.tiles->width);
   SizeExpr takes =
       isAtMost(depth, entry.deepest) * words.takes(depth, entry.width);
   if (kernel.tiles->width.operand >= 0)
     takes = takes * Words::isMultiple(width, entry.width);
+  if (entry.fewestRows > 0 && !isWanted)
+    takes =
+        takes * SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(entry.fewestRows),
+                                 words.extent(kernel.tiles->rows));
   return entry.widest == 0 ? takes : takes * isAtMost(width, entry.widest);
 }
 
@@ -137,7 +141,7 @@ static SizeExpr takesProduct(const CudaEntry &entry, const CudaKernel &kernel,
 static SizeExpr condition(const CudaEntry &entry, const CudaKernel &kernel,
                           const Words &words, bool isWanted) {
   if (kernel.tiles)
-    return takesTiles(entry, kernel, words);
+    return takesTiles(entry, kernel, words, isWanted);
   if (kernel.product)
     return takesProduct(entry, kernel, words, isWanted);
   SizeExpr length = words.extent(kernel.stream);

@@ -4,6 +4,7 @@
 
     conformance_test.py                 in the emulator, in all its modes
     conformance_test.py --cubin FILE    on the first GPU; FILE is conformance.cu, compiled
+        [--roles FILE]                  and conformance_wgmma.cu, on an sm_90a
 """
 
 import argparse
@@ -21,23 +22,41 @@ RUNTIME = ROOT / "runtime/cuda"
 LAUNCHER = """
 #define REFOLD_CUDA_EMULATED
 #include "conformance.cu"
+#include "conformance_wgmma.cu"
 extern "C" const char *conform(int which, int mode, int64_t blocks, char *in, int64_t in_bytes, char *out,
                                int64_t out_bytes, int64_t count) {
   static std::string error;
-  const int threads = which == %d ? 32 : 128;
-  error = refold::emulator::launch(blocks, threads, refold::emulator::kModes[mode],
+  const int threads[] = {%s};
+  const int64_t shared[] = {%s};
+  error = refold::emulator::launch(blocks, threads[which], refold::emulator::kModes[mode],
                                    {{in, in_bytes, false, false}, {out, out_bytes, true, true}}, [=] {
     switch (which) {
     %s
     }
-  }, 1536);
+  }, shared[which]);
   return error.c_str();
 }
 """
 ARITHMETIC, EXCHANGE, MATRICES = "conform_arithmetic", "conform_exchange", "conform_matrices"
 COPIES = ["i8x1", "i8x8", "bf16x1", "f16x8", "f32x4", "f32x8", "i64x1", "i64x8"]
 INPUTS = {ARITHMETIC: "float", EXCHANGE: "int32_t", MATRICES: "int16_t"}
+# Columns of the left side's product, elements of a product, columns of the sums; rows and elements that are there.
+PRODUCTS = {"conform_products_bf16x128": (128, 128, 128, 128, 128), "conform_products_bf16x112": (112, 80, 80, 109, 72),
+            "conform_products_f16x64": (64, 64, 192, 64, 64), "conform_products_f16x32": (32, 112, 256, 17, 104)}
+ROLES = "conform_roles"
 KERNELS = [(ARITHMETIC, "float"), (EXCHANGE, "int32_t"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
+KERNELS += [(n, "float") for n in [*PRODUCTS, ROLES]]
+INPUTS.update({n: "int16_t" for n in [*PRODUCTS, ROLES]})
+
+
+def launch_of(name):
+    """Threads and bytes of shared memory."""
+    if name in PRODUCTS:
+        rows, depth, width, _, _ = PRODUCTS[name]
+        panels = [(64, depth), (rows, depth), (rows, width)]
+        return 256, sum(128 * r * -(-c // 64) for r, c in panels) + 32
+    return {MATRICES: (32, 1536), ROLES: (384, 4128)}.get(name, (128, 0))
+
 
 
 class Emulated:
@@ -47,7 +66,8 @@ class Emulated:
         cases = "\n".join(f"case {i}: return {name}(reinterpret_cast<{INPUTS.get(name, t)} *>(in), reinterpret_cast<{t} *>(out), count);"
                           for i, (name, t) in enumerate(KERNELS))
         source, library = folder / "conform.cpp", folder / "conform.so"
-        source.write_text(LAUNCHER % ([k for k, _ in KERNELS].index(MATRICES), cases))
+        launches = [[str(launch_of(name)[i]) for name, _ in KERNELS] for i in (0, 1)]
+        source.write_text(LAUNCHER % (", ".join(launches[0]), ", ".join(launches[1]), cases))
         compiler = next(c for c in ("clang++-19", "clang++", "g++") if shutil.which(c))
         warnings = ["-Wall", "-Wextra", "-Werror"]
         subprocess.run([compiler, "-std=c++20", "-O1", "-shared", "-fPIC", "-ffp-contract=off", *warnings, "-I", RUNTIME,
@@ -66,14 +86,16 @@ class Emulated:
 class Device:
     modes = 1
 
-    def __init__(self, cubin):
+    def __init__(self, *cubins):
         self.cuda = ctypes.CDLL("libcuda.so.1")
         self.call("cuInit", 0)
-        device, context, self.module = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
+        device, context, self.modules = ctypes.c_int(), ctypes.c_void_p(), []
         self.call("cuDeviceGet", ctypes.byref(device), 0)
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self.call("cuCtxSetCurrent", context)
-        self.call("cuModuleLoadData", ctypes.byref(self.module), cubin.read_bytes())
+        for cubin in cubins:
+            self.modules.append(ctypes.c_void_p())
+            self.call("cuModuleLoadData", ctypes.byref(self.modules[-1]), cubin.read_bytes())
 
     def call(self, name, *arguments):
         code = getattr(self.cuda, name)(*arguments)
@@ -81,7 +103,8 @@ class Device:
 
     def run(self, name, mode, blocks, data, out, count):
         function, addresses = ctypes.c_void_p(), []
-        self.call("cuModuleGetFunction", ctypes.byref(function), self.module, name.encode())
+        module = self.modules[name in PRODUCTS or name == ROLES]
+        self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         for array in (data, out):
             address = ctypes.c_uint64()
             self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(array.nbytes))
@@ -89,7 +112,9 @@ class Device:
             addresses.append(address)
         cells = [*addresses, ctypes.c_int64(count)]
         values = (ctypes.c_void_p * 3)(*[ctypes.cast(ctypes.byref(c), ctypes.c_void_p) for c in cells])
-        threads, shared = (32, 1536) if name == MATRICES else (128, 0)
+        threads, shared = launch_of(name)
+        if shared > 48 << 10:
+            self.call("cuFuncSetAttribute", function, 8, shared)
         self.call("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, shared, None, values, None)
         self.call("cuCtxSynchronize")
         self.call("cuMemcpyDtoH_v2", ctypes.c_void_p(out.ctypes.data), addresses[1], ctypes.c_size_t(out.nbytes))
@@ -180,6 +205,33 @@ def check_matrices(machine, mode):
     assert (out[384:].reshape(32, 4) == half).all(), (MATRICES, mode, "half a copy")
 
 
+def check_products(machine, mode):
+    random = np.random.default_rng(9)
+    for name, (rows, depth, width, fewer, shorter) in PRODUCTS.items():
+        # Small whole numbers: sums are exact in any order.
+        left, right, values = (random.integers(-3, 4, shape).astype(np.float32)
+                               for shape in ((64, depth), (rows, depth), (rows, width)))
+        bits = np.concatenate([x.ravel() for x in (left, right, values)])
+        bits = (bits.view(np.uint32) >> 16).astype(np.uint16) if "bf16" in name else bits.astype(np.float16).view(np.uint16)
+        out = np.full(64 * (rows + width), np.nan, np.float32)
+        machine.run(name, mode, 1, bits.view(np.int16), out, bits.size)
+        left[:, shorter:] = 0
+        right[:, shorter:] = right[fewer:] = values[fewer:] = 0
+        products = left @ right.T
+        assert (out[:64 * rows].reshape(64, rows) == products).all(), (name, mode, "products")
+        sums = np.where(products > 0, 1.0, -0.5) @ values
+        assert (out[64 * rows:].reshape(64, width) == sums).all(), (name, mode, "sums")
+
+
+def check_roles(machine, mode):
+    for count in (1, 2, 7):
+        tiles = np.random.default_rng(count).integers(-3, 4, (count, 16, 16)).astype(np.float32)
+        out = np.full((2, 64, 16), np.nan, np.float32)
+        machine.run(ROLES, mode, 1, (tiles.view(np.uint32) >> 16).astype(np.int16), out, count)
+        sums = tiles.sum(1)
+        assert (out[0] == sums.sum(0)).all() and (out[1] == sums[::2].sum(0)).all(), (ROLES, mode, count)
+
+
 def check_copies(machine, mode):
     data = np.random.default_rng(6).integers(-128, 128, 4096).astype(np.int8)
     for name in COPIES:
@@ -191,12 +243,16 @@ def check_copies(machine, mode):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--cubin", type=pathlib.Path)
+    parser.add_argument("--roles", type=pathlib.Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        machine = Device(options.cubin) if options.cubin else Emulated(pathlib.Path(folder))
+        machine = Device(*filter(None, [options.cubin, options.roles])) if options.cubin else Emulated(pathlib.Path(folder))
+        checks = [check_arithmetic, check_exchange, check_matrices, check_copies]
+        if options.roles or not options.cubin:
+            checks += [check_products, check_roles]
         passed = 0
         for mode in range(machine.modes):
-            for check in (check_arithmetic, check_exchange, check_matrices, check_copies):
+            for check in checks:
                 check(machine, mode)
                 passed += 1
     print(f"{passed} passed, 0 failed, 0 skipped")

@@ -40,8 +40,8 @@ COMPILED = {"hd64": program(64, 64), "hd64causal": program(64, 64, mask=CAUSAL),
 EXAMPLES = ["attention", "attention_causal", "attention_gqa", "attention_alibi", "attention_decode"]
 
 
-def verify(path, dtype, lengths, *more):
-    refold("verify", "--target", "cuda-emulated", str(path), "--dtype", dtype, "--lengths", lengths, "--broad-length", "0",
+def verify(path, dtype, lengths, *more, target="cuda-emulated"):
+    refold("verify", "--target", target, str(path), "--dtype", dtype, "--lengths", lengths, "--broad-length", "0",
            "--first-seeds", "1", "--seeds", "2", "--splits", "0", "--threads", "1", *more)
 
 
@@ -52,6 +52,11 @@ def check_example(name, dtype):
 def check_fixed(folder, name, dtype):
     # More rows than a block has; whole and ragged tiles.
     verify(folder / f"{name}.fold", dtype, "1,150", "--shape", "b=1,m=140")
+
+
+def check_roles(folder, name, dtype):
+    # Two tiles of the stream, of which one is ragged; two blocks of rows.
+    verify(folder / f"{name}.fold", dtype, "1,150", "--shape", "b=1,m=140", target="cuda-emulated-sm90")
 
 
 def check_lowest(folder):
@@ -78,7 +83,12 @@ def check_compiled(compiler, folder, name, arch):
         for entry in kernel["entries"]:
             registers, stack, spilled = found[entry["name"]]
             assert (stack, spilled) == (0, 0) and registers <= 255, (entry["name"], arch, found[entry["name"]])
-            assert entry["shared_bytes"] <= 163 << 10, entry["name"]
+            has_roles = "_roles" in entry["name"]
+            assert arch != "sm_80" or not has_roles, entry["name"]
+            assert entry["shared_bytes"] <= (227 if has_roles else 163) << 10, entry["name"]
+        # Products that ptxas runs one after the other, registers that it does not give.
+        assert "(C75" not in log, (name, [line for line in log.splitlines() if "(C75" in line])
+        assert arch == "sm_80" or "_roles" in kernel["text"], name
 
 
 def main():
@@ -95,6 +105,7 @@ def main():
         cases = [(check_lowest, folder)]
         cases += [(check_example, name, dtype) for name, dtype in zip(EXAMPLES, ["bf16", "f16", "bf16", "f16", "bf16"])]
         cases += [(check_fixed, folder, name, dtype) for name, dtype in zip(FIXED, ["bf16", "f16"] * 3)]
+        cases += [(check_roles, folder, name, dtype) for name, dtype in zip(FIXED, ["f16", "bf16"] * 3)]
         cases += [(check_written, folder, name) for name in FIXED]
         gates = [(folder, name, arch) for name in COMPILED for arch in ("sm_80", "sm_90a")]
         gated, skipped = checks.compiled(check_compiled, gates)

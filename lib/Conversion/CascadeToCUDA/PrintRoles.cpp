@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// A kernel over tiles with roles, for sm_90a: four warps copy, others compute
+// with products that are under way while they do something else.
+#include "TilePrinter.h"
+
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::cuda;
+using namespace refold::walk;
+
+//===----------------------------------------------------------------------===//
+// What is launched
+//===----------------------------------------------------------------------===//
+
+/// Whether factors of all sums are the same numbers, which can stay where
+/// products were, and transports multiply by one number a row: sums are then
+/// moved when they have come.
+bool TilePrinter::mayHaveRoles() {
+  if (!StringRef(options.target).contains("sm90") || !hasTileRow() ||
+      !hasWidth() || tiles.products.empty() || tiles.numLevels() > 2)
+    return false;
+  Node *factor = tiles.products.front().factor, *move = nullptr;
+  std::string type = typeOf(tiles.values.front());
+  for (const TileState &p : tiles.products) {
+    if (p.factor != factor || typeOf(tiles.values[p.values]) != type ||
+        tiles.levels[p.state->number] + 1 != tiles.numLevels())
+      return false;
+    if (p.state->op.getTransport().empty())
+      continue;
+    Node *own = tiles.factorOf(*p.state);
+    if (!own || (move && own != move))
+      return false;
+    move = own;
+  }
+  return true;
+}
+
+/// As many columns at a time as registers hold products, factors and sums of,
+/// and as shared memory has room for twice.
+void TilePrinter::addRoles(int deepest, int widest) {
+  constexpr int64_t kMostBytes = 227 << 10;
+  int sums = int(tiles.products.size()) * widest / 2; // registers
+  // A third group of four warps where it has registers enough.
+  bool isNarrow = sums <= 32 && deepest <= 64;
+  CudaEntry entry;
+  entry.roles = isNarrow ? 3 : 2;
+  entry.rows = 64 * entry.roles;
+  entry.threads = 128 * (entry.roles + 1);
+  entry.width = 8;
+  entry.isResident = false;
+  entry.deepest = deepest;
+  entry.widest = widest;
+  entry.fewestRows = 65;
+  auto bytes = [](int64_t rows, int64_t length) {
+    return rows * 128 * ((length + 63) / 64);
+  };
+  const int mostRegisters = isNarrow ? 128 : 176;
+  for (int columns : {128, 64, 32}) {
+    entry.vectors = columns;
+    // Gates are behind the tiles.
+    entry.sharedBytes =
+        bytes(entry.rows, deepest) +
+        2 * (bytes(columns, deepest) +
+             int64_t(tiles.values.size()) * bytes(columns, widest)) +
+        128;
+    if (sums + columns * 3 / 4 > mostRegisters ||
+        entry.sharedBytes > kMostBytes)
+      continue;
+    entry.name = options.name + "_roles" + std::to_string(entry.rows) + "x" +
+                 std::to_string(columns) + "x" + std::to_string(deepest) + "x" +
+                 std::to_string(widest);
+    result.entries.push_back(entry);
+    return;
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Gates and copies
+//===----------------------------------------------------------------------===//
+
+void TilePrinter::printRoleNumbers() {
+  out.line("constexpr int kTiles = 1, kVector = 8, kBlockRows = 64 * "
+           "kConsumers;");
+  out.line("using Left = Panels<kBlockRows, kDepth>;");
+  out.line("using Right = Panels<kColumns, kDepth>;");
+  out.line("using Values = Panels<kColumns, kWidth>;");
+  std::string values = std::to_string(2 * tiles.values.size());
+  out.line("static_assert(kSharedBytes == Left::kBytes + 2 * Right::kBytes + " +
+           values + " * Values::kBytes + 128);");
+  out.line("REFOLD_SHARED_BYTES(left_tile, kSharedBytes);");
+  out.line("const uint32_t right_tiles = left_tile + Left::kBytes;");
+  out.line("const uint32_t value_tiles = right_tiles + 2 * Right::kBytes;");
+  out.comment("Gates: the left side has come; of both places of the others, "
+              "what is there has come, and all are done with it.");
+  out.line("const uint32_t left_came = value_tiles + " + values +
+           " * Values::kBytes;");
+  out.line("const uint32_t right_came = left_came + 16, right_left = "
+           "right_came + 16;");
+  out.line("const uint32_t values_came = right_left + 16, values_left = "
+           "values_came + 16;");
+}
+
+void TilePrinter::printGates() {
+  out.open("if (thread() == 0) {");
+  out.line("make_gate(left_came, 128);");
+  out.open("for (int place = 0; place < 2; ++place) {");
+  for (const char *name : {"right", "values"}) {
+    out.line("make_gate(" + std::string(name) + "_came + 8 * place, 128);");
+    out.line("make_gate(" + std::string(name) +
+             "_left + 8 * place, 4 * kConsumers);");
+  }
+  out.close();
+  out.close();
+  out.line("block_barrier();");
+}
+
+void TilePrinter::printCopier() {
+  std::string n = kernel.indexNames[tiles.stream];
+  std::string m = kernel.indexNames[tiles.tileRow];
+  auto copy = [&](TileAccess &access, const std::string &type,
+                  const std::string &to, const std::string &from,
+                  const std::string &rows, int column) {
+    out.line("copy_panels<" + type + ">(" + to + ", " + access.name + from +
+             ", " + strideOf(access) + ", " + rows + ", " + countOf(column) +
+             ");");
+  };
+  out.line("give_registers<kConsumers == 3 ? 32 : 40>();");
+  copy(tiles.left, "Left", "left_tile", "", m + "_end - " + m + "_first",
+       tiles.depth);
+  out.line("arrive_with_copies(left_came);");
+  out.open("for (int at = end - 1; at >= begin; --at) {");
+  out.line("const int turn = end - 1 - at, place = turn & 1;");
+  out.line("const uint32_t parity = (turn / 2 + 1) & 1;");
+  out.line("const int64_t first = int64_t(at) * kColumns;");
+  out.line("wait_gate(right_left + 8 * place, parity);");
+  copy(tiles.right, "Right", "right_tiles + place * Right::kBytes",
+       " + first * " + strideOf(tiles.right), n + "_count - first",
+       tiles.depth);
+  out.line("arrive_with_copies(right_came + 8 * place);");
+  out.line("wait_gate(values_left + 8 * place, parity);");
+  for (auto [i, access] : llvm::enumerate(tiles.values))
+    copy(access, "Values",
+         "value_tiles + (" + std::to_string(2 * i) +
+             " + place) * Values::kBytes",
+         " + first * " + strideOf(access), n + "_count - first", tiles.width);
+  out.line("arrive_with_copies(values_came + 8 * place);");
+  out.close();
+  out.line("wait_copies<0>();");
+}
+
+//===----------------------------------------------------------------------===//
+// Products
+//===----------------------------------------------------------------------===//
+
+/// Begins the products of a tile, and the sums of the one before.
+void TilePrinter::printIssue() {
+  out.line("if constexpr (kConsumers == 2)");
+  out.line("  await_turn(1 + consumer, 256);");
+  out.line("begin_products();");
+  out.line("multiply_panels<" + typeOf(tiles.left) +
+           ", Left, Right>(products[0], left_rows_of, right_tiles + place * "
+           "Right::kBytes);");
+  out.line("commit_products();");
+  out.open("if constexpr (is_first.value == 0) {");
+  out.line("multiply_values(turn - 1);");
+  out.close();
+  out.open("if constexpr (kConsumers == 2) {");
+  out.line("if (consumer == 0 || has_next)");
+  out.line("  pass_turn(2 - consumer, 256);");
+  out.close();
+  out.line("wait_products<1 - is_first.value>();");
+  out.line("settle(products[0]);");
+  out.line("if (which % 32 == 0)");
+  out.line("  arrive(right_left + 8 * place);");
+}
+
+/// Sums of the tile before have come; what was computed since becomes the
+/// factors of the next ones.
+void TilePrinter::printSettle() {
+  out.comment("The wait for the next tile keeps what is above it there: the "
+              "sums are under way until here.");
+  out.open("if (has_next) {");
+  out.line("wait_gate(right_came + 8 * (place ^ 1), ((turn + 1) / 2) & 1);");
+  out.line("show_matrices();");
+  out.close();
+  out.open("if constexpr (is_first.value == 0) {");
+  out.line("wait_products<0>();");
+  for (const TileState &p : tiles.products)
+    out.line("settle(" + name(*p.state) + "_sums[0]);");
+  out.line("if (which % 32 == 0)");
+  out.line("  arrive(values_left + 8 * (place ^ 1));");
+  bool isMoved = llvm::any_of(tiles.products, [](const TileState &p) {
+    return !p.state->op.getTransport().empty();
+  });
+  if (isMoved) {
+    out.open("if (is_moved) {");
+    for (const TileState &p : tiles.products) {
+      if (p.state->op.getTransport().empty())
+        continue;
+      out.line("REFOLD_UNROLL");
+      out.line("for (int c = 0; c < kWidth / 2; ++c)");
+      out.line("  " + name(*p.state) +
+               "_sums[0][c / 4][c % 4] *= moved_by[c % 4 / 2];");
+    }
+    out.close();
+  }
+  out.close();
+  out.line("REFOLD_UNROLL");
+  out.open("for (int c = 0; c < kColumns / 16; ++c) {");
+  out.line("REFOLD_UNROLL");
+  out.line("for (int word = 0; word < 4; ++word)");
+  out.line("  factors[c][0][word] = pack(products[0][2 * c + word / 2][word % "
+           "2 * 2], products[0][2 * c + word / 2][word % 2 * 2 + 1], " +
+           typeOf(tiles.values[tiles.products.front().values]) + "{});");
+  out.close();
+}
+
+void TilePrinter::printRoleFold() {
+  std::string n = kernel.indexNames[tiles.stream];
+  out.line("States states[2];");
+  for (const TileState &p : tiles.products)
+    out.line("float " + name(*p.state) + "_sums[1][kWidth / 8][4] = {};");
+  out.line("uint32_t factors[kColumns / 16][1][4];");
+  out.line("const int consumer = of_warp((thread_again() - 128) / 128);");
+  out.line("const uint32_t left_rows_of = left_tile + consumer * 64 * "
+           "Left::kRowBytes;");
+  out.line("// Begins to add what a tile has to the sums.");
+  out.open("const auto multiply_values = [&](int turn) {");
+  out.line("wait_gate(values_came + 8 * (turn & 1), (turn / 2) & 1);");
+  out.line("show_matrices();");
+  out.line("begin_products();");
+  for (const TileState &p : tiles.products)
+    out.line(
+        "multiply_factors<" + typeOf(tiles.values[p.values]) + ", Values>(" +
+        name(*p.state) + "_sums[0], factors, value_tiles + (" +
+        std::to_string(2 * p.values) + " + (turn & 1)) * Values::kBytes);");
+  out.line("commit_products();");
+  out.close("};");
+  out.comment("Absorbs a tile: states that others are relative to come first. "
+              "The sums of the tile before are under way meanwhile.");
+  out.open("const auto fold = [&](auto whole, auto is_first, int64_t " + n +
+           "_first, int turn, bool has_next) {");
+  out.line("const int which = thread_again() - 128, place = turn & 1;");
+  out.line("[[maybe_unused]] const int count = within(" + n + "_count - " + n +
+           "_first, kColumns);");
+  if (foldsByRow())
+    printPlaces("block_again()");
+  out.line("float products[kTiles][kColumns / 8][4];");
+  printIssue();
+  if (!movedAt(-1).empty()) {
+    out.line("[[maybe_unused]] bool is_moved = false;");
+    out.line("[[maybe_unused]] float moved_by[2] = {1.0f, 1.0f};");
+  }
+  for (unsigned level = 0; level < tiles.numLevels(); ++level)
+    printLevel(level);
+  printSettle();
+  out.close("};");
+}
+
+void TilePrinter::printRoleWalk() {
+  out.line("wait_gate(left_came, 0);");
+  out.open("if constexpr (kConsumers == 2) {");
+  out.line("if (consumer == 1 && begin < end)");
+  out.line("  pass_turn(1, 256); // the others go first");
+  out.close();
+  out.open("if (begin < end) {");
+  out.line("wait_gate(right_came, 0);");
+  out.line("show_matrices();");
+  out.line("fold(Number<0>{}, Number<1>{}, int64_t(end - 1) * kColumns, 0, "
+           "end - 1 > begin);");
+  out.open("for (int at = end - 2; at >= begin; --at) {");
+  out.line("const int64_t first = int64_t(at) * kColumns;");
+  if (plan.passes[0].conditions.empty()) {
+    out.line("// Only the first of them is not whole.");
+    out.line("fold(Number<1>{}, Number<0>{}, first, end - 1 - at, at > "
+             "begin);");
+  } else {
+    out.line("if (at >= whole_begin && at < whole_end)");
+    out.line("  fold(Number<1>{}, Number<0>{}, first, end - 1 - at, at > "
+             "begin);");
+    out.line("else");
+    out.line("  fold(Number<0>{}, Number<0>{}, first, end - 1 - at, at > "
+             "begin);");
+  }
+  out.close();
+  out.line("multiply_values(end - 1 - begin);");
+  out.line("wait_products<0>();");
+  for (const TileState &p : tiles.products)
+    out.line("settle(" + name(*p.state) + "_sums[0]);");
+  out.close();
+}
+
+void TilePrinter::printRoles() {
+  out.blank();
+  out.line("template <int kConsumers, int kColumns, int kDepth, int kWidth, "
+           "int64_t kSharedBytes>");
+  out.open("REFOLD_DEVICE void " + options.name + "_by_roles(" +
+           typedParameters + ") {");
+  size_t begin = out.text.size();
+  bits.clear();
+  values.beginFunction();
+  for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
+    if (extentOf(i).operand < 0 && isNamed(kernel.indexNames[i] + "_count"))
+      out.line("[[maybe_unused]] constexpr int64_t " + kernel.indexNames[i] +
+               "_count = " + std::to_string(plan.extent(i)) + ";");
+  printRoleNumbers();
+  Expressions::Scope scope(values, {});
+  out.blank();
+  out.line("// 1. Where the block is, and what does not change there.");
+  printPlaces("block()");
+  printMatrices();
+  printFixed();
+  printBounds();
+  printRange();
+  printGates();
+  out.blank();
+  out.line("// 2. The stream from its end: four warps bring it.");
+  out.open("if (thread_again() < 128) {");
+  printCopier();
+  out.line("return;");
+  out.close();
+  out.line("take_registers<kConsumers == 3 ? 160 : 232>();");
+  isInRoles = true;
+  printRoleFold();
+  printRoleWalk();
+  printResults();
+  body += out.text.substr(begin);
+  out.close();
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The same as conformance.cu for refold_cuda_wgmma.h: every primitive of
+// kernels with roles, for sm_90a.
+#include "refold_cuda.h"
+#include "refold_cuda_wgmma.h"
+
+using namespace refold;
+
+namespace {
+
+/// `in`: left 64 x kDepth, right kRows x kDepth, values kRows x kWidth. `out`:
+/// left * right^T, then what it says of signs (1 or -0.5) times values. Rows
+/// and columns beyond `rows` and `depth` count as 0.
+template <typename T, int kRows, int kDepth, int kWidth>
+REFOLD_DEVICE void multiply_both(const T *in, float *out, int64_t rows,
+                                 int64_t depth) {
+  using Left = Panels<64, kDepth>;
+  using Right = Panels<kRows, kDepth>;
+  using Values = Panels<kRows, kWidth>;
+  REFOLD_SHARED_BYTES(left, Left::kBytes + Right::kBytes + Values::kBytes + 32);
+  const uint32_t right = left + Left::kBytes, values = right + Right::kBytes,
+                 came = values + Values::kBytes;
+  if (thread() == 0) {
+    make_gate(came, 128);
+    make_gate(came + 8, 128);
+  }
+  block_barrier();
+  if (thread_again() < 128) {
+    copy_panels<Left>(left, in, kDepth, 64, depth);
+    copy_panels<Right>(right, in + 64 * kDepth, kDepth, rows, depth);
+    arrive_with_copies(came);
+    copy_panels<Values>(values, in + (64 + kRows) * kDepth, kWidth, rows,
+                        kWidth);
+    arrive_with_copies(came + 8);
+    wait_copies<0>();
+    return;
+  }
+  const int which = thread_again() - 128;
+  float products[kRows / 8][4], sums[kWidth / 8][4] = {};
+  uint32_t factors[kRows / 16][1][4];
+  wait_gate(came, 0);
+  show_matrices();
+  begin_products();
+  multiply_panels<T, Left, Right>(products, left, right);
+  commit_products();
+  wait_products<0>();
+  settle(products);
+  REFOLD_UNROLL
+  for (int c = 0; c < kRows / 8; ++c)
+    REFOLD_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int row = which / 32 * 16 + fragment_row(half, which);
+    float signs[2];
+    REFOLD_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      const float product = products[c][half * 2 + e];
+      const int column = c * 8 + fragment_column(e, which);
+      store_element(out + row * kRows + column, product);
+      signs[e] = product > 0.0f ? 1.0f : -0.5f;
+    }
+    factors[c / 2][0][c % 2 * 2 + half] = pack(signs[0], signs[1], T{});
+  }
+  wait_gate(came + 8, 0);
+  show_matrices();
+  begin_products();
+  multiply_factors<T, Values>(sums, factors, values);
+  commit_products();
+  wait_products<0>();
+  settle(sums);
+  REFOLD_UNROLL
+  for (int c = 0; c < kWidth / 8; ++c)
+    REFOLD_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const int row = which / 32 * 16 + fragment_row(i / 2, which);
+    const int column = c * 8 + fragment_column(i % 2, which);
+    store_element(out + 64 * kRows + row * kWidth + column, sums[c][i]);
+  }
+}
+
+} // namespace
+
+/// 256 threads, 64 kRows + 64 kWidth results; `count` elements are there.
+#define CONFORM_PRODUCTS(name, type, rows, depth, width, fewer, shorter)       \
+  REFOLD_KERNEL(256)                                                           \
+  conform_products_##name(const int16_t *in, float *out, int64_t) {            \
+    multiply_both<type, rows, depth, width>(                                   \
+        reinterpret_cast<const type *>(in), out, fewer, shorter);              \
+  }
+CONFORM_PRODUCTS(bf16x128, bf16, 128, 128, 128, 128, 128)
+CONFORM_PRODUCTS(bf16x112, bf16, 112, 80, 80, 109, 72)
+CONFORM_PRODUCTS(f16x64, f16, 64, 64, 192, 64, 64)
+CONFORM_PRODUCTS(f16x32, f16, 32, 112, 256, 17, 104)
+
+/// Two groups of four warps in turns, over a ring of two places: `in` are
+/// `count` tiles of 16 x 16; row i of the first group gets the sums of all
+/// tiles' columns, of the other one those of every second tile.
+REFOLD_UNIT_KERNEL(384, 1)
+conform_roles(const int16_t *in, float *out, int64_t count) {
+  using Values = Panels<16, 16>;
+  REFOLD_SHARED_BYTES(tiles, 2 * Values::kBytes + 32);
+  const uint32_t came = tiles + 2 * Values::kBytes, left = came + 16;
+  const bf16 *const from = reinterpret_cast<const bf16 *>(in);
+  if (thread() == 0)
+    for (int place = 0; place < 2; ++place) {
+      make_gate(came + 8 * place, 128);
+      make_gate(left + 8 * place, 8);
+    }
+  block_barrier();
+  if (thread_again() < 128) {
+    give_registers<40>();
+    for (int i = 0; i < int(count); ++i) {
+      wait_gate(left + 8 * (i & 1), (i / 2 + 1) & 1);
+      copy_panels<Values>(tiles + (i & 1) * Values::kBytes, from + i * 256, 16,
+                          16, 16);
+      arrive_with_copies(came + 8 * (i & 1));
+    }
+    wait_copies<0>();
+    return;
+  }
+  take_registers<232>();
+  const int which = thread_again() - 128;
+  const int group = of_warp(which / 128);
+  float sums[2][4] = {};
+  uint32_t factors[1][1][4];
+  if (group == 1)
+    pass_turn(1, 256);
+  for (int i = 0; i < int(count); ++i) {
+    REFOLD_UNROLL
+    for (int word = 0; word < 4; ++word)
+      factors[0][0][word] = group == 0 || i % 2 == 0 ? 0x3f803f80u : 0;
+    wait_gate(came + 8 * (i & 1), (i / 2) & 1);
+    show_matrices();
+    await_turn(1 + group, 256);
+    begin_products();
+    multiply_factors<bf16, Values>(sums, factors,
+                                   tiles + (i & 1) * Values::kBytes);
+    commit_products();
+    if (group == 0 || i + 1 < int(count))
+      pass_turn(2 - group, 256);
+    wait_products<0>();
+    settle(sums);
+    if (which % 32 == 0)
+      arrive(left + 8 * (i & 1));
+  }
+  REFOLD_UNROLL
+  for (int i = 0; i < 8; ++i) {
+    const int row = which / 32 * 16 + fragment_row(i % 4 / 2, which);
+    const int column = i / 4 * 8 + fragment_column(i % 2, which);
+    store_element(out + row * 16 + column, sums[i / 4][i % 4]);
+  }
+}

@@ -1,0 +1,540 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// refold_cuda_wgmma.h for the host. Copies that a gate waits for arrive when
+// they begin, at a random time, or when nobody can go on without; products run
+// when they begin or when they are waited for, and their sums are NaN in
+// between. Reported are: products that read what no gate let pass, what the
+// matrix units have not been shown, or what is still being written; copies over
+// what products still read, as far as gates tell; products without a fence,
+// or of which four warps disagree; gates with too many arrivals; registers that
+// nobody gives. Sums and factors that are touched too early are wrong.
+#ifndef REFOLD_RUNTIME_CUDA_REFOLD_CUDA_EMULATED_WGMMA_H
+#define REFOLD_RUNTIME_CUDA_REFOLD_CUDA_EMULATED_WGMMA_H
+
+#include <deque>
+
+namespace refold::emulator {
+
+constexpr int kMostWarps = 32;
+
+/// Per warp, the last product that its four warps are known to be done with.
+struct Known {
+  uint64_t last[kMostWarps] = {};
+  void join(const Known &other) {
+    for (int i = 0; i < kMostWarps; ++i)
+      last[i] = std::max(last[i], other.last[i]);
+  }
+};
+
+struct Gate {
+  int arrivals = 0, pending = 0;
+  uint64_t opened = 0;
+  Known passed, next; ///< of those that have arrived before it opened last
+};
+
+/// What a thread knows.
+struct Witness {
+  Known known;
+  std::vector<uint64_t> seen, shown; ///< of each gate, how often it opened
+};
+
+/// 16 bytes of shared memory: the opening of a gate that says they are there,
+/// and the last product of each four warps that reads them.
+struct Chunk {
+  int gate = -1;
+  uint64_t opening = 0;
+  uint64_t reads[kMostWarps / 4] = {};
+  bool isGate = false;
+};
+
+struct Arrival {
+  int thread = 0, gate = 0;
+  Access made;
+  std::vector<Copy> copies;
+};
+
+struct Product {
+  uint64_t number = 0;
+  int columns = 0;
+  bool isOfFactors = false, adds = false;
+  uint64_t left = 0, right = 0;
+  float (*widen)(uint16_t) = nullptr;
+  float *sums[128];
+  const uint32_t *factors[128];
+};
+/// Sums under way, which nobody may look at.
+struct Flight {
+  std::vector<float> values;
+  int uses = 0;
+};
+struct FourWarps {
+  int arrived = 0;
+  uint64_t generation = 0, issued = 0, retired = 0;
+  Product current;
+  std::deque<std::vector<Product>> groups{1};
+  std::map<float *, Flight> flights;
+  bool hasBegun[128] = {};
+};
+struct Turn {
+  int arrived = 0, threads = 0;
+  uint64_t generation = 0;
+};
+
+struct Roles : Engine {
+  std::map<uint32_t, int> gateNumbers;
+  std::vector<Gate> gates;
+  std::vector<Witness> witnesses;
+  std::vector<Chunk> chunks;
+  std::deque<Arrival> arrivals;
+  std::vector<FourWarps> warpgroups;
+  Turn turns[16];
+  std::vector<int> registers; ///< of each warp
+  int pool = 0;               ///< registers that nobody has
+
+  void start(int threads) override {
+    gateNumbers.clear(), gates.clear(), chunks.clear(), arrivals.clear();
+    witnesses.assign(threads, Witness());
+    warpgroups.assign((threads + 127) / 128, FourWarps());
+    for (Turn &turn : turns)
+      turn = Turn();
+    const int most = std::min(255, 65536 / threads / 8 * 8);
+    registers.assign((threads + 31) / 32, most);
+    pool = 0;
+  }
+
+  Chunk &chunk(int i) {
+    if (chunks.size() < machine.bytes.elements.size())
+      chunks.resize(machine.bytes.elements.size());
+    if (i < 0 || size_t(i) >= chunks.size())
+      report("shared memory is accessed at 16-byte " + std::to_string(i) +
+             " of " + std::to_string(chunks.size()));
+    return chunks[i];
+  }
+  int numberOf(uint32_t gate) {
+    auto known = gateNumbers.find(gate);
+    if (known == gateNumbers.end())
+      report("a gate is used that nobody has made");
+    return known->second;
+  }
+  Witness &witness() {
+    Witness &one = witnesses[machine.current];
+    one.seen.resize(gates.size());
+    one.shown.resize(gates.size());
+    return one;
+  }
+
+  void beforeWrite(int i) override {
+    Chunk &one = chunk(i);
+    if (one.isGate)
+      report("writes over a gate");
+    const Known &known = witnesses[machine.current].known;
+    for (size_t four = 0; four < warpgroups.size(); ++four) {
+      for (int warp = 0; warp < 4; ++warp)
+        if (known.last[four * 4 + warp] < one.reads[four])
+          report("writes shared memory that a product of warps " +
+                 std::to_string(four * 4) + " on may still read");
+      one.reads[four] = 0;
+    }
+    one.gate = -1;
+  }
+
+  /// Throws what is wrong.
+  void arriveAt(int number, const Known &known) {
+    Gate &gate = gates[number];
+    gate.next.join(known);
+    ++machine.progress;
+    if (--gate.pending > 0)
+      return;
+    gate.pending = gate.arrivals;
+    ++gate.opened;
+    gate.passed.join(gate.next);
+  }
+  void landFirst(int thread) {
+    auto first = std::find_if(
+        arrivals.begin(), arrivals.end(),
+        [&](const Arrival &arrival) { return arrival.thread == thread; });
+    if (first == arrivals.end())
+      return;
+    for (const Copy &copy : first->copies) {
+      land(copy);
+      SharedElement &element = machine.bytes.elements[copy.to / 16];
+      element.isUnderWay = false;
+      element.write = first->made;
+      Chunk &one = chunk(int(copy.to / 16));
+      one.gate = first->gate;
+      one.opening = gates[first->gate].opened + 1;
+    }
+    const int gate = first->gate;
+    arrivals.erase(first);
+    arriveAt(gate, Known());
+  }
+  void landCopies(int thread) override {
+    for (size_t before = arrivals.size() + 1; arrivals.size() < before;) {
+      before = arrivals.size();
+      landFirst(thread);
+    }
+  }
+  /// At random in odd modes but the late one.
+  bool advance(bool isIdle) override {
+    const bool isLate = machine.seed == 2;
+    if (arrivals.empty() || (!isIdle && (isLate || drawRandom() % 8)))
+      return false;
+    for (uint64_t count = 1 + drawRandom() % 40; count > 0; --count)
+      if (!arrivals.empty())
+        landFirst(arrivals[drawRandom() % arrivals.size()].thread);
+    return true;
+  }
+  std::string finish() override {
+    if (!arrivals.empty())
+      return "ends while copies are under way";
+    for (const FourWarps &four : warpgroups)
+      for (const std::vector<Product> &group : four.groups)
+        if (!group.empty())
+          return "ends while products are under way";
+    for (const Turn &turn : turns)
+      if (turn.arrived)
+        return "ends while a turn is passed that nobody takes";
+    return "";
+  }
+};
+inline Roles roles;
+inline const bool hasRoles = (engine = &roles, true);
+
+//===----------------------------------------------------------------------===//
+// Products
+//===----------------------------------------------------------------------===//
+
+/// Where a chunk is that an operand names: `across` counts chunks of 8 elements
+/// along what lies beside each other, `row` the other way.
+inline int operandChunk(uint64_t operand, int row, int across, bool isPanel) {
+  if (operand >> 62 != 1)
+    report("a product asks for another swizzle than the one of 128 bytes");
+  const uint32_t base = uint32_t(operand & 0x3fff) << 4,
+                 panels = uint32_t(operand >> 16 & 0x3fff) << 4,
+                 rows = uint32_t(operand >> 32 & 0x3fff) << 4;
+  uint32_t at = base + row / 8 * rows + row % 8 * 128;
+  at += isPanel ? across / 8 * panels + across % 8 * 16 : across * 16;
+  at ^= at >> 3 & 0x70;
+  return int(at / 16);
+}
+
+/// Every chunk that an operand of `rows` by 8 * `across` elements has.
+template <typename Visit>
+void visitOperand(uint64_t operand, int rows, int across, bool isPanel,
+                  Visit visit) {
+  for (int row = 0; row < rows; ++row)
+    for (int i = 0; i < across; ++i)
+      visit(row, i, operandChunk(operand, row, i, isPanel));
+}
+template <typename Visit> void visitOperands(const Product &p, Visit visit) {
+  if (!p.isOfFactors)
+    visitOperand(p.left, 64, 2, false,
+                 [&](int row, int i, int at) { visit(0, row, i, at); });
+  visitOperand(p.right, p.isOfFactors ? 16 : p.columns,
+               p.isOfFactors ? p.columns / 8 : 2, p.isOfFactors,
+               [&](int row, int i, int at) { visit(1, row, i, at); });
+}
+
+/// What the four warps may read of shared memory now.
+inline void checkProduct(int four, const Product &p) {
+  std::vector<uint64_t> shown(roles.gates.size(), ~uint64_t(0));
+  for (int i = 0; i < 128; ++i) {
+    Witness &one = roles.witnesses[four * 128 + i];
+    one.shown.resize(roles.gates.size());
+    for (size_t gate = 0; gate < shown.size(); ++gate)
+      shown[gate] = std::min(shown[gate], one.shown[gate]);
+  }
+  visitOperands(p, [&](int, int, int, int at) {
+    SharedElement &element = sharedElement(machine.bytes, at);
+    Chunk &chunk = roles.chunk(at);
+    if (element.isUnderWay)
+      report("a product reads shared memory that a copy is still writing");
+    if (element.write.thread < 0)
+      report("a product reads shared memory that nobody has written");
+    if (chunk.gate < 0)
+      report("a product reads shared memory that no gate says is there");
+    if (shown[chunk.gate] < chunk.opening)
+      report("a product reads shared memory that its warps have not seen "
+             "arrive, or not shown the matrix units");
+    chunk.reads[four] = p.number;
+  });
+}
+
+inline void runProduct(FourWarps &four, const Product &p) {
+  std::vector<float> left(64 * 16), right(16 * p.columns);
+  visitOperands(p, [&](int side, int row, int across, int at) {
+    uint16_t bits[8];
+    std::memcpy(bits, machine.bytes.bytes.data() + at * 16, 16);
+    for (int i = 0; i < 8; ++i) {
+      const int along = across * 8 + i;
+      float &to = side == 0       ? left[row * 16 + along]
+                  : p.isOfFactors ? right[row * p.columns + along]
+                                  : right[along * p.columns + row];
+      to = p.widen(bits[i]);
+    }
+  });
+  const int values = p.columns / 2;
+  auto rowOf = [](int thread, int i) {
+    return thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
+  };
+  auto columnOf = [](int thread, int i) {
+    return i / 4 * 8 + thread % 4 * 2 + i % 2;
+  };
+  if (p.isOfFactors)
+    for (int thread = 0; thread < 128; ++thread)
+      for (int word = 0; word < 4; ++word)
+        for (int i = 0; i < 2; ++i)
+          left[rowOf(thread, word % 2 * 2) * 16 + thread % 4 * 2 +
+               word / 2 * 8 + i] =
+              p.widen(uint16_t(p.factors[thread][word] >> 16 * i));
+  std::vector<float> sums(64 * p.columns);
+  if (p.adds)
+    for (int thread = 0; thread < 128; ++thread) {
+      const Flight &flight = four.flights[p.sums[thread]];
+      for (int i = 0; i < values; ++i)
+        sums[rowOf(thread, i) * p.columns + columnOf(thread, i)] =
+            flight.values[i];
+    }
+  for (int row = 0; row < 64; ++row)
+    for (int k = 0; k < 16; ++k) {
+      const float factor = left[row * 16 + k];
+      float *to = sums.data() + row * p.columns;
+      const float *from = right.data() + k * p.columns;
+      for (int column = 0; column < p.columns; ++column)
+        to[column] += factor * from[column];
+    }
+  for (int thread = 0; thread < 128; ++thread) {
+    Flight &flight = four.flights[p.sums[thread]];
+    for (int i = 0; i < values; ++i)
+      flight.values[i] =
+          sums[rowOf(thread, i) * p.columns + columnOf(thread, i)];
+  }
+}
+
+/// All 128 threads meet; the last one acts.
+template <typename Act> void meetFour(const char *what, Act act) {
+  if (machine.current / 128 * 128 + 128 > machine.threads)
+    report("a product of fewer than four warps");
+  FourWarps &four = roles.warpgroups[machine.current / 128];
+  const uint64_t generation = four.generation;
+  if (++four.arrived == 128) {
+    four.arrived = 0;
+    ++four.generation;
+    ++machine.progress;
+    act(four);
+  }
+  while (four.generation == generation)
+    yield(what);
+}
+
+inline void issueProduct(float *sums, int columns, const uint32_t *factors,
+                         uint64_t left, uint64_t right, bool adds,
+                         float (*widen)(uint16_t)) {
+  const int number = machine.current / 128, thread = machine.current % 128;
+  FourWarps &four = roles.warpgroups[number];
+  if (!four.hasBegun[thread])
+    report("a product without begin_products()");
+  Product &p = four.current;
+  if (four.arrived == 0) {
+    p = Product();
+    p.columns = columns, p.isOfFactors = factors != nullptr, p.adds = adds;
+    p.left = left, p.right = right, p.widen = widen;
+  } else if (p.columns != columns || p.isOfFactors != (factors != nullptr) ||
+             p.adds != adds || p.left != left || p.right != right) {
+    report("four warps are at different products");
+  }
+  p.sums[thread] = sums;
+  p.factors[thread] = factors;
+  Flight &flight = four.flights[sums];
+  if (flight.uses++ == 0) {
+    flight.values.assign(sums, sums + columns / 2);
+    for (int i = 0; i < columns / 2; ++i)
+      sums[i] = std::nanf("");
+  }
+  meetFour("other warps at a product", [&](FourWarps &one) {
+    one.current.number = ++one.issued;
+    checkProduct(number, one.current);
+    one.groups.back().push_back(one.current);
+    // Odd modes run products when they are waited for.
+    if (machine.seed % 2 == 0)
+      runProduct(one, one.current);
+  });
+}
+
+inline void retire(FourWarps &four, size_t left) {
+  while (four.groups.size() > left + 1) {
+    for (const Product &p : four.groups.front()) {
+      if (machine.seed % 2 != 0)
+        runProduct(four, p);
+      for (int thread = 0; thread < 128; ++thread) {
+        Flight &flight = four.flights[p.sums[thread]];
+        if (--flight.uses > 0)
+          continue;
+        std::copy(flight.values.begin(), flight.values.end(), p.sums[thread]);
+        four.flights.erase(p.sums[thread]);
+      }
+      four.retired = p.number;
+    }
+    four.groups.pop_front();
+  }
+}
+
+} // namespace refold::emulator
+
+namespace refold {
+
+inline int of_warp(int x) { return emulator::shuffle("of_warp", x, 0); }
+
+inline void make_gate(uint32_t gate, int arrivals) {
+  using namespace emulator;
+  if (gate % 8)
+    report("a gate is misaligned");
+  if (arrivals <= 0 || roles.gateNumbers.count(gate))
+    report("a gate is made twice, or for nobody");
+  roles.chunk(int(gate / 16)).isGate = true;
+  roles.gateNumbers[gate] = int(roles.gates.size());
+  Gate made;
+  made.arrivals = made.pending = arrivals;
+  roles.gates.push_back(made);
+}
+inline void arrive(uint32_t gate) {
+  using namespace emulator;
+  const int warp = machine.current / 32;
+  Known known = roles.witness().known;
+  known.last[warp] = std::max(known.last[warp],
+                              roles.warpgroups[machine.current / 128].retired);
+  roles.arriveAt(roles.numberOf(gate), known);
+}
+inline void arrive_with_copies(uint32_t gate) {
+  using namespace emulator;
+  Arrival arrival;
+  arrival.thread = machine.current;
+  arrival.gate = roles.numberOf(gate);
+  arrival.made = now();
+  arrival.copies = std::move(current().copies);
+  current().copies.clear();
+  roles.arrivals.push_back(std::move(arrival));
+  if (machine.seed == 1)
+    roles.landCopies(machine.current);
+}
+inline void wait_gate(uint32_t gate, uint32_t parity) {
+  using namespace emulator;
+  const int number = roles.numberOf(gate);
+  while ((roles.gates[number].opened & 1) == (parity & 1))
+    yield("a gate");
+  Witness &witness = roles.witness();
+  witness.seen[number] = roles.gates[number].opened;
+  witness.known.join(roles.gates[number].passed);
+}
+inline void show_matrices() {
+  emulator::Witness &witness = emulator::roles.witness();
+  witness.shown = witness.seen;
+}
+
+inline void await_turn(int barrier, int threads);
+inline void pass_turn(int barrier, int threads);
+
+namespace emulator {
+inline Turn &arriveAtTurn(int barrier, int threads) {
+  if (barrier < 1 || barrier > 15 || threads % 32 || threads <= 0)
+    report("a turn is no barrier of whole warps");
+  Turn &turn = roles.turns[barrier];
+  if (turn.arrived == 0)
+    turn.threads = threads;
+  else if (turn.threads != threads)
+    report("a turn is of different numbers of threads");
+  if (++turn.arrived == threads) {
+    turn.arrived = 0;
+    ++turn.generation;
+    ++machine.progress;
+  }
+  return turn;
+}
+} // namespace emulator
+
+inline void await_turn(int barrier, int threads) {
+  const uint64_t generation = emulator::roles.turns[barrier & 15].generation;
+  emulator::Turn &turn = emulator::arriveAtTurn(barrier, threads);
+  while (turn.generation == generation)
+    emulator::yield("its turn");
+}
+inline void pass_turn(int barrier, int threads) {
+  emulator::arriveAtTurn(barrier, threads);
+}
+
+template <int kCount> void give_registers() {
+  using namespace emulator;
+  static_assert(kCount % 8 == 0 && kCount >= 24 && kCount <= 256);
+  meetWarp("give_registers", nullptr, [](void **) {
+    int &own = roles.registers[machine.current / 32];
+    if (kCount > own)
+      report("gives registers that it does not have");
+    roles.pool += own - kCount;
+    own = kCount;
+  });
+}
+template <int kCount> void take_registers() {
+  using namespace emulator;
+  static_assert(kCount % 8 == 0 && kCount >= 24 && kCount <= 256);
+  meetWarp("take_registers", nullptr, [](void **) {});
+  int &own = roles.registers[machine.current / 32];
+  while (own < kCount) {
+    if (roles.pool >= kCount - own) {
+      roles.pool -= kCount - own;
+      own = kCount;
+      ++machine.progress;
+      break;
+    }
+    yield("registers of other roles");
+  }
+}
+
+inline void begin_products() {
+  emulator::roles.warpgroups[thread() / 128].hasBegun[thread() % 128] = true;
+}
+inline void commit_products() {
+  emulator::meetFour("other warps at a commit", [](emulator::FourWarps &four) {
+    four.groups.emplace_back();
+    std::fill(std::begin(four.hasBegun), std::end(four.hasBegun), false);
+  });
+}
+template <int kLeft> void wait_products() {
+  emulator::meetFour("other warps at a wait", [](emulator::FourWarps &four) {
+    emulator::retire(four, kLeft);
+  });
+}
+template <int kParts> void settle(float (&)[kParts][4]) {}
+
+namespace emulator {
+inline float widenBf16(uint16_t bits) { return to_float(bf16{bits}); }
+inline float widenF16(uint16_t bits) { return to_float(f16{bits}); }
+} // namespace emulator
+
+#define REFOLD_PRODUCTS(type, widen, columns)                                  \
+  template <int kPart, int kParts>                                             \
+  void multiply_shared_##columns(float(&sums)[kParts][4], uint64_t left,       \
+                                 uint64_t right, int adds, type) {             \
+    static_assert((kPart + columns / 8) <= kParts);                            \
+    emulator::issueProduct(sums[kPart], columns, nullptr, left, right,         \
+                           adds != 0, emulator::widen);                        \
+  }                                                                            \
+  template <int kPart, int kParts>                                             \
+  void multiply_factors_##columns(float(&sums)[kParts][4],                     \
+                                  const uint32_t(&left)[4], uint64_t right,    \
+                                  type) {                                      \
+    static_assert((kPart + columns / 8) <= kParts);                            \
+    emulator::issueProduct(sums[kPart], columns, left, 0, right, true,         \
+                           emulator::widen);                                   \
+  }
+#define REFOLD_PRODUCTS_OF(type, widen)                                        \
+  REFOLD_PRODUCTS(type, widen, 16)                                             \
+  REFOLD_PRODUCTS(type, widen, 32)                                             \
+  REFOLD_PRODUCTS(type, widen, 64)                                             \
+  REFOLD_PRODUCTS(type, widen, 128)
+REFOLD_PRODUCTS_OF(bf16, widenBf16)
+REFOLD_PRODUCTS_OF(f16, widenF16)
+#undef REFOLD_PRODUCTS_OF
+#undef REFOLD_PRODUCTS
+
+} // namespace refold
+
+#endif // REFOLD_RUNTIME_CUDA_REFOLD_CUDA_EMULATED_WGMMA_H

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// What kernels with roles are written in, for sm_90a: gates that copies and
+// threads pass, products of four warps on matrices in shared memory that are
+// under way until they are waited for, registers that roles give each other.
+// Every primitive has its emulation in refold_cuda_emulated_wgmma.h and a
+// kernel of conformance_wgmma.cu.
+#ifndef REFOLD_RUNTIME_CUDA_REFOLD_CUDA_WGMMA_H
+#define REFOLD_RUNTIME_CUDA_REFOLD_CUDA_WGMMA_H
+
+#ifdef REFOLD_CUDA_EMULATED
+#include "refold_cuda_emulated_wgmma.h"
+#else
+
+namespace refold {
+
+/// What lane 0 of the warp has: the same for all of them, as descriptors and
+/// branches of a warp want it.
+REFOLD_DEVICE int of_warp(int x) { return __shfl_sync(0xffffffffu, x, 0); }
+
+//===----------------------------------------------------------------------===//
+// Gates
+//===----------------------------------------------------------------------===//
+
+/// A gate is 8 bytes of shared memory. It opens each time `arrivals` have
+/// arrived; one thread makes it, before a barrier of the block.
+REFOLD_DEVICE void make_gate(uint32_t gate, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(gate),
+               "r"(arrivals)
+               : "memory");
+}
+REFOLD_DEVICE void arrive(uint32_t gate) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(gate)
+               : "memory");
+}
+/// Arrives when all copies have that this thread has begun.
+REFOLD_DEVICE void arrive_with_copies(uint32_t gate) {
+  asm volatile(
+      "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(gate)
+      : "memory");
+}
+/// Until the gate has opened for the (2 n + parity)-th time, n any number that
+/// is not more than one behind.
+REFOLD_DEVICE void wait_gate(uint32_t gate, uint32_t parity) {
+  asm volatile("{\n.reg .pred p;\n"
+               "again:\n"
+               "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1, "
+               "0x989680;\n"
+               "@p bra done;\n"
+               "bra again;\n"
+               "done:\n}" ::"r"(gate),
+               "r"(parity)
+               : "memory");
+}
+/// What this thread has seen arrive is seen by the matrix units.
+REFOLD_DEVICE void show_matrices() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+//===----------------------------------------------------------------------===//
+// Roles
+//===----------------------------------------------------------------------===//
+
+/// Barriers 1 to 15 of the block, for `threads` of it: `await_turn` waits for
+/// the others, `pass_turn` does not.
+REFOLD_DEVICE void await_turn(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+REFOLD_DEVICE void pass_turn(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+/// From here on the threads of four warps have `kCount` registers each: fewer
+/// than at the launch, or more once others have fewer.
+template <int kCount> REFOLD_DEVICE void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount> REFOLD_DEVICE void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
+//===----------------------------------------------------------------------===//
+// Products of four warps
+//===----------------------------------------------------------------------===//
+
+/// Before products, after sums or factors in registers have been written.
+REFOLD_DEVICE void begin_products() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+/// The products since the last call are one group.
+REFOLD_DEVICE void commit_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/// Until at most `kLeft` groups are under way.
+template <int kLeft> REFOLD_DEVICE void wait_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
+}
+/// Nothing that reads these sums moves above the wait before.
+template <int kParts> REFOLD_DEVICE void settle(float (&sums)[kParts][4]) {
+  REFOLD_UNROLL
+  for (int i = 0; i < 4 * kParts; ++i)
+    asm volatile("" : "+f"(sums[i / 4][i % 4])::"memory");
+}
+
+// Numbers of the registers that hold sums, and the sums.
+#define REFOLD_SLOTS_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define REFOLD_SLOTS_16 REFOLD_SLOTS_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define REFOLD_SLOTS_32                                                        \
+  REFOLD_SLOTS_16                                                              \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, "   \
+  "%30, %31"
+#define REFOLD_SLOTS_64                                                        \
+  REFOLD_SLOTS_32                                                              \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "   \
+  "%46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, "     \
+  "%60, %61, %62, %63"
+#define REFOLD_SUMS_4(part)                                                    \
+  "+f"(sums[kPart + part][0]), "+f"(sums[kPart + part][1]),                    \
+      "+f"(sums[kPart + part][2]), "+f"(sums[kPart + part][3])
+#define REFOLD_SUMS_8(part) REFOLD_SUMS_4(part), REFOLD_SUMS_4(part + 1)
+#define REFOLD_SUMS_16(part) REFOLD_SUMS_8(part), REFOLD_SUMS_8(part + 2)
+#define REFOLD_SUMS_32(part) REFOLD_SUMS_16(part), REFOLD_SUMS_16(part + 4)
+#define REFOLD_SUMS_64(part) REFOLD_SUMS_32(part), REFOLD_SUMS_32(part + 8)
+
+// `count` registers of sums of `columns` columns; `a` to `f` are the numbers of
+// the operands behind them.
+#define REFOLD_PRODUCTS(type, name, columns, count, a, b, c, d, e, f)          \
+  template <int kPart, int kParts>                                             \
+  REFOLD_DEVICE void multiply_shared_##columns(float(&sums)[kParts][4],        \
+                                               uint64_t left, uint64_t right,  \
+                                               int adds, type) {               \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" c                        \
+                 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #columns            \
+                 "k16.f32." name "." name " {" REFOLD_SLOTS_##count            \
+                 "}, %" a ", %" b ", p, 1, 1, 0, 0;\n}"                        \
+                 : REFOLD_SUMS_##count(0)                                      \
+                 : "l"(left), "l"(right), "r"(adds));                          \
+  }                                                                            \
+  template <int kPart, int kParts>                                             \
+  REFOLD_DEVICE void multiply_factors_##columns(float(&sums)[kParts][4],       \
+                                                const uint32_t(&left)[4],      \
+                                                uint64_t right, type) {        \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." name  \
+                 "." name " {" REFOLD_SLOTS_##count                            \
+                 "}, {%" a ", %" b ", %" c ", %" d "}, %" e ", 1, 1, 1, 1;"    \
+                 : REFOLD_SUMS_##count(0)                                      \
+                 : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]),     \
+                   "l"(right));                                                \
+  }
+#define REFOLD_PRODUCTS_OF(type, name)                                         \
+  REFOLD_PRODUCTS(type, name, 16, 8, "8", "9", "10", "11", "12", "13")         \
+  REFOLD_PRODUCTS(type, name, 32, 16, "16", "17", "18", "19", "20", "21")      \
+  REFOLD_PRODUCTS(type, name, 64, 32, "32", "33", "34", "35", "36", "37")      \
+  REFOLD_PRODUCTS(type, name, 128, 64, "64", "65", "66", "67", "68", "69")
+REFOLD_PRODUCTS_OF(bf16, "bf16")
+REFOLD_PRODUCTS_OF(f16, "f16")
+#undef REFOLD_PRODUCTS_OF
+#undef REFOLD_PRODUCTS
+
+} // namespace refold
+
+#endif // REFOLD_CUDA_EMULATED
+
+namespace refold {
+
+//===----------------------------------------------------------------------===//
+// Matrices that four warps read
+//===----------------------------------------------------------------------===//
+
+/// A matrix of 16-bit elements in shared memory, in panels of 64 columns: chunk
+/// c of row r of one lies where chunk c ^ r % 8 would, which is what the matrix
+/// units call a swizzle of 128 bytes. Begins at a multiple of 1024 bytes.
+template <int kRowsOf, int kColumnsOf> struct Panels {
+  static constexpr int kRows = kRowsOf, kColumns = kColumnsOf;
+  static constexpr int kRowBytes = 128, kPanelBytes = kRows * kRowBytes;
+  static constexpr int kCount = (kColumns + 63) / 64;
+  static constexpr int kBytes = kCount * kPanelBytes;
+  static_assert(kRows % 16 == 0 && kColumns % 16 == 0);
+
+  REFOLD_DEVICE static uint32_t place(int row, int chunk) {
+    return chunk / 8 * kPanelBytes + row * kRowBytes + ((chunk ^ row) & 7) * 16;
+  }
+};
+
+/// What the matrix units are told of a matrix: where it begins, how far apart
+/// panels (of what lies beside each other) and 8 rows are.
+REFOLD_DEVICE uint64_t describe(uint32_t at, int panel_bytes) {
+  return uint64_t((at & 0x3ffff) >> 4) | uint64_t(panel_bytes >> 4) << 16 |
+         uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
+}
+
+/// Brings rows of a matrix into panels, all 128 threads of a role together: 16
+/// bytes at once. What lies beyond `rows` is 0, and so are the chunks beyond
+/// `columns` that products read.
+template <typename To, typename T>
+REFOLD_DEVICE void copy_panels(uint32_t to, const T *from, int64_t row_stride,
+                               int64_t rows, int64_t columns) {
+  constexpr int kChunks = To::kColumns / 8, kWhole = kChunks / 8 * 8;
+  // 8 threads bring 128 bytes of a row; what is left of it goes on its own.
+  const int at = thread_again();
+  const auto bring = [&](auto count, int first_chunk) {
+    constexpr int kAcross = decltype(count)::value; // chunks of one panel
+    constexpr int kStep = 128 / kAcross / 8 * 8;    // rows at once
+    const int chunk = at % kAcross, first = at / kAcross;
+    if (128 % (kAcross * 8) != 0 && first >= kStep)
+      return;
+    const T *source = from + first * row_stride + (first_chunk + chunk) * 8;
+    const uint32_t place = to + To::place(first, first_chunk + chunk);
+    if (rows >= To::kRows && columns == To::kColumns) {
+      REFOLD_UNROLL
+      for (int row = 0; row < To::kRows; row += kStep) {
+        if (To::kRows % kStep == 0 || row + first < To::kRows)
+          copy_async(place + row * To::kRowBytes, source, 16);
+        source += kStep * row_stride;
+      }
+      return;
+    }
+    const bool is_column = (first_chunk + chunk) * 8 < columns;
+    REFOLD_UNROLL
+    for (int row = 0; row < To::kRows; row += kStep) {
+      const bool is_there = is_column && row + first < rows;
+      if (To::kRows % kStep == 0 || row + first < To::kRows)
+        copy_async(place + row * To::kRowBytes, is_there ? source : from,
+                   is_there ? 16 : 0);
+      source += kStep * row_stride;
+    }
+  };
+  REFOLD_UNROLL
+  for (int chunk = 0; chunk < kWhole; chunk += 8)
+    bring(Number<8>{}, chunk);
+  if constexpr (kChunks % 8 != 0)
+    bring(Number<kChunks % 8>{}, kWhole);
+}
+
+/// The widest of the products that fit into `left` columns.
+constexpr int piece_of(int left) {
+  return left >= 128 ? 128 : left >= 64 ? 64 : left >= 32 ? 32 : 16;
+}
+
+/// products = left * right^T, 64 rows of `left` from its offset on against all
+/// rows of `right`; under way until it is waited for.
+template <typename T, typename Left, typename Right, int kRow = 0, int kParts>
+REFOLD_DEVICE void multiply_panels(float (&products)[kParts][4], uint32_t left,
+                                   uint32_t right) {
+  static_assert(kParts * 8 == Right::kRows &&
+                Left::kColumns == Right::kColumns);
+  constexpr int kPiece = piece_of(Right::kRows - kRow);
+  REFOLD_UNROLL
+  for (int k = 0; k < Left::kColumns / 16; ++k) {
+    const uint64_t a =
+        describe(left + k / 4 * Left::kPanelBytes + k % 4 * 32, 16);
+    const uint64_t b = describe(right + k / 4 * Right::kPanelBytes +
+                                    kRow * Right::kRowBytes + k % 4 * 32,
+                                16);
+    if constexpr (kPiece == 128)
+      multiply_shared_128<kRow / 8>(products, a, b, k != 0, T{});
+    else if constexpr (kPiece == 64)
+      multiply_shared_64<kRow / 8>(products, a, b, k != 0, T{});
+    else if constexpr (kPiece == 32)
+      multiply_shared_32<kRow / 8>(products, a, b, k != 0, T{});
+    else
+      multiply_shared_16<kRow / 8>(products, a, b, k != 0, T{});
+  }
+  if constexpr (kRow + kPiece < Right::kRows) {
+    begin_products();
+    multiply_panels<T, Left, Right, kRow + kPiece>(products, left, right);
+  }
+}
+
+/// sums += factors * values: factors of 16 rows of `Values` after each other.
+template <typename T, typename Values, int kColumn = 0, int kParts, int kSteps>
+REFOLD_DEVICE void multiply_factors(float (&sums)[kParts][4],
+                                    const uint32_t (&factors)[kSteps][1][4],
+                                    uint32_t values) {
+  static_assert(kParts * 8 == Values::kColumns && kSteps * 16 == Values::kRows);
+  constexpr int kPiece = piece_of(Values::kColumns - kColumn);
+  REFOLD_UNROLL
+  for (int k = 0; k < kSteps; ++k) {
+    const uint64_t b =
+        describe(values + kColumn / 64 * Values::kPanelBytes +
+                     kColumn % 64 * 2 + k * 16 * Values::kRowBytes,
+                 Values::kPanelBytes);
+    if constexpr (kPiece == 128)
+      multiply_factors_128<kColumn / 8>(sums, factors[k][0], b, T{});
+    else if constexpr (kPiece == 64)
+      multiply_factors_64<kColumn / 8>(sums, factors[k][0], b, T{});
+    else if constexpr (kPiece == 32)
+      multiply_factors_32<kColumn / 8>(sums, factors[k][0], b, T{});
+    else
+      multiply_factors_16<kColumn / 8>(sums, factors[k][0], b, T{});
+  }
+  if constexpr (kColumn + kPiece < Values::kColumns) {
+    begin_products();
+    multiply_factors<T, Values, kColumn + kPiece>(sums, factors, values);
+  }
+}
+
+} // namespace refold
+
+#endif // REFOLD_RUNTIME_CUDA_REFOLD_CUDA_WGMMA_H

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_UNITTESTS_TARGET_CUDA_WEIGHTEDROWS_H
+#define REFOLD_UNITTESTS_TARGET_CUDA_WEIGHTEDROWS_H
+
+#include "refold/Driver/Driver.h"
+#include "refold/Support/Error.h"
+#include "refold/Target/CUDA/CompileCuda.h"
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <gtest/gtest.h>
+
+namespace refold::test {
+
+// Rows of v weighted by shares of exp(q k / 4), up to the row's own position.
+constexpr llvm::StringLiteral kWeighted = R"(
+func.func @kernel(%q: memref<?x32xbf16>, %k: memref<?x32xbf16>, %v: memref<?x24xbf16>, %o: memref<?x24xbf16>) {
+  refold.cascade rows(%m = ?) stream(%n = ?) inner(%d = 32) carried(%w = 24)
+    ins(%a = %q : memref<?x32xbf16>, %b = %k : memref<?x32xbf16>, %c = %v : memref<?x24xbf16>)
+    outs(%r = %o : memref<?x24xbf16>)
+    sizes(%m = %r[0], %n = %b[0]) {
+    %quarter = arith.constant 0.25 : f32
+    %ninf = arith.constant 0xFF800000 : f32
+    %lowest = arith.constant -3.40282347E+38 : f32
+    %qv = refold.read %a[%m, %d] : bf16
+    %qf = arith.extf %qv : bf16 to f32
+    %kv = refold.read %b[%n, %d] : bf16
+    %kf = arith.extf %kv : bf16 to f32
+    %qk = arith.mulf %qf, %kf : f32
+    %s0 = refold.contract %qk over(%d) : f32
+    %s1 = arith.mulf %s0, %quarter : f32
+    %seen = arith.cmpi sle, %n, %m : index
+    %s = arith.select %seen, %s1, %ninf : f32
+    %max = refold.state max(%s : f32)
+    %g = arith.maxnumf %max, %lowest : f32
+    %u = arith.subf %s, %g : f32
+    %p = math.exp %u : f32
+    %vv = refold.read %c[%n, %w] : bf16
+    %vf = arith.extf %vv : bf16 to f32
+    %pv = arith.mulf %p, %vf : f32
+    %acc = refold.state add(%pv : f32) pivot(%g : f32) transport(%old, %new, %self) {
+      %x = arith.subf %old, %new : f32
+      %f = math.exp %x : f32
+      %t = arith.mulf %self, %f : f32
+      refold.yield %t : f32
+    } law "rescale-distributes"
+    %z = refold.state add(%p : f32) pivot(%g : f32) transport(%old, %new, %self) {
+      %x = arith.subf %old, %new : f32
+      %f = math.exp %x : f32
+      %t = arith.mulf %self, %f : f32
+      refold.yield %t : f32
+    } law "rescale-distributes"
+    %y = arith.divf %acc, %z : f32
+    %yt = arith.truncf %y : f32 to bf16
+    refold.write %yt, %r[%m, %w] : bf16
+  }
+  return
+})";
+
+/// The program with products of `depth` elements and results of `width`, for a
+/// target.
+inline CudaKernel printWeighted(const std::string &target, int depth = 32,
+                                int width = 24) {
+  std::string text = kWeighted.str();
+  auto replace = [&](const std::string &from, const std::string &to) {
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos;
+         at += to.size())
+      text.replace(at, from.size(), to);
+  };
+  replace("x32xbf16", "x" + std::to_string(depth) + "xbf16");
+  replace("(%d = 32)", "(%d = " + std::to_string(depth) + ")");
+  replace("x24xbf16", "x" + std::to_string(width) + "xbf16");
+  replace("(%w = 24)", "(%w = " + std::to_string(width) + ")");
+  auto context = makeContext();
+  auto kernel = printCudaKernel(*context, "weighted", text, "test",
+                                {CudaDevice::Emulated, target});
+  if (!kernel) {
+    ADD_FAILURE() << llvm::toString(kernel.takeError());
+    return {};
+  }
+  return std::move(*kernel);
+}
+
+inline float toFloat(uint16_t bits) {
+  uint32_t word = uint32_t(bits) << 16;
+  float x;
+  memcpy(&x, &word, 4);
+  return x;
+}
+
+/// Numbers of few bits, all of them bf16.
+inline std::vector<uint16_t> drawn(int64_t rows, int64_t n, float step,
+                                   float growth) {
+  std::vector<uint16_t> x(rows * n);
+  for (int64_t i = 0; i < rows * n; ++i) {
+    float value = float((i * 7919 + i / n * 31) % 17 - 8) * step;
+    if (i % n == 0)
+      value = growth * float(i / n) + 1.0f;
+    uint32_t word;
+    memcpy(&word, &value, 4);
+    x[i] = uint16_t(word >> 16);
+  }
+  return x;
+}
+
+/// What is wrong with the kernel for some rows and positions, "" if nothing.
+inline std::string judge(const Kernel &kernel, int64_t m, int64_t n,
+                         float growth, int64_t depth, int64_t width) {
+  // The first product of a row grows by a position, or falls, so that every
+  // pivot moves where the stream is walked from its end.
+  std::vector<uint16_t> q = drawn(m, depth, 0.125f, 0.0f),
+                        k = drawn(n, depth, 0.125f, growth),
+                        v = drawn(n, width, 0.25f, -0.5f), o(m * width, 0);
+  auto address = [](std::vector<uint16_t> &x) {
+    return int64_t(reinterpret_cast<intptr_t>(x.data()));
+  };
+  std::vector<int64_t> words;
+  auto add = [&](std::vector<uint16_t> &x, int64_t rows, int64_t width) {
+    words.insert(words.end(),
+                 {address(x), address(x), 0, rows, width, width, 1});
+  };
+  add(q, m, depth), add(k, n, depth), add(v, n, width), add(o, m, width);
+  if (llvm::Error error = kernel.launch(words.data()))
+    return llvm::toString(std::move(error));
+  for (int64_t i = 0; i < m; ++i) {
+    std::vector<double> scores;
+    for (int64_t j = 0; j < n && j <= i; ++j) {
+      double s = 0.0;
+      for (int64_t d = 0; d < depth; ++d)
+        s += double(toFloat(q[i * depth + d])) * toFloat(k[j * depth + d]);
+      scores.push_back(s / 4);
+    }
+    double most = *std::max_element(scores.begin(), scores.end()), sum = 0.0;
+    for (double s : scores)
+      sum += std::exp(s - most);
+    for (int64_t w = 0; w < width; ++w) {
+      double exact = 0.0, size = 0.0;
+      for (size_t j = 0; j < scores.size(); ++j) {
+        double part =
+            std::exp(scores[j] - most) / sum * toFloat(v[j * width + w]);
+        exact += part;
+        size += std::abs(part);
+      }
+      if (!(std::abs(toFloat(o[i * width + w]) - exact) <= 0.012 * size))
+        return "found a wrong result";
+    }
+  }
+  return "";
+}
+
+using Shapes = std::vector<std::pair<int64_t, int64_t>>;
+
+/// What is wrong with it for any of these, "" if nothing; `entry`: the only one
+/// that runs, if there is one.
+inline std::string judge(const CudaKernel &printed, const Shapes &shapes,
+                         int64_t depth = 32, int64_t width = 24,
+                         const char *entry = nullptr) {
+  ExecutableSpec spec;
+  if (entry)
+    setenv("REFOLD_CUDA_ENTRY", entry, 1);
+  llvm::Error error = attachEmulated(spec, {printed});
+  unsetenv("REFOLD_CUDA_ENTRY");
+  if (error)
+    return "does not compile: " + llvm::toString(std::move(error));
+  for (auto [m, n] : shapes)
+    // What rounding takes from the larger pivots is no power of two. Of more
+    // than 256 rows bf16 takes two for one there.
+    for (float growth : {2.0f, -2.0f, 0x1p34f})
+      if (growth <= 2.0f || n <= 256)
+        if (std::string wrong =
+                judge(spec.kernels.front(), m, n, growth, depth, width);
+            !wrong.empty())
+          return wrong;
+  return "";
+}
+
+struct Defect {
+  const char *from, *to;
+};
+
+/// Has the kernel carry a header of its own, so that defects reach it too.
+inline void carryHeader(CudaKernel &kernel, llvm::StringRef header,
+                        llvm::StringRef guard) {
+  std::string carried;
+  for (auto [name, text] : cudaHeaders())
+    if (name == header)
+      carried = text.str();
+  // What others include of it is left out.
+  std::string include = "#include \"refold_cuda.h\"\n",
+              own = ("#include \"" + header + "\"\n").str();
+  size_t place = kernel.text.find(include);
+  ASSERT_NE(place, std::string::npos);
+  if (size_t at = kernel.text.find(own); at != std::string::npos)
+    kernel.text.erase(at, own.size());
+  kernel.text.insert(place + include.size(),
+                     ("#undef " + guard + "\n").str() + carried);
+  kernel.text.insert(place, ("#define " + guard + "\n").str());
+}
+
+/// Everywhere in the text.
+inline void plant(CudaKernel &kernel, const Defect &defect) {
+  std::string from = defect.from;
+  size_t at = kernel.text.find(from);
+  ASSERT_NE(at, std::string::npos) << "the text has no '" << from << "'";
+  for (; at != std::string::npos; at = kernel.text.find(from, at)) {
+    kernel.text.replace(at, from.size(), defect.to);
+    at += strlen(defect.to);
+  }
+}
+
+inline void expectCaught(const std::string &wrong, const Defect &defect) {
+  EXPECT_FALSE(wrong.empty())
+      << "'" << defect.from << "' as '" << defect.to << "'";
+  EXPECT_EQ(wrong.find("does not compile"), std::string::npos) << wrong;
+}
+
+/// Every third of the list, which has some of each kind; all of them where
+/// REFOLD_ALL_DEFECTS is set: each takes a compiler and some launches.
+inline std::vector<Defect> chosenDefects(const std::vector<Defect> &defects) {
+  if (std::getenv("REFOLD_ALL_DEFECTS"))
+    return defects;
+  std::vector<Defect> chosen;
+  for (size_t i = 0; i < defects.size(); i += 3)
+    chosen.push_back(defects[i]);
+  return chosen;
+}
+
+} // namespace refold::test
+
+#endif // REFOLD_UNITTESTS_TARGET_CUDA_WEIGHTEDROWS_H
