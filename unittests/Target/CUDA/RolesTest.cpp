@@ -53,7 +53,9 @@ const std::vector<Defect> kDefects = {
     Defect{"wait_products<1 - is_first.value>();\n",
            "if (which % 32 == 0)\n  arrive(right_left + 8 * place);\n"
            "wait_products<1 - is_first.value>();\n"},
-    Defect{"values_left + 8 * (place ^ 1)", "values_left + 8 * place"},
+    Defect{"multiply_values(turn - 1);\n",
+           "multiply_values(turn - 1);\nif (which % 32 == 0)\n"
+           "  arrive(values_left + 8 * (place ^ 1));\n"},
     Defect{"if (which % 32 == 0)", "if (which % 64 == 0)"},
     // Turns and registers.
     Defect{"if (consumer == 0 || has_next)", "if (true)"},
