@@ -377,7 +377,7 @@ std::string FormulaText::str() const {
     std::string of =
         passes.size() > 1 ? " of pass " + std::to_string(i + 1) : "";
     if (i >= firstRepair)
-      of += ", irregular rows only";
+      of += ", of rows that need it";
     append(text, "state" + of, passes[i].state);
     append(text, "absorb" + of, passes[i].absorb);
     append(text, "merge" + of, passes[i].merge);

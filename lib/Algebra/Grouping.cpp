@@ -8,6 +8,9 @@ namespace refold::algebra {
 
 /// Up to here log1p(x) is what counts; beyond, log of the sum itself is.
 static constexpr double kNear = 0.5;
+/// A difference errs by less than this part of what it is made of: 2^-24 of
+/// each, times what a sum of a row gathers.
+static constexpr double kDoubt = 0x1p-16;
 
 static bool isLogOfSum(const Builder &builder, Expr atom) {
   return atom.is(Fn::Log) && atom.operand(0).isSym(Role::State) &&
@@ -164,59 +167,104 @@ Expr Grouper::completed(const LogDifference &of, const Poly &base,
                        : context.add(toExpr(context, base, type), value);
 }
 
-/// Law `vanishing-basis`: with e^y = above/below, element by element, and u = y
-/// - c, the functions 1, u and e^u - 1 - u of u are closed under translation,
+/// log above - log below where the elements of the two differ by e^y, without
+/// what rows alone add to the logarithm; and whether it may be too near 0 to
+/// have digits of its own.
+struct Grouper::Direct {
+  Expr value;
+  Expr size; ///< what is added up and subtracted, without signs
+};
+
+Grouper::Direct Grouper::directly(const LogDifference &of, const Poly &offset,
+                                  Expr mean, Type type) {
+  Direct direct;
+  auto take = [&](Expr term, bool isAdded) {
+    Expr size = context.fn(Fn::Abs, term);
+    direct.size = direct.size ? context.add(direct.size, size) : size;
+    direct.value = !direct.value ? term
+                   : isAdded     ? context.add(direct.value, term)
+                                 : context.sub(direct.value, term);
+  };
+  take(context.fn(Fn::Log, of.above), true);
+  take(context.fn(Fn::Log, of.below), false);
+  for (const auto &[monomial, coefficient] : offset.all())
+    take(toExpr(context, monomial, coefficient, type), false);
+  if (mean)
+    take(mean, false);
+  return direct;
+}
+
+/// A sum of the elements of `below` times `factor`, in a pass of which rows
+/// without `isNeeded` have nothing.
+Expr Grouper::sumWhere(Expr isNeeded, const SumInfo &below, Expr factor,
+                       Type type, const std::string &name) {
+  Expr term = builder.print(FramePoly{{{below.g * Monomial(factor), {}}, 1.0}},
+                            {}, below.gauge, type);
+  State state;
+  state.values = {context.select(isNeeded, term, context.real(0, term.type()))};
+  Expr sum = builder.addState(std::move(state), name);
+  builder.repairs.insert(sum);
+  return sum;
+}
+
+/// The mean of y over `below`, of a sum that the value reads if there is one:
+/// scale·A/below - rest, where A adds up (y + rest)/scale and `rest` is of the
+/// row.
+Expr Grouper::meanOf(const LogDifference &of, const Poly &feature, Type type) {
+  const auto &[leading, share] = *feature.all().begin();
+  for (Expr atom : of.rest.atoms()) {
+    std::optional<Poly> own =
+        atom.isSym(Role::State) ? ratio(atom, of.below) : std::nullopt;
+    double scale = own ? share / own->coefficientOf(leading) : 0;
+    if (!own || !std::isfinite(scale))
+      continue;
+    Poly rest = own->scaled(scale) - feature;
+    if (hasElements(rest))
+      continue;
+    Expr mean =
+        context.div(context.mul(context.real(scale, type), atom), of.below);
+    if (!rest.isZero())
+      mean = context.sub(mean, toExpr(context, rest, type));
+    return builder.addLet(mean, atom.symbol().name + ".mean");
+  }
+  const SumInfo &info = builder.sums.at(of.below);
+  Monomial weighted = info.g * Monomial(toExpr(context, feature, type));
+  Combination sum =
+      builder.build(FramePoly{{{weighted, {}}, 1.0}}, {}, info.gauge, type,
+                    builder.passOf.at(of.below), of.below.symbol().name);
+  return builder.addLet(context.div(sum.front().second, of.below),
+                        sum.front().second.symbol().name + ".mean");
+}
+
+/// Law `vanishing-basis`: with e^y = above/below, element by element, the mean
+/// c of y and u = y - c,
+///
+///     log Σ w·e^y / Σ w - c = log(1 + mean(e^u - 1 - u)),
+///
+/// and what is left of the mean of u, where c is rounded, is a move of c: the
+/// functions 1, u and e^u - 1 - u are closed under translation,
 ///
 ///     e^(u + d) - 1 - (u + d) =
-///         e^d·(e^u - 1 - u) + (e^d - 1)·u + (e^d - 1 - d),
+///         e^d·(e^u - 1 - u) + (e^d - 1)·u + (e^d - 1 - d).
 ///
-/// and log Σ w·e^y / Σ w - mean y = log(1 + mean(e^u - 1 - u)) at c = mean y:
-/// nothing cancels.
+/// Nothing cancels. Only rows whose difference of logarithms has lost digits
+/// need it: when that is known, so is the mean.
 Expr Grouper::aboutMean(const LogDifference &of, const Poly &feature,
-                        const Poly &base, Type type) {
+                        const Poly &offset, const Poly &base, Type type) {
   const SumInfo info = builder.sums.at(of.below);
-  const State below = *builder.program.findState(of.below);
   std::string name = of.below.symbol().name + ".near";
-  Expr y = toExpr(context, feature, type);
-  auto sum = [&](const Monomial &g, const std::string &own) {
-    return builder
-        .build(FramePoly{{{g, {}}, 1.0}}, {}, info.gauge, type, below.pass, own)
-        .front()
-        .second;
-  };
-  Expr first = sum(info.g * Monomial(y), name);
-  Mean mean = builder.meanOf(first, of.below, y, type);
-  if (builder.passOf.at(mean.pivot) != below.pass)
-    return {};
-  Expr moment = builder.firstMoment(mean, type, below.pass);
-  if (!moment.isSym()) // dropped
-    return {};
-  Expr u = context.sub(y, mean.pivot);
+  Expr mean = meanOf(of, feature, type);
+  Direct direct = directly(of, offset, mean, type);
+  Expr isNear = builder.addLet(
+      context.cmp(
+          Pred::Lt, direct.value,
+          context.add(context.real(kNear, type),
+                      context.mul(context.real(kDoubt, type), direct.size))),
+      name + ".needed");
+  Expr u = context.sub(toExpr(context, feature, type), mean);
   Expr tail = context.sub(context.fn(Fn::Expm1, u), u);
-  State state;
-  state.values = {builder.print(FramePoly{{{info.g * Monomial(tail), {}}, 1.0}},
-                                {}, info.gauge, type)};
-  Expr exponent =
-      builder.distance(info.gauge.shifts, state.pivots, below.pass, type);
-  unsigned pivot = unsigned(state.pivots.size());
-  state.pivots.push_back(mean.pivot);
-  state.with = {of.below, moment};
-  Expr weight = context.placeholder(Role::With, 0, type);
-  Expr d = context.sub(context.placeholder(Role::Old, pivot, type),
-                       context.placeholder(Role::New, pivot, type));
-  Expr less = context.fn(Fn::Expm1, d);
-  Expr self = context.placeholder(Role::Self, 0, type);
-  Expr moved = context.add(
-      context.add(context.mul(context.exp(d), self),
-                  context.mul(less, context.placeholder(Role::With, 1, type))),
-      context.mul(context.sub(less, d), weight));
-  if (exponent)
-    moved = context.mul(context.exp(exponent), moved);
-  // What has seen nothing has no mean to be moved from.
-  Expr isEmpty = context.cmp(Pred::Eq, weight, context.real(0, type));
-  state.transport = context.select(isEmpty, self, moved);
-  state.law = "vanishing-basis";
-  Expr second = builder.addState(std::move(state), name + ".tail");
+  Expr moment = sumWhere(isNear, info, u, type, name + ".dev");
+  Expr second = sumWhere(isNear, info, tail, type, name + ".tail");
   Expr shift = builder.addLet(context.neg(context.div(moment, of.below)),
                               name + ".shift");
   Expr lessShift = context.fn(Fn::Expm1, shift);
@@ -226,7 +274,8 @@ Expr Grouper::aboutMean(const LogDifference &of, const Poly &feature,
                                  context.sub(context.sub(lessShift, shift),
                                              context.mul(shift, lessShift))),
                      name + ".closeness");
-  require(context.cmp(Pred::Lt, closeness, context.real(kNear, type)));
+  require(context.logicalAnd(
+      isNear, context.cmp(Pred::Lt, closeness, context.real(kNear, type))));
   result.texts.push_back(
       "a difference of logarithms of '" + of.above.symbol().name + "' and '" +
       of.below.symbol().name + "' is log1p of what is left beside the mean");
@@ -236,20 +285,23 @@ Expr Grouper::aboutMean(const LogDifference &of, const Poly &feature,
 /// log(above/below) = log1p(Σ w·(e^y - 1) / Σ w) where nothing else of the
 /// value is a mean of y.
 Expr Grouper::aboutZero(const LogDifference &of, const Poly &feature,
-                        const Poly &base, Type type) {
+                        const Poly &offset, const Poly &base, Type type) {
   const SumInfo info = builder.sums.at(of.below);
-  unsigned pass = builder.passOf.at(of.below);
   std::string name = of.below.symbol().name + ".near";
+  Direct direct = directly(of, offset, Expr(), type);
+  Expr isNear = builder.addLet(
+      context.cmp(
+          Pred::Lt, context.fn(Fn::Abs, direct.value),
+          context.add(context.real(1, type),
+                      context.mul(context.real(kDoubt, type), direct.size))),
+      name + ".needed");
   Expr less = context.fn(Fn::Expm1, toExpr(context, feature, type));
-  Expr sum = builder
-                 .build(FramePoly{{{info.g * Monomial(less), {}}, 1.0}}, {},
-                        info.gauge, type, pass, name)
-                 .front()
-                 .second;
+  Expr sum = sumWhere(isNear, info, less, type, name);
   Expr closeness =
       builder.addLet(context.div(sum, of.below), name + ".closeness");
-  require(context.cmp(Pred::Lt, context.fn(Fn::Abs, closeness),
-                      context.real(kNear, type)));
+  require(context.logicalAnd(isNear, context.cmp(Pred::Lt,
+                                                 context.fn(Fn::Abs, closeness),
+                                                 context.real(kNear, type))));
   result.texts.push_back(
       "a difference of logarithms of '" + of.above.symbol().name + "' and '" +
       of.below.symbol().name + "' is log1p of the sum of their differences");
@@ -274,9 +326,10 @@ Expr Grouper::pairedOver(const LogDifference &of, bool isAboutMean, Type type) {
   Poly factor = Poly::monomial(of.factor, of.coefficient);
   Poly whole = *mean + factor * (feature + offset);
   if (isAboutMean)
-    return hasElements(whole) ? Expr() : aboutMean(of, feature, whole, type);
+    return hasElements(whole) ? Expr()
+                              : aboutMean(of, feature, offset, whole, type);
   if (!hasElements(*mean))
-    return aboutZero(of, feature, of.rest + factor * offset, type);
+    return aboutZero(of, feature, offset, of.rest + factor * offset, type);
   return {};
 }
 

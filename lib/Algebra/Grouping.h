@@ -47,10 +47,16 @@ private:
   Expr visit(Expr e);
   Expr paired(Expr e);
   Expr pairedOver(const LogDifference &of, bool isAboutMean, Type type);
-  Expr aboutMean(const LogDifference &of, const Poly &feature, const Poly &base,
-                 Type type);
-  Expr aboutZero(const LogDifference &of, const Poly &feature, const Poly &base,
-                 Type type);
+  struct Direct;
+  Direct directly(const LogDifference &of, const Poly &offset, Expr mean,
+                  Type type);
+  Expr meanOf(const LogDifference &of, const Poly &feature, Type type);
+  Expr sumWhere(Expr isNeeded, const SumInfo &below, Expr factor, Type type,
+                const std::string &name);
+  Expr aboutMean(const LogDifference &of, const Poly &feature,
+                 const Poly &offset, const Poly &base, Type type);
+  Expr aboutZero(const LogDifference &of, const Poly &feature,
+                 const Poly &offset, const Poly &base, Type type);
   Expr completed(const LogDifference &of, const Poly &base, Expr closeness,
                  Type type);
   Expr attainedLog(Expr e);

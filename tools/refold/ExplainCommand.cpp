@@ -124,14 +124,17 @@ static void print(const CascadeReport &report, llvm::StringRef placeWord) {
   else
     os << " instead of " << report.unfusedPasses;
   os << ", state of " << report.stateSize << "\n";
-  if (report.repairPasses)
-    os << (report.lists.empty()
-               ? "  rows that do not end finite: "
-               : "  rows of which a list holds too little, or that do not end "
-                 "finite: ")
-       << report.repairPasses
+  if (report.repairPasses) {
+    os << "  rows ";
+    if (!report.lists.empty())
+      os << "of which a list holds too little, or ";
+    if (!report.choices.empty())
+      os << "whose results would lose digits, or ";
+    os << "that do not end finite: " << report.repairPasses
        << (report.repairPasses == 1 ? " more pass" : " more passes")
-       << ", as written [irregular-rows]\n";
+       << (report.choices.empty() ? ", as written" : "")
+       << " [irregular-rows]\n";
+  }
   for (const StageReport &stage : report.stages) {
     os << "  pass " << stage.pass << "  " << stage.name << " = " << stage.op;
     if (stage.line)

@@ -23,7 +23,7 @@ struct FormulaPass {
 struct FormulaText {
   std::vector<std::string> stages; ///< as written: "s = Σ_n exp(x - m)"
   std::vector<FormulaPass> passes;
-  size_t firstRepair = 0; ///< passes from here on are of irregular rows only
+  size_t firstRepair = 0; ///< passes from here on are of rows that need them
   std::vector<std::string> finish; ///< "o = a / s"
   std::vector<std::string> idle;   ///< guards that protect nothing
 

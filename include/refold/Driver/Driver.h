@@ -175,7 +175,7 @@ struct CascadeReport {
   std::vector<StageReport> stages;
   bool isFused = false;
   int64_t passes = 0, unfusedPasses = 0, stateSize = 0;
-  int64_t repairPasses = 0; ///< after those, of irregular rows only
+  int64_t repairPasses = 0; ///< after those, of rows that need them
   /// Each stage is one product of a part in elements and one in results, or for
   /// an extreme their sum: all that a test for rank 1 admits.
   bool isSingleProduct = false;

@@ -279,9 +279,10 @@ void Planner::lengthenTiles() {
   Plan &p = *plan;
   bool isOnce =
       p.hasShortRows() && llvm::all_of(p.passes, [](PassPlan &pass) {
-        return pass.lazy && llvm::all_of(pass.steps, [&](const Step &step) {
-                 return step.lastLevel <= pass.lazy->level + 1;
-               });
+        return !pass.guards.empty() ||
+               (pass.lazy && llvm::all_of(pass.steps, [&](const Step &step) {
+                  return step.lastLevel <= pass.lazy->level + 1;
+                }));
       });
   bool hasLists = llvm::any_of(
       p.states, [](const StatePlan &s) { return s.takesCandidates; });
