@@ -319,7 +319,9 @@ private:
   bool belongs(const Step &step, Set set);
   bool joinsLists(const Step &step);
   void absorbColumn(RowWork &work, bool isMasked, Tile &inside, int64_t c,
-                    Values &acc);
+                    Values &acc, std::optional<unsigned> guard = {});
+  void absorbWhereNeeded(RowWork &work, bool isMasked, Tile &inside,
+                         int64_t count, Values &acc);
   void updateState(StatePlan &s, Tile &t, Val sum);
   void vanishState(StatePlan &s, Tile &t);
   Values rowSums(unsigned pass, Step &step, unsigned level, RowWork &work,
@@ -463,6 +465,8 @@ private:
   /// masked ones.
   bool isRagged = false;
   bool isLazyStep = false; ///< a step of two levels is in work
+  /// Which guards of the pass in work hold somewhere in the tile of the item.
+  llvm::SmallVector<Val> guardsHold;
   std::optional<Val>
       isBoundary; ///< set: some positions of the tile are outside
   Ix privateBytes, sharedBytes;

@@ -53,6 +53,7 @@ struct StatePlan {
   /// Ordered: the rows of a tile fill the lanes, and the list is no longer than
   /// a register (Candidates.cpp).
   bool takesCandidates = false;
+  unsigned guard = 0; ///< of those of its pass, if it has any: its own
   /// A sum of a small number: the number times a count.
   bool isCount = false;
   /// Sums that make this one 0 where the row is one tile: it is a combination
@@ -124,6 +125,9 @@ struct PassPlan {
       prelude; ///< contractions of what earlier passes left, operands first
   llvm::SmallVector<Condition> conditions;
   llvm::SmallVector<RowGuard> guards; ///< one of them has to hold
+  /// Each state of the pass is one that a row step computes, and leaves out
+  /// where its own guard does not hold.
+  bool hasGuardsApart = false;
   llvm::SmallVector<Node *>
       kept; ///< values that the row steps leave for others
   llvm::SmallVector<Step> steps;

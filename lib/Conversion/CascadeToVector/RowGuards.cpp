@@ -59,18 +59,23 @@ void walk::findRowGuards(Plan &plan, unsigned pass) {
   if (pass == 0)
     return;
   SmallVector<RowGuard> found;
+  bool areOfRows = true;
   for (StatePlan &s : plan.states) {
     if (s.pass != pass)
       continue;
     std::optional<RowGuard> guard = guardOf(plan, s);
     if (!guard)
       return;
-    if (llvm::none_of(found, [&](const RowGuard &other) {
-          return other.condition == guard->condition &&
-                 other.needed == guard->needed;
-        }))
+    auto *same = llvm::find_if(found, [&](const RowGuard &other) {
+      return other.condition == guard->condition &&
+             other.needed == guard->needed;
+    });
+    s.guard = same - found.begin();
+    if (same == found.end())
       found.push_back(*guard);
+    areOfRows &= s.form == StatePlan::Reduced || s.form == StatePlan::Partial;
   }
+  plan.passes[pass].hasGuardsApart = areOfRows && found.size() > 1;
   plan.passes[pass].guards = std::move(found);
 }
 
@@ -159,8 +164,11 @@ void Kernel::whereNeeded(unsigned pass, llvm::function_ref<void()> body) {
   SmallVector<RowGuard> &guards = plan.passes[pass].guards;
   if (guards.empty())
     return body();
-  Val found = to.constant(guardIs(false));
-  for (RowGuard &guard : guards)
-    found = holdsSomewhere(guard, found);
+  Val none = to.constant(guardIs(false)), found = none;
+  for (RowGuard &guard : guards) {
+    guardsHold.push_back(holdsSomewhere(guard, none));
+    found = to.binary(Binary::OrI, found, guardsHold.back());
+  }
   to.branch(found, body, [] {});
+  guardsHold.clear();
 }

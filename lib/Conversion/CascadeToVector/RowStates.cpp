@@ -373,9 +373,11 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
   std::optional<LazyPivots> &lazy = plan.passes[pass].lazy;
   bool isCoarse =
       lazy && level == lazy->level + 1 && (work.wide.empty() || sweepsShares());
+  bool areApart = plan.passes[pass].hasGuardsApart;
   Values init;
   for (StatePlan *s : llvm::concat<StatePlan *>(work.states, work.apart))
-    init.append(RowWork::kParts, isOneGroup ? Val() : to.splat(identity(*s)));
+    init.append(RowWork::kParts,
+                isOneGroup && !areApart ? Val() : to.splat(identity(*s)));
   size_t numParts = init.size();
   Values bounds;
   for (StatePlan *s : work.entering) {
@@ -387,9 +389,12 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
   Values parts = columns(
       step, isChecked, t, init, [&](Tile &inside, int64_t count, Values acc) {
         inside.isCoarse = isCoarse;
+        bool isMasked = inside.laneLimit && !step.rowLanes;
+        if (areApart)
+          absorbWhereNeeded(work, isMasked, inside, count, acc);
         for (int64_t c = 0; c < count; ++c) {
-          absorbColumn(work, inside.laneLimit && !step.rowLanes, inside, c,
-                       acc);
+          if (!areApart)
+            absorbColumn(work, isMasked, inside, c, acc);
           bool isAsking = !inside.laneLimit || inside.laneLocal[0].is(0);
           if (isAsking)
             prefetchAhead(inside, ahead, c);
@@ -423,9 +428,13 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
 
 /// One register of a row into the sums that are in work.
 void Kernel::absorbColumn(RowWork &work, bool isMasked, Tile &inside, int64_t c,
-                          Values &acc) {
+                          Values &acc, std::optional<unsigned> guard) {
   Val *part = acc.data() + c % RowWork::kParts;
   for (StatePlan *s : llvm::concat<StatePlan *>(work.states, work.apart)) {
+    if (guard && s->guard != *guard) {
+      part += RowWork::kParts;
+      continue;
+    }
     Val v = to.splat(eval(inside, s->term, 0, c));
     if (isMasked)
       v = to.select(maskOf(inside, c), v, to.splat(identity(*s)));
@@ -434,6 +443,33 @@ void Kernel::absorbColumn(RowWork &work, bool isMasked, Tile &inside, int64_t c,
     Val before = !*part && dropsNan ? to.splat(identity(*s)) : *part;
     *part = before ? to.binary(s->combine, v, before) : v;
     part += RowWork::kParts;
+  }
+}
+
+/// The same of a few registers, without the states that no row of the tile
+/// needs.
+void Kernel::absorbWhereNeeded(RowWork &work, bool isMasked, Tile &inside,
+                               int64_t count, Values &acc) {
+  Val no = to.constant(guardIs(false));
+  for (unsigned guard = 0; guard < guardsHold.size(); ++guard) {
+    if (llvm::none_of(work.states,
+                      [&](StatePlan *s) { return s->guard == guard; }))
+      continue;
+    // At most once.
+    Values carried{guardsHold[guard]};
+    carried.append(acc);
+    carried = to.repeat(
+        carried, [](ArrayRef<Val> in) { return in[0]; },
+        [&](ArrayRef<Val> in) {
+          Tile t(&inside);
+          Values sums(in.drop_front());
+          for (int64_t c = 0; c < count; ++c)
+            absorbColumn(work, isMasked, t, c, sums, guard);
+          Values out{no};
+          out.append(sums);
+          return out;
+        });
+    acc.assign(carried.begin() + 1, carried.end());
   }
 }
 
