@@ -309,6 +309,8 @@ llvm::Expected<GpuBenchResult> benchOnGpu(mlir::MLIRContext &context,
     compileOptions.numerics = options.numerics;
     compileOptions.usualExtents = options.shape;
     compileOptions.cache = options.cache;
+    if (policy != FusePolicy::Never)
+      compileOptions.onReport = options.onReport;
     auto compiled = compileFile(context, path, loadOptions, compileOptions);
     if (!compiled)
       return compiled.takeError();

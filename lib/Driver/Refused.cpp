@@ -6,7 +6,8 @@
 
 namespace refold {
 
-/// Steps of the fused module whose kernels are refused, and why.
+/// Steps of the fused module whose kernels are refused, and why. What is wrong
+/// with the target's own work is an error.
 static llvm::Expected<std::map<std::string, std::string>>
 refusedSteps(mlir::ModuleOp fused, const CpuTarget &target,
              RefusedFusions::Check check) {
@@ -14,15 +15,21 @@ refusedSteps(mlir::ModuleOp fused, const CpuTarget &target,
   CompileProgramOptions options;
   options.plansOnly = options.keepsNames = options.roundsProducts = true;
   std::vector<std::optional<std::string>> why;
+  llvm::Error failed = llvm::Error::success();
   options.onKernel = [&](llvm::StringRef name, llvm::StringRef text) {
-    llvm::Error error = check({name.str(), text.str()});
     auto &own = why.emplace_back();
-    if (error)
-      own = llvm::toString(std::move(error));
+    std::string message;
+    ExitCode code = takeError(check({name.str(), text.str()}), message);
+    if (code == ExitCode::Unsupported)
+      own = message;
+    else if (code != ExitCode::Ok)
+      failed = llvm::joinErrors(std::move(failed), fail(code, message));
   };
   llvm::Expected<ExecutableSpec> spec = compileProgram(*copy, target, options);
   if (!spec)
-    return spec.takeError();
+    return llvm::joinErrors(std::move(failed), spec.takeError());
+  if (failed)
+    return std::move(failed);
   std::map<std::string, std::string> refused;
   for (const Step &step : spec->steps)
     if (auto *kernel = std::get_if<KernelStep>(&step.what);

@@ -11,7 +11,8 @@ namespace refold {
 /// reductions, become steps of their own.
 class RefusedFusions {
 public:
-  /// Whether the target takes a kernel.
+  /// Whether the target takes a kernel: Unsupported where it does not, any
+  /// other error where something is wrong with its own work.
   using Check = llvm::function_ref<llvm::Error(const KernelText &)>;
 
   /// Before `program` is fused.

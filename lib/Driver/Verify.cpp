@@ -534,6 +534,8 @@ llvm::Expected<Verification> verify(mlir::MLIRContext &context,
     bool isCuda = llvm::StringRef(options.target).starts_with("cuda");
     if (!isCuda || policy == FusePolicy::Always)
       compileOptions.target = options.target;
+    if (policy == FusePolicy::Always && !split)
+      compileOptions.onReport = options.onReport;
     compileOptions.numerics = options.numerics;
     return compileFile(context, path, loadOptions, compileOptions);
   };

@@ -313,6 +313,7 @@ static llvm::Expected<ExitCode> benchGpu(mlir::MLIRContext &context,
   options.numerics = program.numerics;
   options.policy = policy;
   options.cache = cache->get();
+  options.onReport = tellDeclined;
   Progress progress("bench", 3);
   options.onProgress = [&](llvm::StringRef what) { progress.step(what); };
   auto result =

@@ -127,17 +127,6 @@ static void addPlan(const ExecutableSpec &spec, llvm::json::Object &answer) {
   answer["steps"] = std::move(steps);
 }
 
-/// What the target has no fused code for; told beside what is asked for.
-static void tellDeclined(const FuseReport &report) {
-  for (const CascadeReport &cascade : report.cascades)
-    if (cascade.decline)
-      llvm::errs() << "remark: '" << cascade.name << "' is not fused ["
-                   << cascade.decline->key << "]: " << cascade.decline->text
-                   << (cascade.decline->keepsProduct
-                           ? "; its products are steps of their own\n"
-                           : "; it runs as written\n");
-}
-
 /// The program as text at one stage of its way through the folders of lib/.
 static llvm::Expected<std::string> textAt(llvm::StringRef stage,
                                           LoadedProgram program,

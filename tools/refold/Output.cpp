@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Output.h"
+#include "refold/Driver/Driver.h"
 #include "llvm/Support/Format.h"
 #include <cstdlib>
 #include <unistd.h>
@@ -39,6 +40,16 @@ void printError(llvm::StringRef message) {
   os << message.take_front(place);
   printColored(os, os.RED, word);
   os << message.drop_front(place + word.size()) << "\n";
+}
+
+void tellDeclined(const FuseReport &report) {
+  for (const CascadeReport &cascade : report.cascades)
+    if (cascade.decline)
+      llvm::errs() << "remark: '" << cascade.name << "' is not fused ["
+                   << cascade.decline->key << "]: " << cascade.decline->text
+                   << (cascade.decline->keepsProduct
+                           ? "; its products are steps of their own\n"
+                           : "; it runs as written\n");
 }
 
 /// In the largest unit of which there is one.

@@ -10,6 +10,8 @@
 
 namespace refold {
 
+struct FuseReport;
+
 /// Writes JSON and a line break to stdout.
 void printJson(const llvm::json::Value &value);
 
@@ -20,6 +22,9 @@ void printColored(llvm::raw_ostream &os, llvm::raw_ostream::Colors color,
 /// "error: ..." on stderr; messages that say so themselves keep their place in
 /// front.
 void printError(llvm::StringRef message);
+
+/// What a GPU has no fused code for, as remarks on stderr.
+void tellDeclined(const FuseReport &report);
 
 /// "1.5 MiB", "640 B".
 std::string formatBytes(double bytes);

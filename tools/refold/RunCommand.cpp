@@ -92,6 +92,8 @@ llvm::Expected<RunResult> compileAndRun(LoadedProgram program,
   compileOptions.usualExtents = extentsOf(program.inputs, inputs);
   compileOptions.usesTuned = options.usesTuned;
   compileOptions.target = options.target;
+  if (llvm::StringRef(options.target).starts_with("cuda"))
+    compileOptions.onReport = tellDeclined;
   compileOptions.numerics = options.program.numerics;
   auto cache = options.program.openCache();
   if (!cache)

@@ -260,6 +260,8 @@ llvm::Expected<ExitCode> verifyCommand(const Command &command,
   options.inputs = given.inputs.recipes;
   options.seed = given.inputs.seed;
   options.numerics = given.program.numerics;
+  if (llvm::StringRef(options.target).starts_with("cuda"))
+    options.onReport = tellDeclined;
   std::optional<Progress> progress;
   options.onProgress = [&](size_t, size_t total, llvm::StringRef what) {
     if (!progress)

@@ -19,6 +19,8 @@ struct GpuBenchOptions {
   FusePolicy policy = FusePolicy::Auto;
   const DiskCache *cache = nullptr;
   std::function<void(llvm::StringRef what)> onProgress;
+  /// Told of what was fused, and what was not.
+  std::function<void(const FuseReport &report)> onReport;
 };
 
 struct GpuStepTime {

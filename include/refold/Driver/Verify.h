@@ -31,6 +31,8 @@ struct VerifyOptions {
   int64_t splits = 2, splitSeed = 0;
   std::string target;
   NumericPolicy numerics;
+  /// Told once of what was fused, and what was not.
+  std::function<void(const FuseReport &report)> onReport;
   /// Told of every finished case.
   std::function<void(size_t done, size_t total, llvm::StringRef what)>
       onProgress;
