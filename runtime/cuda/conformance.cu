@@ -24,9 +24,10 @@ conform_arithmetic(const float *in, float *out, int64_t count) {
                            exp_fast(x),
                            Divisor(y).quotient(x),
                            to_float(narrow<bf16>(x)),
-                           to_float(narrow<f16>(x))};
+                           to_float(narrow<f16>(x)),
+                           plain_number(x)};
   REFOLD_UNROLL
-  for (int k = 0; k < 12; ++k)
+  for (int k = 0; k < 13; ++k)
     store_element(out + k * count + i, results[k]);
 }
 

@@ -136,6 +136,13 @@ REFOLD_DEVICE float min_nan(float x, float y) {
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
   return z;
 }
+/// The same number, of both zeros the positive one, of all NaNs the one with
+/// the bits 0x7fffffff.
+REFOLD_DEVICE float plain_number(float x) {
+  float y;
+  asm("add.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
+  return y;
+}
 
 //===----------------------------------------------------------------------===//
 // Warps, blocks, shared memory
@@ -298,6 +305,7 @@ REFOLD_DEVICE void store_words(void *to, const uint32_t *from) {
 
 #include "refold_cuda_vectors.h"
 
+#include "refold_cuda_lists.h"
 #include "refold_cuda_tiles.h"
 
 #endif // REFOLD_RUNTIME_CUDA_REFOLD_CUDA_H

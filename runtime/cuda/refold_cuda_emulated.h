@@ -493,6 +493,10 @@ inline float reciprocal_root_fast(float x) {
 inline float max_nan(float x, float y) { return x != x || x > y ? x : y; }
 inline float min_nan(float x, float y) { return x != x || x < y ? x : y; }
 
+inline float plain_number(float x) {
+  return x != x ? float_of(0x7fffffffu) : x + 0.0f;
+}
+
 inline float shuffle_xor(float x, int mask) {
   return emulator::shuffle("shuffle_xor", x, thread() ^ mask);
 }

@@ -72,8 +72,9 @@ void Text::comment(StringRef words, StringRef mark) {
 // Scopes
 //===----------------------------------------------------------------------===//
 
-Expressions::Scope::Scope(Expressions &of, ArrayRef<Node *> roots)
-    : of(of), outer(of.scope) {
+Expressions::Scope::Scope(Expressions &of, ArrayRef<Node *> roots,
+                          bool isClosed)
+    : of(of), outer(of.scope), isClosed(isClosed) {
   NodeSet all;
   for (Node *root : roots) {
     collect(root, all);
@@ -88,7 +89,7 @@ Expressions::Scope::Scope(Expressions &of, ArrayRef<Node *> roots)
 Expressions::Scope::~Scope() { of.scope = outer; }
 
 const std::string *Expressions::find(Node *n) {
-  for (Scope *s = scope; s; s = s->outer)
+  for (Scope *s = scope; s; s = s->isClosed ? nullptr : s->outer)
     if (auto it = s->names.find(n); it != s->names.end())
       return &it->second;
   return nullptr;

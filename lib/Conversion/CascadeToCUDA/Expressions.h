@@ -34,7 +34,8 @@ public:
   /// While alive: a block of the text.
   class Scope {
   public:
-    Scope(Expressions &of, llvm::ArrayRef<Node *> roots);
+    /// `isClosed`: names from outside do not hold in it.
+    Scope(Expressions &of, llvm::ArrayRef<Node *> roots, bool isClosed = false);
     ~Scope();
     Scope(const Scope &) = delete;
 
@@ -42,6 +43,7 @@ public:
     friend class Expressions;
     Expressions &of;
     Scope *outer;
+    bool isClosed;
     llvm::DenseMap<Node *, std::string> names;
     llvm::DenseMap<Node *, unsigned> uses;
   };

@@ -49,10 +49,10 @@ static constexpr llvm::StringLiteral kTaken =
     "Access Between Next between down kCount kIsKept kIsPermuted "
     "kLargePivot kSteps kept parts "
     "Chunk Combine InRegisters InShared Copy Divisor EOF Fiber Left "
-    "Machine Mode NULL "
+    "List Machine Mode NULL "
     "Nowhere Number Place Policy Pragma Range Reuse Right Shared SharedElement "
     "SharedMemory "
-    "Slot Split States Stored Stream T Tile To Values Vector Warp "
+    "Slot Split States Stored Stream T Tile To Values Vector Warp Word "
     "abort address all "
     "alignas alignof and approximate arrived asm assert assign at auto "
     "barriers base before begin bf16 bitand bitor bits block blockDim "
@@ -71,9 +71,11 @@ static constexpr llvm::StringLiteral kTaken =
     "infinity inline inside int inverse isDense isDone isForced isHeld "
     "isResult isSameWarp isTransposed isUnderWay isWrite isWritten isfinite "
     "kBlockRows kBytes kChunk kChunks kColumns kColumnsOf kDepth "
-    "kElementBytes kHeld kIsShared kPlace kept kLeft kModes kPart kParts "
+    "kElementBytes kHeld kIsShared kLongest kPlace kept kLeft kModes kPart "
+    "kParts "
     "kPasses kPerWord kPolicy kRowBytes kRows "
-    "kRowsOf kSharedBytes kStackBytes kStep kThreads kTiles kValue kVector "
+    "kRoom kRowsOf kSharedBytes kStackBytes kStep kThreads kTiles kValue "
+    "kVector "
     "kVectors kWaitingBits kWaits kWarps kWidth kind land lane lanes larger "
     "last launch "
     "launchBytes left live load loadMatrices log1pf logf long low machine map "
@@ -113,6 +115,12 @@ void cuda::chooseNames(RowKernel &kernel) {
                        std::to_string(s.number)));
 }
 
+static bool isRank(Plan &plan, unsigned index) {
+  return llvm::any_of(plan.states, [&](StatePlan &s) {
+    return s.op.isOrdered() && rankOf(s) == index;
+  });
+}
+
 /// The index along a row. Without a stream the last row index is it.
 static LogicalResult chooseIndices(RowKernel &kernel) {
   CascadeOp op = kernel.plan->cascade;
@@ -127,6 +135,10 @@ static LogicalResult chooseIndices(RowKernel &kernel) {
       kernel.stream = i;
       break;
     default:
+      if (isRank(*kernel.plan, i)) {
+        kernel.ranks.push_back(i);
+        break;
+      }
       return refuse(op, Reason::CudaNotRows)
              << "found the index '" << op.indexName(i)
              << "', which only some results or products have; expected rows "
@@ -141,8 +153,21 @@ static LogicalResult chooseIndices(RowKernel &kernel) {
   return success();
 }
 
+/// Threads have elements from all over the row: what law `order-reach` keeps
+/// holds for segments of neighbours alone.
+static LogicalResult checkOrder(RowKernel &kernel) {
+  for (StatePlan &s : kernel.plan->states)
+    if (auto law = s.op.getLaw(); law && *law == "order-reach")
+      return refuse(s.op, Reason::CudaNotRows)
+             << "found sums on one side of the place of an extreme, which are "
+                "merged with neighbours only; expected any order";
+  return success();
+}
+
 LogicalResult cuda::checkTypes(RowKernel &kernel) {
   CascadeOp op = kernel.plan->cascade;
+  if (failed(checkOrder(kernel)))
+    return failure();
   auto check = [&](Operation *at, Type type) -> LogicalResult {
     if (!valueType(type).empty())
       return success();
@@ -171,12 +196,55 @@ LogicalResult cuda::checkTypes(RowKernel &kernel) {
   return failure(walked.wasInterrupted());
 }
 
-static LogicalResult checkStates(RowKernel &kernel) {
-  for (StatePlan &s : kernel.plan->states)
-    if (s.op.isOrdered())
+/// A list in registers: its places are known, its keys are f32, and what
+/// its elements are does not depend on what was read before.
+static LogicalResult checkList(RowKernel &kernel, StatePlan &s) {
+  constexpr int64_t kMostPlaces = 32;
+  int64_t places = kernel.plan->extent(rankOf(s));
+  if (ShapedType::isDynamic(places) || places > kMostPlaces)
+    return refuse(s.op, Reason::CudaNotRows)
+           << "found a list of "
+           << (ShapedType::isDynamic(places) ? "an unknown number of"
+                                             : llvm::Twine(places).str())
+           << " elements; expected at most " << kMostPlaces;
+  if (!s.type().isF32())
+    return refuse(s.op, Reason::CudaNotRows)
+           << "found a list by keys of type " << s.type() << "; expected f32";
+  NodeSet all;
+  collect(s.term, all);
+  for (Node *n : s.payloads)
+    collect(n, all);
+  for (Node *n : all)
+    if (n->kind == Node::Old || n->kind == Node::New)
       return refuse(s.op, Reason::CudaNotRows)
-             << "found a list of the best elements; expected states that are "
-                "one number";
+             << "found a list of elements relative to what is read; expected "
+                "elements of the row";
+  return success();
+}
+
+static LogicalResult checkStates(RowKernel &kernel) {
+  Plan &plan = *kernel.plan;
+  Set places = 0;
+  for (unsigned rank : kernel.ranks)
+    if (plan.extent(rank) != 1)
+      places |= bit(rank);
+  auto refusePlaces = [&] {
+    return refuse(plan.cascade, Reason::CudaNotRows)
+           << "found the places of a list beside an index along the row; "
+              "expected results that have one of them";
+  };
+  for (StatePlan &s : plan.states) {
+    if (s.op.isOrdered() && failed(checkList(kernel, s)))
+      return failure();
+    if (!s.op.isOrdered() && (s.set & places))
+      return refusePlaces();
+  }
+  for (auto *writes : {&plan.finishWrites, &plan.sweepWrites})
+    for (WritePlan &w : *writes) {
+      bool isAlong = kernel.stream >= 0 && (w.set & bit(kernel.stream));
+      if (llvm::popcount(w.set & places) + isAlong > 1)
+        return refusePlaces();
+    }
   return success();
 }
 

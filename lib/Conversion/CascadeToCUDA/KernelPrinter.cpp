@@ -181,7 +181,8 @@ void KernelPrinter::printStates() {
   out.line("/// What a thread, and at the end every thread, knows of its row.");
   out.open("struct States {");
   for (StatePlan &s : plan.states)
-    out.line(valueType(s.type()) + " " + name(s) + " = " + identity(s) + ";");
+    if (!s.op.isOrdered())
+      out.line(valueType(s.type()) + " " + name(s) + " = " + identity(s) + ";");
   out.close("};");
   out.blank();
 }
@@ -189,7 +190,8 @@ void KernelPrinter::printStates() {
 SmallVector<StatePlan *> KernelPrinter::statesOf(unsigned pass, int level) {
   SmallVector<StatePlan *> states;
   for (StatePlan &s : plan.states)
-    if (s.pass == pass && (level < 0 || int(s.level) == level))
+    if (s.pass == pass && (level < 0 || int(s.level) == level) &&
+        !s.op.isOrdered())
       states.push_back(&s);
   return states;
 }
@@ -236,7 +238,7 @@ std::string KernelPrinter::combine(StatePlan &s, const std::string &x,
   case Reducer::BottomK:
     break;
   }
-  llvm_unreachable("lists are refused");
+  llvm_unreachable("lists are no numbers");
 }
 
 void KernelPrinter::printIncludes(StringRef more) {

@@ -85,8 +85,10 @@ void RowPrinter::printLevel(unsigned pass, unsigned level) {
   }
   if (repeated.empty())
     return;
-  for (StatePlan *s : repeated)
+  for (StatePlan *s : repeated) {
+    nameLists({s->term});
     values.hoist(s->term);
+  }
   printElements(repeated);
   for (StatePlan *s : repeated) {
     std::string n = name(*s);
@@ -132,6 +134,7 @@ void RowPrinter::printFold(unsigned pass) {
     printLevel(pass, level);
     out.close();
   }
+  printTaken(pass);
   out.line("(void)chunk;");
   out.close("};");
 }
@@ -169,6 +172,7 @@ void RowPrinter::printMerge(unsigned pass) {
     }
     out.close();
   }
+  printListMerge(pass);
   out.close("};");
 }
 
@@ -182,7 +186,13 @@ void RowPrinter::printMergeAcrossWarps(unsigned pass) {
     out.line("REFOLD_SHARED(" + valueType(s->type()) + ", shared_" + name(*s) +
              ", kThreads / 32" + (hasShared ? " * (kIsShared ? 2 : 1)" : "") +
              ");");
+  for (StatePlan *s : listsOf(pass))
+    out.line("REFOLD_SHARED(typename " + listType(*s) + "::Word, shared_" +
+             name(*s) + ", kThreads / 32" +
+             (hasShared ? " * (kIsShared ? 2 : 1)" : "") + " * " +
+             listType(*s) + "::kRoom);");
   out.open("if (lane % 32 == 0) {");
+  printListsToShared(pass);
   for (StatePlan *s : states)
     out.line("shared_" + name(*s) + ".store(lane / 32" + turn + ", s." +
              name(*s) + ");");
@@ -190,6 +200,7 @@ void RowPrinter::printMergeAcrossWarps(unsigned pass) {
   out.line("block_barrier();");
   out.line("// Every warp merges the states of all warps: lane i has those of "
            "warp i.");
+  printListsFromShared(pass);
   for (StatePlan *s : states)
     out.line("s." + name(*s) + " = lane % 32 < kThreads / 32 ? shared_" +
              name(*s) + ".load(lane % 32" + turn + ") : " + identity(*s) + ";");
@@ -253,6 +264,8 @@ void RowPrinter::printPass(unsigned pass) {
                     : "A sweep that needs the results of those before:";
   for (StatePlan *s : states)
     text += " " + name(*s);
+  for (StatePlan *s : listsOf(pass))
+    text += " " + name(*s);
   out.comment(text + ".");
   SmallVector<Node *> roots;
   SmallVector<RowGuard> &guards = plan.passes[pass].guards;
@@ -260,6 +273,7 @@ void RowPrinter::printPass(unsigned pass) {
     roots.push_back(guard.condition);
   Expressions::Scope scope(values, roots);
   if (!guards.empty()) {
+    nameLists(roots);
     std::string condition;
     for (RowGuard &guard : guards)
       condition += (condition.empty() ? "" : " || ") +

@@ -26,8 +26,30 @@ static bool isRounded(Node *n) {
   return isCast(n, "arith.truncf") && n->in[0]->type.isF32();
 }
 
+/// Stores of numbers of the row, or of a place of a list.
+void RowPrinter::printWrites(ArrayRef<WritePlan *> writes) {
+  SmallVector<Node *> roots;
+  for (WritePlan *w : writes)
+    roots.push_back(w->value);
+  Expressions::Scope scope(values, roots);
+  for (WritePlan *w : writes) {
+    unsigned target = cast<BlockArgument>(w->op.getTarget()).getArgNumber() -
+                      plan.cascade.numIndices();
+    SmallVector<Node *> in;
+    Graph::Instance final(plan.sets.numPasses, Node::Final);
+    for (Value index : w->op.getIndices())
+      in.push_back(plan.graph->instantiate(index, final));
+    std::string value = withoutParentheses(values.value(w->value));
+    if (w->value->type.isInteger(1))
+      value = "int8_t(" + value + ")";
+    out.line("store_element(" + kernel.operandNames[target] +
+             values.offset(target, w->op.getMap(), in, false) + ", " + value +
+             ");");
+  }
+}
+
 void RowPrinter::printRowResults() {
-  SmallVector<WritePlan *> writes;
+  SmallVector<WritePlan *> writes, numbers;
   for (WritePlan &w : plan.finishWrites)
     writes.push_back(&w);
   if (!hasStream())
@@ -44,19 +66,22 @@ void RowPrinter::printRowResults() {
   out.open("if (lane == 0 && is_row) {");
   {
     Expressions::Scope scope(values, roots);
+    nameLists(roots);
+    llvm::MapVector<unsigned, SmallVector<WritePlan *>> places;
     for (WritePlan *w : writes) {
-      unsigned target = cast<BlockArgument>(w->op.getTarget()).getArgNumber() -
-                        plan.cascade.numIndices();
-      SmallVector<Node *> in;
-      Graph::Instance final(plan.sets.numPasses, Node::Final);
-      for (Value index : w->op.getIndices())
-        in.push_back(plan.graph->instantiate(index, final));
-      std::string value = withoutParentheses(values.value(w->value));
-      if (w->value->type.isInteger(1))
-        value = "int8_t(" + value + ")";
-      out.line("store_element(" + kernel.operandNames[target] +
-               values.offset(target, w->op.getMap(), in, false) + ", " + value +
-               ");");
+      auto rank = llvm::find_if(kernel.ranks, [&](unsigned i) {
+        return plan.extent(i) > 1 && (w->set & bit(i));
+      });
+      if (rank == kernel.ranks.end())
+        numbers.push_back(w);
+      else
+        places[*rank].push_back(w);
+    }
+    printWrites(numbers);
+    for (auto &[rank, own] : places) {
+      openPlaces(rank);
+      printWrites(own);
+      out.close();
     }
   }
   out.close();
@@ -102,6 +127,7 @@ void RowPrinter::printSweep() {
   }
   values.takesReciprocals = llvm::none_of(roots, needsExactQuotients);
   Expressions::Scope outside(values, roots);
+  nameLists(roots);
   for (Node *root : roots)
     values.hoist(root);
   out.open("const auto write = [&](const auto &chunk, int64_t first) {");

@@ -83,7 +83,7 @@ void RowPrinter::chooseShared(int width, int words) {
   int64_t bytes = keptBytes();
   int64_t perWarp = 0; // bytes of states, twice
   for (StatePlan &s : plan.states)
-    perWarp += 2 * bytesOf(s.type());
+    perWarp += 2 * (s.op.isOrdered() ? listBytes(s) : bytesOf(s.type()));
   auto add = [&](CudaEntry::Place place, int threads, int blocks, int parts) {
     // A fifth of the registers of a thread for what it reads.
     int vectors = kUnitRegisters / (threads * blocks) / 5 / words;
@@ -135,6 +135,22 @@ void RowPrinter::chooseEntries() {
       entry.longest = entry.chunk();
     addEntry(entry);
   };
+  if (int own = listWords()) {
+    // Few lanes a row, since both sides do the work of a merge. Sorting takes
+    // another list and what is sorted, so that long ones leave little room.
+    int room = own <= 8 ? 64 : own <= 16 ? 32 : 16;
+    int held = std::clamp(room / std::max(words, 1), 1, 16);
+    if (width > 1) {
+      for (int part : {4, 2, 1})
+        add(2, 64, std::max(held / part, 1), width, true);
+      add(8, 16, std::max(held / 2, 1), width, true);
+      add(32, 4, std::max(held / 2, 1), width, true);
+      add(128, 1, 2, width, false);
+    }
+    add(32, 4, 8, 1, true);
+    add(256, 1, 4, 1, false);
+    return;
+  }
   if (width > 1) {
     add(8, 16, std::max(most / 4, 1), width, true);
     add(8, 16, std::max(most / 2, 1), width, true);
@@ -362,6 +378,10 @@ void RowPrinter::printBody() {
     if (extentOf(i).operand < 0 && isNamed(kernel.indexNames[i] + "_count"))
       out.line("[[maybe_unused]] constexpr int64_t " + kernel.indexNames[i] +
                "_count = " + std::to_string(plan.extent(i)) + ";");
+  for (unsigned rank : kernel.ranks)
+    if (plan.extent(rank) == 1)
+      out.line("[[maybe_unused]] constexpr int64_t " + kernel.indexNames[rank] +
+               " = 0;");
   out.line("constexpr int64_t kChunk = int64_t(kThreads) * kVectors * kWidth;");
   out.line("[[maybe_unused]] constexpr int kParts = 4; // sums a thread keeps "
            "apart");
@@ -374,7 +394,8 @@ void RowPrinter::printBody() {
   printRowPointers();
   if (hasStream()) {
     if (hasStates())
-      out.line("States s;");
+      out.line("[[maybe_unused]] States s;");
+    printLists();
     out.line("Chunk<kVectors, kWidth> chunk;");
     printLoad();
     if (hasShared)
@@ -383,7 +404,7 @@ void RowPrinter::printBody() {
   if (hasShared)
     out.line("[[maybe_unused]] Chunk<kVectors, kWidth> held;");
   for (unsigned pass = 0; pass < plan.passes.size(); ++pass)
-    if (!statesOf(pass).empty())
+    if (!statesOf(pass).empty() || !listsOf(pass).empty())
       printPass(pass);
   printResults();
   if (hasShared) {

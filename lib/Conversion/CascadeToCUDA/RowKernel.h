@@ -25,8 +25,8 @@ struct RowRead {
 /// A cascade that the printer takes: rows over one index.
 struct RowKernel {
   walk::Plan *plan = nullptr;
-  int stream = walk::kNone; ///< the index along a row
-  llvm::SmallVector<unsigned> rows;
+  int stream = walk::kNone;                ///< the index along a row
+  llvm::SmallVector<unsigned> rows, ranks; ///< ranks: places of lists
   llvm::MapVector<Node *, RowRead> reads;
   std::vector<std::string> operandNames, indexNames, stateNames;
   llvm::StringSet<> taken;
@@ -44,6 +44,9 @@ struct RowKernel {
 
 /// Errors are emitted on the op, with a reason.
 mlir::FailureOr<RowKernel> findRows(walk::Plan &plan);
+
+/// The index of the places of a list.
+unsigned rankOf(walk::StatePlan &list);
 
 /// An error with the key of a reason.
 mlir::InFlightDiagnostic refuse(mlir::Operation *op, Reason reason);

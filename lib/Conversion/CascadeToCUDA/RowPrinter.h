@@ -11,7 +11,9 @@ class RowPrinter : public KernelPrinter {
 public:
   RowPrinter(RowKernel &kernel, const CudaOptions &options,
              llvm::StringRef body = "")
-      : KernelPrinter(kernel, options, body) {}
+      : KernelPrinter(kernel, options, body) {
+    values.spell = [this](Node *n) { return spellList(n); };
+  }
   CudaKernel print();
 
 private:
@@ -39,7 +41,23 @@ private:
   void printMergeAcrossWarps(unsigned pass);
   void printWalk(unsigned pass);
   void printResults();
+  // Lists of the best.
+  llvm::SmallVector<walk::StatePlan *> listsOf(unsigned pass);
+  std::string listType(walk::StatePlan &s);
+  int64_t listBytes(walk::StatePlan &s);
+  int listWords();
+  void printLists();
+  void printTaken(unsigned pass);
+  void printListMerge(unsigned pass);
+  void printListsToShared(unsigned pass);
+  void printListsFromShared(unsigned pass);
+  std::string payload(Node *n, walk::StatePlan &s);
+  std::string sumOfRanks(Node *n);
+  std::string spellList(Node *n);
+  void openPlaces(unsigned rank);
+  void nameLists(llvm::ArrayRef<Node *> roots);
   void printRowResults();
+  void printWrites(llvm::ArrayRef<walk::WritePlan *> writes);
   void printSweep();
   void printSweepWalk();
   void printStore(walk::WritePlan &w, const std::string &values);

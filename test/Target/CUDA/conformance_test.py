@@ -148,9 +148,9 @@ def check_arithmetic(machine, mode):
     x = special_values()
     y = x[::-1]
     count = x.size
-    out = np.full(12 * count, np.nan, np.float32)
+    out = np.full(13 * count, np.nan, np.float32)
     machine.run(ARITHMETIC, mode, -(-count // 128), x, out, count)
-    found = out.reshape(12, count)
+    found = out.reshape(13, count)
     a, b = x.astype(np.float64), y.astype(np.float64)
     with np.errstate(all="ignore"):
         flushed = np.where(np.abs(a) < 2.0 ** -126, np.copysign(0.0, a), a)
@@ -162,7 +162,10 @@ def check_arithmetic(machine, mode):
                  "multiply_add": (a * b + 1.0, 0.5001, False), "divide": (a / b, 1, False),
                  "square_root": (np.sqrt(a), 1, False), "exp_fast": (np.exp(a), 4 + 0.72 * np.abs(np.nan_to_num(a)), True),
                  "quotient": (a / b, 2, False), "bf16": (to_bf16(x).astype(np.float64), 0, False),
-                 "f16": (x.astype(np.float16).astype(np.float64), 0, False)}
+                 "f16": (x.astype(np.float16).astype(np.float64), 0, False), "plain_number": (a + 0.0, 0, False)}
+        # To the bit: lists compare them.
+        plain = np.where(np.isnan(x), np.uint32(0x7FFFFFFF), (x + np.float32(0.0)).view(np.uint32))
+        assert (found[12].view(np.uint32) == plain).all(), ("plain_number", mode)
         for row, (name, (value, bound, flushes)) in zip(found, exact.items()):
             value = np.where(np.abs(value) > 3.4028235e38 * (1 + 2.0 ** -25), np.copysign(np.inf, value), value)
             # Beside the largest and the smallest numbers, what rounds to them.

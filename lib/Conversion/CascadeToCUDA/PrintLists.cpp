@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Lists of the best in a row kernel: a thread has one of what it has seen, in
+// registers (runtime/cuda/refold_cuda_lists.h). What travels with a key is its
+// place alone; the rest is computed again from the place.
+#include "RowPrinter.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::cuda;
+using namespace refold::walk;
+
+unsigned cuda::rankOf(StatePlan &s) {
+  return cast<BlockArgument>(s.op.getRank()[0]).getArgNumber();
+}
+
+/// The first bits of a key that differ between elements: what is made of a
+/// number of 16 bits by its sign alone has no others.
+static int keyBits(Node *n) {
+  if (n->kind != Node::Elem)
+    return 32;
+  if (isa<arith::NegFOp>(n->op))
+    return keyBits(n->in[0]);
+  if (!isa<arith::ExtFOp>(n->op) || !n->type.isF32())
+    return 32;
+  return n->in[0]->type.isBF16() ? 16 : n->in[0]->type.isF16() ? 19 : 32;
+}
+
+SmallVector<StatePlan *> RowPrinter::listsOf(unsigned pass) {
+  SmallVector<StatePlan *> lists;
+  for (StatePlan &s : plan.states)
+    if (s.pass == pass && s.op.isOrdered())
+      lists.push_back(&s);
+  return lists;
+}
+
+std::string RowPrinter::listType(StatePlan &s) { return "Best_" + name(s); }
+
+/// Registers of all lists in rows that are short; 0 where there is none.
+int RowPrinter::listWords() {
+  int64_t words = 0;
+  for (StatePlan &s : plan.states)
+    if (s.op.isOrdered())
+      words += listBytes(s) / (keyBits(s.term) < 32 ? 8 : 4);
+  return int(words);
+}
+
+/// Bytes of a list where warps exchange them.
+int64_t RowPrinter::listBytes(StatePlan &s) {
+  return 8 * int64_t(llvm::PowerOf2Ceil(plan.extent(rankOf(s))));
+}
+
+void RowPrinter::printLists() {
+  bool isFirst = true;
+  for (StatePlan &s : plan.states) {
+    if (!s.op.isOrdered())
+      continue;
+    if (isFirst)
+      out.line("constexpr int64_t kLongest = kPlace == InRegisters ? kChunk : "
+               "-1;");
+    isFirst = false;
+    bool isTop = s.op.getReducer() == Reducer::TopK;
+    out.line("using " + listType(s) + " = List<" +
+             std::to_string(plan.extent(rankOf(s))) + ", " +
+             (isTop ? "true" : "false") + ", " +
+             std::to_string(keyBits(s.term)) + ", kLongest>;");
+    out.line(listType(s) + " " + name(s) + ";");
+  }
+}
+
+/// Elements of a chunk into the lists of a pass.
+void RowPrinter::printTaken(unsigned pass) {
+  for (StatePlan *s : listsOf(pass)) {
+    out.open("{");
+    Expressions::Scope outside(values, {s->term});
+    nameLists({s->term});
+    values.hoist(s->term);
+    openVectors(false);
+    out.line("typename " + listType(*s) + "::Word words[kWidth];");
+    out.line("REFOLD_UNROLL");
+    out.open("for (int e = 0; e < kWidth; ++e) {");
+    {
+      Expressions::Scope scope(values, {s->term});
+      bindElements(true);
+      out.line("[[maybe_unused]] const int64_t " +
+               kernel.indexNames[kernel.stream] + " = column + e;");
+      out.line("words[e] = " + listType(*s) + "::word_of(" +
+               withoutParentheses(values.value(s->term)) + ", column + e);");
+    }
+    out.close();
+    out.line(name(*s) + ".template take<kPlace != InRegisters>(words);");
+    out.close();
+    out.close();
+  }
+}
+
+void RowPrinter::printListMerge(unsigned pass) {
+  for (StatePlan *s : listsOf(pass)) {
+    out.line("REFOLD_UNROLL");
+    out.line("for (int mask = lanes.value / 2; mask > 0; mask /= 2)");
+    out.line("  " + name(*s) + ".merge_lane(mask);");
+  }
+}
+
+void RowPrinter::printListsToShared(unsigned pass) {
+  for (StatePlan *s : listsOf(pass))
+    out.line(name(*s) + ".store(shared_" + name(*s) + ", lane / 32" +
+             (hasShared ? " + turn" : "") + ");");
+}
+
+void RowPrinter::printListsFromShared(unsigned pass) {
+  for (StatePlan *s : listsOf(pass))
+    out.line(name(*s) + ".load(shared_" + name(*s) + ", lane % 32" +
+             (hasShared ? " + turn" : "") + ", lane % 32 < kThreads / 32);");
+}
+
+/// What stands where no element is.
+static std::string freePayload(Type type) {
+  return isa<FloatType>(type) ? "0.0f" : valueType(type) + "(-1)";
+}
+
+/// A payload of a place of a list: what it is made of is read again there.
+std::string RowPrinter::payload(Node *n, StatePlan &s) {
+  Node *from = s.payloads[n->result - 1];
+  std::string rank = kernel.indexNames[rankOf(s)];
+  std::string place = name(s) + ".place(" + rank + ")";
+  Node *inside = from;
+  while (inside->kind == Node::Elem && isa<arith::IndexCastOp>(inside->op))
+    inside = inside->in[0];
+  if (inside->kind == Node::Index && int(inside->index) == kernel.stream)
+    return from->type.isInteger(32) ? place
+                                    : valueType(from->type) + "(" + place + ")";
+  std::string found = kernel.nameFor("p" + std::to_string(n->id));
+  out.line(valueType(from->type) + " " + found + " = " +
+           freePayload(from->type) + ";");
+  out.open("if (!" + name(s) + ".is_free(" + rank + ")) {");
+  {
+    Expressions::Scope scope(values, {from}, /*isClosed=*/true);
+    out.line("[[maybe_unused]] const int64_t " +
+             kernel.indexNames[kernel.stream] + " = " + place + ";");
+    out.line(found + " = " + withoutParentheses(values.value(from)) + ";");
+  }
+  out.close();
+  return found;
+}
+
+/// A sum over the places of lists.
+std::string RowPrinter::sumOfRanks(Node *n) {
+  nameLists(n->in[0]->in);
+  std::string sum = kernel.nameFor("sum" + std::to_string(n->id));
+  out.line(valueType(n->type) + " " + sum + " = 0;");
+  unsigned depth = 0;
+  for (unsigned rank : kernel.ranks)
+    if (n->over & bit(rank)) {
+      openPlaces(rank);
+      ++depth;
+    }
+  {
+    Expressions::Scope scope(values, {n->in[0]});
+    out.line(sum + " += " + withoutParentheses(values.value(n->in[0])) + ";");
+  }
+  for (; depth > 0; --depth)
+    out.close();
+  return sum;
+}
+
+void RowPrinter::openPlaces(unsigned rank) {
+  out.line("REFOLD_UNROLL");
+  const std::string &i = kernel.indexNames[rank];
+  out.open("for (int64_t " + i + " = 0; " + i + " < " +
+           std::to_string(plan.extent(rank)) + "; ++" + i + ") {");
+}
+
+/// How lists and sums over them are spelled; "" for anything else.
+std::string RowPrinter::spellList(Node *n) {
+  if (n->kind == Node::Contract)
+    return sumOfRanks(n);
+  if (!n->isState() || !plan.states[n->state].op.isOrdered())
+    return "";
+  StatePlan &s = plan.states[n->state];
+  if (n->result > 0)
+    return payload(n, s);
+  return name(s) + ".key(" + kernel.indexNames[rankOf(s)] + ", " + identity(s) +
+         ")";
+}
+
+/// Names what `roots` take of lists, but for what has a place of its own: sums
+/// over places are loops, which stand before the loops that need them.
+void RowPrinter::nameLists(ArrayRef<Node *> roots) {
+  Set places = 0;
+  for (unsigned rank : kernel.ranks)
+    if (plan.extent(rank) > 1)
+      places |= bit(rank);
+  NodeSet all;
+  for (Node *root : roots)
+    collect(root, all);
+  for (Node *n : all)
+    if ((n->kind == Node::Contract ||
+         (n->isState() && plan.states[n->state].op.isOrdered())) &&
+        !(n->set & places))
+      values.named(n);
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The k best of a row, on device and host alike: each thread has a list of the
+// best that it has seen, in registers, and lists are merged (law topk-merge).
+// An element is a word: its key as a number that is larger where the key is
+// better, and behind it its place, counted down, so that of equal keys the
+// earlier one is the larger word. No two words are equal, and 0 is no element.
+#ifndef REFOLD_RUNTIME_CUDA_REFOLD_CUDA_LISTS_H
+#define REFOLD_RUNTIME_CUDA_REFOLD_CUDA_LISTS_H
+
+namespace refold {
+
+REFOLD_DEVICE uint32_t shuffle_xor(uint32_t x, int mask) {
+  return uint32_t(shuffle_xor(int32_t(x), mask));
+}
+REFOLD_DEVICE uint64_t shuffle_xor(uint64_t x, int mask) {
+  return uint64_t(shuffle_xor(int64_t(x), mask));
+}
+
+/// Larger for larger numbers; zeros of both signs are one number, and a NaN is
+/// above all others.
+REFOLD_DEVICE uint32_t order_of(float x) {
+  const uint32_t bits = bits_of(plain_number(x));
+  return bits ^ (uint32_t(int32_t(bits) >> 31) | 0x80000000u);
+}
+REFOLD_DEVICE float number_of(uint32_t order) {
+  return float_of(order & 0x80000000u ? order ^ 0x80000000u : ~order);
+}
+
+template <bool kIsShort> struct WordOf {
+  using Type = uint64_t;
+};
+template <> struct WordOf<true> {
+  using Type = uint32_t;
+};
+
+template <typename W> REFOLD_DEVICE W larger_word(W x, W y) {
+  return x > y ? x : y;
+}
+/// The larger one first.
+template <typename W> REFOLD_DEVICE void sort_pair(W &x, W &y) {
+  const W first = x > y ? x : y, second = x > y ? y : x;
+  x = first;
+  y = second;
+}
+
+/// Sorts what rises and then falls, or falls and then rises: words that are
+/// `kStep` apart, then those half as far.
+template <int kStep, int kCount, typename W>
+REFOLD_DEVICE void sort_bitonic(W (&words)[kCount]) {
+  REFOLD_UNROLL
+  for (int i = 0; i < kCount; ++i)
+    if ((i & kStep) == 0)
+      sort_pair(words[i], words[i | kStep]);
+  if constexpr (kStep > 1)
+    sort_bitonic<kStep / 2>(words);
+}
+
+/// Merges neighbours that are sorted, `kSorted` words each (Batcher): pairs
+/// that are `kStep` apart, then those half as far.
+template <int kSorted, int kStep, int kCount, typename W>
+REFOLD_DEVICE void merge_neighbours(W (&words)[kCount]) {
+  REFOLD_UNROLL
+  for (int first = kStep % kSorted; first + kStep < kCount;
+       first += 2 * kStep) {
+    REFOLD_UNROLL
+    for (int i = first; i < first + kStep; ++i)
+      if (i + kStep < kCount &&
+          i / (2 * kSorted) == (i + kStep) / (2 * kSorted))
+        sort_pair(words[i], words[i + kStep]);
+  }
+  if constexpr (kStep > 1)
+    merge_neighbours<kSorted, kStep / 2>(words);
+}
+
+/// The largest first.
+template <int kSorted = 1, int kCount, typename W>
+REFOLD_DEVICE void sort_words(W (&words)[kCount]) {
+  if constexpr (kSorted < kCount) {
+    merge_neighbours<kSorted, kSorted>(words);
+    sort_words<2 * kSorted>(words);
+  }
+}
+
+/// The `kCount` best of what was taken: of keys of which the first
+/// `kKeyBits` bits differ, in rows of at most `kLongest` elements (-1: any).
+template <int kCount, bool kIsTop, int kKeyBits, int64_t kLongest> struct List {
+  /// Where key and place fit 32 bits, they are one word of the machine.
+  static constexpr int kPlaceBits = kKeyBits < 32 ? 32 - kKeyBits : 32;
+  static constexpr uint32_t kPlaces = uint32_t((uint64_t(1) << kPlaceBits) - 1);
+  static constexpr bool kIsShort =
+      kKeyBits < 32 && kLongest >= 0 && kLongest < int64_t(kPlaces);
+  using Word = typename WordOf<kIsShort>::Type;
+  static constexpr int kRoom = kCount <= 1    ? 1
+                               : kCount <= 2  ? 2
+                               : kCount <= 4  ? 4
+                               : kCount <= 8  ? 8
+                               : kCount <= 16 ? 16
+                                              : 32;
+  static_assert(kCount <= kRoom);
+  Word words[kRoom];
+
+  REFOLD_DEVICE List() {
+    REFOLD_UNROLL
+    for (Word &word : words)
+      word = 0;
+  }
+
+  static REFOLD_DEVICE Word word_of(float key, int64_t place) {
+    const uint32_t order = kIsTop ? order_of(key) : ~order_of(key);
+    if constexpr (kIsShort) {
+      return (order & ~kPlaces) | (kPlaces - uint32_t(place));
+    } else {
+      return uint64_t(order) << 32 | uint32_t(~uint32_t(place));
+    }
+  }
+
+  /// Absorbs elements. `isRare`: few of them are among the best, so that it is
+  /// worth asking first.
+  template <bool kIsRare, int kWidth>
+  REFOLD_DEVICE void take(Word (&elements)[kWidth]) {
+    if constexpr (kIsRare || kRoom == 1) {
+      Word best = elements[0];
+      REFOLD_UNROLL
+      for (int i = 1; i < kWidth; ++i)
+        best = larger_word(best, elements[i]);
+      if constexpr (kRoom == 1) {
+        words[0] = larger_word(words[0], best);
+        return;
+      }
+      if (best < words[kCount - 1])
+        return;
+    }
+    if constexpr (kRoom > 1) {
+      sort_words(elements);
+      constexpr int kTaken = kWidth < kRoom ? kWidth : kRoom;
+      REFOLD_UNROLL
+      for (int i = 0; i < kTaken; ++i)
+        words[kRoom - 1 - i] = larger_word(words[kRoom - 1 - i], elements[i]);
+      sort_bitonic<kRoom / 2>(words);
+    }
+  }
+
+  /// The best of this list and of that of another lane, which does the same.
+  REFOLD_DEVICE void merge_lane(int mask) {
+    Word other[kRoom];
+    REFOLD_UNROLL
+    for (int i = 0; i < kRoom; ++i)
+      other[i] = shuffle_xor(words[i], mask);
+    REFOLD_UNROLL
+    for (int i = 0; i < kRoom; ++i)
+      words[i] = larger_word(words[i], other[kRoom - 1 - i]);
+    if constexpr (kRoom > 1)
+      sort_bitonic<kRoom / 2>(words);
+  }
+
+  /// To and from place `which` of what warps share.
+  template <typename Memory>
+  REFOLD_DEVICE void store(const Memory &memory, int which) const {
+    REFOLD_UNROLL
+    for (int i = 0; i < kRoom; ++i)
+      memory.store(which * kRoom + i, words[i]);
+  }
+  template <typename Memory>
+  REFOLD_DEVICE void load(const Memory &memory, int which, bool exists) {
+    REFOLD_UNROLL
+    for (int i = 0; i < kRoom; ++i)
+      words[i] = exists ? memory.load(which * kRoom + i) : Word(0);
+  }
+
+  REFOLD_DEVICE bool is_free(int64_t i) const { return words[i] == 0; }
+  /// -1 where nothing is.
+  REFOLD_DEVICE int32_t place(int64_t i) const {
+    if constexpr (kIsShort) {
+      return is_free(i) ? -1 : int32_t(kPlaces - (words[i] & kPlaces));
+    } else {
+      return int32_t(~uint32_t(words[i]));
+    }
+  }
+  REFOLD_DEVICE float key(int64_t i, float free) const {
+    if (is_free(i))
+      return free;
+    if constexpr (kIsShort) {
+      // Where the place was, keys have no bits.
+      const uint32_t order = words[i] & ~kPlaces;
+      return float_of(bits_of(number_of(kIsTop ? order : ~order)) & ~kPlaces);
+    } else {
+      const uint32_t order = uint32_t(words[i] >> 32);
+      return number_of(kIsTop ? order : ~order);
+    }
+  }
+};
+
+} // namespace refold
+
+#endif // REFOLD_RUNTIME_CUDA_REFOLD_CUDA_LISTS_H
