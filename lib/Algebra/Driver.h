@@ -33,6 +33,7 @@ private:
   Expr unguardedPivots(Expr term);
   void followEdges();
   Expr filled(const Stage &stage, size_t number, Expr value);
+  bool readsVacancies(Expr output) const;
   Expr written(const Extremal &fact) const;
   void finish();
   Expr grouped(const Output &output, Expr raw, Expr value);

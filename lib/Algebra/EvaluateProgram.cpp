@@ -3,6 +3,7 @@
 #include "EvaluateReduce.h"
 
 #include <cmath>
+#include <set>
 
 namespace refold::algebra {
 using std::fabs;
@@ -41,6 +42,10 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
     markPivots();
     for (size_t i = 0; i < program.definitions.size(); ++i)
       addDefinition(program.definitions[i], passes[i]);
+    for (const Definition &definition : program.definitions)
+      if (auto *state = std::get_if<State>(&definition))
+        if (state->reducer == Reducer::TopK)
+          ranks.insert(state->rank);
     auto resolve = [this](Expr symbol) { return memory.slotOf(symbol); };
     for (const auto &stage : program.readouts) {
       readouts.emplace_back();
@@ -502,20 +507,36 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
       result.outputs.push_back(valuesOf(output));
     result.isSaturated = memory.saturated;
     result.isUndecided = memory.undecided;
+    uint32_t length = sample.length(program.indices);
     regular = true;
-    for (const auto &stage : result.stages)
-      for (const std::vector<T> &readout : stage)
-        for (T value : readout)
-          regular &= bool(std::isfinite(double(value)));
+    for (size_t i = 0; i < readouts.size(); ++i)
+      for (size_t k = 0; k < readouts[i].size(); ++k) {
+        const std::vector<T> &values = result.stages[i][k];
+        for (uint32_t at = 0; at < values.size(); ++at)
+          regular &= isVacant(readouts[i][k].shape, at, length) ||
+                     bool(std::isfinite(double(values[at])));
+      }
     for (const DefinitionCode<T> &code : codes) {
       result.definitions.emplace_back();
       for (const Slot &slot : code.slots)
         for (T value : memory.read(slot))
           result.definitions.back().push_back(value);
+      bool hasVacancies = code.state && code.k > length;
       for (T value : memory.read(code.slots[0]))
-        regular &= bool(std::isfinite(double(value)));
+        regular &= bool(std::isfinite(double(value))) ||
+                   (hasVacancies && std::isinf(double(value)) &&
+                    (double(value) < 0) == code.state->largest);
     }
     return result;
+  }
+  /// Whether nothing of a row of `length` elements can be at that tuple: a
+  /// place of a list behind it.
+  bool isVacant(const Shape &shape, uint32_t tuple, uint32_t length) const {
+    for (auto [index, stride] : shape.steps)
+      if (ranks.contains(index) &&
+          tuple / stride % memory.extents[index] >= length)
+        return true;
+    return false;
   }
   std::vector<T> valuesOf(const OutputCode &output) {
     if (output.value.empty())
@@ -627,6 +648,7 @@ template <typename T> struct ProgramEvaluator<T>::Impl {
   Memory<T> memory;
   std::vector<DefinitionCode<T>> codes;
   std::vector<std::vector<OutputCode>> readouts;
+  std::set<int> ranks; ///< of lists
   std::vector<OutputCode> outputs;
   ExprSet pivots, needed, fixed;
   std::unordered_map<const Symbol *, Slot> gauges;

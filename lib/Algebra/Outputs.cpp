@@ -396,6 +396,15 @@ void Driver::dropReadouts() {
         }
 }
 
+/// Whether a list that the output reads may be longer than the row.
+bool Driver::readsVacancies(Expr output) const {
+  for (Expr symbol : symbolsOf(output))
+    if (auto it = builder.vacancies.find(symbol);
+        it != builder.vacancies.end() && !it->second.isConstant(0))
+      return true;
+  return false;
+}
+
 void Driver::finish() {
   findIdleGuards();
   nameRoundings();
@@ -417,7 +426,9 @@ void Driver::finish() {
     Expr raw = withoutMoves(
         withoutOwnPivots(substitute(*program.context, output.value, rawOf)));
     Expr safe = substitute(*program.context, output.value, safeOf);
-    Expr value = builder.refined(edges.agrees(output.value, raw) ? raw : safe);
+    bool isPlain =
+        !readsVacancies(output.value) && edges.agrees(output.value, raw);
+    Expr value = builder.refined(isPlain ? raw : safe);
     value = grouped(output, raw, value);
     if (policy.maskedRows == RowPolicy::Zero && isFloat(value.type()))
       if (Expr zeroed = edges.zeroed(output.value, value)) {
