@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 
+import contest
 import suite
 
 SOURCE = suite.ROOT / "lib/Schedule/CostModel.cpp"
@@ -79,7 +80,9 @@ def collect(options):
             for dtype in workload["dtypes"]:
                 if not suite.is_wanted(wanted, workload, shape, dtype):
                     continue
+                holder = contest.hold_machine(options.hold)
                 lines = steps_of(options.refold, workload, shape, dtype)
+                contest.release_machine(holder)
                 with options.steps.open("a", encoding="utf-8") as file:
                     file.writelines(json.dumps(dict(line, half=place % 2)) + "\n" for line in lines)
                 print(workload["name"], suite.shape_text(shape), dtype, f"{len(lines)} steps", flush=True)
@@ -158,7 +161,7 @@ class Model:
         def ms_of(counts):
             return register_ms / self.lanes * (c["simple"] * counts["simple"] + c["division"] * counts["divisions"] +
                                                c["conversion"] * counts["conversions"]) + \
-                (counts["exponentials"] + c["function"] * counts["functions"]) / self.exponentials
+                (counts["exponentials"] + c["lagging"] * counts["lagging"] + c["function"] * counts["functions"]) / self.exponentials
         live = c["liveShare"] if step["skips_tiles"] else 1.0
         arithmetic = live * ms_of(work["stream"]) + c["rowOperation"] * self.lanes * (ms_of(work["rows"]) + ms_of(work["moves"]))
         arithmetic += live * register_ms / self.lanes * (
@@ -250,6 +253,7 @@ def main():
     parser.add_argument("--same", action="store_true", help="the steps were timed by this compiler: hold the two models against each other")
     parser.add_argument("--write", action="store_true", help="puts the fitted table into the source")
     parser.add_argument("--worst", type=int, default=0, help="prints so many of the steps that are predicted worst")
+    parser.add_argument("--hold", help="a command that keeps a shared machine quiet from its first line until its stdin ends")
     options = parser.parse_args()
     {"collect": collect, "recount": recount, "fit": fit}[options.what](options)
 

@@ -15,6 +15,7 @@ using namespace refold;
 void OperationCounts::add(const OperationCounts &other, double times) {
   simple += times * other.simple;
   exponentials += times * other.exponentials;
+  lagging += times * other.lagging;
   functions += times * other.functions;
   divisions += times * other.divisions;
   conversions += times * other.conversions;
@@ -90,6 +91,7 @@ private:
   int laneIndex = -1;  ///< that the lanes of row steps lie along
   int lastStream = -1; ///< the one that is tiled
   bool hasNest = false;
+  OpSet lagging; ///< terms of sums relative to pivots
   KernelWork work;
 };
 } // namespace
@@ -265,6 +267,8 @@ void Counter::countOps(const OpSet &ops) {
     if (isOfNest)
       continue;
     OperationCounts one = kindOf(*op);
+    if (lagging.contains(op))
+      std::swap(one.exponentials, one.lagging);
     if ((set & stream) || !stream)
       work.stream.add(one, elements(set) * laneWaste(set));
     else
@@ -309,8 +313,12 @@ void Counter::countStates(unsigned pass, OpSet &ops) {
   for (auto state : cascade.getBody().getOps<StateOp>()) {
     if (sets.passOf(state) != pass || isGuarded(state))
       continue;
+    OpSet terms;
     for (Value value : state.getValues())
-      gather(value, ops);
+      gather(value, terms);
+    ops.insert(terms.begin(), terms.end());
+    if (!state.getPivots().empty() && !state.isOrdered() && !carried)
+      lagging.insert(terms.begin(), terms.end());
     for (Value pivot : state.getPivots())
       gather(pivot, ops);
     uint64_t set = sets.of(state.getResults()[0]);
@@ -401,6 +409,7 @@ KernelWork Counter::count() {
       continue;
     ++passes;
     countOps(ops);
+    lagging.clear();
     countAgain(seen, ops);
     seen.insert(ops.begin(), ops.end());
   }

@@ -23,11 +23,10 @@ llvm::json::Object toJson(const std::map<std::string, int64_t> &extents) {
 }
 
 static llvm::json::Object toJson(const OperationCounts &counts) {
-  return llvm::json::Object{{"simple", counts.simple},
-                            {"exponentials", counts.exponentials},
-                            {"functions", counts.functions},
-                            {"divisions", counts.divisions},
-                            {"conversions", counts.conversions}};
+  return llvm::json::Object{
+      {"simple", counts.simple},       {"exponentials", counts.exponentials},
+      {"lagging", counts.lagging},     {"functions", counts.functions},
+      {"divisions", counts.divisions}, {"conversions", counts.conversions}};
 }
 
 static llvm::json::Object toJson(const KernelWork &work) {

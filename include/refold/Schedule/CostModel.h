@@ -15,6 +15,8 @@ namespace refold {
 struct OperationCounts {
   double simple = 0.0; ///< +, -, *, max, compare, select
   double exponentials = 0.0;
+  /// Those of sums relative to a pivot, which may lag behind.
+  double lagging = 0.0;
   double functions = 0.0; ///< log, tanh, erf, powers, sines
   double divisions = 0.0; ///< and square roots
   double conversions = 0.0;
