@@ -25,7 +25,8 @@ struct LoadedKernel {
 struct CallShape {
   size_t words = 0; ///< with workspaces and range
   int64_t sharedBytes = 0, privateBytes = 0;
-  std::vector<int64_t> items; ///< of each phase
+  std::vector<int64_t> items;       ///< of each phase
+  std::vector<int64_t> itemsAtOnce; ///< of them, those of one round
 };
 
 struct CpuPlan {
@@ -136,7 +137,8 @@ Problem CpuProgram::Impl::shapeCalls(CpuPlan &made) {
     if (!kernel)
       continue;
     const LoadedKernel &loaded = kernels[kernel->kernel];
-    std::vector<int64_t> answer(2 + loaded.phases.size());
+    size_t phases = loaded.phases.size();
+    std::vector<int64_t> answer(2 + 2 * phases);
     loaded.shape(kernel->words.data(), answer.data());
     if (std::any_of(answer.begin(), answer.end(),
                     [](int64_t value) { return value < 0; }))
@@ -146,7 +148,12 @@ Problem CpuProgram::Impl::shapeCalls(CpuPlan &made) {
     call.words = kernel->words.size() + 2 * kWorkspaceWords + 2;
     call.sharedBytes = answer[0];
     call.privateBytes = answer[1];
-    call.items.assign(answer.begin() + 2, answer.end());
+    call.items.assign(answer.begin() + 2, answer.begin() + 2 + phases);
+    call.itemsAtOnce.assign(answer.begin() + 2 + phases, answer.end());
+    if (phases > 0 && call.items.back() > 0 && call.itemsAtOnce.back() == 0)
+      return problem(ExitCode::Model,
+                     "'" + package->program.steps[step.step].name +
+                         "': its kernel has empty rounds");
   }
   return {};
 }
@@ -244,14 +251,21 @@ void CpuProgram::Impl::runKernel(const PlannedKernel &kernel,
                  call.privateBytes);
   }
   const LoadedKernel &loaded = kernels[kernel.kernel];
-  for (size_t phase = 0; phase < call.items.size(); ++phase)
-    runInParallel(threads, call.items[phase],
-                  [&](unsigned thread, int64_t first, int64_t last) {
-                    int64_t *own = words.data() + thread * call.words;
-                    own[rangeAt] = first;
-                    own[rangeAt + 1] = last;
-                    loaded.phases[phase](own, nullptr);
-                  });
+  // The last phase has items in every round.
+  for (int64_t first = 0, round = 0; first < call.items.back();
+       first += call.itemsAtOnce.back(), ++round)
+    for (size_t phase = 0; phase < call.items.size(); ++phase) {
+      int64_t before = round * call.itemsAtOnce[phase];
+      int64_t items =
+          std::min(call.itemsAtOnce[phase], call.items[phase] - before);
+      runInParallel(threads, items,
+                    [&](unsigned thread, int64_t begin, int64_t end) {
+                      int64_t *own = words.data() + thread * call.words;
+                      own[rangeAt] = before + begin;
+                      own[rangeAt + 1] = before + end;
+                      loaded.phases[phase](own, nullptr);
+                    });
+    }
 }
 
 Problem CpuProgram::Impl::check(const PlannedCheck &check) const {

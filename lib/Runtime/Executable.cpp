@@ -279,17 +279,22 @@ static llvm::Error runKernel(const KernelCall &call, const ShapePlan &plan,
   }
   if (call.kernel->launch)
     return call.kernel->launch(state.words.data());
-  for (unsigned phase = call.firstPhase; phase < call.items.size(); ++phase) {
-    KernelFunction function = call.kernel->phases[phase];
-    runInParallel(threads, call.items[phase],
-                  [&](unsigned thread, int64_t begin, int64_t end) {
-                    int64_t *words =
-                        state.words.data() + thread * plan.maxWords;
-                    words[call.rangeAt] = begin;
-                    words[call.rangeAt + 1] = end;
-                    function(words, nullptr);
-                  });
-  }
+  // The last phase has items in every round.
+  for (int64_t first = 0, round = 0; first < call.items.back();
+       first += call.itemsAtOnce.back(), ++round)
+    for (unsigned phase = call.firstPhase; phase < call.items.size(); ++phase) {
+      KernelFunction function = call.kernel->phases[phase];
+      int64_t before = round * call.itemsAtOnce[phase];
+      int64_t items =
+          std::min(call.itemsAtOnce[phase], call.items[phase] - before);
+      runInParallel(
+          threads, items, [&](unsigned thread, int64_t begin, int64_t end) {
+            int64_t *words = state.words.data() + thread * plan.maxWords;
+            words[call.rangeAt] = before + begin;
+            words[call.rangeAt + 1] = before + end;
+            function(words, nullptr);
+          });
+    }
   return llvm::Error::success();
 }
 

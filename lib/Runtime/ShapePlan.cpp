@@ -140,7 +140,8 @@ llvm::Error Planner::planKernel(size_t at, const KernelStep &kernelStep) {
   }
   call.isSmall = elements < kSmallElements;
 
-  llvm::SmallVector<int64_t, 8> answer(2 + kernel.phases.size());
+  size_t phases = kernel.phases.size();
+  llvm::SmallVector<int64_t, 8> answer(2 + 2 * phases);
   if (!kernel.launch)
     kernel.shape(call.words.data(), answer.data());
   for (int64_t value : answer)
@@ -148,12 +149,16 @@ llvm::Error Planner::planKernel(size_t at, const KernelStep &kernelStep) {
       return overflow("'" + step.name + "'");
   call.sharedBytes = answer[0];
   call.privateBytes = answer[1];
-  call.items.assign(answer.begin() + 2, answer.end());
+  call.items.assign(answer.begin() + 2, answer.begin() + 2 + phases);
+  call.itemsAtOnce.assign(answer.begin() + 2 + phases, answer.end());
+  if (phases > 0 && call.items.back() > 0 && call.itemsAtOnce.back() == 0)
+    return fail(ExitCode::Internal, "'" + step.name + "' has empty rounds");
   call.sharedAt = appendWorkspace(call, call.sharedBytes);
   call.privateAt = appendWorkspace(call, call.privateBytes);
   call.rangeAt = call.words.size();
   call.words.append({0, 0});
-  if (packsConstantsOnly(kernel, kernelStep)) {
+  if (call.items == call.itemsAtOnce &&
+      packsConstantsOnly(kernel, kernelStep)) {
     if (llvm::Error error = packConstants(at, call))
       return error;
   } else {

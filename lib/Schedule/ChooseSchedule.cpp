@@ -37,6 +37,8 @@ DictionaryAttr Schedule::toAttr(MLIRContext *context) const {
     list.set("prefetch", b.getUnitAttr());
   if (streamBytes)
     list.set("stream_bytes", b.getI64IntegerAttr(streamBytes));
+  if (panelBytes != kPanelBytes)
+    list.set("panel_bytes", b.getI64IntegerAttr(panelBytes));
   if (innerLanes)
     list.set("inner_lanes", b.getUnitAttr());
   return list.getDictionary(context);
@@ -549,6 +551,8 @@ static LogicalResult overlay(CascadeOp cascade, DictionaryAttr attr,
       s.segments = integer.getInt();
     } else if (integer && name == "stream_bytes" && integer.getInt() >= 0) {
       s.streamBytes = integer.getInt();
+    } else if (integer && name == "panel_bytes" && integer.getInt() > 0) {
+      s.panelBytes = integer.getInt();
     } else if (auto names = dyn_cast<ArrayAttr>(value);
                names && name == "pack") {
       for (Attribute n : names)
@@ -565,7 +569,8 @@ static LogicalResult overlay(CascadeOp cascade, DictionaryAttr attr,
       return cascade.emitOpError("schedule has '")
              << name << "' = " << value
              << "; expected tile, register, unroll, pack, lanes, segments, "
-                "stream_bytes, prefetch or inner_lanes with values in range";
+                "stream_bytes, panel_bytes, prefetch or inner_lanes with "
+                "values in range";
     }
   }
   return success();

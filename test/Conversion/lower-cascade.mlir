@@ -3,7 +3,7 @@
 
 // The functions of the kernel ABI. Bools are bytes, the scale comes by value.
 
-// CHECK:      func.func @scale_shape(%{{.*}}: memref<?x?xf32>, %{{.*}}: f32, %{{.*}}: memref<?x?xi8>) -> (index, index, index)
+// CHECK:      func.func @scale_shape(%{{.*}}: memref<?x?xf32>, %{{.*}}: f32, %{{.*}}: memref<?x?xi8>) -> (index, index, index, index)
 // CHECK:      func.func @scale_phase0(
 // CHECK-SAME: memref<?xi8>, %{{.*}}: memref<?xi8>, %{{.*}}: index, %{{.*}}: index)
 // CHECK:      vector.load

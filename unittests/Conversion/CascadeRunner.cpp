@@ -133,7 +133,8 @@ llvm::Error CascadeRunner::run(llvm::ArrayRef<Tensor> operands) {
   std::vector<int64_t> words;
   for (const Tensor &t : operands)
     append(words, t);
-  shapeWords.assign(2 + kernel.phases.size(), 0);
+  size_t phases = kernel.phases.size();
+  shapeWords.assign(2 + 2 * phases, 0);
   kernel.shape(words.data(), shapeWords.data());
   if (shapeWords[0] < 0 || shapeWords[1] < 0 || shapeWords[0] > (1 << 30) ||
       shapeWords[1] > (1 << 30))
@@ -144,15 +145,20 @@ llvm::Error CascadeRunner::run(llvm::ArrayRef<Tensor> operands) {
   appendBytes(words, shared.data, shared.bytes);
   appendBytes(words, own.data, own.bytes);
   words.resize(words.size() + 2);
-  for (size_t phase = 0; phase < kernel.phases.size(); ++phase) {
-    int64_t items = shapeWords[2 + phase];
-    int64_t step = options.itemsPerCall > 0 ? options.itemsPerCall : items;
-    for (int64_t i = 0; i < items; i += step) {
-      words[words.size() - 2] = i;
-      words[words.size() - 1] = std::min(i + step, items);
-      kernel.phases[phase](words.data(), nullptr);
+  numRounds = 0;
+  for (int64_t first = 0; first < shapeWords[1 + phases];
+       first += shapeWords.back(), ++numRounds)
+    for (size_t phase = 0; phase < phases; ++phase) {
+      int64_t atOnce = shapeWords[2 + phases + phase];
+      int64_t begin = numRounds * atOnce;
+      int64_t end = std::min(begin + atOnce, shapeWords[2 + phase]);
+      int64_t step = options.itemsPerCall > 0 ? options.itemsPerCall : atOnce;
+      for (int64_t i = begin; i < end; i += step) {
+        words[words.size() - 2] = i;
+        words[words.size() - 1] = std::min(i + step, end);
+        kernel.phases[phase](words.data(), nullptr);
+      }
     }
-  }
   return llvm::Error::success();
 }
 

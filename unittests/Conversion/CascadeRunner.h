@@ -36,6 +36,7 @@ public:
   reference(llvm::ArrayRef<Tensor> operands);
   double compileMs = 0;
   std::vector<int64_t> shapeWords; ///< of the last run
+  int64_t numRounds = 0;           ///< likewise
 
 private:
   void parse(llvm::StringRef text);

@@ -769,8 +769,10 @@ std::vector<SuiteCase> refold::cascadeSuite() {
   return all;
 }
 
-std::vector<SuiteCase> refold::cascadesOf(int64_t rows, int64_t stream) {
-  B = 1, H = 2, M = rows, N = stream, D = 17, E = 33, I = rows, J = stream;
+std::vector<SuiteCase> refold::cascadesOf(int64_t rows, int64_t stream,
+                                          int64_t batch) {
+  B = batch, H = 2 * batch, M = rows, N = stream, D = 17, E = 33, I = rows,
+  J = stream;
   std::vector<SuiteCase> all;
   addAttention(all);
   all.resize(9); // those whose extents are M and N

@@ -49,9 +49,10 @@ inline void PrintTo(const SuiteCase &c, std::ostream *os) { *os << c.name; }
 std::vector<SuiteCase> cascadeSuite();
 /// Those of it where an element counts for one place of a carried index.
 std::vector<SuiteCase> keyedCases();
-/// Attention and row cases at other extents; the order and the dynamic texts do
-/// not depend on them.
-std::vector<SuiteCase> cascadesOf(int64_t rows, int64_t stream);
+/// Attention and row cases at other extents, of `batch` times twice as many
+/// heads; the order and the dynamic texts do not depend on them.
+std::vector<SuiteCase> cascadesOf(int64_t rows, int64_t stream,
+                                  int64_t batch = 1);
 /// Filled deterministically; a strided one has a row-major frame around it.
 Tensor makeOperand(const SuiteOperand &operand, uint64_t seed, bool isStrided);
 

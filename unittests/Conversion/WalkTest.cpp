@@ -127,6 +127,33 @@ TEST(WalkShapesTest, AnyExtent) {
   }
 }
 
+/// Panels of few outer rows at a time; heads that share keys stay together.
+TEST(WalkShapesTest, PanelsInRounds) {
+  std::map<std::string, int64_t> rounds;
+  for (auto [rows, stream] : {std::pair<int64_t, int64_t>{40, 70}, {65, 1}})
+    for (const SuiteCase &c : cascadesOf(rows, stream, 3)) {
+      if (!c.hasNests() || c.indices[0].name != "b")
+        continue;
+      for (bool isDynamic : {false, true}) {
+        if (isDynamic && !c.canBeDynamic)
+          continue;
+        CascadeRunner::Options options;
+        auto runner = CascadeRunner::compile(
+            c.text(isDynamic, "panel_bytes = 1, tile = {i = 1, m = 1}",
+                   isDynamic),
+            options);
+        ASSERT_TRUE(bool(runner)) << toString(runner.takeError());
+        EXPECT_LE(errorOf(c, **runner, isDynamic), 10 * c.tolerance)
+            << c.name << " rows " << rows << " stream " << stream;
+        rounds[c.name] = std::max(rounds[c.name], (*runner)->numRounds);
+      }
+    }
+  // Of 18 heads, two share keys; all six of a batch the latent ones.
+  for (auto &[name, count] : rounds)
+    EXPECT_EQ(count, name == "latent-with-lse" ? 3 : 9) << name;
+  EXPECT_EQ(rounds.size(), 9u);
+}
+
 /// Short rows of known length: as many at a time as there are lanes, some of
 /// them behind the last; one register, a group of them, several.
 TEST(WalkShapesTest, ShortRowsSideBySide) {

@@ -147,7 +147,8 @@ bool Kernel::hasPanel(Tile &t, Node *n) {
 }
 
 /// Of the register at `depth` along the panel.
-Ix Kernel::panelOffset(Tile &t, PackPlan &pack, Ix depth, int r, int c) {
+Ix Kernel::panelOffset(Tile &t, Node *value, Ix depth, int r, int c) {
+  PackPlan &pack = plan.packs.find(value)->second;
   if (pack.isOwn) {
     Ix lane = to.mul(to.add(t.inPanel, c * to.lanes()), pack.group);
     Ix size = to.mul(packDepthOf(pack), plan.registerLanes);
@@ -165,6 +166,8 @@ Ix Kernel::panelOffset(Tile &t, PackPlan &pack, Ix depth, int r, int c) {
                 : to.div(positionAt(t, o.index, r, c), o.divisor);
     outer = to.add(to.mul(outer, outerCount(pack, o)), at);
   }
+  if (!isInRounds.is(0))
+    outer = to.rem(outer, to.max(heldOf(value, pack), 1));
   Ix numPanels = to.ceilDiv(extents[pack.laneIndex], plan.registerLanes);
   Ix panel = to.add(to.mul(outer, numPanels), *t.panel);
   Ix offset = to.mul(to.mul(panel, packDepthOf(pack)), plan.registerLanes);
@@ -173,7 +176,8 @@ Ix Kernel::panelOffset(Tile &t, PackPlan &pack, Ix depth, int r, int c) {
   return to.add(offset, to.mul(depth, Ix(plan.registerLanes)));
 }
 
-Ix Kernel::panelOffset(Tile &t, PackPlan &pack, int r, int c) {
+Ix Kernel::panelOffset(Tile &t, Node *value, int r, int c) {
+  PackPlan &pack = plan.packs.find(value)->second;
   Ix depth(0);
   for (PackPlan::Depth &d : pack.depths)
     depth =
@@ -183,12 +187,11 @@ Ix Kernel::panelOffset(Tile &t, PackPlan &pack, int r, int c) {
   else if (pack.reducedIndex != kNone)
     depth = to.add(to.mul(depth, extents[pack.reducedIndex]),
                    positionAt(t, pack.reducedIndex, r, c));
-  return panelOffset(t, pack, depth, r, c);
+  return panelOffset(t, value, depth, r, c);
 }
 
 Val Kernel::readPanel(Tile &t, Node *n, int r, int c) {
-  PackPlan &pack = plan.packs.find(n)->second;
-  return to.loadWide(panels.at(n), panelOffset(t, pack, r, c), Val());
+  return to.loadWide(panels.at(n), panelOffset(t, n, r, c), Val());
 }
 
 /// A value to be read in pairs: 0 behind the last lane.

@@ -133,8 +133,8 @@ Kernel::Values Kernel::reduceDots(Nest &nest, const DotPlan &dot, Tile &t,
     inside.local[index] = k;
     SmallVector<Val> columns;
     for (int64_t c = 0; c < numColumns; ++c)
-      columns.push_back(
-          to.loadWords(panels.at(dot.wide), panelOffset(inside, pack, 0, c)));
+      columns.push_back(to.loadWords(panels.at(dot.wide),
+                                     panelOffset(inside, dot.wide, 0, c)));
     for (int64_t r = 0; r < int64_t(in.size()) / numColumns; ++r) {
       auto [from, at] = narrowAt(dot, inside, r);
       Val word = to.splat(isPartial ? partialWord(from, at, to.sub(range, k))

@@ -269,20 +269,23 @@ void Kernel::emitMain(unsigned phase) {
 }
 
 void Kernel::emitShape() {
-  SmallVector<Ix> items;
+  SmallVector<Ix> items, atOnce;
   bool isSplit = hasSegments();
   unsigned phases =
       plan.numPackPhases() +
       (isSplit ? 2 * plan.passes.size() + !plan.sweepWrites.empty() : 1);
-  to.beginShape(2 + phases);
+  to.beginShape(2 + 2 * phases);
   readExtents();
   layOut(/*isDryRun=*/true);
   for (auto &[node, pack] : plan.packs)
-    if (!pack.isOwn)
+    if (!pack.isOwn) {
       items.push_back(packItems(pack));
+      atOnce.push_back(packItemsAtOnce(node, pack));
+    }
   Ix main = mainItems();
   if (!isSplit) {
     items.push_back(main);
+    atOnce.push_back(mainItemsAtOnce(main));
   } else {
     Ix parts = to.mul(main, numSegments());
     for (unsigned p = 0; p < plan.passes.size(); ++p)
@@ -291,7 +294,9 @@ void Kernel::emitShape() {
       items.push_back(parts);
   }
   SmallVector<Ix> results{sharedBytes, privateBytes};
+  atOnce.append(items.begin() + atOnce.size(), items.end());
   results.append(items);
+  results.append(atOnce);
   to.endShape(results);
 }
 

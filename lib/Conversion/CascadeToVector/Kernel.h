@@ -120,9 +120,9 @@ private:
   // Access.cpp.
   Val readOperand(Tile &t, Node *n, int r, int c);
   Val readPanel(Tile &t, Node *n, int r, int c);
-  Ix panelOffset(Tile &t, PackPlan &pack, Ix depth, int r, int c);
+  Ix panelOffset(Tile &t, Node *value, Ix depth, int r, int c);
   Val halfOf(Tile &t, Node *n, int r, int c);
-  Ix panelOffset(Tile &t, PackPlan &pack, int r, int c);
+  Ix panelOffset(Tile &t, Node *value, int r, int c);
   Val readArray(Tile &t, const Array &a, int r, int c);
   void writeArray(Tile &t, const Array &a, int r, int c, Val v);
   Ix offsetIn(Tile &t, const Array &a, int r, int c);
@@ -447,7 +447,14 @@ private:
   int64_t ownLanes();
   void emitPack(Node *value, PackPlan &pack, unsigned phase);
   bool hasPanel(Tile &t, Node *n);
-  Ix packSize(PackPlan &pack);
+  Ix packSize(Node *value, PackPlan &pack);
+  Ix panelsOf(PackPlan &pack);
+  Ix outerOf(PackPlan &pack);
+  bool mayHaveRounds();
+  void planRounds();
+  Ix heldOf(Node *value, PackPlan &pack);
+  Ix packItemsAtOnce(Node *value, PackPlan &pack);
+  Ix mainItemsAtOnce(Ix all);
 
   Plan &plan;
   Spelling &to;
@@ -481,6 +488,9 @@ private:
   llvm::DenseSet<unsigned> statesReady;
   std::map<Node *, Buffer> panels;
   std::map<Node *, Buffer> staging; ///< one panel before its cast
+  /// 1 where items run in rounds of `roundRows` outer rows, else 0.
+  Ix isInRounds, roundRows;
+  std::map<Node *, Ix> rowsOfPanels; ///< outer rows that share panels
   struct StateArrays {
     llvm::SmallVector<Array, 2> values; ///< one, or keys and payloads
     Array finals, count;

@@ -482,9 +482,9 @@ Kernel::Values Kernel::addPairs(Nest &nest, Tile &t, Ix k, Values acc) {
   Values shared;
   Ix first = int(index) == plan.stream ? to.div(base[index], 2) : Ix(0);
   for (int64_t c = 0; c < numColumns; ++c)
-    shared.push_back(to.loadWide(panels.at(pair.shared),
-                                 panelOffset(t, pack, to.add(first, k), 0, c),
-                                 Val()));
+    shared.push_back(to.loadWide(
+        panels.at(pair.shared),
+        panelOffset(t, pair.shared, to.add(first, k), 0, c), Val()));
   for (size_t r = 0; r < t.rowLocal.size(); ++r) {
     Ix at = own.buffer.offset;
     for (const Array::Dim &d : own.dims)

@@ -30,17 +30,12 @@ Ix Kernel::packDepthOf(PackPlan &pack) {
 }
 
 Ix Kernel::packItems(PackPlan &pack) {
-  Ix items = to.ceilDiv(extents[pack.laneIndex], plan.registerLanes);
-  if (pack.mayBeSkipped && plan.row != kNone)
-    items =
-        to.mul(items, to.min(1, to.div(extents[plan.row], Plan::kFewRows + 1)));
-  for (PackPlan::Outer &outer : pack.outer)
-    items = to.mul(items, outerCount(pack, outer));
-  return items;
+  return to.mul(panelsOf(pack), outerOf(pack));
 }
 
-Ix Kernel::packSize(PackPlan &pack) {
-  return to.mul(to.mul(packItems(pack), packDepthOf(pack)), plan.registerLanes);
+Ix Kernel::packSize(Node *value, PackPlan &pack) {
+  return to.mul(to.mul(packItemsAtOnce(value, pack), packDepthOf(pack)),
+                plan.registerLanes);
 }
 
 /// Register by register along the lanes at one depth; zeros behind lane
@@ -191,8 +186,11 @@ void Kernel::emitPack(Node *value, PackPlan &pack, unsigned phase) {
           to.add(p.source, to.mul(by, to.stride(pack.operand, outer.dim)));
       rest = to.div(rest, size);
     }
+    Ix place = isInRounds.is(0)
+                   ? item
+                   : to.rem(item, to.max(packItemsAtOnce(value, pack), 1));
     Ix target = to.add(panels.at(value).offset,
-                       to.mul(to.mul(item, packDepthOf(pack)), width));
+                       to.mul(to.mul(place, packDepthOf(pack)), width));
     bool areFull = length.isConstant() && length.constant % width == 0;
     Ix limit = areFull ? Ix(width)
                        : to.sub(to.min(to.add(first, width), length), first);

@@ -117,6 +117,7 @@ void Kernel::layOutState(StatePlan &s) {
 void Kernel::layOut(bool isDryRun) {
   isDry = isDryRun;
   privateBytes = sharedBytes = Ix(0);
+  planRounds();
   contractions.clear();
   kept.clear();
   operands.clear();
@@ -138,7 +139,7 @@ void Kernel::layOut(bool isDryRun) {
     Ix panel = to.mul(depth, plan.registerLanes);
     panels[node] = allocate(/*isShared=*/!pack.isOwn, type,
                             pack.isOwn ? to.mul(panel, PackPlan::kOwnPanels)
-                                       : packSize(pack));
+                                       : packSize(node, pack));
     if (node != pack.read)
       staging[node] = allocate(/*isShared=*/false, pack.read->type, panel);
   }

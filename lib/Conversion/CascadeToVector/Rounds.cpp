@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Where panels of all outer rows together would be large, items run in rounds:
+// the panels of some outer rows, then the items that read them, so that the
+// shared workspace does not grow with a batch.
+#include "Kernel.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+/// The row indices outside of an item, in the order of its number.
+static SmallVector<unsigned> outerRowsOf(Plan &plan) {
+  SmallVector<unsigned> rows;
+  for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
+    if (int(i) != plan.row && (plan.rows & bit(i)))
+      rows.push_back(i);
+  return rows;
+}
+
+/// By what the row index is divided in the subscript of an outer dimension;
+/// none where another index is in it, or more is done to it.
+static std::optional<int64_t>
+divisorOf(const PackPlan &pack, const PackPlan::Outer &outer, unsigned row) {
+  if (outer.index != kNone)
+    return unsigned(outer.index) == row ? std::optional(outer.divisor)
+                                        : std::nullopt;
+  auto read = cast<ReadOp>(pack.read->op);
+  AffineExpr e = read.getMap().getResult(outer.dim);
+  int64_t divisor = 1;
+  if (auto quotient = dyn_cast<AffineBinaryOpExpr>(e);
+      quotient && quotient.getKind() == AffineExprKind::FloorDiv)
+    if (auto by = dyn_cast<AffineConstantExpr>(quotient.getRHS())) {
+      divisor = by.getValue();
+      e = quotient.getLHS();
+    }
+  auto dim = dyn_cast<AffineDimExpr>(e);
+  if (!dim || divisor < 1)
+    return std::nullopt;
+  Node *position = pack.read->in[dim.getPosition()];
+  return position->kind == Node::Index && unsigned(position->index) == row
+             ? std::optional(divisor)
+             : std::nullopt;
+}
+
+static int64_t elementBytes(const PackPlan &pack, Node *value) {
+  return pack.inPairs
+             ? 4
+             : llvm::divideCeil(value->type.getIntOrFloatBitWidth(), 8);
+}
+
+/// How many panels, of all lanes, lie behind each other for one place of the
+/// outer rows.
+Ix Kernel::panelsOf(PackPlan &pack) {
+  Ix panels = to.ceilDiv(extents[pack.laneIndex], plan.registerLanes);
+  if (pack.mayBeSkipped && plan.row != kNone)
+    panels = to.mul(panels,
+                    to.min(1, to.div(extents[plan.row], Plan::kFewRows + 1)));
+  return panels;
+}
+
+Ix Kernel::outerOf(PackPlan &pack) {
+  Ix count(1);
+  for (PackPlan::Outer &outer : pack.outer)
+    count = to.mul(count, outerCount(pack, outer));
+  return count;
+}
+
+/// Whether the outer places of every pack are those of the outer rows, in the
+/// same order, each for some rows behind each other.
+bool Kernel::mayHaveRounds() {
+  if (plan.numPackPhases() == 0 || hasSegments() || plan.block != kNone)
+    return false;
+  SmallVector<unsigned> outer = outerRowsOf(plan);
+  return llvm::all_of(plan.packs, [&](auto &entry) {
+    const PackPlan &pack = entry.second;
+    if (pack.isOwn)
+      return true;
+    if (pack.outer.size() > outer.size())
+      return false;
+    for (auto [k, o] : llvm::enumerate(pack.outer)) {
+      std::optional<int64_t> divisor = divisorOf(pack, o, outer[k]);
+      if (!divisor || (*divisor > 1 && k + 1 < pack.outer.size()))
+        return false;
+    }
+    return true;
+  });
+}
+
+/// Items are numbered by outer rows, the row tiles of one behind each other, so
+/// that a round is a range of them. It has as many outer rows as have their
+/// panels in `panelBytes`, and at least what keeps some threads at work.
+void Kernel::planRounds() {
+  constexpr int64_t kLeastItems = 64;
+  isInRounds = Ix(0);
+  rowsOfPanels.clear();
+  if (!mayHaveRounds())
+    return;
+  SmallVector<unsigned> outer = outerRowsOf(plan);
+  Ix all(1), unit(1), isEven(1);
+  for (unsigned row : outer)
+    all = to.mul(all, extents[row]);
+  auto equal = [&](Ix a, Ix b) {
+    Ix apart = to.max(to.sub(a, b), to.sub(b, a));
+    return to.sub(1, to.min(1, apart));
+  };
+  for (auto &[node, pack] : plan.packs) {
+    if (pack.isOwn)
+      continue;
+    Ix rows(1);
+    for (auto [k, row] : llvm::enumerate(outer)) {
+      if (k >= pack.outer.size()) {
+        rows = to.mul(rows, extents[row]);
+        continue;
+      }
+      PackPlan::Outer &o = pack.outer[k];
+      int64_t divisor = *divisorOf(pack, o, row);
+      rows = to.mul(rows, divisor);
+      isEven = to.mul(
+          isEven, equal(to.mul(outerCount(pack, o), divisor), extents[row]));
+    }
+    rowsOfPanels[node] = rows = to.max(rows, 1);
+    unit = to.max(unit, rows);
+  }
+  Ix bytes(0);
+  for (auto &[node, rows] : rowsOfPanels) {
+    PackPlan &pack = plan.packs.find(node)->second;
+    isEven = to.mul(isEven, equal(to.rem(unit, rows), 0));
+    Ix elements = to.mul(to.mul(panelsOf(pack), packDepthOf(pack)),
+                         plan.registerLanes * elementBytes(pack, node));
+    bytes = to.add(bytes, to.mul(elements, to.div(unit, rows)));
+  }
+  Ix tiles =
+      plan.row == kNone ? Ix(1) : to.ceilDiv(extents[plan.row], rowTile());
+  Ix units = to.max(to.div(plan.schedule.panelBytes, to.max(bytes, 1)),
+                    to.ceilDiv(kLeastItems, to.max(to.mul(unit, tiles), 1)));
+  roundRows = to.mul(unit, to.max(units, 1));
+  isInRounds = to.mul(isEven, to.min(1, to.max(0, to.sub(all, roundRows))));
+}
+
+/// Places of the outer rows whose panels are there at a time.
+Ix Kernel::heldOf(Node *value, PackPlan &pack) {
+  Ix all = outerOf(pack);
+  if (isInRounds.is(0))
+    return all;
+  Ix round = to.div(roundRows, rowsOfPanels.at(value));
+  return to.sub(all, to.mul(isInRounds, to.sub(all, round)));
+}
+
+/// Items of a packing phase in one round.
+Ix Kernel::packItemsAtOnce(Node *value, PackPlan &pack) {
+  return to.mul(panelsOf(pack), heldOf(value, pack));
+}
+
+/// Items of the walk in one round, of `all`.
+Ix Kernel::mainItemsAtOnce(Ix all) {
+  if (isInRounds.is(0))
+    return all;
+  Ix tiles =
+      plan.row == kNone ? Ix(1) : to.ceilDiv(extents[plan.row], rowTile());
+  return to.sub(all, to.mul(isInRounds, to.sub(all, to.mul(roundRows, tiles))));
+}
