@@ -139,9 +139,11 @@ private:
   // Prefetch.cpp.
   struct Ahead {
     llvm::SmallVector<Node *> reads;
-    std::optional<Ix> distance; ///< in elements, if it ends before the usual
+    int64_t bytes = 0;      ///< from what is read
+    std::optional<Ix> most; ///< elements that there are, if that may be less
   };
-  Ahead readsToPrefetch(llvm::ArrayRef<StatePlan *> states);
+  Ahead readsToPrefetch(llvm::ArrayRef<StatePlan *> states,
+                        bool isInCache = false);
   Buffer operandOfRead(Node *read);
   Buffer targetBuffer(WritePlan &w);
   void prefetchAhead(Tile &t, const Ahead &ahead, int c);

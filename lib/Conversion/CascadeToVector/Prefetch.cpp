@@ -10,6 +10,9 @@ using namespace refold::walk;
 // Measured on Zen 5: 2 KB 1.82 ms, 4 KB 1.64, 8 KB 1.55, 16 KB 1.56 (logsumexp
 // of 4096 x 4096).
 constexpr int64_t kAheadBytes = 8 * 1024;
+/// On the second level of sums alone: variance of 4096 x 4096 2.5 ms, with 4 KB
+/// 1.8, 8 KB 1.52, 16 KB 1.35, 32 KB 1.45; two threads 1.5 and 0.75.
+constexpr int64_t kFarAheadBytes = 16 * 1024;
 constexpr int64_t kLineBytes = 64;
 
 /// Whether the address follows from positions alone. Of a row behind the last
@@ -19,21 +22,28 @@ static bool hasOwnAddress(Node *read) {
 }
 
 /// Dense reads of the terms. Where nothing takes time the machine is ahead by
-/// itself, and asking costs (variance of 4096 x 4096, Zen 4: 2.5 ms, without
-/// 2.0). A sweep takes time, and all that memory gives: the rest of the row is
-/// asked for, and the sweep asks for the next one (LayerNorm of 4096 x 4096:
-/// 6.6 ms, with it 5.5; on two threads 3.9 and 3.3).
-Kernel::Ahead Kernel::readsToPrefetch(ArrayRef<StatePlan *> states) {
+/// itself while a tile is read for the first time; on the levels behind the
+/// first it is in the cache, and memory would rest. (Zen 4, variance of 4096 x
+/// 4096: 2.5 ms with 8 KB, without 2.0.) A sweep takes time, and all that
+/// memory gives: the rest of the row is asked for, and the sweep asks for the
+/// next one (LayerNorm of 4096 x 4096: 6.6 ms, with it 5.5; on two threads 3.9
+/// and 3.3).
+Kernel::Ahead Kernel::readsToPrefetch(ArrayRef<StatePlan *> states,
+                                      bool isInCache) {
   Ahead ahead;
+  ahead.bytes = kAheadBytes;
   NodeSet all;
   if (plan.schedule.prefetch)
     for (StatePlan *s : states)
       collect(s->term, all);
   if (llvm::none_of(all, isCostly)) {
-    if (plan.sweepWrites.empty() || isWholeRow)
+    bool isSwept = !plan.sweepWrites.empty();
+    if (isSwept ? isWholeRow : !isInCache)
       return ahead;
-    ahead.distance = to.sub(extents[plan.stream],
-                            to.add(base[plan.stream], plan.tileStream));
+    ahead.bytes = isSwept ? kAheadBytes : kFarAheadBytes;
+    if (isSwept)
+      ahead.most = to.sub(extents[plan.stream],
+                          to.add(base[plan.stream], plan.tileStream));
   }
   for (Node *n : all)
     if (n->kind == Node::Read && n->has(plan.stream) && hasOwnAddress(n) &&
@@ -54,9 +64,9 @@ void Kernel::prefetchAhead(Tile &t, const Ahead &ahead, int c) {
     if (!startsLine(n->type, c))
       continue;
     int64_t bytes = std::max<int64_t>(n->type.getIntOrFloatBitWidth() / 8, 1);
-    Ix distance(kAheadBytes / bytes);
-    if (ahead.distance)
-      distance = to.min(distance, to.max(*ahead.distance, 0));
+    Ix distance(ahead.bytes / bytes);
+    if (ahead.most)
+      distance = to.min(distance, to.max(*ahead.most, 0));
     to.prefetch(operandOfRead(n), to.add(offsetOf(t, n, 0, c), distance),
                 /*isWrite=*/false);
   }

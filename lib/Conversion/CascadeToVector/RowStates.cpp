@@ -368,7 +368,7 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
     for (StatePlan &s : plan.states)
       if (s.pass == pass && s.form != StatePlan::Matrix && belongs(step, s.set))
         all.push_back(&s);
-  Ahead ahead = readsToPrefetch(all);
+  Ahead ahead = readsToPrefetch(all, level > step.firstLevel);
   bool isLast = pass + 1 == plan.passes.size() && level == step.lastLevel;
   std::optional<LazyPivots> &lazy = plan.passes[pass].lazy;
   bool isCoarse =
