@@ -80,7 +80,8 @@ int64_t Kernel::mostOfBody() {
 }
 
 void Kernel::sizeNest(Nest &nest) {
-  nest.rows = plan.registerRows;
+  if (!nest.rows)
+    nest.rows = plan.registerRows;
   nest.unroll = plan.unroll;
   if (!nest.width)
     nest.width = plan.registerLanes;

@@ -651,6 +651,13 @@ void Kernel::contractionAlong(Node *n, int lane, bool inPlace) {
   nest.pair = lane == kNone ? nullptr : pairOf(nest.term);
   nest.inPlace = inPlace;
   nest.readsPanels = !inPlace;
+  if (inPlace) {
+    // One row has no others to hide its additions behind: more columns.
+    bool hasManyRegisters = plan.facts.vectorRegisters >= 32;
+    nest.width = plan.registerLanes * (hasManyRegisters ? 2 : 1);
+    nest.rows = Plan::kFewRows;
+    nest.halvesRows = true;
+  }
   // Sums that no further product rounds again are as exact as those of products
   // by themselves.
   nest.isLong = llvm::none_of(plan.states, [](const StatePlan &s) {
