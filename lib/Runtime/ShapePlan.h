@@ -29,9 +29,9 @@ struct KernelCall {
   int64_t sharedBytes = 0, privateBytes = 0;
   std::vector<int64_t> items;       ///< one a phase
   std::vector<int64_t> itemsAtOnce; ///< of them, those of one round
-  unsigned firstPhase = 0;    ///< those before it have run
-  char *panels = nullptr;     ///< what they left, instead of a shared workspace
-  bool isSmall = false;       ///< not worth waking other threads
+  unsigned firstPhase = 0;          ///< those before it have run
+  char *panels = nullptr; ///< what they left, instead of a shared workspace
+  bool isSmall = false;   ///< not worth waking other threads
 };
 
 struct ProductCall {
