@@ -6,7 +6,7 @@
     build_bundles.py --refold build/dev/bin/refold --out FOLDER [--arch sm_90a] --tiles
 
 --variants adds entries with other numbers of threads and vectors, to look for better ones. --tiles makes the
-bundles of tiles.py instead: attention of the widths 64 and 128, fixed in the program, in bf16.
+bundles of tiles.py instead: attention of the widths --head-widths, fixed in the program, in bf16.
 """
 
 import argparse
@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "utils"))
 import nvrtc  # noqa: E402
 
 PROGRAMS = ["softmax", "logsumexp", "entropy", "layernorm", "variance", "kl_divergence"]
-TILES, WIDTHS = ["attention", "attention_causal", "attention_gqa"], [64, 128]
+TILES = ["attention", "attention_causal", "attention_gqa"]
 # threads a row, rows a block, vectors, resident
 VARIANTS = [(32, 4, 4, 1), (32, 4, 16, 1), (32, 8, 8, 1), (64, 2, 8, 1), (64, 1, 8, 1), (128, 1, 4, 1), (256, 1, 2, 1),
             (256, 1, 4, 1), (256, 1, 8, 1), (512, 1, 2, 1), (512, 1, 4, 1), (1024, 1, 2, 1), (1024, 1, 4, 1),
@@ -70,7 +70,7 @@ def make_bundle(options, compiler, path, name, dtype):
 def make_tiles(options, compiler):
     with tempfile.TemporaryDirectory() as folder:
         for program in TILES:
-            for width in WIDTHS:
+            for width in map(int, options.head_widths.split(",")):
                 path = pathlib.Path(folder) / f"{program}.fold"
                 path.write_text(fix_width(program, width))
                 make_bundle(options, compiler, path, f"{program}.{width}.bf16", "bf16")
@@ -85,6 +85,7 @@ def main():
     parser.add_argument("--programs", default=",".join(PROGRAMS))
     parser.add_argument("--variants", action="store_true")
     parser.add_argument("--tiles", action="store_true")
+    parser.add_argument("--head-widths", default="64,128")
     options = parser.parse_args()
     library = nvrtc.find_library()
     if library is None:

@@ -162,6 +162,40 @@ REFOLD_PRODUCTS_OF(f16, "f16")
 namespace refold {
 
 //===----------------------------------------------------------------------===//
+// Where a block goes
+//===----------------------------------------------------------------------===//
+
+/// Some rows of one of several matrices. A negative matrix: there are no more;
+/// negative rows: none this time.
+struct Visit {
+  int matrix, rows;
+};
+/// The n-th of a block, where every matrix has `count` blocks of rows. Where
+/// later rows read more of the stream (kIsGrowing) the last ones go with the
+/// first ones, so that two visits are as much work for everybody.
+template <bool kIsGrowing>
+REFOLD_DEVICE Visit visit_of(int n, int count, int matrices) {
+  const int64_t all = blocks(), turn = kIsGrowing ? n / 2 : n;
+  if (!kIsGrowing || int64_t(count) * matrices <= all) {
+    const int64_t at = block() + n * all;
+    if (at >= int64_t(count) * matrices)
+      return {-1, 0};
+    const int rows = int(uint32_t(at) % uint32_t(count));
+    return {int(uint32_t(at) / uint32_t(count)),
+            kIsGrowing ? count - 1 - rows : rows};
+  }
+  const int pairs = (count + 1) / 2;
+  const int64_t at = block() + turn * all;
+  if (at >= int64_t(pairs) * matrices)
+    return {-1, 0};
+  const int pair = int(uint32_t(at) % uint32_t(pairs));
+  const int last = count - 1 - pair;
+  return {int(uint32_t(at) / uint32_t(pairs)), n % 2 == 0     ? last
+                                               : pair == last ? -1
+                                                              : pair};
+}
+
+//===----------------------------------------------------------------------===//
 // Matrices that four warps read
 //===----------------------------------------------------------------------===//
 

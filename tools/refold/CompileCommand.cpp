@@ -36,6 +36,7 @@ static llvm::json::Object toJson(const CudaKernel &kernel) {
         {"shared_bytes", e.sharedBytes},
         {"kept_bytes", e.keptBytes},
         {"held", e.held()},
+        {"fewest_rows", e.fewestRows},
         {"blocks_per_unit", e.isLoop ? e.blocksPerUnit : 0}});
   auto extent = [](const CudaExtent &e) {
     return llvm::json::Object{

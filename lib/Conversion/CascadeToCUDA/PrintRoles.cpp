@@ -39,24 +39,27 @@ bool TilePrinter::mayHaveRoles() {
 
 /// As many columns at a time as registers hold products, factors and sums of,
 /// and as shared memory has room for twice.
-void TilePrinter::addRoles(int deepest, int widest) {
+void TilePrinter::addRoles(int deepest, int widest, int groups) {
   constexpr int64_t kMostBytes = 227 << 10;
   int sums = int(tiles.products.size()) * widest / 2; // registers
-  // A third group of four warps where it has registers enough.
-  bool isNarrow = sums <= 32 && deepest <= 64;
   CudaEntry entry;
-  entry.roles = isNarrow ? 3 : 2;
-  entry.rows = 64 * entry.roles;
-  entry.threads = 128 * (entry.roles + 1);
+  entry.roles = groups;
+  entry.rows = 64 * groups;
+  entry.threads = 128 * (groups + 1);
   entry.width = 8;
   entry.isResident = false;
   entry.deepest = deepest;
   entry.widest = widest;
-  entry.fewestRows = 65;
+  // With fewer rows, too many of the third group have nothing to do.
+  constexpr int64_t kManyRows = 1536, kManyGrowing = 3072;
+  entry.fewestRows = groups == 2 ? 65 : hasUpper() ? kManyGrowing : kManyRows;
+  // What is next comes while the results of the last rows are computed.
+  entry.isLoop = true;
+  entry.blocksPerUnit = 1;
   auto bytes = [](int64_t rows, int64_t length) {
     return rows * 128 * ((length + 63) / 64);
   };
-  const int mostRegisters = isNarrow ? 128 : 176;
+  const int mostRegisters = groups == 3 ? 128 : 176;
   for (int columns : {128, 64, 32}) {
     entry.vectors = columns;
     // Gates are behind the tiles.
@@ -92,10 +95,10 @@ void TilePrinter::printRoleNumbers() {
   out.line("REFOLD_SHARED_BYTES(left_tile, kSharedBytes);");
   out.line("const uint32_t right_tiles = left_tile + Left::kBytes;");
   out.line("const uint32_t value_tiles = right_tiles + 2 * Right::kBytes;");
-  out.comment("Gates: the left side has come; of both places of the others, "
-              "what is there has come, and all are done with it.");
+  out.comment("Gates: what is there has come, and all are done with it; of the "
+              "left side, and of both places of the others.");
   out.line("const uint32_t left_came = value_tiles + " + values +
-           " * Values::kBytes;");
+           " * Values::kBytes, left_left = left_came + 8;");
   out.line("const uint32_t right_came = left_came + 16, right_left = "
            "right_came + 16;");
   out.line("const uint32_t values_came = right_left + 16, values_left = "
@@ -105,6 +108,7 @@ void TilePrinter::printRoleNumbers() {
 void TilePrinter::printGates() {
   out.open("if (thread() == 0) {");
   out.line("make_gate(left_came, 128);");
+  out.line("make_gate(left_left, 4 * kConsumers);");
   out.open("for (int place = 0; place < 2; ++place) {");
   for (const char *name : {"right", "values"}) {
     out.line("make_gate(" + std::string(name) + "_came + 8 * place, 128);");
@@ -114,6 +118,24 @@ void TilePrinter::printGates() {
   out.close();
   out.close();
   out.line("block_barrier();");
+}
+
+/// The rows that a block comes to next.
+void TilePrinter::printVisit() {
+  const std::string &m = kernel.indexNames[tiles.tileRow];
+  out.line(std::string("const Visit visit = visit_of<") +
+           (hasUpper() ? "true" : "false") + ">(visits, m_blocks, matrices);");
+  out.line("if (visit.matrix < 0)");
+  out.line("  break;");
+  if (hasUpper()) {
+    out.line("if (visit.rows < 0)");
+    out.line("  continue;");
+  }
+  out.line("const int64_t " + m + "_first = int64_t(visit.rows) * kBlockRows;");
+  out.line("[[maybe_unused]] const int64_t " + m + "_end = smaller(" + m +
+           "_first + kBlockRows, " + m + "_count);");
+  out.line("[[maybe_unused]] const int64_t row = visit.matrix;");
+  printRowIndices(/*ofBlocks=*/true);
 }
 
 void TilePrinter::printCopier() {
@@ -127,11 +149,15 @@ void TilePrinter::printCopier() {
              ");");
   };
   out.line("give_registers<kConsumers == 3 ? 32 : 40>();");
-  copy(tiles.left, "Left", "left_tile", "", m + "_end - " + m + "_first",
-       tiles.depth);
-  out.line("arrive_with_copies(left_came);");
-  out.open("for (int at = end - 1; at >= begin; --at) {");
-  out.line("const int turn = end - 1 - at, place = turn & 1;");
+  out.line("int turn = 0, lefts = 0;");
+  out.open("for (int visits = 0;; ++visits) {");
+  Expressions::Scope scope(values, {});
+  printVisit();
+  printMatrices();
+  printBounds();
+  printRange();
+  out.open("for (int at = end - 1; at >= begin; --at, ++turn) {");
+  out.line("const int place = turn & 1;");
   out.line("const uint32_t parity = (turn / 2 + 1) & 1;");
   out.line("const int64_t first = int64_t(at) * kColumns;");
   out.line("wait_gate(right_left + 8 * place, parity);");
@@ -139,6 +165,13 @@ void TilePrinter::printCopier() {
        " + first * " + strideOf(tiles.right), n + "_count - first",
        tiles.depth);
   out.line("arrive_with_copies(right_came + 8 * place);");
+  out.open("if (at == end - 1) {");
+  out.line("wait_gate(left_left, (lefts + 1) & 1);");
+  copy(tiles.left, "Left", "left_tile", "", m + "_end - " + m + "_first",
+       tiles.depth);
+  out.line("arrive_with_copies(left_came);");
+  out.line("++lefts;");
+  out.close();
   out.line("wait_gate(values_left + 8 * place, parity);");
   for (auto [i, access] : llvm::enumerate(tiles.values))
     copy(access, "Values",
@@ -146,6 +179,7 @@ void TilePrinter::printCopier() {
              " + place) * Values::kBytes",
          " + first * " + strideOf(access), n + "_count - first", tiles.width);
   out.line("arrive_with_copies(values_came + 8 * place);");
+  out.close();
   out.close();
   out.line("wait_copies<0>();");
 }
@@ -164,16 +198,17 @@ void TilePrinter::printIssue() {
            "Right::kBytes);");
   out.line("commit_products();");
   out.open("if constexpr (is_first.value == 0) {");
-  out.line("multiply_values(turn - 1);");
+  out.line("multiply_values(turn - 1, place ^ 1);");
   out.close();
-  out.open("if constexpr (kConsumers == 2) {");
-  out.line("if (consumer == 0 || has_next)");
+  out.line("if constexpr (kConsumers == 2)");
   out.line("  pass_turn(2 - consumer, 256);");
-  out.close();
   out.line("wait_products<1 - is_first.value>();");
   out.line("settle(products[0]);");
-  out.line("if (which % 32 == 0)");
-  out.line("  arrive(right_left + 8 * place);");
+  out.open("if (which % 32 == 0) {");
+  out.line("arrive(right_left + 8 * place);");
+  out.line("if (!has_next)");
+  out.line("  arrive(left_left);");
+  out.close();
 }
 
 /// Sums of the tile before have come; what was computed since becomes the
@@ -223,30 +258,26 @@ void TilePrinter::printRoleFold() {
   for (const TileState &p : tiles.products)
     out.line("float " + name(*p.state) + "_sums[1][kWidth / 8][4] = {};");
   out.line("uint32_t factors[kColumns / 16][1][4];");
-  out.line("const int consumer = of_warp((thread_again() - 128) / 128);");
-  out.line("const uint32_t left_rows_of = left_tile + consumer * 64 * "
-           "Left::kRowBytes;");
   out.line("// Begins to add what a tile has to the sums.");
-  out.open("const auto multiply_values = [&](int turn) {");
-  out.line("wait_gate(values_came + 8 * (turn & 1), (turn / 2) & 1);");
+  out.open("const auto multiply_values = [&](int turn, int place) {");
+  out.line("wait_gate(values_came + 8 * place, (turn / 2) & 1);");
   out.line("show_matrices();");
   out.line("begin_products();");
   for (const TileState &p : tiles.products)
-    out.line(
-        "multiply_factors<" + typeOf(tiles.values[p.values]) + ", Values>(" +
-        name(*p.state) + "_sums[0], factors, value_tiles + (" +
-        std::to_string(2 * p.values) + " + (turn & 1)) * Values::kBytes);");
+    out.line("multiply_factors<" + typeOf(tiles.values[p.values]) +
+             ", Values>(" + name(*p.state) +
+             "_sums[0], factors, value_tiles + (" +
+             std::to_string(2 * p.values) + " + place) * Values::kBytes);");
   out.line("commit_products();");
   out.close("};");
   out.comment("Absorbs a tile: states that others are relative to come first. "
               "The sums of the tile before are under way meanwhile.");
   out.open("const auto fold = [&](auto whole, auto is_first, int64_t " + n +
            "_first, int turn, bool has_next) {");
-  out.line("const int which = thread_again() - 128, place = turn & 1;");
+  out.line(
+      "const int which = thread_again() - 128, place = of_warp(turn & 1);");
   out.line("[[maybe_unused]] const int count = within(" + n + "_count - " + n +
            "_first, kColumns);");
-  if (foldsByRow())
-    printPlaces("block_again()");
   out.line("float products[kTiles][kColumns / 8][4];");
   printIssue();
   if (!movedAt(-1).empty()) {
@@ -260,35 +291,33 @@ void TilePrinter::printRoleFold() {
 }
 
 void TilePrinter::printRoleWalk() {
-  out.line("wait_gate(left_came, 0);");
-  out.open("if constexpr (kConsumers == 2) {");
-  out.line("if (consumer == 1 && begin < end)");
-  out.line("  pass_turn(1, 256); // the others go first");
-  out.close();
   out.open("if (begin < end) {");
-  out.line("wait_gate(right_came, 0);");
+  out.line("wait_gate(left_came, lefts & 1);");
+  out.line("wait_gate(right_came + 8 * (turns & 1), (turns / 2) & 1);");
   out.line("show_matrices();");
-  out.line("fold(Number<0>{}, Number<1>{}, int64_t(end - 1) * kColumns, 0, "
+  out.line("fold(Number<0>{}, Number<1>{}, int64_t(end - 1) * kColumns, turns, "
            "end - 1 > begin);");
   out.open("for (int at = end - 2; at >= begin; --at) {");
   out.line("const int64_t first = int64_t(at) * kColumns;");
+  out.line("const int turn = turns + end - 1 - at;");
   if (plan.passes[0].conditions.empty()) {
     out.line("// Only the first of them is not whole.");
-    out.line("fold(Number<1>{}, Number<0>{}, first, end - 1 - at, at > "
-             "begin);");
+    out.line("fold(Number<1>{}, Number<0>{}, first, turn, at > begin);");
   } else {
     out.line("if (at >= whole_begin && at < whole_end)");
-    out.line("  fold(Number<1>{}, Number<0>{}, first, end - 1 - at, at > "
-             "begin);");
+    out.line("  fold(Number<1>{}, Number<0>{}, first, turn, at > begin);");
     out.line("else");
-    out.line("  fold(Number<0>{}, Number<0>{}, first, end - 1 - at, at > "
-             "begin);");
+    out.line("  fold(Number<0>{}, Number<0>{}, first, turn, at > begin);");
   }
   out.close();
-  out.line("multiply_values(end - 1 - begin);");
+  out.line("turns += end - begin;");
+  out.line("++lefts;");
+  out.line("multiply_values(turns - 1, of_warp((turns - 1) & 1));");
   out.line("wait_products<0>();");
   for (const TileState &p : tiles.products)
     out.line("settle(" + name(*p.state) + "_sums[0]);");
+  out.line("if (thread_again() % 32 == 0)");
+  out.line("  arrive(values_left + 8 * ((turns - 1) & 1));");
   out.close();
 }
 
@@ -306,26 +335,50 @@ void TilePrinter::printRoles() {
       out.line("[[maybe_unused]] constexpr int64_t " + kernel.indexNames[i] +
                "_count = " + std::to_string(plan.extent(i)) + ";");
   printRoleNumbers();
-  Expressions::Scope scope(values, {});
-  out.blank();
-  out.line("// 1. Where the block is, and what does not change there.");
-  printPlaces("block()");
-  printMatrices();
-  printFixed();
-  printBounds();
-  printRange();
   printGates();
+  std::string m = kernel.indexNames[tiles.tileRow], matrices;
+  for (unsigned row : tiles.rows)
+    matrices += (matrices.empty() ? "" : " * ") + countOf(row);
+  out.line("const int m_blocks = int((" + m +
+           "_count + kBlockRows - 1) / kBlockRows);");
+  out.line("const int matrices = int(" + (matrices.empty() ? "1" : matrices) +
+           ");");
   out.blank();
-  out.line("// 2. The stream from its end: four warps bring it.");
+  out.line("// 1. Four warps bring what the others need.");
   out.open("if (thread_again() < 128) {");
   printCopier();
   out.line("return;");
   out.close();
+  out.blank();
+  out.line("// 2. The stream from its end, for some rows after the other.");
   out.line("take_registers<kConsumers == 3 ? 160 : 232>();");
-  isInRoles = true;
-  printRoleFold();
-  printRoleWalk();
-  printResults();
+  out.line("const int consumer = of_warp((thread_again() - 128) / 128);");
+  out.line("const uint32_t left_rows_of = left_tile + consumer * 64 * "
+           "Left::kRowBytes;");
+  out.open("if constexpr (kConsumers == 2) {");
+  out.line("if (consumer == 1)");
+  out.line("  pass_turn(1, 256); // the others go first");
+  out.close();
+  out.line("int turns = 0, lefts = 0;");
+  out.open("for (int visits = 0;; ++visits) {");
+  {
+    Expressions::Scope scope(values, {});
+    values.beginFunction();
+    isInRoles = hasVisits = true;
+    printVisit();
+    printFixed();
+    printBounds();
+    printRange();
+    printRoleFold();
+    printRoleWalk();
+    printResults();
+    hasVisits = false;
+  }
+  out.close();
+  out.open("if constexpr (kConsumers == 2) {");
+  out.line("if (consumer == 0)");
+  out.line("  await_turn(1, 256); // that nobody has taken");
+  out.close();
   body += out.text.substr(begin);
   out.close();
 }

@@ -708,14 +708,15 @@ void TilePrinter::printVectors(WritePlan &w, ArrayRef<Node *> roots,
 
 void TilePrinter::printResults() {
   out.blank();
-  out.line(
-      "// 3. Results. Where the block is is found again, so that nobody had "
-      "to know it.");
+  out.line(hasVisits ? "// 3. Results."
+                     : "// 3. Results. Where the block is is found again, so "
+                       "that nobody had to know it.");
   out.line(std::string("const int which = thread_again()") +
            (isInRoles ? " - 128;" : ";"));
   isInRoles = false; // no sum is under way
   out.open("{");
-  printPlaces("block_again()");
+  if (!hasVisits)
+    printPlaces("block_again()");
   out.line("// What lanes of a row have apart is brought together.");
   openRows();
   for (StatePlan &s : plan.states)

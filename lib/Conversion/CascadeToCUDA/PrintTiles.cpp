@@ -93,8 +93,12 @@ LogicalResult TilePrinter::chooseEntries() {
   if (mayHaveRoles())
     for (int depth : depths)
       for (int width : widths)
-        if (!isSquare || depth == width)
-          addRoles(depth, width);
+        if (!isSquare || depth == width) {
+          // A third group of four warps where it has registers enough.
+          if (int(tiles.products.size()) * width <= 64 && depth <= 64)
+            addRoles(depth, width, 3);
+          addRoles(depth, width, 2);
+        }
   if (depths[0] > kMost || widths[0] > kMost)
     return refuse(plan.cascade, Reason::CudaNotTiles)
            << "found products of "
@@ -276,17 +280,15 @@ void TilePrinter::printMatrix(TileAccess &access) {
 
 /// The rows of the block, from its number `at`.
 void TilePrinter::printPlaces(const std::string &at) {
-  bool hasUpper = llvm::any_of(plan.passes[0].conditions,
-                               [](Condition &c) { return c.isUpper; });
   if (hasTileRow()) {
     const std::string &m = kernel.indexNames[tiles.tileRow];
     out.line("const int64_t " + m + "_blocks = (" + m +
              "_count + kBlockRows - 1) / kBlockRows;");
     std::string place = "block_remainder(" + at + ", " + m + "_blocks)";
-    if (hasUpper)
+    if (hasUpper())
       out.comment("The last rows read most of the stream: they come first.");
     out.line("const int64_t " + m + "_first = " +
-             (hasUpper ? "(" + m + "_blocks - 1 - " + place + ")" : place) +
+             (hasUpper() ? "(" + m + "_blocks - 1 - " + place + ")" : place) +
              " * kBlockRows;");
     out.line("const int64_t " + m + "_end = smaller(" + m +
              "_first + kBlockRows, " + m + "_count);");

@@ -27,7 +27,7 @@ private:
   void addEntry(int deepest, int widest, int vector);
   bool keepsLeft(const CudaEntry &entry);
   bool mayHaveRoles();
-  void addRoles(int deepest, int widest);
+  void addRoles(int deepest, int widest, int groups);
   void printEntries();
   // The text.
   void printHead();
@@ -53,6 +53,7 @@ private:
   void printRoles();
   void printRoleNumbers();
   void printGates();
+  void printVisit();
   void printCopier();
   void printRoleFold();
   void printIssue();
@@ -77,6 +78,11 @@ private:
   std::string depthCount() { return countOf(tiles.depth); }
   std::string strideOf(const TileAccess &access);
   bool hasRoles() const { return result.entries.front().roles > 0; }
+  /// Later rows read more of the stream.
+  bool hasUpper() const {
+    return llvm::any_of(plan.passes[0].conditions,
+                        [](const walk::Condition &c) { return c.isUpper; });
+  }
   bool hasWidth() const { return tiles.width >= 0; }
   bool hasTileRow() const { return tiles.tileRow >= 0; }
   std::string typeOf(const TileAccess &access) {
@@ -119,6 +125,7 @@ private:
   llvm::DenseMap<Node *, std::string> bits; ///< names of what inBits() spells
   std::string keptScale, pivots; ///< names, where a factor is applied late
   bool isInRoles = false;        ///< sums are under way while a tile is folded
+  bool hasVisits = false;        ///< a block comes to several places
 };
 
 } // namespace refold::cuda

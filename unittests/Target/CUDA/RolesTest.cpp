@@ -36,31 +36,40 @@ const std::vector<Defect> kDefects = {
     // Fences, waits, phases.
     Defect{"show_matrices();", ""},
     Defect{"wait_products<1 - is_first.value>", "wait_products<1>"},
-    Defect{"wait_gate(left_came, 0);", ""}, Defect{"begin_products();\n", "\n"},
+    Defect{"wait_gate(left_came, lefts & 1);", ""},
+    Defect{"begin_products();\n", "\n"},
     Defect{"wait_gate(right_came + 8 * (place ^ 1), ((turn + 1) / 2) & 1);",
            ""},
     Defect{"((turn + 1) / 2) & 1", "(turn / 2) & 1"},
-    Defect{"wait_gate(values_came + 8 * (turn & 1), (turn / 2) & 1);", ""},
+    Defect{"wait_gate(values_came + 8 * place, (turn / 2) & 1);", ""},
+    Defect{"values_came + 8 * place, (turn / 2)",
+           "values_came + 8 * place, (turn / 2 + 1)"},
     Defect{"(turn / 2 + 1) & 1", "(turn / 2) & 1"},
     Defect{"arrive_with_copies(right_came + 8 * place);",
            "arrive(right_came + 8 * place);"},
     Defect{"wait_gate(right_left + 8 * place, parity);", ""},
     Defect{"wait_gate(values_left + 8 * place, parity);", ""},
+    Defect{"wait_gate(left_left, (lefts + 1) & 1);", ""},
+    Defect{"++lefts;", ";"}, Defect{"turns += end - begin;", ";"},
     Defect{"4 * kConsumers);", "4);"},
     Defect{"_came + 8 * place, 128)", "_came + 8 * place, 64)"},
     Defect{"block_barrier();", ""},
-    // Released before it is read.
+    // Released before it is read, or never.
     Defect{"wait_products<1 - is_first.value>();\n",
            "if (which % 32 == 0)\n  arrive(right_left + 8 * place);\n"
            "wait_products<1 - is_first.value>();\n"},
-    Defect{"multiply_values(turn - 1);\n",
-           "multiply_values(turn - 1);\nif (which % 32 == 0)\n"
+    Defect{"multiply_values(turn - 1, place ^ 1);\n",
+           "multiply_values(turn - 1, place ^ 1);\nif (which % 32 == 0)\n"
            "  arrive(values_left + 8 * (place ^ 1));\n"},
-    Defect{"if (which % 32 == 0)", "if (which % 64 == 0)"},
-    // Turns and registers.
-    Defect{"if (consumer == 0 || has_next)", "if (true)"},
+    Defect{"if (which % 32 == 0) {", "if (which % 64 == 0) {"},
+    Defect{"arrive(left_left);", ";"},
+    Defect{"arrive(values_left + 8 * ((turns - 1) & 1));", ";"},
+    // Turns, registers, where a block goes.
+    Defect{"await_turn(1, 256);", ";"},
     Defect{"pass_turn(2 - consumer, 256);", ";"},
-    Defect{"? 160 : 232", "? 168 : 240"},
+    Defect{"1 + consumer, 256", "1, 256"}, Defect{"? 160 : 232", "? 168 : 240"},
+    Defect{"last = count - 1 - pair;", "last = pair;"},
+    Defect{"kIsGrowing ? n / 2 : n", "n"},
     // Panels.
     Defect{"((chunk ^ row) & 7) * 16", "(chunk & 7) * 16"},
     Defect{"k % 4 * 32", "k % 4 * 64"},
@@ -69,16 +78,14 @@ const std::vector<Defect> kDefects = {
     Defect{"k * 16 * Values::kRowBytes", "k * 8 * Values::kRowBytes"},
     Defect{"row + first < rows", "row + first <= rows"},
     Defect{"consumer * 64 *", "0 * 64 *"},
-    Defect{"1 + consumer, 256", "1, 256"},
     Defect{"bring(Number<kChunks % 8>{}, kWhole);", ";"},
     // Factors and transports.
     Defect{"is_moved = any_lane(moves_1);", "is_moved = false;"},
     Defect{"*= moved_by[c % 4 / 2]", "*= 1.0f"},
     Defect{"products[0][2 * c + word / 2][word % 2 * 2],",
            "products[0][2 * c][word % 2 * 2],"},
-    Defect{"multiply_values(end - 1 - begin);", ""},
-    Defect{"|| column < limit;", "|| true;"},
-    Defect{"turn / 2) & 1);\n    show", "turn / 2 + 1) & 1);\n    show"}};
+    Defect{"multiply_values(turns - 1, of_warp((turns - 1) & 1));", ""},
+    Defect{"|| column < limit;", "|| true;"}};
 
 INSTANTIATE_TEST_SUITE_P(Text, PlantedRoleDefect,
                          testing::ValuesIn(chosenDefects(kDefects)));
