@@ -29,6 +29,7 @@ struct Gate {
   int arrivals = 0, pending = 0;
   uint64_t opened = 0;
   Known passed, next; ///< of those that have arrived before it opened last
+  Access made;
 };
 
 /// What a thread knows.
@@ -113,6 +114,8 @@ struct Roles : Engine {
     auto known = gateNumbers.find(gate);
     if (known == gateNumbers.end())
       report("a gate is used that nobody has made");
+    if (!comesAfter(gates[known->second].made))
+      report("a gate is used without a barrier since it was made");
     return known->second;
   }
   Witness &witness() {
@@ -394,6 +397,7 @@ inline void make_gate(uint32_t gate, int arrivals) {
   roles.gateNumbers[gate] = int(roles.gates.size());
   Gate made;
   made.arrivals = made.pending = arrivals;
+  made.made = now();
   roles.gates.push_back(made);
 }
 inline void arrive(uint32_t gate) {

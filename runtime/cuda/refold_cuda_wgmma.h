@@ -165,6 +165,10 @@ namespace refold {
 // Where a block goes
 //===----------------------------------------------------------------------===//
 
+/// What a tile is to a block: a further one of its rows, the first one of rows
+/// that others come before, the first of all.
+enum TileKind { Further, FirstOfRows, FirstOfAll };
+
 /// Some rows of one of several matrices. A negative matrix: there are no more;
 /// negative rows: none this time.
 struct Visit {

@@ -71,6 +71,11 @@ void TilePrinter::addRoles(int deepest, int widest, int groups) {
     if (sums + columns * 3 / 4 > mostRegisters ||
         entry.sharedBytes > kMostBytes)
       continue;
+    // The left side of the next rows comes early where there is room, and
+    // registers of two groups for it.
+    if (int64_t left = bytes(entry.rows, deepest);
+        groups == 2 && entry.sharedBytes + left <= kMostBytes)
+      entry.sharedBytes += left;
     entry.name = options.name + "_roles" + std::to_string(entry.rows) + "x" +
                  std::to_string(columns) + "x" + std::to_string(deepest) + "x" +
                  std::to_string(widest);
@@ -90,16 +95,19 @@ void TilePrinter::printRoleNumbers() {
   out.line("using Right = Panels<kColumns, kDepth>;");
   out.line("using Values = Panels<kColumns, kWidth>;");
   std::string values = std::to_string(2 * tiles.values.size());
-  out.line("static_assert(kSharedBytes == Left::kBytes + 2 * Right::kBytes + " +
-           values + " * Values::kBytes + 128);");
+  out.line("constexpr int64_t kLeast = Left::kBytes + 2 * Right::kBytes + " +
+           values + " * Values::kBytes + 128;");
+  out.line("constexpr int kLefts = kSharedBytes == kLeast ? 1 : 2;");
+  out.line("static_assert(kSharedBytes == kLeast + (kLefts - 1) * "
+           "Left::kBytes);");
   out.line("REFOLD_SHARED_BYTES(left_tile, kSharedBytes);");
-  out.line("const uint32_t right_tiles = left_tile + Left::kBytes;");
+  out.line("const uint32_t right_tiles = left_tile + kLefts * Left::kBytes;");
   out.line("const uint32_t value_tiles = right_tiles + 2 * Right::kBytes;");
-  out.comment("Gates: what is there has come, and all are done with it; of the "
-              "left side, and of both places of the others.");
+  out.comment("Gates of two places each: what is there has come, and all are "
+              "done with it.");
   out.line("const uint32_t left_came = value_tiles + " + values +
-           " * Values::kBytes, left_left = left_came + 8;");
-  out.line("const uint32_t right_came = left_came + 16, right_left = "
+           " * Values::kBytes, left_left = left_came + 16;");
+  out.line("const uint32_t right_came = left_left + 16, right_left = "
            "right_came + 16;");
   out.line("const uint32_t values_came = right_left + 16, values_left = "
            "values_came + 16;");
@@ -107,10 +115,8 @@ void TilePrinter::printRoleNumbers() {
 
 void TilePrinter::printGates() {
   out.open("if (thread() == 0) {");
-  out.line("make_gate(left_came, 128);");
-  out.line("make_gate(left_left, 4 * kConsumers);");
   out.open("for (int place = 0; place < 2; ++place) {");
-  for (const char *name : {"right", "values"}) {
+  for (const char *name : {"left", "right", "values"}) {
     out.line("make_gate(" + std::string(name) + "_came + 8 * place, 128);");
     out.line("make_gate(" + std::string(name) +
              "_left + 8 * place, 4 * kConsumers);");
@@ -121,8 +127,7 @@ void TilePrinter::printGates() {
 }
 
 /// The rows that a block comes to next.
-void TilePrinter::printVisit() {
-  const std::string &m = kernel.indexNames[tiles.tileRow];
+void TilePrinter::printNextVisit() {
   out.line(std::string("const Visit visit = visit_of<") +
            (hasUpper() ? "true" : "false") + ">(visits, m_blocks, matrices);");
   out.line("if (visit.matrix < 0)");
@@ -131,6 +136,11 @@ void TilePrinter::printVisit() {
     out.line("if (visit.rows < 0)");
     out.line("  continue;");
   }
+}
+
+/// Where they are.
+void TilePrinter::printVisit() {
+  const std::string &m = kernel.indexNames[tiles.tileRow];
   out.line("const int64_t " + m + "_first = int64_t(visit.rows) * kBlockRows;");
   out.line("[[maybe_unused]] const int64_t " + m + "_end = smaller(" + m +
            "_first + kBlockRows, " + m + "_count);");
@@ -152,6 +162,7 @@ void TilePrinter::printCopier() {
   out.line("int turn = 0, lefts = 0;");
   out.open("for (int visits = 0;; ++visits) {");
   Expressions::Scope scope(values, {});
+  printNextVisit();
   printVisit();
   printMatrices();
   printBounds();
@@ -166,10 +177,11 @@ void TilePrinter::printCopier() {
        tiles.depth);
   out.line("arrive_with_copies(right_came + 8 * place);");
   out.open("if (at == end - 1) {");
-  out.line("wait_gate(left_left, (lefts + 1) & 1);");
-  copy(tiles.left, "Left", "left_tile", "", m + "_end - " + m + "_first",
-       tiles.depth);
-  out.line("arrive_with_copies(left_came);");
+  out.line("const int left = lefts % kLefts;");
+  out.line("wait_gate(left_left + 8 * left, (lefts / kLefts + 1) & 1);");
+  copy(tiles.left, "Left", "left_tile + left * Left::kBytes", "",
+       m + "_end - " + m + "_first", tiles.depth);
+  out.line("arrive_with_copies(left_came + 8 * left);");
   out.line("++lefts;");
   out.close();
   out.line("wait_gate(values_left + 8 * place, parity);");
@@ -197,17 +209,16 @@ void TilePrinter::printIssue() {
            ", Left, Right>(products[0], left_rows_of, right_tiles + place * "
            "Right::kBytes);");
   out.line("commit_products();");
-  out.open("if constexpr (is_first.value == 0) {");
-  out.line("multiply_values(turn - 1, place ^ 1);");
-  out.close();
+  out.line("if constexpr (kind.value != FirstOfAll)");
+  out.line("  multiply_values(turn - 1, place ^ 1);");
   out.line("if constexpr (kConsumers == 2)");
   out.line("  pass_turn(2 - consumer, 256);");
-  out.line("wait_products<1 - is_first.value>();");
+  out.line("wait_products<kind.value == FirstOfAll ? 0 : 1>();");
   out.line("settle(products[0]);");
   out.open("if (which % 32 == 0) {");
   out.line("arrive(right_left + 8 * place);");
   out.line("if (!has_next)");
-  out.line("  arrive(left_left);");
+  out.line("  arrive(left_left + 8 * left);");
   out.close();
 }
 
@@ -220,12 +231,11 @@ void TilePrinter::printSettle() {
   out.line("wait_gate(right_came + 8 * (place ^ 1), ((turn + 1) / 2) & 1);");
   out.line("show_matrices();");
   out.close();
-  out.open("if constexpr (is_first.value == 0) {");
-  out.line("wait_products<0>();");
-  for (const TileState &p : tiles.products)
-    out.line("settle(" + name(*p.state) + "_sums[0]);");
-  out.line("if (which % 32 == 0)");
-  out.line("  arrive(values_left + 8 * (place ^ 1));");
+  out.line("if constexpr (kind.value != FirstOfAll)");
+  out.line("  settle_sums(place ^ 1);");
+  out.open("if constexpr (kind.value == FirstOfRows) {");
+  out.line("finish(done, before);");
+  out.otherwise();
   bool isMoved = llvm::any_of(tiles.products, [](const TileState &p) {
     return !p.state->op.getTransport().empty();
   });
@@ -252,9 +262,8 @@ void TilePrinter::printSettle() {
   out.close();
 }
 
-void TilePrinter::printRoleFold() {
-  std::string n = kernel.indexNames[tiles.stream];
-  out.line("States states[2];");
+/// What all rows of a block have in common.
+void TilePrinter::printSums() {
   for (const TileState &p : tiles.products)
     out.line("float " + name(*p.state) + "_sums[1][kWidth / 8][4] = {};");
   out.line("uint32_t factors[kColumns / 16][1][4];");
@@ -270,9 +279,55 @@ void TilePrinter::printRoleFold() {
              std::to_string(2 * p.values) + " + place) * Values::kBytes);");
   out.line("commit_products();");
   out.close("};");
+  out.line("// They have come.");
+  out.open("const auto settle_sums = [&](int place) {");
+  out.line("wait_products<0>();");
+  for (const TileState &p : tiles.products)
+    out.line("settle(" + name(*p.state) + "_sums[0]);");
+  out.line("if (thread_again() % 32 == 0)");
+  out.line("  arrive(values_left + 8 * place);");
+  out.close("};");
+}
+
+/// Results, once the sums of some rows have come.
+void TilePrinter::printFinish() {
+  out.blank();
+  out.open("const auto finish = [&]([[maybe_unused]] States(&states)[2], Visit "
+           "visit) {");
+  Expressions::Scope scope(values, {});
+  printVisit();
+  for (StatePlan *s : movedAt(-1))
+    if (!tiles.dropsPivots)
+      nameFixed(s->moved);
+  for (WritePlan &w : plan.finishWrites)
+    nameFixed(w.value);
+  printResults();
+  for (const TileState &p : tiles.products) {
+    out.line("REFOLD_UNROLL");
+    out.line("for (auto &sum : " + name(*p.state) + "_sums[0])");
+    out.line("  sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;");
+  }
+  out.close("};");
+  out.line("// Rows of which the last sums are still to be added.");
+  out.line("States done[2];");
+  out.line("Visit before = {-1, 0};");
+  out.open("const auto finish_last = [&](int turn) {");
+  out.line("multiply_values(turn, of_warp(turn & 1));");
+  out.line("settle_sums(turn & 1);");
+  out.line("finish(done, before);");
+  out.close("};");
+}
+
+void TilePrinter::printRoleFold() {
+  std::string n = kernel.indexNames[tiles.stream];
+  out.line("States states[2];");
+  out.line("const int left = of_warp(lefts % kLefts);");
+  out.line("const uint32_t left_rows_of = left_tile + left * Left::kBytes + "
+           "consumer * 64 * Left::kRowBytes;");
   out.comment("Absorbs a tile: states that others are relative to come first. "
-              "The sums of the tile before are under way meanwhile.");
-  out.open("const auto fold = [&](auto whole, auto is_first, int64_t " + n +
+              "The sums of the tile before are under way meanwhile, which is "
+              "the last one of other rows where this one is the first.");
+  out.open("const auto fold = [&](auto whole, auto kind, int64_t " + n +
            "_first, int turn, bool has_next) {");
   out.line(
       "const int which = thread_again() - 128, place = of_warp(turn & 1);");
@@ -284,41 +339,52 @@ void TilePrinter::printRoleFold() {
     out.line("[[maybe_unused]] bool is_moved = false;");
     out.line("[[maybe_unused]] float moved_by[2] = {1.0f, 1.0f};");
   }
+  isInRoles = true;
   for (unsigned level = 0; level < tiles.numLevels(); ++level)
     printLevel(level);
+  isInRoles = false;
   printSettle();
   out.close("};");
 }
 
 void TilePrinter::printRoleWalk() {
-  out.open("if (begin < end) {");
-  out.line("wait_gate(left_came, lefts & 1);");
+  out.open("if (begin >= end) {");
+  out.line("// Nothing to fold: what rows begin with is what they have.");
+  out.line("if (before.matrix >= 0)");
+  out.line("  finish_last(turns - 1);");
+  out.line("before.matrix = -1;");
+  out.line("finish(states, visit);");
+  out.line("continue;");
+  out.close();
+  out.line("wait_gate(left_came + 8 * left, (lefts / kLefts) & 1);");
   out.line("wait_gate(right_came + 8 * (turns & 1), (turns / 2) & 1);");
   out.line("show_matrices();");
-  out.line("fold(Number<0>{}, Number<1>{}, int64_t(end - 1) * kColumns, turns, "
-           "end - 1 > begin);");
+  out.line("const int64_t last = int64_t(end - 1) * kColumns;");
+  out.line("if (before.matrix < 0)");
+  out.line("  fold(Number<0>{}, Number<FirstOfAll>{}, last, turns, end - 1 > "
+           "begin);");
+  out.line("else");
+  out.line("  fold(Number<0>{}, Number<FirstOfRows>{}, last, turns, end - 1 > "
+           "begin);");
   out.open("for (int at = end - 2; at >= begin; --at) {");
   out.line("const int64_t first = int64_t(at) * kColumns;");
   out.line("const int turn = turns + end - 1 - at;");
   if (plan.passes[0].conditions.empty()) {
     out.line("// Only the first of them is not whole.");
-    out.line("fold(Number<1>{}, Number<0>{}, first, turn, at > begin);");
+    out.line("fold(Number<1>{}, Number<Further>{}, first, turn, at > begin);");
   } else {
     out.line("if (at >= whole_begin && at < whole_end)");
-    out.line("  fold(Number<1>{}, Number<0>{}, first, turn, at > begin);");
+    out.line("  fold(Number<1>{}, Number<Further>{}, first, turn, at > "
+             "begin);");
     out.line("else");
-    out.line("  fold(Number<0>{}, Number<0>{}, first, turn, at > begin);");
+    out.line("  fold(Number<0>{}, Number<Further>{}, first, turn, at > "
+             "begin);");
   }
   out.close();
   out.line("turns += end - begin;");
   out.line("++lefts;");
-  out.line("multiply_values(turns - 1, of_warp((turns - 1) & 1));");
-  out.line("wait_products<0>();");
-  for (const TileState &p : tiles.products)
-    out.line("settle(" + name(*p.state) + "_sums[0]);");
-  out.line("if (thread_again() % 32 == 0)");
-  out.line("  arrive(values_left + 8 * ((turns - 1) & 1));");
-  out.close();
+  out.line("done[0] = states[0], done[1] = states[1];");
+  out.line("before = visit;");
 }
 
 void TilePrinter::printRoles() {
@@ -353,32 +419,36 @@ void TilePrinter::printRoles() {
   out.line("// 2. The stream from its end, for some rows after the other.");
   out.line("take_registers<kConsumers == 3 ? 160 : 232>();");
   out.line("const int consumer = of_warp((thread_again() - 128) / 128);");
-  out.line("const uint32_t left_rows_of = left_tile + consumer * 64 * "
-           "Left::kRowBytes;");
   out.open("if constexpr (kConsumers == 2) {");
   out.line("if (consumer == 1)");
   out.line("  pass_turn(1, 256); // the others go first");
   out.close();
   out.line("int turns = 0, lefts = 0;");
+  hasVisits = true;
+  printSums();
+  values.beginFunction();
+  printFinish();
   out.open("for (int visits = 0;; ++visits) {");
   {
     Expressions::Scope scope(values, {});
     values.beginFunction();
-    isInRoles = hasVisits = true;
+    bits.clear();
+    printNextVisit();
     printVisit();
     printFixed();
     printBounds();
     printRange();
     printRoleFold();
     printRoleWalk();
-    printResults();
-    hasVisits = false;
   }
   out.close();
+  out.line("if (before.matrix >= 0)");
+  out.line("  finish_last(turns - 1);");
   out.open("if constexpr (kConsumers == 2) {");
   out.line("if (consumer == 0)");
   out.line("  await_turn(1, 256); // that nobody has taken");
   out.close();
+  hasVisits = false;
   body += out.text.substr(begin);
   out.close();
 }

@@ -712,8 +712,7 @@ void TilePrinter::printResults() {
                      : "// 3. Results. Where the block is is found again, so "
                        "that nobody had to know it.");
   out.line(std::string("const int which = thread_again()") +
-           (isInRoles ? " - 128;" : ";"));
-  isInRoles = false; // no sum is under way
+           (hasVisits ? " - 128;" : ";"));
   out.open("{");
   if (!hasVisits)
     printPlaces("block_again()");

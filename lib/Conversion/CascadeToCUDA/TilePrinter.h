@@ -53,7 +53,10 @@ private:
   void printRoles();
   void printRoleNumbers();
   void printGates();
+  void printNextVisit();
   void printVisit();
+  void printSums();
+  void printFinish();
   void printCopier();
   void printRoleFold();
   void printIssue();

@@ -13,7 +13,7 @@ namespace {
 constexpr int kDepth = 80, kWidth = 72;
 constexpr llvm::StringLiteral kEntry = "roles128x128x80x80";
 // Rows of a block that see one tile, two, three.
-const Shapes kShapes = {{66, 2}, {300, 290}};
+const Shapes kShapes = {{66, 2}, {600, 290}};
 
 CudaKernel printRoles() {
   return printWeighted("cuda-emulated-sm90", kDepth, kWidth);
@@ -35,8 +35,9 @@ TEST_P(PlantedRoleDefect, IsCaught) {
 const std::vector<Defect> kDefects = {
     // Fences, waits, phases.
     Defect{"show_matrices();", ""},
-    Defect{"wait_products<1 - is_first.value>", "wait_products<1>"},
-    Defect{"wait_gate(left_came, lefts & 1);", ""},
+    Defect{"wait_products<kind.value == FirstOfAll ? 0 : 1>",
+           "wait_products<1>"},
+    Defect{"wait_gate(left_came + 8 * left, (lefts / kLefts) & 1);", ""},
     Defect{"begin_products();\n", "\n"},
     Defect{"wait_gate(right_came + 8 * (place ^ 1), ((turn + 1) / 2) & 1);",
            ""},
@@ -49,21 +50,22 @@ const std::vector<Defect> kDefects = {
            "arrive(right_came + 8 * place);"},
     Defect{"wait_gate(right_left + 8 * place, parity);", ""},
     Defect{"wait_gate(values_left + 8 * place, parity);", ""},
-    Defect{"wait_gate(left_left, (lefts + 1) & 1);", ""},
+    Defect{"wait_gate(left_left + 8 * left, (lefts / kLefts + 1) & 1);", ""},
     Defect{"++lefts;", ";"}, Defect{"turns += end - begin;", ";"},
     Defect{"4 * kConsumers);", "4);"},
     Defect{"_came + 8 * place, 128)", "_came + 8 * place, 64)"},
     Defect{"block_barrier();", ""},
     // Released before it is read, or never.
-    Defect{"wait_products<1 - is_first.value>();\n",
+    Defect{"wait_products<kind.value == FirstOfAll ? 0 : 1>();\n",
            "if (which % 32 == 0)\n  arrive(right_left + 8 * place);\n"
-           "wait_products<1 - is_first.value>();\n"},
+           "wait_products<kind.value == FirstOfAll ? 0 : 1>();\n"},
     Defect{"multiply_values(turn - 1, place ^ 1);\n",
            "multiply_values(turn - 1, place ^ 1);\nif (which % 32 == 0)\n"
            "  arrive(values_left + 8 * (place ^ 1));\n"},
     Defect{"if (which % 32 == 0) {", "if (which % 64 == 0) {"},
-    Defect{"arrive(left_left);", ";"},
-    Defect{"arrive(values_left + 8 * ((turns - 1) & 1));", ";"},
+    Defect{"arrive(left_left + 8 * left);", ";"},
+    Defect{"arrive(values_left + 8 * place);", ";"},
+    Defect{"of_warp(lefts % kLefts)", "0"},
     // Turns, registers, where a block goes.
     Defect{"await_turn(1, 256);", ";"},
     Defect{"pass_turn(2 - consumer, 256);", ";"},
@@ -84,8 +86,9 @@ const std::vector<Defect> kDefects = {
     Defect{"*= moved_by[c % 4 / 2]", "*= 1.0f"},
     Defect{"products[0][2 * c + word / 2][word % 2 * 2],",
            "products[0][2 * c][word % 2 * 2],"},
-    Defect{"multiply_values(turns - 1, of_warp((turns - 1) & 1));", ""},
-    Defect{"|| column < limit;", "|| true;"}};
+    Defect{"multiply_values(turn, of_warp(turn & 1));", ""},
+    Defect{"finish(done, before);", "finish(done, {0, 0});"},
+    Defect{"before = visit;", ";"}, Defect{"|| column < limit;", "|| true;"}};
 
 INSTANTIATE_TEST_SUITE_P(Text, PlantedRoleDefect,
                          testing::ValuesIn(chosenDefects(kDefects)));
