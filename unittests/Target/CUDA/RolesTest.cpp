@@ -50,7 +50,7 @@ const std::vector<Defect> kDefects = {
            "arrive(right_came + 8 * place);"},
     Defect{"wait_gate(right_left + 8 * place, parity);", ""},
     Defect{"wait_gate(values_left + 8 * place, parity);", ""},
-    Defect{"wait_gate(left_left + 8 * left, (lefts / kLefts + 1) & 1);", ""},
+    Defect{"lefts / kLefts + 1) & 1", "lefts / kLefts) & 1"},
     Defect{"++lefts;", ";"}, Defect{"turns += end - begin;", ";"},
     Defect{"4 * kConsumers);", "4);"},
     Defect{"_came + 8 * place, 128)", "_came + 8 * place, 64)"},
