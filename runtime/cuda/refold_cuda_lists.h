@@ -81,6 +81,25 @@ REFOLD_DEVICE void sort_words(W (&words)[kCount]) {
   }
 }
 
+/// How many threads of `kThreads` write `kCount` places: parts are equal.
+template <int kThreads, int kCount> REFOLD_DEVICE constexpr int writers() {
+  int parts = 1;
+  while (2 * parts <= kThreads && kCount % (2 * parts) == 0)
+    parts *= 2;
+  return parts;
+}
+
+/// Elements behind each other, by vectors of 16 bytes where they are some.
+template <int kCount, typename T>
+REFOLD_DEVICE void store_places(T *to, const T (&from)[kCount]) {
+  if constexpr (kCount * sizeof(T) % 16 == 0)
+    if (uint64_t(to) % 16 == 0)
+      return store_values(to, from);
+  REFOLD_UNROLL
+  for (int i = 0; i < kCount; ++i)
+    store_element(to + i, from[i]);
+}
+
 /// The `kCount` best of what was taken: of keys of which the first
 /// `kKeyBits` bits differ, in rows of at most `kLongest` elements (-1: any).
 template <int kCount, bool kIsTop, int kKeyBits, int64_t kLongest> struct List {
@@ -114,10 +133,10 @@ template <int kCount, bool kIsTop, int kKeyBits, int64_t kLongest> struct List {
     }
   }
 
-  /// Absorbs elements. `isRare`: few of them are among the best, so that it is
-  /// worth asking first.
+  /// Absorbs elements. `kIsRare`: few of them are among the best, so that it is
+  /// worth asking first; `isFirst`: nothing was absorbed before.
   template <bool kIsRare, int kWidth>
-  REFOLD_DEVICE void take(Word (&elements)[kWidth]) {
+  REFOLD_DEVICE void take(Word (&elements)[kWidth], bool isFirst) {
     if constexpr (kIsRare || kRoom == 1) {
       Word best = elements[0];
       REFOLD_UNROLL
@@ -133,6 +152,12 @@ template <int kCount, bool kIsTop, int kKeyBits, int64_t kLongest> struct List {
     if constexpr (kRoom > 1) {
       sort_words(elements);
       constexpr int kTaken = kWidth < kRoom ? kWidth : kRoom;
+      if (isFirst) {
+        REFOLD_UNROLL
+        for (int i = 0; i < kTaken; ++i)
+          words[i] = elements[i];
+        return;
+      }
       REFOLD_UNROLL
       for (int i = 0; i < kTaken; ++i)
         words[kRoom - 1 - i] = larger_word(words[kRoom - 1 - i], elements[i]);
@@ -151,6 +176,20 @@ template <int kCount, bool kIsTop, int kKeyBits, int64_t kLongest> struct List {
       words[i] = larger_word(words[i], other[kRoom - 1 - i]);
     if constexpr (kRoom > 1)
       sort_bitonic<kRoom / 2>(words);
+  }
+
+  /// Every `kParts`-th part of the list, for the threads that write it: places
+  /// 0 on are those from `part` * kCount / kParts on.
+  template <int kParts> REFOLD_DEVICE List part_of(int part) const {
+    constexpr int kOwn = kCount / kParts;
+    List own;
+    REFOLD_UNROLL
+    for (int i = 0; i < kOwn; ++i) {
+      REFOLD_UNROLL
+      for (int p = 0; p < kParts; ++p)
+        own.words[i] = part == p ? words[p * kOwn + i] : own.words[i];
+    }
+    return own;
   }
 
   /// To and from place `which` of what warps share.

@@ -139,10 +139,8 @@ static LogicalResult chooseIndices(RowKernel &kernel) {
         kernel.ranks.push_back(i);
         break;
       }
-      return refuse(op, Reason::CudaNotRows)
-             << "found the index '" << op.indexName(i)
-             << "', which only some results or products have; expected rows "
-                "over one index";
+      kernel.rows.push_back(i);
+      kernel.isColumns = true;
     }
   }
   if (numStreams > 1)
@@ -270,7 +268,7 @@ static bool isAlongRow(AffineMap map, ArrayRef<Node *> subscripts, int stream) {
   return map.getNumResults() > 0;
 }
 
-static bool isDense(Type type) {
+bool cuda::isDense(Type type) {
   auto memref = cast<MemRefType>(type);
   SmallVector<int64_t> strides;
   int64_t offset = 0;
@@ -279,8 +277,39 @@ static bool isDense(Type type) {
           strides.back() == 1);
 }
 
-static LogicalResult addReads(RowKernel &kernel, const NodeSet &all,
-                              bool isFolded) {
+static unsigned targetOf(Plan &plan, WriteOp op) {
+  return cast<BlockArgument>(op.getTarget()).getArgNumber() -
+         plan.cascade.numIndices();
+}
+
+/// Whether a result that moves with the stream is written across its last
+/// dimension.
+static bool isWrittenAcross(RowKernel &kernel, WritePlan &w) {
+  Plan &plan = *kernel.plan;
+  if (kernel.stream < 0 || !(w.set & bit(kernel.stream)))
+    return false;
+  SmallVector<Value> indices(w.op.getIndices());
+  auto last = dyn_cast<AffineDimExpr>(w.op.getMap().getResults().back());
+  auto arg = last ? dyn_cast<BlockArgument>(indices[last.getPosition()])
+                  : BlockArgument();
+  return !arg || int(arg.getArgNumber()) != kernel.stream ||
+         !isDense(plan.cascade->getOperand(targetOf(plan, w.op)).getType());
+}
+
+/// Whether an array that moves with the stream is read across its last
+/// dimension.
+static bool isReadAcross(RowKernel &kernel, Node *n) {
+  if (n->kind != Node::Read || !kernel.hasStream(n))
+    return false;
+  auto read = cast<ReadOp>(n->op);
+  CascadeOp op = kernel.plan->cascade;
+  unsigned operand =
+      cast<BlockArgument>(read.getSource()).getArgNumber() - op.numIndices();
+  return !isAlongRow(read.getMap(), n->in, kernel.stream) ||
+         !isDense(op->getOperand(operand).getType());
+}
+
+static void addReads(RowKernel &kernel, const NodeSet &all, bool isFolded) {
   CascadeOp op = kernel.plan->cascade;
   for (Node *n : all) {
     if (n->kind != Node::Read || !kernel.hasStream(n))
@@ -288,12 +317,6 @@ static LogicalResult addReads(RowKernel &kernel, const NodeSet &all,
     auto read = cast<ReadOp>(n->op);
     unsigned operand =
         cast<BlockArgument>(read.getSource()).getArgNumber() - op.numIndices();
-    Type type = op->getOperand(operand).getType();
-    if (!isAlongRow(read.getMap(), n->in, kernel.stream) || !isDense(type))
-      return refuse(op, Reason::CudaNotRows)
-             << "found '" << kernel.operandNames[operand]
-             << "' read across its last dimension; expected it along '"
-             << op.indexName(kernel.stream) << "'";
     auto [it, isNew] = kernel.reads.try_emplace(n);
     RowRead &entry = it->second;
     entry.isFolded |= isFolded;
@@ -310,29 +333,31 @@ static LogicalResult addReads(RowKernel &kernel, const NodeSet &all,
     entry.isShared = !(n->set & ~bit(kernel.stream));
     kernel.narrowest = std::min(kernel.narrowest, bytesOf(n->type));
   }
-  return success();
 }
 
-static LogicalResult checkWrites(RowKernel &kernel) {
+/// A thread has a row where that is what lies beside each other; all results
+/// then have all of its indices.
+static LogicalResult chooseColumns(RowKernel &kernel, const NodeSet &all) {
   Plan &plan = *kernel.plan;
+  for (Node *n : all)
+    kernel.isColumns |= isReadAcross(kernel, n);
   for (auto *writes : {&plan.finishWrites, &plan.sweepWrites})
-    for (WritePlan &w : *writes) {
-      if (kernel.stream < 0 || !(w.set & bit(kernel.stream)))
-        continue;
-      SmallVector<Value> indices(w.op.getIndices());
-      auto last = dyn_cast<AffineDimExpr>(w.op.getMap().getResults().back());
-      auto arg = last ? dyn_cast<BlockArgument>(indices[last.getPosition()])
-                      : BlockArgument();
-      unsigned target = cast<BlockArgument>(w.op.getTarget()).getArgNumber() -
-                        plan.cascade.numIndices();
-      if (!arg || int(arg.getArgNumber()) != kernel.stream ||
-          !isDense(plan.cascade->getOperand(target).getType()))
-        return refuse(plan.cascade, Reason::CudaNotRows)
-               << "found '" << kernel.operandNames[target]
-               << "' written across its last dimension; expected it along '"
-               << plan.cascade.indexName(kernel.stream) << "'";
-      kernel.narrowest = std::min(kernel.narrowest, bytesOf(w.value->type));
-    }
+    for (WritePlan &w : *writes)
+      kernel.isColumns |= isWrittenAcross(kernel, w);
+  if (kernel.isColumns && plan.states.empty() && kernel.stream >= 0) {
+    kernel.rows.push_back(kernel.stream);
+    kernel.stream = walk::kNone;
+  }
+  if (!kernel.isColumns)
+    return success();
+  for (auto *writes : {&plan.finishWrites, &plan.sweepWrites})
+    for (WritePlan &w : *writes)
+      for (unsigned i : kernel.rows)
+        if (!(w.set & bit(i)))
+          return refuse(plan.cascade, Reason::CudaNotRows)
+                 << "found '" << kernel.operandNames[targetOf(plan, w.op)]
+                 << "' without the index '" << plan.cascade.indexName(i)
+                 << "', which other results have; expected it in all";
   return success();
 }
 
@@ -349,9 +374,18 @@ FailureOr<RowKernel> cuda::findRows(Plan &plan) {
   for (auto *writes : {&plan.finishWrites, &plan.sweepWrites})
     for (WritePlan &w : *writes)
       collect(w.value, written);
-  if (failed(addReads(kernel, folded, true)) ||
-      failed(addReads(kernel, written, false)) || failed(checkWrites(kernel)))
+  NodeSet all(folded.begin(), folded.end());
+  all.insert(written.begin(), written.end());
+  if (failed(chooseColumns(kernel, all)))
     return failure();
+  if (kernel.isColumns)
+    return kernel;
+  addReads(kernel, folded, true);
+  addReads(kernel, written, false);
+  for (auto *writes : {&plan.finishWrites, &plan.sweepWrites})
+    for (WritePlan &w : *writes)
+      if (kernel.stream >= 0 && (w.set & bit(kernel.stream)))
+        kernel.narrowest = std::min(kernel.narrowest, bytesOf(w.value->type));
   bool hasFloats = false, isWide = false;
   for (auto &[node, read] : kernel.reads) {
     hasFloats |= isa<FloatType>(node->type);

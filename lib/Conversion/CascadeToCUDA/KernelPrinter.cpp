@@ -261,9 +261,9 @@ void KernelPrinter::printRowIndices(bool ofBlocks) {
                          : ofBlocks
                              ? "block_remainder(" + rest + ", " + count + ")"
                              : rest + " % " + count;
-    out.line((ofBlocks ? "[[maybe_unused]] " : "") + std::string() +
-             "const int64_t " + kernel.indexNames[index] + " = " + number +
-             ";");
+    out.line((ofBlocks || kernel.isColumns ? "[[maybe_unused]] " : "") +
+             std::string() + "const int64_t " + kernel.indexNames[index] +
+             " = " + number + ";");
     rest = ofBlocks ? "block_quotient(" + rest + ", " + count + ")"
                     : (rest == "row" ? rest : "(" + rest + ")") + " / " + count;
   }

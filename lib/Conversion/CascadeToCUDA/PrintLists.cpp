@@ -89,7 +89,10 @@ void RowPrinter::printTaken(unsigned pass) {
                withoutParentheses(values.value(s->term)) + ", column + e);");
     }
     out.close();
-    out.line(name(*s) + ".template take<kPlace != InRegisters>(words);");
+    out.line(
+        name(*s) +
+        ".template take<kPlace != InRegisters>(words, kPlace == InRegisters "
+        "&& v == 0);");
     out.close();
     out.close();
   }
@@ -115,6 +118,89 @@ void RowPrinter::printListsFromShared(unsigned pass) {
              (hasShared ? " + turn" : "") + ", lane % 32 < kThreads / 32);");
 }
 
+/// The list and the place that text is about.
+std::pair<std::string, std::string> RowPrinter::placeIn(StatePlan &s) {
+  if (isOwnPlace)
+    return {name(s) + "_own", "at"};
+  return {name(s), kernel.indexNames[rankOf(s)]};
+}
+
+/// Whether places lie beside each other in the array that is written.
+bool RowPrinter::isAlongPlaces(WritePlan &w, unsigned rank) {
+  unsigned target = cast<BlockArgument>(w.op.getTarget()).getArgNumber() -
+                    plan.cascade.numIndices();
+  AffineMap map = w.op.getMap();
+  auto last = dyn_cast<AffineDimExpr>(map.getResults().back());
+  if (!last || !isDense(plan.cascade->getOperand(target).getType()))
+    return false;
+  for (auto [k, index] : llvm::enumerate(w.op.getIndices())) {
+    bool isLast = k == last.getPosition();
+    bool isRank = plan.sets.of(index) & bit(rank);
+    auto arg = dyn_cast<BlockArgument>(index);
+    if (isLast ? !arg || arg.getArgNumber() != rank : isRank)
+      return false;
+  }
+  return llvm::none_of(map.getResults().drop_back(), [&](AffineExpr expr) {
+    return expr.isFunctionOfDim(last.getPosition());
+  });
+}
+
+/// Results with places, some of them for each of the first threads of a row.
+void RowPrinter::printPlaces(unsigned rank, ArrayRef<WritePlan *> writes) {
+  std::string places = std::to_string(plan.extent(rank));
+  const std::string &i = kernel.indexNames[rank];
+  SmallVector<Node *> roots;
+  SmallVector<WritePlan *> apart;
+  for (WritePlan *w : writes)
+    roots.push_back(w->value);
+  out.open("{");
+  out.line("constexpr int kWriters = writers<kThreads, " + places + ">();");
+  out.line("constexpr int kOwn = " + places + " / kWriters;");
+  for (StatePlan &s : plan.states)
+    if (s.op.isOrdered() && rankOf(s) == rank)
+      out.line("[[maybe_unused]] const auto " + name(s) + "_own = " + name(s) +
+               ".template part_of<kWriters>(lane);");
+  out.open("if (lane < kWriters && is_row) {");
+  auto target = [&](WritePlan *w) {
+    return cast<BlockArgument>(w->op.getTarget()).getArgNumber() -
+           plan.cascade.numIndices();
+  };
+  for (WritePlan *w : writes)
+    if (isAlongPlaces(*w, rank))
+      out.line(storedType(w->value->type) + " " +
+               kernel.operandNames[target(w)] + "_places[kOwn];");
+    else
+      apart.push_back(w);
+  out.line("REFOLD_UNROLL");
+  out.open("for (int at = 0; at < kOwn; ++at) {");
+  out.line("[[maybe_unused]] const int64_t " + i + " = lane * kOwn + at;");
+  isOwnPlace = true;
+  {
+    Expressions::Scope scope(values, roots);
+    for (WritePlan *w : writes)
+      if (!llvm::is_contained(apart, w))
+        out.line(kernel.operandNames[target(w)] + "_places[at] = " +
+                 withoutParentheses(values.value(w->value)) + ";");
+    printWrites(apart);
+  }
+  isOwnPlace = false;
+  out.close();
+  Graph::Instance final(plan.sets.numPasses, Node::Final);
+  for (WritePlan *w : writes) {
+    if (llvm::is_contained(apart, w))
+      continue;
+    SmallVector<Node *> in;
+    for (Value index : w->op.getIndices())
+      in.push_back(plan.graph->instantiate(index, final));
+    const std::string &to = kernel.operandNames[target(w)];
+    out.line("store_places<kOwn>(" + to +
+             values.offset(target(w), w->op.getMap(), in, true) +
+             " + lane * kOwn, " + to + "_places);");
+  }
+  out.close();
+  out.close();
+}
+
 /// What stands where no element is.
 static std::string freePayload(Type type) {
   return isa<FloatType>(type) ? "0.0f" : valueType(type) + "(-1)";
@@ -123,8 +209,8 @@ static std::string freePayload(Type type) {
 /// A payload of a place of a list: what it is made of is read again there.
 std::string RowPrinter::payload(Node *n, StatePlan &s) {
   Node *from = s.payloads[n->result - 1];
-  std::string rank = kernel.indexNames[rankOf(s)];
-  std::string place = name(s) + ".place(" + rank + ")";
+  auto [list, at] = placeIn(s);
+  std::string place = list + ".place(" + at + ")";
   Node *inside = from;
   while (inside->kind == Node::Elem && isa<arith::IndexCastOp>(inside->op))
     inside = inside->in[0];
@@ -134,7 +220,7 @@ std::string RowPrinter::payload(Node *n, StatePlan &s) {
   std::string found = kernel.nameFor("p" + std::to_string(n->id));
   out.line(valueType(from->type) + " " + found + " = " +
            freePayload(from->type) + ";");
-  out.open("if (!" + name(s) + ".is_free(" + rank + ")) {");
+  out.open("if (!" + list + ".is_free(" + at + ")) {");
   {
     Expressions::Scope scope(values, {from}, /*isClosed=*/true);
     out.line("[[maybe_unused]] const int64_t " +
@@ -181,8 +267,8 @@ std::string RowPrinter::spellList(Node *n) {
   StatePlan &s = plan.states[n->state];
   if (n->result > 0)
     return payload(n, s);
-  return name(s) + ".key(" + kernel.indexNames[rankOf(s)] + ", " + identity(s) +
-         ")";
+  auto [list, at] = placeIn(s);
+  return list + ".key(" + at + ", " + identity(s) + ")";
 }
 
 /// Names what `roots` take of lists, but for what has a place of its own: sums

@@ -48,7 +48,7 @@ void RowPrinter::printElements(ArrayRef<StatePlan *> states) {
                });
       });
     });
-    if (needsPlace)
+    if (needsPlace || kernel.isColumns)
       out.line("const int64_t " + kernel.indexNames[kernel.stream] +
                " = column + e;");
     bindElements(true);

@@ -63,28 +63,25 @@ void RowPrinter::printRowResults() {
   SmallVector<Node *> roots;
   for (WritePlan *w : writes)
     roots.push_back(w->value);
-  out.open("if (lane == 0 && is_row) {");
-  {
-    Expressions::Scope scope(values, roots);
-    nameLists(roots);
-    llvm::MapVector<unsigned, SmallVector<WritePlan *>> places;
-    for (WritePlan *w : writes) {
-      auto rank = llvm::find_if(kernel.ranks, [&](unsigned i) {
-        return plan.extent(i) > 1 && (w->set & bit(i));
-      });
-      if (rank == kernel.ranks.end())
-        numbers.push_back(w);
-      else
-        places[*rank].push_back(w);
-    }
-    printWrites(numbers);
-    for (auto &[rank, own] : places) {
-      openPlaces(rank);
-      printWrites(own);
-      out.close();
-    }
+  Expressions::Scope scope(values, roots);
+  nameLists(roots);
+  llvm::MapVector<unsigned, SmallVector<WritePlan *>> places;
+  for (WritePlan *w : writes) {
+    auto rank = llvm::find_if(kernel.ranks, [&](unsigned i) {
+      return plan.extent(i) > 1 && (w->set & bit(i));
+    });
+    if (rank == kernel.ranks.end())
+      numbers.push_back(w);
+    else
+      places[*rank].push_back(w);
   }
-  out.close();
+  if (!numbers.empty()) {
+    out.open("if (lane == 0 && is_row) {");
+    printWrites(numbers);
+    out.close();
+  }
+  for (auto &[rank, own] : places)
+    printPlaces(rank, own);
 }
 
 void RowPrinter::printStore(WritePlan &w, const std::string &array) {
@@ -95,6 +92,15 @@ void RowPrinter::printStore(WritePlan &w, const std::string &array) {
   for (Value index : w.op.getIndices())
     in.push_back(plan.graph->instantiate(index, final));
   bool rounds = isRounded(withoutCasts(w.value));
+  if (kernel.isColumns) {
+    std::string value = array + "[0]";
+    if (rounds)
+      value = "narrow<" + storedType(w.value->type) + ">(" + value + ")";
+    out.line("store_element(" + kernel.operandNames[target] +
+             values.offset(target, w.op.getMap(), in, false) + ", " + value +
+             ");");
+    return;
+  }
   out.line(std::string(rounds ? "store_rounded" : "store_values") +
            "<kWidth>(" + kernel.operandNames[target] +
            values.offset(target, w.op.getMap(), in, true) + " + column, " +
@@ -161,6 +167,9 @@ void RowPrinter::printSweep() {
     }
   }
   out.close();
+  if (kernel.isColumns)
+    out.line("[[maybe_unused]] const int64_t " +
+             kernel.indexNames[kernel.stream] + " = column;");
   for (WritePlan *w : writes) {
     unsigned target = cast<BlockArgument>(w->op.getTarget()).getArgNumber() -
                       plan.cascade.numIndices();

@@ -21,6 +21,8 @@ void RowPrinter::findGrid() {
     result.rows.push_back(extentOf(row));
   if (hasStream())
     result.stream = extentOf(kernel.stream);
+  if (kernel.isColumns)
+    return;
   auto hasVectors = [&](Value argument) {
     unsigned i = cast<BlockArgument>(argument).getArgNumber() - op.numIndices();
     result.operands[i].hasVectors = true;
@@ -135,6 +137,11 @@ void RowPrinter::chooseEntries() {
       entry.longest = entry.chunk();
     addEntry(entry);
   };
+  if (kernel.isColumns) {
+    // Elements one by one, eight of them on their way at once.
+    add(1, 128, 8, 1, false);
+    return;
+  }
   if (int own = listWords()) {
     // Few lanes a row, since both sides do the work of a merge. Sorting takes
     // another list and what is sorted, so that long ones leave little room.
@@ -190,6 +197,10 @@ void RowPrinter::printHead() {
       "_rowsTxVxW takes rows of at most T * V * W elements, _chunksTxVxW "
       "any; W > 1: rows begin at multiples of 16 bytes and are whole "
       "vectors. The first entry that takes the rows is launched.");
+  if (kernel.isColumns)
+    out.comment(
+        "         T is 1: a thread has a row of its own, threads beside "
+        "each other have neighbours of the last index.");
   if (hasShared)
     out.comment(
         "         _sharedTxVxW keeps rows in shared memory, "

@@ -30,6 +30,9 @@ struct RowKernel {
   llvm::MapVector<Node *, RowRead> reads;
   std::vector<std::string> operandNames, indexNames, stateNames;
   llvm::StringSet<> taken;
+  /// A thread has a row of its own, and threads beside each other have
+  /// neighbours of the last row index: what only some results have is one.
+  bool isColumns = false;
   /// Floats have 16 bits, read and written: approximations of 2 ulp do.
   bool isNarrow = false;
   int64_t narrowest = 16; ///< bytes of an element along the stream
@@ -63,6 +66,8 @@ std::string wrappingType(mlir::Type type);
 /// An expression with $0, $1, $2 for operands, in parentheses where it has to
 /// be; "" where the op has no spelling. `isFast`: 2 ulp are enough.
 std::string templateOf(mlir::Operation *op, bool isFast);
+/// Whether elements of its last dimension lie beside each other.
+bool isDense(mlir::Type type);
 /// Bytes of an array element.
 int64_t bytesOf(mlir::Type type);
 /// A constant as C++ reads it.

@@ -55,6 +55,9 @@ private:
   std::string sumOfRanks(Node *n);
   std::string spellList(Node *n);
   void openPlaces(unsigned rank);
+  std::pair<std::string, std::string> placeIn(walk::StatePlan &s);
+  bool isAlongPlaces(walk::WritePlan &w, unsigned rank);
+  void printPlaces(unsigned rank, llvm::ArrayRef<walk::WritePlan *> writes);
   void nameLists(llvm::ArrayRef<Node *> roots);
   void printRowResults();
   void printWrites(llvm::ArrayRef<walk::WritePlan *> writes);
@@ -79,7 +82,8 @@ private:
   bool mayKeep(int width);
   bool readsTables();
   std::string rowCount();
-  bool hasShared = false; ///< an entry keeps rows in shared memory
+  bool isOwnPlace = false; ///< text is about the places of one thread
+  bool hasShared = false;  ///< an entry keeps rows in shared memory
 };
 
 } // namespace refold::cuda

@@ -25,10 +25,12 @@ EMULATED = [("examples/softmax", "f32"), ("examples/softmax", "bf16"), ("example
             ("examples/layernorm", "bf16"), ("examples/variance", "f32"), ("examples/kl_divergence", "f32"),
             ("examples/cross_entropy", "f32"), ("test/Catalogue/masks_masked_variance", "f32"),
             ("test/Catalogue/catalogue_36_quantised_rows", "f32"), ("test/Catalogue/catalogue_01_log_softmax", "f32"),
-            ("test/Target/CUDA/Inputs/names", "f32")]
+            ("test/Target/CUDA/Inputs/names", "f32"),
+            # A thread a row: weighted sums, arrays read and written across.
+            ("test/Catalogue/theory_sink", "f32"), ("examples/softmax_columns", "f32"), ("examples/rmsnorm_product", "f32")]
 COMPILED = [("examples/softmax", "bf16"), ("examples/entropy", "bf16"), ("examples/layernorm", "bf16"),
             ("examples/variance", "f32"), ("examples/kl_divergence", "f32"), ("examples/cross_entropy", "f16"),
-            ("test/Target/CUDA/Inputs/names", "f32")]
+            ("test/Target/CUDA/Inputs/names", "f32"), ("test/Catalogue/theory_sink", "f32")]
 FOLD_WORDS = {"max", "min", "sum", "exp", "mean", "log", "len", "where", "any", "all", "prod", "abs", "sqrt", "true", "false",
               "inf", "nan", "f32", "f16", "bf16", "p", "q", "r", "t", "u"}  # no names in .fold, or taken by the test itself
 EACH_ENTRY = [("examples/softmax", "bf16"), ("examples/variance", "f32")]

@@ -67,13 +67,13 @@ std::vector<float> drawn(int64_t rows, int64_t n) {
   std::vector<float> x(rows * n);
   for (int64_t i = 0; i < rows * n; ++i) {
     int64_t row = i / n, k = (i * 7919 + row * 31) % 23;
-    x[i] = row == 0   ? float(i % n)
-           : row == 1 ? -float(i % n)
-           : k == 0   ? -INFINITY
-           : k == 1   ? -0.0f
-           : k == 2   ? 0.0f
-           : k == 3   ? -NAN
-                      : float(k - 12) * (row == 2 ? -0.25f : 0.25f);
+    x[i] = row == 0             ? float(i % n)
+           : row == 1           ? -float(i % n)
+           : k == 0             ? -INFINITY
+           : k == 1             ? -0.0f
+           : k == 2             ? 0.0f
+           : k == 3 && row != 2 ? -NAN
+                                : float(k - 12) * (row == 2 ? -0.25f : 0.25f);
     if (row < 2 && n > 256)
       x[i] = float(int64_t(x[i]) / (n / 256 + 1)); // 8 bits
   }
@@ -200,7 +200,9 @@ const std::vector<Defect> kDefects = {
     {"lane % 32 < kThreads / 32)", "lane % 32 < kThreads / 64)"},
     {"block_barrier();", ""},
     {"merge1(Number<32>{});", ""},
-    {"bottomk_1.place(q)", "topk_0.place(q)"},
+    {"bottomk_1_own.place(at)", "int32_t(lane)"},
+    {"words[p * kOwn + i]", "words[i]"},
+    {"+ lane * kOwn, e_places", ", e_places"},
     {"-infinity())", "0.0f)"},
     {"topk_0.template take<", "bottomk_1.template take<"},
     // Lists: the order of words.
