@@ -48,6 +48,8 @@ std::string RowKernel::programName(StringRef wanted) {
 static constexpr llvm::StringLiteral kTaken =
     "Access Between Next between down kCount kIsKept kIsPermuted "
     "kLargePivot kSteps kept parts "
+    "Panels arrive consumer kConsumers key limit parity settle "
+    "take "
     "Chunk Combine InRegisters InShared Copy Divisor EOF Fiber Left "
     "List Machine Mode NULL "
     "Nowhere Number Place Policy Pragma Range Reuse Right Shared SharedElement "

@@ -4,6 +4,7 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace refold;
@@ -550,6 +551,14 @@ static bool readsOtherwise(TileKernel &kernel, Node *n, Node *&pivot) {
       n->in, [&](Node *i) { return readsOtherwise(kernel, i, pivot); });
 }
 
+/// A constant that numbers of a mask can be divided by.
+static bool isPlainScale(Node *factor) {
+  constexpr double kLeast = 1e-6;
+  return factor->kind == Node::Const &&
+         cast<FloatAttr>(cast<arith::ConstantOp>(factor->op).getValue())
+                 .getValueAsDouble() >= kLeast;
+}
+
 static void findLateScale(TileKernel &kernel) {
   TileKernel::LateScale late;
   bool hasFinite = false;
@@ -557,9 +566,8 @@ static void findLateScale(TileKernel &kernel) {
     return;
   // Products that nothing scales are kept times log2(e) alone.
   bool isPlain = kernel.kept == kernel.contraction;
-  if (!isPlain &&
-      (!findFactor(kernel, kernel.kept, late.factor, hasFinite) ||
-       !late.factor || (hasFinite && late.factor->kind != Node::Const)))
+  if (!isPlain && (!findFactor(kernel, kernel.kept, late.factor, hasFinite) ||
+                   !late.factor || (hasFinite && !isPlainScale(late.factor))))
     return;
   bool isMoved = false;
   for (StatePlan &s : kernel.plan->states) {
@@ -579,8 +587,10 @@ static void findLateScale(TileKernel &kernel) {
 }
 
 /// Whether what is kept may be finite and larger than f32 has it times log2(e):
-/// where it is made of an array that reaches as far, beside the products.
+/// where it is made of an array that reaches as far, or of such a number (a
+/// mask that takes the lowest one), beside the products.
 static bool mayLeaveBits(const TileKernel &kernel) {
+  constexpr double kFar = 1e30; // over the least late factor finite, too
   NodeSet seen;
   SmallVector<Node *> pending{kernel.kept};
   while (!pending.empty()) {
@@ -592,6 +602,12 @@ static bool mayLeaveBits(const TileKernel &kernel) {
       if (type.isF32() || type.isBF16())
         return true;
     }
+    if (n->kind == Node::Const)
+      if (auto number =
+              dyn_cast<FloatAttr>(cast<arith::ConstantOp>(n->op).getValue());
+          number && number.getValue().isFinite() &&
+          std::fabs(number.getValueAsDouble()) > kFar)
+        return true;
     pending.append(n->in.begin(), n->in.end());
   }
   return false;

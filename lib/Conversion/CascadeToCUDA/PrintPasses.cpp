@@ -64,6 +64,7 @@ void RowPrinter::printElements(ArrayRef<StatePlan *> states) {
 /// have now, then the elements of the chunk are absorbed.
 void RowPrinter::printLevel(unsigned pass, unsigned level) {
   SmallVector<StatePlan *> states = statesOf(pass, level), repeated;
+  SmallVector<std::string> before;
   SmallVector<Node *> roots;
   for (StatePlan *s : states)
     roots.push_back(s->moved);
@@ -80,6 +81,11 @@ void RowPrinter::printLevel(unsigned pass, unsigned level) {
     }
     repeated.push_back(s);
     std::string others = identity(*s);
+    // One thread's sum of a whole row is too long to add its elements one by
+    // one to what there is.
+    before.push_back(kernel.isColumns ? "(" + moved + ")" : "");
+    if (kernel.isColumns)
+      moved = others;
     out.line(valueType(s->type()) + " " + name(*s) + "[kParts] = {" + moved +
              ", " + others + ", " + others + ", " + others + "};");
   }
@@ -90,12 +96,13 @@ void RowPrinter::printLevel(unsigned pass, unsigned level) {
     values.hoist(s->term);
   }
   printElements(repeated);
-  for (StatePlan *s : repeated) {
+  for (auto [s, old] : llvm::zip(repeated, before)) {
     std::string n = name(*s);
-    out.line("s." + n + " = " +
-             withoutParentheses(combine(*s, combine(*s, n + "[0]", n + "[1]"),
-                                        combine(*s, n + "[2]", n + "[3]"))) +
-             ";");
+    std::string all = combine(*s, combine(*s, n + "[0]", n + "[1]"),
+                              combine(*s, n + "[2]", n + "[3]"));
+    if (!old.empty())
+      all = combine(*s, old, all);
+    out.line("s." + n + " = " + withoutParentheses(all) + ";");
   }
 }
 

@@ -168,6 +168,13 @@ Kernel::FewRows Kernel::fewRows() {
     return FewRows::AsOthers;
   int lane = plan.product ? plan.laneOf(plan.product)
                           : plan.states[plan.wholes.front()].lane;
+  // There is one sum for each row and lane.
+  auto hasOthers = [&](Set set) { return set & ~(plan.rows | bit(lane)); };
+  if (plan.product ? hasOthers(plan.product->set)
+                   : llvm::any_of(plan.wholes, [&](unsigned s) {
+                       return hasOthers(plan.states[s].set);
+                     }))
+    return FewRows::AsOthers;
   NodeSet all;
   for (Node *term : terms) {
     if (!isa<FloatType>(term->type))

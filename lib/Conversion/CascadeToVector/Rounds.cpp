@@ -133,6 +133,8 @@ void Kernel::planRounds() {
       plan.row == kNone ? Ix(1) : to.ceilDiv(extents[plan.row], rowTile());
   Ix units = to.max(to.div(plan.schedule.panelBytes, to.max(bytes, 1)),
                     to.ceilDiv(kLeastItems, to.max(to.mul(unit, tiles), 1)));
+  // No more than there are, so that no product of sizes overflows.
+  units = to.min(units, to.add(to.div(all, unit), 1));
   roundRows = to.mul(unit, to.max(units, 1));
   isInRounds = to.mul(isEven, to.min(1, to.max(0, to.sub(all, roundRows))));
 }

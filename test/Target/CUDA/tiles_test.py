@@ -37,6 +37,9 @@ FIXED = {"plain": program(64, 64), "causal": program(40, 72, mask=CAUSAL), "grou
 COMPILED = {"hd64": program(64, 64), "hd64causal": program(64, 64, mask=CAUSAL), "hd128": program(128, 128),
             "hd128causal": program(128, 128, mask=CAUSAL), "hd80": program(80, 80), "hd96gqa": program(96, 96, 4, 1),
             "hd256": program(256, 256)}
+FAR = {"taken": program(64, 64, mask="  s = where(n < m, s, -5e37)\n"),
+       "added": program(64, 64, mask="  s = s + where(n < m, 0.0, -3.4028235e38)\n"),
+       "named": program(24, 32, more=", limit[n]", bias=" + limit")}
 EXAMPLES = ["attention", "attention_causal", "attention_gqa", "attention_alibi", "attention_decode"]
 
 
@@ -71,6 +74,17 @@ def check_lowest(folder):
     assert np.abs(outputs[0] - outputs[1]).max() < 0.01, "rows of the lowest number are other means"
 
 
+def check_far_numbers(folder, name):
+    """The same of masks that take a number far below all scores: strict causal rows, of which the first has no other."""
+    outputs = []
+    for target in ([], ["--target", "cuda-emulated"], ["--target", "cuda-emulated-sm90"]):
+        out = folder / f"{name}{len(outputs)}.npy"
+        refold("run", str(folder / f"{name}.fold"), *target, "--dtype", "bf16", "--shape", "b=1,m=5,n=9", "--output", f"o={out}")
+        outputs.append((np.load(out).view(np.uint16).astype(np.uint32) << 16).view(np.float32))  # bf16
+    for found in outputs[1:]:
+        assert np.isfinite(found).all() and np.abs(outputs[0] - found).max() < 0.02, f"rows of {name} are not as on the CPU"
+
+
 def check_written(folder, name):
     check_text(str(folder / name), "bf16")
 
@@ -94,7 +108,7 @@ def check_compiled(compiler, folder, name, arch):
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        for name, text in {**FIXED, **COMPILED}.items():
+        for name, text in {**FIXED, **COMPILED, **FAR}.items():
             (folder / f"{name}.fold").write_text(text)
         (folder / "lowest.fold").write_text(program(32, 32, more=", r[b,h,m,n]: f32", bias=" + r").replace("n,d=32]", "n,d=32]: f16")
                                             .replace("m,d=32]", "m,d=32]: f16").replace("e=32]", "e=32]: f16"))
@@ -103,6 +117,7 @@ def main():
         lowest[0, :, 1::3] = -2.5e38
         np.save(folder / "lowest.npy", lowest)
         cases = [(check_lowest, folder)]
+        cases += [(check_far_numbers, folder, name) for name in FAR]
         cases += [(check_example, name, dtype) for name, dtype in zip(EXAMPLES, ["bf16", "f16", "bf16", "f16", "bf16"])]
         cases += [(check_fixed, folder, name, dtype) for name, dtype in zip(FIXED, ["bf16", "f16"] * 3)]
         cases += [(check_roles, folder, name, dtype) for name, dtype in zip(FIXED, ["f16", "bf16"] * 3)]
