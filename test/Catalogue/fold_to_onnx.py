@@ -287,6 +287,8 @@ class Translator:
         axis, inner, count = re.fullmatch(r"topk\((\w+):(.*),\s*(\d+)\)", expression).groups()
         value = self.evaluate(self.parse(inner.strip()))
         place = value.axes.index(axis)
+        if int(count) > self.fixed.get(axis, int(count)):
+            raise Untranslatable("more places than elements")
         self.counter += 1
         names = [f"top_{self.counter}", f"top_at_{self.counter}"]
         self.nodes.append(helper.make_node("TopK", [value.name, self.constant(np.array([int(count)]))], names,

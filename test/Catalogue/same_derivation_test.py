@@ -30,6 +30,7 @@ ROOT = HERE.parent.parent
 REFOLD = os.environ.get("REFOLD", str(ROOT / "build/dev/bin/refold"))
 
 NOT_IN_ONNX = {
+    "best_of_fewer_elements": "more places than elements",
     "attention_decode": "an axis over the front of a longer dimension",
     "attention_gqa": "a computed subscript",
     "attention_latent": "an axis over the front of a longer dimension",
