@@ -138,6 +138,10 @@ Problem CpuProgram::Impl::shapeCalls(CpuPlan &made) {
       continue;
     const LoadedKernel &loaded = kernels[kernel->kernel];
     size_t phases = loaded.phases.size();
+    if (phases == 0)
+      return problem(ExitCode::Model,
+                     "'" + package->program.steps[step.step].name +
+                         "': its kernel has no phases");
     std::vector<int64_t> answer(2 + 2 * phases);
     loaded.shape(kernel->words.data(), answer.data());
     if (std::any_of(answer.begin(), answer.end(),
@@ -150,7 +154,7 @@ Problem CpuProgram::Impl::shapeCalls(CpuPlan &made) {
     call.privateBytes = answer[1];
     call.items.assign(answer.begin() + 2, answer.begin() + 2 + phases);
     call.itemsAtOnce.assign(answer.begin() + 2 + phases, answer.end());
-    if (phases > 0 && call.items.back() > 0 && call.itemsAtOnce.back() == 0)
+    if (call.items.back() > 0 && call.itemsAtOnce.back() == 0)
       return problem(ExitCode::Model,
                      "'" + package->program.steps[step.step].name +
                          "': its kernel has empty rounds");

@@ -141,7 +141,7 @@ void RowPrinter::chooseEntries() {
     // Elements one by one, many on their way at once, and summed by themselves:
     // a thread's sum of a whole row in steps of 8 errs by 5 ulp at 1000
     // elements.
-    add(1, 128, std::clamp(64 / std::max(words, 1), 8, 32), 1, false);
+    add(1, 128, 32, 1, false);
     return;
   }
   if (int own = listWords()) {

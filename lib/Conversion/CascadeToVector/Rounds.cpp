@@ -122,8 +122,11 @@ void Kernel::planRounds() {
     unit = to.max(unit, rows);
   }
   Ix bytes(0);
-  for (auto &[node, rows] : rowsOfPanels) {
-    PackPlan &pack = plan.packs.find(node)->second;
+  // In the order of packs: what is emitted must not follow addresses.
+  for (auto &[node, pack] : plan.packs) {
+    if (pack.isOwn)
+      continue;
+    Ix rows = rowsOfPanels.at(node);
     isEven = to.mul(isEven, equal(to.rem(unit, rows), 0));
     Ix elements = to.mul(to.mul(panelsOf(pack), packDepthOf(pack)),
                          plan.registerLanes * elementBytes(pack, node));
