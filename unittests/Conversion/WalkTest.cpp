@@ -154,6 +154,29 @@ TEST(WalkShapesTest, PanelsInRounds) {
   EXPECT_EQ(rounds.size(), 9u);
 }
 
+/// Panels of constants are made once, and are there together.
+TEST(WalkShapesTest, PanelsOfConstantsHaveNoRounds) {
+  bool isAny = false;
+  for (const SuiteCase &c : cascadesOf(40, 70, 3)) {
+    if (c.name != "attention" && c.name != "gqa")
+      continue;
+    isAny = true;
+    for (bool isConstant : {false, true}) {
+      std::string text =
+          c.text(false, "panel_bytes = 1, tile = {i = 1, m = 1}", false, true);
+      size_t at = text.find("refold.varying = array<i1: true, true, true");
+      ASSERT_NE(at, std::string::npos) << text;
+      if (isConstant)
+        text.replace(at, 43, "refold.varying = array<i1: true, false, false");
+      auto runner = CascadeRunner::compile(text, CascadeRunner::Options());
+      ASSERT_TRUE(bool(runner)) << toString(runner.takeError());
+      EXPECT_LE(errorOf(c, **runner, false), 10 * c.tolerance) << c.name;
+      EXPECT_EQ((*runner)->numRounds > 1, !isConstant) << c.name;
+    }
+  }
+  EXPECT_TRUE(isAny);
+}
+
 /// Short rows of known length: as many at a time as there are lanes, some of
 /// them behind the last; one register, a group of them, several.
 TEST(WalkShapesTest, ShortRowsSideBySide) {

@@ -65,10 +65,21 @@ Ix Kernel::outerOf(PackPlan &pack) {
   return count;
 }
 
+/// Whether all that is packed is known to be the same in every run: the runtime
+/// keeps such panels, if they lie ready together.
+static bool keepsPanels(Plan &plan) {
+  return plan.cascade->hasAttr(kVaryingInputsAttr) &&
+         llvm::none_of(plan.packs, [&](auto &entry) {
+           return !entry.second.isOwn &&
+                  isVarying(plan.cascade, entry.second.operand);
+         });
+}
+
 /// Whether the outer places of every pack are those of the outer rows, in the
 /// same order, each for some rows behind each other.
 bool Kernel::mayHaveRounds() {
-  if (plan.numPackPhases() == 0 || hasSegments() || plan.block != kNone)
+  if (plan.numPackPhases() == 0 || hasSegments() || plan.block != kNone ||
+      keepsPanels(plan))
     return false;
   SmallVector<unsigned> outer = outerRowsOf(plan);
   return llvm::all_of(plan.packs, [&](auto &entry) {
