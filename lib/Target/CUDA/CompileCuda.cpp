@@ -6,6 +6,7 @@
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
 #include "refold/Support/Error.h"
+#include "refold/Support/Reasons.h"
 
 using namespace refold;
 
@@ -30,6 +31,14 @@ refold::findCudaTarget(llvm::StringRef name) {
           "or cuda-sm90");
 }
 
+/// Whether a kernel was refused, which the messages then say with the key of a
+/// reason. Any other failure is ours.
+static bool isRefusal(llvm::StringRef messages) {
+  return llvm::any_of(allReasons(), [&](const ReasonInfo &info) {
+    return messages.contains(("[" + llvm::Twine(info.key) + "]").str());
+  });
+}
+
 llvm::Expected<CudaKernel> refold::printCudaKernel(mlir::MLIRContext &context,
                                                    llvm::StringRef name,
                                                    llvm::StringRef text,
@@ -52,7 +61,10 @@ llvm::Expected<CudaKernel> refold::printCudaKernel(mlir::MLIRContext &context,
   options.target = target.name;
   mlir::FailureOr<CudaKernel> kernel = printCascadeAsCuda(function, options);
   if (mlir::failed(kernel))
-    return fail(ExitCode::Unsupported, "'" + name + "': " + messages);
+    return fail(
+        isRefusal(messages) ? ExitCode::Unsupported : ExitCode::Internal,
+        "'" + name + "': " +
+            (messages.empty() ? "was not printed, without reason" : messages));
   return std::move(*kernel);
 }
 

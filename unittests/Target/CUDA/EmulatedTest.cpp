@@ -159,4 +159,24 @@ TEST(Emulated, TheTextIsTheSameEveryTime) {
   EXPECT_EQ(printShares().text, printShares().text);
 }
 
+/// Only what is refused with a reason may run unfused instead.
+TEST(PrintCudaKernelTest, OtherFailuresAreInternal) {
+  auto codeOf = [](llvm::StringRef text, std::string &message) {
+    auto context = makeContext();
+    auto kernel = printCudaKernel(*context, "k", text, "test",
+                                  {CudaDevice::Emulated, "cuda-emulated"});
+    return kernel ? ExitCode::Ok : takeError(kernel.takeError(), message);
+  };
+  std::string message;
+  EXPECT_EQ(codeOf("func.func @kernel() { return }", message),
+            ExitCode::Internal);
+  EXPECT_NE(message.find("found no cascade"), std::string::npos) << message;
+  std::string wide = kShares.str();
+  for (size_t at; (at = wide.find("f32")) != std::string::npos;)
+    wide.replace(at, 3, "f64");
+  EXPECT_EQ(codeOf(wide, message), ExitCode::Unsupported) << message;
+  EXPECT_NE(message.find("[cuda-unsupported-op]"), std::string::npos)
+      << message;
+}
+
 } // namespace
