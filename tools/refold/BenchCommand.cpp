@@ -84,6 +84,7 @@ struct StepGroup {
   StepWork work; ///< of the first
   double ms = 0.0, boundMs = 0.0;
   int64_t count = 0;
+  size_t first = 0; ///< its number in the program
 };
 
 static std::vector<StepGroup> groupSteps(llvm::ArrayRef<StepTime> steps) {
@@ -97,13 +98,14 @@ static std::vector<StepGroup> groupSteps(llvm::ArrayRef<StepTime> steps) {
              group.work.bytesWritten == step.work.bytesWritten;
     });
     if (same == groups.end())
-      same = groups.insert(groups.end(), StepGroup{step.work});
+      same = groups.insert(groups.end(),
+                           StepGroup{step.work, 0.0, 0.0, 0, groups.size()});
     same->ms += step.ms;
     same->boundMs += step.boundMs;
     ++same->count;
   }
-  llvm::stable_sort(groups, [](const StepGroup &a, const StepGroup &b) {
-    return a.ms > b.ms;
+  llvm::sort(groups, [](const StepGroup &a, const StepGroup &b) {
+    return std::pair(-a.ms, a.first) < std::pair(-b.ms, b.first);
   });
   return groups;
 }

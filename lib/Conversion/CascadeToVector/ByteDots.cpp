@@ -125,7 +125,6 @@ Kernel::Values Kernel::reduceDots(Nest &nest, const DotPlan &dot, Tile &t,
                                   Values acc) {
   unsigned index = nest.reduced.back();
   Ix range = rangeOf(index);
-  PackPlan &pack = plan.packs.find(dot.wide)->second;
   int64_t numColumns = std::max<int64_t>(t.laneLocal.size(), 1);
   auto step = [&](Ix k, Values in, bool isPartial) {
     Tile inside(&t);

@@ -188,6 +188,7 @@ private:
     int64_t width = 0;       ///< lanes of a block; 0: of the register tile
     int64_t rows = 0;        ///< of a block; 0: of the register tile
     int64_t unroll = 0;      ///< set by `sizeNest`
+    bool splitsLanes = false; ///< a body for whole blocks of any extent
     bool halvesRows = false; ///< rows that fill no block: half a block, ...
     /// All that is summed lies in one loop: it is summed in blocks.
     bool isLong = false;
@@ -268,6 +269,9 @@ private:
   void layOutSums();
   void storeResults(Tile &t, int r, int c);
   void writeSumsInOrder(const Nest &nest);
+  void addParts(Nest &part, Ix first, Ix count);
+  void addSumsOfOneRow(const Nest &nest);
+  void addSumsOfRows(const Nest &nest);
   void writeSumsAlong(const Nest &nest);
   void writeFewRows(const Nest &nest);
   void wholeStates();

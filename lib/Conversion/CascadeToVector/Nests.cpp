@@ -92,7 +92,8 @@ void Kernel::nestBlocks(Nest &nest, Tile &outer, Ix first, Ix end) {
   };
   Ix length = to.sub(end, first);
   // One body for all blocks where extents are not known.
-  if (!length.isConstant() && (nest.inPlace || !plan.hasOwnPanels()))
+  if (!length.isConstant() && !nest.splitsLanes &&
+      (nest.inPlace || !plan.hasOwnPanels()))
     if (bool isPadded = mayPadLanes(nest); isPadded || mayMaskAll(nest))
       return to.each(first, end, width, [&](Ix at) {
         block(at, width / lanes, /*isMasked=*/!isPadded);
@@ -474,7 +475,6 @@ Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
 /// Adds the k-th two terms of a tile; both arrays are zero behind the last.
 Kernel::Values Kernel::addPairs(Nest &nest, Tile &t, Ix k, Values acc) {
   const PairPlan &pair = *nest.pair;
-  PackPlan &pack = plan.packs.find(pair.shared)->second;
   unsigned index = pair.index;
   const Array &own =
       operands.count(pair.own) ? operands.at(pair.own) : kept.at(pair.own);
