@@ -183,13 +183,13 @@ private:
     WritePlan *streamed = nullptr;    ///< stored past the caches
     bool isFinal = false; ///< a result that no kernel of the program reads
     llvm::SmallVector<Node *> results; ///< what the sink evaluates
-    bool areFewRows = false; ///< lanesReduced: one by one is fast enough
-    bool fillsArray = false; ///< an array of a workspace, which has padding
-    int64_t width = 0;       ///< lanes of a block; 0: of the register tile
-    int64_t rows = 0;        ///< of a block; 0: of the register tile
-    int64_t unroll = 0;      ///< set by `sizeNest`
+    bool areFewRows = false;  ///< lanesReduced: one by one is fast enough
+    bool fillsArray = false;  ///< an array of a workspace, which has padding
+    int64_t width = 0;        ///< lanes of a block; 0: of the register tile
+    int64_t rows = 0;         ///< of a block; 0: of the register tile
+    int64_t unroll = 0;       ///< set by `sizeNest`
     bool splitsLanes = false; ///< a body for whole blocks of any extent
-    bool halvesRows = false; ///< rows that fill no block: half a block, ...
+    bool halvesRows = false;  ///< rows that fill no block: half a block, ...
     /// All that is summed lies in one loop: it is summed in blocks.
     bool isLong = false;
   };
