@@ -215,6 +215,11 @@ run_suite() {
     .venv/bin/python examples/convnet/make_model.py build/bench/convnet.onnx 2>/dev/null ||
       say "PyTorch could not export examples/convnet; that workload is skipped"
   fi
+  if [[ " $* " =~ exports|minilm_ && ! -f build/bench/exports/dynamo_sdpa.onnx ]]; then
+    add_torch
+    .venv/bin/python examples/minilm/export_torch.py build/bench/exports ||
+      say "PyTorch could not export examples/minilm; those workloads fail"
+  fi
   .venv/bin/python benchmarks/harness/run.py --refold build/release/bin/refold --probe "$probe" "$@"
 }
 

@@ -52,10 +52,11 @@ def is_wanted(wanted, workload, shape, dtype):
 
 
 def load(wanted=()):
-    """Workloads that are timed, not those of the compiler itself."""
+    """Workloads that are timed, not those of the compiler itself; some only where they are named."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(SUITE.glob("*.json"))]
     found = [one for one in found if "shapes" in one]
-    return [one for one in found if not wanted or any(name.has(one) for name in wanted)]
+    return [one for one in found
+            if (any(name.has(one) for name in wanted) if wanted else not one.get("only_named"))]
 
 
 def shape_text(shape):

@@ -53,6 +53,8 @@ def run_small(refold, workload, dtype):
 def self_test():
     """Broken data and a wrong program are seen."""
     good = suite.load(suite.parse_wanted("softmax"))[0]
+    names = [{one["name"] for one in suite.load(wanted)} for wanted in ([], suite.parse_wanted("exports"))]
+    assert len(names[1]) == 4 and not names[0] & names[1]
     wanted = suite.parse_wanted("softmax:n=64:f16,decode")
     assert suite.is_wanted(wanted, good, {"n": 64}, "f16") and suite.is_wanted([], good, {}, "f32")
     assert not suite.is_wanted(wanted, good, {"n": 64}, "f32") and not suite.is_wanted(wanted, good, {"n": 65}, "f16")
@@ -67,7 +69,7 @@ def self_test():
 def main():
     refold, programs, failed = os.environ["REFOLD"], peer_programs(), 0
     self_test()
-    workloads = suite.load()
+    workloads = suite.load() + suite.load(suite.parse_wanted("exports"))
     jobs = [(one, dtype) for one in workloads if "smoke" in one for dtype in one["dtypes"]]
     assert run_small(refold, {**workloads[0], "program": "examples/no_such.fold", "smoke": {"m": 1}}, "f32")
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
