@@ -128,6 +128,28 @@ Value VectorMath::scaleF(Value p, Value n) {
       .getResult(0);
 }
 
+Value VectorMath::lookUp(ArrayRef<float> table, Value bits) {
+  Value all = b.create<arith::ConstantOp>(
+      loc, DenseElementsAttr::get(cast<VectorType>(type), table));
+  auto name = b.getStringAttr("llvm.x86.avx512.permvar.sf.512");
+  return b.create<LLVM::CallIntrinsicOp>(loc, type, name, ValueRange{all, bits})
+      .getResult(0);
+}
+
+Value VectorMath::roundToSixteenths(Value x) {
+  constexpr int32_t kSixteenths = 0x48, kCurrentRounding = 4;
+  auto word = [&](int32_t value) -> Value {
+    return b.create<arith::ConstantOp>(loc, b.getI32IntegerAttr(value));
+  };
+  Value mask = b.create<arith::ConstantOp>(loc, b.getI16IntegerAttr(-1));
+  auto name = b.getStringAttr("llvm.x86.avx512.mask.rndscale.ps.512");
+  return b
+      .create<LLVM::CallIntrinsicOp>(
+          loc, type, name,
+          ValueRange{x, word(kSixteenths), x, mask, word(kCurrentRounding)})
+      .getResult(0);
+}
+
 namespace {
 /// What differs between e^x in f32 and f64.
 struct ExpFormat {
@@ -183,7 +205,53 @@ static Value scaleByParts(VectorMath &m, const ExpFormat &f, Value p,
   return m.mul(m.mul(p, power), rest);
 }
 
+/// 2^(j/16), rounded.
+static constexpr float kRoots[] = {
+    0x1p+0f,        0x1.0b5586p+0f, 0x1.172b84p+0f, 0x1.2387a6p+0f,
+    0x1.306fep+0f,  0x1.3dea64p+0f, 0x1.4bfdaep+0f, 0x1.5ab07ep+0f,
+    0x1.6a09e6p+0f, 0x1.7a1148p+0f, 0x1.8ace54p+0f, 0x1.9c4918p+0f,
+    0x1.ae89fap+0f, 0x1.c199bep+0f, 0x1.d5818ep+0f, 0x1.ea4afap+0f};
+/// Adding it rounds to sixteenths, whose number is in the last four bits.
+static constexpr double kRoundToRoots = 0x1.8p19;
+
+/// root * (1 + r q(r)), root as the last bits of `shifted` say: sixteen roots
+/// of 2 leave so little of r that three terms are as good as six. AVX-512 in
+/// f32. Additions and multiplications have ports of their own on Zen 4 and 5:
+/// e^x has 7 multiplications and 4 additions (scaleF is two), with six terms it
+/// had 9 and 5.
+static Value timesRoot(VectorMath &m, Value shifted, Value r,
+                       ArrayRef<double> q) {
+  Value root = m.lookUp(kRoots, m.bitsOf(shifted));
+  return m.fma(root, m.mul(m.polynomial(r, q), r), root);
+}
+
+static Value emitExpByRoots(VectorMath &m, Value x) {
+  // (e^r - 1) / r on |r| <= ln(2)/32; Taylor, error 2^-26.7 of e^r.
+  static constexpr double kQ[] = {1.0, 0.5, 0.166666666667};
+  static constexpr double kLn2High = 0x1.62e43p-1, kLn2Low = -0x1.05c61p-29;
+  Value bounded = m.atLeast(x, kExpF32.lowest);
+  Value shifted = m.fma(bounded, m.constant(1.44269504088896340736),
+                        m.constant(kRoundToRoots));
+  Value n = m.sub(shifted, m.constant(kRoundToRoots));
+  Value r = m.fma(n, m.constant(-kLn2High), bounded);
+  r = m.fma(n, m.constant(-kLn2Low), r);
+  // From 89 on any p but 0 will do; above 2^19 r is what rounding left, and p
+  // may be negative (MathAccuracyTest.LargeExp runs every such x).
+  return m.scaleF(m.abs(timesRoot(m, shifted, r, kQ)), n);
+}
+
+static Value emitExp2ByRoots(VectorMath &m, Value x) {
+  // (2^r - 1) / r on |r| <= 1/32; Taylor, error 2^-26.7 of 2^r. Far out r is 0.
+  static constexpr double kQ[] = {0.693147180559945, 0.240226506959101,
+                                  0.0555041086648216};
+  Value n = m.roundToSixteenths(x);
+  Value shifted = m.add(n, m.constant(kRoundToRoots));
+  return m.scaleF(timesRoot(m, shifted, m.sub(x, n), kQ), n);
+}
+
 Value refold::emitExp(VectorMath &m, Value x) {
+  if (m.hasScaleF() && !m.isDouble())
+    return emitExpByRoots(m, x);
   const ExpFormat &f = m.isDouble() ? kExpF64 : kExpF32;
   using Pred = arith::CmpFPredicate;
   // Not lower: far out the reduction would leave its range, and scaleF of an
@@ -212,21 +280,15 @@ Value refold::emitExp(VectorMath &m, Value x) {
 
 Value refold::emitExp2(VectorMath &m, Value x) {
   using Pred = arith::CmpFPredicate;
+  if (m.hasScaleF() && !m.isDouble())
+    return emitExp2ByRoots(m, x);
   const ExpFormat &f = kExpF32;
   constexpr double kLowest = -150.0, kHighest = 129.0;
-  Value bounded = x, n, shifted;
-  if (m.hasScaleF()) {
-    // Far out x is its own integral part, and the rest is 0.
-    n = m.roundEven(bounded);
-  } else {
-    bounded = m.atMost(m.atLeast(x, kLowest - 1.0), kHighest);
-    shifted = m.add(bounded, m.constant(f.magic));
-    n = m.sub(shifted, m.constant(f.magic));
-  }
+  Value bounded = m.atMost(m.atLeast(x, kLowest - 1.0), kHighest);
+  Value shifted = m.add(bounded, m.constant(f.magic));
+  Value n = m.sub(shifted, m.constant(f.magic));
   Value r = m.sub(bounded, n);
   Value p = m.fma(r, m.polynomial(r, kExp2Q32), m.constant(1.0));
-  if (m.hasScaleF())
-    return m.scaleF(p, n);
   return scaleByParts(m, f, p, shifted, m.compare(Pred::OLT, x, -124.0),
                       m.compare(Pred::OLE, x, kLowest));
 }

@@ -48,6 +48,9 @@ public:
   /// infinity even for a NaN p.
   mlir::Value scaleF(mlir::Value p, mlir::Value n);
   bool hasScaleF() const;
+  /// Of 16 f32 constants the one that the last four bits of each element say.
+  mlir::Value lookUp(llvm::ArrayRef<float> table, mlir::Value bits);
+  mlir::Value roundToSixteenths(mlir::Value x);
 
   bool isDouble() const { return width == 64; }
 

@@ -1,16 +1,22 @@
 // RUN: %refold-opt %s -refold-lower-math | %FileCheck %s
 
-// A full vector of AVX-512: one scalef, no branch for overflow; the argument is
-// bounded below, so that -inf gives 0 and not NaN.
+// A full vector of AVX-512: a root of 2 from a register and one scalef, no branch
+// for overflow. The argument is bounded below, so that -inf gives 0 and not NaN;
+// above, what is scaled has to be positive.
 
 // CHECK-LABEL: func.func @exp_of_full_vector(
 // CHECK-SAME:    %[[X:.*]]: vector<16xf32>
 // CHECK-DAG:     %[[LOWEST:.*]] = arith.constant dense<-1.040000e+02> : vector<16xf32>
 // CHECK:         %[[ABOVE:.*]] = arith.cmpf ogt, %[[LOWEST]], %[[X]]
 // CHECK:         %[[BOUNDED:.*]] = arith.select %[[ABOVE]], %[[LOWEST]], %[[X]]
-// CHECK:         %[[N:.*]] = math.roundeven
+// CHECK:         %[[SHIFTED:.*]] = math.fma %[[BOUNDED]],
+// CHECK:         %[[N:.*]] = arith.subf %[[SHIFTED]],
 // CHECK-NOT:     math.exp
-// CHECK:         llvm.call_intrinsic "llvm.x86.avx512.mask.scalef.ps.512"(%{{.*}}, %[[N]],
+// CHECK:         %[[BITS:.*]] = arith.bitcast %[[SHIFTED]]
+// CHECK:         %[[ROOT:.*]] = llvm.call_intrinsic "llvm.x86.avx512.permvar.sf.512"(%{{.*}}, %[[BITS]])
+// CHECK:         %[[P:.*]] = math.fma %[[ROOT]], %{{.*}}, %[[ROOT]]
+// CHECK:         %[[POSITIVE:.*]] = math.absf %[[P]]
+// CHECK:         llvm.call_intrinsic "llvm.x86.avx512.mask.scalef.ps.512"(%[[POSITIVE]], %[[N]],
 func.func @exp_of_full_vector(%x: vector<16xf32>) -> vector<16xf32> {
   %y = math.exp %x : vector<16xf32>
   return %y : vector<16xf32>

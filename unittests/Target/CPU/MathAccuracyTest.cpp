@@ -25,12 +25,13 @@ struct Function {
   double (*exact)(double);
   double bound; ///< ulp, with FMA
   double baselineBound;
+  double rootsBound = 0.0; ///< with AVX-512, where that is another
 };
 } // namespace
 
 static const Function kFunctions[] = {
-    {"exp", "%y = math.exp %x : FROM", std::exp, 1.0, 1.0},
-    {"exp2", "%y = math.exp2 %x : FROM", std::exp2, 1.0, 1.2},
+    {"exp", "%y = math.exp %x : FROM", std::exp, 1.0, 1.0, 1.05},
+    {"exp2", "%y = math.exp2 %x : FROM", std::exp2, 1.0, 1.2, 1.05},
     {"log", "%y = math.log %x : FROM", std::log, 0.8, 0.8},
     {"tanh", "%y = math.tanh %x : FROM", std::tanh, 1.2, 1.2},
     {"erf", "%y = math.erf %x : FROM", std::erf, 1.0, 1.1},
@@ -87,9 +88,11 @@ TEST(MathAccuracyTest, ErrorsAreBounded) {
         double error = worstError(code, function, onVectors, values);
         std::printf("%-12s %-6s %-7s %.3f ulp\n", target.name().c_str(),
                     function.name, onVectors ? "vectors" : "scalars", error);
-        EXPECT_LE(error,
-                  target.hasFma() ? function.bound : function.baselineBound)
-            << function.name << " on " << target.name();
+        double bound =
+            target.hasFma() ? function.bound : function.baselineBound;
+        if (target.facts.vectorBits == 512 && function.rootsBound)
+          bound = function.rootsBound;
+        EXPECT_LE(error, bound) << function.name << " on " << target.name();
       }
     }
 }
@@ -107,6 +110,26 @@ TEST(MathAccuracyTest, ExpAtTheEdges) {
       EXPECT_EQ(to[3], HUGE_VALF);
       EXPECT_EQ(to[4], HUGE_VALF);
       EXPECT_EQ(to[5], 1.0f);
+    }
+  }
+}
+
+/// Far out what the reduction leaves is as large as the rounding of x.
+TEST(MathAccuracyTest, LargeExp) {
+  constexpr uint32_t kStep = 61, kFirst = 0x42b20000; // 89
+  for (const CpuTarget &target : runnableTargets()) {
+    Elementwise code("f32", "f32", "%y = math.exp %x : FROM", 16, target);
+    ASSERT_TRUE(bool(code));
+    std::vector<float> from(1 << 16), to(from.size());
+    uint32_t bits = kFirst;
+    while (bits < 0x7f800000) {
+      for (float &x : from) {
+        x = std::bit_cast<float>(std::min(bits, uint32_t(0x7f800000)));
+        bits += kStep;
+      }
+      code.run(/*onVectors=*/true, from.data(), to.data(), from.size());
+      for (size_t i = 0; i < to.size(); ++i)
+        ASSERT_EQ(to[i], HUGE_VALF) << target.name() << " " << from[i];
     }
   }
 }
