@@ -88,7 +88,8 @@ bool Checker::isGood() const {
   auto all = [](const auto &list, auto isOne) {
     return std::all_of(list.begin(), list.end(), isOne);
   };
-  constexpr unsigned kMostSymbols = 1 << 20, kMostPhases = 1024;
+  constexpr unsigned kMostSymbols = 1 << 20, kMostPhases = 1024,
+                     kMostTickets = 1 << 20;
   return package.target <= PackageTarget::Cuda &&
          program.numSymbols <= kMostSymbols &&
          all(program.inputs, [&](auto &one) { return isInput(one); }) &&
@@ -97,9 +98,12 @@ bool Checker::isGood() const {
          all(program.steps, [&](auto &one) { return isStep(one); }) &&
          all(package.deviceKernels,
              [](auto &kernel) {
-               return std::all_of(
-                   kernel.launches.begin(), kernel.launches.end(),
-                   [](const Launch &launch) { return !launch.ways.empty(); });
+               return kernel.tickets <= kMostTickets &&
+                      std::all_of(kernel.launches.begin(),
+                                  kernel.launches.end(),
+                                  [](const Launch &launch) {
+                                    return !launch.ways.empty();
+                                  });
              }) &&
          all(package.hostKernels,
              [](auto &kernel) {

@@ -76,6 +76,22 @@ Problem CudaProgram::Impl::uploadConstants() {
   return synchronize();
 }
 
+/// Zeros, which every launch that counts leaves as it found them: nothing else
+/// is ever written there.
+Problem CudaProgram::Impl::makeTickets() {
+  uint32_t most = 0;
+  for (const DeviceKernel &kernel : package->deviceKernels)
+    most = std::max(most, kernel.tickets);
+  if (most == 0)
+    return {};
+  const std::vector<uint32_t> zeros(most, 0);
+  if (Problem error = tickets.reserve(int64_t(most) * 4, gpu, "tickets"))
+    return error;
+  CuResult error = driver.cuMemcpyHtoDAsync_v2(tickets.address, zeros.data(),
+                                               zeros.size() * 4, stream);
+  return error ? failed("cuMemcpyHtoDAsync", error) : synchronize();
+}
+
 /// Memory for plans of at least so many bytes; that of the plans there are
 /// stays where it is. Twice the bytes there were where the GPU has them:
 /// growing step by step then keeps a few blocks only.
@@ -101,7 +117,7 @@ Problem CudaProgram::Impl::reserveFor(CudaPlan &made) {
     auto *kernel = std::get_if<PlannedKernel>(&step.what);
     if (!kernel)
       continue;
-    mostWords = std::max(mostWords, kernel->words.size() + 1);
+    mostWords = std::max(mostWords, kernel->words.size() + 2);
     std::optional<int64_t> bytes =
         package->deviceKernels[kernel->kernel].workspaceBytes.evaluate(
             kernel->words);

@@ -20,7 +20,7 @@ CudaProgram::Impl::~Impl() {
         driver.cuModuleUnload(kernel.module);
     plans.clear();
     memory.reset();
-    for (DeviceMemory *one : {&constants, &staging})
+    for (DeviceMemory *one : {&constants, &tickets, &staging})
       one->release();
   }
   driver.cuDevicePrimaryCtxRelease_v2(device);
@@ -108,6 +108,8 @@ Problem CudaProgram::Impl::start(const Options &options) {
     if (Problem problem = loadModule(kernel, options, loaded))
       return problem;
   }
+  if (Problem problem = makeTickets())
+    return problem;
   return uploadConstants();
 }
 

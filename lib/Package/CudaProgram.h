@@ -55,13 +55,14 @@ inline constexpr size_t kCopyRank = 8, kCopyWords = 4 + 3 * kCopyRank;
 struct CudaProgram::Impl {
   Impl(const CudaDriver &driver, CuDevice device, GpuFacts gpu)
       : driver(driver), device(device), gpu(std::move(gpu)), constants(driver),
-        staging(driver) {}
+        tickets(driver), staging(driver) {}
   ~Impl();
 
   Problem start(const Options &options);
   Problem loadModule(const DeviceKernel &kernel, const Options &options,
                      LoadedKernel &loaded);
   Problem uploadConstants();
+  Problem makeTickets();
   Problem reserveFor(CudaPlan &made);
   Problem growMemory(int64_t wanted);
   const LaunchWay *chooseWay(const Launch &launch) const;
@@ -85,7 +86,7 @@ struct CudaProgram::Impl {
   CuStream stream = nullptr; ///< of what is not on the caller's
   std::vector<LoadedKernel> kernels;
   std::vector<DeviceAddress> constantsAt; ///< one a buffer
-  DeviceMemory constants, staging;
+  DeviceMemory constants, tickets, staging;
   std::shared_ptr<DeviceMemory> memory; ///< that further plans get
   PlanCache<CudaPlan> plans;
   // Of the call that is being made.

@@ -164,6 +164,7 @@ Problem CudaProgram::Impl::runStep(const CudaPlan &kept,
     words[address.word] = words[address.word + 1] =
         int64_t(addresses[address.buffer]) + address.byteOffset;
   words.push_back(int64_t(kept.workspace));
+  words.push_back(int64_t(tickets.address));
   return launch(kernel.kernel, on);
 }
 

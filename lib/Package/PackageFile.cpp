@@ -17,7 +17,7 @@ using namespace refold::package;
 static_assert(std::endian::native == std::endian::little);
 
 /// A reader takes its own version only: plans change with the compiler.
-static constexpr uint32_t kVersion = 3;
+static constexpr uint32_t kVersion = 4;
 static constexpr char kMagic[8] = {'r', 'e', 'f', 'o', 'l', 'd', 'p', 'k'};
 static constexpr size_t kAlignment = 64;
 
@@ -294,6 +294,7 @@ private:
       });
     });
     size(k.workspaceBytes);
+    file.number(k.tickets);
   }
   void host(Of<HostKernel> &k) {
     file.text(k.name);

@@ -299,6 +299,62 @@ REFOLD_DEVICE void store_words(void *to, const uint32_t *from) {
     __stcs(static_cast<uint4 *>(to), uint4{from[0], from[1], from[2], from[3]});
 }
 
+//===----------------------------------------------------------------------===//
+// Blocks of one launch
+//===----------------------------------------------------------------------===//
+
+/// What a block leaves for another. Neither side may keep it in a cache of its
+/// multiprocessor.
+template <int kBytes>
+REFOLD_DEVICE void leave_words(void *to, const uint32_t *from) {
+  static_assert(kBytes == 1 || kBytes == 4 || kBytes == 8 || kBytes == 16);
+  if constexpr (kBytes == 1)
+    asm volatile("st.global.cg.u8 [%0], %1;" ::"l"(to), "r"(from[0])
+                 : "memory");
+  else if constexpr (kBytes == 4)
+    asm volatile("st.global.cg.u32 [%0], %1;" ::"l"(to), "r"(from[0])
+                 : "memory");
+  else if constexpr (kBytes == 8)
+    asm volatile("st.global.cg.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(from[0]),
+                 "r"(from[1])
+                 : "memory");
+  else
+    asm volatile("st.global.cg.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to),
+                 "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+                 : "memory");
+}
+template <int kBytes>
+REFOLD_DEVICE void take_words(uint32_t *to, const void *from) {
+  static_assert(kBytes == 1 || kBytes == 4 || kBytes == 8 || kBytes == 16);
+  if constexpr (kBytes == 1)
+    asm volatile("ld.global.cg.u8 %0, [%1];"
+                 : "=r"(to[0])
+                 : "l"(from)
+                 : "memory");
+  else if constexpr (kBytes == 4)
+    asm volatile("ld.global.cg.u32 %0, [%1];"
+                 : "=r"(to[0])
+                 : "l"(from)
+                 : "memory");
+  else if constexpr (kBytes == 8)
+    asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(to[0]), "=r"(to[1])
+                 : "l"(from)
+                 : "memory");
+  else
+    asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "l"(from)
+                 : "memory");
+}
+/// What this thread has written, and seen behind barriers, is there for other
+/// blocks before what it does next; what it does next sees what they had there.
+REFOLD_DEVICE void fence_blocks() { __threadfence(); }
+/// How many came before; the last of `count` leaves the ticket at 0.
+REFOLD_DEVICE uint32_t take_ticket(uint32_t *ticket, uint32_t count) {
+  return atomicInc(ticket, count - 1);
+}
+
 } // namespace refold
 
 #endif // REFOLD_CUDA_EMULATED
@@ -306,6 +362,7 @@ REFOLD_DEVICE void store_words(void *to, const uint32_t *from) {
 #include "refold_cuda_vectors.h"
 
 #include "refold_cuda_lists.h"
+#include "refold_cuda_parts.h"
 #include "refold_cuda_tiles.h"
 
 #endif // REFOLD_RUNTIME_CUDA_REFOLD_CUDA_H

@@ -49,11 +49,12 @@ inline constexpr Mode kModes[] = {{false, false, false, 1},
                                   {true, true, true, 4}};
 
 /// An array that a kernel may read, or write where `isResult`. Of a dense
-/// result every byte has to be written.
+/// result every byte has to be written. `isLeft`: blocks leave there what
+/// others take.
 struct Range {
   char *base;
   int64_t bytes;
-  bool isResult, isDense;
+  bool isResult, isDense, isLeft = false;
 };
 
 /// When an access was made, in barriers that its thread had passed.
@@ -70,6 +71,18 @@ struct SharedMemory {
   size_t elementBytes = 0;
   std::vector<char> bytes;
   std::vector<SharedElement> elements;
+};
+
+/// What a block has left for others: how it came to be seen by them.
+struct LeftValue {
+  int64_t block = -1, bytes = 0;
+  Access write, fence;
+  const void *ticket = nullptr; ///< that was taken behind the fence
+};
+/// A ticket that the block which runs now has taken.
+struct TakenTicket {
+  int64_t block = -1;
+  Access take, fence;
 };
 
 /// 16 bytes on their way to shared memory.
@@ -120,6 +133,8 @@ struct Machine {
   int64_t launchBytes = 0;
   std::vector<Range> ranges;
   std::vector<std::vector<bool>> written;
+  std::map<const char *, LeftValue> left;
+  std::map<const void *, TakenTicket> tickets;
   std::function<void()> body;
   std::string error;
 };
@@ -264,7 +279,7 @@ inline void checkGlobal(const void *address, int64_t bytes, bool isWrite) {
   for (size_t i = 0; i < machine.ranges.size(); ++i) {
     const Range &range = machine.ranges[i];
     if (at < range.base || at + bytes > range.base + range.bytes ||
-        range.isResult != isWrite)
+        range.isResult != isWrite || range.isLeft)
       continue;
     for (int64_t byte = 0; isWrite && byte < bytes; ++byte) {
       auto flag = machine.written[i][at - range.base + byte];
@@ -387,13 +402,19 @@ inline std::string launch(int64_t blocks, int threads, const Mode &mode,
   machine.body = std::move(body);
   machine.ranges = std::move(ranges);
   machine.written.clear();
+  machine.left.clear();
+  machine.tickets.clear();
   for (const Range &range : machine.ranges)
     machine.written.emplace_back(range.isResult ? range.bytes : 0);
   machine.seed = mode.seed;
   machine.random = 88172645463325252ull ^ mode.seed * 0x9e3779b97f4a7c15ull;
   machine.blocks = blocks;
+  // In order, backwards, from the middle on, from there backwards: who comes
+  // last of some blocks is another one.
+  const int64_t middle = mode.starvesWarps ? blocks / 2 : 0;
   for (int64_t i = 0; i < blocks && machine.error.empty(); ++i) {
-    machine.block = mode.reversesBlocks ? blocks - 1 - i : i;
+    const int64_t at = (i + middle) % blocks;
+    machine.block = mode.reversesBlocks ? blocks - 1 - at : at;
     runBlock(threads, mode);
   }
   return machine.error.empty() ? findUnwritten() : machine.error;
@@ -564,6 +585,7 @@ template <int kBytes> void store_words(void *to, const uint32_t *from) {
 
 } // namespace refold
 
+#include "refold_cuda_emulated_parts.h"
 #include "refold_cuda_emulated_tiles.h"
 
 #endif // REFOLD_RUNTIME_CUDA_REFOLD_CUDA_EMULATED_H

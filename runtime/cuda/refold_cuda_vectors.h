@@ -123,8 +123,9 @@ template <typename T> REFOLD_DEVICE void store_element(T *to, T value) {
   store_values(to, values);
 }
 
-/// Where a row is between the sweeps over it: CudaEntry::Place.
-enum Place { Nowhere, InRegisters, InShared, Split };
+/// Where a row is between the sweeps over it: CudaEntry::Place; or in parts,
+/// which are swept once.
+enum Place { Nowhere, InRegisters, InShared, Split, InParts };
 
 /// A thread's own vector in shared memory: its parts of 16 bytes lie
 /// `kThreads` of them apart, so that those of a warp are neighbours. No other

@@ -12,7 +12,8 @@ namespace refold {
 
 /// What a kernel of the CUDA target says of its launch; docs/targets/cuda.md.
 static llvm::json::Object toJson(const CudaKernel &kernel) {
-  static const char *const kinds[] = {"pointer", "size", "stride", "scalar"};
+  static const char *const kinds[] = {"pointer", "size",      "stride",
+                                      "scalar",  "workspace", "tickets"};
   llvm::json::Array parameters, operands, entries, rows;
   for (const CudaParameter &p : kernel.parameters)
     parameters.push_back(llvm::json::Object{
@@ -35,6 +36,7 @@ static llvm::json::Object toJson(const CudaKernel &kernel) {
         {"widest", e.widest},
         {"shared_bytes", e.sharedBytes},
         {"kept_bytes", e.keptBytes},
+        {"most_blocks", e.mostBlocks},
         {"held", e.held()},
         {"fewest_rows", e.fewestRows},
         {"blocks_per_unit", e.isLoop ? e.blocksPerUnit : 0}});

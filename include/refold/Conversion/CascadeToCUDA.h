@@ -12,10 +12,12 @@ namespace refold {
 /// An argument of a CUDA kernel, in words of the kernel ABI's memrefs.
 struct CudaParameter {
   enum Kind : uint8_t {
-    Pointer, ///< to element 0 of an operand
-    Size,    ///< of dimension `dim` of an operand
-    Stride,  ///< the same, in elements
-    Scalar   ///< an operand that is no array
+    Pointer,   ///< to element 0 of an operand
+    Size,      ///< of dimension `dim` of an operand
+    Stride,    ///< the same, in elements
+    Scalar,    ///< an operand that is no array
+    Workspace, ///< where blocks leave what they know of their parts
+    Tickets    ///< a number for each row of several blocks, 0 between launches
   };
   Kind kind = Pointer;
   unsigned operand = 0, dim = 0;
@@ -49,6 +51,10 @@ struct CudaEntry {
   int blocksPerUnit = 0;
   /// A launch has as many blocks as the GPU takes at once, for many rows each.
   bool isLoop = false;
+  /// Blocks that share the rows of a launch, where a row has parts: as many as
+  /// `mostBlocks` while every part is worth having. 0: a row has one block.
+  int64_t mostBlocks = 0;
+  int64_t leftBytes = 0; ///< that a block leaves for the last one of its row
   /// Of kernels over tiles, where a block has `threads` threads for `rows`
   /// rows: the longest products, the widest results.
   int64_t deepest = 0, widest = 0;
@@ -61,6 +67,9 @@ struct CudaEntry {
   int64_t chunk() const { return int64_t(threads) * vectors * width; }
   /// Elements that shared memory has no room for.
   int64_t held() const { return place == Split ? chunk() : 0; }
+  bool hasParts() const { return mostBlocks > 0; }
+  /// Chunks of a row that are worth a block.
+  static constexpr int64_t kPartChunks = 4;
 };
 
 /// A number of the launch: read from an operand where `operand` is set.

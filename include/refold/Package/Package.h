@@ -13,8 +13,8 @@
 namespace refold::package {
 
 /// One way to make a launch. Sizes are functions of the words of the kernel's
-/// call (docs/architecture.md, "Kernel ABI"): symbol k is word k, and the word
-/// after the last is the address of the workspace.
+/// call (docs/architecture.md, "Kernel ABI"): symbol k is word k, and the words
+/// after the last are the addresses of the workspace and of the tickets.
 struct LaunchWay {
   std::string entry;                        ///< the function's name in the code
   SizeExpr condition = 1;                   ///< taken where it is not 0
@@ -40,6 +40,9 @@ struct DeviceKernel {
   std::string_view cubin; ///< may be empty
   std::vector<Launch> launches;
   SizeExpr workspaceBytes; ///< must not depend on addresses
+  /// Words of 32 bits that are 0 before and after every launch; all kernels of
+  /// a program have the same.
+  uint32_t tickets = 0;
 };
 
 /// A kernel for the CPU: an ELF object with `kernel_shape_words` and

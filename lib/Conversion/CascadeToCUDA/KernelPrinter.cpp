@@ -83,6 +83,12 @@ void KernelPrinter::findParameters() {
                    kernel.operandNames[i] + "_stride" + std::to_string(dim));
 }
 
+void KernelPrinter::addParts() {
+  addParameter({CudaParameter::Workspace, 0, 0}, "unsigned char *",
+               "workspace");
+  addParameter({CudaParameter::Tickets, 0, 0}, "uint32_t *", "tickets");
+}
+
 std::string KernelPrinter::describeRead(ReadOp read) {
   CascadeOp op = plan.cascade;
   std::string text =

@@ -25,6 +25,8 @@ protected:
   void findParameters();
   CudaExtent extentOf(unsigned index);
   bool isNamed(llvm::StringRef parameter);
+  /// What blocks that share a row exchange.
+  void addParts();
   void addParameter(CudaParameter parameter, const std::string &type,
                     const std::string &name);
   // The head.

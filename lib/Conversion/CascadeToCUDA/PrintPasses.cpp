@@ -250,14 +250,17 @@ void RowPrinter::printWalk(unsigned pass) {
     out.close();
   }
   out.otherwise();
-  out.line("load(chunk, 0);");
-  out.open("for (int64_t first = 0; first < " + count() +
+  bool isPart = hasParts && pass == 0;
+  std::string begin = isPart ? "part_first" : "0";
+  std::string end = isPart ? "part_end" : count();
+  out.line("load(chunk, " + begin + ");");
+  out.open("for (int64_t first = " + begin + "; first < " + end +
            "; first += kChunk) {");
   out.line("Chunk<kVectors, kWidth> next;");
-  out.line("if (first + kChunk < " + count() + ")");
+  out.line("if (first + kChunk < " + end + ")");
   out.line("  load(next, first + kChunk);");
   foldAt("first");
-  out.line("if (first + kChunk < " + count() + ")");
+  out.line("if (first + kChunk < " + end + ")");
   out.line("  chunk = next;");
   out.close();
   out.close();
@@ -294,6 +297,8 @@ void RowPrinter::printPass(unsigned pass) {
   printMerge(pass);
   printWalk(pass);
   printMergeAcrossWarps(pass);
+  if (hasParts && pass == 0)
+    printMergeOfParts();
   if (!guards.empty())
     out.close();
 }

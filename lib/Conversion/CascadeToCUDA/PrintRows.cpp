@@ -39,8 +39,9 @@ void RowPrinter::addEntry(CudaEntry entry) {
   static constexpr llvm::StringLiteral kNames[] = {"_chunks", "_rows",
                                                    "_shared", "_split"};
   entry.name =
-      options.name + kNames[entry.place].str() + std::to_string(entry.threads) +
-      "x" + std::to_string(entry.vectors) + "x" + std::to_string(entry.width);
+      options.name + (entry.hasParts() ? "_parts" : kNames[entry.place].str()) +
+      std::to_string(entry.threads) + "x" + std::to_string(entry.vectors) +
+      "x" + std::to_string(entry.width);
   bool isKnown = llvm::any_of(result.entries, [&](const CudaEntry &other) {
     return other.name == entry.name;
   });
@@ -180,6 +181,7 @@ void RowPrinter::chooseEntries() {
       }
       add(1024, 1, std::max(most / 8, 1), width, false);
     } else {
+      addPartsEntry(std::max(most / 4, 1), width);
       add(128, 1, std::max(most / 4, 1), width, false, 65536);
       add(256, 1, std::max(most / 4, 1), width, false);
     }
@@ -188,6 +190,7 @@ void RowPrinter::chooseEntries() {
   // 64 registers a thread, which eight elements of two arrays do not leave room
   // in.
   add(256, 1, numFolded > 1 ? 4 : 8, 1, true);
+  addPartsEntry(4, 1);
   add(256, 1, 4, 1, false);
 }
 
@@ -212,6 +215,10 @@ void RowPrinter::printHead() {
         "         _sharedTxVxW keeps rows in shared memory, "
         "_splitTxVxW all but the first T * V * W elements of longer ones; "
         "a launch has any number of blocks.");
+  if (hasParts)
+    out.comment("         _partsTxVxW takes few long rows, of each a part a "
+                "block. They leave states in the workspace and take a "
+                "ticket of the row; the last one merges them.");
   if (!hasStates())
     out.comment("No reduction: every element is computed on its own.");
   printIncludes();
@@ -237,7 +244,9 @@ void RowPrinter::printRowPointers(
 /// What the states and the results ask of a row but its elements.
 void RowPrinter::printRow() {
   out.line("const int lane = thread() % kThreads;");
-  out.line("int64_t row = block() * kRows + thread() / kThreads;");
+  out.line(hasParts ? "int64_t row = kIsPart ? block() / row_parts : block() * "
+                      "kRows + thread() / kThreads;"
+                    : "int64_t row = block() * kRows + thread() / kThreads;");
   out.line("const bool is_row = row < " + rowCount() + ";");
   out.line("// A warp leaves as a whole; what is left of one does row 0 again "
            "and writes nothing.");
@@ -403,6 +412,8 @@ void RowPrinter::printBody() {
   out.line("[[maybe_unused]] constexpr int kParts = 4; // sums a thread keeps "
            "apart");
   Expressions::Scope scope(values, {});
+  if (hasParts)
+    printPart();
   printRow();
   if (hasShared) {
     printKept();
@@ -440,6 +451,8 @@ void RowPrinter::printEntries() {
   for (const CudaEntry &entry : result.entries) {
     out.blank();
     std::string threads = std::to_string(entry.threads * entry.rows);
+    std::string place =
+        entry.hasParts() ? "InParts" : kPlaces[entry.place].str();
     out.line(entry.blocksPerUnit == 0
                  ? "REFOLD_KERNEL(" + threads + ")"
                  : "REFOLD_UNIT_KERNEL(" + threads + ", " +
@@ -447,8 +460,8 @@ void RowPrinter::printEntries() {
     out.open(entry.name + "(" + typedParameters + ") {");
     out.line(options.name + "<" + std::to_string(entry.threads) + ", " +
              std::to_string(entry.rows) + ", " + std::to_string(entry.vectors) +
-             ", " + std::to_string(entry.width) + ", " +
-             kPlaces[entry.place].str() + ">(" + plainParameters + ");");
+             ", " + std::to_string(entry.width) + ", " + place + ">(" +
+             plainParameters + ");");
     out.close();
   }
 }
@@ -457,6 +470,8 @@ CudaKernel RowPrinter::print() {
   findParameters();
   findGrid();
   chooseEntries();
+  if (hasParts)
+    addParts();
   printHead();
   printStates();
   if (hasStream())

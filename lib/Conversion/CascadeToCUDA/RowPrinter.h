@@ -39,6 +39,12 @@ private:
   void printElements(llvm::ArrayRef<walk::StatePlan *> states);
   void printMerge(unsigned pass);
   void printMergeAcrossWarps(unsigned pass);
+  // Blocks that share a row.
+  bool mayHaveParts();
+  void addPartsEntry(int vectors, int width);
+  void printPart();
+  void printMergeOfParts();
+  void printTakenParts(unsigned level);
   void printWalk(unsigned pass);
   void printResults();
   // Lists of the best.
@@ -84,6 +90,7 @@ private:
   std::string rowCount();
   bool isOwnPlace = false; ///< text is about the places of one thread
   bool hasShared = false;  ///< an entry keeps rows in shared memory
+  bool hasParts = false;   ///< in an entry, blocks share rows
 };
 
 } // namespace refold::cuda

@@ -24,7 +24,7 @@ namespace {
 struct EmulatedRange {
   char *base;
   int64_t bytes;
-  bool isResult, isDense;
+  bool isResult, isDense, isLeft = false;
 };
 using EmulatedLaunch = const char *(*)(unsigned entry, int64_t blocks,
                                        int threads, unsigned mode,
@@ -229,16 +229,37 @@ static std::string resultsOf(llvm::ArrayRef<EmulatedRange> ranges) {
 
 static llvm::Error runEmulated(EmulatedKernel &emulated, const int64_t *words) {
   const CudaKernel &kernel = emulated.kernel;
-  auto launch = planCudaLaunch(kernel, words, emulated.wanted);
+  // What blocks share: the workspace holds nothing that anybody knows.
+  struct alignas(256) Line {
+    uint32_t words[64];
+  };
+  std::vector<Line> workspace(
+      size_t(cudaWorkspaceBytes(kernel, words, emulated.wanted) + 255) / 256);
+  int64_t numTickets = 0;
+  for (const CudaEntry &entry : kernel.entries)
+    numTickets = std::max(numTickets, entry.mostBlocks);
+  std::vector<uint32_t> tickets(size_t(numTickets), 0);
+  auto address = [](auto &memory) {
+    return int64_t(reinterpret_cast<intptr_t>(memory.data()));
+  };
+  auto launch = planCudaLaunch(kernel, words, emulated.wanted,
+                               {address(workspace), address(tickets)});
   if (!launch)
     return launch.takeError();
   if (!*launch)
     return llvm::Error::success();
   std::lock_guard<std::mutex> lock(emulated.mutex);
   std::vector<EmulatedRange> ranges = rangesOf(kernel, words);
+  ranges.push_back({reinterpret_cast<char *>(workspace.data()),
+                    int64_t(workspace.size() * sizeof(Line)), false, false,
+                    true});
+  ranges.push_back({reinterpret_cast<char *>(tickets.data()),
+                    int64_t(tickets.size() * 4), false, false, true});
   constexpr unsigned kModes = 4;
   std::string first;
   for (unsigned mode = 0; mode < kModes; ++mode) {
+    for (Line &line : workspace)
+      std::fill(std::begin(line.words), std::end(line.words), ~0u);
     const char *error =
         emulated.launch((*launch)->entry, (*launch)->blocks, (*launch)->threads,
                         mode, (*launch)->values.data(), ranges.data(),
@@ -247,6 +268,9 @@ static llvm::Error runEmulated(EmulatedKernel &emulated, const int64_t *words) {
                         "', mode " + std::to_string(mode) + ": ";
     if (*error)
       return fail(ExitCode::Mismatch, where + error);
+    if (llvm::any_of(tickets, [](uint32_t ticket) { return ticket != 0; }))
+      return fail(ExitCode::Mismatch,
+                  where + "a ticket is not left as it was found");
     std::string found = resultsOf(ranges);
     if (mode == 0)
       first = std::move(found);

@@ -5,6 +5,13 @@
 
 using namespace refold;
 
+static size_t numWords(const CudaKernel &kernel) {
+  size_t words = 0;
+  for (const CudaOperand &o : kernel.operands)
+    words = std::max<size_t>(words, o.word + (o.isArray ? 3 + 2 * o.rank : 1));
+  return words;
+}
+
 namespace {
 /// What a kernel's launch depends on, as functions of the words of the call.
 class Words {
@@ -28,6 +35,10 @@ public:
     return e.dim < 0 ? word(o.word) : size(o, e.dim);
   }
   SizeExpr parameter(const CudaParameter &p) const {
+    if (p.kind == CudaParameter::Workspace)
+      return word(unsigned(numWords(kernel)));
+    if (p.kind == CudaParameter::Tickets)
+      return word(unsigned(numWords(kernel)) + 1);
     const CudaOperand &o = kernel.operands[p.operand];
     switch (p.kind) {
     case CudaParameter::Pointer:
@@ -36,7 +47,7 @@ public:
       return size(o, p.dim);
     case CudaParameter::Stride:
       return stride(o, p.dim);
-    case CudaParameter::Scalar:
+    default:
       break;
     }
     return word(o.word);
@@ -137,6 +148,27 @@ static SizeExpr takesProduct(const CudaEntry &entry, const CudaKernel &kernel,
              : takes;
 }
 
+static SizeExpr rowsOf(const CudaKernel &kernel, const Words &words) {
+  SizeExpr rows = 1;
+  for (const CudaExtent &row : kernel.rows)
+    rows = rows * words.extent(row);
+  return rows;
+}
+
+/// How many blocks share a row: as many as have enough of it, while the launch
+/// has no more than it wants. Follows from shapes alone, and so do the bits of
+/// the result.
+static SizeExpr partsOf(const CudaEntry &entry, const CudaKernel &kernel,
+                        const Words &words) {
+  using Op = SizeExpr::Op;
+  SizeExpr rows = SizeExpr::binary(Op::Max, rowsOf(kernel, words), 1);
+  SizeExpr most = SizeExpr::binary(Op::FloorDiv, entry.mostBlocks, rows);
+  SizeExpr longest =
+      SizeExpr::binary(Op::CeilDiv, words.extent(kernel.stream),
+                       SizeExpr(CudaEntry::kPartChunks * entry.chunk()));
+  return SizeExpr::binary(Op::Max, SizeExpr::binary(Op::Min, most, longest), 1);
+}
+
 /// Whether an entry may run; one that is asked for, on any length that it can.
 static SizeExpr condition(const CudaEntry &entry, const CudaKernel &kernel,
                           const Words &words, bool isWanted) {
@@ -146,6 +178,11 @@ static SizeExpr condition(const CudaEntry &entry, const CudaKernel &kernel,
     return takesProduct(entry, kernel, words, isWanted);
   SizeExpr length = words.extent(kernel.stream);
   SizeExpr takes = words.takes(length, entry.width);
+  if (entry.hasParts()) // a ticket for every row
+    return takes * isAtMost(rowsOf(kernel, words), entry.mostBlocks) *
+           (isWanted
+                ? SizeExpr(1)
+                : SizeExpr(1) - isAtMost(partsOf(entry, kernel, words), 1));
   bool isLimited = (entry.isResident || !isWanted) && entry.longest >= 0;
   return isLimited ? takes * isAtMost(length, entry.longest) : takes;
 }
@@ -165,9 +202,9 @@ static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
       all = all * words.size(result, d);
     return all;
   }
-  SizeExpr rows = 1;
-  for (const CudaExtent &row : kernel.rows)
-    rows = rows * words.extent(row);
+  SizeExpr rows = rowsOf(kernel, words);
+  if (entry.hasParts())
+    return rows * partsOf(entry, kernel, words);
   auto blocks = [&](const SizeExpr &count) {
     return SizeExpr::binary(SizeExpr::Op::CeilDiv, count, SizeExpr(entry.rows));
   };
@@ -218,15 +255,20 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
   package::DeviceKernel described;
   described.name = kernel.name;
   described.text = kernel.text;
+  for (const CudaEntry &entry : kernel.entries) {
+    if (!entry.hasParts())
+      continue;
+    // Whatever the addresses: alignment may leave the first such entry out.
+    using Op = SizeExpr::Op;
+    SizeExpr blocks = SizeExpr::select(
+        isAtMost(rowsOf(kernel, words), entry.mostBlocks),
+        rowsOf(kernel, words) * partsOf(entry, kernel, words), 0);
+    described.workspaceBytes = SizeExpr::binary(
+        Op::Max, described.workspaceBytes, blocks * SizeExpr(entry.leftBytes));
+    described.tickets = std::max(described.tickets, uint32_t(entry.mostBlocks));
+  }
   described.launches.push_back(std::move(launch));
   return described;
-}
-
-static size_t numWords(const CudaKernel &kernel) {
-  size_t words = 0;
-  for (const CudaOperand &o : kernel.operands)
-    words = std::max<size_t>(words, o.word + (o.isArray ? 3 + 2 * o.rank : 1));
-  return words;
 }
 
 /// Products that no entry has room for.
@@ -247,10 +289,12 @@ static llvm::Error refuseTiles(const CudaKernel &kernel,
 
 llvm::Expected<std::optional<CudaLaunch>>
 refold::planCudaLaunch(const CudaKernel &kernel, const int64_t *rawWords,
-                       std::optional<unsigned> wanted) {
+                       std::optional<unsigned> wanted,
+                       std::pair<int64_t, int64_t> shared) {
   package::DeviceKernel described = describeCudaLaunch(kernel, wanted);
   const package::Launch &plan = described.launches.front();
-  llvm::ArrayRef<int64_t> words(rawWords, numWords(kernel));
+  llvm::SmallVector<int64_t> words(rawWords, rawWords + numWords(kernel));
+  words.append({shared.first, shared.second});
   auto way = llvm::find_if(plan.ways, [&](const package::LaunchWay &one) {
     return one.condition.evaluate(words).value_or(0) != 0;
   });
@@ -279,4 +323,12 @@ refold::planCudaLaunch(const CudaKernel &kernel, const int64_t *rawWords,
   for (const SizeExpr &parameter : plan.parameters)
     launch.values.push_back(parameter.evaluate(words).value_or(0));
   return launch;
+}
+
+int64_t refold::cudaWorkspaceBytes(const CudaKernel &kernel,
+                                   const int64_t *words,
+                                   std::optional<unsigned> wanted) {
+  return describeCudaLaunch(kernel, wanted)
+      .workspaceBytes.evaluate({words, numWords(kernel)})
+      .value_or(0);
 }

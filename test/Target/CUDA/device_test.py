@@ -109,6 +109,14 @@ def check_verify(machine):
                     "--first-seeds", "1", "--seeds", "8", "--splits", "1", "--threads", "1")
 
 
+def check_parts(machine):
+    """A row of several blocks, again and again: tickets are made once, and are zeros whenever a launch begins."""
+    _, calls = machine.answers("verify", "--target", "cuda", "examples/variance.fold", "--lengths", "20000", "--broad-length", "0",
+                               "--shape", "m=2", "--first-seeds", "1", "--seeds", "1", "--splits", "0", "--threads", "1")
+    assert calls.count("cuLaunchKernel k0_mu_parts256x2x4 6 256 0") > 1, calls
+    assert calls.count("cuMemAlloc_v2 2048") == 1, calls
+
+
 def check_tiles(machine):
     """Products on matrix units, with more shared memory than a launch has unasked; what no entry has room for."""
     with tempfile.TemporaryDirectory() as folder:
@@ -209,7 +217,7 @@ def check_interrupt(machine):
         assert not list(pathlib.Path(folder).glob("refold-cuda*")), list(pathlib.Path(folder).iterdir())
 
 
-CHECKS = [check_run, check_tiles, check_plan, check_interrupt, check_capability, check_steps, check_verify, check_bench, check_wrong_machine, check_every_failure,
+CHECKS = [check_run, check_tiles, check_plan, check_interrupt, check_capability, check_steps, check_verify, check_parts, check_bench, check_wrong_machine, check_every_failure,
           check_cache]
 
 

@@ -30,10 +30,15 @@ EMULATED = [("examples/softmax", "f32"), ("examples/softmax", "bf16"), ("example
             ("test/Catalogue/theory_sink", "f32"), ("examples/softmax_columns", "f32"), ("examples/rmsnorm_product", "f32")]
 COMPILED = [("examples/softmax", "bf16"), ("examples/entropy", "bf16"), ("examples/layernorm", "bf16"),
             ("examples/variance", "f32"), ("examples/kl_divergence", "f32"), ("examples/cross_entropy", "f16"),
-            ("test/Target/CUDA/Inputs/names", "f32"), ("test/Catalogue/theory_sink", "f32")]
+            ("test/Target/CUDA/Inputs/names", "f32"), ("test/Catalogue/theory_sink", "f32"),
+            ("test/Catalogue/theory_kurtosis", "f32")]
 FOLD_WORDS = {"max", "min", "sum", "exp", "mean", "log", "len", "where", "any", "all", "prod", "abs", "sqrt", "true", "false",
               "inf", "nan", "f32", "f16", "bf16", "p", "q", "r", "t", "u"}  # no names in .fold, or taken by the test itself
 EACH_ENTRY = [("examples/softmax", "bf16"), ("examples/variance", "f32")]
+# Long rows of several blocks: an extreme, means that move, counts, two arrays, one element at once.
+PARTS = [("examples/variance", "f32", "40000,17001", "m=3"), ("examples/entropy", "bf16", "70000", "m=2"),
+         ("examples/logsumexp", "f32", "40000", "m=3"), ("test/Catalogue/theory_kurtosis", "f32", "33000", "row=1"),
+         ("examples/kl_divergence", "f32", "30001", "m=2"), ("test/Catalogue/masks_masked_variance", "f32", "20000", "row=2")]
 KEPT = [("examples/layernorm", "bf16"), ("test/Catalogue/catalogue_01_log_softmax", "f32")]  # the entries that keep rows
 
 
@@ -44,9 +49,9 @@ def refold(*arguments, **environment):
     return done.stdout
 
 
-def verify(program, dtype, lengths, broad, **environment):
+def verify(program, dtype, lengths, broad, *more, **environment):
     refold("verify", "--target", "cuda-emulated", f"{program}.fold", "--dtype", dtype, "--lengths", lengths,
-           "--broad-length", broad, "--first-seeds", "1", "--seeds", "8", "--splits", "0", "--threads", "1", **environment)
+           "--broad-length", broad, "--first-seeds", "1", "--seeds", "8", "--splits", "0", "--threads", "1", *more, **environment)
 
 
 def kernels_of(program, dtype, target="cuda-sm90"):
@@ -59,11 +64,16 @@ def check_emulated(program, dtype):
     verify(program, dtype, lengths, "64")
 
 
+def check_parts(program, dtype, lengths, rows):
+    assert any(e["most_blocks"] > 0 for e in kernels_of(program, dtype)[0]["entries"])
+    verify(program, dtype, lengths, "0", "--shape", rows)
+
+
 def check_entry(program, dtype, entry):
     # Whole vectors, so that each entry may run; several chunks of the widest.
     longest = max(entry["longest"], 64)
     chunk = entry["threads"] * entry["vectors"] * entry["width"]
-    length = longest if entry["resident"] else 3 * chunk + 8 * entry["width"]
+    length = longest if entry["resident"] else (9 if entry["most_blocks"] else 3) * chunk + 8 * entry["width"]
     if entry["kept_bytes"]:  # a chunk and a half; rows of their own places for every block
         length = chunk + chunk // 2
     suffix = entry["name"].split("_")[-1]
@@ -113,6 +123,7 @@ def check_compiled(compiler, program, dtype, arch):
 def main():
     cases = [(check_emulated, *case) for case in EMULATED]
     cases += [(check_text, *case) for case in COMPILED]
+    cases += [(check_parts, *case) for case in PARTS]
     for program, dtype in EACH_ENTRY:
         cases += [(check_entry, program, dtype, e) for e in kernels_of(program, dtype)[0]["entries"]]
     for program, dtype in KEPT:

@@ -95,6 +95,38 @@ TEST(PlanCudaLaunch, NothingIsLaunchedForNoRowsAndTooManyAreRefused) {
   EXPECT_NE(c.choose().find("too many rows"), std::string::npos);
 }
 
+TEST(PlanCudaLaunch, FewLongRowsHaveParts) {
+  Case c;
+  CudaEntry parts = c.kernel.entries.back();
+  parts.name = "parts";
+  parts.threads = 256, parts.rows = 1, parts.vectors = 1, parts.width = 1;
+  parts.isResident = false;
+  parts.longest = -1;
+  parts.mostBlocks = 512;
+  parts.leftBytes = 16;
+  c.kernel.entries.insert(c.kernel.entries.begin(), parts);
+  c.kernel.parameters.push_back({CudaParameter::Workspace, 0, 0});
+  c.kernel.parameters.push_back({CudaParameter::Tickets, 0, 0});
+  auto blocks = [&](int64_t rows, int64_t length) -> int64_t {
+    c.setLength(length);
+    c.words[3] = rows;
+    auto launch = planCudaLaunch(c.kernel, c.words, std::nullopt, {4096, 8192});
+    EXPECT_TRUE(bool(launch) && *launch);
+    if (c.kernel.entries[(*launch)->entry].name != "parts")
+      return 0;
+    EXPECT_EQ((*launch)->values.rbegin()[0], 8192);
+    EXPECT_EQ((*launch)->values.rbegin()[1], 4096);
+    EXPECT_EQ(cudaWorkspaceBytes(c.kernel, c.words), 16 * (*launch)->blocks);
+    return (*launch)->blocks;
+  };
+  EXPECT_EQ(blocks(1, 1024), 0); // one part
+  EXPECT_EQ(blocks(1, 1025), 2);
+  EXPECT_EQ(blocks(3, 1 << 20), 3 * 170);
+  EXPECT_EQ(blocks(256, 1 << 20), 512);
+  EXPECT_EQ(blocks(257, 1 << 20), 0); // blocks enough
+  EXPECT_EQ(describeCudaLaunch(c.kernel).tickets, 512u);
+}
+
 TEST(FindCudaTarget, KnowsItsNames) {
   for (const char *name : {"cuda-emulated", "cuda-sm80", "cuda-sm90"}) {
     auto target = findCudaTarget(name);

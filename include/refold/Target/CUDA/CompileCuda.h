@@ -108,9 +108,15 @@ struct CudaLaunch {
 /// length of rows and whether they are whole vectors. Nothing where there is
 /// nothing to compute; fails where a grid would have no number. What asks for
 /// blocks a multiprocessor gets them for two.
+/// `shared`: where the workspace and the tickets are.
 llvm::Expected<std::optional<CudaLaunch>>
 planCudaLaunch(const CudaKernel &kernel, const int64_t *words,
-               std::optional<unsigned> wanted = std::nullopt);
+               std::optional<unsigned> wanted = std::nullopt,
+               std::pair<int64_t, int64_t> shared = {0, 0});
+/// Bytes of the workspace that calls with such sizes need, whatever their
+/// addresses.
+int64_t cudaWorkspaceBytes(const CudaKernel &kernel, const int64_t *words,
+                           std::optional<unsigned> wanted = std::nullopt);
 
 /// The headers that kernels include, by name.
 llvm::ArrayRef<std::pair<llvm::StringRef, llvm::StringRef>> cudaHeaders();

@@ -60,7 +60,7 @@ int begin(const std::string &name, const std::string &what = "") {
 struct Range {
   char *base;
   int64_t bytes;
-  bool isResult, isDense;
+  bool isResult, isDense, isLeft = false;
 };
 using FakeLaunch = const char *(*)(const char *entry, int64_t blocks,
                                    int threads, int64_t sharedBytes,
@@ -204,12 +204,13 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
     return failure;
   if (gy * gz * by * bz != 1 || shared > unsigned(wanted->most))
     return 1;
-  // What is allocated may be read, and written once a launch.
+  // What is allocated may be read, written once a launch, and shared by blocks.
   std::vector<Range> ranges;
   for (auto [address, bytes] : memory) {
     auto *base = reinterpret_cast<char *>(address);
     ranges.push_back({base, int64_t(bytes), false, false});
     ranges.push_back({base, int64_t(bytes), true, false});
+    ranges.push_back({base, int64_t(bytes), false, false, true});
   }
   const char *error =
       wanted->module->launch(wanted->name.c_str(), gx, int(bx), shared,

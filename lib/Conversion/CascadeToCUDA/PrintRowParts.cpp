@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Blocks that share a row: each folds a part of it; the last of them to be done
+// merges what all have left, in the order of the row.
+#include "RowPrinter.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::cuda;
+using namespace refold::walk;
+
+/// Whether one sweep makes all that most rows need, and nothing lies along the
+/// row. Passes behind a guard are walked by the last block alone.
+bool RowPrinter::mayHaveParts() {
+  if (!hasStates() || hasSweep() || kernel.isColumns || plan.passes.empty())
+    return false;
+  for (StatePlan &s : plan.states)
+    if (s.op.isOrdered() || (bytesOf(s.type()) < 4 && !s.type().isInteger(1)))
+      return false;
+  for (unsigned pass = 1; pass < plan.passes.size(); ++pass)
+    if (plan.passes[pass].guards.empty() && !statesOf(pass).empty())
+      return false;
+  return plan.passes[0].guards.empty() && !statesOf(0).empty();
+}
+
+/// As many blocks as four a multiprocessor of a large GPU: what is folded does
+/// not depend on the GPU.
+void RowPrinter::addPartsEntry(int vectors, int width) {
+  if (!mayHaveParts())
+    return;
+  CudaEntry entry{"", 256, 1, vectors, width, false, -1};
+  entry.place = CudaEntry::Nowhere;
+  entry.mostBlocks = 512;
+  entry.leftBytes = 8 * int64_t(statesOf(0).size());
+  addEntry(entry);
+  hasParts = true;
+}
+
+/// Which part of which row the block has.
+void RowPrinter::printPart() {
+  out.comment("Blocks beside each other have parts of one row: whole chunks.");
+  out.line("constexpr bool kIsPart = kPlace == InParts;");
+  out.line("const int64_t row_parts = kIsPart ? blocks() / (" + rowCount() +
+           ") : 1;");
+  out.line("const int64_t part_length = kIsPart ? ((" + count() +
+           " + kChunk - 1) / kChunk + row_parts - 1) / row_parts * kChunk : " +
+           count() + ";");
+  out.line("const int64_t part_first = kIsPart ? block() % row_parts * "
+           "part_length : 0;");
+  out.line("const int64_t part_end = smaller(part_first + part_length, " +
+           count() + ");");
+}
+
+/// All parts of a row that a thread has, to the pivots that are known of them.
+void RowPrinter::printTakenParts(unsigned level) {
+  SmallVector<StatePlan *> here = statesOf(0, level);
+  SmallVector<Node *> roots;
+  NodeSet read;
+  for (StatePlan *s : here) {
+    roots.push_back(s->moved);
+    if (!s->op.getTransport().empty())
+      collect(s->moved, read);
+  }
+  out.line("REFOLD_NO_UNROLL");
+  out.open("for (int64_t part = lane; part < row_parts; part += kThreads) {");
+  {
+    Expressions::Scope scope(values, roots);
+    out.line("[[maybe_unused]] States old;");
+    for (StatePlan *s : statesOf(0))
+      if (read.contains(plan.graph->version(s->op, Node::Old)) ||
+          llvm::is_contained(here, s))
+        out.line("old." + name(*s) + " = take_left(left_" + name(*s) +
+                 " + row * row_parts + part);");
+    for (StatePlan *s : here) {
+      bool isMoved = !s->op.getTransport().empty();
+      std::string moved = isMoved ? values.value(s->moved) : "old." + name(*s);
+      out.line("s." + name(*s) + " = " +
+               withoutParentheses(combine(*s, "s." + name(*s), moved)) + ";");
+    }
+  }
+  out.close();
+}
+
+/// Whoever comes last has the states of the whole row, and goes on.
+void RowPrinter::printMergeOfParts() {
+  out.open("if constexpr (kIsPart) {");
+  out.comment("The last block of the row merges what all have left: in the "
+              "order of parts, whoever is last.");
+  unsigned number = 0;
+  for (StatePlan *s : statesOf(0)) {
+    std::string type = valueType(s->type());
+    out.line(type + " *const left_" + name(*s) + " = reinterpret_cast<" + type +
+             " *>(workspace + " + std::to_string(8 * number++) +
+             " * blocks());");
+  }
+  out.open("if (lane == 0) {");
+  for (StatePlan *s : statesOf(0))
+    out.line("leave(left_" + name(*s) + " + block(), s." + name(*s) + ");");
+  out.close();
+  out.line("if (!is_last_block(tickets + row, row_parts))");
+  out.line("  return;");
+  out.line("s = States();");
+  unsigned levels = 0;
+  for (StatePlan *s : statesOf(0))
+    levels = std::max(levels, s->level + 1);
+  for (unsigned level = 0; level < levels; ++level)
+    printTakenParts(level);
+  printMergeAcrossWarps(0);
+  out.close();
+}
