@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "utils"))
 import nvrtc  # noqa: E402
 
-PROGRAMS = ["softmax", "logsumexp", "entropy", "layernorm", "variance", "kl_divergence"]
+PROGRAMS = ["softmax", "logsumexp", "entropy", "layernorm", "variance", "kl_divergence", "rmsnorm_fp8"]
 TILES = ["attention", "attention_causal", "attention_gqa"]
 # threads a row, rows a block, vectors, resident
 VARIANTS = [(32, 4, 4, 1), (32, 4, 16, 1), (32, 8, 8, 1), (64, 2, 8, 1), (64, 1, 8, 1), (128, 1, 4, 1), (256, 1, 2, 1),

@@ -22,11 +22,43 @@ import torch
 GIB = 1 << 30
 F = torch.nn.functional
 
-PROGRAMS = {  # name: (function of the inputs, kinds of the inputs)
+
+
+def wide(*tensors):
+    """In f32, or in double where they are."""
+    return [t if t.dtype == torch.float64 else t.float() for t in tensors]
+
+
+def quantised(y, most, dtype):
+    scale = y.abs().amax(-1, keepdim=True) / most
+    q = y / scale
+    q = q.clamp(-most, most).to(dtype) if dtype.is_floating_point else q.round().to(dtype)
+    return q, scale[..., 0]
+
+
+def rmsnorm_fp8(x, g):
+    x, g = wide(x, g)
+    return quantised(x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * g, 448.0, torch.float8_e4m3fn)
+
+
+def rmsnorm_int8(x, g):
+    x, g = wide(x, g)
+    return quantised(x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * g, 127.0, torch.int8)
+
+
+def layernorm_f8(x, g, b):
+    x, g, b = wide(x, g, b)
+    return quantised(F.layer_norm(x, x.shape[-1:], g, b, 1e-5), 448.0, torch.float8_e4m3fn)
+
+
+PROGRAMS = {  # name: (function of the inputs, kinds of the inputs, types of results that are not that of the inputs)
     "softmax": (lambda x: torch.softmax(x, -1), ["matrix"]),
     "logsumexp": (lambda x: torch.logsumexp(x, -1), ["matrix"]),
     "entropy": (lambda x: -(torch.softmax(x, -1) * torch.log_softmax(x, -1)).sum(-1), ["matrix"]),
     "layernorm": (lambda x, g, b: F.layer_norm(x, x.shape[-1:], g, b, 1e-5), ["matrix", "row", "row"]),
+    "rmsnorm_fp8": (rmsnorm_fp8, ["matrix", "row"], [torch.float8_e4m3fn]),
+    "rmsnorm_int8": (rmsnorm_int8, ["matrix", "row"], [torch.int8]),
+    "layernorm_f8": (layernorm_f8, ["matrix", "row", "row"], [torch.float8_e4m3fn]),
     "rmsnorm": (lambda x, g: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * g, ["matrix", "row"]),
     "variance": (lambda x: (x.mean(-1), x.var(-1, unbiased=False)), ["matrix"]),
     "kl_divergence": (lambda a, b: (torch.softmax(a, -1) * (torch.log_softmax(a, -1) - torch.log_softmax(b, -1))).sum(-1),
@@ -105,11 +137,27 @@ def is_by_row(x):
     return x.dim() == 2 or x.dtype == torch.int64
 
 
-def results_like(function, inputs):
+def results_like(function, inputs, types):
     few = [x[:2] if is_by_row(x) else x for x in inputs]
     shown = function(*few)
     shown = shown if isinstance(shown, tuple) else (shown,)
-    return [torch.empty((inputs[0].shape[0], *r.shape[1:]), device="cuda", dtype=inputs[0].dtype) for r in shown]
+    return [torch.empty((inputs[0].shape[0], *r.shape[1:]), device="cuda", dtype=own or inputs[0].dtype)
+            for r, own in zip(shown, [*types, *[None] * len(shown)])]
+
+
+def poison(result):
+    """What no kernel here writes: NaN, or the least number of 8 bits."""
+    if result.element_size() == 1:
+        result.view(torch.uint8).fill_(0x7f if result.is_floating_point() else 0x80)
+    else:
+        result.fill_(float("nan"))
+
+
+def unwritten_of(result):
+    bits = result.view(torch.uint8) if result.element_size() == 1 else None
+    if bits is None:
+        return int(result.isnan().sum())
+    return int((bits == (0x7f if result.is_floating_point() else 0x80)).sum())
 
 
 def values_of(kernel, tensors):
@@ -131,6 +179,7 @@ def error_of(function, inputs, results):
     worst = 0.0
     for e, r in zip(exact, results):
         found = r[sample].double()
+        e = e.double()
         worst = max(worst, ((found - e).norm() / e.norm().clamp_min(1e-30)).item())
     return worst
 
@@ -182,13 +231,13 @@ def main():
             continue
         kernel = json.loads(path.read_text())["kernels"][0]
         module = driver.load(path.with_suffix(".cubin"))
-        function, kinds = PROGRAMS[program]
+        function, kinds, *types = PROGRAMS[program]
         dtype = DTYPES[dtype_name]
         for width in map(int, options.widths.split(",")):
             rows = GIB // (width * torch.empty((), dtype=dtype).element_size())
             inputs = make_inputs(kinds, dtype, rows, width)
             rows = inputs[0].shape[0]
-            results = results_like(function, inputs)
+            results = results_like(function, inputs, types[0] if types else [])
             moved = sum(t.numel() * t.element_size() for t in [*inputs, *results])
             values = values_of(kernel, [*inputs, *results])
             chosen = chosen_entry(kernel, width)
@@ -206,12 +255,12 @@ def main():
                     units = torch.cuda.get_device_properties(0).multi_processor_count
                     blocks = min(blocks, units * e["blocks_per_unit"])
                 for r in results:
-                    r.fill_(float("nan"))
+                    poison(r)
                 run = lambda: driver.launch(handle, blocks, e["threads"] * e["rows"], values, shared)
                 run()
                 torch.cuda.synchronize()
                 error = error_of(function, inputs, results)
-                unwritten = sum(int(r.isnan().sum()) for r in results)
+                unwritten = sum(map(unwritten_of, results))
                 bits = [r.clone() for r in results] if rows * width <= 1 << 22 else None
                 good = unwritten == 0 and error < {"bf16": 4e-3, "f16": 1e-3, "f32": 2e-6}[dtype_name]
                 failed |= not good

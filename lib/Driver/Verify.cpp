@@ -506,16 +506,20 @@ std::vector<StreamSplit> drawSplits(const VerifyOptions &options) {
   return splits;
 }
 
+bool isNarrow(const Port &port) {
+  return isFloat(port.dtype) && byteWidth(port.dtype) < 4;
+}
+
 /// Are all floats computed in f32 and some stored in less, in a program whose
 /// types can be replaced?
 bool canBeUnrounded(llvm::StringRef path, const CompiledProgram &program) {
-  bool isNarrow = false, isWide = false;
+  bool hasNarrow = false, isWide = false;
   for (const auto *ports : {&program.inputs, &program.outputs})
     for (const Port &port : *ports) {
-      isNarrow |= isFloat(port.dtype) && byteWidth(port.dtype) < 4;
+      hasNarrow |= isNarrow(port);
       isWide |= port.dtype == DType::F64;
     }
-  return path.ends_with(".fold") && isNarrow && !isWide;
+  return path.ends_with(".fold") && hasNarrow && !isWide;
 }
 
 } // namespace
@@ -554,7 +558,9 @@ llvm::Expected<Verification> verify(mlir::MLIRContext &context,
     auto unrounded = compileAs(FusePolicy::Never, std::nullopt, asComputed);
     if (!unrounded)
       return unrounded.takeError();
-    forms.unrounded = std::move(*unrounded);
+    // Not where inputs have types of their own.
+    if (llvm::none_of(unrounded->inputs, isNarrow))
+      forms.unrounded = std::move(*unrounded);
   }
   auto fused = compileAs(FusePolicy::Always, std::nullopt, loadOptions);
   if (!fused)

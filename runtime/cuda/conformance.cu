@@ -31,6 +31,27 @@ conform_arithmetic(const float *in, float *out, int64_t count) {
     store_element(out + k * count + i, results[k]);
 }
 
+/// Codes of floats of 8 bits, each in the low and in the high half of a pair;
+/// and the number of code i % 256, of both formats.
+REFOLD_KERNEL(128)
+conform_f8(const float *in, float *out, int64_t count) {
+  const int64_t i = block() * 128 + thread();
+  if (i >= count)
+    return;
+  const float x = load_element(in + i), y = load_element(in + (count - 1 - i));
+  const uint32_t pairs[] = {
+      pack_saturated(x, y, f8e4m3{}), pack(x, y, f8e4m3{}),
+      pack_saturated(x, y, f8e5m2{}), pack(x, y, f8e5m2{})};
+  const uint8_t code = uint8_t(i);
+  REFOLD_UNROLL
+  for (int k = 0; k < 4; ++k) {
+    store_element(out + 2 * k * count + i, float(pairs[k] & 0xff));
+    store_element(out + (2 * k + 1) * count + i, float(pairs[k] >> 8));
+  }
+  store_element(out + 8 * count + i, to_float(f8e4m3{code}));
+  store_element(out + 9 * count + i, to_float(f8e5m2{code}));
+}
+
 /// Values of lanes that differ in one bit, in three types; then of the thread
 /// opposite in the block, through shared memory.
 REFOLD_KERNEL(128)
@@ -77,6 +98,8 @@ REFOLD_DEVICE void copy_vectors(const int8_t *in, int8_t *out, int64_t bytes) {
   }
 CONFORM_COPY(i8x1, int8_t, 1)
 CONFORM_COPY(i8x8, int8_t, 8)
+CONFORM_COPY(f8x8, f8e4m3, 8)
+CONFORM_COPY(f8x16, f8e5m2, 16)
 CONFORM_COPY(bf16x1, bf16, 1)
 CONFORM_COPY(f16x8, f16, 8)
 CONFORM_COPY(f32x4, float, 4)

@@ -359,6 +359,8 @@ REFOLD_DEVICE uint32_t take_ticket(uint32_t *ticket, uint32_t count) {
 
 #endif // REFOLD_CUDA_EMULATED
 
+#include "refold_cuda_f8.h"
+
 #include "refold_cuda_vectors.h"
 
 #include "refold_cuda_lists.h"

@@ -26,6 +26,8 @@ template <typename T> struct Stored;
 REFOLD_STORED(float, float_of(low), bits_of(x));
 REFOLD_STORED(bf16, bf16{uint16_t(low)}, x.bits);
 REFOLD_STORED(f16, f16{uint16_t(low)}, x.bits);
+REFOLD_STORED(f8e4m3, f8e4m3{uint8_t(low)}, x.bits);
+REFOLD_STORED(f8e5m2, f8e5m2{uint8_t(low)}, x.bits);
 REFOLD_STORED(int8_t, int8_t(low), uint8_t(x));
 REFOLD_STORED(int16_t, int16_t(low), uint16_t(x));
 REFOLD_STORED(int32_t, int32_t(low), uint32_t(x));
@@ -37,7 +39,7 @@ template <typename T, int kWidth> struct Vector {
   static constexpr int kBytes = kWidth * int(sizeof(T));
   uint32_t words[(kBytes + 3) / 4];
 #ifdef REFOLD_CUDA_EMULATED
-  Vector() { // what nobody has read is NaN, in f32, bf16 and f16
+  Vector() { // what nobody has read is NaN in all floats
     for (uint32_t &word : words)
       word = 0x7fffffffu;
   }
@@ -67,7 +69,11 @@ template <typename T, int kWidth> struct Vector {
 
 /// Rounded to nearest, ties to even.
 template <typename T> REFOLD_DEVICE T narrow(float x) {
-  return T{uint16_t(pack(x, 0.0f, T{}))};
+  return T{decltype(T::bits)(pack(x, 0.0f, T{}))};
+}
+/// The same, what is too large as the largest number.
+template <typename T> REFOLD_DEVICE T saturate(float x) {
+  return T{decltype(T::bits)(pack_saturated(x, 0.0f, T{}))};
 }
 
 /// `kWidth` elements at an address that is a multiple of their size, or of 16
@@ -104,18 +110,35 @@ REFOLD_DEVICE void store_values(T *to, const T (&from)[kWidth]) {
   store_vector(to, vector);
 }
 
-/// The same, each value rounded to the storage type.
-template <int kWidth, typename T>
-REFOLD_DEVICE void store_rounded(T *to, const float (&from)[kWidth]) {
+/// The same, each value rounded to the storage type, by `pack2`.
+template <int kWidth, typename T, typename Pack>
+REFOLD_DEVICE void store_packed(T *to, const float (&from)[kWidth],
+                                Pack pack2) {
+  constexpr int kBits = 8 * int(sizeof(T));
   Vector<T, kWidth> vector;
   if constexpr (kWidth == 1) {
-    vector.words[0] = pack(from[0], 0.0f, T{}) & 0xffffu;
+    vector.words[0] = pack2(from[0], 0.0f) & ((1u << kBits) - 1);
   } else {
     REFOLD_UNROLL
-    for (int i = 0; i < kWidth; i += 2)
-      vector.words[i / 2] = pack(from[i], from[i + 1], T{});
+    for (int i = 0; i < kWidth; i += 2) {
+      const uint32_t pair = pack2(from[i], from[i + 1]);
+      const int at = i * kBits;
+      vector.words[at / 32] =
+          at % 32 ? vector.words[at / 32] | pair << (at % 32) : pair;
+    }
   }
   store_vector(to, vector);
+}
+template <int kWidth, typename T>
+REFOLD_DEVICE void store_rounded(T *to, const float (&from)[kWidth]) {
+  store_packed(to, from,
+               [](float low, float high) { return pack(low, high, T{}); });
+}
+template <int kWidth, typename T>
+REFOLD_DEVICE void store_saturated(T *to, const float (&from)[kWidth]) {
+  store_packed(to, from, [](float low, float high) {
+    return pack_saturated(low, high, T{});
+  });
 }
 
 template <typename T> REFOLD_DEVICE void store_element(T *to, T value) {

@@ -149,10 +149,13 @@ void Expressions::hoist(Node *root) {
   }
   bool divides = takesReciprocals && root->kind == Node::Elem &&
                  isa<arith::DivFOp>(root->op) && !kernel.hasStream(root->in[1]);
-  if (divides)
-    divisor(root->in[1]);
-  for (Node *i : root->in)
-    hoist(i);
+  if (!divides) {
+    for (Node *i : root->in)
+      hoist(i);
+    return;
+  }
+  divisor(root->in[1]);
+  hoist(root->in[0]);
 }
 
 //===----------------------------------------------------------------------===//
@@ -224,8 +227,46 @@ std::string Expressions::product(Node *n, Node *other, bool isNegated) {
          withoutParentheses(value(other)) + ")";
 }
 
+/// The other operand of `n`, if one is the constant `number` and it is an `Op`.
+template <typename Op>
+static Node *besideConstant(Node *n, const APFloat &number) {
+  if (n->kind != Node::Elem || !isa<Op>(n->op))
+    return nullptr;
+  for (unsigned side : {0, 1}) {
+    Node *constant = n->in[side];
+    if (constant->kind != Node::Const)
+      continue;
+    auto value =
+        dyn_cast<FloatAttr>(cast<arith::ConstantOp>(constant->op).getValue());
+    if (value && value.getValue().bitwiseIsEqual(number))
+      return n->in[1 - side];
+  }
+  return nullptr;
+}
+
+Node *cuda::saturatedBy(Node *n) {
+  if (n->kind != Node::Elem || !isa<arith::TruncFOp>(n->op) ||
+      !n->in[0]->type.isF32() || n->type.getIntOrFloatBitWidth() != 8)
+    return nullptr;
+  bool isInexact = false;
+  APFloat most =
+      APFloat::getLargest(cast<FloatType>(n->type).getFloatSemantics());
+  most.convert(APFloat::IEEEsingle(), APFloat::rmNearestTiesToEven, &isInexact);
+  APFloat least = most;
+  least.changeSign();
+  // NaN passes both, and of numbers their order is no matter.
+  if (Node *inner = besideConstant<arith::MinimumFOp>(n->in[0], most))
+    return besideConstant<arith::MaximumFOp>(inner, least);
+  if (Node *inner = besideConstant<arith::MaximumFOp>(n->in[0], least))
+    return besideConstant<arith::MinimumFOp>(inner, most);
+  return nullptr;
+}
+
 std::string Expressions::elementwise(Node *n) {
   Operation *op = n->op;
+  if (Node *inside = saturatedBy(n))
+    return "saturate<" + valueType(n->type) + ">(" +
+           withoutParentheses(value(inside)) + ")";
   // A value rounded to a storage type and widened again is rounded once.
   if (isa<arith::TruncFOp>(op) && n->in[0]->kind == Node::Elem &&
       isa<arith::ExtFOp>(n->in[0]->op) && n->in[0]->in[0]->type == n->type)

@@ -89,6 +89,11 @@ private:
   unsigned numTemporaries = 0;
 };
 
+/// What `n` brings into the range of a float of 8 bits before it rounds it to
+/// that, which conversions that saturate do by themselves; null where `n` is
+/// anything else.
+Node *saturatedBy(Node *n);
+
 /// "(a + b)" as "a + b".
 std::string withoutParentheses(std::string expression);
 

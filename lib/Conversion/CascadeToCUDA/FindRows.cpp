@@ -65,7 +65,8 @@ static constexpr llvm::StringLiteral kTaken =
     "current data decltype default define delete describeDeadlock divide do "
     "double drawRandom e element elementBytes elements else empty emulator "
     "end endif enterFiber enum errno error exp2 expf explicit expm1f export "
-    "extern f f16 fabs fabsf factors false fetch fiber fibers findUnwritten "
+    "extern f f16 f8e4m3 f8e5m2 fabs fabsf factors false fetch fiber fibers "
+    "findUnwritten "
     "first "
     "flag float fma fmaxf fold fold1 fold2 fold3 for friend from function "
     "generation get goto gridDim group half held high i if ifdef ifndef "
@@ -87,7 +88,8 @@ static constexpr llvm::StringLiteral kTaken =
     "or order out pack part parts pass place private product products progress "
     "protected public quotient random range ranges read readShared reads "
     "reciprocal refold register report requires resize return reversesBlocks "
-    "right right0 right1 rintf root round row rows runBlock s save saved "
+    "right right0 right1 rintf root round row rows runBlock s saturate save "
+    "saved "
     "scale scaled scheduler seed set shared sharedArray sharedBytes "
     "sharedElement short shuffle shufflesThreads signed sinf site sites size "
     "sizeof slot slots smaller source sqrt stack stackPointer startFibers "
@@ -175,7 +177,7 @@ LogicalResult cuda::checkTypes(RowKernel &kernel) {
       return success();
     return refuse(at, Reason::CudaUnsupportedOp)
            << "found a value of type " << type
-           << "; expected f32, f16, bf16 or integers";
+           << "; expected f32, f16, bf16, f8 or integers";
   };
   for (Value operand : op->getOperands()) {
     auto memref = dyn_cast<MemRefType>(operand.getType());

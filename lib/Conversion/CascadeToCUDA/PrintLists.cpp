@@ -24,7 +24,12 @@ static int keyBits(Node *n) {
     return keyBits(n->in[0]);
   if (!isa<arith::ExtFOp>(n->op) || !n->type.isF32())
     return 32;
-  return n->in[0]->type.isBF16() ? 16 : n->in[0]->type.isF16() ? 19 : 32;
+  Type stored = n->in[0]->type;
+  return stored.isBF16()           ? 16
+         : stored.isF16()          ? 19
+         : stored.isFloat8E4M3FN() ? 12
+         : stored.isFloat8E5M2()   ? 11
+                                   : 32;
 }
 
 SmallVector<StatePlan *> RowPrinter::listsOf(unsigned pass) {

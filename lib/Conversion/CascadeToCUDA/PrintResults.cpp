@@ -26,6 +26,14 @@ static bool isRounded(Node *n) {
   return isCast(n, "arith.truncf") && n->in[0]->type.isF32();
 }
 
+/// What is stored as `value`, before it is rounded.
+static Node *unrounded(Node *value) {
+  value = withoutCasts(value);
+  if (Node *inside = saturatedBy(value))
+    return inside;
+  return isRounded(value) ? value->in[0] : value;
+}
+
 /// Stores of numbers of the row, or of a place of a list.
 void RowPrinter::printWrites(ArrayRef<WritePlan *> writes) {
   SmallVector<Node *> roots;
@@ -92,31 +100,35 @@ void RowPrinter::printStore(WritePlan &w, const std::string &array) {
   for (Value index : w.op.getIndices())
     in.push_back(plan.graph->instantiate(index, final));
   bool rounds = isRounded(withoutCasts(w.value));
+  bool saturates = saturatedBy(withoutCasts(w.value));
   if (kernel.isColumns) {
     std::string value = array + "[0]";
     if (rounds)
-      value = "narrow<" + storedType(w.value->type) + ">(" + value + ")";
+      value = (saturates ? "saturate<" : "narrow<") +
+              storedType(w.value->type) + ">(" + value + ")";
     out.line("store_element(" + kernel.operandNames[target] +
              values.offset(target, w.op.getMap(), in, false) + ", " + value +
              ");");
     return;
   }
-  out.line(std::string(rounds ? "store_rounded" : "store_values") +
+  out.line(std::string(saturates ? "store_saturated"
+                       : rounds  ? "store_rounded"
+                                 : "store_values") +
            "<kWidth>(" + kernel.operandNames[target] +
            values.offset(target, w.op.getMap(), in, true) + " + column, " +
            array + ");");
 }
 
 /// Whether a result counts on exact quotients: rounded to whole numbers, or
-/// compared.
-static bool needsExactQuotients(Node *root) {
+/// compared, along the row.
+static bool needsExactQuotients(RowKernel &kernel, Node *root) {
   NodeSet all;
   collect(root, all);
-  return llvm::any_of(all, [](Node *n) {
+  return llvm::any_of(all, [&](Node *n) {
     return n->kind == Node::Elem &&
            isa<math::RoundEvenOp, math::FloorOp, math::CeilOp, arith::FPToSIOp,
                arith::CmpFOp>(n->op) &&
-           n->set;
+           kernel.hasStream(n);
   });
 }
 
@@ -127,11 +139,10 @@ void RowPrinter::printSweep() {
       if (w.set & bit(kernel.stream))
         writes.push_back(&w);
   SmallVector<Node *> roots;
-  for (WritePlan *w : writes) {
-    Node *value = withoutCasts(w->value);
-    roots.push_back(isRounded(value) ? value->in[0] : value);
-  }
-  values.takesReciprocals = llvm::none_of(roots, needsExactQuotients);
+  for (WritePlan *w : writes)
+    roots.push_back(unrounded(w->value));
+  values.takesReciprocals = llvm::none_of(
+      roots, [&](Node *root) { return needsExactQuotients(kernel, root); });
   Expressions::Scope outside(values, roots);
   nameLists(roots);
   for (Node *root : roots)

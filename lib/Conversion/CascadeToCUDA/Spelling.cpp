@@ -16,6 +16,10 @@ std::string cuda::valueType(Type type) {
     return "f16";
   if (type.isBF16())
     return "bf16";
+  if (type.isFloat8E4M3FN())
+    return "f8e4m3";
+  if (type.isFloat8E5M2())
+    return "f8e5m2";
   if (type.isInteger(1))
     return "bool";
   if (type.isIndex())
@@ -45,7 +49,8 @@ std::string cuda::literal(TypedAttr value) {
   }
   const APFloat &number = cast<FloatAttr>(value).getValue();
   if (!type.isF32())
-    return llvm::formatv("{0}{{uint16_t({1}u)}", valueType(type),
+    return llvm::formatv("{0}{{uint{1}_t({2}u)}", valueType(type),
+                         type.getIntOrFloatBitWidth(),
                          number.bitcastToAPInt().getZExtValue());
   if (number.isNaN())
     return "not_a_number()";

@@ -37,14 +37,14 @@ extern "C" const char *conform(int which, int mode, int64_t blocks, char *in, in
   return error.c_str();
 }
 """
-ARITHMETIC, EXCHANGE, MATRICES = "conform_arithmetic", "conform_exchange", "conform_matrices"
-COPIES = ["i8x1", "i8x8", "bf16x1", "f16x8", "f32x4", "f32x8", "i64x1", "i64x8"]
-INPUTS = {ARITHMETIC: "float", EXCHANGE: "int32_t", MATRICES: "int16_t"}
+ARITHMETIC, EXCHANGE, MATRICES, F8 = "conform_arithmetic", "conform_exchange", "conform_matrices", "conform_f8"
+COPIES = ["i8x1", "i8x8", "f8x8", "f8x16", "bf16x1", "f16x8", "f32x4", "f32x8", "i64x1", "i64x8"]
+INPUTS = {ARITHMETIC: "float", F8: "float", EXCHANGE: "int32_t", MATRICES: "int16_t"}
 # Columns of the left side's product, elements of a product, columns of the sums; rows and elements that are there.
 PRODUCTS = {"conform_products_bf16x128": (128, 128, 128, 128, 128), "conform_products_bf16x112": (112, 80, 80, 109, 72),
             "conform_products_f16x64": (64, 64, 192, 64, 64), "conform_products_f16x32": (32, 112, 256, 17, 104)}
 ROLES = "conform_roles"
-KERNELS = [(ARITHMETIC, "float"), (EXCHANGE, "int32_t"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
+KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
 KERNELS += [(n, "float") for n in [*PRODUCTS, ROLES]]
 INPUTS.update({n: "int16_t" for n in [*PRODUCTS, ROLES]})
 
@@ -175,6 +175,56 @@ def check_arithmetic(machine, mode):
             assert good.all(), (name, mode, x[~good][:4], y[~good][:4], row[~good][:4], value[~good][:4])
 
 
+def f8_values(fraction, bias, has_infinity):
+    """The numbers of the codes 0 to 127 of a float of 8 bits, by definition."""
+    codes = np.arange(128)
+    exponent, rest = codes >> fraction, codes & ((1 << fraction) - 1)
+    unit = 2.0 ** (1 - bias - fraction)
+    values = np.where(exponent == 0, rest * unit, ((1 << fraction) + rest) * unit * 2.0 ** (np.maximum(exponent, 1) - 1))
+    if has_infinity:
+        values[124], values[125:] = np.inf, np.nan
+    else:
+        values[127] = np.nan
+    return values
+
+
+def f8_codes(x, values, saturates):
+    """To nearest, ties to the even code: the step beyond the largest number is what decides where it overflows."""
+    finite = values[np.isfinite(values)]
+    last = finite.size - 1
+    middles = (np.append(finite, 2 * finite[-1] - finite[-2])[1:] + finite) / 2
+    size = np.abs(x.astype(np.float64))
+    below = np.searchsorted(middles, size, side="left")  # ties: the lower one
+    tie = (below <= last) & (size == middles[np.minimum(below, last)]) & (below % 2 == 1)
+    codes = np.minimum(below + tie, last if saturates else last + 1)
+    return np.where(np.isnan(x), 127, codes | np.where(np.signbit(x), 128, 0))
+
+
+def check_f8(machine, mode):
+    formats = {"f8e4m3": f8_values(3, 7, False), "f8e5m2": f8_values(2, 15, True)}
+    near = [special_values(), np.float32([464, 448, 480, 61440, 57344, 65536, 1e9])]
+    for values in formats.values():
+        finite = values[np.isfinite(values)]
+        middles = np.float32((finite[1:] + finite[:-1]) / 2)
+        near += [np.float32(finite), middles, np.nextafter(middles, np.float32(0)), np.nextafter(middles, np.float32(np.inf))]
+    x = np.concatenate(near)
+    x = np.concatenate([x, -x, np.nextafter(x, np.float32(np.inf))]).astype(np.float32)
+    out = np.full(10 * x.size, np.nan, np.float32)
+    machine.run(F8, mode, -(-x.size // 128), x, out, x.size)
+    found = out.reshape(10, x.size)
+    for k, (name, values) in enumerate(formats.items()):
+        for saturates in (True, False):
+            row = 4 * k + 2 * (not saturates)
+            for half, given in enumerate((x, x[::-1])):
+                codes, wanted = found[row + half], f8_codes(given, values, saturates)
+                bad = codes != wanted
+                assert not bad.any(), (name, saturates, mode, half, given[bad][:4], codes[bad][:4], wanted[bad][:4])
+        signed = np.concatenate([values, -values])[np.arange(x.size) % 256]
+        got = found[8 + k]
+        same = (got == signed) & (np.signbit(got) == np.signbit(signed)) | np.isnan(got) & np.isnan(signed)
+        assert same.all(), (name, mode, got[~same][:4], signed[~same][:4])
+
+
 def check_exchange(machine, mode):
     count = 256
     x = np.random.default_rng(5).integers(0, 1 << 20, count).astype(np.int32)
@@ -250,7 +300,7 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         machine = Device(*filter(None, [options.cubin, options.roles])) if options.cubin else Emulated(pathlib.Path(folder))
-        checks = [check_arithmetic, check_exchange, check_matrices, check_copies]
+        checks = [check_arithmetic, check_f8, check_exchange, check_matrices, check_copies]
         if options.roles or not options.cubin:
             checks += [check_products, check_roles]
         passed = 0

@@ -17,21 +17,24 @@ import numpy
 
 import checks
 from checks import ROOT, nvrtc
+from conformance_test import f8_codes, f8_values
 from rows_test import check_compiled, kernels_of, verify
 
 REFOLD = os.environ.get("REFOLD", str(ROOT / "build/dev/bin/refold"))
 ROWS = 19
+F8 = {"f8e4m3": f8_values(3, 7, False), "f8e5m2": f8_values(2, 15, True)}
 BEST = "best(x[m,n]: {dtype}) -> v: f32, i: i32\n  v[m,r], i[m,r] = topk(n: x, {k})\n"
 # Both ends, sums over places, what is written as one number; keys that are not what is read.
 ENDS = ("ends(x[m,n]: {dtype}) -> v: f32, i: i32, low: i32, high: i32, total: f32\n  v[m,r], i[m,r] = topk(n: -2.0 * x, {k})\n"
         "  low = argmin(n: x)\n  high = argmax(n: x)\n  total = sum(r: where(i >= 0, 1.0, 0.0))\n")
 EMULATED = [("f32", 1, [2, 1000]), ("f32", 3, [0, 129]), ("bf16", 8, [1, 64, 512]), ("f16", 6, [7, 5000]), ("bf16", 17, [8, 300]),
-            ("f32", 32, [20, 1000])]
+            ("f32", 32, [20, 1000]), ("f8e4m3", 8, [3, 129])]
 # Softmax over what was selected, several passes, rows that need them: `verify` compares keys and places with double.
 VERIFIED = [("test/Catalogue/catalogue_42_routing_not_renormalised", "f32"), ("test/Catalogue/best_renormalised", "bf16"),
             ("test/Catalogue/catalogue_67_trimmed_mean", "f32"), ("test/Catalogue/best_below_and_above", "f32"),
             ("test/Catalogue/order_sum_beyond_the_maximum", "f32"), ("test/Catalogue/order_sides_of_the_minimum", "f32"),
-            ("test/Catalogue/theory_argmax_of_probabilities", "f16"), ("test/Target/CUDA/Inputs/router", "bf16")]
+            ("test/Catalogue/theory_argmax_of_probabilities", "f16"), ("test/Target/CUDA/Inputs/router", "bf16"),
+            ("test/Target/CUDA/Inputs/f8_best", "f32")]
 COMPILED = [("test/Target/CUDA/Inputs/router", "bf16"), ("test/Target/CUDA/Inputs/router", "f32"),
             ("test/Catalogue/catalogue_42_routing_not_renormalised", "f32"), ("test/Catalogue/best_below_and_above", "f16")]
 EACH_ENTRY = [("bf16", 8), ("f32", 3)]
@@ -77,7 +80,14 @@ def hold(found, keys, k, what):
         assert numpy.array_equal(found["v"][t].astype("f8"), numpy.array(want), equal_nan=True), (what, t, found["v"][t], want)
 
 
+def codes(x, dtype):
+    values = F8[dtype]
+    return f8_codes(x, values, not numpy.isinf(values).any()).astype("u1")
+
+
 def stored(x, dtype):
+    if dtype in F8:
+        return codes(x, dtype).view("V1")
     if dtype == "bf16":
         return (x.astype("f4").view("u4") >> 16).astype("u2").view("V2")
     return x.astype({"f32": "f4", "f16": "f2"}[dtype])
@@ -85,6 +95,9 @@ def stored(x, dtype):
 
 def rounded(x, dtype):
     """What arrays of the type hold of it."""
+    if dtype in F8:
+        values = F8[dtype]
+        return numpy.concatenate([values, -values])[codes(x, dtype)]
     if dtype == "bf16":
         bits = x.astype("f4").view("u4")
         return ((bits >> 16) << 16).view("f4").astype("f8")

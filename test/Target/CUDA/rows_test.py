@@ -16,8 +16,11 @@ import subprocess
 import sys
 import tempfile
 
+import numpy
+
 import checks
 from checks import ROOT, nvrtc
+from conformance_test import f8_codes, f8_values
 
 REFOLD = os.environ.get("REFOLD", str(ROOT / "build/dev/bin/refold"))
 
@@ -26,11 +29,17 @@ EMULATED = [("examples/softmax", "f32"), ("examples/softmax", "bf16"), ("example
             ("examples/cross_entropy", "f32"), ("test/Catalogue/masks_masked_variance", "f32"),
             ("test/Catalogue/catalogue_36_quantised_rows", "f32"), ("test/Catalogue/catalogue_01_log_softmax", "f32"),
             ("test/Target/CUDA/Inputs/names", "f32"),
+            # Floats of 8 bits, and rows quantised to them.
+            ("examples/rmsnorm_fp8", "bf16"), ("examples/rmsnorm_fp8", "f32"), ("benchmarks/suite/programs/rmsnorm_int8", "bf16"),
+            ("test/Target/CUDA/Inputs/layernorm_f8", "f16"), ("test/Target/CUDA/Inputs/f8", "f32"),
+            ("test/Target/CUDA/Inputs/f8_columns", "f32"),
             # A thread a row: weighted sums, arrays read and written across.
             ("test/Catalogue/theory_sink", "f32"), ("examples/softmax_columns", "f32"), ("examples/rmsnorm_product", "f32")]
 COMPILED = [("examples/softmax", "bf16"), ("examples/entropy", "bf16"), ("examples/layernorm", "bf16"),
             ("examples/variance", "f32"), ("examples/kl_divergence", "f32"), ("examples/cross_entropy", "f16"),
-            ("test/Target/CUDA/Inputs/names", "f32"), ("test/Catalogue/theory_sink", "f32"),
+            ("test/Target/CUDA/Inputs/names", "f32"), ("test/Catalogue/theory_sink", "f32"), ("examples/rmsnorm_fp8", "bf16"),
+            ("test/Target/CUDA/Inputs/layernorm_f8", "bf16"), ("test/Target/CUDA/Inputs/f8", "f32"),
+            ("test/Target/CUDA/Inputs/f8_overflow.mlir", "f32"), ("benchmarks/suite/programs/rmsnorm_int8", "bf16"),
             ("test/Catalogue/theory_kurtosis", "f32")]
 FOLD_WORDS = {"max", "min", "sum", "exp", "mean", "log", "len", "where", "any", "all", "prod", "abs", "sqrt", "true", "false",
               "inf", "nan", "f32", "f16", "bf16", "p", "q", "r", "t", "u"}  # no names in .fold, or taken by the test itself
@@ -39,7 +48,7 @@ EACH_ENTRY = [("examples/softmax", "bf16"), ("examples/variance", "f32")]
 PARTS = [("examples/variance", "f32", "40000,17001", "m=3"), ("examples/entropy", "bf16", "70000", "m=2"),
          ("examples/logsumexp", "f32", "40000", "m=3"), ("test/Catalogue/theory_kurtosis", "f32", "33000", "row=1"),
          ("examples/kl_divergence", "f32", "30001", "m=2"), ("test/Catalogue/masks_masked_variance", "f32", "20000", "row=2")]
-KEPT = [("examples/layernorm", "bf16"), ("test/Catalogue/catalogue_01_log_softmax", "f32")]  # the entries that keep rows
+KEPT = [("examples/layernorm", "bf16"), ("examples/rmsnorm_fp8", "bf16"), ("test/Catalogue/catalogue_01_log_softmax", "f32")]  # the entries that keep rows
 
 
 def refold(*arguments, **environment):
@@ -49,13 +58,18 @@ def refold(*arguments, **environment):
     return done.stdout
 
 
+def path_of(program, dtype):
+    """And the flag for its type, which MLIR has itself."""
+    return [program] if program.endswith(".mlir") else [f"{program}.fold", "--dtype", dtype]
+
+
 def verify(program, dtype, lengths, broad, *more, **environment):
-    refold("verify", "--target", "cuda-emulated", f"{program}.fold", "--dtype", dtype, "--lengths", lengths,
+    refold("verify", "--target", "cuda-emulated", *path_of(program, dtype), "--lengths", lengths,
            "--broad-length", broad, "--first-seeds", "1", "--seeds", "8", "--splits", "0", "--threads", "1", *more, **environment)
 
 
 def kernels_of(program, dtype, target="cuda-sm90"):
-    text = refold("compile", "--target", target, "--emit", "cuda", "--format", "json", "--dtype", dtype, f"{program}.fold")
+    text = refold("compile", "--target", target, "--emit", "cuda", "--format", "json", *path_of(program, dtype))
     return json.loads(text)["kernels"]
 
 
@@ -94,6 +108,24 @@ def check_text(program, dtype):
             assert done.returncode == 0, f"{program} {dtype}\n{done.stderr}"
 
 
+def check_overflow(program):
+    """What nothing saturates, by definition, on the CPU and emulated."""
+    steps = numpy.float32([448, 464, 464.0001, 480, 57344, 61439.99, 61440, 65536, 1e30, numpy.inf, numpy.nan, 1e-9, 0.0, 13.0])
+    draws = numpy.random.default_rng(4).standard_normal(171) * 3
+    x = numpy.concatenate([steps / 300, steps / 90000, draws]).astype("f4")[None] * numpy.float32([[1], [-1]])
+    with tempfile.TemporaryDirectory() as folder, numpy.errstate(over="ignore"):
+        numpy.savez(f"{folder}/in.npz", x=x)
+        scaled = {"p": x * numpy.float32(300), "q": x * numpy.float32(300) * numpy.float32(300)}
+        for target in ("baseline", "cuda-emulated"):
+            refold("run", "--target", target, program, f"--inputs-from={folder}/in.npz", f"--outputs-to={folder}/out.npz")
+            found = numpy.load(f"{folder}/out.npz")
+            for name, values in {"p": f8_values(3, 7, False), "q": f8_values(2, 15, True)}.items():
+                signed = numpy.concatenate([values, -values])
+                got, wanted = signed[found[name].view("u1")], signed[f8_codes(scaled[name], values, False)]
+                same = (got == wanted) & (numpy.signbit(got) == numpy.signbit(wanted)) | numpy.isnan(got) & numpy.isnan(wanted)
+                assert same.all(), (target, name, x[~same][:4], got[~same][:4], wanted[~same][:4])
+
+
 def identifiers(program):
     code = "\n".join(line.split("//")[0] for kernel in kernels_of(program, "f32") for line in kernel["text"].splitlines())
     return set(re.findall(r"[A-Za-z]\w*", code)) - FOLD_WORDS
@@ -124,6 +156,7 @@ def main():
     cases = [(check_emulated, *case) for case in EMULATED]
     cases += [(check_text, *case) for case in COMPILED]
     cases += [(check_parts, *case) for case in PARTS]
+    cases.append((check_overflow, "test/Target/CUDA/Inputs/f8_overflow.mlir"))
     for program, dtype in EACH_ENTRY:
         cases += [(check_entry, program, dtype, e) for e in kernels_of(program, dtype)[0]["entries"]]
     for program, dtype in KEPT:
