@@ -269,7 +269,7 @@ private:
   void layOutSums();
   void storeResults(Tile &t, int r, int c);
   void writeSumsInOrder(const Nest &nest);
-  void addParts(Nest &part, Ix first, Ix count);
+  void addParts(Nest &part, llvm::ArrayRef<Array> arrays, Ix first, Ix count);
   void addSumsOfOneRow(const Nest &nest);
   void addSumsOfRows(const Nest &nest);
   void writeSumsAlong(const Nest &nest);

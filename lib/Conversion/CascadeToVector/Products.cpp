@@ -257,11 +257,11 @@ void Kernel::writeSumsAlong(const Nest &nest) {
 }
 
 /// Adds a part of each sum to what is in its array.
-void Kernel::addParts(Nest &part, Ix first, Ix count) {
+void Kernel::addParts(Nest &part, ArrayRef<Array> arrays, Ix first, Ix count) {
   Val zero = to.constant(part.identity);
   auto init = [&](Tile &, int, int) { return to.splat(zero); };
   auto add = [&](Tile &t, int r, int c, Val) {
-    for (auto [sum, array] : llvm::zip(part.sums, sumsInOrder)) {
+    for (auto [sum, array] : llvm::zip(part.sums, arrays)) {
       Val more = t.memo.at(keyOf(t, sum.result, r, c));
       writeArray(t, array, r, c,
                  to.binary(part.combine, readArray(t, array, r, c), more));
@@ -273,21 +273,28 @@ void Kernel::addParts(Nest &part, Ix first, Ix count) {
   emitNest(part);
 }
 
-/// One row: nothing reads the operand twice, and the machine follows as many of
-/// its rows by itself as there are steps. Zen 5, 1 x 4096 x 4096: 16 steps that
-/// ask ahead 2.5 to 2.9 ms, these 1.5 to 2.0 (the read alone 1.3 to 1.6); of
-/// eight rows 3.0 and 6.9.
+/// One row: nothing reads an operand twice, and the machine follows as many of
+/// its rows by itself as there are steps. Sum by sum, since it does not follow
+/// twice as many. Zen 5, 1 x 4096 x 4096: 16 steps that ask ahead 2.5 to 2.9
+/// ms, these 1.5 to 2.0 (the read alone 1.3 to 1.6); of eight rows 3.0 and 6.9.
 void Kernel::addSumsOfOneRow(const Nest &nest) {
   constexpr int64_t kSteps = 8, kRegisters = 4;
-  Nest part = nest;
-  part.inPlace = part.fillsArray = true;
-  part.splitsLanes = true;
-  part.rows = 1;
-  part.width = kRegisters * to.lanes();
   Ix depth = rangeOf(nest.reduced[0]), main = to.floorTo(depth, kSteps);
-  to.each(0, main, kSteps, [&](Ix first) { addParts(part, first, kSteps); });
-  if (!depth.isConstant() || depth.constant % kSteps)
-    addParts(part, main, to.sub(depth, main));
+  for (size_t s = 0; s < nest.sums.size(); ++s) {
+    Nest part = nest;
+    part.sums = {nest.sums[s]};
+    part.term = nest.sums[s].term;
+    part.inPlace = part.fillsArray = part.splitsLanes = true;
+    part.rows = 1;
+    part.width = kRegisters * to.lanes();
+    ArrayRef<Array> array(sumsInOrder[s]);
+    auto some = [&](Ix first, Ix count) {
+      addParts(part, array, first, count);
+    };
+    to.each(0, main, kSteps, [&](Ix first) { some(first, kSteps); });
+    if (!depth.isConstant() || depth.constant % kSteps)
+      some(main, to.sub(depth, main));
+  }
 }
 
 void Kernel::addSumsOfRows(const Nest &nest) {
@@ -304,7 +311,7 @@ void Kernel::addSumsOfRows(const Nest &nest) {
     if (n->kind == Node::Read && n->has(nest.lane) && n->has(index))
       part.ahead.push_back(n);
   to.each(0, depth, kSteps, [&](Ix first) {
-    addParts(part, first, to.min(kSteps, to.sub(depth, first)));
+    addParts(part, sumsInOrder, first, to.min(kSteps, to.sub(depth, first)));
   });
 }
 
