@@ -246,6 +246,38 @@ TEST(CertifyTest, StaticExtentsCount) {
   }
 }
 
+/// A long static extent is any length to its numbers: short rows tell, in which
+/// another number than its own is wrong.
+TEST(CertifyTest, LongStaticExtentsAreAnyLength) {
+  constexpr int64_t kExtent = 5000;
+  for (double number : {5000., 4999., 1 / 4999., 4998., 2.}) {
+    Handmade h;
+    Context &c = h.context;
+    h.cascade.addIndex("n", IndexRole::Stream, kExtent);
+    Expr x = h.cascade.addRead("x", 1);
+    Expr total = h.cascade.addStage("S", Reducer::Sum, x);
+    // Σ (x - a·S) = S - a·n·S.
+    Expr apart = h.cascade.addStage("d", Reducer::Sum,
+                                    c.sub(x, c.mul(c.real(number), total)));
+    h.cascade.addOutput("d", apart);
+    Expr sum = h.state("S", Reducer::Sum, x);
+    for (bool isFolded : {false, true}) {
+      // Folded, nothing shows the length.
+      Expr factor = c.mul(c.real(kExtent), sum);
+      factor = isFolded ? c.mul(c.real(number * kExtent), sum)
+                        : c.mul(c.real(number), factor);
+      Expr readout = c.sub(sum, factor);
+      h.program.readouts = {{sum}, {readout}};
+      h.program.stagePass = {0, 0};
+      h.program.outputs = {{"d", readout}};
+      h.finish();
+      Certificate certificate = certify(h.cascade, h.program);
+      EXPECT_EQ(certificate.holds, !isFolded)
+          << number << " " << certificate.summary();
+    }
+  }
+}
+
 /// Rounded keys tie, and the earlier element wins: the element with the largest
 /// key before rounding is another one.
 TEST(CertifyTest, KeysThatAFunctionMergesAreRejected) {
