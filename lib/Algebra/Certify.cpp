@@ -48,113 +48,6 @@ static std::vector<uint32_t> exactLengths(const Program &program) {
   return lengths;
 }
 
-namespace {
-/// A cascade and its program in which the static extents of the stream are
-/// free, and numbers made of them (the length, one less, and their reciprocals)
-/// are made of len(n). What holds for any length holds for theirs.
-struct AnyLength {
-  std::optional<Cascade> cascade;
-  Program program;
-
-  AnyLength(const Cascade *original, const Program &of, uint32_t length)
-      : program(of), context(*of.context), length(length) {
-    if (original)
-      cascade = *original;
-    freeIndices();
-    if (cascade)
-      rewrite(*cascade);
-    rewrite(program);
-  }
-
-private:
-  void freeIndices();
-  Expr made(Expr number) const;
-  void rewrite(Expr &e);
-  void rewrite(std::vector<Expr> &list) {
-    for (Expr &e : list)
-      rewrite(e);
-  }
-  void rewrite(Cascade &c);
-  void rewrite(Program &p);
-
-  Context &context;
-  uint32_t length;
-  Expr len; ///< the product of the lengths that were static
-};
-} // namespace
-
-void AnyLength::freeIndices() {
-  for (size_t i = 0; i < program.indices.size(); ++i) {
-    Index &index = program.indices[i];
-    if (index.role != IndexRole::Stream || index.extent < 0)
-      continue;
-    index.extent = -1;
-    index.length =
-        context.symbol("len(" + index.name + ")", Role::Parameter, Type::Index,
-                       0, unsigned(i), {true, false, 0});
-    len = len ? context.mul(len, index.length) : index.length;
-  }
-  if (cascade)
-    cascade->indices = program.indices;
-}
-
-/// The number in terms of the length, or itself.
-Expr AnyLength::made(Expr number) const {
-  double value = *number.constant();
-  for (double less : {0.0, 1.0}) {
-    double count = length - less;
-    Expr own = less ? context.sub(len, context.integer(1, Type::Index)) : len;
-    if (value == count)
-      return context.cast(number.type(), own);
-    if (value == 1 / count ||
-        (number.type() != Type::F64 && float(value) == float(1 / count)))
-      return context.cast(number.type(), context.div(context.real(1), own));
-  }
-  return number;
-}
-
-void AnyLength::rewrite(Expr &e) {
-  if (!e)
-    return;
-  ExprMap map;
-  forEachNode(e, [&](Expr part) {
-    if (part.is(Kind::Const) && part.type() != Type::Bool)
-      if (Expr own = made(part); own != part)
-        map[part] = own;
-  });
-  if (!map.empty())
-    e = substitute(context, e, map);
-}
-
-void AnyLength::rewrite(Cascade &c) {
-  for (Stage &stage : c.stages) {
-    rewrite(stage.term);
-    rewrite(stage.payloads);
-  }
-  for (Output &output : c.outputs)
-    rewrite(output.value);
-}
-
-void AnyLength::rewrite(Program &p) {
-  for (Definition &definition : p.definitions)
-    if (auto *let = std::get_if<Let>(&definition)) {
-      rewrite(let->value);
-    } else {
-      State &state = std::get<State>(definition);
-      rewrite(state.values);
-      rewrite(state.transport);
-    }
-  for (std::vector<Expr> &results : p.readouts)
-    rewrite(results);
-  for (ProgramOutput &output : p.outputs)
-    rewrite(output.value);
-  for (Rounding &rounding : p.roundings)
-    rewrite(rounding.written);
-}
-
-/// Static lengths from this on are tried as any length first.
-static constexpr uint32_t kShortestFreed = 64;
-
 /// Rows are short, whatever the extent of the stream. A program for a static
 /// extent, or for a multiple of one, may have made use of it: as a number that
 /// stands for the length of any row, or else only rows of that length count.
@@ -167,9 +60,8 @@ static Failure execute(const Cascade *cascade, const Program &program,
     failure = checkEdges(cascade, program, options, certificate);
   if (!failure)
     return failure;
-  if (auto own = streamLength(program.indices);
-      own && !own->isFree && own->factor >= kShortestFreed) {
-    AnyLength any(cascade, program, own->factor);
+  if (AnyLength::has(program)) {
+    AnyLength any(cascade, program);
     const Cascade *free = any.cascade ? &*any.cascade : nullptr;
     certificate = before;
     Failure other = checkRows(free, any.program, options, certificate);

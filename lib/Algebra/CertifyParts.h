@@ -37,6 +37,31 @@ Failure checkEdges(const Cascade *cascade, const Program &program,
                    const CertifyOptions &options, Certificate &certificate,
                    std::optional<uint32_t> exact = {});
 
+/// A cascade and its program in which the static extents of the stream are
+/// free, and numbers made of them (their product, one less, the reciprocals)
+/// are made of len(n). What holds for any length holds for theirs.
+class AnyLength {
+public:
+  /// Whether the static extents make rows too long to be executed in no time.
+  static bool has(const Program &program);
+  AnyLength(const Cascade *original, const Program &of);
+  /// The program for the extents that were static.
+  Program atOwnLength(Program any) const;
+
+  std::optional<Cascade> cascade;
+  Program program;
+
+private:
+  void freeIndices();
+  Expr made(Expr number) const;
+  void replace(Expr &e) const;
+
+  Context &context;
+  uint32_t length;
+  std::vector<Index> indices; ///< as they were
+  Expr len;                   ///< the product of the lengths that were static
+};
+
 /// True if nothing is computed in f64: then the code that runs rounds to f32,
 /// and overflows where f32 does.
 bool isSingleOnly(const std::vector<Expr> &roots);

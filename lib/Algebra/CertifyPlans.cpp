@@ -338,8 +338,9 @@ private:
 };
 } // namespace
 
-Certified certified(const Cascade &cascade, Derivation derivation,
-                    const Policy &policy, const CertifyOptions &options) {
+static Certified certifiedAsItIs(const Cascade &cascade, Derivation derivation,
+                                 const Policy &policy,
+                                 const CertifyOptions &options) {
   Certified result;
   result.derivation = std::move(derivation);
   if (!result.derivation.program) {
@@ -370,6 +371,37 @@ Certified certified(const Cascade &cascade, Derivation derivation,
   plain.fuse = false;
   result.derivation = derive(cascade, plain);
   return result;
+}
+
+/// Rows of a long static length are tried as rows of any length: short ones
+/// find what rows of that length find by luck, and digits are looked at too.
+/// Where what was derived for any length holds and this does not, it is right
+/// for its own length, if at all.
+Certified certified(const Cascade &cascade, Derivation derivation,
+                    const Policy &policy, const CertifyOptions &options) {
+  if (!derivation.program || !AnyLength::has(*derivation.program))
+    return certifiedAsItIs(cascade, std::move(derivation), policy, options);
+  AnyLength any(&cascade, *derivation.program);
+  auto holds = [](const Certified &c) {
+    return c.certificate.holds && !c.isFallback;
+  };
+  auto atOwnLength = [&](Certified found) {
+    if (found.derivation.program)
+      found.derivation.program =
+          any.atOwnLength(std::move(*found.derivation.program));
+    return found;
+  };
+  Derivation general = derivation;
+  general.program = any.program;
+  Certified found =
+      certifiedAsItIs(*any.cascade, std::move(general), policy, options);
+  if (holds(found))
+    return atOwnLength(std::move(found));
+  found = certifiedAsItIs(*any.cascade, derive(*any.cascade, policy), policy,
+                          options);
+  if (!holds(found))
+    return atOwnLength(std::move(found));
+  return certifiedAsItIs(cascade, std::move(derivation), policy, options);
 }
 
 } // namespace refold::algebra

@@ -278,6 +278,32 @@ TEST(CertifyTest, LongStaticExtentsAreAnyLength) {
   }
 }
 
+/// Distances of three coordinates, all equal: what is left of their squares is
+/// below 0 in some rows, and its root no number. A row of 1000 that happens to
+/// be right shows nothing.
+TEST(CertifyTest, LuckOfOneLengthIsNoCertificate) {
+  for (int64_t extent : {-1, 1000, 100000}) {
+    Context c;
+    Cascade cascade(c);
+    cascade.addIndex("n", IndexRole::Stream, extent);
+    Expr m = c.fn(Fn::Abs, cascade.addRead("mass", 1));
+    Expr total = cascade.addStage("total", Reducer::Sum, m), squares;
+    for (const char *name : {"x", "y", "z"}) {
+      Expr x = cascade.addRead(name, 1);
+      Expr sum =
+          cascade.addStage(std::string("c") + name, Reducer::Sum, c.mul(m, x));
+      Expr apart = c.sub(x, c.div(sum, total)), square = c.mul(apart, apart);
+      squares = squares ? c.add(squares, square) : square;
+    }
+    Expr moment = cascade.addStage("moment", Reducer::Sum, c.mul(m, squares));
+    cascade.addOutput("radius", c.sqrt(c.div(moment, total)));
+    Certified found = certified(cascade, derive(cascade), {}, {});
+    EXPECT_TRUE(found.isFallback) << extent;
+    EXPECT_NE(found.rejected.find("nan"), std::string::npos) << found.rejected;
+    EXPECT_EQ(found.derivation.program->indices[0].extent, extent);
+  }
+}
+
 /// Rounded keys tie, and the earlier element wins: the element with the largest
 /// key before rounding is another one.
 TEST(CertifyTest, KeysThatAFunctionMergesAreRejected) {
