@@ -79,7 +79,11 @@ def main():
                 handle = driver.function(module, e["name"])
                 weight.fill_(float("nan"))
                 expert.fill_(-2)
-                run = lambda: driver.launch(handle, -(-options.rows // e["rows"]), e["threads"] * e["rows"], values)
+                chunk = e["threads"] * e["vectors"] * e["width"]
+                shared = -(-width // chunk) * chunk * e["kept_bytes"]
+                if shared:
+                    driver.allow_shared(handle, shared)
+                run = lambda: driver.launch(handle, -(-options.rows // e["rows"]), e["threads"] * e["rows"], values, shared)
                 run()
                 torch.cuda.synchronize()
                 error = is_right(x, weight, expert, {"bf16": 5e-3, "f16": 1e-3, "f32": 3e-6}[dtype_name])

@@ -165,6 +165,39 @@ template <int kCount, bool kIsTop, int kKeyBits, int64_t kLongest> struct List {
     }
   }
 
+  /// The best of all elements of a row, from `vectors`: the bests of their
+  /// `kWidth` elements each, at the place of the first. No element of a vector
+  /// that is not among them is among the best. `words_at` gives the elements of
+  /// the vector that begins at a place. The best of all is in the first vector;
+  /// that goes back to where its next one belongs.
+  template <int kWidth, typename WordsAt>
+  REFOLD_DEVICE void select(List &vectors, WordsAt words_at) {
+    REFOLD_UNROLL
+    for (int n = 0; n < kCount; ++n) {
+      // The best not above this is what it stands for: its place is the first
+      // that there may be.
+      const Word bound = vectors.words[0];
+      Word elements[kWidth];
+      words_at(elements, bound == 0 ? 0 : vectors.place(0) / kWidth * kWidth);
+      Word best = 0;
+      REFOLD_UNROLL
+      for (int i = 0; i < kWidth; ++i) // unsigned: what is above wraps low
+        best = larger_word(best, Word(elements[i] + ~bound));
+      best = bound == 0 ? Word(0) : Word(best + bound + 1);
+      words[n] = best;
+      Word next = 0;
+      REFOLD_UNROLL
+      for (int i = 0; i < kWidth; ++i)
+        next = larger_word(next, Word(elements[i] - best));
+      next = Word(next + best) < best ? Word(next + best) : Word(0);
+      REFOLD_UNROLL
+      for (int i = 0; i + 1 < kCount - n; ++i) {
+        vectors.words[i] = larger_word(vectors.words[i + 1], next);
+        next = vectors.words[i + 1] < next ? vectors.words[i + 1] : next;
+      }
+    }
+  }
+
   /// The best of this list and of that of another lane, which does the same.
   REFOLD_DEVICE void merge_lane(int mask) {
     Word other[kRoom];

@@ -148,7 +148,7 @@ template <typename T> REFOLD_DEVICE void store_element(T *to, T value) {
 
 /// Where a row is between the sweeps over it: CudaEntry::Place; or in parts,
 /// which are swept once.
-enum Place { Nowhere, InRegisters, InShared, Split, InParts };
+enum Place { Nowhere, InRegisters, InShared, Split, InParts, InLanes };
 
 /// A thread's own vector in shared memory: its parts of 16 bytes lie
 /// `kThreads` of them apart, so that those of a warp are neighbours. No other
@@ -175,6 +175,42 @@ REFOLD_DEVICE void copy_kept(uint32_t to, const T *from) {
   for (int part = 0; part < Vector<T, kWidth>::kBytes / 16; ++part)
     copy_async(to + uint32_t(part * kThreads * 16),
                reinterpret_cast<const char *>(from) + part * 16, 16);
+}
+
+/// Rows of which each lane has one for itself: piece p of 16 bytes of row r is
+/// where p ^ r % 8 would be, so that lanes that read the same piece of theirs
+/// meet in no bank.
+REFOLD_DEVICE uint32_t piece_of(uint32_t row, int which, uint32_t piece) {
+  return row + ((piece ^ uint32_t(which & 7)) << 4);
+}
+template <typename T, int kWidth>
+REFOLD_DEVICE Vector<T, kWidth> load_own(uint32_t row, int which,
+                                         int64_t column) {
+  static_assert(Vector<T, kWidth>::kBytes % 16 == 0);
+  Vector<T, kWidth> to;
+  REFOLD_UNROLL
+  for (int part = 0; part < Vector<T, kWidth>::kBytes / 16; ++part) {
+    uint32_t words[4];
+    load_shared(words, piece_of(row, which,
+                                uint32_t(column) * uint32_t(sizeof(T)) / 16 +
+                                    uint32_t(part)));
+    REFOLD_UNROLL
+    for (int i = 0; i < 4; ++i)
+      to.words[part * 4 + i] = words[i];
+  }
+  return to;
+}
+/// Begins to copy one there.
+template <int kWidth, typename T>
+REFOLD_DEVICE void copy_own(uint32_t row, int which, int64_t column,
+                            const T *from) {
+  static_assert(Vector<T, kWidth>::kBytes % 16 == 0);
+  REFOLD_UNROLL
+  for (int part = 0; part < Vector<T, kWidth>::kBytes / 16; ++part)
+    copy_async(
+        piece_of(row, which,
+                 uint32_t(column) * uint32_t(sizeof(T)) / 16 + uint32_t(part)),
+        reinterpret_cast<const char *>(from) + part * 16, 16);
 }
 
 REFOLD_DEVICE bool shuffle_xor(bool x, int mask) {

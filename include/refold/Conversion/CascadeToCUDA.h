@@ -42,11 +42,12 @@ struct CudaEntry {
   bool isResident = true;
   int64_t longest = -1; ///< rows up to this length take it; -1: any
   /// Where the row is between sweeps: nowhere (it is read again), in
-  /// registers, in shared memory, or there but for the first `chunk()`
-  /// elements, which are in registers.
-  enum Place : uint8_t { Nowhere, Registers, Shared, Split };
+  /// registers, in shared memory, there but for the first `chunk()` elements,
+  /// which are in registers, or there with as many others as a block has
+  /// threads, one each.
+  enum Place : uint8_t { Nowhere, Registers, Shared, Split, Lanes };
   Place place = Registers;
-  int64_t keptBytes = 0; ///< of shared memory for an element
+  int64_t keptBytes = 0; ///< of shared memory for an element of all rows
   /// Blocks that are meant to share a multiprocessor; 0: as many as fit.
   int blocksPerUnit = 0;
   /// A launch has as many blocks as the GPU takes at once, for many rows each.
@@ -61,7 +62,7 @@ struct CudaEntry {
   /// Groups of four warps that compute, beside one that copies; 0: all threads
   /// do both.
   int roles = 0;
-  int64_t fewestRows = 0; ///< worth having for as many rows of a tile index
+  int64_t fewestRows = 0; ///< worth having for as many rows, or of a tile index
   int columns = 0; ///< of a product outside cascades, that a block computes
   int64_t sharedBytes = 0; ///< that the launch asks for
   int64_t chunk() const { return int64_t(threads) * vectors * width; }

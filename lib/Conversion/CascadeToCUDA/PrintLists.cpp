@@ -17,7 +17,7 @@ unsigned cuda::rankOf(StatePlan &s) {
 
 /// The first bits of a key that differ between elements: what is made of a
 /// number of 16 bits by its sign alone has no others.
-static int keyBits(Node *n) {
+int cuda::keyBits(Node *n) {
   if (n->kind != Node::Elem)
     return 32;
   if (isa<arith::NegFOp>(n->op))
@@ -62,8 +62,10 @@ void RowPrinter::printLists() {
     if (!s.op.isOrdered())
       continue;
     if (isFirst)
-      out.line("constexpr int64_t kLongest = kPlace == InRegisters ? kChunk : "
-               "-1;");
+      out.line(hasLanes ? "constexpr int64_t kLongest = kPlace == InRegisters "
+                          "? kChunk : kPlace == InLanes ? kLanesLongest : -1;"
+                        : "constexpr int64_t kLongest = kPlace == InRegisters "
+                          "? kChunk : -1;");
     isFirst = false;
     bool isTop = s.op.getReducer() == Reducer::TopK;
     out.line("using " + listType(s) + " = List<" +
@@ -71,6 +73,9 @@ void RowPrinter::printLists() {
              (isTop ? "true" : "false") + ", " +
              std::to_string(keyBits(s.term)) + ", kLongest>;");
     out.line(listType(s) + " " + name(s) + ";");
+    if (hasLanes)
+      out.line("[[maybe_unused]] " + listType(s) + " vectors_" + name(s) +
+               "; // by the best of each");
   }
 }
 
@@ -81,6 +86,11 @@ void RowPrinter::printTaken(unsigned pass) {
     Expressions::Scope outside(values, {s->term});
     nameLists({s->term});
     values.hoist(s->term);
+    if (hasLanes) {
+      out.open("if constexpr (kPlace == InLanes) {");
+      printBestsOfVectors(*s);
+      out.otherwise();
+    }
     openVectors(false);
     out.line("typename " + listType(*s) + "::Word words[kWidth];");
     out.line("REFOLD_UNROLL");
@@ -99,6 +109,8 @@ void RowPrinter::printTaken(unsigned pass) {
         ".template take<kPlace != InRegisters>(words, kPlace == InRegisters "
         "&& v == 0);");
     out.close();
+    if (hasLanes)
+      out.close();
     out.close();
   }
 }

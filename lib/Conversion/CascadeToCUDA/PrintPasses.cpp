@@ -239,15 +239,20 @@ void RowPrinter::printWalk(unsigned pass) {
       out.line("  load(held, 0);");
       out.line("wait_copies<0>();");
     }
-    out.line("REFOLD_NO_UNROLL");
-    out.open("for (int64_t first = kHeld; first < " + count() +
-             "; first += kChunk) {");
-    out.line("fetch(chunk, first);");
-    foldAt("first");
-    out.close();
+    printKeptChunks([&] { foldAt("first"); });
     out.open("if constexpr (kHeld > 0) {");
     foldAt("0", "held");
     out.close();
+  }
+  if (hasLanes) {
+    out.otherwise("if constexpr (kPlace == InLanes)");
+    out.line("REFOLD_NO_UNROLL");
+    out.open("for (int64_t first = 0; first < " + count() +
+             "; first += kChunk) {");
+    out.line("fetch_own(chunk, first);");
+    foldAt("first");
+    out.close();
+    printSelections(pass);
   }
   out.otherwise();
   bool isPart = hasParts && pass == 0;
@@ -291,7 +296,10 @@ void RowPrinter::printPass(unsigned pass) {
                    values.value(guard.condition);
     out.comment("All threads of a row agree on whether it needs this; rows "
                 "that share a warp do not, and then all of them do it.");
-    out.open("if (kThreads < 32 || " + condition + ") {");
+    std::string shares = kernel.isColumns ? ""
+                         : hasLanes ? "(kThreads > 1 && kThreads < 32) || "
+                                    : "kThreads < 32 || ";
+    out.open("if (" + shares + condition + ") {");
   }
   printFold(pass);
   printMerge(pass);

@@ -201,14 +201,11 @@ void RowPrinter::printSweepWalk() {
   if (hasShared) {
     out.otherwise("if constexpr (kIsShared)");
     out.comment("What is written makes room for the next row of the block.");
-    out.line("REFOLD_NO_UNROLL");
-    out.open("for (int64_t first = kHeld; first < " + count() +
-             "; first += kChunk) {");
-    out.line("fetch(chunk, first);");
-    out.line("write(chunk, first);");
-    out.line("if (row + blocks() < " + rowCount() + ")");
-    out.line("  bring(row + blocks(), first);");
-    out.close();
+    printKeptChunks([&] {
+      out.line("write(chunk, first);");
+      out.line("if (row + blocks() < " + rowCount() + ")");
+      out.line("  bring(row + blocks(), first);");
+    });
     out.line("if constexpr (kHeld > 0)");
     out.line("  write(held, 0);");
   }

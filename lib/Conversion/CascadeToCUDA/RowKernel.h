@@ -48,6 +48,8 @@ struct RowKernel {
 /// Errors are emitted on the op, with a reason.
 mlir::FailureOr<RowKernel> findRows(walk::Plan &plan);
 
+/// How many of the first bits of a list's keys differ between elements.
+int keyBits(Node *n);
 /// The index of the places of a list.
 unsigned rankOf(walk::StatePlan &list);
 

@@ -28,6 +28,13 @@ private:
   void printKept();
   void printBring();
   void printFetch();
+  void printKeptChunks(llvm::function_ref<void()> printUse);
+  // A row a lane, in shared memory: PrintLanes.cpp.
+  void addLanes(int width);
+  void printLanes();
+  void printFetchOwn();
+  void printBestsOfVectors(walk::StatePlan &s);
+  void printSelections(unsigned pass);
   std::string keptAt(const RowRead &read);
   void printRowPointers(
       llvm::function_ref<bool(const RowRead &)> isWanted = nullptr);
@@ -87,10 +94,12 @@ private:
   int64_t keptBytes();
   bool mayKeep(int width);
   bool readsTables();
+  bool foldsTables();
   std::string rowCount();
   bool isOwnPlace = false; ///< text is about the places of one thread
   bool hasShared = false;  ///< an entry keeps rows in shared memory
   bool hasParts = false;   ///< in an entry, blocks share rows
+  bool hasLanes = false;   ///< an entry keeps a row for each lane there
 };
 
 } // namespace refold::cuda

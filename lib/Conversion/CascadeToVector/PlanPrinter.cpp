@@ -25,8 +25,6 @@ static std::string describeState(Plan &plan, StatePlan &s) {
     break;
   case StatePlan::Reduced:
     text += " reduced each tile, level " + std::to_string(s.level);
-    if (s.gatheredBy)
-      text += ", lanes found by its contraction";
     break;
   }
   return s.vanishesWith.empty() ? text : text + ", 0 in a whole row";
@@ -54,8 +52,7 @@ static void describePass(Plan &plan, unsigned number, std::string &text) {
             plan.cascade.showIndices(guard.condition->set) + "\n";
   for (Step &step : p.steps) {
     if (step.kind == Step::Contraction) {
-      text += head + describeContraction(plan, step.contraction) +
-              (plan.stored.count(step.contraction) ? ", scaled" : "") + "\n";
+      text += head + describeContraction(plan, step.contraction) + "\n";
       continue;
     }
     for (StatePlan &s : plan.states) {

@@ -184,6 +184,10 @@ static SizeExpr condition(const CudaEntry &entry, const CudaKernel &kernel,
                 ? SizeExpr(1)
                 : SizeExpr(1) - isAtMost(partsOf(entry, kernel, words), 1));
   bool isLimited = (entry.isResident || !isWanted) && entry.longest >= 0;
+  if (entry.fewestRows > 0 && !isWanted)
+    takes =
+        takes * SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(entry.fewestRows),
+                                 rowsOf(kernel, words));
   return isLimited ? takes * isAtMost(length, entry.longest) : takes;
 }
 

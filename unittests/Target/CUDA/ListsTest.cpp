@@ -240,6 +240,52 @@ INSTANTIATE_TEST_SUITE_P(Text, PlantedListDefect, testing::ValuesIn([] {
                            return some;
                          }()));
 
+/// The kernel for a row a lane, and what takes rows that are no whole vectors.
+CudaKernel printLanes() {
+  CudaKernel kernel = printBest(true);
+  llvm::erase_if(kernel.entries, [](const CudaEntry &entry) {
+    return entry.place != CudaEntry::Lanes && entry.width > 1;
+  });
+  EXPECT_EQ(kernel.entries.front().place, CudaEntry::Lanes);
+  kernel.entries.front().fewestRows = 0;
+  return kernel;
+}
+
+class PlantedLanesDefect : public testing::TestWithParam<Defect> {};
+
+TEST_P(PlantedLanesDefect, IsCaught) {
+  CudaKernel kernel = printLanes();
+  std::string text = withLists(kernel.text);
+  kernel.text = replaced(text, GetParam().from, GetParam().to);
+  ASSERT_NE(kernel.text, text) << "the text has no '" << GetParam().from << "'";
+  std::string wrong = judge(kernel, true);
+  EXPECT_FALSE(wrong.empty())
+      << "'" << GetParam().from << "' as '" << GetParam().to << "'";
+  EXPECT_EQ(wrong.find("does not compile"), std::string::npos) << wrong;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Text, PlantedLanesDefect,
+    testing::Values(
+        Defect{"any_lane(false);", ""}, Defect{"wait_copies<0>();", ""},
+        Defect{"own_row(which), which, column", "own_row(at), which, column"},
+        Defect{"own_row(thread()), thread(), column",
+               "own_row(thread()), 0, column"},
+        Defect{"max_nan(best_key, own_key)", "own_key"},
+        Defect{"fminf(best_key, own_key)", "min_nan(best_key, own_key)"},
+        Defect{"word_of(best_key, column)",
+               "word_of(best_key, column + kWidth - 1)"},
+        Defect{"(words, first == 0)", "(words, true)"},
+        Defect{"elements[i] + ~bound", "elements[i]"},
+        Defect{"Word(elements[i] - best)", "elements[i]"},
+        Defect{"vectors.words[i + 1] < next ? vectors.words[i + 1] : next",
+               "next"},
+        Defect{"place(0) / kWidth * kWidth", "place(0)"}));
+
+TEST(EmulatedLists, OfLanesAreRight) {
+  EXPECT_EQ(judge(printLanes(), true), "");
+}
+
 TEST(EmulatedLists, AreRight) {
   for (bool isNarrow : {true, false})
     EXPECT_EQ(judge(printBest(isNarrow), isNarrow), "") << isNarrow;
