@@ -315,3 +315,46 @@ func.func @steep_exponentials(%A: memref<?x?xf32>, %O: memref<?xf32>) {
   }
   return
 }
+
+// Known rows: an extreme of what a contraction gives is found by its nest, and
+// what the rows leave for the matrix nest is computed with rows along the lanes.
+
+// CHECK-LABEL: rows m in tiles of 64
+// CHECK:       pass 0: contraction {b, h, m, n} over {d}, lanes n
+// CHECK-NEXT:  pass 0: state 0 max {b, h, m} reduced each tile, level 0, lanes found by its contraction
+func.func @attention_of_known_rows(%Q: memref<2x8x128x64xf32>, %K: memref<2x2x1024x64xf32>,
+                     %V: memref<2x2x1024x64xf32>, %O: memref<2x8x128x64xf32>) {
+  refold.cascade rows(%b = 2, %h = 8, %m = 128) stream(%n = 1024) inner(%d = 64) carried(%e = 64)
+      ins(%q = %Q : memref<2x8x128x64xf32>, %k = %K : memref<2x2x1024x64xf32>, %v = %V : memref<2x2x1024x64xf32>)
+      outs(%o = %O : memref<2x8x128x64xf32>) {
+    %ninf = arith.constant 0xFF800000 : f32
+    %lowest = arith.constant -3.4028235e38 : f32
+    %qv = refold.read %q[%b, %h, %m, %d] : f32
+    %kv = refold.read %k[%b, %h floordiv 4, %n, %d] : f32
+    %qk = arith.mulf %qv, %kv : f32
+    %s = refold.contract %qk over(%d) : f32
+    %c = arith.cmpi ule, %n, %m : index
+    %x = arith.select %c, %s, %ninf : f32
+    %mx = refold.state max(%x : f32)
+    %g = arith.maxnumf %mx, %lowest : f32
+    %u = arith.subf %x, %g : f32
+    %p = math.exp %u : f32
+    %z = refold.state add(%p : f32) pivot(%g : f32) transport(%old, %new, %self) {
+      %D = arith.subf %old, %new : f32
+      %f = math.exp %D : f32
+      %moved = arith.mulf %self, %f : f32
+      refold.yield %moved : f32
+    }
+    %vv = refold.read %v[%b, %h floordiv 4, %n, %e] : f32
+    %pv = arith.mulf %p, %vv : f32
+    %a = refold.state add(%pv : f32) pivot(%g : f32) transport(%old, %new, %self) {
+      %D = arith.subf %old, %new : f32
+      %f = math.exp %D : f32
+      %moved = arith.mulf %self, %f : f32
+      refold.yield %moved : f32
+    }
+    %w = arith.divf %a, %z : f32
+    refold.write %w, %o[%b, %h, %m, %e] : f32
+  }
+  return
+}

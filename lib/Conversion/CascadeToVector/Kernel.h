@@ -347,6 +347,13 @@ private:
   void eachRow(bool hasRow, llvm::function_ref<void(Ix)> body);
   Tile tileOf(Ix row);
 
+  // Extremes.cpp: those of a contraction.
+  llvm::SmallVector<StatePlan *, 2> gatheredBy(Node *n);
+  void startGathered(Node *n);
+  void gatherColumn(llvm::ArrayRef<StatePlan *> states, Tile &t, int r, int c,
+                    Values &lanes);
+  void gatheredStep(unsigned pass, Step &step);
+
   // Slack.cpp: a level of extremes and one of sums about them at once.
   struct LazySums;
   bool isLazy(unsigned pass, Step &step, unsigned level);

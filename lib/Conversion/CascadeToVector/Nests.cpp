@@ -669,12 +669,24 @@ void Kernel::contractionAlong(Node *n, int lane, bool inPlace) {
   auto init = [&](Tile &, int, int) { return to.splat(zero); };
   Array &array = contractions.at(n);
   nest.fillsArray = true;
+  SmallVector<StatePlan *, 2> gathered = gatheredBy(n);
+  Node *stored = plan.stored.lookup(n);
+  for (StatePlan *s : gathered)
+    nest.results.push_back(s->term);
+  Values lanesOfRow;
   auto sink = [&](Tile &t, int r, int c, Val v) {
-    writeArray(t, array, r, c, v);
+    t.memo[keyOf(t, n, r, c)] = v;
+    writeArray(t, array, r, c, stored ? eval(t, stored, r, c) : v);
+    gatherColumn(gathered, t, r, c, lanesOfRow);
   };
   nest.init = init;
   nest.sink = sink;
+  startGathered(n);
   emitNest(nest);
+  if (stored) {
+    kept[stored] = array;
+    keptReady.insert(stored);
+  }
 }
 
 void Kernel::matrixState(StatePlan &s) {

@@ -350,6 +350,8 @@ FailureOr<std::unique_ptr<Plan>> Planner::run() {
   findOwnPanels();
   findReused();
   chooseJoined();
+  for (unsigned p = 0; p < plan->passes.size(); ++p)
+    gatherExtremes(p);
   return std::move(plan);
 }
 

@@ -53,6 +53,8 @@ struct StatePlan {
   /// Ordered: the rows of a tile fill the lanes, and the list is no longer than
   /// a register (Candidates.cpp).
   bool takesCandidates = false;
+  /// Reduced: the contraction whose nest finds its lanes (Extremes.cpp).
+  Node *gatheredBy = nullptr;
   unsigned guard = 0; ///< of those of its pass, if it has any: its own
   /// A sum of a small number: the number times a count.
   bool isCount = false;
@@ -105,6 +107,10 @@ struct Step {
   bool hasRow = false;
   bool rowLanes = false;
   unsigned firstLevel = 0, lastLevel = 0;
+  /// Rows: of states whose lanes a nest has found, with rows along the lanes,
+  /// and the numbers of the next level that these rows have.
+  bool isGathered = false;
+  llvm::SmallVector<Node *, 2> numbers;
 };
 
 /// Extremes on one level of a row step, and on the next one sums about them,
@@ -240,6 +246,8 @@ struct Plan {
   /// Kept values that overwrite the contraction they are made of: nobody reads
   /// it after them.
   llvm::DenseMap<Node *, Node *> inPlace;
+  /// What lies in the place of a contraction: all that is made of it.
+  llvm::DenseMap<Node *, Node *> stored;
   /// Costly values of the sweep, and the same value in the last pass: one where
   /// a row is a single tile.
   llvm::MapVector<Node *, Node *> reused;

@@ -25,6 +25,8 @@ static std::string describeState(Plan &plan, StatePlan &s) {
     break;
   case StatePlan::Reduced:
     text += " reduced each tile, level " + std::to_string(s.level);
+    if (s.gatheredBy)
+      text += ", lanes found by its contraction";
     break;
   }
   return s.vanishesWith.empty() ? text : text + ", 0 in a whole row";
@@ -52,7 +54,8 @@ static void describePass(Plan &plan, unsigned number, std::string &text) {
             plan.cascade.showIndices(guard.condition->set) + "\n";
   for (Step &step : p.steps) {
     if (step.kind == Step::Contraction) {
-      text += head + describeContraction(plan, step.contraction) + "\n";
+      text += head + describeContraction(plan, step.contraction) +
+              (plan.stored.count(step.contraction) ? ", scaled" : "") + "\n";
       continue;
     }
     for (StatePlan &s : plan.states) {

@@ -239,8 +239,11 @@ void Planner::orderSteps(unsigned pass) {
     numLevels = std::max(numLevels, levelOf(n, pass) + 1);
   for (unsigned level = 0; level < numLevels; ++level) {
     for (Node *n : contractions)
-      if (levelOf(n, pass) == level)
-        p.steps.push_back({Step::Contraction, n});
+      if (levelOf(n, pass) == level) {
+        Step step;
+        step.contraction = n;
+        p.steps.push_back(step);
+      }
     addRowSteps(pass, level);
   }
   // Backwards: a transport reads the old value of earlier states.

@@ -63,6 +63,10 @@ private:
   void keepNumbers(Node *n, NodeSet &kept);
   void keepForLevels(unsigned pass, NodeSet &all, NodeSet &kept);
   void chooseJoined();
+  bool fillsFromRegisters(Node *n);
+  void findStored(PassPlan &p);
+  bool mayGather(PassPlan &p, unsigned pass, const Step &step, Node *n);
+  void gatherExtremes(unsigned pass);
   bool readsState(Node *n);
   bool isFixed(Node *n);
   bool isComplete(Node *n);

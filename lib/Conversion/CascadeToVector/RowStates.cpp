@@ -65,6 +65,8 @@ bool Kernel::joinsLists(const Step &step) {
 }
 
 void Kernel::rowStep(unsigned pass, Step &step) {
+  if (step.isGathered)
+    return gatheredStep(pass, step);
   auto rowsOf = [&](bool isChecked) {
     for (StatePlan &s : plan.states)
       if (s.takesCandidates && s.pass == pass && belongs(step, s.set) &&
@@ -246,7 +248,8 @@ Kernel::RowWork Kernel::workOf(unsigned pass, Step &step, unsigned level) {
           work.apart.push_back(&s);
       }
   for (Node *n : plan.passes[pass].kept)
-    if (n->level == level && n->kind != Node::Old && belongs(step, n->set))
+    if (n->level == level && n->kind != Node::Old && belongs(step, n->set) &&
+        !keptReady.contains(n))
       (plan.hasStream(n->set) ? work.wide : work.numbers).push_back(n);
   if (isWholeRow && pass + 1 == plan.passes.size())
     for (Node *term : reusedTerms())

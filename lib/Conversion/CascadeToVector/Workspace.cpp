@@ -110,6 +110,9 @@ void Kernel::layOutState(StatePlan &s) {
   if (plan.longestJoined && plan.hasRow(set) && s.form != StatePlan::Matrix)
     a.lanesOfRows =
         allocate(/*isShared=*/false, s.type(), to.lanes() * to.lanes());
+  if (s.gatheredBy)
+    a.lanesOfRows =
+        allocate(/*isShared=*/false, s.type(), plan.tileRows * to.lanes());
   if (isPartial)
     a.finals = makeArray(set, s.type(), kNone, 0, /*isState=*/true);
 }

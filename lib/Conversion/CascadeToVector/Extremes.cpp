@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Extremes of what a contraction gives, found while it is in registers: the
+// lanes of each row stay apart until the tile is complete, then those of as
+// many rows as there are lanes are reduced together, and what is made of the
+// numbers of these rows is computed with rows along the lanes. Row by row the
+// tile would be read once more, and each row would wait for its extreme.
+#include "Planner.h"
+
+#include "Kernel.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+static bool isExtreme(StatePlan &s) {
+  return s.form == StatePlan::Reduced && s.payloads.empty() &&
+         llvm::is_contained(
+             {Reducer::Max, Reducer::MaxNum, Reducer::Min, Reducer::MinNum},
+             s.op.getReducer());
+}
+
+/// Whether `root` reads `n` other than through `value`.
+static bool readsBeside(Node *root, Node *n, Node *value) {
+  SmallVector<Node *> work{root};
+  llvm::DenseSet<Node *> seen{value};
+  while (!work.empty()) {
+    Node *next = work.pop_back_val();
+    if (next == n)
+      return true;
+    if (seen.insert(next).second)
+      work.append(next->in.begin(), next->in.end());
+  }
+  return false;
+}
+
+/// All that is evaluated anywhere.
+static NodeSet rootsOf(Plan &plan) {
+  NodeSet roots;
+  for (StatePlan &s : plan.states) {
+    roots.insert(s.term);
+    roots.insert(s.moved);
+    roots.insert(s.payloads.begin(), s.payloads.end());
+  }
+  for (PassPlan &p : plan.passes) {
+    roots.insert(p.kept.begin(), p.kept.end());
+    for (Condition &c : p.conditions) {
+      roots.insert(c.compare);
+      roots.insert(c.bound);
+    }
+    for (RowGuard &guard : p.guards)
+      roots.insert(guard.condition);
+  }
+  for (auto *writes : {&plan.finishWrites, &plan.sweepWrites})
+    for (WritePlan &w : *writes)
+      roots.insert(w.value);
+  return roots;
+}
+
+/// Whether one nest leaves `n` in an array from registers along the stream.
+bool Planner::fillsFromRegisters(Node *n) {
+  unsigned count = llvm::is_contained(plan->finishContractions, n) +
+                   llvm::is_contained(plan->sweepContractions, n);
+  for (PassPlan &p : plan->passes)
+    count += llvm::count_if(
+        p.steps, [&](const Step &step) { return step.contraction == n; });
+  return count == 1 && plan->mayJoin() && plan->laneOf(n) == plan->stream &&
+         plan->hasRow(n->set) && plan->hasStream(n->set) &&
+         !(n->set & ~(plan->rows | plan->streams)) &&
+         !plan->direct.contains(n) && !plan->denseAlongLanes.contains(n);
+}
+
+/// A product with a constant that is all that anything makes of a contraction
+/// is stored in its place: computed once, not on every level.
+void Planner::findStored(PassPlan &p) {
+  NodeSet roots = rootsOf(*plan);
+  NodeSet all;
+  for (Node *root : roots)
+    collect(root, all);
+  auto isKept = [&](Node *value) {
+    return llvm::any_of(plan->passes, [&](PassPlan &other) {
+      return llvm::is_contained(other.kept, value);
+    });
+  };
+  for (Step &step : p.steps) {
+    Node *n = step.contraction;
+    if (step.kind != Step::Contraction || !fillsFromRegisters(n))
+      continue;
+    for (Node *value : all) {
+      if (value->kind != Node::Elem || !isa<arith::MulFOp>(value->op) ||
+          value->type != n->type || value->set != n->set)
+        continue;
+      bool isScaled =
+          (value->in[0] == n && value->in[1]->kind == Node::Const) ||
+          (value->in[1] == n && value->in[0]->kind == Node::Const);
+      if (isScaled && !isKept(value) && llvm::none_of(roots, [&](Node *r) {
+            return readsBeside(r, n, value);
+          }))
+        plan->stored[n] = value;
+    }
+  }
+}
+
+/// The states on the first level of `step`, if the nest of `n` can find them.
+bool Planner::mayGather(PassPlan &p, unsigned pass, const Step &step, Node *n) {
+  auto isOfStep = [&](Set set, unsigned level) {
+    return level == step.firstLevel && plan->hasRow(set);
+  };
+  bool isAny = false;
+  for (StatePlan &s : plan->states) {
+    if (s.pass != pass || s.form == StatePlan::Matrix ||
+        !isOfStep(s.set, s.level))
+      continue;
+    NodeSet all;
+    collect(s.term, all);
+    if (!isExtreme(s) || s.term->set != n->set || !all.contains(n) ||
+        (s.set & ~plan->rows) || llvm::any_of(all, [&](Node *x) {
+          return x->isState() || (x->kind == Node::Contract && x != n);
+        }))
+      return false;
+    isAny = true;
+  }
+  return isAny && llvm::none_of(p.kept, [&](Node *k) {
+           return k->kind != Node::Old && isOfStep(k->set, k->level);
+         });
+}
+
+void Planner::gatherExtremes(unsigned pass) {
+  PassPlan &p = plan->passes[pass];
+  findStored(p);
+  if (!p.guards.empty() || p.lazy || plan->longestJoined)
+    return;
+  for (size_t i = 1; i < p.steps.size(); ++i) {
+    Step step = p.steps[i];
+    Node *n = p.steps[i - 1].contraction;
+    if (step.kind != Step::Rows || !step.hasRow || step.rowLanes ||
+        p.steps[i - 1].kind != Step::Contraction || !fillsFromRegisters(n) ||
+        !mayGather(p, pass, step, n))
+      continue;
+    for (StatePlan &s : plan->states)
+      if (s.pass == pass && s.form != StatePlan::Matrix &&
+          plan->hasRow(s.set) && s.level == step.firstLevel)
+        s.gatheredBy = n;
+    Step gathered = step;
+    gathered.isGathered = true;
+    gathered.lastLevel = step.firstLevel;
+    for (Node *k : p.kept)
+      if (k->kind != Node::Old && plan->hasRow(k->set) &&
+          !(k->set & ~plan->rows) && k->level == step.firstLevel + 1)
+        gathered.numbers.push_back(k);
+    bool hasMore = step.lastLevel > step.firstLevel;
+    p.steps[i] = gathered;
+    if (hasMore) {
+      ++step.firstLevel;
+      p.steps.insert(p.steps.begin() + i + 1, step);
+    }
+  }
+  keepOldAcrossSteps(pass);
+}
+
+//===----------------------------------------------------------------------===//
+// Code
+//===----------------------------------------------------------------------===//
+
+SmallVector<StatePlan *, 2> Kernel::gatheredBy(Node *n) {
+  SmallVector<StatePlan *, 2> states;
+  for (StatePlan &s : plan.states)
+    if (s.gatheredBy == n)
+      states.push_back(&s);
+  return states;
+}
+
+/// The lanes of all rows of a tile, before the nest of `n`.
+void Kernel::startGathered(Node *n) {
+  for (StatePlan *s : gatheredBy(n))
+    to.each(0, rows, 1, [&](Ix row) {
+      to.storeWide(to.splat(identity(*s)), arrays[s->number].lanesOfRows,
+                   to.mul(row, to.lanes()), Val());
+    });
+}
+
+/// One register of the row `r` of a register tile into the lanes of its row.
+void Kernel::gatherColumn(ArrayRef<StatePlan *> states, Tile &t, int r, int c,
+                          Values &lanes) {
+  lanes.resize(states.size());
+  // Padding lies behind the end of the stream.
+  bool isWhole = !t.laneLimit && valid.isConstant() &&
+                 valid.constant % plan.registerLanes == 0;
+  for (auto [k, s] : llvm::enumerate(states)) {
+    const Buffer &rowsOfLanes = arrays[s->number].lanesOfRows;
+    Ix at = to.mul(t.rowLocal[r], to.lanes());
+    if (c == 0)
+      lanes[k] = to.loadWide(rowsOfLanes, at, Val());
+    Val v = to.splat(eval(t, s->term, r, c));
+    if (!isWhole)
+      v = to.select(to.mask(to.sub(valid, t.laneLocal[c])), v,
+                    to.splat(identity(*s)));
+    // An extreme that drops a NaN takes what is there: never a NaN.
+    lanes[k] = to.binary(s->combine, v, lanes[k]);
+    if (c + 1 == t.numColumns())
+      to.storeWide(lanes[k], rowsOfLanes, at, Val());
+  }
+}
+
+void Kernel::gatheredStep(unsigned pass, Step &step) {
+  SmallVector<StatePlan *, 2> states;
+  for (StatePlan &s : plan.states)
+    if (s.gatheredBy && s.pass == pass && s.level == step.firstLevel)
+      states.push_back(&s);
+  llvm::DenseSet<Node *> keptBefore = keptReady;
+  llvm::DenseSet<unsigned> statesBefore = statesReady;
+  eachHead([&](Tile &head) {
+    for (StatePlan *s : states) {
+      Node *old = plan.graph->version(s->op, Node::Old);
+      Val v = readArray(head, runningOf(*s), 0, 0);
+      head.memo[keyOf(head, old, 0, 0)] = v;
+      if (llvm::is_contained(plan.passes[pass].kept, old))
+        writeArray(head, kept.at(old), 0, 0, v);
+    }
+    for (StatePlan *s : states) {
+      Values apart;
+      for (int64_t i = 0; i < to.lanes(); ++i)
+        apart.push_back(to.loadWide(
+            arrays[s->number].lanesOfRows,
+            to.mul(to.add(head.laneLocal[0], i), to.lanes()), Val()));
+      updateState(*s, head, to.reduceEach(s->combine, apart));
+    }
+    for (Node *n : step.numbers)
+      writeArray(head, kept.at(n), 0, 0, eval(head, n, 0, 0));
+  });
+  keptReady = keptBefore;
+  statesReady = statesBefore;
+  for (StatePlan *s : states) {
+    statesReady.insert(s->number);
+    Node *old = plan.graph->version(s->op, Node::Old);
+    if (llvm::is_contained(plan.passes[pass].kept, old))
+      keptReady.insert(old);
+  }
+  keptReady.insert(step.numbers.begin(), step.numbers.end());
+}
