@@ -349,7 +349,9 @@ REFOLD_DEVICE void take_words(uint32_t *to, const void *from) {
 }
 /// What this thread has written, and seen behind barriers, is there for other
 /// blocks before what it does next; what it does next sees what they had there.
-REFOLD_DEVICE void fence_blocks() { __threadfence(); }
+REFOLD_DEVICE void fence_blocks() {
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
 /// How many came before; the last of `count` leaves the ticket at 0.
 REFOLD_DEVICE uint32_t take_ticket(uint32_t *ticket, uint32_t count) {
   return atomicInc(ticket, count - 1);

@@ -123,6 +123,48 @@ REFOLD_DEVICE void copy_tile(uint32_t to, const T *from, int64_t row_stride,
   }
 }
 
+/// The same of rows that lie anywhere: `row_of(i)` is where row i begins.
+template <typename To, int kThreads, int kVector, typename RowOf>
+REFOLD_DEVICE void gather_tile(uint32_t to, RowOf row_of, int rows,
+                               int64_t columns) {
+  for (int at = thread(); at < To::kRows * To::kChunks; at += kThreads) {
+    const int row = at / To::kChunks, chunk = at % To::kChunks;
+    const bool is_inside = row < rows && chunk * 8 < columns;
+    const auto *const from = row_of(is_inside ? row : 0);
+    const uint32_t place = to + To::place(row, chunk);
+    if constexpr (kVector == 8) {
+      copy_async(place, is_inside ? from + chunk * 8 : from,
+                 is_inside ? 16 : 0);
+    } else {
+      uint32_t words[4] = {};
+      REFOLD_UNROLL
+      for (int e = 0; e < 8; ++e)
+        if (is_inside && chunk * 8 + e < columns)
+          words[e / 2] |= uint32_t(load_element(from + chunk * 8 + e).bits)
+                          << (e % 2 * 16);
+      store_shared(place, words);
+    }
+  }
+}
+
+/// Four neighbours of 16 columns that four lanes have of a row, `low` and
+/// `high` as the matrix units leave them; those of `fragment_quad`. All lanes
+/// of the warp call it.
+REFOLD_DEVICE void exchange_quads(uint32_t (&to)[4], const float (&low)[2],
+                                  const float (&high)[2]) {
+  const bool is_odd = thread_again() % 2 != 0;
+  REFOLD_UNROLL
+  for (int e = 0; e < 2; ++e) {
+    const float kept = is_odd ? high[e] : low[e];
+    const float other = shuffle_xor(is_odd ? low[e] : high[e], 1);
+    to[e] = bits_of(is_odd ? other : kept);
+    to[2 + e] = bits_of(is_odd ? kept : other);
+  }
+}
+REFOLD_DEVICE int fragment_quad(int at = thread()) {
+  return at % 2 * 8 + at % 4 / 2 * 4;
+}
+
 /// What a thread brings of a whole tile of a matrix: 16 bytes at once, a part
 /// at a time between products. Found anew for each tile, so that nothing of it
 /// is kept while another is folded.

@@ -84,6 +84,15 @@ struct CudaExtent {
 /// elements, results have `width`.
 struct CudaTiles {
   CudaExtent rows, depth, width;
+  /// Of entries whose blocks share the stream: a block has rows of several
+  /// indices, those that read the same stream. `share` neighbours of an
+  /// extent; 0: all of it.
+  struct Share {
+    CudaExtent extent;
+    int64_t share = 1;
+  };
+  std::vector<Share> groups; ///< a block has one place of each
+  std::vector<Share> packed; ///< and as many rows as these make
 };
 
 /// A product outside cascades: operands are the two sides, a bias perhaps, and

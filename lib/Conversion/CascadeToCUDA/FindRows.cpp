@@ -49,7 +49,7 @@ static constexpr llvm::StringLiteral kTaken =
     "Access Between Next between down kCount kIsKept kIsPermuted "
     "kLargePivot kSteps kept parts "
     "Panels arrive consumer kConsumers key limit parity settle "
-    "take leave kIsPart "
+    "take leave kIsPart packed index olds quad kPlaces kQuads Own "
     "Chunk Combine InLanes InParts InRegisters InShared Copy Divisor EOF Fiber "
     "Left "
     "List Machine Mode NULL "

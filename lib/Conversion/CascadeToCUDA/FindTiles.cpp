@@ -174,7 +174,9 @@ bool cuda::isFixed(const TileKernel &kernel, Node *n) {
        {kernel.tileRow, int(kernel.stream), kernel.depth, kernel.width})
     if (index >= 0 && dependsOn(n, index))
       return false;
-  return true;
+  return llvm::none_of(kernel.packed, [&](const TileKernel::Packed &packed) {
+    return dependsOn(n, packed.index);
+  });
 }
 
 bool cuda::dependsOnStream(Node *n) {
@@ -403,6 +405,49 @@ static void chooseTileRow(TileKernel &kernel) {
                  [&](unsigned i) { return int(i) == kernel.tileRow; });
 }
 
+/// How many neighbours of a row index read the same rows of an array: 0 for
+/// all of them, 1 where it is not known that any do.
+static int64_t shareOf(Node *node, unsigned row) {
+  auto read = cast<ReadOp>(node->op);
+  int64_t share = 0;
+  for (AffineExpr expr : read.getMap().getResults())
+    for (auto [k, n] : llvm::enumerate(node->in)) {
+      if (!expr.isFunctionOfDim(k) || !dependsOn(n, row))
+        continue;
+      auto quotient = dyn_cast<AffineBinaryOpExpr>(expr);
+      bool isQuotient = n->kind == Node::Index && quotient &&
+                        expr.getKind() == AffineExprKind::FloorDiv &&
+                        isa<AffineDimExpr>(quotient.getLHS());
+      auto by = isQuotient ? dyn_cast<AffineConstantExpr>(quotient.getRHS())
+                           : AffineConstantExpr();
+      if (!by || by.getValue() < 1 || (share && share != by.getValue()))
+        return 1;
+      share = by.getValue();
+    }
+  return share;
+}
+
+/// Row indices whose places, some or all, read one stream. What bounds the
+/// stream has to be the same for all of them.
+static void choosePacked(TileKernel &kernel) {
+  SmallVector<Node *> streamed{kernel.right.read};
+  for (TileAccess &access : kernel.values)
+    streamed.push_back(access.read);
+  for (unsigned row : kernel.rows) {
+    std::optional<int64_t> share;
+    bool isSame = llvm::none_of(
+        kernel.plan->passes[0].conditions,
+        [&](Condition &condition) { return dependsOn(condition.bound, row); });
+    for (Node *read : streamed) {
+      int64_t own = shareOf(read, row);
+      isSame &= own != 1 && (!share || *share == own);
+      share = own;
+    }
+    if (isSame)
+      kernel.packed.push_back({row, *share});
+  }
+}
+
 static void findLevels(TileKernel &kernel) {
   Plan &plan = *kernel.plan;
   kernel.levels.assign(plan.states.size(), 0);
@@ -613,7 +658,7 @@ static bool mayLeaveBits(const TileKernel &kernel) {
   return false;
 }
 
-FailureOr<TileKernel> cuda::findTiles(Plan &plan) {
+FailureOr<TileKernel> cuda::findTiles(Plan &plan, bool packs) {
   TileKernel kernel;
   kernel.plan = &plan;
   if (failed(chooseIndices(kernel)) || failed(checkTypes(kernel)))
@@ -624,6 +669,8 @@ FailureOr<TileKernel> cuda::findTiles(Plan &plan) {
   if (failed(findProducts(kernel)))
     return failure();
   chooseTileRow(kernel);
+  if (packs)
+    choosePacked(kernel);
   TileAccess right, left;
   if (failed(findAccess(kernel, left, kernel.left.read, kernel.tileRow,
                         kernel.depth)) ||

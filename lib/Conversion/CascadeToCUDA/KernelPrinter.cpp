@@ -22,8 +22,10 @@ CudaExtent KernelPrinter::extentOf(unsigned index) {
 
 /// Whether the body says the word at all.
 bool KernelPrinter::isNamed(StringRef parameter) {
-  if (earlier.empty())
-    return true;
+  return earlier.empty() || isNamedIn(earlier, parameter);
+}
+
+bool KernelPrinter::isNamedIn(StringRef earlier, StringRef parameter) {
   auto isWord = [](char c) { return llvm::isAlnum(c) || c == '_'; };
   for (size_t at = 0; (at = earlier.find(parameter, at)) != StringRef::npos;
        ++at) {
@@ -41,6 +43,7 @@ void KernelPrinter::addParameter(CudaParameter parameter,
   if (!isNamed(name))
     return;
   result.parameters.push_back(parameter);
+  parameters.push_back({type, name});
   bool isFirst = plainParameters.empty();
   plainParameters += (isFirst ? "" : ", ") + name;
   typedParameters += (isFirst ? "" : ", ") + type + name;
@@ -81,6 +84,17 @@ void KernelPrinter::findParameters() {
     for (unsigned dim = 0; dim < operand.rank; ++dim)
       addParameter({CudaParameter::Stride, unsigned(i), dim}, "int64_t ",
                    kernel.operandNames[i] + "_stride" + std::to_string(dim));
+}
+
+std::pair<std::string, std::string>
+KernelPrinter::parametersIn(StringRef text) {
+  std::string typed, plain;
+  for (auto &[type, name] : parameters)
+    if (text.empty() || isNamedIn(text, name)) {
+      typed += (typed.empty() ? "" : ", ") + type + name;
+      plain += (plain.empty() ? "" : ", ") + name;
+    }
+  return {typed, plain};
 }
 
 void KernelPrinter::addParts() {

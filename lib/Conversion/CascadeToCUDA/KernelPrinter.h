@@ -25,6 +25,10 @@ protected:
   void findParameters();
   CudaExtent extentOf(unsigned index);
   bool isNamed(llvm::StringRef parameter);
+  static bool isNamedIn(llvm::StringRef text, llvm::StringRef parameter);
+  /// Parameters that a text names, as they are declared and as they are passed;
+  /// all where there is no text yet.
+  std::pair<std::string, std::string> parametersIn(llvm::StringRef text);
   /// What blocks that share a row exchange.
   void addParts();
   void addParameter(CudaParameter parameter, const std::string &type,
@@ -55,6 +59,7 @@ protected:
   Expressions values;
   CudaKernel result;
   std::string typedParameters, plainParameters;
+  llvm::SmallVector<std::pair<std::string, std::string>> parameters;
 };
 
 } // namespace refold::cuda

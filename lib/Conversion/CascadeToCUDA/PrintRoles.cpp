@@ -391,8 +391,8 @@ void TilePrinter::printRoles() {
   out.blank();
   out.line("template <int kConsumers, int kColumns, int kDepth, int kWidth, "
            "int64_t kSharedBytes>");
-  out.open("REFOLD_DEVICE void " + options.name + "_by_roles(" +
-           typedParameters + ") {");
+  out.open("REFOLD_DEVICE void " + options.name + "_by_roles(" + own.first +
+           ") {");
   size_t begin = out.text.size();
   bits.clear();
   values.beginFunction();

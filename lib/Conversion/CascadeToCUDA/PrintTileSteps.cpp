@@ -30,6 +30,11 @@ void TilePrinter::openRows() {
   out.line("REFOLD_UNROLL");
   out.open("for (int i = 0; i < 2 * kTiles; ++i) {");
   out.line("[[maybe_unused]] States &s = states[i];");
+  if (isInParts) {
+    if (foldsByRow())
+      printPackedRow("packed_first + fragment_row(i, which)");
+    return;
+  }
   if (!hasTileRow())
     return;
   const std::string &m = kernel.indexNames[tiles.tileRow];
@@ -230,6 +235,8 @@ void TilePrinter::printLargePivots() {
 /// What a state is called now.
 std::string TilePrinter::stateText(Node *n) {
   StatePlan &s = plan.states[n->state];
+  if (mode == Merging)
+    return (n->kind == Node::Old ? "old." : "s.") + name(s);
   if (tiles.dropsPivots && tiles.isPivot(s) && mode == Moving &&
       n->kind == Node::New)
     return name(s) + "_tile[i]";
@@ -494,8 +501,11 @@ void TilePrinter::printElements(unsigned level) {
     }
   for (const TileState *p : packed)
     out.line("const uint32_t " + name(*p->state) + "_values = value_tiles + (" +
-             std::to_string(2 * p->values) +
-             " + place) * Values::kBytes + lane_of_columns<Values>(which);");
+             (isInParts ? std::to_string(p->values) + " * kPlaces"
+                        : std::to_string(2 * p->values)) +
+             " + place) * Values::kBytes + " +
+             (isInParts ? "which / 32 * kColumns * Values::kRowBytes + " : "") +
+             "lane_of_columns<Values>(which);");
   out.line("REFOLD_UNROLL");
   out.open("for (int c = 0; c < kColumns / 16; ++c) {");
   for (const TileState *p : packed)

@@ -136,16 +136,26 @@ void TilePrinter::printEntries() {
     std::string threads = std::to_string(entry.threads);
     out.line(entry.roles > 0 ? "REFOLD_UNIT_KERNEL(" + threads + ", 1)"
                              : "REFOLD_KERNEL(" + threads + ")");
-    out.open(entry.name + "(" + typedParameters + ") {");
+    // All entries are launched with the same.
+    const std::string &used = (entry.hasParts() ? ofParts : own).second;
+    std::string typed;
+    for (auto &[type, name] : parameters)
+      typed += (typed.empty() ? "" : ", ") +
+               std::string(isNamedIn(used, name) ? "" : "[[maybe_unused]] ") +
+               type + name;
+    out.open(entry.name + "(" + typed + ") {");
     int warps = entry.threads / 32;
     std::string numbers;
+    if (entry.hasParts()) {
+      printPartsEntry(entry);
+      continue;
+    }
     if (entry.roles > 0) {
       for (int64_t number : {int64_t(entry.roles), int64_t(entry.vectors),
                              entry.deepest, entry.widest})
         numbers += std::to_string(number) + ", ";
       out.line(options.name + "_by_roles<" + numbers +
-               std::to_string(entry.sharedBytes) + ">(" + plainParameters +
-               ");");
+               std::to_string(entry.sharedBytes) + ">(" + own.second + ");");
       out.close();
       continue;
     }
@@ -156,7 +166,7 @@ void TilePrinter::printEntries() {
       numbers += std::to_string(number) + ", ";
     numbers += keepsLeft(entry) ? "true, " : "false, ";
     numbers += std::to_string(entry.sharedBytes);
-    out.line(options.name + "<" + numbers + ">(" + plainParameters + ");");
+    out.line(options.name + "<" + numbers + ">(" + own.second + ");");
     out.close();
   }
 }
@@ -181,6 +191,11 @@ void TilePrinter::printHead() {
   if (hasRoles())
     out.comment("An entry _rolesRxCxDxW has four warps that copy and, for "
                 "every 64 of R rows, four that compute; vectors of 8.");
+  if (packing)
+    out.comment("An entry _partsRxCxDxWxV takes few rows that read one stream, "
+                "of several indices together, and a part of the stream a "
+                "block, a part of each tile a warp. Blocks leave states in the "
+                "workspace and take a ticket; the last one merges them.");
   if (tiles.rounding > 0)
     out.comment("Factors  of " + kernel.operandNames[tiles.values[0].operand] +
                 " are rounded to " + typeOf(tiles.values[0]) +
@@ -347,7 +362,10 @@ void TilePrinter::printBounds() {
 /// Reads the row's number otherwise than to find what is multiplied.
 bool TilePrinter::needsRow(Node *n) {
   if (n->kind == Node::Index)
-    return int(n->index) == tiles.tileRow;
+    return int(n->index) == tiles.tileRow ||
+           llvm::any_of(tiles.packed, [&](const TileKernel::Packed &packed) {
+             return packed.index == n->index;
+           });
   return n->kind != Node::Contract &&
          llvm::any_of(n->in, [&](Node *i) { return needsRow(i); });
 }
@@ -356,7 +374,7 @@ bool TilePrinter::needsRow(Node *n) {
 bool TilePrinter::foldsByRow() {
   bool hasRows = !plan.passes[0].conditions.empty();
   for (StatePlan &state : plan.states)
-    hasRows |= hasTileRow() && needsRow(state.term);
+    hasRows |= needsRow(state.term);
   return hasRows;
 }
 
@@ -411,13 +429,15 @@ void TilePrinter::printCopies() {
 /// What of the stream tiles are made of.
 void TilePrinter::printRange() {
   std::string n = kernel.indexNames[tiles.stream];
-  out.line("const int begin = int(larger(" + n + "_begin, 0) / kColumns);");
+  std::string columns = isInParts ? "Right::kRows" : "kColumns";
+  out.line("const int begin = int(larger(" + n + "_begin, 0) / " + columns +
+           ");");
   out.line("const int end = " + n + "_end > " + n + "_begin ? int((" + n +
-           "_end + kColumns - 1) / kColumns) : begin;");
-  out.line("const int whole_begin = int((larger(" + n +
-           "_whole_begin, 0) + kColumns - 1) / kColumns);");
-  out.line("const int whole_end = int(larger(" + n +
-           "_whole_end, 0) / kColumns);");
+           "_end + " + columns + " - 1) / " + columns + ") : begin;");
+  out.line("const int whole_begin = int((larger(" + n + "_whole_begin, 0) + " +
+           columns + " - 1) / " + columns + ");");
+  out.line("const int whole_end = int(larger(" + n + "_whole_end, 0) / " +
+           columns + ");");
 }
 
 /// How what comes after a tile is brought between the products of that one.
@@ -481,8 +501,7 @@ void TilePrinter::printWalk() {
 void TilePrinter::printBody() {
   out.line("template <int kWarps, int kTiles, int kColumns, int kDepth, int "
            "kWidth, int kVector, bool kIsKept, int64_t kSharedBytes>");
-  out.open("REFOLD_DEVICE void " + options.name + "(" + typedParameters +
-           ") {");
+  out.open("REFOLD_DEVICE void " + options.name + "(" + own.first + ") {");
   size_t begin = out.text.size();
   for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
     if (extentOf(i).operand < 0 && isNamed(kernel.indexNames[i] + "_count"))
@@ -524,6 +543,15 @@ FailureOr<CudaKernel> TilePrinter::print() {
   findGrid();
   if (failed(chooseEntries()))
     return failure();
+  std::string parts;
+  if (packing) {
+    addParts();
+    ofParts = parametersIn(earlierParts);
+    TilePrinter packer(*packing, options, earlier);
+    parts = packer.printParts(*this);
+    partsBody = packer.partsBody;
+  }
+  own = parametersIn(earlierOwn);
   printHead();
   {
     Expressions::Scope scope(values, {});
@@ -532,6 +560,7 @@ FailureOr<CudaKernel> TilePrinter::print() {
   printBody();
   if (hasRoles())
     printRoles();
+  out.text += parts;
   out.line("} // namespace");
   printEntries();
   result.text = std::move(out.text);

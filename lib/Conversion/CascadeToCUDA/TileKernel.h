@@ -26,8 +26,15 @@ struct TileState {
 /// of a sum of products of two arrays.
 struct TileKernel : RowKernel {
   int tileRow = walk::kNone; ///< the row index that a tile has several of
-  int depth = walk::kNone;   ///< the summed index
-  int width = walk::kNone;   ///< the carried index; kNone: no result has one
+  /// Row indices that a tile has several of beside that one, since they read
+  /// the same stream: `share` neighbours, or all where that is 0.
+  struct Packed {
+    unsigned index;
+    int64_t share;
+  };
+  llvm::SmallVector<Packed, 2> packed;
+  int depth = walk::kNone; ///< the summed index
+  int width = walk::kNone; ///< the carried index; kNone: no result has one
   Node *contraction = nullptr;
   /// What every use of the contraction needs first: kept in its place.
   Node *kept = nullptr;
@@ -76,8 +83,9 @@ bool dependsOn(Node *n, unsigned index);
 /// Whether `n` reads a state or a contraction.
 bool dependsOnStream(Node *n);
 
-/// Errors are emitted on the op, with a reason.
-mlir::FailureOr<TileKernel> findTiles(walk::Plan &plan);
+/// Errors are emitted on the op, with a reason. `packs`: a tile has rows of all
+/// indices that read the same stream.
+mlir::FailureOr<TileKernel> findTiles(walk::Plan &plan, bool packs = false);
 
 } // namespace refold::cuda
 

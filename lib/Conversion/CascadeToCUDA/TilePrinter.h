@@ -17,6 +17,11 @@ public:
       : KernelPrinter(tiles, options, body), tiles(tiles) {
     values.spell = [this](Node *n) { return spell(n); };
   }
+  /// The same cascade with rows of several indices in a block, for entries
+  /// whose blocks share the stream.
+  TileKernel *packing = nullptr;
+  /// Of `body`, what blocks that share the stream have; and of the earlier one.
+  std::string partsBody, earlierParts, earlierOwn;
   /// Errors are emitted on the op: extents that no entry takes.
   mlir::FailureOr<CudaKernel> print();
 
@@ -49,6 +54,22 @@ private:
   void printReductions(unsigned level);
   void printRange();
   bool foldsByRow();
+  // The text of blocks that share the stream.
+  std::string printParts(TilePrinter &of);
+  void addPartsEntry(const CudaEntry &like);
+  void findPacking(CudaTiles &grid);
+  void printPartsBody();
+  void printPartsEntry(const CudaEntry &entry);
+  void printPackedPlaces();
+  void printPackedRow(const std::string &at);
+  void printBrings();
+  void printPartsFold();
+  void printPartsWalk();
+  void printWarpStates();
+  void printMergedParts(bool isOfBlocks);
+  void printMergeLevel(unsigned level, bool isOfBlocks);
+  void printPartResults();
+  llvm::SmallVector<walk::StatePlan *> rowStates();
   // The text with roles.
   void printRoles();
   void printRoleNumbers();
@@ -80,7 +101,10 @@ private:
   std::string firstOf(int index) { return kernel.indexNames[index] + "_first"; }
   std::string depthCount() { return countOf(tiles.depth); }
   std::string strideOf(const TileAccess &access);
-  bool hasRoles() const { return result.entries.front().roles > 0; }
+  bool hasRoles() const {
+    return llvm::any_of(result.entries,
+                        [](const CudaEntry &e) { return e.roles > 0; });
+  }
   /// Later rows read more of the stream.
   bool hasUpper() const {
     return llvm::any_of(plan.passes[0].conditions,
@@ -124,11 +148,15 @@ private:
   TileKernel &tiles;
   /// Whether a running state is asked for as what others are relative to now,
   /// or as it is.
-  enum { Absorbing, Moving } mode = Absorbing;
+  /// or whether two sides of a merge are.
+  enum { Absorbing, Moving, Merging } mode = Absorbing;
   llvm::DenseMap<Node *, std::string> bits; ///< names of what inBits() spells
   std::string keptScale, pivots; ///< names, where a factor is applied late
   bool isInRoles = false;        ///< sums are under way while a tile is folded
   bool hasVisits = false;        ///< a block comes to several places
+  /// Parameters of the functions that entries share.
+  std::pair<std::string, std::string> own, ofParts;
+  bool isInParts = false; ///< blocks share the stream, and so do warps
 };
 
 } // namespace refold::cuda

@@ -101,6 +101,36 @@ static SizeExpr isAtMost(const SizeExpr &value, int64_t most) {
   return SizeExpr::binary(SizeExpr::Op::Le, value, SizeExpr(most));
 }
 
+static SizeExpr rowsOf(const CudaKernel &kernel, const Words &words) {
+  SizeExpr rows = 1;
+  for (const CudaExtent &row : kernel.rows)
+    rows = rows * words.extent(row);
+  return rows;
+}
+
+/// Rows over tiles that read one stream, of all indices that a block packs.
+static SizeExpr packedRows(const CudaKernel &kernel, const Words &words) {
+  SizeExpr rows = 1;
+  for (const CudaTiles::Share &packed : kernel.tiles->packed)
+    rows = rows * (packed.share ? SizeExpr(packed.share)
+                                : words.extent(packed.extent));
+  return rows;
+}
+
+/// What has parts: a row, or rows of a block that read one stream.
+static SizeExpr groupsOf(const CudaEntry &entry, const CudaKernel &kernel,
+                         const Words &words) {
+  using Op = SizeExpr::Op;
+  if (!kernel.tiles)
+    return rowsOf(kernel, words);
+  SizeExpr groups = SizeExpr::binary(Op::CeilDiv, packedRows(kernel, words),
+                                     SizeExpr(entry.rows));
+  for (const CudaTiles::Share &group : kernel.tiles->groups)
+    groups = groups * SizeExpr::binary(Op::CeilDiv, words.extent(group.extent),
+                                       SizeExpr(group.share));
+  return groups;
+}
+
 /// Whether an array has fewer elements along the summed or the carried index
 /// than an entry has room for.
 static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
@@ -111,6 +141,10 @@ static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
       isAtMost(depth, entry.deepest) * words.takes(depth, entry.width);
   if (kernel.tiles->width.operand >= 0)
     takes = takes * Words::isMultiple(width, entry.width);
+  // More rows are worth blocks of 128 of them.
+  constexpr int64_t kFewRows = 32;
+  if (entry.hasParts() && !isWanted)
+    takes = takes * isAtMost(packedRows(kernel, words), kFewRows);
   if (entry.fewestRows > 0 && !isWanted)
     takes =
         takes * SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(entry.fewestRows),
@@ -148,24 +182,17 @@ static SizeExpr takesProduct(const CudaEntry &entry, const CudaKernel &kernel,
              : takes;
 }
 
-static SizeExpr rowsOf(const CudaKernel &kernel, const Words &words) {
-  SizeExpr rows = 1;
-  for (const CudaExtent &row : kernel.rows)
-    rows = rows * words.extent(row);
-  return rows;
-}
-
 /// How many blocks share a row: as many as have enough of it, while the launch
 /// has no more than it wants. Follows from shapes alone, and so do the bits of
 /// the result.
 static SizeExpr partsOf(const CudaEntry &entry, const CudaKernel &kernel,
                         const Words &words) {
   using Op = SizeExpr::Op;
-  SizeExpr rows = SizeExpr::binary(Op::Max, rowsOf(kernel, words), 1);
+  SizeExpr rows = SizeExpr::binary(Op::Max, groupsOf(entry, kernel, words), 1);
+  int64_t chunk = kernel.tiles ? entry.vectors : entry.chunk();
   SizeExpr most = SizeExpr::binary(Op::FloorDiv, entry.mostBlocks, rows);
-  SizeExpr longest =
-      SizeExpr::binary(Op::CeilDiv, words.extent(kernel.stream),
-                       SizeExpr(CudaEntry::kPartChunks * entry.chunk()));
+  SizeExpr longest = SizeExpr::binary(Op::CeilDiv, words.extent(kernel.stream),
+                                      SizeExpr(CudaEntry::kPartChunks * chunk));
   return SizeExpr::binary(Op::Max, SizeExpr::binary(Op::Min, most, longest), 1);
 }
 
@@ -208,7 +235,7 @@ static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
   }
   SizeExpr rows = rowsOf(kernel, words);
   if (entry.hasParts())
-    return rows * partsOf(entry, kernel, words);
+    return groupsOf(entry, kernel, words) * partsOf(entry, kernel, words);
   auto blocks = [&](const SizeExpr &count) {
     return SizeExpr::binary(SizeExpr::Op::CeilDiv, count, SizeExpr(entry.rows));
   };
@@ -265,8 +292,8 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
     // Whatever the addresses: alignment may leave the first such entry out.
     using Op = SizeExpr::Op;
     SizeExpr blocks = SizeExpr::select(
-        isAtMost(rowsOf(kernel, words), entry.mostBlocks),
-        rowsOf(kernel, words) * partsOf(entry, kernel, words), 0);
+        isAtMost(groupsOf(entry, kernel, words), entry.mostBlocks),
+        groupsOf(entry, kernel, words) * partsOf(entry, kernel, words), 0);
     described.workspaceBytes = SizeExpr::binary(
         Op::Max, described.workspaceBytes, blocks * SizeExpr(entry.leftBytes));
     described.tickets = std::max(described.tickets, uint32_t(entry.mostBlocks));

@@ -52,6 +52,13 @@ def check_example(name, dtype):
     verify(ROOT / f"examples/{name}.fold", dtype, "0,17,40")
 
 
+def check_few(name, dtype, shape):
+    """Few rows of several heads in one block, several blocks a stream, ragged ends."""
+    path = ROOT / f"examples/{name}.fold"
+    assert any("_parts16x" in e["name"] for e in kernels_of(str(path)[:-5], dtype)[0]["entries"])
+    verify(path, dtype, "70,600", "--shape", shape)
+
+
 def check_fixed(folder, name, dtype):
     # More rows than a block has; whole and ragged tiles.
     verify(folder / f"{name}.fold", dtype, "1,150", "--shape", "b=1,m=140")
@@ -121,6 +128,7 @@ def main():
         cases += [(check_example, name, dtype) for name, dtype in zip(EXAMPLES, ["bf16", "f16", "bf16", "f16", "bf16"])]
         cases += [(check_fixed, folder, name, dtype) for name, dtype in zip(FIXED, ["bf16", "f16"] * 3)]
         cases += [(check_roles, folder, name, dtype) for name, dtype in zip(FIXED, ["f16", "bf16"] * 3)]
+        cases += [(check_few, "attention_causal", "f16", "m=3"), (check_few, "attention_gqa", "bf16", "m=1")]
         cases += [(check_written, folder, name) for name in FIXED]
         gates = [(folder, name, arch) for name in COMPILED for arch in ("sm_80", "sm_90a")]
         gated, skipped = checks.compiled(check_compiled, gates)
