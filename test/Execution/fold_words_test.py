@@ -104,6 +104,33 @@ def compare(code, judge):
     return None
 
 
+def check_definition(folder, dtype):
+    """The judge reads the program as the code does: what a reducer begins with is looked at from outside."""
+    import numpy as np
+
+    path = pathlib.Path(folder) / f"definition_{dtype}.fold"
+    places = ", first: i32, last: i32\n  first = argmin(n: x)\n  last = argmax(n: x)\n" if dtype != "i64" else "\n"
+    path.write_text(f"f(x[m,n]: {dtype}) -> lo, hi, total{places}  lo = min(n: x)\n  hi = max(n: x)\n  total = sum(n: x)\n")
+    kind = {"u8": "uint8", "i8": "int8", "i32": "int32", "i64": "int64"}.get(dtype, "float32")
+    x = np.random.default_rng(3).integers(1, 100, (5, 37)).astype(kind)
+    if kind != "uint8":
+        x[1] *= -1
+    np.savez(path.with_suffix(".in.npz"), x=x)
+    for flags in ([], ["--reference"]):
+        out = path.with_suffix(".out.npz")
+        done = subprocess.run([REFOLD, "run", path, f"--inputs-from={path.with_suffix('.in.npz')}", f"--outputs-to={out}", *flags],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode:
+            return f"definition of {dtype}: {done.stderr.strip()}"
+        wide = x.astype(np.float64)
+        wanted = {"lo": wide.min(1), "hi": wide.max(1), "total": wide.sum(1), "first": wide.argmin(1), "last": wide.argmax(1)}
+        with np.load(out) as found:
+            for name, value in wanted.items():
+                if name in found and not np.array_equal(found[name].astype(np.float64), value):
+                    return f"definition of {dtype}: '{name}' is {found[name]}, expected {value}"
+    return None
+
+
 def main():
     try:
         import numpy  # noqa: F401
@@ -113,6 +140,9 @@ def main():
     listed = list(programs())
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         wrong = [w for w in pool.map(lambda p: check(folder, *p), enumerate(listed)) if w]
+        types = ["i64", "i32", "i8", "u8", "f32"]
+        wrong += [w for w in pool.map(lambda dtype: check_definition(folder, dtype), types) if w]
+        listed += types
     print("\n".join(wrong))
     print(f"{len(listed) - len(wrong)} passed, {len(wrong)} failed, 0 skipped")
     return int(bool(wrong))

@@ -44,6 +44,11 @@ std::string cuda::literal(TypedAttr value) {
   if (auto number = dyn_cast<IntegerAttr>(value)) {
     if (type.isInteger(1))
       return number.getValue().isZero() ? "false" : "true";
+    if (number.getValue().isMinSignedValue()) {
+      // Its digits alone are a number of the next longer type.
+      std::string above = std::to_string(number.getValue().getSExtValue() + 1);
+      return valueType(type) + "(" + above + " - 1)";
+    }
     std::string text = std::to_string(number.getValue().getSExtValue());
     return type.isInteger(32) ? text : valueType(type) + "(" + text + ")";
   }

@@ -183,10 +183,12 @@ static double identityOf(ReducerKind reducer, DType dtype) {
   case ReducerKind::All:
     return 1.0;
   case ReducerKind::Max:
-    return isReal ? -INFINITY : dtype == DType::I32 ? INT32_MIN : INT64_MIN;
+    return isReal                ? -double(INFINITY)
+           : dtype == DType::I32 ? double(INT32_MIN)
+                                 : double(INT64_MIN);
   case ReducerKind::Min:
     // As a double the largest i64 would be rounded up; see `reduce`.
-    return isReal ? INFINITY : INT32_MAX;
+    return isReal ? double(INFINITY) : double(INT32_MAX);
   default:
     return 0.0;
   }
