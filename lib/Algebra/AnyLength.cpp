@@ -64,9 +64,10 @@ void AnyLength::freeIndices() {
     if (index.role != IndexRole::Stream || index.extent < 0)
       continue;
     index.extent = -1;
+    // As long as it is: no row is empty.
     index.length =
         context.symbol("len(" + index.name + ")", Role::Parameter, Type::Index,
-                       0, unsigned(i), {true, false, 0});
+                       0, unsigned(i), {true, false, 1});
     len = len ? context.mul(len, index.length) : index.length;
   }
   if (cascade)
@@ -79,11 +80,13 @@ Expr AnyLength::made(Expr number) const {
   for (double less : {0.0, 1.0}) {
     double count = length - less;
     Expr own = less ? context.sub(len, context.integer(1, Type::Index)) : len;
+    own = context.cast(number.type(), own);
     if (value == count)
-      return context.cast(number.type(), own);
-    if (value == 1 / count ||
-        (number.type() != Type::F64 && float(value) == float(1 / count)))
-      return context.cast(number.type(), context.div(context.real(1), own));
+      return own;
+    if (isFloat(number.type()) &&
+        (value == 1 / count ||
+         (number.type() != Type::F64 && float(value) == float(1 / count))))
+      return context.div(context.real(1, number.type()), own);
   }
   return number;
 }

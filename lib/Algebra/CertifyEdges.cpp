@@ -391,6 +391,18 @@ bool isSingleOnly(const std::vector<Expr> &roots) {
   return result;
 }
 
+/// Lengths that are symbols may be known to be at least 1.
+static bool mayBeEmpty(const std::vector<Index> &indices) {
+  std::optional<StreamLength> known = streamLength(indices);
+  if (known && known->isStatic && known->factor != 0)
+    return false;
+  return std::any_of(indices.begin(), indices.end(), [](const Index &index) {
+    return index.role == IndexRole::Stream &&
+           (index.length.isSym() ? index.length.symbol().facts.low < 1
+                                 : index.extent == 0);
+  });
+}
+
 static Failure checkLengths(EdgeCheck &check, const Program &program,
                             const CertifyOptions &options,
                             std::optional<uint32_t> exact) {
@@ -406,14 +418,12 @@ static Failure checkLengths(EdgeCheck &check, const Program &program,
     Failure failure = check.run<double>(*exact, rows, false);
     return failure ? failure : inOwn(*exact, rows);
   }
-  std::optional<StreamLength> known = streamLength(program.indices);
-  bool mayBeEmpty = !known || !known->isStatic || known->factor == 0;
   const std::pair<uint32_t, unsigned> sizes[] = {{0, 1},
                                                  {1, options.edgeRows / 4},
                                                  {2, options.edgeRows / 4},
                                                  {3, options.edgeRows / 2}};
   for (auto [length, rows] : sizes)
-    if (length > 0 || mayBeEmpty) {
+    if (length > 0 || mayBeEmpty(program.indices)) {
       if (Failure failure = check.run<double>(length, rows, false))
         return failure;
       if (Failure failure = inOwn(length, rows))

@@ -37,6 +37,11 @@ Failure checkEdges(const Cascade *cascade, const Program &program,
                    const CertifyOptions &options, Certificate &certificate,
                    std::optional<uint32_t> exact = {});
 
+/// As `certify`, but a program that fails on short rows fails, whatever its
+/// extents are.
+Certificate certifyOnShortRows(const Cascade &cascade, const Program &program,
+                               const CertifyOptions &options);
+
 /// A cascade and its program in which the static extents of the stream are
 /// free, and numbers made of them (their product, one less, the reciprocals)
 /// are made of len(n). What holds for any length holds for theirs.

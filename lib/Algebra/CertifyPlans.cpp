@@ -25,8 +25,13 @@ static bool movesProducts(const Cascade &cascade, const Program &program) {
 /// Certifies the program, with passes for irregular rows if it needs them.
 static void certifyRepaired(const Cascade &cascade, Program &program,
                             Certificate &certificate,
-                            const CertifyOptions &options) {
-  certificate = certify(cascade, program, options);
+                            const CertifyOptions &options,
+                            bool isShort = false) {
+  auto judge = [&](const Program &one) {
+    return isShort ? certifyOnShortRows(cascade, one, options)
+                   : certify(cascade, one, options);
+  };
+  certificate = judge(program);
   bool mayOverflow = movesProducts(cascade, program) || program.assumesNumbers;
   if (certificate.holds && !certificate.edgeDifferences && !mayOverflow)
     return;
@@ -34,7 +39,7 @@ static void certifyRepaired(const Cascade &cascade, Program &program,
     Program repaired = withIrregularRows(cascade, program, areDeadRegular);
     if (repaired.definitions.size() == program.definitions.size())
       return;
-    Certificate own = certify(cascade, repaired, options);
+    Certificate own = judge(repaired);
     unsigned before = certificate.edgeDifferences;
     bool isBetter = !certificate.holds || own.edgeDifferences < before ||
                     (mayOverflow && own.edgeDifferences == before);
@@ -90,7 +95,10 @@ static double errorOf(const std::vector<float> &found,
   return size > 0 ? error / size : 0;
 }
 
-static std::optional<uint32_t> triedLength(const Program &program) {
+static std::optional<uint32_t> triedLength(const Program &program,
+                                           bool isAnyLength) {
+  if (isAnyLength)
+    return kTriedLength;
   std::optional<StreamLength> own = streamLength(program.indices);
   if (!own || own->factor == 0)
     return std::nullopt;
@@ -223,12 +231,14 @@ static Failure checkFitted(const Cascade &cascade, const Program &program,
 }
 
 /// Runs both in f32 on rows that are far from 0, steep, or alike, and on those
-/// where a square of the stages nearly vanishes.
-static Failure checkDigits(const Cascade &cascade, const Program &program) {
+/// where a square of the stages nearly vanishes. `isAnyLength`: it is right on
+/// rows of any length.
+static Failure checkDigits(const Cascade &cascade, const Program &program,
+                           bool isAnyLength = false) {
   std::vector<Expr> roots = rootsOf(cascade);
   for (Expr root : rootsOf(program))
     roots.push_back(root);
-  std::optional<uint32_t> length = triedLength(program);
+  std::optional<uint32_t> length = triedLength(program, isAnyLength);
   if (!length || !mayCancel(program) || !program.roundings.empty() ||
       !isSingleOnly(roots))
     return std::nullopt;
@@ -373,35 +383,45 @@ static Certified certifiedAsItIs(const Cascade &cascade, Derivation derivation,
   return result;
 }
 
-/// Rows of a long static length are tried as rows of any length: short ones
-/// find what rows of that length find by luck, and digits are looked at too.
-/// Where what was derived for any length holds and this does not, it is right
-/// for its own length, if at all.
+/// Rows of a long static length are tried as short ones, first by the program
+/// as it is, then with its numbers made of the length, digits included: rows of
+/// that length alone find little, and take long. Where what is derived for any
+/// length holds and this does not, it is right for its own length, if at all.
 Certified certified(const Cascade &cascade, Derivation derivation,
                     const Policy &policy, const CertifyOptions &options) {
-  if (!derivation.program || !AnyLength::has(*derivation.program))
+  auto asItIs = [&] {
     return certifiedAsItIs(cascade, std::move(derivation), policy, options);
+  };
+  if (!derivation.program || !policy.fuse ||
+      !AnyLength::has(*derivation.program))
+    return asItIs();
+  auto holds = [&](const Cascade &of, Program &program, Certificate &found) {
+    certifyRepaired(of, program, found, options, /*isShort=*/true);
+    return found.holds && (policy.stability == Stability::Fastest ||
+                           !checkDigits(of, program, /*isAnyLength=*/true));
+  };
+  Certified result;
+  result.derivation = derivation;
+  if (holds(cascade, *result.derivation.program, result.certificate))
+    return result;
   AnyLength any(&cascade, *derivation.program);
-  auto holds = [](const Certified &c) {
-    return c.certificate.holds && !c.isFallback;
-  };
-  auto atOwnLength = [&](Certified found) {
-    if (found.derivation.program)
-      found.derivation.program =
-          any.atOwnLength(std::move(*found.derivation.program));
-    return found;
-  };
-  Derivation general = derivation;
-  general.program = any.program;
-  Certified found =
-      certifiedAsItIs(*any.cascade, std::move(general), policy, options);
-  if (holds(found))
-    return atOwnLength(std::move(found));
-  found = certifiedAsItIs(*any.cascade, derive(*any.cascade, policy), policy,
-                          options);
-  if (!holds(found))
-    return atOwnLength(std::move(found));
-  return certifiedAsItIs(cascade, std::move(derivation), policy, options);
+  result.derivation.program = any.program;
+  if (holds(*any.cascade, *result.derivation.program, result.certificate)) {
+    Program &found = *result.derivation.program;
+    bool isRepaired =
+        found.definitions.size() != any.program.definitions.size();
+    found = isRepaired ? any.atOwnLength(std::move(found))
+                       : std::move(*derivation.program);
+    return result;
+  }
+  Certified general = certifiedAsItIs(
+      *any.cascade, derive(*any.cascade, policy), policy, options);
+  if (general.certificate.holds && !general.isFallback)
+    return asItIs();
+  if (general.derivation.program)
+    general.derivation.program =
+        any.atOwnLength(std::move(*general.derivation.program));
+  return general;
 }
 
 } // namespace refold::algebra

@@ -278,6 +278,38 @@ TEST(CertifyTest, LongStaticExtentsAreAnyLength) {
   }
 }
 
+/// What is certified as any length is what was derived: no row of it is empty,
+/// and its numbers keep their digits.
+TEST(CertifyTest, LongStaticProgramsStayAsTheyAre) {
+  Context c;
+  Cascade logsumexp(c);
+  logsumexp.addIndex("n", IndexRole::Stream, 1000);
+  Expr x = logsumexp.addRead("x", 1);
+  Expr m = logsumexp.addStage("m", Reducer::Max, x);
+  Expr z = logsumexp.addStage("z", Reducer::Sum, c.exp(c.sub(x, m)));
+  logsumexp.addOutput("l", c.add(m, c.log(z)));
+  Certified found = certified(logsumexp, derive(logsumexp), {}, {});
+  EXPECT_TRUE(found.certificate.holds && !found.isFallback);
+  EXPECT_EQ(found.derivation.program->repairPasses, 0u);
+
+  Cascade mean(c);
+  mean.addIndex("n", IndexRole::Stream, 300);
+  Expr v = mean.addRead("v", 1, Type::F64);
+  Expr share = c.real(1 / 300.0, Type::F64);
+  Expr sum = mean.addStage("s", Reducer::Sum, v);
+  Expr apart = c.sub(v, c.mul(sum, share));
+  mean.addStage("d", Reducer::Sum, c.mul(apart, apart));
+  mean.addOutput("d", c.mul(mean.stages[1].results[0], share));
+  Derivation derivation = derive(mean);
+  Program before = *derivation.program;
+  found = certified(mean, derivation, {}, {});
+  EXPECT_TRUE(found.certificate.holds && !found.isFallback)
+      << found.certificate.summary();
+  EXPECT_EQ(found.derivation.program->outputs[0].value,
+            before.outputs[0].value);
+  EXPECT_EQ(found.derivation.program->passes, 1u);
+}
+
 /// Distances of three coordinates, all equal: what is left of their squares is
 /// below 0 in some rows, and its root no number. A row of 1000 that happens to
 /// be right shows nothing.
