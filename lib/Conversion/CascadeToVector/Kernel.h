@@ -222,7 +222,7 @@ private:
   int64_t blockOfSum(Nest &nest, llvm::ArrayRef<Val> acc);
   Values reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
                         llvm::function_ref<Values(Ix, Values)> step);
-  Values reducePart(Ix range, Values acc,
+  Values reducePart(Ix range, Values acc, bool isSmall,
                     llvm::function_ref<Values(Ix, Values)> step);
   const PairPlan *pairOf(Node *term);
   Values addPairs(Nest &nest, Tile &t, Ix k, Values acc);

@@ -462,7 +462,7 @@ Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
   if (int64_t block = blockOfSum(nest, acc); isLast && block && !nest.part)
     return reduceInBlocks(nest, range, block, acc, step);
   if (isLast && nest.part)
-    return reducePart(range, acc, step);
+    return reducePart(range, acc, nest.unroll == plan.unroll, step);
   if (isLast)
     return loopUnrolled(range, nest.unroll, acc, step);
   return to.loop(0, range, 1, acc, [&](Ix k, ArrayRef<Val> in) {

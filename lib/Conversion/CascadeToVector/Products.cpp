@@ -421,13 +421,14 @@ Kernel::reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
   return addBlock(main, to.sub(range, main), acc);
 }
 
-/// A few steps. Of two of them with many sums LLVM keeps the operands of both
-/// in registers, and the sums on the stack; few sums leave room, and are added
-/// faster than one step's addresses are computed.
-Kernel::Values Kernel::reducePart(Ix range, Values acc,
+/// A few steps; all of them written out where the term is small. Of two of them
+/// with many sums LLVM keeps the operands of both in registers, and the sums on
+/// the stack; few sums leave room, and are added faster than one step's
+/// addresses are computed.
+Kernel::Values Kernel::reducePart(Ix range, Values acc, bool isSmall,
                                   llvm::function_ref<Values(Ix, Values)> step) {
   constexpr int64_t kFewSums = 4, kUnroll = 4, kMostOfBody = 64;
-  if (range.isConstant() &&
+  if (isSmall && range.isConstant() &&
       range.constant * int64_t(acc.size()) <= kMostOfBody) {
     for (int64_t k = 0; k < range.constant; ++k)
       acc = step(k, acc);
