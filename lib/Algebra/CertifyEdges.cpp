@@ -399,7 +399,7 @@ static bool mayBeEmpty(const std::vector<Index> &indices) {
   return std::any_of(indices.begin(), indices.end(), [](const Index &index) {
     return index.role == IndexRole::Stream &&
            (index.length.isSym() ? index.length.symbol().facts.low < 1
-                                 : index.extent == 0);
+                                 : index.extent <= 0);
   });
 }
 

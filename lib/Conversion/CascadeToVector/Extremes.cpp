@@ -20,20 +20,6 @@ static bool isExtreme(StatePlan &s) {
              s.op.getReducer());
 }
 
-/// Whether `root` reads `n` other than through `value`.
-static bool readsBeside(Node *root, Node *n, Node *value) {
-  SmallVector<Node *> work{root};
-  llvm::DenseSet<Node *> seen{value};
-  while (!work.empty()) {
-    Node *next = work.pop_back_val();
-    if (next == n)
-      return true;
-    if (seen.insert(next).second)
-      work.append(next->in.begin(), next->in.end());
-  }
-  return false;
-}
-
 /// All that is evaluated anywhere.
 static NodeSet rootsOf(Plan &plan) {
   NodeSet roots;

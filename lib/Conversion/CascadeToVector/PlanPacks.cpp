@@ -301,8 +301,7 @@ bool Plan::hasShortRows() const {
   });
 }
 
-/// Whether `root` reads `n` other than through `value`.
-static bool readsBeside(Node *root, Node *n, Node *value) {
+bool walk::readsBeside(Node *root, Node *n, Node *value) {
   SmallVector<Node *> work{root};
   llvm::DenseSet<Node *> seen{value};
   while (!work.empty()) {

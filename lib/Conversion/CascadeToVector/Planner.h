@@ -94,6 +94,9 @@ private:
   llvm::DenseMap<Node *, unsigned> levels;
 };
 
+/// Whether `root` reads `n` other than through `value`.
+bool readsBeside(Node *root, Node *n, Node *value);
+
 } // namespace refold::walk
 
 #endif // REFOLD_LIB_CONVERSION_CASCADETOVECTOR_PLANNER_H
