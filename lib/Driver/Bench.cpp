@@ -3,6 +3,7 @@
 #include "Probe.h"
 #include "ThreadClocks.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "refold/Conversion/RoundFactors.h"
 #include "refold/Driver/Compare.h"
 #include "refold/Support/Error.h"
 #include "llvm/ADT/ScopeExit.h"
@@ -141,9 +142,10 @@ llvm::Error Benchmark::check() {
     bool isRunning = reference && !limited.running.empty();
     double error = compare(fusedOutputs[i], expected, isRunning).error;
     double bound =
-        reference ? 2.0 * compare(unfusedOutputs[i], expected).error +
-                        2.0 * ulpOf(port.dtype)
-                  : maxDifference(fused.fusion.cascades) + stepOf(port.dtype);
+        reference ? boundOf(compare(unfusedOutputs[i], expected).error,
+                            port.dtype, fused.factorRounding)
+                  : maxDifference(fused.fusion.cascades) + stepOf(port.dtype) +
+                        allowanceOf(fused.factorRounding);
     result.error = std::max(result.error, error);
     if (!(error <= bound) ||
         countClassLosses(fusedOutputs[i], unfusedOutputs[i], expected,

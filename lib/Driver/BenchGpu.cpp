@@ -144,8 +144,8 @@ llvm::Error GpuBenchmark::check() {
   for (auto [i, port] : llvm::enumerate(fused.program.outputs)) {
     double error =
         compare((*found)[i], (*exact)[i], !limited.running.empty()).error;
-    double bound = other ? 2.0 * compare((*other)[i], (*exact)[i]).error +
-                               2.0 * ulpOf(port.dtype)
+    double bound = other ? boundOf(compare((*other)[i], (*exact)[i]).error,
+                                   port.dtype, fused.program.factorRounding)
                          : kMaxDifference;
     result.error = std::max(result.error, error);
     if (error <= bound)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Driver/Compare.h"
+#include "refold/Conversion/RoundFactors.h"
 #include "refold/Support/Reasons.h"
 #include <cmath>
 
@@ -152,6 +153,10 @@ double distanceFromRounding(DType dtype, double stored, long double exact) {
 
 double ulpOf(DType dtype) {
   return std::ldexp(1.0, dtype == DType::F64 ? -52 : -23);
+}
+
+double boundOf(double unfusedError, DType dtype, double factorRounding) {
+  return 2.0 * unfusedError + 2.0 * ulpOf(dtype) + allowanceOf(factorRounding);
 }
 
 Deviation compare(const Tensor &result, const RefOutput &reference,

@@ -126,6 +126,8 @@ compile(LoadedProgram program, const CompileOptions &options,
   std::optional<LosingFusions> losing;
   std::optional<RefusedFusions> refused;
   if (!*cuda)
+    fuseOptions.facts = target->facts;
+  if (!*cuda)
     losing.emplace(program, *target, options.usualExtents);
   else if (options.policy != FusePolicy::Never)
     refused.emplace(program);
@@ -186,7 +188,7 @@ compile(LoadedProgram program, const CompileOptions &options,
     return spec.takeError();
   for (auto &[kernel, object] : objects)
     options.onObject(std::move(kernel), std::move(object));
-  double factorRounding = 0.0;
+  double factorRounding = fusion->factorRounding;
   std::shared_ptr<GpuProgram> gpu;
   if (*cuda) {
     auto added =

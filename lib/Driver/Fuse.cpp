@@ -5,6 +5,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "refold/Algebra/Formula.h"
 #include "refold/Conversion/CascadeToVector.h"
+#include "refold/Conversion/RoundFactors.h"
 #include "refold/Driver/Driver.h"
 #include "refold/Support/BuildId.h"
 #include "refold/Support/Diagnostics.h"
@@ -345,11 +346,18 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
   report.kernels = result->kernels.size();
   report.products = result->products;
   report.planMs = result->planMs;
+  bool mayRound = options.facts && options.policy != FusePolicy::Never &&
+                  numerics.stability != Stability::MostAccurate;
   std::vector<size_t> numbers; // in the report, by kernel
   for (const FusedKernel &kernel : result->kernels) {
     numbers.push_back(report.cascades.size());
+    double rounding = mayRound ? roundFactors(kernel.op, *options.facts) : 0.0;
+    report.factorRounding = std::max(report.factorRounding, rounding);
     if (kernel.isCascade) {
       report.cascades.push_back(reportOf(kernel, options));
+      if (rounding > 0)
+        report.cascades.back().policies.push_back(
+            keyOf(Reason::RoundedFactors).data());
       // Roundings that run have a bound of their own, and no accuracy of f32.
       const algebra::Program &program = *kernel.derivation.program;
       if (options.accuracy && program.isFused() && program.roundings.empty())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Driver/Tune.h"
 #include "TunedSchedules.h"
+#include "refold/Conversion/RoundFactors.h"
 #include "refold/Driver/Compare.h"
 #include "refold/Driver/Work.h"
 #include "refold/Schedule/Schedule.h"
@@ -158,7 +159,9 @@ llvm::Expected<TuneCandidate> Tuner::tryOne(size_t op, size_t step,
   for (auto [found, wanted] : llvm::zip_equal(*outputs, expected)) {
     RefOutput reference{RefTensor::fromTensor(wanted), std::nullopt};
     Deviation deviation = compare(found, reference, /*isRunning=*/false);
-    double most = isFloat(found.dtype()) ? kMostDifference : 0.0;
+    double most = isFloat(found.dtype())
+                      ? kMostDifference + allowanceOf(program->factorRounding)
+                      : 0.0;
     candidate.isWrong |=
         deviation.wrongClass != 0 || !(deviation.error <= most);
   }

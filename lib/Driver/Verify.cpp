@@ -401,8 +401,8 @@ Verifier::verifyCell(const Extents &shape, const InputRecipe &family,
   }
   auto setBounds = [&] {
     for (auto [one, port] : llvm::zip(cases, outputs))
-      one.bound = 2.0 * one.unfusedError + 2.0 * ulpOf(port.dtype) +
-                  2.0 * forms.fused.front().factorRounding;
+      one.bound = boundOf(one.unfusedError, port.dtype,
+                          forms.fused.front().factorRounding);
   };
   auto isDone = [&] {
     return llvm::none_of(cases,

@@ -6,6 +6,7 @@
 #include "refold/Conversion/CascadeToCUDA.h"
 #include "refold/Support/Error.h"
 #include "refold/Support/Files.h"
+#include "refold/Target/CPU/DetectTarget.h"
 #include "llvm/Support/Format.h"
 
 namespace refold {
@@ -156,6 +157,12 @@ static llvm::Expected<std::string> textAt(llvm::StringRef stage,
     FuseOptions fuseOptions;
     fuseOptions.policy = options.policy;
     fuseOptions.numerics = options.numerics;
+    if (!llvm::StringRef(options.target).starts_with("cuda")) {
+      auto machine = detectTarget(options.target);
+      if (!machine)
+        return machine.takeError();
+      fuseOptions.facts = machine->facts;
+    }
     auto report = fuse(*program.module, fuseOptions);
     if (!report)
       return report.takeError();

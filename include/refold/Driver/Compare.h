@@ -30,6 +30,10 @@ double distanceFromRounding(DType dtype, double stored, long double exact);
 /// 2^-52 for f64, otherwise 2^-23: narrower types are computed in f32.
 double ulpOf(DType dtype);
 
+/// What the error of a fused result may be: twice that of the unfused one, 2
+/// units in the last place, and what rounded factors make.
+double boundOf(double unfusedError, DType dtype, double factorRounding);
+
 /// Compares a result with the reference (outputs kept exact). Selected
 /// positions are compared by the keys that they select. `isRunning`: only what
 /// exceeds the reference's radius counts, where that is known.

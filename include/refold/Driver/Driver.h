@@ -227,6 +227,9 @@ struct FuseOptions {
   /// Certificates beside those of the cache, where set.
   const std::map<std::string, std::string> *known = nullptr;
   StageTimes *times = nullptr; ///< gets the time of every stage, where set
+  /// Of the CPU that code is made for, whose dot products factors are rounded
+  /// for (refold/Conversion/RoundFactors.h); none: nothing is rounded.
+  std::optional<TargetFacts> facts;
 };
 
 /// What fusing a program came to.
@@ -237,8 +240,9 @@ struct FuseReport {
   /// Names of the axes that kernels stream over, cascades or not; sorted.
   std::vector<std::string> streamAxes;
   int64_t kernels = 0, products = 0;
-  double planMs = 0;  ///< CPU time of finding kernels and cascades
-  double totalMs = 0; ///< CPU time of everything, these reports too
+  double factorRounding = 0; ///< largest relative error of a rounded factor
+  double planMs = 0;         ///< CPU time of finding kernels and cascades
+  double totalMs = 0;        ///< CPU time of everything, these reports too
 };
 
 /// Normalises the module and replaces its reductions by `refold.cascade`.
@@ -262,7 +266,8 @@ struct CompiledProgram {
   std::vector<StageTimes::Stage> stages;
   TargetFacts facts; ///< that it was compiled for
   /// Largest relative error of one factor of a sum of products that kernels
-  /// round for matrix units: CudaKernel::factorRounding.
+  /// round for dot products or matrix units
+  /// (refold/Conversion/RoundFactors.h).
   double factorRounding = 0.0;
   /// What runs it on a GPU, where that is the target.
   std::shared_ptr<GpuProgram> gpu = nullptr;

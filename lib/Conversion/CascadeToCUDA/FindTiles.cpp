@@ -4,6 +4,7 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "refold/Conversion/RoundFactors.h"
 #include <cmath>
 
 using namespace mlir;
@@ -364,8 +365,7 @@ static LogicalResult findProducts(TileKernel &kernel) {
       return refuseTiles(kernel)
              << "found factors of f16 rows that are not known to be at most 1; "
                 "expected that, or bf16, which has the range of f32";
-    kernel.rounding =
-        std::max(kernel.rounding, read->type.isF16() ? 0x1p-11 : 0x1p-8);
+    kernel.rounding = std::max(kernel.rounding, factorRoundingOf(read->type));
     auto known = llvm::find_if(
         kernel.values, [&](const TileAccess &a) { return a.read == read; });
     product.values = known - kernel.values.begin();

@@ -13,6 +13,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/Pass/PassRegistry.h"
+#include "refold/Conversion/RoundFactors.h"
 
 using namespace mlir;
 using namespace refold;
@@ -87,9 +88,7 @@ FailureOr<std::string> refold::describePlan(CascadeOp cascade,
   return (*plan)->describe();
 }
 
-/// A copy of a cascade on tensors, on memrefs, alone in a function: plans are
-/// made of such.
-static OwningOpRef<func::FuncOp> copyOnMemrefs(CascadeOp cascade) {
+OwningOpRef<func::FuncOp> walk::copyOnMemrefs(CascadeOp cascade) {
   OpBuilder b(cascade.getContext());
   SmallVector<Type> types;
   for (Type type : cascade->getOperandTypes()) {
@@ -184,4 +183,5 @@ std::unique_ptr<Pass> refold::createPrintPlanPass() {
 void refold::registerCascadeToVectorPasses() {
   registerPass([] { return createLowerCascadePass(); });
   registerPass([] { return createPrintPlanPass(); });
+  registerPass([] { return createRoundFactorsPass(); });
 }

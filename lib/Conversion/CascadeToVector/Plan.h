@@ -4,6 +4,8 @@
 
 #include "Graph.h"
 #include "Spelling.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/OwningOpRef.h"
 #include "refold/Schedule/Schedule.h"
 
 namespace refold::walk {
@@ -299,6 +301,9 @@ struct Plan {
   std::string describe();
 };
 
+/// A copy of a cascade on tensors, on memrefs, alone in a function: plans are
+/// made of such.
+mlir::OwningOpRef<mlir::func::FuncOp> copyOnMemrefs(CascadeOp cascade);
 /// Errors are emitted on the op.
 mlir::FailureOr<std::unique_ptr<Plan>> makePlan(CascadeOp cascade,
                                                 const TargetFacts &target);

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef REFOLD_CONVERSION_ROUNDFACTORS_H
+#define REFOLD_CONVERSION_ROUNDFACTORS_H
+
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/Pass/Pass.h"
+#include "refold/Dialect/Refold/IR/Refold.h"
+#include "refold/Schedule/TargetFacts.h"
+#include <memory>
+
+/// Sums of a factor times rows of 16 bits, of which a target multiplies two at
+/// a time: the factor, which the program computes in f32, is rounded to the
+/// type of the rows. This is what every target calls factor rounding
+/// (docs/numerics.md, "Rounded factors").
+namespace refold {
+
+/// The largest relative error of a factor of rows of `type`.
+inline double factorRoundingOf(mlir::Type type) {
+  return type.isF16() ? 0x1p-11 : 0x1p-8;
+}
+
+/// Error of a result that such factors may make beside its bound: every factor
+/// of a sum may err to the same side, and so may the sum in its denominator.
+inline double allowanceOf(double factorRounding) {
+  return 2.0 * factorRounding;
+}
+
+/// Rounds the factors of weighted sums of bf16 rows where the target adds
+/// products of two bf16 values in pairs, and the walk would: those whose
+/// largest of a row is 1, the exponential of a difference to the row's extreme,
+/// and whose sum, of at least a register of columns, no result reads but as a
+/// factor. What else reads the factor
+/// (the sum in the denominator) reads it as it was. Returns the largest
+/// relative error of a factor; 0: nothing was rounded.
+double roundFactors(CascadeOp cascade, const TargetFacts &target);
+
+/// -refold-round-factors: `roundFactors` of every cascade, for AVX-512 with dot
+/// products of bf16.
+std::unique_ptr<mlir::Pass> createRoundFactorsPass();
+
+} // namespace refold
+
+#endif // REFOLD_CONVERSION_ROUNDFACTORS_H

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Factors of weighted sums as bf16, so that their products with bf16 rows are
+// added in pairs. On the op, so that plan, cost and text all see the rounding.
+#include "refold/Conversion/RoundFactors.h"
+
+#include "Plan.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+/// What keeps an extreme finite: beyond all that elements can be.
+static bool isBound(Value value, bool isMaximum) {
+  auto constant = value.getDefiningOp<arith::ConstantOp>();
+  auto number = constant ? dyn_cast<FloatAttr>(constant.getValue()) : nullptr;
+  if (!number)
+    return false;
+  llvm::APFloat bound = number.getValue();
+  return bound.isNegative() == isMaximum &&
+         (bound.isInfinity() || bound.isLargest());
+}
+
+/// Whether `pivot` is the extreme of `x` over the row.
+static bool isExtremeOf(Value pivot, Value x, bool isMaximum) {
+  Operation *op = pivot.getDefiningOp();
+  if (isMaximum ? isa_and_nonnull<arith::MaxNumFOp, arith::MaximumFOp>(op)
+                : isa_and_nonnull<arith::MinNumFOp, arith::MinimumFOp>(op))
+    for (unsigned i : {0, 1})
+      if (isBound(op->getOperand(i), isMaximum))
+        return isExtremeOf(op->getOperand(1 - i), x, isMaximum);
+  auto state = dyn_cast_if_present<StateOp>(op);
+  if (!state || state.isOrdered() || state.getValues()[0] != x)
+    return false;
+  Reducer reducer = state.getReducer();
+  return isMaximum ? reducer == Reducer::Max || reducer == Reducer::MaxNum
+                   : reducer == Reducer::Min || reducer == Reducer::MinNum;
+}
+
+/// Whether the largest `factor` of a row is 1: what is so small that its
+/// rounding loses digits then weighs nothing, and nothing overflows.
+static bool isOneAtItsLargest(Value factor) {
+  Operation *power = factor.getDefiningOp();
+  if (!isa_and_nonnull<math::ExpOp, math::Exp2Op>(power))
+    return false;
+  auto difference = power->getOperand(0).getDefiningOp<arith::SubFOp>();
+  return difference && (isExtremeOf(difference.getRhs(), difference.getLhs(),
+                                    /*isMaximum=*/true) ||
+                        isExtremeOf(difference.getLhs(), difference.getRhs(),
+                                    /*isMaximum=*/false));
+}
+
+/// Whether results have no larger relative error than the sum: nothing reads it
+/// but products, quotients and roundings, and none of them reads it twice.
+static bool isOnlyFactor(Value sum) {
+  SmallVector<Value> work{sum};
+  llvm::SmallDenseSet<Value> reached{sum};
+  for (size_t i = 0; i < work.size(); ++i)
+    for (OpOperand &use : work[i].getUses()) {
+      Operation *user = use.getOwner();
+      if (isa<WriteOp>(user))
+        continue;
+      bool isDivisor = isa<arith::DivFOp>(user) && use.getOperandNumber() == 1;
+      if (isDivisor ||
+          !isa<arith::MulFOp, arith::DivFOp, arith::NegFOp, arith::ExtFOp,
+               arith::TruncFOp>(user) ||
+          !reached.insert(user->getResult(0)).second)
+        return false;
+      work.push_back(user->getResult(0));
+    }
+  return true;
+}
+
+/// Of the rows that a product multiplies its factor with: the widened read of
+/// bf16 elements.
+static bool isWidenedRead(Value value) {
+  auto widened = value.getDefiningOp<arith::ExtFOp>();
+  return widened && widened.getIn().getType().isBF16() &&
+         widened.getIn().getDefiningOp<ReadOp>();
+}
+
+/// The operand of the summed product that is to be rounded; kNone: none is.
+static int factorToRound(StateOp state) {
+  if (state.getReducer() != Reducer::Add || state.getPivots().empty())
+    return kNone;
+  auto product = state.getValues()[0].getDefiningOp<arith::MulFOp>();
+  if (!product || !product.getType().isF32())
+    return kNone;
+  for (int side : {0, 1})
+    if (isWidenedRead(product->getOperand(1 - side)) &&
+        isOneAtItsLargest(product->getOperand(side)) &&
+        isOnlyFactor(state.getResults()[0]))
+      return side;
+  return kNone;
+}
+
+/// The same product of the rounded factor.
+static Value withRounded(arith::MulFOp product, unsigned side) {
+  OpBuilder b(product);
+  Location loc = product.getLoc();
+  Value half = b.create<arith::TruncFOp>(loc, b.getBF16Type(),
+                                         product->getOperand(side));
+  Value wide = b.create<arith::ExtFOp>(loc, b.getF32Type(), half);
+  Operation *copy = b.clone(*product);
+  copy->setOperand(side, wide);
+  return copy->getResult(0);
+}
+
+static void eraseUnused(Value value) {
+  Operation *op = value.getDefiningOp();
+  if (!op || !op->use_empty() || isa<ReadOp, StateOp>(op))
+    return;
+  SmallVector<Value> operands(op->getOperands());
+  op->erase();
+  for (Value operand : operands)
+    eraseUnused(operand);
+}
+
+/// Whether the walk adds the products of `state` in pairs, of rows whose
+/// largest result is one of many: errors are measured by it, and of few it may
+/// be anything beside what is summed.
+static bool isWorthIt(Plan &plan, const StatePlan &state) {
+  if (!plan.pairs.count(state.term))
+    return false;
+  int64_t width = plan.extent(state.lane);
+  return !ShapedType::isDynamic(width) && width >= plan.lanes;
+}
+
+double refold::roundFactors(CascadeOp cascade, const TargetFacts &target) {
+  if (!target.addsPairs)
+    return 0.0;
+  struct Rounded {
+    StateOp state;
+    unsigned number;
+    Value before;
+  };
+  SmallVector<Rounded> all;
+  for (auto [number, state] :
+       llvm::enumerate(cascade.getBody().getOps<StateOp>()))
+    if (int side = factorToRound(state); side != kNone) {
+      Value before = state.getValues()[0];
+      auto product = before.getDefiningOp<arith::MulFOp>();
+      all.push_back({state, unsigned(number), before});
+      state.getValuesMutable()[0].set(withRounded(product, side));
+    }
+  if (all.empty())
+    return 0.0;
+  OwningOpRef<func::FuncOp> copy;
+  CascadeOp onMemrefs = cascade;
+  if (cascade->getNumResults() > 0) {
+    copy = copyOnMemrefs(cascade);
+    onMemrefs = cast<CascadeOp>(copy->front().front());
+  }
+  auto plan = makePlan(onMemrefs, target);
+  bool isAny = false;
+  for (Rounded &one : all) {
+    Value now = one.state.getValues()[0];
+    bool isTaken =
+        succeeded(plan) && isWorthIt(**plan, (*plan)->states[one.number]);
+    isAny |= isTaken;
+    if (!isTaken)
+      one.state.getValuesMutable()[0].set(one.before);
+    eraseUnused(isTaken ? one.before : now);
+  }
+  return isAny ? factorRoundingOf(BFloat16Type::get(cascade.getContext()))
+               : 0.0;
+}
+
+namespace {
+struct RoundFactors : PassWrapper<RoundFactors, OperationPass<>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(RoundFactors)
+  StringRef getArgument() const override { return "refold-round-factors"; }
+  StringRef getDescription() const override {
+    return "Round factors of weighted sums of bf16 rows to bf16, where their "
+           "products are then added in pairs";
+  }
+  void getDependentDialects(DialectRegistry &registry) const override {
+    registry.insert<arith::ArithDialect>();
+  }
+  void runOnOperation() override {
+    TargetFacts target = TargetFacts::avx512();
+    target.addsPairs = true;
+    getOperation()->walk(
+        [&](CascadeOp cascade) { (void)roundFactors(cascade, target); });
+  }
+};
+} // namespace
+
+std::unique_ptr<Pass> refold::createRoundFactorsPass() {
+  return std::make_unique<RoundFactors>();
+}
