@@ -54,6 +54,17 @@ REFOLD_DEVICE int64_t block_remainder(int64_t block, int64_t count) {
   return uint32_t(block) % uint32_t(smaller(count, 0x7fffffff));
 }
 
+/// Where element `at` of rows of several indices is: on the last of them, of
+/// which there are `count`, and on those before. Both are 0 or more.
+struct Along {
+  REFOLD_DEVICE Along(int64_t at, int64_t count) {
+    const bool is_short = at <= 0x7fffffff;
+    quotient = is_short ? block_quotient(at, count) : at / count;
+    remainder = at - quotient * count;
+  }
+  int64_t quotient, remainder;
+};
+
 /// `x` as a number of columns of a tile that has `most`.
 REFOLD_DEVICE int within(int64_t x, int most) {
   return x < 0 ? 0 : x < most ? int(x) : most;

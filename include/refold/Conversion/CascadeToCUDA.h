@@ -109,6 +109,8 @@ struct CudaKernel {
   std::vector<CudaOperand> operands;
   std::vector<CudaExtent> rows; ///< a row of the grid is one place of them all
   CudaExtent stream;            ///< elements of a row
+  /// Where rows have several indices, the others: a row is all their places.
+  std::vector<CudaExtent> outerStreams;
   /// Products on matrix units: `rows` are then those beside the tile's.
   std::optional<CudaTiles> tiles;
   std::optional<CudaProduct> product;

@@ -46,7 +46,7 @@ std::string RowKernel::programName(StringRef wanted) {
 
 /// What the text says for itself without an underscore, and words of C++.
 static constexpr llvm::StringLiteral kTaken =
-    "Access Between Next between down kCount kIsKept kIsPermuted "
+    "Access Along Between Next between down kCount kIsKept kIsPermuted "
     "kLargePivot kSteps kept parts "
     "Panels arrive consumer kConsumers key limit parity settle "
     "take leave kIsPart packed index olds quad kPlaces kQuads Own "
@@ -90,7 +90,8 @@ static constexpr llvm::StringLiteral kTaken =
     "newSite next noexcept noreturn not now nullptr offsetof old one operator "
     "or order out pack part parts pass place private product products progress "
     "protected public quotient random range ranges read readShared reads "
-    "reciprocal refold register report requires resize return reversesBlocks "
+    "reciprocal refold register remainder report requires resize return "
+    "reversesBlocks "
     "right right0 right1 rintf root round row rows runBlock s saturate save "
     "saved "
     "scale scaled scheduler seed set shared sharedArray sharedBytes "
@@ -133,14 +134,14 @@ static bool isRank(Plan &plan, unsigned index) {
 /// The index along a row. Without a stream the last row index is it.
 static LogicalResult chooseIndices(RowKernel &kernel) {
   CascadeOp op = kernel.plan->cascade;
-  unsigned numStreams = 0;
   for (unsigned i = 0; i < op.numIndices(); ++i) {
     switch (op.getRoles()[i]) {
     case CascadeOp::Row:
       kernel.rows.push_back(i);
       break;
     case CascadeOp::Stream:
-      ++numStreams;
+      if (kernel.stream >= 0)
+        kernel.outer.push_back(kernel.stream);
       kernel.stream = i;
       break;
     default:
@@ -152,10 +153,7 @@ static LogicalResult chooseIndices(RowKernel &kernel) {
       kernel.isColumns = true;
     }
   }
-  if (numStreams > 1)
-    return refuse(op, Reason::CudaNotRows)
-           << "found reductions over several indices at once; expected one";
-  if (numStreams == 0 && !kernel.rows.empty())
+  if (kernel.stream < 0 && !kernel.rows.empty())
     kernel.stream = kernel.rows.pop_back_val();
   return success();
 }
@@ -241,6 +239,9 @@ static LogicalResult checkStates(RowKernel &kernel) {
               "expected results that have one of them";
   };
   for (StatePlan &s : plan.states) {
+    if (s.op.isOrdered() && !kernel.outer.empty())
+      return refuse(s.op, Reason::CudaNotRows)
+             << "found a list over several indices at once; expected one";
     if (s.op.isOrdered() && failed(checkList(kernel, s)))
       return failure();
     if (!s.op.isOrdered() && (s.set & places))
@@ -248,7 +249,7 @@ static LogicalResult checkStates(RowKernel &kernel) {
   }
   for (auto *writes : {&plan.finishWrites, &plan.sweepWrites})
     for (WritePlan &w : *writes) {
-      bool isAlong = kernel.stream >= 0 && (w.set & bit(kernel.stream));
+      bool isAlong = (w.set & kernel.streamSet()) != 0;
       if (llvm::popcount(w.set & places) + isAlong > 1)
         return refusePlaces();
     }
@@ -318,6 +319,18 @@ static bool isReadAcross(RowKernel &kernel, Node *n) {
          !isDense(op->getOperand(operand).getType());
 }
 
+/// Whether elements that lie beside each other belong to several rows.
+static bool isDenseAcrossRows(RowKernel &kernel, Node *n) {
+  if (n->kind != Node::Read || !kernel.hasStream(n))
+    return false;
+  auto read = cast<ReadOp>(n->op);
+  if (read.getMap().getNumResults() == 0)
+    return false;
+  auto last = dyn_cast<AffineDimExpr>(read.getMap().getResults().back());
+  return last && n->in[last.getPosition()]->kind == Node::Index &&
+         llvm::is_contained(kernel.rows, n->in[last.getPosition()]->index);
+}
+
 static void addReads(RowKernel &kernel, const NodeSet &all, bool isFolded) {
   CascadeOp op = kernel.plan->cascade;
   for (Node *n : all) {
@@ -348,11 +361,13 @@ static void addReads(RowKernel &kernel, const NodeSet &all, bool isFolded) {
 /// then have all of its indices.
 static LogicalResult chooseColumns(RowKernel &kernel, const NodeSet &all) {
   Plan &plan = *kernel.plan;
+  bool isOne = kernel.outer.empty();
   for (Node *n : all)
-    kernel.isColumns |= isReadAcross(kernel, n);
+    kernel.isColumns |=
+        isOne ? isReadAcross(kernel, n) : isDenseAcrossRows(kernel, n);
   for (auto *writes : {&plan.finishWrites, &plan.sweepWrites})
     for (WritePlan &w : *writes)
-      kernel.isColumns |= isWrittenAcross(kernel, w);
+      kernel.isColumns |= isOne && isWrittenAcross(kernel, w);
   if (kernel.isColumns && plan.states.empty() && kernel.stream >= 0) {
     kernel.rows.push_back(kernel.stream);
     kernel.stream = walk::kNone;
@@ -387,7 +402,7 @@ FailureOr<RowKernel> cuda::findRows(Plan &plan) {
   all.insert(written.begin(), written.end());
   if (failed(chooseColumns(kernel, all)))
     return failure();
-  if (kernel.isColumns)
+  if (kernel.isByPlaces())
     return kernel;
   addReads(kernel, folded, true);
   addReads(kernel, written, false);

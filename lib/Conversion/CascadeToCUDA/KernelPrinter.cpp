@@ -175,9 +175,12 @@ void KernelPrinter::printOrigin() {
   if (!options.source.empty())
     out.comment("From " + options.source);
   for (StatePlan &s : plan.states) {
+    std::string along;
+    for (unsigned outer : kernel.outer)
+      along += kernel.indexNames[outer] + ", ";
     std::string text = "Fuses    " + name(s) + " = " +
                        stringifyReducer(s.op.getReducer()).str() + " over " +
-                       kernel.indexNames[kernel.stream] + " of " +
+                       along + kernel.indexNames[kernel.stream] + " of " +
                        withoutParentheses(describe(s.op.getValues()[0]));
     for (Value pivot : s.op.getPivots())
       text += ", relative to " + withoutParentheses(describe(pivot));
@@ -281,7 +284,7 @@ void KernelPrinter::printRowIndices(bool ofBlocks) {
                          : ofBlocks
                              ? "block_remainder(" + rest + ", " + count + ")"
                              : rest + " % " + count;
-    out.line((ofBlocks || kernel.isColumns ? "[[maybe_unused]] " : "") +
+    out.line((ofBlocks || kernel.isByPlaces() ? "[[maybe_unused]] " : "") +
              std::string() + "const int64_t " + kernel.indexNames[index] +
              " = " + number + ";");
     rest = ofBlocks ? "block_quotient(" + rest + ", " + count + ")"

@@ -12,7 +12,7 @@ using namespace refold::walk;
 
 bool RowPrinter::hasSweep() const {
   auto isSwept = [&](const WritePlan &w) {
-    return hasStream() && (w.set & bit(kernel.stream));
+    return (w.set & kernel.streamSet()) != 0;
   };
   return llvm::any_of(plan.sweepWrites, isSwept) ||
          llvm::any_of(plan.finishWrites, isSwept);
@@ -48,9 +48,8 @@ void RowPrinter::printElements(ArrayRef<StatePlan *> states) {
                });
       });
     });
-    if (needsPlace || kernel.isColumns)
-      out.line("const int64_t " + kernel.indexNames[kernel.stream] +
-               " = column + e;");
+    if (needsPlace || kernel.isByPlaces())
+      printStreamIndices("column + e");
     bindElements(true);
     for (StatePlan *s : states)
       out.line(name(*s) + "[part] = " + accumulate(*s, name(*s) + "[part]") +

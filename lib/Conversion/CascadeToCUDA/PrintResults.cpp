@@ -65,7 +65,7 @@ void RowPrinter::printRowResults() {
       writes.push_back(&w);
   else if (!hasStates())
     llvm::erase_if(writes,
-                   [&](WritePlan *w) { return w->set & bit(kernel.stream); });
+                   [&](WritePlan *w) { return w->set & kernel.streamSet(); });
   if (writes.empty())
     return;
   SmallVector<Node *> roots;
@@ -101,7 +101,7 @@ void RowPrinter::printStore(WritePlan &w, const std::string &array) {
     in.push_back(plan.graph->instantiate(index, final));
   bool rounds = isRounded(withoutCasts(w.value));
   bool saturates = saturatedBy(withoutCasts(w.value));
-  if (kernel.isColumns) {
+  if (kernel.isByPlaces()) {
     std::string value = array + "[0]";
     if (rounds)
       value = (saturates ? "saturate<" : "narrow<") +
@@ -136,7 +136,7 @@ void RowPrinter::printSweep() {
   SmallVector<WritePlan *> writes;
   for (auto *list : {&plan.sweepWrites, &plan.finishWrites})
     for (WritePlan &w : *list)
-      if (w.set & bit(kernel.stream))
+      if (w.set & kernel.streamSet())
         writes.push_back(&w);
   SmallVector<Node *> roots;
   for (WritePlan *w : writes)
@@ -168,8 +168,7 @@ void RowPrinter::printSweep() {
   {
     Expressions::Scope scope(values, roots);
     bindElements(false);
-    out.line("[[maybe_unused]] const int64_t " +
-             kernel.indexNames[kernel.stream] + " = column + e;");
+    printStreamIndices("column + e");
     for (auto [w, root] : llvm::zip(writes, roots)) {
       unsigned target = cast<BlockArgument>(w->op.getTarget()).getArgNumber() -
                         plan.cascade.numIndices();
@@ -178,9 +177,8 @@ void RowPrinter::printSweep() {
     }
   }
   out.close();
-  if (kernel.isColumns)
-    out.line("[[maybe_unused]] const int64_t " +
-             kernel.indexNames[kernel.stream] + " = column;");
+  if (kernel.isByPlaces())
+    printStreamIndices("column");
   for (WritePlan *w : writes) {
     unsigned target = cast<BlockArgument>(w->op.getTarget()).getArgNumber() -
                       plan.cascade.numIndices();

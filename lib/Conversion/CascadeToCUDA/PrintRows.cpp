@@ -21,7 +21,9 @@ void RowPrinter::findGrid() {
     result.rows.push_back(extentOf(row));
   if (hasStream())
     result.stream = extentOf(kernel.stream);
-  if (kernel.isColumns)
+  for (unsigned outer : kernel.outer)
+    result.outerStreams.push_back(extentOf(outer));
+  if (kernel.isByPlaces())
     return;
   auto hasVectors = [&](Value argument) {
     unsigned i = cast<BlockArgument>(argument).getArgNumber() - op.numIndices();
@@ -151,6 +153,12 @@ void RowPrinter::chooseEntries() {
     // a thread's sum of a whole row in steps of 8 errs by 5 ulp at 1000
     // elements.
     add(1, 128, 32, 1, false);
+    return;
+  }
+  if (!kernel.outer.empty()) {
+    add(32, 4, 8, 1, true);
+    addPartsEntry(4, 1);
+    add(256, 1, 4, 1, false);
     return;
   }
   if (int own = listWords()) {
@@ -301,6 +309,31 @@ void RowPrinter::printChunk() {
   out.blank();
 }
 
+/// What the stream indices are at an element of the row.
+void RowPrinter::printStreamIndices(const std::string &at) {
+  std::string rest = at;
+  auto print = [&](unsigned index, const std::string &number) {
+    out.line("[[maybe_unused]] const int64_t " + kernel.indexNames[index] +
+             " = " + number + ";");
+  };
+  if (kernel.outer.empty())
+    return print(kernel.stream, at);
+  out.line("const Along along_" + kernel.indexNames[kernel.stream] + "(" + at +
+           ", " + kernel.indexNames[kernel.stream] + "_count);");
+  print(kernel.stream,
+        "along_" + kernel.indexNames[kernel.stream] + ".remainder");
+  rest = "along_" + kernel.indexNames[kernel.stream] + ".quotient";
+  for (unsigned index : llvm::reverse(kernel.outer)) {
+    std::string along = "along_" + kernel.indexNames[index];
+    if (index == kernel.outer.front())
+      return print(index, rest);
+    out.line("const Along " + along + "(" + rest + ", " +
+             kernel.indexNames[index] + "_count);");
+    print(index, along + ".remainder");
+    rest = along + ".quotient";
+  }
+}
+
 /// A loop over the vectors of a chunk; closed by its caller.
 void RowPrinter::openVectors(bool isChecked) {
   out.line("REFOLD_UNROLL");
@@ -447,6 +480,13 @@ void RowPrinter::printBody() {
     if (plan.extent(rank) == 1)
       out.line("[[maybe_unused]] constexpr int64_t " + kernel.indexNames[rank] +
                " = 0;");
+  if (!kernel.outer.empty()) {
+    std::string all;
+    for (unsigned outer : kernel.outer)
+      all += kernel.indexNames[outer] + "_count * ";
+    out.line("const int64_t row_length = " + all +
+             kernel.indexNames[kernel.stream] + "_count;");
+  }
   out.line("constexpr int64_t kChunk = int64_t(kThreads) * kVectors * kWidth;");
   out.line("[[maybe_unused]] constexpr int kParts = 4; // sums a thread keeps "
            "apart");

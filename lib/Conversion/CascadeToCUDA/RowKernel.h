@@ -25,7 +25,8 @@ struct RowRead {
 /// A cascade that the printer takes: rows over one index.
 struct RowKernel {
   walk::Plan *plan = nullptr;
-  int stream = walk::kNone;                ///< the index along a row
+  int stream = walk::kNone; ///< the index along a row, of several the last
+  llvm::SmallVector<unsigned> outer;       ///< the others, outermost first
   llvm::SmallVector<unsigned> rows, ranks; ///< ranks: places of lists
   llvm::MapVector<Node *, RowRead> reads;
   std::vector<std::string> operandNames, indexNames, stateNames;
@@ -42,7 +43,16 @@ struct RowKernel {
   /// The same for a name of the program: without underscores, which the names
   /// have that are made of it and most others in the text.
   std::string programName(llvm::StringRef wanted);
-  bool hasStream(Node *n) const { return stream >= 0 && n->has(stream); }
+  walk::Set streamSet() const {
+    walk::Set set = stream >= 0 ? walk::bit(stream) : 0;
+    for (unsigned i : outer)
+      set |= walk::bit(i);
+    return set;
+  }
+  bool hasStream(Node *n) const { return (n->set & streamSet()) != 0; }
+  /// Whether elements are read and written one by one, where they lie; by
+  /// vectors along the row otherwise.
+  bool isByPlaces() const { return isColumns || !outer.empty(); }
 };
 
 /// Errors are emitted on the op, with a reason.

@@ -82,7 +82,12 @@ private:
   void printEntries();
 
   std::string accumulate(walk::StatePlan &s, const std::string &acc);
-  std::string count() { return kernel.indexNames[kernel.stream] + "_count"; }
+  /// Elements of a row.
+  std::string count() {
+    return kernel.outer.empty() ? kernel.indexNames[kernel.stream] + "_count"
+                                : "row_length";
+  }
+  void printStreamIndices(const std::string &at);
   bool hasStream() const { return kernel.stream >= 0; }
   /// Whether results lie along the row.
   bool hasSweep() const;

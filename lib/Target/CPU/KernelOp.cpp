@@ -97,10 +97,14 @@ static std::string symbolFor(Operation *op, size_t number) {
 
 unsigned ProgramCompiler::kernelFor(CascadeOp op, ArrayRef<Type> types,
                                     ArrayRef<bool> isVarying) {
-  std::string text = kernelText(op, types, isVarying, keepsNames);
+  // Layers of a model have the same kernels, under the names of the first.
+  std::string text = kernelText(op, types, isVarying, /*keepsNames=*/false);
   auto [known, isNew] = kernelNumbers.try_emplace(text, kernels.size());
-  if (isNew)
-    kernels.push_back({symbolFor(op, kernels.size()), std::move(text)});
+  if (!isNew)
+    return known->second;
+  if (keepsNames)
+    text = kernelText(op, types, isVarying, /*keepsNames=*/true);
+  kernels.push_back({symbolFor(op, kernels.size()), std::move(text)});
   return known->second;
 }
 

@@ -7,6 +7,8 @@
 #include "mlir/Parser/Parser.h"
 #include "refold/Support/Error.h"
 #include "refold/Support/Reasons.h"
+#include <cstring>
+#include <new>
 
 using namespace refold;
 
@@ -75,8 +77,29 @@ static KernelLauncher makeRemote() {
   };
 }
 
+/// Constants begin anywhere in the file that they are mapped from; a GPU has
+/// them where arrays begin.
+static void alignConstants(ExecutableSpec &spec) {
+  constexpr size_t kAlignment = 256;
+  for (BufferSpec &buffer : spec.buffers) {
+    if (buffer.kind != BufferKind::Constant ||
+        reinterpret_cast<uintptr_t>(buffer.data) % kAlignment == 0)
+      continue;
+    size_t bytes = size_t(buffer.bytes.constant().value_or(0));
+    std::shared_ptr<void> copy(
+        ::operator new(bytes, std::align_val_t(kAlignment)), [](void *memory) {
+          ::operator delete(memory, std::align_val_t(kAlignment));
+        });
+    if (bytes)
+      std::memcpy(copy.get(), buffer.data, bytes);
+    buffer.data = copy.get();
+    spec.owners.push_back(std::move(copy));
+  }
+}
+
 llvm::Error refold::attachEmulated(ExecutableSpec &spec,
                                    llvm::ArrayRef<CudaKernel> kernels) {
+  alignConstants(spec);
   for (const CudaKernel &kernel : kernels) {
     llvm::Expected<KernelLauncher> launcher = makeEmulated(kernel);
     if (!launcher)

@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstring>
 #include <dlfcn.h>
+#include <map>
 #include <mutex>
 #include <unistd.h>
 
@@ -32,17 +33,21 @@ using EmulatedLaunch = const char *(*)(unsigned entry, int64_t blocks,
                                        const EmulatedRange *ranges,
                                        unsigned numRanges, int64_t sharedBytes);
 
-/// One loaded kernel.
-struct EmulatedKernel {
-  CudaKernel kernel;
+/// A text that is compiled and loaded.
+struct EmulatedText {
   void *library = nullptr;
   EmulatedLaunch launch = nullptr;
-  std::optional<unsigned> wanted;
   std::mutex mutex; ///< the emulator is one machine
-  ~EmulatedKernel() {
+  ~EmulatedText() {
     if (library)
       ::dlclose(library);
   }
+};
+
+struct EmulatedKernel {
+  CudaKernel kernel;
+  std::shared_ptr<EmulatedText> text;
+  std::optional<unsigned> wanted;
 };
 } // namespace
 
@@ -170,7 +175,7 @@ static void removeOpenFolder() {
   ::_exit(128 + SIGINT);
 }
 
-static llvm::Error load(const CudaKernel &kernel, EmulatedKernel &result) {
+static llvm::Error load(const CudaKernel &kernel, EmulatedText &result) {
   llvm::SmallString<128> folder;
   if (std::error_code code =
           llvm::sys::fs::createUniqueDirectory("refold-cuda", folder))
@@ -194,6 +199,22 @@ static llvm::Error load(const CudaKernel &kernel, EmulatedKernel &result) {
   if (!result.launch)
     return fail(ExitCode::Internal, "the emulated kernel has no launch");
   return llvm::Error::success();
+}
+
+/// Forms of a program share kernels, and the compiler takes seconds for one.
+static llvm::Expected<std::shared_ptr<EmulatedText>>
+find(const CudaKernel &kernel) {
+  static std::mutex mutex;
+  static std::map<std::string, std::weak_ptr<EmulatedText>> known;
+  std::lock_guard<std::mutex> lock(mutex);
+  std::weak_ptr<EmulatedText> &kept = known[kernel.text];
+  if (std::shared_ptr<EmulatedText> found = kept.lock())
+    return found;
+  auto made = std::make_shared<EmulatedText>();
+  if (llvm::Error error = load(kernel, *made))
+    return std::move(error);
+  kept = made;
+  return made;
 }
 
 /// What the launch may touch.
@@ -248,7 +269,7 @@ static llvm::Error runEmulated(EmulatedKernel &emulated, const int64_t *words) {
     return launch.takeError();
   if (!*launch)
     return llvm::Error::success();
-  std::lock_guard<std::mutex> lock(emulated.mutex);
+  std::lock_guard<std::mutex> lock(emulated.text->mutex);
   std::vector<EmulatedRange> ranges = rangesOf(kernel, words);
   ranges.push_back({reinterpret_cast<char *>(workspace.data()),
                     int64_t(workspace.size() * sizeof(Line)), false, false,
@@ -260,10 +281,10 @@ static llvm::Error runEmulated(EmulatedKernel &emulated, const int64_t *words) {
   for (unsigned mode = 0; mode < kModes; ++mode) {
     for (Line &line : workspace)
       std::fill(std::begin(line.words), std::end(line.words), ~0u);
-    const char *error =
-        emulated.launch((*launch)->entry, (*launch)->blocks, (*launch)->threads,
-                        mode, (*launch)->values.data(), ranges.data(),
-                        ranges.size(), (*launch)->sharedBytes);
+    const char *error = emulated.text->launch(
+        (*launch)->entry, (*launch)->blocks, (*launch)->threads, mode,
+        (*launch)->values.data(), ranges.data(), ranges.size(),
+        (*launch)->sharedBytes);
     std::string where = "'" + kernel.entries[(*launch)->entry].name +
                         "', mode " + std::to_string(mode) + ": ";
     if (*error)
@@ -298,8 +319,10 @@ llvm::Expected<KernelLauncher> refold::makeEmulated(const CudaKernel &kernel) {
                                        "', expected an entry of '" +
                                        kernel.name + "'");
   }
-  if (llvm::Error error = load(kernel, *emulated))
-    return std::move(error);
+  auto text = find(kernel);
+  if (!text)
+    return text.takeError();
+  emulated->text = std::move(*text);
   return KernelLauncher([emulated](const int64_t *words) {
     return runEmulated(*emulated, words);
   });

@@ -108,6 +108,14 @@ static SizeExpr rowsOf(const CudaKernel &kernel, const Words &words) {
   return rows;
 }
 
+/// Elements of a row.
+static SizeExpr lengthOf(const CudaKernel &kernel, const Words &words) {
+  SizeExpr length = words.extent(kernel.stream);
+  for (const CudaExtent &outer : kernel.outerStreams)
+    length = length * words.extent(outer);
+  return length;
+}
+
 /// Rows over tiles that read one stream, of all indices that a block packs.
 static SizeExpr packedRows(const CudaKernel &kernel, const Words &words) {
   SizeExpr rows = 1;
@@ -191,7 +199,7 @@ static SizeExpr partsOf(const CudaEntry &entry, const CudaKernel &kernel,
   SizeExpr rows = SizeExpr::binary(Op::Max, groupsOf(entry, kernel, words), 1);
   int64_t chunk = kernel.tiles ? entry.vectors : entry.chunk();
   SizeExpr most = SizeExpr::binary(Op::FloorDiv, entry.mostBlocks, rows);
-  SizeExpr longest = SizeExpr::binary(Op::CeilDiv, words.extent(kernel.stream),
+  SizeExpr longest = SizeExpr::binary(Op::CeilDiv, lengthOf(kernel, words),
                                       SizeExpr(CudaEntry::kPartChunks * chunk));
   return SizeExpr::binary(Op::Max, SizeExpr::binary(Op::Min, most, longest), 1);
 }
@@ -203,7 +211,7 @@ static SizeExpr condition(const CudaEntry &entry, const CudaKernel &kernel,
     return takesTiles(entry, kernel, words, isWanted);
   if (kernel.product)
     return takesProduct(entry, kernel, words, isWanted);
-  SizeExpr length = words.extent(kernel.stream);
+  SizeExpr length = lengthOf(kernel, words);
   SizeExpr takes = words.takes(length, entry.width);
   if (entry.hasParts()) // a ticket for every row
     return takes * isAtMost(rowsOf(kernel, words), entry.mostBlocks) *
@@ -250,7 +258,7 @@ static SizeExpr sharedOf(const CudaEntry &entry, const CudaKernel &kernel,
   if (entry.keptBytes == 0)
     return entry.sharedBytes;
   SizeExpr kept = SizeExpr::binary(
-      SizeExpr::Op::Max, words.extent(kernel.stream) - SizeExpr(entry.held()),
+      SizeExpr::Op::Max, lengthOf(kernel, words) - SizeExpr(entry.held()),
       SizeExpr(0));
   return SizeExpr::binary(SizeExpr::Op::CeilDiv, kept,
                           SizeExpr(entry.chunk())) *

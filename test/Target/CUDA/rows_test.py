@@ -34,13 +34,15 @@ EMULATED = [("examples/softmax", "f32"), ("examples/softmax", "bf16"), ("example
             ("test/Target/CUDA/Inputs/layernorm_f8", "f16"), ("test/Target/CUDA/Inputs/f8", "f32"),
             ("test/Target/CUDA/Inputs/f8_columns", "f32"),
             # A thread a row: weighted sums, arrays read and written across.
-            ("test/Catalogue/theory_sink", "f32"), ("examples/softmax_columns", "f32"), ("examples/rmsnorm_product", "f32")]
+            ("test/Catalogue/theory_sink", "f32"), ("examples/softmax_columns", "f32"), ("examples/rmsnorm_product", "f32"),
+            # Rows over several indices: results along all of them, rows of neighbours, one row.
+            ("examples/groupnorm", "f32"), ("test/Catalogue/catalogue_31_batch_norm", "bf16"), ("test/Target/CUDA/Inputs/totals", "f32")]
 COMPILED = [("examples/softmax", "bf16"), ("examples/entropy", "bf16"), ("examples/layernorm", "bf16"),
             ("examples/variance", "f32"), ("examples/kl_divergence", "f32"), ("examples/cross_entropy", "f16"),
             ("test/Target/CUDA/Inputs/names", "f32"), ("test/Catalogue/theory_sink", "f32"), ("examples/rmsnorm_fp8", "bf16"),
             ("test/Target/CUDA/Inputs/layernorm_f8", "bf16"), ("test/Target/CUDA/Inputs/f8", "f32"),
             ("test/Target/CUDA/Inputs/f8_overflow.mlir", "f32"), ("benchmarks/suite/programs/rmsnorm_int8", "bf16"),
-            ("test/Catalogue/theory_kurtosis", "f32")]
+            ("test/Catalogue/theory_kurtosis", "f32"), ("examples/groupnorm", "f32"), ("test/Target/CUDA/Inputs/totals", "f32")]
 FOLD_WORDS = {"max", "min", "sum", "exp", "mean", "log", "len", "where", "any", "all", "prod", "abs", "sqrt", "true", "false",
               "inf", "nan", "f32", "f16", "bf16", "p", "q", "r", "t", "u"}  # no names in .fold, or taken by the test itself
 EACH_ENTRY = [("examples/softmax", "bf16"), ("examples/variance", "f32")]
@@ -75,6 +77,7 @@ def kernels_of(program, dtype, target="cuda-sm90"):
 
 def check_emulated(program, dtype):
     lengths = "1,8,17,1000" if "cross_entropy" in program else "0,1,8,17,1000"
+    lengths = "0,1,8,17,65" if "totals" in program or "batch_norm" in program else lengths  # to the third and second power
     verify(program, dtype, lengths, "64")
 
 

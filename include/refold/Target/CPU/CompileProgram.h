@@ -24,8 +24,8 @@ struct CompileProgramOptions {
   std::function<bool()> isCancelled;
   /// Only the steps and the texts of the kernels: for a look at what would run.
   bool plansOnly = false;
-  /// The texts call operands as the program does: equal kernels may then
-  /// differ.
+  /// The texts call operands as the program does; equal kernels, as the first
+  /// of them does.
   bool keepsNames = false;
   /// Products write f16 and bf16 themselves where the program rounds them next.
   bool roundsProducts = false;
