@@ -159,6 +159,9 @@ void RowPrinter::chooseEntries() {
     add(32, 4, 8, 1, true);
     addPartsEntry(4, 1);
     add(256, 1, 4, 1, false);
+    // Left alone, ptxas spills beside divisions of 64 bits.
+    for (CudaEntry &entry : result.entries)
+      entry.blocksPerUnit = 2;
     return;
   }
   if (int own = listWords()) {
