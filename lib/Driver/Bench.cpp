@@ -140,7 +140,9 @@ llvm::Error Benchmark::check() {
     RefOutput expected =
         reference ? (*reference)[i] : asReference(unfusedOutputs[i]);
     bool isRunning = reference && !limited.running.empty();
-    double error = compare(fusedOutputs[i], expected, isRunning).error;
+    double error = compare(fusedOutputs[i], expected, isRunning,
+                           leastOfRow(fused.factorRounding))
+                       .error;
     double bound =
         reference ? boundOf(compare(unfusedOutputs[i], expected).error,
                             port.dtype, fused.factorRounding)

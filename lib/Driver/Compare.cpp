@@ -71,7 +71,8 @@ double worstRow(int64_t count, int64_t rowLength, Distance distance,
     largestAnywhere = std::max(largestAnywhere, size(i));
   for (int64_t begin = 0; begin < count; begin += rowLength) {
     Row row;
-    for (int64_t i = begin; i < begin + rowLength; ++i) {
+    int64_t end = std::min(begin + rowLength, count);
+    for (int64_t i = std::max<int64_t>(end - rowLength, 0); i < end; ++i) {
       row.worst = std::max(row.worst, distance(i));
       row.largest = std::max(row.largest, size(i));
     }
@@ -160,7 +161,7 @@ double boundOf(double unfusedError, DType dtype, double factorRounding) {
 }
 
 Deviation compare(const Tensor &result, const RefOutput &reference,
-                  bool isRunning) {
+                  bool isRunning, int64_t leastOfRow) {
   if (reference.selects)
     return compareSelected(result, reference);
   Deviation deviation;
@@ -186,6 +187,7 @@ Deviation compare(const Tensor &result, const RefOutput &reference,
   auto size = [&](int64_t i) { return finiteSize(reference.value.get(i)); };
   int64_t rowLength =
       result.rank() ? std::max<int64_t>(result.shape().back(), 1) : 1;
+  rowLength = llvm::alignTo(std::max(rowLength, leastOfRow), rowLength);
   deviation.error = worstRow(count, rowLength, distance, size);
   return deviation;
 }

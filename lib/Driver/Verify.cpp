@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Driver/Verify.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "refold/Conversion/RoundFactors.h"
 #include "refold/Support/Error.h"
 #include "refold/Support/Reasons.h"
 #include <cmath>
@@ -368,7 +369,8 @@ llvm::Error Verifier::verifySeed(const InputRecipe &family, uint64_t seed,
       return found.takeError();
     for (auto [one, y, other, exact] :
          llvm::zip(cases, *found, *base, *reference)) {
-      Deviation deviation = compare(y, exact, !running.empty());
+      Deviation deviation =
+          compare(y, exact, !running.empty(), leastOfRow(form.factorRounding));
       double error = deviation.error;
       one.shareOfBound = std::max(one.shareOfBound, deviation.shareOfBound);
       if (error > one.fusedError)

@@ -134,7 +134,7 @@ func.func @one_row(%Q: memref<8x1x64xbf16>, %K: memref<8x512x64xbf16>, %V: memre
 
 // -----
 
-// Of three columns the largest may be small beside what is summed.
+// Of three columns there is little to gain.
 
 // CHECK-LABEL: func.func @narrow(
 // CHECK-NOT:     arith.truncf

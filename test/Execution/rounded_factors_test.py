@@ -36,7 +36,7 @@ DIFFERENCE = program(rest="  t = max(n: s)\n  p = exp(s - t)\n  o[b,h,m,e] = sum
 WIDE = "d=64,e=64"
 # Lengths that fill no pair, no register and no tile, under every family of inputs; then more rows than a tile has.
 LENGTHS = "--lengths=0,1,2,17,131"
-SHAPE = {"b": 1, "h": 2, "m": 70, "n": 135}
+SHAPE = {"b": 1, "h": 2, "m": 70, "n": 135, "d": 40, "e": 1}
 
 
 def verify(folder, name, text, dtype, dims, flags=()):
@@ -65,6 +65,7 @@ def main():
     cases += [
         ("wide", full, "bf16", "d=128,e=128", (), is_taken),
         ("odd_columns", full, "bf16", "d=33,e=37", (), is_taken),
+        ("open", full, "bf16", "b=2", (), is_taken),
         ("accurate", full, "bf16", WIDE, ("--stability=most-accurate",), False),
         ("f32", full, "f32", WIDE, (), False),
         ("f16", full, "f16", WIDE, (), False),

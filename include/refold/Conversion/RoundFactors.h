@@ -25,13 +25,20 @@ inline double allowanceOf(double factorRounding) {
   return 2.0 * factorRounding;
 }
 
+/// Results by the largest of which the error of one is measured, at least: one
+/// or two may cancel to anything beside what is summed. Rows of fewer are
+/// measured with their neighbours.
+inline int64_t leastOfRow(double factorRounding) {
+  return factorRounding > 0 ? 16 : 1;
+}
+
 /// Rounds the factors of weighted sums of bf16 rows where the target adds
 /// products of two bf16 values in pairs, and the walk would: those whose
 /// largest of a row is 1, the exponential of a difference to the row's extreme,
-/// and whose sum, of at least a register of columns, no result reads but as a
-/// factor. What else reads the factor
-/// (the sum in the denominator) reads it as it was. Returns the largest
-/// relative error of a factor; 0: nothing was rounded.
+/// and whose sum no result reads but as a factor. Not of rows that are known to
+/// be narrower than a register. What else reads the factor (the sum in the
+/// denominator) reads it as it was. Returns the largest relative error of a
+/// factor; 0: nothing was rounded.
 double roundFactors(CascadeOp cascade, const TargetFacts &target);
 
 /// -refold-round-factors: `roundFactors` of every cascade, for AVX-512 with dot

@@ -36,9 +36,10 @@ double boundOf(double unfusedError, DType dtype, double factorRounding);
 
 /// Compares a result with the reference (outputs kept exact). Selected
 /// positions are compared by the keys that they select. `isRunning`: only what
-/// exceeds the reference's radius counts, where that is known.
+/// exceeds the reference's radius counts, where that is known. Rows of fewer
+/// than `leastOfRow` elements are measured with their neighbours.
 Deviation compare(const Tensor &result, const RefOutput &reference,
-                  bool isRunning = false);
+                  bool isRunning = false, int64_t leastOfRow = 1);
 
 /// What a policy lets a fused program do with a NaN of the formula.
 enum class NanPolicy : uint8_t { Kept, MayBeMissed, MayBeZero };

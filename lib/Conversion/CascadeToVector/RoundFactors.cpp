@@ -118,14 +118,13 @@ static void eraseUnused(Value value) {
     eraseUnused(operand);
 }
 
-/// Whether the walk adds the products of `state` in pairs, of rows whose
-/// largest result is one of many: errors are measured by it, and of few it may
-/// be anything beside what is summed.
+/// Whether the walk adds the products of `state` in pairs; of fewer columns
+/// than a register has lanes there is little to gain.
 static bool isWorthIt(Plan &plan, const StatePlan &state) {
   if (!plan.pairs.count(state.term))
     return false;
   int64_t width = plan.extent(state.lane);
-  return !ShapedType::isDynamic(width) && width >= plan.lanes;
+  return ShapedType::isDynamic(width) || width >= plan.lanes;
 }
 
 double refold::roundFactors(CascadeOp cascade, const TargetFacts &target) {
