@@ -37,9 +37,9 @@ struct Coefficients {
   double division = 0.731;
   double conversion = 0.571;
   double rowOperation = 0.13; ///< in registers, though a row has one: tiles
-  double nest = 1.14;         ///< of the fma peak 88 %, edges and loads in it
+  double nest = 0.97;         ///< edges and loads in it; below 1 by the probe
   double nestOther = 0.303;   ///< what is no fma runs beside them
-  double pair = 0.429;        ///< a product of two that are added at once
+  double pair = 0.48;         ///< a product of two that are added at once
   double thin = 0.162;        ///< few rows: sums wait for each other
   double thinLoad = 3;        ///< and for what only these rows share
   double liveShare = 0.481;   ///< of a triangle, with the tiles at its edge
