@@ -364,7 +364,7 @@ Val CxxSpelling::fma(Val x, Val y, Val z) {
   return define(nameOf(x) + " * " + nameOf(y) + " + " + nameOf(z), x.wide);
 }
 
-Val CxxSpelling::exp2(Val x) {
+Val CxxSpelling::exp2(Val x, bool) {
   return define("std::exp2(" + nameOf(x) + ")", x.wide);
 }
 

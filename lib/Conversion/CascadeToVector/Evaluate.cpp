@@ -153,7 +153,8 @@ Val Kernel::evalElem(Tile &t, Node *n, int r, int c) {
       plan.hasStream(n->set)) {
     Val perBit = to.splat(to.constant(
         Builder(n->type.getContext()).getF32FloatAttr(llvm::numbers::log2ef)));
-    return to.exp2(to.binary(Binary::MulF, to.splat(in[0]), perBit));
+    return to.exp2(to.binary(Binary::MulF, to.splat(in[0]), perBit),
+                   t.isRounded);
   }
   return to.elementwise(n->op, in, n->type);
 }

@@ -40,6 +40,8 @@ struct TileShape {
   const StatePlan *keyed = nullptr;  ///< the state whose place is in work
   /// Exponentials may err by a part of their exponent: the terms of a sum.
   bool isCoarse = false;
+  /// And by 2^-18: what is made of them is rounded to 16 bits.
+  bool isRounded = false;
   int64_t numColumns() const {
     size_t count = column == kNone ? laneLocal.size() : columnLocal.size();
     return count ? int64_t(count) : 1;
@@ -317,6 +319,7 @@ private:
              !bounded.empty() || !entering.empty();
     }
   };
+  bool roundsExponentials(const RowWork &work);
   RowWork workOf(unsigned pass, Step &step, unsigned level);
   void rowLevel(unsigned pass, Step &step, unsigned level, bool isChecked,
                 Tile &head);

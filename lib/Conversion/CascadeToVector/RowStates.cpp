@@ -4,6 +4,9 @@
 // levels only.
 #include "Kernel.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+
 using namespace mlir;
 using namespace refold;
 using namespace refold::walk;
@@ -350,6 +353,44 @@ void Kernel::settleJoined(StatePlan &s, Val sum, Tile &head) {
   statesReady.insert(s.number);
 }
 
+/// Whether all that a level computes along the stream are exponentials that are
+/// kept as bf16, and sums of them that no result reads but beside a sum of what
+/// is kept: their error is that of the rounding.
+bool Kernel::roundsExponentials(const RowWork &work) {
+  NodeSet factors;
+  for (Node *n : work.wide) {
+    bool isRounded = plan.isPaired(n) && n->kind == Node::Elem &&
+                     isa<arith::TruncFOp>(n->op) &&
+                     n->in[0]->kind == Node::Elem &&
+                     isa<math::ExpOp>(n->in[0]->op);
+    if (!isRounded)
+      return false;
+    factors.insert(n->in[0]);
+  }
+  auto reads = [&](Node *root, auto isState) {
+    NodeSet all;
+    collect(root, all);
+    return llvm::any_of(all, [&](Node *n) {
+      return n->kind == Node::Final && isState(plan.states[n->state]);
+    });
+  };
+  auto isOfFactors = [&](const StatePlan &s) {
+    auto pair = plan.pairs.find(s.term);
+    return pair != plan.pairs.end() &&
+           llvm::is_contained(work.wide, pair->second.own);
+  };
+  bool areSums = llvm::all_of(work.states, [&](StatePlan *s) {
+    auto isOwn = [&](const StatePlan &other) { return &other == s; };
+    return factors.contains(s->term) &&
+           llvm::all_of(plan.finishWrites, [&](WritePlan &w) {
+             return !reads(w.value, isOwn) || reads(w.value, isOfFactors);
+           });
+  });
+  return !factors.empty() && areSums && work.ordered.empty() &&
+         work.bounded.empty() && work.entering.empty() &&
+         plan.sweepWrites.empty() && plan.passes.size() == 1;
+}
+
 /// Of every state what the tile adds in one row, a number a lane; lists and
 /// kept values are in their arrays.
 Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
@@ -374,8 +415,9 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
   Ahead ahead = readsToPrefetch(all, level > step.firstLevel);
   bool isLast = pass + 1 == plan.passes.size() && level == step.lastLevel;
   std::optional<LazyPivots> &lazy = plan.passes[pass].lazy;
-  bool isCoarse =
-      lazy && level == lazy->level + 1 && (work.wide.empty() || sweepsShares());
+  bool isRounded = roundsExponentials(work);
+  bool isCoarse = isRounded || (lazy && level == lazy->level + 1 &&
+                                (work.wide.empty() || sweepsShares()));
   bool areApart = plan.passes[pass].hasGuardsApart;
   Values init;
   for (StatePlan *s : llvm::concat<StatePlan *>(work.states, work.apart))
@@ -392,6 +434,7 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
   Values parts = columns(
       step, isChecked, t, init, [&](Tile &inside, int64_t count, Values acc) {
         inside.isCoarse = isCoarse;
+        inside.isRounded = isRounded;
         bool isMasked = inside.laneLimit && !step.rowLanes;
         if (areApart)
           absorbWhereNeeded(work, isMasked, inside, count, acc);

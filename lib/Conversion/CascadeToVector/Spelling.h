@@ -97,7 +97,8 @@ public:
                           mlir::Type element) = 0;
   virtual Val binary(Binary kind, Val x, Val y) = 0;
   virtual Val fma(Val x, Val y, Val z) = 0;
-  virtual Val exp2(Val x) = 0; ///< of f32
+  /// Of f32. `isRounded`: to 16 bits, beside which 2^-18 is nothing.
+  virtual Val exp2(Val x, bool isRounded) = 0;
   virtual Val compare(Compare kind, Val x, Val y) = 0;
   virtual Val select(Val condition, Val x, Val y) = 0;
   virtual Val integerCast(Val x, mlir::Type from, mlir::Type to) = 0;

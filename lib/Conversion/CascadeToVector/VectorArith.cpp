@@ -67,8 +67,10 @@ Val VectorSpelling::fma(Val x, Val y, Val z) {
   return handle(b.create<math::FmaOp>(loc, value(x), value(y), value(z)));
 }
 
-Val VectorSpelling::exp2(Val x) {
-  return handle(b.create<math::Exp2Op>(loc, value(x)));
+Val VectorSpelling::exp2(Val x, bool isRounded) {
+  auto flags =
+      isRounded ? arith::FastMathFlags::afn : arith::FastMathFlags::none;
+  return handle(b.create<math::Exp2Op>(loc, value(x), flags));
 }
 
 Val VectorSpelling::compare(Compare kind, Val x, Val y) {

@@ -39,6 +39,11 @@ struct ByArithmetic : OpRewritePattern<OpTy> {
       return success();
     }
     VectorMath m(rewriter, op.getLoc(), op.getType(), instructionSet);
+    if constexpr (std::is_same_v<OpTy, math::Exp2Op>)
+      if (bitEnumContainsAll(op.getFastmath(), arith::FastMathFlags::afn)) {
+        rewriter.replaceOp(op, emitShortExp2(m, op.getOperand()));
+        return success();
+      }
     rewriter.replaceOp(op, emit(m, op.getOperand()));
     return success();
   }

@@ -293,6 +293,17 @@ Value refold::emitExp2(VectorMath &m, Value x) {
                       m.compare(Pred::OLE, x, kLowest));
 }
 
+Value refold::emitShortExp2(VectorMath &m, Value x) {
+  if (!m.hasScaleF() || m.isDouble())
+    return emitExp2(m, x);
+  // 2^r = 1 + r q(r) on |r| <= 1/2; error 2^-18.4, none at 0. Far out r is 0.
+  static constexpr double kQ[] = {0.693124193076, 0.24024098629,
+                                  0.0559064272685, 0.00958285300626};
+  Value n = m.roundEven(x);
+  Value r = m.sub(x, n);
+  return m.scaleF(m.fma(r, m.polynomial(r, kQ), m.constant(1.0)), n);
+}
+
 Value refold::emitLog(VectorMath &m, Value x) {
   using Pred = arith::CmpFPredicate;
   // log(1 + f) = f - f^2 / 2 + f^3 P(f), 1 + f in [sqrt(1/2), sqrt(2)).

@@ -32,6 +32,8 @@ struct Function {
 static const Function kFunctions[] = {
     {"exp", "%y = math.exp %x : FROM", std::exp, 1.0, 1.0, 1.05},
     {"exp2", "%y = math.exp2 %x : FROM", std::exp2, 1.0, 1.2, 1.05},
+    {"exp2_short", "%y = math.exp2 %x fastmath<afn> : FROM", std::exp2, 1.0,
+     1.2, 48.0},
     {"log", "%y = math.log %x : FROM", std::log, 0.8, 0.8},
     {"tanh", "%y = math.tanh %x : FROM", std::tanh, 1.2, 1.2},
     {"erf", "%y = math.erf %x : FROM", std::erf, 1.0, 1.1},
