@@ -113,6 +113,8 @@ struct Engine {
   virtual ~Engine() = default;
   virtual void start(int threads) = 0;
   virtual void beforeWrite(int chunk) = 0;
+  /// All threads of the block are at a barrier.
+  virtual void meet() = 0;
   /// What a thread has begun to copy, and waits for.
   virtual void landCopies(int thread) = 0;
   /// Whether it did something; it does if it can where nothing else goes on.
@@ -551,6 +553,8 @@ inline void block_barrier() {
     machine.arrived = 0;
     ++machine.barriers;
     ++machine.progress;
+    if (emulator::engine)
+      emulator::engine->meet();
   }
   while (machine.barriers == generation)
     emulator::yield("a block barrier");

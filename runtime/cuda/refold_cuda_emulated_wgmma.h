@@ -140,6 +140,17 @@ struct Roles : Engine {
     one.gate = -1;
   }
 
+  void meet() override {
+    Known all;
+    for (size_t i = 0; i < witnesses.size(); ++i) {
+      all.last[i / 32] =
+          std::max(all.last[i / 32], warpgroups[i / 128].retired);
+      all.join(witnesses[i].known);
+    }
+    for (Witness &witness : witnesses)
+      witness.known.join(all);
+  }
+
   /// Throws what is wrong.
   void arriveAt(int number, const Known &known) {
     Gate &gate = gates[number];
