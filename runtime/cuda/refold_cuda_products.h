@@ -179,28 +179,35 @@ REFOLD_DEVICE void write_units(const To &target, int64_t row0, int64_t column0,
   }
 }
 
-/// One rectangle of left * right by matrix units. `kVector` is 8 where rows of
-/// `left`, and of `right` or its transpose (`kIsTransposed`), lie in whole
-/// vectors of 16 bytes; otherwise 1: any strides.
-template <typename U, bool kIsTransposed, int kVector, int64_t kSharedBytes,
-          typename T, typename To>
-REFOLD_DEVICE void multiply_on_units(uint32_t memory, Matrix<const T> left,
-                                     Matrix<const T> right, const To &target,
-                                     int64_t depth, int64_t row0,
-                                     int64_t column0) {
+/// A step of a product in shared memory, and those under way.
+template <typename U, bool kIsTransposed> struct Steps {
   using Left = Tile<U::kRows, U::kDepth>;
   using Across = Tile<U::kColumns, U::kDepth>;
   using Along = Tile<U::kDepth, U::kColumns>;
-  constexpr int kRightBytes = kIsTransposed ? Across::kBytes : Along::kBytes;
-  constexpr int kStageBytes = Left::kBytes + kRightBytes;
-  static_assert(kSharedBytes == U::kStages * kStageBytes);
-  const int64_t rows = target.rows - row0, columns = target.columns - column0;
+  static constexpr int kRightBytes =
+      kIsTransposed ? Across::kBytes : Along::kBytes;
+  static constexpr int kStepBytes = Left::kBytes + kRightBytes;
+  static constexpr int kBytes = U::kStages * kStepBytes;
+};
+
+/// sums += left * right, what each warp of the block has of a rectangle of
+/// `rows` and `columns`, by matrix units. `kVector` is 8 where rows of `left`,
+/// and of `right` or its transpose (`kIsTransposed`), lie in whole vectors of
+/// 16 bytes; otherwise 1: any strides.
+template <typename U, bool kIsTransposed, int kVector, typename T>
+REFOLD_DEVICE void sum_on_units(float (&sums)[U::kTiles][U::kParts][4],
+                                uint32_t memory, Matrix<const T> left,
+                                Matrix<const T> right, int64_t rows,
+                                int64_t columns, int64_t depth) {
+  using S = Steps<U, kIsTransposed>;
+  using Left = typename S::Left;
+  using Across = typename S::Across;
+  using Along = typename S::Along;
   const auto bring = [&](int64_t step, int place) {
     const int64_t k = step * U::kDepth;
-    const uint32_t to = memory + place * kStageBytes;
-    const Matrix<const T> l{left.at(row0, k), left.row_stride,
-                            left.column_stride};
-    const Matrix<const T> r{right.at(k, column0), right.row_stride,
+    const uint32_t to = memory + place * S::kStepBytes;
+    const Matrix<const T> l{left.at(0, k), left.row_stride, left.column_stride};
+    const Matrix<const T> r{right.at(k, 0), right.row_stride,
                             right.column_stride};
     const Matrix<const T> t{r.first, r.column_stride, r.row_stride};
     if constexpr (kVector == 1) {
@@ -229,7 +236,6 @@ REFOLD_DEVICE void multiply_on_units(uint32_t memory, Matrix<const T> left,
   const int warp_row = warp / U::kColumnWarps * U::kTiles * 16;
   const int warp_column = warp % U::kColumnWarps * U::kParts * 8;
   const int64_t steps = (depth + U::kDepth - 1) / U::kDepth;
-  float sums[U::kTiles][U::kParts][4] = {};
   for (int64_t step = 0; step < U::kStages - 1; ++step) {
     if (step < steps)
       bring(step, int(step));
@@ -244,7 +250,7 @@ REFOLD_DEVICE void multiply_on_units(uint32_t memory, Matrix<const T> left,
     if (next < steps)
       bring(next, place == 0 ? U::kStages - 1 : place - 1);
     commit_copies();
-    const uint32_t stage = memory + place * kStageBytes;
+    const uint32_t stage = memory + place * S::kStepBytes;
     const uint32_t l = stage + warp_row * Left::kRowBytes;
     const uint32_t r = stage + Left::kBytes;
     if constexpr (kIsTransposed)
@@ -253,7 +259,27 @@ REFOLD_DEVICE void multiply_on_units(uint32_t memory, Matrix<const T> left,
       multiply_step<T, Left, Along, false>(sums, l, r, warp_column);
     place = place + 1 == U::kStages ? 0 : place + 1;
   }
-  write_units<U, kVector>(target, row0 + warp_row, column0 + warp_column, sums);
+}
+
+/// One rectangle of left * right.
+template <typename U, bool kIsTransposed, int kVector, int64_t kSharedBytes,
+          typename T, typename To>
+REFOLD_DEVICE void multiply_on_units(uint32_t memory, Matrix<const T> left,
+                                     Matrix<const T> right, const To &target,
+                                     int64_t depth, int64_t row0,
+                                     int64_t column0) {
+  static_assert(kSharedBytes == Steps<U, kIsTransposed>::kBytes);
+  float sums[U::kTiles][U::kParts][4] = {};
+  sum_on_units<U, kIsTransposed, kVector>(
+      sums, memory,
+      Matrix<const T>{left.at(row0, 0), left.row_stride, left.column_stride},
+      Matrix<const T>{right.at(0, column0), right.row_stride,
+                      right.column_stride},
+      target.rows - row0, target.columns - column0, depth);
+  const int warp = thread() / 32;
+  write_units<U, kVector>(
+      target, row0 + warp / U::kColumnWarps * U::kTiles * 16,
+      column0 + warp % U::kColumnWarps * U::kParts * 8, sums);
 }
 
 /// A rectangle of 64 x 64 by multiply-adds, 256 threads with 4 x 4 sums each.

@@ -63,7 +63,11 @@ struct CudaEntry {
   /// do both.
   int roles = 0;
   int64_t fewestRows = 0; ///< worth having for as many rows, or of a tile index
-  int columns = 0; ///< of a product outside cascades, that a block computes
+  int columns = 0;        ///< of a product, that a block computes
+  /// Of rows of products: elements of what is multiplied that are copied at
+  /// once. A block has `threads` threads, `rows` rows and `columns` products of
+  /// each.
+  int copied = 0;
   int64_t sharedBytes = 0; ///< that the launch asks for
   int64_t chunk() const { return int64_t(threads) * vectors * width; }
   /// Elements that shared memory has no room for.
@@ -102,6 +106,16 @@ struct CudaProduct {
   bool isTransposed = false;
 };
 
+/// Rows whose elements are products: a block has some of `rows`.
+struct CudaRowProduct {
+  CudaExtent rows;
+  /// What is multiplied, and the dimension along which it is copied.
+  struct Side {
+    unsigned operand = 0, flat = 0;
+  };
+  Side left, right;
+};
+
 /// Text and how to launch what it holds.
 struct CudaKernel {
   std::string name, text;
@@ -114,6 +128,8 @@ struct CudaKernel {
   /// Products on matrix units: `rows` are then those beside the tile's.
   std::optional<CudaTiles> tiles;
   std::optional<CudaProduct> product;
+  /// `rows` are those beside the ones that a block has several of.
+  std::optional<CudaRowProduct> rowProduct;
   /// Largest relative error of one factor of a sum of products, which matrix
   /// units take in 16 bits; 0: nothing is rounded that the program does not.
   double factorRounding = 0.0;

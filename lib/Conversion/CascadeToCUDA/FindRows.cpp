@@ -46,6 +46,7 @@ std::string RowKernel::programName(StringRef wanted) {
 
 /// What the text says for itself without an underscore, and words of C++.
 static constexpr llvm::StringLiteral kTaken =
+    "Matrix RowUnits SumRows U Units kAtOnce kCopied own "
     "Access Along Between Next between down kCount kIsKept kIsPermuted "
     "kLargePivot kSteps kept parts "
     "Panels arrive consumer kConsumers key limit parity settle "
@@ -227,7 +228,7 @@ static LogicalResult checkList(RowKernel &kernel, StatePlan &s) {
   return success();
 }
 
-static LogicalResult checkStates(RowKernel &kernel) {
+LogicalResult cuda::checkRowStates(RowKernel &kernel) {
   Plan &plan = *kernel.plan;
   Set places = 0;
   for (unsigned rank : kernel.ranks)
@@ -385,25 +386,36 @@ static LogicalResult chooseColumns(RowKernel &kernel, const NodeSet &all) {
   return success();
 }
 
-FailureOr<RowKernel> cuda::findRows(Plan &plan) {
-  RowKernel kernel;
-  kernel.plan = &plan;
-  if (failed(chooseIndices(kernel)) || failed(checkStates(kernel)) ||
-      failed(checkTypes(kernel)))
-    return failure();
-  chooseNames(kernel);
+void cuda::collectRow(const RowKernel &kernel, Node *n, NodeSet &out) {
+  if (out.contains(n))
+    return;
+  if (!kernel.isProduct(n))
+    for (Node *i : n->in)
+      collectRow(kernel, i, out);
+  out.insert(n);
+}
+
+LogicalResult cuda::findReads(RowKernel &kernel) {
+  Plan &plan = *kernel.plan;
   NodeSet folded, written;
   for (StatePlan &s : plan.states)
-    collect(s.term, folded);
+    collectRow(kernel, s.term, folded);
   for (auto *writes : {&plan.finishWrites, &plan.sweepWrites})
     for (WritePlan &w : *writes)
-      collect(w.value, written);
+      collectRow(kernel, w.value, written);
   NodeSet all(folded.begin(), folded.end());
   all.insert(written.begin(), written.end());
   if (failed(chooseColumns(kernel, all)))
     return failure();
   if (kernel.isByPlaces())
-    return kernel;
+    return success();
+  if (kernel.product) {
+    RowRead &entry = kernel.reads[kernel.product->sum];
+    entry.node = kernel.product->sum;
+    entry.name = kernel.nameFor("product");
+    entry.element = kernel.nameFor("product_e");
+    entry.isFolded = true;
+  }
   addReads(kernel, folded, true);
   addReads(kernel, written, false);
   for (auto *writes : {&plan.finishWrites, &plan.sweepWrites})
@@ -413,11 +425,23 @@ FailureOr<RowKernel> cuda::findRows(Plan &plan) {
   bool hasFloats = false, isWide = false;
   for (auto &[node, read] : kernel.reads) {
     hasFloats |= isa<FloatType>(node->type);
-    isWide |= node->type.isF32();
+    isWide |= node->type.isF32() && !kernel.isProduct(node);
   }
   for (auto *writes : {&plan.finishWrites, &plan.sweepWrites})
     for (WritePlan &w : *writes)
       isWide |= w.value->type.isF32();
   kernel.isNarrow = hasFloats && !isWide;
+  return success();
+}
+
+FailureOr<RowKernel> cuda::findRows(Plan &plan) {
+  RowKernel kernel;
+  kernel.plan = &plan;
+  if (failed(chooseIndices(kernel)) || failed(checkRowStates(kernel)) ||
+      failed(checkTypes(kernel)))
+    return failure();
+  chooseNames(kernel);
+  if (failed(findReads(kernel)))
+    return failure();
   return kernel;
 }

@@ -187,8 +187,7 @@ bool cuda::dependsOnStream(Node *n) {
       all, [](Node *i) { return i->isState() || i->kind == Node::Contract; });
 }
 
-/// The read of a 16-bit float that `n` widens; null for anything else.
-static Node *widenedRead(Node *n) {
+Node *cuda::widenedRead(Node *n) {
   bool isRead = isOp(n, "arith.extf") && n->in[0]->kind == Node::Read &&
                 (n->in[0]->type.isF16() || n->in[0]->type.isBF16());
   return isRead ? n->in[0] : nullptr;

@@ -277,6 +277,9 @@ void RowPrinter::openPlaces(unsigned rank) {
 
 /// How lists and sums over them are spelled; "" for anything else.
 std::string RowPrinter::spellList(Node *n) {
+  if (kernel.isProduct(n))
+    return "load_sums<1>(own_sums, " + kernel.indexNames[kernel.stream] +
+           ").get(0)";
   if (n->kind == Node::Contract)
     return sumOfRanks(n);
   if (!n->isState() || !plan.states[n->state].op.isOrdered())
@@ -297,9 +300,9 @@ void RowPrinter::nameLists(ArrayRef<Node *> roots) {
       places |= bit(rank);
   NodeSet all;
   for (Node *root : roots)
-    collect(root, all);
+    collectRow(kernel, root, all);
   for (Node *n : all)
-    if ((n->kind == Node::Contract ||
+    if (((n->kind == Node::Contract && !kernel.isProduct(n)) ||
          (n->isState() && plan.states[n->state].op.isOrdered())) &&
         !(n->set & places))
       values.named(n);

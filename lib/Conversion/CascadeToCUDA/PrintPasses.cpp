@@ -187,6 +187,8 @@ void RowPrinter::printMergeAcrossWarps(unsigned pass) {
   std::string number = std::to_string(pass + 1);
   std::string turn = hasShared ? " + turn" : "";
   out.line("merge" + number + "(Number<kThreads < 32 ? kThreads : 32>{});");
+  if (kernel.product) // whose rows are a warp's
+    return;
   out.open("if constexpr (kThreads > 32) {");
   for (StatePlan *s : states)
     out.line("REFOLD_SHARED(" + valueType(s->type()) + ", shared_" + name(*s) +
@@ -227,6 +229,12 @@ void RowPrinter::printWalk(unsigned pass) {
     out.line("  fold" + number + "(Number<0>{}, " + chunk + ", " + first +
              ");");
   };
+  if (kernel.product) {
+    if (pass == 0)
+      out.line("load(chunk, 0);");
+    foldAt("0");
+    return;
+  }
   out.open("if constexpr (kPlace == InRegisters) {");
   if (pass == 0)
     out.line("load(chunk, 0);");

@@ -193,6 +193,11 @@ void RowPrinter::printSweep() {
 
 /// Backwards: what was read last is still on chip.
 void RowPrinter::printSweepWalk() {
+  if (kernel.product) {
+    out.line("if (is_row)");
+    out.line("  write(chunk, 0);");
+    return;
+  }
   out.open("if (is_row) {");
   out.open("if constexpr (kPlace == InRegisters) {");
   out.line("write(chunk, 0);");

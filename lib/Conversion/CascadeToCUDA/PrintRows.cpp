@@ -30,7 +30,8 @@ void RowPrinter::findGrid() {
     result.operands[i].hasVectors = true;
   };
   for (auto &read : kernel.reads)
-    hasVectors(cast<ReadOp>(read.first->op).getSource());
+    if (!kernel.isProduct(read.first))
+      hasVectors(cast<ReadOp>(read.first->op).getSource());
   for (auto *writes : {&plan.finishWrites, &plan.sweepWrites})
     for (WritePlan &w : *writes)
       if (hasStream() && (w.set & bit(kernel.stream)))
@@ -125,6 +126,8 @@ void RowPrinter::chooseShared(int width, int words) {
 /// those without results along the row soon, since nobody reads them twice.
 /// Numbers of threads are what was fastest on an H200 (docs/targets/cuda.md).
 void RowPrinter::chooseEntries() {
+  if (kernel.product)
+    return chooseProducts();
   // Registers for what a thread has read of a row; two rows have more states.
   int numFolded = llvm::count_if(
       kernel.reads, [](auto &read) { return read.second.isFolded; });
@@ -226,6 +229,8 @@ void RowPrinter::chooseEntries() {
 
 void RowPrinter::printHead() {
   printOrigin();
+  if (kernel.product)
+    return printProductHead();
   out.comment(
       "Launch   a row for each of " + rowCount() +
       ", kRows of them a block of kThreads * kRows threads; an entry "
@@ -256,9 +261,10 @@ void RowPrinter::printHead() {
 void RowPrinter::printRowPointers(
     llvm::function_ref<bool(const RowRead &)> isWanted) {
   CascadeOp op = plan.cascade;
-  printRowIndices(bool(isWanted));
+  if (!kernel.product) // whose rows the block knows
+    printRowIndices(bool(isWanted));
   for (auto &[node, read] : kernel.reads) {
-    if (isWanted && !isWanted(read))
+    if ((isWanted && !isWanted(read)) || kernel.isProduct(node))
       continue;
     auto readOp = cast<ReadOp>(node->op);
     unsigned operand = cast<BlockArgument>(readOp.getSource()).getArgNumber() -
@@ -352,7 +358,10 @@ void RowPrinter::printLoad() {
       "const auto load = [&]([[maybe_unused]] auto &chunk, int64_t first) {");
   openVectors(true);
   for (auto &[node, read] : kernel.reads)
-    if (read.isFolded)
+    if (kernel.isProduct(node))
+      out.line("chunk." + read.name +
+               "[v] = load_sums<kWidth>(own_sums, column);");
+    else if (read.isFolded)
       out.line("chunk." + read.name + "[v] = load_vector<kWidth, " +
                (read.isShared ? "Reuse" : "Stream") + ">(" + read.row +
                " + column);");
@@ -470,8 +479,12 @@ void RowPrinter::bindElements(bool isFolded) {
 //===----------------------------------------------------------------------===//
 
 void RowPrinter::printBody() {
-  out.line("template <int kThreads, int kRows, int kVectors, int kWidth, Place "
-           "kPlace>");
+  if (kernel.product)
+    out.line("template <typename U, int kCopied, int kThreads, int kVectors, "
+             "int kWidth, int64_t kSharedBytes, Place kPlace>");
+  else
+    out.line("template <int kThreads, int kRows, int kVectors, int kWidth, "
+             "Place kPlace>");
   out.open("REFOLD_DEVICE void " + options.name + "(" + typedParameters +
            ") {");
   size_t begin = out.text.size();
@@ -496,7 +509,12 @@ void RowPrinter::printBody() {
   Expressions::Scope scope(values, {});
   if (hasParts)
     printPart();
-  printRow();
+  if (kernel.product) {
+    printProduct();
+    printProductRow();
+  } else {
+    printRow();
+  }
   if (hasShared) {
     printKept();
     out.open("do {");
@@ -526,6 +544,8 @@ void RowPrinter::printBody() {
     out.line("turn = kThreads / 32 - turn;");
     out.close("} while (kIsShared && row < " + rowCount() + ");");
   }
+  if (kernel.product)
+    out.close();
   body = out.text.substr(begin);
   out.close();
   out.line("} // namespace");
@@ -536,17 +556,23 @@ void RowPrinter::printEntries() {
       "Nowhere", "InRegisters", "InShared", "Split", "InLanes"};
   for (const CudaEntry &entry : result.entries) {
     out.blank();
-    std::string threads = std::to_string(entry.threads * entry.rows);
+    std::string threads =
+        std::to_string(entry.threads * (kernel.product ? 1 : entry.rows));
     std::string place =
         entry.hasParts() ? "InParts" : kPlaces[entry.place].str();
-    out.line(entry.blocksPerUnit == 0
+    // What sums and rows take is no matter of how many blocks fit.
+    out.line(kernel.product ? "REFOLD_UNIT_KERNEL(" + threads + ", 1)"
+             : entry.blocksPerUnit == 0
                  ? "REFOLD_KERNEL(" + threads + ")"
                  : "REFOLD_UNIT_KERNEL(" + threads + ", " +
                        std::to_string(entry.blocksPerUnit) + ")");
     out.open(entry.name + "(" + typedParameters + ") {");
-    out.line(options.name + "<" + std::to_string(entry.threads) + ", " +
-             std::to_string(entry.rows) + ", " + std::to_string(entry.vectors) +
-             ", " + std::to_string(entry.width) + ", " + place + ">(" +
+    std::string shape = kernel.product ? productArguments(entry)
+                                       : std::to_string(entry.threads) + ", " +
+                                             std::to_string(entry.rows) + ", " +
+                                             std::to_string(entry.vectors) +
+                                             ", " + std::to_string(entry.width);
+    out.line(options.name + "<" + shape + ", " + place + ">(" +
              plainParameters + ");");
     out.close();
   }
@@ -578,6 +604,28 @@ FailureOr<CudaKernel> refold::printCascadeAsCuda(func::FuncOp function,
   if (failed(plan))
     return failure();
   if ((*plan)->inner) {
+    std::string why;
+    {
+      ScopedDiagnosticHandler handler(function.getContext(),
+                                      [&](Diagnostic &diagnostic) {
+                                        why += diagnostic.str();
+                                        return success();
+                                      });
+      auto products = findProductRows(**plan);
+      if (succeeded(products)) {
+        RowKernel again = *products;
+        RowPrinter first(*products, options);
+        first.print();
+        return RowPrinter(again, options, first.body).print();
+      }
+    }
+    // What is no row of products may be tiles, but for lists and passes.
+    bool mayBeTiles = (*plan)->passes.size() == 1 &&
+                      llvm::none_of((*plan)->states, [](StatePlan &s) {
+                        return s.op.isOrdered();
+                      });
+    if (!mayBeTiles)
+      return cascade->emitError(why), failure();
     auto tiles = findTiles(**plan);
     if (failed(tiles))
       return failure();

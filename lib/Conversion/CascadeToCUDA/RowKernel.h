@@ -22,6 +22,22 @@ struct RowRead {
   bool isShared = false; ///< by all rows
 };
 
+/// Elements of a row that are sums of products of two arrays of 16 bits: a
+/// block computes those of some rows, and folds them when they are complete.
+struct RowProduct {
+  Node *sum = nullptr;
+  unsigned row = 0;   ///< of which a block has several
+  unsigned depth = 0; ///< that is summed
+  struct Side {
+    Node *read = nullptr;
+    unsigned operand = 0;
+    int along = -1;      ///< the dimension that moves with its own index
+    int depth = -1;      ///< the one that is summed
+    bool isFlat = false; ///< the latter is its last one
+  };
+  Side left, right;
+};
+
 /// A cascade that the printer takes: rows over one index.
 struct RowKernel {
   walk::Plan *plan = nullptr;
@@ -29,6 +45,8 @@ struct RowKernel {
   llvm::SmallVector<unsigned> outer;       ///< the others, outermost first
   llvm::SmallVector<unsigned> rows, ranks; ///< ranks: places of lists
   llvm::MapVector<Node *, RowRead> reads;
+  /// The read that is a product; its row index is not among `rows`.
+  std::optional<RowProduct> product;
   std::vector<std::string> operandNames, indexNames, stateNames;
   llvm::StringSet<> taken;
   /// A thread has a row of its own, and threads beside each other have
@@ -53,10 +71,23 @@ struct RowKernel {
   /// Whether elements are read and written one by one, where they lie; by
   /// vectors along the row otherwise.
   bool isByPlaces() const { return isColumns || !outer.empty(); }
+  bool isProduct(Node *n) const { return product && product->sum == n; }
 };
 
 /// Errors are emitted on the op, with a reason.
 mlir::FailureOr<RowKernel> findRows(walk::Plan &plan);
+/// The same of rows whose elements are products, no longer than a block holds.
+mlir::FailureOr<RowKernel> findProductRows(walk::Plan &plan);
+/// Of `findRows`: what is read along a row, and how precise numbers are.
+mlir::LogicalResult findReads(RowKernel &kernel);
+/// Lists and results that rows can have.
+mlir::LogicalResult checkRowStates(RowKernel &kernel);
+/// The read of a 16-bit float that `n` widens; null for anything else.
+Node *widenedRead(Node *n);
+/// Whether `n` varies with the index, through subscripts too.
+bool dependsOn(Node *n, unsigned index);
+/// `n` and all that it reads, without what products are made of.
+void collectRow(const RowKernel &kernel, Node *n, NodeSet &out);
 
 /// How many of the first bits of a list's keys differ between elements.
 int keyBits(Node *n);

@@ -46,6 +46,12 @@ private:
   void printElements(llvm::ArrayRef<walk::StatePlan *> states);
   void printMerge(unsigned pass);
   void printMergeAcrossWarps(unsigned pass);
+  // Rows of products.
+  void chooseProducts();
+  void printProductHead();
+  void printProduct();
+  void printProductRow();
+  std::string productArguments(const CudaEntry &entry);
   // Blocks that share a row.
   bool mayHaveParts();
   void addPartsEntry(int vectors, int width);

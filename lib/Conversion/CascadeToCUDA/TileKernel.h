@@ -78,8 +78,6 @@ struct TileKernel : RowKernel {
 
 /// Neither moves inside a block nor is made of what does.
 bool isFixed(const TileKernel &kernel, Node *n);
-/// Whether `n` varies with the index, through subscripts too.
-bool dependsOn(Node *n, unsigned index);
 /// Whether `n` reads a state or a contraction.
 bool dependsOnStream(Node *n);
 

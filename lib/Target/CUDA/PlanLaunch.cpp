@@ -116,6 +116,23 @@ static SizeExpr lengthOf(const CudaKernel &kernel, const Words &words) {
   return length;
 }
 
+/// Whether what is multiplied into rows comes in whole vectors.
+static SizeExpr takesRowProduct(const CudaEntry &entry,
+                                const CudaKernel &kernel, const Words &words,
+                                bool isWanted) {
+  const CudaRowProduct &product = *kernel.rowProduct;
+  SizeExpr takes = words.takes(words.extent(kernel.stream), entry.width);
+  if (entry.copied > 1)
+    for (const CudaRowProduct::Side &side : {product.left, product.right})
+      takes = takes * words.takesRows(kernel.operands[side.operand], side.flat,
+                                      entry.copied);
+  if (entry.fewestRows > 0 && !isWanted)
+    takes =
+        takes * SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(entry.fewestRows),
+                                 words.extent(product.rows));
+  return takes;
+}
+
 /// Rows over tiles that read one stream, of all indices that a block packs.
 static SizeExpr packedRows(const CudaKernel &kernel, const Words &words) {
   SizeExpr rows = 1;
@@ -209,6 +226,8 @@ static SizeExpr condition(const CudaEntry &entry, const CudaKernel &kernel,
                           const Words &words, bool isWanted) {
   if (kernel.tiles)
     return takesTiles(entry, kernel, words, isWanted);
+  if (kernel.rowProduct)
+    return takesRowProduct(entry, kernel, words, isWanted);
   if (kernel.product)
     return takesProduct(entry, kernel, words, isWanted);
   SizeExpr length = lengthOf(kernel, words);
@@ -247,6 +266,8 @@ static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
   auto blocks = [&](const SizeExpr &count) {
     return SizeExpr::binary(SizeExpr::Op::CeilDiv, count, SizeExpr(entry.rows));
   };
+  if (kernel.rowProduct)
+    return rows * blocks(words.extent(kernel.rowProduct->rows));
   return kernel.tiles ? rows * blocks(words.extent(kernel.tiles->rows))
                       : blocks(rows);
 }
@@ -277,8 +298,8 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
     way.entry = entry.name;
     way.condition = condition;
     way.grid[0] = blocksOf(entry, kernel, words);
-    way.block[0] =
-        entry.threads * (kernel.tiles || kernel.product ? 1 : entry.rows);
+    bool isOfBlock = kernel.tiles || kernel.product || kernel.rowProduct;
+    way.block[0] = entry.threads * (isOfBlock ? 1 : entry.rows);
     way.sharedBytes = sharedOf(entry, kernel, words);
     way.blocksPerUnit = entry.isLoop ? unsigned(entry.blocksPerUnit) : 0;
     launch.ways.push_back(std::move(way));
