@@ -7,7 +7,7 @@ form in the same run.
     product_rows.py --programs FOLDER
     product_rows.py --library librefold_run.so --packages FOLDER [--rows 8192,1024] [--peers] [--out FILE.jsonl]
 
-A package is PROGRAM.FORM.rfx, FORM fused or apart: `refold compile --target cuda-sm90 --dtype bf16 PROGRAM.FORM.fold -o ...`.
+A package is PROGRAM.FORM.rfx, FORM fused or apart: `refold compile --target cuda-sm90 PROGRAM.FORM.fold -o ...`.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import pathlib
 import sys
 
 # A row's products are rounded to bf16, as a bf16 product in PyTorch is.
-PROGRAM = """experts{n}top{k}(x[m,d], w[n={n},d]) -> weight: f32, expert: i32
+PROGRAM = """experts{n}top{k}(x[m,d]: bf16, w[n={n},d]: bf16) -> weight, expert: i32
   s[m,n] = bf16(sum(d: x * w))
   t = max(n: s)
   z = sum(n: exp(s - t))
