@@ -104,7 +104,7 @@ def check_compiled(compiler, folder, name, dtype, arch):
         for entry in kernel["entries"]:
             registers, stack, spilled = found[entry["name"]]
             assert (stack, spilled) == (0, 0) and registers <= 255, (entry["name"], arch, found[entry["name"]])
-            assert entry["shared_bytes"] <= (227 if "_roles" in entry["name"] else 163) << 10, entry["name"]
+            assert entry["shared_bytes"] <= (227 if "_productRoles" in entry["name"] else 163) << 10, entry["name"]
         assert "(C75" not in log, (name, [line for line in log.splitlines() if "(C75" in line])
 
 
