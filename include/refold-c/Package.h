@@ -76,13 +76,18 @@ refold_error *refold_package_run(refold_package *package,
                                  void *const *outputs);
 /* For a GPU: on row-major arrays of the GPU, in the caller's stream (a
    CUstream, null is the default one). Waits for nothing and allocates nothing,
-   so that it may be captured in a graph. Plans of a package share memory: who
+   so that it may be captured in a graph; refold_package_check tells of checks.
+   Plans of a package share memory: who
    uses several streams lets one run end before the next begins, or opens the
    package once a stream. */
 refold_error *refold_package_enqueue(refold_package *package,
                                      const refold_plan *plan,
                                      const uint64_t *inputs,
                                      const uint64_t *outputs, void *stream);
+/* Whether a check of the data of enqueued runs, or of graphs that hold them,
+   has failed since the last call: one that did. The streams have to have ended.
+   Their outputs are then no result, but nothing outside an array was read. */
+refold_error *refold_package_check(refold_package *package);
 
 #ifdef __cplusplus
 }

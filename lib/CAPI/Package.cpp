@@ -246,3 +246,9 @@ refold_error *refold_package_enqueue(refold_package *package,
         {outputs, package->program().outputs.size()}, stream);
   });
 }
+
+refold_error *refold_package_check(refold_package *package) {
+  return guarded([&]() -> Problem {
+    return package->gpu ? package->gpu->findFailedCheck() : Problem();
+  });
+}

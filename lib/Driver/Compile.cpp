@@ -85,7 +85,8 @@ static LoadedProgram copyOf(const LoadedProgram &program) {
           program.inputs,
           program.outputs,
           program.storage,
-          program.readMs};
+          program.readMs,
+          program.narrowed};
 }
 
 /// Whether code may be generated before certificates are made. Not where

@@ -145,6 +145,16 @@ llvm::Expected<LoadedProgram> loadFoldText(mlir::MLIRContext &context,
   return program;
 }
 
+/// `type`: f16 or bf16.
+static void narrow(LoadedProgram &program, DType type) {
+  mlir::MLIRContext *context = program.module->getContext();
+  mlir::FloatType to = type == DType::F16 ? mlir::FloatType::getF16(context)
+                                          : mlir::FloatType::getBF16(context);
+  for (auto function : program.module->getOps<mlir::func::FuncOp>())
+    if (function.isPublic())
+      program.narrowed = narrowProducts(function, to);
+}
+
 llvm::Expected<LoadedProgram> load(mlir::MLIRContext &context,
                                    llvm::StringRef path,
                                    const LoadOptions &options) {
@@ -164,6 +174,8 @@ llvm::Expected<LoadedProgram> load(mlir::MLIRContext &context,
       return std::move(error);
     if (llvm::Error error = describeSignature(program))
       return std::move(error);
+    if (options.multiply)
+      narrow(program, *options.multiply);
     program.readMs = watch.ms();
     return program;
   }

@@ -110,8 +110,11 @@ bool Checker::isGood() const {
                return kernel.phases <= kMostPhases &&
                       kernel.packedOperands.size() <= kernel.phases;
              }) &&
-         package.copyKernel >= -1 &&
-         package.copyKernel < int64_t(package.deviceKernels.size());
+         all(std::vector{package.copyKernel, package.checkKernel},
+             [&](int64_t kernel) {
+               return kernel >= -1 &&
+                      kernel < int64_t(package.deviceKernels.size());
+             });
 }
 
 /// Whether a terminal prints it and does nothing else: no control characters,

@@ -92,6 +92,16 @@ Problem CudaProgram::Impl::makeTickets() {
   return error ? failed("cuMemcpyHtoDAsync", error) : synchronize();
 }
 
+/// No check has failed.
+Problem CudaProgram::Impl::makeFailedCheck() {
+  static constexpr int32_t kNone = 0;
+  if (Problem error = failedCheck.reserve(sizeof(kNone), gpu, "checks"))
+    return error;
+  CuResult error = driver.cuMemcpyHtoDAsync_v2(failedCheck.address, &kNone,
+                                               sizeof(kNone), stream);
+  return error ? failed("cuMemcpyHtoDAsync", error) : synchronize();
+}
+
 /// Memory for plans of at least so many bytes; that of the plans there are
 /// stays where it is. Twice the bytes there were where the GPU has them:
 /// growing step by step then keeps a few blocks only.

@@ -20,7 +20,7 @@ CudaProgram::Impl::~Impl() {
         driver.cuModuleUnload(kernel.module);
     plans.clear();
     memory.reset();
-    for (DeviceMemory *one : {&constants, &tickets, &staging})
+    for (DeviceMemory *one : {&constants, &tickets, &staging, &failedCheck})
       one->release();
   }
   driver.cuDevicePrimaryCtxRelease_v2(device);
@@ -110,6 +110,9 @@ Problem CudaProgram::Impl::start(const Options &options) {
   }
   if (Problem problem = makeTickets())
     return problem;
+  if (package->checkKernel >= 0)
+    if (Problem problem = makeFailedCheck())
+      return problem;
   return uploadConstants();
 }
 
@@ -170,12 +173,10 @@ Problem CudaProgram::enqueue(const RunPlan &plan,
   if (!kept)
     return noLongerKept(impl->package->name);
   for (const PlannedStep &step : plan.steps)
-    if (auto *check = std::get_if<PlannedCheck>(&step.what))
-      return problem(ExitCode::Unsupported,
-                     "'" + impl->package->name + "' checks its data ('" +
-                         *check->message +
-                         "'), expected a program that does not on a stream of "
-                         "the caller");
+    if (std::get_if<PlannedCheck>(&step.what) && impl->package->checkKernel < 0)
+      return problem(ExitCode::Model,
+                     "'" + impl->package->name +
+                         "' checks its data and has no kernel that does");
   CurrentContext current(*impl);
   auto on = static_cast<CuStream>(stream);
   int capture = kNoCapture;
@@ -183,7 +184,26 @@ Problem CudaProgram::enqueue(const RunPlan &plan,
     return impl->failed("cuStreamIsCapturing", error);
   // The graph has the addresses of the plan's memory from here on.
   kept->isPinned |= capture != kNoCapture;
-  return impl->runSteps(*kept, inputs, outputs, on, onStep);
+  return impl->runSteps(*kept, inputs, outputs, on, onStep,
+                        /*checksLater=*/true);
+}
+
+Problem CudaProgram::findFailedCheck() {
+  if (impl->package->checkKernel < 0)
+    return {};
+  int32_t failed = 0, none = 0;
+  DeviceAddress at = impl->failedCheck.address;
+  if (Problem error = download(&failed, at, sizeof(failed)))
+    return error;
+  if (failed == 0)
+    return {};
+  if (Problem error = upload(at, &none, sizeof(none)))
+    return error;
+  const std::vector<Step> &steps = impl->package->program.steps;
+  auto *check = size_t(failed) <= steps.size()
+                    ? std::get_if<AssertStep>(&steps[size_t(failed) - 1].what)
+                    : nullptr;
+  return problem(ExitCode::Model, check ? check->message : "a check failed");
 }
 
 Problem CudaProgram::run(const RunPlan &plan,
@@ -205,7 +225,8 @@ Problem CudaProgram::run(const RunPlan &plan,
       return error;
   {
     CurrentContext current(*impl);
-    if (Problem error = impl->runSteps(*kept, in, out, impl->stream, nullptr))
+    if (Problem error = impl->runSteps(*kept, in, out, impl->stream, nullptr,
+                                       /*checksLater=*/false))
       return error;
     if (Problem error = impl->synchronize())
       return error;

@@ -55,7 +55,7 @@ inline constexpr size_t kCopyRank = 8, kCopyWords = 4 + 3 * kCopyRank;
 struct CudaProgram::Impl {
   Impl(const CudaDriver &driver, CuDevice device, GpuFacts gpu)
       : driver(driver), device(device), gpu(std::move(gpu)), constants(driver),
-        tickets(driver), staging(driver) {}
+        tickets(driver), staging(driver), failedCheck(driver) {}
   ~Impl();
 
   Problem start(const Options &options);
@@ -63,6 +63,7 @@ struct CudaProgram::Impl {
                      LoadedKernel &loaded);
   Problem uploadConstants();
   Problem makeTickets();
+  Problem makeFailedCheck();
   Problem reserveFor(CudaPlan &made);
   Problem growMemory(int64_t wanted);
   const LaunchWay *chooseWay(const Launch &launch) const;
@@ -71,10 +72,13 @@ struct CudaProgram::Impl {
                       LoadedEntry &entry, CuStream on);
   Problem copy(const PlannedCopy &copy, CuStream on);
   Problem check(const PlannedCheck &check);
-  Problem runStep(const CudaPlan &kept, const PlannedStep &step, CuStream on);
+  Problem checkLater(const PlannedCheck &check, size_t step, CuStream on);
+  Problem runStep(const CudaPlan &kept, const PlannedStep &step, CuStream on,
+                  bool checksLater);
   Problem runSteps(const CudaPlan &kept, std::span<const DeviceAddress> inputs,
                    std::span<const DeviceAddress> outputs, CuStream on,
-                   const std::function<Problem(size_t)> &onStep);
+                   const std::function<Problem(size_t)> &onStep,
+                   bool checksLater);
   Problem failed(const char *call, CuResult error) const;
   Problem synchronize();
 
@@ -87,6 +91,7 @@ struct CudaProgram::Impl {
   std::vector<LoadedKernel> kernels;
   std::vector<DeviceAddress> constantsAt; ///< one a buffer
   DeviceMemory constants, tickets, staging;
+  DeviceMemory failedCheck; ///< 1 + the step of a check that failed, or 0
   std::shared_ptr<DeviceMemory> memory; ///< that further plans get
   PlanCache<CudaPlan> plans;
   // Of the call that is being made.

@@ -152,12 +152,39 @@ Problem CudaProgram::Impl::check(const PlannedCheck &check) {
   return {};
 }
 
+/// The same without waiting: `CudaProgram::findFailedCheck` tells.
+Problem CudaProgram::Impl::checkLater(const PlannedCheck &check, size_t step,
+                                      CuStream on) {
+  std::pmr::vector<int64_t> sizes(check.flags.sizes.begin(),
+                                  check.flags.sizes.end()),
+      strides(check.flags.strides.begin(), check.flags.strides.end()),
+      same = strides;
+  int64_t count = check.flags.numElements();
+  if (count == 0)
+    return {};
+  mergeDims(sizes, strides, same);
+  if (sizes.size() > kCopyRank)
+    return problem(ExitCode::Unsupported,
+                   "found checked data with " + std::to_string(sizes.size()) +
+                       " dimensions that lie apart, expected at most " +
+                       std::to_string(kCopyRank));
+  words.assign({int64_t(addresses[check.flags.buffer]) + check.flags.byteOffset,
+                int64_t(failedCheck.address), count, int64_t(step) + 1});
+  for (auto [dims, filler] : {std::pair(&sizes, 1), {&strides, 0}}) {
+    words.insert(words.end(), kCopyRank - dims->size(), filler);
+    words.insert(words.end(), dims->begin(), dims->end());
+  }
+  return launch(size_t(package->checkKernel), on);
+}
+
 Problem CudaProgram::Impl::runStep(const CudaPlan &kept,
-                                   const PlannedStep &step, CuStream on) {
+                                   const PlannedStep &step, CuStream on,
+                                   bool checksLater) {
   if (auto *copyStep = std::get_if<PlannedCopy>(&step.what))
     return copy(*copyStep, on);
   if (auto *checkStep = std::get_if<PlannedCheck>(&step.what))
-    return check(*checkStep);
+    return checksLater ? checkLater(*checkStep, step.step, on)
+                       : check(*checkStep);
   const PlannedKernel &kernel = std::get<PlannedKernel>(step.what);
   words.assign(kernel.words.begin(), kernel.words.end());
   for (const PlannedKernel::Address &address : kernel.addresses)
@@ -168,11 +195,10 @@ Problem CudaProgram::Impl::runStep(const CudaPlan &kept,
   return launch(kernel.kernel, on);
 }
 
-Problem
-CudaProgram::Impl::runSteps(const CudaPlan &kept,
-                            std::span<const DeviceAddress> inputs,
-                            std::span<const DeviceAddress> outputs, CuStream on,
-                            const std::function<Problem(size_t)> &onStep) {
+Problem CudaProgram::Impl::runSteps(
+    const CudaPlan &kept, std::span<const DeviceAddress> inputs,
+    std::span<const DeviceAddress> outputs, CuStream on,
+    const std::function<Problem(size_t)> &onStep, bool checksLater) {
   const ProgramSpec &program = package->program;
   const RunPlan &plan = *kept.plan;
   if (inputs.size() != program.inputs.size() ||
@@ -201,7 +227,7 @@ CudaProgram::Impl::runSteps(const CudaPlan &kept,
     if (onStep)
       if (Problem error = onStep(step.step))
         return error;
-    if (Problem error = runStep(kept, step, on))
+    if (Problem error = runStep(kept, step, on, checksLater))
       return error;
   }
   return onStep ? onStep(program.steps.size()) : Problem();

@@ -54,6 +54,11 @@ REFOLD_DEVICE int64_t block_remainder(int64_t block, int64_t count) {
   return uint32_t(block) % uint32_t(smaller(count, 0x7fffffff));
 }
 
+/// `place`, or the nearest one of an array of `count` elements.
+REFOLD_DEVICE int64_t inside(int64_t place, int64_t count) {
+  return larger(smaller(place, count - 1), 0);
+}
+
 /// Where element `at` of rows of several indices is: on the last of them, of
 /// which there are `count`, and on those before. Both are 0 or more.
 struct Along {

@@ -254,7 +254,7 @@ LIBRARY_CALLS = f"""
 import ctypes, os, resource
 lib = ctypes.CDLL({str(LIBRARY)!r})
 lib.refold_error_message.restype = ctypes.c_char_p
-for name in ("open", "plan", "output_shape", "run", "enqueue"):
+for name in ("open", "plan", "output_shape", "run", "enqueue", "check"):
     getattr(lib, "refold_package_" + name).restype = ctypes.c_void_p
 class Options(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("gpu", ctypes.c_int), ("compiles", ctypes.c_int), ("threads", ctypes.c_uint)]
@@ -433,8 +433,35 @@ assert plan(handle, (3, 40))[1].value == captured.value
     assert 0 < allocated < 8 and freed < allocated, between
 
 
+def check_late_checks(files):
+    """Positions from data on the caller's stream: nothing waits, what is outside reads inside, and is told afterwards, once."""
+    program = files.write("pick", "pick(x[n], i[m]: i64) -> y\n  y[m] = x[i] * 2\n")
+    package = files.package(program, "cuda-sm90")
+    calls = calls_library(files, f"""
+handle = open_package({str(package)!r})
+lib.refold_package_check.argtypes = [ctypes.c_void_p]
+error, planned = plan(handle, (5,), (3,))
+x, y = numbers(5), numbers(3)
+def enqueue(*places):
+    given, taken = on_gpu((x, (ctypes.c_int64 * 3)(*places))), on_gpu((y,))
+    log("enqueued")
+    check(lib.refold_package_enqueue(handle, planned, given, taken, None))
+    log("done")
+    to_host(y, taken[0])
+    return list(y)
+assert enqueue(4, 0, 2) == [8, 0, 4] and code_of(lib.refold_package_check(handle)) == (0, "")
+assert enqueue(4, 99, -1)[:2] == [8, 8]
+code, message = code_of(lib.refold_package_check(handle))
+assert code == 1 and "out of range" in message, (code, message)
+assert code_of(lib.refold_package_check(handle)) == (0, "")
+assert enqueue(1, 1, 1) == [2, 2, 2] and code_of(lib.refold_package_check(handle)) == (0, "")
+""")
+    during = calls[calls.index("enqueued") + 1:calls.index("done")]
+    assert not any(device_test.count(during, name) for name in ("cuMemAlloc_v2", "cuStreamSynchronize", "cuMemcpyDtoHAsync_v2")), during
+
+
 CHECKS = [check_size, check_header, check_cpu, check_certificates, check_gpu, check_tiles, check_damage, check_writing, check_library, check_null, check_npy, check_pipe,
-          check_short_memory, check_stale_plans]
+          check_short_memory, check_stale_plans, check_late_checks]
 
 
 def main():

@@ -329,6 +329,8 @@ Problem benchGpu(CudaProgram &gpu, const RunPlan &plan, int64_t bytes) {
   auto steps = gpu.timeSteps(plan, in, out, 9);
   if (!steps)
     return steps.error();
+  if (Problem error = gpu.findFailedCheck())
+    return error;
   const ProgramSpec &program = gpu.package().program;
   for (size_t i = 0; i < steps->size(); ++i)
     std::printf("  %9.4f ms  %s\n", (*steps)[i], program.steps[i].name.c_str());

@@ -268,6 +268,7 @@ llvm::Expected<ExitCode> compileCommand(const Command &command,
   auto loaded = load(*context, program.path, program.loadOptions());
   if (!loaded)
     return loaded.takeError();
+  tellNarrowed(*loaded, program.multiply);
   if (!emit.empty()) {
     auto text = textAt(emit, std::move(*loaded), options, withLocations,
                        program.isJson());

@@ -42,6 +42,20 @@ void printError(llvm::StringRef message) {
   os << message.drop_front(place + word.size()) << "\n";
 }
 
+void tellNarrowed(const LoadedProgram &program, llvm::StringRef type) {
+  if (!program.narrowed)
+    return;
+  const NarrowReport &report = *program.narrowed;
+  llvm::errs() << "remark: " << report.products << " products read " << type
+               << "; " << report.constants << " constants are stored so, "
+               << formatBytes(double(report.bytesAfter)) << " instead of "
+               << formatBytes(double(report.bytesBefore));
+  if (report.tooLarge)
+    llvm::errs() << "; " << report.tooLarge
+                 << " stay f32, which it has no numbers for";
+  llvm::errs() << "\n";
+}
+
 void tellDeclined(const FuseReport &report) {
   for (const CascadeReport &cascade : report.cascades)
     if (cascade.decline)

@@ -10,6 +10,7 @@
 
 namespace refold {
 
+struct LoadedProgram;
 struct FuseReport;
 
 /// Writes JSON and a line break to stdout.
@@ -23,6 +24,8 @@ void printColored(llvm::raw_ostream &os, llvm::raw_ostream::Colors color,
 /// front.
 void printError(llvm::StringRef message);
 
+/// What `--multiply` has rounded, if it was given, on stderr.
+void tellNarrowed(const LoadedProgram &program, llvm::StringRef type);
 /// What a GPU has no fused code for, as remarks on stderr.
 void tellDeclined(const FuseReport &report);
 

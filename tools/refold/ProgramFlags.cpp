@@ -18,6 +18,10 @@ void ProgramFlags::addDtypeTo(Flags &flags) {
   flags.choice("dtype",
                "type of the float arguments and results of a .fold program",
                dtype, {"f64", "f32", "f16", "bf16"});
+  flags.choice("multiply",
+               "type that what matrix products of f32 read is rounded to; "
+               "weights are stored so, sums stay f32 (as the program says)",
+               multiply, {"f16", "bf16"});
 }
 
 void addFuseTo(Flags &flags, FusePolicy &policy) {
@@ -148,6 +152,7 @@ LoadOptions ProgramFlags::loadOptions() const {
   LoadOptions options;
   options.dims = dims;
   options.dtype = parseDType(dtype);
+  options.multiply = parseDType(multiply);
   return options;
 }
 

@@ -12,7 +12,7 @@ namespace refold {
 
 /// The file, and what may be said about it.
 struct ProgramFlags {
-  std::string path, format = "text", dtype;
+  std::string path, format = "text", dtype, multiply;
   std::map<std::string, int64_t> dims;
   NumericPolicy numerics;
   bool withoutCache = false;

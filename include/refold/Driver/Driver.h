@@ -11,6 +11,7 @@
 #include "refold/Support/DiskCache.h"
 #include "refold/Support/StageTimes.h"
 #include "refold/Support/Tensor.h"
+#include "refold/Transforms/NarrowProducts.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/Support/Error.h"
 #include "llvm/Support/JSON.h"
@@ -45,6 +46,7 @@ struct LoadedProgram {
   std::vector<Port> inputs, outputs;
   std::shared_ptr<void> storage; ///< of the constants that the module points to
   double readMs = 0.0;           ///< CPU time of the front end
+  std::optional<NarrowReport> narrowed; ///< by `LoadOptions::multiply`
 };
 
 struct LoadOptions {
@@ -53,6 +55,9 @@ struct LoadOptions {
   /// Replaces the dtype of every float argument and result (.fold only:
   /// `--dtype`).
   std::optional<DType> dtype;
+  /// f16 or bf16: what matrix products read is rounded to it, and weights are
+  /// stored so (refold/Transforms/NarrowProducts.h).
+  std::optional<DType> multiply;
 };
 
 /// A context with every dialect and interface that the passes need.

@@ -62,13 +62,19 @@ public:
 
   /// All steps on a stream of the caller, on arrays of the GPU, row-major.
   /// Nothing is allocated and nothing waits, so that it can be captured in a
-  /// graph; a program that checks its data is refused. Plans share memory: who
+  /// graph. What a check of data refuses is known when the stream has run, by
+  /// `findFailedCheck`; until then positions that are outside read the nearest
+  /// element inside. Plans share memory: who
   /// uses several streams, or `run` beside them, lets one run of the program
   /// end before the next begins, or opens the package once a stream. `onStep`,
   /// if set, is called before every step and after the last.
   Problem enqueue(const RunPlan &plan, std::span<const DeviceAddress> inputs,
                   std::span<const DeviceAddress> outputs, DeviceStream stream,
                   const std::function<Problem(size_t step)> &onStep = nullptr);
+
+  /// Whether a check of the runs since the last call has failed, which streams
+  /// have to have ended: one that did. What they wrote is then no result.
+  Problem findFailedCheck();
 
   /// The same on arrays of the host: copied there, computed, copied back.
   Problem run(const RunPlan &plan, std::span<const void *const> inputs,

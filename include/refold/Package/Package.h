@@ -74,6 +74,8 @@ struct Package {
   std::vector<std::pair<std::string, std::string>> headers;
   /// Of `deviceKernels`, the one that copies arrays; -1: nothing is copied.
   int64_t copyKernel = -1;
+  /// Of them, the one that looks at checked data; -1: nothing is checked.
+  int64_t checkKernel = -1;
   /// Keeps what constants and code point into.
   std::shared_ptr<void> owner;
 };

@@ -186,6 +186,18 @@ std::string Expressions::subscript(AffineExpr expr, ArrayRef<Node *> in) {
          subscript(both.getRHS(), in) + ")";
 }
 
+/// Whether data decides where the subscript points.
+static bool isOfData(AffineExpr expr, ArrayRef<Node *> in) {
+  for (auto [k, n] : llvm::enumerate(in)) {
+    NodeSet all;
+    if (expr.isFunctionOfDim(k))
+      collect(n, all);
+    if (llvm::any_of(all, [](Node *i) { return i->kind == Node::Read; }))
+      return true;
+  }
+  return false;
+}
+
 std::string Expressions::offset(unsigned operand, AffineMap map,
                                 ArrayRef<Node *> in, bool isRow) {
   auto type =
@@ -202,7 +214,13 @@ std::string Expressions::offset(unsigned operand, AffineMap map,
     int64_t start = 0;
     bool isUnit = succeeded(getStridesAndOffset(type, strides, start)) &&
                   strides[dim] == 1;
-    text += " + " + subscript(expr, in);
+    std::string place = subscript(expr, in);
+    // A program that checks positions may know late that one is outside.
+    if (isOfData(expr, in))
+      place = "inside(" + withoutParentheses(place) + ", " +
+              kernel.operandNames[operand] + "_size" + std::to_string(dim) +
+              ")";
+    text += " + " + place;
     if (!isUnit)
       text += " * " + kernel.operandNames[operand] + "_stride" +
               std::to_string(dim);

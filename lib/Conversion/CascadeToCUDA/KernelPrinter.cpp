@@ -81,9 +81,12 @@ void KernelPrinter::findParameters() {
            unsigned(extent.operand), unsigned(std::max(extent.dim, 0))},
           "int64_t ", kernel.indexNames[i] + "_count");
   for (auto [i, operand] : llvm::enumerate(result.operands))
-    for (unsigned dim = 0; dim < operand.rank; ++dim)
+    for (unsigned dim = 0; dim < operand.rank; ++dim) {
       addParameter({CudaParameter::Stride, unsigned(i), dim}, "int64_t ",
                    kernel.operandNames[i] + "_stride" + std::to_string(dim));
+      addParameter({CudaParameter::Size, unsigned(i), dim}, "int64_t ",
+                   kernel.operandNames[i] + "_size" + std::to_string(dim));
+    }
 }
 
 std::pair<std::string, std::string>

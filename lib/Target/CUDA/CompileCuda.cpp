@@ -133,6 +133,14 @@ refold::packageForGpu(const ExecutableSpec &spec,
     made->copyKernel = int64_t(made->deviceKernels.size());
     made->deviceKernels.push_back(makeCopyKernel());
   }
+  bool checks = llvm::any_of(spec.steps, [](const Step &step) {
+    auto *check = std::get_if<AssertStep>(&step.what);
+    return check && std::holds_alternative<ViewSpec>(check->condition);
+  });
+  if (checks) {
+    made->checkKernel = int64_t(made->deviceKernels.size());
+    made->deviceKernels.push_back(makeCheckKernel());
+  }
   return made;
 }
 

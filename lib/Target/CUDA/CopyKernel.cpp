@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Arrays that lie apart are copied by a kernel of our own: one element a
-// thread, wherever it lies.
+// What steps beside kernels ask of a GPU. Arrays that lie apart are copied by a
+// kernel of our own: one element a thread, wherever it lies. Checks on a stream
+// of the caller leave the number of one that failed.
 #include "Machines.h"
 
 using namespace refold;
@@ -56,6 +57,45 @@ package::DeviceKernel refold::makeCopyKernel() {
     way.block[0] = 256;
     launch.ways.push_back(std::move(way));
   }
+  kernel.launches.push_back(std::move(launch));
+  return kernel;
+}
+
+package::DeviceKernel refold::makeCheckKernel() {
+  auto word = [](unsigned i) { return SizeExpr::symbol(i); };
+  package::DeviceKernel kernel;
+  kernel.name = "check";
+  kernel.text = "// Looks at checked data. Generated; do not edit.\n"
+                "#include \"refold_cuda.h\"\n\n"
+                "REFOLD_KERNEL(256)\n"
+                "check(const uint8_t *flags, int32_t *failed, int64_t count, "
+                "int64_t number";
+  std::string place;
+  for (unsigned d = 0; d < kRank; ++d)
+    for (const char *name : {"size", "stride"})
+      kernel.text += ", int64_t " + (name + std::to_string(d));
+  for (unsigned d = kRank; d-- > 0;) {
+    std::string n = std::to_string(d);
+    place += "    place += rest % size" + n + " * stride" + n +
+             ";\n    rest /= size" + n + ";\n";
+  }
+  kernel.text += ") {\n"
+                 "  for (int64_t at = refold::thread(); at < count; at += 256) "
+                 "{\n    int64_t rest = at, place = 0;\n" +
+                 place +
+                 "    if (flags[place] == 0)\n"
+                 "      *failed = int32_t(number);\n"
+                 "  }\n}\n";
+  package::Launch launch;
+  for (unsigned i : {0u, 1u, 2u, 3u})
+    launch.parameters.push_back(word(i));
+  for (unsigned d = 0; d < kRank; ++d)
+    for (unsigned first : {4u, 4u + kRank})
+      launch.parameters.push_back(word(first + d));
+  package::LaunchWay way;
+  way.entry = "check";
+  way.block[0] = 256;
+  launch.ways.push_back(std::move(way));
   kernel.launches.push_back(std::move(launch));
   return kernel;
 }

@@ -14,6 +14,8 @@ llvm::Expected<KernelLauncher> makeEmulated(const CudaKernel &kernel);
 
 /// CopyKernel.cpp: what copies arrays on a GPU, by the words of `CudaProgram`.
 package::DeviceKernel makeCopyKernel();
+/// What looks at checked data there: notes the number of a check that fails.
+package::DeviceKernel makeCheckKernel();
 
 } // namespace refold
 

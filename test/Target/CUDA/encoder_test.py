@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A whole ONNX model for GPUs without one: a small encoder (two layers, several heads, masks, GELU, LayerNorm, mean pooling, the
-checks of its positions), f32 and f16, emulated against double and compiled into a package.
+checks of its positions), f32 and f16, with products of f16 too, emulated against double and compiled into a package.
 
 Random weights under the names of all-MiniLM-L6-v2, written by examples/minilm/make_model.py. Skipped where the Python package
 onnx is missing.
@@ -58,10 +58,10 @@ def write_models(folder):
         onnx.save(make_model.make_model(make_tensors(np), CONFIG, dtype), folder / f"encoder_{np.dtype(dtype).name}.onnx")
 
 
-def check_emulated(model):
+def check_emulated(model, *flags):
     """One token, a length of no vector, whole vectors."""
     refold("verify", "--target", "cuda-emulated", str(model), "--lengths", "1,7,16", "--broad-length", "0", "--shape", "batch=2",
-           *INPUTS, "--first-seeds", "1", "--seeds", "8", "--splits", "0", "--threads", "1")
+           *INPUTS, "--first-seeds", "1", "--seeds", "8", "--splits", "0", "--threads", "1", *flags)
 
 
 def check_package(folder, model):
@@ -81,6 +81,7 @@ def main():
         write_models(folder)
         models = [folder / "encoder_float32.onnx", folder / "encoder_float16.onnx"]
         all_checks = [(check_emulated, model) for model in models]
+        all_checks.append((check_emulated, models[1], "--multiply", "f16"))
         gated, skipped = checks.compiled(lambda compiler, *case: check_package(*case), [(folder, model) for model in models])
         return checks.run(all_checks + gated, skipped)
 
