@@ -314,6 +314,8 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
     if (mlir::failed(normaliseProgram(function)))
       return asUnsupported(collector.takeErrors(
           "the program was not normalised, without reason"));
+    if (options.policy != FusePolicy::Never)
+      writeOutShortSums(function);
   }
   FuseCascadesOptions fuseOptions;
   fuseOptions.fuse = options.policy != FusePolicy::Never;

@@ -76,17 +76,26 @@ template <typename T> REFOLD_DEVICE T saturate(float x) {
   return T{decltype(T::bits)(pack_saturated(x, 0.0f, T{}))};
 }
 
-/// `kWidth` elements at an address that is a multiple of their size, or of 16
-/// bytes if they are larger.
+/// `kWidth` elements at an address that is a multiple of the largest power of 2
+/// in their bytes, or of 16 bytes if that is more.
 template <int kWidth, Policy kPolicy, typename T>
 REFOLD_DEVICE Vector<T, kWidth> load_vector(const T *from) {
+  constexpr int kBytes = Vector<T, kWidth>::kBytes;
+  constexpr int kWhole = kBytes & -kBytes;
+  constexpr int kPart = kWhole < 16 ? kWhole : 16;
+  const char *const bytes = reinterpret_cast<const char *>(from);
   Vector<T, kWidth> to;
-  constexpr int kPart =
-      Vector<T, kWidth>::kBytes < 16 ? Vector<T, kWidth>::kBytes : 16;
   REFOLD_UNROLL
-  for (int at = 0; at < Vector<T, kWidth>::kBytes; at += kPart)
-    load_words<kPart, kPolicy>(to.words + at / 4,
-                               reinterpret_cast<const char *>(from) + at);
+  for (int at = 0; at < kBytes; at += kPart) {
+    if constexpr (kPart >= 4 || kPart == kBytes) {
+      load_words<kPart, kPolicy>(to.words + at / 4, bytes + at);
+    } else {
+      uint32_t part;
+      load_words<kPart, kPolicy>(&part, bytes + at);
+      to.words[at / 4] =
+          at % 4 ? to.words[at / 4] | part << (at % 4 * 8) : part;
+    }
+  }
   return to;
 }
 

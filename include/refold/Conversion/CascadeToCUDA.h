@@ -29,8 +29,11 @@ struct CudaOperand {
   unsigned rank = 0;
   int64_t elementBytes = 0;
   bool isArray = true, isResult = false;
-  /// Read or written by vectors along its last dimension.
+  /// Read or written by vectors along its last dimension; or along the one
+  /// before `groupDims`, of whole groups of `group` elements.
   bool hasVectors = false;
+  unsigned groupDims = 0;
+  int64_t group = 1;
 };
 
 /// One way to run a kernel: how many threads share a row, how many rows a block

@@ -109,6 +109,11 @@ void selectFromLists(mlir::func::FuncOp function,
 /// generics, sizes as arithmetic on the arguments' sizes, no dead or equal ops.
 mlir::LogicalResult normaliseProgram(mlir::func::FuncOp function);
 
+/// Writes sums over two to four places out where they stand in the terms of a
+/// reduction and read what another one finds along the same stream at each of
+/// the places. Takes and leaves the normalised form.
+void writeOutShortSums(mlir::func::FuncOp function);
+
 /// A cascade and the values of the outputs it was made for.
 struct EmittedCascade {
   CascadeOp op;

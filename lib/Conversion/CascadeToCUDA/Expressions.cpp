@@ -199,13 +199,12 @@ static bool isOfData(AffineExpr expr, ArrayRef<Node *> in) {
 }
 
 std::string Expressions::offset(unsigned operand, AffineMap map,
-                                ArrayRef<Node *> in, bool isRow) {
+                                ArrayRef<Node *> in, unsigned leftOut) {
   auto type =
       cast<MemRefType>(kernel.plan->cascade->getOperand(operand).getType());
   std::string text;
   for (auto [dim, expr] : llvm::enumerate(map.getResults())) {
-    bool isLast = dim + 1 == map.getNumResults();
-    if (isLast && isRow)
+    if (dim + leftOut >= map.getNumResults())
       break;
     auto constant = dyn_cast<AffineConstantExpr>(expr);
     if (constant && constant.getValue() == 0)
@@ -234,7 +233,7 @@ std::string Expressions::readElement(Node *n) {
   unsigned operand =
       cast<BlockArgument>(read.getSource()).getArgNumber() - op.numIndices();
   std::string text = "refold::load_element(" + kernel.operandNames[operand] +
-                     offset(operand, read.getMap(), n->in, false) + ")";
+                     offset(operand, read.getMap(), n->in, 0) + ")";
   return n->type.isInteger(1) ? "(" + text + " != 0)" : text;
 }
 

@@ -67,10 +67,10 @@ public:
   bool takesReciprocals = false;
   /// The position of element (0, ..., stream = 0) and of subscripts.
   std::string subscript(mlir::AffineExpr expr, llvm::ArrayRef<Node *> in);
-  /// Elements from the array's beginning to the subscripts; the last one left
-  /// out where `isRow`.
+  /// Elements from the array's beginning to the subscripts but for the last
+  /// `leftOut`.
   std::string offset(unsigned operand, mlir::AffineMap map,
-                     llvm::ArrayRef<Node *> in, bool isRow);
+                     llvm::ArrayRef<Node *> in, unsigned leftOut);
 
 private:
   const std::string *find(Node *n);

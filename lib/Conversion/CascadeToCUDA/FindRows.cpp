@@ -132,6 +132,27 @@ static bool isRank(Plan &plan, unsigned index) {
   });
 }
 
+/// Whether only what is written when a row is done has an index: a few results
+/// beside each other.
+static bool isOfResults(Plan &plan, unsigned index) {
+  constexpr int64_t kMost = 32;
+  int64_t extent = plan.extent(index);
+  if (plan.states.empty() || ShapedType::isDynamic(extent) || extent > kMost)
+    return false;
+  auto hasIt = [&](Node *root) {
+    NodeSet all;
+    collect(root, all);
+    return llvm::any_of(all, [&](Node *n) { return n->has(index); });
+  };
+  return llvm::none_of(plan.states,
+                       [&](StatePlan &s) {
+                         return (s.set & bit(index)) || hasIt(s.term);
+                       }) &&
+         llvm::none_of(plan.sweepWrites, [&](WritePlan &w) {
+           return (w.set & bit(index)) || hasIt(w.value);
+         });
+}
+
 /// The index along a row. Without a stream the last row index is it.
 static LogicalResult chooseIndices(RowKernel &kernel) {
   CascadeOp op = kernel.plan->cascade;
@@ -146,7 +167,7 @@ static LogicalResult chooseIndices(RowKernel &kernel) {
       kernel.stream = i;
       break;
     default:
-      if (isRank(*kernel.plan, i)) {
+      if (isRank(*kernel.plan, i) || isOfResults(*kernel.plan, i)) {
         kernel.ranks.push_back(i);
         break;
       }
@@ -316,6 +337,8 @@ static bool isReadAcross(RowKernel &kernel, Node *n) {
   CascadeOp op = kernel.plan->cascade;
   unsigned operand =
       cast<BlockArgument>(read.getSource()).getArgNumber() - op.numIndices();
+  if (kernel.plan->partOfGroup(n, kernel.stream))
+    return false;
   return !isAlongRow(read.getMap(), n->in, kernel.stream) ||
          !isDense(op->getOperand(operand).getType());
 }
@@ -332,6 +355,25 @@ static bool isDenseAcrossRows(RowKernel &kernel, Node *n) {
          llvm::is_contained(kernel.rows, n->in[last.getPosition()]->index);
 }
 
+int64_t RowRead::bytes() const { return bytesOf(type) * group.size; }
+
+/// Whether two reads of groups differ in their places there only.
+static bool isSameGroup(Node *x, Node *y, unsigned groupDims) {
+  auto a = cast<ReadOp>(x->op), b = cast<ReadOp>(y->op);
+  if (a.getSource() != b.getSource())
+    return false;
+  // Each map numbers its own operands.
+  auto isSame = [&](AffineExpr e, AffineExpr f) {
+    auto d = dyn_cast<AffineDimExpr>(e), g = dyn_cast<AffineDimExpr>(f);
+    return d && g ? x->in[d.getPosition()] == y->in[g.getPosition()]
+                  : isa<AffineConstantExpr>(e) && e == f;
+  };
+  return llvm::all_of(
+      llvm::zip(a.getMap().getResults().drop_back(groupDims),
+                b.getMap().getResults().drop_back(groupDims)),
+      [&](auto pair) { return isSame(std::get<0>(pair), std::get<1>(pair)); });
+}
+
 static void addReads(RowKernel &kernel, const NodeSet &all, bool isFolded) {
   CascadeOp op = kernel.plan->cascade;
   for (Node *n : all) {
@@ -340,12 +382,28 @@ static void addReads(RowKernel &kernel, const NodeSet &all, bool isFolded) {
     auto read = cast<ReadOp>(n->op);
     unsigned operand =
         cast<BlockArgument>(read.getSource()).getArgNumber() - op.numIndices();
+    auto group = kernel.plan->partOfGroup(n, kernel.stream);
+    if (group) {
+      auto leader = llvm::find_if(kernel.reads, [&](auto &other) {
+        return other.second.group.dims &&
+               isSameGroup(other.first, n, group->dims);
+      });
+      Node *first = leader == kernel.reads.end() ? n : leader->first;
+      kernel.parts[n] = {first, group->place};
+      if (first != n) {
+        leader->second.isFolded |= isFolded;
+        continue;
+      }
+    }
     auto [it, isNew] = kernel.reads.try_emplace(n);
     RowRead &entry = it->second;
     entry.isFolded |= isFolded;
     if (!isNew)
       continue;
     entry.node = n;
+    entry.type = n->type;
+    if (group)
+      entry.group = *group;
     std::string wanted = kernel.operandNames[operand];
     for (auto &other : kernel.reads)
       if (other.second.name == wanted)

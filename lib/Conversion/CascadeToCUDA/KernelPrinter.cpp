@@ -116,6 +116,8 @@ std::string KernelPrinter::describeRead(ReadOp read) {
     std::string subscript = "...";
     if (auto dim = dyn_cast<AffineDimExpr>(expr))
       subscript = describe(read.getIndices()[dim.getPosition()], 3);
+    else if (auto constant = dyn_cast<AffineConstantExpr>(expr))
+      subscript = std::to_string(constant.getValue());
     inside += (inside.empty() ? "" : ", ") + subscript;
   }
   return text + "[" + inside + "]";

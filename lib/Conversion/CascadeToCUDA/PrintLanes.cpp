@@ -108,8 +108,8 @@ void RowPrinter::printFetchOwn() {
                ", kWidth>(own_row(thread())" + beginOf(kernel, read) +
                ", thread(), column);");
     else if (read.isFolded)
-      out.line(to + " = load_vector<kWidth, Reuse>(" + read.row +
-               " + column);");
+      out.line(to + " = load_vector<" + read.times("kWidth") + ", Reuse>(" +
+               read.row + " + " + read.times("column") + ");");
   }
   out.close();
   out.close("};");

@@ -211,7 +211,7 @@ void RowPrinter::printPlaces(unsigned rank, ArrayRef<WritePlan *> writes) {
       in.push_back(plan.graph->instantiate(index, final));
     const std::string &to = kernel.operandNames[target(w)];
     out.line("store_places<kOwn>(" + to +
-             values.offset(target(w), w->op.getMap(), in, true) +
+             values.offset(target(w), w->op.getMap(), in, 1) +
              " + lane * kOwn, " + to + "_places);");
   }
   out.close();

@@ -51,7 +51,7 @@ void RowPrinter::printWrites(ArrayRef<WritePlan *> writes) {
     if (w->value->type.isInteger(1))
       value = "int8_t(" + value + ")";
     out.line("store_element(" + kernel.operandNames[target] +
-             values.offset(target, w->op.getMap(), in, false) + ", " + value +
+             values.offset(target, w->op.getMap(), in, 0) + ", " + value +
              ");");
   }
 }
@@ -107,16 +107,15 @@ void RowPrinter::printStore(WritePlan &w, const std::string &array) {
       value = (saturates ? "saturate<" : "narrow<") +
               storedType(w.value->type) + ">(" + value + ")";
     out.line("store_element(" + kernel.operandNames[target] +
-             values.offset(target, w.op.getMap(), in, false) + ", " + value +
-             ");");
+             values.offset(target, w.op.getMap(), in, 0) + ", " + value + ");");
     return;
   }
   out.line(std::string(saturates ? "store_saturated"
                        : rounds  ? "store_rounded"
                                  : "store_values") +
            "<kWidth>(" + kernel.operandNames[target] +
-           values.offset(target, w.op.getMap(), in, true) + " + column, " +
-           array + ");");
+           values.offset(target, w.op.getMap(), in, 1) + " + column, " + array +
+           ");");
 }
 
 /// Whether a result counts on exact quotients: rounded to whole numbers, or
@@ -153,9 +152,9 @@ void RowPrinter::printSweep() {
     if (read.isFolded)
       continue;
     std::string vector = read.name + "_v";
-    out.line("const auto " + vector + " = load_vector<kWidth, " +
-             (read.isShared ? "Reuse" : "Stream") + ">(" + read.row +
-             " + column);");
+    out.line("const auto " + vector + " = load_vector<" + read.times("kWidth") +
+             ", " + read.policy() + ">(" + read.row + " + " +
+             read.times("column") + ");");
   }
   for (auto [w, root] : llvm::zip(writes, roots)) {
     unsigned target = cast<BlockArgument>(w->op.getTarget()).getArgNumber() -

@@ -29,9 +29,17 @@ void RowPrinter::findGrid() {
     unsigned i = cast<BlockArgument>(argument).getArgNumber() - op.numIndices();
     result.operands[i].hasVectors = true;
   };
-  for (auto &read : kernel.reads)
-    if (!kernel.isProduct(read.first))
-      hasVectors(cast<ReadOp>(read.first->op).getSource());
+  for (auto &[node, read] : kernel.reads) {
+    if (kernel.isProduct(node))
+      continue;
+    Value source = cast<ReadOp>(node->op).getSource();
+    hasVectors(source);
+    CudaOperand &o =
+        result.operands[cast<BlockArgument>(source).getArgNumber() -
+                        op.numIndices()];
+    o.groupDims = read.group.dims;
+    o.group = read.group.size;
+  }
   for (auto *writes : {&plan.finishWrites, &plan.sweepWrites})
     for (WritePlan &w : *writes)
       if (hasStream() && (w.set & bit(kernel.stream)))
@@ -64,7 +72,8 @@ int64_t RowPrinter::keptBytes() {
 /// Whether rows can wait in shared memory: by copies of 16 bytes.
 bool RowPrinter::mayKeep(int width) {
   bool areWhole = llvm::all_of(kernel.reads, [&](auto &read) {
-    return !isKept(read.second) || width * bytesOf(read.first->type) % 16 == 0;
+    return !isKept(read.second) || (read.second.group.size == 1 &&
+                                    width * read.second.bytes() % 16 == 0);
   });
   return hasStates() && areWhole && keptBytes() > 0;
 }
@@ -139,7 +148,7 @@ void RowPrinter::chooseEntries() {
   int words = 0;
   for (auto &[node, read] : kernel.reads)
     if (read.isFolded)
-      words += std::max<int>(1, width * bytesOf(node->type) / 4);
+      words += std::max<int>(1, width * read.bytes() / 4);
   int most = std::clamp(budget / std::max(words, 1), 1, 8);
   if (foldsTables())
     most = int(llvm::bit_floor(unsigned(most)));
@@ -269,7 +278,8 @@ void RowPrinter::printRowPointers(
     auto readOp = cast<ReadOp>(node->op);
     unsigned operand = cast<BlockArgument>(readOp.getSource()).getArgNumber() -
                        op.numIndices();
-    std::string at = values.offset(operand, readOp.getMap(), node->in, true);
+    std::string at =
+        values.offset(operand, readOp.getMap(), node->in, 1 + read.group.dims);
     std::string type = storedType(node->type);
     out.line("const " + type + " *const " + read.row + " = " +
              kernel.operandNames[operand] + at + ";");
@@ -312,8 +322,8 @@ void RowPrinter::printChunk() {
     out.line("static constexpr int kCount = kVectors;");
   for (auto &[node, read] : kernel.reads)
     if (read.isFolded)
-      out.line("Vector<" + storedType(node->type) + ", kWidth> " + read.name +
-               "[kVectors];");
+      out.line("Vector<" + storedType(node->type) + ", " +
+               read.times("kWidth") + "> " + read.name + "[kVectors];");
   out.close("};");
   out.blank();
 }
@@ -362,9 +372,9 @@ void RowPrinter::printLoad() {
       out.line("chunk." + read.name +
                "[v] = load_sums<kWidth>(own_sums, column);");
     else if (read.isFolded)
-      out.line("chunk." + read.name + "[v] = load_vector<kWidth, " +
-               (read.isShared ? "Reuse" : "Stream") + ">(" + read.row +
-               " + column);");
+      out.line("chunk." + read.name + "[v] = load_vector<" +
+               read.times("kWidth") + ", " + read.policy() + ">(" + read.row +
+               " + " + read.times("column") + ");");
   out.close();
   out.close("};");
 }
@@ -443,8 +453,8 @@ void RowPrinter::printFetch() {
       out.line(to + " = load_kept<kThreads, " + storedType(node->type) +
                ", kWidth>(at + " + keptAt(read) + ");");
     else if (read.isFolded)
-      out.line(to + " = load_vector<kWidth, Reuse>(" + read.row +
-               " + column);");
+      out.line(to + " = load_vector<" + read.times("kWidth") + ", Reuse>(" +
+               read.row + " + " + read.times("column") + ");");
   }
   out.close();
   out.close("};");
@@ -469,8 +479,17 @@ void RowPrinter::bindElements(bool isFolded) {
         read.isFolded ? "chunk." + read.name + "[v]" : read.name + "_v";
     if (isFolded && !read.isFolded)
       continue;
-    std::string text = vector + ".get(e)";
-    values.bind(node, node->type.isInteger(1) ? "(" + text + " != 0)" : text);
+    auto bind = [&](Node *n, const std::string &at) {
+      std::string text = vector + ".get(" + at + ")";
+      values.bind(n, n->type.isInteger(1) ? "(" + text + " != 0)" : text);
+    };
+    if (read.group.size == 1) {
+      bind(node, "e");
+      continue;
+    }
+    for (auto &[part, of] : kernel.parts)
+      if (of.first == node)
+        bind(part, read.times("e") + " + " + std::to_string(of.second));
   }
 }
 

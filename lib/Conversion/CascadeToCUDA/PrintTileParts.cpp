@@ -244,7 +244,7 @@ void TilePrinter::printBrings() {
     printPackedRow("packed_first + i");
     out.line("return " + kernel.operandNames[tiles.left.operand] +
              values.offset(tiles.left.operand, read.getMap(),
-                           tiles.left.read->in, true) +
+                           tiles.left.read->in, 1) +
              ";");
   }
   out.close("}, int(smaller(packed_count - packed_first, kRows)), " +

@@ -633,7 +633,7 @@ void TilePrinter::printResult(WritePlan &w) {
   Graph::Instance final(plan.sets.numPasses, Node::Final);
   for (Value index : w.op.getIndices())
     in.push_back(plan.graph->instantiate(index, final));
-  std::string at = values.offset(target, w.op.getMap(), in, false);
+  std::string at = values.offset(target, w.op.getMap(), in, 0);
   std::string value = withoutParentheses(values.value(w.value));
   if (w.value->type.isInteger(1))
     value = "int8_t(" + value + ")";
@@ -710,7 +710,7 @@ void TilePrinter::printVectors(WritePlan &w, ArrayRef<Node *> roots,
   Graph::Instance final(plan.sets.numPasses, Node::Final);
   for (Value index : w.op.getIndices())
     in.push_back(plan.graph->instantiate(index, final));
-  std::string at = values.offset(target, w.op.getMap(), in, true);
+  std::string at = values.offset(target, w.op.getMap(), in, 1);
   out.line("store_quads(" + isRow + " ? reinterpret_cast<char *>(" + array +
            at + ") : nullptr, " + array + "_words, 2 * " +
            countOf(tiles.width) + ");");

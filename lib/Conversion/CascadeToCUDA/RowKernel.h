@@ -20,6 +20,20 @@ struct RowRead {
   std::string element;   ///< of one value
   bool isFolded = false; ///< by some pass; otherwise only results need it
   bool isShared = false; ///< by all rows
+  /// Elements of a column: those of x[n,3] that are read at any constant.
+  walk::PartOfGroup group = {};
+  mlir::Type type; ///< of an element
+  /// Bytes of a column.
+  int64_t bytes() const;
+  /// Threads take turns at the pieces of 32 bytes that groups lie in.
+  std::string policy() const {
+    return isShared || group.size > 1 ? "Reuse" : "Stream";
+  }
+  /// `columns` of them, in elements.
+  std::string times(llvm::StringRef columns) const {
+    return group.size == 1 ? columns.str()
+                           : columns.str() + " * " + std::to_string(group.size);
+  }
 };
 
 /// Elements of a row that are sums of products of two arrays of 16 bits: a
@@ -44,7 +58,9 @@ struct RowKernel {
   int stream = walk::kNone; ///< the index along a row, of several the last
   llvm::SmallVector<unsigned> outer;       ///< the others, outermost first
   llvm::SmallVector<unsigned> rows, ranks; ///< ranks: places of lists
-  llvm::MapVector<Node *, RowRead> reads;
+  llvm::MapVector<Node *, RowRead> reads;  ///< one for each group
+  /// Reads of elements of a group: the one in `reads`, and the place.
+  llvm::MapVector<Node *, std::pair<Node *, int64_t>> parts;
   /// The read that is a product; its row index is not among `rows`.
   std::optional<RowProduct> product;
   std::vector<std::string> operandNames, indexNames, stateNames;

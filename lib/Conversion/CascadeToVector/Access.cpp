@@ -217,6 +217,10 @@ Val Kernel::readOperand(Tile &t, Node *n, int r, int c) {
   Along along = plan.along(n, t.lane);
   if (along.kind == Along::Unit)
     return to.loadWide(from, offsetOf(t, n, r, c), maskOf(t, c));
+  if (along.kind == Along::Strided && !maskOf(t, c))
+    if (auto part = plan.partOfGroup(n, t.lane))
+      return to.loadEvery(from, to.sub(offsetOf(t, n, r, c), part->place),
+                          part->place, part->size);
   if (along.kind == Along::Strided)
     return to.gather(
         from,

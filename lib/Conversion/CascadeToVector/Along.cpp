@@ -86,6 +86,31 @@ Along Plan::along(WritePlan &write, unsigned index) {
                   write.op.getMap(), index, isIt, isIt);
 }
 
+std::optional<PartOfGroup> Plan::partOfGroup(Node *n, unsigned index) {
+  constexpr int64_t kMost = 4;
+  Along along = this->along(n, index);
+  auto read = cast<ReadOp>(n->op);
+  auto type =
+      dyn_cast<MemRefType>(cascade.operandOf(read.getSource()).getType());
+  SmallVector<int64_t> strides;
+  int64_t offset = 0;
+  if (along.kind != Along::Strided || along.coefficient != 1 || !type ||
+      failed(getStridesAndOffset(type, strides, offset)))
+    return std::nullopt;
+  PartOfGroup part;
+  for (int64_t d = type.getRank() - 1; d > int64_t(along.dim); --d) {
+    auto at = dyn_cast<AffineConstantExpr>(read.getMap().getResult(d));
+    if (!at || type.isDynamicDim(d) || strides[d] != part.size)
+      return std::nullopt;
+    part.place += at.getValue() * part.size;
+    part.size *= type.getDimSize(d);
+    ++part.dims;
+  }
+  if (part.size < 2 || part.size > kMost || strides[along.dim] != part.size)
+    return std::nullopt;
+  return part;
+}
+
 int Plan::chooseLane(Node *root, Set candidates) {
   NodeSet all;
   collect(root, all);

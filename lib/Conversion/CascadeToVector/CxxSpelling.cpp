@@ -513,6 +513,10 @@ Val CxxSpelling::gather(const Buffer &from, Val at, Val mask) {
   return loadWide(from, Ix(at), mask);
 }
 
+Val CxxSpelling::loadEvery(const Buffer &from, Ix at, int64_t part, int64_t) {
+  return loadWide(from, add(at, part), Val());
+}
+
 void CxxSpelling::store(Val value, const Buffer &to, Ix at) {
   line(element(to, show(at)) + " = " + nameOf(value) + ";");
 }

@@ -63,6 +63,7 @@ public:
   Val load(const Buffer &from, Ix at) override;
   Val loadWide(const Buffer &from, Ix at, Val mask) override;
   Val gather(const Buffer &from, Val at, Val mask) override;
+  Val loadEvery(const Buffer &from, Ix at, int64_t part, int64_t step) override;
   void store(Val value, const Buffer &to, Ix at) override;
   void storeWide(Val value, const Buffer &to, Ix at, Val mask) override;
   void storeCompressed(Val value, const Buffer &to, Ix at, Val) override {

@@ -408,6 +408,8 @@ private:
   // Stream.cpp.
   void streamLoop(unsigned pass, Ix lo, Ix hi);
   bool hasBlocks();
+  int64_t places();
+  void toPlace(unsigned pass, Ix place);
   void streamBlocks(unsigned pass, Ix lo, Ix hi);
   void streamTile(unsigned pass);
   void outerStreams(Set rest, llvm::function_ref<void()> body);

@@ -25,6 +25,13 @@ struct Along {
   int64_t coefficient = 0;
 };
 
+/// An access that takes the same element of each of a few neighbours, as x[n,1]
+/// of x[n,3] does along n.
+struct PartOfGroup {
+  int64_t place = 0, size = 1; ///< elements
+  unsigned dims = 0;           ///< that a group has, the last ones
+};
+
 /// An element adds to a state only where the carried index is the position of
 /// the stream index, as `compare` says.
 struct StateKey {
@@ -292,6 +299,7 @@ struct Plan {
   bool mayJoin() const;
   int64_t extent(unsigned i) { return cascade.getExtents()[i]; }
   Along along(Node *read, unsigned index);
+  std::optional<PartOfGroup> partOfGroup(Node *read, unsigned index);
   Along along(WritePlan &write, unsigned index);
   /// The index of the set along which accesses of `root` are dense, of those in
   /// `candidates`; the last one where none or several are.

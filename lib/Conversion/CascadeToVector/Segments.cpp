@@ -25,10 +25,8 @@ static void moveTo(Array &a, Ix part, Spelling &to) {
     a.buffer.offset = to.mul(part, a.count);
 }
 
-/// A segment that is walked in blocks has two sets of states.
-Ix Kernel::placeOf(Ix segment) {
-  return hasBlocks() ? to.mul(segment, 2) : segment;
-}
+/// Where the states of a segment begin, in sets of states.
+Ix Kernel::placeOf(Ix segment) { return to.mul(segment, places()); }
 
 /// Points the arrays of all states to one segment's part.
 void Kernel::bindStates(Ix item, Ix segment) {

@@ -140,6 +140,10 @@ public:
   virtual Val load(const Buffer &from, Ix at) = 0;
   virtual Val loadWide(const Buffer &from, Ix at, Val mask) = 0;
   virtual Val gather(const Buffer &from, Val at, Val mask) = 0;
+  /// Lane i is from[at + i * step + part], part < step: registers in a row, of
+  /// which the other elements are thrown away.
+  virtual Val loadEvery(const Buffer &from, Ix at, int64_t part,
+                        int64_t step) = 0;
   virtual void store(Val value, const Buffer &to, Ix at) = 0;
   virtual void storeWide(Val value, const Buffer &to, Ix at, Val mask) = 0;
   /// The lanes in which the mask holds, one behind the other; what lies behind

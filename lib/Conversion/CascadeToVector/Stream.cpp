@@ -84,6 +84,11 @@ void Kernel::streamLoop(unsigned pass, Ix lo, Ix hi) {
 
 /// Tiles that are added up one after the other.
 constexpr int64_t kTilesOfBlock = 16;
+/// Sets of states of one segment: enough for 2^15 blocks.
+constexpr int64_t kPlaces = 16;
+
+/// How many sets of states a segment has.
+int64_t Kernel::places() { return hasBlocks() ? kPlaces : 1; }
 
 /// Whether rows may be longer than a block, and all that a pass leaves can be
 /// merged as the states of segments are.
@@ -97,26 +102,54 @@ bool Kernel::hasBlocks() {
          length > kTilesOfBlock * plan.tileStream;
 }
 
+/// Points the states of a pass to one of the places that a segment has.
+void Kernel::toPlace(unsigned pass, Ix place) {
+  for (StatePlan &s : plan.states)
+    if (s.pass == pass)
+      for (Array &value : arrays[s.number].values)
+        value.buffer.offset =
+            to.add(value.buffer.offset, to.mul(place, value.count));
+}
+
 /// The error of a sum grows with the length of its chain of additions: a long
-/// row is blocks of tiles. All but the first are found by themselves, in a
-/// second place of each state, and merged with what was there before.
+/// row is blocks of tiles, each found by itself, in the first free place, and
+/// blocks are merged two by two like the digits of a binary counter: with block
+/// i as many times as i ends in ones, with the last one until a single place is
+/// left. Should the places end, the last two are merged at once: neighbours may
+/// always be.
 void Kernel::streamBlocks(unsigned pass, Ix lo, Ix hi) {
   if (!hasBlocks())
     return streamLoop(pass, lo, hi);
   int64_t length = kTilesOfBlock * plan.tileStream;
-  to.each(lo, hi, length, [&](Ix at) {
-    auto before = arrays;
-    Ix place = to.min(to.sub(at, lo), 1);
-    for (StatePlan &s : plan.states)
-      if (s.pass == pass)
-        for (Array &value : arrays[s.number].values)
-          value.buffer.offset =
-              to.add(value.buffer.offset, to.mul(place, value.count));
+  auto block = [&](Ix at, ArrayRef<Val> carried) -> Spelling::Values {
+    auto states = arrays;
+    toPlace(pass, Ix(carried[0]));
     initialise(pass);
     streamLoop(pass, at, to.min(to.add(at, length), hi));
-    others = std::exchange(arrays, before);
-    to.branch(to.less(lo, at), [&] { mergeSegment(pass); }, [] {});
-  });
+    arrays = states;
+    Ix number = to.div(to.sub(at, lo), length);
+    auto mayMerge = [&](ArrayRef<Val> now) {
+      Ix top(now[0]);
+      Val isDue = to.less(0, to.rem(Ix(now[1]), 2));
+      isDue =
+          to.binary(Binary::OrI, isDue, to.less(to.add(hi, -1 - length), at));
+      isDue = to.binary(Binary::OrI, isDue, to.less(kPlaces - 2, top));
+      return to.binary(Binary::AndI, to.less(0, top), isDue);
+    };
+    auto merge = [&](ArrayRef<Val> now) -> Spelling::Values {
+      Ix below = to.add(Ix(now[0]), -1);
+      toPlace(pass, Ix(now[0]));
+      others = std::exchange(arrays, states);
+      toPlace(pass, below);
+      mergeSegment(pass);
+      arrays = states;
+      return {to.materialise(below), to.materialise(to.div(Ix(now[1]), 2))};
+    };
+    Spelling::Values left =
+        to.repeat({carried[0], to.materialise(number)}, mayMerge, merge);
+    return {to.materialise(to.add(Ix(left[0]), 1))};
+  };
+  to.loop(lo, hi, length, {to.materialise(0)}, block);
 }
 
 void Kernel::finish() {

@@ -288,6 +288,34 @@ Val VectorSpelling::gather(const Buffer &from, Val at, Val mask) {
   return handle(fromStorage(v, from.element));
 }
 
+Val VectorSpelling::loadEvery(const Buffer &from, Ix at, int64_t part,
+                              int64_t step) {
+  VectorType type = vectorOf(storedIn(from));
+  Value taken;
+  for (int64_t k = 0; k < step; ++k) {
+    Value next = b.create<vector::LoadOp>(loc, type, memoryOf(from),
+                                          value(add(at, k * lanes())));
+    if (!k) {
+      taken = next;
+      continue;
+    }
+    // Lanes of what was read before, then of `next`. A lane that comes later
+    // is whatever.
+    SmallVector<int64_t> lane;
+    for (int64_t i = 0; i < lanes(); ++i) {
+      int64_t place = i * step + part, end = (k + 1) * lanes();
+      if (k == 1)
+        lane.push_back(place < end ? place : 0);
+      else
+        lane.push_back(place < k * lanes() || place >= end
+                           ? i
+                           : place - (k - 1) * lanes());
+    }
+    taken = b.create<vector::ShuffleOp>(loc, taken, next, lane);
+  }
+  return handle(fromStorage(taken, from.element));
+}
+
 void VectorSpelling::store(Val v, const Buffer &to, Ix at) {
   b.create<memref::StoreOp>(loc, toStorage(value(v), to.element), memoryOf(to),
                             value(at));

@@ -75,8 +75,8 @@ Array Kernel::makeArray(Set set, Type element, int lane, int64_t laneCount,
   }
   a.count = size;
   bool isShared = isState && hasSegments();
-  if (isState && hasBlocks())
-    size = to.mul(size, 2);
+  if (isState)
+    size = to.mul(size, places());
   if (isShared)
     size = to.mul(size, to.mul(mainItems(), numSegments()));
   a.buffer = allocate(isShared, element, size, isPaired ? &a.pairs : nullptr);

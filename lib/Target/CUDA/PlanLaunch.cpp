@@ -61,8 +61,9 @@ public:
     for (const CudaOperand &o : kernel.operands) {
       if (!o.hasVectors)
         continue;
-      int64_t bytes = std::min<int64_t>(16, width * o.elementBytes);
-      for (unsigned dim = 0; dim + 1 < o.rank; ++dim)
+      int64_t whole = width * o.group * o.elementBytes;
+      int64_t bytes = std::min<int64_t>(16, whole & -whole);
+      for (unsigned dim = 0; dim + 1 + o.groupDims < o.rank; ++dim)
         all = all *
               SizeExpr::binary(
                   Op::Max, SizeExpr::binary(Op::Le, size(o, dim), SizeExpr(1)),

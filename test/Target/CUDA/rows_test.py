@@ -33,6 +33,8 @@ EMULATED = [("examples/softmax", "f32"), ("examples/softmax", "bf16"), ("example
             ("examples/rmsnorm_fp8", "bf16"), ("examples/rmsnorm_fp8", "f32"), ("benchmarks/suite/programs/rmsnorm_int8", "bf16"),
             ("test/Target/CUDA/Inputs/layernorm_f8", "f16"), ("test/Target/CUDA/Inputs/f8", "f32"),
             ("test/Target/CUDA/Inputs/f8_columns", "f32"),
+            # A few elements of each column, as of points in space.
+            ("test/Target/CUDA/Inputs/groups", "f32"), ("test/Target/CUDA/Inputs/groups", "bf16"), ("test/Execution/coordinates", "f16"),
             # A thread a row: weighted sums, arrays read and written across.
             ("test/Catalogue/theory_sink", "f32"), ("examples/softmax_columns", "f32"), ("examples/rmsnorm_product", "f32"),
             # Rows over several indices: results along all of them, rows of neighbours, one row.
@@ -42,14 +44,17 @@ COMPILED = [("examples/softmax", "bf16"), ("examples/entropy", "bf16"), ("exampl
             ("test/Target/CUDA/Inputs/names", "f32"), ("test/Catalogue/theory_sink", "f32"), ("examples/rmsnorm_fp8", "bf16"),
             ("test/Target/CUDA/Inputs/layernorm_f8", "bf16"), ("test/Target/CUDA/Inputs/f8", "f32"),
             ("test/Target/CUDA/Inputs/f8_overflow.mlir", "f32"), ("benchmarks/suite/programs/rmsnorm_int8", "bf16"),
-            ("test/Catalogue/theory_kurtosis", "f32"), ("examples/groupnorm", "f32"), ("test/Target/CUDA/Inputs/totals", "f32")]
+            ("test/Catalogue/theory_kurtosis", "f32"), ("test/Execution/coordinates", "f32"),
+            ("test/Target/CUDA/Inputs/groups", "f32"), ("test/Target/CUDA/Inputs/groups", "bf16"),
+            ("examples/groupnorm", "f32"), ("test/Target/CUDA/Inputs/totals", "f32")]
 FOLD_WORDS = {"max", "min", "sum", "exp", "mean", "log", "len", "where", "any", "all", "prod", "abs", "sqrt", "true", "false",
               "inf", "nan", "f32", "f16", "bf16", "p", "q", "r", "t", "u"}  # no names in .fold, or taken by the test itself
 EACH_ENTRY = [("examples/softmax", "bf16"), ("examples/variance", "f32")]
 # Long rows of several blocks: an extreme, means that move, counts, two arrays, one element at once.
 PARTS = [("examples/variance", "f32", "40000,17001", "m=3"), ("examples/entropy", "bf16", "70000", "m=2"),
          ("examples/logsumexp", "f32", "40000", "m=3"), ("test/Catalogue/theory_kurtosis", "f32", "33000", "row=1"),
-         ("examples/kl_divergence", "f32", "30001", "m=2"), ("test/Catalogue/masks_masked_variance", "f32", "20000", "row=2")]
+         ("examples/kl_divergence", "f32", "30001", "m=2"), ("test/Catalogue/masks_masked_variance", "f32", "20000", "row=2"),
+         ("test/Execution/coordinates", "f32", "33001,40000", "b=2")]
 KEPT = [("examples/layernorm", "bf16"), ("examples/rmsnorm_fp8", "bf16"), ("test/Catalogue/catalogue_01_log_softmax", "f32")]  # the entries that keep rows
 
 
