@@ -6,7 +6,8 @@ launches that rotate among arrays, beside PyTorch's cuDNN and FlashAttention, To
     parts.py --library librefold_run.so --packages FOLDER [--peers]
 
 Packages are PROGRAM.DTYPE.rfx of examples/variance.fold, entropy.fold and logsumexp.fold, and of kurtosis.fold and
-decode.fold in benchmarks/suite/programs (decode: h=32, g=8, d=128, bf16).
+decode.fold in benchmarks/suite/programs (decode: h=32, g=8, d=128, bf16); inertia.DTYPE.rfx is
+test/Catalogue/catalogue_60_moment_of_inertia.fold.
 """
 
 import argparse
@@ -31,6 +32,12 @@ FORMS = {
     "entropy": lambda x: (-(torch.softmax(x, -1) * torch.log_softmax(x, -1)).sum(-1),),
     "logsumexp": lambda x: (torch.logsumexp(x, -1),),
 }
+
+
+def inertia(mass, x):
+    m = mass.abs()
+    centre = (m[..., None] * x).sum(-2) / m.sum(-1, keepdim=True)
+    return (m * ((x - centre[:, None]) ** 2).sum(-1)).sum(-1), centre
 
 
 def graph_of(runs):
@@ -112,6 +119,31 @@ def reduce_rows(options, library, name, rows, length):
                 print(f"{what} {program} TorchInductor {times_of([lambda x=x: compiled(x) for x in arrays], size)}", flush=True)
 
 
+def points(options, library, name, length):
+    """Moment of inertia in space: masses and coordinates of one set of points."""
+    path = options.packages / f"inertia.{name}.rfx"
+    if not path.exists():
+        return
+    arrays = [((torch.rand(1, length, device="cuda") + 0.1).to(TYPES[name]),
+               (torch.randn(1, length, 3, device="cuda") + 2.0).to(TYPES[name])) for _ in range(4)]
+    size, what = sum(a.nbytes for a in arrays[0]), f"{name} {length} points"
+    reads = [lambda x=x: x.view(-1).view(torch.int32).max() for _, x in arrays]
+    print(f"{what} read of x, by an integer maximum: {times_of(reads, arrays[0][1].nbytes)}", flush=True)
+    package = Package(library, path)
+    outputs = [torch.full_like(one, float("nan")) for one in inertia(*(a[:, :64] for a in arrays[0]))]
+    runs = [package.launcher(list(a), outputs) for a in arrays]
+    runs[0]()
+    exact = inertia(*(a.double() for a in arrays[0]))
+    error = max(((own.double() - one).abs() / one.abs().max()).max().nan_to_num(float("inf")).item() for own, one in zip(outputs, exact))
+    print(f"{what} inertia error {error:.1e} {times_of(runs, size)}", flush=True)
+    package.close()
+    if options.peers:
+        compiled = torch.compile(inertia, dynamic=False)
+        with torch.no_grad():
+            compiled(*arrays[0])
+            print(f"{what} inertia TorchInductor {times_of([lambda a=a: compiled(*a) for a in arrays], size)}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--library", type=pathlib.Path, required=True)
@@ -125,6 +157,7 @@ def main():
     for name in TYPES:
         for rows, length in ROWS:
             reduce_rows(options, library, name, rows, length)
+        points(options, library, name, 1 << 24)
 
 
 if __name__ == "__main__":

@@ -216,7 +216,10 @@ void RowPrinter::chooseEntries() {
         add(256, 1, most, width, true);
         add(512, 1, most, width, true);
       }
-      add(1024, 1, std::max(most / 8, 1), width, false);
+      // Two chunks and the states have 64 registers, or 128.
+      constexpr int kMostWords = 12;
+      add(words > kMostWords ? 512 : 1024, 1, std::max(most / 8, 1), width,
+          false);
     } else {
       // 16 elements a thread: with more, what 16 bits hold lost a fifth.
       addPartsEntry(std::clamp(16 / width, 1, std::max(most / 2, 1)), width);
