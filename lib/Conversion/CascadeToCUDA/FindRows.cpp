@@ -355,7 +355,7 @@ static bool isDenseAcrossRows(RowKernel &kernel, Node *n) {
          llvm::is_contained(kernel.rows, n->in[last.getPosition()]->index);
 }
 
-int64_t RowRead::bytes() const { return bytesOf(type) * group.size; }
+int64_t RowRead::bytes() const { return bytesOf(node->type) * group.size; }
 
 /// Whether two reads of groups differ in their places there only.
 static bool isSameGroup(Node *x, Node *y, unsigned groupDims) {
@@ -401,7 +401,6 @@ static void addReads(RowKernel &kernel, const NodeSet &all, bool isFolded) {
     if (!isNew)
       continue;
     entry.node = n;
-    entry.type = n->type;
     if (group)
       entry.group = *group;
     std::string wanted = kernel.operandNames[operand];

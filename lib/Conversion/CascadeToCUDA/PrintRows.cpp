@@ -232,7 +232,9 @@ void RowPrinter::chooseEntries() {
   // in.
   add(256, 1, numFolded > 1 ? 4 : 8, 1, true);
   addPartsEntry(4, 1);
-  add(256, 1, 4, 1, false);
+  bool hasGroups = llvm::any_of(
+      kernel.reads, [](auto &read) { return read.second.group.size > 1; });
+  add(256, 1, hasGroups ? 2 : 4, 1, false);
 }
 
 //===----------------------------------------------------------------------===//

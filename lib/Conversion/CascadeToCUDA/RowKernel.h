@@ -22,7 +22,6 @@ struct RowRead {
   bool isShared = false; ///< by all rows
   /// Elements of a column: those of x[n,3] that are read at any constant.
   walk::PartOfGroup group = {};
-  mlir::Type type; ///< of an element
   /// Bytes of a column.
   int64_t bytes() const;
   /// Threads take turns at the pieces of 32 bytes that groups lie in.
