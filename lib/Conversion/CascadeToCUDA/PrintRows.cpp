@@ -149,6 +149,8 @@ void RowPrinter::chooseEntries() {
   for (auto &[node, read] : kernel.reads)
     if (read.isFolded)
       words += std::max<int>(1, width * read.bytes() / 4);
+  bool hasGroups = llvm::any_of(
+      kernel.reads, [](auto &read) { return read.second.group.size > 1; });
   int most = std::clamp(budget / std::max(words, 1), 1, 8);
   if (foldsTables())
     most = int(llvm::bit_floor(unsigned(most)));
@@ -222,7 +224,12 @@ void RowPrinter::chooseEntries() {
           false);
     } else {
       // 16 elements a thread: with more, what 16 bits hold lost a fifth.
-      addPartsEntry(std::clamp(16 / width, 1, std::max(most / 2, 1)), width);
+      // Of groups 8 columns: what a chunk costs beside its elements, as means
+      // that move, is worth more than a fourth block a multiprocessor.
+      addPartsEntry(hasGroups
+                        ? std::max(8 / width, 1)
+                        : std::clamp(16 / width, 1, std::max(most / 2, 1)),
+                    width);
       add(128, 1, std::max(most / 4, 1), width, false, 65536);
       add(256, 1, std::max(most / 4, 1), width, false);
     }
@@ -232,8 +239,6 @@ void RowPrinter::chooseEntries() {
   // in.
   add(256, 1, numFolded > 1 ? 4 : 8, 1, true);
   addPartsEntry(4, 1);
-  bool hasGroups = llvm::any_of(
-      kernel.reads, [](auto &read) { return read.second.group.size > 1; });
   add(256, 1, hasGroups ? 2 : 4, 1, false);
 }
 
