@@ -265,6 +265,25 @@ bool refold::holds(DeferredCertificate &deferred,
   return found == key;
 }
 
+/// A state whose transport takes more than pivots, other states and constants:
+/// merges of states have no elements of the row's arrays at hand.
+static std::string stateMovedByRow(const algebra::Program &program) {
+  for (const auto &definition : program.definitions) {
+    auto *state = std::get_if<algebra::State>(&definition);
+    if (!state || !state->transport)
+      continue;
+    for (algebra::Expr symbol : algebra::symbolsOf(state->transport)) {
+      algebra::Role role = symbol.symbol().role;
+      bool isOfStates =
+          role == algebra::Role::Old || role == algebra::Role::New ||
+          role == algebra::Role::Self || role == algebra::Role::With;
+      if (!isOfStates && symbol.symbol().indices)
+        return state->symbol().symbol().name;
+    }
+  }
+  return "";
+}
+
 LogicalResult Deriver::derive(const KernelPlan &plan, size_t number,
                               FusedKernel &kernel) {
   Operation *at = plan.outputs[0].tensor.getDefiningOp();
@@ -276,6 +295,20 @@ LogicalResult Deriver::derive(const KernelPlan &plan, size_t number,
   kernel.deriveMs = watch.ms();
   if (!kernel.derivation.program)
     return at->emitError("no program is derived: ") << kernel.derivation.error;
+  if (std::string state = stateMovedByRow(*kernel.derivation.program);
+      !state.empty()) {
+    notes.push_back({"moved-by-row",
+                     "moving '" + state + "' of '" + kernel.name +
+                         "' to another pivot takes an array's element of the "
+                         "row; its reductions stay apart",
+                     at->getLoc()});
+    policy.fuse = false;
+    kernel.derivation = algebra::derive(cascade, policy);
+    kernel.deriveMs = watch.ms();
+    if (!kernel.derivation.program)
+      return at->emitError("no program is derived: ")
+             << kernel.derivation.error;
+  }
   bool isMoved = llvm::any_of(
       kernel.derivation.program->definitions, [](const auto &definition) {
         auto *state = std::get_if<algebra::State>(&definition);

@@ -216,8 +216,10 @@ void Narrowing::storeConstants() {
   });
   for (arith::ConstantOp constant : constants)
     if (Value made = narrow(constant); made != constant.getResult())
-      constant.replaceAllUsesWith(
-          elementwise(made, FloatType::getF32(type.getContext())));
+      // What the program returns is as it was.
+      constant.getResult().replaceUsesWithIf(
+          elementwise(made, FloatType::getF32(type.getContext())),
+          [](OpOperand &use) { return !isa<func::ReturnOp>(use.getOwner()); });
 }
 
 NarrowReport Narrowing::run() {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Sums over two to four places (the coordinates of a point) inside the terms of
-// a longer reduction: sum(n: m * sum(s: (x[n,s] - c[s])^2)), where c is found
-// along n too. As one index of a contraction c would have to be known whole for
-// every element; written out, x[n,0], x[n,1], ... are elements of one row, and
-// c[0], c[1], ... states of one cascade.
+// Sums of squares over two to four places (the coordinates of a point) inside
+// the terms of a longer reduction: sum(n: m * sum(s: (x[n,s] - c[s])^2)), where
+// c is found along n too. As one index of a contraction c would have to be
+// known whole for every element; written out, x[n,0], x[n,1], ... are elements
+// of one row, and c[0], c[1], ... states of one cascade.
 #include "refold/Analysis/Sizes.h"
 #include "refold/Transforms/FuseCascades.h"
 
@@ -12,6 +12,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
 #include <numeric>
 
 using namespace mlir;
@@ -33,6 +34,8 @@ public:
 private:
   bool isShortSum(linalg::GenericOp sum);
   bool meets(linalg::GenericOp sum);
+  bool readsFound(linalg::GenericOp op, unsigned placeLoop, unsigned loop,
+                  const Size &length);
   bool isReduced(Value v, unsigned dim);
   bool isFound(Value v, unsigned dim, const Size &length);
   Size sizeOfLoop(linalg::GenericOp op, unsigned loop);
@@ -90,6 +93,28 @@ static Value summandOf(linalg::GenericOp op) {
   return sum->getOperand(sum->getOperand(0) == out ? 1 : 0);
 }
 
+/// Whether `v`, of the body of an elementwise op or a sum, is the square of a
+/// number or a constant times one, there or where it is read from.
+static bool isSquare(linalg::GenericOp op, Value v) {
+  if (auto product = v.getDefiningOp<arith::MulFOp>()) {
+    for (Value side : {product.getLhs(), product.getRhs()})
+      if (side.getDefiningOp<arith::ConstantOp>())
+        return isSquare(op, side == product.getLhs() ? product.getRhs()
+                                                     : product.getLhs());
+    return product.getLhs() == product.getRhs();
+  }
+  auto arg = dyn_cast<BlockArgument>(v);
+  if (!arg || arg.getOwner() != op.getBody() ||
+      arg.getArgNumber() >= op.getNumDpsInputs())
+    return false;
+  auto result = dyn_cast<OpResult>(op.getInputs()[arg.getArgNumber()]);
+  auto producer = result ? dyn_cast<linalg::GenericOp>(result.getOwner())
+                         : linalg::GenericOp();
+  return producer && isElementwise(producer) &&
+         isSquare(producer, producer.getBody()->getTerminator()->getOperand(
+                                result.getResultNumber()));
+}
+
 Size WriteOutSums::sizeOfLoop(linalg::GenericOp op, unsigned loop) {
   for (OpOperand &operand : op->getOpOperands())
     if (auto dim = dimOfLoop(op.getMatchingIndexingMap(&operand), loop))
@@ -100,7 +125,9 @@ Size WriteOutSums::sizeOfLoop(linalg::GenericOp op, unsigned loop) {
 bool WriteOutSums::isShortSum(linalg::GenericOp sum) {
   SmallVector<unsigned> reduced;
   sum.getReductionDims(reduced);
-  if (reduced.size() != 1 || !summandOf(sum))
+  // Places of other sums may cancel, which parts of them that are moved by
+  // themselves would not.
+  if (reduced.size() != 1 || !summandOf(sum) || !isSquare(sum, summandOf(sum)))
     return false;
   Size places = sizeOfLoop(sum, reduced[0]);
   return places.isStatic() && places.factor > 1 &&
@@ -166,6 +193,35 @@ bool WriteOutSums::isFound(Value v, unsigned dim, const Size &length) {
   return false;
 }
 
+/// Whether an op, or an elementwise one before it, reads at each place what a
+/// reduction over `length` elements has found for all of `loop`.
+bool WriteOutSums::readsFound(linalg::GenericOp op, unsigned placeLoop,
+                              unsigned loop, const Size &length) {
+  for (OpOperand *input : op.getDpsInputOperands()) {
+    AffineMap map = op.getMatchingIndexingMap(input);
+    auto place = dimOfLoop(map, placeLoop);
+    if (!place)
+      continue;
+    if (!map.isFunctionOfDim(loop)) {
+      if (isFound(input->get(), *place, length))
+        return true;
+      continue;
+    }
+    auto dim = dimOfLoop(map, loop);
+    auto result = dyn_cast<OpResult>(input->get());
+    auto producer = result ? dyn_cast<linalg::GenericOp>(result.getOwner())
+                           : linalg::GenericOp();
+    if (!dim || !producer || !isElementwise(producer))
+      continue;
+    AffineMap made = producer.getIndexingMapMatchingResult(result);
+    auto madePlace = loopOfDim(made, *place), madeLoop = loopOfDim(made, *dim);
+    if (madePlace && madeLoop &&
+        readsFound(producer, *madePlace, *madeLoop, length))
+      return true;
+  }
+  return false;
+}
+
 /// Whether the sum stands in the terms of a reduction, and reads at each of its
 /// places what another one has found along the same stream.
 bool WriteOutSums::meets(linalg::GenericOp sum) {
@@ -174,17 +230,10 @@ bool WriteOutSums::meets(linalg::GenericOp sum) {
   AffineMap result = sum.getIndexingMapMatchingResult(sum->getResult(0));
   for (auto [loop, kind] : llvm::enumerate(sum.getIteratorTypesArray())) {
     auto dim = dimOfLoop(result, loop);
-    if (kind != utils::IteratorType::parallel || !dim ||
-        !isReduced(sum.getResult(0), *dim))
-      continue;
-    Size length = sizeOfLoop(sum, loop);
-    for (OpOperand *input : sum.getDpsInputOperands()) {
-      AffineMap map = sum.getMatchingIndexingMap(input);
-      auto place = dimOfLoop(map, reduced[0]);
-      if (place && !map.isFunctionOfDim(loop) &&
-          isFound(input->get(), *place, length))
-        return true;
-    }
+    if (kind == utils::IteratorType::parallel && dim &&
+        isReduced(sum.getResult(0), *dim) &&
+        readsFound(sum, reduced[0], loop, sizeOfLoop(sum, loop)))
+      return true;
   }
   return false;
 }
@@ -399,7 +448,9 @@ void WriteOutSums::run() {
     if (!llvm::all_of(axis.first.getUses(), unused))
       stack(axis, parts[axis]);
     Operation *op = axis.first.getDefiningOp();
-    for (Operation *user : llvm::make_early_inc_range(op->getUsers()))
+    llvm::SmallSetVector<Operation *, 4> users; // some of them read it twice
+    users.insert(op->user_begin(), op->user_end());
+    for (Operation *user : users)
       if (isOpTriviallyDead(user))
         user->erase();
   }

@@ -63,7 +63,7 @@ REFOLD_DEVICE int64_t inside(int64_t place, int64_t count) {
 /// which there are `count`, and on those before. Both are 0 or more.
 struct Along {
   REFOLD_DEVICE Along(int64_t at, int64_t count) {
-    const bool is_short = at <= 0x7fffffff;
+    const bool is_short = at < 0x7fffffff;
     quotient = is_short ? block_quotient(at, count) : at / count;
     remainder = at - quotient * count;
   }

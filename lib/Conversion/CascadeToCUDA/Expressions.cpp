@@ -198,6 +198,16 @@ static bool isOfData(AffineExpr expr, ArrayRef<Node *> in) {
   return false;
 }
 
+std::string Expressions::subscriptInside(unsigned operand, unsigned dim,
+                                         AffineExpr expr, ArrayRef<Node *> in) {
+  std::string place = subscript(expr, in);
+  // A program that checks positions may know late that one is outside.
+  if (isOfData(expr, in))
+    place = "inside(" + withoutParentheses(place) + ", " +
+            kernel.operandNames[operand] + "_size" + std::to_string(dim) + ")";
+  return place;
+}
+
 std::string Expressions::offset(unsigned operand, AffineMap map,
                                 ArrayRef<Node *> in, unsigned leftOut) {
   auto type =
@@ -213,13 +223,7 @@ std::string Expressions::offset(unsigned operand, AffineMap map,
     int64_t start = 0;
     bool isUnit = succeeded(getStridesAndOffset(type, strides, start)) &&
                   strides[dim] == 1;
-    std::string place = subscript(expr, in);
-    // A program that checks positions may know late that one is outside.
-    if (isOfData(expr, in))
-      place = "inside(" + withoutParentheses(place) + ", " +
-              kernel.operandNames[operand] + "_size" + std::to_string(dim) +
-              ")";
-    text += " + " + place;
+    text += " + " + subscriptInside(operand, dim, expr, in);
     if (!isUnit)
       text += " * " + kernel.operandNames[operand] + "_stride" +
               std::to_string(dim);

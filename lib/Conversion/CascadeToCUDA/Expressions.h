@@ -67,6 +67,9 @@ public:
   bool takesReciprocals = false;
   /// The position of element (0, ..., stream = 0) and of subscripts.
   std::string subscript(mlir::AffineExpr expr, llvm::ArrayRef<Node *> in);
+  /// The same of dimension `dim` of an operand, which it does not leave.
+  std::string subscriptInside(unsigned operand, unsigned dim,
+                              mlir::AffineExpr expr, llvm::ArrayRef<Node *> in);
   /// Elements from the array's beginning to the subscripts but for the last
   /// `leftOut`.
   std::string offset(unsigned operand, mlir::AffineMap map,

@@ -137,7 +137,8 @@ static bool isRank(Plan &plan, unsigned index) {
 static bool isOfResults(Plan &plan, unsigned index) {
   constexpr int64_t kMost = 32;
   int64_t extent = plan.extent(index);
-  if (plan.states.empty() || ShapedType::isDynamic(extent) || extent > kMost)
+  if (plan.states.empty() || ShapedType::isDynamic(extent) || extent < 1 ||
+      extent > kMost)
     return false;
   auto hasIt = [&](Node *root) {
     NodeSet all;
@@ -148,8 +149,15 @@ static bool isOfResults(Plan &plan, unsigned index) {
                        [&](StatePlan &s) {
                          return (s.set & bit(index)) || hasIt(s.term);
                        }) &&
-         llvm::none_of(plan.sweepWrites, [&](WritePlan &w) {
-           return (w.set & bit(index)) || hasIt(w.value);
+         llvm::none_of(plan.sweepWrites,
+                       [&](WritePlan &w) {
+                         return (w.set & bit(index)) || hasIt(w.value);
+                       }) &&
+         // Two indices beside a row are walked by threads with rows of their
+         // own.
+         llvm::none_of(plan.finishWrites, [&](WritePlan &w) {
+           Set beside = w.set & ~plan.rows & ~plan.streams;
+           return (w.set & bit(index)) && llvm::popcount(beside) > 1;
          });
 }
 

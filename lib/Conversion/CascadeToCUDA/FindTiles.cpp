@@ -603,6 +603,52 @@ static bool isPlainScale(Node *factor) {
                  .getValueAsDouble() >= kLeast;
 }
 
+/// `degreeOf`, past guards: a choice by a sign, against a number.
+static std::optional<int> guardedDegreeOf(TileKernel &kernel, Node *n) {
+  if (isOp(n, "arith.select")) {
+    std::optional<int> x = guardedDegreeOf(kernel, n->in[1]);
+    std::optional<int> y = guardedDegreeOf(kernel, n->in[2]);
+    if (n->in[1]->kind == Node::Const)
+      return y;
+    if (n->in[2]->kind == Node::Const || x == y)
+      return x;
+    return std::nullopt;
+  }
+  if (isOp(n, "arith.mulf") || isOp(n, "arith.divf")) {
+    std::optional<int> x = guardedDegreeOf(kernel, n->in[0]);
+    std::optional<int> y = guardedDegreeOf(kernel, n->in[1]);
+    if (!x || !y)
+      return std::nullopt;
+    return isOp(n, "arith.mulf") ? *x + *y : *x - *y;
+  }
+  return degreeOf(kernel, n);
+}
+
+static bool readsPivot(TileKernel &kernel, Node *n) {
+  NodeSet all;
+  collect(n, all);
+  return llvm::any_of(all, [&](Node *i) {
+    return i->isState() && kernel.isPivot(kernel.plan->states[i->state]);
+  });
+}
+
+/// Whether a result is the same if all moved states have one factor near 1: it
+/// comes out, or is lost beside the pivot that its logarithm is added to.
+static bool hidesFactor(TileKernel &kernel, Node *n) {
+  if (guardedDegreeOf(kernel, n) == 0)
+    return true;
+  if (n->isState())
+    return kernel.isPivot(kernel.plan->states[n->state]);
+  if (isOp(n, "arith.addf"))
+    for (unsigned side : {0, 1})
+      if (Node *log = n->in[side]; isOp(log, "math.log") &&
+                                   guardedDegreeOf(kernel, log->in[0]) &&
+                                   readsPivot(kernel, n->in[1 - side]))
+        return hidesFactor(kernel, n->in[1 - side]);
+  return n->kind == Node::Elem &&
+         llvm::all_of(n->in, [&](Node *i) { return hidesFactor(kernel, i); });
+}
+
 static void findLateScale(TileKernel &kernel) {
   TileKernel::LateScale late;
   bool hasFinite = false;
@@ -613,6 +659,11 @@ static void findLateScale(TileKernel &kernel) {
   if (!isPlain && (!findFactor(kernel, kernel.kept, late.factor, hasFinite) ||
                    !late.factor || (hasFinite && !isPlainScale(late.factor))))
     return;
+  // What rounding a pivot takes from it is a factor of what is relative to it.
+  for (auto *writes : {&kernel.plan->finishWrites, &kernel.plan->sweepWrites})
+    for (WritePlan &w : *writes)
+      if (!hidesFactor(kernel, w.value))
+        return;
   bool isMoved = false;
   for (StatePlan &s : kernel.plan->states) {
     if (kernel.levels[s.number] == 0)

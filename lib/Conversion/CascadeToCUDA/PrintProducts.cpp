@@ -182,8 +182,9 @@ void RowPrinter::printProduct() {
       auto constant = dyn_cast<AffineConstantExpr>(expr);
       bool isOwn = int(dim) == side.along || int(dim) == side.depth;
       if (!isOwn && !(constant && constant.getValue() == 0))
-        at += " + " + values.subscript(expr, side.read->in) + " * " +
-              strideOf(int(dim));
+        at += " + " +
+              values.subscriptInside(side.operand, dim, expr, side.read->in) +
+              " * " + strideOf(int(dim));
     }
     if (isLeft)
       at += " + " + m + "_first * " + strideOf(side.along);

@@ -286,7 +286,8 @@ void TilePrinter::printMatrix(TileAccess &access) {
       continue;
     at += " + " +
           (isRow ? firstOf(tiles.tileRow)
-                 : values.subscript(expr, access.read->in)) +
+                 : values.subscriptInside(access.operand, dim, expr,
+                                          access.read->in)) +
           " * " + array + "_stride" + std::to_string(dim);
   }
   out.line("const " + typeOf(access) + " *const " + access.name + " = " +

@@ -52,16 +52,54 @@ static bool isOneAtItsLargest(Value factor) {
                                     /*isMaximum=*/false));
 }
 
-/// Whether results have no larger relative error than the sum: nothing reads it
-/// but products, quotients and roundings, and none of them reads it twice.
-static bool isOnlyFactor(Value sum) {
+/// Whether a value is another one for each column of results.
+static bool variesByColumn(CascadeOp cascade, Value value) {
+  uint64_t carried = cascade.indicesOfRole(CascadeOp::Carried);
+  SmallVector<Value> work{value};
+  llvm::SmallDenseSet<Value> seen{value};
+  for (size_t i = 0; i < work.size(); ++i) {
+    if (auto arg = dyn_cast<BlockArgument>(work[i]);
+        arg && arg.getOwner() == &cascade.getBody().front() &&
+        arg.getArgNumber() < cascade.numIndices() &&
+        (carried >> arg.getArgNumber() & 1))
+      return true;
+    if (Operation *op = work[i].getDefiningOp())
+      for (Value operand : op->getOperands())
+        if (seen.insert(operand).second)
+          work.push_back(operand);
+  }
+  return false;
+}
+
+/// Whether all that reads an array is the end of the program: what other steps
+/// make of it (differences, say) may lose digits that it has.
+static bool isReturned(CascadeOp cascade, WriteOp write) {
+  if (cascade->getNumResults() == 0) // on memrefs: alone in its function
+    return true;
+  unsigned target = cast<BlockArgument>(write.getTarget()).getArgNumber() -
+                    cascade.numIndices() - cascade.getInputs().size();
+  return llvm::all_of(
+      cascade->getResult(target).getUsers(),
+      [](Operation *user) { return isa<func::ReturnOp>(user); });
+}
+
+/// Whether results have no larger relative error than the sum, by the largest
+/// of their row: nothing reads it but products and quotients with numbers of
+/// the row, and roundings; none of them reads it twice, and no other step.
+static bool isOnlyFactor(CascadeOp cascade, Value sum) {
   SmallVector<Value> work{sum};
   llvm::SmallDenseSet<Value> reached{sum};
   for (size_t i = 0; i < work.size(); ++i)
     for (OpOperand &use : work[i].getUses()) {
       Operation *user = use.getOwner();
-      if (isa<WriteOp>(user))
+      if (auto write = dyn_cast<WriteOp>(user)) {
+        if (!isReturned(cascade, write))
+          return false;
         continue;
+      }
+      if (isa<arith::MulFOp, arith::DivFOp>(user) &&
+          variesByColumn(cascade, user->getOperand(1 - use.getOperandNumber())))
+        return false;
       bool isDivisor = isa<arith::DivFOp>(user) && use.getOperandNumber() == 1;
       if (isDivisor ||
           !isa<arith::MulFOp, arith::DivFOp, arith::NegFOp, arith::ExtFOp,
@@ -82,7 +120,7 @@ static bool isWidenedRead(Value value) {
 }
 
 /// The operand of the summed product that is to be rounded; kNone: none is.
-static int factorToRound(StateOp state) {
+static int factorToRound(CascadeOp cascade, StateOp state) {
   if (state.getReducer() != Reducer::Add || state.getPivots().empty())
     return kNone;
   auto product = state.getValues()[0].getDefiningOp<arith::MulFOp>();
@@ -91,7 +129,7 @@ static int factorToRound(StateOp state) {
   for (int side : {0, 1})
     if (isWidenedRead(product->getOperand(1 - side)) &&
         isOneAtItsLargest(product->getOperand(side)) &&
-        isOnlyFactor(state.getResults()[0]))
+        isOnlyFactor(cascade, state.getResults()[0]))
       return side;
   return kNone;
 }
@@ -138,7 +176,7 @@ double refold::roundFactors(CascadeOp cascade, const TargetFacts &target) {
   SmallVector<Rounded> all;
   for (auto [number, state] :
        llvm::enumerate(cascade.getBody().getOps<StateOp>()))
-    if (int side = factorToRound(state); side != kNone) {
+    if (int side = factorToRound(cascade, state); side != kNone) {
       Value before = state.getValues()[0];
       auto product = before.getDefiningOp<arith::MulFOp>();
       all.push_back({state, unsigned(number), before});

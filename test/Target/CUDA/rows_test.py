@@ -35,6 +35,7 @@ EMULATED = [("examples/softmax", "f32"), ("examples/softmax", "bf16"), ("example
             ("test/Target/CUDA/Inputs/f8_columns", "f32"),
             # A few elements of each column, as of points in space.
             ("test/Target/CUDA/Inputs/groups", "f32"), ("test/Target/CUDA/Inputs/groups", "bf16"), ("test/Execution/coordinates", "f16"),
+            ("test/Target/CUDA/Inputs/places", "f32"), ("test/Target/CUDA/Inputs/two_places", "f32"),
             # A thread a row: weighted sums, arrays read and written across.
             ("test/Catalogue/theory_sink", "f32"), ("examples/softmax_columns", "f32"), ("examples/rmsnorm_product", "f32"),
             # Rows over several indices: results along all of them, rows of neighbours, one row.

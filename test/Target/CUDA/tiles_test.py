@@ -81,6 +81,17 @@ def check_lowest(folder):
     assert np.abs(outputs[0] - outputs[1]).max() < 0.01, "rows of the lowest number are other means"
 
 
+def check_bare_sum(folder):
+    """A sum of exponentials that nothing divides: one of them is 1, the others vanish, at a score of 40960."""
+    x, w = np.zeros((3, 24), np.float16), np.zeros((32, 24), np.float16)
+    x[:, 0], w[7, 0] = 1280, 32
+    np.savez(folder / "bare.npz", x=x, w=w)
+    refold("run", str(folder / "bare.fold"), "--target", "cuda-emulated", "--dtype", "f16", f"--inputs-from={folder}/bare.npz",
+           f"--output=o={folder}/bare.npy")
+    found = np.load(folder / "bare.npy")
+    assert np.abs(found - 1).max() < 1e-6, found
+
+
 def check_far_numbers(folder, name):
     """The same of masks that take a number far below all scores: strict causal rows, of which the first has no other."""
     outputs = []
@@ -123,7 +134,8 @@ def main():
         lowest[0, :, ::3] = np.finfo(np.float32).min
         lowest[0, :, 1::3] = -2.5e38
         np.save(folder / "lowest.npy", lowest)
-        cases = [(check_lowest, folder)]
+        (folder / "bare.fold").write_text("bare(x[m,d], w[n,d]) -> o: f32\n  s[m,n] = sum(d: x * w)\n  o[m] = sum(n: exp(s - max(n: s)))\n")
+        cases = [(check_lowest, folder), (check_bare_sum, folder)]
         cases += [(check_far_numbers, folder, name) for name in FAR]
         cases += [(check_example, name, dtype) for name, dtype in zip(EXAMPLES, ["bf16", "f16", "bf16", "f16", "bf16"])]
         cases += [(check_fixed, folder, name, dtype) for name, dtype in zip(FIXED, ["bf16", "f16"] * 3)]
