@@ -41,7 +41,6 @@ private:
   Size sizeOfLoop(linalg::GenericOp op, unsigned loop);
   Value at(Value v, unsigned dim, int64_t place);
   Value sliceOf(Value v, unsigned dim, int64_t place);
-  Value makeEmpty(linalg::GenericOp op, unsigned loop, unsigned dim);
   linalg::GenericOp without(linalg::GenericOp op, unsigned loop,
                             ArrayRef<int64_t> places);
   void writeOut(linalg::GenericOp sum);
