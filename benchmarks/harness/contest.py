@@ -10,6 +10,8 @@ import subprocess
 import sys
 import threading
 
+import suite
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PEERS = ["torch", "inductor", "onnxruntime", "openvino", "jax"]
 #: The environment of a peer that has no requirements of its own.
@@ -76,11 +78,10 @@ class Talker:
 class Refold:
     """Ours, fused and unfused; the answer is right once this exists."""
 
-    def __init__(self, refold, workload, shape_text, dtype, inputs, expected):
+    def __init__(self, refold, workload, shape, dtype, inputs, expected):
         command = [refold, "bench", workload["program"], "--turns"]
         command += [] if workload["program"].endswith(".onnx") else ["--dtype", dtype]
-        command += ["--shape", shape_text] if shape_text else []
-        command += [f"--dim={name}={extent}" for name, extent in workload.get("dims", {}).items()]
+        command += suite.stated_flags(workload, shape)
         command += [f"--input={path.stem}={path}" for path in inputs]
         command += ["--expected-to", expected] if expected else []
         self.talker = Talker(command)
@@ -142,6 +143,7 @@ class Contestant:
 
     def __init__(self, name, run):
         self.name, self.run, self.turns, self.runs, self.problem = name, run, [], 1, None
+        self.predicted_ms = None
 
     def warm(self):
         found = self.run(1)["ms"]
@@ -156,6 +158,7 @@ class Contestant:
         # The first run of a turn brings back what the others have driven out.
         times = found["ms"][1:] if len(found["ms"]) > 2 else found["ms"]
         self.turns.append({"ms": statistics.median(times), "thread_ms": found["thread_ms"], "faults": found["faults"]})
+        self.predicted_ms = found.get("predicted_ms")
 
     def result(self):
         return {key: statistics.median(turn[key] for turn in self.turns) for key in ("ms", "thread_ms", "faults")}

@@ -43,8 +43,8 @@ def key_of(step):
 
 
 def steps_of(refold, workload, shape, dtype):
-    command = [refold, "bench", workload["program"], "--shape", suite.shape_text(shape), "--fuse", "always", "--kernels",
-               "--pairs", "3", "--format", "json"]
+    command = [refold, "bench", workload["program"], *suite.stated_flags(workload, shape), "--shape", suite.shape_text(shape), "--fuse",
+               "always", "--kernels", "--pairs", "3", "--format", "json"]
     if pathlib.Path(workload["program"]).suffix == ".fold":
         command += ["--dtype", dtype]
     for name, recipe in (workload.get("inputs") or {}).items():
@@ -91,14 +91,15 @@ def collect(options):
 def recount(options):
     """Steps are known by what they are called and what they move."""
     lines = [json.loads(line) for line in options.steps.read_text(encoding="utf-8").splitlines()]
-    programs = {one["name"]: one["program"] for one in suite.load()}
+    workloads = {one["name"]: one for one in suite.load()}
     known, found = {}, []
     for line in lines:
         case = (line["workload"], suite.shape_text(line["shape"]), line["dtype"], line["form"])
         if case not in known:
-            command = [options.refold, "explain", programs[case[0]], "--shape", case[1], "--format", "json", "--fuse",
-                       "always" if case[3] == "fused" else "never"]
-            if pathlib.Path(programs[case[0]]).suffix == ".fold":
+            workload = workloads[case[0]]
+            command = [options.refold, "explain", workload["program"], *suite.stated_flags(workload, line["shape"]),
+                       "--shape", case[1], "--format", "json", "--fuse", "always" if case[3] == "fused" else "never"]
+            if pathlib.Path(workload["program"]).suffix == ".fold":
                 command += ["--dtype", case[2]]
             done = subprocess.run(command, cwd=suite.ROOT, capture_output=True, text=True, check=True)
             known[case] = {key_of(step): step for step in json.loads(done.stdout)["steps"]}

@@ -25,7 +25,8 @@ class Case:
     """`refold bench --turns` of one shape; answers are checked before the first turn."""
 
     def __init__(self, refold, workload, shape, dtype):
-        command = [refold, "bench", workload["program"], "--turns", "--shape", suite.shape_text(shape)]
+        command = [refold, "bench", workload["program"], "--turns", *suite.stated_flags(workload, shape), "--shape",
+                   suite.shape_text(shape)]
         if pathlib.Path(workload["program"]).suffix == ".fold":
             command += ["--dtype", dtype]
         self.process = subprocess.Popen(command, cwd=suite.ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -9,10 +9,13 @@
 import argparse
 import json
 import pathlib
+import statistics
 import sys
 
 BEGIN, END = "<!-- benchmarks: report.py writes this -->", "<!-- end of benchmarks -->"
 NAMES = {"torch": "torch", "inductor": "TorchInductor", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "jax": "XLA"}
+#: Predictions that are nearer than this are right.
+NEAR = 0.25
 #: What the README shows: a workload's first shape in the results, or one with these extents.
 README_ROWS = [("attention", {"m": 2048}, "attention, 8 heads of 2048 x 2048 x 64"), ("attention_causal", {"m": 2048}, "the same, causal"),
                ("decode", {"n": 16384}, "decoding, 32 query and 8 cached heads, 16k tokens of 128"), ("softmax", {"n": 4096}, "softmax, 4096 x 4096"),
@@ -73,10 +76,24 @@ def table(lines):
     return "\n".join(rows)
 
 
+def predictions(lines):
+    """Predicted against measured, by form and number of threads; unfused programs only where they were timed."""
+    text = []
+    for threads in sorted({line["threads"] for line in lines}):
+        for form in ("fused", "unfused"):
+            ratios = [line["predicted_ms"][form] / line[f"{form}_ms"] for line in lines
+                      if line["threads"] == threads and line.get("predicted_ms", {}).get(form)]
+            near = sum(abs(ratio - 1) <= NEAR for ratio in ratios)
+            if ratios:
+                text.append(f"- {form}, {threads} threads: {near} of {len(ratios)} within {100 * NEAR:.0f} %; least {min(ratios):.2f}, "
+                            f"median {statistics.median(ratios):.2f}, most {max(ratios):.2f} of measured")
+    return ["\nPredicted time against measured:\n", *text] if text else []
+
+
 def summary(lines):
-    """Where ours is behind: a peer, or its own unfused program."""
+    """Where ours is behind: a peer, its own unfused program, or its prediction."""
     timed = [line for line in lines if line["checked"]]
-    text = [f"{len(timed)} cases, {len(lines) - len(timed)} without an answer."]
+    text = [f"{len(timed)} cases, {len(lines) - len(timed)} without an answer.", *predictions(timed)]
     behind = sorted((line for line in timed if line.get("ratio", 2) < 1), key=lambda line: line["ratio"])
     slower = sorted((line for line in timed if line["speedup"] < 0.97), key=lambda line: line["speedup"])
     for title, found, value in (("Behind the best peer", behind, best_of), ("Slower than 0.97 of unfused", slower, lambda line: f"{line['speedup']:.2f}x")):

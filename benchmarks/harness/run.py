@@ -117,7 +117,8 @@ def line_of(workload, shape, dtype, threads, ours, contestants, known, rates):
     times = fused.result()
     bound = bound_of(workload, shape, dtype, rates)
     line = {"workload": workload["name"], "family": workload["family"], "shape": shape, "dtype": dtype, "threads": threads, **ours.checked,
-            "fused_ms": times["ms"], "unfused_ms": unfused.result()["ms"], "thread_ms": times["thread_ms"], "faults": times["faults"],
+            "fused_ms": times["ms"], "unfused_ms": unfused.result()["ms"],
+            "predicted_ms": {"fused": fused.predicted_ms, "unfused": unfused.predicted_ms}, "thread_ms": times["thread_ms"], "faults": times["faults"],
             "speedup": contest.median_ratio(unfused, fused), "rounds": len(fused.turns)}
     line["bound"] = dict(bound, share=bound["ms"] / times["ms"])
     for kind, peer in by_name.items():
@@ -138,7 +139,7 @@ def measure(peers, options, workload, shape, dtype, folder):
     ports = ports_of(options, workload, dtype)
     inputs = suite.make_inputs(ports, workload, shape, folder)
     case = {"dtype": dtype, "inputs": inputs, "dtypes": [port["dtype"] for port in ports], "expected": folder / "expected.npz"}
-    ours = contest.Refold(options.refold, workload, "", dtype, inputs, case["expected"])
+    ours = contest.Refold(options.refold, workload, shape, dtype, inputs, case["expected"])
     is_large = sum(path.stat().st_size for path in inputs) > LARGE_BYTES
     probe = contest.Probe(options.probe)
     lines = []

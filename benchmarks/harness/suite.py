@@ -59,6 +59,12 @@ def load(wanted=()):
             if (any(name.has(one) for name in wanted) if wanted else not one.get("only_named"))]
 
 
+def stated_flags(workload, shape):
+    """Extents that are known before compilation, as a model states them (a head's width); all others are open."""
+    stated = dict(workload.get("dims", {}), **{name: shape[name] for name in workload.get("stated", [])})
+    return [f"--dim={name}={extent}" for name, extent in stated.items()]
+
+
 def shape_text(shape):
     return ",".join(f"{name}={extent}" for name, extent in shape.items())
 

@@ -45,23 +45,6 @@ llvm::Error mismatch(const Port &port, double error, double bound,
   return fail(ExitCode::Mismatch, text);
 }
 
-/// From a number to the next one of a stored type, against the number: two
-/// programs may round to either side.
-double stepOf(DType dtype) {
-  switch (dtype) {
-  case DType::F16:
-    return std::ldexp(1.0, -10);
-  case DType::BF16:
-    return std::ldexp(1.0, -7);
-  case DType::F8E4M3:
-    return std::ldexp(1.0, -3);
-  case DType::F8E5M2:
-    return std::ldexp(1.0, -2);
-  default:
-    return 0.0;
-  }
-}
-
 RefOutput asReference(const Tensor &tensor) {
   return {RefTensor::fromTensor(tensor), std::nullopt};
 }
@@ -141,13 +124,13 @@ llvm::Error Benchmark::check() {
         reference ? (*reference)[i] : asReference(unfusedOutputs[i]);
     bool isRunning = reference && !limited.running.empty();
     double error = compare(fusedOutputs[i], expected, isRunning,
-                           leastOfRow(fused.factorRounding))
+                           leastOfRow(fused.factorRounding[i]))
                        .error;
     double bound =
         reference ? boundOf(compare(unfusedOutputs[i], expected).error,
-                            port.dtype, fused.factorRounding)
+                            port.dtype, fused.factorRounding[i])
                   : maxDifference(fused.fusion.cascades) + stepOf(port.dtype) +
-                        allowanceOf(fused.factorRounding);
+                        allowanceOf(fused.factorRounding[i]);
     result.error = std::max(result.error, error);
     if (!(error <= bound) ||
         countClassLosses(fusedOutputs[i], unfusedOutputs[i], expected,

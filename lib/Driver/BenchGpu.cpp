@@ -145,7 +145,7 @@ llvm::Error GpuBenchmark::check() {
     double error =
         compare((*found)[i], (*exact)[i], !limited.running.empty()).error;
     double bound = other ? boundOf(compare((*other)[i], (*exact)[i]).error,
-                                   port.dtype, fused.program.factorRounding)
+                                   port.dtype, fused.program.factorRounding[i])
                          : kMaxDifference;
     result.error = std::max(result.error, error);
     if (error <= bound)

@@ -156,6 +156,21 @@ double ulpOf(DType dtype) {
   return std::ldexp(1.0, dtype == DType::F64 ? -52 : -23);
 }
 
+double stepOf(DType dtype) {
+  switch (dtype) {
+  case DType::F16:
+    return std::ldexp(1.0, -10);
+  case DType::BF16:
+    return std::ldexp(1.0, -7);
+  case DType::F8E4M3:
+    return std::ldexp(1.0, -3);
+  case DType::F8E5M2:
+    return std::ldexp(1.0, -2);
+  default:
+    return 0.0;
+  }
+}
+
 double boundOf(double unfusedError, DType dtype, double factorRounding) {
   return 2.0 * unfusedError + 2.0 * ulpOf(dtype) + allowanceOf(factorRounding);
 }

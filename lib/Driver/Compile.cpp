@@ -47,7 +47,7 @@ static llvm::Expected<std::shared_ptr<GpuProgram>>
 addCudaKernels(mlir::MLIRContext &context, llvm::StringRef source,
                const CudaTarget &target, const CompileOptions &options,
                llvm::ArrayRef<KernelText> texts, ExecutableSpec &spec,
-               double &factorRounding) {
+               std::vector<double> &factorRounding) {
   std::vector<CudaKernel> kernels;
   for (const KernelText &text : texts) {
     auto kernel =
@@ -70,7 +70,8 @@ addCudaKernels(mlir::MLIRContext &context, llvm::StringRef source,
     attachGpu(spec, kernels.size(), program);
   }
   for (const CudaKernel &kernel : kernels) {
-    factorRounding = std::max(factorRounding, kernel.factorRounding);
+    for (double &rounding : factorRounding) // what reads what is not known here
+      rounding = std::max(rounding, kernel.factorRounding);
     if (options.onCuda)
       options.onCuda(kernel);
   }
@@ -189,7 +190,7 @@ compile(LoadedProgram program, const CompileOptions &options,
     return spec.takeError();
   for (auto &[kernel, object] : objects)
     options.onObject(std::move(kernel), std::move(object));
-  double factorRounding = fusion->factorRounding;
+  std::vector<double> factorRounding = fusion->factorRounding;
   std::shared_ptr<GpuProgram> gpu;
   if (*cuda) {
     auto added =
@@ -215,7 +216,7 @@ compile(LoadedProgram program, const CompileOptions &options,
                          std::move(kernels),
                          times.list(),
                          target->facts,
-                         factorRounding,
+                         std::move(factorRounding),
                          std::move(gpu)};
 }
 

@@ -348,16 +348,20 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
   report.kernels = result->kernels.size();
   report.products = result->products;
   report.planMs = result->planMs;
+  report.factorRounding.resize(function.getNumResults());
   bool mayRound = options.facts && options.policy != FusePolicy::Never &&
                   numerics.stability != Stability::MostAccurate;
   std::vector<size_t> numbers; // in the report, by kernel
   for (const FusedKernel &kernel : result->kernels) {
     numbers.push_back(report.cascades.size());
-    double rounding = mayRound ? roundFactors(kernel.op, *options.facts) : 0.0;
-    report.factorRounding = std::max(report.factorRounding, rounding);
+    RoundedFactors rounded =
+        mayRound ? roundFactors(kernel.op, *options.facts) : RoundedFactors{};
+    for (unsigned i : rounded.results)
+      for (mlir::OpOperand &use : kernel.op->getResult(i).getUses())
+        report.factorRounding[use.getOperandNumber()] = rounded.error;
     if (kernel.isCascade) {
       report.cascades.push_back(reportOf(kernel, options));
-      if (rounding > 0)
+      if (rounded.error > 0)
         report.cascades.back().policies.push_back(
             keyOf(Reason::RoundedFactors).data());
       // Roundings that run have a bound of their own, and no accuracy of f32.

@@ -156,12 +156,14 @@ llvm::Expected<TuneCandidate> Tuner::tryOne(size_t op, size_t step,
     return outputs.takeError();
   if (expected.empty())
     expected = *outputs;
-  for (auto [found, wanted] : llvm::zip_equal(*outputs, expected)) {
+  for (auto [found, wanted, rounding] :
+       llvm::zip_equal(*outputs, expected, program->factorRounding)) {
     RefOutput reference{RefTensor::fromTensor(wanted), std::nullopt};
     Deviation deviation = compare(found, reference, /*isRunning=*/false);
-    double most = isFloat(found.dtype())
-                      ? kMostDifference + allowanceOf(program->factorRounding)
-                      : 0.0;
+    double most =
+        isFloat(found.dtype())
+            ? kMostDifference + stepOf(found.dtype()) + allowanceOf(rounding)
+            : 0.0;
     candidate.isWrong |=
         deviation.wrongClass != 0 || !(deviation.error <= most);
   }

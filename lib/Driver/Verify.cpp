@@ -367,10 +367,10 @@ llvm::Error Verifier::verifySeed(const InputRecipe &family, uint64_t seed,
     auto found = form.executable.run(*given, options.threads.front());
     if (!found)
       return found.takeError();
-    for (auto [one, y, other, exact] :
-         llvm::zip(cases, *found, *base, *reference)) {
+    for (auto [one, y, other, exact, rounding] : llvm::zip_equal(
+             cases, *found, *base, *reference, form.factorRounding)) {
       Deviation deviation =
-          compare(y, exact, !running.empty(), leastOfRow(form.factorRounding));
+          compare(y, exact, !running.empty(), leastOfRow(rounding));
       double error = deviation.error;
       one.shareOfBound = std::max(one.shareOfBound, deviation.shareOfBound);
       if (error > one.fusedError)
@@ -402,9 +402,9 @@ Verifier::verifyCell(const Extents &shape, const InputRecipe &family,
     one.family = describe(family);
   }
   auto setBounds = [&] {
-    for (auto [one, port] : llvm::zip(cases, outputs))
-      one.bound = boundOf(one.unfusedError, port.dtype,
-                          forms.fused.front().factorRounding);
+    for (auto [one, port, rounding] :
+         llvm::zip_equal(cases, outputs, forms.fused.front().factorRounding))
+      one.bound = boundOf(one.unfusedError, port.dtype, rounding);
   };
   auto isDone = [&] {
     return llvm::none_of(cases,

@@ -25,21 +25,28 @@ inline double allowanceOf(double factorRounding) {
   return 2.0 * factorRounding;
 }
 
-/// Results by the largest of which the error of one is measured, at least: one
-/// or two may cancel to anything beside what is summed. Rows of fewer are
+/// Results by the largest of which the error of one is measured, at least,
+/// where factors are rounded: one or two may cancel to anything beside what is
+/// summed. A CPU rounds none of narrower rows; of a GPU's, which must, they are
 /// measured with their neighbours.
+constexpr int64_t kLeastOfRow = 16;
 inline int64_t leastOfRow(double factorRounding) {
-  return factorRounding > 0 ? 16 : 1;
+  return factorRounding > 0 ? kLeastOfRow : 1;
 }
+
+/// What rounding the factors of a cascade does to its results.
+struct RoundedFactors {
+  double error = 0.0; ///< largest relative error of a factor; 0: none rounded
+  mlir::SmallVector<unsigned> results; ///< numbers of those that it reaches
+};
 
 /// Rounds the factors of weighted sums of bf16 rows where the target adds
 /// products of two bf16 values in pairs, and the walk would: those whose
 /// largest of a row is 1, the exponential of a difference to the row's extreme,
-/// and whose sum no result reads but as a factor. Not of rows that are known to
-/// be narrower than a register. What else reads the factor (the sum in the
-/// denominator) reads it as it was. Returns the largest relative error of a
-/// factor; 0: nothing was rounded.
-double roundFactors(CascadeOp cascade, const TargetFacts &target);
+/// and whose sum no result reads but as a factor. Only of rows that are known
+/// to have kLeastOfRow elements, one beside the other in the result too. What
+/// else reads the factor (the sum in the denominator) reads it as it was.
+RoundedFactors roundFactors(CascadeOp cascade, const TargetFacts &target);
 
 /// -refold-round-factors: `roundFactors` of every cascade, for AVX-512 with dot
 /// products of bf16.

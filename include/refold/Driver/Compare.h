@@ -30,6 +30,10 @@ double distanceFromRounding(DType dtype, double stored, long double exact);
 /// 2^-52 for f64, otherwise 2^-23: narrower types are computed in f32.
 double ulpOf(DType dtype);
 
+/// From a number to the next one of a stored type, against the number: two
+/// programs may round to either side. 0 for f32 and wider.
+double stepOf(DType dtype);
+
 /// What the error of a fused result may be: twice that of the unfused one, 2
 /// units in the last place, and what rounded factors make.
 double boundOf(double unfusedError, DType dtype, double factorRounding);

@@ -245,9 +245,11 @@ struct FuseReport {
   /// Names of the axes that kernels stream over, cascades or not; sorted.
   std::vector<std::string> streamAxes;
   int64_t kernels = 0, products = 0;
-  double factorRounding = 0; ///< largest relative error of a rounded factor
-  double planMs = 0;         ///< CPU time of finding kernels and cascades
-  double totalMs = 0;        ///< CPU time of everything, these reports too
+  /// By result of the program, the largest relative error of a factor that is
+  /// rounded for it (refold/Conversion/RoundFactors.h).
+  std::vector<double> factorRounding;
+  double planMs = 0;  ///< CPU time of finding kernels and cascades
+  double totalMs = 0; ///< CPU time of everything, these reports too
 };
 
 /// Normalises the module and replaces its reductions by `refold.cascade`.
@@ -270,10 +272,10 @@ struct CompiledProgram {
   /// CPU time of every stage, the front end first.
   std::vector<StageTimes::Stage> stages;
   TargetFacts facts; ///< that it was compiled for
-  /// Largest relative error of one factor of a sum of products that kernels
-  /// round for dot products or matrix units
+  /// By output, the largest relative error of one factor of a sum of products
+  /// that kernels round for dot products or matrix units
   /// (refold/Conversion/RoundFactors.h).
-  double factorRounding = 0.0;
+  std::vector<double> factorRounding;
   /// What runs it on a GPU, where that is the target.
   std::shared_ptr<GpuProgram> gpu = nullptr;
 };

@@ -71,22 +71,29 @@ static bool variesByColumn(CascadeOp cascade, Value value) {
   return false;
 }
 
+/// Which result of its cascade a write is to.
+static unsigned resultOf(CascadeOp cascade, WriteOp write) {
+  return cast<BlockArgument>(write.getTarget()).getArgNumber() -
+         cascade.numIndices() - cascade.getInputs().size();
+}
+
 /// Whether all that reads an array is the end of the program: what other steps
 /// make of it (differences, say) may lose digits that it has.
 static bool isReturned(CascadeOp cascade, WriteOp write) {
   if (cascade->getNumResults() == 0) // on memrefs: alone in its function
     return true;
-  unsigned target = cast<BlockArgument>(write.getTarget()).getArgNumber() -
-                    cascade.numIndices() - cascade.getInputs().size();
   return llvm::all_of(
-      cascade->getResult(target).getUsers(),
+      cascade->getResult(resultOf(cascade, write)).getUsers(),
       [](Operation *user) { return isa<func::ReturnOp>(user); });
 }
 
-/// Whether results have no larger relative error than the sum, by the largest
-/// of their row: nothing reads it but products and quotients with numbers of
-/// the row, and roundings; none of them reads it twice, and no other step.
-static bool isOnlyFactor(CascadeOp cascade, Value sum) {
+/// The writes of `sum`, where results have no larger relative error than it
+/// has, by the largest of their row: nothing reads it but products and
+/// quotients with numbers of the row, and roundings; none of them reads it
+/// twice, and no other step.
+static FailureOr<SmallVector<WriteOp>> writesOfFactor(CascadeOp cascade,
+                                                      Value sum) {
+  SmallVector<WriteOp> writes;
   SmallVector<Value> work{sum};
   llvm::SmallDenseSet<Value> reached{sum};
   for (size_t i = 0; i < work.size(); ++i)
@@ -94,21 +101,22 @@ static bool isOnlyFactor(CascadeOp cascade, Value sum) {
       Operation *user = use.getOwner();
       if (auto write = dyn_cast<WriteOp>(user)) {
         if (!isReturned(cascade, write))
-          return false;
+          return failure();
+        writes.push_back(write);
         continue;
       }
       if (isa<arith::MulFOp, arith::DivFOp>(user) &&
           variesByColumn(cascade, user->getOperand(1 - use.getOperandNumber())))
-        return false;
+        return failure();
       bool isDivisor = isa<arith::DivFOp>(user) && use.getOperandNumber() == 1;
       if (isDivisor ||
           !isa<arith::MulFOp, arith::DivFOp, arith::NegFOp, arith::ExtFOp,
                arith::TruncFOp>(user) ||
           !reached.insert(user->getResult(0)).second)
-        return false;
+        return failure();
       work.push_back(user->getResult(0));
     }
-  return true;
+  return writes;
 }
 
 /// Of the rows that a product multiplies its factor with: the widened read of
@@ -129,7 +137,7 @@ static int factorToRound(CascadeOp cascade, StateOp state) {
   for (int side : {0, 1})
     if (isWidenedRead(product->getOperand(1 - side)) &&
         isOneAtItsLargest(product->getOperand(side)) &&
-        isOnlyFactor(cascade, state.getResults()[0]))
+        succeeded(writesOfFactor(cascade, state.getResults()[0])))
       return side;
   return kNone;
 }
@@ -156,18 +164,35 @@ static void eraseUnused(Value value) {
     eraseUnused(operand);
 }
 
-/// Whether the walk adds the products of `state` in pairs; of fewer columns
-/// than a register has lanes there is little to gain.
-static bool isWorthIt(Plan &plan, const StatePlan &state) {
+/// Whether `index` is the last subscript of a write: errors are measured by
+/// rows of results.
+static bool isAlong(CascadeOp cascade, WriteOp write, int index) {
+  AffineMap map = write.getMap();
+  auto last = map.getNumResults()
+                  ? dyn_cast<AffineDimExpr>(map.getResults().back())
+                  : nullptr;
+  return last && write.getIndices()[last.getPosition()] ==
+                     cascade.getBody().front().getArgument(index);
+}
+
+/// Whether the walk adds the products of `state` in pairs, and rows of its
+/// columns are long enough to judge them by.
+static bool mayRound(CascadeOp cascade, Plan &plan, const StatePlan &state,
+                     ArrayRef<WriteOp> writes) {
   if (!plan.pairs.count(state.term))
     return false;
   int64_t width = plan.extent(state.lane);
-  return ShapedType::isDynamic(width) || width >= plan.lanes;
+  return !ShapedType::isDynamic(width) && width >= kLeastOfRow &&
+         llvm::all_of(writes, [&](WriteOp write) {
+           return isAlong(cascade, write, state.lane);
+         });
 }
 
-double refold::roundFactors(CascadeOp cascade, const TargetFacts &target) {
+RoundedFactors refold::roundFactors(CascadeOp cascade,
+                                    const TargetFacts &target) {
+  RoundedFactors rounded;
   if (!target.addsPairs)
-    return 0.0;
+    return rounded;
   struct Rounded {
     StateOp state;
     unsigned number;
@@ -183,7 +208,7 @@ double refold::roundFactors(CascadeOp cascade, const TargetFacts &target) {
       state.getValuesMutable()[0].set(withRounded(product, side));
     }
   if (all.empty())
-    return 0.0;
+    return rounded;
   OwningOpRef<func::FuncOp> copy;
   CascadeOp onMemrefs = cascade;
   if (cascade->getNumResults() > 0) {
@@ -191,18 +216,23 @@ double refold::roundFactors(CascadeOp cascade, const TargetFacts &target) {
     onMemrefs = cast<CascadeOp>(copy->front().front());
   }
   auto plan = makePlan(onMemrefs, target);
-  bool isAny = false;
   for (Rounded &one : all) {
     Value now = one.state.getValues()[0];
+    SmallVector<WriteOp> writes =
+        *writesOfFactor(cascade, one.state.getResults()[0]);
     bool isTaken =
-        succeeded(plan) && isWorthIt(**plan, (*plan)->states[one.number]);
-    isAny |= isTaken;
-    if (!isTaken)
+        succeeded(plan) &&
+        mayRound(cascade, **plan, (*plan)->states[one.number], writes);
+    if (isTaken) {
+      rounded.error = factorRoundingOf(BFloat16Type::get(cascade.getContext()));
+      for (WriteOp write : writes)
+        rounded.results.push_back(resultOf(cascade, write));
+    } else {
       one.state.getValuesMutable()[0].set(one.before);
+    }
     eraseUnused(isTaken ? one.before : now);
   }
-  return isAny ? factorRoundingOf(BFloat16Type::get(cascade.getContext()))
-               : 0.0;
+  return rounded;
 }
 
 namespace {
