@@ -108,6 +108,12 @@ compile(LoadedProgram program, const CompileOptions &options,
       findCudaTarget(options.target);
   if (!cuda)
     return cuda.takeError();
+  if (*cuda)
+    (*cuda)->f8Sums = options.numerics.stability == Stability::Fastest
+                          ? F8Sums::Units
+                      : options.numerics.stability == Stability::MostAccurate
+                          ? F8Sums::Exact
+                          : F8Sums::Together;
   llvm::Expected<CpuTarget> target =
       detectTarget(*cuda ? std::string() : options.target);
   if (!target)
@@ -158,9 +164,8 @@ compile(LoadedProgram program, const CompileOptions &options,
     if (llvm::Error error =
             splitStreams(*program.module, *options.split, target->facts))
       return std::move(error);
-  if (!*cuda)
-    for (auto function : program.module->getOps<mlir::func::FuncOp>())
-      fuseEpilogues(function);
+  for (auto function : program.module->getOps<mlir::func::FuncOp>())
+    fuseEpilogues(function, *cuda ? EpilogueTarget::Gpu : EpilogueTarget::Cpu);
   CompileProgramOptions programOptions;
   programOptions.plansOnly = programOptions.keepsNames =
       programOptions.roundsProducts = cuda->has_value();

@@ -70,6 +70,19 @@ static bool isShared(linalg::GenericOp product, unsigned side) {
   });
 }
 
+/// A GPU has kernels for products of floats of 8 bits together with what is
+/// done to them; sums of rows by columns.
+static bool isWantedOnGpu(linalg::GenericOp product) {
+  return isProduct(product) && !isWindowProduct(product) &&
+         isZeroFill(product.getDpsInits()[0]) && sideOfColumns(product) &&
+         isShared(product, *sideOfColumns(product)) &&
+         getElementTypeOrSelf(product.getResult(0).getType()).isF32() &&
+         llvm::all_of(product.getDpsInputs(), [](Value side) {
+           Type type = getElementTypeOrSelf(side.getType());
+           return type.isFloat8E4M3FN() || type.isFloat8E5M2();
+         });
+}
+
 /// Windows are computed here whatever they are made of; of matrix products
 /// those whose columns are made of one matrix, or of constants.
 static bool isWanted(linalg::GenericOp product) {
@@ -178,8 +191,8 @@ namespace {
 /// the epilogue's indices.
 class Merger {
 public:
-  Merger(linalg::GenericOp product, CascadeOp epilogue)
-      : product(product), epilogue(epilogue) {}
+  Merger(linalg::GenericOp product, CascadeOp epilogue, int64_t leastColumns)
+      : product(product), epilogue(epilogue), leastColumns(leastColumns) {}
   /// Whether every element of the product is read once, where it is written.
   bool fits();
   CascadeOp merge(OpBuilder &b);
@@ -195,6 +208,7 @@ private:
 
   linalg::GenericOp product;
   CascadeOp epilogue;
+  int64_t leastColumns;
   SmallVector<ReadOp> reads;      ///< of the product
   SmallVector<unsigned> order;    ///< the epilogue's index at each place
   SmallVector<int64_t> loopOfSum; ///< reduced loops, as inner indices
@@ -241,7 +255,7 @@ bool Merger::writesAlongColumns() {
   Value column = read.getIndices()[dim.getPosition()];
   int64_t extent =
       epilogue.getExtents()[cast<BlockArgument>(column).getArgNumber()];
-  if (!ShapedType::isDynamic(extent) && extent < kLeastColumns &&
+  if (!ShapedType::isDynamic(extent) && extent < leastColumns &&
       !isWindowProduct(product))
     return false;
   for (WriteOp write : epilogue.getBody().getOps<WriteOp>()) {
@@ -691,11 +705,13 @@ static void flattenRows(OpBuilder &b, CascadeOp op) {
   }
 }
 
-void refold::fuseEpilogues(func::FuncOp function) {
+void refold::fuseEpilogues(func::FuncOp function, EpilogueTarget target) {
   OpBuilder b(function.getContext());
+  bool isGpu = target == EpilogueTarget::Gpu;
+  int64_t leastColumns = isGpu ? 1 : kLeastColumns;
   SmallVector<linalg::GenericOp> products;
   for (auto product : function.getOps<linalg::GenericOp>())
-    if (isWanted(product))
+    if (isGpu ? isWantedOnGpu(product) : isWanted(product))
       products.push_back(product);
   for (linalg::GenericOp product : products) {
     Value result = product.getResult(0);
@@ -704,14 +720,14 @@ void refold::fuseEpilogues(func::FuncOp function) {
                         : CascadeOp();
     std::optional<Merger> merger;
     if (epilogue)
-      merger.emplace(product, epilogue);
+      merger.emplace(product, epilogue, leastColumns);
     if (!merger || !merger->fits()) {
       b.setInsertionPointAfter(product);
       epilogue = makeCopy(b, product);
       result.replaceUsesWithIf(epilogue.getResult(0), [&](OpOperand &use) {
         return use.getOwner() != epilogue.getOperation();
       });
-      merger.emplace(product, epilogue);
+      merger.emplace(product, epilogue, leastColumns);
       if (!merger->fits()) { // a column index that is no lane
         epilogue.getResult(0).replaceAllUsesWith(result);
         epilogue.erase();

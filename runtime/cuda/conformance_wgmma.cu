@@ -91,6 +91,61 @@ CONFORM_PRODUCTS(bf16x112, bf16, 112, 80, 80, 109, 72)
 CONFORM_PRODUCTS(f16x64, f16, 64, 64, 192, 64, 64)
 CONFORM_PRODUCTS(f16x32, f16, 32, 112, 256, 17, 104)
 
+namespace {
+
+/// `in`: left 64 x 64, right kColumns x 64 bytes. `out`: left * right^T.
+template <typename L, typename R, int kColumns, typename Multiply>
+REFOLD_DEVICE void multiply_f8(const int8_t *in, float *out,
+                               Multiply multiply) {
+  using Left = Panels<64, 32>; // of pairs
+  using Right = Panels<kColumns, 32>;
+  REFOLD_SHARED_BYTES(left, Left::kBytes + Right::kBytes + 16);
+  const uint32_t right = left + Left::kBytes, came = right + Right::kBytes;
+  const int16_t *const pairs = reinterpret_cast<const int16_t *>(in);
+  if (thread() == 0)
+    make_gate(came, 128);
+  block_barrier();
+  copy_panels<Left>(left, pairs, 32, 64, 32);
+  copy_panels<Right>(right, pairs + 64 * 32, 32, kColumns, 32);
+  arrive_with_copies(came);
+  wait_gate(came, 0);
+  show_matrices();
+  float sums[kColumns / 8][4] = {};
+  begin_products();
+  REFOLD_UNROLL
+  for (int k = 0; k < 2; ++k)
+    multiply(sums, describe(left + k * 32, 16), describe(right + k * 32, 16),
+             k);
+  commit_products();
+  wait_products<0>();
+  settle(sums);
+  wait_copies<0>();
+  REFOLD_UNROLL
+  for (int i = 0; i < kColumns / 2; ++i) {
+    const int row = thread() / 32 * 16 + fragment_row(i / 2 % 2);
+    const int column = i / 4 * 8 + fragment_column(i % 2);
+    store_element(out + row * kColumns + column, sums[i / 4][i % 4]);
+  }
+}
+
+} // namespace
+
+/// 128 threads.
+#define CONFORM_F8(name, left_type, right_type, columns)                       \
+  REFOLD_KERNEL(128)                                                           \
+  conform_products_##name(const int8_t *in, float *out, int64_t) {             \
+    multiply_f8<left_type, right_type, columns>(                               \
+        in, out, [](auto &sums, uint64_t left, uint64_t right, int adds) {     \
+          multiply_bytes_##columns<0>(sums, left, right, adds, left_type{},    \
+                                      right_type{});                           \
+        });                                                                    \
+  }
+CONFORM_F8(e4m3_e4m3x64, f8e4m3, f8e4m3, 64)
+CONFORM_F8(e4m3_e4m3x256, f8e4m3, f8e4m3, 256)
+CONFORM_F8(e4m3_e5m2x128, f8e4m3, f8e5m2, 128)
+CONFORM_F8(e5m2_e4m3x128, f8e5m2, f8e4m3, 128)
+CONFORM_F8(e5m2_e5m2x64, f8e5m2, f8e5m2, 64)
+
 /// Two groups of four warps in turns, over a ring of two places: `in` are
 /// `count` tiles of 16 x 16; row i of the first group gets the sums of all
 /// tiles' columns, of the other one those of every second tile.

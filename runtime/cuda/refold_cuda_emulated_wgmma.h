@@ -11,6 +11,7 @@
 #define REFOLD_RUNTIME_CUDA_REFOLD_CUDA_EMULATED_WGMMA_H
 
 #include <deque>
+#include <numeric>
 
 namespace refold::emulator {
 
@@ -59,6 +60,7 @@ struct Product {
   bool isOfFactors = false, adds = false;
   uint64_t left = 0, right = 0;
   float (*widen)(uint16_t) = nullptr;
+  float (*widenBytes[2])(uint8_t) = {}; ///< of both sides, instead
   float *sums[128];
   const uint32_t *factors[128];
 };
@@ -273,7 +275,49 @@ inline void checkProduct(int four, const Product &p) {
   });
 }
 
+/// Of what a sum of products of bytes adds at once, the bits below the first
+/// 14 of the largest are lost.
+inline float addBytes(float sum, const float *left, const float *right) {
+  float addends[33] = {sum}, largest = std::fabs(sum);
+  bool isFinite = std::isfinite(sum);
+  for (int k = 0; k < 32; ++k) {
+    addends[1 + k] = left[k] * right[k];
+    largest = std::max(largest, std::fabs(addends[1 + k]));
+    isFinite &= std::isfinite(addends[1 + k]);
+  }
+  if (!isFinite || largest == 0.0f)
+    return std::accumulate(addends, addends + 33, 0.0f);
+  // A number whose last place is the last bit that counts.
+  const double unit = std::ldexp(1.0, std::ilogb(largest) - 13);
+  double total = 0;
+  for (float addend : addends)
+    total += std::trunc(addend / unit);
+  return float(total * unit);
+}
+
+inline void runBytes(FourWarps &four, const Product &p) {
+  std::vector<float> sides[2] = {std::vector<float>(64 * 32),
+                                 std::vector<float>(p.columns * 32)};
+  visitOperands(p, [&](int side, int row, int across, int at) {
+    uint8_t bits[16];
+    std::memcpy(bits, machine.bytes.bytes.data() + at * 16, 16);
+    for (int i = 0; i < 16; ++i)
+      sides[side][row * 32 + across * 16 + i] = p.widenBytes[side](bits[i]);
+  });
+  for (int thread = 0; thread < 128; ++thread) {
+    Flight &flight = four.flights[p.sums[thread]];
+    for (int i = 0; i < p.columns / 2; ++i) {
+      const int row = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
+      const int column = i / 4 * 8 + thread % 4 * 2 + i % 2;
+      flight.values[i] = addBytes(p.adds ? flight.values[i] : 0.0f,
+                                  &sides[0][row * 32], &sides[1][column * 32]);
+    }
+  }
+}
+
 inline void runProduct(FourWarps &four, const Product &p) {
+  if (p.widenBytes[0])
+    return runBytes(four, p);
   std::vector<float> left(64 * 16), right(16 * p.columns);
   visitOperands(p, [&](int side, int row, int across, int at) {
     uint16_t bits[8];
@@ -342,7 +386,9 @@ template <typename Act> void meetFour(const char *what, Act act) {
 
 inline void issueProduct(float *sums, int columns, const uint32_t *factors,
                          uint64_t left, uint64_t right, bool adds,
-                         float (*widen)(uint16_t)) {
+                         float (*widen)(uint16_t),
+                         float (*widenLeft)(uint8_t) = nullptr,
+                         float (*widenRight)(uint8_t) = nullptr) {
   const int number = machine.current / 128, thread = machine.current % 128;
   FourWarps &four = roles.warpgroups[number];
   if (!four.hasBegun[thread])
@@ -352,6 +398,7 @@ inline void issueProduct(float *sums, int columns, const uint32_t *factors,
     p = Product();
     p.columns = columns, p.isOfFactors = factors != nullptr, p.adds = adds;
     p.left = left, p.right = right, p.widen = widen;
+    p.widenBytes[0] = widenLeft, p.widenBytes[1] = widenRight;
   } else if (p.columns != columns || p.isOfFactors != (factors != nullptr) ||
              p.adds != adds || p.left != left || p.right != right) {
     report("four warps are at different products");
@@ -522,6 +569,9 @@ template <int kParts> void settle(float (&)[kParts][4]) {}
 namespace emulator {
 inline float widenBf16(uint16_t bits) { return to_float(bf16{bits}); }
 inline float widenF16(uint16_t bits) { return to_float(f16{bits}); }
+template <typename T> float widenByte(uint8_t bits) {
+  return to_float(T{bits});
+}
 } // namespace emulator
 
 #define REFOLD_PRODUCTS(type, widen, columns)                                  \
@@ -548,6 +598,20 @@ inline float widenF16(uint16_t bits) { return to_float(f16{bits}); }
 REFOLD_PRODUCTS_OF(bf16, widenBf16)
 REFOLD_PRODUCTS_OF(f16, widenF16)
 #undef REFOLD_PRODUCTS_OF
+#undef REFOLD_PRODUCTS
+
+#define REFOLD_PRODUCTS(columns)                                               \
+  template <int kPart, int kParts, typename L, typename R>                     \
+  void multiply_bytes_##columns(float(&sums)[kParts][4], uint64_t left,        \
+                                uint64_t right, int adds, L, R) {              \
+    static_assert((kPart + columns / 8) <= kParts);                            \
+    emulator::issueProduct(sums[kPart], columns, nullptr, left, right,         \
+                           adds != 0, nullptr, emulator::widenByte<L>,         \
+                           emulator::widenByte<R>);                            \
+  }
+REFOLD_PRODUCTS(64)
+REFOLD_PRODUCTS(128)
+REFOLD_PRODUCTS(256)
 #undef REFOLD_PRODUCTS
 
 } // namespace refold

@@ -109,6 +109,21 @@ REFOLD_DEVICE uint32_t pack(float low, float high, f8e5m2) {
   return pack8<f8e5m2>(low, high);
 }
 
+/// The two in the low bits as two f16, which has all of their numbers.
+REFOLD_DEVICE uint32_t widen_pair(uint32_t two, f8e5m2) {
+  return (two & 0xffu) << 8 | (two & 0xff00u) << 16;
+}
+REFOLD_DEVICE uint32_t widen_pair(uint32_t two, f8e4m3) {
+#ifdef REFOLD_HAS_F8
+  uint32_t y;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(y) : "h"(uint16_t(two)));
+  return y;
+#else
+  return pack(to_float(f8e4m3{uint8_t(two)}),
+              to_float(f8e4m3{uint8_t(two >> 8)}), f16{});
+#endif
+}
+
 } // namespace refold
 
 #endif // REFOLD_RUNTIME_CUDA_REFOLD_CUDA_F8_H

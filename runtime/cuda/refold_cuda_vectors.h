@@ -249,18 +249,18 @@ struct Divisor {
     inverse = reciprocal(scaled);
   }
   REFOLD_DEVICE float quotient(float x) const { return x * scale * inverse; }
+  /// The nearest float but for subnormal results, without a branch.
+  REFOLD_DEVICE float nearest(float x) const {
+    const float first = quotient(x);
+    const float error = multiply_add(-first, scaled, x * scale);
+    // At infinite and 0 there is no error that a number could mend.
+    return fabsf(error) <= fabsf(x * scale)
+               ? multiply_add(error, inverse, first)
+               : first;
+  }
 };
 
-/// x / y, the nearest float but for subnormal results, without a branch.
-REFOLD_DEVICE float divide(float x, float y) {
-  const Divisor by(y);
-  const float first = by.quotient(x);
-  const float error = multiply_add(-first, by.scaled, x * by.scale);
-  // At infinite and 0 there is no error that a number could mend.
-  return fabsf(error) <= fabsf(x * by.scale)
-             ? multiply_add(error, by.inverse, first)
-             : first;
-}
+REFOLD_DEVICE float divide(float x, float y) { return Divisor(y).nearest(x); }
 
 /// The root, within 1 ulp; without a branch.
 REFOLD_DEVICE float square_root(float x) {

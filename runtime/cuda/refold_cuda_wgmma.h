@@ -112,6 +112,13 @@ template <int kParts> REFOLD_DEVICE void settle(float (&sums)[kParts][4]) {
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "   \
   "%46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, "     \
   "%60, %61, %62, %63"
+#define REFOLD_SLOTS_128                                                       \
+  REFOLD_SLOTS_64                                                              \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, "   \
+  "%78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, "     \
+  "%92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, "     \
+  "%105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, "   \
+  "%117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define REFOLD_SUMS_4(part)                                                    \
   "+f"(sums[kPart + part][0]), "+f"(sums[kPart + part][1]),                    \
       "+f"(sums[kPart + part][2]), "+f"(sums[kPart + part][3])
@@ -119,6 +126,7 @@ template <int kParts> REFOLD_DEVICE void settle(float (&sums)[kParts][4]) {
 #define REFOLD_SUMS_16(part) REFOLD_SUMS_8(part), REFOLD_SUMS_8(part + 2)
 #define REFOLD_SUMS_32(part) REFOLD_SUMS_16(part), REFOLD_SUMS_16(part + 4)
 #define REFOLD_SUMS_64(part) REFOLD_SUMS_32(part), REFOLD_SUMS_32(part + 8)
+#define REFOLD_SUMS_128(part) REFOLD_SUMS_64(part), REFOLD_SUMS_64(part + 16)
 
 // `count` registers of sums of `columns` columns; `a` to `f` are the numbers of
 // the operands behind them.
@@ -152,6 +160,31 @@ template <int kParts> REFOLD_DEVICE void settle(float (&sums)[kParts][4]) {
   REFOLD_PRODUCTS(type, name, 128, 64, "64", "65", "66", "67", "68", "69")
 REFOLD_PRODUCTS_OF(bf16, "bf16")
 REFOLD_PRODUCTS_OF(f16, "f16")
+#undef REFOLD_PRODUCTS_OF
+#undef REFOLD_PRODUCTS
+
+// Of floats of 8 bits, 32 along what is summed. The matrix units add 32
+// products and the sum before them with some 14 bits of the largest.
+#define REFOLD_PRODUCTS(left_type, right_type, names, columns, count, a, b, c) \
+  template <int kPart, int kParts>                                             \
+  REFOLD_DEVICE void multiply_bytes_##columns(                                 \
+      float(&sums)[kParts][4], uint64_t left, uint64_t right, int adds,        \
+      left_type, right_type) {                                                 \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" c                        \
+                 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #columns            \
+                 "k32.f32." names " {" REFOLD_SLOTS_##count "}, %" a ", %" b   \
+                                                            ", p, 1, 1;\n}"    \
+                 : REFOLD_SUMS_##count(0)                                      \
+                 : "l"(left), "l"(right), "r"(adds));                          \
+  }
+#define REFOLD_PRODUCTS_OF(left_type, right_type, names)                       \
+  REFOLD_PRODUCTS(left_type, right_type, names, 64, 32, "32", "33", "34")      \
+  REFOLD_PRODUCTS(left_type, right_type, names, 128, 64, "64", "65", "66")     \
+  REFOLD_PRODUCTS(left_type, right_type, names, 256, 128, "128", "129", "130")
+REFOLD_PRODUCTS_OF(f8e4m3, f8e4m3, "e4m3.e4m3")
+REFOLD_PRODUCTS_OF(f8e4m3, f8e5m2, "e4m3.e5m2")
+REFOLD_PRODUCTS_OF(f8e5m2, f8e4m3, "e5m2.e4m3")
+REFOLD_PRODUCTS_OF(f8e5m2, f8e5m2, "e5m2.e5m2")
 #undef REFOLD_PRODUCTS_OF
 #undef REFOLD_PRODUCTS
 

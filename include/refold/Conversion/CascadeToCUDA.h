@@ -119,6 +119,22 @@ struct CudaRowProduct {
   Side left, right;
 };
 
+/// Results that are made of products of floats of 8 bits: a block computes
+/// rectangles of them.
+struct CudaF8Product {
+  CudaExtent rows, columns;
+  CudaRowProduct::Side left, right;
+  std::vector<CudaRowProduct::Side> results;
+};
+
+/// How products of floats of 8 bits are summed (docs/numerics.md, "Sums of
+/// products of 8 bits").
+enum class F8Sums : uint8_t {
+  Units,    ///< by the matrix units for them, with some 14 bits
+  Together, ///< so for 128 products, which are added up in f32
+  Exact     ///< in f32: by matrix units for f16
+};
+
 /// Text and how to launch what it holds.
 struct CudaKernel {
   std::string name, text;
@@ -133,8 +149,10 @@ struct CudaKernel {
   std::optional<CudaProduct> product;
   /// `rows` are those beside the ones that a block has several of.
   std::optional<CudaRowProduct> rowProduct;
+  std::optional<CudaF8Product> f8Product;
   /// Largest relative error of one factor of a sum of products, which matrix
-  /// units take in 16 bits; 0: nothing is rounded that the program does not.
+  /// units take in 16 bits, or of a sum that they make with fewer digits than
+  /// f32; 0: nothing is rounded that the program does not.
   double factorRounding = 0.0;
   std::vector<CudaEntry> entries;
 };
@@ -143,6 +161,7 @@ struct CudaOptions {
   std::string name = "kernel"; ///< entries are called after it
   std::string source;          ///< the user's file, for the head
   std::string target = "cuda-sm80";
+  F8Sums f8Sums = F8Sums::Together;
 };
 
 /// The same kernel as `lowerCascade` takes, as CUDA C++ over

@@ -97,8 +97,10 @@ mlir::FailureOr<FusionResult> fuseCascades(mlir::func::FuncOp function,
 /// along the product's columns. Requires what `fuseCascades` leaves. Products
 /// that stay as they are: of other types than f32 sums, of computed weights
 /// (there is nothing to lay out beforehand), of fewer columns than a register
-/// tile has.
-void fuseEpilogues(mlir::func::FuncOp function);
+/// tile has. For a GPU: products of floats of 8 bits, and nothing else.
+enum class EpilogueTarget : uint8_t { Cpu, Gpu };
+void fuseEpilogues(mlir::func::FuncOp function,
+                   EpilogueTarget target = EpilogueTarget::Cpu);
 
 /// Selections among groups of which some are masked, after selections inside
 /// the groups: from the lists of the groups, which then are all that is read.

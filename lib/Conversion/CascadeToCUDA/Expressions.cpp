@@ -303,7 +303,7 @@ std::string Expressions::elementwise(Node *n) {
   bool isHere = isa<arith::DivFOp>(op) && takesReciprocals &&
                 kernel.hasStream(n) && !kernel.hasStream(n->in[1]);
   if (isHere)
-    return divisor(n->in[1]) + ".quotient(" +
+    return divisor(n->in[1]) + (takesNearest ? ".nearest(" : ".quotient(") +
            withoutParentheses(value(n->in[0])) + ")";
   std::string pattern = templateOf(op, kernel.isNarrow && kernel.hasStream(n));
   SmallVector<std::string, 3> in;

@@ -65,6 +65,8 @@ public:
   std::function<std::string(Node *)> spell;
   /// Quotients by a number of the row may take its reciprocal.
   bool takesReciprocals = false;
+  /// ... and are then made the nearest float of.
+  bool takesNearest = false;
   /// The position of element (0, ..., stream = 0) and of subscripts.
   std::string subscript(mlir::AffineExpr expr, llvm::ArrayRef<Node *> in);
   /// The same of dimension `dim` of an operand, which it does not leave.

@@ -132,8 +132,8 @@ static LogicalResult chooseRow(RowKernel &kernel) {
   return success();
 }
 
-static LogicalResult findSide(RowKernel &kernel, RowProduct::Side &side,
-                              unsigned along) {
+LogicalResult cuda::findSide(RowKernel &kernel, RowProduct::Side &side,
+                             unsigned along, Reason reason) {
   CascadeOp op = kernel.plan->cascade;
   auto read = cast<ReadOp>(side.read->op);
   side.operand =
@@ -143,7 +143,7 @@ static LogicalResult findSide(RowKernel &kernel, RowProduct::Side &side,
   int last = int(read.getMap().getNumResults()) - 1;
   side.isFlat = side.depth == last;
   if (side.along < 0 || side.depth < 0)
-    return refuseProducts(kernel)
+    return refuse(op, reason)
            << "found '" << kernel.operandNames[side.operand]
            << "' read at computed places; expected '" << op.indexName(along)
            << "' and '" << op.indexName(kernel.product->depth)
@@ -160,8 +160,10 @@ FailureOr<RowKernel> cuda::findProductRows(Plan &plan) {
     return failure();
   chooseNames(kernel);
   if (failed(chooseRow(kernel)) ||
-      failed(findSide(kernel, kernel.product->left, kernel.product->row)) ||
-      failed(findSide(kernel, kernel.product->right, kernel.stream)) ||
+      failed(findSide(kernel, kernel.product->left, kernel.product->row,
+                      Reason::CudaNotProducts)) ||
+      failed(findSide(kernel, kernel.product->right, kernel.stream,
+                      Reason::CudaNotProducts)) ||
       failed(findReads(kernel)))
     return failure();
   if (kernel.isByPlaces())

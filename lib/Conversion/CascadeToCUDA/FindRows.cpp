@@ -46,6 +46,7 @@ std::string RowKernel::programName(StringRef wanted) {
 
 /// What the text says for itself without an underscore, and words of C++.
 static constexpr llvm::StringLiteral kTaken =
+    "F8Roles F8Units Left Made OfColumn OfRow Result U "
     "Matrix RowUnits SumRows U Units kAtOnce kCopied own "
     "Access Along Between Next between down kCount kIsKept kIsPermuted "
     "kLargePivot kSteps kept parts "
@@ -499,11 +500,32 @@ LogicalResult cuda::findReads(RowKernel &kernel) {
   return success();
 }
 
+/// Sums of products of 8-bit floats that have an index beside those of rows are
+/// matrix products, which matrix units take: a thread would have one of them.
+static LogicalResult checkF8Products(RowKernel &kernel) {
+  auto isByte = [](Node *n) {
+    return n->kind == Node::Elem && isa<arith::ExtFOp>(n->op) &&
+           n->in[0]->type.getIntOrFloatBitWidth() == 8;
+  };
+  for (StatePlan &s : kernel.plan->states) {
+    Set beside = s.set & ~kernel.plan->rows & ~kernel.plan->streams;
+    bool isProduct = beside && s.op.getReducer() == Reducer::Add &&
+                     s.term->kind == Node::Elem &&
+                     isa<arith::MulFOp>(s.term->op) &&
+                     llvm::all_of(s.term->in, isByte);
+    if (isProduct)
+      return refuse(s.op, Reason::CudaNotRows)
+             << "found a matrix product of 8-bit floats; expected one that is "
+                "a step of its own, for matrix units";
+  }
+  return success();
+}
+
 FailureOr<RowKernel> cuda::findRows(Plan &plan) {
   RowKernel kernel;
   kernel.plan = &plan;
-  if (failed(chooseIndices(kernel)) || failed(checkRowStates(kernel)) ||
-      failed(checkTypes(kernel)))
+  if (failed(checkF8Products(kernel)) || failed(chooseIndices(kernel)) ||
+      failed(checkRowStates(kernel)) || failed(checkTypes(kernel)))
     return failure();
   chooseNames(kernel);
   if (failed(findReads(kernel)))

@@ -62,6 +62,10 @@ protected:
   llvm::SmallVector<std::pair<std::string, std::string>> parameters;
 };
 
+/// The text of products of floats of 8 bits.
+mlir::FailureOr<CudaKernel> printF8Products(walk::Plan &plan,
+                                            const CudaOptions &options);
+
 } // namespace refold::cuda
 
 #endif // REFOLD_LIB_CONVERSION_CASCADETOCUDA_KERNELPRINTER_H

@@ -4,6 +4,7 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "refold/Conversion/CascadeToVector.h"
 
 using namespace mlir;
 using namespace refold;
@@ -131,6 +132,18 @@ static bool needsExactQuotients(RowKernel &kernel, Node *root) {
   });
 }
 
+/// Whether the program reads the result again, after a rounding to 8 bits: a
+/// quotient at a tie would be another number by far more than an ulp.
+static bool isRoundedWithin(Plan &plan, WritePlan &w) {
+  auto isFinal =
+      plan.cascade->getAttrOfType<DenseBoolArrayAttr>(kFinalResultsAttr);
+  unsigned result = cast<BlockArgument>(w.op.getTarget()).getArgNumber() -
+                    plan.cascade.numIndices() - plan.cascade.getInputs().size();
+  bool leaves = isFinal && result < unsigned(isFinal.size()) && isFinal[result];
+  return !leaves && isa<FloatType>(w.value->type) &&
+         w.value->type.getIntOrFloatBitWidth() == 8;
+}
+
 void RowPrinter::printSweep() {
   SmallVector<WritePlan *> writes;
   for (auto *list : {&plan.sweepWrites, &plan.finishWrites})
@@ -142,6 +155,8 @@ void RowPrinter::printSweep() {
     roots.push_back(unrounded(w->value));
   values.takesReciprocals = llvm::none_of(
       roots, [&](Node *root) { return needsExactQuotients(kernel, root); });
+  values.takesNearest = llvm::any_of(
+      writes, [&](WritePlan *w) { return isRoundedWithin(plan, *w); });
   Expressions::Scope outside(values, roots);
   nameLists(roots);
   for (Node *root : roots)
@@ -187,7 +202,7 @@ void RowPrinter::printSweep() {
   out.line("(void)chunk;");
   out.close("};");
   printSweepWalk();
-  values.takesReciprocals = false;
+  values.takesReciprocals = values.takesNearest = false;
 }
 
 /// Backwards: what was read last is still on chip.

@@ -632,6 +632,8 @@ FailureOr<CudaKernel> refold::printCascadeAsCuda(func::FuncOp function,
   auto plan = makePlan(cascade, TargetFacts::scalar());
   if (failed(plan))
     return failure();
+  if ((*plan)->inner && (*plan)->states.empty())
+    return printF8Products(**plan, options);
   if ((*plan)->inner) {
     std::string why;
     {

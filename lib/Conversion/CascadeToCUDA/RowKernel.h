@@ -93,6 +93,12 @@ struct RowKernel {
 mlir::FailureOr<RowKernel> findRows(walk::Plan &plan);
 /// The same of rows whose elements are products, no longer than a block holds.
 mlir::FailureOr<RowKernel> findProductRows(walk::Plan &plan);
+/// Results of which each element is a formula over one sum of products of two
+/// arrays of 8-bit floats: `product->row` and `stream` are their two indices.
+mlir::FailureOr<RowKernel> findF8Products(walk::Plan &plan);
+/// Of products: an operand and what its dimensions are.
+mlir::LogicalResult findSide(RowKernel &kernel, RowProduct::Side &side,
+                             unsigned along, Reason reason);
 /// Of `findRows`: what is read along a row, and how precise numbers are.
 mlir::LogicalResult findReads(RowKernel &kernel);
 /// Lists and results that rows can have.

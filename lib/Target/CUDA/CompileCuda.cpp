@@ -61,6 +61,7 @@ llvm::Expected<CudaKernel> refold::printCudaKernel(mlir::MLIRContext &context,
   options.name = name.str();
   options.source = source.str();
   options.target = target.name;
+  options.f8Sums = target.f8Sums;
   mlir::FailureOr<CudaKernel> kernel = printCascadeAsCuda(function, options);
   if (mlir::failed(kernel))
     return fail(

@@ -208,6 +208,31 @@ static SizeExpr takesProduct(const CudaEntry &entry, const CudaKernel &kernel,
              : takes;
 }
 
+/// Whether both sides of a product of bytes, and all results of two bytes,
+/// come in whole vectors of 16 bytes.
+static SizeExpr takesF8Product(const CudaEntry &entry, const CudaKernel &kernel,
+                               const Words &words, bool isWanted) {
+  using Op = SizeExpr::Op;
+  const CudaF8Product &product = *kernel.f8Product;
+  SizeExpr takes = 1;
+  if (entry.width > 1) {
+    for (const CudaRowProduct::Side &side : {product.left, product.right})
+      takes = takes * words.takesRows(kernel.operands[side.operand], side.flat,
+                                      entry.width);
+    for (const CudaRowProduct::Side &side : product.results) {
+      const CudaOperand &result = kernel.operands[side.operand];
+      if (result.elementBytes == 2)
+        takes = takes * words.takesRows(result, side.flat, 8);
+    }
+  }
+  if (isWanted)
+    return takes;
+  if (entry.fewestRows > 0)
+    takes = takes * SizeExpr::binary(Op::Le, SizeExpr(entry.fewestRows),
+                                     words.extent(product.rows));
+  return takes;
+}
+
 /// How many blocks share a row: as many as have enough of it, while the launch
 /// has no more than it wants. Follows from shapes alone, and so do the bits of
 /// the result.
@@ -231,6 +256,8 @@ static SizeExpr condition(const CudaEntry &entry, const CudaKernel &kernel,
     return takesRowProduct(entry, kernel, words, isWanted);
   if (kernel.product)
     return takesProduct(entry, kernel, words, isWanted);
+  if (kernel.f8Product)
+    return takesF8Product(entry, kernel, words, isWanted);
   SizeExpr length = lengthOf(kernel, words);
   SizeExpr takes = words.takes(length, entry.width);
   if (entry.hasParts()) // a ticket for every row
@@ -261,6 +288,13 @@ static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
       all = all * words.size(result, d);
     return all;
   }
+  if (kernel.f8Product)
+    return SizeExpr::binary(SizeExpr::Op::CeilDiv,
+                            words.extent(kernel.f8Product->rows),
+                            SizeExpr(entry.rows)) *
+           SizeExpr::binary(SizeExpr::Op::CeilDiv,
+                            words.extent(kernel.f8Product->columns),
+                            SizeExpr(entry.columns));
   SizeExpr rows = rowsOf(kernel, words);
   if (entry.hasParts())
     return groupsOf(entry, kernel, words) * partsOf(entry, kernel, words);
@@ -299,7 +333,8 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
     way.entry = entry.name;
     way.condition = condition;
     way.grid[0] = blocksOf(entry, kernel, words);
-    bool isOfBlock = kernel.tiles || kernel.product || kernel.rowProduct;
+    bool isOfBlock =
+        kernel.tiles || kernel.product || kernel.rowProduct || kernel.f8Product;
     way.block[0] = entry.threads * (isOfBlock ? 1 : entry.rows);
     way.sharedBytes = sharedOf(entry, kernel, words);
     way.blocksPerUnit = entry.isLoop ? unsigned(entry.blocksPerUnit) : 0;

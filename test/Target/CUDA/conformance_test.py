@@ -43,10 +43,15 @@ INPUTS = {ARITHMETIC: "float", F8: "float", EXCHANGE: "int32_t", MATRICES: "int1
 # Columns of the left side's product, elements of a product, columns of the sums; rows and elements that are there.
 PRODUCTS = {"conform_products_bf16x128": (128, 128, 128, 128, 128), "conform_products_bf16x112": (112, 80, 80, 109, 72),
             "conform_products_f16x64": (64, 64, 192, 64, 64), "conform_products_f16x32": (32, 112, 256, 17, 104)}
+# Formats of both sides, columns.
+F8_PRODUCTS = {f"conform_products_{a}_{b}x{n}": (a, b, n) for a, b, n in
+               [("e4m3", "e4m3", 64), ("e4m3", "e4m3", 256), ("e4m3", "e5m2", 128), ("e5m2", "e4m3", 128), ("e5m2", "e5m2", 64)]}
 ROLES = "conform_roles"
 KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
 KERNELS += [(n, "float") for n in [*PRODUCTS, ROLES]]
 INPUTS.update({n: "int16_t" for n in [*PRODUCTS, ROLES]})
+KERNELS += [(n, "float") for n in F8_PRODUCTS]
+INPUTS.update({n: "int8_t" for n in F8_PRODUCTS})
 
 
 def launch_of(name):
@@ -55,6 +60,8 @@ def launch_of(name):
         rows, depth, width, _, _ = PRODUCTS[name]
         panels = [(64, depth), (rows, depth), (rows, width)]
         return 256, sum(128 * r * -(-c // 64) for r, c in panels) + 32
+    if name in F8_PRODUCTS:
+        return 128, 128 * (64 + F8_PRODUCTS[name][2]) + 16
     return {MATRICES: (32, 1536), ROLES: (384, 4128)}.get(name, (128, 0))
 
 
@@ -103,7 +110,7 @@ class Device:
 
     def run(self, name, mode, blocks, data, out, count):
         function, addresses = ctypes.c_void_p(), []
-        module = self.modules[name in PRODUCTS or name == ROLES]
+        module = self.modules[name in PRODUCTS or name in F8_PRODUCTS or name == ROLES]
         self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         for array in (data, out):
             address = ctypes.c_uint64()
@@ -276,6 +283,38 @@ def check_products(machine, mode):
         assert (out[64 * rows:].reshape(64, width) == sums).all(), (name, mode, "sums")
 
 
+FORMATS = {"e4m3": (3, 7, False), "e5m2": (2, 15, True)}
+# Of the largest that is added at once, bits that matrix units keep: less than a unit is lost of each addend.
+KEPT_BITS = 13
+
+
+def check_f8_products(machine, mode):
+    random = np.random.default_rng(10)
+    for name, (left_format, right_format, columns) in F8_PRODUCTS.items():
+        tables = [f8_values(*FORMATS[f]) for f in (left_format, right_format)]
+        sides = [np.concatenate([t, -t]) for t in tables]
+        # Small whole numbers are exact; of all finite numbers each lost bit is bounded.
+        small = [np.flatnonzero(np.isin(s, np.arange(-3, 4))) for s in sides]
+        # Products up to 2^30: their sums are finite.
+        finite = [np.flatnonzero(np.abs(s) <= 2.0 ** 15) for s in sides]
+        for codes, is_exact in ((small, True), (finite, False)):
+            left, right = (random.choice(c, (n, 64)) for c, n in zip(codes, (64, columns)))
+            out = np.full(64 * columns, np.nan, np.float32)
+            machine.run(name, mode, 1, np.concatenate([left.ravel(), right.ravel()]).astype(np.uint8).view(np.int8), out, 64)
+            products = sides[0][left][:, None, :] * sides[1][right][None]
+            sums, halves = products.sum(2), products.reshape(64, columns, 2, 32)
+            # Each instruction adds 32 products to what was there.
+            before = np.abs(halves[:, :, 0].sum(2))
+            largest = np.abs(halves).max(3)
+            bound = 33 * 2.0 ** -KEPT_BITS * (largest[..., 0] + np.maximum(largest[..., 1], before))
+            error = np.abs(out.reshape(64, columns) - sums)
+            assert (error <= (0 if is_exact else bound)).all(), (name, mode, is_exact, error.max(), (error / bound).max())
+        left[3, 5], right[7, 9] = np.flatnonzero(np.isnan(sides[0]))[0], 0
+        machine.run(name, mode, 1, np.concatenate([left.ravel(), right.ravel()]).astype(np.uint8).view(np.int8), out, 64)
+        found = np.isnan(out.reshape(64, columns))
+        assert found[3].all() and not found[np.arange(64) != 3].any(), (name, mode, "NaN")
+
+
 def check_roles(machine, mode):
     for count in (1, 2, 7):
         tiles = np.random.default_rng(count).integers(-3, 4, (count, 16, 16)).astype(np.float32)
@@ -302,7 +341,7 @@ def main():
         machine = Device(*filter(None, [options.cubin, options.roles])) if options.cubin else Emulated(pathlib.Path(folder))
         checks = [check_arithmetic, check_f8, check_exchange, check_matrices, check_copies]
         if options.roles or not options.cubin:
-            checks += [check_products, check_roles]
+            checks += [check_products, check_f8_products, check_roles]
         passed = 0
         for mode in range(machine.modes):
             for check in checks:

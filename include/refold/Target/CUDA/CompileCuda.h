@@ -23,6 +23,7 @@ enum class CudaDevice : uint8_t {
 struct CudaTarget {
   CudaDevice device = CudaDevice::Gpu;
   std::string name; ///< "cuda-sm80", "cuda-sm90": the text's; "cuda-emulated"
+  F8Sums f8Sums = F8Sums::Together;
 };
 /// Nothing for a name that is no CUDA target. "cuda" is the one of the GPU that
 /// is there.
