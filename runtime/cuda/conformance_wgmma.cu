@@ -204,3 +204,43 @@ conform_roles(const int16_t *in, float *out, int64_t count) {
     store_element(out + row * 16 + column, sums[i / 4][i % 4]);
   }
 }
+
+/// Four warps hand `count` matrices of 64 x 32 to four others: `out` is `in`.
+REFOLD_KERNEL(256)
+conform_handover(const int16_t *in, float *out, int64_t count) {
+  using Rows = Tile<64, 32>;
+  REFOLD_SHARED_BYTES(rows, Rows::kBytes);
+  const bf16 *const from = reinterpret_cast<const bf16 *>(in);
+  const int which = thread_again() % 128;
+  const uint32_t own = rows + which / 32 * 16 * Rows::kRowBytes;
+  for (int i = 0; i < int(count); ++i)
+    REFOLD_UNROLL
+  for (int k = 0; k < 2; ++k) {
+    const auto place = [&](int word, int e) {
+      return i * 2048 + (which / 32 * 16 + fragment_row(word % 2, which)) * 32 +
+             k * 16 + word / 2 * 8 + fragment_column(e, which);
+    };
+    if (thread_again() < 128) {
+      uint32_t words[4];
+      REFOLD_UNROLL
+      for (int word = 0; word < 4; ++word)
+        words[word] =
+            pack(to_float(load_element(from + place(word, 0))),
+                 to_float(load_element(from + place(word, 1))), bf16{});
+      store_rows<Rows>(words, own, k);
+      pass_turn(1, 256);
+      await_turn(2, 256);
+    } else {
+      uint32_t words[1][4];
+      await_turn(1, 256);
+      load_rows<Rows>(words, own, k);
+      pass_turn(2, 256);
+      REFOLD_UNROLL
+      for (int word = 0; word < 4; ++word)
+        REFOLD_UNROLL
+      for (int e = 0; e < 2; ++e)
+        store_element(out + place(word, e),
+                      float_of(words[0][word] >> 16 * e << 16));
+    }
+  }
+}

@@ -57,10 +57,11 @@ struct Range {
   bool isResult, isDense, isLeft = false;
 };
 
-/// When an access was made, in barriers that its thread had passed.
+/// When an access was made, in barriers that its thread had passed, and in
+/// turns that it had come to.
 struct Access {
   int thread = -1;
-  uint32_t blockEpoch = 0, warpEpoch = 0;
+  uint32_t blockEpoch = 0, warpEpoch = 0, turn = 0;
 };
 struct SharedElement {
   Access write;
@@ -97,7 +98,7 @@ struct Fiber {
   char *stack = nullptr;
   bool isDone = true;
   const char *waitsFor = "";
-  uint32_t blockEpoch = 0, warpEpoch = 0;
+  uint32_t blockEpoch = 0, warpEpoch = 0, turn = 0;
   std::vector<Copy> copies;
   uint64_t group = 0; ///< of the copies that begin now
 };
@@ -115,6 +116,8 @@ struct Engine {
   virtual void beforeWrite(int chunk) = 0;
   /// All threads of the block are at a barrier.
   virtual void meet() = 0;
+  /// Whether a turn that the thread has waited for came after the access.
+  virtual bool isPassed(const Access &before) = 0;
   /// What a thread has begun to copy, and waits for.
   virtual void landCopies(int thread) = 0;
   /// Whether it did something; it does if it can where nothing else goes on.
@@ -213,13 +216,14 @@ inline SharedMemory *sharedArray(int site, size_t elementBytes, int count) {
 }
 
 /// Whether an access of the current thread comes after `before` by a barrier or
-/// a warp collective that both threads took part in.
+/// a warp collective that both threads took part in, or by turns.
 inline bool comesAfter(const Access &before) {
   if (before.thread == machine.current)
     return true;
   bool isSameWarp = before.thread / 32 == machine.current / 32;
   return before.blockEpoch < current().blockEpoch ||
-         (isSameWarp && before.warpEpoch < current().warpEpoch);
+         (isSameWarp && before.warpEpoch < current().warpEpoch) ||
+         (engine && engine->isPassed(before));
 }
 
 inline SharedElement &sharedElement(SharedMemory &memory, int i) {
@@ -230,7 +234,8 @@ inline SharedElement &sharedElement(SharedMemory &memory, int i) {
 }
 
 inline Access now() {
-  return {machine.current, current().blockEpoch, current().warpEpoch};
+  return {machine.current, current().blockEpoch, current().warpEpoch,
+          current().turn};
 }
 
 inline char *readShared(SharedMemory &memory, int i) {

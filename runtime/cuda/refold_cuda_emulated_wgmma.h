@@ -36,6 +36,9 @@ struct Gate {
 /// What a thread knows.
 struct Witness {
   Known known;
+  /// Of each thread, how many of the turns that it has come to are known to be
+  /// over.
+  std::vector<uint32_t> turns;
   std::vector<uint64_t> seen, shown; ///< of each gate, how often it opened
 };
 
@@ -80,7 +83,14 @@ struct FourWarps {
 struct Turn {
   int arrived = 0, threads = 0;
   uint64_t generation = 0;
+  std::vector<uint32_t> passed, next; ///< what those who have come know
 };
+inline void joinTurns(std::vector<uint32_t> &to,
+                      const std::vector<uint32_t> &other) {
+  to.resize(std::max(to.size(), other.size()));
+  for (size_t i = 0; i < other.size(); ++i)
+    to[i] = std::max(to[i], other[i]);
+}
 
 struct Roles : Engine {
   std::map<uint32_t, int> gateNumbers;
@@ -140,6 +150,12 @@ struct Roles : Engine {
       one.reads[four] = 0;
     }
     one.gate = -1;
+  }
+
+  bool isPassed(const Access &before) override {
+    const std::vector<uint32_t> &turns = witnesses[machine.current].turns;
+    return size_t(before.thread) < turns.size() &&
+           before.turn < turns[before.thread];
   }
 
   void meet() override {
@@ -492,6 +508,21 @@ inline void show_matrices() {
   witness.shown = witness.seen;
 }
 
+inline void store_matrices(uint32_t row, const uint32_t (&from)[4]) {
+  using namespace emulator;
+  struct Slot {
+    const uint32_t *from;
+    uint32_t row[4];
+  } slot{from, {}};
+  meetWarp("store_matrices", &slot, [](void **slots) {
+    for (int at = 0; at < 32; ++at)
+      for (int word = 0; word < 4; ++word)
+        static_cast<Slot *>(slots[at])->row[word] =
+            static_cast<Slot *>(slots[at % 8 * 4 + word])->from[at / 8];
+  });
+  std::memcpy(writeShared(machine.bytes, chunkAt(row)), slot.row, 16);
+}
+
 inline void await_turn(int barrier, int threads);
 inline void pass_turn(int barrier, int threads);
 
@@ -504,8 +535,14 @@ inline Turn &arriveAtTurn(int barrier, int threads) {
     turn.threads = threads;
   else if (turn.threads != threads)
     report("a turn is of different numbers of threads");
+  std::vector<uint32_t> &known = roles.witnesses[machine.current].turns;
+  known.resize(machine.threads);
+  known[machine.current] = ++current().turn;
+  joinTurns(turn.next, known);
   if (++turn.arrived == threads) {
     turn.arrived = 0;
+    turn.passed = std::move(turn.next);
+    turn.next.clear();
     ++turn.generation;
     ++machine.progress;
   }
@@ -518,6 +555,7 @@ inline void await_turn(int barrier, int threads) {
   emulator::Turn &turn = emulator::arriveAtTurn(barrier, threads);
   while (turn.generation == generation)
     emulator::yield("its turn");
+  emulator::joinTurns(emulator::roles.witnesses[thread()].turns, turn.passed);
 }
 inline void pass_turn(int barrier, int threads) {
   emulator::arriveAtTurn(barrier, threads);

@@ -77,6 +77,14 @@ template <int kCount> REFOLD_DEVICE void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
+/// What `load_matrices` has loaded from the same rows.
+REFOLD_DEVICE void store_matrices(uint32_t row, const uint32_t (&from)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, "
+               "%4};" ::"r"(row),
+               "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+               : "memory");
+}
+
 //===----------------------------------------------------------------------===//
 // Products of four warps
 //===----------------------------------------------------------------------===//
@@ -242,7 +250,7 @@ REFOLD_DEVICE Visit visit_of(int n, int count, int matrices) {
 template <int kRowsOf, int kColumnsOf> struct Panels {
   static constexpr int kRows = kRowsOf, kColumns = kColumnsOf;
   static constexpr int kRowBytes = 128, kPanelBytes = kRows * kRowBytes;
-  static constexpr int kCount = (kColumns + 63) / 64;
+  static constexpr int kCount = (kColumns + 63) / 64, kChunks = kColumns / 8;
   static constexpr int kBytes = kCount * kPanelBytes;
   static_assert(kRows % 16 == 0 && kColumns % 16 == 0);
 
@@ -299,6 +307,14 @@ REFOLD_DEVICE void copy_panels(uint32_t to, const T *from, int64_t row_stride,
     bring(Number<8>{}, chunk);
   if constexpr (kChunks % 8 != 0)
     bring(Number<kChunks % 8>{}, kWhole);
+}
+
+/// Puts 16 rows that a warp holds where `load_rows` finds them: 16 columns from
+/// the k-th 16 on.
+template <typename To>
+REFOLD_DEVICE void store_rows(const uint32_t (&from)[4], uint32_t to, int k) {
+  const int lane = thread_again() % 32;
+  store_matrices(To::right(to + To::place(lane % 16, lane / 16), 2 * k), from);
 }
 
 /// The widest of the products that fit into `left` columns.

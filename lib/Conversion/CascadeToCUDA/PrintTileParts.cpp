@@ -74,6 +74,8 @@ void TilePrinter::findPacking(CudaTiles &grid) {
 }
 
 void TilePrinter::printPartsEntry(const CudaEntry &entry) {
+  if (entry.roles > 0)
+    return printWideEntry(entry);
   bool isKept = entry.deepest <= 128;
   out.line(options.name + "_in_parts<" + std::to_string(entry.columns) + ", " +
            std::to_string(entry.deepest) + ", " + std::to_string(entry.widest) +
@@ -467,8 +469,8 @@ void TilePrinter::printMergeLevel(unsigned level, bool isOfBlocks) {
 /// blocks.
 void TilePrinter::printMergedParts(bool isOfBlocks) {
   out.line("REFOLD_NO_UNROLL");
-  out.open("for (int index = thread(); index < kRows * kQuads; index += "
-           "kThreads) {");
+  out.open("for (int index = thread()" + std::string(isWide ? " - 256" : "") +
+           "; index < kRows * kQuads; index += kThreads) {");
   out.line("const int row = index / kQuads;");
   out.line("[[maybe_unused]] const int column = index % kQuads * 4;");
   out.line("if (packed_first + row >= packed_count)");
@@ -560,6 +562,19 @@ void TilePrinter::printPartResults() {
   out.close("};");
 }
 
+/// What blocks leave for the last one.
+void TilePrinter::printWorkspace() {
+  unsigned number = 0;
+  for (StatePlan *s : rowStates())
+    out.line("[[maybe_unused]] float *const left_" + name(*s) +
+             " = reinterpret_cast<float *>(workspace + " +
+             std::to_string(number++ * 4) + " * kRows * blocks());");
+  if (!tiles.products.empty())
+    out.line("[[maybe_unused]] float *const left_sums = "
+             "reinterpret_cast<float *>(workspace + " +
+             std::to_string(number * 4) + " * kRows * blocks());");
+}
+
 void TilePrinter::printPartsBody() {
   out.blank();
   out.line("template <int kPlaces, int kDepth, int kWidth, int kVector, bool "
@@ -610,15 +625,7 @@ void TilePrinter::printPartsBody() {
   printPartsFold();
   printPartsWalk();
   printWarpStates();
-  unsigned number = 0;
-  for (StatePlan *s : rowStates())
-    out.line("[[maybe_unused]] float *const left_" + name(*s) +
-             " = reinterpret_cast<float *>(workspace + " +
-             std::to_string(number++ * kRows * 4) + " * blocks());");
-  if (!tiles.products.empty())
-    out.line("[[maybe_unused]] float *const left_sums = "
-             "reinterpret_cast<float *>(workspace + " +
-             std::to_string(number * kRows * 4) + " * blocks());");
+  printWorkspace();
   printPartResults();
   printMergedParts(/*isOfBlocks=*/false);
   out.line("if (row_parts == 1 || !is_last_block(tickets + group, row_parts))");

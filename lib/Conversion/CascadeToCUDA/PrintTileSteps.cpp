@@ -32,7 +32,9 @@ void TilePrinter::openRows() {
   out.line("[[maybe_unused]] States &s = states[i];");
   if (isInParts) {
     if (foldsByRow())
-      printPackedRow("packed_first + fragment_row(i, which)");
+      printPackedRow(isWide ? "packed_first + which / 32 * 16 + "
+                              "fragment_row(i, which)"
+                            : "packed_first + fragment_row(i, which)");
     return;
   }
   if (!hasTileRow())

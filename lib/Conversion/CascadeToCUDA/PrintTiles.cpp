@@ -90,7 +90,7 @@ LogicalResult TilePrinter::chooseEntries() {
   choicesOf(tiles.depth, depths);
   choicesOf(tiles.width, widths);
   bool isSquare = depths.size() > 1 && widths.size() > 1;
-  if (mayHaveRoles())
+  if (mayHaveRoles() && depths[0] <= kMost && widths[0] <= kMost)
     for (int depth : depths)
       for (int width : widths)
         if (!isSquare || depth == width) {
@@ -99,7 +99,10 @@ LogicalResult TilePrinter::chooseEntries() {
             addRoles(depth, width, 3);
           addRoles(depth, width, 2);
         }
-  if (depths[0] > kMost || widths[0] > kMost)
+  bool isTooLong = depths[0] > kMost || widths[0] > kMost;
+  if (isTooLong && mayBeWide())
+    return success(); // an entry of its own
+  if (isTooLong)
     return refuse(plan.cascade, Reason::CudaNotTiles)
            << "found products of "
            << (depths[0] > kMost ? plan.extent(tiles.depth)
@@ -181,21 +184,36 @@ void TilePrinter::printHead() {
   for (unsigned row : tiles.rows)
     blocks += kernel.indexNames[row] + "_count * ";
   blocks += hasTileRow() ? "ceil(" + countOf(tiles.tileRow) + " / R)" : "1";
-  out.comment(
-      "Launch   " + blocks +
-      " blocks; an entry _tilesRxCxDxWxV has R rows a block, C of the stream "
-      "at a time, takes products of at most D elements and results of at most "
-      "W, V elements at once: V > 1 asks that all rows begin at multiples of "
-      "16 bytes and are whole vectors. The first entry that takes the arrays "
-      "is launched, with the shared memory that it names last.");
-  if (hasRoles())
-    out.comment("An entry _rolesRxCxDxW has four warps that copy and, for "
-                "every 64 of R rows, four that compute; vectors of 8.");
-  if (packing)
-    out.comment("An entry _partsRxCxDxWxV takes few rows that read one stream, "
-                "of several indices together, and a part of the stream a "
-                "block, a part of each tile a warp. Blocks leave states in the "
-                "workspace and take a ticket; the last one merges them.");
+  bool isWide =
+      result.entries.front().roles > 0 && result.entries.front().hasParts();
+  if (isWide) {
+    out.comment(
+        "Launch   blocks of 512 threads: an entry _wideRxCxDxW has R rows that "
+        "read one stream a block, of several indices together, and a part of "
+        "the stream, C of it at a time; takes products of at most D elements "
+        "and results of at most W. What is added is the front of what is "
+        "multiplied, read once. Arrays are whole vectors of 16 bytes. Four "
+        "warps copy, four have states of rows, eight have sums. Blocks leave "
+        "both in the workspace and take a ticket; the last one merges them.");
+  } else {
+    out.comment(
+        "Launch   " + blocks +
+        " blocks; an entry _tilesRxCxDxWxV has R rows a block, C of the stream "
+        "at a time, takes products of at most D elements and results of at "
+        "most "
+        "W, V elements at once: V > 1 asks that all rows begin at multiples of "
+        "16 bytes and are whole vectors. The first entry that takes the arrays "
+        "is launched, with the shared memory that it names last.");
+    if (hasRoles())
+      out.comment("An entry _rolesRxCxDxW has four warps that copy and, for "
+                  "every 64 of R rows, four that compute; vectors of 8.");
+    if (packing)
+      out.comment(
+          "An entry _partsRxCxDxWxV takes few rows that read one stream, "
+          "of several indices together, and a part of the stream a "
+          "block, a part of each tile a warp. Blocks leave states in the "
+          "workspace and take a ticket; the last one merges them.");
+  }
   if (tiles.rounding > 0)
     out.comment("Factors  of " + kernel.operandNames[tiles.values[0].operand] +
                 " are rounded to " + typeOf(tiles.values[0]) +
@@ -545,11 +563,12 @@ FailureOr<CudaKernel> TilePrinter::print() {
   if (failed(chooseEntries()))
     return failure();
   std::string parts;
+  bool hasTiles = !result.entries.empty();
   if (packing) {
     addParts();
     ofParts = parametersIn(earlierParts);
     TilePrinter packer(*packing, options, earlier);
-    parts = packer.printParts(*this);
+    parts = hasTiles ? packer.printParts(*this) : packer.printWide(*this);
     partsBody = packer.partsBody;
   }
   own = parametersIn(earlierOwn);
@@ -558,8 +577,9 @@ FailureOr<CudaKernel> TilePrinter::print() {
     Expressions::Scope scope(values, {});
     printTileStates();
   }
-  printBody();
-  if (hasRoles())
+  if (hasTiles)
+    printBody();
+  if (hasTiles && hasRoles())
     printRoles();
   out.text += parts;
   out.line("} // namespace");

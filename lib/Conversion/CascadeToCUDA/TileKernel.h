@@ -73,6 +73,9 @@ struct TileKernel : RowKernel {
   bool mayBeInBits(Node *n) const;
   /// exp(x - y) of two of these.
   bool isPowerOfTwo(Node *n) const;
+  /// Rows that are added are the front of those that are multiplied: one array,
+  /// at the same places.
+  bool sharesRows() const;
   const TileState *productOf(const walk::StatePlan &s) const;
 };
 

@@ -70,6 +70,20 @@ private:
   void printMergeLevel(unsigned level, bool isOfBlocks);
   void printPartResults();
   llvm::SmallVector<walk::StatePlan *> rowStates();
+  void printWorkspace();
+  // The text where rows are shared and results wide.
+  bool mayBeWide();
+  void addWideEntry();
+  std::string printWide(TilePrinter &of);
+  void printWideEntry(const CudaEntry &entry);
+  void printWideBody();
+  void printWideNumbers();
+  void printWideCopier();
+  void printWideFold();
+  void printWideMoves();
+  void printWideRows();
+  void printWideSums();
+  void printWideEnd();
   // The text with roles.
   void printRoles();
   void printRoleNumbers();
@@ -157,6 +171,7 @@ private:
   /// Parameters of the functions that entries share.
   std::pair<std::string, std::string> own, ofParts;
   bool isInParts = false; ///< blocks share the stream, and so do warps
+  bool isWide = false; ///< blocks share the stream, warps have states or sums
 };
 
 } // namespace refold::cuda

@@ -169,7 +169,10 @@ static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
     takes = takes * Words::isMultiple(width, entry.width);
   // More rows are worth blocks of 128 of them.
   constexpr int64_t kFewRows = 32;
-  if (entry.hasParts() && !isWanted)
+  bool isWide = entry.hasParts() && entry.roles > 0;
+  if (isWide) // results are the front of what is multiplied
+    takes = takes * SizeExpr::binary(SizeExpr::Op::Le, width, depth);
+  if (entry.hasParts() && !isWide && !isWanted)
     takes = takes * isAtMost(packedRows(kernel, words), kFewRows);
   if (entry.fewestRows > 0 && !isWanted)
     takes =
@@ -240,7 +243,11 @@ static SizeExpr partsOf(const CudaEntry &entry, const CudaKernel &kernel,
                         const Words &words) {
   using Op = SizeExpr::Op;
   SizeExpr rows = SizeExpr::binary(Op::Max, groupsOf(entry, kernel, words), 1);
-  int64_t chunk = kernel.tiles ? entry.vectors : entry.chunk();
+  // What a block leaves of wide results is worth many tiles.
+  constexpr int kWideChunk = 4;
+  int64_t chunk = !kernel.tiles     ? entry.chunk()
+                  : entry.roles > 0 ? kWideChunk * entry.vectors
+                                    : entry.vectors;
   SizeExpr most = SizeExpr::binary(Op::FloorDiv, entry.mostBlocks, rows);
   SizeExpr longest = SizeExpr::binary(Op::CeilDiv, lengthOf(kernel, words),
                                       SizeExpr(CudaEntry::kPartChunks * chunk));
@@ -374,10 +381,18 @@ static llvm::Error refuseTiles(const CudaKernel &kernel,
   auto extent = [&](const CudaExtent &e) {
     return llvm::Twine(words.extent(e).evaluate(values).value_or(-1)).str();
   };
+  const CudaEntry &last = kernel.entries.back();
+  SizeExpr fits = isAtMost(words.extent(kernel.tiles->depth), last.deepest) *
+                  isAtMost(words.extent(kernel.tiles->width), last.widest);
+  std::string found = "'" + kernel.name + "': [" +
+                      llvm::StringRef(keyOf(Reason::CudaNotTiles)).str() + "] ";
+  if (last.width > 1 && fits.evaluate(values).value_or(0) != 0)
+    return fail(ExitCode::Unsupported,
+                found + "found rows of several elements that are no whole "
+                        "vectors of 16 bytes, expected those where results "
+                        "are wide");
   return fail(ExitCode::Unsupported,
-              "'" + kernel.name + "': [" +
-                  llvm::StringRef(keyOf(Reason::CudaNotTiles)) +
-                  "] found products of " + extent(kernel.tiles->depth) +
+              found + "found products of " + extent(kernel.tiles->depth) +
                   " elements and results of " + extent(kernel.tiles->width) +
                   ", expected at most " +
                   llvm::Twine(kernel.entries.back().deepest));

@@ -46,10 +46,10 @@ PRODUCTS = {"conform_products_bf16x128": (128, 128, 128, 128, 128), "conform_pro
 # Formats of both sides, columns.
 F8_PRODUCTS = {f"conform_products_{a}_{b}x{n}": (a, b, n) for a, b, n in
                [("e4m3", "e4m3", 64), ("e4m3", "e4m3", 256), ("e4m3", "e5m2", 128), ("e5m2", "e4m3", 128), ("e5m2", "e5m2", 64)]}
-ROLES = "conform_roles"
+ROLES, HANDOVER = "conform_roles", "conform_handover"
 KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
-KERNELS += [(n, "float") for n in [*PRODUCTS, ROLES]]
-INPUTS.update({n: "int16_t" for n in [*PRODUCTS, ROLES]})
+KERNELS += [(n, "float") for n in [*PRODUCTS, ROLES, HANDOVER]]
+INPUTS.update({n: "int16_t" for n in [*PRODUCTS, ROLES, HANDOVER]})
 KERNELS += [(n, "float") for n in F8_PRODUCTS]
 INPUTS.update({n: "int8_t" for n in F8_PRODUCTS})
 
@@ -62,7 +62,7 @@ def launch_of(name):
         return 256, sum(128 * r * -(-c // 64) for r, c in panels) + 32
     if name in F8_PRODUCTS:
         return 128, 128 * (64 + F8_PRODUCTS[name][2]) + 16
-    return {MATRICES: (32, 1536), ROLES: (384, 4128)}.get(name, (128, 0))
+    return {MATRICES: (32, 1536), ROLES: (384, 4128), HANDOVER: (256, 5120)}.get(name, (128, 0))
 
 
 
@@ -110,7 +110,7 @@ class Device:
 
     def run(self, name, mode, blocks, data, out, count):
         function, addresses = ctypes.c_void_p(), []
-        module = self.modules[name in PRODUCTS or name in F8_PRODUCTS or name == ROLES]
+        module = self.modules[name in PRODUCTS or name in F8_PRODUCTS or name in (ROLES, HANDOVER)]
         self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         for array in (data, out):
             address = ctypes.c_uint64()
@@ -324,6 +324,13 @@ def check_roles(machine, mode):
         assert (out[0] == sums.sum(0)).all() and (out[1] == sums[::2].sum(0)).all(), (ROLES, mode, count)
 
 
+def check_handover(machine, mode):
+    data = np.random.default_rng(10).standard_normal(3 * 2048).astype(np.float32).view(np.uint32) & 0xFFFF0000
+    out = np.full(data.size, np.nan, np.float32)
+    machine.run(HANDOVER, mode, 1, (data >> 16).astype(np.uint16).view(np.int16), out, 3)
+    assert (out.view(np.uint32) == data).all(), (HANDOVER, mode)
+
+
 def check_copies(machine, mode):
     data = np.random.default_rng(6).integers(-128, 128, 4096).astype(np.int8)
     for name in COPIES:
@@ -341,7 +348,7 @@ def main():
         machine = Device(*filter(None, [options.cubin, options.roles])) if options.cubin else Emulated(pathlib.Path(folder))
         checks = [check_arithmetic, check_f8, check_exchange, check_matrices, check_copies]
         if options.roles or not options.cubin:
-            checks += [check_products, check_f8_products, check_roles]
+            checks += [check_products, check_f8_products, check_roles, check_handover]
         passed = 0
         for mode in range(machine.modes):
             for check in checks:

@@ -76,8 +76,8 @@ def verify(program, dtype, lengths, broad, *more, **environment):
            "--broad-length", broad, "--first-seeds", "1", "--seeds", "8", "--splits", "0", "--threads", "1", *more, **environment)
 
 
-def kernels_of(program, dtype, target="cuda-sm90"):
-    text = refold("compile", "--target", target, "--emit", "cuda", "--format", "json", *path_of(program, dtype))
+def kernels_of(program, dtype, target="cuda-sm90", *more):
+    text = refold("compile", "--target", target, "--emit", "cuda", "--format", "json", *path_of(program, dtype), *more)
     return json.loads(text)["kernels"]
 
 

@@ -7,7 +7,9 @@ masked rows), by vectors and element by element; compiled for sm_80 and sm_90a w
 host's compiler takes the same text with warnings as errors.
 """
 
+import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -29,6 +31,18 @@ def program(depth, width, heads=2, groups=2, mask="", more="", bias=""):
                           bias=bias)
 
 
+LATENT = """latent(q[b,m,h,d={depth}], c[b,n,d={depth}]{more}) -> o
+  s = sum(d: q*c) * rsqrt(192.0)
+{mask}  t = max(n: s)
+  p = exp(s - t)
+  o[b,m,h,e] = sum(n: p * c[b, n, e]) / sum(n: p)
+"""
+
+
+def latent(depth, mask="", more=""):
+    return LATENT.format(depth=depth, mask=mask, more=more)
+
+
 CAUSAL = "  s = where(n <= m, s, -inf)\n"
 WINDOW = "  s = where(n <= m, where(n > m - 20, s, -inf), -inf)\n"
 FIXED = {"plain": program(64, 64), "causal": program(40, 72, mask=CAUSAL), "grouped": program(16, 24, 4, 2),
@@ -37,6 +51,11 @@ FIXED = {"plain": program(64, 64), "causal": program(40, 72, mask=CAUSAL), "grou
 COMPILED = {"hd64": program(64, 64), "hd64causal": program(64, 64, mask=CAUSAL), "hd128": program(128, 128),
             "hd128causal": program(128, 128, mask=CAUSAL), "hd80": program(80, 80), "hd96gqa": program(96, 96, 4, 1),
             "hd256": program(256, 256)}
+# Rows that are multiplied and, of their front, added: read once, results wider than registers of those who multiply.
+RAGGED = ("  s = where(n < length, s, -inf)\n", ", length[b]: i64")
+WIDE = {"shared": (latent(272), 264), "sharedragged": (latent(320, *RAGGED), 104), "sharedcausal": (latent(288, CAUSAL), 288)}
+COMPILED_WIDE = {"latent": (latent(576), 512), "latentragged": (latent(576, *RAGGED), 512),
+                 "latentcausal": (latent(576, CAUSAL), 512), "latent320": (latent(320), 256)}
 FAR = {"taken": program(64, 64, mask="  s = where(n < m, s, -5e37)\n"),
        "added": program(64, 64, mask="  s = s + where(n < m, 0.0, -3.4028235e38)\n"),
        "named": program(24, 32, more=", limit[n]", bias=" + limit")}
@@ -67,6 +86,21 @@ def check_fixed(folder, name, dtype):
 def check_roles(folder, name, dtype):
     # Two tiles of the stream, of which one is ragged; two blocks of rows.
     verify(folder / f"{name}.fold", dtype, "1,150", "--shape", "b=1,m=140", target="cuda-emulated-sm90")
+
+
+def check_wide(folder, name, dtype, lengths, shape):
+    """Rows of several indices in blocks of 64, ragged tiles, parts of the stream."""
+    path = folder / f"{name}.fold"
+    width = f"--dim=e={WIDE[name][1]}"
+    entries = kernels_of(str(path)[:-5], dtype, "cuda-sm90", width)[0]["entries"]
+    assert [e for e in entries if "_wide64x32x" in e["name"]] == entries, name
+    verify(path, dtype, lengths, "--shape", shape, width, target="cuda-emulated-sm90")
+
+
+def check_no_vectors(folder):
+    done = subprocess.run([os.environ["REFOLD"], "run", "--target", "cuda-emulated-sm90", str(folder / "sharedragged.fold"), "--dtype", "f16", "--shape",
+                           "b=1,m=1,h=2,n=3", "--dim=e=100", "--output", f"o={folder}/o.npy"], capture_output=True, text=True)
+    assert done.returncode == 4 and "[cuda-not-tiles] found rows of several elements that are no whole vectors" in done.stderr, done.stderr
 
 
 def check_lowest(folder):
@@ -109,24 +143,27 @@ def check_written(folder, name):
 
 def check_compiled(compiler, folder, name, arch):
     target = "cuda-sm80" if arch == "sm_80" else "cuda-sm90"
-    for kernel in kernels_of(str(folder / name), "bf16", target):
+    width = [f"--dim=e={COMPILED_WIDE[name][1]}"] if name in COMPILED_WIDE else []
+    for kernel in kernels_of(str(folder / name), "bf16", target, *width):
         _, log = compiler.compile(kernel["text"], arch)
         found = nvrtc.resources(log)
         for entry in kernel["entries"]:
             registers, stack, spilled = found[entry["name"]]
             assert (stack, spilled) == (0, 0) and registers <= 255, (entry["name"], arch, found[entry["name"]])
-            has_roles = "_roles" in entry["name"]
+            has_roles = "_roles" in entry["name"] or "_wide" in entry["name"]
             assert arch != "sm_80" or not has_roles, entry["name"]
             assert entry["shared_bytes"] <= (227 if has_roles else 163) << 10, entry["name"]
         # Products that ptxas runs one after the other, registers that it does not give.
         assert "(C75" not in log, (name, [line for line in log.splitlines() if "(C75" in line])
-        assert arch == "sm_80" or "_roles" in kernel["text"], name
+        assert arch == "sm_80" or "_roles" in kernel["text"] or "_wide" in kernel["text"], name
 
 
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         for name, text in {**FIXED, **COMPILED, **FAR}.items():
+            (folder / f"{name}.fold").write_text(text)
+        for name, (text, _) in {**WIDE, **COMPILED_WIDE}.items():
             (folder / f"{name}.fold").write_text(text)
         (folder / "lowest.fold").write_text(program(32, 32, more=", r[b,h,m,n]: f32", bias=" + r").replace("n,d=32]", "n,d=32]: f16")
                                             .replace("m,d=32]", "m,d=32]: f16").replace("e=32]", "e=32]: f16"))
@@ -141,8 +178,12 @@ def main():
         cases += [(check_fixed, folder, name, dtype) for name, dtype in zip(FIXED, ["bf16", "f16"] * 3)]
         cases += [(check_roles, folder, name, dtype) for name, dtype in zip(FIXED, ["f16", "bf16"] * 3)]
         cases += [(check_few, "attention_causal", "f16", "m=3"), (check_few, "attention_gqa", "bf16", "m=1")]
+        cases += [(check_no_vectors, folder)]
+        cases += [(check_wide, folder, "shared", "bf16", "1,600", "b=1,m=1,h=3"), (check_wide, folder, "sharedragged", "f16", "70", "b=2,m=1,h=70"),
+                  (check_wide, folder, "sharedcausal", "bf16", "40", "b=1,m=3,h=30")]
         cases += [(check_written, folder, name) for name in FIXED]
         gates = [(folder, name, arch) for name in COMPILED for arch in ("sm_80", "sm_90a")]
+        gates += [(folder, name, "sm_90a") for name in COMPILED_WIDE]
         gated, skipped = checks.compiled(check_compiled, gates)
         return checks.run(cases + gated, skipped)
 

@@ -58,9 +58,10 @@ func.func @kernel(%q: memref<?x32xbf16>, %k: memref<?x32xbf16>, %v: memref<?x24x
 })";
 
 /// The program with products of `depth` elements and results of `width`, for a
-/// target.
+/// target. `isShared`: the front of k is what v would be, and rows read from
+/// their own position on.
 inline CudaKernel printWeighted(const std::string &target, int depth = 32,
-                                int width = 24) {
+                                int width = 24, bool isShared = false) {
   std::string text = kWeighted.str();
   auto replace = [&](const std::string &from, const std::string &to) {
     for (size_t at = 0; (at = text.find(from, at)) != std::string::npos;
@@ -71,6 +72,10 @@ inline CudaKernel printWeighted(const std::string &target, int depth = 32,
   replace("(%d = 32)", "(%d = " + std::to_string(depth) + ")");
   replace("x24xbf16", "x" + std::to_string(width) + "xbf16");
   replace("(%w = 24)", "(%w = " + std::to_string(width) + ")");
+  if (isShared) {
+    replace("refold.read %c[%n, %w]", "refold.read %b[%n, %w]");
+    replace("cmpi sle, %n, %m", "cmpi sge, %n, %m");
+  }
   auto context = makeContext();
   auto kernel = printCudaKernel(*context, "weighted", text, "test",
                                 {CudaDevice::Emulated, target});
@@ -105,7 +110,8 @@ inline std::vector<uint16_t> drawn(int64_t rows, int64_t n, float step,
 
 /// What is wrong with the kernel for some rows and positions, "" if nothing.
 inline std::string judge(const Kernel &kernel, int64_t m, int64_t n,
-                         float growth, int64_t depth, int64_t width) {
+                         float growth, int64_t depth, int64_t width,
+                         bool isShared = false) {
   // The first product of a row grows by a position, or falls, so that every
   // pivot moves where the stream is walked from its end.
   std::vector<uint16_t> q = drawn(m, depth, 0.125f, 0.0f),
@@ -124,7 +130,8 @@ inline std::string judge(const Kernel &kernel, int64_t m, int64_t n,
     return llvm::toString(std::move(error));
   for (int64_t i = 0; i < m; ++i) {
     std::vector<double> scores;
-    for (int64_t j = 0; j < n && j <= i; ++j) {
+    int64_t from = isShared ? i : 0, to = isShared ? n : std::min(n, i + 1);
+    for (int64_t j = from; j < to; ++j) {
       double s = 0.0;
       for (int64_t d = 0; d < depth; ++d)
         s += double(toFloat(q[i * depth + d])) * toFloat(k[j * depth + d]);
@@ -135,9 +142,9 @@ inline std::string judge(const Kernel &kernel, int64_t m, int64_t n,
       sum += std::exp(s - most);
     for (int64_t w = 0; w < width; ++w) {
       double exact = 0.0, size = 0.0;
-      for (size_t j = 0; j < scores.size(); ++j) {
-        double part =
-            std::exp(scores[j] - most) / sum * toFloat(v[j * width + w]);
+      for (int64_t j = from; j < to; ++j) {
+        uint16_t value = isShared ? k[j * depth + w] : v[j * width + w];
+        double part = std::exp(scores[j - from] - most) / sum * toFloat(value);
         exact += part;
         size += std::abs(part);
       }
@@ -154,7 +161,7 @@ using Shapes = std::vector<std::pair<int64_t, int64_t>>;
 /// that runs, if there is one.
 inline std::string judge(const CudaKernel &printed, const Shapes &shapes,
                          int64_t depth = 32, int64_t width = 24,
-                         const char *entry = nullptr) {
+                         const char *entry = nullptr, bool isShared = false) {
   ExecutableSpec spec;
   if (entry)
     setenv("REFOLD_CUDA_ENTRY", entry, 1);
@@ -167,8 +174,8 @@ inline std::string judge(const CudaKernel &printed, const Shapes &shapes,
     // than 256 rows bf16 takes two for one there.
     for (float growth : {2.0f, -2.0f, 0x1p34f})
       if (growth <= 2.0f || n <= 256)
-        if (std::string wrong =
-                judge(spec.kernels.front(), m, n, growth, depth, width);
+        if (std::string wrong = judge(spec.kernels.front(), m, n, growth, depth,
+                                      width, isShared);
             !wrong.empty())
           return wrong;
   return "";

@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// A kernel over tiles for results that are too wide for the registers of
+// whoever multiplies, where the rows that are added are the front of the rows
+// that are multiplied: read once, used for both. For sm_90a. Four warps copy,
+// four have what is known of a row, and two times four have half of its sums
+// each.
+#include "TilePrinter.h"
+
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::cuda;
+using namespace refold::walk;
+
+namespace {
+constexpr int kRows = 64, kColumns = 32;
+constexpr int64_t kDeepest = 576, kWidest = 512;
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// What is launched
+//===----------------------------------------------------------------------===//
+
+/// Whether two subscripts are the same place.
+static bool isSamePlace(AffineExpr x, Node *of, AffineExpr y, Node *other) {
+  if (auto dim = dyn_cast<AffineDimExpr>(x)) {
+    auto second = dyn_cast<AffineDimExpr>(y);
+    return second &&
+           of->in[dim.getPosition()] == other->in[second.getPosition()];
+  }
+  if (auto both = dyn_cast<AffineBinaryOpExpr>(x)) {
+    auto second = dyn_cast<AffineBinaryOpExpr>(y);
+    return second && both.getKind() == second.getKind() &&
+           isSamePlace(both.getLHS(), of, second.getLHS(), other) &&
+           isSamePlace(both.getRHS(), of, second.getRHS(), other);
+  }
+  return isa<AffineConstantExpr>(x) && x == y;
+}
+
+bool TileKernel::sharesRows() const {
+  if (values.size() != 1 || values[0].operand != right.operand ||
+      values[0].rowDim != right.rowDim)
+    return false;
+  auto all = cast<ReadOp>(right.read->op).getMap().getResults().drop_back();
+  auto front =
+      cast<ReadOp>(values[0].read->op).getMap().getResults().drop_back();
+  return llvm::all_of(llvm::zip_equal(all, front), [&](auto pair) {
+    auto [x, y] = pair;
+    return isSamePlace(x, right.read, y, values[0].read);
+  });
+}
+
+/// Whether rows are shared, and one number a row moves its sums.
+bool TilePrinter::mayBeWide() {
+  if (!StringRef(options.target).contains("sm90") || !packing ||
+      tiles.products.size() != 1 || tiles.numLevels() > 2 ||
+      !tiles.sharesRows())
+    return false;
+  const StatePlan &sum = *tiles.products.front().state;
+  auto isWithin = [&](int index, int64_t most) {
+    int64_t extent = plan.extent(index);
+    return ShapedType::isDynamic(extent) || extent <= most;
+  };
+  return isWithin(tiles.depth, kDeepest) && isWithin(tiles.width, kWidest) &&
+         tiles.levels[sum.number] + 1 == tiles.numLevels() &&
+         (StateOp(sum.op).getTransport().empty() || tiles.factorOf(sum));
+}
+
+/// As many tiles under way as there is room for.
+void TilePrinter::addWideEntry() {
+  constexpr int64_t kMostBytes = 227 << 10;
+  auto lengthOf = [&](int index, int64_t most) {
+    int64_t extent = plan.extent(index);
+    return ShapedType::isDynamic(extent)
+               ? most
+               : int64_t(llvm::alignTo(std::max<int64_t>(extent, 1), 16));
+  };
+  CudaEntry entry;
+  entry.threads = 512;
+  entry.roles = 3;
+  entry.rows = kRows;
+  entry.vectors = kColumns;
+  entry.width = 8;
+  entry.isResident = false;
+  entry.deepest = lengthOf(tiles.depth, kDeepest);
+  entry.widest = lengthOf(tiles.width, kWidest);
+  auto bytes = [](int64_t rows, int64_t length) {
+    return rows * 128 * ((length + 63) / 64);
+  };
+  int64_t half = llvm::alignTo(llvm::divideCeil(entry.widest, 2), 64);
+  int64_t left = bytes(kRows, entry.deepest);
+  int64_t place = bytes(kColumns, std::max(entry.deepest, 2 * half));
+  int64_t factors = kRows * 80, gates = 128;
+  // States of rows, and the number that moves their sums.
+  int64_t others = 16 + int64_t(rowStates().size() + 1) * kRows * 4;
+  // What a block leaves has the places of tiles in the end.
+  int64_t sums = kRows * entry.widest * 4;
+  int64_t places = std::min<int64_t>(
+      (kMostBytes - left - factors - gates - others) / place, 6);
+  entry.columns = int(places);
+  entry.sharedBytes = left + std::max(places * place, sums) + factors + gates;
+  entry.mostBlocks = 132;
+  entry.leftBytes = int64_t(rowStates().size()) * kRows * 4 + sums;
+  entry.name = options.name + "_wide" + std::to_string(kRows) + "x" +
+               std::to_string(kColumns) + "x" + std::to_string(entry.deepest) +
+               "x" + std::to_string(entry.widest);
+  result.entries.push_back(entry);
+}
+
+void TilePrinter::printWideEntry(const CudaEntry &entry) {
+  out.line(options.name + "_by_states<" + std::to_string(entry.columns) + ", " +
+           std::to_string(entry.deepest) + ", " + std::to_string(entry.widest) +
+           ", " + std::to_string(entry.sharedBytes) + ">(" + ofParts.second +
+           ");");
+  out.close();
+}
+
+/// The text, and the entry, of `of`.
+std::string TilePrinter::printWide(TilePrinter &of) {
+  isInParts = isWide = true;
+  ofParts = of.ofParts;
+  findPacking(*of.result.tiles);
+  addWideEntry();
+  of.result.entries.insert(of.result.entries.begin(), result.entries.begin(),
+                           result.entries.end());
+  printWideBody();
+  return std::move(out.text);
+}
+
+//===----------------------------------------------------------------------===//
+// Places
+//===----------------------------------------------------------------------===//
+
+void TilePrinter::printWideNumbers() {
+  out.line("// A set of states a row. A group of four warps has kHalf sums.");
+  out.line("constexpr int kRows = " + std::to_string(kRows) +
+           ", kTiles = 1, kColumns = " + std::to_string(kColumns) +
+           ", kWarps = 1, kThreads = 256;");
+  out.line("constexpr int kHalf = (kWidth / 2 + 63) / 64 * 64, kQuads = kWidth "
+           "/ 4;");
+  out.line("using Left = Panels<kRows, kDepth>;");
+  out.line("using Right = Panels<kColumns, kDepth>;");
+  out.line("using Both = Panels<kColumns, (kDepth > 2 * kHalf ? kDepth : 2 * "
+           "kHalf)>;");
+  out.line("using Values = Panels<kColumns, kHalf>;");
+  out.line("using Factors = Tile<kRows, kColumns>;");
+  out.line("constexpr int64_t kTileBytes = kPlaces * Both::kBytes, kSumBytes = "
+           "kRows * kWidth * 4;");
+  out.line(
+      "constexpr int64_t kPlaceBytes = kTileBytes > kSumBytes ? kTileBytes "
+      ": kSumBytes;");
+  out.line("static_assert(kSharedBytes == Left::kBytes + kPlaceBytes + "
+           "Factors::kBytes + 128);");
+  out.line("REFOLD_SHARED_BYTES(left_tile, kSharedBytes);");
+  out.line("const uint32_t right_tiles = left_tile + Left::kBytes;");
+  out.line("const uint32_t factor_tile = right_tiles + uint32_t(kPlaceBytes);");
+  out.comment("Gates: what is there has come, and all are done with it.");
+  out.line("const uint32_t left_came = factor_tile + Factors::kBytes;");
+  out.line("const uint32_t right_came = left_came + 16, right_left = "
+           "right_came + 8 * kPlaces;");
+  out.line("static_assert(kPlaces >= 2 && kPlaces <= 6);");
+  out.open("if (thread() == 0) {");
+  out.line("make_gate(left_came, 128);");
+  out.open("for (int place = 0; place < kPlaces; ++place) {");
+  out.line("make_gate(right_came + 8 * place, 128);");
+  out.line("make_gate(right_left + 8 * place, 12);");
+  out.close();
+  out.close();
+  for (StatePlan *s : rowStates())
+    out.line("REFOLD_SHARED(float, shared_" + name(*s) + ", kRows);");
+  out.line("REFOLD_SHARED(float, shared_moved, kRows);");
+  out.line("block_barrier();");
+}
+
+/// What of a block does not merge meets the barriers of what does.
+void TilePrinter::printWideEnd() {
+  out.line("block_barrier();");
+  out.line("if (row_parts > 1)");
+  out.line("  is_last_block(tickets + group, row_parts);");
+  out.line("return;");
+}
+
+void TilePrinter::printWideCopier() {
+  std::string n = kernel.indexNames[tiles.stream];
+  out.line("give_registers<40>();");
+  auto read = cast<ReadOp>(tiles.left.read->op);
+  out.open("gather_tile<Left, 128, 8>(left_tile, [&](int i) {");
+  {
+    Expressions::Scope scope(values, {});
+    printPackedRow("packed_first + i");
+    out.line("return " + kernel.operandNames[tiles.left.operand] +
+             values.offset(tiles.left.operand, read.getMap(),
+                           tiles.left.read->in, 1) +
+             ";");
+  }
+  out.close("}, int(smaller(packed_count - packed_first, kRows)), " +
+            countOf(tiles.depth) + ");");
+  out.line("arrive_with_copies(left_came);");
+  out.open("for (int turn = 0; turn < part_end - part_begin; ++turn) {");
+  out.line("const int place = turn % kPlaces;");
+  out.line("const int64_t first = int64_t(part_end - 1 - turn) * kColumns;");
+  out.line("wait_gate(right_left + 8 * place, (turn / kPlaces + 1) & 1);");
+  out.line("copy_panels<Both>(right_tiles + place * Both::kBytes, " +
+           tiles.right.name + " + first * " + strideOf(tiles.right) + ", " +
+           strideOf(tiles.right) + ", " + n + "_count - first, " +
+           countOf(tiles.depth) + ");");
+  out.line("arrive_with_copies(right_came + 8 * place);");
+  out.close();
+  out.line("wait_copies<0>();");
+  printWideEnd();
+}
+
+//===----------------------------------------------------------------------===//
+// States of rows
+//===----------------------------------------------------------------------===//
+
+/// What a tile does to the states of rows: its factors, and what moves sums,
+/// are handed over.
+void TilePrinter::printWideFold() {
+  std::string n = kernel.indexNames[tiles.stream];
+  out.line("States states[2];");
+  out.line("// Absorbs a tile: states that others are relative to come first.");
+  out.open("const auto fold = [&](auto whole, int64_t " + n +
+           "_first, int turn) {");
+  out.line("const int which = thread_again() - 128;");
+  out.line("const int place = of_warp(turn % kPlaces);");
+  out.line("[[maybe_unused]] const int count = within(" + n + "_count - " + n +
+           "_first, kColumns);");
+  out.line("float products[kTiles][kColumns / 8][4];");
+  out.line("wait_gate(right_came + 8 * place, (turn / kPlaces) & 1);");
+  out.line("show_matrices();");
+  out.line("begin_products();");
+  out.line("multiply_panels<" + typeOf(tiles.left) +
+           ", Left, Right>(products[0], left_tile, right_tiles + place * "
+           "Both::kBytes);");
+  out.line("commit_products();");
+  out.line("wait_products<0>();");
+  out.line("settle(products[0]);");
+  out.line("if (which % 32 == 0)");
+  out.line("  arrive(right_left + 8 * place);");
+  if (!movedAt(-1).empty())
+    out.line("[[maybe_unused]] bool is_moved = false;");
+  out.line("float moved_by[2] = {1.0f, 1.0f};");
+  isInRoles = true;
+  for (unsigned level = 0; level < tiles.numLevels(); ++level)
+    printLevel(level);
+  isInRoles = false;
+  out.line("await_turn(2, 384); // all have read what was there");
+  out.line("REFOLD_UNROLL");
+  out.open("for (int c = 0; c < kColumns / 16; ++c) {");
+  out.line("uint32_t words[4];");
+  out.line("REFOLD_UNROLL");
+  out.line("for (int word = 0; word < 4; ++word)");
+  out.line("  words[word] = pack(products[0][2 * c + word / 2][word % 2 * 2], "
+           "products[0][2 * c + word / 2][word % 2 * 2 + 1], " +
+           typeOf(tiles.values[0]) + "{});");
+  out.line("store_rows<Factors>(words, factor_tile + which / 32 * 16 * "
+           "Factors::kRowBytes, c);");
+  out.close();
+  printWideMoves();
+  out.line("pass_turn(1, 384);");
+  out.close("};");
+}
+
+/// What moves the sums of a row, where who has them finds it.
+void TilePrinter::printWideMoves() {
+  out.line("REFOLD_UNROLL");
+  out.line("for (int i = 0; i < 2; ++i)");
+  out.line("  if (fragment_column(0, which) == 0)");
+  out.line("    shared_moved.store(which / 32 * 16 + fragment_row(i, which), "
+           "moved_by[i]);");
+}
+
+void TilePrinter::printWideRows() {
+  out.line("take_registers<136>();");
+  printWideFold();
+  out.open("if (part_begin < part_end) {");
+  out.line("wait_gate(left_came, 0);");
+  out.line("show_matrices();");
+  out.close();
+  out.open("for (int turn = 0; turn < part_end - part_begin; ++turn) {");
+  out.line("const int at = part_end - 1 - turn;");
+  out.line("const int64_t first = int64_t(at) * kColumns;");
+  out.line("if (at >= whole_begin && at < whole_end)");
+  out.line("  fold(Number<1>{}, first, turn);");
+  out.line("else");
+  out.line("  fold(Number<0>{}, first, turn);");
+  out.close();
+  out.line("await_turn(2, 384); // that nobody has taken");
+  out.line("const int which = thread_again() - 128;");
+  out.line("float moved_by[2] = {1.0f, 1.0f};");
+  out.line("// What lanes of a row have apart is brought together.");
+  openRows();
+  for (StatePlan *s : rowStates())
+    if (!isReduced(*s))
+      for (const char *mask : {"1", "2"})
+        out.line("s." + name(*s) + " = " +
+                 withoutParentheses(combine(*s, "s." + name(*s),
+                                            "shuffle_xor(s." + name(*s) + ", " +
+                                                std::string(mask) + ")")) +
+                 ";");
+  if (SmallVector<StatePlan *> moved = movedAt(-1);
+      !moved.empty() && !tiles.dropsPivots) {
+    mode = Moving;
+    isInRoles = true;
+    out.open("{");
+    printTransports(moved);
+    out.close();
+    isInRoles = false;
+    mode = Absorbing;
+  }
+  out.line("const int place = which / 32 * 16 + fragment_row(i, which);");
+  out.open("if (fragment_column(0, which) == 0) {");
+  for (StatePlan *s : rowStates())
+    out.line("shared_" + name(*s) + ".store(place, s." + name(*s) + ");");
+  out.close();
+  closeRows();
+  printWideMoves();
+  printWideEnd();
+}
+
+//===----------------------------------------------------------------------===//
+// Sums
+//===----------------------------------------------------------------------===//
+
+void TilePrinter::printWideSums() {
+  const TileState &p = tiles.products.front();
+  std::string sums = name(*p.state) + "_sums";
+  bool isMoved = !p.state->op.getTransport().empty();
+  out.line("take_registers<168>();");
+  out.line("const int half = of_warp((thread_again() - 256) / 128);");
+  out.line("float " + sums + "[kHalf / 8][4] = {};");
+  auto move = [&](const char *which) {
+    if (!isMoved)
+      return;
+    out.line("const float moved_by[2] = {shared_moved.load(" +
+             std::string(which) + "), shared_moved.load(" + which + " + 8)};");
+  };
+  auto moveSums = [&] {
+    if (!isMoved)
+      return;
+    out.open("if (any_lane(moved_by[0] != 1.0f | moved_by[1] != 1.0f)) {");
+    out.line("REFOLD_UNROLL");
+    out.line("for (int c = 0; c < kHalf / 2; ++c)");
+    out.line("  " + sums + "[c / 4][c % 4] *= moved_by[c % 4 / 2];");
+    out.close();
+  };
+  out.line("pass_turn(2, 384); // nobody has anything to read yet");
+  out.open("for (int turn = 0; turn < part_end - part_begin; ++turn) {");
+  out.line("const int which = thread_again() % 128;");
+  out.line("const int place = of_warp(turn % kPlaces);");
+  out.line("uint32_t factors[kColumns / 16][1][4];");
+  out.line("await_turn(1, 384);");
+  out.line("REFOLD_UNROLL");
+  out.line("for (int c = 0; c < kColumns / 16; ++c)");
+  out.line("  load_rows<Factors>(factors[c], factor_tile + which / 32 * 16 * "
+           "Factors::kRowBytes, c);");
+  move("which / 32 * 16 + fragment_row(0, which)");
+  out.line("pass_turn(2, 384);");
+  moveSums();
+  out.line("wait_gate(right_came + 8 * place, (turn / kPlaces) & 1);");
+  out.line("show_matrices();");
+  out.line("begin_products();");
+  out.line("multiply_factors<" + typeOf(tiles.values[p.values]) + ", Values>(" +
+           sums +
+           ", factors, right_tiles + place * Both::kBytes + half * (kHalf / "
+           "64) * Both::kPanelBytes);");
+  out.line("commit_products();");
+  out.line("wait_products<0>();");
+  out.line("settle(" + sums + ");");
+  out.line("if (which % 32 == 0)");
+  out.line("  arrive(right_left + 8 * place);");
+  out.close();
+  out.line("block_barrier();");
+  out.blank();
+  out.comment("4. Sums are where tiles have been, so that who merges or writes "
+              "them has neighbours.");
+  out.open("{");
+  out.line("const int which = thread_again() % 128;");
+  out.line("const int row = which / 32 * 16 + fragment_row(0, which);");
+  move("row");
+  moveSums();
+  out.line("REFOLD_UNROLL");
+  out.open("for (int c = 0; c < kHalf / 8; c += 2) {");
+  out.line("REFOLD_UNROLL");
+  out.open("for (int i = 0; i < 2; ++i) {");
+  for (const char *side : {"low", "high"})
+    out.line("const float " + std::string(side) + "[2] = {" + sums +
+             (side[0] == 'l' ? "[c]" : "[c + 1]") + "[i * 2], " + sums +
+             (side[0] == 'l' ? "[c]" : "[c + 1]") + "[i * 2 + 1]};");
+  out.line("uint32_t quad[4];");
+  out.line("exchange_quads(quad, low, high);");
+  out.line("const int column = half * kHalf + c * 8 + fragment_quad(which);");
+  out.line("if (column < kWidth)");
+  out.line("  store_shared(right_tiles + uint32_t(((row + i * 8) * kWidth + "
+           "column) * 4), quad);");
+  out.close();
+  out.close();
+  out.close();
+  out.line("await_turn(3, 256);");
+}
+
+void TilePrinter::printWideBody() {
+  out.blank();
+  out.line("template <int kPlaces, int kDepth, int kWidth, int64_t "
+           "kSharedBytes>");
+  out.open("REFOLD_DEVICE void " + options.name + "_by_states(" +
+           ofParts.first + ") {");
+  size_t begin = out.text.size();
+  for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
+    if (extentOf(i).operand < 0 && isNamed(kernel.indexNames[i] + "_count"))
+      out.line("[[maybe_unused]] constexpr int64_t " + kernel.indexNames[i] +
+               "_count = " + std::to_string(plan.extent(i)) + ";");
+  printWideNumbers();
+  Expressions::Scope scope(values, {});
+  out.blank();
+  out.line("// Where the block is, and what does not change there.");
+  printPackedPlaces();
+  printMatrix(tiles.right);
+  printFixed();
+  printBounds();
+  printRange();
+  out.line("const int part_tiles = (end - begin + int(row_parts) - 1) / "
+           "int(row_parts);");
+  out.line("const int part_begin = begin + int(part) * part_tiles;");
+  out.line("const int part_end = int(smaller(part_begin + part_tiles, end));");
+  out.blank();
+  out.line("// 1. Four warps bring what the others need.");
+  out.open("if (thread_again() < 128) {");
+  {
+    Expressions::Scope inside(values, {});
+    printWideCopier();
+  }
+  out.close();
+  out.blank();
+  out.line("// 2. Four have the states of rows. The stream from its end.");
+  out.open("if (thread_again() < 256) {");
+  {
+    Expressions::Scope inside(values, {});
+    printWideRows();
+  }
+  out.close();
+  out.blank();
+  out.line("// 3. The others have half of the sums each.");
+  printWideSums();
+  printWorkspace();
+  printPartResults();
+  printMergedParts(/*isOfBlocks=*/false);
+  out.line("if (row_parts == 1 || !is_last_block(tickets + group, row_parts))");
+  out.line("  return;");
+  printMergedParts(/*isOfBlocks=*/true);
+  partsBody = out.text.substr(begin);
+  out.close();
+}
