@@ -22,6 +22,9 @@ struct TargetFacts {
   /// time of two products of f32. Each product is exact.
   bool addsPairs = false;
   int64_t l3Bytes = 32 * 1024 * 1024;
+  /// Threads that run at once. Decides how finely work is divided where that
+  /// costs something, never in which order anything is summed.
+  int64_t cores = 16;
   /// An instruction adds four products of unsigned and signed bytes to each
   /// 32-bit lane of a 512-bit register.
   bool hasByteDots = false;

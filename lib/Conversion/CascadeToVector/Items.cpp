@@ -62,11 +62,46 @@ Ix Kernel::rowTile() {
                 to.min(plan.tileRows, to.ceilDiv(extents[plan.row], kItems)));
 }
 
+/// Whether the tiled carried index is one of sums only that a whole row writes
+/// from registers: no array has room for a block.
+bool Kernel::hasBlocksOfResults() {
+  return !hasSegments() && !plan.wholes.empty() &&
+         llvm::all_of(plan.states, [&](const StatePlan &s) {
+           return !(s.set & bit(plan.block)) ||
+                  llvm::is_contained(plan.wholes, s.number);
+         });
+}
+
+/// Every block of columns computes again what its rows have in common, so that
+/// there are as few blocks as give each thread two items. Zen 5, quantisation
+/// and an int8 product, 1024 x 4096 x 4096: 47 ms in 8 blocks, 41 in 2.
+Ix Kernel::blockOfWholeRows() {
+  constexpr int64_t kItemsOfThread = 2, kLeastItems = 4, kMostColumns = 4096;
+  Ix length = extents[plan.stream];
+  Ix isWhole =
+      to.mul(to.min(1, length),
+             to.sub(1, to.min(1, to.div(length, plan.longestWhole + 1))));
+  Ix items(1);
+  for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
+    if (plan.rows & bit(i))
+      items =
+          to.mul(items, int(i) == plan.row ? to.ceilDiv(extents[i], rowTile())
+                                           : extents[i]);
+  int64_t wanted = std::max(kItemsOfThread * plan.facts.cores, kLeastItems);
+  Ix blocks = to.max(1, to.ceilDiv(wanted, to.max(1, items)));
+  Ix wide =
+      to.ceilTo(to.ceilDiv(extents[plan.block], blocks), plan.registerLanes);
+  Ix more = to.max(0, to.sub(to.min(wide, kMostColumns), plan.tileBlock));
+  return to.add(to.mul(more, isWhole), plan.tileBlock);
+}
+
 /// Positions of the tiled carried index in one item. Few rows read long parts
 /// of what they are multiplied by: equal ones, four or a multiple.
 Ix Kernel::blockTile() {
   constexpr int64_t kParts = 4;
-  if (!plan.product || fewRows() != FewRows::InOrder)
+  if (!plan.product)
+    return hasBlocksOfResults() ? blockOfWholeRows() : Ix(plan.tileBlock);
+  if (fewRows() != FewRows::InOrder)
     return plan.tileBlock;
   Ix extent = extents[plan.block];
   Ix parts = to.ceilTo(to.ceilDiv(extent, Plan::kLongBlock), kParts);

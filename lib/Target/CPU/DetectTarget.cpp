@@ -8,6 +8,7 @@
 #include "llvm/TargetParser/Host.h"
 #include <algorithm>
 #include <cstdlib>
+#include <thread>
 #include <unistd.h>
 
 using namespace refold;
@@ -100,6 +101,7 @@ static CpuTarget makeTarget(const Form &form,
     target.facts.l2Bytes = bytes;
   if (int64_t bytes = cacheBytes(3))
     target.facts.l3Bytes = bytes;
+  target.facts.cores = std::max(1u, std::thread::hardware_concurrency());
   // One CPU name and one feature list a form, not the host's: the code is then
   // the same on every machine that runs the form.
   target.cpuName = form.level.str();
