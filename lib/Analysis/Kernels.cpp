@@ -87,6 +87,7 @@ private:
   bool shareExpensive();
   bool separateRows(ArrayRef<unsigned> members, const KernelPlan &kernel);
   bool isCyclic(ArrayRef<unsigned> members);
+  bool needsOthers(unsigned member, ArrayRef<unsigned> members);
   /// Reacts to a formula that could not be built. True: the set grew, try
   /// again.
   bool recover(const std::optional<Refusal> &refusal);
@@ -109,6 +110,9 @@ private:
   llvm::SetVector<Value> materialised;
   llvm::SetVector<Value> results;
   Shared shared; ///< of what is materialised
+  /// Reductions in memory that an output keeps as stages all the same: others
+  /// of its group read them, once it is complete.
+  DenseMap<Value, DenseSet<Value>> kept;
   Ties ties;
   std::vector<Target> targets;
   std::vector<SmallVector<unsigned>> groups;
@@ -272,7 +276,9 @@ std::shared_ptr<Formula> Planner::trial(Value tensor, DimIndices &dims,
   // The tensor itself is in the set, but here its own formula is asked for.
   FormulaPolicy p = policy();
   p.isMaterialised = [this, tensor](Value v) {
-    return v != tensor && materialised.contains(v);
+    auto own = kept.find(tensor);
+    return v != tensor && materialised.contains(v) &&
+           !(own != kept.end() && own->second.contains(v));
   };
   p.seesThrough = seeingThrough(needsStream);
   auto formula = std::make_shared<Formula>(sizes, p);
@@ -343,10 +349,20 @@ bool Planner::group() {
   for (ArrayRef<unsigned> members : groups) {
     if (members.size() == 1 || !isCyclic(members))
       continue;
+    // A result of the program that was seen through so far is one of them.
+    DenseSet<Value> late;
     bool grew = false;
     for (unsigned m : members) {
-      for (const StageUse &use : targets[m].formula->stageUses)
-        grew |= materialise(use.op->getResult(0));
+      bool isFirst = options.fuse && !needsOthers(m, members);
+      for (const StageUse &use : targets[m].formula->stageUses) {
+        Value reduced = use.op->getResult(0);
+        if (materialise(reduced)) {
+          grew = true;
+          late.insert(reduced);
+        }
+        if (isFirst && late.contains(reduced))
+          kept[targets[m].tensor].insert(reduced);
+      }
       for (const StageUse &use : targets[m].formula->contractionUses)
         grew |= materialise(use.op->getResult(0));
     }
@@ -354,6 +370,27 @@ bool Planner::group() {
       return false;
   }
   return true;
+}
+
+/// Whether an output of the group is made of another one, through something
+/// outside it.
+bool Planner::needsOthers(unsigned member, ArrayRef<unsigned> members) {
+  DenseSet<Value> others, seen;
+  for (unsigned m : members)
+    if (m != member)
+      others.insert(targets[m].tensor);
+  SmallVector<Value> work;
+  for (const Read &read : targets[member].formula->reads)
+    if (read.operand)
+      work.push_back(read.operand);
+  while (!work.empty()) {
+    Value v = work.pop_back_val();
+    if (others.contains(v))
+      return true;
+    if (seen.insert(v).second && v.getDefiningOp())
+      llvm::append_range(work, v.getDefiningOp()->getOperands());
+  }
+  return false;
 }
 
 /// Whether an output of the group is needed, through something outside it, by

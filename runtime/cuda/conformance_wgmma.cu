@@ -146,6 +146,38 @@ CONFORM_F8(e4m3_e5m2x128, f8e4m3, f8e5m2, 128)
 CONFORM_F8(e5m2_e4m3x128, f8e5m2, f8e4m3, 128)
 CONFORM_F8(e5m2_e5m2x64, f8e5m2, f8e5m2, 64)
 
+/// A map for each of two blocks.
+alignas(128) unsigned char conform_maps[256];
+
+/// 128 threads, two blocks: `in` has 24 rows of 160 bytes, of which 9 by 144
+/// are a matrix; `out` the box of 16 rows at row 4 of it, and column 128 or, of
+/// the second block, 0.
+REFOLD_KERNEL(128)
+conform_boxes(const int8_t *in, int8_t *out, int64_t) {
+  using Box = Panels<16, 64>; // of pairs
+  REFOLD_SHARED_BYTES(box, Box::kBytes + 256);
+  const uint32_t scratch = box + Box::kBytes, came = scratch + 128;
+  unsigned char *const map = conform_maps + block() * 128;
+  if (thread() == 0)
+    make_gate(came, 1);
+  block_barrier();
+  if (of_warp(thread() / 32) == 0) {
+    make_map(map, scratch, in, 9, 144, 160, 16);
+    if (thread() == 0) {
+      arrive_expecting(came, Box::kBytes);
+      copy_box(box, map, came, block() == 0 ? 128 : 0, 4);
+    }
+  }
+  wait_gate(came, 0);
+  block_barrier();
+  uint32_t words[4];
+  load_shared(words, box + Box::place(thread() / 8, thread() % 8));
+  REFOLD_UNROLL
+  for (int i = 0; i < 16; ++i)
+    store_element(out + block() * 2048 + thread() * 16 + i,
+                  int8_t(words[i / 4] >> (i % 4 * 8)));
+}
+
 /// Two groups of four warps in turns, over a ring of two places: `in` are
 /// `count` tiles of 16 x 16; row i of the first group gets the sums of all
 /// tiles' columns, of the other one those of every second tile.

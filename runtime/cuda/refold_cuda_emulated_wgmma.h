@@ -29,6 +29,7 @@ struct Known {
 struct Gate {
   int arrivals = 0, pending = 0;
   uint64_t opened = 0;
+  int64_t bytes = 0;  ///< that boxes have to bring before it opens
   Known passed, next; ///< of those that have arrived before it opened last
   Access made;
 };
@@ -49,12 +50,14 @@ struct Chunk {
   uint64_t opening = 0;
   uint64_t reads[kMostWarps / 4] = {};
   bool isGate = false;
+  bool isOfBox = false; ///< written by what needs no showing
 };
 
 struct Arrival {
   int thread = 0, gate = 0;
   Access made;
   std::vector<Copy> copies;
+  bool isBox = false;
 };
 
 struct Product {
@@ -150,6 +153,7 @@ struct Roles : Engine {
       one.reads[four] = 0;
     }
     one.gate = -1;
+    one.isOfBox = false;
   }
 
   bool isPassed(const Access &before) override {
@@ -170,12 +174,19 @@ struct Roles : Engine {
   }
 
   /// Throws what is wrong.
-  void arriveAt(int number, const Known &known) {
+  void arriveAt(int number, const Known &known, int64_t bytes = 0) {
     Gate &gate = gates[number];
     gate.next.join(known);
+    gate.bytes += bytes;
+    --gate.pending;
+    openIfDone(gate);
+  }
+  void openIfDone(Gate &gate) {
     ++machine.progress;
-    if (--gate.pending > 0)
+    if (gate.pending > 0 || gate.bytes > 0)
       return;
+    if (gate.bytes < 0)
+      report("a gate has more bytes than it expects");
     gate.pending = gate.arrivals;
     ++gate.opened;
     gate.passed.join(gate.next);
@@ -194,10 +205,18 @@ struct Roles : Engine {
       Chunk &one = chunk(int(copy.to / 16));
       one.gate = first->gate;
       one.opening = gates[first->gate].opened + 1;
+      one.isOfBox = first->isBox;
     }
     const int gate = first->gate;
+    const bool isBox = first->isBox;
+    const int64_t bytes = int64_t(first->copies.size()) * 16;
     arrivals.erase(first);
-    arriveAt(gate, Known());
+    if (isBox) {
+      gates[gate].bytes -= bytes;
+      openIfDone(gates[gate]);
+    } else {
+      arriveAt(gate, Known());
+    }
   }
   void landCopies(int thread) override {
     for (size_t before = arrivals.size() + 1; arrivals.size() < before;) {
@@ -268,12 +287,15 @@ template <typename Visit> void visitOperands(const Product &p, Visit visit) {
 
 /// What the four warps may read of shared memory now.
 inline void checkProduct(int four, const Product &p) {
-  std::vector<uint64_t> shown(roles.gates.size(), ~uint64_t(0));
+  std::vector<uint64_t> shown(roles.gates.size(), ~uint64_t(0)), seen = shown;
   for (int i = 0; i < 128; ++i) {
     Witness &one = roles.witnesses[four * 128 + i];
     one.shown.resize(roles.gates.size());
-    for (size_t gate = 0; gate < shown.size(); ++gate)
+    one.seen.resize(roles.gates.size());
+    for (size_t gate = 0; gate < shown.size(); ++gate) {
       shown[gate] = std::min(shown[gate], one.shown[gate]);
+      seen[gate] = std::min(seen[gate], one.seen[gate]);
+    }
   }
   visitOperands(p, [&](int, int, int, int at) {
     SharedElement &element = sharedElement(machine.bytes, at);
@@ -284,7 +306,8 @@ inline void checkProduct(int four, const Product &p) {
       report("a product reads shared memory that nobody has written");
     if (chunk.gate < 0)
       report("a product reads shared memory that no gate says is there");
-    if (shown[chunk.gate] < chunk.opening)
+    const auto &known = chunk.isOfBox ? seen : shown;
+    if (known[chunk.gate] < chunk.opening)
       report("a product reads shared memory that its warps have not seen "
              "arrive, or not shown the matrix units");
     chunk.reads[four] = p.number;
@@ -490,6 +513,79 @@ inline void arrive_with_copies(uint32_t gate) {
   arrival.made = now();
   arrival.copies = std::move(current().copies);
   current().copies.clear();
+  roles.arrivals.push_back(std::move(arrival));
+  if (machine.seed == 1)
+    roles.landCopies(machine.current);
+}
+inline void arrive_expecting(uint32_t gate, int bytes) {
+  using namespace emulator;
+  if (bytes <= 0 || bytes % 16 || bytes >= 1 << 20)
+    report("a gate expects " + std::to_string(bytes) + " bytes");
+  roles.arriveAt(roles.numberOf(gate), Known(), bytes);
+}
+
+namespace emulator {
+struct MatrixMap {
+  const char *first;
+  int64_t rows, columns, stride, boxRows, block;
+};
+} // namespace emulator
+
+inline void make_map(void *map, uint32_t scratch, const void *first,
+                     int64_t rows, int64_t columns, int64_t stride,
+                     int box_rows) {
+  using namespace emulator;
+  const MatrixMap made{static_cast<const char *>(first),
+                       rows,
+                       columns,
+                       stride,
+                       box_rows,
+                       machine.block};
+  if (uintptr_t(map) % 128 || scratch % 128)
+    report("a map is misaligned");
+  if (uintptr_t(first) % 16 || stride % 16 || rows < 1 || columns < 1 ||
+      box_rows < 1 || box_rows > 256)
+    report("a map of a matrix that copies do not take");
+  checkLeft(map, 128);
+  if (thread() % 32 < 8)
+    writeShared(machine.bytes, chunkAt(scratch + thread() % 8 * 16));
+  meetWarp("make_map", nullptr, [](void **) {});
+  std::memcpy(map, &made, sizeof made);
+}
+inline void copy_box(uint32_t to, const void *map, uint32_t gate, int column,
+                     int row) {
+  using namespace emulator;
+  MatrixMap from;
+  checkLeft(map, 128);
+  std::memcpy(&from, map, sizeof from);
+  if (from.block != machine.block)
+    report("a map of another block");
+  if (to % 1024)
+    report("a box is brought to a misaligned place");
+  Arrival arrival;
+  arrival.thread = machine.current;
+  arrival.gate = roles.numberOf(gate);
+  arrival.made = now();
+  arrival.isBox = true;
+  for (int64_t r = 0; r < from.boxRows; ++r)
+    for (int chunk = 0; chunk < 8; ++chunk) {
+      Copy copy;
+      copy.to = uint32_t(to + r * 128 + (chunk ^ (r & 7)) * 16);
+      std::memset(copy.data, 0, 16);
+      const int64_t first = column + chunk * 16,
+                    bytes = std::min<int64_t>(16, from.columns - first);
+      if (row + r >= 0 && row + r < from.rows && first >= 0 && bytes > 0) {
+        const char *at = from.first + (row + r) * from.stride + first;
+        checkGlobal(at, 1, false);
+        checkGlobal(at + bytes - 1, 1, false);
+        std::memcpy(copy.data, at, size_t(bytes));
+      }
+      const int place = chunkAt(copy.to);
+      writeShared(machine.bytes, place);
+      machine.bytes.elements[place].isUnderWay = true;
+      std::memset(machine.bytes.bytes.data() + copy.to, 0xff, 16);
+      arrival.copies.push_back(copy);
+    }
   roles.arrivals.push_back(std::move(arrival));
   if (machine.seed == 1)
     roles.landCopies(machine.current);

@@ -22,6 +22,7 @@ struct Made {
   OfColumn of_column;
   Element element;
   using Result = R;
+  using Column = decltype(of_column(int64_t()));
 };
 template <typename R, typename OfRow, typename OfColumn, typename Element>
 REFOLD_DEVICE Made<R, OfRow, OfColumn, Element>
@@ -38,31 +39,46 @@ template <typename R, typename T> REFOLD_DEVICE R stored_as(T x) {
     return rounded<R>(as_float(x));
 }
 
-/// Writes one row of 8 * kParts columns that four lanes have, as the matrix
-/// units leave it. `kVector` > 1: rows of the result begin at multiples of 16
-/// bytes and are whole vectors. All lanes of the warp call it.
-template <int kVector, int kTiles, int kParts, typename To>
-REFOLD_DEVICE void write_row(const To &result, int64_t row, int64_t column0,
-                             int64_t rows, int64_t columns,
+/// The numbers of the columns of 8 * kParts that a lane has, all loaded at
+/// once. What is not there is the last one, and is not written.
+template <int kParts, typename To> struct Columns {
+  typename To::Column numbers[kParts][2];
+  REFOLD_DEVICE Columns(const To &result, int64_t column0, int64_t columns) {
+    REFOLD_UNROLL
+    for (int part = 0; part < kParts; ++part)
+      REFOLD_UNROLL
+    for (int e = 0; e < 2; ++e)
+      numbers[part][e] = result.of_column(
+          smaller(column0 + part * 8 + fragment_column(e), columns - 1));
+  }
+};
+
+/// Writes one row of 8 * kCount columns that four lanes have from part
+/// `first_part` on, as the matrix units leave it. `kVector` > 1: rows of the
+/// result begin at multiples of 16 bytes and are whole vectors. All lanes of
+/// the warp call it.
+template <int kVector, int kTiles, int kParts, int kCount, typename To>
+REFOLD_DEVICE void write_row(const To &result,
+                             const Columns<kCount, To> &of_columns, int64_t row,
+                             int64_t column0, int64_t rows, int64_t columns,
                              const float (&sums)[kTiles][kParts][4], int tile,
-                             int half) {
+                             int half, int first_part) {
   using R = typename To::Result;
   const bool is_row = row < rows;
-  // What is not there is the last one, and is not written.
   const int64_t m = smaller(row, rows - 1);
   const auto of_row = result.of_row(m);
   const auto element = [&](int part, int e) {
     const int64_t column = column0 + part * 8 + fragment_column(e);
     const int64_t n = smaller(column, columns - 1);
-    return result.element(of_row, result.of_column(n), m, n,
-                          sums[tile][part][half * 2 + e]);
+    return result.element(of_row, of_columns.numbers[part][e], m, n,
+                          sums[tile][first_part + part][half * 2 + e]);
   };
   if constexpr (kVector > 1 && sizeof(R) == 2 &&
                 sizeof(decltype(element(0, 0))) == 4) {
-    constexpr int kAtOnce = kParts < 4 ? kParts : 4;
+    constexpr int kAtOnce = kCount < 4 ? kCount : 4;
     char *const to = reinterpret_cast<char *>(result.to.at(m, column0));
     REFOLD_UNROLL
-    for (int first = 0; first < kParts; first += kAtOnce) {
+    for (int first = 0; first < kCount; first += kAtOnce) {
       uint32_t words[kAtOnce];
       REFOLD_UNROLL
       for (int part = 0; part < kAtOnce; ++part)
@@ -73,7 +89,7 @@ REFOLD_DEVICE void write_row(const To &result, int64_t row, int64_t column0,
     }
   } else {
     REFOLD_UNROLL
-    for (int part = 0; part < kParts; ++part)
+    for (int part = 0; part < kCount; ++part)
       REFOLD_UNROLL
     for (int e = 0; e < 2; ++e) {
       const int64_t column = column0 + part * 8 + fragment_column(e);
@@ -82,6 +98,32 @@ REFOLD_DEVICE void write_row(const To &result, int64_t row, int64_t column0,
                       stored_as<R>(element(part, e)));
     }
   }
+}
+
+/// Writes the 16 * kTiles rows from `row0` on of all results. `wait` is called
+/// when what the first is made of is on its way, and before sums are read.
+template <int kVector, int kTiles, int kParts, typename Wait, typename To,
+          typename... More>
+REFOLD_DEVICE void write_rows(int64_t row0, int64_t column0, int64_t rows,
+                              int64_t columns,
+                              const float (&sums)[kTiles][kParts][4], Wait wait,
+                              const To &result, const More &...more) {
+  // Numbers of more columns would not fit beside the sums.
+  constexpr int kCount = kParts < 16 ? kParts : 16;
+  REFOLD_UNROLL
+  for (int first = 0; first < kParts; first += kCount) {
+    const int64_t column = column0 + first * 8;
+    const Columns<kCount, To> of_columns(result, column, columns);
+    if (first == 0)
+      wait();
+    REFOLD_UNROLL
+    for (int i = 0; i < 2 * kTiles; ++i)
+      write_row<kVector>(result, of_columns,
+                         row0 + i / 2 * 16 + fragment_row(i % 2), column, rows,
+                         columns, sums, i / 2, i % 2, first);
+  }
+  if constexpr (sizeof...(More) > 0)
+    write_rows<kVector>(row0, column0, rows, columns, sums, [] {}, more...);
 }
 
 //===----------------------------------------------------------------------===//
@@ -192,9 +234,10 @@ struct F8Units : Units<kRowWarpsOf, kColumnWarpsOf, kTilesOf, kPartsOf> {
   }
 
   template <typename L, typename R, typename... To>
-  REFOLD_DEVICE static void
-  run(uint32_t memory, Matrix<const L> left, Matrix<const R> right,
-      int64_t rows, int64_t columns, int64_t depth, const To &...results) {
+  REFOLD_DEVICE static void run(uint32_t memory, Matrix<const L> left,
+                                Matrix<const R> right, int64_t rows,
+                                int64_t columns, int64_t depth, unsigned char *,
+                                const To &...results) {
     const int64_t across = (columns + U::kColumns - 1) / U::kColumns;
     const int64_t row0 = block_quotient(block(), across) * U::kRows;
     const int64_t column0 = block_remainder(block(), across) * U::kColumns;
@@ -232,12 +275,9 @@ struct F8Units : Units<kRowWarpsOf, kColumnWarpsOf, kTilesOf, kPartsOf> {
                                         stage + Left::kBytes, warp_column);
       place = place + 1 == U::kStages ? 0 : place + 1;
     }
-    REFOLD_UNROLL
-    for (int i = 0; i < 2 * U::kTiles; ++i)
-      (write_row<kVectorOf>(
-           results, row0 + warp_row + i / 2 * 16 + fragment_row(i % 2),
-           column0 + warp_column, rows, columns, sums, i / 2, i % 2),
-       ...);
+    write_rows<kVectorOf>(
+        row0 + warp_row, column0 + warp_column, rows, columns, sums, [] {},
+        results...);
   }
 };
 

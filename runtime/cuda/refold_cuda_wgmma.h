@@ -51,6 +51,71 @@ REFOLD_DEVICE void wait_gate(uint32_t gate, uint32_t parity) {
                "r"(parity)
                : "memory");
 }
+/// Arrives, and lets the gate open only when as many bytes have come that
+/// `copy_box` brings.
+REFOLD_DEVICE void arrive_expecting(uint32_t gate, int bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(gate),
+      "r"(bytes)
+      : "memory");
+}
+
+/// Tells copies of a matrix of bytes: rows of `columns`, `stride` apart, both
+/// multiples of 16, of which they bring boxes of 128 columns and `box_rows`
+/// rows at once. A map is 128 aligned bytes of device memory that belong to the
+/// block, `scratch` as many of shared memory. All lanes of one warp call it,
+/// and only they use the map.
+REFOLD_DEVICE void make_map(void *map, uint32_t scratch, const void *first,
+                            int64_t rows, int64_t columns, int64_t stride,
+                            int box_rows) {
+  const int lane = int(threadIdx.x) % 32;
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(scratch + lane * 4), "r"(0)
+               : "memory");
+  __syncwarp();
+  if (lane == 0) {
+#define REFOLD_REPLACE(field, width, rest, ...)                                \
+  asm volatile("tensormap.replace.tile." field ".shared::cta.b1024." width     \
+               " [%0], " rest ";" ::"r"(scratch),                              \
+               __VA_ARGS__                                                     \
+               : "memory")
+#define REFOLD_SET(field, value)                                               \
+  asm volatile("tensormap.replace.tile." field                                 \
+               ".shared::cta.b1024.b32 [%0], " value ";" ::"r"(scratch)        \
+               : "memory")
+    REFOLD_REPLACE("global_address", "b64", "%1", "l"(first));
+    REFOLD_SET("rank", "1"); // of two dimensions
+    REFOLD_REPLACE("box_dim", "b32", "0, %1", "r"(128));
+    REFOLD_REPLACE("box_dim", "b32", "1, %1", "r"(box_rows));
+    REFOLD_REPLACE("global_dim", "b32", "0, %1", "r"(uint32_t(columns)));
+    REFOLD_REPLACE("global_dim", "b32", "1, %1", "r"(uint32_t(rows)));
+    REFOLD_REPLACE("global_stride", "b64", "0, %1", "l"(stride));
+    REFOLD_REPLACE("element_stride", "b32", "0, %1", "r"(1));
+    REFOLD_REPLACE("element_stride", "b32", "1, %1", "r"(1));
+    REFOLD_SET("elemtype", "0");          // bytes
+    REFOLD_SET("interleave_layout", "0"); // none
+    REFOLD_SET("swizzle_mode", "3");      // of 128 bytes
+    REFOLD_SET("fill_mode", "0");         // zeros
+#undef REFOLD_REPLACE
+#undef REFOLD_SET
+  }
+  __syncwarp();
+  asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic."
+               "release.gpu.sync.aligned [%0], [%1], 128;" ::"l"(map),
+               "r"(scratch)
+               : "memory");
+  asm volatile(
+      "fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map)
+      : "memory");
+}
+/// Begins to bring a box as Panels has it, to a multiple of 1024 bytes, by one
+/// thread; zeros where there is no matrix. The bytes are those of `gate`.
+REFOLD_DEVICE void copy_box(uint32_t to, const void *map, uint32_t gate,
+                            int column, int row) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::"
+               "complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(to),
+               "l"(map), "r"(gate), "r"(column), "r"(row)
+               : "memory");
+}
 /// What this thread has seen arrive is seen by the matrix units.
 REFOLD_DEVICE void show_matrices() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

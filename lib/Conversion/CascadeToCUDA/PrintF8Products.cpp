@@ -97,7 +97,7 @@ void F8Printer::addEntry(const std::string &type, CudaEntry entry) {
 /// (F8Sums), for those of f16 otherwise.
 void F8Printer::chooseEntries() {
   constexpr int64_t kStepDepth = 128;
-  auto roles = [&](int columns, int stages, int together) {
+  auto roles = [&](int columns, int stages, bool isInParts) {
     CudaEntry entry;
     entry.threads = 384;
     entry.rows = 128;
@@ -106,18 +106,19 @@ void F8Printer::chooseEntries() {
     entry.roles = 2;
     entry.isLoop = true;
     entry.blocksPerUnit = 1;
-    entry.sharedBytes = stages * ((128 + columns) * kStepDepth + 16);
+    entry.sharedBytes = stages * ((128 + columns) * kStepDepth + 16) + 256;
+    entry.leftBytes = 256; // of a block: maps of both sides
     addEntry("F8Roles<" + std::to_string(columns) + ", " +
-                 std::to_string(stages) + ", " + std::to_string(together) + ">",
+                 std::to_string(stages) + (isInParts ? ", true>" : ", false>"),
              entry);
   };
   bool isDense = kernel.product->left.isFlat && kernel.product->right.isFlat;
   bool hasUnits = StringRef(options.target).contains("sm90") && isDense &&
                   options.f8Sums != F8Sums::Exact;
   if (hasUnits && options.f8Sums == F8Sums::Units)
-    roles(256, 4, 0);
+    roles(256, 4, false);
   if (hasUnits && options.f8Sums == F8Sums::Together)
-    roles(128, 6, 1);
+    roles(128, 6, true);
   // Sums of 128 products with 14 bits each, or of all of them.
   if (hasUnits)
     result.factorRounding =
@@ -286,9 +287,11 @@ void F8Printer::printBody() {
     return extentOf(index).operand >= 0 ? kernel.indexNames[index] + "_count"
                                         : std::to_string(plan.extent(index));
   };
+  bool hasRoles = result.entries.front().roles > 0;
   out.line("U::run(memory, left, right, " + countOf(kernel.product->row) +
            ", " + countOf(unsigned(kernel.stream)) + ", " +
-           countOf(kernel.product->depth) + results + ");");
+           countOf(kernel.product->depth) +
+           (hasRoles ? ", workspace" : ", nullptr") + results + ");");
   body = out.text.substr(begin);
   out.close();
   out.line("} // namespace");
@@ -303,6 +306,9 @@ CudaKernel F8Printer::print() {
     }
   findParameters();
   chooseEntries();
+  if (result.entries.front().roles > 0)
+    addParameter({CudaParameter::Workspace, 0, 0}, "unsigned char *",
+                 "workspace");
   printHead();
   printBody();
   for (auto &[type, entry] : units) {

@@ -280,6 +280,9 @@ static SizeExpr condition(const CudaEntry &entry, const CudaKernel &kernel,
   return isLimited ? takes * isAtMost(length, entry.longest) : takes;
 }
 
+/// Blocks that may have maps in the workspace: more than an sm_90a has at once.
+static constexpr int64_t kMostMapped = 256;
+
 /// Blocks of an entry: some rows each, or some rows of every tile.
 static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
                          const Words &words) {
@@ -295,13 +298,15 @@ static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
       all = all * words.size(result, d);
     return all;
   }
-  if (kernel.f8Product)
-    return SizeExpr::binary(SizeExpr::Op::CeilDiv,
-                            words.extent(kernel.f8Product->rows),
-                            SizeExpr(entry.rows)) *
-           SizeExpr::binary(SizeExpr::Op::CeilDiv,
-                            words.extent(kernel.f8Product->columns),
-                            SizeExpr(entry.columns));
+  if (kernel.f8Product) {
+    using Op = SizeExpr::Op;
+    SizeExpr all =
+        SizeExpr::binary(Op::CeilDiv, words.extent(kernel.f8Product->rows),
+                         SizeExpr(entry.rows)) *
+        SizeExpr::binary(Op::CeilDiv, words.extent(kernel.f8Product->columns),
+                         SizeExpr(entry.columns));
+    return entry.isLoop ? SizeExpr::binary(Op::Min, all, kMostMapped) : all;
+  }
   SizeExpr rows = rowsOf(kernel, words);
   if (entry.hasParts())
     return groupsOf(entry, kernel, words) * partsOf(entry, kernel, words);
@@ -359,6 +364,8 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
   described.name = kernel.name;
   described.text = kernel.text;
   for (const CudaEntry &entry : kernel.entries) {
+    if (kernel.f8Product && entry.leftBytes > 0)
+      described.workspaceBytes = kMostMapped * entry.leftBytes;
     if (!entry.hasParts())
       continue;
     // Whatever the addresses: alignment may leave the first such entry out.

@@ -29,7 +29,8 @@ extern "C" const char *conform(int which, int mode, int64_t blocks, char *in, in
   const int threads[] = {%s};
   const int64_t shared[] = {%s};
   error = refold::emulator::launch(blocks, threads[which], refold::emulator::kModes[mode],
-                                   {{in, in_bytes, false, false}, {out, out_bytes, true, true}}, [=] {
+                                   {{in, in_bytes, false, false}, {out, out_bytes, true, true},
+                                    {reinterpret_cast<char *>(conform_maps), sizeof(conform_maps), false, false, true}}, [=] {
     switch (which) {
     %s
     }
@@ -46,12 +47,12 @@ PRODUCTS = {"conform_products_bf16x128": (128, 128, 128, 128, 128), "conform_pro
 # Formats of both sides, columns.
 F8_PRODUCTS = {f"conform_products_{a}_{b}x{n}": (a, b, n) for a, b, n in
                [("e4m3", "e4m3", 64), ("e4m3", "e4m3", 256), ("e4m3", "e5m2", 128), ("e5m2", "e4m3", 128), ("e5m2", "e5m2", 64)]}
-ROLES, HANDOVER = "conform_roles", "conform_handover"
+ROLES, HANDOVER, BOXES = "conform_roles", "conform_handover", "conform_boxes"
 KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
 KERNELS += [(n, "float") for n in [*PRODUCTS, ROLES, HANDOVER]]
 INPUTS.update({n: "int16_t" for n in [*PRODUCTS, ROLES, HANDOVER]})
-KERNELS += [(n, "float") for n in F8_PRODUCTS]
-INPUTS.update({n: "int8_t" for n in F8_PRODUCTS})
+KERNELS += [(n, "float") for n in F8_PRODUCTS] + [(BOXES, "int8_t")]
+INPUTS.update({n: "int8_t" for n in [*F8_PRODUCTS, BOXES]})
 
 
 def launch_of(name):
@@ -62,7 +63,7 @@ def launch_of(name):
         return 256, sum(128 * r * -(-c // 64) for r, c in panels) + 32
     if name in F8_PRODUCTS:
         return 128, 128 * (64 + F8_PRODUCTS[name][2]) + 16
-    return {MATRICES: (32, 1536), ROLES: (384, 4128), HANDOVER: (256, 5120)}.get(name, (128, 0))
+    return {MATRICES: (32, 1536), ROLES: (384, 4128), HANDOVER: (256, 5120), BOXES: (128, 2304)}.get(name, (128, 0))
 
 
 
@@ -110,7 +111,7 @@ class Device:
 
     def run(self, name, mode, blocks, data, out, count):
         function, addresses = ctypes.c_void_p(), []
-        module = self.modules[name in PRODUCTS or name in F8_PRODUCTS or name in (ROLES, HANDOVER)]
+        module = self.modules[name in PRODUCTS or name in F8_PRODUCTS or name in (ROLES, HANDOVER, BOXES)]
         self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         for array in (data, out):
             address = ctypes.c_uint64()
@@ -331,6 +332,16 @@ def check_handover(machine, mode):
     assert (out.view(np.uint32) == data).all(), (HANDOVER, mode)
 
 
+def check_boxes(machine, mode):
+    """Inside a matrix whose rows are longer in memory; beyond it zeros."""
+    data = np.random.default_rng(7).integers(-128, 128, (24, 160)).astype(np.int8)
+    out = np.full((2, 16, 128), 77, np.int8)
+    machine.run(BOXES, mode, 2, data, out, data.size)
+    wide = np.zeros((64, 512), np.int8)
+    wide[:9, :144] = data[:9, :144]
+    assert (out[0] == wide[4:20, 128:256]).all() and (out[1] == wide[4:20, :128]).all(), (BOXES, mode)
+
+
 def check_copies(machine, mode):
     data = np.random.default_rng(6).integers(-128, 128, 4096).astype(np.int8)
     for name in COPIES:
@@ -348,7 +359,7 @@ def main():
         machine = Device(*filter(None, [options.cubin, options.roles])) if options.cubin else Emulated(pathlib.Path(folder))
         checks = [check_arithmetic, check_f8, check_exchange, check_matrices, check_copies]
         if options.roles or not options.cubin:
-            checks += [check_products, check_f8_products, check_roles, check_handover]
+            checks += [check_products, check_f8_products, check_boxes, check_roles, check_handover]
         passed = 0
         for mode in range(machine.modes):
             for check in checks:
