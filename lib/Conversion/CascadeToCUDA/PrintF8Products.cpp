@@ -115,8 +115,17 @@ void F8Printer::chooseEntries() {
   bool isDense = kernel.product->left.isFlat && kernel.product->right.isFlat;
   bool hasUnits = StringRef(options.target).contains("sm90") && isDense &&
                   options.f8Sums != F8Sums::Exact;
+  // What is read for each element by itself has no registers beside 256 sums.
+  bool readsElements = llvm::any_of(elements, [&](Node *root) {
+    NodeSet all;
+    collect(root, all);
+    return llvm::any_of(all, [&](Node *n) {
+      return n->kind == Node::Read && dependsOn(n, kernel.product->row) &&
+             dependsOn(n, unsigned(kernel.stream));
+    });
+  });
   if (hasUnits && options.f8Sums == F8Sums::Units)
-    roles(256, 4, false);
+    readsElements ? roles(128, 6, false) : roles(256, 4, false);
   if (hasUnits && options.f8Sums == F8Sums::Together)
     roles(128, 6, true);
   // Sums of 128 products with 14 bits each, or of all of them.

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Times rows quantised to 8 bits and their product with 8-bit weights on the first GPU through librefold_run, in a
+graph: answers against double on sampled rows first, TorchInductor with torch._scaled_mm in the same run.
+
+    f8_products.py --library librefold_run.so --packages FOLDER [--out FILE.jsonl]
+
+Packages are balanced.rfx and fastest.rfx: `refold compile --target cuda-sm90 --dtype bf16 --stability NAME
+examples/fp8_quantised_product.fold -o NAME.rfx`.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+SIDE, ROWS, SAMPLED, BOUND = 4096, (1000, 1024, 4096, 8192), 64, 1.2e-2
+
+
+def quantised(x):
+    scale = x.abs().amax(-1, keepdim=True).float().clamp(min=1e-12) / 448
+    import torch
+    return (x.float() / scale).clamp(-448, 448).to(torch.float8_e4m3fn), scale
+
+
+def median_ms(run, count=9, each=16):
+    import torch
+    for _ in range(5):
+        run()
+    times = []
+    for _ in range(count):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(each):
+            run()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) / each)
+    return sorted(times)[count // 2]
+
+
+def replayed(run, launches=12):
+    import torch
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(launches):
+            run()
+    return median_ms(graph.replay, 7, 2) / launches
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--library", required=True, type=pathlib.Path)
+    parser.add_argument("--packages", required=True, type=pathlib.Path)
+    parser.add_argument("--out", type=pathlib.Path)
+    options = parser.parse_args()
+    import torch
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+    from packages import Library, Package
+    torch.manual_seed(0)
+    library, log, failed = Library(options.library), [], False
+
+    def note(**fields):
+        log.append(fields)
+        print(" ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in fields.items()), flush=True)
+
+    def clocks():
+        return subprocess.run(["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
+
+    note(device=torch.cuda.get_device_name(), torch=torch.__version__)
+    w = (torch.randn(SIDE, SIDE, device="cuda") * 100).clamp(-448, 448).to(torch.float8_e4m3fn)
+    t = (torch.rand(SIDE, device="cuda") * 1e-3).bfloat16()
+    t_wide = t.float()
+    ours = {path.stem: Package(library, path) for path in sorted(options.packages.glob("*.rfx"))}
+    for rows in ROWS:
+        x = torch.randn(rows, SIDE, device="cuda", dtype=torch.bfloat16)
+        sampled = torch.randint(0, rows, (SAMPLED,), device="cuda")
+        q, scale = quantised(x[sampled])
+        exact = (q.double() @ w.double().t()) * scale.double() * t.double()[None]
+        operations = 2.0 * rows * SIDE * SIDE
+
+        def judge(y):
+            error = (y[sampled].double() - exact).abs().amax(1) / exact.abs().amax(1)
+            return float(error.max()), float(error.max()) < BOUND and not bool(y.isnan().any())
+
+        for name, package in ours.items():
+            y = torch.full((rows, SIDE), float("nan"), device="cuda", dtype=torch.bfloat16)
+            run = package.launcher([x, w, t], [y])
+            run()
+            torch.cuda.synchronize()
+            error, good = judge(y)
+            failed |= not good
+            ms = replayed(run)
+            note(ours=name, rows=rows, good=int(good), error=error, ms=ms, tflops=operations / ms / 1e9, clocks=clocks())
+        if rows not in ROWS[1:]:
+            continue
+        for fast in (True, False):
+            def peer(x, w, t):
+                q, scale = quantised(x)
+                return torch._scaled_mm(q, w.t(), scale_a=scale, scale_b=t[None], out_dtype=torch.bfloat16, use_fast_accum=fast)
+            torch._dynamo.reset()
+            compiled = torch.compile(peer, dynamic=False)
+            error, good = judge(compiled(x, w, t_wide))
+            alone, graph = median_ms(lambda: compiled(x, w, t_wide)), replayed(lambda: compiled(x, w, t_wide))
+            ms = min(alone, graph)
+            note(peer="inductor+_scaled_mm", fast=int(fast), rows=rows, good=int(good), error=error, ms=ms, eager_ms=alone,
+                 tflops=operations / ms / 1e9, clocks=clocks())
+    if options.out:
+        options.out.write_text("".join(json.dumps(one) + "\n" for one in log))
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
