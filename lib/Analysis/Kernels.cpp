@@ -86,8 +86,7 @@ private:
   void assignRoles(Formula &formula);
   bool shareExpensive();
   bool separateRows(ArrayRef<unsigned> members, const KernelPlan &kernel);
-  bool isCyclic(ArrayRef<unsigned> members);
-  bool needsOthers(unsigned member, ArrayRef<unsigned> members);
+  bool isCyclic(ArrayRef<unsigned> members, ArrayRef<unsigned> readers);
   /// Reacts to a formula that could not be built. True: the set grew, try
   /// again.
   bool recover(const std::optional<Refusal> &refusal);
@@ -347,13 +346,13 @@ bool Planner::group() {
     groups[it->second].push_back(i);
   }
   for (ArrayRef<unsigned> members : groups) {
-    if (members.size() == 1 || !isCyclic(members))
+    if (members.size() == 1 || !isCyclic(members, members))
       continue;
     // A result of the program that was seen through so far is one of them.
     DenseSet<Value> late;
     bool grew = false;
     for (unsigned m : members) {
-      bool isFirst = options.fuse && !needsOthers(m, members);
+      bool isFirst = options.fuse && !isCyclic(members, m);
       for (const StageUse &use : targets[m].formula->stageUses) {
         Value reduced = use.op->getResult(0);
         if (materialise(reduced)) {
@@ -372,30 +371,9 @@ bool Planner::group() {
   return true;
 }
 
-/// Whether an output of the group is made of another one, through something
-/// outside it.
-bool Planner::needsOthers(unsigned member, ArrayRef<unsigned> members) {
-  DenseSet<Value> others, seen;
-  for (unsigned m : members)
-    if (m != member)
-      others.insert(targets[m].tensor);
-  SmallVector<Value> work;
-  for (const Read &read : targets[member].formula->reads)
-    if (read.operand)
-      work.push_back(read.operand);
-  while (!work.empty()) {
-    Value v = work.pop_back_val();
-    if (others.contains(v))
-      return true;
-    if (seen.insert(v).second && v.getDefiningOp())
-      llvm::append_range(work, v.getDefiningOp()->getOperands());
-  }
-  return false;
-}
-
 /// Whether an output of the group is needed, through something outside it, by
-/// another of its outputs.
-bool Planner::isCyclic(ArrayRef<unsigned> members) {
+/// one of `readers`, which are outputs of it as well.
+bool Planner::isCyclic(ArrayRef<unsigned> members, ArrayRef<unsigned> readers) {
   DenseSet<Value> own;
   Operation *first = targets[members.front()].tensor.getDefiningOp();
   for (unsigned m : members) {
@@ -405,7 +383,7 @@ bool Planner::isCyclic(ArrayRef<unsigned> members) {
   }
   DenseSet<Value> seen;
   SmallVector<Value> work;
-  for (unsigned m : members)
+  for (unsigned m : readers)
     for (const Read &read : targets[m].formula->reads)
       if (read.operand)
         work.push_back(read.operand);
