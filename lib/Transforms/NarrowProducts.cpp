@@ -167,6 +167,21 @@ Value Narrowing::narrow(Value value) {
     return it->second;
   if (arith::ConstantOp constant = constantOf(value))
     return narrowed[value] = narrowConstant(constant).value_or(value);
+  // Stored in the shape in which it is computed: rounded behind the view, an
+  // index of the source would become two of whoever computes it, or two one.
+  if (Operation *view = value.getDefiningOp();
+      isa_and_nonnull<tensor::ExpandShapeOp, tensor::CollapseShapeOp>(view)) {
+    Value source = narrow(view->getOperand(0));
+    if (getElementTypeOrSelf(source.getType()) != type)
+      return narrowed[value] = value;
+    OpBuilder b(view);
+    Operation *made = b.clone(*view);
+    made->setOperand(0, source);
+    auto shaped = cast<RankedTensorType>(value.getType());
+    made->getResult(0).setType(
+        RankedTensorType::get(shaped.getShape(), type, shaped.getEncoding()));
+    return narrowed[value] = made->getResult(0);
+  }
   // One array is stored: what else reads it (a residual) reads it rounded.
   Value made = elementwise(value, type);
   Value wide = elementwise(made, FloatType::getF32(type.getContext()));

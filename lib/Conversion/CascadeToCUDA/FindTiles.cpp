@@ -3,9 +3,7 @@
 #include "TileKernel.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "refold/Conversion/RoundFactors.h"
-#include <cmath>
 
 using namespace mlir;
 using namespace refold;
@@ -43,7 +41,7 @@ bool TileKernel::isExtremeOfKept(const StatePlan &s) const {
           reducer == Reducer::Min || reducer == Reducer::MinNum);
 }
 
-static bool isOp(Node *n, StringRef name) {
+bool cuda::isOp(Node *n, StringRef name) {
   return n->kind == Node::Elem && n->op->getName().getStringRef() == name;
 }
 
@@ -116,9 +114,7 @@ static void findFloors(TileKernel &kernel) {
   }
 }
 
-/// How often a factor of all moved states comes out of `n`; nothing where it
-/// does not come out whole.
-static std::optional<int> degreeOf(TileKernel &kernel, Node *n) {
+std::optional<int> cuda::degreeOf(TileKernel &kernel, Node *n) {
   if (n->isState()) {
     StatePlan &s = kernel.plan->states[n->state];
     if (kernel.isPivot(s))
@@ -230,8 +226,41 @@ static LogicalResult chooseIndices(TileKernel &kernel) {
   return success();
 }
 
-/// The array of `read` as a matrix: its last subscript is `column`, one other
-/// one is `row`, or none is and no other one has it.
+/// What is added to `column` in the subscript, which is their sum: whole
+/// vectors of 16 bits of indices that are not `row`; null where it is anything
+/// else.
+static AffineExpr insideRow(AffineExpr subscript, Node *read, int row,
+                            int column) {
+  constexpr int64_t kVector = 8;
+  AffineExpr rest = getAffineConstantExpr(0, subscript.getContext());
+  bool isFound = false;
+  SmallVector<AffineExpr> terms{subscript};
+  while (!terms.empty()) {
+    AffineExpr term = terms.pop_back_val();
+    auto sum = dyn_cast<AffineBinaryOpExpr>(term);
+    if (sum && sum.getKind() == AffineExprKind::Add) {
+      terms.append({sum.getRHS(), sum.getLHS()});
+      continue;
+    }
+    auto dim = dyn_cast<AffineDimExpr>(term);
+    Node *index = dim ? read->in[dim.getPosition()] : nullptr;
+    if (!isFound && index && index->kind == Node::Index &&
+        int(index->index) == column)
+      isFound = true;
+    else
+      rest = rest + term;
+  }
+  bool isPlain = isFound && rest.isMultipleOf(kVector);
+  for (auto [k, n] : llvm::enumerate(read->in))
+    if (rest.isFunctionOfDim(k))
+      isPlain &= n->kind == Node::Index && int(n->index) != row &&
+                 int(n->index) != column;
+  return isPlain ? rest : AffineExpr();
+}
+
+/// The array of `read` as a matrix: its last subscript is `column`, or a part
+/// of the array's rows that begins there; one other one is `row`, or none is
+/// and no other one has it.
 static LogicalResult findAccess(TileKernel &kernel, TileAccess &access,
                                 Node *read, int row, int column) {
   CascadeOp op = kernel.plan->cascade;
@@ -254,7 +283,9 @@ static LogicalResult findAccess(TileKernel &kernel, TileAccess &access,
   auto type = cast<MemRefType>(op->getOperand(access.operand).getType());
   SmallVector<int64_t> strides;
   int64_t offset = 0;
-  bool isMatrix = !subscripts.empty() && isIndex(subscripts.back(), column) &&
+  if (!subscripts.empty())
+    access.inside = insideRow(subscripts.back(), read, row, column);
+  bool isMatrix = access.inside &&
                   succeeded(getStridesAndOffset(type, strides, offset)) &&
                   strides.back() == 1;
   for (auto [dim, expr] : llvm::enumerate(subscripts.drop_back())) {
@@ -267,7 +298,8 @@ static LogicalResult findAccess(TileKernel &kernel, TileAccess &access,
     return refuseTiles(kernel)
            << "found '" << kernel.operandNames[access.operand]
            << "' read otherwise than by rows along '" << op.indexName(column)
-           << "'; expected its last dimension there, densely";
+           << "'; expected its last dimension there, densely and from a "
+              "multiple of 8 elements on";
   access.name = kernel.nameFor(kernel.operandNames[access.operand] + "_rows");
   return success();
 }
@@ -507,205 +539,6 @@ static LogicalResult checkStates(TileKernel &kernel) {
                << "found a transport that reads an array; expected states";
   }
   return success();
-}
-
-//===----------------------------------------------------------------------===//
-// Factors that are applied late
-//===----------------------------------------------------------------------===//
-
-/// Bounds of a number that is known to be positive and no more than a power of
-/// two away from what f32 holds. Extents count from 1: of an empty sum every
-/// multiple is the same.
-static std::optional<std::pair<double, double>> positiveRange(Node *n) {
-  using Range = std::pair<double, double>;
-  auto check = [](Range r) {
-    constexpr double kLeast = 0x1p-120, kMost = 0x1p120;
-    return r.first >= kLeast && r.second <= kMost ? std::optional(r)
-                                                  : std::nullopt;
-  };
-  if (n->kind == Node::Extent)
-    return Range{1.0, 0x1p63};
-  if (n->kind == Node::Const) {
-    auto number =
-        dyn_cast<FloatAttr>(cast<arith::ConstantOp>(n->op).getValue());
-    if (!number || !number.getValue().isFinite())
-      return std::nullopt;
-    double x = number.getValueAsDouble();
-    return check({x, x});
-  }
-  if (n->kind != Node::Elem)
-    return std::nullopt;
-  SmallVector<Range, 2> in;
-  for (Node *i : n->in) {
-    std::optional<Range> range = positiveRange(i);
-    if (!range)
-      return std::nullopt;
-    in.push_back(*range);
-  }
-  if (isa<arith::IndexCastOp, arith::SIToFPOp, arith::ExtFOp>(n->op))
-    return in[0];
-  if (isa<math::SqrtOp>(n->op))
-    return Range{std::sqrt(in[0].first), std::sqrt(in[0].second)};
-  if (isa<math::RsqrtOp>(n->op))
-    return Range{1 / std::sqrt(in[0].second), 1 / std::sqrt(in[0].first)};
-  if (isa<arith::MulFOp>(n->op))
-    return check({in[0].first * in[1].first, in[0].second * in[1].second});
-  if (isa<arith::DivFOp>(n->op))
-    return check({in[0].first / in[1].second, in[0].second / in[1].first});
-  return std::nullopt;
-}
-
-/// Whether every value that `n` selects from is a product with one positive
-/// factor of the block, or a number that dividing by it leaves a number:
-/// infinities, and all where the factor is a constant.
-static bool findFactor(TileKernel &kernel, Node *n, Node *&factor,
-                       bool &hasFinite) {
-  if (n->kind == Node::Const) {
-    auto number = cast<FloatAttr>(cast<arith::ConstantOp>(n->op).getValue());
-    hasFinite |= number.getValue().isFinite();
-    return !number.getValue().isNaN();
-  }
-  if (isOp(n, "arith.select"))
-    return findFactor(kernel, n->in[1], factor, hasFinite) &&
-           findFactor(kernel, n->in[2], factor, hasFinite);
-  if (!isOp(n, "arith.mulf"))
-    return false;
-  for (Node *side : n->in)
-    if (isFixed(kernel, side) && positiveRange(side)) {
-      bool isSame = !factor || factor == side;
-      factor = side;
-      return isSame;
-    }
-  return false;
-}
-
-/// Whether `n` reads what is kept otherwise than in exp(kept - pivot).
-static bool readsOtherwise(TileKernel &kernel, Node *n, Node *&pivot) {
-  if (n == kernel.kept)
-    return true;
-  if (kernel.isPowerOfTwo(n) && n->in[0]->in[0] == kernel.kept) {
-    Node *side = n->in[0]->in[1];
-    bool isOther = pivot && pivot != side;
-    pivot = side;
-    NodeSet all;
-    collect(side, all);
-    return isOther || all.contains(kernel.kept);
-  }
-  return llvm::any_of(
-      n->in, [&](Node *i) { return readsOtherwise(kernel, i, pivot); });
-}
-
-/// A constant that numbers of a mask can be divided by.
-static bool isPlainScale(Node *factor) {
-  constexpr double kLeast = 1e-6;
-  return factor->kind == Node::Const &&
-         cast<FloatAttr>(cast<arith::ConstantOp>(factor->op).getValue())
-                 .getValueAsDouble() >= kLeast;
-}
-
-/// `degreeOf`, past guards: a choice by a sign, against a number.
-static std::optional<int> guardedDegreeOf(TileKernel &kernel, Node *n) {
-  if (isOp(n, "arith.select")) {
-    std::optional<int> x = guardedDegreeOf(kernel, n->in[1]);
-    std::optional<int> y = guardedDegreeOf(kernel, n->in[2]);
-    if (n->in[1]->kind == Node::Const)
-      return y;
-    if (n->in[2]->kind == Node::Const || x == y)
-      return x;
-    return std::nullopt;
-  }
-  if (isOp(n, "arith.mulf") || isOp(n, "arith.divf")) {
-    std::optional<int> x = guardedDegreeOf(kernel, n->in[0]);
-    std::optional<int> y = guardedDegreeOf(kernel, n->in[1]);
-    if (!x || !y)
-      return std::nullopt;
-    return isOp(n, "arith.mulf") ? *x + *y : *x - *y;
-  }
-  return degreeOf(kernel, n);
-}
-
-static bool readsPivot(TileKernel &kernel, Node *n) {
-  NodeSet all;
-  collect(n, all);
-  return llvm::any_of(all, [&](Node *i) {
-    return i->isState() && kernel.isPivot(kernel.plan->states[i->state]);
-  });
-}
-
-/// Whether a result is the same if all moved states have one factor near 1: it
-/// comes out, or is lost beside the pivot that its logarithm is added to.
-static bool hidesFactor(TileKernel &kernel, Node *n) {
-  if (guardedDegreeOf(kernel, n) == 0)
-    return true;
-  if (n->isState())
-    return kernel.isPivot(kernel.plan->states[n->state]);
-  if (isOp(n, "arith.addf"))
-    for (unsigned side : {0, 1})
-      if (Node *log = n->in[side]; isOp(log, "math.log") &&
-                                   guardedDegreeOf(kernel, log->in[0]) &&
-                                   readsPivot(kernel, n->in[1 - side]))
-        return hidesFactor(kernel, n->in[1 - side]);
-  return n->kind == Node::Elem &&
-         llvm::all_of(n->in, [&](Node *i) { return hidesFactor(kernel, i); });
-}
-
-static void findLateScale(TileKernel &kernel) {
-  TileKernel::LateScale late;
-  bool hasFinite = false;
-  if (!kernel.isInBits || kernel.numLevels() != 2)
-    return;
-  // Products that nothing scales are kept times log2(e) alone.
-  bool isPlain = kernel.kept == kernel.contraction;
-  if (!isPlain && (!findFactor(kernel, kernel.kept, late.factor, hasFinite) ||
-                   !late.factor || (hasFinite && !isPlainScale(late.factor))))
-    return;
-  // What rounding a pivot takes from it is a factor of what is relative to it.
-  for (auto *writes : {&kernel.plan->finishWrites, &kernel.plan->sweepWrites})
-    for (WritePlan &w : *writes)
-      if (!hidesFactor(kernel, w.value))
-        return;
-  bool isMoved = false;
-  for (StatePlan &s : kernel.plan->states) {
-    if (kernel.levels[s.number] == 0)
-      continue;
-    const TileState *product = kernel.productOf(s);
-    Node *factor = kernel.factorOf(s);
-    if (readsOtherwise(kernel, product ? product->factor : s.term,
-                       late.pivot) ||
-        (!s.op.getTransport().empty() &&
-         !(factor && kernel.isPowerOfTwo(factor))))
-      return;
-    isMoved |= !s.op.getTransport().empty();
-  }
-  if (isMoved && late.pivot)
-    kernel.late = late;
-}
-
-/// Whether what is kept may be finite and larger than f32 has it times log2(e):
-/// where it is made of an array that reaches as far, or of such a number (a
-/// mask that takes the lowest one), beside the products.
-static bool mayLeaveBits(const TileKernel &kernel) {
-  constexpr double kFar = 1e30; // over the least late factor finite, too
-  NodeSet seen;
-  SmallVector<Node *> pending{kernel.kept};
-  while (!pending.empty()) {
-    Node *n = pending.pop_back_val();
-    if (n == kernel.contraction || !seen.insert(n))
-      continue;
-    if (n->kind == Node::Read) {
-      Type type = n->op->getResult(0).getType();
-      if (type.isF32() || type.isBF16())
-        return true;
-    }
-    if (n->kind == Node::Const)
-      if (auto number =
-              dyn_cast<FloatAttr>(cast<arith::ConstantOp>(n->op).getValue());
-          number && number.getValue().isFinite() &&
-          std::fabs(number.getValueAsDouble()) > kFar)
-        return true;
-    pending.append(n->in.begin(), n->in.end());
-  }
-  return false;
 }
 
 FailureOr<TileKernel> cuda::findTiles(Plan &plan, bool packs) {

@@ -60,6 +60,7 @@ void TilePrinter::addRoles(int deepest, int widest, int groups) {
     return rows * 128 * ((length + 63) / 64);
   };
   const int mostRegisters = groups == 3 ? 128 : 176;
+  const int perColumn = 3 + columnValues(); // of 4 columns
   for (int columns : {128, 64, 32}) {
     entry.vectors = columns;
     // Gates are behind the tiles.
@@ -68,7 +69,7 @@ void TilePrinter::addRoles(int deepest, int widest, int groups) {
         2 * (bytes(columns, deepest) +
              int64_t(tiles.values.size()) * bytes(columns, widest)) +
         128;
-    if (sums + columns * 3 / 4 > mostRegisters ||
+    if (sums + columns * perColumn / 4 > mostRegisters ||
         entry.sharedBytes > kMostBytes)
       continue;
     // The left side of the next rows comes early where there is room, and
@@ -395,6 +396,7 @@ void TilePrinter::printRoles() {
            ") {");
   size_t begin = out.text.size();
   bits.clear();
+  scales.clear();
   values.beginFunction();
   for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
     if (extentOf(i).operand < 0 && isNamed(kernel.indexNames[i] + "_count"))
@@ -433,6 +435,7 @@ void TilePrinter::printRoles() {
     Expressions::Scope scope(values, {});
     values.beginFunction();
     bits.clear();
+    scales.clear();
     printNextVisit();
     printVisit();
     printFixed();

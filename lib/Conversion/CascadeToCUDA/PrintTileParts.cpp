@@ -247,7 +247,7 @@ void TilePrinter::printBrings() {
     out.line("return " + kernel.operandNames[tiles.left.operand] +
              values.offset(tiles.left.operand, read.getMap(),
                            tiles.left.read->in, 1) +
-             ";");
+             insideText(tiles.left) + ";");
   }
   out.close("}, int(smaller(packed_count - packed_first, kRows)), " +
             countOf(tiles.depth) + ");");

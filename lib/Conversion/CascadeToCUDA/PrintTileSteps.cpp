@@ -231,193 +231,22 @@ void TilePrinter::printLargePivots() {
 }
 
 //===----------------------------------------------------------------------===//
-// Powers of two
+// Elements
 //===----------------------------------------------------------------------===//
-
-/// What a state is called now.
-std::string TilePrinter::stateText(Node *n) {
-  StatePlan &s = plan.states[n->state];
-  if (mode == Merging)
-    return (n->kind == Node::Old ? "old." : "s.") + name(s);
-  if (tiles.dropsPivots && tiles.isPivot(s) && mode == Moving &&
-      n->kind == Node::New)
-    return name(s) + "_tile[i]";
-  if (tiles.dropsPivots)
-    return "s." + name(s);
-  bool isReference = n->kind == Node::Old
-                         ? mode == Moving && tiles.isPivot(s)
-                         : n->kind == Node::New && mode == Absorbing;
-  return "s." + name(s) + (isReference ? "_pivot" : "");
-}
-
-std::string TilePrinter::inBits(Node *n) {
-  if (auto known = bits.find(n); known != bits.end())
-    return known->second;
-  if (n == tiles.kept)
-    return tiles.late ? "(product * " + keptScale + ")" : "product";
-  if (tiles.isFloored(n))
-    return stateText(n->in[n->in[0]->isState() ? 0 : 1]);
-  if (n->isState())
-    return stateText(n);
-  if (n->kind == Node::Const) {
-    // The least number stays one: -inf minus itself is none.
-    auto value = cast<FloatAttr>(cast<arith::ConstantOp>(n->op).getValue());
-    double scaled = value.getValueAsDouble() * 1.4426950408889634;
-    double most = 3.4028234663852886e38;
-    if (std::isfinite(value.getValueAsDouble()))
-      scaled = std::clamp(scaled, -most, most);
-    return literal(FloatAttr::get(n->type, scaled));
-  }
-  bool isMaximum = isa<arith::MaxNumFOp, arith::MaximumFOp>(n->op);
-  bool isStrict = isa<arith::MaximumFOp, arith::MinimumFOp>(n->op);
-  std::string function = isMaximum ? (isStrict ? "max_nan" : "fmaxf")
-                                   : (isStrict ? "min_nan" : "fminf");
-  return function + "(" + inBits(n->in[0]) + ", " + inBits(n->in[1]) + ")";
-}
-
-/// What is kept, times log2(e): in its factor, where it has one that is fixed.
-std::string TilePrinter::keptInBits(Node *n) {
-  if (n->kind == Node::Const)
-    return inBits(n);
-  if (n->kind == Node::Elem && isa<arith::SelectOp>(n->op)) {
-    std::string first = keptInBits(n->in[1]), second = keptInBits(n->in[2]);
-    // Asked for once before the stream, for the factors alone.
-    return bits.count(tiles.contraction)
-               ? "(" + values.value(n->in[0]) + " ? " + first + " : " + second +
-                     ")"
-               : "";
-  }
-  if (n->kind == Node::Elem && isa<arith::MulFOp>(n->op))
-    for (unsigned i : {0, 1})
-      if (isFixed(n->in[i])) {
-        std::string &name = bits[n->in[i]];
-        if (name.empty()) {
-          name = kernel.nameFor("kept_scale");
-          out.line("const float " + name + " = " +
-                   withoutParentheses(values.value(n->in[i])) + " * " + kLog2E +
-                   ";");
-        }
-        return bits.count(tiles.contraction)
-                   ? "(" + values.value(n->in[1 - i]) + " * " + name + ")"
-                   : "";
-      }
-  return bits.count(tiles.contraction)
-             ? "(" + values.value(n) + " * " + kLog2E + ")"
-             : "";
-}
-
-std::string TilePrinter::keptText() {
-  if (!tiles.isInBits)
-    return "product";
-  if (!tiles.late)
-    return std::string("(product * ") + kLog2 + ")";
-  return tiles.late->factor
-             ? "(product * " + values.value(tiles.late->factor) + ")"
-             : "product";
-}
-
-std::string TilePrinter::rawKept(Node *n) {
-  if (n == tiles.contraction)
-    return "product";
-  if (n->kind == Node::Const) {
-    auto number = cast<FloatAttr>(cast<arith::ConstantOp>(n->op).getValue());
-    if (!number.getValue().isFinite())
-      return literal(number);
-    auto by = cast<FloatAttr>(
-        cast<arith::ConstantOp>(tiles.late->factor->op).getValue());
-    return literal(FloatAttr::get(n->type, number.getValueAsDouble() /
-                                               by.getValueAsDouble()));
-  }
-  if (isa<arith::SelectOp>(n->op)) {
-    std::string condition = values.value(n->in[0]);
-    std::string chosen = rawKept(n->in[1]);
-    return condition == "true" ? chosen
-                               : "(" + condition + " ? " + chosen + " : " +
-                                     rawKept(n->in[2]) + ")";
-  }
-  return values.value(n->in[n->in[0] == tiles.late->factor ? 1 : 0]);
-}
-
-std::string TilePrinter::scaledExtreme(StatePlan &s, const std::string &value) {
-  bool isScaled = tiles.late && tiles.isExtremeOfKept(s);
-  return isScaled ? "(" + value + " * " + keptScale + ")" : value;
-}
-
-std::string TilePrinter::spell(Node *n) {
-  if (tiles.late && tiles.isPowerOfTwo(n) && n->in[0]->in[0] == tiles.kept)
-    return "exp2_fast(multiply_add(product, " + keptScale + ", -" +
-           inBits(n->in[0]->in[1]) + "))";
-  if (tiles.isPowerOfTwo(n))
-    return "exp2_fast(" + inBits(n->in[0]->in[0]) + " - " +
-           inBits(n->in[0]->in[1]) + ")";
-  if (tiles.isFloored(n)) {
-    Node *state = n->in[n->in[0]->isState() ? 0 : 1];
-    bool isScaled =
-        tiles.isInBits && tiles.isExtremeOfKept(plan.states[state->state]);
-    return isScaled ? "(" + stateText(state) + " * " + kLog2 + ")"
-                    : stateText(state);
-  }
-  if (!n->isState() || tiles.productOf(plan.states[n->state]))
-    return "";
-  bool isScaled =
-      tiles.isInBits && tiles.isExtremeOfKept(plan.states[n->state]);
-  return isScaled ? "(" + stateText(n) + " * " + kLog2 + ")" : stateText(n);
-}
-
-/// Names what a row has of a term, before its elements.
-void TilePrinter::hoistTerm(Node *n) {
-  if (tiles.isPowerOfTwo(n)) {
-    for (Node *side : n->in[0]->in)
-      if (!kernel.hasStream(side) && side->kind == Node::Elem &&
-          !tiles.isFloored(side) && !bits.count(side)) {
-        std::string name = kernel.nameFor("pivot_bits");
-        out.line("const float " + name + " = " + inBits(side) + ";");
-        bits[side] = name;
-      }
-    return;
-  }
-  if (n == tiles.kept || !kernel.hasStream(n)) {
-    values.hoist(n);
-    return;
-  }
-  for (Node *i : n->in)
-    hoistTerm(i);
-}
-
-/// Products that are kept are -inf where a row has no element: then so is what
-/// is kept, and its exponential relative to a number is 0.
-bool TilePrinter::isNothingOutside(Node *n, const std::string &identity) {
-  if (!tiles.late)
-    return false;
-  if (n == tiles.kept)
-    return identity == "-infinity()";
-  if (!tiles.isPowerOfTwo(n) || n->in[0]->in[0] != tiles.kept)
-    return false;
-  Node *pivot = n->in[0]->in[1];
-  bool isFloored =
-      pivot->kind == Node::Elem && isa<arith::MaxNumFOp>(pivot->op) &&
-      llvm::any_of(pivot->in, [](Node *i) { return i->kind == Node::Const; });
-  return isFloored && identity == "0.0f";
-}
 
 /// The terms of four elements of a row.
 void TilePrinter::printTerms(unsigned level) {
-  const std::string &n = kernel.indexNames[tiles.stream];
   out.line("REFOLD_UNROLL");
   out.open("for (int e = 0; e < 4; ++e) {");
   {
     Expressions::Scope scope(values, {});
-    out.line("const int column = c * 16 + e / 2 * 8 + fragment_column(e % 2, "
-             "which);");
+    printColumn();
     bool hasLower = llvm::any_of(plan.passes[0].conditions,
                                  [](Condition &c) { return !c.isUpper; });
     out.line(std::string(
                  "[[maybe_unused]] const bool is_in = whole.value != 0 || ") +
              (hasLower ? "(column < limit && column >= least);"
                        : "column < limit;"));
-    out.line("[[maybe_unused]] const int64_t " + n + " = " + n +
-             "_first + (whole.value != 0 || column < count ? column : count - "
-             "1);");
     out.line("float &product = products[i / 2][2 * c + e / 2][i % 2 * 2 + e % "
              "2];");
     SmallVector<Node *> roots;
@@ -434,6 +263,11 @@ void TilePrinter::printTerms(unsigned level) {
     // Of what a row leaves out, no formula asks.
     for (Condition &condition : plan.passes[0].conditions)
       values.bind(condition.compare, "true");
+    for (const OfColumn &one : columns)
+      if (one.isInBits)
+        bits[one.node] = one.name + "[e]";
+      else
+        values.bind(one.node, one.name + "[e]");
     if (isFirst && tiles.late)
       out.line("product = is_in ? " + withoutParentheses(rawKept(tiles.kept)) +
                " : -infinity();");
@@ -512,13 +346,14 @@ void TilePrinter::printElements(unsigned level) {
   out.open("for (int c = 0; c < kColumns / 16; ++c) {");
   for (const TileState *p : packed)
     out.line("uint32_t " + name(*p->state) + "_factors[kTiles][4];");
+  SmallVector<Node *> roots;
+  for (StatePlan *s : states)
+    roots.push_back(s->term);
+  for (const TileState *p : products)
+    roots.push_back(p->factor);
+  printColumns(roots, level == 0);
   openRows();
   {
-    SmallVector<Node *> roots;
-    for (StatePlan *s : states)
-      roots.push_back(s->term);
-    for (const TileState *p : products)
-      roots.push_back(p->factor);
     Expressions::Scope scope(values, roots);
     llvm::DenseMap<Node *, std::string> outside = bits;
     if (level > 0) {
@@ -527,6 +362,9 @@ void TilePrinter::printElements(unsigned level) {
       values.bind(tiles.kept, keptText());
       for (Node *root : roots)
         hoistTerm(root);
+    } else {
+      for (Node *root : roots)
+        hoistRows(root);
     }
     for (StatePlan *s : states)
       out.line("float " + name(*s) + "_terms[4];");

@@ -279,10 +279,14 @@ void TilePrinter::printFixed() {
   if (tiles.late) {
     keptScale = kernel.nameFor("kept_scale");
     pivots = kernel.nameFor("pivots");
+    Node *factor = tiles.late->factor;
     out.line("const float " + keptScale + " = " +
-             (tiles.late->factor ? values.value(tiles.late->factor) + " * "
-                                 : std::string()) +
-             kLog2E + ";");
+             (!factor ? std::string(kLog2E)
+              : tiles.late->isDivisor
+                  ? "divide(" + std::string(kLog2E) + ", " +
+                        withoutParentheses(values.value(factor)) + ")"
+                  : values.value(factor) + " * " + kLog2E) +
+             ";");
   } else if (tiles.isInBits) {
     keptInBits(tiles.kept);
   }
@@ -309,7 +313,14 @@ void TilePrinter::printMatrix(TileAccess &access) {
           " * " + array + "_stride" + std::to_string(dim);
   }
   out.line("const " + typeOf(access) + " *const " + access.name + " = " +
-           array + at + ";");
+           array + at + insideText(access) + ";");
+}
+
+std::string TilePrinter::insideText(const TileAccess &access) {
+  auto constant = dyn_cast<AffineConstantExpr>(access.inside);
+  if (constant && constant.getValue() == 0)
+    return "";
+  return " + " + values.subscript(access.inside, access.read->in);
 }
 
 /// The rows of the block, from its number `at`.

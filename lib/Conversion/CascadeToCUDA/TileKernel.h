@@ -11,8 +11,9 @@ namespace refold::cuda {
 struct TileAccess {
   walk::Node *read = nullptr;
   unsigned operand = 0;
-  int rowDim = -1;  ///< of the array; -1: there is one row
-  std::string name; ///< of the pointer to its first row
+  int rowDim = -1;         ///< of the array; -1: there is one row
+  mlir::AffineExpr inside; ///< where in its last dimension rows begin
+  std::string name;        ///< of the pointer to its first row
 };
 
 /// A state with a carried index: the sum of `factor` times a row of `values`.
@@ -50,6 +51,7 @@ struct TileKernel : RowKernel {
   /// applied, and exponents are one fused operation.
   struct LateScale {
     Node *factor = nullptr; ///< null: log2(e) alone
+    bool isDivisor = false; ///< its reciprocal is the factor
     Node *pivot = nullptr; ///< that all exponentials of level 1 are relative to
   };
   std::optional<LateScale> late;
@@ -79,6 +81,21 @@ struct TileKernel : RowKernel {
   const TileState *productOf(const walk::StatePlan &s) const;
 };
 
+/// An operation on elements of that name.
+bool isOp(Node *n, llvm::StringRef name);
+/// How often a factor of all moved states comes out of `n`; nothing where it
+/// does not come out whole.
+std::optional<int> degreeOf(TileKernel &kernel, Node *n);
+/// Bounds of a number that is known to be positive and no more than a power of
+/// two away from what f32 holds. Extents count from 1: of an empty sum every
+/// multiple is the same.
+std::optional<std::pair<double, double>> positiveRange(Node *n);
+/// Fills `late` in.
+void findLateScale(TileKernel &kernel);
+/// Whether what is kept may be finite and larger than f32 has it times log2(e):
+/// where it is made of an array that reaches as far, or of such a number (a
+/// mask that takes the lowest one), beside the products.
+bool mayLeaveBits(const TileKernel &kernel);
 /// Neither moves inside a block nor is made of what does.
 bool isFixed(const TileKernel &kernel, Node *n);
 /// Whether `n` reads a state or a contraction.

@@ -115,6 +115,8 @@ private:
   std::string firstOf(int index) { return kernel.indexNames[index] + "_first"; }
   std::string depthCount() { return countOf(tiles.depth); }
   std::string strideOf(const TileAccess &access);
+  /// " + " what is in front of the matrix in rows of the array; "" for nothing.
+  std::string insideText(const TileAccess &access);
   bool hasRoles() const {
     return llvm::any_of(result.entries,
                         [](const CudaEntry &e) { return e.roles > 0; });
@@ -147,9 +149,18 @@ private:
   /// A value times log2(e): see TileKernel::isInBits.
   std::string inBits(Node *n);
   std::string keptInBits(Node *n);
+  std::pair<std::string, std::string> scaledInBits(Node *n);
   std::string stateText(Node *n);
   std::string spell(Node *n);
   void hoistTerm(Node *n);
+  void hoistRows(Node *n);
+  bool isOfColumn(Node *n);
+  void findColumns(Node *n, bool isFirst, bool isKept,
+                   llvm::SmallVectorImpl<Node *> &found,
+                   llvm::SmallVectorImpl<Node *> &added);
+  int columnValues();
+  void printColumn();
+  void printColumns(llvm::ArrayRef<Node *> roots, bool isFirst);
   std::string needsMove(llvm::ArrayRef<walk::StatePlan *> moved);
   void printTransports(llvm::ArrayRef<walk::StatePlan *> moved);
   void printLargePivots();
@@ -164,7 +175,15 @@ private:
   /// or as it is.
   /// or whether two sides of a merge are.
   enum { Absorbing, Moving, Merging } mode = Absorbing;
-  llvm::DenseMap<Node *, std::string> bits; ///< names of what inBits() spells
+  llvm::DenseMap<Node *, std::string> bits;   ///< names of what inBits() spells
+  llvm::DenseMap<Node *, std::string> scales; ///< names of kept factors
+  /// What four columns decide, by arrays of theirs; `isInBits`: times log2(e).
+  struct OfColumn {
+    Node *node;
+    std::string name;
+    bool isInBits;
+  };
+  llvm::SmallVector<OfColumn, 2> columns;
   std::string keptScale, pivots; ///< names, where a factor is applied late
   bool isInRoles = false;        ///< sums are under way while a tile is folded
   bool hasVisits = false;        ///< a block comes to several places

@@ -48,9 +48,17 @@ WINDOW = "  s = where(n <= m, where(n > m - 20, s, -inf), -inf)\n"
 FIXED = {"plain": program(64, 64), "causal": program(40, 72, mask=CAUSAL), "grouped": program(16, 24, 4, 2),
          "window": program(32, 16, mask=WINDOW), "bias": program(24, 32, more=", r[b,h,m,n]", bias=" + r"),
          "odd": program(13, 21, mask=CAUSAL)}
+# Heads side by side in one dimension, and what the column alone or the row alone reads.
+JOINED = """joined(q[b,m,c=96], k[b,n,c], v[b,n,c], keep[b,n]: i64, by[b,m], heads[h=3], part[d=32]) -> o
+  s[b,h,m,n] = sum(d: q[b, m, h*32 + d] * k[b, n, h*32 + d]) / 5.65625 + where(keep > 0, 0.0, -65504.0){row}
+  p = exp(s - max(n: s))
+  o[b,m,h,d] = sum(n: p * v[b, n, h*32 + d]) / sum(n: p)
+"""
+FIXED |= {"joined": JOINED.format(row=""), "joinedrow": JOINED.format(row=" - by * by"),
+          "divided": program(32, 32, mask=CAUSAL).replace("* rsqrt(len(d))", "/ 5.5")}
 COMPILED = {"hd64": program(64, 64), "hd64causal": program(64, 64, mask=CAUSAL), "hd128": program(128, 128),
             "hd128causal": program(128, 128, mask=CAUSAL), "hd80": program(80, 80), "hd96gqa": program(96, 96, 4, 1),
-            "hd256": program(256, 256)}
+            "hd256": program(256, 256), "joined": JOINED.format(row="")}
 # Rows that are multiplied and, of their front, added: read once, results wider than registers of those who multiply.
 RAGGED = ("  s = where(n < length, s, -inf)\n", ", length[b]: i64")
 WIDE = {"shared": (latent(272), 264), "sharedragged": (latent(320, *RAGGED), 104), "sharedcausal": (latent(288, CAUSAL), 288)}
@@ -175,8 +183,8 @@ def main():
         cases = [(check_lowest, folder), (check_bare_sum, folder)]
         cases += [(check_far_numbers, folder, name) for name in FAR]
         cases += [(check_example, name, dtype) for name, dtype in zip(EXAMPLES, ["bf16", "f16", "bf16", "f16", "bf16"])]
-        cases += [(check_fixed, folder, name, dtype) for name, dtype in zip(FIXED, ["bf16", "f16"] * 3)]
-        cases += [(check_roles, folder, name, dtype) for name, dtype in zip(FIXED, ["f16", "bf16"] * 3)]
+        cases += [(check_fixed, folder, name, dtype) for name, dtype in zip(FIXED, ["bf16", "f16"] * 5)]
+        cases += [(check_roles, folder, name, dtype) for name, dtype in zip(FIXED, ["f16", "bf16"] * 5)]
         cases += [(check_few, "attention_causal", "f16", "m=3"), (check_few, "attention_gqa", "bf16", "m=1")]
         cases += [(check_no_vectors, folder)]
         cases += [(check_wide, folder, "shared", "bf16", "1,600", "b=1,m=1,h=3"), (check_wide, folder, "sharedragged", "f16", "70", "b=2,m=1,h=70"),

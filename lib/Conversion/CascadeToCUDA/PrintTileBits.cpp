@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// How a kernel over tiles spells what is kept, extremes of it and exponentials:
+// as powers of two, and what rows or columns alone decide once for all
+// elements.
+#include "TilePrinter.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::cuda;
+using namespace refold::walk;
+
+/// What a state is called now.
+std::string TilePrinter::stateText(Node *n) {
+  StatePlan &s = plan.states[n->state];
+  if (mode == Merging)
+    return (n->kind == Node::Old ? "old." : "s.") + name(s);
+  if (tiles.dropsPivots && tiles.isPivot(s) && mode == Moving &&
+      n->kind == Node::New)
+    return name(s) + "_tile[i]";
+  if (tiles.dropsPivots)
+    return "s." + name(s);
+  bool isReference = n->kind == Node::Old
+                         ? mode == Moving && tiles.isPivot(s)
+                         : n->kind == Node::New && mode == Absorbing;
+  return "s." + name(s) + (isReference ? "_pivot" : "");
+}
+
+std::string TilePrinter::inBits(Node *n) {
+  if (auto known = bits.find(n); known != bits.end())
+    return known->second;
+  if (n == tiles.kept)
+    return tiles.late ? "(product * " + keptScale + ")" : "product";
+  if (tiles.isFloored(n))
+    return stateText(n->in[n->in[0]->isState() ? 0 : 1]);
+  if (n->isState())
+    return stateText(n);
+  if (n->kind == Node::Const) {
+    // The least number stays one: -inf minus itself is none.
+    auto value = cast<FloatAttr>(cast<arith::ConstantOp>(n->op).getValue());
+    double scaled = value.getValueAsDouble() * 1.4426950408889634;
+    double most = 3.4028234663852886e38;
+    if (std::isfinite(value.getValueAsDouble()))
+      scaled = std::clamp(scaled, -most, most);
+    return literal(FloatAttr::get(n->type, scaled));
+  }
+  bool isMaximum = isa<arith::MaxNumFOp, arith::MaximumFOp>(n->op);
+  bool isStrict = isa<arith::MaximumFOp, arith::MinimumFOp>(n->op);
+  std::string function = isMaximum ? (isStrict ? "max_nan" : "fmaxf")
+                                   : (isStrict ? "min_nan" : "fminf");
+  return function + "(" + inBits(n->in[0]) + ", " + inBits(n->in[1]) + ")";
+}
+
+/// What `n` adds to products or takes from them; null for anything else.
+static Node *addedToProducts(Node *n) {
+  bool isSum = isOp(n, "arith.addf");
+  for (unsigned i : {0, 1})
+    if ((isSum || (i == 0 && isOp(n, "arith.subf"))) &&
+        dependsOnStream(n->in[i]) && !dependsOnStream(n->in[1 - i]))
+      return n->in[1 - i];
+  return nullptr;
+}
+
+/// What is kept, times log2(e): in its factor, where it has one that is fixed.
+std::string TilePrinter::keptInBits(Node *n) {
+  if (n->kind == Node::Const)
+    return inBits(n);
+  if (n->kind == Node::Elem && isa<arith::SelectOp>(n->op)) {
+    std::string first = keptInBits(n->in[1]), second = keptInBits(n->in[2]);
+    // Asked for once before the stream, for the factors alone.
+    return bits.count(tiles.contraction)
+               ? "(" + values.value(n->in[0]) + " ? " + first + " : " + second +
+                     ")"
+               : "";
+  }
+  if (Node *added = addedToProducts(n)) {
+    Node *rest = n->in[n->in[0] == added ? 1 : 0];
+    bool isSum = addedToProducts(rest) != nullptr;
+    std::string sum = isSum ? keptInBits(rest) : "";
+    auto [inner, scale] =
+        isSum ? std::pair<std::string, std::string>() : scaledInBits(rest);
+    if (!bits.count(tiles.contraction))
+      return "";
+    auto known = bits.find(added);
+    std::string term = known != bits.end()
+                           ? known->second
+                           : "(" + values.value(added) + " * " + kLog2E + ")";
+    bool isTaken = isa<arith::SubFOp>(n->op);
+    if (isSum)
+      return "(" + sum + (isTaken ? " - " : " + ") + term + ")";
+    return "multiply_add(" + withoutParentheses(inner) + ", " + scale + ", " +
+           (isTaken ? "-" + term : withoutParentheses(term)) + ")";
+  }
+  auto [inner, scale] = scaledInBits(n);
+  return bits.count(tiles.contraction) ? "(" + inner + " * " + scale + ")" : "";
+}
+
+/// A value and what it is to be multiplied by: log2(e), and a factor or divisor
+/// of the block that it has. A reciprocal costs no more than that product does.
+std::pair<std::string, std::string> TilePrinter::scaledInBits(Node *n) {
+  bool isElem = n->kind == Node::Elem;
+  Node *factor = nullptr, *inner = n;
+  bool divides = isElem && isa<arith::DivFOp>(n->op);
+  if (divides && isFixed(n->in[1]) && positiveRange(n->in[1])) {
+    factor = n->in[1];
+    inner = n->in[0];
+  } else if (isElem && isa<arith::MulFOp>(n->op)) {
+    for (unsigned i : {1, 0})
+      if (isFixed(n->in[i])) {
+        factor = n->in[i];
+        inner = n->in[1 - i];
+      }
+  }
+  std::string scale = kLog2E;
+  if (factor) {
+    std::string &name = scales[n];
+    if (name.empty()) {
+      std::string by = withoutParentheses(values.value(factor));
+      name = kernel.nameFor("kept_scale");
+      out.line("const float " + name + " = " +
+               (divides ? "divide(" + std::string(kLog2E) + ", " + by + ")"
+                        : values.value(factor) + " * " + kLog2E) +
+               ";");
+    }
+    scale = name;
+  }
+  // Asked for once before the stream, for the factors alone.
+  if (!bits.count(tiles.contraction))
+    return {};
+  return {values.value(inner), scale};
+}
+
+std::string TilePrinter::keptText() {
+  if (!tiles.isInBits)
+    return "product";
+  if (!tiles.late)
+    return std::string("(product * ") + kLog2 + ")";
+  if (!tiles.late->factor)
+    return "product";
+  std::string factor = values.value(tiles.late->factor);
+  return tiles.late->isDivisor
+             ? "divide(product, " + withoutParentheses(factor) + ")"
+             : "(product * " + factor + ")";
+}
+
+std::string TilePrinter::rawKept(Node *n) {
+  if (n == tiles.contraction)
+    return "product";
+  if (n->kind == Node::Const) {
+    auto number = cast<FloatAttr>(cast<arith::ConstantOp>(n->op).getValue());
+    if (!number.getValue().isFinite())
+      return literal(number);
+    double by = cast<FloatAttr>(
+                    cast<arith::ConstantOp>(tiles.late->factor->op).getValue())
+                    .getValueAsDouble();
+    return literal(
+        FloatAttr::get(n->type, number.getValueAsDouble() *
+                                    (tiles.late->isDivisor ? by : 1 / by)));
+  }
+  if (isa<arith::SelectOp>(n->op)) {
+    std::string condition = values.value(n->in[0]);
+    std::string chosen = rawKept(n->in[1]);
+    return condition == "true" ? chosen
+                               : "(" + condition + " ? " + chosen + " : " +
+                                     rawKept(n->in[2]) + ")";
+  }
+  bool isFirst = !tiles.late->isDivisor && n->in[0] == tiles.late->factor;
+  return values.value(n->in[isFirst ? 1 : 0]);
+}
+
+std::string TilePrinter::scaledExtreme(StatePlan &s, const std::string &value) {
+  bool isScaled = tiles.late && tiles.isExtremeOfKept(s);
+  return isScaled ? "(" + value + " * " + keptScale + ")" : value;
+}
+
+std::string TilePrinter::spell(Node *n) {
+  if (tiles.late && tiles.isPowerOfTwo(n) && n->in[0]->in[0] == tiles.kept)
+    return "exp2_fast(multiply_add(product, " + keptScale + ", -" +
+           inBits(n->in[0]->in[1]) + "))";
+  if (tiles.isPowerOfTwo(n))
+    return "exp2_fast(" + inBits(n->in[0]->in[0]) + " - " +
+           inBits(n->in[0]->in[1]) + ")";
+  if (tiles.isFloored(n)) {
+    Node *state = n->in[n->in[0]->isState() ? 0 : 1];
+    bool isScaled =
+        tiles.isInBits && tiles.isExtremeOfKept(plan.states[state->state]);
+    return isScaled ? "(" + stateText(state) + " * " + kLog2 + ")"
+                    : stateText(state);
+  }
+  if (!n->isState() || tiles.productOf(plan.states[n->state]))
+    return "";
+  bool isScaled =
+      tiles.isInBits && tiles.isExtremeOfKept(plan.states[n->state]);
+  return isScaled ? "(" + stateText(n) + " * " + kLog2 + ")" : stateText(n);
+}
+
+/// Names what a row has of a term, before its elements.
+void TilePrinter::hoistTerm(Node *n) {
+  if (tiles.isPowerOfTwo(n)) {
+    for (Node *side : n->in[0]->in)
+      if (!kernel.hasStream(side) && side->kind == Node::Elem &&
+          !tiles.isFloored(side) && !bits.count(side)) {
+        std::string name = kernel.nameFor("pivot_bits");
+        out.line("const float " + name + " = " + inBits(side) + ";");
+        bits[side] = name;
+      }
+    return;
+  }
+  if (n == tiles.kept || !kernel.hasStream(n)) {
+    values.hoist(n);
+    return;
+  }
+  for (Node *i : n->in)
+    hoistTerm(i);
+}
+
+/// Products that are kept are -inf where a row has no element: then so is what
+/// is kept, and its exponential relative to a number is 0.
+bool TilePrinter::isNothingOutside(Node *n, const std::string &identity) {
+  if (!tiles.late)
+    return false;
+  if (n == tiles.kept)
+    return identity == "-infinity()";
+  if (!tiles.isPowerOfTwo(n) || n->in[0]->in[0] != tiles.kept)
+    return false;
+  Node *pivot = n->in[0]->in[1];
+  bool isFloored =
+      pivot->kind == Node::Elem && isa<arith::MaxNumFOp>(pivot->op) &&
+      llvm::any_of(pivot->in, [](Node *i) { return i->kind == Node::Const; });
+  return isFloored && identity == "0.0f";
+}
+
+//===----------------------------------------------------------------------===//
+// What columns or rows alone decide
+//===----------------------------------------------------------------------===//
+
+static bool readsArray(Node *n) {
+  NodeSet all;
+  collect(n, all);
+  return llvm::any_of(all, [](Node *i) { return i->kind == Node::Read; });
+}
+
+/// A value that moves with the column and with nothing else of a tile, and is
+/// worth a register: read, or a number.
+bool TilePrinter::isOfColumn(Node *n) {
+  bool isMade = n->kind == Node::Elem || n->kind == Node::Read;
+  return isMade && dependsOn(n, tiles.stream) && !dependsOnStream(n) &&
+         !needsRow(n) && !(hasWidth() && dependsOn(n, tiles.width)) &&
+         (isa<FloatType>(n->type) || readsArray(n));
+}
+
+/// The largest such values of a term; `added`: those that what is kept in bits
+/// is a sum with.
+void TilePrinter::findColumns(Node *n, bool isFirst, bool isKept,
+                              SmallVectorImpl<Node *> &found,
+                              SmallVectorImpl<Node *> &added) {
+  // Of what a row leaves out, no formula asks.
+  bool isBound = llvm::any_of(plan.passes[0].conditions,
+                              [&](Condition &c) { return c.compare == n; });
+  if (isBound || n->kind == Node::Contract || (n == tiles.kept && !isFirst))
+    return;
+  if (isOfColumn(n)) {
+    if (!llvm::is_contained(found, n) && !llvm::is_contained(added, n))
+      found.push_back(n);
+    return;
+  }
+  isKept |= n == tiles.kept && tiles.isInBits && !tiles.late;
+  Node *sumWith = isKept ? addedToProducts(n) : nullptr;
+  bool isChosen =
+      isKept && n->kind == Node::Elem && isa<arith::SelectOp>(n->op);
+  for (auto [i, in] : llvm::enumerate(n->in)) {
+    bool isAdded = in == sumWith && isOfColumn(in);
+    if (isAdded && !llvm::is_contained(added, in))
+      added.push_back(in);
+    if (!isAdded)
+      findColumns(in, isFirst, (isChosen && i > 0) || sumWith, found, added);
+  }
+}
+
+/// Where an element of the tile is in the stream.
+void TilePrinter::printColumn() {
+  const std::string &n = kernel.indexNames[tiles.stream];
+  out.line("const int column = c * 16 + e / 2 * 8 + fragment_column(e % 2, "
+           "which);");
+  out.line("[[maybe_unused]] const int64_t " + n + " = " + n +
+           "_first + (whole.value != 0 || column < count ? column : count - "
+           "1);");
+}
+
+/// How many values of a column a thread has under way.
+int TilePrinter::columnValues() {
+  size_t most = 0;
+  for (unsigned level = 0; level < tiles.numLevels(); ++level) {
+    SmallVector<Node *> found, added;
+    for (StatePlan *s : rowStatesOf(level))
+      findColumns(s->term, level == 0, false, found, added);
+    for (const TileState *p : productsOf(level))
+      findColumns(p->factor, level == 0, false, found, added);
+    most = std::max(most, found.size() + added.size());
+  }
+  return int(most);
+}
+
+/// What four columns decide, once for all rows that a thread has of them.
+void TilePrinter::printColumns(ArrayRef<Node *> roots, bool isFirst) {
+  columns.clear();
+  SmallVector<Node *> found, added;
+  for (Node *root : roots)
+    findColumns(root, isFirst, false, found, added);
+  if (found.empty() && added.empty())
+    return;
+  auto name = [&](Node *n, bool isInBits) {
+    columns.push_back({n, kernel.nameFor("of_column"), isInBits});
+    out.line((n->type.isInteger(1) ? "bool" : valueType(n->type)) + " " +
+             columns.back().name + "[4];");
+  };
+  for (Node *n : found)
+    name(n, false);
+  for (Node *n : added)
+    name(n, true);
+  out.line("REFOLD_UNROLL");
+  out.open("for (int e = 0; e < 4; ++e) {");
+  Expressions::Scope scope(values, {});
+  printColumn();
+  SmallVector<Node *> all(found);
+  all.append(added);
+  Expressions::Scope inside(values, all);
+  for (Condition &condition : plan.passes[0].conditions)
+    values.bind(condition.compare, "true");
+  for (const OfColumn &one : columns)
+    out.line(one.name + "[e] = " +
+             (one.isInBits ? values.value(one.node) + " * " + kLog2E
+                           : withoutParentheses(values.value(one.node))) +
+             ";");
+  out.close();
+}
+
+/// Names what a row alone reads for a term, before its elements.
+void TilePrinter::hoistRows(Node *n) {
+  bool isBound = llvm::any_of(plan.passes[0].conditions,
+                              [&](Condition &c) { return c.compare == n; });
+  if (isBound || n->kind == Node::Contract || n->isState())
+    return;
+  if (!kernel.hasStream(n)) {
+    if (readsArray(n))
+      values.hoist(n);
+    return;
+  }
+  for (Node *i : n->in)
+    hoistRows(i);
+}
