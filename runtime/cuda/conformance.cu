@@ -52,8 +52,8 @@ conform_f8(const float *in, float *out, int64_t count) {
   store_element(out + 9 * count + i, to_float(f8e5m2{code}));
 }
 
-/// Values of lanes that differ in one bit, in three types; then of the thread
-/// opposite in the block, through shared memory.
+/// Values of lanes that differ in one bit, in three types, and of any lane;
+/// then of the thread opposite in the block, through shared memory.
 REFOLD_KERNEL(128)
 conform_exchange(const int32_t *in, int32_t *out, int64_t count) {
   const int64_t i = block() * 128 + thread();
@@ -66,6 +66,7 @@ conform_exchange(const int32_t *in, int32_t *out, int64_t count) {
     total += int32_t(shuffle_xor(float(value), mask)) +
              shuffle_xor(value % 2 != 0, mask);
   }
+  total += int32_t(shuffle_from(float(value % 1024), thread() * 7 % 32));
   store_element(out + i, total);
   REFOLD_SHARED(int32_t, opposite, 128);
   opposite.store(thread(), value);

@@ -160,6 +160,11 @@ REFOLD_DEVICE int64_t shuffle_xor(int64_t x, int mask) {
   return __shfl_xor_sync(0xffffffffu, x, mask);
 }
 
+/// The value of a lane of the warp; all 32 lanes call it.
+REFOLD_DEVICE float shuffle_from(float x, int lane) {
+  return __shfl_sync(0xffffffffu, x, lane);
+}
+
 /// Whether a lane of the warp says so; all 32 lanes call it.
 REFOLD_DEVICE bool any_lane(bool x) { return __any_sync(0xffffffffu, x) != 0; }
 

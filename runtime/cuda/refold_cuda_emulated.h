@@ -528,6 +528,9 @@ inline float plain_number(float x) {
 inline float shuffle_xor(float x, int mask) {
   return emulator::shuffle("shuffle_xor", x, thread() ^ mask);
 }
+inline float shuffle_from(float x, int lane) {
+  return emulator::shuffle("shuffle_from", x, lane);
+}
 inline int32_t shuffle_xor(int32_t x, int mask) {
   return emulator::shuffle("shuffle_xor", x, thread() ^ mask);
 }

@@ -10,18 +10,25 @@ namespace refold {
 /// What is applied to a product at last (ProductStep).
 enum class Activation { None, Relu, GeluErf, Tanh };
 
-template <Activation kActivation> REFOLD_DEVICE float activate(float x) {
+/// `erf_scale`: what x is multiplied by in erf, the root of 1/2 as its type has
+/// it.
+template <Activation kActivation>
+REFOLD_DEVICE float activate(float x, float erf_scale) {
   if constexpr (kActivation == Activation::Relu)
     return max_nan(x, 0.0f);
   else if constexpr (kActivation == Activation::GeluErf)
-    return 0.5f * x * (1.0f + erff(x * 0.707106781f));
+    return 0.5f * x * (1.0f + erff(x * erf_scale));
   else if constexpr (kActivation == Activation::Tanh)
     return tanhf(x);
   else
     return x;
 }
-template <Activation> REFOLD_DEVICE int32_t activate(int32_t x) { return x; }
-template <Activation> REFOLD_DEVICE int64_t activate(int64_t x) { return x; }
+template <Activation> REFOLD_DEVICE int32_t activate(int32_t x, float) {
+  return x;
+}
+template <Activation> REFOLD_DEVICE int64_t activate(int64_t x, float) {
+  return x;
+}
 
 /// An element as sums have it.
 template <typename Sum> REFOLD_DEVICE Sum widen(bf16 x) { return to_float(x); }
@@ -64,13 +71,14 @@ template <typename R, typename B, Activation kActivation> struct Target {
   const B *bias; ///< of columns; null: none
   int64_t bias_stride;
   int64_t rows, columns;
+  float erf_scale;
 
   template <typename Sum>
   REFOLD_DEVICE Sum finish(Sum sum, int64_t column) const {
     if constexpr (sizeof(Sum) == sizeof(float))
       if (bias != nullptr && column < columns)
         sum = sum + widen<Sum>(load_element(bias + column * bias_stride));
-    return activate<kActivation>(sum);
+    return activate<kActivation>(sum, erf_scale);
   }
   template <typename Sum>
   REFOLD_DEVICE void put(int64_t row, int64_t column, Sum sum) const {
@@ -102,11 +110,13 @@ REFOLD_DEVICE void gather_tile(uint32_t to, Matrix<const T> from, int64_t rows,
 
 /// sums += left * right: the 16 * kTiles rows of `left` that begin at its
 /// offset, against 8 * kParts columns of `right`, or rows of it where it is
-/// transposed, from `first` on, a multiple of 8 * kParts.
+/// transposed, from `first` on, a multiple of 8 * kParts. Of what is summed,
+/// one of `kSlices` 16 is this warp's, from `slice` on.
 template <typename T, typename Left, typename Right, bool kIsTransposed,
-          int kTiles, int kParts>
+          int kSlices, int kTiles, int kParts>
 REFOLD_DEVICE void multiply_step(float (&sums)[kTiles][kParts][4],
-                                 uint32_t left, uint32_t right, int first) {
+                                 uint32_t left, uint32_t right, int first,
+                                 int slice) {
   static_assert((kParts & (kParts - 1)) == 0, "offsets have no bit in common");
   const int lane = thread() % 32;
   const uint32_t b =
@@ -115,7 +125,8 @@ REFOLD_DEVICE void multiply_step(float (&sums)[kTiles][kParts][4],
                 Right::place(lane % 8 + lane / 16 * 8, lane / 8 % 2)
           : Right::right(right + lane_of_columns<Right>(lane), first / 8);
   REFOLD_UNROLL
-  for (int k = 0; k < Left::kColumns / 16; ++k) {
+  for (int step = 0; step < Left::kColumns / 16 / kSlices; ++step) {
+    const int k = kSlices == 1 ? step : step * kSlices + slice;
     uint32_t l[kTiles][4];
     load_rows<Left, kTiles>(l, left, k);
     REFOLD_UNROLL
@@ -135,15 +146,21 @@ REFOLD_DEVICE void multiply_step(float (&sums)[kTiles][kParts][4],
 }
 
 /// How a block of matrix units divides its rectangle: warps over rows and
-/// columns, each with `kTiles` times 16 rows and `kParts` times 8 columns.
-template <int kRowWarpsOf, int kColumnWarpsOf, int kTilesOf, int kPartsOf>
+/// columns, each with `kTiles` times 16 rows and `kParts` times 8 columns, and
+/// over `kSlices` of what is summed, `kDepth` of it a step, `kStages` - 1 of
+/// which are under way.
+template <int kRowWarpsOf, int kColumnWarpsOf, int kTilesOf, int kPartsOf,
+          int kDepthOf = 32, int kStagesOf = 3, int kSlicesOf = 1>
 struct Units {
   static constexpr int kRowWarps = kRowWarpsOf, kColumnWarps = kColumnWarpsOf;
   static constexpr int kTiles = kTilesOf, kParts = kPartsOf;
-  static constexpr int kThreads = kRowWarps * kColumnWarps * 32;
+  static constexpr int kSlices = kSlicesOf;
+  static constexpr int kSliceWarps = kRowWarps * kColumnWarps;
+  static constexpr int kThreads = kSliceWarps * kSlices * 32;
   static constexpr int kRows = kRowWarps * kTiles * 16;
   static constexpr int kColumns = kColumnWarps * kParts * 8;
-  static constexpr int kDepth = 32, kStages = 3;
+  static constexpr int kDepth = kDepthOf, kStages = kStagesOf;
+  static_assert(kDepth % (16 * kSlices) == 0);
 };
 
 /// Writes what the warps of a block have. `kVector`: rows of the result begin
@@ -168,6 +185,18 @@ REFOLD_DEVICE void write_units(const To &target, int64_t row0, int64_t column0,
       char *to = reinterpret_cast<char *>(target.to.at(row, column0));
       store_quads(row < target.rows ? to : nullptr, words,
                   (target.columns - column0) * 2);
+    } else if constexpr (kVector > 1 && sizeof(R) == 4 && U::kParts % 2 == 0) {
+      REFOLD_UNROLL
+      for (int c = 0; c < U::kParts / 2; ++c) {
+        const float low[2] = {values[4 * c], values[4 * c + 1]};
+        const float high[2] = {values[4 * c + 2], values[4 * c + 3]};
+        uint32_t words[4];
+        exchange_quads(words, low, high);
+        const int64_t column = column0 + c * 16 + fragment_quad();
+        if (row < target.rows && column < target.columns)
+          store_words<16>(reinterpret_cast<char *>(target.to.at(row, column)),
+                          words);
+      }
     } else {
       REFOLD_UNROLL
       for (int c = 0; c < U::kParts * 2; ++c) {
@@ -232,7 +261,8 @@ REFOLD_DEVICE void sum_on_units(float (&sums)[U::kTiles][U::kParts][4],
             columns < U::kColumns ? columns : U::kColumns);
     }
   };
-  const int warp = thread() / 32;
+  const int warp = thread() / 32 % U::kSliceWarps;
+  const int slice = thread() / 32 / U::kSliceWarps;
   const int warp_row = warp / U::kColumnWarps * U::kTiles * 16;
   const int warp_column = warp % U::kColumnWarps * U::kParts * 8;
   const int64_t steps = (depth + U::kDepth - 1) / U::kDepth;
@@ -254,11 +284,55 @@ REFOLD_DEVICE void sum_on_units(float (&sums)[U::kTiles][U::kParts][4],
     const uint32_t l = stage + warp_row * Left::kRowBytes;
     const uint32_t r = stage + Left::kBytes;
     if constexpr (kIsTransposed)
-      multiply_step<T, Left, Across, true>(sums, l, r, warp_column);
+      multiply_step<T, Left, Across, true, U::kSlices>(sums, l, r, warp_column,
+                                                       slice);
     else
-      multiply_step<T, Left, Along, false>(sums, l, r, warp_column);
+      multiply_step<T, Left, Along, false, U::kSlices>(sums, l, r, warp_column,
+                                                       slice);
     place = place + 1 == U::kStages ? 0 : place + 1;
   }
+}
+
+/// Adds what the warps of later slices have to what those of the first have, in
+/// their order. Whether the warp is one of the latter. All copies have come.
+template <typename U>
+REFOLD_DEVICE bool add_slices(uint32_t memory,
+                              float (&sums)[U::kTiles][U::kParts][4]) {
+  const int warp = thread() / 32 % U::kSliceWarps;
+  const int slice = thread() / 32 / U::kSliceWarps;
+  const auto place = [&](int of, int i, int c) {
+    const int fragment =
+        ((of - 1) * U::kSliceWarps + warp) * U::kTiles * U::kParts +
+        i * U::kParts + c;
+    return memory + uint32_t(fragment * 32 + thread() % 32) * 16;
+  };
+  block_barrier(); // everything is multiplied
+  REFOLD_UNROLL
+  for (int i = 0; i < U::kTiles; ++i)
+    REFOLD_UNROLL
+  for (int c = 0; c < U::kParts; ++c)
+    if (slice > 0) {
+      const float(&from)[4] = sums[i][c];
+      const uint32_t words[4] = {bits_of(from[0]), bits_of(from[1]),
+                                 bits_of(from[2]), bits_of(from[3])};
+      store_shared(place(slice, i, c), words);
+    }
+  block_barrier();
+  if (slice > 0)
+    return false;
+  REFOLD_UNROLL
+  for (int of = 1; of < U::kSlices; ++of)
+    REFOLD_UNROLL
+  for (int i = 0; i < U::kTiles; ++i)
+    REFOLD_UNROLL
+  for (int c = 0; c < U::kParts; ++c) {
+    uint32_t words[4];
+    load_shared(words, place(of, i, c));
+    REFOLD_UNROLL
+    for (int e = 0; e < 4; ++e)
+      sums[i][c][e] = sums[i][c][e] + float_of(words[e]);
+  }
+  return true;
 }
 
 /// One rectangle of left * right.
@@ -276,6 +350,13 @@ REFOLD_DEVICE void multiply_on_units(uint32_t memory, Matrix<const T> left,
       Matrix<const T>{right.at(0, column0), right.row_stride,
                       right.column_stride},
       target.rows - row0, target.columns - column0, depth);
+  if constexpr (U::kSlices > 1) {
+    static_assert((U::kSlices - 1) * U::kRows * U::kColumns * 4 <=
+                  kSharedBytes);
+    wait_copies<0>();
+    if (!add_slices<U>(memory, sums))
+      return;
+  }
   const int warp = thread() / 32;
   write_units<U, kVector>(
       target, row0 + warp / U::kColumnWarps * U::kTiles * 16,

@@ -102,11 +102,12 @@ struct CudaTiles {
   std::vector<Share> packed; ///< and as many rows as these make
 };
 
-/// A product outside cascades: operands are the two sides, a bias perhaps, and
-/// the result.
+/// Products outside cascades, of one left side: operands are that, the right
+/// sides, biases perhaps, and the results.
 struct CudaProduct {
   /// What is summed lies beside each other in the right side.
   bool isTransposed = false;
+  unsigned count = 1; ///< of right sides
 };
 
 /// Rows whose elements are products: a block has some of `rows`.

@@ -77,6 +77,9 @@ struct ProductStep {
   ViewSpec lhs, rhs, result;
   std::optional<ViewSpec> bias;
   Activation activation = Activation::None;
+  /// What GeluErf multiplies by in erf. Only on GPUs anything else than the
+  /// root of 1/2, which a program in 16 bits rounds.
+  double erfScale = 0.70710678118654752;
 };
 
 /// Copies elements; dtypes are equal.

@@ -59,8 +59,14 @@ void TilePrinter::addRoles(int deepest, int widest, int groups) {
   auto bytes = [](int64_t rows, int64_t length) {
     return rows * 128 * ((length + 63) / 64);
   };
-  const int mostRegisters = groups == 3 ? 128 : 176;
-  const int perColumn = 3 + columnValues(); // of 4 columns
+  // What columns decide takes some of a third group's few.
+  NodeSet all;
+  for (StatePlan &s : plan.states)
+    collect(s.term, all);
+  bool readsColumns = llvm::any_of(all, [&](Node *n) {
+    return n->kind == Node::Read && n != tiles.right.read && isOfColumn(n);
+  });
+  const int mostRegisters = groups == 2 ? 176 : readsColumns ? 104 : 128;
   for (int columns : {128, 64, 32}) {
     entry.vectors = columns;
     // Gates are behind the tiles.
@@ -69,7 +75,7 @@ void TilePrinter::addRoles(int deepest, int widest, int groups) {
         2 * (bytes(columns, deepest) +
              int64_t(tiles.values.size()) * bytes(columns, widest)) +
         128;
-    if (sums + columns * perColumn / 4 > mostRegisters ||
+    if (sums + columns * 3 / 4 > mostRegisters ||
         entry.sharedBytes > kMostBytes)
       continue;
     // The left side of the next rows comes early where there is room, and

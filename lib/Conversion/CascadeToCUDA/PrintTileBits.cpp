@@ -288,51 +288,77 @@ void TilePrinter::printColumn() {
            "1);");
 }
 
-/// How many values of a column a thread has under way.
-int TilePrinter::columnValues() {
-  size_t most = 0;
-  for (unsigned level = 0; level < tiles.numLevels(); ++level) {
-    SmallVector<Node *> found, added;
-    for (StatePlan *s : rowStatesOf(level))
-      findColumns(s->term, level == 0, false, found, added);
-    for (const TileState *p : productsOf(level))
-      findColumns(p->factor, level == 0, false, found, added);
-    most = std::max(most, found.size() + added.size());
-  }
-  return int(most);
-}
-
-/// What four columns decide, once for all rows that a thread has of them.
-void TilePrinter::printColumns(ArrayRef<Node *> roots, bool isFirst) {
+/// Of numbers, a lane has one of 32 columns: read and converted once a warp.
+void TilePrinter::printLanesOfColumns(ArrayRef<Node *> roots, bool isFirst) {
   columns.clear();
   SmallVector<Node *> found, added;
   for (Node *root : roots)
     findColumns(root, isFirst, false, found, added);
-  if (found.empty() && added.empty())
+  for (auto [all, isInBits] :
+       {std::pair(&found, false), std::pair(&added, true)})
+    for (Node *n : *all)
+      columns.push_back({n, kernel.nameFor("of_column"),
+                         n->type.isF32() ? kernel.nameFor("of_lane") : "",
+                         isInBits});
+  auto isOfLane = [](const OfColumn &one) { return !one.lanes.empty(); };
+  if (llvm::none_of(columns, isOfLane))
     return;
-  auto name = [&](Node *n, bool isInBits) {
-    columns.push_back({n, kernel.nameFor("of_column"), isInBits});
-    out.line((n->type.isInteger(1) ? "bool" : valueType(n->type)) + " " +
-             columns.back().name + "[4];");
-  };
-  for (Node *n : found)
-    name(n, false);
-  for (Node *n : added)
-    name(n, true);
+  const std::string &n = kernel.indexNames[tiles.stream];
+  constexpr const char *kCount = "(kColumns + 31) / 32";
+  for (const OfColumn &one : columns)
+    if (isOfLane(one))
+      out.line("float " + one.lanes + "[" + kCount + "];");
   out.line("REFOLD_UNROLL");
-  out.open("for (int e = 0; e < 4; ++e) {");
-  Expressions::Scope scope(values, {});
-  printColumn();
-  SmallVector<Node *> all(found);
-  all.append(added);
-  Expressions::Scope inside(values, all);
+  out.open("for (int part = 0; part < " + std::string(kCount) + "; ++part) {");
+  out.line("const int column = part * 32 + which % 32;");
+  out.line("[[maybe_unused]] const int64_t " + n + " = " + n +
+           "_first + (column < count ? column : count - 1);");
+  printOfColumns(isOfLane,
+                 [](const OfColumn &one) { return one.lanes + "[part]"; });
+  out.close();
+}
+
+/// The values of `columns` that `isMeant` takes, in order.
+void TilePrinter::printOfColumns(
+    llvm::function_ref<bool(const OfColumn &)> isMeant,
+    llvm::function_ref<std::string(const OfColumn &)> to) {
+  SmallVector<Node *> roots;
+  for (const OfColumn &one : columns)
+    if (isMeant(one))
+      roots.push_back(one.node);
+  Expressions::Scope scope(values, roots);
   for (Condition &condition : plan.passes[0].conditions)
     values.bind(condition.compare, "true");
   for (const OfColumn &one : columns)
-    out.line(one.name + "[e] = " +
-             (one.isInBits ? values.value(one.node) + " * " + kLog2E
-                           : withoutParentheses(values.value(one.node))) +
-             ";");
+    if (isMeant(one))
+      out.line(to(one) + " = " +
+               (one.isInBits ? values.value(one.node) + " * " + kLog2E
+                             : withoutParentheses(values.value(one.node))) +
+               ";");
+}
+
+/// What four columns decide, once for all rows that a thread has of them.
+void TilePrinter::printColumns() {
+  if (columns.empty())
+    return;
+  for (const OfColumn &one : columns)
+    out.line(
+        (one.node->type.isInteger(1) ? "bool" : valueType(one.node->type)) +
+        " " + one.name + "[4];");
+  out.line("REFOLD_UNROLL");
+  out.open("for (int e = 0; e < 4; ++e) {");
+  Expressions::Scope scope(values, {});
+  auto isRead = [](const OfColumn &one) { return one.lanes.empty(); };
+  if (llvm::any_of(columns, isRead)) {
+    printColumn();
+    printOfColumns(isRead,
+                   [](const OfColumn &one) { return one.name + "[e]"; });
+  }
+  for (const OfColumn &one : columns)
+    if (!isRead(one))
+      out.line(one.name + "[e] = shuffle_from(" + one.lanes +
+               "[c / 2], c % 2 * 16 + e / 2 * 8 + fragment_column(e % 2, "
+               "which));");
   out.close();
 }
 

@@ -342,16 +342,17 @@ void TilePrinter::printElements(unsigned level) {
              " + place) * Values::kBytes + " +
              (isInParts ? "which / 32 * kColumns * Values::kRowBytes + " : "") +
              "lane_of_columns<Values>(which);");
-  out.line("REFOLD_UNROLL");
-  out.open("for (int c = 0; c < kColumns / 16; ++c) {");
-  for (const TileState *p : packed)
-    out.line("uint32_t " + name(*p->state) + "_factors[kTiles][4];");
   SmallVector<Node *> roots;
   for (StatePlan *s : states)
     roots.push_back(s->term);
   for (const TileState *p : products)
     roots.push_back(p->factor);
-  printColumns(roots, level == 0);
+  printLanesOfColumns(roots, level == 0);
+  out.line("REFOLD_UNROLL");
+  out.open("for (int c = 0; c < kColumns / 16; ++c) {");
+  for (const TileState *p : packed)
+    out.line("uint32_t " + name(*p->state) + "_factors[kTiles][4];");
+  printColumns();
   openRows();
   {
     Expressions::Scope scope(values, roots);

@@ -158,9 +158,12 @@ private:
   void findColumns(Node *n, bool isFirst, bool isKept,
                    llvm::SmallVectorImpl<Node *> &found,
                    llvm::SmallVectorImpl<Node *> &added);
-  int columnValues();
   void printColumn();
-  void printColumns(llvm::ArrayRef<Node *> roots, bool isFirst);
+  struct OfColumn;
+  void printLanesOfColumns(llvm::ArrayRef<Node *> roots, bool isFirst);
+  void printOfColumns(llvm::function_ref<bool(const OfColumn &)> isMeant,
+                      llvm::function_ref<std::string(const OfColumn &)> to);
+  void printColumns();
   std::string needsMove(llvm::ArrayRef<walk::StatePlan *> moved);
   void printTransports(llvm::ArrayRef<walk::StatePlan *> moved);
   void printLargePivots();
@@ -177,10 +180,11 @@ private:
   enum { Absorbing, Moving, Merging } mode = Absorbing;
   llvm::DenseMap<Node *, std::string> bits;   ///< names of what inBits() spells
   llvm::DenseMap<Node *, std::string> scales; ///< names of kept factors
-  /// What four columns decide, by arrays of theirs; `isInBits`: times log2(e).
+  /// What columns decide, by the array of four that a thread is at, and that of
+  /// numbers which lanes have; `isInBits`: times log2(e).
   struct OfColumn {
     Node *node;
-    std::string name;
+    std::string name, lanes;
     bool isInBits;
   };
   llvm::SmallVector<OfColumn, 2> columns;

@@ -46,8 +46,9 @@ static void splitProduct(Value value, double &scale,
   factors.push_back(value);
 }
 
-/// x where value = 1 + erf(x / sqrt(2)).
-static Value matchOnePlusErf(Value value) {
+/// x where value = 1 + erf(x * scale), and the scale: any where `mayRound`, as
+/// a program in 16 bits rounds the root of 1/2.
+static Value matchOnePlusErf(Value value, bool mayRound, double &scale) {
   auto sum = value.getDefiningOp<arith::AddFOp>();
   if (!sum)
     return nullptr;
@@ -56,17 +57,18 @@ static Value matchOnePlusErf(Value value) {
     auto erf = other.getDefiningOp<math::ErfOp>();
     if (!erf || numberOf(one) != std::optional<double>(1.0))
       continue;
-    double scale = 1.0;
+    scale = 1.0;
     SmallVector<Value> factors;
     splitProduct(erf.getOperand(), scale, factors);
-    if (factors.size() == 1 && isAbout(scale, M_SQRT1_2))
+    if (factors.size() == 1 && (mayRound || isAbout(scale, M_SQRT1_2)))
       return factors[0];
   }
   return nullptr;
 }
 
 /// The activation that ends in `value`, and what it is applied to.
-static std::pair<Activation, Value> matchActivation(Value value) {
+static std::pair<Activation, Value> matchActivation(Value value, bool mayRound,
+                                                    double &erfScale) {
   if (auto tanh = value.getDefiningOp<math::TanhOp>())
     return {Activation::Tanh, tanh.getOperand()};
   double scale = 1.0;
@@ -75,7 +77,7 @@ static std::pair<Activation, Value> matchActivation(Value value) {
   if (factors.size() == 2 && isAbout(scale, 0.5))
     for (auto [x, rest] :
          {std::pair(factors[0], factors[1]), std::pair(factors[1], factors[0])})
-      if (matchOnePlusErf(rest) == x)
+      if (matchOnePlusErf(rest, mayRound, erfScale) == x)
         return {Activation::GeluErf, x};
   return {Activation::None, value};
 }
@@ -111,6 +113,7 @@ struct Match {
   Value product, bias;
   std::optional<DType> rounded; ///< to 16 bits, at last
   Activation activation = Activation::None;
+  double erfScale = M_SQRT1_2;
 };
 } // namespace
 
@@ -150,7 +153,8 @@ static std::optional<Match> matchEpilogue(CascadeOp op, bool mayRound) {
     match.rounded = narrow.getType().isF16() ? DType::F16 : DType::BF16;
     value = narrow.getIn();
   }
-  std::tie(match.activation, argument) = matchActivation(value);
+  std::tie(match.activation, argument) =
+      matchActivation(value, mayRound, match.erfScale);
   match.product = readOperand(op, argument, rank);
   if (match.product)
     return match;
@@ -194,6 +198,8 @@ bool ProgramCompiler::foldEpilogue(CascadeOp op) {
     step.bias = bias->second.view;
   }
   step.activation = match->activation;
+  if (match->activation == Activation::GeluErf)
+    step.erfScale = match->erfScale;
   if (match->rounded)
     step.result.dtype = result.view.dtype = *match->rounded;
   slots[op.getResult(0)] = result;

@@ -186,29 +186,41 @@ static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
 static SizeExpr takesProduct(const CudaEntry &entry, const CudaKernel &kernel,
                              const Words &words, bool isWanted) {
   using Op = SizeExpr::Op;
-  const CudaOperand &lhs = kernel.operands[0], &rhs = kernel.operands[1],
-                    &result = kernel.operands.back();
+  const CudaOperand &lhs = kernel.operands[0], &result = kernel.operands.back();
+  unsigned beside = kernel.product->count;
   unsigned m = lhs.rank - 2, n = lhs.rank - 1;
   SizeExpr rows = words.size(result, m), columns = words.size(result, n);
   SizeExpr takes = 1;
   if (entry.width > 1) {
     unsigned along = kernel.product->isTransposed ? m : n;
-    takes = words.takesRows(lhs, n, entry.width) *
-            words.takesRows(rhs, along, entry.width) *
-            words.takesRows(result, n, entry.width);
+    takes = words.takesRows(lhs, n, entry.width);
+    for (unsigned i = 0; i < beside; ++i)
+      takes = takes *
+              words.takesRows(kernel.operands[1 + i], along, entry.width) *
+              words.takesRows(kernel.operands.rbegin()[i], n, entry.width);
   }
   if (isWanted || entry.width == 1)
     return takes;
-  if (entry.rows <= 16)
-    return takes * isAtMost(rows, entry.rows);
-  SizeExpr blocks = SizeExpr::binary(Op::CeilDiv, rows, SizeExpr(entry.rows)) *
-                    SizeExpr::binary(Op::CeilDiv, columns, entry.columns);
-  for (unsigned d = 0; d < m; ++d)
-    blocks = blocks * words.size(result, d);
-  constexpr int64_t kManyBlocks = 128;
-  return entry.rows > 64
-             ? takes * (SizeExpr(1) - isAtMost(blocks, kManyBlocks - 1))
-             : takes;
+  auto isFew = [&](int64_t rowsOfBlock, int64_t columnsOfBlock, int64_t many) {
+    SizeExpr blocks =
+        SizeExpr::binary(Op::CeilDiv, rows, SizeExpr(rowsOfBlock)) *
+        SizeExpr::binary(Op::CeilDiv, columns, SizeExpr(columnsOfBlock));
+    for (unsigned d = 0; d < m; ++d)
+      blocks = blocks * words.size(result, d);
+    return isAtMost(blocks * SizeExpr(beside), many - 1);
+  };
+  // Blocks of 64 x 64, or of 16 x 64, that every second multiprocessor has one
+  // of read less than more of them do.
+  constexpr int64_t kManyBlocks = 128, kEnoughBlocks = 72;
+  if (entry.rows <= 16) {
+    takes = takes * isAtMost(rows, entry.rows);
+    return entry.columns < 64 ? takes * isFew(16, 64, kEnoughBlocks) : takes;
+  }
+  if (entry.rows < 64)
+    return takes;
+  return takes *
+         (SizeExpr(1) - isFew(entry.rows, entry.columns,
+                              entry.rows > 64 ? kManyBlocks : kEnoughBlocks));
 }
 
 /// Whether both sides of a product of bytes, and all results of two bytes,
@@ -296,7 +308,7 @@ static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
                          SizeExpr(entry.columns));
     for (unsigned d = 0; d + 2 < result.rank; ++d)
       all = all * words.size(result, d);
-    return all;
+    return all * SizeExpr(kernel.product->count);
   }
   if (kernel.f8Product) {
     using Op = SizeExpr::Op;

@@ -4,6 +4,7 @@
 #include "refold/Support/Error.h"
 #include "refold/Support/Reasons.h"
 #include "refold/Target/CUDA/CompileCuda.h"
+#include "llvm/Support/FormatVariadic.h"
 #include <map>
 
 using namespace refold;
@@ -12,22 +13,28 @@ namespace {
 /// A rectangle that a block computes: Units of refold_cuda_products.h.
 struct Rectangle {
   int rowWarps, columnWarps, tiles, parts;
-  int threads() const { return rowWarps * columnWarps * 32; }
+  int depth, stages, slices;
+  int threads() const { return rowWarps * columnWarps * slices * 32; }
   int rows() const { return rowWarps * tiles * 16; }
   int columns() const { return columnWarps * parts * 8; }
 };
-constexpr int kUnitsDepth = 32, kUnitsStages = 3; // Units
 constexpr int kFlatSide = 64, kFlatThreads = 256; // multiply_flat
 
 /// The largest that gives every multiprocessor a block comes first, but few
-/// rows are not computed 64 times.
-constexpr Rectangle kWide = {4, 2, 2, 8}, kFew = {1, 4, 1, 2},
-                    kSmall = {2, 2, 2, 4};
+/// rows are not computed 64 times. Where blocks are few, warps share what a
+/// block sums, and more of it is under way: its way there is what takes time.
+constexpr Rectangle kWide = {4, 2, 2, 8, 32, 3, 1},
+                    kSmall = {2, 2, 2, 4, 64, 4, 1},
+                    kSliced = {1, 1, 2, 4, 64, 6, 4},
+                    kFew = {1, 4, 1, 2, 64, 4, 1},
+                    kFewSliced = {1, 1, 1, 4, 64, 6, 4};
 
 class ProductPrinter {
 public:
-  ProductPrinter(const Step &step, llvm::StringRef target)
-      : step(step), product(std::get<ProductStep>(step.what)), target(target) {}
+  /// Products of one left side and of one form, beside each other.
+  ProductPrinter(llvm::ArrayRef<Step> steps, llvm::StringRef target)
+      : steps(steps), product(std::get<ProductStep>(steps.front().what)),
+        target(target) {}
 
   llvm::Expected<CudaKernel> print(std::string name);
   KernelStep call(unsigned kernel) const;
@@ -36,13 +43,24 @@ private:
   bool hasUnits() const;
   bool isTransposed() const;
   unsigned batchRank() const { return product.result.sizes.size() - 2; }
-  void addOperand(const ViewSpec &view, const char *name, bool isResult);
+  void addOperand(const ViewSpec &view, const std::string &name, bool isResult,
+                  bool isFirst);
   void addEntry(const Rectangle *rectangle, int width);
   std::string signature() const;
   std::string placeText(int rows, int columns) const;
   std::string targetText() const;
 
-  const Step &step;
+  const ProductStep &productAt(size_t i) const {
+    return std::get<ProductStep>(steps[i].what);
+  }
+  /// What an operand of product `i` is called: all of them, where there is one.
+  std::string nameOf(const char *name, size_t i) const {
+    return name + (steps.size() > 1 ? std::to_string(i) : "");
+  }
+  std::string chosenText(const char *name, llvm::StringRef type,
+                         unsigned rank) const;
+
+  llvm::ArrayRef<Step> steps;
   const ProductStep &product;
   llvm::StringRef target;
   CudaKernel kernel;
@@ -102,8 +120,8 @@ bool ProductPrinter::isTransposed() const {
          strides[batchRank() + 1].constant() != 1;
 }
 
-void ProductPrinter::addOperand(const ViewSpec &view, const char *name,
-                                bool isResult) {
+void ProductPrinter::addOperand(const ViewSpec &view, const std::string &name,
+                                bool isResult, bool isFirst) {
   CudaOperand operand;
   for (const CudaOperand &o : kernel.operands)
     operand.word += 3 + 2 * o.rank;
@@ -122,29 +140,60 @@ void ProductPrinter::addOperand(const ViewSpec &view, const char *name,
       name);
   for (unsigned d = 0; d < operand.rank; ++d)
     add(CudaParameter::Stride, d, "int64_t ",
-        name + ("_stride" + std::to_string(d)));
-  if (isResult)
+        name + "_stride" + std::to_string(d));
+  if (isResult && isFirst)
     for (unsigned d = 0; d < operand.rank; ++d)
       add(CudaParameter::Size, d, "int64_t ", "count" + std::to_string(d));
   if (number == 0)
     add(CudaParameter::Size, operand.rank - 1, "int64_t ", "depth");
 }
 
+/// An operand of the product that the block has a part of.
+std::string ProductPrinter::chosenText(const char *name, llvm::StringRef type,
+                                       unsigned rank) const {
+  auto chosen = [&](const std::string &suffix) {
+    std::string text;
+    for (size_t i = 0; i + 1 < steps.size(); ++i)
+      text += "which == " + std::to_string(i) + " ? " + nameOf(name, i) +
+              suffix + " : ";
+    return text + nameOf(name, steps.size() - 1) + suffix + ";\n";
+  };
+  std::string text = "  " + type.str() + " *" + name + " = " + chosen("");
+  for (unsigned d = 0; d < rank; ++d) {
+    std::string stride = "_stride" + std::to_string(d);
+    text += "  [[maybe_unused]] const int64_t " + (name + stride) + " = " +
+            chosen(stride);
+  }
+  return text;
+}
+
 /// Where a block is.
 std::string ProductPrinter::placeText(int rows, int columns) const {
   std::string m = std::to_string(batchRank()),
               n = std::to_string(batchRank() + 1);
-  std::string text = "  int64_t place = block();\n"
-                     "  const int64_t across = (count" +
-                     n + " + " + std::to_string(columns - 1) + ") / " +
-                     std::to_string(columns) +
-                     ";\n  const int64_t along = (count" + m + " + " +
-                     std::to_string(rows - 1) + ") / " + std::to_string(rows) +
-                     ";\n  const int64_t column0 = place % across * " +
-                     std::to_string(columns) +
-                     ";\n  place /= across;\n"
-                     "  const int64_t row0 = place % along * " +
-                     std::to_string(rows) + ";\n  place /= along;\n";
+  std::string text = "  int64_t place = block();\n";
+  if (steps.size() > 1) {
+    std::string count = std::to_string(steps.size());
+    text += "  const int64_t which = place % " + count +
+            ";\n  place /= " + count + ";\n";
+    auto type = [](const ViewSpec &view) { return spelled(view.dtype); };
+    text += chosenText("rhs", "const " + std::string(type(product.rhs)),
+                       product.rhs.sizes.size());
+    if (product.bias)
+      text += chosenText("bias", "const " + std::string(type(*product.bias)),
+                         product.bias->sizes.size());
+    text +=
+        chosenText("result", type(product.result), product.result.sizes.size());
+  }
+  text += "  const int64_t across = (count" + n + " + " +
+          std::to_string(columns - 1) + ") / " + std::to_string(columns) +
+          ";\n  const int64_t along = (count" + m + " + " +
+          std::to_string(rows - 1) + ") / " + std::to_string(rows) +
+          ";\n  const int64_t column0 = place % across * " +
+          std::to_string(columns) +
+          ";\n  place /= across;\n"
+          "  const int64_t row0 = place % along * " +
+          std::to_string(rows) + ";\n  place /= along;\n";
   for (unsigned d = batchRank(); d-- > 0;) {
     std::string i = std::to_string(d);
     text += "  const int64_t b" + i + " = place % count" + i +
@@ -164,11 +213,12 @@ std::string ProductPrinter::targetText() const {
       product.bias
           ? "bias_stride" + std::to_string(product.bias->sizes.size() - 1)
           : "0";
+  std::string scale = llvm::formatv("{0:e9}f", product.erfScale).str();
   return "  const Target<" + std::string(spelled(product.result.dtype)) + ", " +
          bias + ", " + spelled(product.activation) + "> target{{result, " +
          "result_stride" + m + ", result_stride" + n + "}, " +
          (product.bias ? "bias" : "nullptr") + ", " + stride + ", count" + m +
-         ", count" + n + "};\n";
+         ", count" + n + ", " + scale + "};\n";
 }
 
 /// Without a rectangle: by multiply-adds.
@@ -193,19 +243,22 @@ void ProductPrinter::addEntry(const Rectangle *rectangle, int width) {
       bool isPermuted = chunks >= 8 && (chunks & (chunks - 1)) == 0;
       return int64_t(rows) * 16 * (isPermuted ? chunks : chunks | 1);
     };
-    int64_t right = isTransposed() ? tileBytes(entry.columns, kUnitsDepth)
-                                   : tileBytes(kUnitsDepth, entry.columns);
+    int depth = rectangle->depth;
+    int64_t right = isTransposed() ? tileBytes(entry.columns, depth)
+                                   : tileBytes(depth, entry.columns);
     entry.sharedBytes =
-        kUnitsStages * (tileBytes(entry.rows, kUnitsDepth) + right);
-    body +=
-        "  REFOLD_SHARED_BYTES(memory, " + std::to_string(entry.sharedBytes) +
-        ");\n  multiply_on_units<Units<" + std::to_string(rectangle->rowWarps) +
-        ", " + std::to_string(rectangle->columnWarps) + ", " +
-        std::to_string(rectangle->tiles) + ", " +
-        std::to_string(rectangle->parts) + ">, " +
-        (isTransposed() ? "true" : "false") + ", " + std::to_string(width) +
-        ", " + std::to_string(entry.sharedBytes) + ", " +
-        spelled(product.lhs.dtype) + ">(memory, " + views;
+        rectangle->stages * (tileBytes(entry.rows, depth) + right);
+    std::string units;
+    for (int number :
+         {rectangle->rowWarps, rectangle->columnWarps, rectangle->tiles,
+          rectangle->parts, depth, rectangle->stages, rectangle->slices})
+      units += (units.empty() ? "" : ", ") + std::to_string(number);
+    body += "  REFOLD_SHARED_BYTES(memory, " +
+            std::to_string(entry.sharedBytes) +
+            ");\n  multiply_on_units<Units<" + units + ">, " +
+            (isTransposed() ? "true" : "false") + ", " + std::to_string(width) +
+            ", " + std::to_string(entry.sharedBytes) + ", " +
+            spelled(product.lhs.dtype) + ">(memory, " + views;
   } else {
     std::string sum = sumOf(product);
     body += "  REFOLD_SHARED(" + sum +
@@ -244,32 +297,41 @@ llvm::Expected<CudaKernel> ProductPrinter::print(std::string name) {
     if (!spelled(view->dtype) ||
         isFloat(view->dtype) != isFloat(product.result.dtype))
       return fail(ExitCode::Unsupported,
-                  "'" + step.name + "': [" +
+                  "'" + steps.front().name + "': [" +
                       llvm::StringRef(keyOf(Reason::CudaHostStep)) +
                       "] found a matrix product of " +
                       infoOf(view->dtype).name +
                       " outside a cascade; expected f32, f16, bf16, i8, i32 "
                       "or i64");
   kernel.name = std::move(name);
-  addOperand(product.lhs, "lhs", false);
-  addOperand(product.rhs, "rhs", false);
-  if (product.bias)
-    addOperand(*product.bias, "bias", false);
-  addOperand(product.result, "result", true);
-  kernel.product = CudaProduct{isTransposed()};
-  kernel.text = "// refold, --target " + target.str() +
-                ". Generated; do not edit.\n"
-                "// Product  " +
-                signature() +
-                "\n// Launch   product of the batch extents * ceil(m / R) * "
-                "ceil(n / C) blocks; an entry _RxCxV\n//   computes R x C of "
-                "the result, V elements at once: V > 1 asks that rows begin "
-                "at\n//   multiples of 16 bytes and are whole vectors.\n"
-                "#include \"refold_cuda.h\"\n"
-                "#include \"refold_cuda_products.h\"\n\n"
-                "using namespace refold;\n";
+  addOperand(product.lhs, "lhs", false, true);
+  for (size_t i = 0; i < steps.size(); ++i)
+    addOperand(productAt(i).rhs, nameOf("rhs", i), false, i == 0);
+  for (size_t i = 0; product.bias && i < steps.size(); ++i)
+    addOperand(*productAt(i).bias, nameOf("bias", i), false, i == 0);
+  for (size_t i = 0; i < steps.size(); ++i)
+    addOperand(productAt(i).result, nameOf("result", i), true, i == 0);
+  kernel.product = CudaProduct{isTransposed(), unsigned(steps.size())};
+  kernel.text =
+      "// refold, --target " + target.str() +
+      ". Generated; do not edit.\n"
+      "// Product  " +
+      signature() +
+      (steps.size() > 1 ? "\n//   for each of " + std::to_string(steps.size()) +
+                              " right sides, biases and results, side by side"
+                        : "") +
+      "\n// Launch   " +
+      (steps.size() > 1 ? std::to_string(steps.size()) + " * " : "") +
+      "product of the batch extents * ceil(m / R) * "
+      "ceil(n / C) blocks; an entry _RxCxV\n//   computes R x C of "
+      "the result, V elements at once: V > 1 asks that rows begin "
+      "at\n//   multiples of 16 bytes and are whole vectors.\n"
+      "#include \"refold_cuda.h\"\n"
+      "#include \"refold_cuda_products.h\"\n\n"
+      "using namespace refold;\n";
   if (hasUnits()) {
-    for (const Rectangle &rectangle : {kFew, kWide, kSmall})
+    for (const Rectangle &rectangle :
+         {kFewSliced, kFew, kWide, kSmall, kSliced})
       addEntry(&rectangle, 8);
     addEntry(&kSmall, 1);
   } else {
@@ -281,12 +343,49 @@ llvm::Expected<CudaKernel> ProductPrinter::print(std::string name) {
 KernelStep ProductPrinter::call(unsigned number) const {
   KernelStep result;
   result.kernel = number;
-  result.operands = {product.lhs, product.rhs};
-  if (product.bias)
-    result.operands.push_back(*product.bias);
+  result.operands = {product.lhs};
+  for (size_t i = 0; i < steps.size(); ++i)
+    result.operands.push_back(productAt(i).rhs);
+  for (size_t i = 0; product.bias && i < steps.size(); ++i)
+    result.operands.push_back(*productAt(i).bias);
   result.numInputs = unsigned(result.operands.size());
-  result.operands.push_back(product.result);
+  for (size_t i = 0; i < steps.size(); ++i)
+    result.operands.push_back(productAt(i).result);
   return result;
+}
+
+static bool isSame(const ViewSpec &a, const ViewSpec &b) {
+  return a.buffer == b.buffer && a.dtype == b.dtype && a.offset == b.offset &&
+         a.sizes == b.sizes && a.strides == b.strides;
+}
+
+/// How many steps from `first` on are products of one left side, in 16 bits,
+/// and of one form, none of what another makes.
+static size_t countBeside(llvm::ArrayRef<Step> steps, size_t first,
+                          llvm::StringRef text,
+                          llvm::function_ref<std::string(size_t)> textAt) {
+  constexpr size_t kMost = 4;
+  const ProductStep &own = std::get<ProductStep>(steps[first].what);
+  bool isNarrow = own.lhs.dtype == DType::F16 || own.lhs.dtype == DType::BF16;
+  size_t count = 1;
+  for (; isNarrow && count < kMost && first + count < steps.size(); ++count) {
+    auto *next = std::get_if<ProductStep>(&steps[first + count].what);
+    if (!next || !isSame(next->lhs, own.lhs) ||
+        next->result.sizes != own.result.sizes ||
+        next->rhs.dtype != own.rhs.dtype || textAt(first + count) != text)
+      break;
+    bool isApart = true;
+    for (size_t i = 0; i < count; ++i) {
+      unsigned made =
+          std::get<ProductStep>(steps[first + i].what).result.buffer;
+      isApart &= made != next->rhs.buffer && made != next->result.buffer &&
+                 made != next->lhs.buffer &&
+                 !(next->bias && next->bias->buffer == made);
+    }
+    if (!isApart)
+      break;
+  }
+  return count;
 }
 
 llvm::Error refold::addProductKernels(ExecutableSpec &spec,
@@ -294,23 +393,46 @@ llvm::Error refold::addProductKernels(ExecutableSpec &spec,
                                       const CudaTarget &target) {
   // Layers of a model have the same kernels.
   std::map<std::string, unsigned> known;
-  for (Step &step : spec.steps) {
-    if (!std::holds_alternative<ProductStep>(step.what))
+  std::vector<Step> steps;
+  llvm::ArrayRef<Step> all = spec.steps;
+  for (size_t at = 0; at < all.size();) {
+    if (!std::holds_alternative<ProductStep>(all[at].what)) {
+      steps.push_back(all[at++]);
       continue;
-    ProductPrinter same(step, target.name);
-    llvm::Expected<CudaKernel> plain = same.print("product");
+    }
+    auto print = [&](llvm::ArrayRef<Step> some, std::string name) {
+      return ProductPrinter(some, target.name).print(std::move(name));
+    };
+    llvm::Expected<CudaKernel> plain = print(all.slice(at, 1), "product");
     if (!plain)
       return plain.takeError();
+    auto textAt = [&](size_t i) {
+      llvm::Expected<CudaKernel> other = print(all.slice(i, 1), "product");
+      if (other)
+        return other->text;
+      llvm::consumeError(other.takeError());
+      return std::string();
+    };
+    size_t count = countBeside(all, at, plain->text, textAt);
+    llvm::ArrayRef<Step> some = all.slice(at, count);
+    if (count > 1) {
+      plain = print(some, "product");
+      if (!plain)
+        return plain.takeError();
+    }
     auto [it, isNew] = known.try_emplace(plain->text, unsigned(kernels.size()));
     if (isNew) {
-      ProductPrinter own(step, target.name);
       llvm::Expected<CudaKernel> kernel =
-          own.print("product" + std::to_string(known.size() - 1));
+          print(some, "product" + std::to_string(known.size() - 1));
       if (!kernel)
         return kernel.takeError();
       kernels.push_back(std::move(*kernel));
     }
-    step.what = same.call(it->second);
+    Step step = all[at];
+    step.what = ProductPrinter(some, target.name).call(it->second);
+    steps.push_back(std::move(step));
+    at += count;
   }
+  spec.steps = std::move(steps);
   return llvm::Error::success();
 }

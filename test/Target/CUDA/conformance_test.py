@@ -245,6 +245,7 @@ def check_exchange(machine, mode):
             total = total * np.int32(3) + other
             total ^= other
             total += other + other % 2
+        total += x[i // 32 * 32 + i * 7 % 32] % 1024
     assert (out[:count] == total).all(), (EXCHANGE, mode)
     assert (out[count:] == x.reshape(2, 128)[:, ::-1].ravel()).all(), (EXCHANGE, mode, "shared memory")
 

@@ -19,12 +19,15 @@ PROGRAMS = {
     "transposed": "transposed(x[b,m,k], w[n,k]) -> y\n  y = sum(k: x * w)\n",
     "batched": "batched(x[b,c,m,k], w[b,c,k,n], a[n]) -> y\n  y = tanh(sum(k: x * w) + a)\n",
     "both": "both(x[m,k], w[k,n], a[n], v[n,j]) -> y\n  h = max(sum(k: x * w) + a, 0)\n  y = sum(n: h * v)\n",
+    "rounded": "rounded(x[m,k], w[k,n], a[n]) -> y\n  h = sum(k: x * w) + a\n  y = h * (1 + erf(h / 1.4140625)) * 0.5\n",
+    "beside": "beside(x[m,k], u[k,n], v[k,n], w[k,n], a[n], b[n], c[n]) -> q, r, s\n  q = sum(k: x * u) + a\n"
+              "  r = sum(k: x * v) + b\n  s = sum(k: x * w) + c\n",
     "integers": "integers(x[m,k]: i8, w[k,n]: i8) -> y\n  y = sum(k: i32(x) * i32(w))\n",
 }
 FLOATS = [name for name in PROGRAMS if name != "integers"]
 # Ragged everywhere; whole vectors and more than one block; one row; nothing to sum; no rows.
 SHAPES = ["m=5,k=3,n=7", "m=130,k=72,n=136", "m=1,k=264,n=72", "m=70,k=0,n=8", "m=0,k=5,n=8"]
-ENTRIES = ["16x64x8", "64x64x8", "128x128x8", "64x64x1"]
+ENTRIES = ["16x64x8", "16x32x8", "32x32x8", "64x64x8", "128x128x8", "64x64x1"]
 
 
 def dims(name, shape):
@@ -41,6 +44,13 @@ def check_entry(folder, name, entry):
     refold("verify", "--target", "cuda-emulated", str(folder / f"{name}.fold"), "--dtype", "bf16", "--shape",
            dims(name, "m=130,k=72,n=136"), "--first-seeds", "1", "--seeds", "1", "--threads", "1",
            REFOLD_CUDA_ENTRY=f"product0_{entry}")
+
+
+def check_beside(folder):
+    """Products of one left side are one launch, those of f32 not."""
+    for dtype, steps in (("f16", 1), ("f32", 3)):
+        kernels = [k for k in kernels_of(str(folder / "beside"), dtype) if "product" in k["entries"][0]["name"]]
+        assert len(kernels) == 1 and ("which" in kernels[0]["text"]) == (steps == 1), (dtype, len(kernels))
 
 
 def check_written(folder, name, dtype):
@@ -66,8 +76,10 @@ def main():
                       for i, name in enumerate(FLOATS) for k, shape in enumerate(SHAPES)]
         all_checks += [(check_emulated, folder, "integers", "f32", shape) for shape in SHAPES]
         all_checks += [(check_entry, folder, name, entry) for name in ("plain", "transposed") for entry in ENTRIES]
+        all_checks += [(check_beside, folder)]
+        all_checks += [(check_entry, folder, "beside", entry) for entry in ENTRIES[:3]]
         all_checks += [(check_written, folder, name, dtype) for name in FLOATS for dtype in ("f32", "bf16")]
-        gates = [(folder, name, dtype, arch) for name in ("plain", "transposed", "batched") for dtype in ("f32", "bf16")
+        gates = [(folder, name, dtype, arch) for name in ("plain", "transposed", "batched", "beside") for dtype in ("f32", "bf16")
                  for arch in ("sm_80", "sm_90a")]
         gated, skipped = checks.compiled(check_compiled, gates)
         return checks.run(all_checks + gated, skipped)
