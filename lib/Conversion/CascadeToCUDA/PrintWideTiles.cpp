@@ -42,6 +42,11 @@ bool TileKernel::sharesRows() const {
   if (values.size() != 1 || values[0].operand != right.operand ||
       values[0].rowDim != right.rowDim)
     return false;
+  for (const TileAccess *access : {&right, &values[0]}) {
+    auto first = dyn_cast<AffineConstantExpr>(access->inside);
+    if (!first || first.getValue() != 0)
+      return false;
+  }
   auto all = cast<ReadOp>(right.read->op).getMap().getResults().drop_back();
   auto front =
       cast<ReadOp>(values[0].read->op).getMap().getResults().drop_back();
@@ -192,7 +197,7 @@ void TilePrinter::printWideCopier() {
     out.line("return " + kernel.operandNames[tiles.left.operand] +
              values.offset(tiles.left.operand, read.getMap(),
                            tiles.left.read->in, 1) +
-             ";");
+             insideText(tiles.left) + ";");
   }
   out.close("}, int(smaller(packed_count - packed_first, kRows)), " +
             countOf(tiles.depth) + ");");
@@ -412,6 +417,8 @@ void TilePrinter::printWideBody() {
     if (extentOf(i).operand < 0 && isNamed(kernel.indexNames[i] + "_count"))
       out.line("[[maybe_unused]] constexpr int64_t " + kernel.indexNames[i] +
                "_count = " + std::to_string(plan.extent(i)) + ";");
+  bits.clear();
+  scales.clear();
   printWideNumbers();
   Expressions::Scope scope(values, {});
   out.blank();
