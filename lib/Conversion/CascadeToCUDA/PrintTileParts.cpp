@@ -144,10 +144,13 @@ void TilePrinter::printPackedPlaces() {
   }
   out.line("const int64_t row_parts = block_quotient(blocks(), " + groups +
            ");");
-  out.line("const int64_t group = block_quotient(block(), row_parts);");
-  out.line("const int64_t part = block() - group * row_parts;");
-  out.line("const int64_t packed_first = block_remainder(group, "
-           "packed_blocks) * kRows;");
+  std::string block = isWide ? "block_again()" : "block()";
+  out.line("[[maybe_unused]] const int64_t group = block_quotient(" + block +
+           ", row_parts);");
+  out.line("const int64_t part = " + block + " - group * row_parts;");
+  out.line(
+      "[[maybe_unused]] const int64_t packed_first = block_remainder(group, "
+      "packed_blocks) * kRows;");
   out.line("const int64_t row_0 = block_quotient(group, packed_blocks);");
   unsigned number = 0;
   for (auto [row, share] : llvm::reverse(places)) {
@@ -382,14 +385,26 @@ void TilePrinter::printMergeLevel(unsigned level, bool isOfBlocks) {
     return llvm::is_contained(here, s) ||
            read.contains(plan.graph->version(s->op, Node::Old));
   };
-  std::string batch = isOfBlocks ? "16" : "kWarps";
+  std::string batch = !isOfBlocks ? "kWarps" : isWide ? "4" : "16";
+  std::string several = isWide ? "[kAtOnce]" : "", one = isWide ? "[j]" : "";
+  auto openQuads = [&] {
+    if (!isWide)
+      return;
+    out.line("REFOLD_UNROLL");
+    out.open("for (int j = 0; j < kAtOnce; ++j) {");
+  };
+  auto closeQuads = [&] {
+    if (isWide)
+      out.close();
+  };
   std::string count = isOfBlocks ? "row_parts" : "int64_t(kWarps)";
   out.line(isOfBlocks ? "REFOLD_NO_UNROLL" : "REFOLD_UNROLL");
   out.open("for (int64_t base = 0; base < " + count + "; base += " + batch +
            ") {");
   out.line("[[maybe_unused]] States olds[" + batch + "];");
   for (const TileState *p : products)
-    out.line("uint32_t " + name(*p->state) + "_quads[" + batch + "][4];");
+    out.line("uint32_t " + name(*p->state) + "_quads[" + batch + "]" + several +
+             "[4];");
   out.line("REFOLD_UNROLL");
   out.open("for (int slot = 0; slot < " + batch + "; ++slot) {");
   out.line("const int64_t at = smaller(base + slot, " + count + " - 1)" +
@@ -404,12 +419,15 @@ void TilePrinter::printMergeLevel(unsigned level, bool isOfBlocks) {
     std::string place =
         std::to_string(p - tiles.products.data()) +
         (isOfBlocks ? " * blocks() * kRows" : " * kWarps * kRows");
-    std::string from = "((" + place + " + at * kRows + row) * kWidth + column)";
-    out.line(isOfBlocks ? "take_words<16>(" + name(*p->state) +
-                              "_quads[slot], left_sums + " + from + ");"
-                        : "load_shared(" + name(*p->state) +
-                              "_quads[slot], right_tiles + uint32_t(" + from +
-                              " * 4));");
+    std::string from = "((" + place + " + at * kRows + row) * kWidth + column" +
+                       (isWide ? " + j * kApart)" : ")");
+    openQuads();
+    out.line(isOfBlocks
+                 ? "take_words<16>(" + name(*p->state) + "_quads[slot]" + one +
+                       ", left_sums + " + from + ");"
+                 : "load_shared(" + name(*p->state) + "_quads[slot]" + one +
+                       ", right_tiles + uint32_t(" + from + " * 4));");
+    closeQuads();
   }
   out.close();
   out.line("REFOLD_UNROLL");
@@ -438,25 +456,27 @@ void TilePrinter::printMergeLevel(unsigned level, bool isOfBlocks) {
     for (const TileState *p : products)
       values.hoist(p->state->moved);
     if (!products.empty()) {
+      openQuads();
       out.line("REFOLD_UNROLL");
       out.open("for (int e = 0; e < 4; ++e) {");
       Expressions::Scope inside(values, roots);
       for (const TileState *p : products) {
         std::string sum = name(*p->state);
         out.line("const float " + sum + " = " +
-                 ifThere("float_of(" + sum + "_quads[slot][e])",
+                 ifThere("float_of(" + sum + "_quads[slot]" + one + "[e])",
                          identity(*p->state)) +
                  ";");
         values.bind(plan.graph->version(p->state->op, Node::Old), sum);
       }
       for (const TileState *p : products) {
-        std::string sum = name(*p->state) + "_merged[e]";
+        std::string sum = name(*p->state) + "_merged" + one + "[e]";
         out.line(sum + " = " +
                  withoutParentheses(combine(
                      *p->state, sum, moved(*p->state, name(*p->state)))) +
                  ";");
       }
       out.close();
+      closeQuads();
     }
     kernel.stream = stream;
     mode = Absorbing;
@@ -468,21 +488,30 @@ void TilePrinter::printMergeLevel(unsigned level, bool isOfBlocks) {
 /// Every thread has four columns of a row at a time: of all that warps have, or
 /// blocks.
 void TilePrinter::printMergedParts(bool isOfBlocks) {
+  std::string steps = isWide ? "(kQuads / kAtOnce)" : "kQuads";
+  std::string one = isWide ? "[j]" : "";
+  auto openQuads = [&] {
+    if (!isWide)
+      return;
+    out.line("REFOLD_UNROLL");
+    out.open("for (int j = 0; j < kAtOnce; ++j) {");
+  };
   out.line("REFOLD_NO_UNROLL");
   out.open("for (int index = thread()" + std::string(isWide ? " - 256" : "") +
-           "; index < kRows * kQuads; index += kThreads) {");
-  out.line("const int row = index / kQuads;");
-  out.line("[[maybe_unused]] const int column = index % kQuads * 4;");
+           "; index < kRows * " + steps + "; index += kThreads) {");
+  out.line("const int row = index / " + steps + ";");
+  out.line("[[maybe_unused]] const int column = index % " + steps + " * 4;");
   out.line("if (packed_first + row >= packed_count)");
   out.line("  break;");
   out.line("States s;");
   for (const TileState &p : tiles.products)
-    out.line("float " + name(*p.state) + "_merged[4] = {};");
+    out.line("float " + name(*p.state) + "_merged" +
+             (isWide ? "[kAtOnce]" : "") + "[4] = {};");
   for (unsigned level = 0; level < tiles.numLevels(); ++level)
     printMergeLevel(level, isOfBlocks);
   std::string sums;
   for (const TileState &p : tiles.products)
-    sums += ", " + name(*p.state) + "_merged";
+    sums += ", " + name(*p.state) + "_merged" + one;
   if (!isOfBlocks) {
     out.open("if (row_parts > 1) {");
     out.open("if (column == 0) {");
@@ -491,20 +520,27 @@ void TilePrinter::printMergedParts(bool isOfBlocks) {
                name(*s) + ");");
     out.close();
     for (auto [p, product] : llvm::enumerate(tiles.products)) {
-      std::string merged = name(*product.state) + "_merged[";
+      std::string merged = name(*product.state) + "_merged" + one + "[";
       std::string quad = name(*product.state) + "_quad";
+      openQuads();
       out.line("const uint32_t " + quad + "[4] = {bits_of(" + merged +
                "0]), bits_of(" + merged + "1]), bits_of(" + merged +
                "2]), bits_of(" + merged + "3])};");
       out.line("leave_words<16>(left_sums + ((" + std::to_string(p) +
                " * blocks() * kRows + block() * kRows + row) * kWidth + "
-               "column), " +
-               quad + ");");
+               "column" +
+               (isWide ? " + j * kApart" : "") + "), " + quad + ");");
+      if (isWide)
+        out.close();
     }
     out.line("continue;");
     out.close();
   }
-  out.line("write(s, row, column" + sums + ");");
+  openQuads();
+  out.line("write(s, row, column" + std::string(isWide ? " + j * kApart" : "") +
+           sums + ");");
+  if (isWide)
+    out.close();
   out.close();
 }
 

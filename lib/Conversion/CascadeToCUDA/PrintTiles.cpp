@@ -464,10 +464,10 @@ void TilePrinter::printRange() {
            ");");
   out.line("const int end = " + n + "_end > " + n + "_begin ? int((" + n +
            "_end + " + columns + " - 1) / " + columns + ") : begin;");
-  out.line("const int whole_begin = int((larger(" + n + "_whole_begin, 0) + " +
-           columns + " - 1) / " + columns + ");");
-  out.line("const int whole_end = int(larger(" + n + "_whole_end, 0) / " +
-           columns + ");");
+  out.line("[[maybe_unused]] const int whole_begin = int((larger(" + n +
+           "_whole_begin, 0) + " + columns + " - 1) / " + columns + ");");
+  out.line("[[maybe_unused]] const int whole_end = int(larger(" + n +
+           "_whole_end, 0) / " + columns + ");");
 }
 
 /// How what comes after a tile is brought between the products of that one.

@@ -144,6 +144,8 @@ void TilePrinter::printWideNumbers() {
            ", kWarps = 1, kThreads = 256;");
   out.line("constexpr int kHalf = (kWidth / 2 + 63) / 64 * 64, kQuads = kWidth "
            "/ 4;");
+  out.line("// Quads of a row that a thread merges at once, so many apart.");
+  out.line("constexpr int kAtOnce = 4, kApart = kWidth / kAtOnce;");
   out.line("using Left = Panels<kRows, kDepth>;");
   out.line("using Right = Panels<kColumns, kDepth>;");
   out.line("using Both = Panels<kColumns, (kDepth > 2 * kHalf ? kDepth : 2 * "
@@ -184,6 +186,17 @@ void TilePrinter::printWideEnd() {
   out.line("if (row_parts > 1)");
   out.line("  is_last_block(tickets + group, row_parts);");
   out.line("return;");
+}
+
+/// Where the block is: found by every role, so that nobody keeps it for others.
+void TilePrinter::printWidePlaces() {
+  printPackedPlaces();
+  printBounds();
+  printRange();
+  out.line("const int part_tiles = (end - begin + int(row_parts) - 1) / "
+           "int(row_parts);");
+  out.line("const int part_begin = begin + int(part) * part_tiles;");
+  out.line("const int part_end = int(smaller(part_begin + part_tiles, end));");
 }
 
 void TilePrinter::printWideCopier() {
@@ -279,6 +292,8 @@ void TilePrinter::printWideMoves() {
 
 void TilePrinter::printWideRows() {
   out.line("take_registers<136>();");
+  printWidePlaces();
+  printFixed();
   printWideFold();
   out.open("if (part_begin < part_end) {");
   out.line("wait_gate(left_came, 0);");
@@ -334,6 +349,13 @@ void TilePrinter::printWideSums() {
   std::string sums = name(*p.state) + "_sums";
   bool isMoved = !p.state->op.getTransport().empty();
   out.line("take_registers<168>();");
+  values.beginFunction();
+  bits.clear();
+  printWidePlaces();
+  for (StatePlan *s : movedAt(-1))
+    nameFixed(s->moved);
+  for (WritePlan &w : plan.finishWrites)
+    nameFixed(w.value);
   out.line("const int half = of_warp((thread_again() - 256) / 128);");
   out.line("float " + sums + "[kHalf / 8][4] = {};");
   auto move = [&](const char *which) {
@@ -422,21 +444,13 @@ void TilePrinter::printWideBody() {
   printWideNumbers();
   Expressions::Scope scope(values, {});
   out.blank();
-  out.line("// Where the block is, and what does not change there.");
-  printPackedPlaces();
-  printMatrix(tiles.right);
-  printFixed();
-  printBounds();
-  printRange();
-  out.line("const int part_tiles = (end - begin + int(row_parts) - 1) / "
-           "int(row_parts);");
-  out.line("const int part_begin = begin + int(part) * part_tiles;");
-  out.line("const int part_end = int(smaller(part_begin + part_tiles, end));");
-  out.blank();
   out.line("// 1. Four warps bring what the others need.");
   out.open("if (thread_again() < 128) {");
   {
     Expressions::Scope inside(values, {});
+    values.beginFunction();
+    printWidePlaces();
+    printMatrix(tiles.right);
     printWideCopier();
   }
   out.close();
@@ -445,6 +459,7 @@ void TilePrinter::printWideBody() {
   out.open("if (thread_again() < 256) {");
   {
     Expressions::Scope inside(values, {});
+    values.beginFunction();
     printWideRows();
   }
   out.close();

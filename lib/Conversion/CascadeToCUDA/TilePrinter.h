@@ -78,6 +78,7 @@ private:
   void printWideEntry(const CudaEntry &entry);
   void printWideBody();
   void printWideNumbers();
+  void printWidePlaces();
   void printWideCopier();
   void printWideFold();
   void printWideMoves();
