@@ -31,31 +31,31 @@ namespace {
 /// those of one simple operation on a register of f32, or milliseconds where
 /// the name says so.
 struct Coefficients {
-  double simple = 1.01;
-  double function = 1.98; ///< log, tanh, ... in exponentials
-  double lagging = 0.533; ///< an exponential about a pivot that lags behind
-  double division = 0.731;
-  double conversion = 0.571;
-  double rowOperation = 0.13; ///< in registers, though a row has one: tiles
-  double nest = 0.97;         ///< edges and loads in it; below 1 by the probe
-  double nestOther = 0.303;   ///< what is no fma runs beside them
-  double pair = 0.48;         ///< a product of two that are added at once
-  double thin = 0.162;        ///< few rows: sums wait for each other
-  double thinLoad = 3;        ///< and for what only these rows share
-  double liveShare = 0.481;   ///< of a triangle, with the tiles at its edge
-  double visitMs = 2.62e-07;
-  double mergeMs = 1.09e-06;
+  double simple = 0.192;
+  double function = 4.92; ///< log, tanh, ... in exponentials
+  double lagging = 0.328; ///< an exponential about a pivot that lags behind
+  double division = 0.595;
+  double conversion = 2.21;
+  double rowOperation = 0.296; ///< in registers, though a row has one: tiles
+  double nest = 1.26;          ///< edges and loads in it; below 1 by the probe
+  double nestOther = 0.303;    ///< what is no fma runs beside them
+  double pair = 0.644;         ///< a product of two that are added at once
+  double thin = 0.124;         ///< few rows: sums wait for each other
+  double thinLoad = 3.53;      ///< and for what only these rows share
+  double liveShare = 0.503;    ///< of a triangle, with the tiles at its edge
+  double visitMs = 2.07e-07;
+  double mergeMs = 3.57e-07;
   double compared = 0.838; ///< an element held against a list of the best
-  double insertedMs = 1.23e-06;
+  double insertedMs = 7.8e-07;
   double gatheredMs = 3.67e-06;
-  double itemMs = 3.48e-06;
-  double launchMs = 0.000948;
+  double itemMs = 2.92e-06;
+  double launchMs = 0.000404;
   double regionMs = 0.003; ///< of more than one thread
   /// Of the shorter one of arithmetic and memory, what does not overlap.
-  double apart = 0.43;
+  double apart = 0.658;
   /// What is left of a cache that other cores, and other machines, use too.
-  double sharedCache = 0.24;
-  double writeInCache = 1.7;      ///< of the rate at which a level is read
+  double sharedCache = 0.445;
+  double writeInCache = 1.51;     ///< of the rate at which a level is read
   double product = 0.989;         ///< of the fma peak; oneDNN
   double productMs = 0.00122;     ///< a matrix of a batch
   double integerProduct = 0.0212; ///< of the fma rate, operations; oneDNN
