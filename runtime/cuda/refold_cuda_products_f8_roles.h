@@ -50,11 +50,13 @@ template <int kColumnsOf, int kStagesOf, bool kIsInPartsOf> struct F8Roles {
     const uint32_t scratch = memory + kStages * kStepBytes;
     const uint32_t came = scratch + 256;
     const uint32_t gone = came + 8 * kStages;
-    if (thread() == 0)
+    if (thread() == 0) {
       for (int place = 0; place < kStages; ++place) {
         make_gate(came + 8 * place, 1);
         make_gate(gone + 8 * place, 8);
       }
+      show_matrices(); // the gates, to copies that arrive at them
+    }
     block_barrier();
     const int64_t across = (columns + kColumns - 1) / kColumns;
     const int64_t all = across * ((rows + kRows - 1) / kRows);

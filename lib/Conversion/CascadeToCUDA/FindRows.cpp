@@ -502,6 +502,7 @@ LogicalResult cuda::findReads(RowKernel &kernel) {
 
 /// Sums of products of 8-bit floats that have an index beside those of rows are
 /// matrix products, which matrix units take: a thread would have one of them.
+/// Products of as many matrices as there are batches have no such kernel.
 static LogicalResult checkF8Products(RowKernel &kernel) {
   auto isByte = [](Node *n) {
     return n->kind == Node::Elem && isa<arith::ExtFOp>(n->op) &&
@@ -509,7 +510,9 @@ static LogicalResult checkF8Products(RowKernel &kernel) {
   };
   for (StatePlan &s : kernel.plan->states) {
     Set beside = s.set & ~kernel.plan->rows & ~kernel.plan->streams;
-    bool isProduct = beside && s.op.getReducer() == Reducer::Add &&
+    bool isBatch = s.term->kind == Node::Elem && s.term->in.size() == 2 &&
+                   (s.term->in[0]->set & s.term->in[1]->set & s.set);
+    bool isProduct = beside && !isBatch && s.op.getReducer() == Reducer::Add &&
                      s.term->kind == Node::Elem &&
                      isa<arith::MulFOp>(s.term->op) &&
                      llvm::all_of(s.term->in, isByte);

@@ -4,6 +4,7 @@
 #include "KernelPrinter.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "refold/Conversion/CascadeToVector.h"
 
 using namespace mlir;
 using namespace refold;
@@ -13,6 +14,9 @@ using namespace refold::walk;
 /// What sums by the matrix units for 8 bits may err by, of the largest result
 /// of a row: all of a sum, or parts of 128 products (docs/numerics.md).
 static constexpr double kUnitsRounding = 0x1p-7, kTogetherRounding = 0x1p-10;
+/// Of sums that the units may make as a whole: each addition cuts off against
+/// the sum so far, 1.4e-2 of 1024 numbers of one sign.
+static constexpr int64_t kLongestOfUnits = 512;
 
 namespace {
 class F8Printer : public KernelPrinter {
@@ -22,6 +26,7 @@ public:
   CudaKernel print();
 
 private:
+  bool mayLoseDigits();
   void chooseEntries();
   void addEntry(const std::string &units, CudaEntry entry);
   void printHead();
@@ -59,6 +64,48 @@ static Node *unrounded(Node *n) {
     n = wide->in[0];
   }
   return n;
+}
+
+/// Whether an error of the sum is one of about its share in `n`: no function
+/// is taken of it, and it meets itself nowhere else.
+static bool isTame(Node *n, Node *sum) {
+  if (n == sum)
+    return true;
+  NodeSet all;
+  collect(n, all);
+  if (!all.contains(sum))
+    return true;
+  if (n->kind != Node::Elem ||
+      !isa<arith::MulFOp, arith::DivFOp, arith::AddFOp, arith::SubFOp,
+           arith::NegFOp, arith::TruncFOp, arith::ExtFOp, arith::MaxNumFOp,
+           arith::MaximumFOp, arith::MinNumFOp, arith::MinimumFOp>(n->op))
+    return false;
+  unsigned holders = 0;
+  for (auto [i, in] : llvm::enumerate(n->in)) {
+    NodeSet below;
+    collect(in, below);
+    if (!below.contains(sum))
+      continue;
+    ++holders;
+    bool isDivisor = isa<arith::DivFOp>(n->op) && i == 1;
+    if (isDivisor || !isTame(in, sum))
+      return false;
+  }
+  return holders == 1;
+}
+
+/// Whether results may have the digits of sums by units for 8 bits: they leave
+/// the program, so that no step makes more of their errors.
+bool F8Printer::mayLoseDigits() {
+  auto isFinal =
+      plan.cascade->getAttrOfType<DenseBoolArrayAttr>(kFinalResultsAttr);
+  return llvm::all_of(writes, [&](WritePlan *w) {
+    unsigned result = cast<BlockArgument>(w->op.getTarget()).getArgNumber() -
+                      plan.cascade.numIndices() -
+                      plan.cascade.getInputs().size();
+    return isFinal && result < unsigned(isFinal.size()) && isFinal[result] &&
+           isTame(w->value, kernel.product->sum);
+  });
 }
 
 void F8Printer::split(Node *n) {
@@ -114,7 +161,10 @@ void F8Printer::chooseEntries() {
   };
   bool isDense = kernel.product->left.isFlat && kernel.product->right.isFlat;
   bool hasUnits = StringRef(options.target).contains("sm90") && isDense &&
-                  options.f8Sums != F8Sums::Exact;
+                  options.f8Sums != F8Sums::Exact && mayLoseDigits();
+  int64_t depth = plan.extent(kernel.product->depth);
+  bool isWhole = options.f8Sums == F8Sums::Units &&
+                 !ShapedType::isDynamic(depth) && depth <= kLongestOfUnits;
   // What is read for each element by itself has no registers beside 256 sums.
   bool readsElements = llvm::any_of(elements, [&](Node *root) {
     NodeSet all;
@@ -124,14 +174,13 @@ void F8Printer::chooseEntries() {
              dependsOn(n, unsigned(kernel.stream));
     });
   });
-  if (hasUnits && options.f8Sums == F8Sums::Units)
+  if (hasUnits && isWhole)
     readsElements ? roles(128, 6, false) : roles(256, 4, false);
-  if (hasUnits && options.f8Sums == F8Sums::Together)
+  if (hasUnits && !isWhole)
     roles(128, 6, true);
   // Sums of 128 products with 14 bits each, or of all of them.
   if (hasUnits)
-    result.factorRounding =
-        options.f8Sums == F8Sums::Units ? kUnitsRounding : kTogetherRounding;
+    result.factorRounding = isWhole ? kUnitsRounding : kTogetherRounding;
   auto plain = [&](int rowWarps, int columnWarps, int tiles, int parts,
                    int width) {
     CudaEntry entry;
@@ -186,7 +235,7 @@ void F8Printer::printHead() {
   bool hasRoles = result.entries.front().roles > 0;
   if (hasRoles)
     out.comment(
-        options.f8Sums == F8Sums::Units
+        result.factorRounding == kUnitsRounding
             ? "Sums     _f8Roles has some 14 bits of the largest addend "
               "(--stability fastest)"
             : "Sums     _f8Roles has some 14 bits of the largest of 128 "

@@ -63,12 +63,13 @@ bool TilePrinter::mayBeWide() {
       !tiles.sharesRows())
     return false;
   const StatePlan &sum = *tiles.products.front().state;
-  auto isWithin = [&](int index, int64_t most) {
-    int64_t extent = plan.extent(index);
-    return ShapedType::isDynamic(extent) || extent <= most;
+  // Known ones: other entries, and other kernels, take what this one refuses.
+  int64_t depth = plan.extent(tiles.depth), width = plan.extent(tiles.width);
+  auto isWithin = [](int64_t extent, int64_t most) {
+    return !ShapedType::isDynamic(extent) && extent <= most && extent % 8 == 0;
   };
-  return isWithin(tiles.depth, kDeepest) && isWithin(tiles.width, kWidest) &&
-         tiles.levels[sum.number] + 1 == tiles.numLevels() &&
+  return isWithin(depth, kDeepest) && isWithin(width, kWidest) &&
+         width <= depth && tiles.levels[sum.number] + 1 == tiles.numLevels() &&
          (StateOp(sum.op).getTransport().empty() || tiles.factorOf(sum));
 }
 

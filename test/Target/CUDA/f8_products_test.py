@@ -28,7 +28,23 @@ PROGRAMS = {
     "batches": "batches(q[b,m,k]: f8e5m2, w[n,k]: f8e5m2, t[n]) -> y\n  y[b,m,n] = sum(k: q*w) * t\n",
 }
 SHAPES = ["m=0,n=8,k=16", "m=3,n=16,k=0", "m=1,n=24,k=32", "m=67,n=33,k=45", "m=130,n=136,k=272"]
-SUMS = {"balanced": "128x128", "fastest": "128x256", "most-accurate": "Units"}
+SUMS = {"balanced": "128x128", "fastest": "128x128", "most-accurate": "Units"}
+#: Of so many products the units may make the whole sum.
+SHORT = "short(q[m,k=144]: f8e4m3, w[n,k=144]: f8e4m3) -> y: f32\n  y[m,n] = sum(k: q*w)\n"
+#: What would make more of an error of the sums, or has none of the kernels: sums of f32.
+OTHERS = {
+    "softmax": """softmax(q[m,k]: f8e4m3, w[n,k]: f8e4m3) -> y: f32
+  l[m,n] = sum(k: q*w)
+  y[m,n] = exp(l - max(n: l)) / sum(n: exp(l - max(n: l)))
+""",
+    "centred": "centred(q[m,k]: f8e4m3, w[n,k]: f8e4m3) -> y: f32\n  l[m,n] = sum(k: q*w)\n  y[m,n] = l - mean(n: l)\n",
+    "power": "power(q[m,k]: f8e4m3, w[n,k]: f8e4m3) -> y: f32\n  y[m,n] = exp(sum(k: q*w) / 64)\n",
+}
+BATCH_OF_WEIGHTS = """weights(x[b,m,k], w[b,n,k]: f8e4m3, t[n]) -> y
+  s = max(max(k: abs(x)), 1e-12) / 448
+  q = f8e4m3(x / s)
+  y[b,m,n] = sum(k: q*w) * s * t
+"""
 
 
 def product_of(path, target, stability):
@@ -75,6 +91,32 @@ def check_rows(folder, target):
     assert same.all() and not (error > 2e-3).any(), error
 
 
+def check_short(folder):
+    """Short sums are whole sums of the units where that is asked for, within their bound."""
+    path = folder / "short"
+    assert "128x256" in product_of(path, "cuda-sm90", "fastest")["entries"][0]["name"]
+    assert "128x128" in product_of(path, "cuda-sm90", "balanced")["entries"][0]["name"]
+    check_one(path, "m=67,n=33", "normal", "fastest")
+    check_one(path, "m=3,n=16", "uniform(0,1)", "fastest")
+
+
+def check_one(path, shape, inputs, stability):
+    refold("verify", "--target", "cuda-emulated-sm90", f"{path}.fold", "--dtype", "f32", "--shape", shape, "--stability", stability, "--inputs", inputs,
+           "--first-seeds", "1", "--seeds", "1", "--threads", "1", "--splits", "0")
+
+
+def check_other(folder, name):
+    assert "_f8Roles1" not in refold("compile", "--target", "cuda-sm90", "--emit", "cuda", str(folder / f"{name}.fold"))
+    check_one(folder / name, "m=3,n=16,k=512", "uniform(0,1)", "balanced")
+
+
+def check_weights(folder):
+    """Another matrix for each batch has a kernel, if a slower one."""
+    text = refold("compile", "--target", "cuda-sm90", "--emit", "cuda", "--dtype", "bf16", str(folder / "weights.fold"))
+    assert "_f8" not in text
+    check_one(folder / "weights", "b=2,m=3,n=5,k=33", "normal", "balanced")
+
+
 def check_written(folder, name):
     check_text(str(folder / name), "bf16")
 
@@ -95,13 +137,16 @@ def main():
     only = sys.argv[1:]
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        for name, text in PROGRAMS.items():
+        for name, text in {**PROGRAMS, **OTHERS, "short": SHORT, "weights": BATCH_OF_WEIGHTS}.items():
             (folder / f"{name}.fold").write_text(text)
         targets, dtypes, sums = ["cuda-emulated-sm90", "cuda-emulated"], ["bf16", "f32", "f16"], [*SUMS]
         cases = [(check_emulated, folder, name, dtypes[(i + k) % 3], shape, targets[k % 2 if k < 4 else 0], sums[(i + k) % 3])
                  for i, name in enumerate(PROGRAMS) for k, shape in enumerate(SHAPES) if k in (i % 2, 2 + i % 2, 4)]
         cases += [(check_entries, folder, "quantised", stability) for stability in SUMS]
         cases += [(check_rows, folder, target) for target in targets]
+        # Long sums of one sign are where the units lose most.
+        cases += [(check_one, folder / "plain", "m=3,n=16,k=2048", "uniform(0,1)", "fastest"), (check_short, folder), (check_weights, folder)]
+        cases += [(check_other, folder, name) for name in OTHERS]
         cases += [(check_written, folder, name) for name in PROGRAMS]
         gates = [(folder, name, stability, arch) for name in PROGRAMS for stability, arch in
                  (("balanced", "sm_90a"), ("fastest", "sm_90a"), ("balanced", "sm_80"))]
