@@ -16,10 +16,10 @@ TEST(ReasonsTest, EachKeyFindsItsReason) {
   EXPECT_EQ(reasonOfKey("not-a-key"), std::nullopt);
 }
 
-/// Lower case, no full stop, words joined by '-'.
+/// Lower case, no full stop, words (and types, as f8) joined by '-'.
 static bool isWellFormed(const ReasonInfo &info) {
   for (char c : info.key)
-    if (!llvm::isLower(c) && c != '-')
+    if (!llvm::isLower(c) && !llvm::isDigit(c) && c != '-')
       return false;
   return !info.text.empty() && !llvm::isUpper(info.text.front()) &&
          info.text.back() != '.';
