@@ -92,6 +92,9 @@ Ix Kernel::blockOfWholeRows() {
   Ix wide =
       to.ceilTo(to.ceilDiv(extents[plan.block], blocks), plan.registerLanes);
   Ix more = to.max(0, to.sub(to.min(wide, kMostColumns), plan.tileBlock));
+  // Sums of few rows are kept in arrays of a block (`layOutSums`).
+  if (fewRows() != FewRows::AsOthers)
+    isWhole = to.mul(isWhole, to.sub(1, hasFewRows()));
   return to.add(to.mul(more, isWhole), plan.tileBlock);
 }
 
