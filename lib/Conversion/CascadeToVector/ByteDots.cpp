@@ -66,12 +66,48 @@ void Planner::findDotOfProduct() {
     plan->dots.erase(it);
 }
 
+/// Whether a formula reads the packed side of `dot` by other ways than sums of
+/// the same kind: it would find what they have moved and laid out.
+bool Planner::isReadBeside(const DotPlan &dot) {
+  SmallVector<Node *> work;
+  for (StatePlan &s : plan->states) {
+    work.append({s.term, s.moved});
+    work.append(s.payloads.begin(), s.payloads.end());
+    for (const StateKey &key : s.keys)
+      work.push_back(key.compare);
+  }
+  for (auto *writes : {&plan->finishWrites, &plan->sweepWrites})
+    for (WritePlan &w : *writes)
+      work.push_back(w.value);
+  NodeSet seen;
+  while (!work.empty()) {
+    Node *n = work.pop_back_val();
+    if (!n || !seen.insert(n))
+      continue;
+    if (n == dot.wide)
+      return true;
+    auto other = plan->dots.find(n);
+    bool isAlike = other != plan->dots.end() &&
+                   other->second.wide == dot.wide &&
+                   other->second.isMoved() == dot.isMoved();
+    if (isAlike)
+      work.push_back(other->second.narrow);
+    else
+      work.append(n->in.begin(), n->in.end());
+  }
+  return false;
+}
+
 /// Dots whose bytes got no panels are computed one by one.
 void Planner::dropDotsWithoutPanels() {
+  SmallVector<Node *> beside;
+  for (auto &[term, dot] : plan->dots)
+    if (isReadBeside(dot))
+      beside.push_back(term);
   plan->dots.remove_if([&](auto &entry) {
     auto pack = plan->packs.find(entry.second.wide);
     if (pack == plan->packs.end() || pack->second.reducedIndex == kNone ||
-        !pack->second.depths.empty())
+        !pack->second.depths.empty() || llvm::is_contained(beside, entry.first))
       return true;
     pack->second.group = kGroup;
     pack->second.isMoved = entry.second.isMoved();

@@ -39,6 +39,7 @@ private:
   void findDot(Node *term, int sum, int lane);
   void findDots();
   void findDotOfProduct();
+  bool isReadBeside(const DotPlan &dot);
   void dropDotsWithoutPanels();
   void findProduct();
   void findWhole();

@@ -46,8 +46,8 @@ static void splitProduct(Value value, double &scale,
   factors.push_back(value);
 }
 
-/// x where value = 1 + erf(x * scale), and the scale: any where `mayRound`, as
-/// a program in 16 bits rounds the root of 1/2.
+/// x where value = 1 + erf(x * scale), and the scale: the root of 1/2, as a
+/// program in 16 bits rounds it where `mayRound`.
 static Value matchOnePlusErf(Value value, bool mayRound, double &scale) {
   auto sum = value.getDefiningOp<arith::AddFOp>();
   if (!sum)
@@ -60,7 +60,9 @@ static Value matchOnePlusErf(Value value, bool mayRound, double &scale) {
     scale = 1.0;
     SmallVector<Value> factors;
     splitProduct(erf.getOperand(), scale, factors);
-    if (factors.size() == 1 && (mayRound || isAbout(scale, M_SQRT1_2)))
+    // The root of 1/2 as bf16 has it is 2^-9 off.
+    bool isRounded = mayRound && std::abs(scale / M_SQRT1_2 - 1.0) < 0x1p-7;
+    if (factors.size() == 1 && (isRounded || isAbout(scale, M_SQRT1_2)))
       return factors[0];
   }
   return nullptr;
