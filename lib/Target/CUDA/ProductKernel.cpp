@@ -270,8 +270,17 @@ void ProductPrinter::addEntry(const Rectangle *rectangle, int width) {
             sum + ", " + spelled(product.lhs.dtype) + ", " +
             spelled(product.rhs.dtype) + ">(left_side, right_side, " + views;
   }
-  kernel.text += "\nREFOLD_KERNEL(" + std::to_string(entry.threads) + ")\n" +
-                 entry.name + "(" + typed + ") {\n" + body + "}\n";
+  // Several products have the strides of all of them: left to itself ptxas
+  // keeps to 72 registers, and spills.
+  constexpr int kThreadsOfUnit = 256;
+  std::string threads = std::to_string(entry.threads);
+  std::string blocks =
+      std::to_string(std::max(kThreadsOfUnit / entry.threads, 1));
+  std::string bounds = steps.size() > 1
+                           ? "REFOLD_UNIT_KERNEL(" + threads + ", " + blocks
+                           : "REFOLD_KERNEL(" + threads;
+  kernel.text +=
+      "\n" + bounds + ")\n" + entry.name + "(" + typed + ") {\n" + body + "}\n";
   kernel.entries.push_back(std::move(entry));
 }
 
