@@ -5,7 +5,7 @@ graph: answers against double on sampled rows first, TorchInductor with torch._s
 
     f8_products.py --library librefold_run.so --packages FOLDER [--out FILE.jsonl]
 
-Packages are balanced.rfx and fastest.rfx: `refold compile --target cuda-sm90 --dtype bf16 --stability NAME
+Packages are NAME.rfx, balanced and most-accurate say (sums of 4096 are the same under fastest): `refold compile --target cuda-sm90 --dtype bf16 --stability NAME
 examples/fp8_quantised_product.fold -o NAME.rfx`.
 """
 
