@@ -211,9 +211,11 @@ bool Separator::collectFactors(Expr e, bool divides, RunningCast &own) {
                  term->outer.isOne() && term->casts.empty();
   for (Expr guard : term ? term->xGuards : std::vector<Expr>())
     isPlain &= !scope.hasD(guard) && !extremeGuard(context, facts, guard);
-  if (isPlain)
-    for (const auto &[atom, exponent] : (term->h * term->inner).factors())
+  if (isPlain) {
+    const Monomial scales = term->h * term->inner;
+    for (const auto &[atom, exponent] : scales.factors())
       isPlain &= !scope.hasD(atom);
+  }
   if (!isPlain || (divides && scope.hasD(e))) {
     fail(reason::mixedCast, own.node,
          "what is rounded is no product of a part in the element and a part in "
