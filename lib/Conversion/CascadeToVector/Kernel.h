@@ -74,7 +74,6 @@ private:
   void emitMain(unsigned phase);
   void eachItem(unsigned phase, llvm::function_ref<void(Ix)> body);
   Ix rowTile();
-  bool hasBlocksOfResults();
   Ix blockOfWholeRows();
   Ix blockTile();
   Ix mainItems();

@@ -295,6 +295,10 @@ struct Plan {
   /// Row states and one stream index only: a row that fits in one tile is
   /// walked without transports.
   bool hasShortRows() const;
+  /// Whether the tiled carried index is one of sums only that a whole row
+  /// writes from registers. Arrays over it have room for `tileBlock` places,
+  /// and only such sums leave theirs alone: then a block may have more.
+  bool hasBlocksOfResults() const;
   /// Whether the rows of a tile fill registers.
   bool mayJoin() const;
   int64_t extent(unsigned i) { return cascade.getExtents()[i]; }

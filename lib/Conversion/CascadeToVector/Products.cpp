@@ -79,6 +79,30 @@ void Planner::findWhole() {
     p.wholes = wholes;
 }
 
+bool Plan::hasBlocksOfResults() const {
+  if (wholes.empty() || block == kNone)
+    return false;
+  auto isOver = [&](Node *n) { return n->has(block); };
+  auto areOver = [&](const auto &list) { return llvm::any_of(list, isOver); };
+  bool hasArrays = llvm::any_of(states, [&](const StatePlan &s) {
+    return (s.set & bit(block)) && !llvm::is_contained(wholes, s.number);
+  });
+  for (const PassPlan &pass : passes) {
+    hasArrays |= areOver(pass.prelude) || areOver(pass.kept);
+    for (const Step &step : pass.steps)
+      hasArrays |= step.contraction && isOver(step.contraction);
+  }
+  for (auto &[n, index] : operands)
+    hasArrays |= isOver(n);
+  for (auto &[value, term] : reused)
+    hasArrays |= isOver(term);
+  for (auto &[value, one] : likely)
+    hasArrays |= isOver(one.term);
+  return !hasArrays && !areOver(prologue) && !areOver(finishContractions) &&
+         !areOver(sweepContractions) && !areOver(numbers) &&
+         !areOver(finishNumbers);
+}
+
 /// Whether the states are sums of the last pass over the same places, of which
 /// none reads another: one nest sums them all.
 bool Planner::areAlike(ArrayRef<unsigned> numbers) {
