@@ -146,6 +146,66 @@ CONFORM_F8(e4m3_e5m2x128, f8e4m3, f8e5m2, 128)
 CONFORM_F8(e5m2_e4m3x128, f8e5m2, f8e4m3, 128)
 CONFORM_F8(e5m2_e5m2x64, f8e5m2, f8e5m2, 64)
 
+namespace {
+
+/// `in`: left 64 x 64, right kColumns x 64, or 64 x kColumns where its rows lie
+/// along the sum. `out`: their product.
+template <typename T, int kColumns, bool kIsAlong, typename Multiply>
+REFOLD_DEVICE void multiply_sides(const T *in, float *out, Multiply multiply) {
+  using Left = Panels<64, 64>;
+  using Across = Panels<kColumns, 64>;
+  using Along = Panels<64, kColumns>;
+  REFOLD_SHARED_BYTES(left, Left::kBytes + Across::kBytes + 16);
+  const uint32_t right = left + Left::kBytes, came = right + Across::kBytes;
+  if (thread() == 0)
+    make_gate(came, 128);
+  block_barrier();
+  copy_panels<Left>(left, in, 64, 64, 64);
+  if constexpr (kIsAlong)
+    copy_panels<Along>(right, in + 64 * 64, kColumns, 64, kColumns);
+  else
+    copy_panels<Across>(right, in + 64 * 64, 64, kColumns, 64);
+  arrive_with_copies(came);
+  wait_gate(came, 0);
+  show_matrices();
+  float sums[kColumns / 8][4] = {};
+  begin_products();
+  REFOLD_UNROLL
+  for (int k = 0; k < 4; ++k)
+    multiply(sums, describe(left + k * 32, 16),
+             kIsAlong ? describe(right + k * 16 * Along::kRowBytes,
+                                 Along::kPanelBytes)
+                      : describe(right + k * 32, 16),
+             k);
+  commit_products();
+  wait_products<0>();
+  settle(sums);
+  wait_copies<0>();
+  REFOLD_UNROLL
+  for (int i = 0; i < kColumns / 2; ++i) {
+    const int row = thread() / 32 * 16 + fragment_row(i / 2 % 2);
+    const int column = i / 4 * 8 + fragment_column(i % 2);
+    store_element(out + row * kColumns + column, sums[i / 4][i % 4]);
+  }
+}
+
+} // namespace
+
+/// 128 threads.
+#define CONFORM_SIDES(name, type, columns, form, is_along)                     \
+  REFOLD_KERNEL(128)                                                           \
+  conform_##form##_##name(const int16_t *in, float *out, int64_t) {            \
+    multiply_sides<type, columns, is_along>(                                   \
+        reinterpret_cast<const type *>(in), out,                               \
+        [](auto &sums, uint64_t left, uint64_t right, int adds) {              \
+          multiply_##form##_##columns<0>(sums, left, right, adds, type{});     \
+        });                                                                    \
+  }
+CONFORM_SIDES(f16x64, f16, 64, along, true)
+CONFORM_SIDES(bf16x128, bf16, 128, along, true)
+CONFORM_SIDES(f16x256, f16, 256, along, true)
+CONFORM_SIDES(bf16x256, bf16, 256, shared, false)
+
 /// A map for each of two blocks.
 alignas(128) unsigned char conform_maps[256];
 

@@ -64,6 +64,7 @@ struct Product {
   uint64_t number = 0;
   int columns = 0;
   bool isOfFactors = false, adds = false;
+  bool isAlong = false; ///< rows of the right side lie along the sum
   uint64_t left = 0, right = 0;
   float (*widen)(uint16_t) = nullptr;
   float (*widenBytes[2])(uint8_t) = {}; ///< of both sides, instead
@@ -280,8 +281,8 @@ template <typename Visit> void visitOperands(const Product &p, Visit visit) {
   if (!p.isOfFactors)
     visitOperand(p.left, 64, 2, false,
                  [&](int row, int i, int at) { visit(0, row, i, at); });
-  visitOperand(p.right, p.isOfFactors ? 16 : p.columns,
-               p.isOfFactors ? p.columns / 8 : 2, p.isOfFactors,
+  visitOperand(p.right, p.isAlong ? 16 : p.columns,
+               p.isAlong ? p.columns / 8 : 2, p.isAlong,
                [&](int row, int i, int at) { visit(1, row, i, at); });
 }
 
@@ -363,9 +364,9 @@ inline void runProduct(FourWarps &four, const Product &p) {
     std::memcpy(bits, machine.bytes.bytes.data() + at * 16, 16);
     for (int i = 0; i < 8; ++i) {
       const int along = across * 8 + i;
-      float &to = side == 0       ? left[row * 16 + along]
-                  : p.isOfFactors ? right[row * p.columns + along]
-                                  : right[along * p.columns + row];
+      float &to = side == 0   ? left[row * 16 + along]
+                  : p.isAlong ? right[row * p.columns + along]
+                              : right[along * p.columns + row];
       to = p.widen(bits[i]);
     }
   });
@@ -424,7 +425,7 @@ template <typename Act> void meetFour(const char *what, Act act) {
 }
 
 inline void issueProduct(float *sums, int columns, const uint32_t *factors,
-                         uint64_t left, uint64_t right, bool adds,
+                         uint64_t left, uint64_t right, bool adds, bool isAlong,
                          float (*widen)(uint16_t),
                          float (*widenLeft)(uint8_t) = nullptr,
                          float (*widenRight)(uint8_t) = nullptr) {
@@ -436,10 +437,12 @@ inline void issueProduct(float *sums, int columns, const uint32_t *factors,
   if (four.arrived == 0) {
     p = Product();
     p.columns = columns, p.isOfFactors = factors != nullptr, p.adds = adds;
+    p.isAlong = isAlong;
     p.left = left, p.right = right, p.widen = widen;
     p.widenBytes[0] = widenLeft, p.widenBytes[1] = widenRight;
   } else if (p.columns != columns || p.isOfFactors != (factors != nullptr) ||
-             p.adds != adds || p.left != left || p.right != right) {
+             p.isAlong != isAlong || p.adds != adds || p.left != left ||
+             p.right != right) {
     report("four warps are at different products");
   }
   p.sums[thread] = sums;
@@ -714,21 +717,29 @@ template <typename T> float widenByte(uint8_t bits) {
                                  uint64_t right, int adds, type) {             \
     static_assert((kPart + columns / 8) <= kParts);                            \
     emulator::issueProduct(sums[kPart], columns, nullptr, left, right,         \
-                           adds != 0, emulator::widen);                        \
+                           adds != 0, false, emulator::widen);                 \
+  }                                                                            \
+  template <int kPart, int kParts>                                             \
+  void multiply_along_##columns(float(&sums)[kParts][4], uint64_t left,        \
+                                uint64_t right, int adds, type) {              \
+    static_assert((kPart + columns / 8) <= kParts);                            \
+    emulator::issueProduct(sums[kPart], columns, nullptr, left, right,         \
+                           adds != 0, true, emulator::widen);                  \
   }                                                                            \
   template <int kPart, int kParts>                                             \
   void multiply_factors_##columns(float(&sums)[kParts][4],                     \
                                   const uint32_t(&left)[4], uint64_t right,    \
                                   type) {                                      \
     static_assert((kPart + columns / 8) <= kParts);                            \
-    emulator::issueProduct(sums[kPart], columns, left, 0, right, true,         \
+    emulator::issueProduct(sums[kPart], columns, left, 0, right, true, true,   \
                            emulator::widen);                                   \
   }
 #define REFOLD_PRODUCTS_OF(type, widen)                                        \
   REFOLD_PRODUCTS(type, widen, 16)                                             \
   REFOLD_PRODUCTS(type, widen, 32)                                             \
   REFOLD_PRODUCTS(type, widen, 64)                                             \
-  REFOLD_PRODUCTS(type, widen, 128)
+  REFOLD_PRODUCTS(type, widen, 128)                                            \
+  REFOLD_PRODUCTS(type, widen, 256)
 REFOLD_PRODUCTS_OF(bf16, widenBf16)
 REFOLD_PRODUCTS_OF(f16, widenF16)
 #undef REFOLD_PRODUCTS_OF
@@ -740,7 +751,7 @@ REFOLD_PRODUCTS_OF(f16, widenF16)
                                 uint64_t right, int adds, L, R) {              \
     static_assert((kPart + columns / 8) <= kParts);                            \
     emulator::issueProduct(sums[kPart], columns, nullptr, left, right,         \
-                           adds != 0, nullptr, emulator::widenByte<L>,         \
+                           adds != 0, false, nullptr, emulator::widenByte<L>,  \
                            emulator::widenByte<R>);                            \
   }
 REFOLD_PRODUCTS(64)

@@ -202,7 +202,7 @@ template <int kParts> REFOLD_DEVICE void settle(float (&sums)[kParts][4]) {
 #define REFOLD_SUMS_128(part) REFOLD_SUMS_64(part), REFOLD_SUMS_64(part + 16)
 
 // `count` registers of sums of `columns` columns; `a` to `f` are the numbers of
-// the operands behind them.
+// the operands behind them. `along`: rows of the right side lie along the sum.
 #define REFOLD_PRODUCTS(type, name, columns, count, a, b, c, d, e, f)          \
   template <int kPart, int kParts>                                             \
   REFOLD_DEVICE void multiply_shared_##columns(float(&sums)[kParts][4],        \
@@ -212,6 +212,17 @@ template <int kParts> REFOLD_DEVICE void settle(float (&sums)[kParts][4]) {
                  ", 0;\nwgmma.mma_async.sync.aligned.m64n" #columns            \
                  "k16.f32." name "." name " {" REFOLD_SLOTS_##count            \
                  "}, %" a ", %" b ", p, 1, 1, 0, 0;\n}"                        \
+                 : REFOLD_SUMS_##count(0)                                      \
+                 : "l"(left), "l"(right), "r"(adds));                          \
+  }                                                                            \
+  template <int kPart, int kParts>                                             \
+  REFOLD_DEVICE void multiply_along_##columns(float(&sums)[kParts][4],         \
+                                              uint64_t left, uint64_t right,   \
+                                              int adds, type) {                \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" c                        \
+                 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #columns            \
+                 "k16.f32." name "." name " {" REFOLD_SLOTS_##count            \
+                 "}, %" a ", %" b ", p, 1, 1, 0, 1;\n}"                        \
                  : REFOLD_SUMS_##count(0)                                      \
                  : "l"(left), "l"(right), "r"(adds));                          \
   }                                                                            \
@@ -230,7 +241,9 @@ template <int kParts> REFOLD_DEVICE void settle(float (&sums)[kParts][4]) {
   REFOLD_PRODUCTS(type, name, 16, 8, "8", "9", "10", "11", "12", "13")         \
   REFOLD_PRODUCTS(type, name, 32, 16, "16", "17", "18", "19", "20", "21")      \
   REFOLD_PRODUCTS(type, name, 64, 32, "32", "33", "34", "35", "36", "37")      \
-  REFOLD_PRODUCTS(type, name, 128, 64, "64", "65", "66", "67", "68", "69")
+  REFOLD_PRODUCTS(type, name, 128, 64, "64", "65", "66", "67", "68", "69")     \
+  REFOLD_PRODUCTS(type, name, 256, 128, "128", "129", "130", "131", "132",     \
+                  "133")
 REFOLD_PRODUCTS_OF(bf16, "bf16")
 REFOLD_PRODUCTS_OF(f16, "f16")
 #undef REFOLD_PRODUCTS_OF

@@ -117,6 +117,9 @@ static SizeExpr lengthOf(const CudaKernel &kernel, const Words &words) {
   return length;
 }
 
+static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
+                         const Words &words);
+
 /// Whether what is multiplied into rows comes in whole vectors.
 static SizeExpr takesRowProduct(const CudaEntry &entry,
                                 const CudaKernel &kernel, const Words &words,
@@ -181,6 +184,31 @@ static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
   return entry.widest == 0 ? takes : takes * isAtMost(width, entry.widest);
 }
 
+/// About how many cycles a launch of products takes, of an entry with roles:
+/// the rectangles that a multiprocessor has, each as many steps as sums have,
+/// and what those that share it wait for once. What a step takes is its way
+/// from the second level cache, or the products.
+static SizeExpr cyclesOf(const CudaEntry &entry, const CudaKernel &kernel,
+                         const Words &words) {
+  using Op = SizeExpr::Op;
+  constexpr int64_t kUnits = 132, kDepth = 64, kLatency = 800;
+  constexpr int64_t kBytesACycle = 60, kProductsACycle = 1900,
+                    kResultsACycle = 10;
+  const CudaOperand &lhs = kernel.operands[0];
+  int64_t side = entry.rows + entry.columns, area = entry.rows * entry.columns;
+  int64_t step = std::max(side * kDepth * 2 / kBytesACycle,
+                          area * kDepth / kProductsACycle);
+  SizeExpr blocks = blocksOf(entry, kernel, words);
+  SizeExpr steps = SizeExpr::binary(Op::CeilDiv, words.size(lhs, lhs.rank - 1),
+                                    SizeExpr(kDepth));
+  auto waves = [&](int64_t atOnce) {
+    return SizeExpr::binary(Op::CeilDiv, blocks, SizeExpr(atOnce));
+  };
+  return waves(kUnits) *
+             (steps * SizeExpr(step) + SizeExpr(area / kResultsACycle)) +
+         waves(kUnits * entry.blocksPerUnit) * SizeExpr(kLatency);
+}
+
 /// Whether both sides of a product, and what is written, come in whole vectors
 /// of 16 bytes; few rows or many have entries of their own.
 static SizeExpr takesProduct(const CudaEntry &entry, const CudaKernel &kernel,
@@ -201,6 +229,14 @@ static SizeExpr takesProduct(const CudaEntry &entry, const CudaKernel &kernel,
   }
   if (isWanted || entry.width == 1)
     return takes;
+  if (entry.roles > 0) {
+    SizeExpr cycles = cyclesOf(entry, kernel, words);
+    for (const CudaEntry &other : kernel.entries)
+      if (other.roles > 0 && &other != &entry)
+        takes = takes * SizeExpr::binary(Op::Le, cycles,
+                                         cyclesOf(other, kernel, words));
+    return takes;
+  }
   auto isFew = [&](int64_t rowsOfBlock, int64_t columnsOfBlock, int64_t many) {
     SizeExpr blocks =
         SizeExpr::binary(Op::CeilDiv, rows, SizeExpr(rowsOfBlock)) *

@@ -29,6 +29,22 @@ constexpr Rectangle kWide = {4, 2, 2, 8, 32, 3, 1},
                     kFew = {1, 4, 1, 2, 64, 4, 1},
                     kFewSliced = {1, 1, 1, 4, 64, 6, 4};
 
+/// A rectangle of four warps that copy and `groups` times four that multiply:
+/// PanelUnits of refold_cuda_products_panels.h.
+struct RoleRectangle {
+  int groups, columns, stages;
+  int blocksPerUnit;
+  int threads() const { return 128 + groups * 128; }
+  int rows() const { return groups * 64; }
+  int64_t sharedBytes() const {
+    constexpr int64_t kRowBytes = 128, kGateBytes = 16;
+    return stages * ((rows() + columns) * kRowBytes + kGateBytes);
+  }
+};
+/// PlanLaunch takes the one that it expects to be done first.
+constexpr RoleRectangle kRoles[] = {
+    {2, 256, 4, 1}, {2, 128, 6, 1}, {1, 128, 4, 2}, {1, 64, 4, 3}};
+
 class ProductPrinter {
 public:
   /// Products of one left side and of one form, beside each other.
@@ -41,11 +57,15 @@ public:
 
 private:
   bool hasUnits() const;
+  bool hasRoles() const { return hasUnits() && target.contains("sm90"); }
   bool isTransposed() const;
   unsigned batchRank() const { return product.result.sizes.size() - 2; }
   void addOperand(const ViewSpec &view, const std::string &name, bool isResult,
                   bool isFirst);
   void addEntry(const Rectangle *rectangle, int width);
+  void addRoleEntry(const RoleRectangle &rectangle);
+  void addEntryText(CudaEntry entry, llvm::StringRef work, int blocksPerUnit);
+  std::string viewsText() const;
   std::string signature() const;
   std::string placeText(int rows, int columns) const;
   std::string targetText() const;
@@ -221,10 +241,52 @@ std::string ProductPrinter::targetText() const {
          ", count" + n + ", " + scale + "};\n";
 }
 
-/// Without a rectangle: by multiply-adds.
-void ProductPrinter::addEntry(const Rectangle *rectangle, int width) {
+std::string ProductPrinter::viewsText() const {
   std::string m = std::to_string(batchRank()),
               n = std::to_string(batchRank() + 1);
+  return "{lhs, lhs_stride" + m + ", lhs_stride" + n + "}, {rhs, rhs_stride" +
+         m + ", rhs_stride" + n + "}, target, depth, row0, column0);\n";
+}
+
+/// `blocksPerUnit`: that are meant to share a multiprocessor; 0: any number.
+void ProductPrinter::addEntryText(CudaEntry entry, llvm::StringRef work,
+                                  int blocksPerUnit) {
+  std::string threads = std::to_string(entry.threads);
+  std::string bounds = blocksPerUnit > 0
+                           ? "REFOLD_UNIT_KERNEL(" + threads + ", " +
+                                 std::to_string(blocksPerUnit)
+                           : "REFOLD_KERNEL(" + threads;
+  kernel.text += "\n" + bounds + ")\n" + entry.name + "(" + typed + ") {\n" +
+                 placeText(entry.rows, entry.columns) + targetText() +
+                 work.str() + "}\n";
+  kernel.entries.push_back(std::move(entry));
+}
+
+void ProductPrinter::addRoleEntry(const RoleRectangle &rectangle) {
+  CudaEntry entry;
+  entry.width = 8;
+  entry.rows = rectangle.rows();
+  entry.columns = rectangle.columns;
+  entry.threads = rectangle.threads();
+  entry.roles = rectangle.groups;
+  entry.blocksPerUnit = rectangle.blocksPerUnit;
+  entry.sharedBytes = rectangle.sharedBytes();
+  entry.name = kernel.name + "_roles" + std::to_string(entry.rows) + "x" +
+               std::to_string(entry.columns) + "x" +
+               std::to_string(entry.width);
+  std::string units = "PanelUnits<" + std::to_string(rectangle.groups) + ", " +
+                      std::to_string(rectangle.columns) + ", " +
+                      std::to_string(rectangle.stages) + ">";
+  std::string work = "  using Units = " + units +
+                     ";\n  REFOLD_SHARED_BYTES(memory, Units::kBytes);\n"
+                     "  Units::run<" +
+                     (isTransposed() ? "true, " : "false, ") +
+                     spelled(product.lhs.dtype) + ">(memory, " + viewsText();
+  addEntryText(std::move(entry), work, rectangle.blocksPerUnit);
+}
+
+/// Without a rectangle: by multiply-adds.
+void ProductPrinter::addEntry(const Rectangle *rectangle, int width) {
   CudaEntry entry;
   entry.width = width;
   entry.rows = rectangle ? rectangle->rows() : kFlatSide;
@@ -232,10 +294,7 @@ void ProductPrinter::addEntry(const Rectangle *rectangle, int width) {
   entry.threads = rectangle ? rectangle->threads() : kFlatThreads;
   entry.name = kernel.name + "_" + std::to_string(entry.rows) + "x" +
                std::to_string(entry.columns) + "x" + std::to_string(width);
-  std::string views = "{lhs, lhs_stride" + m + ", lhs_stride" + n +
-                      "}, {rhs, rhs_stride" + m + ", rhs_stride" + n +
-                      "}, target, depth, row0, column0);\n";
-  std::string body = placeText(entry.rows, entry.columns) + targetText();
+  std::string views = viewsText(), body;
   if (rectangle) {
     // As Tile lays them out.
     auto tileBytes = [](int rows, int columns) {
@@ -273,15 +332,8 @@ void ProductPrinter::addEntry(const Rectangle *rectangle, int width) {
   // Several products have the strides of all of them: left to itself ptxas
   // keeps to 72 registers, and spills.
   constexpr int kThreadsOfUnit = 256;
-  std::string threads = std::to_string(entry.threads);
-  std::string blocks =
-      std::to_string(std::max(kThreadsOfUnit / entry.threads, 1));
-  std::string bounds = steps.size() > 1
-                           ? "REFOLD_UNIT_KERNEL(" + threads + ", " + blocks
-                           : "REFOLD_KERNEL(" + threads;
-  kernel.text +=
-      "\n" + bounds + ")\n" + entry.name + "(" + typed + ") {\n" + body + "}\n";
-  kernel.entries.push_back(std::move(entry));
+  int blocksPerUnit = std::max(kThreadsOfUnit / entry.threads, 1);
+  addEntryText(std::move(entry), body, steps.size() > 1 ? blocksPerUnit : 0);
 }
 
 std::string ProductPrinter::signature() const {
@@ -334,14 +386,23 @@ llvm::Expected<CudaKernel> ProductPrinter::print(std::string name) {
       "product of the batch extents * ceil(m / R) * "
       "ceil(n / C) blocks; an entry _RxCxV\n//   computes R x C of "
       "the result, V elements at once: V > 1 asks that rows begin "
-      "at\n//   multiples of 16 bytes and are whole vectors.\n"
+      "at\n//   multiples of 16 bytes and are whole vectors." +
+      (hasRoles() ? " Of _rolesRxCxV four warps copy and the others\n//   "
+                    "multiply.\n"
+                  : "\n") +
       "#include \"refold_cuda.h\"\n"
-      "#include \"refold_cuda_products.h\"\n\n"
+      "#include \"refold_cuda_products" +
+      (hasRoles() ? "_panels" : "") +
+      ".h\"\n\n"
       "using namespace refold;\n";
   if (hasUnits()) {
-    for (const Rectangle &rectangle :
-         {kFewSliced, kFew, kWide, kSmall, kSliced})
-      addEntry(&rectangle, 8);
+    if (hasRoles())
+      for (const RoleRectangle &rectangle : kRoles)
+        addRoleEntry(rectangle);
+    else
+      for (const Rectangle &rectangle :
+           {kFewSliced, kFew, kWide, kSmall, kSliced})
+        addEntry(&rectangle, 8);
     addEntry(&kSmall, 1);
   } else {
     addEntry(nullptr, 1);

@@ -47,10 +47,13 @@ PRODUCTS = {"conform_products_bf16x128": (128, 128, 128, 128, 128), "conform_pro
 # Formats of both sides, columns.
 F8_PRODUCTS = {f"conform_products_{a}_{b}x{n}": (a, b, n) for a, b, n in
                [("e4m3", "e4m3", 64), ("e4m3", "e4m3", 256), ("e4m3", "e5m2", 128), ("e5m2", "e4m3", 128), ("e5m2", "e5m2", 64)]}
+# Columns, whether rows of the right side lie along the sum.
+SIDES = {"conform_along_f16x64": (64, True), "conform_along_bf16x128": (128, True), "conform_along_f16x256": (256, True),
+         "conform_shared_bf16x256": (256, False)}
 ROLES, HANDOVER, BOXES = "conform_roles", "conform_handover", "conform_boxes"
 KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
-KERNELS += [(n, "float") for n in [*PRODUCTS, ROLES, HANDOVER]]
-INPUTS.update({n: "int16_t" for n in [*PRODUCTS, ROLES, HANDOVER]})
+KERNELS += [(n, "float") for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]]
+INPUTS.update({n: "int16_t" for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]})
 KERNELS += [(n, "float") for n in F8_PRODUCTS] + [(BOXES, "int8_t")]
 INPUTS.update({n: "int8_t" for n in [*F8_PRODUCTS, BOXES]})
 
@@ -63,6 +66,8 @@ def launch_of(name):
         return 256, sum(128 * r * -(-c // 64) for r, c in panels) + 32
     if name in F8_PRODUCTS:
         return 128, 128 * (64 + F8_PRODUCTS[name][2]) + 16
+    if name in SIDES:
+        return 128, 128 * (64 + SIDES[name][0]) + 16
     return {MATRICES: (32, 1536), ROLES: (384, 4128), HANDOVER: (256, 5120), BOXES: (128, 2304)}.get(name, (128, 0))
 
 
@@ -285,6 +290,18 @@ def check_products(machine, mode):
         assert (out[64 * rows:].reshape(64, width) == sums).all(), (name, mode, "sums")
 
 
+def check_sides(machine, mode):
+    random = np.random.default_rng(11)
+    for name, (columns, is_along) in SIDES.items():
+        left, right = (random.integers(-3, 4, shape).astype(np.float32)
+                       for shape in ((64, 64), (64, columns) if is_along else (columns, 64)))
+        values = np.concatenate([left.ravel(), right.ravel()])
+        bits = (values.view(np.uint32) >> 16).astype(np.uint16) if "bf16" in name else values.astype(np.float16).view(np.uint16)
+        out = np.full(64 * columns, np.nan, np.float32)
+        machine.run(name, mode, 1, bits.view(np.int16), out, bits.size)
+        assert (out.reshape(64, columns) == left @ (right if is_along else right.T)).all(), (name, mode)
+
+
 FORMATS = {"e4m3": (3, 7, False), "e5m2": (2, 15, True)}
 # Of the largest that is added at once, bits that matrix units keep: less than a unit is lost of each addend.
 KEPT_BITS = 13
@@ -360,7 +377,7 @@ def main():
         machine = Device(*filter(None, [options.cubin, options.roles])) if options.cubin else Emulated(pathlib.Path(folder))
         checks = [check_arithmetic, check_f8, check_exchange, check_matrices, check_copies]
         if options.roles or not options.cubin:
-            checks += [check_products, check_f8_products, check_boxes, check_roles, check_handover]
+            checks += [check_products, check_sides, check_f8_products, check_boxes, check_roles, check_handover]
         passed = 0
         for mode in range(machine.modes):
             for check in checks:

@@ -8,6 +8,7 @@ compiler takes the same text with warnings as errors.
 """
 
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -28,6 +29,7 @@ FLOATS = [name for name in PROGRAMS if name != "integers"]
 # Ragged everywhere; whole vectors and more than one block; one row; nothing to sum; no rows.
 SHAPES = ["m=5,k=3,n=7", "m=130,k=72,n=136", "m=1,k=264,n=72", "m=70,k=0,n=8", "m=0,k=5,n=8"]
 ENTRIES = ["16x64x8", "16x32x8", "32x32x8", "64x64x8", "128x128x8", "64x64x1"]
+ROLES = ["roles64x64x8", "roles64x128x8", "roles128x128x8", "roles128x256x8"]  # of the text for sm_90a
 
 
 def dims(name, shape):
@@ -35,14 +37,15 @@ def dims(name, shape):
     return shape + more.get(name, "")
 
 
-def check_emulated(folder, name, dtype, shape):
-    refold("verify", "--target", "cuda-emulated", str(folder / f"{name}.fold"), "--dtype", dtype, "--shape",
+def check_emulated(folder, name, dtype, shape, target="cuda-emulated"):
+    refold("verify", "--target", target, str(folder / f"{name}.fold"), "--dtype", dtype, "--shape",
            dims(name, shape), "--first-seeds", "1", "--seeds", "1", "--threads", "1")
 
 
 def check_entry(folder, name, entry):
-    refold("verify", "--target", "cuda-emulated", str(folder / f"{name}.fold"), "--dtype", "bf16", "--shape",
-           dims(name, "m=130,k=72,n=136"), "--first-seeds", "1", "--seeds", "1", "--threads", "1",
+    target = "cuda-emulated" + ("-sm90" if entry in ROLES else "")
+    refold("verify", "--target", target, str(folder / f"{name}.fold"), "--dtype", "bf16", "--shape",
+           dims(name, "m=130,k=456,n=136" if entry in ROLES else "m=130,k=72,n=136"), "--first-seeds", "1", "--seeds", "1", "--threads", "1",
            REFOLD_CUDA_ENTRY=f"product0_{entry}")
 
 
@@ -62,6 +65,8 @@ def check_compiled(compiler, folder, name, dtype, arch):
     for kernel in kernels_of(str(folder / name), dtype, target):
         _, log = compiler.compile(kernel["text"], arch)
         found = nvrtc.resources(log)
+        # Products that are serialised, registers that are not moved.
+        assert not re.search(r"C75\d\d|setmaxnreg", log), log
         for entry in kernel["entries"]:
             registers, stack, spilled = found[entry["name"]]
             assert (stack, spilled) == (0, 0) and registers <= 255, (entry["name"], arch, found[entry["name"]])
@@ -74,6 +79,10 @@ def main():
             (folder / f"{name}.fold").write_text(text)
         all_checks = [(check_emulated, folder, name, ["f32", "bf16", "f16"][(i + k) % 3], shape)
                       for i, name in enumerate(FLOATS) for k, shape in enumerate(SHAPES)]
+        all_checks += [(check_emulated, folder, name, dtype, shape, "cuda-emulated-sm90")
+                       for name, dtype in (("plain", "f16"), ("rounded", "bf16")) for shape in SHAPES]
+        all_checks += [(check_entry, folder, name, entry) for name in ("plain", "transposed", "batched", "rounded") for entry in ROLES]
+        all_checks += [(check_entry, folder, "beside", ROLES[0])]
         all_checks += [(check_emulated, folder, "integers", "f32", shape) for shape in SHAPES]
         all_checks += [(check_entry, folder, name, entry) for name in ("plain", "transposed") for entry in ENTRIES]
         all_checks += [(check_beside, folder)]
@@ -81,6 +90,7 @@ def main():
         all_checks += [(check_written, folder, name, dtype) for name in FLOATS for dtype in ("f32", "bf16")]
         gates = [(folder, name, dtype, arch) for name in ("plain", "transposed", "batched", "beside") for dtype in ("f32", "bf16")
                  for arch in ("sm_80", "sm_90a")]
+        gates += [(folder, "rounded", dtype, "sm_90a") for dtype in ("f16", "bf16")]
         gated, skipped = checks.compiled(check_compiled, gates)
         return checks.run(all_checks + gated, skipped)
 

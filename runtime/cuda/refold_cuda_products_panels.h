@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Products of 16 bits outside cascades on sm_90a: four warps copy, the others
+// multiply and write.
+#ifndef REFOLD_RUNTIME_CUDA_REFOLD_CUDA_PRODUCTS_PANELS_H
+#define REFOLD_RUNTIME_CUDA_REFOLD_CUDA_PRODUCTS_PANELS_H
+
+#include "refold_cuda_products.h"
+#include "refold_cuda_wgmma.h"
+
+namespace refold {
+
+template <bool kIsFirst, typename A, typename B> struct Choice {
+  using Type = A;
+};
+template <typename A, typename B> struct Choice<false, A, B> {
+  using Type = B;
+};
+
+/// What one of 128 threads brings of a matrix into panels: a chunk of every
+/// 16th row of each panel.
+template <typename To, typename T> struct PanelChunks {
+  static constexpr int kPasses = To::kRows / 16, kPanels = To::kChunks / 8;
+  static_assert(To::kChunks % 8 == 0);
+  const T *source;
+  int64_t pass_stride;
+  int first, chunk;
+
+  REFOLD_DEVICE PanelChunks(const T *from, int64_t row_stride)
+      : pass_stride(16 * row_stride), first(thread() % 128 / 8),
+        chunk(thread() % 8) {
+    source = from + first * row_stride + chunk * 8;
+  }
+  /// What lies beyond `rows` and `columns` is 0.
+  REFOLD_DEVICE void bring(uint32_t to, int rows, int columns) const {
+    const uint32_t place = to + To::place(first, chunk);
+    REFOLD_UNROLL
+    for (int panel = 0; panel < kPanels; ++panel) {
+      const bool is_column = panel * 64 + chunk * 8 < columns;
+      const T *from = source + panel * 64;
+      REFOLD_UNROLL
+      for (int pass = 0; pass < kPasses; ++pass) {
+        copy_async(place + panel * To::kPanelBytes + pass * 16 * To::kRowBytes,
+                   from, is_column && pass * 16 + first < rows ? 16 : 0);
+        from += pass_stride;
+      }
+    }
+  }
+};
+
+/// Rectangles of `kGroups` times 64 rows, 64 for each four warps that multiply,
+/// in steps of 64 along the sum, `kStages` of them under way.
+template <int kGroupsOf, int kColumnsOf, int kStagesOf> struct PanelUnits {
+  static constexpr int kGroups = kGroupsOf, kColumns = kColumnsOf;
+  static constexpr int kThreads = 128 + kGroups * 128, kRows = kGroups * 64;
+  static constexpr int kDepth = 64, kStages = kStagesOf;
+  static constexpr int kParts = kColumns / 8;
+  using Left = Panels<kRows, kDepth>;
+  using Across = Panels<kColumns, kDepth>;
+  using Along = Panels<kDepth, kColumns>;
+  static constexpr int kStepBytes = Left::kBytes + Across::kBytes;
+  static constexpr int kBytes = kStages * (kStepBytes + 16);
+  static_assert(Across::kBytes == Along::kBytes);
+  // Each role ends by itself: registers move only where sums need more of them
+  // than a thread has at the launch.
+  static constexpr bool kMovesRegisters = kGroups * kColumns > 256;
+
+  /// One step of what four warps multiply.
+  template <bool kIsTransposed, typename T>
+  REFOLD_DEVICE static void add(float (&sums)[kParts][4], uint32_t left,
+                                uint32_t right) {
+    REFOLD_UNROLL
+    for (int k = 0; k < kDepth / 16; ++k) {
+      const uint64_t a = describe(left + k * 32, 16);
+      if constexpr (kIsTransposed) {
+        const uint64_t b = describe(right + k * 32, 16);
+        if constexpr (kColumns == 256)
+          multiply_shared_256<0>(sums, a, b, 1, T{});
+        else if constexpr (kColumns == 128)
+          multiply_shared_128<0>(sums, a, b, 1, T{});
+        else
+          multiply_shared_64<0>(sums, a, b, 1, T{});
+      } else {
+        const uint64_t b =
+            describe(right + k * 16 * Along::kRowBytes, Along::kPanelBytes);
+        if constexpr (kColumns == 256)
+          multiply_along_256<0>(sums, a, b, 1, T{});
+        else if constexpr (kColumns == 128)
+          multiply_along_128<0>(sums, a, b, 1, T{});
+        else
+          multiply_along_64<0>(sums, a, b, 1, T{});
+      }
+    }
+  }
+
+  /// Writes what a warp has of 16 rows; `biases` of its lanes are those of two
+  /// columns each.
+  template <typename To>
+  REFOLD_DEVICE static void write(const To &target, int64_t row0,
+                                  int64_t column0,
+                                  const float (&sums)[kParts][4],
+                                  const float (&biases)[kColumns / 64][2]) {
+    using R = typename To::Result;
+    const int64_t left = target.columns - column0;
+    REFOLD_UNROLL
+    for (int part = 0; part < kParts; part += 4) {
+      float added[4][2];
+      REFOLD_UNROLL
+      for (int c = 0; c < 4; ++c)
+        REFOLD_UNROLL
+      for (int e = 0; e < 2; ++e)
+        added[c][e] = shuffle_from(biases[part / 8][e],
+                                   (part + c) % 8 * 4 + thread() % 4);
+      REFOLD_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const int64_t row = row0 + fragment_row(half);
+        float values[4][2];
+        REFOLD_UNROLL
+        for (int c = 0; c < 4; ++c)
+          REFOLD_UNROLL
+        for (int e = 0; e < 2; ++e)
+          values[c][e] =
+              target.finish_with(sums[part + c][half * 2 + e], added[c][e]);
+        R *const to = target.to.at(row, column0 + part * 8);
+        const bool is_row = row < target.rows;
+        if constexpr (sizeof(R) == 2) {
+          uint32_t words[4];
+          REFOLD_UNROLL
+          for (int c = 0; c < 4; ++c)
+            words[c] = pack(values[c][0], values[c][1], R{});
+          store_quads(is_row ? reinterpret_cast<char *>(to) : nullptr, words,
+                      (left - part * 8) * 2);
+        } else {
+          REFOLD_UNROLL
+          for (int c = 0; c < 4; c += 2) {
+            uint32_t words[4];
+            exchange_quads(words, values[c], values[c + 1]);
+            const int column = c * 8 + fragment_quad();
+            if (is_row && part * 8 + column < left)
+              store_words<16>(reinterpret_cast<char *>(to + column), words);
+          }
+        }
+      }
+    }
+  }
+
+  template <bool kIsTransposed, typename T>
+  REFOLD_DEVICE static void copy(uint32_t memory, Matrix<const T> left,
+                                 Matrix<const T> right, int rows, int columns,
+                                 int64_t depth) {
+    using Right = typename Choice<kIsTransposed, Across, Along>::Type;
+    const uint32_t came = memory + kStages * kStepBytes;
+    const uint32_t gone = came + 8 * kStages;
+    PanelChunks<Left, T> lefts(left.first, left.row_stride);
+    PanelChunks<Right, T> rights(
+        right.first, kIsTransposed ? right.column_stride : right.row_stride);
+    int place = 0, parity = 1;
+    REFOLD_NO_UNROLL
+    for (; depth > 0; depth -= kDepth) {
+      const uint32_t to = memory + place * kStepBytes;
+      wait_gate(gone + 8 * place, parity);
+      const int count = int(smaller(depth, kDepth));
+      lefts.bring(to, rows, count);
+      if constexpr (kIsTransposed)
+        rights.bring(to + Left::kBytes, columns, count);
+      else
+        rights.bring(to + Left::kBytes, count, columns);
+      arrive_with_copies(came + 8 * place);
+      lefts.source += kDepth;
+      rights.source += kIsTransposed ? kDepth : kDepth * right.row_stride;
+      place = place + 1 == kStages ? 0 : place + 1;
+      parity ^= place == 0;
+    }
+    wait_copies<0>();
+  }
+
+  /// The rectangle at `row0` and `column0`; rows of all three matrices, or of
+  /// the right one's transpose (`kIsTransposed`), lie in whole vectors of 16
+  /// bytes.
+  template <bool kIsTransposed, typename T, typename To>
+  REFOLD_DEVICE static void run(uint32_t memory, Matrix<const T> left,
+                                Matrix<const T> right, const To &target,
+                                int64_t depth, int64_t row0, int64_t column0) {
+    const uint32_t came = memory + kStages * kStepBytes;
+    const uint32_t gone = came + 8 * kStages;
+    if (thread() == 0)
+      for (int place = 0; place < kStages; ++place) {
+        make_gate(came + 8 * place, 128);
+        make_gate(gone + 8 * place, 4 * kGroups);
+      }
+    block_barrier();
+    if (of_warp(thread() / 32) < 4) {
+      if constexpr (kMovesRegisters)
+        give_registers<56>();
+      copy<kIsTransposed, T>(
+          memory, {left.at(row0, 0), left.row_stride, left.column_stride},
+          {right.at(0, column0), right.row_stride, right.column_stride},
+          int(smaller(target.rows - row0, kRows)),
+          int(smaller(target.columns - column0, kColumns)), depth);
+      return;
+    }
+    if constexpr (kMovesRegisters)
+      take_registers<224>();
+    const int group = of_warp(thread() / 128 - 1);
+    float biases[kColumns / 64][2];
+    REFOLD_UNROLL
+    for (int i = 0; i < kColumns / 32; ++i)
+      biases[i / 2][i % 2] =
+          target.bias_of(column0 + i / 2 * 64 + thread() % 32 * 2 + i % 2);
+    float sums[kParts][4] = {};
+    int place = 0, parity = 0;
+    REFOLD_NO_UNROLL
+    for (int64_t k = 0; k < depth; k += kDepth) {
+      const uint32_t from = memory + place * kStepBytes;
+      wait_gate(came + 8 * place, parity);
+      show_matrices();
+      begin_products();
+      add<kIsTransposed, T>(sums, from + group * 64 * Left::kRowBytes,
+                            from + Left::kBytes);
+      commit_products();
+      // The step before is done: its place is free.
+      wait_products<1>();
+      if (k > 0 && thread() % 32 == 0)
+        arrive(gone + 8 * (place == 0 ? kStages - 1 : place - 1));
+      place = place + 1 == kStages ? 0 : place + 1;
+      parity ^= place == 0;
+    }
+    wait_products<0>();
+    settle(sums);
+    write(target, row0 + group * 64 + thread() % 128 / 32 * 16, column0, sums,
+          biases);
+  }
+};
+
+} // namespace refold
+
+#endif // REFOLD_RUNTIME_CUDA_REFOLD_CUDA_PRODUCTS_PANELS_H
