@@ -30,8 +30,7 @@ llvm::cl::opt<uint64_t> firstSeed("seed", llvm::cl::init(1),
                                   llvm::cl::desc("of the first program"));
 llvm::cl::opt<unsigned> failures("failures", llvm::cl::init(1),
                                  llvm::cl::desc("failures to look for"));
-llvm::cl::opt<std::string> target("target",
-                                  llvm::cl::desc("of all programs"));
+llvm::cl::opt<std::string> target("target", llvm::cl::desc("of all programs"));
 llvm::cl::opt<bool> printsAll("print", llvm::cl::desc("print every program"));
 
 /// How one program ended. Invalid: the front end or the program's own checks

@@ -60,14 +60,14 @@ private:
   std::string heads;      ///< of the shared operands: "", "b," or "b,g,"
   std::string shared;     ///< how they are subscripted
   std::string columns = "e";
-  bool isWhole = false;   ///< elements are integers
+  bool isWhole = false; ///< elements are integers
   bool areWeightsWhole = false;
   bool hasDeadElements = false;
-  Words weights;          ///< over rows and n
-  Words numbers;          ///< of rows, safe to divide by 1 + |.|
-  Words operands;         ///< of products: as arguments
-  Words reads;            ///< the same as they are subscripted
-  Words besides;          ///< sums over columns
+  Words weights;  ///< over rows and n
+  Words numbers;  ///< of rows, safe to divide by 1 + |.|
+  Words operands; ///< of products: as arguments
+  Words reads;    ///< the same as they are subscripted
+  Words besides;  ///< sums over columns
   Words results;
   std::string normaliser;
 };
@@ -143,18 +143,18 @@ void Generator::addScores() {
 void Generator::addMask() {
   if (isWhole || !chance(35))
     return;
-  std::string condition = pick<std::string>(
-      {"n <= m", "n <= m and m - n < 5", "abs(m - n) < 3", "n % 3 > 0", "u",
-       "n < lens"});
+  std::string condition =
+      pick<std::string>({"n <= m", "n <= m and m - n < 5", "abs(m - n) < 3",
+                         "n % 3 > 0", "u", "n < lens"});
   if (condition == "u")
     add("u", chance(50) ? "n" : "m,n", ": bool");
   if (condition == "n < lens")
     add("lens", "m", ": i32");
   hasDeadElements = chance(70);
-  define("s", "",
-         {"where(" + condition + ", s, " + (hasDeadElements ? "-inf" : "0") +
-              ")",
-          {}});
+  define(
+      "s", "",
+      {"where(" + condition + ", s, " + (hasDeadElements ? "-inf" : "0") + ")",
+       {}});
 }
 
 /// What the elements are made into for the products.
@@ -176,9 +176,10 @@ void Generator::addWeights() {
     define("a", "max(n: ", {"abs(s)", {}});
     define("step", "", {"max(a, 0.000001) / 127", {}});
     numbers.push_back("step");
-    define("p", "",
-           {isSigned ? "i8(round(s / step))" : "u8(round((s + a) * 0.5 / step))",
-            {}});
+    define(
+        "p", "",
+        {isSigned ? "i8(round(s / step))" : "u8(round((s + a) * 0.5 / step))",
+         {}});
     weights.push_back("p");
     areWeightsWhole = true;
   };
@@ -244,14 +245,11 @@ void Generator::addProduct(unsigned number) {
     std::string operand = "v" + std::to_string(number);
     bool isTurned = columns == "e" && chance(25);
     bool hasHeads = chance(60);
-    std::string type = areWeightsWhole
-                           ? (chance(85) ? byteType() : realType())
-                           : (chance(15) ? byteType() : realType());
+    std::string type = areWeightsWhole ? (chance(85) ? byteType() : realType())
+                                       : (chance(15) ? byteType() : realType());
     add(operand, (hasHeads ? heads : "") + (isTurned ? "e,n" : "n," + columns),
         type);
-    std::string last = isTurned         ? "e, n"
-                       : columns == "e" ? "n, e"
-                                        : "n, e, c";
+    std::string last = isTurned ? "e, n" : columns == "e" ? "n, e" : "n, e, c";
     read = operand + "[" + (hasHeads ? shared : "") + last + "]";
     // What is shared by all rows can be summed by itself.
     if (!hasHeads || heads.empty())
@@ -325,10 +323,10 @@ Term Generator::scaled(Term result) {
         result = {"$0 * " + pick(numbers), {{"($0)", {result}}}};
       break;
     case 5:
-      result = {pick<std::string>({"relu($0)", "$0 * sigmoid($0)",
-                                   "tanh($0 * 0.01)",
-                                   "$0 * (1 + erf($0 * 0.70710678))"}),
-                {{"($0)", {result}}}};
+      result = {
+          pick<std::string>({"relu($0)", "$0 * sigmoid($0)", "tanh($0 * 0.01)",
+                             "$0 * (1 + erf($0 * 0.70710678))"}),
+          {{"($0)", {result}}}};
       break;
     case 6:
       add("res" + number, rows + "," + columns, realType());
@@ -348,10 +346,9 @@ void Generator::addResult() {
     result = {"$0 / " + normaliser, {result}};
   for (size_t i = 1; i < results.size(); ++i)
     if (chance(60))
-      result = chance(50)
-                   ? Term{"$0 + " + results[i], {result}}
-                   : Term{"$0 * sigmoid(0.01 * " + results[i] + ")",
-                          {{"($0)", {result}}}};
+      result = chance(50) ? Term{"$0 + " + results[i], {result}}
+                          : Term{"$0 * sigmoid(0.01 * " + results[i] + ")",
+                                 {{"($0)", {result}}}};
   define("y", "", scaled(std::move(result)), "y" + axesOf(columns));
 }
 
@@ -374,12 +371,12 @@ void Generator::addBehind() {
   bool isOfColumns = columns == "e" && chance(60);
   std::string axes = axesOf("kk");
   std::string of = isOfColumns ? "e: f32(y)" : "n: f32(s)";
-  program.definitions.push_back({"best",
-                                 "topk(" + of.substr(0, 3),
-                                 ", " + pick<std::string>({"1", "3", "8"}) +
-                                     ")",
-                                 {of.substr(3), {}},
-                                 "best" + axes + ", places" + axes});
+  program.definitions.push_back(
+      {"best",
+       "topk(" + of.substr(0, 3),
+       ", " + pick<std::string>({"1", "3", "8"}) + ")",
+       {of.substr(3), {}},
+       "best" + axes + ", places" + axes});
   program.outputs.push_back("best");
   if (chance(50))
     program.outputs.push_back("places");
@@ -421,8 +418,9 @@ void Generator::chooseExtents() {
   if (chance(10))
     made.lengths.push_back(pick<int64_t>({600, 1025, 4097}));
   extents = {
-      {"m", isWide ? pick<int64_t>({1, 2, 3, 4, 5, 8, 9})
-                   : pick<int64_t>({1, 3, 4, 7, 8, 9, 15, 16, 17, 33, 70, 130})},
+      {"m", isWide
+                ? pick<int64_t>({1, 2, 3, 4, 5, 8, 9})
+                : pick<int64_t>({1, 3, 4, 7, 8, 9, 15, 16, 17, 33, 70, 130})},
       {"b", 1 + below(2)},
       {"h", pick<int64_t>({2, 4})},
       {"d", pick<int64_t>({1, 3, 8, 16, 17, 32, 64, 80})},
@@ -443,7 +441,8 @@ void Generator::chooseExtents() {
   auto isArgument = [&](const std::string &axis) {
     for (const std::string &argument : program.arguments) {
       size_t open = argument.find('['), close = argument.find(']');
-      std::string axes = "," + argument.substr(open + 1, close - open - 1) + ",";
+      std::string axes =
+          "," + argument.substr(open + 1, close - open - 1) + ",";
       if (axes.find("," + axis + ",") != std::string::npos)
         return true;
     }

@@ -57,8 +57,7 @@ TEST(BlocksTest, AreWideOnlyWhereNoArrayLiesOverThem) {
       Node over;
       over.set = Set(1) << (*planted)->block;
       plant(**planted, &over);
-      EXPECT_FALSE((*planted)->hasBlocksOfResults())
-          << c.name << ", " << what;
+      EXPECT_FALSE((*planted)->hasBlocksOfResults()) << c.name << ", " << what;
       Node other; // over rows alone it is none of the block's business
       other.set = (*planted)->rows;
       auto harmless = planOf();

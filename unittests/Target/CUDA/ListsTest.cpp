@@ -202,7 +202,7 @@ const std::vector<Defect> kDefects = {
     {"merge1(Number<32>{});", ""},
     {"bottomk_1_own.place(at)", "int32_t(lane)"},
     {"words[p * kOwn + i]", "words[i]"},
-    {"+ lane * kOwn, e_places", ", e_places"},
+    {"+ lane * kOwn, e2_places", ", e2_places"},
     {"-infinity())", "0.0f)"},
     {"topk_0.template take<", "bottomk_1.template take<"},
     // Lists: the order of words.

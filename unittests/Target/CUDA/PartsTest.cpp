@@ -124,7 +124,9 @@ const std::vector<Defect> kDefects = {
     Defect{"take_ticket(ticket, uint32_t(parts))",
            "take_ticket(ticket, uint32_t(parts) + 1)"},
     // The merge.
-    Defect{"(old.add_1 * expf(t4))", "old.add_1"}, Defect{"s = States();", ""},
+    // (A thread merges one part of these rows, so that nothing moves there.)
+    Defect{"s.add_1 + (old.add_1 * expf(t4))", "old.add_1 * 0.5f"},
+    Defect{"s = States();", ""},
     Defect{"part < row_parts; part += kThreads",
            "part + 1 < row_parts; part += kThreads"},
     Defect{"left_add_1 + row * row_parts + part", "left_add_1 + part"},

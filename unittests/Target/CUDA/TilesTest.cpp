@@ -26,7 +26,7 @@ const std::vector<Defect> kDefects = {
     Defect{"wait_copies<0>();", ""}, Defect{"wait_copies<0>", "wait_copies<1>"},
     Defect{"block_barrier();", ""},
     Defect{"block_barrier();", "if (thread() < 32) block_barrier();"},
-    Defect{"commit_copies();\n", "\n"}, Defect{"place ^ 1", "place"},
+    Defect{"commit_copies();\n", ";\n"}, Defect{"place ^ 1", "place"},
     Defect{"(end - 1 - at) & 1", "0"},
     Defect{"n_first - (has_next ? kColumns : 0)", "n_first"},
     Defect{"i * parts / kPasses != part", "i * parts / kPasses != 0"},
@@ -41,7 +41,7 @@ const std::vector<Defect> kDefects = {
     Defect{"r[2], r[3], T{}", "r[3], r[2], T{}"},
     Defect{"to[tile][2 + half]", "to[tile][3 - half]"},
     Defect{"add_1_values + c * 16 *", "add_1_values + 0 *"},
-    Defect{"left_tile + which / 32 *", "left_tile + 0 *"},
+    Defect{"left_tile + thread() / 32 *", "left_tile + 0 *"},
     // Transports.
     Defect{"add_1_moved = add_1 * ", "add_1_moved = add_1; (void)"},
     Defect{"add_2_moved = s.add_2 * ", "add_2_moved = s.add_2; (void)"},

@@ -75,7 +75,7 @@ const std::vector<Defect> kDefects = {
     Defect{"block_remainder(group, packed_blocks) * kRows", "0"},
     Defect{"packed_first + which / 32 * 16 + fragment_row(i, which)",
            "packed_first + fragment_row(i, which)"},
-    Defect{"column < limit && ", ""},
+    Defect{"(column < limit &&", "("},
     // Registers, merges.
     Defect{"give_registers<40>", "give_registers<48>"},
     Defect{"s.add_2 = s.add_2 + shuffle_xor(s.add_2, 1);", ""},
