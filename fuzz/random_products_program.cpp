@@ -386,7 +386,9 @@ void Generator::chooseOutputs() {
   if (program.outputs.empty() || chance(70))
     program.outputs.push_back("y");
   for (const Definition &definition : program.definitions)
-    if ((definition.name[0] == 'o' || definition.name[0] == 'c' ||
+    if (std::count(program.outputs.begin(), program.outputs.end(),
+                   definition.name) == 0 &&
+        (definition.name[0] == 'o' || definition.name[0] == 'c' ||
          definition.name == "z" || definition.name == "p") &&
         chance(20))
       program.outputs.push_back(definition.name);
