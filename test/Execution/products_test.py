@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Products with constant weights and what is done to their elements: rows that fill no register tile, columns that fill
-no register, sums longer than a block, heads that are columns too, and every instruction set.
+no register, sums longer than a block or a slice, heads that are columns too, and every instruction set.
 
     products_test.py [--self-test]
 """
@@ -83,6 +83,12 @@ def models(folder):
     heads.add("Transpose", perm=[0, 2, 1, 3])
     heads.save(folder / "heads.onnx", [2, 3, "m", 32])
     yield "heads", 1
+
+    long = Model(["m", 4500])
+    long.add("MatMul", long.weight(4500, 150))
+    long.add("Add", long.weight(150))
+    long.save(folder / "long.onnx", ["m", 150])
+    yield "long", 1
 
     turned = Model(["m", 40])
     turned.add("MatMul", turned.weight(40, 64))

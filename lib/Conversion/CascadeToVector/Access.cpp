@@ -183,7 +183,8 @@ Ix Kernel::panelOffset(Tile &t, Node *value, int r, int c) {
     depth =
         to.add(to.mul(depth, extents[d.index]), positionAt(t, d.index, r, c));
   if (pack.isOwn && pack.reducedIndex != kNone)
-    depth = localAt(t, pack.reducedIndex, r, c);
+    depth = to.sub(localAt(t, pack.reducedIndex, r, c),
+                   slice ? slice->first : Ix(0));
   else if (pack.reducedIndex != kNone)
     depth = to.add(to.mul(depth, extents[pack.reducedIndex]),
                    positionAt(t, pack.reducedIndex, r, c));

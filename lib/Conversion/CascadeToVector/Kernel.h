@@ -159,7 +159,8 @@ private:
   void prefetchNextRow(Tile &t, Node *root, int c);
   bool startsLine(mlir::Type element, int c);
 
-  // Nests.cpp.
+  // Nests.cpp, Sums.cpp.
+  using Values = Spelling::Values;
   struct Nest {
     Set out = 0;
     int lane = kNone;
@@ -171,6 +172,7 @@ private:
     int64_t depthAhead = 0; ///< so many steps of the sum; 0: bytes behind each
     int64_t bytesAhead = 0; ///< 0: as many as there are in a few rows
     bool inPlace = false;   ///< without panels
+    bool isSliced = false;  ///< see `nestSlices`
     /// Where only a part of the summed index is added: its first, its length.
     std::optional<std::pair<Ix, Ix>> part;
     const PairPlan *pair = nullptr; ///< of its term
@@ -199,6 +201,12 @@ private:
   void emitNest(Nest &nest);
   void nestLanes(Nest &nest, Tile &t);
   void nestBlocks(Nest &nest, Tile &t, Ix first, Ix end);
+  int slicedIndex();
+  Ix lengthOfSlice();
+  void layOutSlices();
+  void nestSlices(Nest &nest, Tile &t, Ix first, Ix end);
+  Values partOfSums(Tile &t, const Values &start);
+  void keepPart(Tile &t, llvm::ArrayRef<Val> acc);
   void nestPoints(Nest &nest, Tile &t);
   void nestSums(Nest &nest, Tile &t);
   void nestStreamed(Nest &nest, Tile &t);
@@ -220,7 +228,6 @@ private:
   void nestShortcuts(Nest &nest, Tile &t, const Shortcuts &shortcuts);
   void nestRows(Nest &nest, Tile &t);
   void nestBody(Nest &nest, Tile &t, int64_t numRows);
-  using Values = Spelling::Values;
   Values reduceLoops(Nest &nest, Tile &t, unsigned depth, Values acc);
   int64_t blockOfSum(Nest &nest, llvm::ArrayRef<Val> acc);
   Values reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
@@ -501,6 +508,14 @@ private:
   std::map<Node *, Array> contractions, kept, operands;
   Array byteSums;                          ///< one a row: see `sumBytes`
   llvm::SmallVector<Array, 2> sumsInOrder; ///< see `writeSumsInOrder`
+  /// The part of a long sum in work, and the sums of the parts before it.
+  struct Slice {
+    Ix first, count;
+    Val isOpen; ///< more follow
+    Array sums;
+  };
+  std::optional<Slice> slice;
+  Array slicedSums;
   bool hasOperands = false; ///< the item in work has computed them
   /// Kept values and states (of row steps) that this tile has left in their
   /// arrays.

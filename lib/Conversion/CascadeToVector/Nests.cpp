@@ -60,10 +60,13 @@ void Kernel::nestLanes(Nest &nest, Tile &outer) {
   if (nest.streamed)
     return nestStreamed(nest, outer);
   Ix range = rangeOf(nest.lane);
-  if (!nest.readsPanels || !plan.hasOwnPanels())
+  bool hasOwn = nest.readsPanels && plan.hasOwnPanels();
+  if (!hasOwn && !nest.isSliced)
     return nestBlocks(nest, outer, 0, range);
   to.each(0, range, ownLanes(), [&](Ix first) {
     Ix end = to.min(to.add(first, ownLanes()), range);
+    if (nest.isSliced)
+      return nestSlices(nest, outer, first, end);
     makeOwnPanels(nest, first, to.sub(end, first));
     nestBlocks(nest, outer, first, end);
   });
@@ -380,6 +383,8 @@ void Kernel::nestBody(Nest &nest, Tile &t, int64_t numRows) {
     for (int64_t r = 0; r < numRows; ++r)
       for (int64_t c = 0; c < numColumns; ++c)
         acc.push_back(nest.init(t, r, c));
+  if (slice)
+    acc = partOfSums(t, acc);
   Set varying = 0;
   for (unsigned i : nest.reduced)
     varying |= bit(i);
@@ -398,12 +403,17 @@ void Kernel::nestBody(Nest &nest, Tile &t, int64_t numRows) {
   auto at = [&](int64_t s, int64_t r, int64_t c) {
     return acc[(s * numRows + r) * numColumns + c];
   };
-  for (int64_t r = 0; r < numRows; ++r)
-    for (int64_t c = 0; c < numColumns; ++c) {
-      for (auto [s, sum] : llvm::enumerate(nest.sums))
-        t.memo[keyOf(t, sum.result, r, c)] = at(s, r, c);
-      nest.sink(t, r, c, at(0, r, c));
-    }
+  auto finish = [&] {
+    for (int64_t r = 0; r < numRows; ++r)
+      for (int64_t c = 0; c < numColumns; ++c) {
+        for (auto [s, sum] : llvm::enumerate(nest.sums))
+          t.memo[keyOf(t, sum.result, r, c)] = at(s, r, c);
+        nest.sink(t, r, c, at(0, r, c));
+      }
+  };
+  if (!slice)
+    return finish();
+  to.branch(slice->isOpen, [&] { keepPart(t, acc); }, finish);
 }
 
 /// Sums whose lanes are still apart.
@@ -425,159 +435,6 @@ void Kernel::storeSums(Nest &nest, Tile &t, ArrayRef<Val> acc) {
   for (auto [i, v] : llvm::enumerate(acc))
     writeArray(t, array, i / numColumns, i % numColumns,
                to.reduceLanes(nest.combine, v));
-}
-
-Kernel::Values Kernel::reduceStep(Nest &nest, Tile &t, Values acc) {
-  int64_t numColumns = t.numColumns();
-  prefetchOperands(nest, t);
-  int64_t each = acc.size() / std::max<int64_t>(nest.sums.size(), 1);
-  for (int64_t i = 0; i < int64_t(acc.size()); ++i) {
-    Node *term = nest.sums.empty() ? nest.term : nest.sums[i / each].term;
-    acc[i] = accumulate(t, nest.combine, term, acc[i], i % each / numColumns,
-                        i % numColumns);
-  }
-  return acc;
-}
-
-Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
-                                   Values acc) {
-  unsigned index = nest.reduced[depth];
-  Ix first = nest.part ? nest.part->first : Ix(0);
-  Ix range = nest.part ? nest.part->second : rangeOf(index);
-  bool isLast = depth + 1 == nest.reduced.size();
-  if (isLast && nest.lanesReduced)
-    return reduceAlongLanes(nest, t, acc);
-  if (const DotPlan *dot = dotOf(nest, t))
-    return reduceDots(nest, *dot, t, acc);
-  auto step = [&](Ix k, Values in) {
-    Tile inside(&t);
-    inside.reduced = index;
-    inside.local[index] = to.add(first, k);
-    return reduceStep(nest, inside, in);
-  };
-  if (isLast && nest.pair)
-    return loopUnrolled(
-        to.ceilDiv(range, 2), nest.unroll, acc,
-        [&](Ix k, Values in) { return addPairs(nest, t, k, in); });
-  if (int64_t block = blockOfSum(nest, acc); isLast && block && !nest.part)
-    return reduceInBlocks(nest, range, block, acc, step);
-  if (isLast && nest.part)
-    return reducePart(range, acc, nest.unroll == plan.unroll, step);
-  if (isLast)
-    return loopUnrolled(range, nest.unroll, acc, step);
-  return to.loop(0, range, 1, acc, [&](Ix k, ArrayRef<Val> in) {
-    Tile inside(&t);
-    inside.local[index] = k;
-    return reduceLoops(nest, inside, depth + 1, Values(in));
-  });
-}
-
-/// Adds the k-th two terms of a tile; both arrays are zero behind the last.
-Kernel::Values Kernel::addPairs(Nest &nest, Tile &t, Ix k, Values acc) {
-  const PairPlan &pair = *nest.pair;
-  unsigned index = pair.index;
-  const Array &own =
-      operands.count(pair.own) ? operands.at(pair.own) : kept.at(pair.own);
-  int64_t numColumns = t.numColumns();
-  Values shared;
-  Ix first = int(index) == plan.stream ? to.div(base[index], 2) : Ix(0);
-  for (int64_t c = 0; c < numColumns; ++c)
-    shared.push_back(to.loadWide(
-        panels.at(pair.shared),
-        panelOffset(t, pair.shared, to.add(first, k), 0, c), Val()));
-  for (size_t r = 0; r < t.rowLocal.size(); ++r) {
-    Ix at = own.buffer.offset;
-    for (const Array::Dim &d : own.dims)
-      if (d.index != index)
-        at = to.add(at, to.mul(localAt(t, d.index, r, 0), to.div(d.stride, 2)));
-    Val two = to.splat(to.load(own.pairs, to.add(at, k)));
-    for (int64_t c = 0; c < numColumns; ++c) {
-      Val &sum = acc[r * numColumns + c];
-      sum = to.addPairs(two, shared[c], sum);
-    }
-  }
-  return acc;
-}
-
-/// Elements of a block; 0: all at once. Few rows share a register tile: unfused
-/// code may be no matrix product but a reduction, or a product of few rows,
-/// whose sums are short. Many: blocks as long as those of product libraries.
-int64_t Kernel::blockOfSum(Nest &nest, ArrayRef<Val> acc) {
-  constexpr int64_t kFewSums = 4, kShort = 16, kLong = 256;
-  if (nest.combine != Binary::AddF)
-    return 0;
-  // As many lanes of f64 are twice the registers.
-  int64_t width = std::max<int64_t>(
-      cast<TypedAttr>(nest.identity).getType().getIntOrFloatBitWidth() / 32, 1);
-  if (int64_t(acc.size()) <= kFewSums * width)
-    return kShort;
-  return nest.isLong ? kLong : 0;
-}
-
-/// Lanes along the reduced index: a register of partial results, reduced at the
-/// end.
-Kernel::Values Kernel::reduceAlongLanes(Nest &nest, Tile &t, Values acc) {
-  unsigned index = nest.reduced.back();
-  Ix range = rangeOf(index);
-  int64_t lanes = to.lanes();
-  auto step = [&](Ix k, Values in, bool isMasked) {
-    Tile inside(&t);
-    inside.lane = index;
-    inside.laneLocal = {k};
-    inside.panel.reset();
-    if (!isMasked)
-      return reduceStep(nest, inside, in);
-    inside.laneLimit = range;
-    int64_t numColumns = t.numColumns();
-    for (auto [i, sum] : llvm::enumerate(in)) {
-      Val term =
-          to.splat(eval(inside, nest.term, i / numColumns, i % numColumns));
-      term = to.select(maskOf(inside, 0), term,
-                       to.splat(to.constant(nest.identity)));
-      sum = to.binary(nest.combine, term, sum);
-    }
-    return in;
-  };
-  Ix main = to.floorTo(range, lanes);
-  acc = loopUnrolled(
-      to.div(range, lanes), nest.unroll, acc,
-      [&](Ix k, Values in) { return step(to.mul(k, lanes), in, false); });
-  if (!range.isConstant() || range.constant % lanes)
-    acc = to.loop(main, range, lanes, acc, [&](Ix k, ArrayRef<Val> in) {
-      return step(k, Values(in), true);
-    });
-  return acc;
-}
-
-/// Where the count is not known the steps have a second copy, for the rest: no
-/// more of them than fill a loop. Zen 4, attention 8 x 1024 x 64 with every
-/// extent open: one step of 16 sums 24.1 ms, two 22.5, four 22.5. Few sums wait
-/// for each other, however they are written.
-Kernel::Values
-Kernel::loopUnrolled(Ix hi, int64_t unroll, Values init,
-                     llvm::function_ref<Values(Ix, Values)> step) {
-  constexpr int64_t kManySums = 8, kSumsOfLoop = 32;
-  if (hi.isConstant() && hi.constant <= unroll) {
-    for (int64_t k = 0; k < hi.constant; ++k)
-      init = step(k, init);
-    return init;
-  }
-  if (!hi.isConstant())
-    unroll = std::min<int64_t>(
-        unroll, init.size() < kManySums
-                    ? 1
-                    : llvm::divideCeil(kSumsOfLoop, init.size()));
-  Ix main = to.floorTo(hi, unroll);
-  init = to.loop(0, main, unroll, init, [&](Ix k, ArrayRef<Val> in) {
-    Values values(in);
-    for (int64_t u = 0; u < unroll; ++u)
-      values = step(to.add(k, u), values);
-    return values;
-  });
-  if (unroll == 1 || (hi.isConstant() && hi.constant % unroll == 0))
-    return init;
-  return to.loop(main, hi, 1, init,
-                 [&](Ix k, ArrayRef<Val> in) { return step(k, Values(in)); });
 }
 
 //===----------------------------------------------------------------------===//

@@ -13,11 +13,14 @@ Ix Kernel::outerCount(PackPlan &pack, PackPlan::Outer &outer) {
                               : to.ceilDiv(extents[outer.index], outer.divisor);
 }
 
-/// Positions along the reduced index: all, or those of the stream tile in work.
+/// Positions along the reduced index: all, or those of the stream tile or of
+/// the slice in work.
 Ix Kernel::depthOf(PackPlan &pack) {
   if (pack.reducedIndex == kNone)
     return 1;
-  return pack.isOwn ? rangeOf(pack.reducedIndex) : extents[pack.reducedIndex];
+  if (!pack.isOwn)
+    return extents[pack.reducedIndex];
+  return slice ? slice->count : rangeOf(pack.reducedIndex);
 }
 
 Ix Kernel::packDepthOf(PackPlan &pack) {
@@ -148,6 +151,8 @@ Kernel::Panel Kernel::panelAt(Node *value, PackPlan &pack, Ix first) {
   p.source = to.add(p.from.offset, to.mul(first, p.laneStride));
   if (isOfTile)
     p.source = to.add(p.source, to.mul(base[plan.stream], p.depthStride));
+  if (pack.isOwn && slice)
+    p.source = to.add(p.source, to.mul(slice->first, p.depthStride));
   for (auto [dim, constant] : pack.constants)
     p.source = to.add(p.source, to.mul(constant, to.stride(pack.operand, dim)));
   return p;

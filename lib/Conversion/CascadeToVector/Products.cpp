@@ -134,6 +134,7 @@ void Kernel::writeSums(Nest nest) {
   nest.readsPanels = !nest.inPlace;
   nest.halvesRows = true;
   nest.isLong = true;
+  nest.isSliced = nest.readsPanels && slicedIndex() != kNone;
   for (WritePlan &w : plan.finishWrites)
     if (plan.product || readsWhole(w))
       nest.results.push_back(w.value);
@@ -156,7 +157,7 @@ void Kernel::writeSumsOfRows(Nest &nest) {
   auto manyRows = [&] {
     Nest inPlace = nest;
     inPlace.inPlace = true;
-    if (!plan.hasOwnPanels() ||
+    if (!plan.hasOwnPanels() || slicedIndex() != kNone ||
         (depth.isConstant() && depth.constant <= kDeepest))
       return byPanels();
     if (depth.isConstant())
@@ -418,56 +419,4 @@ bool Kernel::readsWhole(WritePlan &w) {
   return llvm::any_of(plan.wholes, [&](unsigned number) {
     return readsStateOf(w.value, number);
   });
-}
-
-/// The error of a sum grows with the length of its chain of additions: that of
-/// a block, then that of the blocks.
-Kernel::Values
-Kernel::reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
-                       llvm::function_ref<Values(Ix, Values)> step) {
-  Val zero = to.splat(to.constant(nest.identity));
-  auto addBlock = [&](Ix first, Ix count, Values in) {
-    Values sums = loopUnrolled(
-        count, nest.unroll, Values(in.size(), zero),
-        [&](Ix k, Values sum) { return step(to.add(first, k), sum); });
-    for (auto [total, sum] : llvm::zip(in, sums))
-      total = to.binary(nest.combine, total, sum);
-    return in;
-  };
-  if (range.isConstant() && range.constant <= block)
-    return addBlock(0, range, acc);
-  Ix main = to.floorTo(range, block);
-  acc = to.loop(0, main, block, acc, [&](Ix first, ArrayRef<Val> in) {
-    return addBlock(first, block, Values(in));
-  });
-  if (range.isConstant() && range.constant % block == 0)
-    return acc;
-  return addBlock(main, to.sub(range, main), acc);
-}
-
-/// A few steps; all of them written out where the term is small. Of two of them
-/// with many sums LLVM keeps the operands of both in registers, and the sums on
-/// the stack; few sums leave room, and are added faster than one step's
-/// addresses are computed.
-Kernel::Values Kernel::reducePart(Ix range, Values acc, bool isSmall,
-                                  llvm::function_ref<Values(Ix, Values)> step) {
-  constexpr int64_t kFewSums = 4, kUnroll = 4, kMostOfBody = 64;
-  if (isSmall && range.isConstant() &&
-      range.constant * int64_t(acc.size()) <= kMostOfBody) {
-    for (int64_t k = 0; k < range.constant; ++k)
-      acc = step(k, acc);
-    return acc;
-  }
-  Ix main(0);
-  if (int64_t(acc.size()) <= kFewSums) {
-    main = to.floorTo(range, kUnroll);
-    acc = to.loop(0, main, kUnroll, acc, [&](Ix k, ArrayRef<Val> in) {
-      Values sums(in);
-      for (int64_t u = 0; u < kUnroll; ++u)
-        sums = step(to.add(k, u), sums);
-      return sums;
-    });
-  }
-  return to.loop(main, range, 1, acc,
-                 [&](Ix k, ArrayRef<Val> in) { return step(k, Values(in)); });
 }

@@ -135,7 +135,10 @@ void Kernel::layOut(bool isDryRun) {
     Type type = pack.inPairs ? IntegerType::get(node->type.getContext(), 32)
                              : node->type;
     Ix depth = packDepthOf(pack);
-    if (pack.isOwn)
+    if (pack.isOwn && pack.reducedIndex != kNone &&
+        pack.reducedIndex == slicedIndex())
+      depth = lengthOfSlice();
+    else if (pack.isOwn)
       depth = pack.reducedIndex == plan.stream
                   ? Ix(plan.tileStream)
                   : to.min(depth, PackPlan::kDeepestOwn);
@@ -197,6 +200,7 @@ void Kernel::layOut(bool isDryRun) {
     byteSums = makeArray(
         bit(plan.row), IntegerType::get(plan.cascade.getContext(), 32), kNone);
   layOutSums();
+  layOutSlices();
   placed.clear();
   for (unsigned p = 0; p < plan.passes.size(); ++p)
     layOutKeyed(p);

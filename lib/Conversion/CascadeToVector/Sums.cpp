@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// What a register tile sums: its loops, in the order that keeps errors small
+// and operands in the caches.
+#include "Kernel.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+Kernel::Values Kernel::reduceStep(Nest &nest, Tile &t, Values acc) {
+  int64_t numColumns = t.numColumns();
+  prefetchOperands(nest, t);
+  int64_t each = acc.size() / std::max<int64_t>(nest.sums.size(), 1);
+  for (int64_t i = 0; i < int64_t(acc.size()); ++i) {
+    Node *term = nest.sums.empty() ? nest.term : nest.sums[i / each].term;
+    acc[i] = accumulate(t, nest.combine, term, acc[i], i % each / numColumns,
+                        i % numColumns);
+  }
+  return acc;
+}
+
+Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
+                                   Values acc) {
+  unsigned index = nest.reduced[depth];
+  Ix first(0), range = rangeOf(index);
+  if (nest.part)
+    std::tie(first, range) = *nest.part;
+  else if (slice)
+    std::tie(first, range) = std::tie(slice->first, slice->count);
+  bool isLast = depth + 1 == nest.reduced.size();
+  if (isLast && nest.lanesReduced)
+    return reduceAlongLanes(nest, t, acc);
+  if (const DotPlan *dot = dotOf(nest, t))
+    return reduceDots(nest, *dot, t, acc);
+  auto step = [&](Ix k, Values in) {
+    Tile inside(&t);
+    inside.reduced = index;
+    inside.local[index] = to.add(first, k);
+    return reduceStep(nest, inside, in);
+  };
+  if (isLast && nest.pair)
+    return loopUnrolled(
+        to.ceilDiv(range, 2), nest.unroll, acc,
+        [&](Ix k, Values in) { return addPairs(nest, t, k, in); });
+  if (int64_t block = blockOfSum(nest, acc); isLast && block && !nest.part)
+    return reduceInBlocks(nest, range, block, acc, step);
+  if (isLast && nest.part)
+    return reducePart(range, acc, nest.unroll == plan.unroll, step);
+  if (isLast)
+    return loopUnrolled(range, nest.unroll, acc, step);
+  return to.loop(0, range, 1, acc, [&](Ix k, ArrayRef<Val> in) {
+    Tile inside(&t);
+    inside.local[index] = k;
+    return reduceLoops(nest, inside, depth + 1, Values(in));
+  });
+}
+
+/// Adds the k-th two terms of a tile; both arrays are zero behind the last.
+Kernel::Values Kernel::addPairs(Nest &nest, Tile &t, Ix k, Values acc) {
+  const PairPlan &pair = *nest.pair;
+  unsigned index = pair.index;
+  const Array &own =
+      operands.count(pair.own) ? operands.at(pair.own) : kept.at(pair.own);
+  int64_t numColumns = t.numColumns();
+  Values shared;
+  Ix first = int(index) == plan.stream ? to.div(base[index], 2) : Ix(0);
+  for (int64_t c = 0; c < numColumns; ++c)
+    shared.push_back(to.loadWide(
+        panels.at(pair.shared),
+        panelOffset(t, pair.shared, to.add(first, k), 0, c), Val()));
+  for (size_t r = 0; r < t.rowLocal.size(); ++r) {
+    Ix at = own.buffer.offset;
+    for (const Array::Dim &d : own.dims)
+      if (d.index != index)
+        at = to.add(at, to.mul(localAt(t, d.index, r, 0), to.div(d.stride, 2)));
+    Val two = to.splat(to.load(own.pairs, to.add(at, k)));
+    for (int64_t c = 0; c < numColumns; ++c) {
+      Val &sum = acc[r * numColumns + c];
+      sum = to.addPairs(two, shared[c], sum);
+    }
+  }
+  return acc;
+}
+
+/// Elements of a block; 0: all at once. Few rows share a register tile: unfused
+/// code may be no matrix product but a reduction, or a product of few rows,
+/// whose sums are short. Many: blocks as long as those of product libraries.
+int64_t Kernel::blockOfSum(Nest &nest, ArrayRef<Val> acc) {
+  constexpr int64_t kFewSums = 4, kShort = 16, kLong = 256;
+  if (nest.combine != Binary::AddF)
+    return 0;
+  // As many lanes of f64 are twice the registers.
+  int64_t width = std::max<int64_t>(
+      cast<TypedAttr>(nest.identity).getType().getIntOrFloatBitWidth() / 32, 1);
+  if (int64_t(acc.size()) <= kFewSums * width)
+    return kShort;
+  return nest.isLong ? kLong : 0;
+}
+
+/// Lanes along the reduced index: a register of partial results, reduced at the
+/// end.
+Kernel::Values Kernel::reduceAlongLanes(Nest &nest, Tile &t, Values acc) {
+  unsigned index = nest.reduced.back();
+  Ix range = rangeOf(index);
+  int64_t lanes = to.lanes();
+  auto step = [&](Ix k, Values in, bool isMasked) {
+    Tile inside(&t);
+    inside.lane = index;
+    inside.laneLocal = {k};
+    inside.panel.reset();
+    if (!isMasked)
+      return reduceStep(nest, inside, in);
+    inside.laneLimit = range;
+    int64_t numColumns = t.numColumns();
+    for (auto [i, sum] : llvm::enumerate(in)) {
+      Val term =
+          to.splat(eval(inside, nest.term, i / numColumns, i % numColumns));
+      term = to.select(maskOf(inside, 0), term,
+                       to.splat(to.constant(nest.identity)));
+      sum = to.binary(nest.combine, term, sum);
+    }
+    return in;
+  };
+  Ix main = to.floorTo(range, lanes);
+  acc = loopUnrolled(
+      to.div(range, lanes), nest.unroll, acc,
+      [&](Ix k, Values in) { return step(to.mul(k, lanes), in, false); });
+  if (!range.isConstant() || range.constant % lanes)
+    acc = to.loop(main, range, lanes, acc, [&](Ix k, ArrayRef<Val> in) {
+      return step(k, Values(in), true);
+    });
+  return acc;
+}
+
+/// Where the count is not known the steps have a second copy, for the rest: no
+/// more of them than fill a loop. Zen 4, attention 8 x 1024 x 64 with every
+/// extent open: one step of 16 sums 24.1 ms, two 22.5, four 22.5. Few sums wait
+/// for each other, however they are written.
+Kernel::Values
+Kernel::loopUnrolled(Ix hi, int64_t unroll, Values init,
+                     llvm::function_ref<Values(Ix, Values)> step) {
+  constexpr int64_t kManySums = 8, kSumsOfLoop = 32;
+  if (hi.isConstant() && hi.constant <= unroll) {
+    for (int64_t k = 0; k < hi.constant; ++k)
+      init = step(k, init);
+    return init;
+  }
+  if (!hi.isConstant())
+    unroll = std::min<int64_t>(
+        unroll, init.size() < kManySums
+                    ? 1
+                    : llvm::divideCeil(kSumsOfLoop, init.size()));
+  Ix main = to.floorTo(hi, unroll);
+  init = to.loop(0, main, unroll, init, [&](Ix k, ArrayRef<Val> in) {
+    Values values(in);
+    for (int64_t u = 0; u < unroll; ++u)
+      values = step(to.add(k, u), values);
+    return values;
+  });
+  if (unroll == 1 || (hi.isConstant() && hi.constant % unroll == 0))
+    return init;
+  return to.loop(main, hi, 1, init,
+                 [&](Ix k, ArrayRef<Val> in) { return step(k, Values(in)); });
+}
+
+/// The error of a sum grows with the length of its chain of additions: that of
+/// a block, then that of the blocks.
+Kernel::Values
+Kernel::reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
+                       llvm::function_ref<Values(Ix, Values)> step) {
+  Val zero = to.splat(to.constant(nest.identity));
+  auto addBlock = [&](Ix first, Ix count, Values in) {
+    Values sums = loopUnrolled(
+        count, nest.unroll, Values(in.size(), zero),
+        [&](Ix k, Values sum) { return step(to.add(first, k), sum); });
+    for (auto [total, sum] : llvm::zip(in, sums))
+      total = to.binary(nest.combine, total, sum);
+    return in;
+  };
+  if (range.isConstant() && range.constant <= block)
+    return addBlock(0, range, acc);
+  Ix main = to.floorTo(range, block);
+  acc = to.loop(0, main, block, acc, [&](Ix first, ArrayRef<Val> in) {
+    return addBlock(first, block, Values(in));
+  });
+  if (range.isConstant() && range.constant % block == 0)
+    return acc;
+  return addBlock(main, to.sub(range, main), acc);
+}
+
+/// A few steps; all of them written out where the term is small. Of two of them
+/// with many sums LLVM keeps the operands of both in registers, and the sums on
+/// the stack; few sums leave room, and are added faster than one step's
+/// addresses are computed.
+Kernel::Values Kernel::reducePart(Ix range, Values acc, bool isSmall,
+                                  llvm::function_ref<Values(Ix, Values)> step) {
+  constexpr int64_t kFewSums = 4, kUnroll = 4, kMostOfBody = 64;
+  if (isSmall && range.isConstant() &&
+      range.constant * int64_t(acc.size()) <= kMostOfBody) {
+    for (int64_t k = 0; k < range.constant; ++k)
+      acc = step(k, acc);
+    return acc;
+  }
+  Ix main(0);
+  if (int64_t(acc.size()) <= kFewSums) {
+    main = to.floorTo(range, kUnroll);
+    acc = to.loop(0, main, kUnroll, acc, [&](Ix k, ArrayRef<Val> in) {
+      Values sums(in);
+      for (int64_t u = 0; u < kUnroll; ++u)
+        sums = step(to.add(k, u), sums);
+      return sums;
+    });
+  }
+  return to.loop(main, range, 1, acc,
+                 [&](Ix k, ArrayRef<Val> in) { return step(k, Values(in)); });
+}
+
+//===----------------------------------------------------------------------===//
+// Slices
+//===----------------------------------------------------------------------===//
+
+/// Sums that are longer than `kLongest` are made in slices, whose panels and
+/// rows stay in the caches. Slices are whole blocks of `blockOfSum`, so that
+/// they change no bit.
+constexpr int64_t kLongest = 4096, kSlice = 1024;
+
+/// The index whose sums may be made in slices; kNone: they are short, or of
+/// bytes, of which panels take a quarter.
+int Kernel::slicedIndex() {
+  Node *n = plan.product;
+  if (!n || !isa<FloatType>(n->type) || llvm::popcount(n->over) != 1 ||
+      plan.dots.count(n->in[0]))
+    return kNone;
+  int index = llvm::countr_zero(n->over);
+  Ix extent = extents[index];
+  return extent.isConstant() && extent.constant <= kLongest ? kNone : index;
+}
+
+/// Elements of a slice: all of a sum that is not long.
+Ix Kernel::lengthOfSlice() {
+  Ix depth = extents[slicedIndex()];
+  Ix isShort = to.sub(1, to.min(1, to.div(depth, kLongest + 1)));
+  return to.min(to.add(kSlice, to.mul(isShort, kLongest - kSlice)),
+                to.max(depth, 1));
+}
+
+void Kernel::layOutSlices() {
+  if (slicedIndex() == kNone)
+    return;
+  Ix apart(ownLanes() + plan.registerLanes); // not a page
+  slicedSums.dims = {{unsigned(plan.laneOf(plan.product)), Ix(1)},
+                     {unsigned(plan.row), apart}};
+  slicedSums.count = to.mul(apart, plan.tileRows);
+  slicedSums.buffer =
+      allocate(/*isShared=*/false, plan.product->type, slicedSums.count);
+}
+
+/// Lanes [first, end) of all rows of the item, a slice of their sums at a time.
+/// Zen 5, 1 thread, 1024 rows, 256 columns, sums of 7168: 23.9 ms at once, 19.5
+/// in slices of 1024, 19.3 of 512 and 20.8 of 2048. Of 4096 all are equal.
+void Kernel::nestSlices(Nest &nest, Tile &outer, Ix first, Ix end) {
+  Ix depth = rangeOf(nest.reduced[0]), length = lengthOfSlice();
+  bool areEqual = depth.isConstant() && depth.constant % kSlice == 0;
+  Array sums = slicedSums;
+  sums.buffer.offset = to.sub(sums.buffer.offset, first);
+  // At least one: sums of no terms are written too.
+  to.each(0, to.max(to.ceilDiv(depth, length), 1), 1, [&](Ix number) {
+    Ix at = to.mul(number, length), next = to.add(at, length);
+    Ix count = areEqual ? length : to.min(length, to.sub(depth, at));
+    slice = Slice{at, count, to.less(next, depth), sums};
+    if (plan.hasOwnPanels())
+      makeOwnPanels(nest, first, to.sub(end, first));
+    nestBlocks(nest, outer, first, end);
+    slice.reset();
+  });
+}
+
+/// What the slices before this one have summed.
+Kernel::Values Kernel::partOfSums(Tile &t, const Values &start) {
+  int64_t numColumns = t.numColumns();
+  int64_t numRows = start.size() / numColumns;
+  Ix areThere = to.min(1, slice->first);
+  return to.loop(0, areThere, 1, start, [&](Ix, ArrayRef<Val>) {
+    Values acc;
+    for (int64_t r = 0; r < numRows; ++r)
+      for (int64_t c = 0; c < numColumns; ++c)
+        acc.push_back(to.loadWide(slice->sums.buffer,
+                                  offsetIn(t, slice->sums, r, c), Val()));
+    return acc;
+  });
+}
+
+void Kernel::keepPart(Tile &t, ArrayRef<Val> acc) {
+  int64_t numColumns = t.numColumns();
+  for (auto [i, v] : llvm::enumerate(acc))
+    to.storeWide(v, slice->sums.buffer,
+                 offsetIn(t, slice->sums, i / numColumns, i % numColumns),
+                 Val());
+}
