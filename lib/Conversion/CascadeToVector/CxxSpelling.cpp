@@ -337,6 +337,7 @@ Val CxxSpelling::binary(Binary kind, Val x, Val y) {
     e = "(" + a + " < " + b + " ? " + a + " : " + b + ")";
     break;
   case Binary::MaximumF:
+  case Binary::MaxMagnitude:
     e = "(" + a + " != " + a + " || " + a + " > " + b + " ? " + a + " : " + b +
         ")";
     break;

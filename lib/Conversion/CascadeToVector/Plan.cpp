@@ -4,6 +4,7 @@
 #include "Planner.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include <cmath>
 
 using namespace mlir;
@@ -220,6 +221,27 @@ void Planner::chooseForms() {
   }
 }
 
+/// Whether no operand of a maximum has a sign but -inf: terms are |x|, and the
+/// old state is what it was.
+static bool isOfMagnitudes(const StatePlan &s) {
+  auto isLowest = [](Node *n) {
+    auto op = n->kind == Node::Const ? dyn_cast<arith::ConstantOp>(n->op)
+                                     : arith::ConstantOp();
+    auto value = op ? dyn_cast<FloatAttr>(op.getValue()) : FloatAttr();
+    return value && value.getValue().isInfinity() &&
+           value.getValue().isNegative();
+  };
+  auto isMagnitude = [](Node *n) {
+    return n->kind == Node::Elem && isa<math::AbsFOp>(n->op);
+  };
+  Node *term = s.term;
+  if (term->kind == Node::Elem && isa<arith::SelectOp>(term->op) &&
+      isLowest(term->in[2]))
+    term = term->in[1];
+  return isMagnitude(term) && s.moved->kind == Node::Old &&
+         s.moved->state == int(s.number);
+}
+
 void Planner::chooseCombiners() {
   for (StatePlan &s : plan->states) {
     bool isFloat = isa<FloatType>(s.type());
@@ -241,6 +263,7 @@ void Planner::chooseCombiners() {
       s.combine = isBool                        ? Binary::OrI
                   : !isFloat                    ? Binary::MaxSI
                   : mayDropNan(*plan, s.number) ? Binary::MaxF
+                  : isOfMagnitudes(s)           ? Binary::MaxMagnitude
                                                 : Binary::MaximumF;
       break;
     case Reducer::Min:

@@ -43,7 +43,8 @@ struct Buffer {
 
 enum class IndexOp { Add, Sub, Mul, Div, Rem, Min, Max };
 /// MaxF and MinF take the second operand where one is NaN; MaximumF and
-/// MinimumF are NaN where one is; MaxNumF and MinNumF ignore NaN.
+/// MinimumF are NaN where one is, MaxMagnitude too, of numbers whose sign is
+/// cleared and -inf; MaxNumF and MinNumF ignore NaN.
 enum class Binary {
   AddF,
   MulF,
@@ -51,6 +52,7 @@ enum class Binary {
   MinF,
   MaximumF,
   MinimumF,
+  MaxMagnitude,
   MaxNumF,
   MinNumF,
   AddI,

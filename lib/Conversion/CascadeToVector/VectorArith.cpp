@@ -43,6 +43,19 @@ Val VectorSpelling::binary(Binary kind, Val x, Val y) {
     return handle(b.create<arith::MaximumFOp>(loc, l, r));
   case Binary::MinimumF:
     return handle(b.create<arith::MinimumFOp>(loc, l, r));
+  // The bits of magnitudes are ordered as integers, NaN above all of them.
+  case Binary::MaxMagnitude: {
+    auto bits = [&](Value v) -> Value {
+      unsigned width =
+          getElementTypeOrSelf(v.getType()).getIntOrFloatBitWidth();
+      Type integer = b.getIntegerType(width);
+      if (auto vector = dyn_cast<VectorType>(v.getType()))
+        integer = vector.clone(integer);
+      return b.create<arith::BitcastOp>(loc, integer, v);
+    };
+    Value larger = b.create<arith::MaxSIOp>(loc, bits(l), bits(r));
+    return handle(b.create<arith::BitcastOp>(loc, l.getType(), larger));
+  }
   case Binary::MaxNumF:
     return handle(b.create<arith::MaxNumFOp>(loc, l, r));
   case Binary::MinNumF:
