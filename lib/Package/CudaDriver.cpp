@@ -37,12 +37,21 @@ static Outcome<const CudaDriver *> loadDriver() {
                        #name "', expected version 12.0 or newer");
   REFOLD_CUDA_FUNCTIONS(REFOLD_FIND)
 #undef REFOLD_FIND
+#define REFOLD_FIND(name, arguments)                                           \
+  driver.name =                                                                \
+      reinterpret_cast<decltype(driver.name)>(::dlsym(library, #name));
+  REFOLD_CUDA_LATER_FUNCTIONS(REFOLD_FIND)
+#undef REFOLD_FIND
   if (CuResult error = driver.cuInit(0))
     return problem(ExitCode::Unsupported,
                    (error == kCudaNoDevice
                         ? "found no GPU: "
                         : "the CUDA driver does not start: ") +
                        driver.describe("cuInit", error));
+  int version = 0;
+  if (driver.cuDriverGetVersion && driver.cuLaunchKernelEx &&
+      driver.cuDriverGetVersion(&version) == kCudaSuccess)
+    driver.hasEarlyLaunches = version >= kEarlyLaunchVersion;
   return &driver;
 }
 

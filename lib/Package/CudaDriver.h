@@ -37,6 +37,26 @@ enum : int {
 };
 /// CUfunction_attribute.
 enum : int { kMaxDynamicSharedBytes = 8 };
+/// CUlaunchAttribute: of a launch that may begin before the one in front of it
+/// on the stream has ended. What kernels begin with waits for that
+/// (follow_launch of refold_cuda.h).
+struct CuLaunchAttribute {
+  int id = 6; ///< CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+  int padding = 0;
+  int isAllowed = 1;
+  char rest[60] = {};
+};
+static_assert(sizeof(CuLaunchAttribute) == 72);
+/// CUlaunchConfig.
+struct CuLaunchConfig {
+  unsigned grid[3], block[3];
+  unsigned sharedBytes;
+  CuStream stream;
+  const CuLaunchAttribute *attributes;
+  unsigned numAttributes;
+};
+/// The first driver whose graphs have such launches.
+inline constexpr int kEarlyLaunchVersion = 12030;
 /// CU_STREAM_NON_BLOCKING.
 inline constexpr unsigned kStreamNonBlocking = 1;
 /// CU_STREAM_CAPTURE_STATUS_NONE.
@@ -84,11 +104,19 @@ inline constexpr int64_t kSharedBytesWithoutAsking = 48 << 10;
   X(cuEventSynchronize, (CuEvent event))                                       \
   X(cuEventElapsedTime, (float *ms, CuEvent begin, CuEvent end))
 
+/// A driver may lack these.
+#define REFOLD_CUDA_LATER_FUNCTIONS(X)                                         \
+  X(cuDriverGetVersion, (int *version))                                        \
+  X(cuLaunchKernelEx, (const CuLaunchConfig *config, CuFunction function,      \
+                       void **parameters, void **extra))
+
 /// The driver's functions by their names.
 struct CudaDriver {
 #define REFOLD_DECLARE(name, arguments) CuResult(*name) arguments = nullptr;
   REFOLD_CUDA_FUNCTIONS(REFOLD_DECLARE)
+  REFOLD_CUDA_LATER_FUNCTIONS(REFOLD_DECLARE)
 #undef REFOLD_DECLARE
+  bool hasEarlyLaunches = false;
 
   /// "cuMemAlloc_v2: out of memory (CUDA_ERROR_OUT_OF_MEMORY)".
   std::string describe(const char *call, CuResult error) const;

@@ -84,9 +84,22 @@ Problem CudaProgram::Impl::launchEntry(const Launch &one, const LaunchWay &way,
     values[i] = *value;
     cells[i] = &values[i];
   }
-  CuResult error = driver.cuLaunchKernel(
-      entry.function, grid[0], grid[1], grid[2], block[0], block[1], block[2],
-      unsigned(*shared), on, cells.data(), nullptr);
+  CuResult error = kCudaSuccess;
+  if (driver.hasEarlyLaunches && gpu.major >= 9) {
+    CuLaunchAttribute isEarly;
+    CuLaunchConfig config{{grid[0], grid[1], grid[2]},
+                          {block[0], block[1], block[2]},
+                          unsigned(*shared),
+                          on,
+                          &isEarly,
+                          1};
+    error =
+        driver.cuLaunchKernelEx(&config, entry.function, cells.data(), nullptr);
+  } else {
+    error = driver.cuLaunchKernel(entry.function, grid[0], grid[1], grid[2],
+                                  block[0], block[1], block[2],
+                                  unsigned(*shared), on, cells.data(), nullptr);
+  }
   return error
              ? failed(("cuLaunchKernel of '" + way.entry + "'").c_str(), error)
              : Problem();

@@ -17,7 +17,7 @@ using namespace refold::package;
 static_assert(std::endian::native == std::endian::little);
 
 /// A reader takes its own version only: plans change with the compiler.
-static constexpr uint32_t kVersion = 5;
+static constexpr uint32_t kVersion = 6;
 static constexpr char kMagic[8] = {'r', 'e', 'f', 'o', 'l', 'd', 'p', 'k'};
 static constexpr size_t kAlignment = 64;
 

@@ -69,6 +69,25 @@ REFOLD_DEVICE int64_t block_again() {
 }
 
 //===----------------------------------------------------------------------===//
+// Launches after each other
+//===----------------------------------------------------------------------===//
+
+/// What is launched next on the stream may begin when all blocks have said so.
+REFOLD_DEVICE void invite_launch() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/// Until what was launched before is done and all that it wrote can be read.
+/// Every thread of every kernel calls it before it touches memory that a launch
+/// writes: only then is who is done behind everybody else.
+REFOLD_DEVICE void follow_launch() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+//===----------------------------------------------------------------------===//
 // Bits and storage types
 //===----------------------------------------------------------------------===//
 

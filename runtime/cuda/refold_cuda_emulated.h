@@ -50,11 +50,11 @@ inline constexpr Mode kModes[] = {{false, false, false, 1},
 
 /// An array that a kernel may read, or write where `isResult`. Of a dense
 /// result every byte has to be written. `isLeft`: blocks leave there what
-/// others take.
+/// others take. `isConstant`: no launch writes it.
 struct Range {
   char *base;
   int64_t bytes;
-  bool isResult, isDense, isLeft = false;
+  bool isResult, isDense, isLeft = false, isConstant = false;
 };
 
 /// When an access was made, in barriers that its thread had passed, and in
@@ -101,6 +101,7 @@ struct Fiber {
   uint32_t blockEpoch = 0, warpEpoch = 0, turn = 0;
   std::vector<Copy> copies;
   uint64_t group = 0; ///< of the copies that begin now
+  bool hasFollowed = false;
 };
 struct Warp {
   int arrived = 0;
@@ -142,6 +143,8 @@ struct Machine {
   std::map<const void *, TakenTicket> tickets;
   std::function<void()> body;
   std::string error;
+  /// Launches before may not be done until a thread waits for them.
+  bool isFollowing = false;
 };
 inline Machine machine;
 
@@ -278,6 +281,12 @@ inline char *writeShared(SharedMemory &memory, int i) {
 // Global memory
 //===----------------------------------------------------------------------===//
 
+/// Before anything that launches before read or write.
+inline void checkFollowed() {
+  if (machine.isFollowing && !machine.fibers[machine.current].hasFollowed)
+    report("touches memory of launches before without follow_launch()");
+}
+
 inline void checkGlobal(const void *address, int64_t bytes, bool isWrite) {
   const char *at = static_cast<const char *>(address);
   if (uintptr_t(at) % bytes)
@@ -288,6 +297,8 @@ inline void checkGlobal(const void *address, int64_t bytes, bool isWrite) {
     if (at < range.base || at + bytes > range.base + range.bytes ||
         range.isResult != isWrite || range.isLeft)
       continue;
+    if (!range.isConstant)
+      checkFollowed();
     for (int64_t byte = 0; isWrite && byte < bytes; ++byte) {
       auto flag = machine.written[i][at - range.base + byte];
       if (flag)
@@ -471,6 +482,9 @@ inline int thread() { return emulator::machine.current; }
 inline int64_t block() { return emulator::machine.block; }
 inline int64_t blocks() { return emulator::machine.blocks; }
 inline int thread_again() { return thread(); }
+
+inline void invite_launch() {}
+inline void follow_launch() { emulator::current().hasFollowed = true; }
 inline int64_t block_again() { return block(); }
 
 inline float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }

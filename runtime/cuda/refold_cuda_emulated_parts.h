@@ -9,6 +9,7 @@ namespace refold::emulator {
 
 inline void checkLeft(const void *address, int64_t bytes) {
   const char *at = static_cast<const char *>(address);
+  checkFollowed();
   if (uintptr_t(at) % bytes)
     report("memory of the launch is accessed misaligned, " +
            std::to_string(bytes) + " bytes at once");

@@ -80,15 +80,11 @@ template <typename R, typename B, Activation kActivation> struct Target {
         sum = sum + widen<Sum>(load_element(bias + column * bias_stride));
     return activate<kActivation>(sum, erf_scale);
   }
-  /// The same where the bias has been read: `bias_of` the column.
+  /// What is added to a sum of the column.
   REFOLD_DEVICE float bias_of(int64_t column) const {
     return bias != nullptr && column < columns
                ? widen<float>(load_element(bias + column * bias_stride))
                : 0.0f;
-  }
-  REFOLD_DEVICE float finish_with(float sum, float added) const {
-    return activate<kActivation>(bias != nullptr ? sum + added : sum,
-                                 erf_scale);
   }
   template <typename Sum>
   REFOLD_DEVICE void put(int64_t row, int64_t column, Sum sum) const {

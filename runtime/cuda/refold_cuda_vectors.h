@@ -6,6 +6,13 @@
 
 namespace refold {
 
+/// What a kernel begins with that has nothing to do before launches before it
+/// are done.
+REFOLD_DEVICE void begin_launch() {
+  invite_launch();
+  follow_launch();
+}
+
 REFOLD_DEVICE float infinity() { return float_of(0x7f800000u); }
 REFOLD_DEVICE float not_a_number() { return float_of(0x7fc00000u); }
 

@@ -29,6 +29,7 @@ struct CudaOperand {
   unsigned rank = 0;
   int64_t elementBytes = 0;
   bool isArray = true, isResult = false;
+  bool isConstant = false; ///< of the program: no launch writes it
   /// Read or written by vectors along its last dimension; or along the one
   /// before `groupDims`, of whole groups of `group` elements.
   bool hasVectors = false;

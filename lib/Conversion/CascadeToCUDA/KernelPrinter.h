@@ -37,6 +37,8 @@ protected:
   void printOrigin();
   /// `more`: a header beside the one that all kernels are written in.
   void printIncludes(llvm::StringRef more = "");
+  /// What every entry begins with.
+  void printLaunch() { out.line("begin_launch();"); }
   /// `ofBlocks`: their number is that of a block, which has 31 bits.
   void printRowIndices(bool ofBlocks = false);
   std::string describe(mlir::Value value, unsigned depth = 0);

@@ -374,6 +374,7 @@ CudaKernel F8Printer::print() {
     std::string threads = std::to_string(entry.threads);
     out.line("REFOLD_UNIT_KERNEL(" + threads + ", 1)");
     out.open(entry.name + "(" + typedParameters + ") {");
+    printLaunch();
     out.line(options.name + "<" + type + ">(" + plainParameters + ");");
     out.close();
   }

@@ -596,6 +596,7 @@ void RowPrinter::printEntries() {
                  : "REFOLD_UNIT_KERNEL(" + threads + ", " +
                        std::to_string(entry.blocksPerUnit) + ")");
     out.open(entry.name + "(" + typedParameters + ") {");
+    printLaunch();
     std::string shape = kernel.product ? productArguments(entry)
                                        : std::to_string(entry.threads) + ", " +
                                              std::to_string(entry.rows) + ", " +

@@ -147,6 +147,7 @@ void TilePrinter::printEntries() {
                std::string(isNamedIn(used, name) ? "" : "[[maybe_unused]] ") +
                type + name;
     out.open(entry.name + "(" + typed + ") {");
+    printLaunch();
     int warps = entry.threads / 32;
     std::string numbers;
     if (entry.hasParts()) {

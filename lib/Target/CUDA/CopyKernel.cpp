@@ -9,6 +9,9 @@ using namespace refold;
 /// Dimensions that arrays have after those that lie evenly are merged.
 static constexpr unsigned kRank = 8;
 
+/// What every entry begins with.
+static constexpr char kLaunchText[] = "  refold::begin_launch();\n";
+
 static std::string parametersText() {
   std::string text = "int64_t count";
   for (const char *name : {"size", "from", "to"})
@@ -49,7 +52,7 @@ package::DeviceKernel refold::makeCopyKernel() {
     way.entry = "copy" + std::to_string(bytes);
     kernel.text += "\nREFOLD_KERNEL(256)\n" + way.entry + "(const " + type +
                    " *input, " + type + " *output, " + parametersText() +
-                   ") {\n" + bodyText() + "}\n";
+                   ") {\n" + kLaunchText + bodyText() + "}\n";
     way.condition =
         SizeExpr::binary(SizeExpr::Op::Eq, word(2), SizeExpr(bytes));
     way.grid[0] =
@@ -79,7 +82,7 @@ package::DeviceKernel refold::makeCheckKernel() {
     place += "    place += rest % size" + n + " * stride" + n +
              ";\n    rest /= size" + n + ";\n";
   }
-  kernel.text += ") {\n"
+  kernel.text += std::string(") {\n") + kLaunchText +
                  "  for (int64_t at = refold::thread(); at < count; at += 256) "
                  "{\n    int64_t rest = at, place = 0;\n" +
                  place +

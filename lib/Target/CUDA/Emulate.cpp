@@ -25,7 +25,7 @@ namespace {
 struct EmulatedRange {
   char *base;
   int64_t bytes;
-  bool isResult, isDense, isLeft = false;
+  bool isResult, isDense, isLeft = false, isConstant = false;
 };
 using EmulatedLaunch = const char *(*)(unsigned entry, int64_t blocks,
                                        int threads, unsigned mode,
@@ -67,6 +67,7 @@ extern "C" __attribute__((visibility("default"))) const char *refold_emulate(uns
                                       const int64_t *values, const refold::emulator::Range *ranges,
                                       unsigned num_ranges, int64_t shared_bytes) {
   static std::string error;
+  refold::emulator::machine.isFollowing = true;
   error = refold::emulator::launch(
       blocks, threads, refold::emulator::kModes[mode], {ranges, ranges + num_ranges}, [=] {
         switch (entry) {
@@ -233,8 +234,8 @@ static std::vector<EmulatedRange> rangesOf(const CudaKernel &kernel,
     int64_t bytes = count == 0 ? 0 : (last + 1) * o.elementBytes;
     auto *base = reinterpret_cast<char *>(words[o.word + 1] +
                                           words[o.word + 2] * o.elementBytes);
-    ranges.push_back(
-        {base, bytes, o.isResult, o.isResult && count == last + 1});
+    ranges.push_back({base, bytes, o.isResult, o.isResult && count == last + 1,
+                      false, o.isConstant});
   }
   return ranges;
 }

@@ -48,9 +48,10 @@ constexpr RoleRectangle kRoles[] = {
 class ProductPrinter {
 public:
   /// Products of one left side and of one form, beside each other.
-  ProductPrinter(llvm::ArrayRef<Step> steps, llvm::StringRef target)
-      : steps(steps), product(std::get<ProductStep>(steps.front().what)),
-        target(target) {}
+  ProductPrinter(llvm::ArrayRef<Step> steps, llvm::ArrayRef<BufferSpec> buffers,
+                 llvm::StringRef target)
+      : steps(steps), buffers(buffers),
+        product(std::get<ProductStep>(steps.front().what)), target(target) {}
 
   llvm::Expected<CudaKernel> print(std::string name);
   KernelStep call(unsigned kernel) const;
@@ -80,7 +81,16 @@ private:
   std::string chosenText(const char *name, llvm::StringRef type,
                          unsigned rank) const;
 
+  /// Whether no launch writes the right sides.
+  bool isAhead() const {
+    for (size_t i = 0; i < steps.size(); ++i)
+      if (buffers[productAt(i).rhs.buffer].kind != BufferKind::Constant)
+        return false;
+    return true;
+  }
+
   llvm::ArrayRef<Step> steps;
+  llvm::ArrayRef<BufferSpec> buffers;
   const ProductStep &product;
   llvm::StringRef target;
   CudaKernel kernel;
@@ -148,6 +158,7 @@ void ProductPrinter::addOperand(const ViewSpec &view, const std::string &name,
   operand.rank = unsigned(view.sizes.size());
   operand.elementBytes = byteWidth(view.dtype);
   operand.isResult = isResult;
+  operand.isConstant = buffers[view.buffer].kind == BufferKind::Constant;
   unsigned number = unsigned(kernel.operands.size());
   kernel.operands.push_back(operand);
   auto add = [&](CudaParameter::Kind kind, unsigned dim, std::string type,
@@ -257,6 +268,7 @@ void ProductPrinter::addEntryText(CudaEntry entry, llvm::StringRef work,
                                  std::to_string(blocksPerUnit)
                            : "REFOLD_KERNEL(" + threads;
   kernel.text += "\n" + bounds + ")\n" + entry.name + "(" + typed + ") {\n" +
+                 (entry.roles ? "" : "  begin_launch();\n") +
                  placeText(entry.rows, entry.columns) + targetText() +
                  work.str() + "}\n";
   kernel.entries.push_back(std::move(entry));
@@ -281,6 +293,7 @@ void ProductPrinter::addRoleEntry(const RoleRectangle &rectangle) {
                      ";\n  REFOLD_SHARED_BYTES(memory, Units::kBytes);\n"
                      "  Units::run<" +
                      (isTransposed() ? "true, " : "false, ") +
+                     (isAhead() ? "true, " : "false, ") +
                      spelled(product.lhs.dtype) + ">(memory, " + viewsText();
   addEntryText(std::move(entry), work, rectangle.blocksPerUnit);
 }
@@ -471,7 +484,8 @@ llvm::Error refold::addProductKernels(ExecutableSpec &spec,
       continue;
     }
     auto print = [&](llvm::ArrayRef<Step> some, std::string name) {
-      return ProductPrinter(some, target.name).print(std::move(name));
+      return ProductPrinter(some, spec.buffers, target.name)
+          .print(std::move(name));
     };
     llvm::Expected<CudaKernel> plain = print(all.slice(at, 1), "product");
     if (!plain)
@@ -499,7 +513,8 @@ llvm::Error refold::addProductKernels(ExecutableSpec &spec,
       kernels.push_back(std::move(*kernel));
     }
     Step step = all[at];
-    step.what = ProductPrinter(some, target.name).call(it->second);
+    step.what =
+        ProductPrinter(some, spec.buffers, target.name).call(it->second);
     steps.push_back(std::move(step));
     at += count;
   }

@@ -95,6 +95,15 @@ def check_capability(machine):
                     FAKE_CUDA_CAPABILITY="8.0")
 
 
+def check_early(machine):
+    """A driver whose graphs have launches that begin before others end gets them, on a GPU that has them."""
+    for version, capability, expected in (("12030", "9.0", True), ("12030", "8.6", False), ("12020", "9.0", False)):
+        text, calls = machine.answers("run", "--target", "cuda", "--fuse", "never", "examples/entropy.fold", "--shape", "m=3,n=40",
+                                      FAKE_CUDA_VERSION=version, FAKE_CUDA_CAPABILITY=capability)
+        assert_near(text, machine.answers("run", "--fuse", "never", "examples/entropy.fold", "--shape", "m=3,n=40")[0], 1e-4)
+        assert count(calls, "early") == (count(calls, "cuLaunchKernel") if expected else 0), (version, capability, calls)
+
+
 def check_steps(machine):
     """Several kernels, intermediate arrays, a copy of an array that lies apart; unfused."""
     for program, shape in (("examples/entropy.fold", "m=3,n=40"), ("test/Target/CUDA/Inputs/rows_and_copy.mlir", "m=3,n=40")):
@@ -217,7 +226,7 @@ def check_interrupt(machine):
         assert not list(pathlib.Path(folder).glob("refold-cuda*")), list(pathlib.Path(folder).iterdir())
 
 
-CHECKS = [check_run, check_tiles, check_plan, check_interrupt, check_capability, check_steps, check_verify, check_parts, check_bench, check_wrong_machine, check_every_failure,
+CHECKS = [check_run, check_early, check_tiles, check_plan, check_interrupt, check_capability, check_steps, check_verify, check_parts, check_bench, check_wrong_machine, check_every_failure,
           check_cache]
 
 

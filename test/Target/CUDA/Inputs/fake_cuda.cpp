@@ -6,10 +6,10 @@
 //   FAKE_CUDA_LOG         a file that gets a line a call
 //   FAKE_CUDA_FAIL        FUNCTION=CODE or FUNCTION=CODE@N (the Nth call)
 //   FAKE_CUDA_CAPABILITY  9.0
-//   FAKE_CUDA_MEMORY      bytes that may be allocated
-//   FAKE_CUDA_CAPTURE     1: every stream captures a graph
-//   FAKE_CUDA_HEADERS     the folder of refold_cuda.h
-//   FAKE_CUDA_CXX         the compiler
+//   FAKE_CUDA_VERSION     12020: of the driver; from 12030 on launches are
+//   early FAKE_CUDA_MEMORY      bytes that may be allocated FAKE_CUDA_CAPTURE
+//   1: every stream captures a graph FAKE_CUDA_HEADERS     the folder of
+//   refold_cuda.h FAKE_CUDA_CXX         the compiler
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -60,7 +60,7 @@ int begin(const std::string &name, const std::string &what = "") {
 struct Range {
   char *base;
   int64_t bytes;
-  bool isResult, isDense, isLeft = false;
+  bool isResult, isDense, isLeft = false, isConstant = false;
 };
 using FakeLaunch = const char *(*)(const char *entry, int64_t blocks,
                                    int threads, int64_t sharedBytes,
@@ -220,6 +220,33 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
     stuck = kIllegalAddress;
   }
   return 0;
+}
+
+struct LaunchAttribute {
+  int id, padding, isAllowed;
+  char rest[60];
+};
+struct LaunchConfig {
+  unsigned grid[3], block[3], shared;
+  void *stream;
+  const LaunchAttribute *attributes;
+  unsigned numAttributes;
+};
+int cuDriverGetVersion(int *version) {
+  *version = std::stoi(setting("FAKE_CUDA_VERSION", "12020"));
+  return 0;
+}
+/// Everything that was launched before is done: a log says that it need not be.
+int cuLaunchKernelEx(const LaunchConfig *config, void *function,
+                     void **parameters, void **extra) {
+  if (config->numAttributes != 1 || config->attributes->id != 6 ||
+      config->attributes->isAllowed != 1)
+    return 1;
+  log("early");
+  return cuLaunchKernel(function, config->grid[0], config->grid[1],
+                        config->grid[2], config->block[0], config->block[1],
+                        config->block[2], config->shared, config->stream,
+                        parameters, extra);
 }
 
 int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
