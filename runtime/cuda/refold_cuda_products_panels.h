@@ -68,11 +68,12 @@ template <typename To, typename T> struct PanelChunks {
 };
 
 /// Rectangles of `kGroups` times 64 rows, 64 for each four warps that multiply,
-/// in steps of 64 along the sum, `kStages` of them under way.
-template <int kGroupsOf, int kColumnsOf, int kStagesOf> struct PanelUnits {
+/// in steps of `kDepth` along the sum, `kStages` of them under way.
+template <int kGroupsOf, int kColumnsOf, int kStagesOf, int kDepthOf = 64>
+struct PanelUnits {
   static constexpr int kGroups = kGroupsOf, kColumns = kColumnsOf;
   static constexpr int kThreads = 128 + kGroups * 128, kRows = kGroups * 64;
-  static constexpr int kDepth = 64, kStages = kStagesOf;
+  static constexpr int kDepth = kDepthOf, kStages = kStagesOf;
   static constexpr int kParts = kColumns / 8;
   using Left = Panels<kRows, kDepth>;
   using Across = Panels<kColumns, kDepth>;
@@ -90,9 +91,11 @@ template <int kGroupsOf, int kColumnsOf, int kStagesOf> struct PanelUnits {
                                 uint32_t right) {
     REFOLD_UNROLL
     for (int k = 0; k < kDepth / 16; ++k) {
-      const uint64_t a = describe(left + k * 32, 16);
+      const uint64_t a =
+          describe(left + k / 4 * Left::kPanelBytes + k % 4 * 32, 16);
       if constexpr (kIsTransposed) {
-        const uint64_t b = describe(right + k * 32, 16);
+        const uint64_t b =
+            describe(right + k / 4 * Across::kPanelBytes + k % 4 * 32, 16);
         if constexpr (kColumns == 256)
           multiply_shared_256<0>(sums, a, b, 1, T{});
         else if constexpr (kColumns == 128)

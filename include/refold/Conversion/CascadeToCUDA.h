@@ -69,8 +69,8 @@ struct CudaEntry {
   int64_t fewestRows = 0; ///< worth having for as many rows, or of a tile index
   int columns = 0;        ///< of a product, that a block computes
   /// Of rows of products: elements of what is multiplied that are copied at
-  /// once. A block has `threads` threads, `rows` rows and `columns` products of
-  /// each.
+  /// once; of products with roles, how many of a sum are. A block has `threads`
+  /// threads, `rows` rows and `columns` products of each.
   int copied = 0;
   int64_t sharedBytes = 0; ///< that the launch asks for
   int64_t chunk() const { return int64_t(threads) * vectors * width; }
@@ -108,7 +108,8 @@ struct CudaTiles {
 struct CudaProduct {
   /// What is summed lies beside each other in the right side.
   bool isTransposed = false;
-  unsigned count = 1; ///< of right sides
+  unsigned count = 1;         ///< of right sides
+  bool hasActivation = false; ///< that takes as long as what is written
 };
 
 /// Rows whose elements are products: a block has some of `rows`.

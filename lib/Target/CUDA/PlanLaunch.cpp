@@ -184,20 +184,27 @@ static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
   return entry.widest == 0 ? takes : takes * isAtMost(width, entry.widest);
 }
 
-/// About how many cycles a launch of products takes, of an entry with roles:
-/// the rectangles that a multiprocessor has, each as many steps as sums have,
-/// and what those that share it wait for once. What a step takes is its way
-/// from the second level cache, or the products.
+/// About how many cycles a launch of products takes, of an entry with roles.
+/// What the rectangles of a multiprocessor have in common, the way from the
+/// second level cache or the products, and writing, takes its time for each;
+/// what one waits for is hidden behind those that are there with it.
 static SizeExpr cyclesOf(const CudaEntry &entry, const CudaKernel &kernel,
                          const Words &words) {
   using Op = SizeExpr::Op;
-  constexpr int64_t kUnits = 132, kDepth = 64, kLatency = 800;
-  constexpr int64_t kBytesACycle = 60, kProductsACycle = 1900,
-                    kResultsACycle = 10;
+  // Fitted to 128 to 4096 rows on an H200
+  // (benchmarks/results/cuda-products.md).
+  constexpr int64_t kUnits = 132, kDepth = 64, kLatency = 2300;
+  constexpr int64_t kBytesACycle = 80, kProductsACycle = 2048;
+  constexpr int64_t kResultsACycle = 8, kActivationsACycle = 3, kStepWait = 90;
   const CudaOperand &lhs = kernel.operands[0];
-  int64_t side = entry.rows + entry.columns, area = entry.rows * entry.columns;
+  int64_t side = entry.rows + entry.columns;
+  int64_t area = int64_t(entry.rows) * entry.columns;
   int64_t step = std::max(side * kDepth * 2 / kBytesACycle,
                           area * kDepth / kProductsACycle);
+  int64_t wait = kStepWait * kDepth / entry.copied;
+  int64_t activations = kernel.product->hasActivation
+                            ? area / (int64_t(entry.roles) * kActivationsACycle)
+                            : 0;
   SizeExpr blocks = blocksOf(entry, kernel, words);
   SizeExpr steps = SizeExpr::binary(Op::CeilDiv, words.size(lhs, lhs.rank - 1),
                                     SizeExpr(kDepth));
@@ -206,7 +213,8 @@ static SizeExpr cyclesOf(const CudaEntry &entry, const CudaKernel &kernel,
   };
   return waves(kUnits) *
              (steps * SizeExpr(step) + SizeExpr(area / kResultsACycle)) +
-         waves(kUnits * entry.blocksPerUnit) * SizeExpr(kLatency);
+         waves(kUnits * entry.blocksPerUnit) *
+             (steps * SizeExpr(wait) + SizeExpr(kLatency + activations));
 }
 
 /// Whether both sides of a product, and what is written, come in whole vectors

@@ -32,18 +32,21 @@ constexpr Rectangle kWide = {4, 2, 2, 8, 32, 3, 1},
 /// A rectangle of four warps that copy and `groups` times four that multiply:
 /// PanelUnits of refold_cuda_products_panels.h.
 struct RoleRectangle {
-  int groups, columns, stages;
+  int groups, columns, depth, stages;
   int blocksPerUnit;
   int threads() const { return 128 + groups * 128; }
   int rows() const { return groups * 64; }
   int64_t sharedBytes() const {
-    constexpr int64_t kRowBytes = 128, kGateBytes = 16;
-    return stages * ((rows() + columns) * kRowBytes + kGateBytes);
+    constexpr int64_t kGateBytes = 16;
+    return stages * ((rows() + columns) * depth * 2 + kGateBytes);
   }
 };
 /// PlanLaunch takes the one that it expects to be done first.
-constexpr RoleRectangle kRoles[] = {
-    {2, 256, 4, 1}, {2, 128, 6, 1}, {1, 128, 4, 2}, {1, 64, 4, 3}};
+constexpr RoleRectangle kRoles[] = {{2, 256, 64, 4, 1},
+                                    {2, 128, 64, 6, 1},
+                                    {1, 128, 64, 4, 2},
+                                    {1, 64, 64, 4, 3},
+                                    {1, 64, 128, 3, 2}};
 
 class ProductPrinter {
 public:
@@ -281,14 +284,17 @@ void ProductPrinter::addRoleEntry(const RoleRectangle &rectangle) {
   entry.columns = rectangle.columns;
   entry.threads = rectangle.threads();
   entry.roles = rectangle.groups;
+  entry.copied = rectangle.depth;
   entry.blocksPerUnit = rectangle.blocksPerUnit;
   entry.sharedBytes = rectangle.sharedBytes();
   entry.name = kernel.name + "_roles" + std::to_string(entry.rows) + "x" +
                std::to_string(entry.columns) + "x" +
+               std::to_string(rectangle.depth) + "x" +
                std::to_string(entry.width);
   std::string units = "PanelUnits<" + std::to_string(rectangle.groups) + ", " +
                       std::to_string(rectangle.columns) + ", " +
-                      std::to_string(rectangle.stages) + ">";
+                      std::to_string(rectangle.stages) + ", " +
+                      std::to_string(rectangle.depth) + ">";
   std::string work = "  using Units = " + units +
                      ";\n  REFOLD_SHARED_BYTES(memory, Units::kBytes);\n"
                      "  Units::run<" +
@@ -385,7 +391,9 @@ llvm::Expected<CudaKernel> ProductPrinter::print(std::string name) {
     addOperand(*productAt(i).bias, nameOf("bias", i), false, i == 0);
   for (size_t i = 0; i < steps.size(); ++i)
     addOperand(productAt(i).result, nameOf("result", i), true, i == 0);
-  kernel.product = CudaProduct{isTransposed(), unsigned(steps.size())};
+  kernel.product = CudaProduct{isTransposed(), unsigned(steps.size()),
+                               product.activation == Activation::GeluErf ||
+                                   product.activation == Activation::Tanh};
   kernel.text =
       "// refold, --target " + target.str() +
       ". Generated; do not edit.\n"
@@ -400,8 +408,8 @@ llvm::Expected<CudaKernel> ProductPrinter::print(std::string name) {
       "ceil(n / C) blocks; an entry _RxCxV\n//   computes R x C of "
       "the result, V elements at once: V > 1 asks that rows begin "
       "at\n//   multiples of 16 bytes and are whole vectors." +
-      (hasRoles() ? " Of _rolesRxCxV four warps copy and the others\n//   "
-                    "multiply.\n"
+      (hasRoles() ? " Of _rolesRxCxDxV four warps copy, D of a\n//   "
+                    "sum at once, and the others multiply.\n"
                   : "\n") +
       "#include \"refold_cuda.h\"\n"
       "#include \"refold_cuda_products" +

@@ -29,7 +29,7 @@ FLOATS = [name for name in PROGRAMS if name != "integers"]
 # Ragged everywhere; whole vectors and more than one block; one row; nothing to sum; no rows.
 SHAPES = ["m=5,k=3,n=7", "m=130,k=72,n=136", "m=1,k=264,n=72", "m=70,k=0,n=8", "m=0,k=5,n=8"]
 ENTRIES = ["16x64x8", "16x32x8", "32x32x8", "64x64x8", "128x128x8", "64x64x1"]
-ROLES = ["roles64x64x8", "roles64x128x8", "roles128x128x8", "roles128x256x8"]  # of the text for sm_90a
+ROLES = ["roles64x64x64x8", "roles64x64x128x8", "roles64x128x64x8", "roles128x128x64x8", "roles128x256x64x8"]  # of the text for sm_90a
 
 
 def dims(name, shape):

@@ -128,7 +128,7 @@ TEST_P(PlantedPanelsDefect, IsCaught) {
   std::string all;
   for (bool isTransposed : {false, true}) {
     DType result = isTransposed ? DType::F32 : DType::BF16;
-    const char *entry = isTransposed ? "roles64x64x8" : "roles128x128x8";
+    const char *entry = isTransposed ? "roles64x64x128x8" : "roles128x128x64x8";
     CudaKernel kernel = printProduct(isTransposed, result);
     keepEntry(kernel, entry);
     carryHeader(kernel, "refold_cuda_products_panels.h",
@@ -166,8 +166,8 @@ const std::vector<Defect> kDefects = {
     Defect{"int(smaller(depth, kDepth))", "kDepth"},
     Defect{"panel * To::kPanelBytes + pass", "pass"},
     // What is multiplied.
-    Defect{"describe(left + k * 32, 16)", "describe(left, 16)"},
-    Defect{"describe(right + k * 32, 16)", "describe(right, 16)"},
+    Defect{"left + k / 4 * Left::kPanelBytes + k % 4 * 32", "left"},
+    Defect{"k / 4 * Across::kPanelBytes + k % 4 * 32", "k % 4 * 32"},
     Defect{"right + k * 16 * Along::kRowBytes", "right"},
     Defect{"Along::kPanelBytes);", "16);"},
     Defect{"from + group * 64 * Left::kRowBytes", "from"},
@@ -189,10 +189,11 @@ INSTANTIATE_TEST_SUITE_P(Text, PlantedPanelsDefect,
 TEST(EmulatedProductPanels, AGeneratedKernelIsRight) {
   for (auto [isTransposed, result] :
        {std::pair{false, DType::F32}, {true, DType::BF16}})
-    EXPECT_EQ(judgeAll(printProduct(isTransposed, result), isTransposed, result,
-                       {"roles64x64x8", "roles64x128x8", "roles128x128x8",
-                        "roles128x256x8"}),
-              "");
+    EXPECT_EQ(
+        judgeAll(printProduct(isTransposed, result), isTransposed, result,
+                 {"roles64x64x64x8", "roles64x64x128x8", "roles64x128x64x8",
+                  "roles128x128x64x8", "roles128x256x64x8"}),
+        "");
 }
 
 } // namespace
