@@ -56,6 +56,7 @@ conform_f8(const float *in, float *out, int64_t count) {
 /// then of the thread opposite in the block, through shared memory.
 REFOLD_KERNEL(128)
 conform_exchange(const int32_t *in, int32_t *out, int64_t count) {
+  begin_launch(); // behind whatever filled `in`
   const int64_t i = block() * 128 + thread();
   const int32_t value = load_element(in + i);
   int32_t total = 0;

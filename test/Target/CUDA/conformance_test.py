@@ -28,6 +28,7 @@ extern "C" const char *conform(int which, int mode, int64_t blocks, char *in, in
   static std::string error;
   const int threads[] = {%s};
   const int64_t shared[] = {%s};
+  refold::emulator::machine.isFollowing = which == %d;
   error = refold::emulator::launch(blocks, threads[which], refold::emulator::kModes[mode],
                                    {{in, in_bytes, false, false}, {out, out_bytes, true, true},
                                     {reinterpret_cast<char *>(conform_maps), sizeof(conform_maps), false, false, true}}, [=] {
@@ -80,7 +81,7 @@ class Emulated:
                           for i, (name, t) in enumerate(KERNELS))
         source, library = folder / "conform.cpp", folder / "conform.so"
         launches = [[str(launch_of(name)[i]) for name, _ in KERNELS] for i in (0, 1)]
-        source.write_text(LAUNCHER % (", ".join(launches[0]), ", ".join(launches[1]), cases))
+        source.write_text(LAUNCHER % (", ".join(launches[0]), ", ".join(launches[1]), [k for k, _ in KERNELS].index(EXCHANGE), cases))
         compiler = next(c for c in ("clang++-19", "clang++", "g++") if shutil.which(c))
         warnings = ["-Wall", "-Wextra", "-Werror"]
         subprocess.run([compiler, "-std=c++20", "-O1", "-shared", "-fPIC", "-ffp-contract=off", *warnings, "-I", RUNTIME,
