@@ -93,6 +93,118 @@ CONFORM_PRODUCTS(f16x32, f16, 32, 112, 256, 17, 104)
 
 namespace {
 
+/// The same panel by panel, the left side's first one in registers; panels go
+/// round three places.
+template <typename T, int kDepth, int kWidth>
+REFOLD_DEVICE void multiply_panels_of(const T *in, float *out, int rows,
+                                      int depth) {
+  using Panel = Panels<64, 64>;
+  using Places = Ring<3>;
+  constexpr int kLefts = (kDepth + 63) / 64, kValues = kWidth / 64;
+  REFOLD_SHARED_BYTES(left, (kLefts + 3) * Panel::kBytes + 64);
+  const uint32_t right = left + kLefts * Panel::kBytes;
+  const uint32_t came = right + 3 * Panel::kBytes, gone = came + 24;
+  if (thread() == 0) {
+    make_gate(gone + 24, 128);
+    for (int place = 0; place < 3; ++place) {
+      make_gate(came + 8 * place, 32);
+      make_gate(gone + 8 * place, 4);
+    }
+  }
+  block_barrier();
+  const auto place_of = [&](int at) {
+    return right + Places::place(at) * Panel::kBytes;
+  };
+  if (thread_again() < 128) {
+    gather_panels<Panel, kLefts>(
+        [&](int panel) { return left + panel * Panel::kBytes; },
+        [&](int row) { return in + row * kDepth; }, 64, depth);
+    arrive_with_copies(gone + 24);
+    for (int at = thread_again() / 32; at < kLefts + kValues; at += 4) {
+      const bool is_right = at < kLefts;
+      const int column = 64 * (is_right ? at : at - kLefts);
+      wait_gate(gone + 8 * Places::place(at), Places::parity(at) ^ 1);
+      copy_panel<Panel>(place_of(at),
+                        in + (is_right ? 64 : 128) * kDepth + column,
+                        is_right ? kDepth : kWidth, rows,
+                        (is_right ? depth : kWidth) - column);
+      arrive_with_copies(came + 8 * Places::place(at));
+    }
+    wait_copies<0>();
+    return;
+  }
+  const int which = thread_again() - 128;
+  float products[8][4], sums[kWidth / 8][4] = {};
+  uint32_t factors[4][1][4], kept[4][4];
+  const auto wait = [&](int at) {
+    wait_gate(came + 8 * Places::place(at), Places::parity(at));
+    show_matrices();
+  };
+  const auto release = [&](int at) {
+    if (which % 32 == 0)
+      arrive(gone + 8 * Places::place(at));
+  };
+  wait_gate(gone + 24, 0);
+  show_matrices();
+  keep_panel<Panel>(kept, 0, left);
+  REFOLD_UNROLL
+  for (int at = 0; at < kLefts; ++at) {
+    wait(at);
+    begin_products();
+    if (at == 0)
+      multiply_kept<T>(products, kept, 0, place_of(at), false);
+    else
+      multiply_panel<T>(products, left + at * Panel::kBytes, place_of(at),
+                        int(smaller(4, kDepth / 16 - at * 4)), true);
+    commit_products();
+  }
+  wait_in_order<kLefts>(release);
+  settle(products);
+  REFOLD_UNROLL
+  for (int c = 0; c < 8; ++c)
+    REFOLD_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int row = which / 32 * 16 + fragment_row(half, which);
+    float signs[2];
+    REFOLD_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      const float product = products[c][half * 2 + e];
+      store_element(out + row * 64 + c * 8 + fragment_column(e, which),
+                    product);
+      signs[e] = product > 0.0f ? 1.0f : -0.5f;
+    }
+    factors[c / 2][0][c % 2 * 2 + half] = pack(signs[0], signs[1], T{});
+  }
+  multiply_values<T, Panel>(sums, factors, [&](int panel) {
+    wait(kLefts + panel_in_order<kValues / 2>(panel));
+    return place_of(kLefts + panel_in_order<kValues / 2>(panel));
+  });
+  wait_in_order<kValues>([&](int panel) { release(kLefts + panel); });
+  settle(sums);
+  REFOLD_UNROLL
+  for (int c = 0; c < kWidth / 8; ++c)
+    REFOLD_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const int row = which / 32 * 16 + fragment_row(i / 2, which);
+    const int column = c * 8 + fragment_column(i % 2, which);
+    store_element(out + 64 * 64 + row * kWidth + column, sums[c][i]);
+  }
+}
+
+} // namespace
+
+/// The same as above.
+#define CONFORM_PANELS(name, type, depth, width, fewer, shorter)               \
+  REFOLD_KERNEL(256)                                                           \
+  conform_products_##name(const int16_t *in, float *out, int64_t) {            \
+    multiply_panels_of<type, depth, width>(reinterpret_cast<const type *>(in), \
+                                           out, fewer, shorter);               \
+  }
+CONFORM_PANELS(bf16panels, bf16, 112, 128, 50, 104)
+CONFORM_PANELS(f16panels, f16, 128, 128, 64, 128)
+
+namespace {
+
 /// `in`: left 64 x 64, right kColumns x 64 bytes. `out`: left * right^T.
 template <typename L, typename R, int kColumns, typename Multiply>
 REFOLD_DEVICE void multiply_f8(const int8_t *in, float *out,

@@ -31,6 +31,7 @@ struct Gate {
   uint64_t opened = 0;
   int64_t bytes = 0;  ///< that boxes have to bring before it opens
   Known passed, next; ///< of those that have arrived before it opened last
+  std::vector<uint32_t> passedTurns, nextTurns; ///< likewise
   Access made;
 };
 
@@ -40,6 +41,7 @@ struct Witness {
   /// Of each thread, how many of the turns that it has come to are known to be
   /// over.
   std::vector<uint32_t> turns;
+  std::vector<uint32_t> gateTurns;   ///< the same as far as gates tell
   std::vector<uint64_t> seen, shown; ///< of each gate, how often it opened
 };
 
@@ -56,6 +58,7 @@ struct Chunk {
 struct Arrival {
   int thread = 0, gate = 0;
   Access made;
+  std::vector<uint32_t> turns; ///< that are over when the copies have come
   std::vector<Copy> copies;
   bool isBox = false;
 };
@@ -104,6 +107,7 @@ struct Roles : Engine {
   std::deque<Arrival> arrivals;
   std::vector<FourWarps> warpgroups;
   Turn turns[16];
+  bool isBringingBox = false;
   std::vector<int> registers; ///< of each warp
   int pool = 0;               ///< registers that nobody has
 
@@ -157,10 +161,25 @@ struct Roles : Engine {
     one.isOfBox = false;
   }
 
+  /// What a thread knows to be over where it arrives at a gate, itself
+  /// included.
+  std::vector<uint32_t> nextTurn() {
+    Witness &one = witnesses[machine.current];
+    one.turns.resize(machine.threads);
+    one.turns[machine.current] = ++current().turn;
+    std::vector<uint32_t> known = one.turns;
+    joinTurns(known, one.gateTurns);
+    return known;
+  }
+
   bool isPassed(const Access &before) override {
-    const std::vector<uint32_t> &turns = witnesses[machine.current].turns;
-    return size_t(before.thread) < turns.size() &&
-           before.turn < turns[before.thread];
+    const Witness &one = witnesses[machine.current];
+    auto isIn = [&](const std::vector<uint32_t> &turns) {
+      return size_t(before.thread) < turns.size() &&
+             before.turn < turns[before.thread];
+    };
+    // Gates alone do not order what boxes write behind ordinary accesses.
+    return isIn(one.turns) || (!isBringingBox && isIn(one.gateTurns));
   }
 
   void meet() override {
@@ -175,9 +194,11 @@ struct Roles : Engine {
   }
 
   /// Throws what is wrong.
-  void arriveAt(int number, const Known &known, int64_t bytes = 0) {
+  void arriveAt(int number, const Known &known, int64_t bytes = 0,
+                const std::vector<uint32_t> &turns = {}) {
     Gate &gate = gates[number];
     gate.next.join(known);
+    joinTurns(gate.nextTurns, turns);
     gate.bytes += bytes;
     --gate.pending;
     openIfDone(gate);
@@ -191,6 +212,7 @@ struct Roles : Engine {
     gate.pending = gate.arrivals;
     ++gate.opened;
     gate.passed.join(gate.next);
+    joinTurns(gate.passedTurns, gate.nextTurns);
   }
   void landFirst(int thread) {
     auto first = std::find_if(
@@ -210,13 +232,14 @@ struct Roles : Engine {
     }
     const int gate = first->gate;
     const bool isBox = first->isBox;
+    const std::vector<uint32_t> turns = std::move(first->turns);
     const int64_t bytes = int64_t(first->copies.size()) * 16;
     arrivals.erase(first);
     if (isBox) {
       gates[gate].bytes -= bytes;
       openIfDone(gates[gate]);
     } else {
-      arriveAt(gate, Known());
+      arriveAt(gate, Known(), 0, turns);
     }
   }
   void landCopies(int thread) override {
@@ -506,7 +529,7 @@ inline void arrive(uint32_t gate) {
   Known known = roles.witness().known;
   known.last[warp] = std::max(known.last[warp],
                               roles.warpgroups[machine.current / 128].retired);
-  roles.arriveAt(roles.numberOf(gate), known);
+  roles.arriveAt(roles.numberOf(gate), known, 0, roles.nextTurn());
 }
 inline void arrive_with_copies(uint32_t gate) {
   using namespace emulator;
@@ -514,6 +537,7 @@ inline void arrive_with_copies(uint32_t gate) {
   arrival.thread = machine.current;
   arrival.gate = roles.numberOf(gate);
   arrival.made = now();
+  arrival.turns = roles.nextTurn();
   arrival.copies = std::move(current().copies);
   current().copies.clear();
   roles.arrivals.push_back(std::move(arrival));
@@ -584,7 +608,9 @@ inline void copy_box(uint32_t to, const void *map, uint32_t gate, int column,
         std::memcpy(copy.data, at, size_t(bytes));
       }
       const int place = chunkAt(copy.to);
+      roles.isBringingBox = true;
       writeShared(machine.bytes, place);
+      roles.isBringingBox = false;
       machine.bytes.elements[place].isUnderWay = true;
       std::memset(machine.bytes.bytes.data() + copy.to, 0xff, 16);
       arrival.copies.push_back(copy);
@@ -601,6 +627,7 @@ inline void wait_gate(uint32_t gate, uint32_t parity) {
   Witness &witness = roles.witness();
   witness.seen[number] = roles.gates[number].opened;
   witness.known.join(roles.gates[number].passed);
+  joinTurns(witness.gateTurns, roles.gates[number].passedTurns);
 }
 inline void show_matrices() {
   emulator::Witness &witness = emulator::roles.witness();
@@ -725,6 +752,14 @@ template <typename T> float widenByte(uint8_t bits) {
     static_assert((kPart + columns / 8) <= kParts);                            \
     emulator::issueProduct(sums[kPart], columns, nullptr, left, right,         \
                            adds != 0, true, emulator::widen);                  \
+  }                                                                            \
+  template <int kPart, int kParts>                                             \
+  void multiply_kept_##columns(float(&sums)[kParts][4],                        \
+                               const uint32_t(&left)[4], uint64_t right,       \
+                               int adds, type) {                               \
+    static_assert((kPart + columns / 8) <= kParts);                            \
+    emulator::issueProduct(sums[kPart], columns, left, 0, right, adds != 0,    \
+                           false, emulator::widen);                            \
   }                                                                            \
   template <int kPart, int kParts>                                             \
   void multiply_factors_##columns(float(&sums)[kParts][4],                     \

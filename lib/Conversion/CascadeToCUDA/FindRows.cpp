@@ -79,7 +79,7 @@ static constexpr llvm::StringLiteral kTaken =
     "kBlockRows kBytes kChunk kChunks kColumns kColumnsOf kDepth "
     "kElementBytes kHeld kIsShared kLanesLongest kLongest kOwnLength "
     "kPlace "
-    "kept kLeft kModes kPart "
+    "kept kAlone kHalves kKept kLeft kLefts kModes kPanels kPart panel "
     "kParts "
     "kPasses kPerWord kPolicy kRowBytes kRows "
     "kRoom kRowsOf kSharedBytes kStackBytes kStep kThreads kTiles kValue "

@@ -426,7 +426,8 @@ void TilePrinter::printMergeLevel(unsigned level, bool isOfBlocks) {
                  ? "take_words<16>(" + name(*p->state) + "_quads[slot]" + one +
                        ", left_sums + " + from + ");"
                  : "load_shared(" + name(*p->state) + "_quads[slot]" + one +
-                       ", right_tiles + uint32_t(" + from + " * 4));");
+                       (isWide ? ", right_panels" : ", right_tiles") +
+                       " + uint32_t(" + from + " * 4));");
     closeQuads();
   }
   out.close();

@@ -460,7 +460,7 @@ void TilePrinter::printCopies() {
 /// What of the stream tiles are made of.
 void TilePrinter::printRange() {
   std::string n = kernel.indexNames[tiles.stream];
-  std::string columns = isInParts ? "Right::kRows" : "kColumns";
+  std::string columns = isInParts && !isWide ? "Right::kRows" : "kColumns";
   out.line("const int begin = int(larger(" + n + "_begin, 0) / " + columns +
            ");");
   out.line("const int end = " + n + "_end > " + n + "_begin ? int((" + n +

@@ -14,7 +14,13 @@ using namespace refold::cuda;
 using namespace refold::walk;
 
 namespace {
-constexpr int kRows = 64, kColumns = 32;
+constexpr int kRows = 64, kColumns = 64;
+constexpr int64_t kPanel = 64, kPanelBytes = kRows * kPanel * 2;
+constexpr int64_t kGateBytes = 512;
+/// Of what a thread of each role would have if all had as many: of those who
+/// copy, and beside products and sums of those who multiply.
+constexpr int64_t kRegisters = 128, kOfCopies = 32, kBesideProducts = 32,
+                  kBesideSums = 48, kOfMerges = 144;
 constexpr int64_t kDeepest = 576, kWidest = 512;
 } // namespace
 
@@ -73,9 +79,55 @@ bool TilePrinter::mayBeWide() {
          (StateOp(sum.op).getTransport().empty() || tiles.factorOf(sum));
 }
 
-/// As many tiles under way as there is room for.
-void TilePrinter::addWideEntry() {
+/// What four warps of a role have, for results of `widest` columns.
+static int64_t registersOfSums(int64_t widest) {
+  int64_t half = llvm::alignTo(llvm::divideCeil(widest, 2), kPanel);
+  return std::max<int64_t>(half / 2 + kBesideSums, kOfMerges);
+}
+static int64_t registersOfStates(int64_t kept) {
+  return kColumns / 2 + kBesideProducts + kept * kPanel / 4;
+}
+
+namespace {
+/// What of a block's memory is for what, in panels.
+struct WideRoom {
+  int64_t lefts, tile; ///< of the left side, of a tile
+  int64_t kept = 0;    ///< of the left side, in registers
+  int64_t places = 0;  ///< under way
+};
+} // namespace
+
+/// As many panels under way as there is room for: three tiles want that the
+/// left side's are in registers, as far as these go. `others`: bytes of all
+/// that is neither.
+static WideRoom roomOf(const CudaEntry &entry, int64_t others) {
   constexpr int64_t kMostBytes = 227 << 10;
+  int64_t half = llvm::divideCeil(llvm::divideCeil(entry.widest, 2), kPanel);
+  WideRoom room;
+  room.lefts = llvm::divideCeil(entry.deepest, kPanel);
+  room.tile = std::max(room.lefts, 2 * half);
+  auto placesBeside = [&](int64_t kept) {
+    return (kMostBytes - others) / kPanelBytes - (room.lefts - kept);
+  };
+  auto hasRegisters = [&](int64_t kept) {
+    return registersOfStates(kept) + kOfCopies +
+               2 * registersOfSums(entry.widest) <=
+           4 * kRegisters;
+  };
+  while (room.kept + 1 < room.lefts &&
+         placesBeside(room.kept) < 3 * room.tile && hasRegisters(room.kept + 1))
+    ++room.kept;
+  room.places = std::min(placesBeside(room.kept), 4 * room.tile);
+  return room;
+}
+
+/// Factors, gates, states of rows and the number that moves their sums.
+static int64_t otherBytes(size_t numStates) {
+  return kRows * kColumns * 2 + kGateBytes + 16 +
+         int64_t(numStates + 1) * kRows * 4;
+}
+
+void TilePrinter::addWideEntry() {
   auto lengthOf = [&](int index, int64_t most) {
     int64_t extent = plan.extent(index);
     return ShapedType::isDynamic(extent)
@@ -91,21 +143,13 @@ void TilePrinter::addWideEntry() {
   entry.isResident = false;
   entry.deepest = lengthOf(tiles.depth, kDeepest);
   entry.widest = lengthOf(tiles.width, kWidest);
-  auto bytes = [](int64_t rows, int64_t length) {
-    return rows * 128 * ((length + 63) / 64);
-  };
-  int64_t half = llvm::alignTo(llvm::divideCeil(entry.widest, 2), 64);
-  int64_t left = bytes(kRows, entry.deepest);
-  int64_t place = bytes(kColumns, std::max(entry.deepest, 2 * half));
-  int64_t factors = kRows * 80, gates = 128;
-  // States of rows, and the number that moves their sums.
-  int64_t others = 16 + int64_t(rowStates().size() + 1) * kRows * 4;
-  // What a block leaves has the places of tiles in the end.
+  WideRoom room = roomOf(entry, otherBytes(rowStates().size()));
+  // What a block leaves has the places of panels in the end.
   int64_t sums = kRows * entry.widest * 4;
-  int64_t places = std::min<int64_t>(
-      (kMostBytes - left - factors - gates - others) / place, 6);
-  entry.columns = int(places);
-  entry.sharedBytes = left + std::max(places * place, sums) + factors + gates;
+  entry.columns = int(room.places);
+  entry.sharedBytes = (room.lefts - room.kept) * kPanelBytes +
+                      std::max(room.places * kPanelBytes, sums) +
+                      kRows * kColumns * 2 + kGateBytes;
   entry.mostBlocks = 132;
   entry.leftBytes = int64_t(rowStates().size()) * kRows * 4 + sums;
   entry.name = options.name + "_wide" + std::to_string(kRows) + "x" +
@@ -116,9 +160,10 @@ void TilePrinter::addWideEntry() {
 
 void TilePrinter::printWideEntry(const CudaEntry &entry) {
   out.line(options.name + "_by_states<" + std::to_string(entry.columns) + ", " +
-           std::to_string(entry.deepest) + ", " + std::to_string(entry.widest) +
-           ", " + std::to_string(entry.sharedBytes) + ">(" + ofParts.second +
-           ");");
+           std::to_string(roomOf(entry, otherBytes(rowStates().size())).kept) +
+           ", " + std::to_string(entry.deepest) + ", " +
+           std::to_string(entry.widest) + ", " +
+           std::to_string(entry.sharedBytes) + ">(" + ofParts.second + ");");
   out.close();
 }
 
@@ -134,6 +179,12 @@ std::string TilePrinter::printWide(TilePrinter &of) {
   return std::move(out.text);
 }
 
+/// What a thread of a role has from here on.
+void TilePrinter::printRegisters(int64_t count) {
+  out.line((count > kRegisters ? "take_registers<" : "give_registers<") +
+           std::to_string(count) + ">();");
+}
+
 //===----------------------------------------------------------------------===//
 // Places
 //===----------------------------------------------------------------------===//
@@ -147,32 +198,38 @@ void TilePrinter::printWideNumbers() {
            "/ 4;");
   out.line("// Quads of a row that a thread merges at once, so many apart.");
   out.line("constexpr int kAtOnce = 4, kApart = kWidth / kAtOnce;");
-  out.line("using Left = Panels<kRows, kDepth>;");
-  out.line("using Right = Panels<kColumns, kDepth>;");
-  out.line("using Both = Panels<kColumns, (kDepth > 2 * kHalf ? kDepth : 2 * "
-           "kHalf)>;");
-  out.line("using Values = Panels<kColumns, kHalf>;");
+  out.comment("A tile is panels of 64 columns, read by both halves of the "
+              "sums first. The left side's first kKept are in registers.");
+  out.line("constexpr int kHalves = kHalf / 64, kLefts = (kDepth + 63) / 64;");
+  out.line("constexpr int kPanels = kLefts > 2 * kHalves ? kLefts : 2 * "
+           "kHalves;");
+  out.line("using Left = Panels<kRows, kDepth - kKept * 64>;");
+  out.line("using Panel = Panels<kColumns, 64>;");
+  out.line("using Places = Ring<kPlaces>;");
   out.line("using Factors = Tile<kRows, kColumns>;");
-  out.line("constexpr int64_t kTileBytes = kPlaces * Both::kBytes, kSumBytes = "
-           "kRows * kWidth * 4;");
+  out.line("constexpr int64_t kTileBytes = kPlaces * Panel::kBytes, kSumBytes "
+           "= kRows * kWidth * 4;");
   out.line(
       "constexpr int64_t kPlaceBytes = kTileBytes > kSumBytes ? kTileBytes "
       ": kSumBytes;");
   out.line("static_assert(kSharedBytes == Left::kBytes + kPlaceBytes + "
-           "Factors::kBytes + 128);");
+           "Factors::kBytes + 512);");
   out.line("REFOLD_SHARED_BYTES(left_tile, kSharedBytes);");
-  out.line("const uint32_t right_tiles = left_tile + Left::kBytes;");
-  out.line("const uint32_t factor_tile = right_tiles + uint32_t(kPlaceBytes);");
+  out.line("const uint32_t right_panels = left_tile + Left::kBytes;");
+  out.line(
+      "const uint32_t factor_tile = right_panels + uint32_t(kPlaceBytes);");
   out.comment("Gates: what is there has come, and all are done with it.");
   out.line("const uint32_t left_came = factor_tile + Factors::kBytes;");
   out.line("const uint32_t right_came = left_came + 16, right_left = "
            "right_came + 8 * kPlaces;");
-  out.line("static_assert(kPlaces >= 2 && kPlaces <= 6);");
+  out.comment("A tile's sums wait for the next one's products.");
+  out.line("static_assert(kPlaces >= kPanels + 2 * kHalves && 16 * kPlaces <= "
+           "496);");
   out.open("if (thread() == 0) {");
   out.line("make_gate(left_came, 128);");
   out.open("for (int place = 0; place < kPlaces; ++place) {");
-  out.line("make_gate(right_came + 8 * place, 128);");
-  out.line("make_gate(right_left + 8 * place, 12);");
+  out.line("make_gate(right_came + 8 * place, 32);");
+  out.line("make_gate(right_left + 8 * place, 8);");
   out.close();
   out.close();
   for (StatePlan *s : rowStates())
@@ -192,6 +249,10 @@ void TilePrinter::printWideEnd() {
 /// Where the block is: found by every role, so that nobody keeps it for others.
 void TilePrinter::printWidePlaces() {
   printPackedPlaces();
+  printWideRange();
+}
+
+void TilePrinter::printWideRange() {
   printBounds();
   printRange();
   out.line("const int part_tiles = (end - begin + int(row_parts) - 1) / "
@@ -202,9 +263,10 @@ void TilePrinter::printWidePlaces() {
 
 void TilePrinter::printWideCopier() {
   std::string n = kernel.indexNames[tiles.stream];
-  out.line("give_registers<40>();");
+  printRegisters(kOfCopies);
+  printPackedPlaces();
   auto read = cast<ReadOp>(tiles.left.read->op);
-  out.open("gather_tile<Left, 128, 8>(left_tile, [&](int i) {");
+  out.open("const auto left_row = [&](int i) {");
   {
     Expressions::Scope scope(values, {});
     printPackedRow("packed_first + i");
@@ -213,21 +275,41 @@ void TilePrinter::printWideCopier() {
                            tiles.left.read->in, 1) +
              insideText(tiles.left) + ";");
   }
-  out.close("}, int(smaller(packed_count - packed_first, kRows)), " +
-            countOf(tiles.depth) + ");");
+  out.close("};");
+  out.line(
+      "const int rows = int(smaller(packed_count - packed_first, kRows));");
+  out.open("gather_panels<Panel, kLefts>([&](int panel) {");
+  out.line("return panel < kKept ? right_panels + panel * Panel::kBytes : "
+           "left_tile + (panel - kKept) * Panel::kBytes;");
+  out.close("}, left_row, rows, " + countOf(tiles.depth) + ");");
   out.line("arrive_with_copies(left_came);");
-  out.open("for (int turn = 0; turn < part_end - part_begin; ++turn) {");
-  out.line("const int place = turn % kPlaces;");
+  printWideRange();
+  printMatrix(tiles.right);
+  out.comment("Each warp brings every fourth panel, so that none waits for "
+              "another's place.");
+  out.line("const int warp = of_warp(thread_again() / 32);");
+  out.line("if (warp == 0)");
+  out.line("  for (int panel = 0; panel < kKept; ++panel)");
+  out.line("    arrive(right_came + 8 * panel); // as if it had come here");
+  out.line("REFOLD_NO_UNROLL");
+  out.open(
+      "for (int number = warp; number < (part_end - part_begin) * kPanels; "
+      "number += 4) {");
+  out.line("const int turn = number / kPanels, at = kKept + number, place = "
+           "Places::place(at);");
   out.line("const int64_t first = int64_t(part_end - 1 - turn) * kColumns;");
-  out.line("wait_gate(right_left + 8 * place, (turn / kPlaces + 1) & 1);");
-  out.line("copy_panels<Both>(right_tiles + place * Both::kBytes, " +
-           tiles.right.name + " + first * " + strideOf(tiles.right) + ", " +
-           strideOf(tiles.right) + ", " + n + "_count - first, " +
-           countOf(tiles.depth) + ");");
+  out.line(
+      "const int column = panel_in_order<kHalves>(number - turn * kPanels) "
+      "* 64;");
+  out.line("wait_gate(right_left + 8 * place, Places::parity(at) ^ 1);");
+  out.line("copy_panel<Panel>(right_panels + place * Panel::kBytes, " +
+           tiles.right.name + " + first * " + strideOf(tiles.right) +
+           " + (column < kLefts * 64 ? column : 0), " + strideOf(tiles.right) +
+           ", within(" + n + "_count - first, kColumns), int(" +
+           countOf(tiles.depth) + ") - column);");
   out.line("arrive_with_copies(right_came + 8 * place);");
   out.close();
   out.line("wait_copies<0>();");
-  printWideEnd();
 }
 
 //===----------------------------------------------------------------------===//
@@ -243,21 +325,44 @@ void TilePrinter::printWideFold() {
   out.open("const auto fold = [&](auto whole, int64_t " + n +
            "_first, int turn) {");
   out.line("const int which = thread_again() - 128;");
-  out.line("const int place = of_warp(turn % kPlaces);");
+  out.line("const int first_at = of_warp(kKept + turn * kPanels);");
   out.line("[[maybe_unused]] const int count = within(" + n + "_count - " + n +
            "_first, kColumns);");
   out.line("float products[kTiles][kColumns / 8][4];");
-  out.line("wait_gate(right_came + 8 * place, (turn / kPlaces) & 1);");
+  out.line("REFOLD_UNROLL");
+  out.open("for (int begin = 0; begin < kPanels; begin += 4) {");
+  out.line("const int end = int(smaller(begin + 4, kPanels));");
+  out.line("REFOLD_UNROLL");
+  out.line("for (int i = begin; i < end; ++i)");
+  out.line("  if (panel_in_order<kHalves>(i) < kLefts)");
+  out.line("    wait_gate(right_came + 8 * Places::place(first_at + i), "
+           "Places::parity(first_at + i));");
   out.line("show_matrices();");
   out.line("begin_products();");
-  out.line("multiply_panels<" + typeOf(tiles.left) +
-           ", Left, Right>(products[0], left_tile, right_tiles + place * "
-           "Both::kBytes);");
+  out.line("REFOLD_UNROLL");
+  out.open("for (int i = begin; i < end; ++i) {");
+  out.line("const int panel = panel_in_order<kHalves>(i);");
+  out.line("const uint32_t right = right_panels + Places::place(first_at + i) "
+           "* Panel::kBytes;");
+  out.line("if (panel < kKept)");
+  out.line("  multiply_kept<" + typeOf(tiles.left) +
+           ">(products[0], kept, panel * 4, right, i != 0);");
+  out.line("else if (panel < kLefts)");
+  out.line("  multiply_panel<" + typeOf(tiles.left) +
+           ">(products[0], left_tile + (panel - kKept) * Panel::kBytes, right, "
+           "int(smaller(4, kDepth / 16 - panel * 4)), i != 0);");
+  out.close();
   out.line("commit_products();");
+  out.close();
   out.line("wait_products<0>();");
   out.line("settle(products[0]);");
-  out.line("if (which % 32 == 0)");
-  out.line("  arrive(right_left + 8 * place);");
+  out.comment("Panels that no sums read are left twice.");
+  out.line("constexpr int kAlone = kPanels - 2 * kHalves;");
+  out.open("if (which % 32 < kPanels + kAlone) {");
+  out.line("const int i = which % 32 < kPanels ? which % 32 : which % 32 - "
+           "kAlone;");
+  out.line("arrive(right_left + 8 * Places::place(first_at + i));");
+  out.close();
   if (!movedAt(-1).empty())
     out.line("[[maybe_unused]] bool is_moved = false;");
   out.line("float moved_by[2] = {1.0f, 1.0f};");
@@ -292,14 +397,22 @@ void TilePrinter::printWideMoves() {
 }
 
 void TilePrinter::printWideRows() {
-  out.line("take_registers<136>();");
+  const CudaEntry &entry = result.entries.front();
+  printRegisters(
+      registersOfStates(roomOf(entry, otherBytes(rowStates().size())).kept));
   printWidePlaces();
   printFixed();
-  printWideFold();
-  out.open("if (part_begin < part_end) {");
   out.line("wait_gate(left_came, 0);");
   out.line("show_matrices();");
+  out.line("[[maybe_unused]] uint32_t kept[kKept == 0 ? 1 : kKept * 4][4];");
+  out.line("REFOLD_UNROLL");
+  out.open("for (int panel = 0; panel < kKept; ++panel) {");
+  out.line("keep_panel<Panel>(kept, panel * 4, right_panels + panel * "
+           "Panel::kBytes);");
+  out.line("if (thread_again() % 32 < 2)");
+  out.line("  arrive(right_left + 8 * panel);");
   out.close();
+  printWideFold();
   out.open("for (int turn = 0; turn < part_end - part_begin; ++turn) {");
   out.line("const int at = part_end - 1 - turn;");
   out.line("const int64_t first = int64_t(at) * kColumns;");
@@ -349,14 +462,17 @@ void TilePrinter::printWideSums() {
   const TileState &p = tiles.products.front();
   std::string sums = name(*p.state) + "_sums";
   bool isMoved = !p.state->op.getTransport().empty();
-  out.line("take_registers<168>();");
-  values.beginFunction();
-  bits.clear();
-  printWidePlaces();
-  for (StatePlan *s : movedAt(-1))
-    nameFixed(s->moved);
-  for (WritePlan &w : plan.finishWrites)
-    nameFixed(w.value);
+  printRegisters(registersOfSums(result.entries.front().widest));
+  // Where the block is is found again behind the loop: nobody keeps it.
+  out.line("int turns;");
+  out.open("{");
+  {
+    Expressions::Scope inside(values, {});
+    values.beginFunction();
+    printWidePlaces();
+    out.line("turns = part_end - part_begin;");
+  }
+  out.close();
   out.line("const int half = of_warp((thread_again() - 256) / 128);");
   out.line("float " + sums + "[kHalf / 8][4] = {};");
   auto move = [&](const char *which) {
@@ -375,9 +491,9 @@ void TilePrinter::printWideSums() {
     out.close();
   };
   out.line("pass_turn(2, 384); // nobody has anything to read yet");
-  out.open("for (int turn = 0; turn < part_end - part_begin; ++turn) {");
+  out.open("for (int turn = 0; turn < turns; ++turn) {");
   out.line("const int which = thread_again() % 128;");
-  out.line("const int place = of_warp(turn % kPlaces);");
+  out.line("const int first_at = of_warp(kKept + turn * kPanels + half);");
   out.line("uint32_t factors[kColumns / 16][1][4];");
   out.line("await_turn(1, 384);");
   out.line("REFOLD_UNROLL");
@@ -387,19 +503,29 @@ void TilePrinter::printWideSums() {
   move("which / 32 * 16 + fragment_row(0, which)");
   out.line("pass_turn(2, 384);");
   moveSums();
-  out.line("wait_gate(right_came + 8 * place, (turn / kPlaces) & 1);");
+  out.line("REFOLD_UNROLL");
+  out.line("for (int panel = 0; panel < kHalves; ++panel)");
+  out.line("  wait_gate(right_came + 8 * Places::place(first_at + 2 * panel), "
+           "Places::parity(first_at + 2 * panel));");
   out.line("show_matrices();");
-  out.line("begin_products();");
-  out.line("multiply_factors<" + typeOf(tiles.values[p.values]) + ", Values>(" +
-           sums +
-           ", factors, right_tiles + place * Both::kBytes + half * (kHalf / "
-           "64) * Both::kPanelBytes);");
-  out.line("commit_products();");
-  out.line("wait_products<0>();");
-  out.line("settle(" + sums + ");");
+  out.open("multiply_values<" + typeOf(tiles.values[p.values]) + ", Panel>(" +
+           sums + ", factors, [&](int panel) {");
+  out.line("return right_panels + Places::place(first_at + 2 * panel) * "
+           "Panel::kBytes;");
+  out.close("});");
+  out.open("wait_in_order<kHalves>([&](int panel) {");
   out.line("if (which % 32 == 0)");
-  out.line("  arrive(right_left + 8 * place);");
+  out.line("  arrive(right_left + 8 * Places::place(first_at + 2 * panel));");
+  out.close("});");
+  out.line("settle(" + sums + ");");
   out.close();
+  values.beginFunction();
+  bits.clear();
+  printWidePlaces();
+  for (StatePlan *s : movedAt(-1))
+    nameFixed(s->moved);
+  for (WritePlan &w : plan.finishWrites)
+    nameFixed(w.value);
   out.line("block_barrier();");
   out.blank();
   out.comment("4. Sums are where tiles have been, so that who merges or writes "
@@ -421,7 +547,7 @@ void TilePrinter::printWideSums() {
   out.line("exchange_quads(quad, low, high);");
   out.line("const int column = half * kHalf + c * 8 + fragment_quad(which);");
   out.line("if (column < kWidth)");
-  out.line("  store_shared(right_tiles + uint32_t(((row + i * 8) * kWidth + "
+  out.line("  store_shared(right_panels + uint32_t(((row + i * 8) * kWidth + "
            "column) * 4), quad);");
   out.close();
   out.close();
@@ -431,7 +557,7 @@ void TilePrinter::printWideSums() {
 
 void TilePrinter::printWideBody() {
   out.blank();
-  out.line("template <int kPlaces, int kDepth, int kWidth, int64_t "
+  out.line("template <int kPlaces, int kKept, int kDepth, int kWidth, int64_t "
            "kSharedBytes>");
   out.open("REFOLD_DEVICE void " + options.name + "_by_states(" +
            ofParts.first + ") {");
@@ -449,10 +575,17 @@ void TilePrinter::printWideBody() {
   out.open("if (thread_again() < 128) {");
   {
     Expressions::Scope inside(values, {});
+    out.open("{");
+    {
+      Expressions::Scope copies(values, {});
+      values.beginFunction();
+      printWideCopier();
+    }
+    out.close();
+    // Found again: nobody keeps it while copying.
     values.beginFunction();
     printWidePlaces();
-    printMatrix(tiles.right);
-    printWideCopier();
+    printWideEnd();
   }
   out.close();
   out.blank();

@@ -74,11 +74,13 @@ private:
   // The text where rows are shared and results wide.
   bool mayBeWide();
   void addWideEntry();
+  void printRegisters(int64_t count);
   std::string printWide(TilePrinter &of);
   void printWideEntry(const CudaEntry &entry);
   void printWideBody();
   void printWideNumbers();
   void printWidePlaces();
+  void printWideRange();
   void printWideCopier();
   void printWideFold();
   void printWideMoves();

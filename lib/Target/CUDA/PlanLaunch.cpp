@@ -300,7 +300,7 @@ static SizeExpr partsOf(const CudaEntry &entry, const CudaKernel &kernel,
   using Op = SizeExpr::Op;
   SizeExpr rows = SizeExpr::binary(Op::Max, groupsOf(entry, kernel, words), 1);
   // What a block leaves of wide results is worth many tiles.
-  constexpr int kWideChunk = 4;
+  constexpr int kWideChunk = 2;
   int64_t chunk = !kernel.tiles     ? entry.chunk()
                   : entry.roles > 0 ? kWideChunk * entry.vectors
                                     : entry.vectors;

@@ -44,7 +44,8 @@ COPIES = ["i8x1", "i8x8", "f8x8", "f8x16", "bf16x1", "f16x8", "f32x4", "f32x8", 
 INPUTS = {ARITHMETIC: "float", F8: "float", EXCHANGE: "int32_t", MATRICES: "int16_t"}
 # Columns of the left side's product, elements of a product, columns of the sums; rows and elements that are there.
 PRODUCTS = {"conform_products_bf16x128": (128, 128, 128, 128, 128), "conform_products_bf16x112": (112, 80, 80, 109, 72),
-            "conform_products_f16x64": (64, 64, 192, 64, 64), "conform_products_f16x32": (32, 112, 256, 17, 104)}
+            "conform_products_f16x64": (64, 64, 192, 64, 64), "conform_products_f16x32": (32, 112, 256, 17, 104),
+            "conform_products_bf16panels": (64, 112, 128, 50, 104), "conform_products_f16panels": (64, 128, 128, 64, 128)}
 # Formats of both sides, columns.
 F8_PRODUCTS = {f"conform_products_{a}_{b}x{n}": (a, b, n) for a, b, n in
                [("e4m3", "e4m3", 64), ("e4m3", "e4m3", 256), ("e4m3", "e5m2", 128), ("e5m2", "e4m3", 128), ("e5m2", "e5m2", 64)]}

@@ -101,7 +101,7 @@ def check_wide(folder, name, dtype, lengths, shape):
     path = folder / f"{name}.fold"
     width = f"--dim=e={WIDE[name][1]}"
     entries = kernels_of(str(path)[:-5], dtype, "cuda-sm90", width)[0]["entries"]
-    assert [e for e in entries if "_wide64x32x" in e["name"]] == entries, name
+    assert [e for e in entries if "_wide64x64x" in e["name"]] == entries, name
     verify(path, dtype, lengths, "--shape", shape, width, target="cuda-emulated-sm90")
 
 
