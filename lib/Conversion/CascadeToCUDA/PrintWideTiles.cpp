@@ -406,12 +406,13 @@ void TilePrinter::printWideRows() {
   out.line("show_matrices();");
   out.line("[[maybe_unused]] uint32_t kept[kKept == 0 ? 1 : kKept * 4][4];");
   out.line("REFOLD_UNROLL");
-  out.open("for (int panel = 0; panel < kKept; ++panel) {");
-  out.line("keep_panel<Panel>(kept, panel * 4, right_panels + panel * "
+  out.line("for (int panel = 0; panel < kKept; ++panel)");
+  out.line("  keep_panel<Panel>(kept, panel * 4, right_panels + panel * "
            "Panel::kBytes);");
+  out.line("await_turn(4, 128); // all have read what tiles will lie over");
   out.line("if (thread_again() % 32 < 2)");
-  out.line("  arrive(right_left + 8 * panel);");
-  out.close();
+  out.line("  for (int panel = 0; panel < kKept; ++panel)");
+  out.line("    arrive(right_left + 8 * panel);");
   printWideFold();
   out.open("for (int turn = 0; turn < part_end - part_begin; ++turn) {");
   out.line("const int at = part_end - 1 - turn;");

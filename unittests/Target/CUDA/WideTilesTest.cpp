@@ -79,6 +79,7 @@ const std::vector<Defect> kDefects = {
            "arrive(right_left + 8 * Places::place(first_at));"},
     Defect{"of_warp(kKept + turn * kPanels);", "of_warp(turn * kPanels);"},
     Defect{"thread_again() % 32 < 2", "thread_again() % 32 < 1"},
+    Defect{"await_turn(4, 128);", ""},
     Defect{"arrive(right_came + 8 * panel);", ""},
     Defect{"if (panel < kKept)", "if (panel <= kKept)"},
     Defect{"left_tile + (panel - kKept) * Panel::kBytes, right",
