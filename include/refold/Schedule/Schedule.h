@@ -43,9 +43,9 @@ struct Schedule {
   /// `stream_bytes = 33554432`: results of at least so many bytes are stored
   /// past the caches, which they would only empty; 0: none are.
   int64_t streamBytes = 0;
-  /// `panel_bytes = 33554432`: of packed operands that lie ready at a time;
-  /// where all of them are more, the kernel works in rounds of some outer rows.
-  static constexpr int64_t kPanelBytes = 32 << 20;
+  /// `panel_bytes = 393216`: of packed operands that lie ready at a time; where
+  /// all of them are more, the kernel works in rounds of some outer rows.
+  static constexpr int64_t kPanelBytes = 384 << 10;
   int64_t panelBytes = kPanelBytes;
   /// `inner_lanes`: lanes along the contracted index (few rows, nothing
   /// packed).

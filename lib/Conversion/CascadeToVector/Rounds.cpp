@@ -101,7 +101,7 @@ bool Kernel::mayHaveRounds() {
 /// that a round is a range of them. It has as many outer rows as have their
 /// panels in `panelBytes`, and at least what keeps some threads at work.
 void Kernel::planRounds() {
-  constexpr int64_t kLeastItems = 64;
+  constexpr int64_t kLeastItems = 16;
   isInRounds = Ix(0);
   rowsOfPanels.clear();
   if (!mayHaveRounds())
