@@ -87,6 +87,19 @@ public:
                   isMultiple(stride(o, dim) * SizeExpr(o.elementBytes), 16));
     return all;
   }
+  /// Whether a map of rows along `flat` can be made: it takes the stride of a
+  /// single row, too, and none backwards.
+  SizeExpr takesMap(const CudaOperand &o, unsigned flat) const {
+    using Op = SizeExpr::Op;
+    SizeExpr all = 1;
+    for (unsigned dim = 0; dim < o.rank; ++dim)
+      if (dim != flat) {
+        SizeExpr bytes = stride(o, dim) * SizeExpr(o.elementBytes);
+        all = all * isMultiple(bytes, 16) *
+              SizeExpr::binary(Op::Le, SizeExpr(0), bytes);
+      }
+    return all;
+  }
   static SizeExpr isMultiple(const SizeExpr &value, int64_t of) {
     using Op = SizeExpr::Op;
     return SizeExpr::binary(
@@ -275,9 +288,12 @@ static SizeExpr takesF8Product(const CudaEntry &entry, const CudaKernel &kernel,
   const CudaF8Product &product = *kernel.f8Product;
   SizeExpr takes = 1;
   if (entry.width > 1) {
-    for (const CudaRowProduct::Side &side : {product.left, product.right})
-      takes = takes * words.takesRows(kernel.operands[side.operand], side.flat,
-                                      entry.width);
+    for (const CudaRowProduct::Side &side : {product.left, product.right}) {
+      const CudaOperand &o = kernel.operands[side.operand];
+      takes = takes * words.takesRows(o, side.flat, entry.width);
+      if (entry.roles > 0)
+        takes = takes * words.takesMap(o, side.flat);
+    }
     for (const CudaRowProduct::Side &side : product.results) {
       const CudaOperand &result = kernel.operands[side.operand];
       if (result.elementBytes == 2)

@@ -56,6 +56,15 @@ def check_beside(folder):
         assert len(kernels) == 1 and ("which" in kernels[0]["text"]) == (steps == 1), (dtype, len(kernels))
 
 
+def check_scale(folder, scale, is_gelu):
+    """An erf of the root of 1/2, as 16 bits round it, is done in the product; any other scale is not."""
+    path = folder / f"scaled{scale}.fold"
+    path.write_text(f"scaled(x[m,k], w[k,n], a[n]) -> y\n  h = sum(k: x * w) + a\n  y = h * (1 + erf(h * {scale})) * 0.5\n")
+    texts = [kernel["text"] for kernel in kernels_of(str(path)[:-5], "f16")]
+    assert any("Activation::GeluErf" in text for text in texts) == is_gelu, scale
+    check_emulated(folder, path.stem, "f16", "m=5,k=8,n=16")
+
+
 def check_written(folder, name, dtype):
     check_text(str(folder / name), dtype)
 
@@ -86,6 +95,7 @@ def main():
         all_checks += [(check_emulated, folder, "integers", "f32", shape) for shape in SHAPES]
         all_checks += [(check_entry, folder, name, entry) for name in ("plain", "transposed") for entry in ENTRIES]
         all_checks += [(check_beside, folder)]
+        all_checks += [(check_scale, folder, *one) for one in (("0.709", True), ("0.7", False), ("3.0", False))]
         all_checks += [(check_entry, folder, "beside", entry) for entry in ENTRIES[:3]]
         all_checks += [(check_written, folder, name, dtype) for name in FLOATS for dtype in ("f32", "bf16")]
         gates = [(folder, name, dtype, arch) for name in ("plain", "transposed", "batched", "beside") for dtype in ("f32", "bf16")

@@ -127,6 +127,41 @@ TEST(PlanCudaLaunch, FewLongRowsHaveParts) {
   EXPECT_EQ(describeCudaLaunch(c.kernel).tickets, 512u);
 }
 
+TEST(PlanCudaLaunch, MapsTakeStridesOfSingleRowsToo) {
+  CudaKernel kernel;
+  kernel.name = "k";
+  CudaOperand left, right;
+  left.rank = right.rank = 2;
+  left.elementBytes = right.elementBytes = 1;
+  right.word = 7;
+  kernel.operands = {left, right};
+  kernel.f8Product = CudaF8Product{
+      CudaExtent{0, 0, 1}, CudaExtent{1, 0, 1}, {0, 1}, {1, 1}, {}};
+  CudaEntry entry;
+  entry.threads = 128;
+  entry.rows = entry.columns = 128;
+  entry.width = 16;
+  entry.roles = 1;
+  kernel.entries = {entry, entry};
+  kernel.entries[0].name = "maps";
+  kernel.entries[1].name = "any";
+  kernel.entries[1].width = 1;
+  kernel.entries[1].roles = 0;
+  // One row of 64 bytes by 32 columns, both dense along what is summed.
+  int64_t words[] = {0, 1 << 20, 0, 1, 64, 64, 1, 0, 2 << 20, 0, 32, 64, 64, 1};
+  auto choose = [&](int64_t stride) {
+    words[5] = stride;
+    auto launch = planCudaLaunch(kernel, words, std::nullopt);
+    if (!launch)
+      return llvm::toString(launch.takeError());
+    return *launch ? kernel.entries[(*launch)->entry].name : "none";
+  };
+  EXPECT_EQ(choose(64), "maps");
+  EXPECT_EQ(choose(80), "maps");
+  EXPECT_EQ(choose(45), "any");
+  EXPECT_EQ(choose(-64), "any");
+}
+
 TEST(FindCudaTarget, KnowsItsNames) {
   for (const char *name : {"cuda-emulated", "cuda-sm80", "cuda-sm90"}) {
     auto target = findCudaTarget(name);
