@@ -99,9 +99,10 @@ bool Kernel::mayHaveRounds() {
 
 /// Items are numbered by outer rows, the row tiles of one behind each other, so
 /// that a round is a range of them. It has as many outer rows as have their
-/// panels in `panelBytes`, and at least what keeps some threads at work.
+/// panels in `panelBytes`, and at least what keeps the cores at work.
 void Kernel::planRounds() {
-  constexpr int64_t kLeastItems = 16;
+  constexpr int64_t kItemsOfCore = 8;
+  int64_t least = kItemsOfCore * std::max<int64_t>(plan.facts.cores, 1);
   isInRounds = Ix(0);
   rowsOfPanels.clear();
   if (!mayHaveRounds())
@@ -146,7 +147,7 @@ void Kernel::planRounds() {
   Ix tiles =
       plan.row == kNone ? Ix(1) : to.ceilDiv(extents[plan.row], rowTile());
   Ix units = to.max(to.div(plan.schedule.panelBytes, to.max(bytes, 1)),
-                    to.ceilDiv(kLeastItems, to.max(to.mul(unit, tiles), 1)));
+                    to.ceilDiv(least, to.max(to.mul(unit, tiles), 1)));
   // No more than there are, so that no product of sizes overflows.
   units = to.min(units, to.add(to.div(all, unit), 1));
   roundRows = to.mul(unit, to.max(units, 1));

@@ -87,17 +87,23 @@ public:
                   isMultiple(stride(o, dim) * SizeExpr(o.elementBytes), 16));
     return all;
   }
+  /// Whether rows that are not there would begin at multiples of 16 bytes, too:
+  /// behind a single row of any stride.
+  SizeExpr areAligned(const CudaOperand &o, unsigned flat) const {
+    SizeExpr all = 1;
+    for (unsigned dim = 0; dim < o.rank; ++dim)
+      if (dim != flat)
+        all = all * isMultiple(stride(o, dim) * SizeExpr(o.elementBytes), 16);
+    return all;
+  }
   /// Whether a map of rows along `flat` can be made: it takes the stride of a
   /// single row, too, and none backwards.
   SizeExpr takesMap(const CudaOperand &o, unsigned flat) const {
-    using Op = SizeExpr::Op;
-    SizeExpr all = 1;
+    SizeExpr all = areAligned(o, flat);
     for (unsigned dim = 0; dim < o.rank; ++dim)
-      if (dim != flat) {
-        SizeExpr bytes = stride(o, dim) * SizeExpr(o.elementBytes);
-        all = all * isMultiple(bytes, 16) *
-              SizeExpr::binary(Op::Le, SizeExpr(0), bytes);
-      }
+      if (dim != flat)
+        all = all *
+              SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(0), stride(o, dim));
     return all;
   }
   static SizeExpr isMultiple(const SizeExpr &value, int64_t of) {
@@ -247,6 +253,13 @@ static SizeExpr takesProduct(const CudaEntry &entry, const CudaKernel &kernel,
       takes = takes *
               words.takesRows(kernel.operands[1 + i], along, entry.width) *
               words.takesRows(kernel.operands.rbegin()[i], n, entry.width);
+    // What copies panels copies nothing of rows that are not there, from where
+    // they would be.
+    if (entry.roles > 0) {
+      takes = takes * words.areAligned(lhs, n);
+      for (unsigned i = 0; i < beside; ++i)
+        takes = takes * words.areAligned(kernel.operands[1 + i], along);
+    }
   }
   if (isWanted || entry.width == 1)
     return takes;

@@ -162,6 +162,45 @@ TEST(PlanCudaLaunch, MapsTakeStridesOfSingleRowsToo) {
   EXPECT_EQ(choose(-64), "any");
 }
 
+/// What copies panels copies nothing of rows that are not there, but from where
+/// they would be.
+TEST(PlanCudaLaunch, PanelsTakeStridesOfSingleRowsToo) {
+  CudaKernel kernel;
+  kernel.name = "k";
+  CudaOperand side;
+  side.rank = 2;
+  side.elementBytes = 2;
+  kernel.operands = {side, side, side};
+  kernel.operands[1].word = 7;
+  kernel.operands[2].word = 14;
+  kernel.product = CudaProduct{};
+  CudaEntry entry;
+  entry.threads = 256;
+  entry.rows = entry.columns = 64;
+  entry.width = 8;
+  entry.roles = 1;
+  entry.copied = 64;
+  entry.blocksPerUnit = 1;
+  kernel.entries = {entry, entry};
+  kernel.entries[0].name = "panels";
+  kernel.entries[1].name = "any";
+  kernel.entries[1].width = 1;
+  kernel.entries[1].roles = 0;
+  // One row of 64 elements by 64 x 32.
+  int64_t words[] = {0,  1 << 20, 0, 1, 64,      64, 1, 0,  2 << 20, 0, 64,
+                     32, 32,      1, 0, 3 << 20, 0,  1, 32, 32,      1};
+  auto choose = [&](int64_t stride) {
+    words[5] = stride;
+    auto launch = planCudaLaunch(kernel, words, std::nullopt);
+    if (!launch)
+      return llvm::toString(launch.takeError());
+    return *launch ? kernel.entries[(*launch)->entry].name : "none";
+  };
+  EXPECT_EQ(choose(64), "panels");
+  EXPECT_EQ(choose(72), "panels");
+  EXPECT_EQ(choose(65), "any");
+}
+
 TEST(FindCudaTarget, KnowsItsNames) {
   for (const char *name : {"cuda-emulated", "cuda-sm80", "cuda-sm90"}) {
     auto target = findCudaTarget(name);
