@@ -206,9 +206,13 @@ bool Planner::planPlainOperand(linalg::GenericOp product, OpOperand &operand,
       read = &r;
   if (read) {
     SmallVector<AffineExpr> exprs;
-    for (const IndexExpr &e : read->subscripts)
-      if (std::optional<unsigned> index = formula.atoms.asIndex(e))
+    for (const auto &[d, e] : llvm::enumerate(read->subscripts)) {
+      // Of a slice the product has the size, of what it is cut from it has not.
+      std::optional<unsigned> index = formula.atoms.asIndex(e);
+      if (index &&
+          sizes.of(read->operand, d) == formula.sizeOfLoop(product, *index))
         exprs.push_back(getAffineDimExpr(*index, product.getContext()));
+    }
     if (exprs.size() == read->subscripts.size()) {
       productPlan.operands.push_back(
           {read->operand, AffineMap::get(product.getNumLoops(), 0, exprs,
