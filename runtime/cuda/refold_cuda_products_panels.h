@@ -16,7 +16,7 @@ template <typename A, typename B> struct Choice<false, A, B> {
   using Type = B;
 };
 
-/// The activation of a number that is rounded to 16 bits then: within 3e-5 of
+/// The activation of a number that is rounded to 16 bits then: within 5e-5 of
 /// its size. Without branches, so that those of several numbers overlap:
 /// erfc(z) is t P(t) exp(-z^2) for t = 1 / (1 + 0.53 z), P fitted for the
 /// smallest largest relative error.

@@ -127,6 +127,14 @@ TEST(PlanCudaLaunch, FewLongRowsHaveParts) {
   EXPECT_EQ(describeCudaLaunch(c.kernel).tickets, 512u);
 }
 
+/// The name of the entry that is launched, or why none is.
+static std::string chosen(const CudaKernel &kernel, const int64_t *words) {
+  auto launch = planCudaLaunch(kernel, words, std::nullopt);
+  if (!launch)
+    return llvm::toString(launch.takeError());
+  return *launch ? kernel.entries[(*launch)->entry].name : "none";
+}
+
 TEST(PlanCudaLaunch, MapsTakeStridesOfSingleRowsToo) {
   CudaKernel kernel;
   kernel.name = "k";
@@ -151,10 +159,7 @@ TEST(PlanCudaLaunch, MapsTakeStridesOfSingleRowsToo) {
   int64_t words[] = {0, 1 << 20, 0, 1, 64, 64, 1, 0, 2 << 20, 0, 32, 64, 64, 1};
   auto choose = [&](int64_t stride) {
     words[5] = stride;
-    auto launch = planCudaLaunch(kernel, words, std::nullopt);
-    if (!launch)
-      return llvm::toString(launch.takeError());
-    return *launch ? kernel.entries[(*launch)->entry].name : "none";
+    return chosen(kernel, words);
   };
   EXPECT_EQ(choose(64), "maps");
   EXPECT_EQ(choose(80), "maps");
@@ -191,10 +196,7 @@ TEST(PlanCudaLaunch, PanelsTakeStridesOfSingleRowsToo) {
                      32, 32,      1, 0, 3 << 20, 0,  1, 32, 32,      1};
   auto choose = [&](int64_t stride) {
     words[5] = stride;
-    auto launch = planCudaLaunch(kernel, words, std::nullopt);
-    if (!launch)
-      return llvm::toString(launch.takeError());
-    return *launch ? kernel.entries[(*launch)->entry].name : "none";
+    return chosen(kernel, words);
   };
   EXPECT_EQ(choose(64), "panels");
   EXPECT_EQ(choose(72), "panels");
