@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// The same as conformance.cu for refold_cuda_wgmma.h: every primitive of
-// kernels with roles, for sm_90a.
+// The same as conformance.cu for refold_cuda_wgmma.h and refold_cuda_wide.h:
+// every primitive of kernels with roles, for sm_90a.
 #include "refold_cuda.h"
-#include "refold_cuda_wgmma.h"
+#include "refold_cuda_wide.h"
 
 using namespace refold;
 
@@ -93,94 +93,85 @@ CONFORM_PRODUCTS(f16x32, f16, 32, 112, 256, 17, 104)
 
 namespace {
 
-/// The same panel by panel, the left side's first one in registers; panels go
-/// round three places.
-template <typename T, int kDepth, int kWidth>
-REFOLD_DEVICE void multiply_panels_of(const T *in, float *out, int rows,
-                                      int depth) {
+/// The same for wide results: the left side's first kKept steps in registers,
+/// signs handed over in shared memory.
+template <typename T, int kDepth, int kWidth, int kKept>
+REFOLD_DEVICE void multiply_wide(const T *in, float *out, int rows, int depth) {
   using Panel = Panels<64, 64>;
-  using Places = Ring<3>;
-  constexpr int kLefts = (kDepth + 63) / 64, kValues = kWidth / 64;
-  REFOLD_SHARED_BYTES(left, (kLefts + 3) * Panel::kBytes + 64);
-  const uint32_t right = left + kLefts * Panel::kBytes;
-  const uint32_t came = right + 3 * Panel::kBytes, gone = came + 24;
+  constexpr int kSteps = kDepth / 16, kLefts = (kDepth + 63) / 64;
+  using Left = Steps<64, kSteps - kKept>;
+  using Right = Panels<64, kLefts * 64>;
+  using Values = Panels<64, kWidth>;
+  constexpr int kKeptBytes = (kKept + 3) / 4 * Panel::kBytes;
+  REFOLD_SHARED_BYTES(right, Right::kBytes + Values::kBytes + Panel::kBytes +
+                                 kKeptBytes + Left::kBytes);
+  const uint32_t values = right + Right::kBytes;
+  const uint32_t signs = values + Values::kBytes;
+  const uint32_t first = signs + Panel::kBytes, left = first + kKeptBytes;
+  REFOLD_GATES(came, 2);
   if (thread() == 0) {
-    make_gate(gone + 24, 128);
-    for (int place = 0; place < 3; ++place) {
-      make_gate(came + 8 * place, 32);
-      make_gate(gone + 8 * place, 4);
-    }
+    make_gate(came, 128);
+    make_gate(came + 8, 128);
   }
   block_barrier();
-  const auto place_of = [&](int at) {
-    return right + Places::place(at) * Panel::kBytes;
-  };
   if (thread_again() < 128) {
-    gather_panels<Panel, kLefts>(
-        [&](int panel) { return left + panel * Panel::kBytes; },
+    gather_rows<128, 64, kSteps * 2>(
+        thread_again(),
+        [&](int row, int chunk) {
+          if (chunk < kKept * 2)
+            return first + chunk / 8 * Panel::kBytes +
+                   Panel::place(row, chunk % 8);
+          return left + Left::place(row, chunk - kKept * 2);
+        },
         [&](int row) { return in + row * kDepth; }, 64, depth);
-    arrive_with_copies(gone + 24);
-    for (int at = thread_again() / 32; at < kLefts + kValues; at += 4) {
-      const bool is_right = at < kLefts;
-      const int column = 64 * (is_right ? at : at - kLefts);
-      wait_gate(gone + 8 * Places::place(at), Places::parity(at) ^ 1);
-      copy_panel<Panel>(place_of(at),
-                        in + (is_right ? 64 : 128) * kDepth + column,
-                        is_right ? kDepth : kWidth, rows,
-                        (is_right ? depth : kWidth) - column);
-      arrive_with_copies(came + 8 * Places::place(at));
-    }
+    copy_panels<Right>(right, in + 64 * kDepth, kDepth, rows, depth);
+    arrive_with_copies(came);
+    copy_panels<Values>(values, in + 128 * kDepth, kWidth, rows, kWidth);
+    arrive_with_copies(came + 8);
     wait_copies<0>();
     return;
   }
   const int which = thread_again() - 128;
   float products[8][4], sums[kWidth / 8][4] = {};
-  uint32_t factors[4][1][4], kept[4][4];
-  const auto wait = [&](int at) {
-    wait_gate(came + 8 * Places::place(at), Places::parity(at));
-    show_matrices();
-  };
-  const auto release = [&](int at) {
-    if (which % 32 == 0)
-      arrive(gone + 8 * Places::place(at));
-  };
-  wait_gate(gone + 24, 0);
+  uint32_t kept[kKept][4];
+  wait_gate(came, 0);
+  keep_steps<Panel>(kept, first);
   show_matrices();
-  keep_panel<Panel>(kept, 0, left);
-  REFOLD_UNROLL
-  for (int at = 0; at < kLefts; ++at) {
-    wait(at);
-    begin_products();
-    if (at == 0)
-      multiply_kept<T>(products, kept, 0, place_of(at), false);
-    else
-      multiply_panel<T>(products, left + at * Panel::kBytes, place_of(at),
-                        int(smaller(4, kDepth / 16 - at * 4)), true);
-    commit_products();
-  }
-  wait_in_order<kLefts>(release);
+  begin_products();
+  multiply_steps<T, Left, Panel, 0, 0, kSteps>(products, kept, left, right);
+  commit_products();
+  wait_products<0>();
   settle(products);
   REFOLD_UNROLL
-  for (int c = 0; c < 8; ++c)
+  for (int c = 0; c < 8; c += 2) {
+    uint32_t words[4];
     REFOLD_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    const int row = which / 32 * 16 + fragment_row(half, which);
-    float signs[2];
-    REFOLD_UNROLL
-    for (int e = 0; e < 2; ++e) {
-      const float product = products[c][half * 2 + e];
-      store_element(out + row * 64 + c * 8 + fragment_column(e, which),
-                    product);
-      signs[e] = product > 0.0f ? 1.0f : -0.5f;
+    for (int word = 0; word < 4; ++word) {
+      const int row = which / 32 * 16 + fragment_row(word % 2, which);
+      float two[2];
+      REFOLD_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const float product = products[c + word / 2][word % 2 * 2 + e];
+        const int column = (c + word / 2) * 8 + fragment_column(e, which);
+        store_element(out + row * 64 + column, product);
+        two[e] = product > 0.0f ? 1.0f : -0.5f;
+      }
+      words[word] = pack(two[0], two[1], T{});
     }
-    factors[c / 2][0][c % 2 * 2 + half] = pack(signs[0], signs[1], T{});
+    store_factors<Panel>(words, signs, c / 2);
   }
-  multiply_values<T, Panel>(sums, factors, [&](int panel) {
-    wait(kLefts + panel_in_order<kValues / 2>(panel));
-    return place_of(kLefts + panel_in_order<kValues / 2>(panel));
-  });
-  wait_in_order<kValues>([&](int panel) { release(kLefts + panel); });
+  wait_gate(came + 8, 0);
+  show_matrices();
+  await_turn(1, 128);
+  begin_products();
+  multiply_values<T, Panel>(sums, signs, values);
+  commit_products();
+  warp_barrier();
+  wait_products<0>();
   settle(sums);
+  await_turn(1, 128); // factors are no longer read: a number is left there
+  put_number(signs + which * 16, sums[0][0]);
+  sums[0][0] = take_number(signs + which * 16);
   REFOLD_UNROLL
   for (int c = 0; c < kWidth / 8; ++c)
     REFOLD_UNROLL
@@ -194,14 +185,14 @@ REFOLD_DEVICE void multiply_panels_of(const T *in, float *out, int rows,
 } // namespace
 
 /// The same as above.
-#define CONFORM_PANELS(name, type, depth, width, fewer, shorter)               \
+#define CONFORM_WIDE(name, type, depth, width, kept, fewer, shorter)           \
   REFOLD_KERNEL(256)                                                           \
   conform_products_##name(const int16_t *in, float *out, int64_t) {            \
-    multiply_panels_of<type, depth, width>(reinterpret_cast<const type *>(in), \
-                                           out, fewer, shorter);               \
+    multiply_wide<type, depth, width, kept>(                                   \
+        reinterpret_cast<const type *>(in), out, fewer, shorter);              \
   }
-CONFORM_PANELS(bf16panels, bf16, 112, 128, 50, 104)
-CONFORM_PANELS(f16panels, f16, 128, 128, 64, 128)
+CONFORM_WIDE(bf16wide, bf16, 112, 256, 5, 50, 104)
+CONFORM_WIDE(f16wide, f16, 128, 192, 7, 64, 128)
 
 namespace {
 

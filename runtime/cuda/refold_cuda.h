@@ -380,6 +380,25 @@ REFOLD_DEVICE void fence_blocks() {
 REFOLD_DEVICE uint32_t take_ticket(uint32_t *ticket, uint32_t count) {
   return atomicInc(ticket, count - 1);
 }
+/// What the ticket was before.
+REFOLD_DEVICE uint32_t add_to_ticket(uint32_t *ticket, uint32_t x) {
+  return atomicAdd(ticket, x);
+}
+/// Whether the ticket becomes `value` within some tens of microseconds.
+REFOLD_DEVICE bool wait_for_ticket(const uint32_t *ticket, uint32_t value) {
+  constexpr int kLooks = 64; // of some 0.7 us each
+  REFOLD_NO_UNROLL
+  for (int i = 0; i < kLooks; ++i) {
+    uint32_t now;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                 : "=r"(now)
+                 : "l"(ticket)
+                 : "memory");
+    if (now == value)
+      return true;
+  }
+  return false;
+}
 
 } // namespace refold
 

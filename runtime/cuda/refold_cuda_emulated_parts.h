@@ -98,6 +98,16 @@ inline uint32_t take_ticket(uint32_t *ticket, uint32_t count) {
   *ticket = before + 1 >= count ? 0 : before + 1;
   return before;
 }
+inline uint32_t add_to_ticket(uint32_t *ticket, uint32_t x) {
+  const uint32_t before = take_ticket(ticket, ~uint32_t(0));
+  *ticket = before + x;
+  return before;
+}
+/// Blocks run one after the other: nobody comes while one waits.
+inline bool wait_for_ticket(const uint32_t *ticket, uint32_t value) {
+  emulator::checkLeft(ticket, 4);
+  return *ticket == value;
+}
 
 } // namespace refold
 

@@ -10,269 +10,21 @@
 #ifndef REFOLD_RUNTIME_CUDA_REFOLD_CUDA_EMULATED_WGMMA_H
 #define REFOLD_RUNTIME_CUDA_REFOLD_CUDA_EMULATED_WGMMA_H
 
-#include <deque>
-#include <numeric>
+#include "refold_cuda_emulated_roles.h"
+
+#define REFOLD_GATES(name, count)                                              \
+  static const int name##_site = refold::emulator::newSite();                  \
+  const uint32_t name = refold::emulator::gatesAt(name##_site, count)
 
 namespace refold::emulator {
 
-constexpr int kMostWarps = 32;
-
-/// Per warp, the last product that its four warps are known to be done with.
-struct Known {
-  uint64_t last[kMostWarps] = {};
-  void join(const Known &other) {
-    for (int i = 0; i < kMostWarps; ++i)
-      last[i] = std::max(last[i], other.last[i]);
-  }
-};
-
-struct Gate {
-  int arrivals = 0, pending = 0;
-  uint64_t opened = 0;
-  int64_t bytes = 0;  ///< that boxes have to bring before it opens
-  Known passed, next; ///< of those that have arrived before it opened last
-  std::vector<uint32_t> passedTurns, nextTurns; ///< likewise
-  Access made;
-};
-
-/// What a thread knows.
-struct Witness {
-  Known known;
-  /// Of each thread, how many of the turns that it has come to are known to be
-  /// over.
-  std::vector<uint32_t> turns;
-  std::vector<uint32_t> gateTurns;   ///< the same as far as gates tell
-  std::vector<uint64_t> seen, shown; ///< of each gate, how often it opened
-};
-
-/// 16 bytes of shared memory: the opening of a gate that says they are there,
-/// and the last product of each four warps that reads them.
-struct Chunk {
-  int gate = -1;
-  uint64_t opening = 0;
-  uint64_t reads[kMostWarps / 4] = {};
-  bool isGate = false;
-  bool isOfBox = false; ///< written by what needs no showing
-};
-
-struct Arrival {
-  int thread = 0, gate = 0;
-  Access made;
-  std::vector<uint32_t> turns; ///< that are over when the copies have come
-  std::vector<Copy> copies;
-  bool isBox = false;
-};
-
-struct Product {
-  uint64_t number = 0;
-  int columns = 0;
-  bool isOfFactors = false, adds = false;
-  bool isAlong = false; ///< rows of the right side lie along the sum
-  uint64_t left = 0, right = 0;
-  float (*widen)(uint16_t) = nullptr;
-  float (*widenBytes[2])(uint8_t) = {}; ///< of both sides, instead
-  float *sums[128];
-  const uint32_t *factors[128];
-};
-/// Sums under way, which nobody may look at.
-struct Flight {
-  std::vector<float> values;
-  int uses = 0;
-};
-struct FourWarps {
-  int arrived = 0;
-  uint64_t generation = 0, issued = 0, retired = 0;
-  Product current;
-  std::deque<std::vector<Product>> groups{1};
-  std::map<float *, Flight> flights;
-  bool hasBegun[128] = {};
-};
-struct Turn {
-  int arrived = 0, threads = 0;
-  uint64_t generation = 0;
-  std::vector<uint32_t> passed, next; ///< what those who have come know
-};
-inline void joinTurns(std::vector<uint32_t> &to,
-                      const std::vector<uint32_t> &other) {
-  to.resize(std::max(to.size(), other.size()));
-  for (size_t i = 0; i < other.size(); ++i)
-    to[i] = std::max(to[i], other[i]);
+/// Gates of their own have offsets behind all that a block may have.
+constexpr uint32_t kGatesAt = 1 << 20, kMostGates = 512;
+inline uint32_t gatesAt(int site, int count) {
+  if (count < 1 || uint32_t(count) > kMostGates)
+    report("a block has " + std::to_string(count) + " gates");
+  return kGatesAt + uint32_t(site) * kMostGates * 8;
 }
-
-struct Roles : Engine {
-  std::map<uint32_t, int> gateNumbers;
-  std::vector<Gate> gates;
-  std::vector<Witness> witnesses;
-  std::vector<Chunk> chunks;
-  std::deque<Arrival> arrivals;
-  std::vector<FourWarps> warpgroups;
-  Turn turns[16];
-  bool isBringingBox = false;
-  std::vector<int> registers; ///< of each warp
-  int pool = 0;               ///< registers that nobody has
-
-  void start(int threads) override {
-    gateNumbers.clear(), gates.clear(), chunks.clear(), arrivals.clear();
-    witnesses.assign(threads, Witness());
-    warpgroups.assign((threads + 127) / 128, FourWarps());
-    for (Turn &turn : turns)
-      turn = Turn();
-    const int most = std::min(255, 65536 / threads / 8 * 8);
-    registers.assign((threads + 31) / 32, most);
-    pool = 0;
-  }
-
-  Chunk &chunk(int i) {
-    if (chunks.size() < machine.bytes.elements.size())
-      chunks.resize(machine.bytes.elements.size());
-    if (i < 0 || size_t(i) >= chunks.size())
-      report("shared memory is accessed at 16-byte " + std::to_string(i) +
-             " of " + std::to_string(chunks.size()));
-    return chunks[i];
-  }
-  int numberOf(uint32_t gate) {
-    auto known = gateNumbers.find(gate);
-    if (known == gateNumbers.end())
-      report("a gate is used that nobody has made");
-    if (!comesAfter(gates[known->second].made))
-      report("a gate is used without a barrier since it was made");
-    return known->second;
-  }
-  Witness &witness() {
-    Witness &one = witnesses[machine.current];
-    one.seen.resize(gates.size());
-    one.shown.resize(gates.size());
-    return one;
-  }
-
-  void beforeWrite(int i) override {
-    Chunk &one = chunk(i);
-    if (one.isGate)
-      report("writes over a gate");
-    const Known &known = witnesses[machine.current].known;
-    for (size_t four = 0; four < warpgroups.size(); ++four) {
-      for (int warp = 0; warp < 4; ++warp)
-        if (known.last[four * 4 + warp] < one.reads[four])
-          report("writes shared memory that a product of warps " +
-                 std::to_string(four * 4) + " on may still read");
-      one.reads[four] = 0;
-    }
-    one.gate = -1;
-    one.isOfBox = false;
-  }
-
-  /// What a thread knows to be over where it arrives at a gate, itself
-  /// included.
-  std::vector<uint32_t> nextTurn() {
-    Witness &one = witnesses[machine.current];
-    one.turns.resize(machine.threads);
-    one.turns[machine.current] = ++current().turn;
-    std::vector<uint32_t> known = one.turns;
-    joinTurns(known, one.gateTurns);
-    return known;
-  }
-
-  bool isPassed(const Access &before) override {
-    const Witness &one = witnesses[machine.current];
-    auto isIn = [&](const std::vector<uint32_t> &turns) {
-      return size_t(before.thread) < turns.size() &&
-             before.turn < turns[before.thread];
-    };
-    // Gates alone do not order what boxes write behind ordinary accesses.
-    return isIn(one.turns) || (!isBringingBox && isIn(one.gateTurns));
-  }
-
-  void meet() override {
-    Known all;
-    for (size_t i = 0; i < witnesses.size(); ++i) {
-      all.last[i / 32] =
-          std::max(all.last[i / 32], warpgroups[i / 128].retired);
-      all.join(witnesses[i].known);
-    }
-    for (Witness &witness : witnesses)
-      witness.known.join(all);
-  }
-
-  /// Throws what is wrong.
-  void arriveAt(int number, const Known &known, int64_t bytes = 0,
-                const std::vector<uint32_t> &turns = {}) {
-    Gate &gate = gates[number];
-    gate.next.join(known);
-    joinTurns(gate.nextTurns, turns);
-    gate.bytes += bytes;
-    --gate.pending;
-    openIfDone(gate);
-  }
-  void openIfDone(Gate &gate) {
-    ++machine.progress;
-    if (gate.pending > 0 || gate.bytes > 0)
-      return;
-    if (gate.bytes < 0)
-      report("a gate has more bytes than it expects");
-    gate.pending = gate.arrivals;
-    ++gate.opened;
-    gate.passed.join(gate.next);
-    joinTurns(gate.passedTurns, gate.nextTurns);
-  }
-  void landFirst(int thread) {
-    auto first = std::find_if(
-        arrivals.begin(), arrivals.end(),
-        [&](const Arrival &arrival) { return arrival.thread == thread; });
-    if (first == arrivals.end())
-      return;
-    for (const Copy &copy : first->copies) {
-      land(copy);
-      SharedElement &element = machine.bytes.elements[copy.to / 16];
-      element.isUnderWay = false;
-      element.write = first->made;
-      Chunk &one = chunk(int(copy.to / 16));
-      one.gate = first->gate;
-      one.opening = gates[first->gate].opened + 1;
-      one.isOfBox = first->isBox;
-    }
-    const int gate = first->gate;
-    const bool isBox = first->isBox;
-    const std::vector<uint32_t> turns = std::move(first->turns);
-    const int64_t bytes = int64_t(first->copies.size()) * 16;
-    arrivals.erase(first);
-    if (isBox) {
-      gates[gate].bytes -= bytes;
-      openIfDone(gates[gate]);
-    } else {
-      arriveAt(gate, Known(), 0, turns);
-    }
-  }
-  void landCopies(int thread) override {
-    for (size_t before = arrivals.size() + 1; arrivals.size() < before;) {
-      before = arrivals.size();
-      landFirst(thread);
-    }
-  }
-  /// At random in odd modes but the late one.
-  bool advance(bool isIdle) override {
-    const bool isLate = machine.seed == 2;
-    if (arrivals.empty() || (!isIdle && (isLate || drawRandom() % 8)))
-      return false;
-    for (uint64_t count = 1 + drawRandom() % 40; count > 0; --count)
-      if (!arrivals.empty())
-        landFirst(arrivals[drawRandom() % arrivals.size()].thread);
-    return true;
-  }
-  std::string finish() override {
-    if (!arrivals.empty())
-      return "ends while copies are under way";
-    for (const FourWarps &four : warpgroups)
-      for (const std::vector<Product> &group : four.groups)
-        if (!group.empty())
-          return "ends while products are under way";
-    for (const Turn &turn : turns)
-      if (turn.arrived)
-        return "ends while a turn is passed that nobody takes";
-    return "";
-  }
-};
-inline Roles roles;
-inline const bool hasRoles = (engine = &roles, true);
 
 //===----------------------------------------------------------------------===//
 // Products
@@ -281,14 +33,15 @@ inline const bool hasRoles = (engine = &roles, true);
 /// Where a chunk is that an operand names: `across` counts chunks of 8 elements
 /// along what lies beside each other, `row` the other way.
 inline int operandChunk(uint64_t operand, int row, int across, bool isPanel) {
-  if (operand >> 62 != 1)
-    report("a product asks for another swizzle than the one of 128 bytes");
+  const bool isStep = operand >> 62 == 3 && !isPanel; // rows of 32 bytes
+  if (operand >> 62 != 1 && !isStep)
+    report("a product asks for a swizzle that there is none of");
   const uint32_t base = uint32_t(operand & 0x3fff) << 4,
                  panels = uint32_t(operand >> 16 & 0x3fff) << 4,
                  rows = uint32_t(operand >> 32 & 0x3fff) << 4;
-  uint32_t at = base + row / 8 * rows + row % 8 * 128;
+  uint32_t at = base + row / 8 * rows + row % 8 * (isStep ? 32 : 128);
   at += isPanel ? across / 8 * panels + across % 8 * 16 : across * 16;
-  at ^= at >> 3 & 0x70;
+  at ^= at >> 3 & (isStep ? 0x10 : 0x70);
   return int(at / 16);
 }
 
@@ -307,6 +60,23 @@ template <typename Visit> void visitOperands(const Product &p, Visit visit) {
   visitOperand(p.right, p.isAlong ? 16 : p.columns,
                p.isAlong ? p.columns / 8 : 2, p.isAlong,
                [&](int row, int i, int at) { visit(1, row, i, at); });
+}
+
+/// What threads have written is there for those who come behind its showing.
+inline void checkWritten(int four, const Chunk &chunk) {
+  if (chunk.shown.thread < 0)
+    report("a product reads shared memory that no gate says is there, and "
+           "that nobody has shown the matrix units");
+  const int asking = machine.current;
+  bool isThere = true;
+  for (int i = 0; i < 128 && isThere; ++i) {
+    machine.current = four * 128 + i;
+    isThere = comesAfter(chunk.shown);
+  }
+  machine.current = asking;
+  if (!isThere)
+    report("a product reads shared memory that thread " +
+           std::to_string(chunk.shown.thread) + " still writes");
 }
 
 /// What the four warps may read of shared memory now.
@@ -328,12 +98,14 @@ inline void checkProduct(int four, const Product &p) {
       report("a product reads shared memory that a copy is still writing");
     if (element.write.thread < 0)
       report("a product reads shared memory that nobody has written");
-    if (chunk.gate < 0)
-      report("a product reads shared memory that no gate says is there");
-    const auto &known = chunk.isOfBox ? seen : shown;
-    if (known[chunk.gate] < chunk.opening)
-      report("a product reads shared memory that its warps have not seen "
-             "arrive, or not shown the matrix units");
+    if (chunk.gate < 0) {
+      checkWritten(four, chunk);
+    } else {
+      const auto &known = chunk.isOfBox ? seen : shown;
+      if (known[chunk.gate] < chunk.opening)
+        report("a product reads shared memory that its warps have not seen "
+               "arrive, or not shown the matrix units");
+    }
     chunk.reads[four] = p.number;
   });
 }
@@ -508,6 +280,9 @@ inline void retire(FourWarps &four, size_t left) {
 
 namespace refold {
 
+inline void warp_barrier() {
+  emulator::meetWarp("warp_barrier", nullptr, [](void **) {});
+}
 inline int of_warp(int x) { return emulator::shuffle("of_warp", x, 0); }
 
 inline void make_gate(uint32_t gate, int arrivals) {
@@ -516,7 +291,8 @@ inline void make_gate(uint32_t gate, int arrivals) {
     report("a gate is misaligned");
   if (arrivals <= 0 || roles.gateNumbers.count(gate))
     report("a gate is made twice, or for nobody");
-  roles.chunk(int(gate / 16)).isGate = true;
+  if (gate < kGatesAt)
+    roles.chunk(int(gate / 16)).isGate = true;
   roles.gateNumbers[gate] = int(roles.gates.size());
   Gate made;
   made.arrivals = made.pending = arrivals;
@@ -525,11 +301,7 @@ inline void make_gate(uint32_t gate, int arrivals) {
 }
 inline void arrive(uint32_t gate) {
   using namespace emulator;
-  const int warp = machine.current / 32;
-  Known known = roles.witness().known;
-  known.last[warp] = std::max(known.last[warp],
-                              roles.warpgroups[machine.current / 128].retired);
-  roles.arriveAt(roles.numberOf(gate), known, 0, roles.nextTurn());
+  roles.arriveAt(roles.numberOf(gate), roles.knownHere(), 0, roles.nextTurn());
 }
 inline void arrive_with_copies(uint32_t gate) {
   using namespace emulator;
@@ -632,6 +404,7 @@ inline void wait_gate(uint32_t gate, uint32_t parity) {
 inline void show_matrices() {
   emulator::Witness &witness = emulator::roles.witness();
   witness.shown = witness.seen;
+  emulator::roles.showWritten();
 }
 
 inline void store_matrices(uint32_t row, const uint32_t (&from)[4]) {
@@ -665,10 +438,12 @@ inline Turn &arriveAtTurn(int barrier, int threads) {
   known.resize(machine.threads);
   known[machine.current] = ++current().turn;
   joinTurns(turn.next, known);
+  turn.nextKnown.join(roles.knownHere());
   if (++turn.arrived == threads) {
     turn.arrived = 0;
     turn.passed = std::move(turn.next);
     turn.next.clear();
+    turn.known = turn.nextKnown;
     ++turn.generation;
     ++machine.progress;
   }
@@ -682,6 +457,7 @@ inline void await_turn(int barrier, int threads) {
   while (turn.generation == generation)
     emulator::yield("its turn");
   emulator::joinTurns(emulator::roles.witnesses[thread()].turns, turn.passed);
+  emulator::roles.witnesses[thread()].known.join(turn.known);
 }
 inline void pass_turn(int barrier, int threads) {
   emulator::arriveAtTurn(barrier, threads);

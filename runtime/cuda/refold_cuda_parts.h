@@ -43,6 +43,48 @@ REFOLD_DEVICE bool is_last_block(uint32_t *ticket, int64_t parts) {
   return shared_last.load(0) != 0;
 }
 
+/// In how many slices rows are merged that `parts` blocks share.
+REFOLD_DEVICE int slices_of(int64_t parts) {
+  int slices = 1;
+  while (slices < 32 && slices * 2 <= parts)
+    slices *= 2;
+  return slices;
+}
+/// Which of `slices` slices this block merges, a bit each. The first blocks of
+/// the `parts` that share rows have one each, and wait until all have left what
+/// they have of it; one that waits too long, since others may not have begun,
+/// leaves its slice to the last to come. What all left is then seen by all
+/// threads of the block, which all call it; `slices` tickets are 0 before and
+/// after a launch.
+REFOLD_DEVICE uint32_t claim_slices(uint32_t *tickets, int64_t part,
+                                    int64_t parts, int slices) {
+  constexpr uint32_t kIsGone = 1u << 16;
+  REFOLD_SHARED(int32_t, shared_slices, 32);
+  block_barrier();
+  if (thread() < slices) {
+    uint32_t *const ticket = tickets + thread();
+    const uint32_t all = uint32_t(parts);
+    fence_blocks();
+    uint32_t seen = add_to_ticket(ticket, 1) + 1;
+    if (thread() == part)
+      seen = wait_for_ticket(ticket, all)
+                 ? all
+                 : add_to_ticket(ticket, kIsGone) + kIsGone;
+    const bool is_mine =
+        seen == all + kIsGone || (seen == all && thread() == part);
+    if (is_mine) {
+      add_to_ticket(ticket, 0u - seen);
+      fence_blocks();
+    }
+    shared_slices.store(thread(), is_mine);
+  }
+  block_barrier();
+  uint32_t mine = 0;
+  for (int slice = 0; slice < slices; ++slice)
+    mine |= uint32_t(shared_slices.load(slice)) << slice;
+  return mine;
+}
+
 } // namespace refold
 
 #endif // REFOLD_RUNTIME_CUDA_REFOLD_CUDA_PARTS_H

@@ -11,8 +11,15 @@
 #include "refold_cuda_emulated_wgmma.h"
 #else
 
+/// `count` gates of a block, 8 bytes each, beside REFOLD_SHARED_BYTES.
+#define REFOLD_GATES(name, count)                                              \
+  __shared__ uint64_t name##_memory[count];                                    \
+  const uint32_t name = uint32_t(__cvta_generic_to_shared(name##_memory))
+
 namespace refold {
 
+/// Meets the other lanes of the warp.
+REFOLD_DEVICE void warp_barrier() { __syncwarp(); }
 /// What lane 0 of the warp has: the same for all of them, as descriptors and
 /// branches of a warp want it.
 REFOLD_DEVICE int of_warp(int x) { return __shfl_sync(0xffffffffu, x, 0); }
@@ -399,42 +406,6 @@ REFOLD_DEVICE void copy_panels(uint32_t to, const T *from, int64_t row_stride,
     bring(Number<kChunks % 8>{}, kWhole);
 }
 
-/// Brings rows of a matrix, or what is there of them, into one panel, all lanes
-/// of a warp together; the rest is 0.
-template <typename Panel, typename T>
-REFOLD_DEVICE void copy_panel(uint32_t to, const T *from, int64_t row_stride,
-                              int rows, int columns) {
-  const int lane = thread_again() % 32, chunk = lane % 8;
-  const T *source = from + lane / 8 * row_stride + chunk * 8;
-  const uint32_t place = to + Panel::place(lane / 8, chunk);
-  REFOLD_UNROLL
-  for (int row = 0; row < Panel::kRows; row += 4) {
-    const bool is_there = chunk * 8 < columns && lane / 8 + row < rows;
-    // Four rows on, the chunk is the other half's.
-    copy_async((place ^ row % 8 * 16) + row * Panel::kRowBytes,
-               is_there ? source : from, is_there ? 16 : 0);
-    source += 4 * row_stride;
-  }
-}
-/// Rows that lie anywhere, in `kPanels` panels, all 128 threads of a role
-/// together; what is not there is 0.
-template <typename Panel, int kPanels, typename RowOf, typename ToOf>
-REFOLD_DEVICE void gather_panels(ToOf to_of, RowOf row_of, int rows,
-                                 int64_t columns) {
-  const int chunk = thread_again() % 8;
-  REFOLD_NO_UNROLL
-  for (int row = thread_again() % 128 / 8; row < Panel::kRows; row += 16) {
-    const auto *const from = row_of(row < rows ? row : 0);
-    REFOLD_NO_UNROLL
-    for (int panel = 0; panel < kPanels; ++panel) {
-      const int column = panel * 64 + chunk * 8;
-      const bool is_there = row < rows && column < columns;
-      copy_async(to_of(panel) + Panel::place(row, chunk),
-                 is_there ? from + column : from, is_there ? 16 : 0);
-    }
-  }
-}
-
 /// Puts 16 rows that a warp holds where `load_rows` finds them: 16 columns from
 /// the k-th 16 on.
 template <typename To>
@@ -476,81 +447,6 @@ REFOLD_DEVICE void multiply_panels(float (&products)[kParts][4], uint32_t left,
     begin_products();
     multiply_panels<T, Left, Right, kRow + kPiece>(products, left, right);
   }
-}
-
-/// What a warp keeps of 16 of the 64 rows of one panel, for products.
-template <typename Panel, int kSteps>
-REFOLD_DEVICE void keep_panel(uint32_t (&to)[kSteps][4], int first,
-                              uint32_t panel) {
-  const int which = thread_again() % 128;
-  const int row = which / 32 * 16 + which % 16;
-  REFOLD_UNROLL
-  for (int k = 0; k < 4; ++k)
-    load_matrices(to[first + k],
-                  panel + Panel::place(row, 2 * k + which % 32 / 16));
-}
-
-/// products += left * right^T over one panel of both, 16 columns a step, or =
-/// it: 64 rows, kept by `keep_panel` or in shared memory, against 64.
-template <typename T, int kSteps>
-REFOLD_DEVICE void multiply_kept(float (&products)[8][4],
-                                 const uint32_t (&left)[kSteps][4], int first,
-                                 uint32_t right, bool adds) {
-  REFOLD_UNROLL
-  for (int k = 0; k < 4; ++k)
-    multiply_kept_64<0>(products, left[first + k], describe(right + k * 32, 16),
-                        adds || k != 0, T{});
-}
-template <typename T>
-REFOLD_DEVICE void multiply_panel(float (&products)[8][4], uint32_t left,
-                                  uint32_t right, int steps, bool adds) {
-  REFOLD_UNROLL
-  for (int k = 0; k < steps; ++k)
-    multiply_shared_64<0>(products, describe(left + k * 32, 16),
-                          describe(right + k * 32, 16), adds || k != 0, T{});
-}
-/// sums += factors * values, a panel of `Panel` after the other, each a group
-/// of its own: `values_of(panel)` says where it is.
-template <typename T, typename Panel, int kPanel = 0, int kParts, int kSteps,
-          typename ValuesOf>
-REFOLD_DEVICE void multiply_values(float (&sums)[kParts][4],
-                                   const uint32_t (&factors)[kSteps][1][4],
-                                   ValuesOf values_of) {
-  static_assert(kSteps * 16 == Panel::kRows && Panel::kColumns == 64);
-  const uint32_t values = values_of(kPanel);
-  begin_products();
-  REFOLD_UNROLL
-  for (int k = 0; k < kSteps; ++k)
-    multiply_factors_64<kPanel * 8>(
-        sums, factors[k][0],
-        describe(values + k * 16 * Panel::kRowBytes, Panel::kPanelBytes), T{});
-  commit_products();
-  if constexpr ((kPanel + 1) * 8 < kParts)
-    multiply_values<T, Panel, kPanel + 1>(sums, factors, values_of);
-}
-/// Waits for the last `kGroups` groups; calls `done(n)` behind the n-th.
-template <int kGroups, int kGroup = 0, typename Done>
-REFOLD_DEVICE void wait_in_order(Done done) {
-  wait_products<kGroups - 1 - kGroup>();
-  done(kGroup);
-  if constexpr (kGroup + 1 < kGroups)
-    wait_in_order<kGroups, kGroup + 1>(done);
-}
-
-/// What goes round `kPlaces` places, one after the other: where the `at`-th is,
-/// and the parity of what comes and leaves there.
-template <int kPlaces> struct Ring {
-  REFOLD_DEVICE static int place(int at) {
-    return int(uint32_t(at) % uint32_t(kPlaces));
-  }
-  REFOLD_DEVICE static uint32_t parity(int at) {
-    return uint32_t(at) / uint32_t(kPlaces) & 1;
-  }
-};
-/// Panels in the order in which they are read by two who have half of the first
-/// 2 * kHalf each: theirs by turns, then the others.
-template <int kHalf> constexpr int panel_in_order(int n) {
-  return n < 2 * kHalf ? n % 2 * kHalf + n / 2 : n;
 }
 
 /// sums += factors * values: factors of 16 rows of `Values` after each other.

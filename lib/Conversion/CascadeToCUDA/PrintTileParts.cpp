@@ -108,6 +108,11 @@ SmallVector<StatePlan *> TilePrinter::rowStates() {
   return states;
 }
 
+unsigned TilePrinter::numberAmongRows(StatePlan &s) {
+  SmallVector<StatePlan *> all = rowStates();
+  return unsigned(llvm::find(all, &s) - all.begin());
+}
+
 //===----------------------------------------------------------------------===//
 // Where a block is
 //===----------------------------------------------------------------------===//
@@ -385,7 +390,7 @@ void TilePrinter::printMergeLevel(unsigned level, bool isOfBlocks) {
     return llvm::is_contained(here, s) ||
            read.contains(plan.graph->version(s->op, Node::Old));
   };
-  std::string batch = !isOfBlocks ? "kWarps" : isWide ? "4" : "16";
+  std::string batch = !isOfBlocks ? "kWarps" : isWide ? "kBatch" : "16";
   std::string several = isWide ? "[kAtOnce]" : "", one = isWide ? "[j]" : "";
   auto openQuads = [&] {
     if (!isWide)
@@ -411,9 +416,12 @@ void TilePrinter::printMergeLevel(unsigned level, bool isOfBlocks) {
            (isOfBlocks ? " + group * row_parts;" : ";"));
   for (StatePlan *s : rowStates())
     if (isRead(s))
-      out.line("olds[slot]." + name(*s) + " = " +
-               (isOfBlocks
-                    ? "take_left(left_" + name(*s) + " + at * kRows + row);"
+      out.line(
+          "olds[slot]." + name(*s) + " = " +
+          (isOfBlocks ? "take_left(left_" + name(*s) + " + at * kRows + row);"
+           : isWide   ? "take_number(row_numbers + (" +
+                          std::to_string(numberAmongRows(*s)) +
+                          " * kRows + row) * 16);"
                     : "shared_" + name(*s) + ".load(int(at) * kRows + row);"));
   for (const TileState *p : products) {
     std::string place =
@@ -489,6 +497,7 @@ void TilePrinter::printMergeLevel(unsigned level, bool isOfBlocks) {
 /// Every thread has four columns of a row at a time: of all that warps have, or
 /// blocks.
 void TilePrinter::printMergedParts(bool isOfBlocks) {
+  bool isSliced = isWide && isOfBlocks;
   std::string steps = isWide ? "(kQuads / kAtOnce)" : "kQuads";
   std::string one = isWide ? "[j]" : "";
   auto openQuads = [&] {
@@ -498,9 +507,12 @@ void TilePrinter::printMergedParts(bool isOfBlocks) {
     out.open("for (int j = 0; j < kAtOnce; ++j) {");
   };
   out.line("REFOLD_NO_UNROLL");
-  out.open("for (int index = thread()" + std::string(isWide ? " - 256" : "") +
-           "; index < kRows * " + steps + "; index += kThreads) {");
-  out.line("const int row = index / " + steps + ";");
+  out.open("for (int index = thread()" + std::string(isWide ? " - 128" : "") +
+           "; index < " + (isSliced ? "slice_rows" : "kRows") + " * " + steps +
+           "; index += kThreads) {");
+  out.line(std::string("const int row = ") +
+           (isSliced ? "slice * slice_rows + " : "") + "index / " + steps +
+           ";");
   out.line("[[maybe_unused]] const int column = index % " + steps + " * 4;");
   out.line("if (packed_first + row >= packed_count)");
   out.line("  break;");

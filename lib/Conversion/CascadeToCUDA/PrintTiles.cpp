@@ -189,13 +189,14 @@ void TilePrinter::printHead() {
       result.entries.front().roles > 0 && result.entries.front().hasParts();
   if (isWide) {
     out.comment(
-        "Launch   blocks of 512 threads: an entry _wideRxCxDxW has R rows that "
+        "Launch   blocks of 384 threads: an entry _wideRxCxDxW has R rows that "
         "read one stream a block, of several indices together, and a part of "
         "the stream, C of it at a time; takes products of at most D elements "
         "and results of at most W. What is added is the front of what is "
         "multiplied, read once. Arrays are whole vectors of 16 bytes. Four "
-        "warps copy, four have states of rows, eight have sums. Blocks leave "
-        "both in the workspace and take a ticket; the last one merges them.");
+        "warps have states of rows, eight have sums and bring what all read. "
+        "Blocks leave both in the workspace, beside maps for copies, and take "
+        "a ticket; the last one merges them.");
   } else {
     out.comment(
         "Launch   " + blocks +
@@ -219,7 +220,9 @@ void TilePrinter::printHead() {
     out.comment("Factors  of " + kernel.operandNames[tiles.values[0].operand] +
                 " are rounded to " + typeOf(tiles.values[0]) +
                 ", which is what matrix units take.");
-  printIncludes(hasRoles() ? "refold_cuda_wgmma.h" : "");
+  printIncludes(isWide       ? "refold_cuda_wide.h"
+                : hasRoles() ? "refold_cuda_wgmma.h"
+                             : "");
 }
 
 void TilePrinter::printTileStates() {

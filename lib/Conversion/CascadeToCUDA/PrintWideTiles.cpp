@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A kernel over tiles for results that are too wide for the registers of
 // whoever multiplies, where the rows that are added are the front of the rows
-// that are multiplied: read once, used for both. For sm_90a. Four warps copy,
-// four have what is known of a row, and two times four have half of its sums
-// each.
+// that are multiplied: read once, used for both. For sm_90a. Four warps have
+// what is known of a row, and two times four have half of its sums each, and
+// bring what streams by.
 #include "TilePrinter.h"
 
 #include "llvm/Support/MathExtras.h"
@@ -16,11 +16,16 @@ using namespace refold::walk;
 namespace {
 constexpr int kRows = 64, kColumns = 64;
 constexpr int64_t kPanel = 64, kPanelBytes = kRows * kPanel * 2;
-constexpr int64_t kGateBytes = 512;
-/// Of what a thread of each role would have if all had as many: of those who
-/// copy, and beside products and sums of those who multiply.
-constexpr int64_t kRegisters = 128, kOfCopies = 32, kBesideProducts = 32,
-                  kBesideSums = 48, kOfMerges = 144;
+constexpr int64_t kStep = 16, kStepBytes = kRows * kStep * 2;
+constexpr int kThreads = 384, kBringing = kThreads / 32 - 4;
+/// Of what a thread of each role would have if all had as many: beside products
+/// and what is kept, and beside sums.
+constexpr int64_t kRegisters = 168, kBesideProducts = 28, kBesideSums = 32,
+                  kOfMerges = 144, kMostRegisters = 232;
+/// Gates, what moves sums, and a ticket, before what begins at a multiple of
+/// 1024.
+constexpr int64_t kMostBytes = (227 << 10) - 1024;
+constexpr int64_t kMostNumbers = 8; ///< of a row, handed over in the end
 constexpr int64_t kDeepest = 576, kWidest = 512;
 } // namespace
 
@@ -75,56 +80,55 @@ bool TilePrinter::mayBeWide() {
     return !ShapedType::isDynamic(extent) && extent <= most && extent % 8 == 0;
   };
   return isWithin(depth, kDeepest) && isWithin(width, kWidest) &&
-         width <= depth && tiles.levels[sum.number] + 1 == tiles.numLevels() &&
+         width <= depth && rowStates().size() + 1 <= kMostNumbers &&
+         tiles.levels[sum.number] + 1 == tiles.numLevels() &&
          (StateOp(sum.op).getTransport().empty() || tiles.factorOf(sum));
 }
 
-/// What four warps of a role have, for results of `widest` columns.
-static int64_t registersOfSums(int64_t widest) {
-  int64_t half = llvm::alignTo(llvm::divideCeil(widest, 2), kPanel);
-  return std::max<int64_t>(half / 2 + kBesideSums, kOfMerges);
-}
-static int64_t registersOfStates(int64_t kept) {
-  return kColumns / 2 + kBesideProducts + kept * kPanel / 4;
-}
-
 namespace {
-/// What of a block's memory is for what, in panels.
+/// What of a block's memory is for what.
 struct WideRoom {
-  int64_t lefts, tile; ///< of the left side, of a tile
-  int64_t kept = 0;    ///< of the left side, in registers
-  int64_t places = 0;  ///< under way
+  int64_t half;                ///< columns of half of the sums, in panels
+  int64_t others;              ///< panels of a tile that no sums read
+  int64_t ofSums, ofStates;    ///< registers
+  int64_t kept;                ///< steps of the left side in registers
+  int64_t stages, otherStages; ///< tiles under way
+  int64_t leftBytes, bytes;    ///< of the left side's other steps, of all
 };
 } // namespace
 
-/// As many panels under way as there is room for: three tiles want that the
-/// left side's are in registers, as far as these go. `others`: bytes of all
-/// that is neither.
-static WideRoom roomOf(const CudaEntry &entry, int64_t others) {
-  constexpr int64_t kMostBytes = 227 << 10;
-  int64_t half = llvm::divideCeil(llvm::divideCeil(entry.widest, 2), kPanel);
+/// As many tiles under way as there is room for. Three want most of the left
+/// side in registers.
+static WideRoom roomOf(int64_t deepest, int64_t widest) {
   WideRoom room;
-  room.lefts = llvm::divideCeil(entry.deepest, kPanel);
-  room.tile = std::max(room.lefts, 2 * half);
-  auto placesBeside = [&](int64_t kept) {
-    return (kMostBytes - others) / kPanelBytes - (room.lefts - kept);
-  };
-  auto hasRegisters = [&](int64_t kept) {
-    return registersOfStates(kept) + kOfCopies +
-               2 * registersOfSums(entry.widest) <=
-           4 * kRegisters;
-  };
-  while (room.kept + 1 < room.lefts &&
-         placesBeside(room.kept) < 3 * room.tile && hasRegisters(room.kept + 1))
-    ++room.kept;
-  room.places = std::min(placesBeside(room.kept), 4 * room.tile);
+  room.half = llvm::divideCeil(llvm::divideCeil(widest, 2), kPanel);
+  int64_t lefts = llvm::divideCeil(deepest, kPanel);
+  room.others = std::max<int64_t>(lefts - 2 * room.half, 0);
+  room.ofSums =
+      std::max<int64_t>(room.half * kPanel / 2 + kBesideSums, kOfMerges);
+  room.ofStates = std::min(3 * kRegisters - 2 * room.ofSums, kMostRegisters);
+  int64_t places = 0;
+  for (room.stages = 4;; --room.stages) {
+    // What is kept comes where tiles lie later, but for the first one.
+    room.kept = std::min({(room.ofStates - kColumns / 2 - kBesideProducts) / 4,
+                          deepest / kStep,
+                          (room.stages - 1) * 2 * room.half * kPanel / kStep});
+    room.leftBytes = (deepest / kStep - room.kept) * kStepBytes;
+    places = (kMostBytes - 2 * kPanelBytes - room.leftBytes) / kPanelBytes -
+             room.stages * 2 * room.half;
+    room.otherStages =
+        room.others == 0 ? 1 : std::min(places / room.others, room.stages);
+    if (room.stages == 2 ||
+        (places >= 0 &&
+         room.otherStages >= std::max<int64_t>(1, room.stages - 2)))
+      break;
+  }
+  room.bytes =
+      (room.stages * 2 * room.half + room.otherStages * room.others + 2) *
+          kPanelBytes +
+      room.leftBytes;
+  assert(room.otherStages >= 1 && room.bytes <= kMostBytes);
   return room;
-}
-
-/// Factors, gates, states of rows and the number that moves their sums.
-static int64_t otherBytes(size_t numStates) {
-  return kRows * kColumns * 2 + kGateBytes + 16 +
-         int64_t(numStates + 1) * kRows * 4;
 }
 
 void TilePrinter::addWideEntry() {
@@ -135,7 +139,7 @@ void TilePrinter::addWideEntry() {
                : int64_t(llvm::alignTo(std::max<int64_t>(extent, 1), 16));
   };
   CudaEntry entry;
-  entry.threads = 512;
+  entry.threads = kThreads;
   entry.roles = 3;
   entry.rows = kRows;
   entry.vectors = kColumns;
@@ -143,15 +147,11 @@ void TilePrinter::addWideEntry() {
   entry.isResident = false;
   entry.deepest = lengthOf(tiles.depth, kDeepest);
   entry.widest = lengthOf(tiles.width, kWidest);
-  WideRoom room = roomOf(entry, otherBytes(rowStates().size()));
-  // What a block leaves has the places of panels in the end.
-  int64_t sums = kRows * entry.widest * 4;
-  entry.columns = int(room.places);
-  entry.sharedBytes = (room.lefts - room.kept) * kPanelBytes +
-                      std::max(room.places * kPanelBytes, sums) +
-                      kRows * kColumns * 2 + kGateBytes;
+  entry.sharedBytes = roomOf(entry.deepest, entry.widest).bytes;
   entry.mostBlocks = 132;
-  entry.leftBytes = int64_t(rowStates().size()) * kRows * 4 + sums;
+  // Beside states and sums, a map for each warp that brings panels.
+  entry.leftBytes = int64_t(rowStates().size()) * kRows * 4 +
+                    kRows * entry.widest * 4 + kBringing * 128;
   entry.name = options.name + "_wide" + std::to_string(kRows) + "x" +
                std::to_string(kColumns) + "x" + std::to_string(entry.deepest) +
                "x" + std::to_string(entry.widest);
@@ -159,10 +159,12 @@ void TilePrinter::addWideEntry() {
 }
 
 void TilePrinter::printWideEntry(const CudaEntry &entry) {
-  out.line(options.name + "_by_states<" + std::to_string(entry.columns) + ", " +
-           std::to_string(roomOf(entry, otherBytes(rowStates().size())).kept) +
-           ", " + std::to_string(entry.deepest) + ", " +
-           std::to_string(entry.widest) + ", " +
+  WideRoom room = roomOf(entry.deepest, entry.widest);
+  std::string numbers;
+  for (int64_t number :
+       {room.stages, room.otherStages, room.kept, entry.deepest, entry.widest})
+    numbers += std::to_string(number) + ", ";
+  out.line(options.name + "_by_states<" + numbers +
            std::to_string(entry.sharedBytes) + ">(" + ofParts.second + ");");
   out.close();
 }
@@ -198,43 +200,51 @@ void TilePrinter::printWideNumbers() {
            "/ 4;");
   out.line("// Quads of a row that a thread merges at once, so many apart.");
   out.line("constexpr int kAtOnce = 4, kApart = kWidth / kAtOnce;");
-  out.comment("A tile is panels of 64 columns, read by both halves of the "
-              "sums first. The left side's first kKept are in registers.");
-  out.line("constexpr int kHalves = kHalf / 64, kLefts = (kDepth + 63) / 64;");
-  out.line("constexpr int kPanels = kLefts > 2 * kHalves ? kLefts : 2 * "
-           "kHalves;");
-  out.line("using Left = Panels<kRows, kDepth - kKept * 64>;");
+  out.comment("A tile is panels of 64 columns: those that sums read, kStages "
+              "tiles of them, and others. The left side's first kKept steps "
+              "of 16 columns are in registers.");
+  out.line("constexpr int kHalves = kHalf / 64, kShared = 2 * kHalves, kSteps "
+           "= kDepth / 16, kLefts = (kDepth + 63) / 64;");
+  out.line("constexpr int kOthers = kLefts > kShared ? kLefts - kShared : 0;");
   out.line("using Panel = Panels<kColumns, 64>;");
-  out.line("using Places = Ring<kPlaces>;");
-  out.line("using Factors = Tile<kRows, kColumns>;");
-  out.line("constexpr int64_t kTileBytes = kPlaces * Panel::kBytes, kSumBytes "
-           "= kRows * kWidth * 4;");
-  out.line(
-      "constexpr int64_t kPlaceBytes = kTileBytes > kSumBytes ? kTileBytes "
-      ": kSumBytes;");
-  out.line("static_assert(kSharedBytes == Left::kBytes + kPlaceBytes + "
-           "Factors::kBytes + 512);");
-  out.line("REFOLD_SHARED_BYTES(left_tile, kSharedBytes);");
-  out.line("const uint32_t right_panels = left_tile + Left::kBytes;");
-  out.line(
-      "const uint32_t factor_tile = right_panels + uint32_t(kPlaceBytes);");
-  out.comment("Gates: what is there has come, and all are done with it.");
-  out.line("const uint32_t left_came = factor_tile + Factors::kBytes;");
-  out.line("const uint32_t right_came = left_came + 16, right_left = "
-           "right_came + 8 * kPlaces;");
-  out.comment("A tile's sums wait for the next one's products.");
-  out.line("static_assert(kPlaces >= kPanels + 2 * kHalves && 16 * kPlaces <= "
-           "496);");
+  out.line("using Left = Steps<kRows, kSteps - kKept>;");
+  out.line("constexpr int kOtherAt = kStages * kShared * Panel::kBytes, "
+           "kFactorsAt = kOtherAt + kOtherStages * kOthers * Panel::kBytes;");
+  out.line("constexpr int kLeftAt = kFactorsAt + 2 * Panel::kBytes;");
+  out.line("static_assert(kSharedBytes == kLeftAt + Left::kBytes && kFactorsAt "
+           ">= kRows * kWidth * 4);");
+  out.comment("What is kept comes where tiles lie later, but for the first "
+              "one.");
+  out.line("constexpr int kKeptAt = kOtherAt - (kKept + 3) / 4 * "
+           "Panel::kBytes;");
+  out.line("static_assert(kKeptAt >= kShared * Panel::kBytes && kHalves <= 4 "
+           "&& kOthers <= 8);");
+  out.line("REFOLD_SHARED_BYTES(right_panels, kSharedBytes);");
+  out.line("const uint32_t other_panels = right_panels + kOtherAt;");
+  out.line("const uint32_t factor_panels = right_panels + kFactorsAt;");
+  out.line("const uint32_t left_steps = right_panels + kLeftAt;");
+  out.comment("Gates: what is there has come, and all are done with it; of a "
+              "tile's panels, each half of the sums.");
+  out.line("REFOLD_GATES(left_came, 1 + 3 * kStages + 2 * kOtherStages);");
+  out.line("const uint32_t right_came = left_came + 8, right_left = right_came "
+           "+ 8 * kStages;");
+  out.line("[[maybe_unused]] const uint32_t other_came = right_left + 16 * "
+           "kStages, other_left = other_came + 8 * kOtherStages;");
   out.open("if (thread() == 0) {");
-  out.line("make_gate(left_came, 128);");
-  out.open("for (int place = 0; place < kPlaces; ++place) {");
-  out.line("make_gate(right_came + 8 * place, 32);");
-  out.line("make_gate(right_left + 8 * place, 8);");
+  out.line("make_gate(left_came, kThreads);");
+  out.open("for (int stage = 0; stage < kStages; ++stage) {");
+  out.line("make_gate(right_came + 8 * stage, kShared);");
+  out.line("make_gate(right_left + 16 * stage, 4);");
+  out.line("make_gate(right_left + 16 * stage + 8, 4);");
   out.close();
+  out.open("for (int stage = 0; kOthers > 0 && stage < kOtherStages; ++stage) "
+           "{");
+  out.line("make_gate(other_came + 8 * stage, kOthers);");
+  out.line("make_gate(other_left + 8 * stage, 4);");
   out.close();
-  for (StatePlan *s : rowStates())
-    out.line("REFOLD_SHARED(float, shared_" + name(*s) + ", kRows);");
-  out.line("REFOLD_SHARED(float, shared_moved, kRows);");
+  out.line("show_matrices(); // the gates, to copies that arrive at them");
+  out.close();
+  out.line("REFOLD_SHARED(float, shared_moved, 2 * kRows);");
   out.line("block_barrier();");
 }
 
@@ -242,7 +252,8 @@ void TilePrinter::printWideNumbers() {
 void TilePrinter::printWideEnd() {
   out.line("block_barrier();");
   out.line("if (row_parts > 1)");
-  out.line("  is_last_block(tickets + group, row_parts);");
+  out.line("  claim_slices(tickets + group * row_parts, part, row_parts, "
+           "slices_of(row_parts));");
   out.line("return;");
 }
 
@@ -261,10 +272,10 @@ void TilePrinter::printWideRange() {
   out.line("const int part_end = int(smaller(part_begin + part_tiles, end));");
 }
 
-void TilePrinter::printWideCopier() {
+/// Every warp that has sums brings a panel of its half, or of those that no
+/// sums read, so that it waits for nobody but its own four.
+void TilePrinter::printWideBrings() {
   std::string n = kernel.indexNames[tiles.stream];
-  printRegisters(kOfCopies);
-  printPackedPlaces();
   auto read = cast<ReadOp>(tiles.left.read->op);
   out.open("const auto left_row = [&](int i) {");
   {
@@ -278,38 +289,43 @@ void TilePrinter::printWideCopier() {
   out.close("};");
   out.line(
       "const int rows = int(smaller(packed_count - packed_first, kRows));");
-  out.open("gather_panels<Panel, kLefts>([&](int panel) {");
-  out.line("return panel < kKept ? right_panels + panel * Panel::kBytes : "
-           "left_tile + (panel - kKept) * Panel::kBytes;");
+  out.open("gather_rows<kThreads, kRows, kSteps * 2>(thread_again() - 128, "
+           "[&](int row, int chunk) {");
+  out.line("if (chunk < kKept * 2)");
+  out.line("  return right_panels + kKeptAt + chunk / 8 * Panel::kBytes + "
+           "Panel::place(row, chunk % 8);");
+  out.line("return left_steps + Left::place(row, chunk - kKept * 2);");
   out.close("}, left_row, rows, " + countOf(tiles.depth) + ");");
   out.line("arrive_with_copies(left_came);");
-  printWideRange();
   printMatrix(tiles.right);
-  out.comment("Each warp brings every fourth panel, so that none waits for "
-              "another's place.");
-  out.line("const int warp = of_warp(thread_again() / 32);");
-  out.line("if (warp == 0)");
-  out.line("  for (int panel = 0; panel < kKept; ++panel)");
-  out.line("    arrive(right_came + 8 * panel); // as if it had come here");
-  out.line("REFOLD_NO_UNROLL");
-  out.open(
-      "for (int number = warp; number < (part_end - part_begin) * kPanels; "
-      "number += 4) {");
-  out.line("const int turn = number / kPanels, at = kKept + number, place = "
-           "Places::place(at);");
-  out.line("const int64_t first = int64_t(part_end - 1 - turn) * kColumns;");
-  out.line(
-      "const int column = panel_in_order<kHalves>(number - turn * kPanels) "
-      "* 64;");
-  out.line("wait_gate(right_left + 8 * place, Places::parity(at) ^ 1);");
-  out.line("copy_panel<Panel>(right_panels + place * Panel::kBytes, " +
-           tiles.right.name + " + first * " + strideOf(tiles.right) +
-           " + (column < kLefts * 64 ? column : 0), " + strideOf(tiles.right) +
-           ", within(" + n + "_count - first, kColumns), int(" +
-           countOf(tiles.depth) + ") - column);");
-  out.line("arrive_with_copies(right_came + 8 * place);");
+  out.open("if (turns > 0 && (mine < kHalves || other < kOthers)) {");
+  out.comment("The first tile comes over what the map is made from.");
+  out.line("make_map(map, mine < kHalves ? right_panels + (half * kHalves + "
+           "mine) * Panel::kBytes : other_panels + other * Panel::kBytes, " +
+           tiles.right.name + ", " + n + "_count, " + countOf(tiles.depth) +
+           " * 2, (" + n + "_count > 1 ? " + strideOf(tiles.right) +
+           " : int64_t(kDepth)) * 2, kColumns);");
   out.close();
-  out.line("wait_copies<0>();");
+}
+
+/// How a tile's panels are asked for: named where they are, again and again.
+void TilePrinter::printWideBring() {
+  out.comment("A warp's panel of a tile, and that of those that no sums read; "
+              "asked for by one lane.");
+  out.open("const auto bring = [&](int turn) {");
+  out.line("const int stage = turn % kStages;");
+  out.line("arrive_expecting(right_came + 8 * stage, Panel::kBytes);");
+  out.line("copy_box(right_panels + (stage * kShared + half * kHalves + mine) "
+           "* Panel::kBytes, map, right_came + 8 * stage, (half * kHalves + "
+           "mine) * 128, (last_tile - turn) * kColumns);");
+  out.close("};");
+  out.open("[[maybe_unused]] const auto bring_other = [&](int turn) {");
+  out.line("const int stage = turn % kOtherStages;");
+  out.line("arrive_expecting(other_came + 8 * stage, Panel::kBytes);");
+  out.line("copy_box(other_panels + (stage * kOthers + other) * Panel::kBytes, "
+           "map, other_came + 8 * stage, (kShared + other) * 128, (last_tile - "
+           "turn) * kColumns);");
+  out.close("};");
 }
 
 //===----------------------------------------------------------------------===//
@@ -320,49 +336,51 @@ void TilePrinter::printWideCopier() {
 /// are handed over.
 void TilePrinter::printWideFold() {
   std::string n = kernel.indexNames[tiles.stream];
+  std::string multiply = "multiply_steps<" + typeOf(tiles.left) + ", Left, ";
   out.line("States states[2];");
   out.line("// Absorbs a tile: states that others are relative to come first.");
   out.open("const auto fold = [&](auto whole, int64_t " + n +
            "_first, int turn) {");
-  out.line("const int which = thread_again() - 128;");
-  out.line("const int first_at = of_warp(kKept + turn * kPanels);");
   out.line("[[maybe_unused]] const int count = within(" + n + "_count - " + n +
            "_first, kColumns);");
   out.line("float products[kTiles][kColumns / 8][4];");
-  out.line("REFOLD_UNROLL");
-  out.open("for (int begin = 0; begin < kPanels; begin += 4) {");
-  out.line("const int end = int(smaller(begin + 4, kPanels));");
-  out.line("REFOLD_UNROLL");
-  out.line("for (int i = begin; i < end; ++i)");
-  out.line("  if (panel_in_order<kHalves>(i) < kLefts)");
-  out.line("    wait_gate(right_came + 8 * Places::place(first_at + i), "
-           "Places::parity(first_at + i));");
-  out.line("show_matrices();");
+  out.comment("The last steps are a group of their own: sums of the tile "
+              "before begin behind the others, and go on beside formulas.");
+  out.line("constexpr int kEnd = kOthers > 0 ? kShared * 4 : kSteps, kSplit = "
+           "kOthers > 0 ? kEnd : kSteps - (kSteps > 4 ? 4 : kSteps / 2);");
+  out.open("{");
+  out.line("const int stage = turn % kStages;");
+  out.line("wait_gate(right_came + 8 * stage, turn / kStages & 1);");
+  out.line("const uint32_t right = right_panels + of_warp(stage * kShared * "
+           "Panel::kBytes);");
   out.line("begin_products();");
-  out.line("REFOLD_UNROLL");
-  out.open("for (int i = begin; i < end; ++i) {");
-  out.line("const int panel = panel_in_order<kHalves>(i);");
-  out.line("const uint32_t right = right_panels + Places::place(first_at + i) "
-           "* Panel::kBytes;");
-  out.line("if (panel < kKept)");
-  out.line("  multiply_kept<" + typeOf(tiles.left) +
-           ">(products[0], kept, panel * 4, right, i != 0);");
-  out.line("else if (panel < kLefts)");
-  out.line("  multiply_panel<" + typeOf(tiles.left) +
-           ">(products[0], left_tile + (panel - kKept) * Panel::kBytes, right, "
-           "int(smaller(4, kDepth / 16 - panel * 4)), i != 0);");
-  out.close();
+  out.line(multiply + "Panel, 0, 0, kSplit>(products[0], kept, left_steps, "
+                      "right);");
+  out.line("commit_products();");
+  out.open("if constexpr (kOthers == 0) {");
+  out.line("begin_products();");
+  out.line(multiply + "Panel, 0, kSplit, kEnd>(products[0], kept, left_steps, "
+                      "right);");
   out.line("commit_products();");
   out.close();
+  out.close();
+  out.open("if constexpr (kOthers > 0) {");
+  out.line("const int stage = turn % kOtherStages;");
+  out.line("wait_gate(other_came + 8 * stage, turn / kOtherStages & 1);");
+  out.line("begin_products();");
+  out.line(multiply + "Panel, kEnd, kEnd, kSteps>(products[0], kept, "
+                      "left_steps, other_panels + of_warp(stage * kOthers * "
+                      "Panel::kBytes));");
+  out.line("commit_products();");
+  out.close();
+  out.line("wait_products<1>();");
+  out.line("if (turn > 0)");
+  out.line("  pass_turn(2 - turn % 2, 384); // sums of the tile before begin");
   out.line("wait_products<0>();");
   out.line("settle(products[0]);");
-  out.comment("Panels that no sums read are left twice.");
-  out.line("constexpr int kAlone = kPanels - 2 * kHalves;");
-  out.open("if (which % 32 < kPanels + kAlone) {");
-  out.line("const int i = which % 32 < kPanels ? which % 32 : which % 32 - "
-           "kAlone;");
-  out.line("arrive(right_left + 8 * Places::place(first_at + i));");
-  out.close();
+  out.line("const int which = thread_again();");
+  out.line("if (kOthers > 0 && which % 32 == 0)");
+  out.line("  arrive(other_left + 8 * (turn % kOtherStages));");
   if (!movedAt(-1).empty())
     out.line("[[maybe_unused]] bool is_moved = false;");
   out.line("float moved_by[2] = {1.0f, 1.0f};");
@@ -370,7 +388,9 @@ void TilePrinter::printWideFold() {
   for (unsigned level = 0; level < tiles.numLevels(); ++level)
     printLevel(level);
   isInRoles = false;
-  out.line("await_turn(2, 384); // all have read what was there");
+  out.line("if (turn > 1)");
+  out.line("  await_turn(3 + turn % 2, 384); // all have read what was there");
+  out.line("const int slot = turn % 2;");
   out.line("REFOLD_UNROLL");
   out.open("for (int c = 0; c < kColumns / 16; ++c) {");
   out.line("uint32_t words[4];");
@@ -379,40 +399,28 @@ void TilePrinter::printWideFold() {
   out.line("  words[word] = pack(products[0][2 * c + word / 2][word % 2 * 2], "
            "products[0][2 * c + word / 2][word % 2 * 2 + 1], " +
            typeOf(tiles.values[0]) + "{});");
-  out.line("store_rows<Factors>(words, factor_tile + which / 32 * 16 * "
-           "Factors::kRowBytes, c);");
+  out.line("store_factors<Panel>(words, factor_panels + slot * Panel::kBytes, "
+           "c);");
   out.close();
-  printWideMoves();
-  out.line("pass_turn(1, 384);");
-  out.close("};");
-}
-
-/// What moves the sums of a row, where who has them finds it.
-void TilePrinter::printWideMoves() {
   out.line("REFOLD_UNROLL");
   out.line("for (int i = 0; i < 2; ++i)");
   out.line("  if (fragment_column(0, which) == 0)");
-  out.line("    shared_moved.store(which / 32 * 16 + fragment_row(i, which), "
-           "moved_by[i]);");
+  out.line("    shared_moved.store(slot * kRows + which / 32 * 16 + "
+           "fragment_row(i, which), moved_by[i]);");
+  out.line("show_matrices();");
+  out.close("};");
 }
 
 void TilePrinter::printWideRows() {
   const CudaEntry &entry = result.entries.front();
-  printRegisters(
-      registersOfStates(roomOf(entry, otherBytes(rowStates().size())).kept));
+  printRegisters(roomOf(entry.deepest, entry.widest).ofStates);
   printWidePlaces();
   printFixed();
   out.line("wait_gate(left_came, 0);");
+  out.line("uint32_t kept[kKept][4];");
+  out.line("keep_steps<Panel>(kept, right_panels + kKeptAt);");
   out.line("show_matrices();");
-  out.line("[[maybe_unused]] uint32_t kept[kKept == 0 ? 1 : kKept * 4][4];");
-  out.line("REFOLD_UNROLL");
-  out.line("for (int panel = 0; panel < kKept; ++panel)");
-  out.line("  keep_panel<Panel>(kept, panel * 4, right_panels + panel * "
-           "Panel::kBytes);");
-  out.line("await_turn(4, 128); // all have read what tiles will lie over");
-  out.line("if (thread_again() % 32 < 2)");
-  out.line("  for (int panel = 0; panel < kKept; ++panel)");
-  out.line("    arrive(right_left + 8 * panel);");
+  out.line("pass_turn(5, 384); // tiles may lie over it");
   printWideFold();
   out.open("for (int turn = 0; turn < part_end - part_begin; ++turn) {");
   out.line("const int at = part_end - 1 - turn;");
@@ -422,8 +430,12 @@ void TilePrinter::printWideRows() {
   out.line("else");
   out.line("  fold(Number<0>{}, first, turn);");
   out.close();
-  out.line("await_turn(2, 384); // that nobody has taken");
-  out.line("const int which = thread_again() - 128;");
+  out.line("const int turns = part_end - part_begin;");
+  out.line("if (turns > 0)");
+  out.line("  pass_turn(2 - turns % 2, 384);");
+  out.line("if (turns > 1)");
+  out.line("  await_turn(3 + turns % 2, 384);");
+  out.line("const int which = thread_again();");
   out.line("float moved_by[2] = {1.0f, 1.0f};");
   out.line("// What lanes of a row have apart is brought together.");
   openRows();
@@ -445,13 +457,17 @@ void TilePrinter::printWideRows() {
     isInRoles = false;
     mode = Absorbing;
   }
-  out.line("const int place = which / 32 * 16 + fragment_row(i, which);");
+  out.line("// Numbers of a row lie where factors have been.");
+  out.line("const uint32_t place = factor_panels + turns % 2 * Panel::kBytes + "
+           "(which / 32 * 16 + fragment_row(i, which)) * 16;");
   out.open("if (fragment_column(0, which) == 0) {");
   for (StatePlan *s : rowStates())
-    out.line("shared_" + name(*s) + ".store(place, s." + name(*s) + ");");
+    out.line("put_number(place + " + std::to_string(numberAmongRows(*s)) +
+             " * kRows * 16, s." + name(*s) + ");");
+  out.line("put_number(place + " + std::to_string(rowStates().size()) +
+           " * kRows * 16, moved_by[i]);");
   out.close();
   closeRows();
-  printWideMoves();
   printWideEnd();
 }
 
@@ -463,25 +479,51 @@ void TilePrinter::printWideSums() {
   const TileState &p = tiles.products.front();
   std::string sums = name(*p.state) + "_sums";
   bool isMoved = !p.state->op.getTransport().empty();
-  printRegisters(registersOfSums(result.entries.front().widest));
+  const CudaEntry &entry = result.entries.front();
+  printRegisters(roomOf(entry.deepest, entry.widest).ofSums);
+  out.line("const int half = of_warp(thread_again() / 128 - 1);");
+  out.line("const int mine = of_warp(thread_again() / 32 % 4);");
+  out.line("[[maybe_unused]] const int other = 7 - half * 4 - mine;");
+  out.line("unsigned char *const map = workspace + " +
+           std::to_string(rowStates().size() * 4) +
+           " * kRows * blocks() + kRows * kWidth * 4 * blocks() + "
+           "(block_again() * 8 + half * 4 + mine) * 128;");
   // Where the block is is found again behind the loop: nobody keeps it.
-  out.line("int turns;");
+  out.line("int turns, last_tile;");
   out.open("{");
   {
     Expressions::Scope inside(values, {});
     values.beginFunction();
     printWidePlaces();
     out.line("turns = part_end - part_begin;");
+    out.line("last_tile = part_end - 1;");
+    printWideBrings();
   }
   out.close();
-  out.line("const int half = of_warp((thread_again() - 256) / 128);");
+  printWideBring();
+  out.line(
+      "constexpr int kFree = kKeptAt / (kShared * Panel::kBytes); // tiles "
+      "beside what is kept");
+  out.open("if (thread_again() % 32 == 0) {");
+  out.line("for (int turn = 0; mine < kHalves && turn < kFree && turn < turns; "
+           "++turn)");
+  out.line("  bring(turn);");
+  out.line("for (int turn = 0; other < kOthers && turn < kOtherStages && turn "
+           "< turns; ++turn)");
+  out.line("  bring_other(turn);");
+  out.close();
+  out.line("await_turn(5, 384);");
+  out.open("if (thread_again() % 32 == 0) {");
+  out.line("for (int turn = kFree; mine < kHalves && turn < kStages && turn < "
+           "turns; ++turn)");
+  out.line("  bring(turn);");
+  out.open("if (other < kOthers && kOtherStages < turns) {");
+  out.line("wait_gate(other_left, 0);");
+  out.line("bring_other(kOtherStages);");
+  out.close();
+  out.close();
+  out.line("warp_barrier();");
   out.line("float " + sums + "[kHalf / 8][4] = {};");
-  auto move = [&](const char *which) {
-    if (!isMoved)
-      return;
-    out.line("const float moved_by[2] = {shared_moved.load(" +
-             std::string(which) + "), shared_moved.load(" + which + " + 8)};");
-  };
   auto moveSums = [&] {
     if (!isMoved)
       return;
@@ -491,34 +533,45 @@ void TilePrinter::printWideSums() {
     out.line("  " + sums + "[c / 4][c % 4] *= moved_by[c % 4 / 2];");
     out.close();
   };
-  out.line("pass_turn(2, 384); // nobody has anything to read yet");
   out.open("for (int turn = 0; turn < turns; ++turn) {");
-  out.line("const int which = thread_again() % 128;");
-  out.line("const int first_at = of_warp(kKept + turn * kPanels + half);");
-  out.line("uint32_t factors[kColumns / 16][1][4];");
-  out.line("await_turn(1, 384);");
-  out.line("REFOLD_UNROLL");
-  out.line("for (int c = 0; c < kColumns / 16; ++c)");
-  out.line("  load_rows<Factors>(factors[c], factor_tile + which / 32 * 16 * "
-           "Factors::kRowBytes, c);");
-  move("which / 32 * 16 + fragment_row(0, which)");
-  out.line("pass_turn(2, 384);");
+  out.line("const int stage = turn % kStages, slot = turn % 2;");
+  out.line("await_turn(1 + slot, 384);");
+  if (isMoved) {
+    out.line("const int row = slot * kRows + thread_again() % 128 / 32 * 16 + "
+             "fragment_row(0);");
+    out.line("const float moved_by[2] = {shared_moved.load(row), "
+             "shared_moved.load(row + 8)};");
+  }
   moveSums();
-  out.line("REFOLD_UNROLL");
-  out.line("for (int panel = 0; panel < kHalves; ++panel)");
-  out.line("  wait_gate(right_came + 8 * Places::place(first_at + 2 * panel), "
-           "Places::parity(first_at + 2 * panel));");
-  out.line("show_matrices();");
-  out.open("multiply_values<" + typeOf(tiles.values[p.values]) + ", Panel>(" +
-           sums + ", factors, [&](int panel) {");
-  out.line("return right_panels + Places::place(first_at + 2 * panel) * "
-           "Panel::kBytes;");
-  out.close("});");
-  out.open("wait_in_order<kHalves>([&](int panel) {");
-  out.line("if (which % 32 == 0)");
-  out.line("  arrive(right_left + 8 * Places::place(first_at + 2 * panel));");
-  out.close("});");
+  out.line("wait_gate(right_came + 8 * stage, turn / kStages & 1);");
+  out.line("begin_products();");
+  out.line("multiply_values<" + typeOf(tiles.values[p.values]) + ", Panel>(" +
+           sums +
+           ", factor_panels + of_warp(slot * Panel::kBytes), right_panels + "
+           "of_warp((stage * kShared + half * kHalves) * Panel::kBytes));");
+  out.line("commit_products();");
+  out.comment("Products of the next tile are done, but perhaps for the last "
+              "steps.");
+  out.open("if (other < kOthers && thread_again() % 32 == 0 && turn + 1 + "
+           "kOtherStages < turns) {");
+  out.line("wait_gate(other_left + 8 * ((turn + 1) % kOtherStages), (turn + 1) "
+           "/ kOtherStages & 1);");
+  out.line("bring_other(turn + 1 + kOtherStages);");
+  out.close();
+  out.line("warp_barrier();");
+  out.line("wait_products<0>();");
   out.line("settle(" + sums + ");");
+  out.line("if (turn + 1 < turns)");
+  out.line("  pass_turn(3 + slot, 384);");
+  out.open("if (thread_again() % 32 == 0) {");
+  out.line("const uint32_t left = right_left + 16 * stage + 8 * half;");
+  out.line("arrive(left);");
+  out.open("if (mine < kHalves && turn + kStages < turns) {");
+  out.line("wait_gate(left, turn / kStages & 1);");
+  out.line("bring(turn + kStages);");
+  out.close();
+  out.close();
+  out.line("warp_barrier();");
   out.close();
   values.beginFunction();
   bits.clear();
@@ -528,13 +581,20 @@ void TilePrinter::printWideSums() {
   for (WritePlan &w : plan.finishWrites)
     nameFixed(w.value);
   out.line("block_barrier();");
+  out.line("const uint32_t row_numbers = factor_panels + (part_end - "
+           "part_begin) % 2 * Panel::kBytes;");
   out.blank();
-  out.comment("4. Sums are where tiles have been, so that who merges or writes "
+  out.comment("3. Sums are where tiles have been, so that who merges or writes "
               "them has neighbours.");
   out.open("{");
   out.line("const int which = thread_again() % 128;");
   out.line("const int row = which / 32 * 16 + fragment_row(0, which);");
-  move("row");
+  if (isMoved) {
+    std::string moved = "take_number(row_numbers + (" +
+                        std::to_string(rowStates().size()) + " * kRows + row";
+    out.line("const float moved_by[2] = {" + moved + ") * 16), " + moved +
+             " + 8) * 16)};");
+  }
   moveSums();
   out.line("REFOLD_UNROLL");
   out.open("for (int c = 0; c < kHalf / 8; c += 2) {");
@@ -553,13 +613,14 @@ void TilePrinter::printWideSums() {
   out.close();
   out.close();
   out.close();
-  out.line("await_turn(3, 256);");
+  out.line("await_turn(6, 256);");
 }
 
 void TilePrinter::printWideBody() {
   out.blank();
-  out.line("template <int kPlaces, int kKept, int kDepth, int kWidth, int64_t "
-           "kSharedBytes>");
+  out.line(
+      "template <int kStages, int kOtherStages, int kKept, int kDepth, int "
+      "kWidth, int64_t kSharedBytes>");
   out.open("REFOLD_DEVICE void " + options.name + "_by_states(" +
            ofParts.first + ") {");
   size_t begin = out.text.size();
@@ -572,26 +633,9 @@ void TilePrinter::printWideBody() {
   printWideNumbers();
   Expressions::Scope scope(values, {});
   out.blank();
-  out.line("// 1. Four warps bring what the others need.");
+  out.line(
+      "// 1. Four warps have the states of rows. The stream from its end.");
   out.open("if (thread_again() < 128) {");
-  {
-    Expressions::Scope inside(values, {});
-    out.open("{");
-    {
-      Expressions::Scope copies(values, {});
-      values.beginFunction();
-      printWideCopier();
-    }
-    out.close();
-    // Found again: nobody keeps it while copying.
-    values.beginFunction();
-    printWidePlaces();
-    printWideEnd();
-  }
-  out.close();
-  out.blank();
-  out.line("// 2. Four have the states of rows. The stream from its end.");
-  out.open("if (thread_again() < 256) {");
   {
     Expressions::Scope inside(values, {});
     values.beginFunction();
@@ -599,14 +643,33 @@ void TilePrinter::printWideBody() {
   }
   out.close();
   out.blank();
-  out.line("// 3. The others have half of the sums each.");
+  out.line("// 2. Four each have half of the sums, and bring what all read.");
   printWideSums();
   printWorkspace();
   printPartResults();
   printMergedParts(/*isOfBlocks=*/false);
-  out.line("if (row_parts == 1 || !is_last_block(tickets + group, row_parts))");
+  out.line("if (row_parts == 1)");
   out.line("  return;");
+  out.line("const int slices = slices_of(row_parts), slice_rows = kRows / "
+           "slices;");
+  out.line("const uint32_t claimed = claim_slices(tickets + group * row_parts, "
+           "part, row_parts, slices);");
+  out.comment(
+      "Sixteen quads are under way at once: of few parts, or of a quad's "
+      "place in many.");
+  out.open("const auto merge_slices = [&](auto few) {");
+  out.line("constexpr int kBatch = few.value ? 4 : 16, kAtOnce = 16 / kBatch, "
+           "kApart = kWidth / kAtOnce;");
+  out.open("for (int slice = 0; slice < slices; ++slice) {");
+  out.line("if ((claimed >> slice & 1) == 0)");
+  out.line("  continue;");
   printMergedParts(/*isOfBlocks=*/true);
+  out.close();
+  out.close("};");
+  out.line("if (row_parts <= 4)");
+  out.line("  merge_slices(Number<1>{});");
+  out.line("else");
+  out.line("  merge_slices(Number<0>{});");
   partsBody = out.text.substr(begin);
   out.close();
 }

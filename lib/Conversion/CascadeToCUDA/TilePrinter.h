@@ -81,9 +81,10 @@ private:
   void printWideNumbers();
   void printWidePlaces();
   void printWideRange();
-  void printWideCopier();
+  void printWideBrings();
+  void printWideBring();
   void printWideFold();
-  void printWideMoves();
+  unsigned numberAmongRows(walk::StatePlan &s);
   void printWideRows();
   void printWideSums();
   void printWideEnd();

@@ -106,6 +106,15 @@ public:
               SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(0), stride(o, dim));
     return all;
   }
+  /// Whether no array that is read by vectors has rows that lie backwards.
+  SizeExpr areForward() const {
+    SizeExpr all = 1;
+    for (const CudaOperand &o : kernel.operands)
+      for (unsigned dim = 0; o.hasVectors && dim < o.rank; ++dim)
+        all = all *
+              SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(0), stride(o, dim));
+    return all;
+  }
   static SizeExpr isMultiple(const SizeExpr &value, int64_t of) {
     using Op = SizeExpr::Op;
     return SizeExpr::binary(
@@ -192,8 +201,9 @@ static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
   // More rows are worth blocks of 128 of them.
   constexpr int64_t kFewRows = 32;
   bool isWide = entry.hasParts() && entry.roles > 0;
-  if (isWide) // results are the front of what is multiplied
-    takes = takes * SizeExpr::binary(SizeExpr::Op::Le, width, depth);
+  if (isWide) // results are the front of what is multiplied, by maps
+    takes = takes * SizeExpr::binary(SizeExpr::Op::Le, width, depth) *
+            words.areForward();
   if (entry.hasParts() && !isWide && !isWanted)
     takes = takes * isAtMost(packedRows(kernel, words), kFewRows);
   if (entry.fewestRows > 0 && !isWanted)
@@ -328,11 +338,7 @@ static SizeExpr partsOf(const CudaEntry &entry, const CudaKernel &kernel,
                         const Words &words) {
   using Op = SizeExpr::Op;
   SizeExpr rows = SizeExpr::binary(Op::Max, groupsOf(entry, kernel, words), 1);
-  // What a block leaves of wide results is worth many tiles.
-  constexpr int kWideChunk = 2;
-  int64_t chunk = !kernel.tiles     ? entry.chunk()
-                  : entry.roles > 0 ? kWideChunk * entry.vectors
-                                    : entry.vectors;
+  int64_t chunk = kernel.tiles ? entry.vectors : entry.chunk();
   SizeExpr most = SizeExpr::binary(Op::FloorDiv, entry.mostBlocks, rows);
   SizeExpr longest = SizeExpr::binary(Op::CeilDiv, lengthOf(kernel, words),
                                       SizeExpr(CudaEntry::kPartChunks * chunk));

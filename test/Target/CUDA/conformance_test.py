@@ -45,7 +45,7 @@ INPUTS = {ARITHMETIC: "float", F8: "float", EXCHANGE: "int32_t", MATRICES: "int1
 # Columns of the left side's product, elements of a product, columns of the sums; rows and elements that are there.
 PRODUCTS = {"conform_products_bf16x128": (128, 128, 128, 128, 128), "conform_products_bf16x112": (112, 80, 80, 109, 72),
             "conform_products_f16x64": (64, 64, 192, 64, 64), "conform_products_f16x32": (32, 112, 256, 17, 104),
-            "conform_products_bf16panels": (64, 112, 128, 50, 104), "conform_products_f16panels": (64, 128, 128, 64, 128)}
+            "conform_products_bf16wide": (64, 112, 256, 50, 104), "conform_products_f16wide": (64, 128, 192, 64, 128)}
 # Formats of both sides, columns.
 F8_PRODUCTS = {f"conform_products_{a}_{b}x{n}": (a, b, n) for a, b, n in
                [("e4m3", "e4m3", 64), ("e4m3", "e4m3", 256), ("e4m3", "e5m2", 128), ("e5m2", "e4m3", 128), ("e5m2", "e5m2", 64)]}
@@ -65,7 +65,8 @@ def launch_of(name):
     if name in PRODUCTS:
         rows, depth, width, _, _ = PRODUCTS[name]
         panels = [(64, depth), (rows, depth), (rows, width)]
-        return 256, sum(128 * r * -(-c // 64) for r, c in panels) + 32
+        # Beside that, of wide results, a panel of factors and what the left side has in panels and in steps.
+        return 256, sum(128 * r * -(-c // 64) for r, c in panels) + (12288 if "wide" in name else 32)
     if name in F8_PRODUCTS:
         return 128, 128 * (64 + F8_PRODUCTS[name][2]) + 16
     if name in SIDES:

@@ -63,7 +63,8 @@ COMPILED = {"hd64": program(64, 64), "hd64causal": program(64, 64, mask=CAUSAL),
 RAGGED = ("  s = where(n < length, s, -inf)\n", ", length[b]: i64")
 WIDE = {"shared": (latent(272), 264), "sharedragged": (latent(320, *RAGGED), 104), "sharedcausal": (latent(288, CAUSAL), 288)}
 COMPILED_WIDE = {"latent": (latent(576), 512), "latentragged": (latent(576, *RAGGED), 512),
-                 "latentcausal": (latent(576, CAUSAL), 512), "latent320": (latent(320), 256)}
+                 "latentcausal": (latent(576, CAUSAL), 512), "latent320": (latent(320), 256),
+                 "latent512": (latent(512), 512), "latentnarrow": (latent(576), 64)}
 FAR = {"taken": program(64, 64, mask="  s = where(n < m, s, -5e37)\n"),
        "added": program(64, 64, mask="  s = s + where(n < m, 0.0, -3.4028235e38)\n"),
        "named": program(24, 32, more=", limit[n]", bias=" + limit")}
@@ -192,7 +193,7 @@ def main():
         cases += [(check_roles, folder, name, dtype) for name, dtype in zip(FIXED, ["f16", "bf16"] * 5)]
         cases += [(check_few, "attention_causal", "f16", "m=3"), (check_few, "attention_gqa", "bf16", "m=1")]
         cases += [(check_no_vectors, folder)]
-        cases += [(check_wide, folder, "shared", "bf16", "1,600", "b=1,m=1,h=3"), (check_wide, folder, "sharedragged", "f16", "70", "b=2,m=1,h=70"),
+        cases += [(check_wide, folder, "shared", "bf16", "1,1500", "b=1,m=1,h=3"), (check_wide, folder, "sharedragged", "f16", "70", "b=2,m=1,h=70"),
                   (check_wide, folder, "sharedcausal", "bf16", "40", "b=1,m=3,h=30")]
         cases += [(check_written, folder, name) for name in FIXED]
         gates = [(folder, name, arch) for name in COMPILED for arch in ("sm_80", "sm_90a")]
