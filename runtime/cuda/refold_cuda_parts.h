@@ -46,7 +46,7 @@ REFOLD_DEVICE bool is_last_block(uint32_t *ticket, int64_t parts) {
 /// In how many slices rows are merged that `parts` blocks share.
 REFOLD_DEVICE int slices_of(int64_t parts) {
   int slices = 1;
-  while (slices < 32 && slices * 2 <= parts)
+  while (slices < 16 && slices * 2 <= parts)
     slices *= 2;
   return slices;
 }
@@ -59,7 +59,7 @@ REFOLD_DEVICE int slices_of(int64_t parts) {
 REFOLD_DEVICE uint32_t claim_slices(uint32_t *tickets, int64_t part,
                                     int64_t parts, int slices) {
   constexpr uint32_t kIsGone = 1u << 16;
-  REFOLD_SHARED(int32_t, shared_slices, 32);
+  REFOLD_SHARED(int32_t, shared_slices, 16);
   block_barrier();
   if (thread() < slices) {
     uint32_t *const ticket = tickets + thread();

@@ -75,9 +75,9 @@ REFOLD_DEVICE void multiply_steps(float (&products)[8][4],
       multiply_kept_64<0>(products, kept[k < kKept ? k : 0], panel, k != 0,
                           T{});
     else
-      multiply_shared_64<0>(products,
-                            describe_step(left + (k - kKept) * Left::kStepBytes),
-                            panel, k != 0, T{});
+      multiply_shared_64<0>(
+          products, describe_step(left + (k - kKept) * Left::kStepBytes), panel,
+          k != 0, T{});
   }
 }
 

@@ -390,7 +390,7 @@ void TilePrinter::printMergeLevel(unsigned level, bool isOfBlocks) {
     return llvm::is_contained(here, s) ||
            read.contains(plan.graph->version(s->op, Node::Old));
   };
-  std::string batch = !isOfBlocks ? "kWarps" : isWide ? "kBatch" : "16";
+  std::string batch = !isOfBlocks ? "kWarps" : isWide ? "4" : "16";
   std::string several = isWide ? "[kAtOnce]" : "", one = isWide ? "[j]" : "";
   auto openQuads = [&] {
     if (!isWide)

@@ -654,22 +654,11 @@ void TilePrinter::printWideBody() {
            "slices;");
   out.line("const uint32_t claimed = claim_slices(tickets + group * row_parts, "
            "part, row_parts, slices);");
-  out.comment(
-      "Sixteen quads are under way at once: of few parts, or of a quad's "
-      "place in many.");
-  out.open("const auto merge_slices = [&](auto few) {");
-  out.line("constexpr int kBatch = few.value ? 4 : 16, kAtOnce = 16 / kBatch, "
-           "kApart = kWidth / kAtOnce;");
   out.open("for (int slice = 0; slice < slices; ++slice) {");
   out.line("if ((claimed >> slice & 1) == 0)");
   out.line("  continue;");
   printMergedParts(/*isOfBlocks=*/true);
   out.close();
-  out.close("};");
-  out.line("if (row_parts <= 4)");
-  out.line("  merge_slices(Number<1>{});");
-  out.line("else");
-  out.line("  merge_slices(Number<0>{});");
   partsBody = out.text.substr(begin);
   out.close();
 }

@@ -338,7 +338,11 @@ static SizeExpr partsOf(const CudaEntry &entry, const CudaKernel &kernel,
                         const Words &words) {
   using Op = SizeExpr::Op;
   SizeExpr rows = SizeExpr::binary(Op::Max, groupsOf(entry, kernel, words), 1);
-  int64_t chunk = kernel.tiles ? entry.vectors : entry.chunk();
+  // What a block leaves of wide results is worth many tiles.
+  constexpr int kWideChunk = 2;
+  int64_t chunk = !kernel.tiles     ? entry.chunk()
+                  : entry.roles > 0 ? kWideChunk * entry.vectors
+                                    : entry.vectors;
   SizeExpr most = SizeExpr::binary(Op::FloorDiv, entry.mostBlocks, rows);
   SizeExpr longest = SizeExpr::binary(Op::CeilDiv, lengthOf(kernel, words),
                                       SizeExpr(CudaEntry::kPartChunks * chunk));
