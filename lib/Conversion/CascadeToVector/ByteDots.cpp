@@ -276,6 +276,41 @@ void Kernel::packBytesAt(const Panel &p, Ix k, std::optional<Ix> limit) {
   }
 }
 
+/// The same where all lanes and all four elements exist: rows of lanes are
+/// read as they lie.
+void Kernel::packWordsAt(const Panel &p, Ix k) {
+  for (int64_t lane = 0; lane < plan.registerLanes; lane += to.lanes())
+    to.storeWords(
+        to.wordsOfRows(
+            p.from, to.add(to.add(p.source, lane), to.mul(k, p.depthStride)),
+            p.depthStride, p.isMoved),
+        p.into,
+        to.add(p.target, to.add(to.mul(k, plan.registerLanes), kGroup * lane)));
+}
+
+/// As many elements of the sum as there are lanes of words, where they lie
+/// together.
+void Kernel::turnWordsAt(const Panel &p, Ix k) {
+  for (int64_t lane = 0; lane < plan.registerLanes; lane += to.lanes())
+    to.transposeWords(
+        p.from, to.add(to.add(p.source, to.mul(lane, p.laneStride)), k),
+        p.laneStride, p.into,
+        to.add(p.target, to.add(to.mul(k, plan.registerLanes), kGroup * lane)),
+        plan.registerLanes, p.isMoved);
+}
+
+/// Of a panel that is not full, and behind the last whole group, elements are
+/// asked for one by one.
 void Kernel::packBytes(const Panel &p, Ix limit) {
-  to.each(0, p.depth, kGroup, [&](Ix k) { packBytesAt(p, k, limit); });
+  bool isTurned = !p.laneStride.is(1);
+  Ix main = 0;
+  if (!isTurned || p.depthStride.is(1)) {
+    int64_t step = isTurned ? kGroup * to.lanes() : kGroup;
+    Ix isFull = to.div(limit, plan.registerLanes);
+    main = to.mul(to.floorTo(p.wholeDepth, step), isFull);
+    to.each(0, main, step, [&](Ix k) {
+      isTurned ? turnWordsAt(p, k) : packWordsAt(p, k);
+    });
+  }
+  to.each(main, p.depth, kGroup, [&](Ix k) { packBytesAt(p, k, limit); });
 }

@@ -455,6 +455,8 @@ private:
     Node *cast = nullptr; ///< applied on the way
   };
   void packBytes(const Panel &p, Ix limit);
+  void packWordsAt(const Panel &p, Ix k);
+  void turnWordsAt(const Panel &p, Ix k);
   void packBytesAt(const Panel &p, Ix k, std::optional<Ix> limit);
   void packDepth(const Panel &p, Ix k, std::optional<Ix> limit);
   void packPanel(const Panel &p, Ix whole);

@@ -241,6 +241,7 @@ void Kernel::makeOwnPanels(Node *value, PackPlan &pack, Ix first, Ix count) {
   auto fill = [&](const Panel &one, Ix k, std::optional<Ix> limit) {
     pack.group > 1 ? packBytesAt(one, k, limit) : packDepth(one, k, limit);
   };
+  Ix main = pack.group > 1 ? to.floorTo(p.wholeDepth, pack.group) : p.depth;
   to.branch(
       to.less(count, ownLanes()),
       [&] {
@@ -251,24 +252,35 @@ void Kernel::makeOwnPanels(Node *value, PackPlan &pack, Ix first, Ix count) {
         });
       },
       [&] {
-        to.each(0, p.depth, pack.group, [&](Ix k) {
-          askAhead(p, pack, k);
-          for (int64_t number = 0; number < PackPlan::kOwnPanels; ++number)
-            fill(part(number), k, std::nullopt);
+        auto each = [&](Ix lo, Ix hi, llvm::function_ref<void(Panel, Ix)> one) {
+          to.each(lo, hi, pack.group, [&](Ix k) {
+            askAhead(p, pack, k);
+            for (int64_t n = 0; n < PackPlan::kOwnPanels; ++n)
+              one(part(n), k);
+          });
+        };
+        each(0, main, [&](Panel one, Ix k) {
+          pack.group > 1 ? packWordsAt(one, k)
+                         : packDepth(one, k, std::nullopt);
         });
+        if (pack.group > 1)
+          each(main, p.depth,
+               [&](Panel one, Ix k) { packBytesAt(one, k, std::nullopt); });
       });
 }
 
 /// Rows of the operand lie apart: nothing but this asks for the next ones.
 void Kernel::askAhead(const Panel &p, PackPlan &pack, Ix k) {
-  constexpr int64_t kDepthAhead = 16, kLineBytes = 64;
-  int64_t bits = pack.read->type.getIntOrFloatBitWidth();
-  int64_t perLine = 8 * kLineBytes / std::max<int64_t>(bits, 8);
+  constexpr int64_t kBytesAhead = 8192, kLineBytes = 64;
+  int64_t bits =
+      std::max<int64_t>(pack.read->type.getIntOrFloatBitWidth(), 8);
+  int64_t perLine = 8 * kLineBytes / bits;
+  int64_t ahead = 8 * kBytesAhead / (bits * ownLanes());
   for (int64_t j = 0; j < pack.group; ++j)
     for (int64_t lane = 0; lane < ownLanes(); lane += perLine)
       to.prefetch(p.from,
                   to.add(to.add(p.source, lane),
-                         to.mul(to.add(k, kDepthAhead + j), p.depthStride)),
+                         to.mul(to.add(k, ahead + j), p.depthStride)),
                   /*isWrite=*/false, /*level=*/2);
 }
 

@@ -169,6 +169,19 @@ public:
   virtual Val loadWord(const Buffer &, Ix) { return noByteDots(); }
   virtual Val loadWords(const Buffer &, Ix) { return noByteDots(); }
   virtual void storeWords(Val, const Buffer &, Ix) { noByteDots(); }
+  /// Bytes r * stride + lane of r < 4, four a lane; their sign bits flipped
+  /// where they are moved by 128.
+  virtual Val wordsOfRows(const Buffer &, Ix /*at*/, Ix /*stride*/,
+                          bool /*isMoved*/) {
+    return noByteDots();
+  }
+  /// The word at to[4 * (c * toStride + r)] = the one at
+  /// from[r * fromStride + 4 * c], for r, c < lanes(); moved likewise.
+  virtual void transposeWords(const Buffer &, Ix /*fromAt*/, Ix /*fromStride*/,
+                              const Buffer &, Ix /*toAt*/, Ix /*toStride*/,
+                              bool /*isMoved*/) {
+    noByteDots();
+  }
   /// sum + the products of the unsigned bytes of x and the signed ones of y.
   virtual Val dotOfBytes(Val, Val, Val) { return noByteDots(); }
   /// to[c * toStride + r] = from[r * fromStride + c] for r, c < lanes().

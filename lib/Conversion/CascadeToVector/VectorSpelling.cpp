@@ -9,6 +9,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/TypeUtilities.h"
+#include <numeric>
 
 using namespace mlir;
 using namespace refold;
@@ -413,6 +414,49 @@ void VectorSpelling::storeWords(Val words, const Buffer &to, Ix at) {
   b.create<vector::StoreOp>(loc, v, memoryOf(to), value(at));
 }
 
+Value VectorSpelling::flipSigns(Value words) {
+  Value signs = b.create<arith::ConstantOp>(
+      loc, DenseElementsAttr::get(cast<VectorType>(words.getType()),
+                                  APInt(32, 0x80808080)));
+  return b.create<arith::XOrIOp>(loc, words, signs);
+}
+
+/// The four rows side by side, their words turned, and then the bytes of each
+/// group of four words: two shuffles where there is none for both.
+Val VectorSpelling::wordsOfRows(const Buffer &from, Ix at, Ix stride,
+                                bool isMoved) {
+  constexpr int64_t kRows = 4;
+  int64_t n = lanes();
+  auto bytes = [&](int64_t count) {
+    return VectorType::get({count}, b.getI8Type());
+  };
+  auto words = vectorOf(b.getI32Type());
+  auto row = [&](int64_t r) {
+    return b.create<vector::LoadOp>(loc, bytes(n), memoryOf(from),
+                                    value(add(at, mul(stride, r))));
+  };
+  auto joined = [&](Value x, Value y) -> Value {
+    SmallVector<int64_t> both(2 * cast<VectorType>(x.getType()).getDimSize(0));
+    std::iota(both.begin(), both.end(), 0);
+    return b.create<vector::ShuffleOp>(loc, x, y, both);
+  };
+  Value low = joined(row(0), row(1)), high = joined(row(2), row(3));
+  Value all = b.create<vector::BitCastOp>(loc, words, joined(low, high));
+  SmallVector<int64_t> byWord, byByte;
+  for (int64_t i = 0; i < n; ++i)
+    byWord.push_back(i % kRows * (n / kRows) + i / kRows);
+  for (int64_t i = 0; i < kRows * n; ++i) {
+    int64_t group = i / (kRows * kRows), inside = i % (kRows * kRows);
+    byByte.push_back(group * kRows * kRows + inside % kRows * kRows +
+                     inside / kRows);
+  }
+  all = b.create<vector::ShuffleOp>(loc, all, all, byWord);
+  all = b.create<vector::BitCastOp>(loc, bytes(kRows * n), all);
+  all = b.create<vector::ShuffleOp>(loc, all, all, byByte);
+  all = b.create<vector::BitCastOp>(loc, words, all);
+  return handle(isMoved ? flipSigns(all) : all);
+}
+
 Val VectorSpelling::dotOfBytes(Val sum, Val x, Val y) {
   Value v = value(sum);
   return handle(b.create<LLVM::CallIntrinsicOp>(
@@ -447,9 +491,22 @@ void VectorSpelling::transposePairs(const Buffer &from, Ix fromAt,
   storeTransposed(rows, to, toAt, toStride);
 }
 
+void VectorSpelling::transposeWords(const Buffer &from, Ix fromAt,
+                                    Ix fromStride, const Buffer &to, Ix toAt,
+                                    Ix toStride, bool isMoved) {
+  constexpr int64_t kBytes = 4;
+  SmallVector<Value> rows;
+  for (int64_t r = 0; r < lanes(); ++r) {
+    Value row = value(loadWords(from, add(fromAt, mul(fromStride, r))));
+    rows.push_back(isMoved ? flipSigns(row) : row);
+  }
+  transpose(rows);
+  for (auto [r, row] : llvm::enumerate(rows))
+    storeWords(handle(row), to, add(toAt, mul(mul(toStride, r), kBytes)));
+}
+
 /// Log2(lanes) rounds of exchanging the off-diagonal blocks of pairs of rows.
-void VectorSpelling::storeTransposed(SmallVector<Value> rows, const Buffer &to,
-                                     Ix toAt, Ix toStride) {
+void VectorSpelling::transpose(SmallVector<Value> &rows) {
   int64_t n = lanes();
   for (int64_t half = n / 2; half > 0; half /= 2) {
     SmallVector<int64_t> low, high;
@@ -465,8 +522,13 @@ void VectorSpelling::storeTransposed(SmallVector<Value> rows, const Buffer &to,
       rows[r + half] = b.create<vector::ShuffleOp>(loc, x, y, high);
     }
   }
-  for (int64_t r = 0; r < n; ++r)
-    b.create<vector::StoreOp>(loc, rows[r], memoryOf(to),
+}
+
+void VectorSpelling::storeTransposed(SmallVector<Value> rows, const Buffer &to,
+                                     Ix toAt, Ix toStride) {
+  transpose(rows);
+  for (auto [r, row] : llvm::enumerate(rows))
+    b.create<vector::StoreOp>(loc, row, memoryOf(to),
                               value(add(toAt, mul(toStride, r))));
 }
 

@@ -74,6 +74,10 @@ public:
   Val loadWord(const Buffer &from, Ix at) override;
   Val loadWords(const Buffer &from, Ix at) override;
   void storeWords(Val words, const Buffer &to, Ix at) override;
+  Val wordsOfRows(const Buffer &from, Ix at, Ix stride, bool isMoved) override;
+  void transposeWords(const Buffer &from, Ix fromAt, Ix fromStride,
+                      const Buffer &to, Ix toAt, Ix toStride,
+                      bool isMoved) override;
   Val dotOfBytes(Val sum, Val x, Val y) override;
   void transposeBlock(const Buffer &from, Ix fromAt, Ix fromStride,
                       const Buffer &to, Ix toAt, Ix toStride) override;
@@ -102,8 +106,10 @@ private:
   mlir::Value cachedConstant(mlir::TypedAttr attr);
   mlir::Value zeros(mlir::VectorType type);
   mlir::Value allLanes();
+  void transpose(llvm::SmallVector<mlir::Value> &rows);
   void storeTransposed(llvm::SmallVector<mlir::Value> rows, const Buffer &to,
                        Ix toAt, Ix toStride);
+  mlir::Value flipSigns(mlir::Value words);
   Val gatherNarrow(const Buffer &from, Val at, Val mask);
   mlir::Value fromStorage(mlir::Value v, mlir::Type element);
   mlir::Value toStorage(mlir::Value v, mlir::Type element);
