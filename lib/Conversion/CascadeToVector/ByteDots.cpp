@@ -281,9 +281,9 @@ void Kernel::packBytesAt(const Panel &p, Ix k, std::optional<Ix> limit) {
 void Kernel::packWordsAt(const Panel &p, Ix k) {
   for (int64_t lane = 0; lane < plan.registerLanes; lane += to.lanes())
     to.storeWords(
-        to.wordsOfRows(
-            p.from, to.add(to.add(p.source, lane), to.mul(k, p.depthStride)),
-            p.depthStride, p.isMoved),
+        to.wordsOfRows(p.from,
+                       to.add(to.add(p.source, lane), to.mul(k, p.depthStride)),
+                       p.depthStride, p.isMoved),
         p.into,
         to.add(p.target, to.add(to.mul(k, plan.registerLanes), kGroup * lane)));
 }
@@ -308,9 +308,8 @@ void Kernel::packBytes(const Panel &p, Ix limit) {
     int64_t step = isTurned ? kGroup * to.lanes() : kGroup;
     Ix isFull = to.div(limit, plan.registerLanes);
     main = to.mul(to.floorTo(p.wholeDepth, step), isFull);
-    to.each(0, main, step, [&](Ix k) {
-      isTurned ? turnWordsAt(p, k) : packWordsAt(p, k);
-    });
+    to.each(0, main, step,
+            [&](Ix k) { isTurned ? turnWordsAt(p, k) : packWordsAt(p, k); });
   }
   to.each(main, p.depth, kGroup, [&](Ix k) { packBytesAt(p, k, limit); });
 }

@@ -272,8 +272,7 @@ void Kernel::makeOwnPanels(Node *value, PackPlan &pack, Ix first, Ix count) {
 /// Rows of the operand lie apart: nothing but this asks for the next ones.
 void Kernel::askAhead(const Panel &p, PackPlan &pack, Ix k) {
   constexpr int64_t kBytesAhead = 8192, kLineBytes = 64;
-  int64_t bits =
-      std::max<int64_t>(pack.read->type.getIntOrFloatBitWidth(), 8);
+  int64_t bits = std::max<int64_t>(pack.read->type.getIntOrFloatBitWidth(), 8);
   int64_t perLine = 8 * kLineBytes / bits;
   int64_t ahead = 8 * kBytesAhead / (bits * ownLanes());
   for (int64_t j = 0; j < pack.group; ++j)
