@@ -488,6 +488,11 @@ static llvm::Error refuseTiles(const CudaKernel &kernel,
                   isAtMost(words.extent(kernel.tiles->width), last.widest);
   std::string found = "'" + kernel.name + "': [" +
                       llvm::StringRef(keyOf(Reason::CudaNotTiles)).str() + "] ";
+  bool isWide = last.hasParts() && last.roles > 0;
+  if (isWide && words.areForward().evaluate(values).value_or(0) == 0)
+    return fail(ExitCode::Unsupported,
+                found + "found rows that lie backwards, expected those after "
+                        "each other where results are wide");
   if (last.width > 1 && fits.evaluate(values).value_or(0) != 0)
     return fail(ExitCode::Unsupported,
                 found + "found rows of several elements that are no whole "

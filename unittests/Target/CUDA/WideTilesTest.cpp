@@ -135,6 +135,32 @@ TEST(EmulatedWide, AGeneratedKernelIsRight) {
   EXPECT_EQ(judgeWide(printWide()), "");
 }
 
+/// Maps take no rows that lie backwards, and nothing else takes wide results.
+TEST(EmulatedWide, RowsThatLieBackwardsAreRefused) {
+  CudaKernel kernel = printWide();
+  // q, k, what v would be, and o: three rows, three positions.
+  int64_t words[28] = {};
+  const int64_t columns[] = {kDepth, kDepth, kWidth, kWidth};
+  for (int i = 0; i < 4; ++i) {
+    const int64_t operand[] = {1 << 20,    1 << 20,    0, 3,
+                               columns[i], columns[i], 1};
+    std::copy(operand, operand + 7, words + i * 7);
+  }
+  auto refusal = [&]() {
+    auto launch = planCudaLaunch(kernel, words);
+    return launch ? std::string() : llvm::toString(launch.takeError());
+  };
+  EXPECT_EQ(refusal(), "");
+  words[7 + 5] = -kDepth;
+  EXPECT_NE(refusal().find("found rows that lie backwards, expected those "
+                           "after each other where results are wide"),
+            std::string::npos)
+      << refusal();
+  words[7 + 5] = kDepth + 1;
+  EXPECT_NE(refusal().find("no whole vectors of 16 bytes"), std::string::npos)
+      << refusal();
+}
+
 TEST(EmulatedWide, RowsThatAreNotSharedHaveNone) {
   for (const char *target : {"cuda-emulated", "cuda-emulated-sm90"}) {
     bool isShared = llvm::StringRef(target) == "cuda-emulated";
