@@ -111,7 +111,6 @@ const std::vector<Defect> kDefects = {
     Defect{"+ int(row_parts) - 1) /", ") /"},
     Defect{"part_end - 1 - turn;", "part_end - 2 - turn;"},
     Defect{"slice * slice_rows +", ""}, Defect{"(claimed >> slice & 1)", "1"},
-    Defect{"claimed >> slice & 1", "claimed & 1"},
     Defect{"tickets + group * row_parts, part,", "tickets, part,"},
     Defect{"tickets + group * row_parts, part,",
            "tickets + group * row_parts, part + 1,"},
@@ -124,7 +123,6 @@ const std::vector<Defect> kDefects = {
     Defect{"(block_again() * 8 + half * 4 + mine) * 128", "0"},
     Defect{"(block_again() * 8 + half * 4 + mine) * 128",
            "(half * 4 + mine) * 64"},
-    Defect{"* kRows * 16, moved_by[i]);", "* kRows * 16, 1.0f);"},
     Defect{"s.add_2 = s.add_2 + shuffle_xor(s.add_2, 1);", ""},
     Defect{"exp2_fast(old.max_0 - s.max_0)", "1.0f"}};
 
