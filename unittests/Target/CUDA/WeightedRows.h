@@ -115,7 +115,7 @@ inline std::string judge(const Kernel &kernel, int64_t m, int64_t n,
   // The first product of a row grows by a position, or falls, so that every
   // pivot moves where the stream is walked from its end.
   // Scores of what is shared are near each other, so that every column counts.
-  std::vector<uint16_t> q = drawn(m, depth, isShared ? 0x1p-5f : 0.125f, 0.0f),
+  std::vector<uint16_t> q = drawn(m, depth, isShared ? 0x1p-7f : 0.125f, 0.0f),
                         k = drawn(n, depth, 0.125f, growth),
                         v = drawn(n, width, 0.25f, -0.5f), o(m * width, 0);
   // Of what is shared, every other eight rows grow by a quarter of that: both
