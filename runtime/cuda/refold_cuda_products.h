@@ -64,6 +64,22 @@ template <typename T> struct Matrix {
   }
 };
 
+/// What a block has of `depth` products: whole steps, as many as the other
+/// `parts` - 1 blocks have, or what is left of them.
+struct DepthPart {
+  int64_t first, count;
+};
+template <int kStep>
+REFOLD_DEVICE DepthPart part_of_depth(int64_t depth, int64_t parts,
+                                      int64_t part) {
+  if (parts == 1)
+    return {0, depth};
+  const int64_t steps = (depth + kStep - 1) / kStep;
+  const int64_t own = Along(steps + parts - 1, parts).quotient * kStep;
+  const int64_t first = smaller(part * own, depth);
+  return {first, smaller(own, depth - first)};
+}
+
 /// The result, and what is done where it is written.
 template <typename R, typename B, Activation kActivation> struct Target {
   using Result = R;

@@ -36,37 +36,6 @@ REFOLD_DEVICE float activate_narrow(float x, float erf_scale) {
   return 0.5f * x * (root < 0.0f ? tail : 2.0f - tail);
 }
 
-/// What one of 128 threads brings of a matrix into panels: a chunk of every
-/// 16th row of each panel.
-template <typename To, typename T> struct PanelChunks {
-  static constexpr int kPasses = To::kRows / 16, kPanels = To::kChunks / 8;
-  static_assert(To::kChunks % 8 == 0);
-  const T *source;
-  int64_t pass_stride;
-  int first, chunk;
-
-  REFOLD_DEVICE PanelChunks(const T *from, int64_t row_stride)
-      : pass_stride(16 * row_stride), first(thread() % 128 / 8),
-        chunk(thread() % 8) {
-    source = from + first * row_stride + chunk * 8;
-  }
-  /// What lies beyond `rows` and `columns` is 0.
-  REFOLD_DEVICE void bring(uint32_t to, int rows, int columns) const {
-    const uint32_t place = to + To::place(first, chunk);
-    REFOLD_UNROLL
-    for (int panel = 0; panel < kPanels; ++panel) {
-      const bool is_column = panel * 64 + chunk * 8 < columns;
-      const T *from = source + panel * 64;
-      REFOLD_UNROLL
-      for (int pass = 0; pass < kPasses; ++pass) {
-        copy_async(place + panel * To::kPanelBytes + pass * 16 * To::kRowBytes,
-                   from, is_column && pass * 16 + first < rows ? 16 : 0);
-        from += pass_stride;
-      }
-    }
-  }
-};
-
 /// Rectangles of `kGroups` times 64 rows, 64 for each four warps that multiply,
 /// in steps of `kDepth` along the sum, `kStages` of them under way.
 template <int kGroupsOf, int kColumnsOf, int kStagesOf, int kDepthOf = 64>

@@ -15,7 +15,8 @@ REFOLD_DEVICE void add_panels(float (&sums)[kParts][4], uint32_t left,
                               uint32_t right) {
   static_assert(kParts * 8 == Right::kRows &&
                 Left::kColumns == Right::kColumns);
-  constexpr int kPiece = piece_of(Right::kRows - kRow);
+  constexpr int kPiece =
+      Right::kRows - kRow >= 256 ? 256 : piece_of(Right::kRows - kRow);
   REFOLD_UNROLL
   for (int k = 0; k < Left::kColumns / 16; ++k) {
     const uint64_t a =
@@ -23,7 +24,9 @@ REFOLD_DEVICE void add_panels(float (&sums)[kParts][4], uint32_t left,
     const uint64_t b = describe(right + k / 4 * Right::kPanelBytes +
                                     kRow * Right::kRowBytes + k % 4 * 32,
                                 16);
-    if constexpr (kPiece == 128)
+    if constexpr (kPiece == 256)
+      multiply_shared_256<kRow / 8>(sums, a, b, 1, T{});
+    else if constexpr (kPiece == 128)
       multiply_shared_128<kRow / 8>(sums, a, b, 1, T{});
     else if constexpr (kPiece == 64)
       multiply_shared_64<kRow / 8>(sums, a, b, 1, T{});
@@ -59,36 +62,41 @@ template <int kColumnsOf, int kStagesOf> struct RoleUnits {
         make_gate(gone + 8 * place, 4);
       }
     block_barrier();
-    const int steps = int((depth + kDepth - 1) / kDepth);
     float sums[kColumns / 8][4] = {};
     if (of_warp(thread() / 32) < 4) {
+      PanelChunks<Left, T> lefts(left.first, left.row_stride);
+      PanelChunks<Right, T> rights(right.first, right.column_stride);
+      int place = 0, parity = 1;
       REFOLD_NO_UNROLL
-      for (int step = 0; step < steps; ++step) {
-        const int place = step % kStages;
+      for (; depth > 0; depth -= kDepth) {
+        const int count = int(smaller(depth, kDepth));
         const uint32_t to = memory + place * kStepBytes;
-        const int64_t k = int64_t(step) * kDepth;
-        const int64_t count = smaller(depth - k, kDepth);
-        wait_gate(gone + 8 * place, (step / kStages + 1) & 1);
-        copy_panels<Left>(to, left.at(0, k), left.row_stride, rows, count);
-        copy_panels<Right>(to + Left::kBytes, right.at(k, 0),
-                           right.column_stride, columns, count);
+        wait_gate(gone + 8 * place, parity);
+        lefts.bring(to, int(smaller(rows, kRows)), count);
+        rights.bring(to + Left::kBytes, int(columns), count);
+        lefts.source += kDepth;
+        rights.source += kDepth;
         arrive_with_copies(came + 8 * place);
+        place = place + 1 == kStages ? 0 : place + 1;
+        parity ^= place == 0;
       }
       wait_copies<0>();
     } else {
+      int place = 0, parity = 0;
       REFOLD_NO_UNROLL
-      for (int step = 0; step < steps; ++step) {
-        const int place = step % kStages;
+      for (int64_t k = 0; k < depth; k += kDepth) {
         const uint32_t from = memory + place * kStepBytes;
-        wait_gate(came + 8 * place, (step / kStages) & 1);
+        wait_gate(came + 8 * place, parity);
         show_matrices();
         begin_products();
         add_panels<T, Left, Right>(sums, from, from + Left::kBytes);
         commit_products();
         // The step before is done: its place is free.
         wait_products<1>();
-        if (step > 0 && thread() % 32 == 0)
-          arrive(gone + 8 * ((step - 1) % kStages));
+        if (k > 0 && thread() % 32 == 0)
+          arrive(gone + 8 * (place == 0 ? kStages - 1 : place - 1));
+        place = place + 1 == kStages ? 0 : place + 1;
+        parity ^= place == 0;
       }
       wait_products<0>();
     }

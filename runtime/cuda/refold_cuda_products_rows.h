@@ -71,6 +71,89 @@ struct RowUnits : Units<kRowWarpsOf, kColumnWarpsOf, kTilesOf, kPartsOf> {
   }
 };
 
+/// Adds up what `parts` blocks have left of `count` times four neighbours of
+/// rows, and puts it back. A thread has `kSide` times four at once, of
+/// `kAtOnce` parts: what it waits for is the way.
+template <typename U, int kSide, int kAtOnce>
+REFOLD_DEVICE void take_parts(uint32_t memory, const unsigned char *left,
+                              int parts, int count) {
+  using Rows = SumRows<U::kColumns>;
+  constexpr int kQuads = U::kColumns / 4;
+  constexpr int64_t kPartBytes = int64_t(U::kRows) * U::kColumns * 4;
+  REFOLD_NO_UNROLL
+  for (int at = thread(); at < count; at += kSide * U::kThreads) {
+    // What lies beyond is the last one again.
+    int places[kSide];
+    REFOLD_UNROLL
+    for (int s = 0; s < kSide; ++s)
+      places[s] = int(smaller(at + s * U::kThreads, count - 1));
+    const unsigned char *from = left;
+    float sums[kSide][4] = {};
+    const auto add = [&](auto number) {
+      constexpr int kNumber = decltype(number)::value;
+      uint32_t words[kNumber][kSide][4];
+      REFOLD_UNROLL
+      for (int i = 0; i < kNumber; ++i)
+        REFOLD_UNROLL
+      for (int s = 0; s < kSide; ++s)
+        take_words<16>(words[i][s], from + i * kPartBytes + places[s] * 16);
+      REFOLD_UNROLL
+      for (int i = 0; i < kNumber; ++i)
+        REFOLD_UNROLL
+      for (int s = 0; s < kSide; ++s)
+        REFOLD_UNROLL
+      for (int e = 0; e < 4; ++e)
+        sums[s][e] = sums[s][e] + float_of(words[i][s][e]);
+      from += kNumber * kPartBytes;
+    };
+    REFOLD_NO_UNROLL
+    for (int part = kAtOnce; part <= parts; part += kAtOnce)
+      add(Number<kAtOnce>{});
+    if (kAtOnce > 4 && (parts & 4))
+      add(Number<4>{});
+    if (parts & 2)
+      add(Number<2>{});
+    if (parts & 1)
+      add(Number<1>{});
+    REFOLD_UNROLL
+    for (int s = 0; s < kSide; ++s) {
+      const uint32_t words[4] = {bits_of(sums[s][0]), bits_of(sums[s][1]),
+                                 bits_of(sums[s][2]), bits_of(sums[s][3])};
+      const int place = at + s * U::kThreads;
+      if (place < count)
+        store_shared(Rows::row(memory, place / kQuads) + place % kQuads * 16,
+                     words);
+    }
+  }
+}
+
+/// Rows of which every one of `parts` blocks has parts of the sums in shared
+/// memory: it leaves those of the first `rows`, and the last block to come adds
+/// all of them up there, in the order of parts. Whether this is the last one;
+/// `left` has room for the rows of all parts, `ticket` is theirs. All threads
+/// call it; those that read rows wait for all of them before and behind it.
+template <typename U>
+REFOLD_DEVICE bool add_parts(uint32_t memory, unsigned char *left,
+                             uint32_t *ticket, int parts, int part, int rows) {
+  using Rows = SumRows<U::kColumns>;
+  constexpr int kQuads = U::kColumns / 4;
+  constexpr int64_t kPartBytes = int64_t(U::kRows) * U::kColumns * 4;
+  const int count = rows * kQuads;
+  REFOLD_NO_UNROLL
+  for (int at = thread(); at < count; at += U::kThreads) {
+    uint32_t words[4];
+    load_shared(words, Rows::row(memory, at / kQuads) + at % kQuads * 16);
+    leave_words<16>(left + part * kPartBytes + at * 16, words);
+  }
+  if (!is_last_block(ticket, parts))
+    return false;
+  if (parts >= 8)
+    take_parts<U, 2, 8>(memory, left, parts, count);
+  else
+    take_parts<U, 4, 4>(memory, left, parts, count);
+  return true;
+}
+
 /// Elements of a row that was left.
 template <int kWidth>
 REFOLD_DEVICE Vector<float, kWidth> load_sums(uint32_t row, int64_t column) {

@@ -22,15 +22,20 @@ struct ProductShape {
 };
 } // namespace
 
+/// Blocks that share sums: what a large GPU has at once.
+static constexpr int64_t kMostBlocks = 132;
+
 /// A block has 64 rows, or 16 of few. Steps of 64: 128 bytes of each row, as
 /// many under way as two blocks, or one with long rows, have room for. Single
 /// elements (`width` 1) take more registers each.
 static ProductShape shapeOf(int64_t length, bool areFew, int width) {
   int columns = int(llvm::PowerOf2Ceil(std::max<int64_t>(length, 16)));
   if (areFew) {
+    // Steps come one after the other: nobody else hides the way.
+    constexpr int kRoom = 160 << 10, kMostStages = 8;
     int warps = columns >= 64 ? 4 : 1;
-    return {1,        warps, 1, columns / 8 / warps, 64, columns > 256 ? 2 : 3,
-            warps * 2};
+    int stages = std::min(kMostStages, kRoom / ((16 + columns) * 128));
+    return {1, warps, 1, columns / 8 / warps, 64, stages, warps * 2};
   }
   int stages = columns <= 128 ? 4 : columns <= 256 ? 3 : 2;
   int lanes = columns > (width > 1 ? 256 : 128) ? 8 : 4;
@@ -80,11 +85,15 @@ void RowPrinter::chooseProducts() {
         llvm::divideCeil(std::max<int64_t>(length, 1), shape.lanes * width));
     entry.longest = length;
     entry.sharedBytes = sharedBytesOf(shape, product.right.isFlat);
+    entry.mostBlocks = kMostBlocks;
+    entry.leftBytes = int64_t(entry.rows) * entry.columns * 4;
     entry.name = options.name + "_products" + std::to_string(entry.rows) + "x" +
                  std::to_string(entry.columns) + "x" + std::to_string(copied);
     result.entries.push_back(entry);
   };
-  constexpr int kFewRows = 16;
+  // Blocks of 16 rows fold them sooner, as long as every one has a
+  // multiprocessor; the longer the rows, the more that is.
+  const int fewRows = length > 64 ? 512 : 256;
   // Longer rows take more registers than four warps have for sums.
   constexpr int64_t kLongestOfRoles = 256;
   if (StringRef(options.target).contains("sm90") && product.right.isFlat &&
@@ -99,15 +108,17 @@ void RowPrinter::chooseProducts() {
     entry.vectors = int(llvm::divideCeil(
         entry.columns, roleLanes(entry.columns, width) * width));
     entry.longest = length;
-    entry.fewestRows = kFewRows + 1;
+    entry.fewestRows = fewRows + 1;
     entry.sharedBytes =
         roleStages(entry.columns) * ((64 + int64_t(entry.columns)) * 128 + 16);
+    entry.mostBlocks = kMostBlocks;
+    entry.leftBytes = int64_t(entry.rows) * entry.columns * 4;
     entry.name = options.name + "_productRoles64x" +
                  std::to_string(entry.columns) + "x8";
     result.entries.push_back(entry);
   }
   add(false, 8, width);
-  result.entries.back().fewestRows = kFewRows + 1;
+  result.entries.back().fewestRows = fewRows + 1;
   add(true, 8, width);
   add(false, 1, 1);
   CudaRowProduct sides;
@@ -163,6 +174,7 @@ void RowPrinter::printProductHead() {
 void RowPrinter::printProduct() {
   const RowProduct &product = *kernel.product;
   const std::string &m = kernel.indexNames[product.row];
+  const std::string &d = kernel.indexNames[product.depth];
   auto matrix = [&](const char *name, const RowProduct::Side &side, int rowDim,
                     int columnDim, bool isLeft) {
     const std::string &array = kernel.operandNames[side.operand];
@@ -188,6 +200,7 @@ void RowPrinter::printProduct() {
     }
     if (isLeft)
       at += " + " + m + "_first * " + strideOf(side.along);
+    at += " + own_part.first * " + strideOf(side.depth);
     out.line("const Matrix<const " + storedType(side.read->type) + "> " + name +
              "{" + at + ", " + strideOf(rowDim) + ", " + strideOf(columnDim) +
              "};");
@@ -199,10 +212,21 @@ void RowPrinter::printProduct() {
            "complete.");
   out.line("const int64_t " + m + "_blocks = (" + m +
            "_count + U::kRows - 1) / U::kRows;");
-  out.line("const int64_t " + m + "_first = block_remainder(block(), " + m +
+  std::string groups = m + "_blocks";
+  for (unsigned row : kernel.rows)
+    groups = kernel.indexNames[row] + "_count * " + groups;
+  out.comment("Blocks beside each other have parts of the sums of the same "
+              "rows.");
+  out.line("const int64_t row_parts = block_quotient(blocks(), " + groups +
+           ");");
+  out.line("const int64_t row_group = block_quotient(block(), row_parts);");
+  out.line("const int64_t row_part = block_remainder(block(), row_parts);");
+  out.line("const DepthPart own_part = part_of_depth<U::kDepth>(" + d +
+           "_count, row_parts, row_part);");
+  out.line("const int64_t " + m + "_first = block_remainder(row_group, " + m +
            "_blocks) * U::kRows;");
-  out.line("[[maybe_unused]] const int64_t row = block_quotient(block(), " + m +
-           "_blocks);");
+  out.line("[[maybe_unused]] const int64_t row = block_quotient(row_group, " +
+           m + "_blocks);");
   printRowIndices(/*ofBlocks=*/true);
   out.line("REFOLD_SHARED_BYTES(memory, kSharedBytes);");
   matrix("left", product.left, product.left.along, product.left.depth, true);
@@ -211,9 +235,21 @@ void RowPrinter::printProduct() {
   out.line(std::string("U::template sum<") +
            (product.right.isFlat ? "true" : "false") +
            ", kCopied>(memory, left, right, " + m + "_count - " + m +
-           "_first, " + count() + ", " + kernel.indexNames[product.depth] +
-           "_count);");
+           "_first, " + count() + ", own_part.count);");
   out.line("block_barrier();");
+  out.open("if (row_parts > 1) {");
+  out.comment("The last block of the rows has the sums of all parts, and goes "
+              "on.");
+  out.line("constexpr int64_t kLeftBytes = int64_t(U::kRows) * U::kColumns * "
+           "4;");
+  out.line("const int64_t rows_left = smaller(" + m + "_count - " + m +
+           "_first, U::kRows);");
+  out.line("if (!add_parts<U>(memory, workspace + row_group * row_parts * "
+           "kLeftBytes, tickets + row_group, int(row_parts), int(row_part), "
+           "int(rows_left)))");
+  out.line("  return;");
+  out.line("block_barrier();");
+  out.close();
 }
 
 /// A row of those that the block has now.

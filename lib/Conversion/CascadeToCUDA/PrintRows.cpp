@@ -587,8 +587,9 @@ void RowPrinter::printEntries() {
     out.blank();
     std::string threads =
         std::to_string(entry.threads * (kernel.product ? 1 : entry.rows));
-    std::string place =
-        entry.hasParts() ? "InParts" : kPlaces[entry.place].str();
+    std::string place = entry.hasParts() && !kernel.product
+                            ? "InParts"
+                            : kPlaces[entry.place].str();
     // What sums and rows take is no matter of how many blocks fit.
     out.line(kernel.product ? "REFOLD_UNIT_KERNEL(" + threads + ", 1)"
              : entry.blocksPerUnit == 0
@@ -612,7 +613,7 @@ CudaKernel RowPrinter::print() {
   findParameters();
   findGrid();
   chooseEntries();
-  if (hasParts)
+  if (hasParts || kernel.product)
     addParts();
   printHead();
   printStates();

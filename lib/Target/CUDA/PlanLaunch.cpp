@@ -148,23 +148,6 @@ static SizeExpr lengthOf(const CudaKernel &kernel, const Words &words) {
 static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
                          const Words &words);
 
-/// Whether what is multiplied into rows comes in whole vectors.
-static SizeExpr takesRowProduct(const CudaEntry &entry,
-                                const CudaKernel &kernel, const Words &words,
-                                bool isWanted) {
-  const CudaRowProduct &product = *kernel.rowProduct;
-  SizeExpr takes = words.takes(words.extent(kernel.stream), entry.width);
-  if (entry.copied > 1)
-    for (const CudaRowProduct::Side &side : {product.left, product.right})
-      takes = takes * words.takesRows(kernel.operands[side.operand], side.flat,
-                                      entry.copied);
-  if (entry.fewestRows > 0 && !isWanted)
-    takes =
-        takes * SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(entry.fewestRows),
-                                 words.extent(product.rows));
-  return takes;
-}
-
 /// Rows over tiles that read one stream, of all indices that a block packs.
 static SizeExpr packedRows(const CudaKernel &kernel, const Words &words) {
   SizeExpr rows = 1;
@@ -174,10 +157,25 @@ static SizeExpr packedRows(const CudaKernel &kernel, const Words &words) {
   return rows;
 }
 
-/// What has parts: a row, or rows of a block that read one stream.
+/// What has parts: a row, a rectangle, or rows of a block that read one stream.
 static SizeExpr groupsOf(const CudaEntry &entry, const CudaKernel &kernel,
                          const Words &words) {
   using Op = SizeExpr::Op;
+  if (kernel.product) {
+    const CudaOperand &result = kernel.operands.back();
+    SizeExpr all =
+        SizeExpr::binary(Op::CeilDiv, words.size(result, result.rank - 2),
+                         SizeExpr(entry.rows)) *
+        SizeExpr::binary(Op::CeilDiv, words.size(result, result.rank - 1),
+                         SizeExpr(entry.columns));
+    for (unsigned d = 0; d + 2 < result.rank; ++d)
+      all = all * words.size(result, d);
+    return all * SizeExpr(kernel.product->count);
+  }
+  if (kernel.rowProduct)
+    return rowsOf(kernel, words) *
+           SizeExpr::binary(Op::CeilDiv, words.extent(kernel.rowProduct->rows),
+                            SizeExpr(entry.rows));
   if (!kernel.tiles)
     return rowsOf(kernel, words);
   SizeExpr groups = SizeExpr::binary(Op::CeilDiv, packedRows(kernel, words),
@@ -186,6 +184,94 @@ static SizeExpr groupsOf(const CudaEntry &entry, const CudaKernel &kernel,
     groups = groups * SizeExpr::binary(Op::CeilDiv, words.extent(group.extent),
                                        SizeExpr(group.share));
   return groups;
+}
+
+/// How many blocks share `steps` of a sum, where one takes the time `step` for
+/// each, and `exchange` for what another one has left. `groups` rectangles have
+/// sums of their own, of `most` blocks in all; who is last is known after
+/// `ticket`. Follows from shapes alone, and so do the bits of the result.
+static SizeExpr partsOfSum(const SizeExpr &steps, int64_t step,
+                           const SizeExpr &exchange, int64_t ticket,
+                           const SizeExpr &groups, int64_t most) {
+  using Op = SizeExpr::Op;
+  // all / parts + exchange * parts is least at the root of their quotient,
+  // which lies below all of its tangents.
+  SizeExpr all = steps * SizeExpr(step);
+  SizeExpr quotient = SizeExpr::binary(Op::FloorDiv, all, exchange);
+  SizeExpr parts = SizeExpr::binary(Op::FloorDiv, most,
+                                    SizeExpr::binary(Op::Max, groups, 1));
+  for (int64_t root : {2, 5, 12, 28})
+    parts = SizeExpr::binary(Op::Min, parts,
+                             SizeExpr::binary(Op::FloorDiv,
+                                              quotient + SizeExpr(root * root),
+                                              2 * root));
+  // Every part has something.
+  SizeExpr own =
+      SizeExpr::binary(Op::CeilDiv, steps, SizeExpr::binary(Op::Max, parts, 1));
+  parts =
+      SizeExpr::binary(Op::CeilDiv, steps, SizeExpr::binary(Op::Max, own, 1));
+  // Two blocks are done before one.
+  SizeExpr isWorth = SizeExpr::binary(
+      Op::Lt, SizeExpr(2 * ticket) + SizeExpr(6) * exchange, all);
+  return SizeExpr::select(isWorth, parts, 1);
+}
+
+/// What rows of a rectangle take to be left or taken, of whole fragments.
+static SizeExpr exchangeOf(const CudaEntry &entry, const SizeExpr &rows,
+                           int64_t fragment, int64_t bytesAtOnce,
+                           int64_t least) {
+  using Op = SizeExpr::Op;
+  SizeExpr own =
+      SizeExpr::binary(Op::CeilDiv, SizeExpr::binary(Op::Min, rows, entry.rows),
+                       SizeExpr(fragment));
+  return SizeExpr::binary(
+      Op::Max,
+      SizeExpr::binary(Op::CeilDiv,
+                       own * SizeExpr(4 * entry.columns * fragment),
+                       bytesAtOnce),
+      least);
+}
+
+/// A block copies its steps one after the other.
+static SizeExpr partsOfRowProduct(const CudaEntry &entry,
+                                  const CudaKernel &kernel,
+                                  const Words &words) {
+  // Fitted to 1 to 1024 rows on an H200, in nanoseconds
+  // (benchmarks/results/cuda-product-rows.md).
+  constexpr int64_t kDepth = 64, kFewRows = 16, kTicket = 1100;
+  constexpr int64_t kCopiedANs = 115, kExchangedANs = 60, kLeast = 80;
+  const CudaRowProduct &product = *kernel.rowProduct;
+  int64_t bytes = (entry.rows + entry.columns) * kDepth * 2;
+  // What few rows are copied by also multiplies.
+  int64_t step = (entry.rows > kFewRows ? 40 : 130) + bytes / kCopiedANs;
+  SizeExpr depth =
+      words.size(kernel.operands[product.left.operand], product.left.flat);
+  return partsOfSum(
+      SizeExpr::binary(SizeExpr::Op::CeilDiv, depth, SizeExpr(kDepth)), step,
+      exchangeOf(entry, words.extent(product.rows), 1, kExchangedANs, kLeast),
+      kTicket, groupsOf(entry, kernel, words), entry.mostBlocks);
+}
+
+/// Whether what is multiplied into rows comes in whole vectors.
+static SizeExpr takesRowProduct(const CudaEntry &entry,
+                                const CudaKernel &kernel, const Words &words,
+                                bool isWanted) {
+  const CudaRowProduct &product = *kernel.rowProduct;
+  SizeExpr takes = words.takes(words.extent(kernel.stream), entry.width);
+  if (entry.copied > 1)
+    for (const CudaRowProduct::Side &side : {product.left, product.right}) {
+      const CudaOperand &o = kernel.operands[side.operand];
+      takes = takes * words.takesRows(o, side.flat, entry.copied);
+      // What copies panels copies nothing of rows that are not there, from
+      // where they would be.
+      if (entry.roles > 0)
+        takes = takes * words.areAligned(o, side.flat);
+    }
+  if (entry.fewestRows > 0 && !isWanted)
+    takes =
+        takes * SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(entry.fewestRows),
+                                 words.extent(product.rows));
+  return takes;
 }
 
 /// Whether an array has fewer elements along the summed or the carried index
@@ -213,38 +299,72 @@ static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
   return entry.widest == 0 ? takes : takes * isAtMost(width, entry.widest);
 }
 
-/// About how many cycles a launch of products takes, of an entry with roles.
-/// What the rectangles of a multiprocessor have in common, the way from the
-/// second level cache or the products, and writing, takes its time for each;
-/// what one waits for is hidden behind those that are there with it.
-static SizeExpr cyclesOf(const CudaEntry &entry, const CudaKernel &kernel,
-                         const Words &words) {
+namespace {
+/// What entries with roles take of products, in cycles. What the rectangles of
+/// a multiprocessor have in common, the way from the second level cache or the
+/// products, and writing, takes its time for each; what one waits for is hidden
+/// behind those that are there with it.
+class RoleCycles {
+public:
+  RoleCycles(const CudaEntry &entry, const CudaKernel &kernel,
+             const Words &words)
+      : entry(entry), groups(groupsOf(entry, kernel, words)) {
+    const CudaOperand &lhs = kernel.operands[0];
+    area = int64_t(entry.rows) * entry.columns;
+    int64_t side = entry.rows + entry.columns;
+    step = std::max(side * entry.copied * 2 / kBytesACycle,
+                    area * entry.copied / kProductsACycle);
+    activations = kernel.product->hasActivation
+                      ? area / (int64_t(entry.roles) * kActivationsACycle)
+                      : 0;
+    steps = SizeExpr::binary(Op::CeilDiv, words.size(lhs, lhs.rank - 1),
+                             SizeExpr(entry.copied));
+    exchange = exchangeOf(entry, words.size(lhs, lhs.rank - 2), 16,
+                          kExchangedACycle, kLeastExchange);
+  }
+
+  /// Blocks that share sums.
+  SizeExpr parts() const {
+    return entry.hasParts() ? partsOfSum(steps, step + kStepWait, exchange,
+                                         kTicket, groups, entry.mostBlocks)
+                            : SizeExpr(1);
+  }
+  /// About how long a launch takes.
+  SizeExpr all() const {
+    SizeExpr shared = parts();
+    SizeExpr own =
+        entry.hasParts() ? SizeExpr::binary(Op::CeilDiv, steps, shared) : steps;
+    SizeExpr blocks = groups * shared;
+    auto waves = [&](int64_t atOnce) {
+      return SizeExpr::binary(Op::CeilDiv, blocks, SizeExpr(atOnce));
+    };
+    SizeExpr cycles =
+        waves(kUnits) *
+            (own * SizeExpr(step) + SizeExpr(area / kResultsACycle)) +
+        waves(kUnits * entry.blocksPerUnit) *
+            (own * SizeExpr(kStepWait) + SizeExpr(kLatency + activations));
+    if (entry.hasParts())
+      cycles =
+          cycles + SizeExpr::binary(Op::Lt, 1, shared) *
+                       (SizeExpr(kTicket) + (shared + SizeExpr(1)) * exchange);
+    return cycles;
+  }
+
+private:
   using Op = SizeExpr::Op;
   // Fitted to 128 to 4096 rows on an H200
   // (benchmarks/results/cuda-products.md).
-  constexpr int64_t kUnits = 132, kDepth = 64, kLatency = 2300;
-  constexpr int64_t kBytesACycle = 80, kProductsACycle = 2048;
-  constexpr int64_t kResultsACycle = 8, kActivationsACycle = 3, kStepWait = 90;
-  const CudaOperand &lhs = kernel.operands[0];
-  int64_t side = entry.rows + entry.columns;
-  int64_t area = int64_t(entry.rows) * entry.columns;
-  int64_t step = std::max(side * kDepth * 2 / kBytesACycle,
-                          area * kDepth / kProductsACycle);
-  int64_t wait = kStepWait * kDepth / entry.copied;
-  int64_t activations = kernel.product->hasActivation
-                            ? area / (int64_t(entry.roles) * kActivationsACycle)
-                            : 0;
-  SizeExpr blocks = blocksOf(entry, kernel, words);
-  SizeExpr steps = SizeExpr::binary(Op::CeilDiv, words.size(lhs, lhs.rank - 1),
-                                    SizeExpr(kDepth));
-  auto waves = [&](int64_t atOnce) {
-    return SizeExpr::binary(Op::CeilDiv, blocks, SizeExpr(atOnce));
-  };
-  return waves(kUnits) *
-             (steps * SizeExpr(step) + SizeExpr(area / kResultsACycle)) +
-         waves(kUnits * entry.blocksPerUnit) *
-             (steps * SizeExpr(wait) + SizeExpr(kLatency + activations));
-}
+  static constexpr int64_t kUnits = 132, kLatency = 2300, kStepWait = 90;
+  static constexpr int64_t kBytesACycle = 80, kProductsACycle = 2048;
+  static constexpr int64_t kResultsACycle = 8, kActivationsACycle = 3;
+  static constexpr int64_t kTicket = 2100, kExchangedACycle = 40;
+  static constexpr int64_t kLeastExchange = 200;
+
+  const CudaEntry &entry;
+  SizeExpr groups, steps, exchange;
+  int64_t area = 0, step = 0, activations = 0;
+};
+} // namespace
 
 /// Whether both sides of a product, and what is written, come in whole vectors
 /// of 16 bytes; few rows or many have entries of their own.
@@ -274,11 +394,13 @@ static SizeExpr takesProduct(const CudaEntry &entry, const CudaKernel &kernel,
   if (isWanted || entry.width == 1)
     return takes;
   if (entry.roles > 0) {
-    SizeExpr cycles = cyclesOf(entry, kernel, words);
+    // Those before were done later than one of those behind them.
+    SizeExpr cycles = RoleCycles(entry, kernel, words).all();
     for (const CudaEntry &other : kernel.entries)
-      if (other.roles > 0 && &other != &entry)
-        takes = takes * SizeExpr::binary(Op::Le, cycles,
-                                         cyclesOf(other, kernel, words));
+      if (other.roles > 0 && &other > &entry)
+        takes =
+            takes * SizeExpr::binary(Op::Le, cycles,
+                                     RoleCycles(other, kernel, words).all());
     return takes;
   }
   auto isFew = [&](int64_t rowsOfBlock, int64_t columnsOfBlock, int64_t many) {
@@ -337,6 +459,10 @@ static SizeExpr takesF8Product(const CudaEntry &entry, const CudaKernel &kernel,
 static SizeExpr partsOf(const CudaEntry &entry, const CudaKernel &kernel,
                         const Words &words) {
   using Op = SizeExpr::Op;
+  if (kernel.rowProduct)
+    return partsOfRowProduct(entry, kernel, words);
+  if (kernel.product)
+    return RoleCycles(entry, kernel, words).parts();
   SizeExpr rows = SizeExpr::binary(Op::Max, groupsOf(entry, kernel, words), 1);
   // What a block leaves of wide results is worth many tiles.
   constexpr int kWideChunk = 2;
@@ -381,18 +507,8 @@ static constexpr int64_t kMostMapped = 256;
 /// Blocks of an entry: some rows each, or some rows of every tile.
 static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
                          const Words &words) {
-  if (kernel.product) {
-    using Op = SizeExpr::Op;
-    const CudaOperand &result = kernel.operands.back();
-    SizeExpr all =
-        SizeExpr::binary(Op::CeilDiv, words.size(result, result.rank - 2),
-                         SizeExpr(entry.rows)) *
-        SizeExpr::binary(Op::CeilDiv, words.size(result, result.rank - 1),
-                         SizeExpr(entry.columns));
-    for (unsigned d = 0; d + 2 < result.rank; ++d)
-      all = all * words.size(result, d);
-    return all * SizeExpr(kernel.product->count);
-  }
+  if (kernel.product && !entry.hasParts())
+    return groupsOf(entry, kernel, words);
   if (kernel.f8Product) {
     using Op = SizeExpr::Op;
     SizeExpr all =
@@ -408,8 +524,6 @@ static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
   auto blocks = [&](const SizeExpr &count) {
     return SizeExpr::binary(SizeExpr::Op::CeilDiv, count, SizeExpr(entry.rows));
   };
-  if (kernel.rowProduct)
-    return rows * blocks(words.extent(kernel.rowProduct->rows));
   return kernel.tiles ? rows * blocks(words.extent(kernel.tiles->rows))
                       : blocks(rows);
 }
@@ -465,9 +579,12 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
       continue;
     // Whatever the addresses: alignment may leave the first such entry out.
     using Op = SizeExpr::Op;
-    SizeExpr blocks = SizeExpr::select(
-        isAtMost(groupsOf(entry, kernel, words), entry.mostBlocks),
-        groupsOf(entry, kernel, words) * partsOf(entry, kernel, words), 0);
+    SizeExpr groups = groupsOf(entry, kernel, words),
+             parts = partsOf(entry, kernel, words);
+    SizeExpr leaves = isAtMost(groups, entry.mostBlocks);
+    if (kernel.rowProduct || kernel.product) // alone, a block leaves nothing
+      leaves = SizeExpr(1) - isAtMost(parts, 1);
+    SizeExpr blocks = SizeExpr::select(leaves, groups * parts, 0);
     described.workspaceBytes = SizeExpr::binary(
         Op::Max, described.workspaceBytes, blocks * SizeExpr(entry.leftBytes));
     described.tickets = std::max(described.tickets, uint32_t(entry.mostBlocks));

@@ -203,6 +203,57 @@ TEST(PlanCudaLaunch, PanelsTakeStridesOfSingleRowsToo) {
   EXPECT_EQ(choose(65), "any");
 }
 
+/// Sums of rows that few blocks have are shared by more of them: as many as the
+/// sums are long for, whole steps each, and no more than the GPU has.
+TEST(PlanCudaLaunch, BlocksShareLongSumsOfFewRows) {
+  CudaKernel kernel;
+  kernel.name = "k";
+  CudaOperand side;
+  side.rank = 2;
+  side.elementBytes = 2;
+  kernel.operands = {side, side};
+  kernel.operands[1].word = 7;
+  kernel.rowProduct = CudaRowProduct{CudaExtent{0, 0, 1}, {0, 1}, {1, 1}};
+  kernel.stream = CudaExtent{1, 0, 1};
+  kernel.parameters = {{CudaParameter::Workspace, 0, 0},
+                       {CudaParameter::Tickets, 0, 0}};
+  CudaEntry entry;
+  entry.name = "any";
+  entry.threads = 256;
+  entry.rows = 64, entry.columns = 128, entry.copied = 1;
+  entry.sharedBytes = 8 * (64 + 128) * 128;
+  entry.mostBlocks = 132;
+  entry.leftBytes = 64 * 128 * 4;
+  kernel.entries = {entry};
+  auto blocks = [&](int64_t rows, int64_t depth) -> int64_t {
+    int64_t words[] = {0, 1 << 20, 0, rows, depth, depth, 1,
+                       0, 2 << 20, 0, 128,  depth, depth, 1};
+    auto launch = planCudaLaunch(kernel, words, std::nullopt, {4096, 8192});
+    EXPECT_TRUE(bool(launch));
+    if (!*launch)
+      return 0;
+    EXPECT_EQ((*launch)->values, (std::vector<int64_t>{4096, 8192}));
+    int64_t groups = (rows + 63) / 64, all = (*launch)->blocks;
+    EXPECT_EQ(all % groups, 0);
+    EXPECT_EQ(cudaWorkspaceBytes(kernel, words),
+              all > groups ? all * entry.leftBytes : 0);
+    return all;
+  };
+  EXPECT_EQ(blocks(0, 4096), 0);
+  EXPECT_EQ(blocks(64, 0), 1);
+  EXPECT_EQ(blocks(64, 512), 1); // done before another block has come
+  int64_t few = blocks(64, 4096), long_ = blocks(64, 1 << 20);
+  EXPECT_GT(few, 4);
+  EXPECT_LE(few, 64); // steps
+  EXPECT_GT(long_, few);
+  EXPECT_LE(long_, 132);
+  EXPECT_GT(blocks(1, 4096), few); // little is exchanged
+  EXPECT_EQ(blocks(66 * 64, 1 << 20), 132);
+  EXPECT_EQ(blocks(67 * 64, 1 << 20), 67);
+  EXPECT_EQ(blocks(200 * 64, 1 << 20), 200);
+  EXPECT_EQ(describeCudaLaunch(kernel).tickets, 132u);
+}
+
 TEST(FindCudaTarget, KnowsItsNames) {
   for (const char *name : {"cuda-emulated", "cuda-sm80", "cuda-sm90"}) {
     auto target = findCudaTarget(name);
