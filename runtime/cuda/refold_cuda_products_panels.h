@@ -36,6 +36,19 @@ REFOLD_DEVICE float activate_narrow(float x, float erf_scale) {
   return 0.5f * x * (root < 0.0f ? tail : 2.0f - tail);
 }
 
+/// Blocks that share what is summed for a rectangle: whoever comes last adds up
+/// what all have left, and writes.
+struct SharedSums {
+  static constexpr bool kMayShare = true;
+  unsigned char *left;
+  uint32_t *ticket;
+  int parts, part;
+};
+struct OwnSums {
+  static constexpr bool kMayShare = false;
+  static constexpr int parts = 1, part = 0;
+};
+
 /// Rectangles of `kGroups` times 64 rows, 64 for each four warps that multiply,
 /// in steps of `kDepth` along the sum, `kStages` of them under way.
 template <int kGroupsOf, int kColumnsOf, int kStagesOf, int kDepthOf = 64>
@@ -186,16 +199,68 @@ struct PanelUnits {
     wait_copies<0>();
   }
 
+  /// Sums of which each of several blocks has a part: leaves them where all
+  /// others are, in the order in which threads have them.
+  REFOLD_DEVICE static void leave_sums(unsigned char *left, int part,
+                                       const float (&sums)[kParts][4]) {
+    unsigned char *const own =
+        left + part * int64_t(kRows * kColumns * 4) + (thread() - 128) * 16;
+    REFOLD_UNROLL
+    for (int c = 0; c < kParts; ++c) {
+      const uint32_t words[4] = {bits_of(sums[c][0]), bits_of(sums[c][1]),
+                                 bits_of(sums[c][2]), bits_of(sums[c][3])};
+      leave_words<16>(own + c * kGroups * 2048, words);
+    }
+  }
+  /// Adds up those of all parts, in their order.
+  REFOLD_DEVICE static void take_sums(float (&sums)[kParts][4],
+                                      const unsigned char *left, int parts) {
+    const unsigned char *from = left + (thread() - 128) * 16;
+    REFOLD_UNROLL
+    for (int c = 0; c < kParts; ++c)
+      REFOLD_UNROLL
+    for (int e = 0; e < 4; ++e)
+      sums[c][e] = 0.0f;
+    const auto add = [&](auto number) {
+      constexpr int kNumber = decltype(number)::value;
+      uint32_t words[kNumber][kParts][4];
+      REFOLD_UNROLL
+      for (int i = 0; i < kNumber; ++i)
+        REFOLD_UNROLL
+      for (int c = 0; c < kParts; ++c)
+        take_words<16>(words[i][c],
+                       from + i * kRows * kColumns * 4 + c * kGroups * 2048);
+      REFOLD_UNROLL
+      for (int i = 0; i < kNumber; ++i)
+        REFOLD_UNROLL
+      for (int c = 0; c < kParts; ++c)
+        REFOLD_UNROLL
+      for (int e = 0; e < 4; ++e)
+        sums[c][e] = sums[c][e] + float_of(words[i][c][e]);
+      from += kNumber * kRows * kColumns * 4;
+    };
+    // Two at once: what it waits for is the way.
+    REFOLD_NO_UNROLL
+    for (int part = 2; part <= parts; part += 2)
+      add(Number<2>{});
+    if (parts % 2 != 0)
+      add(Number<1>{});
+  }
+
   /// The rectangle at `row0` and `column0`; rows of all three matrices, or of
   /// the right one's transpose (`kIsTransposed`), lie in whole vectors of 16
-  /// bytes.
-  template <bool kIsTransposed, bool kIsAhead, typename T, typename To>
+  /// bytes. `shares`: the blocks that share its sums.
+  template <bool kIsTransposed, bool kIsAhead, typename T, typename To,
+            typename Shares>
   REFOLD_DEVICE static void run(uint32_t memory, Matrix<const T> left,
                                 Matrix<const T> right, const To &target,
-                                int64_t depth, int64_t row0, int64_t column0) {
+                                int64_t all, int64_t row0, int64_t column0,
+                                const Shares &shares) {
     const uint32_t came = memory + kStages * kStepBytes;
     const uint32_t gone = came + 8 * kStages;
     invite_launch();
+    const auto [first, depth] =
+        part_of_depth<kDepth>(all, shares.parts, shares.part);
     if (thread() == 0)
       for (int place = 0; place < kStages; ++place) {
         make_gate(came + 8 * place, 128);
@@ -206,10 +271,13 @@ struct PanelUnits {
       if constexpr (kMovesRegisters)
         give_registers<56>();
       copy<kIsTransposed, kIsAhead, T>(
-          memory, {left.at(row0, 0), left.row_stride, left.column_stride},
-          {right.at(0, column0), right.row_stride, right.column_stride},
+          memory, {left.at(row0, first), left.row_stride, left.column_stride},
+          {right.at(first, column0), right.row_stride, right.column_stride},
           int(smaller(target.rows - row0, kRows)),
           int(smaller(target.columns - column0, kColumns)), depth);
+      if constexpr (Shares::kMayShare)
+        if (shares.parts > 1)
+          is_last_block(shares.ticket, shares.parts);
       return;
     }
     if constexpr (kMovesRegisters)
@@ -241,6 +309,17 @@ struct PanelUnits {
     }
     wait_products<0>();
     settle(sums);
+    if constexpr (Shares::kMayShare)
+      if (shares.parts > 1) {
+        // Of warps that have rows at all.
+        const bool has_rows =
+            row0 + group * 64 + thread() % 128 / 32 * 16 < target.rows;
+        if (has_rows)
+          leave_sums(shares.left, shares.part, sums);
+        if (!is_last_block(shares.ticket, shares.parts) || !has_rows)
+          return;
+        take_sums(sums, shares.left, shares.parts);
+      }
     write(target, row0 + group * 64 + thread() % 128 / 32 * 16, column0, sums,
           biases);
   }

@@ -20,6 +20,9 @@ struct Rectangle {
 };
 constexpr int kFlatSide = 64, kFlatThreads = 256; // multiply_flat
 
+/// Blocks that share sums: two for each multiprocessor of a large GPU.
+constexpr int64_t kMostSharing = 264;
+
 /// The largest that gives every multiprocessor a block comes first, but few
 /// rows are not computed 64 times. Where blocks are few, warps share what a
 /// block sums, and more of it is under way: its way there is what takes time.
@@ -34,6 +37,7 @@ constexpr Rectangle kWide = {4, 2, 2, 8, 32, 3, 1},
 struct RoleRectangle {
   int groups, columns, depth, stages;
   int blocksPerUnit;
+  bool mayShare = false; ///< blocks may share what is summed for one
   int threads() const { return 128 + groups * 128; }
   int rows() const { return groups * 64; }
   int64_t sharedBytes() const {
@@ -46,7 +50,7 @@ constexpr RoleRectangle kRoles[] = {{2, 256, 64, 4, 1},
                                     {2, 128, 64, 6, 1},
                                     {1, 128, 64, 4, 2},
                                     {1, 64, 64, 4, 3},
-                                    {1, 64, 128, 3, 2}};
+                                    {1, 64, 128, 3, 2, true}};
 
 class ProductPrinter {
 public:
@@ -69,7 +73,8 @@ private:
   void addEntry(const Rectangle *rectangle, int width);
   void addRoleEntry(const RoleRectangle &rectangle);
   void addEntryText(CudaEntry entry, llvm::StringRef work, int blocksPerUnit);
-  std::string viewsText() const;
+  std::string sharesText(const CudaEntry &entry) const;
+  std::string viewsText(const std::string &more = "") const;
   std::string signature() const;
   std::string placeText(int rows, int columns) const;
   std::string targetText() const;
@@ -205,7 +210,7 @@ std::string ProductPrinter::chosenText(const char *name, llvm::StringRef type,
 std::string ProductPrinter::placeText(int rows, int columns) const {
   std::string m = std::to_string(batchRank()),
               n = std::to_string(batchRank() + 1);
-  std::string text = "  int64_t place = block();\n";
+  std::string text;
   if (steps.size() > 1) {
     std::string count = std::to_string(steps.size());
     text += "  const int64_t which = place % " + count +
@@ -255,11 +260,34 @@ std::string ProductPrinter::targetText() const {
          ", count" + n + ", " + scale + "};\n";
 }
 
-std::string ProductPrinter::viewsText() const {
+std::string ProductPrinter::viewsText(const std::string &more) const {
   std::string m = std::to_string(batchRank()),
               n = std::to_string(batchRank() + 1);
   return "{lhs, lhs_stride" + m + ", lhs_stride" + n + "}, {rhs, rhs_stride" +
-         m + ", rhs_stride" + n + "}, target, depth, row0, column0);\n";
+         m + ", rhs_stride" + n + "}, target, depth, row0, column0" + more +
+         ");\n";
+}
+
+/// Which rectangle a block has, or has a part of.
+std::string ProductPrinter::sharesText(const CudaEntry &entry) const {
+  if (!entry.hasParts())
+    return "  int64_t place = block();\n";
+  auto blocks = [&](unsigned dim, int share) {
+    return "((count" + std::to_string(dim) + " + " + std::to_string(share - 1) +
+           ") / " + std::to_string(share) + ")";
+  };
+  std::string all =
+      steps.size() > 1 ? std::to_string(steps.size()) + " * " : "";
+  for (unsigned d = 0; d < batchRank(); ++d)
+    all += "count" + std::to_string(d) + " * ";
+  all += blocks(batchRank(), entry.rows) + " * " +
+         blocks(batchRank() + 1, entry.columns);
+  return "  const int64_t parts = block_quotient(blocks(), " + all +
+         ");\n  int64_t place = block_quotient(block(), parts);\n"
+         "  const SharedSums shares{workspace + place * parts * " +
+         std::to_string(entry.leftBytes) +
+         ", tickets + place,\n      int(parts), int(block() - place * "
+         "parts)};\n";
 }
 
 /// `blocksPerUnit`: that are meant to share a multiprocessor; 0: any number.
@@ -272,8 +300,8 @@ void ProductPrinter::addEntryText(CudaEntry entry, llvm::StringRef work,
                            : "REFOLD_KERNEL(" + threads;
   kernel.text += "\n" + bounds + ")\n" + entry.name + "(" + typed + ") {\n" +
                  (entry.roles ? "" : "  begin_launch();\n") +
-                 placeText(entry.rows, entry.columns) + targetText() +
-                 work.str() + "}\n";
+                 sharesText(entry) + placeText(entry.rows, entry.columns) +
+                 targetText() + work.str() + "}\n";
   kernel.entries.push_back(std::move(entry));
 }
 
@@ -287,6 +315,10 @@ void ProductPrinter::addRoleEntry(const RoleRectangle &rectangle) {
   entry.copied = rectangle.depth;
   entry.blocksPerUnit = rectangle.blocksPerUnit;
   entry.sharedBytes = rectangle.sharedBytes();
+  if (rectangle.mayShare) {
+    entry.mostBlocks = kMostSharing;
+    entry.leftBytes = int64_t(entry.rows) * entry.columns * 4;
+  }
   entry.name = kernel.name + "_roles" + std::to_string(entry.rows) + "x" +
                std::to_string(entry.columns) + "x" +
                std::to_string(rectangle.depth) + "x" +
@@ -300,7 +332,8 @@ void ProductPrinter::addRoleEntry(const RoleRectangle &rectangle) {
                      "  Units::run<" +
                      (isTransposed() ? "true, " : "false, ") +
                      (isAhead() ? "true, " : "false, ") +
-                     spelled(product.lhs.dtype) + ">(memory, " + viewsText();
+                     spelled(product.lhs.dtype) + ">(memory, " +
+                     viewsText(rectangle.mayShare ? ", shares" : ", OwnSums{}");
   addEntryText(std::move(entry), work, rectangle.blocksPerUnit);
 }
 
@@ -417,13 +450,18 @@ llvm::Expected<CudaKernel> ProductPrinter::print(std::string name) {
       ".h\"\n\n"
       "using namespace refold;\n";
   if (hasUnits()) {
-    if (hasRoles())
+    if (hasRoles()) {
+      kernel.parameters.push_back({CudaParameter::Workspace, 0, 0});
+      kernel.parameters.push_back({CudaParameter::Tickets, 0, 0});
+      typed += ", [[maybe_unused]] unsigned char *workspace, "
+               "[[maybe_unused]] uint32_t *tickets";
       for (const RoleRectangle &rectangle : kRoles)
         addRoleEntry(rectangle);
-    else
+    } else {
       for (const Rectangle &rectangle :
            {kFewSliced, kFew, kWide, kSmall, kSliced})
         addEntry(&rectangle, 8);
+    }
     addEntry(&kSmall, 1);
   } else {
     addEntry(nullptr, 1);

@@ -101,7 +101,10 @@ std::string judgeAll(const CudaKernel &printed, bool isTransposed, DType result,
     for (auto [m, n, d] : {std::array<int64_t, 3>{66, 72, 456},
                            {70, 136, 72},
                            {3, 264, 8},
-                           {65, 16, 0}})
+                           {65, 16, 0},
+                           // Blocks share the sums: five, and four.
+                           {70, 72, 1800},
+                           {3, 72, 1480}})
       if (std::string wrong =
               judge(spec.kernels.front(), isTransposed, result, m, n, d);
           !wrong.empty())
@@ -133,6 +136,8 @@ TEST_P(PlantedPanelsDefect, IsCaught) {
     keepEntry(kernel, entry);
     carryHeader(kernel, "refold_cuda_products_panels.h",
                 "REFOLD_RUNTIME_CUDA_REFOLD_CUDA_PRODUCTS_PANELS_H");
+    carryHeader(kernel, "refold_cuda_wgmma.h",
+                "REFOLD_RUNTIME_CUDA_REFOLD_CUDA_WGMMA_H");
     plant(kernel, GetParam());
     all += judgeAll(kernel, isTransposed, result, {entry});
   }
@@ -181,7 +186,25 @@ const std::vector<Defect> kDefects = {
     Defect{"part * 8 + column < left", "true"},
     Defect{"row < target.rows", "true"},
     Defect{"c * 8 + fragment_quad()", "fragment_quad()"},
-    Defect{"group * 64 + thread() % 128 / 32 * 16", "group * 64"}};
+    Defect{"row0 + group * 64 + thread() % 128 / 32 * 16, column0",
+           "row0 + group * 64, column0"},
+    // What blocks share.
+    Defect{"left.at(row0, first)", "left.at(row0, 0)"},
+    Defect{"right.at(first, column0)", "right.at(0, column0)"},
+    Defect{"tickets + place", "tickets"},
+    Defect{"workspace + place * parts", "workspace + 0 * parts"},
+    Defect{"int(block() - place * parts)", "0"},
+    Defect{"left + part * int64_t(kRows * kColumns * 4)", "left"},
+    Defect{"own + c * kGroups * 2048", "own"},
+    Defect{"from + i * kRows * kColumns * 4 + c", "from + c"},
+    Defect{"kColumns * 4 + c * kGroups * 2048", "kColumns * 4"},
+    Defect{"from += kNumber * kRows * kColumns * 4;", ""},
+    Defect{"if (!is_last_block(shares.ticket, shares.parts) || !has_rows)",
+           "if (!has_rows)"},
+    Defect{"take_sums(sums, shares.left, shares.parts);", ""},
+    Defect{"part = 2; part <= parts", "part = 2; part < parts - 1"},
+    Defect{"if (parts % 2 != 0)", "if (false)"},
+    Defect{"sums[c][e] = 0.0f;", ""}};
 
 INSTANTIATE_TEST_SUITE_P(Text, PlantedPanelsDefect,
                          testing::ValuesIn(chosenDefects(kDefects)));
