@@ -201,8 +201,11 @@ bool Planner::planPlainOperand(linalg::GenericOp product, OpOperand &operand,
     at.push_back(loops[cast<AffineDimExpr>(e).getPosition()]);
   Expr value = formula.element(operand.get(), at);
   const Read *read = nullptr;
+  // A formula does not show what widens a number: the product reads numbers of
+  // its own type.
   for (const Read &r : formula.reads)
-    if (value && r.symbol == value && r.operand)
+    if (value && r.symbol == value && r.operand &&
+        getElementTypeOrSelf(r.operand) == getElementTypeOrSelf(operand.get()))
       read = &r;
   if (read) {
     SmallVector<AffineExpr> exprs;
