@@ -167,7 +167,8 @@ class Model:
         arithmetic = live * ms_of(work["stream"]) + c["rowOperation"] * self.lanes * (ms_of(work["rows"]) + ms_of(work["moves"]))
         arithmetic += live * register_ms / self.lanes * (
             c["nest"] * (work["nest_steps"] + c["nestOther"] * work["nest_others"]) + c["pair"] * work["pair_steps"] +
-            c["thin"] * work["thin_steps"] + c["thinLoad"] * work["thin_loads"] + c["compared"] * work["compared"])
+            c["thin"] * work["thin_steps"] + c["thinLoad"] * work["thin_loads"] + c["compared"] * work["compared"] +
+            c["sumAcross"] * work["sums_across"] + c["turned"] * work["turned"])
         arithmetic += c["insertedMs"] * work["inserted"] + c["gatheredMs"] * work["gathered"]
         memory = self.traffic(c, step["working_set"])(step["bytes_read"], step["bytes_written"])
         memory += sum(again["bytes"] * self.read_ms_per_byte(c, again["between"]) for again in work["rereads"])
@@ -179,7 +180,8 @@ class Model:
         steps = work["batch"] * work["rows"] * work["depth"] * padded
         rate = c["integerProduct"] * self.flops if work["is_integer"] else self.flops / c["product"]
         memory = self.traffic(c, step["working_set"])(step["bytes_read"], step["bytes_written"])
-        return self.join(c, 2.0 * steps / rate, memory, c["productMs"] * work["batch"])
+        turned = c["turned"] * work["turned"] * min(1.0, work["rows"] / 16.0)
+        return self.join(c, 2.0 * (steps / rate + turned / self.flops), memory, c["productMs"] * work["batch"])
 
 
 def distance(model, steps, c, start):

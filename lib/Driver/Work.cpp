@@ -267,6 +267,8 @@ void WorkCounter::countProduct(const ProductStep &step, StepWork &work) {
   counts.bytesRead = work.bytesRead;
   counts.bytesWritten = work.bytesWritten;
   counts.isInteger = !isFloat(step.lhs.dtype);
+  if (rhs->strides.back() != 1 && rhs->sizes.back() > 1)
+    counts.turned = rhs->elements();
   work.counts = counts;
 }
 

@@ -53,6 +53,7 @@ public:
 
 private:
   static constexpr int kNone = -1;
+  static constexpr int64_t kFewRows = 16;
   bool isRole(unsigned i, CascadeOp::Role role) {
     return cascade.getRoles()[i] == role;
   }
@@ -64,7 +65,9 @@ private:
   int denseIndex(AffineMap map, ValueRange indices);
   int chooseLaneRow();
   int64_t rowsSharing(unsigned i);
-  int64_t fewRows(int row);
+  int64_t fewRows(int row, int64_t most = kFewRows);
+  int64_t rowsAlongSum();
+  bool isDenseAlongSum();
   int chooseTileRow(int except, int64_t wanted = 2);
   int chooseSharedRow(int except);
   void chooseElementwise(Schedule &s);
@@ -184,16 +187,38 @@ int Chooser::chooseSharedRow(int except) {
                                                                   : best;
 }
 
+/// Whether all that moves with what contractions sum is dense along it: lanes
+/// may run there.
+bool Chooser::isDenseAlongSum() {
+  uint64_t inner = cascade.indicesOfRole(CascadeOp::Inner);
+  return llvm::all_of(cascade.getBody().getOps<ReadOp>(), [&](ReadOp read) {
+    uint64_t summed = sets.of(read.getValue()) & inner;
+    int dense = denseIndex(read.getMap(), read.getIndices());
+    return !summed || (dense != kNone && summed == uint64_t(1) << dense);
+  });
+}
+
 /// The rows that share operands, where these are known to be so few that
 /// packing would cost as much as the product; else 0.
-int64_t Chooser::fewRows(int row) {
-  constexpr int64_t kFew = 16;
+int64_t Chooser::fewRows(int row, int64_t most) {
   if (row == kNone)
     return 1;
   int64_t rows = rowsSharing(row);
   if (!ShapedType::isDynamic(extent(row)))
     rows = std::min(rows, extent(row));
-  return rows <= kFew ? std::max<int64_t>(rows, 1) : 0;
+  return rows <= most ? std::max<int64_t>(rows, 1) : 0;
+}
+
+/// Of pairs of bf16 panels are multiplied twice as fast.
+int64_t Chooser::rowsAlongSum() {
+  uint64_t inner = cascade.indicesOfRole(CascadeOp::Inner);
+  bool hasPairs =
+      target.addsPairs &&
+      llvm::any_of(cascade.getBody().getOps<ReadOp>(), [&](ReadOp read) {
+        return (sets.of(read.getValue()) & inner) &&
+               read.getValue().getType().isBF16();
+      });
+  return hasPairs ? kFewRows : kRowsAlongSum;
 }
 
 void Chooser::chooseElementwise(Schedule &s) {
@@ -521,7 +546,8 @@ Schedule Chooser::choose() {
     chooseWholeRows(s, stream);
   if (hasInner && stream == kNone)
     chooseProduct(s, lane, row);
-  if (hasInner && stream != kNone && fewRows(row)) {
+  if (hasInner && stream != kNone && fewRows(row, rowsAlongSum()) &&
+      isDenseAlongSum()) {
     s.innerLanes = true;
     // Keys and values of a tile stay in the second cache. Zen 4, decode 32/8
     // heads of 128, 16384 keys, f32 / bf16: tiles of 512 7.7 to 8.7 / 4.0 ms,

@@ -42,6 +42,8 @@ struct Coefficients {
   double pair = 0.644;         ///< a product of two that are added at once
   double thin = 0.124;         ///< few rows: sums wait for each other
   double thinLoad = 3.53;      ///< and for what only these rows share
+  double sumAcross = 12.0;     ///< a sum whose lanes are added at the end
+  double turned = 20.0;        ///< an element laid out for a product
   double liveShare = 0.503;    ///< of a triangle, with the tiles at its edge
   double visitMs = 2.07e-07;
   double mergeMs = 3.57e-07;
@@ -158,7 +160,8 @@ Cost refold::predict(const KernelWork &work, const TargetFacts &target,
       live * registerMs / lanes *
           (c.nest * (work.nestSteps + c.nestOther * work.nestOthers) +
            c.pair * work.pairSteps + c.thin * work.thinSteps +
-           c.thinLoad * work.thinLoads + c.compared * work.compared) +
+           c.thinLoad * work.thinLoads + c.compared * work.compared +
+           c.sumAcross * work.sumsAcross + c.turned * work.turned) +
       c.insertedMs * work.inserted + c.gatheredMs * work.gathered;
   cost.arithmeticMs /= busy;
   Traffic traffic = trafficOf(rates, workingSet, busy);
@@ -185,7 +188,11 @@ Cost refold::predict(const ProductWork &work, const TargetFacts &target,
   double busy = parallelism(work.batch * std::ceil(work.rows / 64.0),
                             static_cast<double>(threads));
   Cost cost;
-  cost.arithmeticMs = 2.0 * steps / rate / busy;
+  // Few rows are multiplied where the right side lies.
+  constexpr double kRowsThatTurn = 16.0;
+  double turned = work.turned * std::min(1.0, work.rows / kRowsThatTurn);
+  cost.arithmeticMs =
+      2.0 * (steps / rate + c.turned * turned / rates.flops) / busy;
   Traffic traffic = trafficOf(rates, workingSet, busy);
   cost.memoryMs = msOf(traffic, work.bytesRead, work.bytesWritten);
   cost.overheadMs =

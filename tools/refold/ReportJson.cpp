@@ -39,6 +39,7 @@ static llvm::json::Object toJson(const KernelWork &work) {
       {"moves", toJson(work.moves)},    {"nest_steps", work.nestSteps},
       {"nest_others", work.nestOthers}, {"thin_steps", work.thinSteps},
       {"thin_loads", work.thinLoads},   {"pair_steps", work.pairSteps},
+      {"sums_across", work.sumsAcross}, {"turned", work.turned},
       {"visits", work.visits},          {"merges", work.merges},
       {"compared", work.compared},      {"inserted", work.inserted},
       {"gathered", work.gathered},      {"items", work.items},
@@ -49,11 +50,10 @@ static llvm::json::Value countsOf(const StepWork &step) {
   if (auto *kernel = std::get_if<KernelWork>(&step.counts))
     return toJson(*kernel);
   if (auto *product = std::get_if<ProductWork>(&step.counts))
-    return llvm::json::Object{{"batch", product->batch},
-                              {"rows", product->rows},
-                              {"columns", product->columns},
-                              {"depth", product->depth},
-                              {"is_integer", product->isInteger}};
+    return llvm::json::Object{
+        {"batch", product->batch},     {"rows", product->rows},
+        {"columns", product->columns}, {"depth", product->depth},
+        {"turned", product->turned},   {"is_integer", product->isInteger}};
   return nullptr;
 }
 

@@ -27,6 +27,9 @@ protected:
       ADD_FAILURE() << "the text was not read";
       return {};
     }
+    llvm::SmallVector<bool> varying(cascade.getInputs().size(), true);
+    cascade->setAttr(kVaryingInputsAttr,
+                     mlir::DenseBoolArrayAttr::get(&context, varying));
     auto sets = IndexSets::infer(cascade);
     auto schedule = chooseSchedule(cascade, target);
     if (mlir::failed(sets) || mlir::failed(schedule)) {
@@ -106,13 +109,52 @@ TEST_F(CostModelTest, AProductAndItsSumAreOneStep) {
   EXPECT_EQ(work.stream.simple, 0);
 }
 
+TEST_F(CostModelTest, RowsThatFillNoRegisterTileWait) {
+  EXPECT_EQ(workOf(kProduct, {8, 32, 48}).nestSteps, 8 * 32 * 48);
+  EXPECT_EQ(workOf(kProduct, {5, 32, 48}).nestSteps, (4 + 2) * 32 * 48);
+  EXPECT_EQ(workOf(kProduct, {7, 32, 48}).nestSteps, (4 + 2 + 2) * 32 * 48);
+}
+
+constexpr llvm::StringLiteral kScores = R"(
+  %x, %w, %y = "test.arrays"()
+      : () -> (memref<?x64xf32>, memref<?x64xf32>, memref<?xf32>)
+  refold.cascade rows(%m = ?) stream(%n = ?) inner(%d = 64)
+    ins(%a = %x : memref<?x64xf32>, %b = %w : memref<?x64xf32>)
+    outs(%c = %y : memref<?xf32>) sizes(%m = %c[0], %n = %b[0]) {
+    %0 = refold.read %a[%m, %d] : f32
+    %1 = refold.read %b[%n, %d] : f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = refold.contract %2 over(%d) : f32
+    %4 = refold.state max(%3 : f32)
+    refold.write %4, %c[%m] : f32
+  })";
+
+TEST_F(CostModelTest, ScoresOfFewRowsNeedNoPanels) {
+  KernelWork few = workOf(kScores, {20, 2048, 64});
+  EXPECT_EQ(few.sumsAcross, 20 * 2048);
+  EXPECT_EQ(few.turned, 0);
+  KernelWork more = workOf(kScores, {kRowsAlongSum + 1, 2048, 64});
+  EXPECT_EQ(more.sumsAcross, 0);
+  EXPECT_EQ(more.turned, 2048 * 64);
+}
+
+TEST_F(CostModelTest, AProductTurnsItsRightSide) {
+  ProductWork work;
+  work.rows = 5.0;
+  work.columns = work.depth = 1024.0;
+  double ms = predict(work, target, rates, 1, 1e6).ms;
+  work.turned = 1024.0 * 1024.0;
+  EXPECT_GT(predict(work, target, rates, 1, 1e6).ms, ms);
+}
+
 TEST_F(CostModelTest, MoreOfAnythingTakesLonger) {
   KernelWork work = workOf(kSoftmax, {4096, 1024});
   work.bytesRead = work.bytesWritten = 4096.0 * 1024 * 4;
   double ms = msOf(work, 1e9);
   for (double KernelWork::*count :
        {&KernelWork::visits, &KernelWork::merges, &KernelWork::items,
-        &KernelWork::nestSteps, &KernelWork::gathered, &KernelWork::inserted}) {
+        &KernelWork::nestSteps, &KernelWork::gathered, &KernelWork::inserted,
+        &KernelWork::sumsAcross, &KernelWork::turned}) {
     KernelWork more = work;
     more.*count += 1e6;
     EXPECT_GT(msOf(more, 1e9), ms);

@@ -34,6 +34,8 @@ struct KernelWork {
   double pairSteps = 0.0;  ///< fmas of nests that add products two at a time
   double thinSteps = 0.0;  ///< those of few rows
   double thinLoads = 0.0;  ///< what they load: once for rows that share it
+  double sumsAcross = 0.0; ///< sums of nests whose lanes are added at the end
+  double turned = 0.0;     ///< elements that are laid out in panels
   double visits = 0.0;     ///< starts of a row in a pass or sweep
   double merges = 0.0;     ///< states of rows merged across lanes
   double compared = 0.0;   ///< elements held against a list of the best
@@ -56,6 +58,7 @@ struct ProductWork {
   double batch = 1.0, rows = 1.0, columns = 1.0, depth = 1.0;
   double bytesRead = 0.0, bytesWritten = 0.0;
   bool isInteger = false; ///< 8-bit operands
+  double turned = 0.0; ///< elements of the right side, if rows lie along memory
 };
 
 /// Milliseconds and where they go. The parts overlap: they add up to more.

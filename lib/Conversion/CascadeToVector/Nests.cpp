@@ -159,8 +159,8 @@ void Kernel::nestSums(Nest &nest, Tile &outer) {
   Ix numRows = hasRow ? rows : Ix(1);
   Ix range = nest.column == kNone ? Ix(1) : rangeOf(nest.column);
   int64_t lanes = to.lanes(), height = 1;
-  while (hasRow && nest.result && !nest.areFewRows &&
-         4 * height * height <= lanes && 2 * height <= plan.tileRows)
+  while (hasRow && nest.result && 4 * height * height <= lanes &&
+         2 * height <= plan.tileRows)
     height *= 2;
   auto block = [&](Ix row, Ix column, int64_t numRows, int64_t numColumns) {
     Tile t(&outer);
@@ -479,9 +479,10 @@ void Kernel::contraction(Node *n) {
   if (!readsPanels || (!isDense && !plan.direct.contains(n)))
     return byPanels();
   if (isDense && extents[plan.row].isConstant())
-    return extents[plan.row].constant <= Plan::kFewRows ? inPlace()
-                                                        : byPanels();
-  to.branch(to.less(extents[plan.row], Plan::kFewRows + 1), inPlace, byPanels);
+    return extents[plan.row].constant <= plan.rowsWithoutPanels(n) ? inPlace()
+                                                                   : byPanels();
+  to.branch(to.less(extents[plan.row], plan.rowsWithoutPanels(n) + 1), inPlace,
+            byPanels);
 }
 
 const PairPlan *Kernel::pairOf(Node *term) {
@@ -504,16 +505,15 @@ void Kernel::contractionAlong(Node *n, int lane, bool inPlace) {
       nest.reduced.push_back(i);
   nest.reduced.push_back(innermost);
   nest.lanesReduced = lane == kNone;
-  nest.areFewRows = plan.direct.contains(n);
   nest.pair = lane == kNone ? nullptr : pairOf(nest.term);
   nest.inPlace = inPlace;
   nest.readsPanels = !inPlace;
+  nest.halvesRows = true;
   if (inPlace) {
     // One row has no others to hide its additions behind: more columns.
     bool hasManyRegisters = plan.facts.vectorRegisters >= 32;
     nest.width = plan.registerLanes * (hasManyRegisters ? 2 : 1);
     nest.rows = Plan::kFewRows;
-    nest.halvesRows = true;
   }
   // Sums that no further product rounds again are as exact as those of products
   // by themselves.
@@ -562,6 +562,7 @@ void Kernel::matrixState(StatePlan &s) {
   nest.pair = pairOf(s.term);
   nest.readsPanels = true;
   nest.isLong = !plan.wholes.empty();
+  nest.halvesRows = true;
   nest.combine = s.combine;
   nest.identity = identityOf(s.op.getReducer(), s.type());
   nest.ahead = operandsToPrefetch(nest);

@@ -173,12 +173,15 @@ static Node *packedValue(Node *read, const NodeSet &all) {
   return reader ? reader : read;
 }
 
-void Planner::considerPack(Node *root, int lane, bool isDirect) {
+void Planner::considerPack(Node *root, int lane, int64_t rowsWithout) {
   if (lane == kNone)
     return;
   NodeSet all;
+  auto lower = [&](PackPlan &pack) {
+    pack.rowsWithout = std::min(pack.rowsWithout, rowsWithout);
+  };
   if (auto it = plan->pairs.find(root); it != plan->pairs.end()) {
-    plan->packs[it->second.shared].mayBeSkipped &= isDirect;
+    lower(plan->packs[it->second.shared]);
     return;
   }
   collect(root, all);
@@ -190,7 +193,7 @@ void Planner::considerPack(Node *root, int lane, bool isDirect) {
       if (auto pack = packOf(n, lane))
         plan->packs[value] = *pack;
     if (auto it = plan->packs.find(value); it != plan->packs.end())
-      it->second.mayBeSkipped &= isDirect;
+      lower(it->second);
   }
 }
 
@@ -251,7 +254,7 @@ void Planner::considerContraction(Node *n) {
   bool isDense = !isDirect && mayReadLanes(n);
   if (isDense)
     plan->denseAlongLanes.insert(n);
-  considerPack(n->in[0], plan->laneOf(n), isDirect || isDense);
+  considerPack(n->in[0], plan->laneOf(n), plan->rowsWithoutPanels(n));
 }
 
 void Planner::findPacks() {
@@ -268,7 +271,7 @@ void Planner::findPacks() {
       considerContraction(n);
   for (StatePlan &s : plan->states)
     if (s.form == StatePlan::Matrix && !(s.keySet() & bit(s.lane)))
-      considerPack(s.term, s.lane, /*isDirect=*/false);
+      considerPack(s.term, s.lane, /*rowsWithout=*/0);
 }
 
 /// Panels of what is another array in every run are made by the item that

@@ -94,7 +94,11 @@ std::string Plan::describe() {
         cast<StringAttr>(cascade.getArgNames()[pack.operand]).getValue().str() +
         "' in panels along " + cascade.indexName(pack.laneIndex).str() +
         (pack.inPairs ? ", in pairs" : "") +
-        (pack.isOwn ? ", some at a time" : "") + "\n";
+        (pack.isOwn ? ", some at a time" : "") +
+        (pack.rowsWithout
+             ? ", of more than " + std::to_string(pack.rowsWithout) + " rows"
+             : "") +
+        "\n";
   for (Node *n : prologue)
     text += "before the passes: " + describeContraction(*this, n) + "\n";
   for (unsigned p = 0; p < passes.size(); ++p)

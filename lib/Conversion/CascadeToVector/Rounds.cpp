@@ -52,9 +52,9 @@ static int64_t elementBytes(const PackPlan &pack, Node *value) {
 /// outer rows.
 Ix Kernel::panelsOf(PackPlan &pack) {
   Ix panels = to.ceilDiv(extents[pack.laneIndex], plan.registerLanes);
-  if (pack.mayBeSkipped && plan.row != kNone)
+  if (pack.rowsWithout && plan.row != kNone)
     panels = to.mul(panels,
-                    to.min(1, to.div(extents[plan.row], Plan::kFewRows + 1)));
+                    to.min(1, to.div(extents[plan.row], pack.rowsWithout + 1)));
   return panels;
 }
 
