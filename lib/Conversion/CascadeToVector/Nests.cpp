@@ -546,6 +546,10 @@ void Kernel::contractionAlong(Node *n, int lane, bool inPlace) {
   }
 }
 
+/// Of elements of a stream tile that are added behind each other: as long as
+/// the tiles of attention. Rows that are one tile have longer ones.
+constexpr int64_t kLongestChain = 512;
+
 void Kernel::matrixState(StatePlan &s) {
   if (!s.keys.empty())
     return keyedState(s);
@@ -561,7 +565,7 @@ void Kernel::matrixState(StatePlan &s) {
   nest.term = s.term;
   nest.pair = pairOf(s.term);
   nest.readsPanels = true;
-  nest.isLong = !plan.wholes.empty();
+  nest.isLong = !plan.wholes.empty() || plan.tileStream > kLongestChain;
   nest.halvesRows = true;
   nest.combine = s.combine;
   nest.identity = identityOf(s.op.getReducer(), s.type());
