@@ -4,6 +4,7 @@
 
 #include "CudaDriver.h"
 #include "PlanCache.h"
+#include <array>
 
 namespace refold::package {
 
@@ -29,6 +30,31 @@ struct DeviceMemory {
   int64_t bytes = 0;
 };
 
+/// A launch of an entry, all that its expressions say worked out.
+struct ResolvedLaunch {
+  const LaunchWay *way = nullptr;
+  CuFunction function = nullptr;
+  unsigned grid[3] = {}, block[3] = {}, sharedBytes = 0;
+  std::vector<int64_t> values; ///< of its parameters
+};
+/// The launches of a step for the words that it was last called with; for
+/// several, as callers have arrays that take turns. Working them out takes
+/// longer than a small kernel (docs/packages.md).
+struct ResolvedStep {
+  struct Call {
+    std::vector<int64_t> words;
+    std::vector<ResolvedLaunch> launches;
+  };
+  Call &callFor(const std::vector<int64_t> &words) {
+    auto found =
+        std::find_if(calls.begin(), calls.end(),
+                     [&](const Call &call) { return call.words == words; });
+    return found != calls.end() ? *found : calls[next++ % calls.size()];
+  }
+  std::array<Call, 4> calls;
+  size_t next = 0;
+};
+
 /// A plan with the memory of its intermediate arrays and workspaces. They stay
 /// where they are as long as it is kept, so that what was captured stays right;
 /// plans share memory.
@@ -36,7 +62,8 @@ struct CudaPlan {
   std::shared_ptr<const RunPlan> plan;
   std::shared_ptr<DeviceMemory> memory;
   DeviceAddress arena = 0, workspace = 0;
-  bool isPinned = false; ///< a graph may have captured it
+  bool isPinned = false;              ///< a graph may have captured it
+  std::vector<ResolvedStep> resolved; ///< one a step of the plan
 };
 
 struct LoadedEntry {
@@ -67,15 +94,17 @@ struct CudaProgram::Impl {
   Problem reserveFor(CudaPlan &made);
   Problem growMemory(int64_t wanted);
   const LaunchWay *chooseWay(const Launch &launch) const;
-  Problem launch(size_t number, CuStream on);
-  Problem launchEntry(const Launch &one, const LaunchWay &way,
-                      LoadedEntry &entry, CuStream on);
+  Problem resolve(size_t number, std::vector<ResolvedLaunch> &launches);
+  Problem resolveEntry(const Launch &one, const LaunchWay &way,
+                       LoadedEntry &entry, ResolvedLaunch &resolved);
+  Problem launch(std::vector<ResolvedLaunch> &launches, CuStream on);
+  Problem launchNow(size_t number, CuStream on);
   Problem copy(const PlannedCopy &copy, CuStream on);
   Problem check(const PlannedCheck &check);
   Problem checkLater(const PlannedCheck &check, size_t step, CuStream on);
-  Problem runStep(const CudaPlan &kept, const PlannedStep &step, CuStream on,
-                  bool checksLater);
-  Problem runSteps(const CudaPlan &kept, std::span<const DeviceAddress> inputs,
+  Problem runStep(CudaPlan &kept, const PlannedStep &step,
+                  ResolvedStep &resolved, CuStream on, bool checksLater);
+  Problem runSteps(CudaPlan &kept, std::span<const DeviceAddress> inputs,
                    std::span<const DeviceAddress> outputs, CuStream on,
                    const std::function<Problem(size_t)> &onStep,
                    bool checksLater);
@@ -96,7 +125,8 @@ struct CudaProgram::Impl {
   PlanCache<CudaPlan> plans;
   // Of the call that is being made.
   std::vector<DeviceAddress> addresses; ///< one a buffer
-  std::vector<int64_t> words, values;
+  std::vector<int64_t> words;
+  std::vector<ResolvedLaunch> launches; ///< of a copy or a check
   std::vector<void *> cells;
   std::vector<char> flags;
 };

@@ -20,11 +20,14 @@ const LaunchWay *CudaProgram::Impl::chooseWay(const Launch &launch) const {
   return tooLarge; // what launches it says so
 }
 
-/// Launches what `words` say.
-Problem CudaProgram::Impl::launch(size_t number, CuStream on) {
+/// What kernel `number` launches where `words` are as they are.
+Problem CudaProgram::Impl::resolve(size_t number,
+                                   std::vector<ResolvedLaunch> &launches) {
   const DeviceKernel &kernel = package->deviceKernels[number];
   size_t firstEntry = 0;
-  for (const Launch &one : kernel.launches) {
+  launches.resize(kernel.launches.size());
+  for (size_t i = 0; i < launches.size(); ++i) {
+    const Launch &one = kernel.launches[i];
     const LaunchWay *way = chooseWay(one);
     if (!way)
       return problem(ExitCode::Unsupported,
@@ -33,18 +36,21 @@ Problem CudaProgram::Impl::launch(size_t number, CuStream on) {
                          "no entry has room for, expected shorter ones");
     LoadedEntry &entry =
         kernels[number].entries[firstEntry + (way - one.ways.data())];
-    if (Problem error = launchEntry(one, *way, entry, on))
+    if (Problem error = resolveEntry(one, *way, entry, launches[i]))
       return error;
     firstEntry += one.ways.size();
   }
   return {};
 }
 
-Problem CudaProgram::Impl::launchEntry(const Launch &one, const LaunchWay &way,
-                                       LoadedEntry &entry, CuStream on) {
+/// A grid without blocks launches nothing: its first extent is 0.
+Problem CudaProgram::Impl::resolveEntry(const Launch &one, const LaunchWay &way,
+                                        LoadedEntry &entry,
+                                        ResolvedLaunch &resolved) {
   static constexpr int64_t kMostBlocks[] = {INT32_MAX, 65535, 65535};
   static constexpr int64_t kMostThreads[] = {1024, 1024, 64};
-  unsigned grid[3], block[3];
+  resolved.way = &way;
+  resolved.function = entry.function;
   bool isEmpty = false;
   for (int d = 0; d < 3; ++d) {
     std::optional<int64_t> blocks = way.grid[d].evaluate(words),
@@ -54,15 +60,17 @@ Problem CudaProgram::Impl::launchEntry(const Launch &one, const LaunchWay &way,
       return problem(ExitCode::Limit,
                      "'" + way.entry + "': found more blocks than a grid has");
     isEmpty |= *blocks == 0;
-    grid[d] = unsigned(*blocks);
-    block[d] = unsigned(*threads);
+    resolved.grid[d] = unsigned(*blocks);
+    resolved.block[d] = unsigned(*threads);
   }
-  if (isEmpty)
+  if (isEmpty) {
+    resolved.grid[0] = 0;
     return {};
+  }
   if (way.blocksPerUnit > 0)
-    grid[0] = unsigned(
-        std::min<uint64_t>(grid[0], uint64_t(std::max(gpu.multiprocessors, 1)) *
-                                        way.blocksPerUnit));
+    resolved.grid[0] = unsigned(std::min<uint64_t>(
+        resolved.grid[0],
+        uint64_t(std::max(gpu.multiprocessors, 1)) * way.blocksPerUnit));
   std::optional<int64_t> shared = way.sharedBytes.evaluate(words);
   if (!shared || *shared < 0 || *shared > gpu.sharedBytesPerBlock)
     return problem(ExitCode::Limit,
@@ -75,34 +83,54 @@ Problem CudaProgram::Impl::launchEntry(const Launch &one, const LaunchWay &way,
       return failed("cuFuncSetAttribute", error);
     entry.sharedBytes = *shared;
   }
-  values.resize(one.parameters.size());
-  cells.resize(one.parameters.size());
-  for (size_t i = 0; i < values.size(); ++i) {
+  resolved.sharedBytes = unsigned(*shared);
+  resolved.values.resize(one.parameters.size());
+  for (size_t i = 0; i < one.parameters.size(); ++i) {
     std::optional<int64_t> value = one.parameters[i].evaluate(words);
     if (!value)
       return problem(ExitCode::Limit, "'" + way.entry + "': a size overflows");
-    values[i] = *value;
-    cells[i] = &values[i];
+    resolved.values[i] = *value;
   }
-  CuResult error = kCudaSuccess;
-  if (driver.hasEarlyLaunches && gpu.major >= 9) {
-    CuLaunchAttribute isEarly;
-    CuLaunchConfig config{{grid[0], grid[1], grid[2]},
-                          {block[0], block[1], block[2]},
-                          unsigned(*shared),
-                          on,
-                          &isEarly,
-                          1};
-    error =
-        driver.cuLaunchKernelEx(&config, entry.function, cells.data(), nullptr);
-  } else {
-    error = driver.cuLaunchKernel(entry.function, grid[0], grid[1], grid[2],
-                                  block[0], block[1], block[2],
-                                  unsigned(*shared), on, cells.data(), nullptr);
+  return {};
+}
+
+Problem CudaProgram::Impl::launch(std::vector<ResolvedLaunch> &launches,
+                                  CuStream on) {
+  for (ResolvedLaunch &one : launches) {
+    if (one.grid[0] == 0)
+      continue;
+    cells.resize(one.values.size());
+    for (size_t i = 0; i < cells.size(); ++i)
+      cells[i] = &one.values[i];
+    const unsigned *grid = one.grid, *block = one.block;
+    CuResult error = kCudaSuccess;
+    if (driver.hasEarlyLaunches && gpu.major >= 9) {
+      CuLaunchAttribute isEarly;
+      CuLaunchConfig config{{grid[0], grid[1], grid[2]},
+                            {block[0], block[1], block[2]},
+                            one.sharedBytes,
+                            on,
+                            &isEarly,
+                            1};
+      error =
+          driver.cuLaunchKernelEx(&config, one.function, cells.data(), nullptr);
+    } else {
+      error = driver.cuLaunchKernel(one.function, grid[0], grid[1], grid[2],
+                                    block[0], block[1], block[2],
+                                    one.sharedBytes, on, cells.data(), nullptr);
+    }
+    if (error)
+      return failed(("cuLaunchKernel of '" + one.way->entry + "'").c_str(),
+                    error);
   }
-  return error
-             ? failed(("cuLaunchKernel of '" + way.entry + "'").c_str(), error)
-             : Problem();
+  return {};
+}
+
+/// Launches what `words` say.
+Problem CudaProgram::Impl::launchNow(size_t number, CuStream on) {
+  if (Problem error = resolve(number, launches))
+    return error;
+  return launch(launches, on);
 }
 
 Problem CudaProgram::Impl::copy(const PlannedCopy &copy, CuStream on) {
@@ -133,7 +161,7 @@ Problem CudaProgram::Impl::copy(const PlannedCopy &copy, CuStream on) {
     words.insert(words.end(), kCopyRank - dims->size(), filler);
     words.insert(words.end(), dims->begin(), dims->end());
   }
-  return launch(size_t(package->copyKernel), on);
+  return launchNow(size_t(package->copyKernel), on);
 }
 
 /// Waits, and looks at the bytes.
@@ -187,11 +215,11 @@ Problem CudaProgram::Impl::checkLater(const PlannedCheck &check, size_t step,
     words.insert(words.end(), kCopyRank - dims->size(), filler);
     words.insert(words.end(), dims->begin(), dims->end());
   }
-  return launch(size_t(package->checkKernel), on);
+  return launchNow(size_t(package->checkKernel), on);
 }
 
-Problem CudaProgram::Impl::runStep(const CudaPlan &kept,
-                                   const PlannedStep &step, CuStream on,
+Problem CudaProgram::Impl::runStep(CudaPlan &kept, const PlannedStep &step,
+                                   ResolvedStep &resolved, CuStream on,
                                    bool checksLater) {
   if (auto *copyStep = std::get_if<PlannedCopy>(&step.what))
     return copy(*copyStep, on);
@@ -205,11 +233,18 @@ Problem CudaProgram::Impl::runStep(const CudaPlan &kept,
         int64_t(addresses[address.buffer]) + address.byteOffset;
   words.push_back(int64_t(kept.workspace));
   words.push_back(int64_t(tickets.address));
-  return launch(kernel.kernel, on);
+  ResolvedStep::Call &call = resolved.callFor(words);
+  if (call.words != words) {
+    call.words.clear(); // not for these, should it fail
+    if (Problem error = resolve(kernel.kernel, call.launches))
+      return error;
+    call.words = words;
+  }
+  return launch(call.launches, on);
 }
 
 Problem CudaProgram::Impl::runSteps(
-    const CudaPlan &kept, std::span<const DeviceAddress> inputs,
+    CudaPlan &kept, std::span<const DeviceAddress> inputs,
     std::span<const DeviceAddress> outputs, CuStream on,
     const std::function<Problem(size_t)> &onStep, bool checksLater) {
   const ProgramSpec &program = package->program;
@@ -236,11 +271,13 @@ Problem CudaProgram::Impl::runSteps(
       break;
     }
   }
-  for (const PlannedStep &step : plan.steps) {
+  kept.resolved.resize(plan.steps.size());
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const PlannedStep &step = plan.steps[i];
     if (onStep)
       if (Problem error = onStep(step.step))
         return error;
-    if (Problem error = runStep(kept, step, on, checksLater))
+    if (Problem error = runStep(kept, step, kept.resolved[i], on, checksLater))
       return error;
   }
   return onStep ? onStep(program.steps.size()) : Problem();

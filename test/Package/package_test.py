@@ -335,6 +335,16 @@ for _ in range(3):
     check(lib.refold_package_enqueue(handle, planned, given, taken, None))
 log("cold")
 assert bytes(to_host(numbers(192), taken[0])) == bytes(y)
+# More sets of arrays than a plan remembers the launches of.
+sets = []
+for i in range(6):
+    x, y = numbers(192, 5 + i), numbers(192)
+    assert run(handle, planned, (x, g, b), (y,)) == (0, "")
+    sets.append((on_gpu((x, g, b)), on_gpu((numbers(192),)), bytes(y)))
+assert len(set(y for _, _, y in sets)) == 6
+for given, taken, y in sets + sets:
+    check(lib.refold_package_enqueue(handle, planned, given, taken, None))
+    assert bytes(to_host(numbers(192), taken[0])) == y
 lib.refold_package_free(handle)
 """)
     between = [call.split()[0] for call in calls[calls.index("warm") + 1:calls.index("cold")]]
