@@ -60,6 +60,7 @@ struct CudaEntry {
   /// `mostBlocks` while every part is worth having. 0: a row has one block.
   int64_t mostBlocks = 0;
   int64_t leftBytes = 0; ///< that a block leaves for the last one of its row
+  int64_t mapBytes = 0;  ///< of each block, in front of what all leave
   /// Of kernels over tiles, where a block has `threads` threads for `rows`
   /// rows: the longest products, the widest results.
   int64_t deepest = 0, widest = 0;

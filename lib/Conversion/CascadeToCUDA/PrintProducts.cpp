@@ -28,13 +28,18 @@ static constexpr int64_t kMostBlocks = 132;
 /// A block has 64 rows, or 16 of few. Steps of 64: 128 bytes of each row, as
 /// many under way as two blocks, or one with long rows, have room for. Single
 /// elements (`width` 1) take more registers each.
-static ProductShape shapeOf(int64_t length, bool areFew, int width) {
+static ProductShape shapeOf(int64_t length, bool areFew, int width,
+                            bool isSm90) {
   int columns = int(llvm::PowerOf2Ceil(std::max<int64_t>(length, 16)));
   if (areFew) {
     // Steps come one after the other: nobody else hides the way.
-    constexpr int kRoom = 160 << 10, kMostStages = 8;
+    // What a block has of every GPU of the target: of an 8.6, 8.9 or 12.0 99
+    // KiB.
+    constexpr int kMostStages = 8, kLeastStages = 2;
+    int room = (isSm90 ? 160 : 99) << 10;
     int warps = columns >= 64 ? 4 : 1;
-    int stages = std::min(kMostStages, kRoom / ((16 + columns) * 128));
+    int stages =
+        std::clamp(room / ((16 + columns) * 128), kLeastStages, kMostStages);
     return {1, warps, 1, columns / 8 / warps, 64, stages, warps * 2};
   }
   int stages = columns <= 128 ? 4 : columns <= 256 ? 3 : 2;
@@ -73,8 +78,9 @@ void RowPrinter::chooseProducts() {
   const RowProduct &product = *kernel.product;
   int64_t length = plan.extent(kernel.stream);
   int width = length % 8 == 0 ? 8 : length % 4 == 0 ? 4 : 1;
+  bool isSm90 = StringRef(options.target).contains("sm90");
   auto add = [&](bool areFew, int copied, int width) {
-    ProductShape shape = shapeOf(length, areFew, width);
+    ProductShape shape = shapeOf(length, areFew, width, isSm90);
     CudaEntry entry;
     entry.threads = shape.threads();
     entry.rows = shape.rows();
@@ -96,8 +102,7 @@ void RowPrinter::chooseProducts() {
   const int fewRows = length > 64 ? 512 : 256;
   // Longer rows take more registers than four warps have for sums.
   constexpr int64_t kLongestOfRoles = 256;
-  if (StringRef(options.target).contains("sm90") && product.right.isFlat &&
-      length <= kLongestOfRoles) {
+  if (isSm90 && product.right.isFlat && length <= kLongestOfRoles) {
     CudaEntry entry;
     entry.threads = 256;
     entry.rows = 64;
@@ -138,7 +143,8 @@ std::string RowPrinter::productArguments(const CudaEntry &entry) {
            std::to_string(entry.vectors) + ", " + std::to_string(entry.width) +
            ", " + std::to_string(entry.sharedBytes);
   ProductShape shape =
-      shapeOf(plan.extent(kernel.stream), entry.rows < 64, entry.width);
+      shapeOf(plan.extent(kernel.stream), entry.rows < 64, entry.width,
+              StringRef(options.target).contains("sm90"));
   std::string units;
   for (int number : {shape.rowWarps, shape.columnWarps, shape.tiles,
                      shape.parts, shape.depth, shape.stages})

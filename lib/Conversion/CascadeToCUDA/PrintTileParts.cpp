@@ -614,14 +614,18 @@ void TilePrinter::printPartResults() {
 /// What blocks leave for the last one.
 void TilePrinter::printWorkspace() {
   unsigned number = 0;
+  int64_t maps = result.entries.front().mapBytes;
+  auto place = [&](unsigned number) {
+    std::string behind =
+        maps ? std::to_string(maps) + " * blocks() + " : std::string();
+    return " = reinterpret_cast<float *>(workspace + " + behind +
+           std::to_string(number * 4) + " * kRows * blocks());";
+  };
   for (StatePlan *s : rowStates())
     out.line("[[maybe_unused]] float *const left_" + name(*s) +
-             " = reinterpret_cast<float *>(workspace + " +
-             std::to_string(number++ * 4) + " * kRows * blocks());");
+             place(number++));
   if (!tiles.products.empty())
-    out.line("[[maybe_unused]] float *const left_sums = "
-             "reinterpret_cast<float *>(workspace + " +
-             std::to_string(number * 4) + " * kRows * blocks());");
+    out.line("[[maybe_unused]] float *const left_sums" + place(number));
 }
 
 void TilePrinter::printPartsBody() {

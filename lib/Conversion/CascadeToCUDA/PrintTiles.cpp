@@ -195,8 +195,9 @@ void TilePrinter::printHead() {
         "and results of at most W. What is added is the front of what is "
         "multiplied, read once. Arrays are whole vectors of 16 bytes. Four "
         "warps have states of rows, eight have sums and bring what all read. "
-        "Blocks leave both in the workspace, beside maps for copies, and take "
-        "a ticket; the last one merges them.");
+        "Blocks leave both in the workspace, behind maps for copies, and take "
+        "a ticket; each merges a slice of them when all have come, and the "
+        "last one those that nobody has.");
   } else {
     out.comment(
         "Launch   " + blocks +

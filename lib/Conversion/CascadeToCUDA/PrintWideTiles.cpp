@@ -149,9 +149,9 @@ void TilePrinter::addWideEntry() {
   entry.widest = lengthOf(tiles.width, kWidest);
   entry.sharedBytes = roomOf(entry.deepest, entry.widest).bytes;
   entry.mostBlocks = 132;
-  // Beside states and sums, a map for each warp that brings panels.
-  entry.leftBytes = int64_t(rowStates().size()) * kRows * 4 +
-                    kRows * entry.widest * 4 + kBringing * 128;
+  entry.leftBytes =
+      int64_t(rowStates().size()) * kRows * 4 + kRows * entry.widest * 4;
+  entry.mapBytes = kBringing * 128; // one for each warp that brings panels
   entry.name = options.name + "_wide" + std::to_string(kRows) + "x" +
                std::to_string(kColumns) + "x" + std::to_string(entry.deepest) +
                "x" + std::to_string(entry.widest);
@@ -305,6 +305,7 @@ void TilePrinter::printWideBrings() {
            tiles.right.name + ", " + n + "_count, " + countOf(tiles.depth) +
            " * 2, (" + n + "_count > 1 ? " + strideOf(tiles.right) +
            " : int64_t(kDepth)) * 2, kColumns);");
+  out.line("show_matrices();");
   out.close();
 }
 
@@ -484,10 +485,8 @@ void TilePrinter::printWideSums() {
   out.line("const int half = of_warp(thread_again() / 128 - 1);");
   out.line("const int mine = of_warp(thread_again() / 32 % 4);");
   out.line("[[maybe_unused]] const int other = 7 - half * 4 - mine;");
-  out.line("unsigned char *const map = workspace + " +
-           std::to_string(rowStates().size() * 4) +
-           " * kRows * blocks() + kRows * kWidth * 4 * blocks() + "
-           "(block_again() * 8 + half * 4 + mine) * 128;");
+  out.line("unsigned char *const map = workspace + (block_again() * 8 + half * "
+           "4 + mine) * 128;");
   // Where the block is is found again behind the loop: nobody keeps it.
   out.line("int turns, last_tile;");
   out.open("{");

@@ -267,10 +267,16 @@ static SizeExpr takesRowProduct(const CudaEntry &entry,
       if (entry.roles > 0)
         takes = takes * words.areAligned(o, side.flat);
     }
-  if (entry.fewestRows > 0 && !isWanted)
-    takes =
-        takes * SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(entry.fewestRows),
-                                 words.extent(product.rows));
+  if (entry.fewestRows > 0 && !isWanted) {
+    // Of all batches: their blocks are there at once. A batch of no more rows
+    // than a block of few has fills no other.
+    constexpr int64_t kRowsOfFew = 16;
+    SizeExpr rows = words.extent(product.rows);
+    takes = takes *
+            SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(entry.fewestRows),
+                             rowsOf(kernel, words) * rows) *
+            SizeExpr::binary(SizeExpr::Op::Lt, SizeExpr(kRowsOfFew), rows);
+  }
   return takes;
 }
 
@@ -584,9 +590,10 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
     SizeExpr leaves = isAtMost(groups, entry.mostBlocks);
     if (kernel.rowProduct || kernel.product) // alone, a block leaves nothing
       leaves = SizeExpr(1) - isAtMost(parts, 1);
-    SizeExpr blocks = SizeExpr::select(leaves, groups * parts, 0);
+    SizeExpr all = groups * parts, blocks = SizeExpr::select(leaves, all, 0);
     described.workspaceBytes = SizeExpr::binary(
-        Op::Max, described.workspaceBytes, blocks * SizeExpr(entry.leftBytes));
+        Op::Max, described.workspaceBytes,
+        blocks * SizeExpr(entry.leftBytes) + all * SizeExpr(entry.mapBytes));
     described.tickets = std::max(described.tickets, uint32_t(entry.mostBlocks));
   }
   described.launches.push_back(std::move(launch));

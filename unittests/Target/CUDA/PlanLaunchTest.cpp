@@ -203,6 +203,41 @@ TEST(PlanCudaLaunch, PanelsTakeStridesOfSingleRowsToo) {
   EXPECT_EQ(choose(65), "any");
 }
 
+/// Rows are few where all batches have few, or where each has no more than a
+/// block of few.
+TEST(PlanCudaLaunch, RowsOfAllBatchesAreCounted) {
+  CudaKernel kernel;
+  kernel.name = "k";
+  CudaOperand side;
+  side.rank = 2;
+  side.elementBytes = 2;
+  kernel.operands = {side, side};
+  kernel.operands[1].word = 7;
+  kernel.rowProduct = CudaRowProduct{CudaExtent{0, 0, 1}, {0, 1}, {1, 1}};
+  kernel.stream = CudaExtent{1, 0, 1};
+  CudaEntry many;
+  many.name = "many";
+  many.threads = 256;
+  many.rows = 64, many.columns = 128, many.copied = 8;
+  many.fewestRows = 513;
+  CudaEntry few = many;
+  few.name = "few";
+  few.rows = 16;
+  few.fewestRows = 0;
+  kernel.entries = {many, few};
+  auto choose = [&](int64_t batches, int64_t rows) {
+    kernel.rows = {CudaExtent{-1, 0, batches}};
+    int64_t words[] = {0, 1 << 20, 0, rows, 64, 64, 1,
+                       0, 2 << 20, 0, 128,  64, 64, 1};
+    return chosen(kernel, words);
+  };
+  EXPECT_EQ(choose(1, 512), "few");
+  EXPECT_EQ(choose(1, 513), "many");
+  EXPECT_EQ(choose(32, 512), "many");
+  EXPECT_EQ(choose(64, 17), "many");
+  EXPECT_EQ(choose(64, 16), "few");
+}
+
 /// Sums of rows that few blocks have are shared by more of them: as many as the
 /// sums are long for, whole steps each, and no more than the GPU has.
 TEST(PlanCudaLaunch, BlocksShareLongSumsOfFewRows) {

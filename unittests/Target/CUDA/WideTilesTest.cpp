@@ -14,8 +14,9 @@ namespace {
 // of a tile are read by no sums.
 constexpr int kDepth = 408, kWidth = 104; // rows of 424 would be equal
 constexpr llvm::StringLiteral kEntry = "wide64x64x416x112";
-// A tile that is ragged; more tiles than places, in one part and in several.
-const Shapes kShapes = {{2, 3}, {66, 100}, {3, 900}};
+// A tile that is ragged; more tiles than places, in one part and in several;
+// more rows than blocks share.
+const Shapes kShapes = {{2, 3}, {66, 100}, {3, 900}, {150, 5}};
 
 CudaKernel printWide() {
   CudaKernel kernel = printWeighted("cuda-emulated-sm90", kDepth, kWidth,
@@ -111,7 +112,6 @@ const std::vector<Defect> kDefects = {
     Defect{"+ int(row_parts) - 1) /", ") /"},
     Defect{"part_end - 1 - turn;", "part_end - 2 - turn;"},
     Defect{"slice * slice_rows +", ""}, Defect{"(claimed >> slice & 1)", "1"},
-    Defect{"tickets + group * row_parts, part,", "tickets, part,"},
     Defect{"tickets + group * row_parts, part,",
            "tickets + group * row_parts, part + 1,"},
     Defect{"block_remainder(group, packed_blocks) * kRows", "0"},
@@ -120,7 +120,6 @@ const std::vector<Defect> kDefects = {
     Defect{"(column < limit &&", "("},
     // Registers, maps, merges.
     Defect{"take_registers<", "take_registers<8 + "},
-    Defect{"(block_again() * 8 + half * 4 + mine) * 128", "0"},
     Defect{"(block_again() * 8 + half * 4 + mine) * 128",
            "(half * 4 + mine) * 64"},
     Defect{"s.add_2 = s.add_2 + shuffle_xor(s.add_2, 1);", ""},
