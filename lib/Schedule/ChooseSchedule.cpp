@@ -218,7 +218,13 @@ int64_t Chooser::rowsAlongSum() {
         return (sets.of(read.getValue()) & inner) &&
                read.getValue().getType().isBF16();
       });
-  return hasPairs ? kFewRows : kRowsAlongSum;
+  if (hasPairs || llvm::popcount(inner) != 1)
+    return kFewRows;
+  // What is not known is taken for the width of a head.
+  constexpr int64_t kWidth = 64;
+  int64_t length = extent(llvm::countr_zero(inner));
+  return ::rowsAlongSum(ShapedType::isDynamic(length) ? kWidth : length,
+                        target.lanes(32));
 }
 
 void Chooser::chooseElementwise(Schedule &s) {

@@ -230,13 +230,17 @@ int Counter::denseIndex(ReadOp read) {
 /// moves with it is dense along it.
 bool Counter::isSummedAcross(const OpSet &ops, uint64_t nest) {
   uint64_t summed = nest & cascade.indicesOfRole(CascadeOp::Inner);
-  if (!(nest & stream) || llvm::popcount(summed) != 1 ||
-      sharingRows() > kRowsAlongSum)
+  if (!(nest & stream) || llvm::popcount(summed) != 1)
+    return false;
+  auto length = static_cast<int64_t>(extents[llvm::countr_zero(summed)]);
+  if (sharingRows() > double(rowsAlongSum(length, int64_t(lanes))))
     return false;
   return llvm::all_of(ops, [&](Operation *op) {
     auto read = dyn_cast<ReadOp>(op);
-    return !read || !(sets.of(read.getValue()) & summed) ||
-           summed == bit(std::max(denseIndex(read), 0));
+    if (!read || !(sets.of(read.getValue()) & summed))
+      return true;
+    int dense = denseIndex(read);
+    return dense >= 0 && summed == bit(dense);
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include "refold/Dialect/Refold/IR/Refold.h"
 #include "refold/Schedule/TargetFacts.h"
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -14,12 +15,20 @@ namespace refold {
 /// another array in every run. Panels of it are made by who reads them.
 inline constexpr llvm::StringLiteral kVaryingInputsAttr = "refold.varying";
 
-/// So many rows, a tile, sum their products with lanes along what is summed, if
-/// the operand that they share is dense there: panels would serve one tile. Zen
-/// 4, attention of m rows by 2048 keys, 8 heads of 64, with panels and so, ms:
-/// m = 5 0.67 and 0.33, 16 1.67 and 1.1, 40 2.68 and 2.3, 64 3.75 and 3.38; 16
-/// heads of 32, m = 64: 4.2 and 4.6.
-inline constexpr int64_t kRowsAlongSum = 64;
+/// At most so many rows, a tile, sum their products with lanes along what is
+/// summed, if the operand that they share is dense there: panels would serve
+/// one tile.
+inline constexpr int64_t kRowsAlongSum = 64, kRowsInPlace = 4;
+
+/// The same where `extent` elements are summed, of which a register has
+/// `lanes`: each sum is added up across its lanes, however short it is. Zen 4,
+/// attention of m rows, with panels and so, ms: 8 heads, 2048 keys, d = 64,
+/// m = 5 0.67 and 0.33, 16 1.67 and 1.1; 4 heads, 1024 keys, how many times as
+/// long: d = 8, m = 8 1.4; d = 16, m = 12 1.2, 24 1.25; d = 32, m = 40 1.16;
+/// d = 64, m = 40 1.07, 64 1.15; d = 128, m = 40 0.76.
+inline int64_t rowsAlongSum(int64_t extent, int64_t lanes) {
+  return std::clamp(extent / lanes * lanes / 2, kRowsInPlace, kRowsAlongSum);
+}
 
 /// Whether `input` of the cascade has that bit.
 bool isVarying(CascadeOp cascade, unsigned input);

@@ -463,6 +463,7 @@ private:
   void packPairsAt(const Panel &p, Ix k, Ix limit);
   void packPairs(const Panel &p, Ix whole);
   Ix outerCount(PackPlan &pack, PackPlan::Outer &outer);
+  Ix rowsInPlace(int64_t most, llvm::ArrayRef<unsigned> openSums);
   Ix depthOf(PackPlan &pack);
   Ix packDepthOf(PackPlan &pack);
   Ix packItems(PackPlan &pack);

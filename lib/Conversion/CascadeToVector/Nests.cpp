@@ -365,8 +365,14 @@ void Kernel::nestRows(Nest &nest, Tile &outer) {
       t.rowLocal.push_back(to.add(first, r));
     nestBody(nest, t, count);
   };
-  for (Ix done(0);; block = nest.halvesRows ? block / 2 : 1) {
-    Ix main = to.floorTo(rows, block);
+  // Blocks of 9 rows end where none of 4 begins: those behind them count from
+  // there.
+  bool isNested = true;
+  int64_t last = block;
+  for (Ix done(0);; last = block, block = nest.halvesRows ? block / 2 : 1) {
+    isNested &= last % block == 0;
+    Ix main = isNested ? to.floorTo(rows, block)
+                       : to.add(done, to.floorTo(to.sub(rows, done), block));
     to.each(done, main, block, [&](Ix i) { some(i, block); });
     done = main;
     if (block == 1)
@@ -481,8 +487,11 @@ void Kernel::contraction(Node *n) {
   if (isDense && extents[plan.row].isConstant())
     return extents[plan.row].constant <= plan.rowsWithoutPanels(n) ? inPlace()
                                                                    : byPanels();
-  to.branch(to.less(extents[plan.row], plan.rowsWithoutPanels(n) + 1), inPlace,
-            byPanels);
+  SmallVector<unsigned, 1> openSums;
+  if (int index = plan.openSumOf(n); index != kNone)
+    openSums.push_back(index);
+  Ix most = rowsInPlace(plan.rowsWithoutPanels(n), openSums);
+  to.branch(to.less(extents[plan.row], to.add(most, 1)), inPlace, byPanels);
 }
 
 const PairPlan *Kernel::pairOf(Node *term) {

@@ -193,6 +193,7 @@ struct PackPlan {
   /// So many rows need no panels: every reader has another way; 0: one has
   /// none.
   int64_t rowsWithout = kAnyRows;
+  llvm::SmallVector<unsigned, 1> openSums; ///< Plan::openSumOf of them
   static constexpr int64_t kAnyRows = 1 << 20;
   /// What a subscript adds to its dimension in every panel.
   llvm::SmallVector<std::pair<unsigned, int64_t>> constants;
@@ -250,16 +251,30 @@ struct Plan {
   /// Others that few rows need no panels for: what lies along the lanes is
   /// dense there, and is read in place.
   llvm::DenseSet<Node *> denseAlongLanes;
-  static constexpr int64_t kFewRows = 4;
-  /// So many rows need no panels of what the contraction reads; 0: it has no
-  /// other way. Panels of pairs are multiplied twice as fast. Zen 4, attention
-  /// of 16 and 40 rows in bf16: 0.59 and 1.30 ms, along the sum 0.84 and 1.99.
-  int64_t rowsWithoutPanels(Node *contraction) const {
+  static constexpr int64_t kFewRows = kRowsInPlace;
+  /// At most so many rows need no panels of what the contraction reads
+  /// (`Kernel::rowsInPlace`); 0: it has no other way. Panels of pairs are
+  /// multiplied twice as fast. Zen 4, attention of 16 and 40 rows in bf16: 0.59
+  /// and 1.30 ms, along the sum 0.84 and 1.99.
+  int64_t rowsWithoutPanels(Node *contraction) {
     if (denseAlongLanes.contains(contraction))
       return kFewRows;
     if (!direct.contains(contraction))
       return 0;
-    return pairs.count(contraction->in[0]) ? kFewRows : kRowsAlongSum;
+    if (pairs.count(contraction->in[0]))
+      return kFewRows;
+    int64_t length = extent(llvm::countr_zero(contraction->over));
+    return mlir::ShapedType::isDynamic(length) ? kRowsAlongSum
+                                               : rowsAlongSum(length, lanes);
+  }
+  /// The index of the sum whose length says how many these are when it is
+  /// known; -1: none.
+  int openSumOf(Node *contraction) {
+    bool isAlong =
+        direct.contains(contraction) && !pairs.count(contraction->in[0]);
+    unsigned index = llvm::countr_zero(contraction->over);
+    return isAlong && mlir::ShapedType::isDynamic(extent(index)) ? int(index)
+                                                                 : -1;
   }
   /// So many rows are multiplied by what lies in memory without laying it out,
   /// so many columns at a time.

@@ -173,12 +173,15 @@ static Node *packedValue(Node *read, const NodeSet &all) {
   return reader ? reader : read;
 }
 
-void Planner::considerPack(Node *root, int lane, int64_t rowsWithout) {
+void Planner::considerPack(Node *root, int lane, int64_t rowsWithout,
+                           int openSum) {
   if (lane == kNone)
     return;
   NodeSet all;
   auto lower = [&](PackPlan &pack) {
     pack.rowsWithout = std::min(pack.rowsWithout, rowsWithout);
+    if (openSum != kNone && !llvm::is_contained(pack.openSums, openSum))
+      pack.openSums.push_back(openSum);
   };
   if (auto it = plan->pairs.find(root); it != plan->pairs.end()) {
     lower(plan->packs[it->second.shared]);
@@ -254,7 +257,8 @@ void Planner::considerContraction(Node *n) {
   bool isDense = !isDirect && mayReadLanes(n);
   if (isDense)
     plan->denseAlongLanes.insert(n);
-  considerPack(n->in[0], plan->laneOf(n), plan->rowsWithoutPanels(n));
+  considerPack(n->in[0], plan->laneOf(n), plan->rowsWithoutPanels(n),
+               plan->openSumOf(n));
 }
 
 void Planner::findPacks() {
@@ -271,7 +275,7 @@ void Planner::findPacks() {
       considerContraction(n);
   for (StatePlan &s : plan->states)
     if (s.form == StatePlan::Matrix && !(s.keySet() & bit(s.lane)))
-      considerPack(s.term, s.lane, /*rowsWithout=*/0);
+      considerPack(s.term, s.lane, /*rowsWithout=*/0, kNone);
 }
 
 /// Panels of what is another array in every run are made by the item that

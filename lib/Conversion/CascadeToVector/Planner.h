@@ -75,7 +75,7 @@ private:
                         bool sweep);
   void findPairs(unsigned pass);
   void considerPairs(Node *term, int lane, Set over);
-  void considerPack(Node *root, int lane, int64_t rowsWithout);
+  void considerPack(Node *root, int lane, int64_t rowsWithout, int openSum);
   void considerContraction(Node *n);
   void considerOperand(Node *n, Node *contraction, int lane);
   bool mayReadLanes(Node *contraction);

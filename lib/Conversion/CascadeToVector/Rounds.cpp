@@ -53,9 +53,21 @@ static int64_t elementBytes(const PackPlan &pack, Node *value) {
 Ix Kernel::panelsOf(PackPlan &pack) {
   Ix panels = to.ceilDiv(extents[pack.laneIndex], plan.registerLanes);
   if (pack.rowsWithout && plan.row != kNone)
-    panels = to.mul(panels,
-                    to.min(1, to.div(extents[plan.row], pack.rowsWithout + 1)));
+    panels = to.mul(
+        panels,
+        to.min(1, to.div(extents[plan.row],
+                         to.add(rowsInPlace(pack.rowsWithout, pack.openSums),
+                                1))));
   return panels;
+}
+
+/// `most`, and no more than the lengths of these sums allow.
+Ix Kernel::rowsInPlace(int64_t most, ArrayRef<unsigned> openSums) {
+  Ix rows(most);
+  for (unsigned i : openSums) // as refold::rowsAlongSum has it
+    rows = to.min(rows, to.max(kRowsInPlace,
+                               to.div(to.floorTo(extents[i], plan.lanes), 2)));
+  return rows;
 }
 
 Ix Kernel::outerOf(PackPlan &pack) {
