@@ -133,7 +133,8 @@ TEST_F(CostModelTest, ScoresOfFewRowsNeedNoPanels) {
   KernelWork few = workOf(kScores, {20, 2048, 64});
   EXPECT_EQ(few.sumsAcross, 20 * 2048);
   EXPECT_EQ(few.turned, 0);
-  KernelWork more = workOf(kScores, {double(rowsAlongSum(64, 16) + 1), 2048, 64});
+  KernelWork more =
+      workOf(kScores, {double(rowsAlongSum(64, 16) + 1), 2048, 64});
   EXPECT_EQ(more.sumsAcross, 0);
   EXPECT_EQ(more.turned, 2048 * 64);
 }
