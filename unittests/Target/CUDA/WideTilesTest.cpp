@@ -16,7 +16,7 @@ constexpr int kDepth = 408, kWidth = 104; // rows of 424 would be equal
 constexpr llvm::StringLiteral kEntry = "wide64x64x416x112";
 // A tile that is ragged; more tiles than places, in one part and in several;
 // more rows than blocks share.
-const Shapes kShapes = {{2, 3}, {66, 100}, {3, 900}, {150, 5}};
+const Shapes kShapes = {{2, 3}, {66, 100}, {3, 900}, {150, 160}};
 
 CudaKernel printWide() {
   CudaKernel kernel = printWeighted("cuda-emulated-sm90", kDepth, kWidth,
