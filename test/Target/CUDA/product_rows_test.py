@@ -63,8 +63,10 @@ def check_emulated(folder, name, dtype, shape, has_roles):
     first = kernels_of(str(folder / name), dtype, "cuda-sm90" if has_roles else "cuda-sm80")[0]["entries"][0]["name"]
     assert ("_productRoles" if has_roles else "_products") in first, first
     chosen = {"REFOLD_CUDA_ENTRY": first.split("_")[-1]} if has_roles else {}  # which few rows do not take by themselves
+    # Long sums that grow lie at ties of the type that they are rounded to: one unit in the last place of f32 is one of bf16 then, in any order.
+    inputs = ["--inputs", "normal,ninf,nan,offset,const"] if name == "rounded" and shape in SHARED else []
     refold("verify", "--target", "cuda-emulated-sm90" if has_roles else "cuda-emulated", str(folder / f"{name}.fold"), "--dtype", dtype, "--shape", shape + more,
-           "--first-seeds", "1", "--seeds", "1", "--threads", "1", **chosen)
+           "--first-seeds", "1", "--seeds", "1", "--threads", "1", *inputs, **chosen)
 
 
 def check_entry(folder, name, entry):
