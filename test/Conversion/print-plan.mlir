@@ -7,7 +7,7 @@
 
 // CHECK-LABEL: rows m in tiles of 64
 // CHECK-NEXT:  stream n in tiles of 512
-// CHECK-NEXT:  packed 'k' in panels along n, of more than 64 rows
+// CHECK-NEXT:  packed 'k' in panels along n, of more than 32 rows
 // CHECK-NEXT:  pass 0: tiles skipped or peeled by upper bound {m}
 // CHECK-NEXT:  pass 0: contraction {b, h, m, n} over {d}, lanes n
 // CHECK-NEXT:  pass 0: state 0 max {b, h, m} reduced each tile, level 0

@@ -88,7 +88,7 @@ std::string Plan::describe() {
   tile("rows", row, tileRows);
   tile("stream", stream, tileStream);
   tile("carried", block, tileBlock);
-  for (auto &[node, pack] : packs)
+  for (auto &[node, pack] : packs) {
     text +=
         "packed '" +
         cast<StringAttr>(cascade.getArgNames()[pack.operand]).getValue().str() +
@@ -97,8 +97,11 @@ std::string Plan::describe() {
         (pack.isOwn ? ", some at a time" : "") +
         (pack.rowsWithout
              ? ", of more than " + std::to_string(pack.rowsWithout) + " rows"
-             : "") +
-        "\n";
+             : "");
+    for (unsigned i : pack.openSums)
+      text += ", or than half the length of " + cascade.indexName(i).str();
+    text += "\n";
+  }
   for (Node *n : prologue)
     text += "before the passes: " + describeContraction(*this, n) + "\n";
   for (unsigned p = 0; p < passes.size(); ++p)
