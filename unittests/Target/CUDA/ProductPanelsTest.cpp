@@ -129,6 +129,7 @@ class PlantedPanelsDefect : public testing::TestWithParam<Defect> {};
 
 TEST_P(PlantedPanelsDefect, IsCaught) {
   std::string all;
+  bool isPlanted = false;
   for (bool isTransposed : {false, true}) {
     DType result = isTransposed ? DType::F32 : DType::BF16;
     const char *entry = isTransposed ? "roles64x64x128x8" : "roles128x128x64x8";
@@ -138,9 +139,14 @@ TEST_P(PlantedPanelsDefect, IsCaught) {
                 "REFOLD_RUNTIME_CUDA_REFOLD_CUDA_PRODUCTS_PANELS_H");
     carryHeader(kernel, "refold_cuda_wgmma.h",
                 "REFOLD_RUNTIME_CUDA_REFOLD_CUDA_WGMMA_H");
+    // Blocks of one of the two entries alone share sums.
+    if (kernel.text.find(GetParam().from) == std::string::npos)
+      continue;
     plant(kernel, GetParam());
+    isPlanted = true;
     all += judgeAll(kernel, isTransposed, result, {entry});
   }
+  ASSERT_TRUE(isPlanted) << "no text has '" << GetParam().from << "'";
   expectCaught(all, GetParam());
 }
 
@@ -192,7 +198,6 @@ const std::vector<Defect> kDefects = {
     Defect{"left.at(row0, first)", "left.at(row0, 0)"},
     Defect{"right.at(first, column0)", "right.at(0, column0)"},
     Defect{"tickets + place", "tickets"},
-    Defect{"workspace + place * parts", "workspace + 0 * parts"},
     Defect{"int(block() - place * parts)", "0"},
     Defect{"left + part * int64_t(kRows * kColumns * 4)", "left"},
     Defect{"own + c * kGroups * 2048", "own"},

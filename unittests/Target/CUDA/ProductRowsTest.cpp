@@ -198,8 +198,6 @@ const std::vector<Defect> kDefects = {
            "row + uint32_t(column) * 4"},
     Defect{"+ m_first * ", "+ 0 * "},
     // What blocks share.
-    Defect{"m_count - m_first, 24, own_part.count",
-           "m_count - m_first, 24, d_count"},
     Defect{"own_part.first", "0"}, Defect{"part * own, depth", "0, depth"},
     Defect{"smaller(own, depth - first)", "own"},
     Defect{"steps + parts - 1, parts", "steps, parts"},
@@ -247,9 +245,9 @@ const std::vector<Defect> kRolesDefects = {
     Defect{"wait_products<1>();", ""},
     Defect{"wait_products<0>();", ""},
     Defect{"place == 0 ? kStages - 1 : place - 1", "place"},
-    Defect{"k > 0 && thread() % 32 == 0", "thread() % 32 == 0"},
-    Defect{"int(smaller(depth, kDepth))", "kDepth"},
     Defect{"lefts.source += kDepth;", ""},
+    Defect{"int(smaller(depth, kDepth))", "kDepth"},
+    Defect{"k > 0 && thread() % 32 == 0", "thread() % 32 == 0"},
     Defect{"rights.source += kDepth;", ""},
     Defect{"int(smaller(rows, kRows))", "kRows"},
     Defect{"settle(sums);\n    // Everything has come and is multiplied: rows "
