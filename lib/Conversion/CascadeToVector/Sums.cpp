@@ -86,7 +86,7 @@ Kernel::Values Kernel::addPairs(Nest &nest, Tile &t, Ix k, Values acc) {
 /// code may be no matrix product but a reduction, or a product of few rows,
 /// whose sums are short. Many: blocks as long as those of product libraries.
 int64_t Kernel::blockOfSum(Nest &nest, ArrayRef<Val> acc) {
-  constexpr int64_t kFewSums = 4, kShort = 16, kLong = 256;
+  constexpr int64_t kFewSums = 8, kShort = 16, kLong = 256;
   if (nest.combine != Binary::AddF)
     return 0;
   // As many lanes of f64 are twice the registers.
