@@ -16,7 +16,7 @@ namespace refold {
 namespace {
 
 /// Steps of the reference that a benchmark waits for: some ten seconds.
-constexpr int64_t kMaxReferenceSteps = int64_t(3) << 30;
+constexpr int64_t kMaxReferenceSteps = int64_t(5) << 30;
 /// Allowed beside a step of the type against the unfused program only, where
 /// double takes too long.
 constexpr double kMaxDifference = 1e-3;
