@@ -2,10 +2,13 @@
 // The k best of as many rows as there are lanes, without a look at most
 // elements. The k-th best of the lane maxima of a row is no better than its
 // k-th best element: what is not worse than that is a candidate. Candidates are
-// compressed row by row, turned so that rows are the lanes, and enter the lists
-// of all rows at once: a place keeps what it has, takes what the one before it
-// has, or takes the candidate.
+// compressed row by row, turned so that rows are the lanes, and sorted by
+// networks for all rows at once, keys together with their places among the
+// candidates; what stands at the best places is then picked row by row. Keys
+// that do not fit beside a place enter lists one by one: a place keeps what it
+// has, takes what the one before it has, or takes the candidate.
 #include "Kernel.h"
+#include "Networks.h"
 
 using namespace mlir;
 using namespace refold;
@@ -49,7 +52,12 @@ void Kernel::layOutCandidates(StatePlan &s) {
     return allocate(/*isShared=*/false, type, count);
   };
   c.maxima = make(s.type(), n * n);
-  c.counts = make(IntegerType::get(s.op.getContext(), 32), n);
+  Type i32 = IntegerType::get(s.op.getContext(), 32);
+  c.counts = make(i32, n);
+  if (isSorted(s)) {
+    c.places = make(i32, n * n);
+    c.placesOfRows = make(i32, n * n);
+  }
   for (Type type : s.op.getResultTypes()) {
     c.elements.push_back(make(type, to.mul(c.capacity, n)));
     c.turned.push_back(make(type, n * n));
@@ -63,17 +71,29 @@ Kernel::Values Kernel::bestOfMaxima(StatePlan &s) {
   int64_t n = to.lanes(), k = plan.extent(rankOf(s));
   Buffer &turned = c.turned[0];
   to.transposeBlock(c.maxima, 0, n, turned, 0, n);
-  Values best(k, to.splat(identity(s)));
-  return to.loop(0, n, 1, best, [&](Ix i, ArrayRef<Val> in) {
-    Values next(in);
-    Val x = to.loadWide(turned, to.mul(i, n), Val());
-    for (Val &place : next) {
-      Val better = betterKey(s, x, place);
-      x = worseKey(s, x, place);
-      place = better;
-    }
-    return next;
-  });
+  auto better = [&](Val x, Val y) { return betterKey(s, x, y); };
+  int64_t size = int64_t(llvm::PowerOf2Ceil(uint64_t(k)));
+  Values best;
+  for (int64_t at = 0; at < n; at += size) {
+    Values block;
+    for (int64_t i = at; i < at + size; ++i)
+      block.push_back(to.loadWide(turned, i * n, Val()));
+    sortPlaces(size, [&](int64_t i, int64_t j) {
+      Val first = better(block[i], block[j]);
+      block[j] = worseKey(s, block[i], block[j]);
+      block[i] = first;
+    });
+    if (best.empty())
+      best = block;
+    else
+      mergeBest<Val>(best, block, better, [&](int64_t i, int64_t j) {
+        Val first = better(best[i], best[j]);
+        best[j] = worseKey(s, best[i], best[j]);
+        best[i] = first;
+      });
+  }
+  best.truncate(size_t(k));
+  return best;
 }
 
 /// The best key of each lane of one row. A lane with a NaN, which is above all
@@ -131,27 +151,32 @@ Val Kernel::compressColumn(StatePlan &s, Tile &inside, int64_t column,
   return to.binary(Binary::AddI, count, to.countLanes(enters));
 }
 
-/// The candidates of one row, in the order of the stream.
+/// The candidates of one row, in the order of the stream; behind its list where
+/// that is one of them.
 void Kernel::compressRow(StatePlan &s, Step &step, bool isChecked, Tile &t,
                          Val bound, Ix place) {
-  Val none = to.constant(Builder(s.op.getContext()).getI32IntegerAttr(0));
+  Val before =
+      isSorted(s) && !isWholeRow
+          ? to.load(candidates[s.number].counts, place)
+          : to.constant(Builder(s.op.getContext()).getI32IntegerAttr(0));
   // What this loop reads is in a cache, and memory is free for the next rows.
   SmallVector<Node *> streamed = readsToPrefetch({&s}).reads;
   Tile next = t;
   next.rowLocal[0] = to.add(t.rowLocal[0], to.lanes());
-  Values count = columns(
-      step, isChecked, t, {none}, [&](Tile &inside, int64_t width, Values at) {
-        for (int64_t i = 0; i < width; ++i) {
-          at[0] = compressColumn(s, inside, i, bound, place, at[0]);
-          Tile there(&next);
-          there.lane = inside.lane;
-          there.laneLocal = {inside.laneLocal[i]};
-          for (Node *n : streamed)
-            if (!inside.laneLimit)
-              prefetchAt(there, n, i);
-        }
-        return at;
-      });
+  Values count =
+      columns(step, isChecked, t, {before},
+              [&](Tile &inside, int64_t width, Values at) {
+                for (int64_t i = 0; i < width; ++i) {
+                  at[0] = compressColumn(s, inside, i, bound, place, at[0]);
+                  Tile there(&next);
+                  there.lane = inside.lane;
+                  there.laneLocal = {inside.laneLocal[i]};
+                  for (Node *n : streamed)
+                    if (!inside.laneLimit)
+                      prefetchAt(there, n, i);
+                }
+                return at;
+              });
   to.store(count[0], candidates[s.number].counts, place);
 }
 
@@ -251,7 +276,136 @@ Kernel::Values Kernel::emptyLists(StatePlan &s) {
   return lists;
 }
 
+/// Whether lists are made by networks: keys fit beside their places.
+bool Kernel::isSorted(StatePlan &s) {
+  return isa<FloatType>(s.type()) && s.type().getIntOrFloatBitWidth() <= 32 &&
+         to.lanes() >= 4;
+}
+
+/// Where the best of each row are among its candidates, rows along the lanes: a
+/// power of two of places, of which the list has the first. `most`: candidates
+/// of the row that has the most of them.
+Kernel::Values Kernel::sortedPlaces(StatePlan &s, Ix most, Val counts) {
+  Candidates &c = candidates[s.number];
+  int64_t n = to.lanes();
+  int64_t size = int64_t(llvm::PowerOf2Ceil(uint64_t(plan.extent(rankOf(s)))));
+  bool isFirstLarge = isTop(s);
+  auto better = [&](Val x, Val y) {
+    return to.binary(isFirstLarge ? Binary::MaxF : Binary::MinF, x, y);
+  };
+  auto orderOf = [&](Values &all) {
+    return [&, isFirstLarge](int64_t i, int64_t j) {
+      Val first = better(all[i], all[j]);
+      all[j] =
+          to.binary(isFirstLarge ? Binary::MinF : Binary::MaxF, all[i], all[j]);
+      all[i] = first;
+    };
+  };
+  auto sorted = [&](Ix block, Ix at) {
+    Values some;
+    for (int64_t i = 0; i < size; ++i) {
+      Val key = to.loadWide(c.turned[0], to.mul(to.add(at, i), n), Val());
+      Val place = to.splat(to.toData(to.add(to.add(block, at), i)));
+      Val exists = to.compare(Compare::SLT, place, counts);
+      some.push_back(to.sortable(key, place, exists, isFirstLarge));
+    }
+    sortPlaces(size, orderOf(some));
+    return some;
+  };
+  auto turn = [&](Ix block) {
+    to.transposeBlock(c.elements[0], block, c.capacity, c.turned[0], 0, n);
+  };
+  auto rest = [&](Ix block, Ix from, ArrayRef<Val> in) {
+    Ix end = to.min(n, to.sub(most, block));
+    return to.loop(from, end, size, in, [&](Ix at, ArrayRef<Val> now) {
+      Values best(now);
+      mergeBest<Val>(best, sorted(block, at), better, orderOf(best));
+      return best;
+    });
+  };
+  turn(0);
+  Values best = rest(0, size, sorted(0, 0));
+  return to.loop(n, most, n, best, [&](Ix block, ArrayRef<Val> in) {
+    turn(block);
+    return rest(block, 0, in);
+  });
+}
+
+/// What stands at the best places of each row becomes its list. `isFull`: every
+/// row has enough candidates. `isNear`: all of them in the first register.
+void Kernel::takePlaces(StatePlan &s, Ix first, bool isFull, bool isNear) {
+  Candidates &c = candidates[s.number];
+  int64_t n = to.lanes(), k = plan.extent(rankOf(s));
+  Values free = freePlace(s);
+  to.each(0, n, 1, [&](Ix i) {
+    Tile t = tileOf(to.add(first, i));
+    t.local[rankOf(s)] = Ix(0);
+    Val places = to.loadWide(c.placesOfRows, to.mul(i, n), Val());
+    Ix row = to.mul(i, c.capacity);
+    for (auto [number, array] : llvm::enumerate(arrays[s.number].values)) {
+      Buffer &from = c.elements[number];
+      Val v;
+      if (isNear && to.picksLanes(from.element))
+        v = to.pickLanes(to.loadWide(from, row, Val()), places);
+      else
+        v = to.gather(from,
+                      to.wideIndexOp(IndexOp::Add, to.toWideIndex(places),
+                                     to.wideIndex(row, 0)),
+                      to.mask(k));
+      if (!isFull)
+        v = to.select(to.mask(to.toIndex(to.load(c.counts, i))), v,
+                      to.splat(free[number]));
+      to.storeWide(v, array.buffer, offsetIn(t, array, 0, 0), Val());
+    }
+  });
+}
+
+void Kernel::sortCandidates(StatePlan &s, Ix first) {
+  Candidates &c = candidates[s.number];
+  int64_t n = to.lanes(), k = plan.extent(rankOf(s));
+  Tile t = tileOf(first);
+  Val counts = to.loadWide(c.counts, 0, Val());
+  Ix most = to.toIndex(to.reduceLanes(Binary::MaxSI, counts));
+  Ix least = to.toIndex(to.reduceLanes(Binary::MinSI, counts));
+  Values best = sortedPlaces(s, most, counts);
+  for (int64_t i = 0; i < k; ++i)
+    to.storeWide(to.placeOf(best[i], isTop(s)), c.places, i * n, Val());
+  to.transposeBlock(c.places, 0, n, c.placesOfRows, 0, n);
+  to.branch(
+      to.less(most, n + 1),
+      [&] {
+        to.branch(
+            to.less(least, k), [&] { takePlaces(s, first, false, true); },
+            [&] { takePlaces(s, first, true, true); });
+      },
+      [&] { takePlaces(s, first, false, false); });
+  to.storeWide(counts, arrays[s.number].count.buffer,
+               offsetIn(t, arrays[s.number].count, 0, 0), Val());
+}
+
+/// What the lists of a group of rows have so far comes before all that this
+/// stream tile has, and so becomes the first of its candidates.
+void Kernel::listsAsCandidates(StatePlan &s, Ix first) {
+  Candidates &c = candidates[s.number];
+  StateArrays &a = arrays[s.number];
+  Builder b(s.op.getContext());
+  int64_t n = to.lanes(), k = plan.extent(rankOf(s));
+  Tile head = tileOf(first);
+  Val seen = to.loadWide(a.count.buffer, offsetIn(head, a.count, 0, 0), Val());
+  Val room = to.splat(to.constant(b.getI32IntegerAttr(int32_t(k))));
+  to.storeWide(to.binary(Binary::MinSI, seen, room), c.counts, 0, Val());
+  to.each(0, n, 1, [&](Ix i) {
+    Tile t = tileOf(to.add(first, i));
+    t.local[rankOf(s)] = Ix(0);
+    for (auto [from, into] : llvm::zip(a.values, c.elements))
+      to.storeWide(to.loadWide(from.buffer, offsetIn(t, from, 0, 0), Val()),
+                   into, to.mul(i, c.capacity), Val());
+  });
+}
+
 void Kernel::enterCandidates(StatePlan &s, Ix first) {
+  if (isSorted(s))
+    return sortCandidates(s, first);
   Candidates &c = candidates[s.number];
   StateArrays &a = arrays[s.number];
   Builder b(s.op.getContext());
@@ -324,8 +478,11 @@ void Kernel::candidateStep(unsigned pass, StatePlan &s, Step &step,
     });
     auto enter = [&] {
       to.storeWide(bestOfMaxima(s).back(), c.lists[0], 0, Val());
-      to.storeWide(to.splat(to.constant(b.getI32IntegerAttr(0))), c.counts, 0,
-                   Val());
+      if (isSorted(s) && !isWholeRow)
+        listsAsCandidates(s, first);
+      else
+        to.storeWide(to.splat(to.constant(b.getI32IntegerAttr(0))), c.counts, 0,
+                     Val());
       to.each(0, some, 1, [&](Ix i) {
         Ix row = to.add(first, i);
         Val bound = betterKey(s, lastOf(s, row), to.load(c.lists[0], i));

@@ -389,6 +389,9 @@ private:
     Buffer maxima; ///< rows of lanes
     Buffer counts; ///< candidates of each row
     Ix capacity;   ///< candidates of one row
+    /// Where the best of each row are among its candidates: best first and rows
+    /// along the lanes, and row by row.
+    Buffer places, placesOfRows;
     llvm::SmallVector<Buffer, 2> elements, turned, lists; ///< as in the state
   };
   Val betterKey(StatePlan &s, Val x, Val y);
@@ -406,6 +409,11 @@ private:
   void enterJoined(RowWork &work, Step &step, bool isChecked, Tile &head);
   Values enterLists(StatePlan &s, llvm::ArrayRef<Val> element, Val exists,
                     llvm::ArrayRef<Val> lists);
+  bool isSorted(StatePlan &s);
+  Values sortedPlaces(StatePlan &s, Ix most, Val counts);
+  void takePlaces(StatePlan &s, Ix first, bool isFull, bool isNear);
+  void sortCandidates(StatePlan &s, Ix first);
+  void listsAsCandidates(StatePlan &s, Ix first);
   Values readLists(StatePlan &s, Tile &t);
   Values emptyLists(StatePlan &s);
   void enterCandidates(StatePlan &s, Ix first);

@@ -128,6 +128,25 @@ public:
   /// True in the lanes below `count`, which may be below 0 or above `lanes()`.
   virtual Val mask(Ix count) = 0;
 
+  // Lists, where a register has several lanes.
+  /// `key`, a float of at most 32 bits, and `place`, an i32 that is not
+  /// negative, as one number a lane that is never NaN: in the order of the
+  /// keys, NaN above all and -0 the same as 0, and where these are equal so
+  /// that the lower place is the larger number (`isTop`) or the smaller one.
+  /// Lanes that do not exist are below all others (`isTop`) or above.
+  virtual Val sortable(Val /*key*/, Val /*place*/, Val /*exists*/,
+                       bool /*isTop*/) {
+    return noLists();
+  }
+  /// The place that a sortable number was made of: i32.
+  virtual Val placeOf(Val /*sortable*/, bool /*isTop*/) { return noLists(); }
+  /// The number that is below all sortable ones, or above.
+  virtual Val extremeSortable(bool /*isBelow*/) { return noLists(); }
+  /// Whether lanes of this type are picked by an instruction or three.
+  virtual bool picksLanes(mlir::Type) { return false; }
+  /// Lane i is lane from[i] of x; numbers of lanes are taken modulo `lanes()`.
+  virtual Val pickLanes(Val /*x*/, Val /*from*/) { return noLists(); }
+
   // Indices and data.
   virtual Val indexOp(IndexOp op, Val x, Val y) = 0;
   virtual Val indexConstant(int64_t value) = 0;
@@ -222,6 +241,9 @@ public:
 private:
   static Val noByteDots() {
     llvm_unreachable("dots were planned for a target that has none");
+  }
+  static Val noLists() {
+    llvm_unreachable("lists are sorted where a register has several lanes");
   }
   int64_t numLanes;
 };

@@ -7,6 +7,7 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/TypeUtilities.h"
+#include <limits>
 
 using namespace mlir;
 using namespace refold;
@@ -283,6 +284,117 @@ Val VectorSpelling::mask(Ix count) {
   Value bound = value(broadcast(toData(min(count, lanes()))));
   return handle(
       b.create<arith::CmpIOp>(loc, arith::CmpIPredicate::slt, step, bound));
+}
+
+//===----------------------------------------------------------------------===//
+// Lists
+//===----------------------------------------------------------------------===//
+
+Value VectorSpelling::words(int32_t number) {
+  return cachedConstant(
+      DenseElementsAttr::get(vectorOf(b.getI32Type()), number));
+}
+
+// A sortable number is an f64: the bits of an f32 are its upper half, the place
+// its lower one. Every machine has their maxima. What would be subnormal, and
+// so 0 where a thread says that such numbers are, is moved out of the way: no
+// number here is subnormal, infinite or NaN.
+static constexpr int32_t kMoved = 0x00100000, kNan = 0x7fd00000,
+                         kAbsent = 0x7fe00000, kSign = INT32_MIN;
+
+/// Lanes of one half are every other group of 128 bits, as unpacking leaves
+/// them.
+static SmallVector<int64_t> unpacked(int64_t lanes) {
+  constexpr int64_t kGroup = 4;
+  SmallVector<int64_t> order;
+  for (int64_t half : {0, 1})
+    for (int64_t group = 0; group < lanes; group += kGroup)
+      for (int64_t i = 0; i < kGroup / 2; ++i)
+        order.push_back(group + half * kGroup / 2 + i);
+  return order;
+}
+
+Value VectorSpelling::joinWords(Value low, Value high) {
+  SmallVector<int64_t> from;
+  for (int64_t lane : unpacked(lanes()))
+    from.append({lane, lanes() + lane});
+  Value both = b.create<vector::ShuffleOp>(loc, low, high, from);
+  return b.create<vector::BitCastOp>(loc, vectorOf(b.getF64Type()), both);
+}
+
+Value VectorSpelling::halfOf(Val sortable, bool isHigh) {
+  auto type = VectorType::get({2 * lanes()}, b.getI32Type());
+  Value both = b.create<vector::BitCastOp>(loc, type, value(sortable));
+  SmallVector<int64_t> from(size_t(lanes()), 0);
+  for (auto [at, lane] : llvm::enumerate(unpacked(lanes())))
+    from[size_t(lane)] = 2 * int64_t(at) + (isHigh ? 1 : 0);
+  return b.create<vector::ShuffleOp>(loc, both, both, from);
+}
+
+Val VectorSpelling::sortable(Val key, Val place, Val exists, bool isTop) {
+  Type f32 = b.getF32Type(), i32 = b.getI32Type();
+  Value x = value(key);
+  if (getElementTypeOrSelf(x.getType()) != f32)
+    x = b.create<arith::ExtFOp>(loc, vectorOf(f32), x);
+  // -0 + 0 is 0.
+  x = b.create<arith::AddFOp>(loc, x, zeros(vectorOf(f32)));
+  Value isNumber =
+      b.create<arith::CmpFOp>(loc, arith::CmpFPredicate::ORD, x, x);
+  Value bits = b.create<arith::BitcastOp>(loc, vectorOf(i32), x);
+  Value high = b.create<arith::AddIOp>(loc, bits, words(kMoved));
+  high = b.create<arith::SelectOp>(loc, isNumber, high, words(kNan));
+  high = b.create<arith::SelectOp>(loc, value(exists), high,
+                                   words(isTop ? kAbsent | kSign : kAbsent));
+  // The larger the lower half, the larger the magnitude.
+  Value sign = b.create<arith::ShRSIOp>(loc, high, words(31));
+  Value low = b.create<arith::XOrIOp>(loc, value(place), sign);
+  if (isTop)
+    low = b.create<arith::XOrIOp>(loc, low, words(-1));
+  return handle(joinWords(low, high));
+}
+
+Val VectorSpelling::placeOf(Val sortable, bool isTop) {
+  Value sign = b.create<arith::ShRSIOp>(loc, halfOf(sortable, /*isHigh=*/true),
+                                        words(31));
+  Value place =
+      b.create<arith::XOrIOp>(loc, halfOf(sortable, /*isHigh=*/false), sign);
+  if (isTop)
+    place = b.create<arith::XOrIOp>(loc, place, words(-1));
+  return handle(place);
+}
+
+Val VectorSpelling::extremeSortable(bool isBelow) {
+  double most = std::numeric_limits<double>::max();
+  return handle(cachedConstant(DenseElementsAttr::get(vectorOf(b.getF64Type()),
+                                                      isBelow ? -most : most)));
+}
+
+bool VectorSpelling::picksLanes(Type element) {
+  int64_t bits = 32 * lanes();
+  return element.isIntOrFloat() && element.getIntOrFloatBitWidth() <= 32 &&
+         (bits == 256 || bits == 512) && bits <= target.vectorBits;
+}
+
+Val VectorSpelling::pickLanes(Val x, Val from) {
+  Value v = value(x);
+  Type type = v.getType(), word = vectorOf(b.getI32Type());
+  unsigned width = getElementTypeOrSelf(type).getIntOrFloatBitWidth();
+  Type bits = vectorOf(b.getIntegerType(width));
+  if (type != bits)
+    v = b.create<arith::BitcastOp>(loc, bits, v);
+  if (width < 32)
+    v = b.create<arith::ExtUIOp>(loc, word, v);
+  auto name =
+      b.getStringAttr(32 * lanes() == 512 ? "llvm.x86.avx512.permvar.si.512"
+                                          : "llvm.x86.avx2.permd");
+  v = b.create<LLVM::CallIntrinsicOp>(loc, word, name,
+                                      ValueRange{v, value(from)})
+          .getResult(0);
+  if (width < 32)
+    v = b.create<arith::TruncIOp>(loc, bits, v);
+  if (type != bits)
+    v = b.create<arith::BitcastOp>(loc, type, v);
+  return handle(v);
 }
 
 //===----------------------------------------------------------------------===//

@@ -50,6 +50,11 @@ public:
   Val countLanes(Val mask) override;
   Val iota(Ix first) override;
   Val mask(Ix count) override;
+  Val sortable(Val key, Val place, Val exists, bool isTop) override;
+  Val placeOf(Val sortable, bool isTop) override;
+  Val extremeSortable(bool isBelow) override;
+  bool picksLanes(mlir::Type element) override;
+  Val pickLanes(Val x, Val from) override;
   Val indexOp(IndexOp op, Val x, Val y) override;
   Val indexConstant(int64_t value) override;
   Val less(Ix x, Ix y) override;
@@ -114,6 +119,9 @@ private:
   mlir::Value fromStorage(mlir::Value v, mlir::Type element);
   mlir::Value toStorage(mlir::Value v, mlir::Type element);
   mlir::Value bitsOf(Val mask);
+  mlir::Value words(int32_t number);
+  mlir::Value halfOf(Val sortable, bool isHigh);
+  mlir::Value joinWords(mlir::Value low, mlir::Value high);
 
   mlir::func::FuncOp kernel, function;
   TargetFacts target;
