@@ -168,8 +168,8 @@ class Model:
         arithmetic += live * register_ms / self.lanes * (
             c["nest"] * (work["nest_steps"] + c["nestOther"] * work["nest_others"]) + c["pair"] * work["pair_steps"] +
             c["thin"] * work["thin_steps"] + c["thinLoad"] * work["thin_loads"] + c["compared"] * work["compared"] +
-            c["sumAcross"] * work["sums_across"] + c["turned"] * work["turned"])
-        arithmetic += c["insertedMs"] * work["inserted"] + c["gatheredMs"] * work["gathered"]
+            c["searched"] * work["searched"] + c["sumAcross"] * work["sums_across"] + c["turned"] * work["turned"])
+        arithmetic += c["insertedMs"] * work["inserted"] + c["sortedMs"] * work["sorted"] + c["gatheredMs"] * work["gathered"]
         memory = self.traffic(c, step["working_set"])(step["bytes_read"], step["bytes_written"])
         memory += sum(again["bytes"] * self.read_ms_per_byte(c, again["between"]) for again in work["rereads"])
         overhead = c["launchMs"] + c["visitMs"] * work["visits"] + c["mergeMs"] * work["merges"] + c["itemMs"] * work["items"]

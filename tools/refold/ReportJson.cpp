@@ -42,6 +42,7 @@ static llvm::json::Object toJson(const KernelWork &work) {
       {"sums_across", work.sumsAcross}, {"turned", work.turned},
       {"visits", work.visits},          {"merges", work.merges},
       {"compared", work.compared},      {"inserted", work.inserted},
+      {"searched", work.searched},      {"sorted", work.sorted},
       {"gathered", work.gathered},      {"items", work.items},
       {"rereads", std::move(rereads)}};
 }

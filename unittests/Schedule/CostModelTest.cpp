@@ -155,7 +155,8 @@ TEST_F(CostModelTest, MoreOfAnythingTakesLonger) {
   for (double KernelWork::*count :
        {&KernelWork::visits, &KernelWork::merges, &KernelWork::items,
         &KernelWork::nestSteps, &KernelWork::gathered, &KernelWork::inserted,
-        &KernelWork::sumsAcross, &KernelWork::turned}) {
+        &KernelWork::sumsAcross, &KernelWork::turned, &KernelWork::searched,
+        &KernelWork::sorted}) {
     KernelWork more = work;
     more.*count += 1e6;
     EXPECT_GT(msOf(more, 1e9), ms);

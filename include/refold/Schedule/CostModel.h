@@ -40,6 +40,8 @@ struct KernelWork {
   double merges = 0.0;     ///< states of rows merged across lanes
   double compared = 0.0;   ///< elements held against a list of the best
   double inserted = 0.0;   ///< elements that are expected to enter one
+  double searched = 0.0;   ///< elements among which candidates are looked for
+  double sorted = 0.0;     ///< candidates that are expected
   double gathered = 0.0;   ///< elements read one by one
   double items = 1.0;      ///< independent parts
   double bytesRead = 0.0;  ///< different elements
