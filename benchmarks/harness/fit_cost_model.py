@@ -121,7 +121,8 @@ class Model:
 
     def __init__(self, machine, lanes=16):
         rates = machine["per_ms"]
-        self.flops, self.exponentials = rates["flops"], rates["exponentials"]
+        self.flops, self.tile_flops, self.exponentials = rates["flops"], rates["tile_flops"], rates["exponentials"]
+        self.pair_share = rates["flops"] / rates["bf16_flops"] if rates["bf16_flops"] else 0.5
         self.read = [rates[f"read_{level}"] for level in ("l1", "l2", "l3", "memory")]
         self.write, self.read_all, self.copy = rates["write"], rates["read_all"], rates["copy"]
         self.caches, self.lanes = machine["cache_bytes"], lanes
@@ -165,8 +166,10 @@ class Model:
                 (counts["exponentials"] + c["lagging"] * counts["lagging"] + c["function"] * counts["functions"]) / self.exponentials
         live = c["liveShare"] if step["skips_tiles"] else 1.0
         arithmetic = live * ms_of(work["stream"]) + c["rowOperation"] * self.lanes * (ms_of(work["rows"]) + ms_of(work["moves"]))
+        arithmetic += live * 2.0 / self.tile_flops * (
+            c["nest"] * (work["nest_steps"] + c["nestSum"] * work["nest_sums"] + c["nestOther"] * work["nest_others"]) +
+            c["pair"] * self.pair_share * work["pair_steps"])
         arithmetic += live * register_ms / self.lanes * (
-            c["nest"] * (work["nest_steps"] + c["nestOther"] * work["nest_others"]) + c["pair"] * work["pair_steps"] +
             c["thin"] * work["thin_steps"] + c["thinLoad"] * work["thin_loads"] + c["compared"] * work["compared"] +
             c["searched"] * work["searched"] + c["sumAcross"] * work["sums_across"] + c["turned"] * work["turned"])
         arithmetic += c["insertedMs"] * work["inserted"] + c["sortedMs"] * work["sorted"] + c["gatheredMs"] * work["gathered"]
@@ -177,11 +180,14 @@ class Model:
 
     def product(self, step, work, c):
         padded = math.ceil(work["columns"] / self.lanes) * self.lanes
-        steps = work["batch"] * work["rows"] * work["depth"] * padded
+        depth = work["depth"] + (0.0 if work["is_integer"] else c["productSum"])
+        steps = work["batch"] * work["rows"] * depth * padded
         rate = c["integerProduct"] * self.flops if work["is_integer"] else self.flops / c["product"]
-        memory = self.traffic(c, step["working_set"])(step["bytes_read"], step["bytes_written"])
-        turned = c["turned"] * work["turned"] * min(1.0, work["rows"] / 16.0)
-        return self.join(c, 2.0 * (steps / rate + turned / self.flops), memory, c["productMs"] * work["batch"])
+        written = step["bytes_written"]
+        memory = self.traffic(c, step["working_set"])(step["bytes_read"] + c["productWrite"] * written, written)
+        turned = c["productTurned"] * work["turned"] * min(1.0, work["rows"] / 16.0)
+        converted = c["f16Ms"] * work["from_f16"] + c["narrowMs"] * work["from_others"]
+        return self.join(c, 2.0 * (steps / rate + turned / self.flops) + converted, memory, c["productMs"] * work["batch"])
 
 
 def distance(model, steps, c, start):

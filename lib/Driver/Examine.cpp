@@ -54,7 +54,8 @@ static void describe(const MachineFacts &facts,
   auto add = [&](llvm::StringRef what, const std::string &found) {
     result.push_back({what.str(), found, true});
   };
-  add("arithmetic", giga(rates.flops, "GFLOP/s of f32 fma a core; ") +
+  add("arithmetic", giga(rates.flops, "GFLOP/s of f32 fma a core, ") +
+                        giga(rates.tileFlops, "in register tiles; ") +
                         giga(rates.exponentials, "G exp/s") +
                         dotText(rates.bf16Flops, rates.flops, "bf16") +
                         dotText(rates.int8Flops, rates.flops, "int8"));

@@ -22,6 +22,7 @@ struct NamedRate {
 };
 constexpr NamedRate kRates[] = {
     {"flops", &MachineRates::flops, false},
+    {"tile_flops", &MachineRates::tileFlops, false},
     {"exponentials", &MachineRates::exponentials, false},
     {"bf16_flops", &MachineRates::bf16Flops, true},
     {"int8_flops", &MachineRates::int8Flops, true},
@@ -81,7 +82,7 @@ static MachineFacts describeMachine(const CpuTarget &target) {
 
 /// A new meaning of a rate is a new version.
 static std::string keyOf(const MachineFacts &facts, const CpuTarget &target) {
-  return "machine facts 1; " + facts.processor + "; " +
+  return "machine facts 2; " + facts.processor + "; " +
          std::to_string(std::thread::hardware_concurrency()) + " cores; " +
          target.name();
 }
@@ -160,6 +161,7 @@ llvm::Expected<MachineFacts> measureFacts(const CpuTarget &target) {
     if (threads != 1)
       continue;
     rates.flops = probe->operationsPerMs();
+    rates.tileFlops = probe->tileOperationsPerMs();
     rates.exponentials = probe->exponentialsPerMs();
     rates.bf16Flops = probe->bf16PerMs();
     rates.int8Flops = probe->int8PerMs();

@@ -80,7 +80,92 @@ static std::string storeText(llvm::StringRef name, bool copies, int64_t lanes) {
          " : i64, nontemporal} : " + vector + ", !llvm.ptr\n  }\n  return\n}\n";
 }
 
-static std::string probeText(int64_t lanes) {
+/// Of the loop over register tiles: rows that are multiplied with the same two
+/// registers, their blocks, panels of two registers and what a sum adds up. All
+/// of it fits into a second cache of 256 KB.
+struct TileLoop {
+  static constexpr int64_t kBlocks = 8, kPanels = 8, kDepth = 128;
+  int64_t rows, lanes;
+  int64_t leftElements() const { return kBlocks * rows * kDepth; }
+  int64_t columns() const { return kPanels * 2 * lanes; }
+  int64_t inElements() const { return leftElements() + kDepth * columns(); }
+  int64_t outElements() const { return kBlocks * rows * columns(); }
+  double operations() const {
+    return 2.0 * static_cast<double>(kBlocks * rows * kDepth * columns());
+  }
+};
+
+/// Products of blocks of rows with panels, as kernels have them: an operand of
+/// each fma is one number of a row, the other a register of the panel, and sums
+/// are stored when they are done.
+static std::string tileText(const TileLoop &tile) {
+  std::string vector = "vector<" + std::to_string(tile.lanes) + "xf32>";
+  auto number = [](int64_t value) { return std::to_string(value); };
+  std::string names, begins, types, body, stores;
+  for (int64_t column = 0; column < 2; ++column)
+    body += "      %o" + number(column) + " = arith.constant " +
+            number(column * tile.lanes) + " : index\n      %q" +
+            number(column) + " = arith.addi %p, %o" + number(column) +
+            " : index\n      %b" + number(column) + " = vector.load %x[%q" +
+            number(column) + "] : memref<?xf32>, " + vector + "\n";
+  for (int64_t row = 0; row < tile.rows; ++row) {
+    std::string r = number(row);
+    body += "      %l" + r + " = arith.constant " +
+            number(row * TileLoop::kDepth) + " : index\n      %k" + r +
+            " = arith.addi %left, %l" + r + " : index\n      %a" + r +
+            " = memref.load %x[%k" + r + "] : memref<?xf32>\n      %v" + r +
+            " = vector.broadcast %a" + r + " : f32 to " + vector + "\n";
+    for (int64_t column = 0; column < 2; ++column) {
+      std::string sum = number(2 * row + column);
+      std::string comma = sum == "0" ? "" : ", ";
+      names += comma + "%s" + sum + " = %zero";
+      types += comma + vector;
+      begins += comma + "%t" + sum;
+      body += "      %t" + sum + " = math.fma %v" + r + ", %b" +
+              number(column) + ", %s" + sum + " : " + vector + "\n";
+      stores += "      %w" + sum + " = arith.constant " +
+                number(row * tile.columns() + column * tile.lanes) +
+                " : index\n      %z" + sum + " = arith.addi %to, %w" + sum +
+                " : index\n      vector.store %r#" + sum + ", %out[%z" + sum +
+                "] : memref<?xf32>, " + vector + "\n";
+    }
+  }
+  auto constant = [&](llvm::StringRef name, int64_t value) {
+    return "  %" + name.str() + " = arith.constant " + number(value) +
+           " : index\n";
+  };
+  return "func.func @tile(%n: index, %x: memref<?xf32>, %out: memref<?xf32>) "
+         "{\n" +
+         constant("c0", 0) + constant("c1", 1) +
+         constant("blocks", TileLoop::kBlocks) +
+         constant("depth", TileLoop::kDepth) + constant("rows", tile.rows) +
+         constant("pair", 2 * tile.lanes) +
+         constant("columns", tile.columns()) +
+         constant("panels", tile.leftElements()) +
+         "  %zero = arith.constant dense<0.0> : " + vector +
+         "\n  scf.for %j = %c0 to %n step %c1 {\n"
+         "    scf.for %i = %c0 to %blocks step %c1 {\n"
+         "      %row = arith.muli %i, %rows : index\n"
+         "      %r:" +
+         number(2 * tile.rows) +
+         " = scf.for %d = %c0 to %depth step %c1 iter_args(" + names +
+         ") -> (" + types +
+         ") {\n"
+         "      %begin = arith.muli %row, %depth : index\n"
+         "      %left = arith.addi %begin, %d : index\n"
+         "      %deep = arith.muli %j, %depth : index\n"
+         "      %at = arith.addi %deep, %d : index\n"
+         "      %off = arith.muli %at, %pair : index\n"
+         "      %p = arith.addi %off, %panels : index\n" +
+         body + "      scf.yield " + begins + " : " + types +
+         "\n      }\n"
+         "      %high = arith.muli %row, %columns : index\n"
+         "      %wide = arith.muli %j, %pair : index\n"
+         "      %to = arith.addi %high, %wide : index\n" +
+         stores + "    }\n  }\n  return\n}\n";
+}
+
+static std::string probeText(int64_t lanes, const TileLoop &tile) {
   std::string vector = "vector<" + std::to_string(lanes) + "xf32>";
   std::string fma =
       repeat("    %t# = math.fma %s#, %a, %b : " + vector + "\n", "");
@@ -98,11 +183,16 @@ static std::string probeText(int64_t lanes) {
                            "");
   std::string half = "    %h = arith.constant dense<-0.5> : " + vector + "\n";
   return loopText("fma", "", "1", fma, vector) +
-         loopText("exp", "", "1", half + exp, vector) +
+         loopText("exp", "", "1", half + exp, vector) + tileText(tile) +
          storeText("write", /*copies=*/false, lanes) +
          storeText("copy", /*copies=*/true, lanes) +
          loopText("read", "%x: memref<?xf32>, ", std::to_string(kSums * lanes),
                   read, vector);
+}
+
+/// Rows as `chooseSchedule` takes them.
+static TileLoop tileOf(const TargetFacts &facts) {
+  return {facts.vectorRegisters >= 32 ? 8 : 4, facts.lanes(32)};
 }
 
 static llvm::Expected<std::shared_ptr<LoadedCode>>
@@ -111,7 +201,7 @@ compileProbe(const CpuTarget &target) {
   registerCpuDialects(registry);
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
   auto module = mlir::parseSourceString<mlir::ModuleOp>(
-      probeText(target.facts.lanes(32)), &context);
+      probeText(target.facts.lanes(32), tileOf(target.facts)), &context);
   if (!module)
     return fail(ExitCode::Internal, "the probe's own text was not read");
   auto object = emitObject(*module, target);
@@ -177,8 +267,8 @@ llvm::Expected<Probe> Probe::create(const CpuTarget &target, int64_t threads,
   Probe probe;
   for (auto [name, function] :
        {std::pair("fma", &probe.fma), std::pair("exp", &probe.exp),
-        std::pair("read", &probe.read), std::pair("write", &probe.write),
-        std::pair("copy", &probe.copy)}) {
+        std::pair("tile", &probe.tile), std::pair("read", &probe.read),
+        std::pair("write", &probe.write), std::pair("copy", &probe.copy)}) {
     auto found = (*code)->find(name);
     if (!found)
       return found.takeError();
@@ -187,6 +277,7 @@ llvm::Expected<Probe> Probe::create(const CpuTarget &target, int64_t threads,
   probe.code = std::move(*code);
   probe.threads = threads;
   probe.lanes = target.facts.lanes(32);
+  probe.tileRows = tileOf(target.facts).rows;
   probe.rounds = effort == Effort::Quick ? 6 : 24;
   return probe;
 }
@@ -235,6 +326,18 @@ double Probe::operationsPerMs() {
 }
 
 double Probe::exponentialsPerMs() { return rateOfLoop(exp, 1.0); }
+
+double Probe::tileOperationsPerMs() {
+  TileLoop loop{tileRows, lanes};
+  Arrays in(threads, loop.inElements()), out(threads, loop.outElements());
+  return rateOf(threads, rounds, loop.operations(), [&](int64_t thread) {
+    int64_t from = in.address(thread), to = out.address(thread);
+    int64_t words[] = {
+        TileLoop::kPanels,  from, from, 0, loop.inElements(), 1, to, to, 0,
+        loop.outElements(), 1};
+    tile(words, nullptr);
+  });
+}
 
 double Probe::bf16PerMs() {
   if (!hasBf16Dots())

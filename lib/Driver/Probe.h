@@ -27,6 +27,10 @@ public:
   double bytesPerMs(double workingSet);
   /// Elements a millisecond of our own exp, in registers.
   double exponentialsPerMs();
+  /// Operations of f32 a millisecond of products of register tiles whose
+  /// operands lie in the second cache: loads and the ends of sums with the
+  /// fmas.
+  double tileOperationsPerMs();
   /// Operations a millisecond of the dot products of bf16 pairs and of int8
   /// quads; 0 where the machine has none.
   double bf16PerMs();
@@ -42,10 +46,10 @@ private:
   int64_t elementsOf(double bytes) const;
 
   std::shared_ptr<LoadedCode> code;
-  KernelFunction fma = nullptr, exp = nullptr, read = nullptr, write = nullptr,
-                 copy = nullptr;
+  KernelFunction fma = nullptr, exp = nullptr, tile = nullptr, read = nullptr,
+                 write = nullptr, copy = nullptr;
   int rounds = 1;
-  int64_t threads = 1, lanes = 1;
+  int64_t threads = 1, lanes = 1, tileRows = 1;
   double operations = 0.0;
   std::map<int64_t, double> readRates; ///< by elements a thread
 };

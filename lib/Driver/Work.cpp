@@ -4,7 +4,9 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "refold/Conversion/CascadeToVector.h"
+#include "refold/Runtime/ProductBlocks.h"
 #include "refold/Support/Error.h"
+#include <cmath>
 
 namespace refold {
 
@@ -269,6 +271,21 @@ void WorkCounter::countProduct(const ProductStep &step, StepWork &work) {
   counts.isInteger = !isFloat(step.lhs.dtype);
   if (rhs->strides.back() != 1 && rhs->sizes.back() > 1)
     counts.turned = rhs->elements();
+  // The library multiplies f32; what is constant was made so once.
+  bool isRhsConstant =
+      spec.buffers[step.rhs.buffer].kind == BufferKind::Constant;
+  double blocks = std::ceil(
+      counts.rows / static_cast<double>(rowBlockOf(
+                        static_cast<int64_t>(counts.rows),
+                        static_cast<int64_t>(counts.batch), isRhsConstant)));
+  auto convert = [&](DType type, double elements) {
+    if (isFloat(type) && byteWidth(type) < 4)
+      (type == DType::F16 ? counts.fromF16 : counts.fromOthers) += elements;
+  };
+  convert(step.lhs.dtype, counts.batch * counts.rows * counts.depth);
+  if (!isRhsConstant)
+    convert(step.rhs.dtype,
+            blocks * counts.batch * counts.depth * counts.columns);
   work.counts = counts;
 }
 

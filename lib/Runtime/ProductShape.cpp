@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "ProductShape.h"
 
+#include "refold/Runtime/ProductBlocks.h"
 #include <algorithm>
 
 using namespace refold;
@@ -45,18 +46,21 @@ static int64_t roundUp(int64_t value, int64_t to) {
   return (value + to - 1) / to * to;
 }
 
-/// Blocks of rows. Columns are never cut: the library is fast only where a
-/// block's rows lie next to each other in the result, and then one packed form
-/// of the right side serves every m. Where that side is not constant each item
-/// packs it again, so that there are as few items as keep the cores busy.
-static void chooseBlocks(ProductShape &shape, bool isRhsConstant) {
+int64_t refold::rowBlockOf(int64_t rows, int64_t batches, bool isRhsConstant) {
   constexpr int64_t kWantedItems = 8; // keeps 2 to 8 cores busy
-  int64_t batches = std::max<int64_t>(1, shape.numBatches());
+  batches = std::max<int64_t>(1, batches);
   int64_t wanted = (kWantedItems + batches - 1) / batches;
   int64_t least = isRhsConstant ? 32 : 64;
-  int64_t most = isRhsConstant ? 128 : std::max<int64_t>(least, shape.m);
-  int64_t block = roundUp((shape.m + wanted - 1) / wanted, 16);
-  shape.rowBlock = std::clamp(block, least, most);
+  int64_t most = isRhsConstant ? 128 : std::max<int64_t>(least, rows);
+  int64_t block = roundUp((rows + wanted - 1) / wanted, 16);
+  return std::clamp(block, least, most);
+}
+
+/// Blocks of rows. Columns are never cut: the library is fast only where a
+/// block's rows lie next to each other in the result, and then one packed form
+/// of the right side serves every m.
+static void chooseBlocks(ProductShape &shape, bool isRhsConstant) {
+  shape.rowBlock = rowBlockOf(shape.m, shape.numBatches(), isRhsConstant);
 }
 
 ProductShape refold::normaliseProduct(const View &lhs, const View &rhs,

@@ -13,6 +13,7 @@ MachineRates MachineRates::defaults(const TargetFacts &target) {
   // Registers of 256 bits are issued twice as often.
   double issue = width == 0.5 ? 2.0 : 1.0;
   rates.flops = 118e6 * width * issue;
+  rates.tileFlops = 115e6 * width * issue;
   rates.exponentials = 5.6e6 * width * issue;
   rates.read = {150e6, 115e6, 62e6, 21e6};
   rates.readAll = 35e6;
@@ -27,7 +28,8 @@ MachineRates MachineRates::defaults(const TargetFacts &target) {
 
 namespace {
 /// Fitted to the steps of the suite's programs and their unfused forms on a Zen
-/// 5 server core, one thread (docs/targets/cpu.md, "Cost model"). Times are
+/// 5 server core, those of nests and library products on a Zen 4, one thread
+/// (docs/targets/cpu.md, "Cost model"). Times are
 /// those of one simple operation on a register of f32, or milliseconds where
 /// the name says so.
 struct Coefficients {
@@ -37,13 +39,14 @@ struct Coefficients {
   double division = 0.595;
   double conversion = 2.21;
   double rowOperation = 0.296; ///< in registers, though a row has one: tiles
-  double nest = 1.26;          ///< edges and loads in it; below 1 by the probe
+  double nest = 1.08;          ///< a step at the probed rate of register tiles
+  double nestSum = 10.0;       ///< steps that the ends of a sum take
   double nestOther = 0.303;    ///< what is no fma runs beside them
-  double pair = 0.644;         ///< a product of two that are added at once
+  double pair = 1.12;          ///< as `nest`, by the rate of products of pairs
   double thin = 0.124;         ///< few rows: sums wait for each other
   double thinLoad = 3.53;      ///< and for what only these rows share
-  double sumAcross = 12.0;     ///< a sum whose lanes are added at the end
-  double turned = 20.0;        ///< an element laid out for a product
+  double sumAcross = 22.0;     ///< a sum whose lanes are added at the end
+  double turned = 13.0;        ///< an element laid out for a product
   double liveShare = 0.503;    ///< of a triangle, with the tiles at its edge
   double visitMs = 2.07e-07;
   double mergeMs = 3.57e-07;
@@ -60,9 +63,14 @@ struct Coefficients {
   double apart = 0.658;
   /// What is left of a cache that other cores, and other machines, use too.
   double sharedCache = 0.445;
-  double writeInCache = 1.51;     ///< of the rate at which a level is read
-  double product = 0.989;         ///< of the fma peak; oneDNN
-  double productMs = 0.00122;     ///< a matrix of a batch
+  double writeInCache = 1.51; ///< of the rate at which a level is read
+  double product = 1.12;      ///< of the fma peak; oneDNN
+  double productSum = 3.0;    ///< steps that the ends of a sum take
+  double productWrite = 1.2;  ///< what it writes is read before
+  double f16Ms = 1.3e-06;     ///< an element that is made f32 for it
+  double narrowMs = 8e-07;    ///< of other narrow types
+  double productTurned = 6.0; ///< an element of a right side laid out for it
+  double productMs = 0.0006;  ///< a matrix of a batch
   double integerProduct = 0.0212; ///< of the fma rate, operations; oneDNN
 };
 constexpr Coefficients kCoefficients;
@@ -153,6 +161,10 @@ Cost refold::predict(const KernelWork &work, const TargetFacts &target,
             c.function * counts.functions) /
                rates.exponentials;
   };
+  double stepMs = 2.0 / rates.tileFlops;
+  // Half the steps, where the rate is not known.
+  double pairMs =
+      stepMs * (rates.bf16Flops > 0.0 ? rates.flops / rates.bf16Flops : 0.5);
   double busy = parallelism(work.items, static_cast<double>(threads));
   double live = work.skipsTiles ? c.liveShare : 1.0;
   Cost cost;
@@ -160,12 +172,14 @@ Cost refold::predict(const KernelWork &work, const TargetFacts &target,
       live * sumOf(work.stream, c.simple) +
       c.rowOperation * lanes * sumOf(work.rows, c.simple) +
       c.rowOperation * lanes * sumOf(work.moves, c.simple) +
+      live * (c.nest * stepMs *
+                  (work.nestSteps + c.nestSum * work.nestSums +
+                   c.nestOther * work.nestOthers) +
+              c.pair * pairMs * work.pairSteps) +
       live * registerMs / lanes *
-          (c.nest * (work.nestSteps + c.nestOther * work.nestOthers) +
-           c.pair * work.pairSteps + c.thin * work.thinSteps +
-           c.thinLoad * work.thinLoads + c.compared * work.compared +
-           c.searched * work.searched + c.sumAcross * work.sumsAcross +
-           c.turned * work.turned) +
+          (c.thin * work.thinSteps + c.thinLoad * work.thinLoads +
+           c.compared * work.compared + c.searched * work.searched +
+           c.sumAcross * work.sumsAcross + c.turned * work.turned) +
       c.insertedMs * work.inserted + c.sortedMs * work.sorted +
       c.gatheredMs * work.gathered;
   cost.arithmeticMs /= busy;
@@ -186,8 +200,9 @@ Cost refold::predict(const ProductWork &work, const TargetFacts &target,
                      double workingSet) {
   const Coefficients &c = kCoefficients;
   double lanes = static_cast<double>(target.lanes(32));
-  double steps = work.batch * work.rows * work.depth *
-                 std::ceil(work.columns / lanes) * lanes;
+  double depth = work.depth + (work.isInteger ? 0.0 : c.productSum);
+  double steps =
+      work.batch * work.rows * depth * std::ceil(work.columns / lanes) * lanes;
   double rate =
       work.isInteger ? c.integerProduct * rates.flops : rates.flops / c.product;
   double busy = parallelism(work.batch * std::ceil(work.rows / 64.0),
@@ -197,9 +212,13 @@ Cost refold::predict(const ProductWork &work, const TargetFacts &target,
   constexpr double kRowsThatTurn = 16.0;
   double turned = work.turned * std::min(1.0, work.rows / kRowsThatTurn);
   cost.arithmeticMs =
-      2.0 * (steps / rate + c.turned * turned / rates.flops) / busy;
+      (2.0 * (steps / rate + c.productTurned * turned / rates.flops) +
+       c.f16Ms * work.fromF16 + c.narrowMs * work.fromOthers) /
+      busy;
   Traffic traffic = trafficOf(rates, workingSet, busy);
-  cost.memoryMs = msOf(traffic, work.bytesRead, work.bytesWritten);
+  cost.memoryMs =
+      msOf(traffic, work.bytesRead + c.productWrite * work.bytesWritten,
+           work.bytesWritten);
   cost.overheadMs =
       (threads > 1 ? c.regionMs : 0.0) + c.productMs * work.batch / busy;
   return join(cost);

@@ -69,9 +69,13 @@ private:
   bool isGuarded(StateOp state) const;
   void gather(Value value, OpSet &ops);
   bool isByteDot(Value term) const;
+  double othersOf(Value term, const OpSet &ops, uint64_t nest, bool isThin,
+                  bool isAcross);
   void countNest(Value term, uint64_t nest);
   int tiledRow();
   double sharingRows();
+  double sharingOf(uint64_t set, bool isThin, bool isAcross);
+  double carriedWaste();
   double waitOfRows();
   int denseIndex(ReadOp read);
   bool isSummedAcross(const OpSet &ops, uint64_t nest);
@@ -213,6 +217,28 @@ double Counter::waitOfRows() {
   return rows > 0.0 ? std::max(1.0, taken / rows) : 1.0;
 }
 
+/// Products that one register of `set` serves: what no row moves is loaded for
+/// all rows of a register tile, what rows move for its two columns.
+double Counter::sharingOf(uint64_t set, bool isThin, bool isAcross) {
+  constexpr double kColumns = 2.0, kRowsAcross = 4.0;
+  double rows = double(std::max<int64_t>(schedule.registerRows, 1));
+  if (isThin)
+    return rows;
+  int row = tiledRow();
+  if (row < 0 || (set & bit(row)))
+    return kColumns;
+  rows = std::min(isAcross ? kRowsAcross : rows, sharingRows());
+  return std::max(rows, 1.0);
+}
+
+/// Lanes of a sum run along the last carried index: its registers are not full.
+double Counter::carriedWaste() {
+  if (!carried)
+    return 1.0;
+  double extent = extents[63 - llvm::countl_zero(carried)];
+  return extent < 1.0 ? 1.0 : std::ceil(extent / lanes) * lanes / extent;
+}
+
 /// The index that the last subscript is; -1: none is by itself.
 int Counter::denseIndex(ReadOp read) {
   AffineMap map = read.getMap();
@@ -267,17 +293,54 @@ void Counter::countPanels(const OpSet &ops) {
     // 2048 x 128 and a softmax: t = 5 and 8 0.059 and 0.073 ms, as written
     // 0.042 and 0.060; t = 16 0.102 and 0.115.
     constexpr double kCopied = 0.2;
-    bool isDense = denseIndex(read) == laneIndex;
-    if (!isDense)
-      work.turned += elements(set);
+    int dense = denseIndex(read);
+    double laid = elements(set);
+    if (dense >= 0 && extents[dense] >= 1.0) // whole registers are turned
+      laid *= std::ceil(extents[dense] / lanes) * lanes / extents[dense];
+    if (dense != laneIndex)
+      work.turned += laid;
     else if (sharingRows() <= kRowsOfProduct)
-      work.turned += kCopied * elements(set);
+      work.turned += kCopied * laid;
   }
 }
 
-/// A sum of `term` over what its nest reduces: what all indices move runs in
-/// the innermost loop; one product of it and the sum are one fma. What no
-/// carried index moves is kept by the row steps of a state, and counted there.
+/// Other operations for each product of a nest. What all indices move runs in
+/// the innermost loop, what only some do serves several products, and what rows
+/// multiply with is computed before.
+double Counter::othersOf(Value term, const OpSet &ops, uint64_t nest,
+                         bool isThin, bool isAcross) {
+  auto timesOf = [](Operation &op) {
+    OperationCounts one = kindOf(op);
+    return one.simple + one.conversions + 4.0 * one.divisions +
+           12.0 * (one.exponentials + one.functions);
+  };
+  int row = tiledRow();
+  auto isOperand = [&](uint64_t set) {
+    return row >= 0 && (set & bit(row)) && !(set & stream) &&
+           (laneIndex < 0 || !(set & bit(laneIndex)));
+  };
+  uint64_t moving = stream | cascade.indicesOfRole(CascadeOp::Inner);
+  double others = 0.0;
+  for (Operation *op : ops) {
+    if (op->getNumResults() != 1 || op == term.getDefiningOp())
+      continue;
+    uint64_t set = sets.of(op->getResult(0));
+    bool isKept = (nest & carried) && !(set & carried) && (set & rowSet);
+    if (set == nest)
+      others += timesOf(*op);
+    else if ((set & moving) && !(set & ~nest) && !isKept && !isOperand(set) &&
+             !dependsOnState(op))
+      others += timesOf(*op) / sharingOf(set, isThin, isAcross);
+  }
+  Operation *last = term.getDefiningOp();
+  if (last && !isa<arith::MulFOp, arith::MulIOp, ReadOp>(last))
+    others += 1.0;
+  return others;
+}
+
+/// A sum of `term` over what its nest reduces: one product and the sum are one
+/// fma. What no carried index moves is kept by the row steps of a state, and
+/// counted there.
 void Counter::countNest(Value term, uint64_t nest) {
   constexpr double kDotBytes = 4.0;
   hasNest = true;
@@ -292,33 +355,13 @@ void Counter::countNest(Value term, uint64_t nest) {
   constexpr double kThinRows = 4.0; // what they wait for is memory
   bool isThin = schedule.registerRows == 1 ||
                 (schedule.innerLanes && sharingRows() <= kThinRows);
-  double sharing = isThin ? double(std::max<int64_t>(schedule.registerRows, 1))
-                          : 2.0; // register tiles have two columns
-  double others = 0.0;
   OpSet ops;
   gather(term, ops);
-  auto timesOf = [](Operation &op) {
-    OperationCounts one = kindOf(op);
-    return one.simple + one.conversions + 4.0 * one.divisions +
-           12.0 * (one.exponentials + one.functions);
-  };
-  uint64_t moving = stream | cascade.indicesOfRole(CascadeOp::Inner);
-  for (Operation *op : ops) {
-    if (op->getNumResults() != 1 || op == term.getDefiningOp())
-      continue;
-    uint64_t set = sets.of(op->getResult(0));
-    bool isKept = (nest & carried) && !(set & carried) && (set & rowSet);
-    if (set == nest)
-      others += timesOf(*op);
-    else if ((set & moving) && !(set & ~nest) && !isKept && !dependsOnState(op))
-      others += timesOf(*op) / sharing;
-  }
-  Operation *last = term.getDefiningOp();
-  if (last && !isa<arith::MulFOp, arith::MulIOp, ReadOp>(last))
-    others += 1.0;
+  bool isAcross = isSummedAcross(ops, nest);
+  double others = othersOf(term, ops, nest, isThin, isAcross);
   if (isThin) {
     work.thinSteps += (1.0 + others) * elements(nest);
-    work.thinLoads += elements(nest) / sharing;
+    work.thinLoads += elements(nest) / sharingOf(nest, isThin, isAcross);
     return;
   }
   // Every tile of rows sums again what is the same for all of them, of one row.
@@ -330,13 +373,15 @@ void Counter::countNest(Value term, uint64_t nest) {
     return;
   }
   uint64_t summed = nest & cascade.indicesOfRole(CascadeOp::Inner);
-  if (isSummedAcross(ops, nest)) {
+  if (isAcross) {
     work.sumsAcross += elements(nest & ~summed);
     work.nestSteps += elements(nest);
-  } else {
-    if (summed)
-      countPanels(ops);
+  } else if (summed) {
+    countPanels(ops);
     work.nestSteps += elements(nest) * waitOfRows();
+    work.nestSums += elements(nest & ~summed) * waitOfRows();
+  } else {
+    work.nestSteps += elements(nest) * waitOfRows() * carriedWaste();
   }
   work.nestOthers += others * elements(nest);
 }

@@ -44,7 +44,7 @@ static llvm::json::Object toJson(const KernelWork &work) {
       {"compared", work.compared},      {"inserted", work.inserted},
       {"searched", work.searched},      {"sorted", work.sorted},
       {"gathered", work.gathered},      {"items", work.items},
-      {"rereads", std::move(rereads)}};
+      {"nest_sums", work.nestSums},     {"rereads", std::move(rereads)}};
 }
 
 static llvm::json::Value countsOf(const StepWork &step) {
@@ -52,9 +52,10 @@ static llvm::json::Value countsOf(const StepWork &step) {
     return toJson(*kernel);
   if (auto *product = std::get_if<ProductWork>(&step.counts))
     return llvm::json::Object{
-        {"batch", product->batch},     {"rows", product->rows},
-        {"columns", product->columns}, {"depth", product->depth},
-        {"turned", product->turned},   {"is_integer", product->isInteger}};
+        {"batch", product->batch},      {"rows", product->rows},
+        {"columns", product->columns},  {"depth", product->depth},
+        {"turned", product->turned},    {"is_integer", product->isInteger},
+        {"from_f16", product->fromF16}, {"from_others", product->fromOthers}};
   return nullptr;
 }
 

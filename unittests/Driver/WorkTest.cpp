@@ -73,6 +73,24 @@ TEST_F(WorkTest, ProductsAreTwoOperationsATerm) {
   EXPECT_EQ(work.steps[0].bytesRead, 4 * (5 * 7 + 7 * 11));
 }
 
+TEST_F(WorkTest, EveryBlockOfRowsConvertsTheRightSide) {
+  constexpr const char *kText = "f(x[b,m,k]: f16, w[b,n,k]: f16) -> y\n"
+                                "  y = sum(k: x*w)\n";
+  auto productOf = [&](int64_t batch, int64_t rows) {
+    ProductWork product;
+    ProgramWork work =
+        workOf(kText, {{"b", batch}, {"m", rows}, {"k", 16}, {"n", 8}});
+    for (const StepWork &step : work.steps)
+      if (auto *found = std::get_if<ProductWork>(&step.counts))
+        product = *found;
+    return product;
+  };
+  EXPECT_EQ(productOf(8, 1024).fromF16, 8 * (1024 * 16 + 16 * 8));
+  // One product is cut into eight blocks for the threads.
+  EXPECT_EQ(productOf(1, 1024).fromF16, 1024 * 16 + 8 * 16 * 8);
+  EXPECT_EQ(productOf(1, 1024).fromOthers, 0);
+}
+
 TEST_F(WorkTest, WhatSkipsTilesIsNoBound) {
   const char *text = "f(q[m,d], k[n,d], v[n,d]) -> o\n"
                      "  s = where(n <= m, sum(d: q*k), -inf)\n"

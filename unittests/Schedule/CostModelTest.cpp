@@ -17,6 +17,16 @@ protected:
     context.allowUnregisteredDialects();
   }
 
+  /// `text` with `to` in place of `from`.
+  static std::string replaced(llvm::StringRef text, llvm::StringRef from,
+                              llvm::StringRef to) {
+    std::string result;
+    llvm::raw_string_ostream stream(result);
+    for (; text.contains(from); text = text.split(from).second)
+      stream << text.split(from).first << to;
+    stream << text;
+    return result;
+  }
   /// Counts of the one cascade in `text`.
   KernelWork workOf(llvm::StringRef text, llvm::ArrayRef<double> extents) {
     module = mlir::parseSourceString<mlir::ModuleOp>(text, &context);
@@ -115,6 +125,11 @@ TEST_F(CostModelTest, RowsThatFillNoRegisterTileWait) {
   EXPECT_EQ(workOf(kProduct, {7, 32, 48}).nestSteps, (4 + 2 + 2) * 32 * 48);
 }
 
+TEST_F(CostModelTest, RegistersOfASumThatAreNotFullCountAsFull) {
+  EXPECT_EQ(workOf(kProduct, {64, 32, 8}).nestSteps, 64 * 32 * 16);
+  EXPECT_EQ(workOf(kProduct, {64, 32, 17}).nestSteps, 64 * 32 * 32);
+}
+
 constexpr llvm::StringLiteral kScores = R"(
   %x, %w, %y = "test.arrays"()
       : () -> (memref<?x64xf32>, memref<?x64xf32>, memref<?xf32>)
@@ -137,6 +152,53 @@ TEST_F(CostModelTest, ScoresOfFewRowsNeedNoPanels) {
       workOf(kScores, {double(rowsAlongSum(64, 16) + 1), 2048, 64});
   EXPECT_EQ(more.sumsAcross, 0);
   EXPECT_EQ(more.turned, 2048 * 64);
+  // Half a register is turned as a whole one.
+  KernelWork narrow = workOf(replaced(kScores, "64", "8"), {128, 2048, 8});
+  EXPECT_EQ(narrow.turned, 2048 * 16);
+}
+
+TEST_F(CostModelTest, AContractionBeginsASumForEveryScore) {
+  EXPECT_EQ(workOf(kScores, {128, 2048, 64}).nestSums, 128 * 2048);
+  EXPECT_EQ(workOf(kScores, {8, 2048, 64}).nestSums, 0); // across lanes
+  EXPECT_EQ(workOf(kProduct, {64, 32, 48}).nestSums, 0); // kept in the tile
+}
+
+TEST_F(CostModelTest, ShortSumsTakeLonger) {
+  KernelWork work = workOf(kScores, {128, 2048, 64});
+  KernelWork shorter =
+      workOf(replaced(kScores, "64", "16"), {128, 4.0 * 2048, 16});
+  EXPECT_EQ(shorter.nestSteps, work.nestSteps);
+  EXPECT_GT(msOf(shorter, 1e6), 1.2 * msOf(work, 1e6));
+}
+
+TEST_F(CostModelTest, RowsOfARegisterTileShareAConversion) {
+  std::string half = replaced(kScores, "64xf32>", "64xf16>");
+  half = replaced(half, "%d] : f32", "%d] : f16");
+  half = replaced(half, "%2 = arith.mulf %0, %1 : f32",
+                  "%w0 = arith.extf %0 : f16 to f32\n"
+                  "%w1 = arith.extf %1 : f16 to f32\n"
+                  "%2 = arith.mulf %w0, %w1 : f32");
+  KernelWork many = workOf(half, {128, 2048, 64});
+  EXPECT_EQ(many.nestOthers, 128.0 * 2048 * 64 / 8);
+  KernelWork few = workOf(half, {8, 2048, 64});
+  EXPECT_EQ(few.nestOthers, 8.0 * 2048 * 64 / 4);
+}
+
+TEST_F(CostModelTest, NestsRunAtTheRateOfRegisterTiles) {
+  KernelWork work = workOf(kScores, {512, 2048, 64});
+  double ms = msOf(work, 1e6);
+  rates.tileFlops *= 0.5;
+  EXPECT_GT(msOf(work, 1e6), 1.8 * ms);
+}
+
+TEST_F(CostModelTest, PairsRunAtTheRateOfTheirInstruction) {
+  KernelWork work;
+  work.pairSteps = 1e9;
+  double unknown = msOf(work, 1e6);
+  rates.bf16Flops = 2.0 * rates.flops;
+  EXPECT_NEAR(msOf(work, 1e6), unknown, 1e-6 * unknown);
+  rates.bf16Flops = rates.flops;
+  EXPECT_NEAR(msOf(work, 1e6), 2.0 * unknown, 0.01 * unknown);
 }
 
 TEST_F(CostModelTest, AProductTurnsItsRightSide) {
@@ -148,6 +210,41 @@ TEST_F(CostModelTest, AProductTurnsItsRightSide) {
   EXPECT_GT(predict(work, target, rates, 1, 1e6).ms, ms);
 }
 
+TEST_F(CostModelTest, AProductOfShortSumsTakesLonger) {
+  ProductWork deep, shallow;
+  deep.batch = shallow.batch = 8.0;
+  deep.rows = shallow.rows = 512.0;
+  deep.columns = 256.0;
+  deep.depth = 1024.0;
+  shallow.columns = 8192.0;
+  shallow.depth = 32.0;
+  EXPECT_GT(predict(shallow, target, rates, 1, 1e6).ms,
+            1.05 * predict(deep, target, rates, 1, 1e6).ms);
+}
+
+TEST_F(CostModelTest, AProductReadsWhatItWrites) {
+  ProductWork work;
+  work.bytesWritten = 1e8;
+  double ms = predict(work, target, rates, 1, 1e9).ms;
+  work.bytesRead = 1e8;
+  EXPECT_LT(predict(work, target, rates, 1, 1e9).ms, 2.0 * ms);
+  EXPECT_GT(ms, 1.3 * 1e8 / rates.write);
+}
+
+TEST_F(CostModelTest, NarrowOperandsAreMadeFloatFirst) {
+  ProductWork work;
+  work.batch = 4.0;
+  work.rows = 16.0;
+  work.columns = 64.0;
+  work.depth = 1024.0;
+  double ms = predict(work, target, rates, 1, 1e6).ms;
+  work.fromOthers = work.batch * work.depth * work.columns;
+  double other = predict(work, target, rates, 1, 1e6).ms;
+  std::swap(work.fromOthers, work.fromF16);
+  EXPECT_GT(other, 2.0 * ms); // Zen 4, f16: 0.435 ms, f32 0.081
+  EXPECT_GT(predict(work, target, rates, 1, 1e6).ms, other);
+}
+
 TEST_F(CostModelTest, MoreOfAnythingTakesLonger) {
   KernelWork work = workOf(kSoftmax, {4096, 1024});
   work.bytesRead = work.bytesWritten = 4096.0 * 1024 * 4;
@@ -156,7 +253,8 @@ TEST_F(CostModelTest, MoreOfAnythingTakesLonger) {
        {&KernelWork::visits, &KernelWork::merges, &KernelWork::items,
         &KernelWork::nestSteps, &KernelWork::gathered, &KernelWork::inserted,
         &KernelWork::sumsAcross, &KernelWork::turned, &KernelWork::searched,
-        &KernelWork::sorted}) {
+        &KernelWork::sorted, &KernelWork::nestSums, &KernelWork::nestOthers,
+        &KernelWork::pairSteps}) {
     KernelWork more = work;
     more.*count += 1e6;
     EXPECT_GT(msOf(more, 1e9), ms);

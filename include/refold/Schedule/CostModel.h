@@ -31,6 +31,7 @@ struct KernelWork {
   OperationCounts moves;   ///< of states to other pivots
   double nestSteps = 0.0;  ///< fmas of nests
   double nestOthers = 0.0; ///< other operations inside them
+  double nestSums = 0.0;   ///< sums that contractions begin and leave
   double pairSteps = 0.0;  ///< fmas of nests that add products two at a time
   double thinSteps = 0.0;  ///< those of few rows
   double thinLoads = 0.0;  ///< what they load: once for rows that share it
@@ -61,6 +62,9 @@ struct ProductWork {
   double bytesRead = 0.0, bytesWritten = 0.0;
   bool isInteger = false; ///< 8-bit operands
   double turned = 0.0; ///< elements of the right side, if rows lie along memory
+  /// Elements of narrower types that are made f32 first; those of the right
+  /// side by every block of rows.
+  double fromF16 = 0.0, fromOthers = 0.0;
 };
 
 /// Milliseconds and where they go. The parts overlap: they add up to more.

@@ -10,7 +10,10 @@ namespace refold {
 /// What a machine does at best, as plain numbers: those of one thread, and of
 /// the memory those of all threads at once too. Rates are a millisecond.
 struct MachineRates {
-  double flops = 0.0;        ///< of f32 fma, two each
+  double flops = 0.0; ///< of f32 fma, two each
+  /// The same in tiles of registers with operands from the second cache: how
+  /// far loads run beside the fmas differs from core to core.
+  double tileFlops = 0.0;
   double exponentials = 0.0; ///< f32 elements, our own code, from registers
   double bf16Flops = 0.0;    ///< of the dot product of pairs; 0: none
   double int8Flops = 0.0;    ///< of the dot product of quads; 0: none
