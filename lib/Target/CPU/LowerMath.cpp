@@ -7,6 +7,7 @@
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/Matchers.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "mlir/Transforms/DialectConversion.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
@@ -94,6 +95,78 @@ struct VectorFma : OpRewritePattern<vector::FMAOp> {
   }
 };
 
+/// The one number that all lanes of a constant are.
+static std::optional<double> splatOf(Value v) {
+  DenseFPElementsAttr all;
+  if (!matchPattern(v, m_Constant(&all)) || !all.isSplat())
+    return std::nullopt;
+  return all.getSplatValue<APFloat>().convertToDouble();
+}
+
+/// clamp(NaN as 0 of roundeven(x)) as bytes, a register of f32: the conversion
+/// rounds, its mask takes NaN out, what is too low for it becomes the lowest
+/// word, and what is too high is cut off before. Bounds are whole numbers
+/// around 0, so that cutting off before rounding is the same.
+struct RoundedBytes : OpRewritePattern<arith::FPToSIOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(arith::FPToSIOp op,
+                                PatternRewriter &rewriter) const override {
+    constexpr double kLowest = -128.0, kHighest = 127.0;
+    constexpr int32_t kNearestEven = 8; // and no exceptions
+    auto type = dyn_cast<VectorType>(op.getType());
+    if (!type || type.getShape() != ArrayRef<int64_t>{16} ||
+        !type.getElementType().isInteger(8) ||
+        !getElementTypeOrSelf(op.getIn().getType()).isF32())
+      return failure();
+    auto least = op.getIn().getDefiningOp<arith::MinimumFOp>();
+    auto most = least ? least.getLhs().getDefiningOp<arith::MaximumFOp>()
+                      : arith::MaximumFOp();
+    auto number = most ? most.getLhs().getDefiningOp<arith::SelectOp>()
+                       : arith::SelectOp();
+    if (!number || splatOf(least.getRhs()) != kHighest ||
+        splatOf(most.getRhs()) != kLowest ||
+        splatOf(number.getTrueValue()) != 0.0)
+      return failure();
+    Value rounded = number.getFalseValue();
+    auto isNan = number.getCondition().getDefiningOp<arith::CmpFOp>();
+    if (!isNan || isNan.getPredicate() != arith::CmpFPredicate::UNO ||
+        isNan.getLhs() != rounded || isNan.getRhs() != rounded ||
+        !rounded.getDefiningOp<math::RoundEvenOp>())
+      return failure();
+    Value x = rounded;
+    while (auto round = x.getDefiningOp<math::RoundEvenOp>())
+      x = round.getOperand();
+    Location loc = op.getLoc();
+    Type words = type.clone(rewriter.getI32Type());
+    auto all = [&](int32_t word) -> Value {
+      return rewriter.create<arith::ConstantOp>(
+          loc, DenseElementsAttr::get(cast<ShapedType>(words), word));
+    };
+    Value isLow = rewriter.create<arith::CmpFOp>(loc, arith::CmpFPredicate::OLT,
+                                                 x, least.getRhs());
+    Value low = rewriter.create<arith::SelectOp>(loc, isLow, x, least.getRhs());
+    Value isNumber =
+        rewriter.create<arith::CmpFOp>(loc, arith::CmpFPredicate::ORD, x, x);
+    Value mask = rewriter.create<vector::BitCastOp>(
+        loc, VectorType::get({1}, rewriter.getI16Type()), isNumber);
+    mask = rewriter.create<vector::ExtractOp>(loc, mask, ArrayRef<int64_t>{0});
+    Value mode = rewriter.create<arith::ConstantOp>(
+        loc, rewriter.getI32IntegerAttr(kNearestEven));
+    Value v =
+        rewriter
+            .create<LLVM::CallIntrinsicOp>(
+                loc, words,
+                rewriter.getStringAttr("llvm.x86.avx512.mask.cvtps2dq.512"),
+                ValueRange{low, all(0), mask, mode})
+            .getResult(0);
+    // Both bounds, although one holds: together they are one instruction.
+    v = rewriter.create<arith::MaxSIOp>(loc, v, all(int32_t(kLowest)));
+    v = rewriter.create<arith::MinSIOp>(loc, v, all(int32_t(kHighest)));
+    rewriter.replaceOpWithNewOp<arith::TruncIOp>(op, type, v);
+    return success();
+  }
+};
+
 struct LowerMath : PassWrapper<LowerMath, OperationPass<ModuleOp>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(LowerMath)
   explicit LowerMath(InstructionSet instructionSet)
@@ -117,6 +190,8 @@ struct LowerMath : PassWrapper<LowerMath, OperationPass<ModuleOp>> {
                  ByArithmetic<math::ErfOp, emitErf, false>, ExpTail>(
         context, instructionSet);
     arith::populateCeilFloorDivExpandOpsPatterns(patterns);
+    if (instructionSet == InstructionSet::AVX512)
+      patterns.add<RoundedBytes>(context);
     if (instructionSet == InstructionSet::Baseline)
       patterns.add<FmaInTwo, VectorFma>(context);
     if (failed(

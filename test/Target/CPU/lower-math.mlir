@@ -72,3 +72,45 @@ func.func @instructions_stay(%x: vector<16xf32>) -> vector<16xf32> {
   %c = math.roundeven %b : vector<16xf32>
   return %c : vector<16xf32>
 }
+
+// Bytes of rounded numbers: one conversion rounds, and takes NaN as 0 by its mask.
+
+// CHECK-LABEL: func.func @rounded_bytes(
+// CHECK-SAME:    %[[X:.*]]: vector<16xf32>
+// CHECK-NOT:     math.roundeven
+// CHECK-DAG:     %[[ISLOW:.*]] = arith.cmpf olt, %[[X]], %[[HIGHEST:.*]] : vector<16xf32>
+// CHECK-DAG:     %[[LOW:.*]] = arith.select %[[ISLOW]], %[[X]], %[[HIGHEST]]
+// CHECK-DAG:     %[[NUMBER:.*]] = arith.cmpf ord, %[[X]], %[[X]]
+// CHECK:         llvm.call_intrinsic "llvm.x86.avx512.mask.cvtps2dq.512"(%[[LOW]],
+// CHECK:         arith.maxsi
+// CHECK:         arith.minsi
+// CHECK:         arith.trunci
+func.func @rounded_bytes(%x: vector<16xf32>) -> vector<16xi8> {
+  %zero = arith.constant dense<0.0> : vector<16xf32>
+  %lowest = arith.constant dense<-128.0> : vector<16xf32>
+  %highest = arith.constant dense<127.0> : vector<16xf32>
+  %rounded = math.roundeven %x : vector<16xf32>
+  %nan = arith.cmpf uno, %rounded, %rounded : vector<16xf32>
+  %number = arith.select %nan, %zero, %rounded : vector<16xi1>, vector<16xf32>
+  %above = arith.maximumf %number, %lowest : vector<16xf32>
+  %between = arith.minimumf %above, %highest : vector<16xf32>
+  %q = arith.fptosi %between : vector<16xf32> to vector<16xi8>
+  return %q : vector<16xi8>
+}
+
+// Truncated ones are not rounded.
+
+// CHECK-LABEL: func.func @truncated_bytes(
+// CHECK-NOT:     llvm.call_intrinsic
+// CHECK:         arith.fptosi
+func.func @truncated_bytes(%x: vector<16xf32>) -> vector<16xi8> {
+  %zero = arith.constant dense<0.0> : vector<16xf32>
+  %lowest = arith.constant dense<-128.0> : vector<16xf32>
+  %highest = arith.constant dense<127.0> : vector<16xf32>
+  %nan = arith.cmpf uno, %x, %x : vector<16xf32>
+  %number = arith.select %nan, %zero, %x : vector<16xi1>, vector<16xf32>
+  %above = arith.maximumf %number, %lowest : vector<16xf32>
+  %between = arith.minimumf %above, %highest : vector<16xf32>
+  %q = arith.fptosi %between : vector<16xf32> to vector<16xi8>
+  return %q : vector<16xi8>
+}
