@@ -188,6 +188,8 @@ private:
     WritePlan *streamed = nullptr;    ///< stored past the caches
     bool isFinal = false; ///< a result that no kernel of the program reads
     llvm::SmallVector<Node *> results; ///< what the sink evaluates
+    /// So many sums of a register tile, of 32 bits, are added in short blocks.
+    int64_t fewSums = 4;
     bool fillsArray = false;  ///< an array of a workspace, which has padding
     int64_t width = 0;        ///< lanes of a block; 0: of the register tile
     int64_t rows = 0;         ///< of a block; 0: of the register tile

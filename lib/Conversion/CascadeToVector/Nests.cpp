@@ -574,6 +574,9 @@ void Kernel::matrixState(StatePlan &s) {
   nest.term = s.term;
   nest.pair = pairOf(s.term);
   nest.readsPanels = true;
+  // By itself such a sum may have a register tile of half the size.
+  if (plan.states.size() > 1)
+    nest.fewSums = 8;
   nest.isLong = !plan.wholes.empty() || plan.tileStream > kLongestChain;
   nest.halvesRows = true;
   nest.combine = s.combine;
