@@ -68,7 +68,7 @@ static bool isRank(Value tensor, unsigned dim,
   if (!op || isMaterialised(tensor))
     return false;
   if (auto topk = dyn_cast<TopKOp>(op))
-    return topk.getK() > 1 && dim == topk.getDim();
+    return dim == topk.getDim();
   auto generic = dyn_cast<linalg::GenericOp>(op);
   if (!generic || generic.getNumReductionLoops())
     return false;
@@ -112,6 +112,13 @@ Expr Formula::ofRanks(linalg::GenericOp generic, Subscripts loops,
   generic.getReductionDims(dims);
   Size extent = sizeOfLoop(generic, dims[0]);
   uint64_t live = indicesOf(key);
+  algebra::Reducer reducer;
+  // A list of one is a number without a rank, and so is what is made of it.
+  if (extent.isStatic(1)) {
+    loops[dims[0]] = IndexExpr(0);
+    Expr only = term(generic, loops, reducer);
+    return only ? withInitial(generic, key, reducer, only) : only;
+  }
   std::optional<unsigned> rank;
   for (auto [i, index] : llvm::enumerate(cascade.indices))
     if (index.role == IndexRole::Rank && extents[i] == extent &&
@@ -120,7 +127,6 @@ Expr Formula::ofRanks(linalg::GenericOp generic, Subscripts loops,
   if (!rank)
     rank = addIndex("rank", IndexRole::Rank, extent);
   loops[dims[0]] = index(*rank);
-  algebra::Reducer reducer;
   Expr body = term(generic, loops, reducer);
   if (!body)
     return Expr();
