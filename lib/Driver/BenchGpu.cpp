@@ -250,8 +250,11 @@ llvm::Error GpuBenchmark::timeForm(Form &form, double &ms,
   if (!each)
     return asError(each.error());
   const auto &names = form.program.executable.spec().steps;
-  for (auto [step, stepMs] : llvm::zip_equal(names, *each))
-    steps.push_back({step.name, stepMs});
+  for (auto [i, step, stepMs] : llvm::enumerate(names, *each)) {
+    std::string library = form.gpu->libraryOf(*form.plan, i);
+    steps.push_back(
+        {step.name + (library.empty() ? "" : " (" + library + ")"), stepMs});
+  }
   return llvm::Error::success();
 }
 

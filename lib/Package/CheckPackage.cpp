@@ -17,6 +17,25 @@ struct Checker {
 
 private:
   static bool isType(DType dtype) { return dtype <= DType::Bool; }
+  static bool areLaunches(const std::vector<Launch> &launches) {
+    return std::all_of(
+        launches.begin(), launches.end(),
+        [](const Launch &launch) { return !launch.ways.empty(); });
+  }
+  /// Whether the library computes products of such arrays.
+  static bool isProduct(const DeviceProduct &product) {
+    constexpr uint32_t kMostDims = 64, kMostWords = 1 << 16;
+    auto isSide = [](const DeviceProduct::Side &side) {
+      return side.word <= kMostWords &&
+             (side.dtype == DType::F32 || side.dtype == DType::F16 ||
+              side.dtype == DType::BF16);
+    };
+    return product.rank >= 2 && product.rank <= kMostDims &&
+           product.biasRank >= 1 && product.biasRank <= kMostDims &&
+           isSide(product.lhs) && isSide(product.rhs) &&
+           isSide(product.result) && isSide(product.bias) &&
+           areLaunches(product.after);
+  }
   bool isView(const ViewSpec &view) const {
     return view.buffer < program.buffers.size() && isType(view.dtype) &&
            view.sizes.size() == view.strides.size();
@@ -97,13 +116,10 @@ bool Checker::isGood() const {
          all(program.buffers, [&](auto &one) { return isBuffer(one); }) &&
          all(program.steps, [&](auto &one) { return isStep(one); }) &&
          all(package.deviceKernels,
-             [](auto &kernel) {
+             [&](auto &kernel) {
                return kernel.tickets <= kMostTickets &&
-                      std::all_of(kernel.launches.begin(),
-                                  kernel.launches.end(),
-                                  [](const Launch &launch) {
-                                    return !launch.ways.empty();
-                                  });
+                      (!kernel.product || isProduct(*kernel.product)) &&
+                      areLaunches(kernel.launches);
              }) &&
          all(package.hostKernels,
              [](auto &kernel) {
@@ -152,9 +168,7 @@ bool Checker::hasPlainNames() const {
     look(kernel.name);
   for (const DeviceKernel &kernel : package.deviceKernels) {
     look(kernel.name);
-    for (const Launch &launch : kernel.launches)
-      for (const LaunchWay &way : launch.ways)
-        look(way.entry);
+    forEachWay(kernel, [&](const LaunchWay &way) { look(way.entry); });
   }
   return arePlain;
 }

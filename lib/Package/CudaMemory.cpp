@@ -150,6 +150,34 @@ Problem CudaProgram::Impl::reserveFor(CudaPlan &made) {
   made.memory = memory;
   made.arena = memory ? memory->address : 0;
   made.workspace = made.arena + uint64_t(workspaceAt);
+  return prepareProducts(made);
+}
+
+/// Asks the library how it would compute what it may; it is loaded when a plan
+/// first has such a product.
+Problem CudaProgram::Impl::prepareProducts(CudaPlan &made) {
+  made.resolved.resize(made.plan->steps.size());
+  for (size_t i = 0; i < made.resolved.size(); ++i) {
+    auto *kernel = std::get_if<PlannedKernel>(&made.plan->steps[i].what);
+    if (!kernel)
+      continue;
+    const std::optional<DeviceProduct> &product =
+        package->deviceKernels[kernel->kernel].product;
+    if (!product || !product->condition.evaluate(kernel->words).value_or(0))
+      continue;
+    if (!library) {
+      Outcome<std::unique_ptr<ProductLibrary>> found = ProductLibrary::create();
+      if (!found)
+        return found.error();
+      library = std::move(*found);
+    }
+    if (!*library)
+      return {};
+    if (Problem error = libraryWorkspace.reserve(
+            ProductLibrary::kWorkspaceBytes, gpu, "the workspace of cuBLASLt"))
+      return error;
+    made.resolved[i].product = (*library)->prepare(*product, kernel->words);
+  }
   return {};
 }
 

@@ -19,8 +19,10 @@ CudaProgram::Impl::~Impl() {
       if (kernel.module)
         driver.cuModuleUnload(kernel.module);
     plans.clear();
+    library.reset();
     memory.reset();
-    for (DeviceMemory *one : {&constants, &tickets, &staging, &failedCheck})
+    for (DeviceMemory *one :
+         {&constants, &tickets, &staging, &libraryWorkspace, &failedCheck})
       one->release();
   }
   driver.cuDevicePrimaryCtxRelease_v2(device);
@@ -79,17 +81,17 @@ Problem CudaProgram::Impl::loadModule(const DeviceKernel &kernel,
     loaded.module = nullptr;
     return failed(("cuModuleLoadData of '" + kernel.name + "'").c_str(), error);
   }
-  for (const Launch &launch : kernel.launches)
-    for (const LaunchWay &way : launch.ways) {
-      CuFunction function = nullptr;
-      error = driver.cuModuleGetFunction(&function, loaded.module,
-                                         way.entry.c_str());
-      if (error)
-        return failed(("cuModuleGetFunction of '" + way.entry + "'").c_str(),
-                      error);
-      loaded.entries.push_back({function, kSharedBytesWithoutAsking});
-    }
-  return {};
+  Problem problem;
+  forEachWay(kernel, [&](const LaunchWay &way) {
+    CuFunction function = nullptr;
+    error =
+        driver.cuModuleGetFunction(&function, loaded.module, way.entry.c_str());
+    if (error && !problem)
+      problem =
+          failed(("cuModuleGetFunction of '" + way.entry + "'").c_str(), error);
+    loaded.entries.push_back({function, kSharedBytesWithoutAsking});
+  });
+  return problem;
 }
 
 Problem CudaProgram::Impl::start(const Options &options) {
@@ -186,6 +188,14 @@ Problem CudaProgram::enqueue(const RunPlan &plan,
   kept->isPinned |= capture != kNoCapture;
   return impl->runSteps(*kept, inputs, outputs, on, onStep,
                         /*checksLater=*/true);
+}
+
+std::string CudaProgram::libraryOf(const RunPlan &plan, size_t step) {
+  CudaPlan *kept = impl->plans.find(plan.id);
+  for (size_t i = 0; kept && i < plan.steps.size(); ++i)
+    if (plan.steps[i].step == step && kept->resolved[i].product)
+      return "cuBLASLt " + (*impl->library)->functions().version;
+  return "";
 }
 
 Problem CudaProgram::findFailedCheck() {

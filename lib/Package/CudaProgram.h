@@ -4,6 +4,7 @@
 
 #include "CudaDriver.h"
 #include "PlanCache.h"
+#include "ProductLibrary.h"
 #include <array>
 
 namespace refold::package {
@@ -53,6 +54,8 @@ struct ResolvedStep {
   }
   std::array<Call, 4> calls;
   size_t next = 0;
+  /// That computes it where arrays are aligned; null: its launches do.
+  std::unique_ptr<LibraryProduct> product;
 };
 
 /// A plan with the memory of its intermediate arrays and workspaces. They stay
@@ -72,7 +75,7 @@ struct LoadedEntry {
 };
 struct LoadedKernel {
   CuModule module = nullptr;
-  std::vector<LoadedEntry> entries; ///< all ways of all launches
+  std::vector<LoadedEntry> entries; ///< as `forEachWay` has them
 };
 
 /// Words of the kernel that copies arrays: from, to, bytes of an element,
@@ -82,7 +85,8 @@ inline constexpr size_t kCopyRank = 8, kCopyWords = 4 + 3 * kCopyRank;
 struct CudaProgram::Impl {
   Impl(const CudaDriver &driver, CuDevice device, GpuFacts gpu)
       : driver(driver), device(device), gpu(std::move(gpu)), constants(driver),
-        tickets(driver), staging(driver), failedCheck(driver) {}
+        tickets(driver), staging(driver), libraryWorkspace(driver),
+        failedCheck(driver) {}
   ~Impl();
 
   Problem start(const Options &options);
@@ -92,11 +96,14 @@ struct CudaProgram::Impl {
   Problem makeTickets();
   Problem makeFailedCheck();
   Problem reserveFor(CudaPlan &made);
+  Problem prepareProducts(CudaPlan &made);
   Problem growMemory(int64_t wanted);
   const LaunchWay *chooseWay(const Launch &launch) const;
-  Problem resolve(size_t number, std::vector<ResolvedLaunch> &launches);
+  Problem resolve(size_t number, bool isMultiplied,
+                  std::vector<ResolvedLaunch> &launches);
   Problem resolveEntry(const Launch &one, const LaunchWay &way,
                        LoadedEntry &entry, ResolvedLaunch &resolved);
+  Problem multiply(LibraryProduct &product, CuStream on);
   Problem launch(std::vector<ResolvedLaunch> &launches, CuStream on);
   Problem launchNow(size_t number, CuStream on);
   Problem copy(const PlannedCopy &copy, CuStream on);
@@ -120,6 +127,9 @@ struct CudaProgram::Impl {
   std::vector<LoadedKernel> kernels;
   std::vector<DeviceAddress> constantsAt; ///< one a buffer
   DeviceMemory constants, tickets, staging;
+  /// Looked for when a plan first wants it; and its workspace.
+  std::optional<std::unique_ptr<ProductLibrary>> library;
+  DeviceMemory libraryWorkspace;
   DeviceMemory failedCheck; ///< 1 + the step of a check that failed, or 0
   std::shared_ptr<DeviceMemory> memory; ///< that further plans get
   PlanCache<CudaPlan> plans;

@@ -20,14 +20,20 @@ const LaunchWay *CudaProgram::Impl::chooseWay(const Launch &launch) const {
   return tooLarge; // what launches it says so
 }
 
-/// What kernel `number` launches where `words` are as they are.
-Problem CudaProgram::Impl::resolve(size_t number,
+/// What kernel `number` launches where `words` are as they are; once the
+/// library has multiplied, what comes after that.
+Problem CudaProgram::Impl::resolve(size_t number, bool isMultiplied,
                                    std::vector<ResolvedLaunch> &launches) {
   const DeviceKernel &kernel = package->deviceKernels[number];
+  const std::vector<Launch> &wanted =
+      isMultiplied ? kernel.product->after : kernel.launches;
   size_t firstEntry = 0;
-  launches.resize(kernel.launches.size());
+  if (isMultiplied)
+    for (const Launch &other : kernel.launches)
+      firstEntry += other.ways.size();
+  launches.resize(wanted.size());
   for (size_t i = 0; i < launches.size(); ++i) {
-    const Launch &one = kernel.launches[i];
+    const Launch &one = wanted[i];
     const LaunchWay *way = chooseWay(one);
     if (!way)
       return problem(ExitCode::Unsupported,
@@ -126,9 +132,20 @@ Problem CudaProgram::Impl::launch(std::vector<ResolvedLaunch> &launches,
   return {};
 }
 
+/// The product of `words`, by the library.
+Problem CudaProgram::Impl::multiply(LibraryProduct &product, CuStream on) {
+  LtStatus status =
+      (*library)->run(product, words, libraryWorkspace.address, on);
+  return status ? problem(ExitCode::Internal,
+                          "'" + package->name + "' on the GPU '" + gpu.name +
+                              "': " +
+                              (*library)->describe("cublasLtMatmul", status))
+                : Problem();
+}
+
 /// Launches what `words` say.
 Problem CudaProgram::Impl::launchNow(size_t number, CuStream on) {
-  if (Problem error = resolve(number, launches))
+  if (Problem error = resolve(number, /*isMultiplied=*/false, launches))
     return error;
   return launch(launches, on);
 }
@@ -231,12 +248,16 @@ Problem CudaProgram::Impl::runStep(CudaPlan &kept, const PlannedStep &step,
   for (const PlannedKernel::Address &address : kernel.addresses)
     words[address.word] = words[address.word + 1] =
         int64_t(addresses[address.buffer]) + address.byteOffset;
+  bool isMultiplied = resolved.product && resolved.product->takes(words);
+  if (isMultiplied)
+    if (Problem error = multiply(*resolved.product, on))
+      return error;
   words.push_back(int64_t(kept.workspace));
   words.push_back(int64_t(tickets.address));
   ResolvedStep::Call &call = resolved.callFor(words);
   if (call.words != words) {
     call.words.clear(); // not for these, should it fail
-    if (Problem error = resolve(kernel.kernel, call.launches))
+    if (Problem error = resolve(kernel.kernel, isMultiplied, call.launches))
       return error;
     call.words = words;
   }
@@ -271,7 +292,6 @@ Problem CudaProgram::Impl::runSteps(
       break;
     }
   }
-  kept.resolved.resize(plan.steps.size());
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const PlannedStep &step = plan.steps[i];
     if (onStep)

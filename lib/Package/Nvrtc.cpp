@@ -3,6 +3,8 @@
 // (docs.nvidia.com/cuda/nvrtc).
 #include "refold/Package/Nvrtc.h"
 
+#include "FindLibrary.h"
+
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
@@ -35,37 +37,6 @@ struct Nvrtc::Functions {
 /// Contraction is off: fused multiply-adds are spelled out in the text.
 static constexpr const char *kOptions[] = {"--std=c++17", "-fmad=false",
                                            "-default-device"};
-static constexpr const char *kNames[] = {"libnvrtc.so.13", "libnvrtc.so.12",
-                                         "libnvrtc.so"};
-
-/// Folders below `root` in which Python puts the package.
-static void addPythonFolders(const fs::path &root,
-                             std::vector<fs::path> &folders) {
-  std::error_code code;
-  for (const char *lib : {"lib", "lib64"})
-    for (const auto &python : fs::directory_iterator(root / lib, code))
-      for (const char *part : {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"})
-        if (fs::path folder = python.path() / "site-packages" / part;
-            fs::is_directory(folder, code))
-          folders.push_back(folder);
-}
-
-/// Where NVRTC may lie outside of what the system looks at.
-static std::vector<fs::path> likelyFolders() {
-  std::vector<fs::path> folders = {"/usr/local/cuda/lib64"};
-  if (const char *environment = std::getenv("VIRTUAL_ENV"))
-    addPythonFolders(environment, folders);
-  std::error_code code;
-  addPythonFolders(fs::current_path(code) / ".venv", folders);
-  fs::path program = fs::read_symlink("/proc/self/exe", code);
-  constexpr int kMostSteps = 5;
-  for (int i = 0; i < kMostSteps && program.has_relative_path(); ++i) {
-    program = program.parent_path();
-    addPythonFolders(program / ".venv", folders);
-  }
-  return folders;
-}
-
 Outcome<Nvrtc> Nvrtc::load(const std::string &path) {
   // NVRTC looks for this one by name: it has to be there already.
   std::error_code code;
@@ -96,32 +67,13 @@ Outcome<Nvrtc> Nvrtc::load(const std::string &path) {
   return found;
 }
 
-static std::vector<std::string> candidates() {
-  std::vector<std::string> paths;
-  auto addFolder = [&](const fs::path &folder) {
-    std::error_code code;
-    for (const char *name : kNames)
-      if (fs::exists(folder / name, code))
-        paths.push_back((folder / name).string());
-  };
-  if (const char *named = std::getenv("REFOLD_NVRTC")) {
-    std::error_code code;
-    if (!fs::is_directory(named, code))
-      return {named}; // nothing else is wanted
-    addFolder(named);
-    return paths;
-  }
-  for (const char *name : kNames)
-    paths.push_back(name);
-  for (const fs::path &folder : likelyFolders())
-    addFolder(folder);
-  return paths;
-}
-
 Outcome<const Nvrtc *> Nvrtc::find() {
   static Outcome<Nvrtc> found = []() -> Outcome<Nvrtc> {
     std::string why;
-    for (const std::string &path : candidates()) {
+    for (const std::string &path :
+         findLibraries({"REFOLD_NVRTC",
+                        {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"},
+                        {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"}})) {
       Outcome<Nvrtc> one = load(path);
       if (one)
         return one;

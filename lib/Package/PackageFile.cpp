@@ -17,7 +17,7 @@ using namespace refold::package;
 static_assert(std::endian::native == std::endian::little);
 
 /// A reader takes its own version only: plans change with the compiler.
-static constexpr uint32_t kVersion = 6;
+static constexpr uint32_t kVersion = 7;
 static constexpr char kMagic[8] = {'r', 'e', 'f', 'o', 'l', 'd', 'p', 'k'};
 static constexpr size_t kAlignment = 64;
 
@@ -282,20 +282,51 @@ private:
     file.text(k.name);
     file.text(k.text);
     file.part(k.cubin);
-    file.list(k.launches, [&](Of<Launch> &launch) {
-      sizes(launch.parameters);
-      file.list(launch.ways, [&](Of<LaunchWay> &way) {
-        file.text(way.entry);
-        size(way.condition);
-        for (auto *dims : {&way.grid, &way.block})
-          for (auto &dim : *dims)
-            size(dim);
-        size(way.sharedBytes);
-        file.number(way.blocksPerUnit);
-      });
-    });
+    file.list(k.launches, [&](Of<Launch> &one) { launch(one); });
+    maybe(k.product, [&](Of<DeviceProduct> &p) { product(p); });
     size(k.workspaceBytes);
     file.number(k.tickets);
+  }
+  void launch(Of<Launch> &l) {
+    sizes(l.parameters);
+    file.list(l.ways, [&](Of<LaunchWay> &way) {
+      file.text(way.entry);
+      size(way.condition);
+      for (auto *dims : {&way.grid, &way.block})
+        for (auto &dim : *dims)
+          size(dim);
+      size(way.sharedBytes);
+      file.number(way.blocksPerUnit);
+    });
+  }
+  void product(Of<DeviceProduct> &p) {
+    file.number(p.rank);
+    file.number(p.biasRank);
+    for (auto *side : {&p.lhs, &p.rhs, &p.result, &p.bias}) {
+      file.number(side->word);
+      file.number(side->dtype);
+    }
+    flag(p.hasBias);
+    size(p.condition);
+    file.list(p.after, [&](Of<Launch> &one) { launch(one); });
+  }
+  void flag(Of<bool> &value) {
+    uint8_t is = 0;
+    if constexpr (!isReader)
+      is = value;
+    file.number(is);
+    if constexpr (isReader)
+      value = is != 0;
+  }
+  template <typename Optional, typename Each>
+  void maybe(Optional &value, Each each) {
+    bool is = value.has_value();
+    flag(is);
+    if constexpr (isReader)
+      if (is)
+        value.emplace();
+    if (is)
+      each(*value);
   }
   void host(Of<HostKernel> &k) {
     file.text(k.name);
@@ -303,12 +334,7 @@ private:
     file.number(k.phases);
     file.list(k.packedOperands,
               [&](Of<uint32_t> &operand) { file.number(operand); });
-    uint8_t shares = 0;
-    if constexpr (!isReader)
-      shares = k.sharesOnlyPanels;
-    file.number(shares);
-    if constexpr (isReader)
-      k.sharesOnlyPanels = shares != 0;
+    flag(k.sharesOnlyPanels);
   }
 
   File &file;

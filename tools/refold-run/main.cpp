@@ -332,8 +332,12 @@ Problem benchGpu(CudaProgram &gpu, const RunPlan &plan, int64_t bytes) {
   if (Problem error = gpu.findFailedCheck())
     return error;
   const ProgramSpec &program = gpu.package().program;
-  for (size_t i = 0; i < steps->size(); ++i)
-    std::printf("  %9.4f ms  %s\n", (*steps)[i], program.steps[i].name.c_str());
+  for (size_t i = 0; i < steps->size(); ++i) {
+    std::string library = gpu.libraryOf(plan, i);
+    std::printf("  %9.4f ms  %s%s\n", (*steps)[i],
+                program.steps[i].name.c_str(),
+                library.empty() ? "" : (" (" + library + ")").c_str());
+  }
   return {};
 }
 

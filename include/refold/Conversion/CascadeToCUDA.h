@@ -3,6 +3,7 @@
 #define REFOLD_CONVERSION_CASCADETOCUDA_H
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "refold/Support/DType.h"
 #include <optional>
 #include <string>
 #include <vector>
@@ -111,6 +112,14 @@ struct CudaProduct {
   bool isTransposed = false;
   unsigned count = 1;         ///< of right sides
   bool hasActivation = false; ///< that takes as long as what is written
+  /// Types that a library of the machine may multiply, where it has the form.
+  struct Library {
+    DType sides = DType::F32, result = DType::F32;
+    bool hasBias = false;
+    /// An entry that does the rest to every element of the result; or empty.
+    std::string after;
+  };
+  std::optional<Library> library;
 };
 
 /// Rows whose elements are products: a block has some of `rows`.

@@ -6,6 +6,7 @@
 #include "refold/Runtime/ProgramSpec.h"
 #include <array>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 /// A compiled program as plain data, in memory or in a file (docs/packages.md).
@@ -33,17 +34,48 @@ struct Launch {
   std::vector<LaunchWay> ways;
 };
 
+/// A matrix product that a library of the machine may compute in place of a
+/// kernel's launches: result = lhs rhs, row-major matrices of the last two
+/// dimensions, then `+ bias`, then what `after` does. Sums are f32.
+struct DeviceProduct {
+  /// An array as the words of the call have it: addresses from `word` on.
+  struct Side {
+    uint32_t word = 0;
+    DType dtype = DType::F32;
+    bool operator==(const Side &) const = default;
+  };
+  uint32_t rank = 2, biasRank = 1;
+  Side lhs, rhs, result, bias;
+  bool hasBias = false;
+  /// Where it is not 0, a library is expected to be quicker.
+  SizeExpr condition;
+  std::vector<Launch> after;
+};
+
 /// A kernel for a GPU: launches one after the other.
 struct DeviceKernel {
   std::string name;
   std::string text;       ///< CUDA C++; may be empty
   std::string_view cubin; ///< may be empty
   std::vector<Launch> launches;
+  std::optional<DeviceProduct> product;
   SizeExpr workspaceBytes; ///< must not depend on addresses
   /// Words of 32 bits that are 0 before and after every launch; all kernels of
   /// a program have the same.
   uint32_t tickets = 0;
 };
+
+/// The ways of all its launches, then of those after a library's product.
+template <typename Each>
+void forEachWay(const DeviceKernel &kernel, const Each &each) {
+  for (const Launch &launch : kernel.launches)
+    for (const LaunchWay &way : launch.ways)
+      each(way);
+  if (kernel.product)
+    for (const Launch &launch : kernel.product->after)
+      for (const LaunchWay &way : launch.ways)
+        each(way);
+}
 
 /// A kernel for the CPU: an ELF object with `kernel_shape_words` and
 /// `kernel_phaseN_words` of the kernel ABI.

@@ -548,6 +548,51 @@ static SizeExpr sharedOf(const CudaEntry &entry, const CudaKernel &kernel,
          SizeExpr(entry.chunk() * entry.keptBytes);
 }
 
+/// What cuBLASLt may compute in place of a product's kernel, and where it is
+/// expected to be quicker: our f32 has a third of its rate and less; our 16
+/// bits are level with it or ahead until products are large (H200,
+/// benchmarks/results/cuda-products.md).
+static std::optional<package::DeviceProduct>
+describeForLibrary(const CudaKernel &kernel, const Words &words,
+                   const package::Launch &launch) {
+  if (!kernel.product || !kernel.product->library)
+    return std::nullopt;
+  const CudaProduct::Library &form = *kernel.product->library;
+  const CudaOperand &lhs = kernel.operands[0], &result = kernel.operands.back();
+  package::DeviceProduct product;
+  product.rank = lhs.rank;
+  product.lhs = {lhs.word, form.sides};
+  product.rhs = {kernel.operands[1].word, form.sides};
+  product.result = {result.word, form.result};
+  product.hasBias = form.hasBias;
+  if (form.hasBias) {
+    product.bias = {kernel.operands[2].word, form.result};
+    product.biasRank = kernel.operands[2].rank;
+  }
+  constexpr int64_t kLarge = int64_t(1) << 34;
+  product.condition = 1;
+  if (form.sides != DType::F32) {
+    SizeExpr products = words.size(lhs, lhs.rank - 1);
+    for (unsigned dim = 0; dim < result.rank; ++dim)
+      products = products * words.size(result, dim);
+    product.condition =
+        SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(kLarge), products);
+  }
+  if (!form.after.empty()) {
+    constexpr int64_t kThreads = 256;
+    SizeExpr elements = 1;
+    for (unsigned dim = 0; dim < result.rank; ++dim)
+      elements = elements * words.size(result, dim);
+    package::LaunchWay way;
+    way.entry = form.after;
+    way.grid[0] =
+        SizeExpr::binary(SizeExpr::Op::CeilDiv, elements, SizeExpr(kThreads));
+    way.block[0] = kThreads;
+    product.after.push_back({launch.parameters, {way}});
+  }
+  return product;
+}
+
 package::DeviceKernel
 refold::describeCudaLaunch(const CudaKernel &kernel,
                            std::optional<unsigned> wanted) {
@@ -597,6 +642,8 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
     described.tickets = std::max(described.tickets, uint32_t(entry.mostBlocks));
   }
   described.launches.push_back(std::move(launch));
+  described.product =
+      describeForLibrary(kernel, words, described.launches.front());
   return described;
 }
 

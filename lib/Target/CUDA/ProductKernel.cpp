@@ -65,6 +65,7 @@ public:
 
 private:
   bool hasUnits() const;
+  std::optional<CudaProduct::Library> libraryForm() const;
   bool hasRoles() const { return hasUnits() && target.contains("sm90"); }
   bool isTransposed() const;
   unsigned batchRank() const { return product.result.sizes.size() - 2; }
@@ -76,6 +77,7 @@ private:
   std::string sharesText(const CudaEntry &entry) const;
   std::string viewsText(const std::string &more = "") const;
   std::string signature() const;
+  std::string activationText() const;
   std::string placeText(int rows, int columns) const;
   std::string targetText() const;
 
@@ -149,6 +151,21 @@ static const char *sumOf(const ProductStep &product) {
 bool ProductPrinter::hasUnits() const {
   return product.lhs.dtype == product.rhs.dtype &&
          (product.lhs.dtype == DType::F16 || product.lhs.dtype == DType::BF16);
+}
+
+/// One product of floats; cuBLASLt adds a bias of the result's type. It has no
+/// erf: what is stored in between has to be what sums are.
+std::optional<CudaProduct::Library> ProductPrinter::libraryForm() const {
+  DType sides = product.lhs.dtype, result = product.result.dtype;
+  bool isTaken = steps.size() == 1 && product.rhs.dtype == sides &&
+                 (hasUnits() || sides == DType::F32) &&
+                 (result == sides || result == DType::F32) &&
+                 (!product.bias || product.bias->dtype == result);
+  bool hasMore = product.activation != Activation::None;
+  if (!isTaken || (hasMore && result != DType::F32))
+    return std::nullopt;
+  return CudaProduct::Library{sides, result, product.bias.has_value(),
+                              hasMore ? kernel.name + "_activate" : ""};
 }
 
 /// Whether the elements that are summed lie beside each other in `rhs`.
@@ -388,6 +405,25 @@ void ProductPrinter::addEntry(const Rectangle *rectangle, int width) {
   addEntryText(std::move(entry), body, steps.size() > 1 ? blocksPerUnit : 0);
 }
 
+/// An element a thread, in place: what cuBLASLt leaves to do.
+std::string ProductPrinter::activationText() const {
+  std::string m = std::to_string(batchRank()),
+              n = std::to_string(batchRank() + 1);
+  std::string text = "\nREFOLD_KERNEL(" + std::to_string(kFlatThreads) + ")\n" +
+                     kernel.product->library->after + "(" + typed +
+                     ") {\n  begin_launch();\n  int64_t place = block() * " +
+                     std::to_string(kFlatThreads) + " + thread();\n";
+  for (unsigned d = batchRank() + 2; d-- > 0;) {
+    std::string i = std::to_string(d);
+    text += "  result += place % count" + i + " * result_stride" + i +
+            ";\n  place /= count" + i + ";\n";
+  }
+  std::string scale = llvm::formatv("{0:e9}f", product.erfScale).str();
+  return text + "  if (place == 0)\n    store_element(result, activate<" +
+         spelled(product.activation) + ">(load_element(result), " + scale +
+         "));\n}\n";
+}
+
 std::string ProductPrinter::signature() const {
   std::string batch;
   for (unsigned d = 0; d < batchRank(); ++d)
@@ -426,7 +462,8 @@ llvm::Expected<CudaKernel> ProductPrinter::print(std::string name) {
     addOperand(productAt(i).result, nameOf("result", i), true, i == 0);
   kernel.product = CudaProduct{isTransposed(), unsigned(steps.size()),
                                product.activation == Activation::GeluErf ||
-                                   product.activation == Activation::Tanh};
+                                   product.activation == Activation::Tanh,
+                               libraryForm()};
   kernel.text =
       "// refold, --target " + target.str() +
       ". Generated; do not edit.\n"
@@ -466,6 +503,8 @@ llvm::Expected<CudaKernel> ProductPrinter::print(std::string name) {
   } else {
     addEntry(nullptr, 1);
   }
+  if (kernel.product->library && !kernel.product->library->after.empty())
+    kernel.text += activationText();
   return std::move(kernel);
 }
 

@@ -289,6 +289,34 @@ TEST(PlanCudaLaunch, BlocksShareLongSumsOfFewRows) {
   EXPECT_EQ(describeCudaLaunch(kernel).tickets, 132u);
 }
 
+TEST(PlanCudaLaunch, LibrariesComputeF32AndLargeProducts) {
+  CudaKernel kernel;
+  for (unsigned i = 0; i < 3; ++i) {
+    CudaOperand side;
+    side.word = i * 7;
+    side.rank = 2;
+    kernel.operands.push_back(side);
+  }
+  CudaEntry entry;
+  entry.rows = entry.columns = 64;
+  kernel.entries = {entry};
+  kernel.product = CudaProduct{};
+  EXPECT_FALSE(describeCudaLaunch(kernel).product);
+  auto wants = [&](DType sides, int64_t m, int64_t k, int64_t n) {
+    kernel.product->library = CudaProduct::Library{sides, sides, false, ""};
+    std::vector<int64_t> words = {0, 0, 0, m, k, k, 1, 0, 0, 0, k,
+                                  n, n, 1, 0, 0, 0, m, n, n, 1};
+    return describeCudaLaunch(kernel)
+        .product->condition.evaluate(words)
+        .value_or(0);
+  };
+  EXPECT_EQ(wants(DType::F32, 1, 16, 16), 1);
+  EXPECT_EQ(wants(DType::F16, 128, 384, 1536), 0);
+  EXPECT_EQ(wants(DType::BF16, 4096, 4096, 1023), 0);
+  EXPECT_EQ(wants(DType::BF16, 4096, 4096, 1024), 1);
+  EXPECT_EQ(wants(DType::F16, int64_t(1) << 40, int64_t(1) << 40, 1), 0);
+}
+
 TEST(FindCudaTarget, KnowsItsNames) {
   for (const char *name : {"cuda-emulated", "cuda-sm80", "cuda-sm90"}) {
     auto target = findCudaTarget(name);
