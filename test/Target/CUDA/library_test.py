@@ -23,6 +23,15 @@ PROGRAMS = {
     # Two dimensions of a batch that are none: as many calls as the outer one has places.
     "heads": "f(q[b,m,h,d], k[b,n,h,d]) -> s\n  s[b,h,m,n] = sum(d: q*k)\n",
 }
+SHIFTED = """func.func @shifted(%x: tensor<5x9xf32>, %w: tensor<8x4xf32>) -> tensor<5x4xf32> {
+  %part = tensor.extract_slice %x[0, 1] [5, 8] [1, 1] : tensor<5x9xf32> to tensor<5x8xf32>
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<5x4xf32>
+  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<5x4xf32>) -> tensor<5x4xf32>
+  %y = linalg.matmul ins(%part, %w : tensor<5x8xf32>, tensor<8x4xf32>) outs(%init : tensor<5x4xf32>) -> tensor<5x4xf32>
+  return %y : tensor<5x4xf32>
+}
+"""
 ONCE = ["--first-seeds", "1", "--seeds", "4", "--splits", "0", "--threads", "1", "--lengths", "17", "--broad-length", "0"]
 
 
@@ -70,9 +79,11 @@ def check_attention(machine):
 
 def check_ours(machine):
     """What the library is not asked for: arrays that begin anywhere, empty ones, batches of too many calls, small 16 bits."""
-    shifted = machine.folder / "shifted.fold"
-    shifted.write_text("f(x[m,k=9], w[u=8,n]) -> y\n  y[m,n] = sum(u: x[m, u + 1] * w[u, n])\n")
-    for program, shape, dtype in ((str(shifted), "m=5,n=4", "f32"), (machine.program("product"), "m=5,k=0,n=3", "f32"),
+    shifted = machine.folder / "shifted.mlir"
+    shifted.write_text(SHIFTED)
+    _, calls = machine.answers("verify", "--target", "cuda", shifted, *ONCE)
+    assert count(calls, "cublasLtMatmulAlgoGetHeuristic") == 1 and not products(calls), calls
+    for program, shape, dtype in ((machine.program("product"), "m=5,k=0,n=3", "f32"),
                                   (machine.program("product"), "m=0,k=4,n=3", "f32"),
                                   (machine.program("heads"), "b=65,m=2,h=2,d=8,n=4", "f32"),
                                   (machine.program("heads"), "b=2,m=3,h=5,d=7,n=12", "f32"),
