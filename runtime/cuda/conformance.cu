@@ -165,3 +165,56 @@ conform_matrices(const int16_t *in, float *out, int64_t count) {
     store_element(out + 384 + lane * 4 + i,
                   sees ? float(half[i] & 0xffff) : -1.0f);
 }
+
+/// Tickets, all 0 between launches, and what blocks leave for each other.
+uint32_t conform_tickets[24];
+alignas(16) int32_t conform_left[8 * 8 * 128];
+
+/// 8 blocks of 128 threads: `out` has 8 slices of 128 numbers, the sums of
+/// (p + 1) * (x + s) over the blocks p, where x is their number of `in`, 128
+/// each; then, of every block, whether a ticket that nobody moves has come; and
+/// the bits that blocks before it had added to another one.
+REFOLD_KERNEL(128)
+conform_slices(const int32_t *in, int32_t *out, int64_t) {
+  constexpr int kBlocks = 8, kSlices = 8;
+  const int part = int(block()), i = thread();
+  // A thread has four numbers of a slice, or of two where there are more.
+  for (int slice = i / 32; slice < kSlices; slice += 4) {
+    uint32_t words[4];
+    REFOLD_UNROLL
+    for (int e = 0; e < 4; ++e)
+      words[e] =
+          uint32_t((part + 1) *
+                   (load_element(in + part * 128 + i % 32 * 4 + e) + slice));
+    leave_words<16>(conform_left + (part * kSlices + slice) * 128 + i % 32 * 4,
+                    words);
+  }
+  const uint32_t claimed =
+      claim_slices(conform_tickets, part, kBlocks, kSlices);
+  for (int slice = 0; slice < kSlices; ++slice) {
+    if ((claimed >> slice & 1) == 0 || i >= 32)
+      continue;
+    int32_t sums[4] = {};
+    // Of one that is not there, zeros.
+    for (int p = 0; p <= kBlocks; ++p) {
+      uint32_t words[4] = {1, 1, 1, 1};
+      take_words_if(words, conform_left + (p * kSlices + slice) * 128 + i * 4,
+                    p < kBlocks);
+      REFOLD_UNROLL
+      for (int e = 0; e < 4; ++e)
+        sums[e] += int32_t(words[e]);
+    }
+    REFOLD_UNROLL
+    for (int e = 0; e < 4; ++e)
+      store_element(out + slice * 128 + i * 4 + e, sums[e]);
+  }
+  if (i == 0) {
+    const uint32_t before = add_to_ticket(conform_tickets + 16, 1u << part);
+    const bool is_last = (before | 1u << part) == 0xff;
+    store_element(out + 1024 + part,
+                  int32_t(wait_for_ticket(conform_tickets + 17, 1)));
+    if (is_last)
+      add_to_ticket(conform_tickets + 16, 0u - 0xff);
+    store_element(out + 1032 + part, int32_t(before));
+  }
+}

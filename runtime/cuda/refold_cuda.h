@@ -371,6 +371,23 @@ REFOLD_DEVICE void take_words(uint32_t *to, const void *from) {
                  : "l"(from)
                  : "memory");
 }
+/// 16 bytes, or zeros where `is_there` is false: without a branch, so that many
+/// are under way.
+REFOLD_DEVICE void take_words_if(uint32_t (&to)[4], const void *from,
+                                 bool is_there) {
+  asm volatile("{\n"
+               ".reg .pred there;\n"
+               "setp.ne.u32 there, %5, 0;\n"
+               "mov.b32 %0, 0;\n"
+               "mov.b32 %1, 0;\n"
+               "mov.b32 %2, 0;\n"
+               "mov.b32 %3, 0;\n"
+               "@there ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+               "}"
+               : "=&r"(to[0]), "=&r"(to[1]), "=&r"(to[2]), "=&r"(to[3])
+               : "l"(from), "r"(uint32_t(is_there))
+               : "memory");
+}
 /// What this thread has written, and seen behind barriers, is there for other
 /// blocks before what it does next; what it does next sees what they had there.
 REFOLD_DEVICE void fence_blocks() {

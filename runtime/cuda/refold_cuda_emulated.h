@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // refold_cuda.h for the host (x86-64): every thread of a block is a fiber,
-// blocks run one after another. A schedule is adversarial where it may be: the
-// order of blocks and threads, and warps that run only when nothing else can.
+// blocks run one after another, but for those that wait for a ticket. A
+// schedule is adversarial where it may be: the order of blocks and threads,
+// warps that run only when nothing else can, and whether waiting is in vain.
 // Reported are: deadlocks, barriers that some threads never reach, shared
 // memory that is read unwritten or in a race, accesses outside the arrays of
 // the launch or misaligned, results that are written twice or not at all.
@@ -18,6 +19,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -74,16 +76,27 @@ struct SharedMemory {
   std::vector<SharedElement> elements;
 };
 
-/// What a block has left for others: how it came to be seen by them.
+/// What a block has left for others. Times are numbers of what blocks have
+/// done, one after the other.
 struct LeftValue {
   int64_t block = -1, bytes = 0;
-  Access write, fence;
-  const void *ticket = nullptr; ///< that was taken behind the fence
+  Access write;
+  uint64_t time = 0;
 };
-/// A ticket that the block which runs now has taken.
-struct TakenTicket {
-  int64_t block = -1;
-  Access take, fence;
+/// A ticket that a thread has changed behind a fence of its own: whoever sees
+/// the ticket later may take what came before the fence.
+struct Publication {
+  const void *ticket;
+  uint64_t time;
+  Access fence;
+  uint64_t fenceTime;
+};
+/// A ticket that a thread has seen, and its first fence behind that.
+struct Sight {
+  const void *ticket;
+  uint64_t time;
+  int thread;
+  Access fence;
 };
 
 /// 16 bytes on their way to shared memory.
@@ -102,6 +115,10 @@ struct Fiber {
   std::vector<Copy> copies;
   uint64_t group = 0; ///< of the copies that begin now
   bool hasFollowed = false;
+  Access fence; ///< between blocks, the last one
+  uint64_t fenceTime = 0;
+  const uint32_t *awaited = nullptr; ///< a ticket, and what it is to become
+  uint32_t wanted = 0;
 };
 struct Warp {
   int arrived = 0;
@@ -124,23 +141,37 @@ struct Engine {
   /// Whether it did something; it does if it can where nothing else goes on.
   virtual bool advance(bool isIdle) = 0;
   virtual std::string finish() = 0;
+  /// What it has of a block, while another one runs.
+  virtual std::shared_ptr<void> setAside() = 0;
+  virtual void bringBack(const std::shared_ptr<void> &block) = 0;
 };
 inline Engine *engine = nullptr;
 
-struct Machine {
+/// A block that runs, or waits for others.
+struct Block {
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
   int current = -1, threads = 0, arrived = 0, live = 0;
-  int64_t block = 0, blocks = 0;
-  uint64_t barriers = 0, progress = 0, random = 0, seed = 1;
-  void *scheduler = nullptr;
+  int64_t block = 0;
+  uint64_t barriers = 0;
   std::map<int, SharedMemory> shared;
   SharedMemory bytes; ///< by offset
+  std::vector<Sight> sights;
+  std::shared_ptr<void> engine;
+};
+
+struct Machine : Block {
+  int64_t blocks = 0;
+  uint64_t progress = 0, random = 0, seed = 1, time = 0;
+  void *scheduler = nullptr;
   int64_t launchBytes = 0;
   std::vector<Range> ranges;
   std::vector<std::vector<bool>> written;
   std::map<const char *, LeftValue> left;
-  std::map<const void *, TakenTicket> tickets;
+  std::map<int64_t, std::vector<Publication>> published; ///< by block
+  std::vector<Block> waiting;
+  std::vector<std::vector<Fiber>> stacks; ///< of blocks that are done
+  bool isPatient = false; ///< whether who waits for a ticket gets it
   std::function<void()> body;
   std::string error;
   /// Launches before may not be done until a thread waits for them.
@@ -336,6 +367,11 @@ inline void startFibers(int threads) {
   machine.warps.assign((threads + 31) / 32, Warp());
   machine.shared.clear();
   machine.bytes = SharedMemory();
+  machine.sights.clear();
+  if (machine.fibers.empty() && !machine.stacks.empty()) {
+    machine.fibers = std::move(machine.stacks.back());
+    machine.stacks.pop_back();
+  }
   machine.fibers.resize(std::max<size_t>(machine.fibers.size(), threads));
   for (int i = 0; i < threads; ++i) {
     Fiber &fiber = machine.fibers[i];
@@ -365,10 +401,17 @@ inline std::string describeDeadlock() {
   return text;
 }
 
-inline void runBlock(int threads, const Mode &mode) {
-  startFibers(threads);
-  if (engine)
-    engine->start(threads);
+/// Whether a thread of the block waits for a ticket.
+inline bool isAwaiting(const Block &block) {
+  for (int i = 0; i < block.threads; ++i)
+    if (!block.fibers[i].isDone && block.fibers[i].awaited)
+      return true;
+  return false;
+}
+
+/// Until all threads are done, or the rest waits for a ticket: then false.
+inline bool runBlock(const Mode &mode) {
+  const int threads = machine.threads;
   std::vector<int> order(threads);
   for (int i = 0; i < threads; ++i)
     order[i] = i;
@@ -395,19 +438,84 @@ inline void runBlock(int threads, const Mode &mode) {
     if (engine && machine.error.empty())
       engine->advance(machine.progress == before);
     if (machine.progress == before && (!isHeld || isForced) &&
-        machine.error.empty())
+        machine.error.empty()) {
+      if (isAwaiting(machine))
+        return false;
       machine.error = describeDeadlock();
+    }
     isForced = machine.progress == before;
   }
   if (engine && machine.error.empty())
     if (std::string what = engine->finish(); !what.empty())
       machine.error = "block " + std::to_string(machine.block) + ": " + what;
-  // Those that wait unwind with the error.
-  for (int i = 0; i < threads; ++i)
+  return true;
+}
+
+/// Those that wait unwind with the error.
+inline void unwind() {
+  for (int i = 0; i < machine.threads; ++i)
     if (!machine.fibers[i].isDone && std::strlen(machine.fibers[i].waitsFor)) {
       machine.current = i;
       refold_switch_fiber(&machine.scheduler, machine.fibers[i].stackPointer);
     }
+}
+
+inline void setBlockAside() {
+  if (engine)
+    machine.engine = engine->setAside();
+  machine.waiting.push_back(std::move(static_cast<Block &>(machine)));
+  static_cast<Block &>(machine) = Block();
+}
+
+/// Lets the waiting block with number `which` go on. Its threads see the
+/// tickets that have come; where none has, those that wait give up.
+inline void bringBlockBack(size_t which) {
+  if (!machine.fibers.empty())
+    machine.stacks.push_back(std::move(machine.fibers));
+  static_cast<Block &>(machine) = std::move(machine.waiting[which]);
+  machine.waiting.erase(machine.waiting.begin() + which);
+  if (engine)
+    engine->bringBack(machine.engine);
+  bool has = false;
+  for (int i = 0; i < machine.threads; ++i) {
+    Fiber &fiber = machine.fibers[i];
+    has = has ||
+          (!fiber.isDone && fiber.awaited && *fiber.awaited == fiber.wanted);
+  }
+  for (int i = 0; i < machine.threads; ++i) {
+    Fiber &fiber = machine.fibers[i];
+    if (!has || (fiber.awaited && *fiber.awaited == fiber.wanted))
+      fiber.awaited = nullptr;
+  }
+}
+
+/// The first block that waits for what has come, or -1.
+inline int findReady() {
+  for (size_t i = 0; i < machine.waiting.size(); ++i)
+    for (const Fiber &fiber : machine.waiting[i].fibers)
+      if (!fiber.isDone && fiber.awaited && *fiber.awaited == fiber.wanted)
+        return int(i);
+  return -1;
+}
+
+/// Runs the block, then those that have waited for what it did; in the end,
+/// where nobody else is to come, all that wait.
+inline void runAndResume(const Mode &mode, bool isLast) {
+  while (true) {
+    if (!runBlock(mode))
+      setBlockAside();
+    if (!machine.error.empty())
+      break;
+    const int ready = findReady();
+    if (ready < 0 && (!isLast || machine.waiting.empty()))
+      return;
+    bringBlockBack(std::max(ready, 0));
+  }
+  unwind();
+  while (!machine.waiting.empty()) {
+    bringBlockBack(0);
+    unwind();
+  }
 }
 
 /// Runs a grid and says what was wrong, "" if nothing.
@@ -421,7 +529,10 @@ inline std::string launch(int64_t blocks, int threads, const Mode &mode,
   machine.ranges = std::move(ranges);
   machine.written.clear();
   machine.left.clear();
-  machine.tickets.clear();
+  machine.published.clear();
+  machine.time = 0;
+  // Who waits for a ticket gets it, or always gives up.
+  machine.isPatient = !mode.starvesWarps;
   for (const Range &range : machine.ranges)
     machine.written.emplace_back(range.isResult ? range.bytes : 0);
   machine.seed = mode.seed;
@@ -433,7 +544,10 @@ inline std::string launch(int64_t blocks, int threads, const Mode &mode,
   for (int64_t i = 0; i < blocks && machine.error.empty(); ++i) {
     const int64_t at = (i + middle) % blocks;
     machine.block = mode.reversesBlocks ? blocks - 1 - at : at;
-    runBlock(threads, mode);
+    startFibers(threads);
+    if (engine)
+      engine->start(threads);
+    runAndResume(mode, i + 1 == blocks);
   }
   return machine.error.empty() ? findUnwritten() : machine.error;
 }

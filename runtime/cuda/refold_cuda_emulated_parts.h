@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Memory that blocks of a launch share, for the host. Blocks run one after the
-// other, so that what one has left is always there: whether the device would
-// show it is told by fences, barriers and tickets alone.
+// Memory that blocks of a launch share, for the host. What a block has left is
+// always there: whether the device would show it is told by fences, barriers
+// and tickets alone.
 #ifndef REFOLD_RUNTIME_CUDA_REFOLD_CUDA_EMULATED_PARTS_H
 #define REFOLD_RUNTIME_CUDA_REFOLD_CUDA_EMULATED_PARTS_H
 
@@ -34,7 +34,18 @@ inline void leaveValue(const void *address, int64_t bytes) {
       report("race: leaves what block " + std::to_string(other.block) +
              " has left");
   }
-  machine.left[at] = {machine.block, bytes, now(), Access(), nullptr};
+  machine.left[at] = {machine.block, bytes, now(), ++machine.time};
+}
+
+/// Whether a thread that has left something did so before a fence, of which it
+/// or another thread of its block knew.
+inline bool isFenced(const LeftValue &left, const Publication &by) {
+  if (left.time > by.fenceTime)
+    return false;
+  return left.write.thread == by.fence.thread ||
+         left.write.blockEpoch < by.fence.blockEpoch ||
+         (left.write.thread / 32 == by.fence.thread / 32 &&
+          left.write.warpEpoch < by.fence.warpEpoch);
 }
 
 inline void takeValue(const void *address, int64_t bytes) {
@@ -49,15 +60,36 @@ inline void takeValue(const void *address, int64_t bytes) {
              " leaves");
     return;
   }
-  std::string what =
-      "takes what block " + std::to_string(left.block) + " has left ";
-  if (!left.ticket)
-    report(what + "without a fence and a ticket behind it");
-  const TakenTicket &taken = machine.tickets[left.ticket];
-  if (taken.block != machine.block)
-    report(what + "without having taken its ticket");
-  if (taken.fence.thread < 0 || !comesAfter(taken.fence))
-    report(what + "without a fence behind the ticket");
+  static const char *const kMissing[] = {
+      "without a fence and a ticket behind it",
+      "without having taken its ticket", "without a fence behind the ticket"};
+  int missing = 0;
+  for (const Publication &by : machine.published[left.block]) {
+    if (!isFenced(left, by))
+      continue;
+    missing = std::max(missing, 1);
+    for (const Sight &sight : machine.sights) {
+      if (sight.ticket != by.ticket || sight.time < by.time)
+        continue;
+      if (sight.fence.thread >= 0 && comesAfter(sight.fence))
+        return;
+      missing = 2;
+    }
+  }
+  report("takes what block " + std::to_string(left.block) + " has left " +
+         kMissing[missing]);
+}
+
+/// The thread has changed the ticket, and seen what it was.
+inline void touchTicket(const uint32_t *ticket) {
+  checkLeft(ticket, 4);
+  const Fiber &own = current();
+  const uint64_t time = ++machine.time;
+  if (own.fence.thread >= 0)
+    machine.published[machine.block].push_back(
+        {ticket, time, own.fence, own.fenceTime});
+  machine.sights.push_back({ticket, time, machine.current, Access()});
+  ++machine.progress;
 }
 
 } // namespace refold::emulator
@@ -73,40 +105,48 @@ template <int kBytes> void take_words(uint32_t *to, const void *from) {
   to[0] = 0;
   std::memcpy(to, from, kBytes);
 }
+inline void take_words_if(uint32_t (&to)[4], const void *from, bool is_there) {
+  to[0] = to[1] = to[2] = to[3] = 0;
+  if (is_there)
+    take_words<16>(to, from);
+}
 
 inline void fence_blocks() {
   using namespace emulator;
-  for (auto &[at, left] : machine.left)
-    if (left.block == machine.block && left.fence.thread < 0 &&
-        comesAfter(left.write))
-      left.fence = now();
-  for (auto &[at, taken] : machine.tickets)
-    if (taken.block == machine.block && taken.fence.thread < 0 &&
-        comesAfter(taken.take))
-      taken.fence = now();
+  for (Sight &sight : machine.sights)
+    if (sight.thread == machine.current && sight.fence.thread < 0)
+      sight.fence = now();
+  current().fence = now();
+  current().fenceTime = ++machine.time;
 }
 
-inline uint32_t take_ticket(uint32_t *ticket, uint32_t count) {
-  using namespace emulator;
-  checkLeft(ticket, 4);
-  for (auto &[at, left] : machine.left)
-    if (left.block == machine.block && !left.ticket && left.fence.thread >= 0 &&
-        comesAfter(left.fence))
-      left.ticket = ticket;
-  machine.tickets[ticket] = {machine.block, now(), Access()};
-  const uint32_t before = *ticket;
-  *ticket = before + 1 >= count ? 0 : before + 1;
-  return before;
-}
 inline uint32_t add_to_ticket(uint32_t *ticket, uint32_t x) {
-  const uint32_t before = take_ticket(ticket, ~uint32_t(0));
+  emulator::touchTicket(ticket);
+  const uint32_t before = *ticket;
   *ticket = before + x;
   return before;
 }
-/// Blocks run one after the other: nobody comes while one waits.
+inline uint32_t take_ticket(uint32_t *ticket, uint32_t count) {
+  const uint32_t before = add_to_ticket(ticket, 1);
+  if (before + 1 >= count)
+    *ticket = 0;
+  return before;
+}
+/// Other blocks run while one waits, unless it is to wait in vain.
 inline bool wait_for_ticket(const uint32_t *ticket, uint32_t value) {
-  emulator::checkLeft(ticket, 4);
-  return *ticket == value;
+  using namespace emulator;
+  checkLeft(ticket, 4);
+  Fiber &own = current();
+  if (*ticket != value && machine.isPatient) {
+    own.awaited = ticket;
+    own.wanted = value;
+    while (current().awaited)
+      yield("a ticket");
+  }
+  if (*ticket != value)
+    return false;
+  machine.sights.push_back({ticket, ++machine.time, machine.current, Access()});
+  return true;
 }
 
 } // namespace refold

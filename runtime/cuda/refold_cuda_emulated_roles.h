@@ -288,6 +288,13 @@ struct Roles : Engine {
         return "ends while a turn is passed that nobody takes";
     return "";
   }
+  // Moved, so that what threads refer to stays where it is.
+  std::shared_ptr<void> setAside() override {
+    return std::make_shared<Roles>(std::move(*this));
+  }
+  void bringBack(const std::shared_ptr<void> &block) override {
+    *this = std::move(*static_cast<Roles *>(block.get()));
+  }
 };
 inline Roles roles;
 inline const bool hasRoles = (engine = &roles, true);

@@ -59,30 +59,33 @@ REFOLD_DEVICE int slices_of(int64_t parts) {
 REFOLD_DEVICE uint32_t claim_slices(uint32_t *tickets, int64_t part,
                                     int64_t parts, int slices) {
   constexpr uint32_t kIsGone = 1u << 16;
-  REFOLD_SHARED(int32_t, shared_slices, 16);
+  REFOLD_SHARED(int32_t, shared_slices, 1);
   block_barrier();
-  if (thread() < slices) {
-    uint32_t *const ticket = tickets + thread();
-    const uint32_t all = uint32_t(parts);
-    fence_blocks();
-    uint32_t seen = add_to_ticket(ticket, 1) + 1;
-    if (thread() == part)
-      seen = wait_for_ticket(ticket, all)
-                 ? all
-                 : add_to_ticket(ticket, kIsGone) + kIsGone;
-    const bool is_mine =
-        seen == all + kIsGone || (seen == all && thread() == part);
-    if (is_mine) {
-      add_to_ticket(ticket, 0u - seen);
+  if (thread() < 32) {
+    int32_t mine = 0;
+    if (thread() < slices) {
+      uint32_t *const ticket = tickets + thread();
+      const uint32_t all = uint32_t(parts);
       fence_blocks();
+      uint32_t seen = add_to_ticket(ticket, 1) + 1;
+      if (thread() == part)
+        seen = wait_for_ticket(ticket, all)
+                   ? all
+                   : add_to_ticket(ticket, kIsGone) + kIsGone;
+      if (seen == all + kIsGone || (seen == all && thread() == part)) {
+        fence_blocks();
+        add_to_ticket(ticket, 0u - seen);
+        mine = 1 << thread();
+      }
     }
-    shared_slices.store(thread(), is_mine);
+    REFOLD_UNROLL
+    for (int mask = 1; mask < 16; mask *= 2)
+      mine |= shuffle_xor(mine, mask);
+    if (thread() == 0)
+      shared_slices.store(0, mine);
   }
   block_barrier();
-  uint32_t mine = 0;
-  for (int slice = 0; slice < slices; ++slice)
-    mine |= uint32_t(shared_slices.load(slice)) << slice;
-  return mine;
+  return uint32_t(shared_slices.load(0));
 }
 
 } // namespace refold

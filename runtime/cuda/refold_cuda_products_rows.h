@@ -71,71 +71,84 @@ struct RowUnits : Units<kRowWarpsOf, kColumnWarpsOf, kTilesOf, kPartsOf> {
   }
 };
 
-/// Adds up what `parts` blocks have left of `count` times four neighbours of
-/// rows, and puts it back. A thread has `kSide` times four at once, of
-/// `kAtOnce` parts: what it waits for is the way.
+/// Adds up what `parts` blocks have left of four neighbours of rows, those
+/// from `first` to `end`, and puts it back. A thread has `kSide` times four at
+/// once, of `kAtOnce` parts: what it waits for is the way.
 template <typename U, int kSide, int kAtOnce>
 REFOLD_DEVICE void take_parts(uint32_t memory, const unsigned char *left,
-                              int parts, int count) {
+                              int parts, int first, int end) {
   using Rows = SumRows<U::kColumns>;
   constexpr int kQuads = U::kColumns / 4;
   constexpr int64_t kPartBytes = int64_t(U::kRows) * U::kColumns * 4;
   REFOLD_NO_UNROLL
-  for (int at = thread(); at < count; at += kSide * U::kThreads) {
+  for (int at = first + thread(); at < end; at += kSide * U::kThreads) {
     // What lies beyond is the last one again.
     int places[kSide];
     REFOLD_UNROLL
     for (int s = 0; s < kSide; ++s)
-      places[s] = int(smaller(at + s * U::kThreads, count - 1));
+      places[s] = int(smaller(at + s * U::kThreads, end - 1));
     const unsigned char *from = left;
     float sums[kSide][4] = {};
-    const auto add = [&](auto number) {
-      constexpr int kNumber = decltype(number)::value;
-      uint32_t words[kNumber][kSide][4];
+    // Parts that are not there are zeros.
+    REFOLD_NO_UNROLL
+    for (int part = 0; part < parts; part += kAtOnce) {
+      uint32_t words[kAtOnce][kSide][4];
       REFOLD_UNROLL
-      for (int i = 0; i < kNumber; ++i)
+      for (int i = 0; i < kAtOnce; ++i)
         REFOLD_UNROLL
       for (int s = 0; s < kSide; ++s)
-        take_words<16>(words[i][s], from + i * kPartBytes + places[s] * 16);
+        take_words_if(words[i][s], from + i * kPartBytes + places[s] * 16,
+                      part + i < parts);
       REFOLD_UNROLL
-      for (int i = 0; i < kNumber; ++i)
+      for (int i = 0; i < kAtOnce; ++i)
         REFOLD_UNROLL
       for (int s = 0; s < kSide; ++s)
         REFOLD_UNROLL
       for (int e = 0; e < 4; ++e)
         sums[s][e] = sums[s][e] + float_of(words[i][s][e]);
-      from += kNumber * kPartBytes;
-    };
-    REFOLD_NO_UNROLL
-    for (int part = kAtOnce; part <= parts; part += kAtOnce)
-      add(Number<kAtOnce>{});
-    if (kAtOnce > 4 && (parts & 4))
-      add(Number<4>{});
-    if (parts & 2)
-      add(Number<2>{});
-    if (parts & 1)
-      add(Number<1>{});
+      from += kAtOnce * kPartBytes;
+    }
     REFOLD_UNROLL
     for (int s = 0; s < kSide; ++s) {
       const uint32_t words[4] = {bits_of(sums[s][0]), bits_of(sums[s][1]),
                                  bits_of(sums[s][2]), bits_of(sums[s][3])};
       const int place = at + s * U::kThreads;
-      if (place < count)
+      if (place < end)
         store_shared(Rows::row(memory, place / kQuads) + place % kQuads * 16,
                      words);
     }
   }
 }
 
-/// Rows of which every one of `parts` blocks has parts of the sums in shared
-/// memory: it leaves those of the first `rows`, and the last block to come adds
-/// all of them up there, in the order of parts. Whether this is the last one;
-/// `left` has room for the rows of all parts, `ticket` is theirs. All threads
-/// call it; those that read rows wait for all of them before and behind it.
 template <typename U>
-REFOLD_DEVICE bool add_parts(uint32_t memory, unsigned char *left,
-                             uint32_t *ticket, int parts, int part, int rows) {
+REFOLD_DEVICE void take_some_parts(uint32_t memory, const unsigned char *left,
+                                   int parts, int first, int end) {
+  if (parts <= 4)
+    take_parts<U, 4, 4>(memory, left, parts, first, end);
+  else if (parts <= 8)
+    take_parts<U, 2, 8>(memory, left, parts, first, end);
+  else
+    take_parts<U, 1, 16>(memory, left, parts, first, end);
+}
+
+/// The first `count` of 64 rows, a bit each.
+REFOLD_DEVICE uint64_t first_rows(int64_t count) {
+  return count < 64 ? (uint64_t(1) << count) - 1 : ~uint64_t(0);
+}
+
+/// Rows of which every one of `parts` blocks has parts of the sums in shared
+/// memory: it leaves those of the first `rows`, at most 64. Some of the blocks,
+/// or the last one to come, then add up a slice of the rows each, there, in the
+/// order of parts. Which rows those are of this block, a bit each, mostly none;
+/// `left` has room for the rows of all parts, `tickets` are theirs, one a part.
+/// All threads call it; those that read rows wait for all of them before and
+/// behind it.
+template <typename U>
+REFOLD_DEVICE uint64_t add_parts(uint32_t memory, unsigned char *left,
+                                 uint32_t *tickets, int parts, int part,
+                                 int rows) {
   using Rows = SumRows<U::kColumns>;
+  static_assert(U::kRows <= 64);
   constexpr int kQuads = U::kColumns / 4;
   constexpr int64_t kPartBytes = int64_t(U::kRows) * U::kColumns * 4;
   const int count = rows * kQuads;
@@ -145,13 +158,28 @@ REFOLD_DEVICE bool add_parts(uint32_t memory, unsigned char *left,
     load_shared(words, Rows::row(memory, at / kQuads) + at % kQuads * 16);
     leave_words<16>(left + part * kPartBytes + at * 16, words);
   }
-  if (!is_last_block(ticket, parts))
-    return false;
-  if (parts >= 8)
-    take_parts<U, 2, 8>(memory, left, parts, count);
-  else
-    take_parts<U, 4, 4>(memory, left, parts, count);
-  return true;
+  // One block does it where that takes no longer than to wait for the others
+  // (PlanLaunch has the same number).
+  constexpr int kQuadsOfOne = 5120;
+  if (parts * count <= kQuadsOfOne) {
+    if (!is_last_block(tickets, parts))
+      return 0;
+    take_some_parts<U>(memory, left, parts, 0, count);
+    return first_rows(rows);
+  }
+  const int slices = slices_of(smaller(parts, rows));
+  const int rows_each = (rows + slices - 1) / slices;
+  uint32_t claimed = claim_slices(tickets, part, parts, slices);
+  uint64_t own = 0;
+  REFOLD_NO_UNROLL
+  for (int first = 0; claimed != 0; claimed >>= 1, first += rows_each) {
+    if ((claimed & 1) == 0 || first >= rows)
+      continue;
+    const int end = int(smaller(first + rows_each, rows));
+    take_some_parts<U>(memory, left, parts, first * kQuads, end * kQuads);
+    own |= first_rows(end) & ~first_rows(first);
+  }
+  return own;
 }
 
 /// Elements of a row that was left.

@@ -97,9 +97,8 @@ void RowPrinter::chooseProducts() {
                  std::to_string(entry.columns) + "x" + std::to_string(copied);
     result.entries.push_back(entry);
   };
-  // Blocks of 16 rows fold them sooner, as long as every one has a
-  // multiprocessor; the longer the rows, the more that is.
-  const int fewRows = length > 64 ? 512 : 256;
+  // No more of all batches are worth blocks of 64 at any price.
+  constexpr int kFewRows = 64;
   // Longer rows take more registers than four warps have for sums.
   constexpr int64_t kLongestOfRoles = 256;
   if (isSm90 && product.right.isFlat && length <= kLongestOfRoles) {
@@ -113,7 +112,7 @@ void RowPrinter::chooseProducts() {
     entry.vectors = int(llvm::divideCeil(
         entry.columns, roleLanes(entry.columns, width) * width));
     entry.longest = length;
-    entry.fewestRows = fewRows + 1;
+    entry.fewestRows = kFewRows + 1;
     entry.sharedBytes =
         roleStages(entry.columns) * ((64 + int64_t(entry.columns)) * 128 + 16);
     entry.mostBlocks = kMostBlocks;
@@ -123,7 +122,7 @@ void RowPrinter::chooseProducts() {
     result.entries.push_back(entry);
   }
   add(false, 8, width);
-  result.entries.back().fewestRows = fewRows + 1;
+  result.entries.back().fewestRows = kFewRows + 1;
   add(true, 8, width);
   add(false, 1, 1);
   CudaRowProduct sides;
@@ -243,16 +242,18 @@ void RowPrinter::printProduct() {
            ", kCopied>(memory, left, right, " + m + "_count - " + m +
            "_first, " + count() + ", own_part.count);");
   out.line("block_barrier();");
-  out.open("if (row_parts > 1) {");
-  out.comment("The last block of the rows has the sums of all parts, and goes "
-              "on.");
-  out.line("constexpr int64_t kLeftBytes = int64_t(U::kRows) * U::kColumns * "
-           "4;");
+  out.comment("Rows that the block folds, a bit each.");
   out.line("const int64_t rows_left = smaller(" + m + "_count - " + m +
            "_first, U::kRows);");
-  out.line("if (!add_parts<U>(memory, workspace + row_group * row_parts * "
-           "kLeftBytes, tickets + row_group, int(row_parts), int(row_part), "
-           "int(rows_left)))");
+  out.line("uint64_t own_rows = first_rows(rows_left);");
+  out.open("if (row_parts > 1) {");
+  out.comment("Those of which it has the sums of all parts.");
+  out.line("constexpr int64_t kLeftBytes = int64_t(U::kRows) * U::kColumns * "
+           "4;");
+  out.line("own_rows = add_parts<U>(memory, workspace + row_group * row_parts "
+           "* kLeftBytes, tickets + row_group * row_parts, int(row_parts), "
+           "int(row_part), int(rows_left));");
+  out.line("if (own_rows == 0)");
   out.line("  return;");
   out.line("block_barrier();");
   out.close();
@@ -262,12 +263,14 @@ void RowPrinter::printProduct() {
 void RowPrinter::printProductRow() {
   const std::string &m = kernel.indexNames[kernel.product->row];
   out.line("constexpr int kAtOnce = U::kThreads / kThreads; // rows");
-  out.line("static_assert(U::kRows % kAtOnce == 0);");
+  out.line("static_assert(U::kRows % kAtOnce == 0 && kThreads <= 32);");
   out.line("REFOLD_NO_UNROLL");
   out.open("for (int turn = 0; turn < U::kRows; turn += kAtOnce) {");
   out.line("const int lane = thread() % kThreads;");
   out.line("const int own = turn + thread() / kThreads;");
-  out.line("const bool is_row = " + m + "_first + own < " + m + "_count;");
+  out.line("const bool is_row = own_rows >> own & 1;");
+  out.line("if (!any_lane(is_row))");
+  out.line("  continue;");
   out.line("// A row that is not there is the block's first one again, and "
            "writes nothing.");
   out.line("[[maybe_unused]] const int64_t " + m + " = " + m +

@@ -186,20 +186,16 @@ static SizeExpr groupsOf(const CudaEntry &entry, const CudaKernel &kernel,
   return groups;
 }
 
-/// How many blocks share `steps` of a sum, where one takes the time `step` for
-/// each, and `exchange` for what another one has left. `groups` rectangles have
-/// sums of their own, of `most` blocks in all; who is last is known after
-/// `ticket`. Follows from shapes alone, and so do the bits of the result.
-static SizeExpr partsOfSum(const SizeExpr &steps, int64_t step,
-                           const SizeExpr &exchange, int64_t ticket,
-                           const SizeExpr &groups, int64_t most) {
+/// How many of at most `most` blocks share `steps` of a sum that one of them
+/// takes the time `all` for, where each that has left its part takes the time
+/// `taken`: at least one.
+static SizeExpr bestParts(const SizeExpr &steps, const SizeExpr &all,
+                          const SizeExpr &taken, const SizeExpr &most) {
   using Op = SizeExpr::Op;
-  // all / parts + exchange * parts is least at the root of their quotient,
-  // which lies below all of its tangents.
-  SizeExpr all = steps * SizeExpr(step);
-  SizeExpr quotient = SizeExpr::binary(Op::FloorDiv, all, exchange);
-  SizeExpr parts = SizeExpr::binary(Op::FloorDiv, most,
-                                    SizeExpr::binary(Op::Max, groups, 1));
+  // all / parts + taken * parts is least at the root of their quotient, which
+  // lies below all of its tangents.
+  SizeExpr quotient = SizeExpr::binary(Op::FloorDiv, all, taken);
+  SizeExpr parts = most;
   for (int64_t root : {2, 5, 12, 28})
     parts = SizeExpr::binary(Op::Min, parts,
                              SizeExpr::binary(Op::FloorDiv,
@@ -208,8 +204,24 @@ static SizeExpr partsOfSum(const SizeExpr &steps, int64_t step,
   // Every part has something.
   SizeExpr own =
       SizeExpr::binary(Op::CeilDiv, steps, SizeExpr::binary(Op::Max, parts, 1));
-  parts =
-      SizeExpr::binary(Op::CeilDiv, steps, SizeExpr::binary(Op::Max, own, 1));
+  return SizeExpr::binary(Op::CeilDiv, steps,
+                          SizeExpr::binary(Op::Max, own, 1));
+}
+
+/// How many blocks share `steps` of a sum, where one takes the time `step` for
+/// each, and the last one `exchange` for what another one has left. `groups`
+/// rectangles have sums of their own, of `most` blocks in all; who is last is
+/// known after `ticket`. Follows from shapes alone, and so do the bits of the
+/// result.
+static SizeExpr partsOfSum(const SizeExpr &steps, int64_t step,
+                           const SizeExpr &exchange, int64_t ticket,
+                           const SizeExpr &groups, int64_t most) {
+  using Op = SizeExpr::Op;
+  SizeExpr all = steps * SizeExpr(step);
+  SizeExpr parts =
+      bestParts(steps, all, exchange,
+                SizeExpr::binary(Op::FloorDiv, most,
+                                 SizeExpr::binary(Op::Max, groups, 1)));
   // Two blocks are done before one.
   SizeExpr isWorth = SizeExpr::binary(
       Op::Lt, SizeExpr(2 * ticket) + SizeExpr(6) * exchange, all);
@@ -232,25 +244,68 @@ static SizeExpr exchangeOf(const CudaEntry &entry, const SizeExpr &rows,
       least);
 }
 
-/// A block copies its steps one after the other.
-static SizeExpr partsOfRowProduct(const CudaEntry &entry,
-                                  const CudaKernel &kernel,
-                                  const Words &words) {
-  // Fitted to 1 to 1024 rows on an H200, in nanoseconds
+namespace {
+/// What an entry takes of rows of products, in nanoseconds. A block copies its
+/// steps one after the other. What blocks leave is added up by the last of
+/// them, or by several where that would take long: then what limits their
+/// number is how many parts a thread asks for at once.
+class RowProductTime {
+public:
+  RowProductTime(const CudaEntry &entry, const CudaKernel &kernel,
+                 const Words &words)
+      : entry(entry), groups(groupsOf(entry, kernel, words)) {
+    const CudaRowProduct &product = *kernel.rowProduct;
+    int64_t bytes = (entry.rows + entry.columns) * kDepth * 2;
+    // What few rows are copied by also multiplies.
+    step = (entry.rows > kFewRows ? 40 : 130) + bytes / kCopiedANs;
+    SizeExpr depth =
+        words.size(kernel.operands[product.left.operand], product.left.flat);
+    steps = SizeExpr::binary(Op::CeilDiv, depth, SizeExpr(kDepth));
+    rows = SizeExpr::binary(Op::Min, words.extent(product.rows), entry.rows);
+  }
+
+  /// Blocks that share sums.
+  SizeExpr parts() const {
+    SizeExpr last = partsOfSum(
+        steps, step, exchangeOf(entry, rows, 1, kExchangedANs, kLeast), kTicket,
+        groups, entry.mostBlocks);
+    SizeExpr sliced = bestParts(
+        steps, steps * SizeExpr(step),
+        exchangeOf(entry, rows, 1, kExchangedANs * kMostSlices, kLeastOfSlices),
+        SizeExpr::binary(Op::FloorDiv, entry.mostBlocks,
+                         SizeExpr::binary(Op::Max, groups, 1)));
+    SizeExpr isLong = SizeExpr::binary(
+        Op::Lt, kBytesOfOne, last * rows * SizeExpr(4 * entry.columns));
+    return SizeExpr::select(isLong * SizeExpr::binary(Op::Lt, 1, last), sliced,
+                            last);
+  }
+
+  /// About how long a launch takes, but for what all entries do.
+  SizeExpr all() const {
+    SizeExpr shared = parts();
+    SizeExpr own = SizeExpr::binary(Op::CeilDiv, steps, shared);
+    int64_t exchange = int64_t(entry.rows) * entry.columns * 4 / kExchangedANs;
+    return SizeExpr::binary(Op::CeilDiv, groups * shared, SizeExpr(kUnits)) *
+               (own * SizeExpr(step) + SizeExpr(exchange)) +
+           SizeExpr::binary(Op::Lt, 1, shared) *
+               SizeExpr(kExchanges * exchange);
+  }
+
+private:
+  using Op = SizeExpr::Op;
+  // Fitted to 1 to 2048 rows on an H200
   // (benchmarks/results/cuda-product-rows.md).
-  constexpr int64_t kDepth = 64, kFewRows = 16, kTicket = 1100;
-  constexpr int64_t kCopiedANs = 115, kExchangedANs = 60, kLeast = 80;
-  const CudaRowProduct &product = *kernel.rowProduct;
-  int64_t bytes = (entry.rows + entry.columns) * kDepth * 2;
-  // What few rows are copied by also multiplies.
-  int64_t step = (entry.rows > kFewRows ? 40 : 130) + bytes / kCopiedANs;
-  SizeExpr depth =
-      words.size(kernel.operands[product.left.operand], product.left.flat);
-  return partsOfSum(
-      SizeExpr::binary(SizeExpr::Op::CeilDiv, depth, SizeExpr(kDepth)), step,
-      exchangeOf(entry, words.extent(product.rows), 1, kExchangedANs, kLeast),
-      kTicket, groupsOf(entry, kernel, words), entry.mostBlocks);
-}
+  static constexpr int64_t kUnits = 132, kDepth = 64, kFewRows = 16;
+  static constexpr int64_t kTicket = 1100, kCopiedANs = 115, kExchangedANs = 60;
+  static constexpr int64_t kLeast = 80, kLeastOfSlices = 60, kExchanges = 8;
+  // add_parts of the runtime.
+  static constexpr int64_t kMostSlices = 16, kBytesOfOne = int64_t(80) << 10;
+
+  const CudaEntry &entry;
+  SizeExpr groups, steps, rows;
+  int64_t step = 0;
+};
+} // namespace
 
 /// Whether what is multiplied into rows comes in whole vectors.
 static SizeExpr takesRowProduct(const CudaEntry &entry,
@@ -276,6 +331,13 @@ static SizeExpr takesRowProduct(const CudaEntry &entry,
             SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(entry.fewestRows),
                              rowsOf(kernel, words) * rows) *
             SizeExpr::binary(SizeExpr::Op::Lt, SizeExpr(kRowsOfFew), rows);
+    // One of fewer rows would be done later.
+    SizeExpr time = RowProductTime(entry, kernel, words).all();
+    for (const CudaEntry &other : kernel.entries)
+      if (other.rows < entry.rows)
+        takes = takes *
+                SizeExpr::binary(SizeExpr::Op::Le, time,
+                                 RowProductTime(other, kernel, words).all());
   }
   return takes;
 }
@@ -466,7 +528,7 @@ static SizeExpr partsOf(const CudaEntry &entry, const CudaKernel &kernel,
                         const Words &words) {
   using Op = SizeExpr::Op;
   if (kernel.rowProduct)
-    return partsOfRowProduct(entry, kernel, words);
+    return RowProductTime(entry, kernel, words).parts();
   if (kernel.product)
     return RoleCycles(entry, kernel, words).parts();
   SizeExpr rows = SizeExpr::binary(Op::Max, groupsOf(entry, kernel, words), 1);

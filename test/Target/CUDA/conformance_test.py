@@ -31,7 +31,9 @@ extern "C" const char *conform(int which, int mode, int64_t blocks, char *in, in
   refold::emulator::machine.isFollowing = which == %d;
   error = refold::emulator::launch(blocks, threads[which], refold::emulator::kModes[mode],
                                    {{in, in_bytes, false, false}, {out, out_bytes, true, true},
-                                    {reinterpret_cast<char *>(conform_maps), sizeof(conform_maps), false, false, true}}, [=] {
+                                    {reinterpret_cast<char *>(conform_maps), sizeof(conform_maps), false, false, true},
+                                    {reinterpret_cast<char *>(conform_tickets), sizeof(conform_tickets), false, false, true},
+                                    {reinterpret_cast<char *>(conform_left), sizeof(conform_left), false, false, true}}, [=] {
     switch (which) {
     %s
     }
@@ -52,8 +54,9 @@ F8_PRODUCTS = {f"conform_products_{a}_{b}x{n}": (a, b, n) for a, b, n in
 # Columns, whether rows of the right side lie along the sum.
 SIDES = {"conform_along_f16x64": (64, True), "conform_along_bf16x128": (128, True), "conform_along_f16x256": (256, True),
          "conform_shared_bf16x256": (256, False)}
+SLICES = "conform_slices"
 ROLES, HANDOVER, BOXES = "conform_roles", "conform_handover", "conform_boxes"
-KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
+KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (SLICES, "int32_t"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
 KERNELS += [(n, "float") for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]]
 INPUTS.update({n: "int16_t" for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]})
 KERNELS += [(n, "float") for n in F8_PRODUCTS] + [(BOXES, "int8_t")]
@@ -258,6 +261,22 @@ def check_exchange(machine, mode):
     assert (out[count:] == x.reshape(2, 128)[:, ::-1].ravel()).all(), (EXCHANGE, mode, "shared memory")
 
 
+def check_slices(machine, mode):
+    """Twice: tickets are 0 again."""
+    x = np.random.default_rng(12).integers(0, 1 << 20, (8, 128)).astype(np.int32)
+    parts = np.arange(1, 9, dtype=np.int32)
+    for _ in range(2):
+        out = np.full(1040, -7, np.int32)
+        machine.run(SLICES, mode, 8, x, out, x.size)
+        sums = sum(p * (x[p - 1] + parts[:, None] - 1) for p in parts)
+        assert (out[:1024].reshape(8, 128) == sums).all(), (SLICES, mode)
+        assert (out[1024:1032] == 0).all(), (SLICES, mode, "a ticket has come")
+        # Each adds a bit: all found others, and each one's is in what those behind it found.
+        before, own = out[1032:], 1 << np.arange(8)
+        order = np.argsort([bin(b).count("1") for b in before])
+        assert (before[order] == np.cumsum(own[order]) - own[order]).all(), (SLICES, mode, before)
+
+
 def check_matrices(machine, mode):
     random = np.random.default_rng(8)
     values = to_bf16(random.standard_normal(384).astype(np.float32))
@@ -378,7 +397,7 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         machine = Device(*filter(None, [options.cubin, options.roles])) if options.cubin else Emulated(pathlib.Path(folder))
-        checks = [check_arithmetic, check_f8, check_exchange, check_matrices, check_copies]
+        checks = [check_arithmetic, check_f8, check_exchange, check_slices, check_matrices, check_copies]
         if options.roles or not options.cubin:
             checks += [check_products, check_sides, check_f8_products, check_boxes, check_roles, check_handover]
         passed = 0

@@ -40,6 +40,14 @@ PROGRAMS = {
   best[m,r], expert[m,r] = topk(n: s, 8)
   weight = best / (sum(r: best) + 1e-20)
 """,
+    # A list of one, and a sum over it.
+    "best": """best(x[m,d], w[n=40,d]) -> weight: f32, expert: i32
+  s[m,n] = sum(d: x * w)
+  z = sum(n: exp(s - max(n: s)))
+  best[m,r], expert[m,r] = topk(n: s, 1)
+  p = exp(best - max(n: s)) / z
+  weight = p / (sum(r: p) + 1)
+""",
     "batches": """batches(x[b,m,d], w[b,n=32,d]) -> l: f32, i: i32
   s[b,m,n] = sum(d: x * w)
   l = log(sum(n: exp(s - max(n: s)))) + max(n: s)
@@ -54,6 +62,7 @@ PROGRAMS = {
 NO_ROLES = ["across", "between", "wide"]  # laid out across, or too long
 # Sums that blocks share: few rows, many, sums that are no whole vectors.
 SHARED = ["m=3,d=4040", "m=70,d=2504", "m=18,d=4099"]
+SLICED = "m=21,d=3912"  # of long rows: blocks add up a slice each
 SHAPES = ["m=0,d=8", "m=3,d=0", "m=1,d=24", "m=130,d=67", "m=70,d=136", "m=17,d=328"]
 WHOLE = "m=130,d=264"
 
@@ -126,6 +135,7 @@ def main():
                  if k in ([4 + i % 2] if has_roles else [i % 3, 3 + i % 3]) and not (has_roles and name in NO_ROLES)]
         cases += [(check_emulated, folder, name, "bf16", shape, has_roles) for shape in SHARED
                   for name, has_roles in [("experts64", True), ("across", False), ("rounded", True), ("batches", False)]]
+        cases += [(check_emulated, folder, "experts256", "bf16", SLICED, has_roles) for has_roles in (False, True)]
         cases += [(check_entry, folder, name, e["name"].split("_")[-1]) for name in ("experts64", "across")
                   for e in kernels_of(str(folder / name), "bf16", "cuda-sm80")[0]["entries"]]
         cases += [(check_places, folder, name, count, places, target) for target in ("cuda-emulated", "cuda-emulated-sm90") for name, count, places in

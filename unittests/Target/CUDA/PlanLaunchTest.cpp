@@ -227,8 +227,8 @@ TEST(PlanCudaLaunch, RowsOfAllBatchesAreCounted) {
   kernel.entries = {many, few};
   auto choose = [&](int64_t batches, int64_t rows) {
     kernel.rows = {CudaExtent{-1, 0, batches}};
-    int64_t words[] = {0, 1 << 20, 0, rows, 64, 64, 1,
-                       0, 2 << 20, 0, 128,  64, 64, 1};
+    int64_t words[] = {0, 1 << 20, 0, rows, 4096, 4096, 1,
+                       0, 2 << 20, 0, 128,  4096, 4096, 1};
     return chosen(kernel, words);
   };
   EXPECT_EQ(choose(1, 512), "few");
@@ -236,6 +236,49 @@ TEST(PlanCudaLaunch, RowsOfAllBatchesAreCounted) {
   EXPECT_EQ(choose(32, 512), "many");
   EXPECT_EQ(choose(64, 17), "many");
   EXPECT_EQ(choose(64, 16), "few");
+}
+
+/// Blocks of many rows are done sooner than those of few only where sums are
+/// long for what blocks that share them exchange.
+TEST(PlanCudaLaunch, BlocksOfManyRowsHaveToBeWorthIt) {
+  CudaKernel kernel;
+  kernel.name = "k";
+  CudaOperand side;
+  side.rank = 2;
+  side.elementBytes = 2;
+  kernel.operands = {side, side};
+  kernel.operands[1].word = 7;
+  kernel.rowProduct = CudaRowProduct{CudaExtent{0, 0, 1}, {0, 1}, {1, 1}};
+  kernel.stream = CudaExtent{1, 0, 1};
+  CudaEntry many;
+  many.name = "many";
+  many.threads = 256;
+  many.rows = 64, many.copied = 8;
+  many.mostBlocks = 132;
+  many.fewestRows = 65;
+  CudaEntry few = many;
+  few.name = "few";
+  few.rows = 16;
+  few.fewestRows = 0;
+  auto choose = [&](int columns, int64_t rows, int64_t depth) {
+    many.columns = few.columns = columns;
+    kernel.entries = {many, few};
+    int64_t words[] = {0, 1 << 20, 0, rows,    depth, depth, 1,
+                       0, 2 << 20, 0, columns, depth, depth, 1};
+    return chosen(kernel, words);
+  };
+  // As measured (benchmarks/results/cuda-product-rows.md).
+  EXPECT_EQ(choose(256, 256, 7168), "few");
+  EXPECT_EQ(choose(256, 512, 4096), "few");
+  EXPECT_EQ(choose(256, 512, 7168), "many");
+  EXPECT_EQ(choose(256, 1024, 4096), "many");
+  EXPECT_EQ(choose(128, 512, 4096), "few");
+  EXPECT_EQ(choose(128, 1024, 2048), "few");
+  EXPECT_EQ(choose(128, 1024, 4096), "many");
+  EXPECT_EQ(choose(64, 256, 4096), "few");
+  EXPECT_EQ(choose(64, 512, 4096), "many");
+  // Whatever the sum: a block of 64 rows would be alone.
+  EXPECT_EQ(choose(64, 64, 1 << 20), "few");
 }
 
 /// Sums of rows that few blocks have are shared by more of them: as many as the
@@ -282,7 +325,10 @@ TEST(PlanCudaLaunch, BlocksShareLongSumsOfFewRows) {
   EXPECT_LE(few, 64); // steps
   EXPECT_GT(long_, few);
   EXPECT_LE(long_, 132);
-  EXPECT_GT(blocks(1, 4096), few); // little is exchanged
+  // One row is added up by one block, 64 in slices.
+  EXPECT_GT(blocks(1, 4096), 4);
+  EXPECT_GE(few, blocks(1, 4096));
+  EXPECT_GT(blocks(1, 1 << 16), blocks(1, 4096));
   EXPECT_EQ(blocks(66 * 64, 1 << 20), 132);
   EXPECT_EQ(blocks(67 * 64, 1 << 20), 67);
   EXPECT_EQ(blocks(200 * 64, 1 << 20), 200);

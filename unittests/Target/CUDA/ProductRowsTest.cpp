@@ -120,7 +120,7 @@ std::string judgeAll(const CudaKernel &printed, bool isAcross) {
   // Few rows and many, whole vectors and none, more steps than are under way.
   // The deep ones are sums that blocks share: of some parts the last is short.
   for (auto [m, d] : {std::pair<int64_t, int64_t>{70, 1032},
-                      {3, 3912},
+                      {3, 8200},
                       {260, 2184},
                       {260, 1032},
                       {20, 5},
@@ -130,6 +130,9 @@ std::string judgeAll(const CudaKernel &printed, bool isAcross) {
       return wrong;
   return "";
 }
+
+/// Blocks that share a sum add up slices of the rows, however few there are.
+const Defect kAllInSlices{"kQuadsOfOne = 5120", "kQuadsOfOne = 0"};
 
 struct Header {
   const char *name, *guard;
@@ -144,6 +147,8 @@ void judgePlanted(const Defect &defect, const std::string &target,
     CudaKernel kernel = printBest(isAcross, target);
     for (const Header &header : headers)
       carryHeader(kernel, header.name, header.guard);
+    if (isAcross)
+      plant(kernel, kAllInSlices);
     plant(kernel, defect);
     all += judgeAll(kernel, isAcross);
   }
@@ -161,7 +166,8 @@ TEST_P(PlantedProductDefect, IsCaught) {
       GetParam(), "cuda-emulated",
       {kRowsHeader,
        {"refold_cuda_products.h", "REFOLD_RUNTIME_CUDA_REFOLD_CUDA_PRODUCTS_H"},
-       {"refold_cuda_tiles.h", "REFOLD_RUNTIME_CUDA_REFOLD_CUDA_TILES_H"}},
+       {"refold_cuda_tiles.h", "REFOLD_RUNTIME_CUDA_REFOLD_CUDA_TILES_H"},
+       {"refold_cuda_parts.h", "REFOLD_RUNTIME_CUDA_REFOLD_CUDA_PARTS_H"}},
       {false, true});
 }
 
@@ -190,7 +196,8 @@ const std::vector<Defect> kDefects = {
     Defect{"warp / U::kColumnWarps * U::kTiles * 16;", "0;"},
     Defect{"kRowBytes = kColumns * 4 + 16", "kRowBytes = kColumns * 4 - 64"},
     // Rows.
-    Defect{"m_first + own < m_count", "m_first + own <= m_count"},
+    Defect{"smaller(m_count - m_first, U::kRows)", "U::kRows"},
+    Defect{"own_rows >> own & 1", "own_rows & 1"},
     Defect{"(is_row ? own : 0)", "0"},
     Defect{"turn + thread() / kThreads", "thread() / kThreads"},
     Defect{"turn += kAtOnce", "turn += 2 * kAtOnce"},
@@ -202,21 +209,39 @@ const std::vector<Defect> kDefects = {
     Defect{"smaller(own, depth - first)", "own"},
     Defect{"steps + parts - 1, parts", "steps, parts"},
     Defect{"block_remainder(block(), row_parts)", "0"},
-    Defect{"tickets + row_group", "tickets"},
+    Defect{"row_group * row_parts, int(row_parts)", "0, int(row_parts)"},
     Defect{"row_group * row_parts * kLeftBytes", "0"},
     Defect{"left + part * kPartBytes", "left"},
-    Defect{"if (!is_last_block(ticket, parts))", "if (part > 0)"},
-    Defect{"part = kAtOnce; part <= parts", "part = 0; part < parts"},
-    Defect{"kAtOnce > 4 && (parts & 4)", "false"},
-    Defect{"if (parts & 1)", "if (true)"},
+    Defect{"if (!is_last_block(tickets, parts))", "if (part > 0)"},
+    Defect{"part < parts; part += kAtOnce",
+           "part + kAtOnce <= parts; part += kAtOnce"},
+    Defect{"part + i < parts", "true"},
     Defect{"from + i * kPartBytes + places", "from + places"},
-    Defect{"from += kNumber * kPartBytes;", ""},
-    Defect{"smaller(at + s * U::kThreads, count - 1)", "at"},
+    Defect{"from += kAtOnce * kPartBytes;", ""},
+    Defect{"smaller(at + s * U::kThreads, end - 1)", "at"},
     Defect{"sums[s][e] = sums[s][e] + float_of(words[i][s][e]);",
            "sums[s][e] = float_of(words[i][s][e]);"},
-    Defect{
-        "int(row_part), int(rows_left)))\n      return;\n    block_barrier();",
-        "int(row_part), int(rows_left)))\n      return;"}};
+    // Slices of rows.
+    Defect{"(rows + slices - 1) / slices", "rows / slices"},
+    Defect{"claimed >>= 1, first += rows_each", "claimed >>= 1"},
+    Defect{"first_rows(end) & ~first_rows(first)", "first_rows(end)"},
+    Defect{"smaller(first + rows_each, rows)", "first + rows_each"},
+    Defect{"slices_of(smaller(parts, rows))", "slices_of(parts + 16)"},
+    Defect{"shared_slices, 1);\n  block_barrier();", "shared_slices, 1);"},
+    Defect{"      fence_blocks();\n      uint32_t seen", "      uint32_t seen"},
+    Defect{"        fence_blocks();\n        add_to_ticket",
+           "        add_to_ticket"},
+    Defect{"add_to_ticket(ticket, 0u - seen);", ""},
+    Defect{"0u - seen", "0u - all"},
+    Defect{"seen == all + kIsGone ||", "seen >= all ||"},
+    Defect{"seen == all + kIsGone ||", ""},
+    Defect{"wait_for_ticket(ticket, all)", "true"},
+    Defect{"wait_for_ticket(ticket, all)\n                   ? all",
+           "wait_for_ticket(ticket, all - 1)\n                   ? all"},
+    Defect{"mine = 1 << thread();", "mine = 1;"},
+    Defect{"mask < 16; mask *= 2", "mask < 2; mask *= 2"},
+    Defect{"  block_barrier();\n  return uint32_t(shared_slices",
+           "  return uint32_t(shared_slices"}};
 
 INSTANTIATE_TEST_SUITE_P(Text, PlantedProductDefect,
                          testing::ValuesIn(chosenDefects(kDefects)));
@@ -262,10 +287,16 @@ const std::vector<Defect> kRolesDefects = {
 INSTANTIATE_TEST_SUITE_P(Text, PlantedProductRolesDefect,
                          testing::ValuesIn(chosenDefects(kRolesDefects)));
 
+/// By the last block that has a part, and in slices.
 TEST(EmulatedProductRows, AGeneratedKernelIsRight) {
   for (const char *target : {"cuda-emulated", "cuda-emulated-sm90"})
-    for (bool isAcross : {false, true})
-      EXPECT_EQ(judgeAll(printBest(isAcross, target), isAcross), "") << target;
+    for (bool isAcross : {false, true}) {
+      CudaKernel kernel = printBest(isAcross, target);
+      carryHeader(kernel, kRowsHeader.name, kRowsHeader.guard);
+      if (isAcross)
+        plant(kernel, kAllInSlices);
+      EXPECT_EQ(judgeAll(kernel, isAcross), "") << target;
+    }
 }
 
 } // namespace
