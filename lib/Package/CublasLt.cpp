@@ -40,7 +40,7 @@ Outcome<const CublasLt *> package::cublasLt() {
   if (wanted == "off" || wanted.empty())
     return nullptr;
   static Outcome<CublasLt> found = [&]() -> Outcome<CublasLt> {
-    std::string why;
+    std::string why = "no such file";
     for (const std::string &path : findLibraries(
              {wanted == "on" ? nullptr : kEnvironment,
               {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"},

@@ -193,7 +193,7 @@ Problem CudaProgram::enqueue(const RunPlan &plan,
 std::string CudaProgram::libraryOf(const RunPlan &plan, size_t step) {
   CudaPlan *kept = impl->plans.find(plan.id);
   for (size_t i = 0; kept && i < plan.steps.size(); ++i)
-    if (plan.steps[i].step == step && kept->resolved[i].product)
+    if (plan.steps[i].step == step && kept->resolved[i].wasMultiplied)
       return "cuBLASLt " + (*impl->library)->functions().version;
   return "";
 }

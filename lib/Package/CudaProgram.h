@@ -56,6 +56,7 @@ struct ResolvedStep {
   size_t next = 0;
   /// That computes it where arrays are aligned; null: its launches do.
   std::unique_ptr<LibraryProduct> product;
+  bool wasMultiplied = false; ///< by it, when it was last run
 };
 
 /// A plan with the memory of its intermediate arrays and workspaces. They stay

@@ -249,6 +249,7 @@ Problem CudaProgram::Impl::runStep(CudaPlan &kept, const PlannedStep &step,
     words[address.word] = words[address.word + 1] =
         int64_t(addresses[address.buffer]) + address.byteOffset;
   bool isMultiplied = resolved.product && resolved.product->takes(words);
+  resolved.wasMultiplied = isMultiplied;
   if (isMultiplied)
     if (Problem error = multiply(*resolved.product, on))
       return error;

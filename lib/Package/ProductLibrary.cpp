@@ -124,7 +124,8 @@ bool LibraryProduct::measure(const std::vector<int64_t> &words) {
                                      c.strides.back());
   // Results lie by rows; those of one column do either way.
   if (!ofA || !ofB || !ofC || !ofC->isTransposed ||
-      (batch.count > 1 && batch.c <= 0) || batch.count > INT32_MAX)
+      (batch.count > 1 && (batch.a < 0 || batch.b < 0 || batch.c <= 0)) ||
+      batch.count > INT32_MAX)
     return false;
   lhs = *ofA, rhs = *ofB, result = *ofC;
   lhs.batchStride = batch.a, rhs.batchStride = batch.b;
@@ -182,6 +183,9 @@ bool LibraryProduct::describe(LtHandle handle, int64_t mostWorkspace) {
   uint32_t epilogue = product.hasBias ? kLtBias : kLtPlain;
   if (!set(kLtTransA, ofRight) || !set(kLtTransB, ofLeft) ||
       !set(kLtEpilogue, epilogue))
+    return false;
+  // It may want to see one; every run has its own.
+  if (product.hasBias && !set(kLtBiasPointer, DeviceAddress(kAlignment)))
     return false;
   right = layout(rhs, product.rhs.dtype);
   left = layout(lhs, product.lhs.dtype);

@@ -27,19 +27,26 @@ protected:
     stream << text;
     return result;
   }
-  /// Counts of the one cascade in `text`.
-  KernelWork workOf(llvm::StringRef text, llvm::ArrayRef<double> extents) {
+  /// The one cascade in `text`; null, and a failure, where there is none.
+  CascadeOp parse(llvm::StringRef text) {
     module = mlir::parseSourceString<mlir::ModuleOp>(text, &context);
     CascadeOp cascade;
     if (module)
       module->walk([&](CascadeOp op) { cascade = op; });
     if (!cascade) {
       ADD_FAILURE() << "the text was not read";
-      return {};
+      return nullptr;
     }
     llvm::SmallVector<bool> varying(cascade.getInputs().size(), true);
     cascade->setAttr(kVaryingInputsAttr,
                      mlir::DenseBoolArrayAttr::get(&context, varying));
+    return cascade;
+  }
+  /// Counts of it.
+  KernelWork workOf(llvm::StringRef text, llvm::ArrayRef<double> extents) {
+    CascadeOp cascade = parse(text);
+    if (!cascade)
+      return {};
     auto sets = IndexSets::infer(cascade);
     auto schedule = chooseSchedule(cascade, target);
     if (mlir::failed(sets) || mlir::failed(schedule)) {
@@ -98,6 +105,39 @@ TEST_F(CostModelTest, RegistersThatAreNotFullCountAsFull) {
 TEST_F(CostModelTest, StatesAreMovedOnceATile) {
   EXPECT_EQ(workOf(kSoftmax, {8, 1024}).moves.exponentials, 0);
   EXPECT_EQ(workOf(kSoftmax, {8, 4096}).moves.exponentials, 8 * 4);
+}
+
+/// A sum of ELEMENT, which is made of %0, and the exponential of the sum.
+constexpr llvm::StringLiteral kSum = R"(
+  %x, %y = "test.arrays"() : () -> (memref<?x?xf32>, memref<?xf32>)
+  refold.cascade rows(%m = ?) stream(%n = ?)
+    ins(%a = %x : memref<?x?xf32>) outs(%b = %y : memref<?xf32>)
+    sizes(%m = %a[0], %n = %a[1]) {
+    %0 = refold.read %a[%m, %n] : f32
+    %1 = ELEMENT : f32
+    %2 = refold.state add(%1 : f32)
+    %3 = math.exp %2 : f32
+    refold.write %3, %b[%m] : f32
+  })";
+
+TEST_F(CostModelTest, AsksAheadWhereElementsTakeTime) {
+  auto asks = [&](llvm::StringRef text) {
+    CascadeOp cascade = parse(text);
+    auto schedule = chooseSchedule(cascade, target);
+    return mlir::succeeded(schedule) && schedule->prefetch;
+  };
+  std::string squares = replaced(kSum, "ELEMENT", "arith.mulf %0, %0"),
+              sizes = replaced(kSum, "ELEMENT", "math.absf %0"),
+              powers = replaced(kSum, "ELEMENT", "math.exp %0");
+  for (llvm::StringRef text :
+       {llvm::StringRef(squares), llvm::StringRef(sizes),
+        llvm::StringRef(powers), llvm::StringRef(kSoftmax)})
+    EXPECT_TRUE(asks(text)) << text.str();
+  target.readsAhead = true;
+  EXPECT_FALSE(asks(squares));
+  EXPECT_FALSE(asks(sizes));
+  EXPECT_TRUE(asks(powers));
+  EXPECT_TRUE(asks(kSoftmax));
 }
 
 constexpr llvm::StringLiteral kProduct = R"(

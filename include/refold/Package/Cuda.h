@@ -72,8 +72,8 @@ public:
                   std::span<const DeviceAddress> outputs, DeviceStream stream,
                   const std::function<Problem(size_t step)> &onStep = nullptr);
 
-  /// "cuBLASLt 13.1", where that computes the step of the program in runs of
-  /// the plan on arrays at multiples of 16 bytes; else empty.
+  /// "cuBLASLt 13.1", where that computed the step of the program in the plan's
+  /// last run; else empty.
   std::string libraryOf(const RunPlan &plan, size_t step);
 
   /// Whether a check of the runs since the last call has failed, which streams

@@ -33,6 +33,9 @@ struct TargetFacts {
   bool gathersWords = true;
   /// A masked access takes no longer than one without a mask (AVX-512).
   bool masksAreFree = true;
+  /// Memory that is read in order comes early enough by itself where little is
+  /// computed of it: to ask for it is in its way.
+  bool readsAhead = false;
 
   static TargetFacts avx512() { return {}; }
   static TargetFacts avx2() { return narrow(256); }

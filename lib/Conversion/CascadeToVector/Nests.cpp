@@ -515,6 +515,9 @@ void Kernel::contractionAlong(Node *n, int lane, bool inPlace) {
   nest.reduced.push_back(innermost);
   nest.lanesReduced = lane == kNone;
   nest.pair = lane == kNone ? nullptr : pairOf(nest.term);
+  // By itself such a product may have a register tile of half the size.
+  if (!plan.states.empty())
+    nest.fewSums = 8;
   nest.inPlace = inPlace;
   nest.readsPanels = !inPlace;
   nest.halvesRows = true;

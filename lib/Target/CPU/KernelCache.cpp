@@ -14,10 +14,11 @@ static constexpr uint32_t kMostPhases = 1024;
 static void print(llvm::raw_ostream &os, const TargetFacts &facts) {
   const auto &[vectorBits, vectorRegisters, l1Bytes, l2Bytes, hasCompress,
                addsPairs, l3Bytes, cores, hasByteDots, gathersWords,
-               masksAreFree] = facts;
+               masksAreFree, readsAhead] = facts;
   os << vectorBits << ' ' << vectorRegisters << ' ' << l1Bytes << ' ' << l2Bytes
      << ' ' << hasCompress << ' ' << addsPairs << ' ' << l3Bytes << ' ' << cores
-     << ' ' << hasByteDots << ' ' << gathersWords << ' ' << masksAreFree;
+     << ' ' << hasByteDots << ' ' << gathersWords << ' ' << masksAreFree << ' '
+     << readsAhead;
 }
 
 /// Of this compiler and the two libraries that its code comes from.

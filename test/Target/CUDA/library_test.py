@@ -120,6 +120,10 @@ def check_bench(machine):
     text, _ = machine.answers("bench", "--target", "cuda", "--format", "json", machine.program("gelu"), "--shape", "m=5,k=8,n=12")
     steps = [step["name"] for step in json.loads(text)["kernels"]["fused"]]
     assert len(steps) == 1 and steps[0].endswith(" (cuBLASLt 13.1)"), steps
+    shifted = machine.folder / "shifted.mlir"
+    shifted.write_text(SHIFTED)
+    text, _ = machine.answers("bench", "--target", "cuda", "--format", "json", shifted)
+    assert "cuBLASLt" not in text, text
 
 
 def check_package(machine):
