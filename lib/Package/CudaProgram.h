@@ -33,6 +33,7 @@ struct DeviceMemory {
 
 /// A launch of an entry, all that its expressions say worked out.
 struct ResolvedLaunch {
+  const Launch *launch = nullptr;
   const LaunchWay *way = nullptr;
   CuFunction function = nullptr;
   unsigned grid[3] = {}, block[3] = {}, sharedBytes = 0;
@@ -44,6 +45,9 @@ struct ResolvedLaunch {
 struct ResolvedStep {
   struct Call {
     std::vector<int64_t> words;
+    /// What way, grid and shared memory may depend on of the addresses, which
+    /// alone differ between the calls of a step.
+    std::vector<int64_t> remainders;
     std::vector<ResolvedLaunch> launches;
   };
   Call &callFor(const std::vector<int64_t> &words) {
@@ -51,6 +55,14 @@ struct ResolvedStep {
         std::find_if(calls.begin(), calls.end(),
                      [&](const Call &call) { return call.words == words; });
     return found != calls.end() ? *found : calls[next++ % calls.size()];
+  }
+  /// One whose launches differ in what is passed only; null: there is none.
+  const Call *callLike(const std::vector<int64_t> &remainders) const {
+    auto found =
+        std::find_if(calls.begin(), calls.end(), [&](const Call &call) {
+          return !call.words.empty() && call.remainders == remainders;
+        });
+    return found != calls.end() ? &*found : nullptr;
   }
   std::array<Call, 4> calls;
   size_t next = 0;
@@ -102,6 +114,9 @@ struct CudaProgram::Impl {
   const LaunchWay *chooseWay(const Launch &launch) const;
   Problem resolve(size_t number, bool isMultiplied,
                   std::vector<ResolvedLaunch> &launches);
+  Problem resolveAlike(const PlannedKernel &kernel, ResolvedStep &resolved,
+                       ResolvedStep::Call &call);
+  Problem resolveValues(ResolvedLaunch &resolved);
   Problem resolveEntry(const Launch &one, const LaunchWay &way,
                        LoadedEntry &entry, ResolvedLaunch &resolved);
   Problem multiply(LibraryProduct &product, CuStream on);
@@ -138,6 +153,7 @@ struct CudaProgram::Impl {
   std::vector<DeviceAddress> addresses; ///< one a buffer
   std::vector<int64_t> words;
   std::vector<ResolvedLaunch> launches; ///< of a copy or a check
+  std::vector<int64_t> remainders;
   std::vector<void *> cells;
   std::vector<char> flags;
 };

@@ -55,6 +55,7 @@ Problem CudaProgram::Impl::resolveEntry(const Launch &one, const LaunchWay &way,
                                         ResolvedLaunch &resolved) {
   static constexpr int64_t kMostBlocks[] = {INT32_MAX, 65535, 65535};
   static constexpr int64_t kMostThreads[] = {1024, 1024, 64};
+  resolved.launch = &one;
   resolved.way = &way;
   resolved.function = entry.function;
   bool isEmpty = false;
@@ -90,13 +91,46 @@ Problem CudaProgram::Impl::resolveEntry(const Launch &one, const LaunchWay &way,
     entry.sharedBytes = *shared;
   }
   resolved.sharedBytes = unsigned(*shared);
-  resolved.values.resize(one.parameters.size());
-  for (size_t i = 0; i < one.parameters.size(); ++i) {
-    std::optional<int64_t> value = one.parameters[i].evaluate(words);
+  return resolveValues(resolved);
+}
+
+/// What its parameters are where `words` are as they are.
+Problem CudaProgram::Impl::resolveValues(ResolvedLaunch &resolved) {
+  const std::vector<SizeExpr> &parameters = resolved.launch->parameters;
+  resolved.values.resize(parameters.size());
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    std::optional<int64_t> value = parameters[i].evaluate(words);
     if (!value)
-      return problem(ExitCode::Limit, "'" + way.entry + "': a size overflows");
+      return problem(ExitCode::Limit,
+                     "'" + resolved.way->entry + "': a size overflows");
     resolved.values[i] = *value;
   }
+  return {};
+}
+
+/// The launches of a call, from those of one on arrays that begin alike where
+/// there was one: to ask all conditions takes longer than a small kernel.
+Problem CudaProgram::Impl::resolveAlike(const PlannedKernel &kernel,
+                                        ResolvedStep &resolved,
+                                        ResolvedStep::Call &call) {
+  remainders.clear();
+  for (const PlannedKernel::Address &address : kernel.addresses)
+    remainders.push_back(words[address.word] % kAddressRemainder);
+  const ResolvedStep::Call *like = resolved.callLike(remainders);
+  if (like && like != &call)
+    call.launches = like->launches;
+  call.words.clear(); // not for these, should it fail
+  if (like) {
+    for (ResolvedLaunch &one : call.launches)
+      if (one.grid[0] > 0)
+        if (Problem error = resolveValues(one))
+          return error;
+  } else if (Problem error = resolve(kernel.kernel, resolved.wasMultiplied,
+                                     call.launches)) {
+    return error;
+  }
+  call.remainders = remainders;
+  call.words = words;
   return {};
 }
 
@@ -256,12 +290,9 @@ Problem CudaProgram::Impl::runStep(CudaPlan &kept, const PlannedStep &step,
   words.push_back(int64_t(kept.workspace));
   words.push_back(int64_t(tickets.address));
   ResolvedStep::Call &call = resolved.callFor(words);
-  if (call.words != words) {
-    call.words.clear(); // not for these, should it fail
-    if (Problem error = resolve(kernel.kernel, isMultiplied, call.launches))
+  if (call.words != words)
+    if (Problem error = resolveAlike(kernel, resolved, call))
       return error;
-    call.words = words;
-  }
   return launch(call.launches, on);
 }
 

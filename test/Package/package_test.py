@@ -345,8 +345,24 @@ assert len(set(y for _, _, y in sets)) == 6
 for given, taken, y in sets + sets:
     check(lib.refold_package_enqueue(handle, planned, given, taken, None))
     assert bytes(to_host(numbers(192), taken[0])) == y
+# Those that begin elsewhere take another way, in turns with the others.
+fake = ctypes.CDLL(os.environ["REFOLD_LIBCUDA"])
+for i, (given, taken, y) in enumerate(sets):
+    log("shifted")
+    room = on_gpu((numbers(200),))
+    fake.cuMemcpyHtoDAsync_v2(ctypes.c_uint64(room[0] + 4), numbers(192, 5 + i), ctypes.c_size_t(768), None)
+    other = (ctypes.c_uint64 * 3)(room[0] + 4, given[1], given[2])
+    check(lib.refold_package_enqueue(handle, planned, other, taken, None))
+    near = (ctypes.c_float * 192).from_buffer_copy(y)
+    assert all(abs(a - b) <= 1e-5 for a, b in zip(to_host(numbers(192), taken[0]), near))
+    log("aligned")
+    check(lib.refold_package_enqueue(handle, planned, given, taken, None))
+    assert bytes(to_host(numbers(192), taken[0])) == y
 lib.refold_package_free(handle)
 """)
+    launched = {what: {calls[i + n].split()[1] for i, call in enumerate(calls) if call == what for n in range(1, 6)
+                       if calls[i + n].startswith("cuLaunchKernel")} for what in ("shifted", "aligned")}
+    assert len(launched["shifted"]) == len(launched["aligned"]) == 1 and launched["shifted"] != launched["aligned"], launched
     between = [call.split()[0] for call in calls[calls.index("warm") + 1:calls.index("cold")]]
     assert between == ["cuStreamIsCapturing", "cuLaunchKernel"] * 3, between
 

@@ -13,6 +13,10 @@
 /// Neither LLVM nor MLIR is needed to load and run it.
 namespace refold::package {
 
+/// What conditions, grids and shared memory of a launch may depend on of the
+/// address of an array: its remainder of this.
+inline constexpr int64_t kAddressRemainder = 256;
+
 /// One way to make a launch. Sizes are functions of the words of the kernel's
 /// call (docs/architecture.md, "Kernel ABI"): symbol k is word k, and the words
 /// after the last are the addresses of the workspace and of the tickets.
