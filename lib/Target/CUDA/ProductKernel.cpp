@@ -162,7 +162,7 @@ std::optional<CudaProduct::Library> ProductPrinter::libraryForm() const {
                  (result == sides || result == DType::F32) &&
                  (!product.bias || product.bias->dtype == result);
   bool hasMore = product.activation != Activation::None;
-  if (!isTaken || (hasMore && result != DType::F32))
+  if (!isTaken || hasMore)
     return std::nullopt;
   return CudaProduct::Library{sides, result, product.bias.has_value(),
                               hasMore ? kernel.name + "_activate" : ""};
