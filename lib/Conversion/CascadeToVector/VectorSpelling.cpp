@@ -350,8 +350,22 @@ void VectorSpelling::storeCompressed(Val v, const Buffer &to, Ix at, Val mask) {
     b.create<vector::StoreOp>(loc, moved, memoryOf(to), value(at));
     return;
   }
-  b.create<vector::CompressStoreOp>(loc, memoryOf(to), value(at), value(mask),
-                                    stored);
+  if (target.hasCompress) {
+    b.create<vector::CompressStoreOp>(loc, memoryOf(to), value(at), value(mask),
+                                      stored);
+    return;
+  }
+  // Lane by lane, each where the ones before it end: LLVM would branch.
+  Value left = bitsOf(mask), place = value(at);
+  Value one = b.create<arith::ConstantIntOp>(loc, 1, left.getType());
+  for (int64_t lane = 0; lane < lanes(); ++lane) {
+    Value element = b.create<vector::ExtractOp>(loc, stored, lane);
+    b.create<memref::StoreOp>(loc, element, memoryOf(to), place);
+    Value isIn = b.create<arith::AndIOp>(loc, left, one);
+    Value step = b.create<arith::IndexCastUIOp>(loc, b.getIndexType(), isIn);
+    place = b.create<arith::AddIOp>(loc, place, step);
+    left = b.create<arith::ShRUIOp>(loc, left, one);
+  }
 }
 
 void VectorSpelling::storeLanes(Val wide, int64_t first, int64_t count,
