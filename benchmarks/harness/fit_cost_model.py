@@ -171,11 +171,13 @@ class Model:
             c["pair"] * self.pair_share * work["pair_steps"])
         arithmetic += live * register_ms / self.lanes * (
             c["thin"] * work["thin_steps"] + c["thinLoad"] * work["thin_loads"] + c["compared"] * work["compared"] +
-            c["searched"] * work["searched"] + c["sumAcross"] * work["sums_across"] + c["turned"] * work["turned"])
-        arithmetic += c["insertedMs"] * work["inserted"] + c["sortedMs"] * work["sorted"] + c["gatheredMs"] * work["gathered"]
+            c["searched"] * work["searched"] + c["placed"] * work["placed"] + c["sumAcross"] * work["sums_across"] + c["turned"] * work["turned"])
+        arithmetic += c["enteredMs"] * work["entered"] + c["listMs"] * work["lists"] + c["movedMs"] * work["moved"] + \
+            c["gatheredMs"] * work["gathered"]
         memory = self.traffic(c, step["working_set"])(step["bytes_read"], step["bytes_written"])
         memory += sum(again["bytes"] * self.read_ms_per_byte(c, again["between"]) for again in work["rereads"])
-        overhead = c["launchMs"] + c["visitMs"] * work["visits"] + c["mergeMs"] * work["merges"] + c["itemMs"] * work["items"]
+        overhead = c["launchMs"] + c["visitMs"] * work["visits"] + c["tailMs"] * work["tails"] + c["mergeMs"] * work["merges"] + \
+            c["extremeMs"] * work["extremes"] + c["itemMs"] * work["items"]
         return self.join(c, arithmetic, memory, overhead)
 
     def product(self, step, work, c):

@@ -51,13 +51,17 @@ struct Coefficients {
   double sumAcross = 22.0;     ///< a sum whose lanes are added at the end
   double turned = 13.0;        ///< an element laid out for a product
   double liveShare = 0.503;    ///< of a triangle, with the tiles at its edge
-  double visitMs = 2.07e-07;
-  double mergeMs = 3.57e-07;
-  double compared = 0.838; ///< an element held against a list of the best
-  double insertedMs = 7.8e-07;
+  double visitMs = 1.2e-06;    ///< a row that is begun
+  double mergeMs = 3.57e-07;   ///< a sum of its lanes
+  double tailMs = 9.4e-07;     ///< a register at its end
+  double extremeMs = 4e-06;    ///< what an extreme takes more
+  double compared = 0.838;     ///< an element held against a list of the best
+  double enteredMs = 1.4e-05;  ///< into a register of a list, by itself
   /// Zen 4: softmax and the 8 best of 65536 x 64, 128, 256 in 2.9, 4.6, 8.9 ms.
-  double searched = 7.0; ///< an element among which candidates are looked for
-  double sortedMs = 9.5e-07; ///< a candidate turned, sorted and put in its list
+  double searched = 7.4; ///< an element among which candidates are looked for
+  double listMs = 7e-06; ///< the candidates of a row, however few they are
+  double movedMs = 2.1e-07; ///< where no instruction compresses
+  double placed = 1.4;
   double gatheredMs = 3.67e-06;
   double itemMs = 2.92e-06;
   double launchMs = 0.000404;
@@ -182,9 +186,10 @@ Cost refold::predict(const KernelWork &work, const TargetFacts &target,
       live * registerMs / lanes *
           (c.thin * work.thinSteps + c.thinLoad * work.thinLoads +
            c.compared * work.compared + c.searched * work.searched +
-           c.sumAcross * work.sumsAcross + c.turned * work.turned) +
-      c.insertedMs * work.inserted + c.sortedMs * work.sorted +
-      c.gatheredMs * work.gathered;
+           c.placed * work.placed + c.sumAcross * work.sumsAcross +
+           c.turned * work.turned) +
+      c.enteredMs * work.entered + c.listMs * work.lists +
+      c.movedMs * work.moved + c.gatheredMs * work.gathered;
   cost.arithmeticMs /= busy;
   Traffic traffic = trafficOf(rates, workingSet, busy);
   cost.memoryMs = msOf(traffic, work.bytesRead, work.bytesWritten);
@@ -192,7 +197,8 @@ Cost refold::predict(const KernelWork &work, const TargetFacts &target,
     cost.memoryMs +=
         again.bytes * readMsPerByte(rates, again.between * busy, busy);
   cost.overheadMs = c.launchMs + (threads > 1 ? c.regionMs : 0.0) +
-                    (c.visitMs * work.visits + c.mergeMs * work.merges +
+                    (c.visitMs * work.visits + c.tailMs * work.tails +
+                     c.mergeMs * work.merges + c.extremeMs * work.extremes +
                      c.itemMs * work.items) /
                         busy;
   return join(cost);

@@ -34,17 +34,30 @@ static llvm::json::Object toJson(const KernelWork &work) {
   for (const KernelWork::Reread &again : work.rereads)
     rereads.push_back(
         llvm::json::Object{{"bytes", again.bytes}, {"between", again.between}});
-  return llvm::json::Object{
-      {"stream", toJson(work.stream)},  {"rows", toJson(work.rows)},
-      {"moves", toJson(work.moves)},    {"nest_steps", work.nestSteps},
-      {"nest_others", work.nestOthers}, {"thin_steps", work.thinSteps},
-      {"thin_loads", work.thinLoads},   {"pair_steps", work.pairSteps},
-      {"sums_across", work.sumsAcross}, {"turned", work.turned},
-      {"visits", work.visits},          {"merges", work.merges},
-      {"compared", work.compared},      {"inserted", work.inserted},
-      {"searched", work.searched},      {"sorted", work.sorted},
-      {"gathered", work.gathered},      {"items", work.items},
-      {"nest_sums", work.nestSums},     {"rereads", std::move(rereads)}};
+  return llvm::json::Object{{"stream", toJson(work.stream)},
+                            {"rows", toJson(work.rows)},
+                            {"moves", toJson(work.moves)},
+                            {"nest_steps", work.nestSteps},
+                            {"nest_others", work.nestOthers},
+                            {"thin_steps", work.thinSteps},
+                            {"thin_loads", work.thinLoads},
+                            {"pair_steps", work.pairSteps},
+                            {"sums_across", work.sumsAcross},
+                            {"turned", work.turned},
+                            {"visits", work.visits},
+                            {"merges", work.merges},
+                            {"tails", work.tails},
+                            {"extremes", work.extremes},
+                            {"compared", work.compared},
+                            {"entered", work.entered},
+                            {"searched", work.searched},
+                            {"moved", work.moved},
+                            {"lists", work.lists},
+                            {"placed", work.placed},
+                            {"gathered", work.gathered},
+                            {"items", work.items},
+                            {"nest_sums", work.nestSums},
+                            {"rereads", std::move(rereads)}};
 }
 
 static llvm::json::Value countsOf(const StepWork &step) {

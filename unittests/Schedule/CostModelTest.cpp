@@ -203,6 +203,121 @@ TEST_F(CostModelTest, AContractionBeginsASumForEveryScore) {
   EXPECT_EQ(workOf(kProduct, {64, 32, 48}).nestSums, 0); // kept in the tile
 }
 
+TEST_F(CostModelTest, FewColumnsOfAContractionTakeWholeRegisters) {
+  for (double columns : {4.0, 12.0, 16.0})
+    EXPECT_EQ(workOf(kScores, {128, columns, 64}).nestSteps, 128 * 16 * 64);
+  EXPECT_EQ(workOf(kScores, {128, 20, 64}).nestSteps, 128 * 32 * 64);
+  EXPECT_EQ(workOf(kScores, {128, 48, 64}).nestSteps, 128 * 48 * 64);
+  // Lanes along what is summed.
+  EXPECT_EQ(workOf(replaced(kScores, "64", "20"), {4, 48, 20}).nestSteps,
+            4 * 48 * 32);
+}
+
+TEST_F(CostModelTest, OpenColumnsBeforeASecondProductTakeWholeTiles) {
+  std::string second = replaced(kScores, "%4 = refold.state max(%3 : f32)",
+                                "%v = refold.read %b[%n, %j] : f32\n"
+                                "%p = arith.mulf %3, %v : f32\n"
+                                "%4 = refold.state add(%p : f32)");
+  second =
+      replaced(second, "inner(%d = 64)", "inner(%d = 64) carried(%j = 64)");
+  second = replaced(second, "memref<?xf32>)\n", "memref<?x64xf32>)\n");
+  second = replaced(second, "%y : memref<?xf32>", "%y : memref<?x64xf32>");
+  second = replaced(second, "%c[%m] :", "%c[%m, %j] :");
+  EXPECT_EQ(workOf(second, {128, 16, 64, 64}).nestSteps,
+            128 * 32 * 64 + 128 * 16 * 64);
+  EXPECT_EQ(workOf(replaced(second, "%n = ?", "%n = 16"), {128, 16, 64, 64})
+                .nestSteps,
+            128 * 16 * 64 + 128 * 16 * 64);
+}
+
+constexpr llvm::StringLiteral kAlone = R"(
+  %x, %w, %y = "test.arrays"()
+      : () -> (memref<?x64xf32>, memref<64x?xf32>, memref<?x?xf32>)
+  refold.cascade rows(%m = ?, %n = ?) inner(%d = 64)
+    ins(%a = %x : memref<?x64xf32>, %b = %w : memref<64x?xf32>)
+    outs(%c = %y : memref<?x?xf32>) sizes(%m = %c[0], %n = %b[1]) {
+    %0 = refold.read %a[%m, %d] : f32
+    %1 = refold.read %b[%d, %n] : f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = refold.contract %2 over(%d) : f32
+    refold.write %3, %c[%m, %n] : f32
+  })";
+
+TEST_F(CostModelTest, AProductAloneOnlyStoresItsSums) {
+  KernelWork work = workOf(kAlone, {128, 20, 64});
+  EXPECT_EQ(work.nestSteps, 128 * 32 * 64);
+  EXPECT_LT(work.nestSums, 0.5 * 128 * 32);
+  // A panel of 1024 x 32 numbers does not fit the first cache.
+  KernelWork deep = workOf(replaced(kAlone, "64", "1024"), {128, 20, 1024});
+  EXPECT_GT(deep.nestSteps, 128.0 * 32 * 1024);
+}
+
+/// The BEST places of the first of the rows, or of ROWS of them.
+constexpr llvm::StringLiteral kList = R"(
+  %x, %y = "test.arrays"() : () -> (memref<?x?xf32>, memref<?xBESTxf32>)
+  refold.cascade rows(%m = ROWS) stream(%n = ?) carried(%r = BEST)
+    ins(%a = %x : memref<?x?xf32>) outs(%b = %y : memref<?xBESTxf32>)
+    sizes(%m = %a[0], %n = %a[1]) {
+    %0 = refold.read %a[%m, %n] : f32
+    %1 = refold.state topk(%0 : f32) rank(%r)
+    refold.write %1, %b[%m, %r] : f32
+  })";
+
+TEST_F(CostModelTest, ListsAreCountedAsTheyAreFilled) {
+  auto listOf = [&](llvm::StringRef best, llvm::StringRef rows) {
+    std::string text = replaced(replaced(kList, "BEST", best), "ROWS", rows);
+    double number = 0, places = 0;
+    best.getAsDouble(places);
+    if (rows.getAsDouble(number))
+      number = 1024;
+    return workOf(text, {number, 100, places});
+  };
+  KernelWork two = listOf("2", "?"), eight = listOf("8", "?");
+  EXPECT_GE(two.lists, 1024);
+  EXPECT_EQ(two.searched, 1024 * 100);
+  EXPECT_EQ(two.entered, 0);
+  EXPECT_EQ(two.moved, 0);
+  // 2.07 candidates of 14 instructions, 10.6 of 25.5.
+  EXPECT_NEAR(eight.placed / two.placed, 10.6 * 25.5 / (2.07 * 14), 0.2);
+  // Five rows fill no register, and 20 places no list of one.
+  for (const KernelWork &work : {listOf("2", "5"), listOf("20", "?")}) {
+    EXPECT_EQ(work.lists, 0);
+    EXPECT_EQ(work.placed, 0);
+    EXPECT_GT(work.entered, 0);
+  }
+  // Without an instruction that compresses, elements are moved one by one.
+  target = TargetFacts::avx2();
+  EXPECT_EQ(listOf("2", "?").moved, 1024 * 100);
+}
+
+TEST_F(CostModelTest, TheFormOfAListIsDecidedOnce) {
+  mlir::Builder b(&context);
+  mlir::Type f32 = b.getF32Type(), f64 = b.getF64Type(), i32 = b.getI32Type();
+  EXPECT_EQ(listFormOf(f32, 8, 16, 16), ListForm::Sorted);
+  EXPECT_EQ(listFormOf(f32, 8, 8, 8), ListForm::Sorted);
+  EXPECT_EQ(listFormOf(i32, 8, 16, 16), ListForm::Inserted);
+  EXPECT_EQ(listFormOf(f64, 8, 16, 8), ListForm::Inserted);
+  EXPECT_EQ(listFormOf(f32, 2, 16, 2), ListForm::Inserted);
+  EXPECT_EQ(listFormOf(f32, 8, 5, 16), ListForm::ByElement);
+  EXPECT_EQ(listFormOf(f32, 17, 16, 16), ListForm::ByElement);
+  EXPECT_EQ(listFormOf(f32, 0, 16, 16), ListForm::ByElement);
+  int64_t open = mlir::ShapedType::kDynamic;
+  EXPECT_EQ(listFormOf(f32, open, 16, 16), ListForm::ByElement);
+  EXPECT_EQ(listFormOf(f32, 8, 0, 16), ListForm::ByElement);
+}
+
+TEST_F(CostModelTest, ShortRowsTakeTheirEndsAndExtremesLong) {
+  std::string sum = replaced(kSum, "ELEMENT", "arith.mulf %0, %0");
+  std::string extreme = replaced(sum, "state add", "state max");
+  KernelWork added = workOf(sum, {1000, 100}),
+             most = workOf(extreme, {1000, 100});
+  EXPECT_EQ(added.tails, 1000 * 3); // 64 in one block, 36 in three registers
+  EXPECT_EQ(workOf(sum, {1000, 128}).tails, 0);
+  EXPECT_EQ(added.extremes, 0);
+  EXPECT_EQ(most.extremes, 1000);
+  EXPECT_GT(msOf(most, 1e5), 1.2 * msOf(added, 1e5));
+}
+
 TEST_F(CostModelTest, ShortSumsTakeLonger) {
   KernelWork work = workOf(kScores, {128, 2048, 64});
   KernelWork shorter =
@@ -291,10 +406,11 @@ TEST_F(CostModelTest, MoreOfAnythingTakesLonger) {
   double ms = msOf(work, 1e9);
   for (double KernelWork::*count :
        {&KernelWork::visits, &KernelWork::merges, &KernelWork::items,
-        &KernelWork::nestSteps, &KernelWork::gathered, &KernelWork::inserted,
-        &KernelWork::sumsAcross, &KernelWork::turned, &KernelWork::searched,
-        &KernelWork::sorted, &KernelWork::nestSums, &KernelWork::nestOthers,
-        &KernelWork::pairSteps}) {
+        &KernelWork::nestSteps, &KernelWork::gathered, &KernelWork::entered,
+        &KernelWork::tails, &KernelWork::extremes, &KernelWork::lists,
+        &KernelWork::moved, &KernelWork::sumsAcross, &KernelWork::turned,
+        &KernelWork::searched, &KernelWork::placed, &KernelWork::nestSums,
+        &KernelWork::nestOthers, &KernelWork::pairSteps}) {
     KernelWork more = work;
     more.*count += 1e6;
     EXPECT_GT(msOf(more, 1e9), ms);

@@ -38,11 +38,15 @@ struct KernelWork {
   double sumsAcross = 0.0; ///< sums of nests whose lanes are added at the end
   double turned = 0.0;     ///< elements that are laid out in panels
   double visits = 0.0;     ///< starts of a row in a pass or sweep
+  double tails = 0.0;      ///< registers at their ends, walked one by one
   double merges = 0.0;     ///< states of rows merged across lanes
+  double extremes = 0.0;   ///< those of them that are extremes of floats
   double compared = 0.0;   ///< elements held against a list of the best
-  double inserted = 0.0;   ///< elements that are expected to enter one
+  double entered = 0.0;    ///< elements that are expected to enter one
+  double lists = 0.0;      ///< those that are made of candidates
   double searched = 0.0;   ///< elements among which candidates are looked for
-  double sorted = 0.0;     ///< candidates that are expected
+  double moved = 0.0;      ///< those that are moved to candidates one by one
+  double placed = 0.0;     ///< instructions that put candidates in their place
   double gathered = 0.0;   ///< elements read one by one
   double items = 1.0;      ///< independent parts
   double bytesRead = 0.0;  ///< different elements

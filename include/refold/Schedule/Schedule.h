@@ -30,6 +30,23 @@ inline int64_t rowsAlongSum(int64_t extent, int64_t lanes) {
   return std::clamp(extent / lanes * lanes / 2, kRowsInPlace, kRowsAlongSum);
 }
 
+/// How lists of the best are filled: element by element; from candidates of as
+/// many rows as there are lanes, one after the other; or by sorting these.
+enum class ListForm : uint8_t { ByElement, Inserted, Sorted };
+
+/// The form of lists of `length` places whose keys are of type `key`, of rows
+/// in tiles of `tileRows`, of which a register has `lanes`. A list of
+/// candidates is no longer than a register; where they are sorted a key has its
+/// place beside it in 64 bits.
+inline ListForm listFormOf(mlir::Type key, int64_t length, int64_t tileRows,
+                           int64_t lanes) {
+  if (tileRows < 1 || tileRows % lanes || length < 1 || length > lanes)
+    return ListForm::ByElement;
+  bool isSorted = mlir::isa<mlir::FloatType>(key) &&
+                  key.getIntOrFloatBitWidth() <= 32 && lanes >= 4;
+  return isSorted ? ListForm::Sorted : ListForm::Inserted;
+}
+
 /// Whether `input` of the cascade has that bit.
 bool isVarying(CascadeOp cascade, unsigned input);
 

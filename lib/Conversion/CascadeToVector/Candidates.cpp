@@ -54,7 +54,7 @@ void Kernel::layOutCandidates(StatePlan &s) {
   c.maxima = make(s.type(), n * n);
   Type i32 = IntegerType::get(s.op.getContext(), 32);
   c.counts = make(i32, n);
-  if (isSorted(s)) {
+  if (s.isSorted) {
     c.places = make(i32, n * n);
     c.placesOfRows = make(i32, n * n);
   }
@@ -156,7 +156,7 @@ Val Kernel::compressColumn(StatePlan &s, Tile &inside, int64_t column,
 void Kernel::compressRow(StatePlan &s, Step &step, bool isChecked, Tile &t,
                          Val bound, Ix place) {
   Val before =
-      isSorted(s) && !isWholeRow
+      s.isSorted && !isWholeRow
           ? to.load(candidates[s.number].counts, place)
           : to.constant(Builder(s.op.getContext()).getI32IntegerAttr(0));
   // What this loop reads is in a cache, and memory is free for the next rows.
@@ -274,12 +274,6 @@ Kernel::Values Kernel::emptyLists(StatePlan &s) {
   for (Val v : freePlace(s))
     lists.append(plan.extent(rankOf(s)), to.splat(v));
   return lists;
-}
-
-/// Whether lists are made by networks: keys fit beside their places.
-bool Kernel::isSorted(StatePlan &s) {
-  return isa<FloatType>(s.type()) && s.type().getIntOrFloatBitWidth() <= 32 &&
-         to.lanes() >= 4;
 }
 
 /// Where the best of each row are among its candidates, rows along the lanes: a
@@ -404,7 +398,7 @@ void Kernel::listsAsCandidates(StatePlan &s, Ix first) {
 }
 
 void Kernel::enterCandidates(StatePlan &s, Ix first) {
-  if (isSorted(s))
+  if (s.isSorted)
     return sortCandidates(s, first);
   Candidates &c = candidates[s.number];
   StateArrays &a = arrays[s.number];
@@ -478,7 +472,7 @@ void Kernel::candidateStep(unsigned pass, StatePlan &s, Step &step,
     });
     auto enter = [&] {
       to.storeWide(bestOfMaxima(s).back(), c.lists[0], 0, Val());
-      if (isSorted(s) && !isWholeRow)
+      if (s.isSorted && !isWholeRow)
         listsAsCandidates(s, first);
       else
         to.storeWide(to.splat(to.constant(b.getI32IntegerAttr(0))), c.counts, 0,

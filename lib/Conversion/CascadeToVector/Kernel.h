@@ -263,6 +263,7 @@ private:
   void sizeNest(Nest &nest);
   bool mayPadLanes(const Nest &nest);
   bool mayMaskAll(const Nest &nest);
+  bool mayHaveFewLanes(const Nest &nest);
 
   // Products.cpp.
   void productWithWrites();
@@ -411,7 +412,6 @@ private:
   void enterJoined(RowWork &work, Step &step, bool isChecked, Tile &head);
   Values enterLists(StatePlan &s, llvm::ArrayRef<Val> element, Val exists,
                     llvm::ArrayRef<Val> lists);
-  bool isSorted(StatePlan &s);
   Values sortedPlaces(StatePlan &s, Ix most, Val counts);
   void takePlaces(StatePlan &s, Ix first, bool isFull, bool isNear);
   void sortCandidates(StatePlan &s, Ix first);

@@ -133,3 +133,15 @@ bool Kernel::mayMaskAll(const Nest &nest) {
   return nest.fillsArray && nest.lane != kNone && !nest.reduced.empty() &&
          plan.facts.masksAreFree;
 }
+
+/// Whether the last register of the lanes has a body of its own where extents
+/// are not known: of 16 lanes, products with 32 take twice as long. Zen 4, 2000
+/// rows of 64 by 16 columns and the maximum of each row 0.096 ms, so 0.059.
+/// Beside a second product the columns of the first one are many, and the body
+/// would be compiled for nothing.
+bool Kernel::mayHaveFewLanes(const Nest &nest) {
+  return nest.lane != plan.stream ||
+         llvm::none_of(plan.states, [](const StatePlan &s) {
+           return s.form == StatePlan::Matrix;
+         });
+}

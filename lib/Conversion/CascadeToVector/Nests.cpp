@@ -97,10 +97,16 @@ void Kernel::nestBlocks(Nest &nest, Tile &outer, Ix first, Ix end) {
   // One body for all blocks where extents are not known.
   if (!length.isConstant() && !nest.splitsLanes &&
       (nest.inPlace || !plan.hasOwnPanels()))
-    if (bool isPadded = mayPadLanes(nest); isPadded || mayMaskAll(nest))
-      return to.each(first, end, width, [&](Ix at) {
-        block(at, width / lanes, /*isMasked=*/!isPadded);
-      });
+    if (bool isPadded = mayPadLanes(nest); isPadded || mayMaskAll(nest)) {
+      auto wide = [&](Ix at) { block(at, width / lanes, !isPadded); };
+      if (width == lanes || !mayHaveFewLanes(nest))
+        return to.each(first, end, width, wide);
+      Ix main = to.floorTo(to.add(length, width - lanes - 1), width);
+      to.each(first, to.add(first, main), width, wide);
+      nest.halvesRows = false;
+      return to.each(to.add(first, main), end, lanes,
+                     [&](Ix at) { block(at, 1, !isPadded); });
+    }
   Ix main = to.add(first, to.floorTo(length, width));
   to.each(first, main, width, [&](Ix at) { block(at, width / lanes, false); });
   if (!length.isConstant() || length.constant % width)

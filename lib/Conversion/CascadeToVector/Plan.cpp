@@ -288,15 +288,15 @@ void Planner::chooseCombiners() {
 void Planner::chooseCandidates() {
   Plan &p = *plan;
   if (p.row == kNone || p.stream == kNone || p.rowLane != kNone ||
-      p.schedule.segments > 1 || p.tileRows % p.lanes)
+      p.schedule.segments > 1)
     return;
   for (StatePlan &s : p.states) {
     if (s.form != StatePlan::Ordered || !p.hasRow(s.set) || s.level > 0)
       continue;
     unsigned rank = cast<BlockArgument>(s.op.getRank()[0]).getArgNumber();
-    int64_t length = p.extent(rank);
-    s.takesCandidates = !ShapedType::isDynamic(length) && length >= 1 &&
-                        length <= p.lanes && p.hasStream(s.term->set);
+    ListForm form = listFormOf(s.type(), p.extent(rank), p.tileRows, p.lanes);
+    s.takesCandidates = form != ListForm::ByElement && p.hasStream(s.term->set);
+    s.isSorted = form == ListForm::Sorted;
   }
 }
 

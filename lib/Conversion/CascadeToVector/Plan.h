@@ -62,6 +62,7 @@ struct StatePlan {
   /// Ordered: the rows of a tile fill the lanes, and the list is no longer than
   /// a register (Candidates.cpp).
   bool takesCandidates = false;
+  bool isSorted = false; ///< and the candidates are sorted
   /// Reduced: the contraction whose nest finds its lanes (Extremes.cpp).
   Node *gatheredBy = nullptr;
   unsigned guard = 0; ///< of those of its pass, if it has any: its own
