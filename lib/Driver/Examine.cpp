@@ -102,7 +102,7 @@ static constexpr llvm::StringLiteral kProgram =
     "  p = exp(s - max(n: s))\n"
     "  o[m,d] = sum(n: p*v) / sum(n: p)\n";
 
-static llvm::Expected<std::string> runProgram() {
+static llvm::Expected<std::string> runProgram(llvm::StringRef target) {
   std::unique_ptr<mlir::MLIRContext> context = makeContext();
   auto judged = loadFoldText(*context, kProgram, "doctor.fold");
   if (!judged)
@@ -110,7 +110,9 @@ static llvm::Expected<std::string> runProgram() {
   auto loaded = loadFoldText(*context, kProgram, "doctor.fold");
   if (!loaded)
     return loaded.takeError();
-  auto program = compile(std::move(*loaded), {});
+  CompileOptions options;
+  options.target = target.str();
+  auto program = compile(std::move(*loaded), options);
   if (!program)
     return program.takeError();
   Extents extents = {{"m", 37}, {"n", 53}, {"d", 19}};
@@ -138,21 +140,21 @@ static llvm::Expected<std::string> runProgram() {
   return text;
 }
 
-static HealthReport examineProgram() {
-  llvm::Expected<std::string> found = runProgram();
+static HealthReport examineProgram(llvm::StringRef target) {
+  llvm::Expected<std::string> found = runProgram(target);
   if (!found)
     return {"a program", llvm::toString(found.takeError()), false};
   return {"a program", *found, true};
 }
 
-std::vector<HealthReport> examine(bool probes,
+std::vector<HealthReport> examine(llvm::StringRef wanted, bool probes,
                                   std::optional<MachineFacts> &machine) {
   std::vector<HealthReport> result;
   result.push_back(
       {"threads", std::to_string(std::thread::hardware_concurrency()), true});
   result.push_back(examineCaches());
   result.push_back(examineMemory());
-  llvm::Expected<CpuTarget> target = detectTarget();
+  llvm::Expected<CpuTarget> target = detectTarget(wanted);
   if (target) {
     result.push_back({"target",
                       target->name() + ", " +
@@ -169,7 +171,7 @@ std::vector<HealthReport> examine(bool probes,
   size_t operators = readableOperators().size();
   result.push_back(
       {"ONNX operators", std::to_string(operators), operators > 0});
-  result.push_back(examineProgram());
+  result.push_back(examineProgram(wanted));
   return result;
 }
 

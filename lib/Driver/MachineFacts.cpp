@@ -163,8 +163,10 @@ llvm::Expected<MachineFacts> measureFacts(const CpuTarget &target) {
     rates.flops = probe->operationsPerMs();
     rates.tileFlops = probe->tileOperationsPerMs();
     rates.exponentials = probe->exponentialsPerMs();
-    rates.bf16Flops = probe->bf16PerMs();
-    rates.int8Flops = probe->int8PerMs();
+    // The dot products are those of 512 bits, which other forms do not have.
+    bool hasDots = target.instructionSet == InstructionSet::AVX512;
+    rates.bf16Flops = hasDots ? probe->bf16PerMs() : 0.0;
+    rates.int8Flops = hasDots ? probe->int8PerMs() : 0.0;
     for (auto [level, bytes] : llvm::enumerate(rates.cacheBytes))
       rates.read[level] = probe->bytesPerMs(0.25 * static_cast<double>(bytes));
     rates.read[3] = probe->bytesPerMs(memory);

@@ -94,10 +94,10 @@ struct HealthReport {
   bool isGood = true;
 };
 struct MachineFacts;
-/// Looks at the machine, measures it unless it is known (`probes`: even then),
-/// and runs a small program through all stages, whose answer is compared with
-/// the judge's.
-std::vector<HealthReport> examine(bool probes,
+/// Looks at the machine as code for `target` finds it (empty: the best form),
+/// measures it unless it is known (`probes`: even then), and runs a small
+/// program through all stages, whose answer is compared with the judge's.
+std::vector<HealthReport> examine(llvm::StringRef target, bool probes,
                                   std::optional<MachineFacts> &machine);
 
 /// How far epilogues are regrouped to keep digits (docs/numerics.md).
