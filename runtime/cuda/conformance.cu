@@ -166,6 +166,25 @@ conform_matrices(const int16_t *in, float *out, int64_t count) {
                   sees ? float(half[i] & 0xffff) : -1.0f);
 }
 
+/// out = the transpose of 32 rows of 4 words; words from `count` on are 0.
+REFOLD_KERNEL(32)
+conform_words(const float *in, float *out, int64_t count) {
+  REFOLD_SHARED_WORDS(words, 512);
+  const int lane = thread();
+  REFOLD_UNROLL
+  for (int i = 0; i < 4; ++i)
+    copy_word_async(words + uint32_t(i * 32 + lane) * 4, in + lane * 4 + i,
+                    lane * 4 + i < count);
+  commit_copies();
+  wait_copies<0>();
+  block_barrier();
+  uint32_t four[4];
+  load_shared(four, words + uint32_t(lane) * 16);
+  REFOLD_UNROLL
+  for (int i = 0; i < 4; ++i)
+    store_element(out + lane * 4 + i, float_of(four[i]));
+}
+
 /// Tickets, all 0 between launches, and what blocks leave for each other.
 uint32_t conform_tickets[24];
 alignas(16) int32_t conform_left[8 * 8 * 128];

@@ -47,6 +47,8 @@ using uint64_t = unsigned long;
 #define REFOLD_SHARED_BYTES(name, count)                                       \
   extern __shared__ __align__(1024) unsigned char name##_memory[];             \
   const uint32_t name = uint32_t(__cvta_generic_to_shared(name##_memory))
+/// The same where several threads write words of the same 16 bytes.
+#define REFOLD_SHARED_WORDS(name, count) REFOLD_SHARED_BYTES(name, count)
 
 namespace refold {
 
@@ -214,6 +216,13 @@ REFOLD_DEVICE void load_shared(uint32_t (&to)[4], uint32_t from) {
 REFOLD_DEVICE void copy_async(uint32_t to, const void *from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
                "l"(from), "r"(bytes)
+               : "memory");
+}
+/// 4 bytes, or 0 where `is_there` is false.
+REFOLD_DEVICE void copy_word_async(uint32_t to, const void *from,
+                                   bool is_there) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to),
+               "l"(from), "r"(is_there ? 4 : 0)
                : "memory");
 }
 /// The copies that this thread has begun since the last call are one group.

@@ -37,6 +37,8 @@
 
 #define REFOLD_SHARED_BYTES(name, count)                                       \
   const uint32_t name = refold::emulator::sharedBytes(count)
+#define REFOLD_SHARED_WORDS(name, count)                                       \
+  const uint32_t name = refold::emulator::sharedBytes(count, 4)
 
 namespace refold::emulator {
 
@@ -99,9 +101,9 @@ struct Sight {
   Access fence;
 };
 
-/// 16 bytes on their way to shared memory.
+/// 16 bytes, or 4, on their way to shared memory.
 struct Copy {
-  uint32_t to = 0;
+  uint32_t to = 0, bytes = 16;
   uint64_t group = 0;
   char data[16];
 };
@@ -293,7 +295,7 @@ inline char *readShared(SharedMemory &memory, int i) {
 inline char *writeShared(SharedMemory &memory, int i) {
   SharedElement &element = sharedElement(memory, i);
   if (engine && &memory == &machine.bytes)
-    engine->beforeWrite(i);
+    engine->beforeWrite(int(i * memory.elementBytes / 16));
   if (element.isUnderWay)
     report("writes shared memory that a copy is still writing");
   if (element.write.thread >= 0 && !comesAfter(element.write))

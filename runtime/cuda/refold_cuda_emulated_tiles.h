@@ -8,15 +8,16 @@
 
 namespace refold::emulator {
 
-/// The offset of the only array of this kind that a block has.
-inline uint32_t sharedBytes(int64_t count) {
+/// The offset of the only array of this kind that a block has. It is watched by
+/// `elementBytes`: 16, or 4 where threads write words.
+inline uint32_t sharedBytes(int64_t count, size_t elementBytes = 16) {
   if (count > machine.launchBytes)
     report("asks for " + std::to_string(count) + " bytes of shared memory of " +
            std::to_string(machine.launchBytes));
   if (machine.bytes.elements.empty()) {
-    machine.bytes.elementBytes = 16;
+    machine.bytes.elementBytes = elementBytes;
     machine.bytes.bytes.assign(count, char(0xff));
-    machine.bytes.elements.resize(count / 16);
+    machine.bytes.elements.resize(count / elementBytes);
   }
   return 0;
 }
@@ -28,8 +29,50 @@ inline int chunkAt(uint32_t at) {
   return int(at / 16);
 }
 
+/// The elements of some bytes, at multiples of their number.
+template <typename Each>
+void eachElement(uint32_t at, uint32_t bytes, Each each) {
+  if (at % bytes)
+    report("shared memory is accessed misaligned, " + std::to_string(bytes) +
+           " bytes at once");
+  const uint32_t own = uint32_t(machine.bytes.elementBytes);
+  if (bytes % own)
+    report("writes words of shared memory that is watched by 16 bytes");
+  for (uint32_t i = at / own; i < (at + bytes) / own; ++i)
+    each(int(i));
+}
+
 inline void land(const Copy &copy) {
-  std::memcpy(machine.bytes.bytes.data() + copy.to, copy.data, 16);
+  std::memcpy(machine.bytes.bytes.data() + copy.to, copy.data, copy.bytes);
+}
+
+/// Begins to copy `bytes` to shared memory, of which `there` are read and the
+/// others 0.
+inline void beginCopy(uint32_t to, const void *from, uint32_t bytes,
+                      int there) {
+  Copy copy;
+  copy.to = to;
+  copy.bytes = bytes;
+  copy.group = current().group;
+  std::memset(copy.data, 0, 16);
+  eachElement(to, bytes, [](int i) { writeShared(machine.bytes, i); });
+  if (uintptr_t(from) % bytes)
+    report("a copy of " + std::to_string(bytes) + " bytes begins misaligned");
+  if (there < 0 || there > int(bytes))
+    report("a copy of " + std::to_string(bytes) + " bytes reads " +
+           std::to_string(there));
+  if (there > 0) {
+    // Within an array: the copy may end inside its last 16 bytes.
+    checkGlobal(from, 1, false);
+    checkGlobal(static_cast<const char *>(from) + there - 1, 1, false);
+    std::memcpy(copy.data, from, there);
+  }
+  eachElement(to, bytes,
+              [](int i) { machine.bytes.elements[i].isUnderWay = true; });
+  std::memset(machine.bytes.bytes.data() + to, 0xff, bytes);
+  if (drawRandom() & 1)
+    land(copy);
+  current().copies.push_back(copy);
 }
 
 } // namespace refold::emulator
@@ -38,36 +81,20 @@ namespace refold {
 
 inline void store_shared(uint32_t to, const uint32_t (&from)[4]) {
   using namespace emulator;
-  std::memcpy(writeShared(machine.bytes, chunkAt(to)), from, 16);
+  eachElement(to, 16, [](int i) { writeShared(machine.bytes, i); });
+  std::memcpy(machine.bytes.bytes.data() + to, from, 16);
 }
 inline void load_shared(uint32_t (&to)[4], uint32_t from) {
   using namespace emulator;
-  std::memcpy(to, readShared(machine.bytes, chunkAt(from)), 16);
+  eachElement(from, 16, [](int i) { readShared(machine.bytes, i); });
+  std::memcpy(to, machine.bytes.bytes.data() + from, 16);
 }
 
 inline void copy_async(uint32_t to, const void *from, int bytes) {
-  using namespace emulator;
-  const int chunk = chunkAt(to);
-  writeShared(machine.bytes, chunk);
-  if (uintptr_t(from) % 16)
-    report("a copy of 16 bytes begins misaligned");
-  Copy copy;
-  copy.to = to;
-  copy.group = current().group;
-  std::memset(copy.data, 0, 16);
-  if (bytes < 0 || bytes > 16)
-    report("a copy of 16 bytes reads " + std::to_string(bytes));
-  if (bytes > 0) {
-    // Within an array: the copy may end inside its last 16 bytes.
-    checkGlobal(from, 1, false);
-    checkGlobal(static_cast<const char *>(from) + bytes - 1, 1, false);
-    std::memcpy(copy.data, from, bytes);
-  }
-  machine.bytes.elements[chunk].isUnderWay = true;
-  std::memset(machine.bytes.bytes.data() + to, 0xff, 16);
-  if (drawRandom() & 1)
-    land(copy);
-  current().copies.push_back(copy);
+  emulator::beginCopy(to, from, 16, bytes);
+}
+inline void copy_word_async(uint32_t to, const void *from, bool is_there) {
+  emulator::beginCopy(to, from, 4, is_there ? 4 : 0);
 }
 inline void commit_copies() { ++emulator::current().group; }
 template <int kLeft> void wait_copies() {
@@ -79,9 +106,11 @@ template <int kLeft> void wait_copies() {
       continue;
     }
     land(copy);
-    SharedElement &element = machine.bytes.elements[copy.to / 16];
-    element.isUnderWay = false;
-    element.write = now();
+    eachElement(copy.to, copy.bytes, [](int i) {
+      SharedElement &element = machine.bytes.elements[i];
+      element.isUnderWay = false;
+      element.write = now();
+    });
   }
   current().copies = std::move(left);
   if (engine && kLeft == 0)

@@ -80,6 +80,19 @@ REFOLD_DEVICE DepthPart part_of_depth(int64_t depth, int64_t parts,
   return {first, smaller(own, depth - first)};
 }
 
+/// Blocks that share what is summed for a rectangle: whoever comes last adds up
+/// what all have left, and writes.
+struct SharedSums {
+  static constexpr bool kMayShare = true;
+  unsigned char *left;
+  uint32_t *ticket;
+  int parts, part;
+};
+struct OwnSums {
+  static constexpr bool kMayShare = false;
+  static constexpr int parts = 1, part = 0;
+};
+
 /// The result, and what is done where it is written.
 template <typename R, typename B, Activation kActivation> struct Target {
   using Result = R;

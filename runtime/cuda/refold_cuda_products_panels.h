@@ -36,19 +36,6 @@ REFOLD_DEVICE float activate_narrow(float x, float erf_scale) {
   return 0.5f * x * (root < 0.0f ? tail : 2.0f - tail);
 }
 
-/// Blocks that share what is summed for a rectangle: whoever comes last adds up
-/// what all have left, and writes.
-struct SharedSums {
-  static constexpr bool kMayShare = true;
-  unsigned char *left;
-  uint32_t *ticket;
-  int parts, part;
-};
-struct OwnSums {
-  static constexpr bool kMayShare = false;
-  static constexpr int parts = 1, part = 0;
-};
-
 /// Rectangles of `kGroups` times 64 rows, 64 for each four warps that multiply,
 /// in steps of `kDepth` along the sum, `kStages` of them under way.
 template <int kGroupsOf, int kColumnsOf, int kStagesOf, int kDepthOf = 64>

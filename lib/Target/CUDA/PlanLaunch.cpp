@@ -368,23 +368,28 @@ static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
 }
 
 namespace {
-/// What entries with roles take of products, in cycles. What the rectangles of
-/// a multiprocessor have in common, the way from the second level cache or the
-/// products, and writing, takes its time for each; what one waits for is hidden
-/// behind those that are there with it.
-class RoleCycles {
+/// What entries with roles, or of f32, take of products, in cycles. What the
+/// rectangles of a multiprocessor have in common, the way from the second level
+/// cache or the products, and writing, takes its time for each; what one waits
+/// for is hidden behind those that are there with it.
+class ProductCycles {
 public:
-  RoleCycles(const CudaEntry &entry, const CudaKernel &kernel,
-             const Words &words)
+  ProductCycles(const CudaEntry &entry, const CudaKernel &kernel,
+                const Words &words)
       : entry(entry), groups(groupsOf(entry, kernel, words)) {
     const CudaOperand &lhs = kernel.operands[0];
     area = int64_t(entry.rows) * entry.columns;
     int64_t side = entry.rows + entry.columns;
-    step = std::max(side * entry.copied * 2 / kBytesACycle,
-                    area * entry.copied / kProductsACycle);
-    activations = kernel.product->hasActivation
-                      ? area / (int64_t(entry.roles) * kActivationsACycle)
-                      : 0;
+    if (entry.roles > 0) {
+      step = std::max(side * entry.copied * 2 / kBytesACycle,
+                      area * entry.copied / kProductsACycle);
+      activations = kernel.product->hasActivation
+                        ? area / (int64_t(entry.roles) * kActivationsACycle)
+                        : 0;
+    } else {
+      step = entry.copied *
+             std::max(side * 4 / kWordBytesACycle, area / kWordProductsACycle);
+    }
     steps = SizeExpr::binary(Op::CeilDiv, words.size(lhs, lhs.rank - 1),
                              SizeExpr(entry.copied));
     exchange = exchangeOf(entry, words.size(lhs, lhs.rank - 2), 16,
@@ -427,6 +432,7 @@ private:
   static constexpr int64_t kResultsACycle = 8, kActivationsACycle = 3;
   static constexpr int64_t kTicket = 2100, kExchangedACycle = 40;
   static constexpr int64_t kLeastExchange = 200;
+  static constexpr int64_t kWordProductsACycle = 102, kWordBytesACycle = 20;
 
   const CudaEntry &entry;
   SizeExpr groups, steps, exchange;
@@ -434,11 +440,44 @@ private:
 };
 } // namespace
 
+/// Whether an entry is done no later than those of its kind behind it.
+static SizeExpr isSoonest(const CudaEntry &entry, const CudaKernel &kernel,
+                          const Words &words) {
+  SizeExpr cycles = ProductCycles(entry, kernel, words).all(), is = 1;
+  for (const CudaEntry &other : kernel.entries)
+    if (&other > &entry && (other.roles > 0) == (entry.roles > 0) &&
+        other.copied > 0 && other.width == entry.width)
+      is = is * SizeExpr::binary(SizeExpr::Op::Le, cycles,
+                                 ProductCycles(other, kernel, words).all());
+  return is;
+}
+
+/// Whether an entry of f32 takes a product: by vectors, what is summed lies
+/// beside each other on the left, and columns come in whole vectors.
+static SizeExpr takesWords(const CudaEntry &entry, const CudaKernel &kernel,
+                           const Words &words, bool isWanted) {
+  using Op = SizeExpr::Op;
+  const CudaOperand &lhs = kernel.operands[0], &result = kernel.operands.back();
+  unsigned n = lhs.rank - 1;
+  SizeExpr takes = 1;
+  if (entry.width > 1) {
+    takes =
+        SizeExpr::binary(Op::Max, isAtMost(words.size(lhs, n), 1),
+                         SizeExpr::binary(Op::Eq, words.stride(lhs, n), 1)) *
+        words.takesRows(result, n, entry.width);
+    if (!kernel.product->isTransposed)
+      takes = takes * words.takesRows(kernel.operands[1], n, entry.width);
+  }
+  return isWanted ? takes : takes * isSoonest(entry, kernel, words);
+}
+
 /// Whether both sides of a product, and what is written, come in whole vectors
 /// of 16 bytes; few rows or many have entries of their own.
 static SizeExpr takesProduct(const CudaEntry &entry, const CudaKernel &kernel,
                              const Words &words, bool isWanted) {
   using Op = SizeExpr::Op;
+  if (entry.copied > 0 && entry.roles == 0)
+    return takesWords(entry, kernel, words, isWanted);
   const CudaOperand &lhs = kernel.operands[0], &result = kernel.operands.back();
   unsigned beside = kernel.product->count;
   unsigned m = lhs.rank - 2, n = lhs.rank - 1;
@@ -461,16 +500,8 @@ static SizeExpr takesProduct(const CudaEntry &entry, const CudaKernel &kernel,
   }
   if (isWanted || entry.width == 1)
     return takes;
-  if (entry.roles > 0) {
-    // Those before were done later than one of those behind them.
-    SizeExpr cycles = RoleCycles(entry, kernel, words).all();
-    for (const CudaEntry &other : kernel.entries)
-      if (other.roles > 0 && &other > &entry)
-        takes =
-            takes * SizeExpr::binary(Op::Le, cycles,
-                                     RoleCycles(other, kernel, words).all());
-    return takes;
-  }
+  if (entry.roles > 0)
+    return takes * isSoonest(entry, kernel, words);
   auto isFew = [&](int64_t rowsOfBlock, int64_t columnsOfBlock, int64_t many) {
     SizeExpr blocks =
         SizeExpr::binary(Op::CeilDiv, rows, SizeExpr(rowsOfBlock)) *
@@ -530,7 +561,7 @@ static SizeExpr partsOf(const CudaEntry &entry, const CudaKernel &kernel,
   if (kernel.rowProduct)
     return RowProductTime(entry, kernel, words).parts();
   if (kernel.product)
-    return RoleCycles(entry, kernel, words).parts();
+    return ProductCycles(entry, kernel, words).parts();
   SizeExpr rows = SizeExpr::binary(Op::Max, groupsOf(entry, kernel, words), 1);
   // What a block leaves of wide results is worth many tiles.
   constexpr int kWideChunk = 2;
@@ -611,12 +642,9 @@ static SizeExpr sharedOf(const CudaEntry &entry, const CudaKernel &kernel,
 }
 
 /// What cuBLASLt may compute in place of a product's kernel, and where it is
-/// expected to be quicker: our f32 has a third of its rate and less; our 16
-/// bits are level with it or ahead until products are large (H200,
-/// benchmarks/results/cuda-products.md).
+/// expected to be quicker (benchmarks/results/cuda-products.md).
 static std::optional<package::DeviceProduct>
-describeForLibrary(const CudaKernel &kernel, const Words &words,
-                   const package::Launch &launch) {
+describeForLibrary(const CudaKernel &kernel, const Words &words) {
   if (!kernel.product || !kernel.product->library)
     return std::nullopt;
   const CudaProduct::Library &form = *kernel.product->library;
@@ -639,18 +667,6 @@ describeForLibrary(const CudaKernel &kernel, const Words &words,
       products = products * words.size(result, dim);
     product.condition =
         SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(kLarge), products);
-  }
-  if (!form.after.empty()) {
-    constexpr int64_t kThreads = 256;
-    SizeExpr elements = 1;
-    for (unsigned dim = 0; dim < result.rank; ++dim)
-      elements = elements * words.size(result, dim);
-    package::LaunchWay way;
-    way.entry = form.after;
-    way.grid[0] =
-        SizeExpr::binary(SizeExpr::Op::CeilDiv, elements, SizeExpr(kThreads));
-    way.block[0] = kThreads;
-    product.after.push_back({launch.parameters, {way}});
   }
   return product;
 }
@@ -704,8 +720,7 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
     described.tickets = std::max(described.tickets, uint32_t(entry.mostBlocks));
   }
   described.launches.push_back(std::move(launch));
-  described.product =
-      describeForLibrary(kernel, words, described.launches.front());
+  described.product = describeForLibrary(kernel, words);
   return described;
 }
 

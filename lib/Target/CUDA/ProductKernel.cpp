@@ -52,6 +52,34 @@ constexpr RoleRectangle kRoles[] = {{2, 256, 64, 4, 1},
                                     {1, 64, 64, 4, 3},
                                     {1, 64, 128, 3, 2, true}};
 
+/// A rectangle of f32 by multiply-adds: WordUnits of
+/// refold_cuda_products_words.h.
+struct WordRectangle {
+  int rowThreads, columnThreads, rowQuads, columnQuads;
+  int slices, depth, stages;
+  int blocksPerUnit;
+  int64_t mostBlocks; ///< that share what is summed for one; 0: none does
+  bool takesAny;      ///< has an entry for any strides, too
+  int threads() const { return rowThreads * columnThreads * slices; }
+  int rows() const { return rowThreads * rowQuads * 4; }
+  int columns() const { return columnThreads * columnQuads * 4; }
+  int64_t sharedBytes() const {
+    int64_t staged = int64_t(stages) * depth * (rows() + columns() + 8) * 4,
+            sliced = int64_t(slices) * rows() * columns() * 4;
+    return slices > 1 ? std::max(staged, sliced) : staged;
+  }
+};
+/// PlanLaunch takes the one that it expects to be done first. Eight by eight
+/// sums a thread are 64 multiply-adds for 4 loads from shared memory; with what
+/// they are added to they leave room for 256 threads. Few rows come with their
+/// right side: what counts is how much of it is under way.
+constexpr WordRectangle kWords[] = {
+    {16, 16, 2, 2, 1, 16, 4, 1, 0, true},
+    {8, 8, 2, 2, 2, 16, 4, 2, kMostSharing, true},
+    {4, 8, 2, 2, 8, 32, 4, 1, kMostSharing / 2, false},
+    {2, 16, 2, 2, 8, 32, 4, 1, kMostSharing / 2, true},
+    {1, 32, 2, 1, 8, 32, 4, 2, kMostSharing, false}};
+
 class ProductPrinter {
 public:
   /// Products of one left side and of one form, beside each other.
@@ -67,17 +95,19 @@ private:
   bool hasUnits() const;
   std::optional<CudaProduct::Library> libraryForm() const;
   bool hasRoles() const { return hasUnits() && target.contains("sm90"); }
+  /// Of f32: the kernel text's words.
+  bool hasWords() const;
   bool isTransposed() const;
   unsigned batchRank() const { return product.result.sizes.size() - 2; }
   void addOperand(const ViewSpec &view, const std::string &name, bool isResult,
                   bool isFirst);
   void addEntry(const Rectangle *rectangle, int width);
   void addRoleEntry(const RoleRectangle &rectangle);
+  void addWordEntry(const WordRectangle &rectangle, int width);
   void addEntryText(CudaEntry entry, llvm::StringRef work, int blocksPerUnit);
   std::string sharesText(const CudaEntry &entry) const;
   std::string viewsText(const std::string &more = "") const;
   std::string signature() const;
-  std::string activationText() const;
   std::string placeText(int rows, int columns) const;
   std::string targetText() const;
 
@@ -153,19 +183,23 @@ bool ProductPrinter::hasUnits() const {
          (product.lhs.dtype == DType::F16 || product.lhs.dtype == DType::BF16);
 }
 
-/// One product of floats; cuBLASLt adds a bias of the result's type. It has no
-/// erf: what is stored in between has to be what sums are.
+bool ProductPrinter::hasWords() const {
+  return product.lhs.dtype == DType::F32 && product.rhs.dtype == DType::F32;
+}
+
+/// One product of floats; cuBLASLt adds a bias of the result's type.
+/// Activations stay with our own: it has no erf, and NaN in its maximum is its
+/// choice.
 std::optional<CudaProduct::Library> ProductPrinter::libraryForm() const {
   DType sides = product.lhs.dtype, result = product.result.dtype;
   bool isTaken = steps.size() == 1 && product.rhs.dtype == sides &&
                  (hasUnits() || sides == DType::F32) &&
                  (result == sides || result == DType::F32) &&
-                 (!product.bias || product.bias->dtype == result);
-  bool hasMore = product.activation != Activation::None;
-  if (!isTaken || hasMore)
+                 (!product.bias || product.bias->dtype == result) &&
+                 product.activation == Activation::None;
+  if (!isTaken)
     return std::nullopt;
-  return CudaProduct::Library{sides, result, product.bias.has_value(),
-                              hasMore ? kernel.name + "_activate" : ""};
+  return CudaProduct::Library{sides, result, product.bias.has_value()};
 }
 
 /// Whether the elements that are summed lie beside each other in `rhs`.
@@ -354,6 +388,36 @@ void ProductPrinter::addRoleEntry(const RoleRectangle &rectangle) {
   addEntryText(std::move(entry), work, rectangle.blocksPerUnit);
 }
 
+void ProductPrinter::addWordEntry(const WordRectangle &rectangle, int width) {
+  CudaEntry entry;
+  entry.width = width;
+  entry.rows = rectangle.rows();
+  entry.columns = rectangle.columns();
+  entry.threads = rectangle.threads();
+  entry.copied = rectangle.depth;
+  entry.blocksPerUnit = rectangle.blocksPerUnit;
+  entry.sharedBytes = rectangle.sharedBytes();
+  entry.mostBlocks = rectangle.mostBlocks;
+  if (entry.hasParts())
+    entry.leftBytes = int64_t(entry.rows) * entry.columns * 4;
+  entry.name = kernel.name + "_words" + std::to_string(entry.rows) + "x" +
+               std::to_string(entry.columns) + "x" + std::to_string(width);
+  std::string units;
+  for (int number : {rectangle.rowThreads, rectangle.columnThreads,
+                     rectangle.rowQuads, rectangle.columnQuads,
+                     rectangle.slices, rectangle.depth, rectangle.stages})
+    units += (units.empty() ? "" : ", ") + std::to_string(number);
+  std::string left = width > 1 ? "Words" : "Any";
+  std::string right = isTransposed() ? "Words" : width > 1 ? "Vectors" : "Any";
+  std::string work = "  using Units = WordUnits<" + units +
+                     ">;\n  REFOLD_SHARED_WORDS(memory, Units::kBytes);\n"
+                     "  Units::run<Bring::" +
+                     left + ", Bring::" + right + ", " + std::to_string(width) +
+                     ">(memory, " +
+                     viewsText(entry.hasParts() ? ", shares" : ", OwnSums{}");
+  addEntryText(std::move(entry), work, rectangle.blocksPerUnit);
+}
+
 /// Without a rectangle: by multiply-adds.
 void ProductPrinter::addEntry(const Rectangle *rectangle, int width) {
   CudaEntry entry;
@@ -403,25 +467,6 @@ void ProductPrinter::addEntry(const Rectangle *rectangle, int width) {
   constexpr int kThreadsOfUnit = 256;
   int blocksPerUnit = std::max(kThreadsOfUnit / entry.threads, 1);
   addEntryText(std::move(entry), body, steps.size() > 1 ? blocksPerUnit : 0);
-}
-
-/// An element a thread, in place: what cuBLASLt leaves to do.
-std::string ProductPrinter::activationText() const {
-  std::string m = std::to_string(batchRank()),
-              n = std::to_string(batchRank() + 1);
-  std::string text = "\nREFOLD_KERNEL(" + std::to_string(kFlatThreads) + ")\n" +
-                     kernel.product->library->after + "(" + typed +
-                     ") {\n  begin_launch();\n  int64_t place = block() * " +
-                     std::to_string(kFlatThreads) + " + thread();\n";
-  for (unsigned d = batchRank() + 2; d-- > 0;) {
-    std::string i = std::to_string(d);
-    text += "  result += place % count" + i + " * result_stride" + i +
-            ";\n  place /= count" + i + ";\n";
-  }
-  std::string scale = llvm::formatv("{0:e9}f", product.erfScale).str();
-  return text + "  if (place == 0)\n    store_element(result, activate<" +
-         spelled(product.activation) + ">(load_element(result), " + scale +
-         "));\n}\n";
 }
 
 std::string ProductPrinter::signature() const {
@@ -483,15 +528,25 @@ llvm::Expected<CudaKernel> ProductPrinter::print(std::string name) {
                   : "\n") +
       "#include \"refold_cuda.h\"\n"
       "#include \"refold_cuda_products" +
-      (hasRoles() ? "_panels" : "") +
+      (hasRoles()   ? "_panels"
+       : hasWords() ? "_words"
+                    : "") +
       ".h\"\n\n"
       "using namespace refold;\n";
-  if (hasUnits()) {
+  if (hasRoles() || hasWords()) {
+    kernel.parameters.push_back({CudaParameter::Workspace, 0, 0});
+    kernel.parameters.push_back({CudaParameter::Tickets, 0, 0});
+    typed += ", [[maybe_unused]] unsigned char *workspace, "
+             "[[maybe_unused]] uint32_t *tickets";
+  }
+  if (hasWords()) {
+    for (const WordRectangle &rectangle : kWords)
+      addWordEntry(rectangle, 4);
+    for (const WordRectangle &rectangle : kWords)
+      if (rectangle.takesAny)
+        addWordEntry(rectangle, 1);
+  } else if (hasUnits()) {
     if (hasRoles()) {
-      kernel.parameters.push_back({CudaParameter::Workspace, 0, 0});
-      kernel.parameters.push_back({CudaParameter::Tickets, 0, 0});
-      typed += ", [[maybe_unused]] unsigned char *workspace, "
-               "[[maybe_unused]] uint32_t *tickets";
       for (const RoleRectangle &rectangle : kRoles)
         addRoleEntry(rectangle);
     } else {
@@ -503,8 +558,6 @@ llvm::Expected<CudaKernel> ProductPrinter::print(std::string name) {
   } else {
     addEntry(nullptr, 1);
   }
-  if (kernel.product->library && !kernel.product->library->after.empty())
-    kernel.text += activationText();
   return std::move(kernel);
 }
 

@@ -54,9 +54,9 @@ F8_PRODUCTS = {f"conform_products_{a}_{b}x{n}": (a, b, n) for a, b, n in
 # Columns, whether rows of the right side lie along the sum.
 SIDES = {"conform_along_f16x64": (64, True), "conform_along_bf16x128": (128, True), "conform_along_f16x256": (256, True),
          "conform_shared_bf16x256": (256, False)}
-SLICES = "conform_slices"
+SLICES, WORDS = "conform_slices", "conform_words"
 ROLES, HANDOVER, BOXES = "conform_roles", "conform_handover", "conform_boxes"
-KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (SLICES, "int32_t"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
+KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (SLICES, "int32_t"), (WORDS, "float"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
 KERNELS += [(n, "float") for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]]
 INPUTS.update({n: "int16_t" for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]})
 KERNELS += [(n, "float") for n in F8_PRODUCTS] + [(BOXES, "int8_t")]
@@ -74,7 +74,7 @@ def launch_of(name):
         return 128, 128 * (64 + F8_PRODUCTS[name][2]) + 16
     if name in SIDES:
         return 128, 128 * (64 + SIDES[name][0]) + 16
-    return {MATRICES: (32, 1536), ROLES: (384, 4128), HANDOVER: (256, 5120), BOXES: (128, 2304)}.get(name, (128, 0))
+    return {MATRICES: (32, 1536), WORDS: (32, 512), ROLES: (384, 4128), HANDOVER: (256, 5120), BOXES: (128, 2304)}.get(name, (128, 0))
 
 
 
@@ -294,6 +294,12 @@ def check_matrices(machine, mode):
     assert (out[384:].reshape(32, 4) == half).all(), (MATRICES, mode, "half a copy")
 
 
+def check_words(machine, mode):
+    data, out = np.random.default_rng(4).standard_normal(128).astype(np.float32), np.full(128, np.nan, np.float32)
+    machine.run(WORDS, mode, 1, data, out, 99)
+    assert (out.reshape(4, 32) == np.where(np.arange(128) < 99, data, 0).reshape(32, 4).T).all(), (WORDS, mode)
+
+
 def check_products(machine, mode):
     random = np.random.default_rng(9)
     for name, (rows, depth, width, fewer, shorter) in PRODUCTS.items():
@@ -397,7 +403,7 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         machine = Device(*filter(None, [options.cubin, options.roles])) if options.cubin else Emulated(pathlib.Path(folder))
-        checks = [check_arithmetic, check_f8, check_exchange, check_slices, check_matrices, check_copies]
+        checks = [check_arithmetic, check_f8, check_exchange, check_slices, check_words, check_matrices, check_copies]
         if options.roles or not options.cubin:
             checks += [check_products, check_sides, check_f8_products, check_boxes, check_roles, check_handover]
         passed = 0

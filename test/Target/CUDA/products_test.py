@@ -31,6 +31,8 @@ SHAPES = ["m=5,k=3,n=7", "m=130,k=72,n=136", "m=1,k=264,n=72", "m=70,k=0,n=8", "
 ENTRIES = ["16x64x8", "16x32x8", "32x32x8", "64x64x8", "128x128x8", "64x64x1"]
 ROLES = ["roles64x64x64x8", "roles64x64x128x8", "roles64x128x64x8", "roles128x128x64x8", "roles128x256x64x8"]  # of the text for sm_90a
 
+WORDS = ["words128x128x4", "words64x64x4", "words32x64x4", "words16x128x4", "words8x128x4", "words128x128x1", "words64x64x1", "words16x128x1"]  # of f32
+
 
 def dims(name, shape):
     more = {"transposed": ",b=2", "batched": ",b=2,c=1", "both": ",j=24"}
@@ -47,6 +49,18 @@ def check_entry(folder, name, entry):
     refold("verify", "--target", target, str(folder / f"{name}.fold"), "--dtype", "bf16", "--shape",
            dims(name, "m=130,k=456,n=136" if entry in ROLES else "m=130,k=72,n=136"), "--first-seeds", "1", "--seeds", "1", "--threads", "1",
            REFOLD_CUDA_ENTRY=f"product0_{entry}")
+
+
+def check_words(folder, name, entry):
+    """More than a block each way, or blocks that share a sum of which the last has less; ragged."""
+    rows, columns, width = map(int, re.findall(r"\d+", entry))
+    ragged = 4 if width > 1 else 3
+    shapes = [f"m={rows + 3},k=19,n={8 + ragged}", f"m=5,k=37,n={columns + ragged}"]
+    if rows < 128 and name == "plain":
+        shapes.append(f"m={min(rows - 1, 9)},k=1037,n={ragged}")
+    for shape in shapes:
+        refold("verify", "--target", "cuda-emulated", str(folder / f"{name}.fold"), "--dtype", "f32", "--shape", dims(name, shape),
+               "--first-seeds", "1", "--seeds", "1", "--threads", "1", REFOLD_CUDA_ENTRY=f"product0_{entry}")
 
 
 def check_beside(folder):
@@ -94,6 +108,8 @@ def main():
         all_checks += [(check_entry, folder, "beside", ROLES[0])]
         all_checks += [(check_emulated, folder, "integers", "f32", shape) for shape in SHAPES]
         all_checks += [(check_entry, folder, name, entry) for name in ("plain", "transposed") for entry in ENTRIES]
+        all_checks += [(check_words, folder, "plain", entry) for entry in WORDS]
+        all_checks += [(check_words, folder, name, entry) for name in ("transposed", "batched") for entry in (WORDS[1], WORDS[4], WORDS[6])]
         all_checks += [(check_beside, folder)]
         all_checks += [(check_scale, folder, *one) for one in (("0.709", True), ("0.7", False), ("3.0", False))]
         all_checks += [(check_entry, folder, "beside", entry) for entry in ENTRIES[:3]]
