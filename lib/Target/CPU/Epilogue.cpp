@@ -68,11 +68,27 @@ static Value matchOnePlusErf(Value value, bool mayRound, double &scale) {
   return nullptr;
 }
 
-/// The activation that ends in `value`, and what it is applied to.
+/// x where value = max(x, 0) that keeps NaN and takes 0 for -0.
+static Value matchRelu(Value value) {
+  auto most = value.getDefiningOp<arith::MaximumFOp>();
+  if (!most || !value.getType().isF32())
+    return nullptr;
+  for (auto [x, least] : {std::pair(most.getLhs(), most.getRhs()),
+                          std::pair(most.getRhs(), most.getLhs())})
+    if (std::optional<double> number = numberOf(least);
+        number && *number == 0.0 && !std::signbit(*number))
+      return x;
+  return nullptr;
+}
+
+/// The activation that ends in `value`, and what it is applied to. `mayRound`:
+/// by our own kernels; what a library makes of NaN in max(x, 0) is its choice.
 static std::pair<Activation, Value> matchActivation(Value value, bool mayRound,
                                                     double &erfScale) {
   if (auto tanh = value.getDefiningOp<math::TanhOp>())
     return {Activation::Tanh, tanh.getOperand()};
+  if (Value x = mayRound ? matchRelu(value) : nullptr)
+    return {Activation::Relu, x};
   double scale = 1.0;
   SmallVector<Value> factors;
   splitProduct(value, scale, factors);

@@ -79,6 +79,17 @@ def check_scale(folder, scale, is_gelu):
     check_emulated(folder, path.stem, "f16", "m=5,k=8,n=16")
 
 
+def check_relu(folder, dtype):
+    """max(x, 0) is done in the product, on either side, NaN as the maximum has it; any other number is not, nor is -0."""
+    for number, text, is_relu in (("0", "max(s, 0)", True), ("left", "max(0, s)", True), ("one", "max(s, 1)", False), ("minus", "max(s, -0.0)", False),
+                                  ("least", "min(s, 0)", False)):
+        path = folder / f"relu_{number}_{dtype}.fold"
+        path.write_text(f"f(x[m,k], w[n,k], a[n]) -> y\n  s = sum(k: x * w) + a\n  y = {text}\n")
+        kernels = kernels_of(str(path)[:-5], dtype)
+        assert any("Activation::Relu" in kernel["text"] for kernel in kernels) == is_relu == (len(kernels) == 1), (text, len(kernels))
+    check_emulated(folder, f"relu_0_{dtype}", dtype, "m=5,k=8,n=16")
+
+
 def check_written(folder, name, dtype):
     check_text(str(folder / name), dtype)
 
@@ -111,6 +122,7 @@ def main():
         all_checks += [(check_words, folder, "plain", entry) for entry in WORDS]
         all_checks += [(check_words, folder, name, entry) for name in ("transposed", "batched") for entry in (WORDS[1], WORDS[4], WORDS[6])]
         all_checks += [(check_beside, folder)]
+        all_checks += [(check_relu, folder, dtype) for dtype in ("f32", "f16", "bf16")]
         all_checks += [(check_scale, folder, *one) for one in (("0.709", True), ("0.7", False), ("3.0", False))]
         all_checks += [(check_entry, folder, "beside", entry) for entry in ENTRIES[:3]]
         all_checks += [(check_written, folder, name, dtype) for name in FLOATS for dtype in ("f32", "bf16")]
