@@ -33,8 +33,7 @@ private:
     return product.rank >= 2 && product.rank <= kMostDims &&
            product.biasRank >= 1 && product.biasRank <= kMostDims &&
            isSide(product.lhs) && isSide(product.rhs) &&
-           isSide(product.result) && isSide(product.bias) &&
-           areLaunches(product.after);
+           isSide(product.result) && isSide(product.bias);
   }
   bool isView(const ViewSpec &view) const {
     return view.buffer < program.buffers.size() && isType(view.dtype) &&

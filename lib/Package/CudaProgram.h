@@ -112,8 +112,7 @@ struct CudaProgram::Impl {
   Problem prepareProducts(CudaPlan &made);
   Problem growMemory(int64_t wanted);
   const LaunchWay *chooseWay(const Launch &launch) const;
-  Problem resolve(size_t number, bool isMultiplied,
-                  std::vector<ResolvedLaunch> &launches);
+  Problem resolve(size_t number, std::vector<ResolvedLaunch> &launches);
   Problem resolveAlike(const PlannedKernel &kernel, ResolvedStep &resolved,
                        ResolvedStep::Call &call);
   Problem resolveValues(ResolvedLaunch &resolved);

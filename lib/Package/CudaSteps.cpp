@@ -20,20 +20,14 @@ const LaunchWay *CudaProgram::Impl::chooseWay(const Launch &launch) const {
   return tooLarge; // what launches it says so
 }
 
-/// What kernel `number` launches where `words` are as they are; once the
-/// library has multiplied, what comes after that.
-Problem CudaProgram::Impl::resolve(size_t number, bool isMultiplied,
+/// What kernel `number` launches where `words` are as they are.
+Problem CudaProgram::Impl::resolve(size_t number,
                                    std::vector<ResolvedLaunch> &launches) {
   const DeviceKernel &kernel = package->deviceKernels[number];
-  const std::vector<Launch> &wanted =
-      isMultiplied ? kernel.product->after : kernel.launches;
   size_t firstEntry = 0;
-  if (isMultiplied)
-    for (const Launch &other : kernel.launches)
-      firstEntry += other.ways.size();
-  launches.resize(wanted.size());
+  launches.resize(kernel.launches.size());
   for (size_t i = 0; i < launches.size(); ++i) {
-    const Launch &one = wanted[i];
+    const Launch &one = kernel.launches[i];
     const LaunchWay *way = chooseWay(one);
     if (!way)
       return problem(ExitCode::Unsupported,
@@ -125,8 +119,7 @@ Problem CudaProgram::Impl::resolveAlike(const PlannedKernel &kernel,
       if (one.grid[0] > 0)
         if (Problem error = resolveValues(one))
           return error;
-  } else if (Problem error = resolve(kernel.kernel, resolved.wasMultiplied,
-                                     call.launches)) {
+  } else if (Problem error = resolve(kernel.kernel, call.launches)) {
     return error;
   }
   call.remainders = remainders;
@@ -179,7 +172,7 @@ Problem CudaProgram::Impl::multiply(LibraryProduct &product, CuStream on) {
 
 /// Launches what `words` say.
 Problem CudaProgram::Impl::launchNow(size_t number, CuStream on) {
-  if (Problem error = resolve(number, /*isMultiplied=*/false, launches))
+  if (Problem error = resolve(number, launches))
     return error;
   return launch(launches, on);
 }
@@ -282,11 +275,9 @@ Problem CudaProgram::Impl::runStep(CudaPlan &kept, const PlannedStep &step,
   for (const PlannedKernel::Address &address : kernel.addresses)
     words[address.word] = words[address.word + 1] =
         int64_t(addresses[address.buffer]) + address.byteOffset;
-  bool isMultiplied = resolved.product && resolved.product->takes(words);
-  resolved.wasMultiplied = isMultiplied;
-  if (isMultiplied)
-    if (Problem error = multiply(*resolved.product, on))
-      return error;
+  resolved.wasMultiplied = resolved.product && resolved.product->takes(words);
+  if (resolved.wasMultiplied)
+    return multiply(*resolved.product, on);
   words.push_back(int64_t(kept.workspace));
   words.push_back(int64_t(tickets.address));
   ResolvedStep::Call &call = resolved.callFor(words);

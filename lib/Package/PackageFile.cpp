@@ -17,7 +17,7 @@ using namespace refold::package;
 static_assert(std::endian::native == std::endian::little);
 
 /// A reader takes its own version only: plans change with the compiler.
-static constexpr uint32_t kVersion = 7;
+static constexpr uint32_t kVersion = 8;
 static constexpr char kMagic[8] = {'r', 'e', 'f', 'o', 'l', 'd', 'p', 'k'};
 static constexpr size_t kAlignment = 64;
 
@@ -308,7 +308,6 @@ private:
     }
     flag(p.hasBias);
     size(p.condition);
-    file.list(p.after, [&](Of<Launch> &one) { launch(one); });
   }
   void flag(Of<bool> &value) {
     uint8_t is = 0;

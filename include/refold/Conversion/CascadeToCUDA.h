@@ -116,8 +116,6 @@ struct CudaProduct {
   struct Library {
     DType sides = DType::F32, result = DType::F32;
     bool hasBias = false;
-    /// An entry that does the rest to every element of the result; or empty.
-    std::string after;
   };
   std::optional<Library> library;
 };

@@ -40,7 +40,7 @@ struct Launch {
 
 /// A matrix product that a library of the machine may compute in place of a
 /// kernel's launches: result = lhs rhs, row-major matrices of the last two
-/// dimensions, then `+ bias`, then what `after` does. Sums are f32.
+/// dimensions, then `+ bias`. Sums are f32.
 struct DeviceProduct {
   /// An array as the words of the call have it: addresses from `word` on.
   struct Side {
@@ -53,7 +53,6 @@ struct DeviceProduct {
   bool hasBias = false;
   /// Where it is not 0, a library is expected to be quicker.
   SizeExpr condition;
-  std::vector<Launch> after;
 };
 
 /// A kernel for a GPU: launches one after the other.
@@ -69,16 +68,12 @@ struct DeviceKernel {
   uint32_t tickets = 0;
 };
 
-/// The ways of all its launches, then of those after a library's product.
+/// The ways of all its launches.
 template <typename Each>
 void forEachWay(const DeviceKernel &kernel, const Each &each) {
   for (const Launch &launch : kernel.launches)
     for (const LaunchWay &way : launch.ways)
       each(way);
-  if (kernel.product)
-    for (const Launch &launch : kernel.product->after)
-      for (const LaunchWay &way : launch.ways)
-        each(way);
 }
 
 /// A kernel for the CPU: an ELF object with `kernel_shape_words` and

@@ -349,7 +349,7 @@ TEST(PlanCudaLaunch, LibrariesComputeF32AndLargeProducts) {
   kernel.product = CudaProduct{};
   EXPECT_FALSE(describeCudaLaunch(kernel).product);
   auto wants = [&](DType sides, int64_t m, int64_t k, int64_t n) {
-    kernel.product->library = CudaProduct::Library{sides, sides, false, ""};
+    kernel.product->library = CudaProduct::Library{sides, sides, false};
     std::vector<int64_t> words = {0, 0, 0, m, k, k, 1, 0, 0, 0, k,
                                   n, n, 1, 0, 0, 0, m, n, n, 1};
     return describeCudaLaunch(kernel)
