@@ -55,7 +55,9 @@ def check_words(folder, name, entry):
     """More than a block each way, or blocks that share a sum of which the last has less; ragged."""
     rows, columns, width = map(int, re.findall(r"\d+", entry))
     ragged = 4 if width > 1 else 3
-    shapes = [f"m={rows + 3},k=19,n={8 + ragged}", f"m=5,k=37,n={columns + ragged}"]
+    shapes = [f"m={rows + 3},k=19,n={8 + ragged}"]
+    if rows < 128:
+        shapes.append(f"m=5,k=37,n={columns + ragged}")
     if rows < 128 and name == "plain":
         shapes.append(f"m={min(rows - 1, 9)},k=1037,n={ragged}")
     for shape in shapes:
