@@ -59,7 +59,7 @@ def check_words(folder, name, entry):
     if rows < 128:
         shapes.append(f"m=5,k=37,n={columns + ragged}")
     if rows < 128 and name == "plain":
-        shapes.append(f"m={min(rows - 1, 9)},k=1037,n={ragged}")
+        shapes.append(f"m={min(rows - 1, 9)},k=397,n={ragged}")
     for shape in shapes:
         refold("verify", "--target", "cuda-emulated", str(folder / f"{name}.fold"), "--dtype", "f32", "--shape", dims(name, shape),
                "--first-seeds", "1", "--seeds", "1", "--threads", "1", REFOLD_CUDA_ENTRY=f"product0_{entry}")
