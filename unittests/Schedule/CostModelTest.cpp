@@ -255,7 +255,7 @@ TEST_F(CostModelTest, AProductAloneOnlyStoresItsSums) {
 /// The BEST places of the first of the rows, or of ROWS of them.
 constexpr llvm::StringLiteral kList = R"(
   %x, %y = "test.arrays"() : () -> (memref<?x?xf32>, memref<?xBESTxf32>)
-  refold.cascade rows(%m = ROWS) stream(%n = ?) carried(%r = BEST)
+  refold.cascade rows(%m = ROWS) stream(%n = 100) carried(%r = BEST)
     ins(%a = %x : memref<?x?xf32>) outs(%b = %y : memref<?xBESTxf32>)
     sizes(%m = %a[0], %n = %a[1]) {
     %0 = refold.read %a[%m, %n] : f32
