@@ -3,7 +3,7 @@
 """Compiles what rows.py and tiles.py time, on a machine without a GPU.
 
     build_bundles.py --refold build/dev/bin/refold --out FOLDER [--arch sm_90a] [--variants]
-    build_bundles.py --refold build/dev/bin/refold --out FOLDER [--arch sm_90a] --tiles
+    build_bundles.py --refold build/dev/bin/refold --out FOLDER [--target cuda-sm80 --arch sm_90] --tiles
 
 --variants adds entries with other numbers of threads and vectors, to look for better ones. --tiles makes the
 bundles of tiles.py instead: attention of the widths --head-widths, fixed in the program, in bf16.
@@ -34,16 +34,16 @@ def add_variants(kernel):
     known = {e["name"] for e in kernel["entries"]}
     width = kernel["entries"][0]["width"]
     # The first entry, its numbers replaced.
-    pattern = re.compile(r"REFOLD_KERNEL\(\d+\)\n(\w+)\((.*?)\) \{\n  (\w+)<[^>]*>(.*?;)\n\}", re.DOTALL)
+    pattern = re.compile(r"REFOLD_KERNEL\(\d+\)\n(\w+)\((.*?)\) \{\n  begin_launch\(\);\n  (\w+)<[^>]*>(.*?;)\n\}", re.DOTALL)
     first = pattern.search(kernel["text"])
     for threads, rows, vectors, resident in VARIANTS:
         name = f"{kernel['name']}_{'rows' if resident else 'chunks'}{threads}x{vectors}x{width}_{rows}"
         if name in known:
             continue
-        kernel["text"] += (f"\nREFOLD_KERNEL({threads * rows})\n{name}({first[2]}) {{\n  {first[3]}<{threads}, {rows}, "
+        kernel["text"] += (f"\nREFOLD_KERNEL({threads * rows})\n{name}({first[2]}) {{\n  begin_launch();\n  {first[3]}<{threads}, {rows}, "
                            f"{vectors}, {width}, {'InRegisters' if resident else 'Nowhere'}>{first[4]}\n}}\n")
         kernel["entries"].append({"name": name, "threads": threads, "rows": rows, "vectors": vectors, "width": width,
-                                  "resident": bool(resident), "kept_bytes": 0, "held": 0, "blocks_per_unit": 0,
+                                  "resident": bool(resident), "kept_bytes": 0, "held": 0, "blocks_per_unit": 0, "most_blocks": 0,
                                   "longest": threads * vectors * width if resident else 0})
 
 
@@ -54,7 +54,7 @@ def fix_width(program, width):
 
 
 def make_bundle(options, compiler, path, name, dtype):
-    out = subprocess.run([options.refold, "compile", "--target", "cuda-sm80" if options.arch == "sm_80" else "cuda-sm90", "--emit",
+    out = subprocess.run([options.refold, "compile", "--target", options.target, "--emit",
                           "cuda", "--format", "json", "--dtype", dtype, path], check=True, capture_output=True, text=True).stdout
     bundle = json.loads(out)
     kernel = bundle["kernels"][0]
@@ -81,6 +81,7 @@ def main():
     parser.add_argument("--refold", required=True)
     parser.add_argument("--out", required=True, type=pathlib.Path)
     parser.add_argument("--arch", default="sm_90a")
+    parser.add_argument("--target", default="cuda-sm90", help="whose text; that of cuda-sm80 runs on an H200 by --arch sm_90")
     parser.add_argument("--dtypes", default="bf16,f32")
     parser.add_argument("--programs", default=",".join(PROGRAMS))
     parser.add_argument("--variants", action="store_true")

@@ -35,6 +35,9 @@ def values_of(kernel, tensors):
     values = []
     for p in kernel["parameters"]:
         t = tensors[p["operand"]]
+        if p["kind"] in ("workspace", "tickets"):  # of entries whose blocks share a stream: not launched here
+            values.append(0)
+            continue
         values.append({"pointer": t.data_ptr, "size": lambda: t.shape[p["dim"]],
                        "stride": lambda: t.stride(p["dim"])}[p["kind"]]())
     return values
@@ -48,7 +51,7 @@ def chosen_entry(kernel, tensors):
     depth, width = extent(kernel["tiles"]["depth"], tensors), extent(kernel["tiles"]["width"], tensors)
     rows = extent(kernel["tiles"]["rows"], tensors)
     for e in kernel["entries"]:
-        if rows < e["fewest_rows"]:
+        if rows < e["fewest_rows"] or e["most_blocks"]:
             continue
         if depth <= e["deepest"] and width <= e["widest"] and depth % e["width"] == 0 and width % e["width"] == 0:
             return e

@@ -6,7 +6,20 @@
 
 using namespace refold;
 
-/// Results of element i lie at [k * count + i], k as listed.
+/// The low and the high half of pairs of floats of 16 bits.
+template <typename T>
+REFOLD_DEVICE void conform_pairs(float x, float y, float (&results)[4]) {
+  const uint32_t there = pack(x, y, T{}), back = pack(y, x, T{});
+  const uint32_t larger = max_pairs(there, back, T{});
+  const uint32_t smaller = min_pairs(there, back, T{});
+  results[0] = to_float(T{uint16_t(larger)});
+  results[1] = to_float(T{uint16_t(larger >> 16)});
+  results[2] = to_float(T{uint16_t(smaller)});
+  results[3] = to_float(T{uint16_t(smaller >> 16)});
+}
+
+/// Results of element i lie at [k * count + i], k as listed, then those of
+/// pairs.
 REFOLD_KERNEL(128)
 conform_arithmetic(const float *in, float *out, int64_t count) {
   const int64_t i = block() * 128 + thread();
@@ -29,6 +42,12 @@ conform_arithmetic(const float *in, float *out, int64_t count) {
   REFOLD_UNROLL
   for (int k = 0; k < 13; ++k)
     store_element(out + k * count + i, results[k]);
+  float pairs[2][4];
+  conform_pairs<bf16>(x, y, pairs[0]);
+  conform_pairs<f16>(x, y, pairs[1]);
+  REFOLD_UNROLL
+  for (int k = 0; k < 8; ++k)
+    store_element(out + (13 + k) * count + i, pairs[k / 4][k % 4]);
 }
 
 /// Codes of floats of 8 bits, each in the low and in the high half of a pair;

@@ -157,6 +157,19 @@ REFOLD_DEVICE float min_nan(float x, float y) {
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
   return z;
 }
+/// Of two pairs of 16-bit floats, a word each, the larger or the smaller ones,
+/// NaN where one operand is.
+#define REFOLD_OF_PAIRS(function, instruction, type, suffix)                   \
+  REFOLD_DEVICE uint32_t function(uint32_t x, uint32_t y, type) {              \
+    uint32_t z;                                                                \
+    asm(instruction ".NaN." suffix " %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y)); \
+    return z;                                                                  \
+  }
+REFOLD_OF_PAIRS(max_pairs, "max", bf16, "bf16x2")
+REFOLD_OF_PAIRS(max_pairs, "max", f16, "f16x2")
+REFOLD_OF_PAIRS(min_pairs, "min", bf16, "bf16x2")
+REFOLD_OF_PAIRS(min_pairs, "min", f16, "f16x2")
+#undef REFOLD_OF_PAIRS
 /// The same number, of both zeros the positive one, of all NaNs the one with
 /// the bits 0x7fffffff.
 REFOLD_DEVICE float plain_number(float x) {

@@ -650,6 +650,26 @@ inline float reciprocal_root_fast(float x) {
 }
 inline float max_nan(float x, float y) { return x != x || x > y ? x : y; }
 inline float min_nan(float x, float y) { return x != x || x < y ? x : y; }
+template <typename T, typename Choose>
+uint32_t of_pairs(uint32_t x, uint32_t y, Choose choose) {
+  const auto half = [&](int shift) {
+    const T left{uint16_t(x >> shift)}, right{uint16_t(y >> shift)};
+    const float from = to_float(left), to = to_float(right);
+    const float chosen = choose(from, to);
+    // The device's NaN is one; a number has the bits that it had.
+    const uint32_t bits = chosen != chosen ? 0x7fffu
+                          : chosen == from ? left.bits
+                                           : right.bits;
+    return bits << shift;
+  };
+  return half(0) | half(16);
+}
+template <typename T> uint32_t max_pairs(uint32_t x, uint32_t y, T) {
+  return of_pairs<T>(x, y, max_nan);
+}
+template <typename T> uint32_t min_pairs(uint32_t x, uint32_t y, T) {
+  return of_pairs<T>(x, y, min_nan);
+}
 
 inline float plain_number(float x) {
   return x != x ? float_of(0x7fffffffu) : x + 0.0f;

@@ -233,10 +233,10 @@ template <int kCount, bool kIsTop, int kKeyBits, int64_t kLongest> struct List {
       memory.store(which * kRoom + i, words[i]);
   }
   template <typename Memory>
-  REFOLD_DEVICE void load(const Memory &memory, int which, bool exists) {
+  REFOLD_DEVICE void load(const Memory &memory, int which) {
     REFOLD_UNROLL
     for (int i = 0; i < kRoom; ++i)
-      words[i] = exists ? memory.load(which * kRoom + i) : Word(0);
+      words[i] = memory.load(which * kRoom + i);
   }
 
   REFOLD_DEVICE bool is_free(int64_t i) const { return words[i] == 0; }

@@ -162,6 +162,45 @@ template <typename T> REFOLD_DEVICE void store_element(T *to, T value) {
   store_values(to, values);
 }
 
+/// The largest or smallest of the elements of vectors of 16-bit floats, two of
+/// them with one instruction; of their magnitudes with `kSigns` 0x7fff7fff.
+template <typename T, bool kIsLargest, uint32_t kSigns = 0xffffffffu>
+struct Extremes {
+  static constexpr int kParts = 4; // kept apart
+  uint32_t pairs[kParts];
+
+  static REFOLD_DEVICE uint32_t of(uint32_t x, uint32_t y) {
+    if constexpr (kIsLargest)
+      return max_pairs(x, y, T{});
+    else
+      return min_pairs(x, y, T{});
+  }
+  /// `identity`: what no element goes beyond.
+  explicit REFOLD_DEVICE Extremes(float identity) {
+    const uint32_t pair = narrow<T>(identity).bits * 0x10001u;
+    REFOLD_UNROLL
+    for (uint32_t &words : pairs)
+      words = pair;
+  }
+  template <int kWidth> REFOLD_DEVICE void take(const Vector<T, kWidth> &from) {
+    static_assert(kWidth == 1 || kWidth % 2 == 0);
+    REFOLD_UNROLL
+    for (int i = 0; i < (kWidth + 1) / 2; ++i) {
+      const uint32_t word =
+          kWidth == 1 ? (from.words[0] & 0xffffu) * 0x10001u : from.words[i];
+      pairs[i % kParts] = of(pairs[i % kParts], word & kSigns);
+    }
+  }
+  /// With that of what was before.
+  REFOLD_DEVICE float with(float before) const {
+    const uint32_t pair = of(of(pairs[0], pairs[1]), of(pairs[2], pairs[3]));
+    const float low = to_float(T{uint16_t(pair)});
+    const float high = to_float(T{uint16_t(pair >> 16)});
+    return kIsLargest ? max_nan(before, max_nan(low, high))
+                      : min_nan(before, min_nan(low, high));
+  }
+};
+
 /// Where a row is between the sweeps over it: CudaEntry::Place; or in parts,
 /// which are swept once.
 enum Place { Nowhere, InRegisters, InShared, Split, InParts, InLanes };

@@ -131,8 +131,8 @@ void RowPrinter::printListsToShared(unsigned pass) {
 
 void RowPrinter::printListsFromShared(unsigned pass) {
   for (StatePlan *s : listsOf(pass))
-    out.line(name(*s) + ".load(shared_" + name(*s) + ", lane % 32" +
-             (hasShared ? " + turn" : "") + ", lane % 32 < kThreads / 32);");
+    out.line(name(*s) + ".load(shared_" + name(*s) +
+             ", lane % (kThreads / 32)" + (hasShared ? " + turn" : "") + ");");
 }
 
 /// The list and the place that text is about.

@@ -59,10 +59,38 @@ void RowPrinter::printElements(ArrayRef<StatePlan *> states) {
   out.close();
 }
 
+std::optional<RowPrinter::Extremes> RowPrinter::extremesOf(StatePlan &s) {
+  Reducer reducer = s.op.getReducer();
+  if ((reducer != Reducer::Max && reducer != Reducer::Min) ||
+      !s.type().isF32() || kernel.isByPlaces() || kernel.product)
+    return std::nullopt;
+  Node *term = s.term;
+  bool isMagnitude = term->kind == Node::Elem && isa<math::AbsFOp>(term->op);
+  Node *read = widenedRead(isMagnitude ? term->in[0] : term);
+  auto found = read ? kernel.reads.find(read) : kernel.reads.end();
+  if (found == kernel.reads.end() || found->second.group.size != 1 ||
+      !found->second.isFolded)
+    return std::nullopt;
+  std::string type = "Extremes<" + storedType(read->type) + ", " +
+                     (reducer == Reducer::Max ? "true" : "false") +
+                     (isMagnitude ? ", 0x7fff7fffu>" : ">");
+  return Extremes{"chunk." + found->second.name + "[v]", type};
+}
+
+/// Of elements as they are stored, two at once.
+void RowPrinter::printExtremes(ArrayRef<StatePlan *> states) {
+  for (StatePlan *s : states)
+    out.line(extremesOf(*s)->type + " " + name(*s) + "(" + identity(*s) + ");");
+  openVectors(false);
+  for (StatePlan *s : states)
+    out.line(name(*s) + ".take(" + extremesOf(*s)->vector + ");");
+  out.close();
+}
+
 /// States that need those of lower levels only: moved to the pivots that these
 /// have now, then the elements of the chunk are absorbed.
 void RowPrinter::printLevel(unsigned pass, unsigned level) {
-  SmallVector<StatePlan *> states = statesOf(pass, level), repeated;
+  SmallVector<StatePlan *> states = statesOf(pass, level), repeated, extremes;
   SmallVector<std::string> before;
   SmallVector<Node *> roots;
   for (StatePlan *s : states)
@@ -78,6 +106,10 @@ void RowPrinter::printLevel(unsigned pass, unsigned level) {
                " * float(covered);");
       continue;
     }
+    if (!isMoved && extremesOf(*s)) {
+      extremes.push_back(s);
+      continue;
+    }
     repeated.push_back(s);
     std::string others = identity(*s);
     // One thread's sum of a whole row is too long to add its elements one by
@@ -88,6 +120,10 @@ void RowPrinter::printLevel(unsigned pass, unsigned level) {
     out.line(valueType(s->type()) + " " + name(*s) + "[kParts] = {" + moved +
              ", " + others + ", " + others + ", " + others + "};");
   }
+  if (!extremes.empty())
+    printExtremes(extremes);
+  for (StatePlan *s : extremes)
+    out.line("s." + name(*s) + " = " + name(*s) + ".with(s." + name(*s) + ");");
   if (repeated.empty())
     return;
   for (StatePlan *s : repeated) {
@@ -206,13 +242,13 @@ void RowPrinter::printMergeAcrossWarps(unsigned pass) {
              name(*s) + ");");
   out.close();
   out.line("block_barrier();");
-  out.line("// Every warp merges the states of all warps: lane i has those of "
-           "warp i.");
+  out.comment("Every warp merges the states of all warps: of as many lanes as "
+              "there are warps, lane i has those of warp i.");
   printListsFromShared(pass);
   for (StatePlan *s : states)
-    out.line("s." + name(*s) + " = lane % 32 < kThreads / 32 ? shared_" +
-             name(*s) + ".load(lane % 32" + turn + ") : " + identity(*s) + ";");
-  out.line("merge" + number + "(Number<32>{});");
+    out.line("s." + name(*s) + " = shared_" + name(*s) +
+             ".load(lane % (kThreads / 32)" + turn + ");");
+  out.line("merge" + number + "(Number<kThreads / 32>{});");
   out.close();
 }
 
@@ -289,12 +325,15 @@ void RowPrinter::printPass(unsigned pass) {
   for (StatePlan *s : listsOf(pass))
     text += " " + name(*s);
   out.comment(text + ".");
-  SmallVector<Node *> roots;
   SmallVector<RowGuard> &guards = plan.passes[pass].guards;
-  for (RowGuard &guard : guards)
-    roots.push_back(guard.condition);
-  Expressions::Scope scope(values, roots);
   if (!guards.empty()) {
+    SmallVector<Node *> roots;
+    for (RowGuard &guard : guards)
+      roots.push_back(guard.condition);
+    // What results are made of as well has its name until they are written.
+    SmallVector<Node *> all = roots;
+    llvm::append_range(all, resultRoots());
+    rowScopes.push_back(std::make_unique<Expressions::Scope>(values, all));
     nameLists(roots);
     std::string condition;
     for (RowGuard &guard : guards)

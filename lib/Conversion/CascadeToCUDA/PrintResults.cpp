@@ -57,8 +57,8 @@ void RowPrinter::printWrites(ArrayRef<WritePlan *> writes) {
   }
 }
 
-void RowPrinter::printRowResults() {
-  SmallVector<WritePlan *> writes, numbers;
+SmallVector<WritePlan *> RowPrinter::numberWrites() {
+  SmallVector<WritePlan *> writes;
   for (WritePlan &w : plan.finishWrites)
     writes.push_back(&w);
   if (!hasStream())
@@ -67,6 +67,29 @@ void RowPrinter::printRowResults() {
   else if (!hasStates())
     llvm::erase_if(writes,
                    [&](WritePlan *w) { return w->set & kernel.streamSet(); });
+  return writes;
+}
+
+SmallVector<WritePlan *> RowPrinter::sweptWrites() {
+  SmallVector<WritePlan *> writes;
+  for (auto *list : {&plan.sweepWrites, &plan.finishWrites})
+    for (WritePlan &w : *list)
+      if (w.set & kernel.streamSet())
+        writes.push_back(&w);
+  return writes;
+}
+
+SmallVector<Node *> RowPrinter::resultRoots() {
+  SmallVector<Node *> roots;
+  for (WritePlan *w : numberWrites())
+    roots.push_back(w->value);
+  for (WritePlan *w : sweptWrites())
+    roots.push_back(unrounded(w->value));
+  return roots;
+}
+
+void RowPrinter::printRowResults() {
+  SmallVector<WritePlan *> writes = numberWrites(), numbers;
   if (writes.empty())
     return;
   SmallVector<Node *> roots;
@@ -145,11 +168,7 @@ static bool isRoundedWithin(Plan &plan, WritePlan &w) {
 }
 
 void RowPrinter::printSweep() {
-  SmallVector<WritePlan *> writes;
-  for (auto *list : {&plan.sweepWrites, &plan.finishWrites})
-    for (WritePlan &w : *list)
-      if (w.set & kernel.streamSet())
-        writes.push_back(&w);
+  SmallVector<WritePlan *> writes = sweptWrites();
   SmallVector<Node *> roots;
   for (WritePlan *w : writes)
     roots.push_back(unrounded(w->value));
@@ -157,10 +176,11 @@ void RowPrinter::printSweep() {
       roots, [&](Node *root) { return needsExactQuotients(kernel, root); });
   values.takesNearest = llvm::any_of(
       writes, [&](WritePlan *w) { return isRoundedWithin(plan, *w); });
-  Expressions::Scope outside(values, roots);
+  Expressions::Scope outside(values, resultRoots());
   nameLists(roots);
   for (Node *root : roots)
     values.hoist(root);
+  printRowResults();
   out.open("const auto write = [&](const auto &chunk, int64_t first) {");
   openVectors(true);
   for (auto &[node, read] : kernel.reads) {
@@ -244,7 +264,8 @@ void RowPrinter::printResults() {
   out.blank();
   out.comment(std::to_string(plan.passes.size() + 1) +
               ". Results, from states that every thread of the row has now.");
-  printRowResults();
   if (hasSweep())
     printSweep();
+  else
+    printRowResults();
 }

@@ -205,13 +205,19 @@ void RowPrinter::chooseEntries() {
     add(32, 4, std::max(most / 4, 1), width, true);
     add(32, 4, std::max(most / 2, 1), width, true);
     add(32, 4, most, width, true);
-    add(64, 1, most, width, true);
+    if (foldsTables()) // 128 registers, of few threads
+      most = int(llvm::bit_floor(std::max(64u / words, unsigned(most))));
+    if (!hasSweep()) {
+      // The fewer threads merge their states the better: 64 registers of row.
+      int held = std::clamp(64 / words, most, 16);
+      for (int threads : {32, 64, 128})
+        add(threads, threads == 32 ? 4 : 1, held, width, true);
+    } else {
+      add(64, 1, most, width, true);
+    }
     if (hasSweep()) {
       if (!mayKeep(width) || readsTables())
         add(128, 1, most, width, true);
-      if (foldsTables()) // 96 registers, of few threads
-        add(128, 1, std::max(most, int(llvm::bit_floor(48u / words))), width,
-            true);
       if (mayKeep(width)) {
         chooseShared(width, words);
       } else {
@@ -230,8 +236,9 @@ void RowPrinter::chooseEntries() {
                         ? std::max(8 / width, 1)
                         : std::clamp(16 / width, 1, std::max(most / 2, 1)),
                     width);
-      add(128, 1, std::max(most / 4, 1), width, false, 65536);
-      add(256, 1, std::max(most / 4, 1), width, false);
+      // Two chunks of four vectors, so that what a chunk costs beside its
+      // elements is little.
+      add(128, 1, std::clamp(32 / words, 1, 4), width, false);
     }
   }
   add(32, 4, 8, 1, true);
@@ -374,9 +381,13 @@ void RowPrinter::openVectors(bool isChecked) {
 }
 
 void RowPrinter::printLoad() {
+  // Lists leave no registers for a second way.
+  bool isSplit = !kernel.product && listWords() == 0;
   out.open(
       "const auto load = [&]([[maybe_unused]] auto &chunk, int64_t first) {");
-  openVectors(true);
+  if (isSplit)
+    out.open("const auto each = [&](auto whole) {");
+  openVectors(!isSplit);
   for (auto &[node, read] : kernel.reads)
     if (kernel.isProduct(node))
       out.line("chunk." + read.name +
@@ -386,6 +397,14 @@ void RowPrinter::printLoad() {
                read.times("kWidth") + ", " + read.policy() + ">(" + read.row +
                " + " + read.times("column") + ");");
   out.close();
+  if (isSplit) {
+    out.close("};");
+    out.comment("One address is enough for vectors that are all there.");
+    out.line("if (kVectors > 1 && first + kChunk <= " + count() + ")");
+    out.line("  each(Number<1>{});");
+    out.line("else");
+    out.line("  each(Number<0>{});");
+  }
   out.close("};");
 }
 
@@ -568,6 +587,8 @@ void RowPrinter::printBody() {
     if (!statesOf(pass).empty() || !listsOf(pass).empty())
       printPass(pass);
   printResults();
+  while (!rowScopes.empty())
+    rowScopes.pop_back();
   if (hasShared) {
     out.line("row += blocks();");
     out.line("turn = kThreads / 32 - turn;");
@@ -590,8 +611,12 @@ void RowPrinter::printEntries() {
     std::string place = entry.hasParts() && !kernel.product
                             ? "InParts"
                             : kPlaces[entry.place].str();
+    // Left alone, ptxas spills to have ten blocks of 64 threads.
+    bool isWide = foldsTables() && entry.threads * entry.rows == 64;
     // What sums and rows take is no matter of how many blocks fit.
     out.line(kernel.product ? "REFOLD_UNIT_KERNEL(" + threads + ", 1)"
+             : entry.blocksPerUnit == 0 && isWide
+                 ? "REFOLD_UNIT_KERNEL(" + threads + ", 8)"
              : entry.blocksPerUnit == 0
                  ? "REFOLD_KERNEL(" + threads + ")"
                  : "REFOLD_UNIT_KERNEL(" + threads + ", " +

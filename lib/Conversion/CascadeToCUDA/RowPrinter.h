@@ -79,6 +79,11 @@ private:
   void printPlaces(unsigned rank, llvm::ArrayRef<walk::WritePlan *> writes);
   void nameLists(llvm::ArrayRef<Node *> roots);
   void printRowResults();
+  /// What results along the row, and numbers of the row, are made of.
+  llvm::SmallVector<walk::WritePlan *> sweptWrites(), numberWrites();
+  llvm::SmallVector<Node *> resultRoots();
+  /// Of names that hold until the row is done, the inner ones last.
+  llvm::SmallVector<std::unique_ptr<Expressions::Scope>> rowScopes;
   void printWrites(llvm::ArrayRef<walk::WritePlan *> writes);
   void printSweep();
   void printSweepWalk();
@@ -88,6 +93,13 @@ private:
   void printEntries();
 
   std::string accumulate(walk::StatePlan &s, const std::string &acc);
+  /// Of states that are the largest or smallest of what a vector of 16-bit
+  /// floats holds: which vector, and the type that finds them.
+  struct Extremes {
+    std::string vector, type;
+  };
+  std::optional<Extremes> extremesOf(walk::StatePlan &s);
+  void printExtremes(llvm::ArrayRef<walk::StatePlan *> states);
   /// Elements of a row.
   std::string count() {
     return kernel.outer.empty() ? kernel.indexNames[kernel.stream] + "_count"

@@ -167,9 +167,9 @@ def check_arithmetic(machine, mode):
     x = special_values()
     y = x[::-1]
     count = x.size
-    out = np.full(13 * count, np.nan, np.float32)
+    out = np.full(21 * count, np.nan, np.float32)
     machine.run(ARITHMETIC, mode, -(-count // 128), x, out, count)
-    found = out.reshape(13, count)
+    found = out.reshape(21, count)
     a, b = x.astype(np.float64), y.astype(np.float64)
     with np.errstate(all="ignore"):
         flushed = np.where(np.abs(a) < 2.0 ** -126, np.copysign(0.0, a), a)
@@ -185,7 +185,14 @@ def check_arithmetic(machine, mode):
         # To the bit: lists compare them.
         plain = np.where(np.isnan(x), np.uint32(0x7FFFFFFF), (x + np.float32(0.0)).view(np.uint32))
         assert (found[12].view(np.uint32) == plain).all(), ("plain_number", mode)
-        for row, (name, (value, bound, flushes)) in zip(found, exact.items()):
+        rounded = {"bf16": [to_bf16(z).astype(np.float64) for z in (x, y)],
+                   "f16": [z.astype(np.float16).astype(np.float64) for z in (x, y)]}
+        for storage, sides in rounded.items():
+            for name, choose in (("max", np.maximum), ("min", np.minimum)):
+                value = np.where(nan, np.nan, choose(*sides))
+                for half in ("low", "high"):
+                    exact[f"{name}_pairs {storage} {half}"] = (value, 0, False)
+        for row, (name, (value, bound, flushes)) in zip(found, exact.items(), strict=True):
             value = np.where(np.abs(value) > 3.4028235e38 * (1 + 2.0 ** -25), np.copysign(np.inf, value), value)
             # Beside the largest and the smallest numbers, what rounds to them.
             edge = (np.abs(value) < 2.0 ** -125) if flushes else (np.abs(value) < 2.0 ** -126)

@@ -119,14 +119,15 @@ INSTANTIATE_TEST_SUITE_P(
         Defect{"block_barrier();", ""},
         Defect{"block_barrier();", "if (lane < 32) block_barrier();"},
         Defect{"if (lane % 32 == 0) {", "if (lane % 2 == 0) {"},
-        Defect{"lane % 32 < kThreads / 32 ? shared_add_1",
-               "true ? shared_add_1"},
+        Defect{"shared_add_1.load(lane % (kThreads / 32)",
+               "shared_add_1.load(lane % 2"},
         Defect{"shared_add_1.store(lane / 32", "shared_add_1.store(lane / 64"},
         // Lanes and warps.
         Defect{"mask > 0", "mask > 1"},
         Defect{"lanes.value / 2", "lanes.value / 4"},
         Defect{"if (kThreads >= 32 && !is_row)", "if (!is_row)"},
-        Defect{"merge1(Number<32>{});", ""},
+        Defect{"merge1(Number<kThreads / 32>{});", ""},
+        Defect{"merge1(Number<kThreads / 32>{});", "merge1(Number<2>{});"},
         // Transports.
         Defect{"{old.add_1 * expf(t1)", "{old.add_1"},
         Defect{"s.add_1 = old.add_1 * expf(t3)", "s.add_1 = old.add_1"},
@@ -136,6 +137,7 @@ INSTANTIATE_TEST_SUITE_P(
         Defect{"      if (column >= n_count)", "      if (column > n_count)"},
         Defect{"const bool is_row = row <", "const bool is_row = row <="},
         Defect{"first + kChunk <= n_count", "first <= n_count"},
+        Defect{"if (kVectors > 1 && first + kChunk <= n_count)", "if (true)"},
         // The order of chunks.
         Defect{"chunk = next;", ";"},
         Defect{"first >= 0; first -= kChunk", "first > 0; first -= kChunk"},
