@@ -62,7 +62,8 @@ void RowPrinter::printElements(ArrayRef<StatePlan *> states) {
 std::optional<RowPrinter::Extremes> RowPrinter::extremesOf(StatePlan &s) {
   Reducer reducer = s.op.getReducer();
   if ((reducer != Reducer::Max && reducer != Reducer::Min) ||
-      !s.type().isF32() || kernel.isByPlaces() || kernel.product)
+      !s.type().isF32() || kernel.isByPlaces() || kernel.product ||
+      listWords() != 0) // beside lists it spills
     return std::nullopt;
   Node *term = s.term;
   bool isMagnitude = term->kind == Node::Elem && isa<math::AbsFOp>(term->op);
@@ -330,9 +331,11 @@ void RowPrinter::printPass(unsigned pass) {
     SmallVector<Node *> roots;
     for (RowGuard &guard : guards)
       roots.push_back(guard.condition);
-    // What results are made of as well has its name until they are written.
+    // What results are made of as well has its name until they are written,
+    // unless lists need the registers.
     SmallVector<Node *> all = roots;
-    llvm::append_range(all, resultRoots());
+    if (listWords() == 0)
+      llvm::append_range(all, resultRoots());
     rowScopes.push_back(std::make_unique<Expressions::Scope>(values, all));
     nameLists(roots);
     std::string condition;
@@ -353,6 +356,9 @@ void RowPrinter::printPass(unsigned pass) {
   printMergeAcrossWarps(pass);
   if (hasParts && pass == 0)
     printMergeOfParts();
-  if (!guards.empty())
+  if (!guards.empty()) {
     out.close();
+    if (listWords() != 0)
+      rowScopes.pop_back();
+  }
 }
