@@ -137,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(
         Defect{"      if (column >= n_count)", "      if (column > n_count)"},
         Defect{"const bool is_row = row <", "const bool is_row = row <="},
         Defect{"first + kChunk <= n_count", "first <= n_count"},
-        Defect{"if (kVectors > 1 && first + kChunk <= n_count)", "if (true)"},
+        Defect{"kVectors > 1 && first + kChunk <= n_count", "true"},
         // The order of chunks.
         Defect{"chunk = next;", ";"},
         Defect{"first >= 0; first -= kChunk", "first > 0; first -= kChunk"},
