@@ -99,7 +99,8 @@ private:
     std::string vector, type;
   };
   std::optional<Extremes> extremesOf(walk::StatePlan &s);
-  void printExtremes(llvm::ArrayRef<walk::StatePlan *> states);
+  void printExtremes(llvm::ArrayRef<walk::StatePlan *> states,
+                     bool hasOwnParts);
   /// Elements of a row.
   std::string count() {
     return kernel.outer.empty() ? kernel.indexNames[kernel.stream] + "_count"

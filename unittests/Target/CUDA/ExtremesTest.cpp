@@ -130,8 +130,8 @@ INSTANTIATE_TEST_SUITE_P(
         Defect{"max_0.take(chunk.a[v]);", ";"},
         Defect{"max_0.with(s.max_0)", "max_0.with(-infinity())"},
         Defect{"min_1.with(s.min_1)", "min_1.with(infinity())"},
-        Defect{"column >= n_count)\n          continue;\n        max_0",
-               "column > n_count)\n          continue;\n        max_0"},
+        Defect{"column >= n_count)\n            continue;\n          max_0",
+               "column > n_count)\n            continue;\n          max_0"},
         Defect{"lane % (kThreads / 32)", "lane % 2"}));
 
 TEST(Extremes, AGeneratedKernelIsRight) {
