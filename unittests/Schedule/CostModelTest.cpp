@@ -250,6 +250,8 @@ TEST_F(CostModelTest, AProductAloneOnlyStoresItsSums) {
   // A panel of 1024 x 32 numbers does not fit the first cache.
   KernelWork deep = workOf(replaced(kAlone, "64", "1024"), {128, 20, 1024});
   EXPECT_GT(deep.nestSteps, 128.0 * 32 * 1024);
+  // Many columns are stored where they do not fit it.
+  EXPECT_GE(workOf(kAlone, {128, 300, 64}).nestSums, 128 * 300);
 }
 
 /// The BEST places of the first of the rows, or of ROWS of them.

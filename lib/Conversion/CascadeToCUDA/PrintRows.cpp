@@ -207,11 +207,17 @@ void RowPrinter::chooseEntries() {
     add(32, 4, std::max(most / 4, 1), width, true);
     add(32, 4, std::max(most / 2, 1), width, true);
     add(32, 4, most, width, true);
-    if (foldsTables()) // 128 registers, of few threads
-      most = int(llvm::bit_floor(std::max(64u / words, unsigned(most))));
+    // Two simple states leave 64 registers for elements of two arrays.
+    bool isSimple = llvm::all_of(plan.states, [](StatePlan &s) {
+      return s.op.getTransport().empty() && !s.op.isOrdered();
+    });
+    isWide = foldsTables() && isSimple && words <= 8 &&
+             statesOf(0).size() <= 2 && 64 / words > most;
+    if (isWide)
+      most = int(llvm::bit_floor(64u / words));
     if (!hasSweep()) {
       // The fewer threads merge their states the better: 64 registers of row.
-      int held = std::clamp(64 / words, most, 16);
+      int held = foldsTables() ? most : std::clamp(64 / words, most, 16);
       for (int threads : {32, 64, 128})
         add(threads, threads == 32 ? 4 : 1, held, width, true);
     } else {
@@ -220,6 +226,9 @@ void RowPrinter::chooseEntries() {
     if (hasSweep()) {
       if (!mayKeep(width) || readsTables())
         add(128, 1, most, width, true);
+      if (foldsTables() && !isWide) // 96 registers, of few threads
+        add(128, 1, std::max(most, int(llvm::bit_floor(48u / words))), width,
+            true);
       if (mayKeep(width)) {
         chooseShared(width, words);
       } else {
@@ -620,10 +629,10 @@ void RowPrinter::printEntries() {
                             ? "InParts"
                             : kPlaces[entry.place].str();
     // Left alone, ptxas spills to have ten blocks of 64 threads.
-    bool isWide = foldsTables() && entry.threads * entry.rows == 64;
+    bool isHeld = isWide && entry.threads * entry.rows == 64;
     // What sums and rows take is no matter of how many blocks fit.
     out.line(kernel.product ? "REFOLD_UNIT_KERNEL(" + threads + ", 1)"
-             : entry.blocksPerUnit == 0 && isWide
+             : entry.blocksPerUnit == 0 && isHeld
                  ? "REFOLD_UNIT_KERNEL(" + threads + ", 8)"
              : entry.blocksPerUnit == 0
                  ? "REFOLD_KERNEL(" + threads + ")"

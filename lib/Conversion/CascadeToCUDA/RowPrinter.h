@@ -124,6 +124,7 @@ private:
   bool hasShared = false;  ///< an entry keeps rows in shared memory
   bool hasParts = false;   ///< in an entry, blocks share rows
   bool hasLanes = false;   ///< an entry keeps a row for each lane there
+  bool isWide = false; ///< 64 registers of a thread hold elements, with tables
 };
 
 } // namespace refold::cuda
