@@ -82,7 +82,7 @@ static MachineFacts describeMachine(const CpuTarget &target) {
 
 /// A new meaning of a rate is a new version.
 static std::string keyOf(const MachineFacts &facts, const CpuTarget &target) {
-  return "machine facts 2; " + facts.processor + "; " +
+  return "machine facts 3; " + facts.processor + "; " +
          std::to_string(std::thread::hardware_concurrency()) + " cores; " +
          target.name();
 }
