@@ -89,16 +89,28 @@ std::string judge(const Kernel &kernel, int64_t n) {
   return "";
 }
 
-/// What is wrong with it for any of the lengths that a schedule is for: whole
-/// vectors and single elements, resident rows and chunks.
-std::string judge(const CudaKernel &printed) {
+/// The same of all `lengths`, by one entry or by those that take them.
+std::string judge(const CudaKernel &printed, const char *entry,
+                  llvm::ArrayRef<int64_t> lengths) {
   ExecutableSpec spec;
-  if (llvm::Error error = attachEmulated(spec, {printed}))
+  setenv("REFOLD_CUDA_ENTRY", entry, 1);
+  llvm::Error error = attachEmulated(spec, {printed});
+  unsetenv("REFOLD_CUDA_ENTRY");
+  if (error)
     return "does not compile: " + llvm::toString(std::move(error));
-  for (int64_t n : {40, 7, 900, 1024, 4096, 5000, 8200, 20000})
+  for (int64_t n : lengths)
     if (std::string wrong = judge(spec.kernels.front(), n); !wrong.empty())
       return wrong;
   return "";
+}
+
+/// What is wrong with it for any of the lengths that a schedule is for: whole
+/// vectors and single elements, resident rows, and chunks, which are asked for
+/// since blocks share few long rows.
+std::string judge(const CudaKernel &printed) {
+  std::string wrong =
+      judge(printed, "", {40, 7, 900, 1024, 4096, 5000, 8200, 20000});
+  return wrong.empty() ? judge(printed, "chunks128x4x8", {20000}) : wrong;
 }
 
 struct Defect {
