@@ -153,7 +153,8 @@ void RowPrinter::chooseEntries() {
       words += std::max<int>(1, width * read.bytes() / 4);
   bool hasGroups = llvm::any_of(
       kernel.reads, [](auto &read) { return read.second.group.size > 1; });
-  int most = std::clamp(budget / std::max(words, 1), 1, 8);
+  words = std::max(words, 1); // 0 where elements are numbers of their places
+  int most = std::clamp(budget / words, 1, 8);
   if (foldsTables())
     most = int(llvm::bit_floor(unsigned(most)));
   auto add = [&](int threads, int rows, int vectors, int width, bool isResident,
