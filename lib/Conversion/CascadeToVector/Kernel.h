@@ -347,8 +347,12 @@ private:
   Values rowSums(unsigned pass, Step &step, unsigned level, RowWork &work,
                  bool isChecked, bool isOneGroup, Tile &t);
   int64_t columnsOfGroup(Step &step);
+  int64_t positionsOfChain(Step &step);
+  /// Adds what registers have summed to `total`, and empties them.
+  void closeChain(llvm::MutableArrayRef<Val> parts, Val &total, StatePlan &s);
   Values columns(Step &step, bool isChecked, Tile &t, Values init,
-                 llvm::function_ref<Values(Tile &, int64_t, Values)> body);
+                 llvm::function_ref<Values(Tile &, int64_t, Values)> body,
+                 llvm::function_ref<Values(Values)> closeChains = nullptr);
   NodeSet reusedTerms();
   void startLevel(RowWork &work, Tile &head);
   void initialise(unsigned pass);

@@ -174,12 +174,31 @@ int64_t Kernel::columnsOfGroup(Step &step) {
   return count;
 }
 
+/// Positions after which a row's sums are added to a total: a register has then
+/// added as many terms as a block of `blockOfSum` has. 0: the tile has no more.
+/// Tiles have other lengths where levels are traversed at once, and rows of
+/// equal terms err by the length of the chain.
+int64_t Kernel::positionsOfChain(Step &step) {
+  constexpr int64_t kChain = 16;
+  int64_t positions = kChain * RowWork::kParts * to.lanes();
+  return step.rowLanes || plan.tileStream <= positions ? 0 : positions;
+}
+
+void Kernel::closeChain(MutableArrayRef<Val> parts, Val &total, StatePlan &s) {
+  Val sum = to.binary(s.combine, to.binary(s.combine, parts[0], parts[1]),
+                      to.binary(s.combine, parts[2], parts[3]));
+  total = to.binary(s.combine, sum, total);
+  std::fill(parts.begin(), parts.end(), to.splat(identity(s)));
+}
+
 /// The columns of a tile in groups; `body` sees a tile of a few registers (or,
 /// with rows along the lanes, of a few stream positions). Without values in
-/// `init` the row is known to be one group, which starts them.
+/// `init` the row is known to be one group, which starts them. `closeChains`
+/// follows every `positionsOfChain`.
 Kernel::Values
 Kernel::columns(Step &step, bool isChecked, Tile &t, Values init,
-                llvm::function_ref<Values(Tile &, int64_t, Values)> body) {
+                llvm::function_ref<Values(Tile &, int64_t, Values)> body,
+                llvm::function_ref<Values(Values)> closeChains) {
   auto group = [&](Ix at, int64_t count, Values in, bool isMasked) {
     Tile inside(&t);
     for (int64_t c = 0; c < count; ++c)
@@ -200,13 +219,23 @@ Kernel::columns(Step &step, bool isChecked, Tile &t, Values init,
                  !valid.is(width));
   Ix hi = isChecked || endsHere || step.rowLanes ? valid : Ix(plan.tileStream);
   Ix main = endsHere || step.rowLanes ? to.floorTo(hi, width) : hi;
+  auto groups = [&](Ix first, Ix end, ArrayRef<Val> in) {
+    return to.loop(first, end, width, in, [&](Ix at, ArrayRef<Val> values) {
+      return group(at, count, Values(values), isChecked);
+    });
+  };
+  int64_t chain = closeChains ? positionsOfChain(step) : 0;
   if (main.isConstant() && main.constant <= width) {
     if (main.constant > 0)
       init = group(0, count, init, isChecked);
-  } else {
-    init = to.loop(0, main, width, init, [&](Ix at, ArrayRef<Val> in) {
-      return group(at, count, Values(in), isChecked);
+  } else if (chain && !(main.isConstant() && main.constant <= chain)) {
+    bool areEqual = main.isConstant() && main.constant % chain == 0;
+    init = to.loop(0, main, chain, init, [&](Ix first, ArrayRef<Val> in) {
+      Ix end = to.add(first, chain);
+      return closeChains(groups(first, areEqual ? end : to.min(end, main), in));
     });
+  } else {
+    init = groups(0, main, init);
   }
   if (main.isConstant() && hi.isConstant() && main.constant >= hi.constant)
     return init;
@@ -431,8 +460,24 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
     bounds.push_back(
         to.splat(to.load(candidates[s->number].lists[0], work.place)));
   }
+  // Behind the counts: totals of the sums whose chains end within the tile.
+  size_t firstTotal = init.size();
+  llvm::SmallVector<std::pair<StatePlan *, size_t>> chains;
+  if (positionsOfChain(step) && !isOneGroup)
+    for (auto [k, s] : llvm::enumerate(work.states))
+      if (s->combine == Binary::AddF) {
+        chains.push_back({s, k * RowWork::kParts});
+        init.push_back(to.splat(identity(*s)));
+      }
+  auto closeChains = [&](Values acc) {
+    for (auto [i, chain] : llvm::enumerate(chains))
+      closeChain(MutableArrayRef(acc).slice(chain.second, RowWork::kParts),
+                 acc[firstTotal + i], *chain.first);
+    return acc;
+  };
   Values parts = columns(
-      step, isChecked, t, init, [&](Tile &inside, int64_t count, Values acc) {
+      step, isChecked, t, init,
+      [&](Tile &inside, int64_t count, Values acc) {
         inside.isCoarse = isCoarse;
         inside.isRounded = isRounded;
         bool isMasked = inside.laneLimit && !step.rowLanes;
@@ -458,7 +503,8 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
                                                work.place, acc[numParts + k]);
         }
         return acc;
-      });
+      },
+      closeChains);
   for (auto [k, s] : llvm::enumerate(work.entering))
     to.store(parts[numParts + k], candidates[s->number].counts, work.place);
   Values sums;
@@ -468,6 +514,10 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
     };
     Val *part = parts.data() + sums.size() * RowWork::kParts;
     sums.push_back(both(both(part[0], part[1]), both(part[2], part[3])));
+  }
+  for (auto [i, chain] : llvm::enumerate(chains)) {
+    Val &sum = sums[chain.second / RowWork::kParts];
+    sum = to.binary(chain.first->combine, sum, parts[firstTotal + i]);
   }
   return sums;
 }

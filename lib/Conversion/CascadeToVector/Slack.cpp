@@ -340,13 +340,15 @@ Kernel::Values Kernel::moveSums(const LazyPivots &lazy,
 
 /// What loops carry: pivots (a register whose lanes are equal, so that the rare
 /// move of the sums needs no constants of its own), then a register of each
-/// extreme, then `kParts` registers of each sum.
+/// extreme, then `numHeld` registers of each sum: its parts and, where its
+/// chains end within the tile, a total.
 struct Kernel::LazySums {
   static constexpr int64_t kParts = 4;
   const LazyPivots &lazy;
   RowWork low, high;
   Tile &head;
   bool isLast; ///< of all passes: the sweep is next
+  int64_t numHeld;
   size_t numPivots() const { return lazy.pivots.size(); }
   size_t firstSum() const { return numPivots() + low.states.size(); }
 };
@@ -386,16 +388,15 @@ void Kernel::followExtremes(LazySums &work, ArrayRef<Val> best, Values &acc) {
         Values pivots;
         for (const LazyPivots::Pivot &pivot : work.lazy.pivots)
           pivots.push_back(to.splat(eval(t, pivot.now, 0, 0)));
-        for (int64_t part = 0; part < LazySums::kParts; ++part) {
+        for (int64_t part = 0; part < work.numHeld; ++part) {
           Values sums;
           for (size_t k = 0; k < work.high.states.size(); ++k)
-            sums.push_back(
-                values[work.firstSum() + k * LazySums::kParts + part]);
+            sums.push_back(values[work.firstSum() + k * work.numHeld + part]);
           sums =
               moveSums(work.lazy, work.high.states, sums,
                        values.take_front(work.numPivots()), pivots, work.head);
           for (size_t k = 0; k < work.high.states.size(); ++k)
-            now[1 + work.firstSum() + k * LazySums::kParts + part] = sums[k];
+            now[1 + work.firstSum() + k * work.numHeld + part] = sums[k];
         }
         llvm::copy(pivots, now.begin() + 1);
         return now;
@@ -436,7 +437,7 @@ Kernel::Values Kernel::lazyGroup(LazySums &work, const Ahead &ahead,
   for (int64_t c = 0; c < count; ++c) {
     for (auto [k, s] : llvm::enumerate(work.high.states)) {
       Val &part =
-          acc[work.firstSum() + k * LazySums::kParts + c % LazySums::kParts];
+          acc[work.firstSum() + k * work.numHeld + c % LazySums::kParts];
       part = to.binary(s->combine, termOf(s, lazy, c), part);
     }
     if (isAsking)
@@ -450,9 +451,12 @@ Kernel::Values Kernel::lazyGroup(LazySums &work, const Ahead &ahead,
 /// Two levels of a row step in one traversal.
 void Kernel::lazyLevels(unsigned pass, Step &step, unsigned level,
                         bool isChecked, Tile &head) {
-  LazySums work{*plan.passes[pass].lazy, workOf(pass, step, level),
-                workOf(pass, step, level + 1), head,
-                pass + 1 == plan.passes.size() && level + 1 == step.lastLevel};
+  LazySums work{*plan.passes[pass].lazy,
+                workOf(pass, step, level),
+                workOf(pass, step, level + 1),
+                head,
+                pass + 1 == plan.passes.size() && level + 1 == step.lastLevel,
+                LazySums::kParts + (positionsOfChain(step) ? 1 : 0)};
   startLevel(work.low, head);
   for (StatePlan *s : work.low.states)
     preload(head, s->term, bit(plan.stream));
@@ -474,12 +478,21 @@ void Kernel::lazyLevels(unsigned pass, Step &step, unsigned level,
   for (StatePlan *s : work.low.states)
     init.push_back(to.splat(identity(*s)));
   for (StatePlan *s : work.high.states)
-    init.append(LazySums::kParts, to.splat(identity(*s)));
+    init.append(work.numHeld, to.splat(identity(*s)));
   isLazyStep = true;
-  Values found = columns(step, isChecked, head, init,
-                         [&](Tile &inside, int64_t count, Values acc) {
-                           return lazyGroup(work, ahead, inside, count, acc);
-                         });
+  Values found = columns(
+      step, isChecked, head, init,
+      [&](Tile &inside, int64_t count, Values acc) {
+        return lazyGroup(work, ahead, inside, count, acc);
+      },
+      [&](Values acc) {
+        for (auto [k, s] : llvm::enumerate(work.high.states)) {
+          auto held = MutableArrayRef(acc).slice(
+              work.firstSum() + k * work.numHeld, work.numHeld);
+          closeChain(held.drop_back(), held.back(), *s);
+        }
+        return acc;
+      });
   isLazyStep = false;
   finishLazy(work, found);
 }
@@ -497,10 +510,12 @@ void Kernel::finishLazy(LazySums &work, ArrayRef<Val> found) {
   Values sums, pivots;
   for (auto [k, s] : llvm::enumerate(work.high.states)) {
     auto part = [&](unsigned i) {
-      return found[work.firstSum() + k * LazySums::kParts + i];
+      return found[work.firstSum() + k * work.numHeld + i];
     };
     Val sum = to.binary(s->combine, to.binary(s->combine, part(0), part(1)),
                         to.binary(s->combine, part(2), part(3)));
+    if (work.numHeld > LazySums::kParts)
+      sum = to.binary(s->combine, sum, part(LazySums::kParts));
     sums.push_back(sum);
   }
   for (const LazyPivots::Pivot &pivot : work.lazy.pivots)
