@@ -43,6 +43,53 @@ func.func @large(%A: memref<64x1000xf32>, %O: memref<64x1000xf32>) {
   return
 }
 
+// Bytes of the program's result go the same way where half of what passes through
+// the caches with them is that much, and in whole lines.
+
+// CHECK-LABEL: func.func @bytes_phase0(
+// CHECK:         vector.store {{.*}} {nontemporal = true} : memref<?xi8>, vector<64xi8>
+// CHECK-LABEL: func.func @kept_bytes_phase0(
+// CHECK-NOT:     nontemporal
+// CHECK:         vector.store {{.*}} : memref<?xi8>, vector<64xi8>
+// CHECK-NOT:     nontemporal
+// CHECK-LABEL: func.func @bytes_between_phase0(
+// CHECK-NOT:     nontemporal
+func.func @bytes(%A: memref<64x1024xi32>, %O: memref<64x1024xi8>) {
+  refold.cascade rows(%i = 64) stream(%j = 1024) ins(%a = %A : memref<64x1024xi32>)
+      outs(%o = %O : memref<64x1024xi8>) schedule {stream_bytes = 163840}
+      attributes {refold.final = array<i1: true>} {
+    %x = refold.read %a[%i, %j] : i32
+    %m = refold.state max(%x : i32)
+    %d = arith.subi %x, %m : i32
+    %q = arith.trunci %d : i32 to i8
+    refold.write %q, %o[%i, %j] : i8
+  }
+  return
+}
+func.func @kept_bytes(%A: memref<64x1024xi32>, %O: memref<64x1024xi8>) {
+  refold.cascade rows(%i = 64) stream(%j = 1024) ins(%a = %A : memref<64x1024xi32>)
+      outs(%o = %O : memref<64x1024xi8>) schedule {stream_bytes = 163841}
+      attributes {refold.final = array<i1: true>} {
+    %x = refold.read %a[%i, %j] : i32
+    %m = refold.state max(%x : i32)
+    %d = arith.subi %x, %m : i32
+    %q = arith.trunci %d : i32 to i8
+    refold.write %q, %o[%i, %j] : i8
+  }
+  return
+}
+func.func @bytes_between(%A: memref<64x1024xi32>, %O: memref<64x1024xi8>) {
+  refold.cascade rows(%i = 64) stream(%j = 1024) ins(%a = %A : memref<64x1024xi32>)
+      outs(%o = %O : memref<64x1024xi8>) schedule {stream_bytes = 163840} {
+    %x = refold.read %a[%i, %j] : i32
+    %m = refold.state max(%x : i32)
+    %d = arith.subi %x, %m : i32
+    %q = arith.trunci %d : i32 to i8
+    refold.write %q, %o[%i, %j] : i8
+  }
+  return
+}
+
 // One byte less is kept in them.
 
 // CHECK-LABEL: func.func @small_phase0(

@@ -658,6 +658,23 @@ static void addOthers(std::vector<SuiteCase> &all) {
        "i32\n%r = refold.state add(%e : i32)\nrefold.write %r, %o[%i] "
        ": i32\n",
        0});
+  // Four registers of bytes in one store, and what is left of a row. Halves are
+  // exact, and so are their roundings.
+  all.push_back(
+      {"bytes-of-rows",
+       {{"i", "rows", 7}, {"j", "stream", 333}},
+       {{"x", DType::F32, {7, 333}, SuiteOperand::Round, 90}},
+       {{"o", DType::I8, {7, 333}}},
+       "%v = refold.read %x[%i, %j] : f32\n%t = refold.state max(%v : f32)\n"
+       "%c = arith.constant 1.5 : f32\n%q = arith.constant 0.25 : f32\n"
+       "%vc = arith.mulf %v, %c : f32\n%tq = arith.mulf %t, %q : f32\n"
+       "%y = arith.addf %vc, %tq : f32\n%r = math.roundeven %y : f32\n"
+       "%z = arith.constant 0.0 : f32\n%lo = arith.constant -128.0 : f32\n"
+       "%hi = arith.constant 127.0 : f32\n%n = arith.cmpf uno, %r, %r : f32\n"
+       "%s = arith.select %n, %z, %r : f32\n%a = arith.maximumf %s, %lo : f32\n"
+       "%b = arith.minimumf %a, %hi : f32\n%g = arith.fptosi %b : f32 to i8\n"
+       "refold.write %g, %o[%i, %j] : i8\n",
+       0});
   all.push_back({"f8-sum",
                  kRows,
                  {{"x", DType::F8E4M3, {I, J}}},

@@ -249,7 +249,8 @@ private:
   bool leavesProgram(WritePlan &w);
   void writeNest(WritePlan &w);
   void writeValues(WritePlan &w, bool isStreamed);
-  Ix bytesOf(WritePlan &w);
+  Ix bytesOf(mlir::Type element, Set set);
+  Ix bytesToStream(WritePlan &w);
   void writeRows(WritePlan &w);
 
   // NestSizes.cpp.

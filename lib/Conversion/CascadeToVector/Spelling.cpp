@@ -12,6 +12,13 @@ Val Spelling::materialise(Ix x) {
   return indexOp(IndexOp::Add, x.value, indexConstant(x.constant));
 }
 
+void Spelling::storeTogether(llvm::ArrayRef<Val> values, const Buffer &to,
+                             Ix at, bool isStreamed) {
+  assert(values.size() == 1 && "stores take one register");
+  isStreamed ? storeStreaming(values[0], to, at)
+             : storeWide(values[0], to, at, Val());
+}
+
 Ix Spelling::add(Ix x, Ix y) {
   if (x.isConstant())
     return Ix(y.value, y.constant + x.constant);

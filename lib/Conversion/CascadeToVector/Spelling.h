@@ -178,7 +178,13 @@ public:
   /// All lanes, past the caches, to an address that is a multiple of the
   /// register's bytes: for what nobody reads before it has left them anyway.
   virtual void storeStreaming(Val value, const Buffer &to, Ix at) = 0;
-  /// Elements from `at` to the next such address.
+  /// Registers of `element` side by side that one store takes.
+  virtual int64_t registersOfStore(mlir::Type /*element*/) { return 1; }
+  /// So many, past the caches or not.
+  virtual void storeTogether(llvm::ArrayRef<Val> values, const Buffer &to,
+                             Ix at, bool isStreamed);
+  /// Elements from `at` to the next address that is a multiple of what such a
+  /// store writes.
   virtual Ix untilAligned(const Buffer &to, Ix at) = 0;
   /// `level`: the cache that the line is wanted in, 1 or 2.
   virtual void prefetch(const Buffer &from, Ix at, bool isWrite,

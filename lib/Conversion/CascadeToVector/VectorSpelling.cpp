@@ -390,6 +390,33 @@ void VectorSpelling::storeStreaming(Val v, const Buffer &to, Ix at) {
   isStreaming = true;
 }
 
+/// Bytes: registers of words become narrow in one go, and lines are written
+/// whole. Elsewhere a register of bytes is as good as four.
+int64_t VectorSpelling::registersOfStore(Type element) {
+  constexpr int64_t kBytesOfWord = 4;
+  bool areWide = 32 * lanes() == target.vectorBits && target.hasCompress;
+  return storedElement(element).isInteger(8) && !element.isInteger(1) && areWide
+             ? kBytesOfWord
+             : 1;
+}
+
+void VectorSpelling::storeTogether(ArrayRef<Val> values, const Buffer &to,
+                                   Ix at, bool isStreamed) {
+  SmallVector<Value> parts;
+  for (Val v : values)
+    parts.push_back(toStorage(value(v), to.element));
+  for (int64_t width = lanes(); parts.size() > 1; width *= 2) {
+    SmallVector<int64_t> both(size_t(2 * width));
+    std::iota(both.begin(), both.end(), 0);
+    for (size_t i = 0; i < parts.size() / 2; ++i)
+      parts[i] = b.create<vector::ShuffleOp>(loc, parts[2 * i],
+                                             parts[2 * i + 1], both);
+    parts.resize(parts.size() / 2);
+  }
+  b.create<vector::StoreOp>(loc, parts[0], memoryOf(to), value(at), isStreamed);
+  isStreaming |= isStreamed;
+}
+
 Ix VectorSpelling::untilAligned(const Buffer &to, Ix at) {
   int64_t bytes =
       std::max<int64_t>(storedIn(to).getIntOrFloatBitWidth() / 8, 1);
@@ -397,8 +424,8 @@ Ix VectorSpelling::untilAligned(const Buffer &to, Ix at) {
       b.create<memref::ExtractAlignedPointerAsIndexOp>(loc, memoryOf(to));
   Value address = b.create<arith::AddIOp>(loc, base, value(mul(at, bytes)));
   Value back = b.create<arith::SubIOp>(loc, value(Ix(0)), address);
-  Value rest =
-      b.create<arith::AndIOp>(loc, back, value(Ix(lanes() * bytes - 1)));
+  int64_t stored = lanes() * bytes * registersOfStore(to.element);
+  Value rest = b.create<arith::AndIOp>(loc, back, value(Ix(stored - 1)));
   return div(Ix(handle(rest)), bytes);
 }
 

@@ -74,6 +74,9 @@ public:
                   Ix at) override;
   void scatter(Val value, const Buffer &to, Val at, Val mask) override;
   void storeStreaming(Val value, const Buffer &to, Ix at) override;
+  int64_t registersOfStore(mlir::Type element) override;
+  void storeTogether(llvm::ArrayRef<Val> values, const Buffer &to, Ix at,
+                     bool isStreamed) override;
   Ix untilAligned(const Buffer &to, Ix at) override;
   void prefetch(const Buffer &from, Ix at, bool isWrite, int level) override;
   Val loadWord(const Buffer &from, Ix at) override;

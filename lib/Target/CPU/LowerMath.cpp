@@ -167,6 +167,80 @@ struct RoundedBytes : OpRewritePattern<arith::FPToSIOp> {
   }
 };
 
+/// Four registers of words, each cut off at the ends of a byte, as the bytes of
+/// one: instructions that narrow cut off by themselves, and leave the words of
+/// each group of 128 bits side by side.
+struct PackedBytes : OpRewritePattern<vector::ShuffleOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(vector::ShuffleOp op,
+                                PatternRewriter &rewriter) const override {
+    constexpr int64_t kGroups = 4, kBytes = 64;
+    auto areSideBySide = [](vector::ShuffleOp both) {
+      return both && llvm::all_of(llvm::enumerate(both.getMask()), [](auto at) {
+               return cast<IntegerAttr>(at.value()).getInt() ==
+                      int64_t(at.index());
+             });
+    };
+    VectorType type = op.getResultVectorType();
+    if (type.getShape() != ArrayRef<int64_t>{kBytes} ||
+        !type.getElementType().isInteger(8) || !areSideBySide(op))
+      return failure();
+    SmallVector<Value> words;
+    for (Value half : {op.getV1(), op.getV2()}) {
+      auto both = half.getDefiningOp<vector::ShuffleOp>();
+      if (!areSideBySide(both))
+        return failure();
+      for (Value part : {both.getV1(), both.getV2()})
+        words.push_back(wordsOf(part));
+    }
+    if (!llvm::all_of(words, [](Value v) { return bool(v); }))
+      return failure();
+    Location loc = op.getLoc();
+    auto call = [&](StringRef name, Type result, Value x, Value y) {
+      return rewriter
+          .create<LLVM::CallIntrinsicOp>(
+              loc, result, rewriter.getStringAttr(name), ValueRange{x, y})
+          .getResult(0);
+    };
+    auto halves = VectorType::get({kBytes / 2}, rewriter.getI16Type());
+    Value low =
+        call("llvm.x86.avx512.packssdw.512", halves, words[0], words[1]);
+    Value high =
+        call("llvm.x86.avx512.packssdw.512", halves, words[2], words[3]);
+    Value bytes = call("llvm.x86.avx512.packsswb.512", type, low, high);
+    auto wordType = cast<VectorType>(words[0].getType());
+    Value mixed = rewriter.create<vector::BitCastOp>(loc, wordType, bytes);
+    SmallVector<int64_t> order;
+    for (int64_t word = 0; word < kGroups; ++word)
+      for (int64_t group = 0; group < kGroups; ++group)
+        order.push_back(group * kGroups + word);
+    mixed = rewriter.create<vector::ShuffleOp>(loc, mixed, mixed, order);
+    rewriter.replaceOpWithNewOp<vector::BitCastOp>(op, type, mixed);
+    return success();
+  }
+
+private:
+  /// What is cut off and narrowed to `bytes`; null if it is not.
+  static Value wordsOf(Value bytes) {
+    auto cut = bytes.getDefiningOp<arith::TruncIOp>();
+    auto low =
+        cut ? cut.getIn().getDefiningOp<arith::MinSIOp>() : arith::MinSIOp();
+    auto high =
+        low ? low.getLhs().getDefiningOp<arith::MaxSIOp>() : arith::MaxSIOp();
+    auto isAll = [](Value v, int64_t number) {
+      DenseIntElementsAttr all;
+      return matchPattern(v, m_Constant(&all)) && all.isSplat() &&
+             all.getSplatValue<APInt>().getSExtValue() == number;
+    };
+    auto words = high ? dyn_cast<VectorType>(high.getType()) : VectorType();
+    if (!words || words.getShape() != ArrayRef<int64_t>{16} ||
+        !words.getElementType().isInteger(32) || !isAll(high.getRhs(), -128) ||
+        !isAll(low.getRhs(), 127))
+      return Value();
+    return high.getLhs();
+  }
+};
+
 struct LowerMath : PassWrapper<LowerMath, OperationPass<ModuleOp>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(LowerMath)
   explicit LowerMath(InstructionSet instructionSet)
@@ -191,7 +265,7 @@ struct LowerMath : PassWrapper<LowerMath, OperationPass<ModuleOp>> {
         context, instructionSet);
     arith::populateCeilFloorDivExpandOpsPatterns(patterns);
     if (instructionSet == InstructionSet::AVX512)
-      patterns.add<RoundedBytes>(context);
+      patterns.add<RoundedBytes, PackedBytes>(context);
     if (instructionSet == InstructionSet::Baseline)
       patterns.add<FmaInTwo, VectorFma>(context);
     if (failed(

@@ -98,6 +98,38 @@ func.func @rounded_bytes(%x: vector<16xf32>) -> vector<16xi8> {
   return %q : vector<16xi8>
 }
 
+// Four registers of them side by side narrow in two steps, each of which cuts off
+// at the ends of its type; then the words of each group of 128 bits are put in order.
+
+// CHECK-LABEL: func.func @packed_bytes(
+// CHECK-SAME:    %[[A:.*]]: vector<16xi32>, %[[B:.*]]: vector<16xi32>, %[[C:.*]]: vector<16xi32>, %[[D:.*]]: vector<16xi32>
+// CHECK:         %[[LOW:.*]] = llvm.call_intrinsic "llvm.x86.avx512.packssdw.512"(%[[A]], %[[B]])
+// CHECK:         %[[HIGH:.*]] = llvm.call_intrinsic "llvm.x86.avx512.packssdw.512"(%[[C]], %[[D]])
+// CHECK:         %[[BYTES:.*]] = llvm.call_intrinsic "llvm.x86.avx512.packsswb.512"(%[[LOW]], %[[HIGH]])
+// CHECK:         %[[WORDS:.*]] = vector.bitcast %[[BYTES]]
+// CHECK:         %[[ORDER:.*]] = vector.shuffle %[[WORDS]], %[[WORDS]] [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15]
+// CHECK:         vector.bitcast %[[ORDER]]
+func.func @packed_bytes(%a: vector<16xi32>, %b: vector<16xi32>, %c: vector<16xi32>, %d: vector<16xi32>) -> vector<64xi8> {
+  %lowest = arith.constant dense<-128> : vector<16xi32>
+  %highest = arith.constant dense<127> : vector<16xi32>
+  %a0 = arith.maxsi %a, %lowest : vector<16xi32>
+  %a1 = arith.minsi %a0, %highest : vector<16xi32>
+  %a2 = arith.trunci %a1 : vector<16xi32> to vector<16xi8>
+  %b0 = arith.maxsi %b, %lowest : vector<16xi32>
+  %b1 = arith.minsi %b0, %highest : vector<16xi32>
+  %b2 = arith.trunci %b1 : vector<16xi32> to vector<16xi8>
+  %c0 = arith.maxsi %c, %lowest : vector<16xi32>
+  %c1 = arith.minsi %c0, %highest : vector<16xi32>
+  %c2 = arith.trunci %c1 : vector<16xi32> to vector<16xi8>
+  %d0 = arith.maxsi %d, %lowest : vector<16xi32>
+  %d1 = arith.minsi %d0, %highest : vector<16xi32>
+  %d2 = arith.trunci %d1 : vector<16xi32> to vector<16xi8>
+  %ab = vector.shuffle %a2, %b2 [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31] : vector<16xi8>, vector<16xi8>
+  %cd = vector.shuffle %c2, %d2 [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31] : vector<16xi8>, vector<16xi8>
+  %all = vector.shuffle %ab, %cd [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63] : vector<32xi8>, vector<32xi8>
+  return %all : vector<64xi8>
+}
+
 // Truncated ones are not rounded.
 
 // CHECK-LABEL: func.func @truncated_bytes(
