@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "LaunchSizes.h"
+
+using namespace refold;
+
+/// Whether what is multiplied into rows comes in whole vectors.
+static SizeExpr takesRowProduct(const CudaEntry &entry,
+                                const CudaKernel &kernel, const Words &words,
+                                bool isWanted) {
+  const CudaRowProduct &product = *kernel.rowProduct;
+  SizeExpr takes = words.takes(words.extent(kernel.stream), entry.width);
+  if (entry.copied > 1)
+    for (const CudaRowProduct::Side &side : {product.left, product.right}) {
+      const CudaOperand &o = kernel.operands[side.operand];
+      takes = takes * words.takesRows(o, side.flat, entry.copied);
+      // What copies panels copies nothing of rows that are not there, from
+      // where they would be.
+      if (entry.roles > 0)
+        takes = takes * words.areAligned(o, side.flat);
+    }
+  if (entry.fewestRows > 0 && !isWanted) {
+    // Of all batches: their blocks are there at once. A batch of no more rows
+    // than a block of few has fills no other.
+    constexpr int64_t kRowsOfFew = 16;
+    SizeExpr rows = words.extent(product.rows);
+    takes = takes *
+            SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(entry.fewestRows),
+                             rowsOf(kernel, words) * rows) *
+            SizeExpr::binary(SizeExpr::Op::Lt, SizeExpr(kRowsOfFew), rows);
+    // One of fewer rows would be done later.
+    SizeExpr time = timeOfRowProduct(entry, kernel, words);
+    for (const CudaEntry &other : kernel.entries)
+      if (other.rows < entry.rows)
+        takes =
+            takes * SizeExpr::binary(SizeExpr::Op::Le, time,
+                                     timeOfRowProduct(other, kernel, words));
+  }
+  return takes;
+}
+
+/// Whether an array has fewer elements along the summed or the carried index
+/// than an entry has room for.
+static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
+                           const Words &words, bool isWanted) {
+  SizeExpr depth = words.extent(kernel.tiles->depth),
+           width = words.extent(kernel.tiles->width);
+  SizeExpr takes =
+      isAtMost(depth, entry.deepest) * words.takes(depth, entry.width);
+  if (kernel.tiles->width.operand >= 0)
+    takes = takes * Words::isMultiple(width, entry.width);
+  // More rows are worth blocks of 128 of them.
+  constexpr int64_t kFewRows = 32;
+  bool isWide = entry.hasParts() && entry.roles > 0;
+  if (isWide) // results are the front of what is multiplied, by maps
+    takes = takes * SizeExpr::binary(SizeExpr::Op::Le, width, depth) *
+            words.areForward();
+  if (entry.hasParts() && !isWide && !isWanted)
+    takes = takes * isAtMost(packedRows(kernel, words), kFewRows);
+  if (entry.fewestRows > 0 && !isWanted)
+    takes =
+        takes * SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(entry.fewestRows),
+                                 words.extent(kernel.tiles->rows));
+  return entry.widest == 0 ? takes : takes * isAtMost(width, entry.widest);
+}
+
+/// Whether an entry is done no later than those of its kind behind it.
+static SizeExpr isSoonest(const CudaEntry &entry, const CudaKernel &kernel,
+                          const Words &words) {
+  SizeExpr cycles = cyclesOfProduct(entry, kernel, words), is = 1;
+  for (const CudaEntry &other : kernel.entries)
+    if (&other > &entry && (other.roles > 0) == (entry.roles > 0) &&
+        other.copied > 0 && other.width == entry.width)
+      is = is * SizeExpr::binary(SizeExpr::Op::Le, cycles,
+                                 cyclesOfProduct(other, kernel, words));
+  return is;
+}
+
+/// Whether an entry of f32 takes a product: by vectors, what is summed lies
+/// beside each other on the left, and columns come in whole vectors.
+static SizeExpr takesWords(const CudaEntry &entry, const CudaKernel &kernel,
+                           const Words &words, bool isWanted) {
+  using Op = SizeExpr::Op;
+  const CudaOperand &lhs = kernel.operands[0], &result = kernel.operands.back();
+  unsigned n = lhs.rank - 1;
+  SizeExpr takes = 1;
+  if (entry.width > 1) {
+    takes =
+        SizeExpr::binary(Op::Max, isAtMost(words.size(lhs, n), 1),
+                         SizeExpr::binary(Op::Eq, words.stride(lhs, n), 1)) *
+        words.takesRows(result, n, entry.width);
+    if (!kernel.product->isTransposed)
+      takes = takes * words.takesRows(kernel.operands[1], n, entry.width);
+  }
+  return isWanted ? takes : takes * isSoonest(entry, kernel, words);
+}
+
+/// Whether both sides of a product, and what is written, come in whole vectors
+/// of 16 bytes; few rows or many have entries of their own.
+static SizeExpr takesProduct(const CudaEntry &entry, const CudaKernel &kernel,
+                             const Words &words, bool isWanted) {
+  using Op = SizeExpr::Op;
+  if (entry.copied > 0 && entry.roles == 0)
+    return takesWords(entry, kernel, words, isWanted);
+  const CudaOperand &lhs = kernel.operands[0], &result = kernel.operands.back();
+  unsigned beside = kernel.product->count;
+  unsigned m = lhs.rank - 2, n = lhs.rank - 1;
+  SizeExpr rows = words.size(result, m), columns = words.size(result, n);
+  SizeExpr takes = 1;
+  if (entry.width > 1) {
+    unsigned along = kernel.product->isTransposed ? m : n;
+    takes = words.takesRows(lhs, n, entry.width);
+    for (unsigned i = 0; i < beside; ++i)
+      takes = takes *
+              words.takesRows(kernel.operands[1 + i], along, entry.width) *
+              words.takesRows(kernel.operands.rbegin()[i], n, entry.width);
+    // What copies panels copies nothing of rows that are not there, from where
+    // they would be.
+    if (entry.roles > 0) {
+      takes = takes * words.areAligned(lhs, n);
+      for (unsigned i = 0; i < beside; ++i)
+        takes = takes * words.areAligned(kernel.operands[1 + i], along);
+    }
+  }
+  if (isWanted || entry.width == 1)
+    return takes;
+  if (entry.roles > 0)
+    return takes * isSoonest(entry, kernel, words);
+  auto isFew = [&](int64_t rowsOfBlock, int64_t columnsOfBlock, int64_t many) {
+    SizeExpr blocks =
+        SizeExpr::binary(Op::CeilDiv, rows, SizeExpr(rowsOfBlock)) *
+        SizeExpr::binary(Op::CeilDiv, columns, SizeExpr(columnsOfBlock));
+    for (unsigned d = 0; d < m; ++d)
+      blocks = blocks * words.size(result, d);
+    return isAtMost(blocks * SizeExpr(beside), many - 1);
+  };
+  // Blocks of 64 x 64, or of 16 x 64, that every second multiprocessor has one
+  // of read less than more of them do.
+  constexpr int64_t kManyBlocks = 128, kEnoughBlocks = 72;
+  if (entry.rows <= 16) {
+    takes = takes * isAtMost(rows, entry.rows);
+    return entry.columns < 64 ? takes * isFew(16, 64, kEnoughBlocks) : takes;
+  }
+  if (entry.rows < 64)
+    return takes;
+  return takes *
+         (SizeExpr(1) - isFew(entry.rows, entry.columns,
+                              entry.rows > 64 ? kManyBlocks : kEnoughBlocks));
+}
+
+/// Whether both sides of a product of bytes, and all results of two bytes,
+/// come in whole vectors of 16 bytes.
+static SizeExpr takesF8Product(const CudaEntry &entry, const CudaKernel &kernel,
+                               const Words &words, bool isWanted) {
+  using Op = SizeExpr::Op;
+  const CudaF8Product &product = *kernel.f8Product;
+  SizeExpr takes = 1;
+  if (entry.width > 1) {
+    for (const CudaRowProduct::Side &side : {product.left, product.right}) {
+      const CudaOperand &o = kernel.operands[side.operand];
+      takes = takes * words.takesRows(o, side.flat, entry.width);
+      if (entry.roles > 0)
+        takes = takes * words.takesMap(o, side.flat);
+    }
+    for (const CudaRowProduct::Side &side : product.results) {
+      const CudaOperand &result = kernel.operands[side.operand];
+      if (result.elementBytes == 2)
+        takes = takes * words.takesRows(result, side.flat, 8);
+    }
+  }
+  if (isWanted)
+    return takes;
+  if (entry.fewestRows > 0)
+    takes = takes * SizeExpr::binary(Op::Le, SizeExpr(entry.fewestRows),
+                                     words.extent(product.rows));
+  return takes;
+}
+
+SizeExpr refold::conditionOf(const CudaEntry &entry, const CudaKernel &kernel,
+                             const Words &words, bool isWanted) {
+  if (kernel.tiles)
+    return takesTiles(entry, kernel, words, isWanted);
+  if (kernel.rowProduct)
+    return takesRowProduct(entry, kernel, words, isWanted);
+  if (kernel.product)
+    return takesProduct(entry, kernel, words, isWanted);
+  if (kernel.f8Product)
+    return takesF8Product(entry, kernel, words, isWanted);
+  SizeExpr length = lengthOf(kernel, words);
+  SizeExpr takes = words.takes(length, entry.width);
+  if (entry.hasParts()) // a ticket for every row
+    return takes * isAtMost(rowsOf(kernel, words), entry.mostBlocks) *
+           (isWanted
+                ? SizeExpr(1)
+                : SizeExpr(1) - isAtMost(partsOf(entry, kernel, words), 1));
+  bool isLimited = (entry.isResident || !isWanted) && entry.longest >= 0;
+  if (entry.fewestRows > 0 && !isWanted)
+    takes =
+        takes * SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(entry.fewestRows),
+                                 rowsOf(kernel, words));
+  return isLimited ? takes * isAtMost(length, entry.longest) : takes;
+}

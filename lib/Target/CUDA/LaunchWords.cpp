@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "LaunchSizes.h"
+
+using namespace refold;
+
+size_t refold::numWords(const CudaKernel &kernel) {
+  size_t words = 0;
+  for (const CudaOperand &o : kernel.operands)
+    words = std::max<size_t>(words, o.word + (o.isArray ? 3 + 2 * o.rank : 1));
+  return words;
+}
+
+SizeExpr Words::takes(const SizeExpr &length, int width) const {
+  using Op = SizeExpr::Op;
+  SizeExpr all = isMultiple(length, width);
+  for (const CudaOperand &o : kernel.operands) {
+    if (!o.hasVectors)
+      continue;
+    int64_t whole = width * o.group * o.elementBytes;
+    int64_t bytes = std::min<int64_t>(16, whole & -whole);
+    for (unsigned dim = 0; dim + 1 + o.groupDims < o.rank; ++dim)
+      all = all *
+            SizeExpr::binary(
+                Op::Max, SizeExpr::binary(Op::Le, size(o, dim), SizeExpr(1)),
+                isMultiple(stride(o, dim) * SizeExpr(o.elementBytes), bytes));
+    all = all * isMultiple(address(o), bytes);
+  }
+  return all;
+}
+
+SizeExpr Words::takesRows(const CudaOperand &o, unsigned flat,
+                          int width) const {
+  using Op = SizeExpr::Op;
+  SizeExpr all = isMultiple(size(o, flat), width) * isMultiple(address(o), 16) *
+                 SizeExpr::binary(Op::Eq, stride(o, flat), SizeExpr(1));
+  for (unsigned dim = 0; dim < o.rank; ++dim)
+    if (dim != flat)
+      all = all *
+            SizeExpr::binary(
+                Op::Max, SizeExpr::binary(Op::Le, size(o, dim), SizeExpr(1)),
+                isMultiple(stride(o, dim) * SizeExpr(o.elementBytes), 16));
+  return all;
+}
+
+SizeExpr Words::areAligned(const CudaOperand &o, unsigned flat) const {
+  SizeExpr all = 1;
+  for (unsigned dim = 0; dim < o.rank; ++dim)
+    if (dim != flat)
+      all = all * isMultiple(stride(o, dim) * SizeExpr(o.elementBytes), 16);
+  return all;
+}
+
+SizeExpr Words::takesMap(const CudaOperand &o, unsigned flat) const {
+  SizeExpr all = areAligned(o, flat);
+  for (unsigned dim = 0; dim < o.rank; ++dim)
+    if (dim != flat)
+      all =
+          all * SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(0), stride(o, dim));
+  return all;
+}
+
+SizeExpr Words::areForward() const {
+  SizeExpr all = 1;
+  for (const CudaOperand &o : kernel.operands)
+    for (unsigned dim = 0; o.hasVectors && dim < o.rank; ++dim)
+      all =
+          all * SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(0), stride(o, dim));
+  return all;
+}
+
+SizeExpr Words::parameter(const CudaParameter &p) const {
+  if (p.kind == CudaParameter::Workspace)
+    return word(unsigned(numWords(kernel)));
+  if (p.kind == CudaParameter::Tickets)
+    return word(unsigned(numWords(kernel)) + 1);
+  const CudaOperand &o = kernel.operands[p.operand];
+  switch (p.kind) {
+  case CudaParameter::Pointer:
+    return address(o);
+  case CudaParameter::Size:
+    return size(o, p.dim);
+  case CudaParameter::Stride:
+    return stride(o, p.dim);
+  default:
+    break;
+  }
+  return word(o.word);
+}
+
+SizeExpr Words::isMultiple(const SizeExpr &value, int64_t of) {
+  using Op = SizeExpr::Op;
+  return SizeExpr::binary(
+      Op::Eq, SizeExpr::binary(Op::Mod, value, SizeExpr(of)), SizeExpr(0));
+}
+
+SizeExpr refold::isAtMost(const SizeExpr &value, int64_t most) {
+  return SizeExpr::binary(SizeExpr::Op::Le, value, SizeExpr(most));
+}
+
+SizeExpr refold::rowsOf(const CudaKernel &kernel, const Words &words) {
+  SizeExpr rows = 1;
+  for (const CudaExtent &row : kernel.rows)
+    rows = rows * words.extent(row);
+  return rows;
+}
+
+SizeExpr refold::lengthOf(const CudaKernel &kernel, const Words &words) {
+  SizeExpr length = words.extent(kernel.stream);
+  for (const CudaExtent &outer : kernel.outerStreams)
+    length = length * words.extent(outer);
+  return length;
+}
+
+SizeExpr refold::packedRows(const CudaKernel &kernel, const Words &words) {
+  SizeExpr rows = 1;
+  for (const CudaTiles::Share &packed : kernel.tiles->packed)
+    rows = rows * (packed.share ? SizeExpr(packed.share)
+                                : words.extent(packed.extent));
+  return rows;
+}
+
+SizeExpr refold::groupsOf(const CudaEntry &entry, const CudaKernel &kernel,
+                          const Words &words) {
+  using Op = SizeExpr::Op;
+  if (kernel.product) {
+    const CudaOperand &result = kernel.operands.back();
+    SizeExpr all =
+        SizeExpr::binary(Op::CeilDiv, words.size(result, result.rank - 2),
+                         SizeExpr(entry.rows)) *
+        SizeExpr::binary(Op::CeilDiv, words.size(result, result.rank - 1),
+                         SizeExpr(entry.columns));
+    for (unsigned d = 0; d + 2 < result.rank; ++d)
+      all = all * words.size(result, d);
+    return all * SizeExpr(kernel.product->count);
+  }
+  if (kernel.rowProduct)
+    return rowsOf(kernel, words) *
+           SizeExpr::binary(Op::CeilDiv, words.extent(kernel.rowProduct->rows),
+                            SizeExpr(entry.rows));
+  if (!kernel.tiles)
+    return rowsOf(kernel, words);
+  SizeExpr groups = SizeExpr::binary(Op::CeilDiv, packedRows(kernel, words),
+                                     SizeExpr(entry.rows));
+  for (const CudaTiles::Share &group : kernel.tiles->groups)
+    groups = groups * SizeExpr::binary(Op::CeilDiv, words.extent(group.extent),
+                                       SizeExpr(group.share));
+  return groups;
+}
