@@ -17,10 +17,24 @@ struct Checker {
 
 private:
   static bool isType(DType dtype) { return dtype <= DType::Bool; }
-  static bool areLaunches(const std::vector<Launch> &launches) {
-    return std::all_of(
-        launches.begin(), launches.end(),
-        [](const Launch &launch) { return !launch.ways.empty(); });
+  /// Whether all sizes of its launches are terms of the kernel.
+  static bool areLaunches(const DeviceKernel &kernel) {
+    auto isSize = [&](SizeNumber size) { return size < kernel.sizes.size(); };
+    auto areSizes = [&](const auto &sizes) {
+      return std::all_of(sizes.begin(), sizes.end(), isSize);
+    };
+    auto isWay = [&](const LaunchWay &way) {
+      return isSize(way.condition) && areSizes(way.grid) &&
+             areSizes(way.block) && isSize(way.sharedBytes);
+    };
+    auto isLaunch = [&](const Launch &launch) {
+      return !launch.ways.empty() && areSizes(launch.parameters) &&
+             std::all_of(launch.ways.begin(), launch.ways.end(), isWay);
+    };
+    return isSize(kernel.workspaceBytes) &&
+           (!kernel.product || isSize(kernel.product->condition)) &&
+           std::all_of(kernel.launches.begin(), kernel.launches.end(),
+                       isLaunch);
   }
   /// Whether the library computes products of such arrays.
   static bool isProduct(const DeviceProduct &product) {
@@ -118,7 +132,7 @@ bool Checker::isGood() const {
              [&](auto &kernel) {
                return kernel.tickets <= kMostTickets &&
                       (!kernel.product || isProduct(*kernel.product)) &&
-                      areLaunches(kernel.launches);
+                      areLaunches(kernel);
              }) &&
          all(package.hostKernels,
              [](auto &kernel) {

@@ -128,12 +128,12 @@ Problem CudaProgram::Impl::reserveFor(CudaPlan &made) {
     if (!kernel)
       continue;
     mostWords = std::max(mostWords, kernel->words.size() + 2);
-    std::optional<int64_t> bytes =
-        package->deviceKernels[kernel->kernel].workspaceBytes.evaluate(
-            kernel->words);
+    const DeviceKernel &device = package->deviceKernels[kernel->kernel];
+    sizes.start(device.sizes, kernel->words);
+    std::optional<int64_t> bytes = sizes[device.workspaceBytes];
     if (!bytes || *bytes < 0)
       return problem(ExitCode::Limit,
-                     "'" + package->deviceKernels[kernel->kernel].name +
+                     "'" + device.name +
                          "': the size of its workspace overflows");
     workspaceBytes = std::max(workspaceBytes, *bytes);
   }
@@ -161,9 +161,12 @@ Problem CudaProgram::Impl::prepareProducts(CudaPlan &made) {
     auto *kernel = std::get_if<PlannedKernel>(&made.plan->steps[i].what);
     if (!kernel)
       continue;
-    const std::optional<DeviceProduct> &product =
-        package->deviceKernels[kernel->kernel].product;
-    if (!product || !product->condition.evaluate(kernel->words).value_or(0))
+    const DeviceKernel &device = package->deviceKernels[kernel->kernel];
+    const std::optional<DeviceProduct> &product = device.product;
+    if (!product)
+      continue;
+    sizes.start(device.sizes, kernel->words);
+    if (!sizes[product->condition].value_or(0))
       continue;
     if (!library) {
       Outcome<std::unique_ptr<ProductLibrary>> found = ProductLibrary::create();

@@ -111,7 +111,7 @@ struct CudaProgram::Impl {
   Problem reserveFor(CudaPlan &made);
   Problem prepareProducts(CudaPlan &made);
   Problem growMemory(int64_t wanted);
-  const LaunchWay *chooseWay(const Launch &launch) const;
+  const LaunchWay *chooseWay(const Launch &launch);
   Problem resolve(size_t number, std::vector<ResolvedLaunch> &launches);
   Problem resolveAlike(const PlannedKernel &kernel, ResolvedStep &resolved,
                        ResolvedStep::Call &call);
@@ -151,6 +151,7 @@ struct CudaProgram::Impl {
   // Of the call that is being made.
   std::vector<DeviceAddress> addresses; ///< one a buffer
   std::vector<int64_t> words;
+  TermValues sizes;                     ///< of the kernel that `words` are of
   std::vector<ResolvedLaunch> launches; ///< of a copy or a check
   std::vector<int64_t> remainders;
   std::vector<void *> cells;

@@ -7,12 +7,12 @@
 using namespace refold;
 using namespace refold::package;
 
-const LaunchWay *CudaProgram::Impl::chooseWay(const Launch &launch) const {
+const LaunchWay *CudaProgram::Impl::chooseWay(const Launch &launch) {
   const LaunchWay *tooLarge = nullptr;
   for (const LaunchWay &way : launch.ways) {
-    if (!way.condition.evaluate(words).value_or(0))
+    if (!sizes[way.condition].value_or(0))
       continue;
-    std::optional<int64_t> shared = way.sharedBytes.evaluate(words);
+    std::optional<int64_t> shared = sizes[way.sharedBytes];
     if (shared && *shared <= gpu.sharedBytesPerBlock)
       return &way;
     tooLarge = tooLarge ? tooLarge : &way;
@@ -25,6 +25,7 @@ Problem CudaProgram::Impl::resolve(size_t number,
                                    std::vector<ResolvedLaunch> &launches) {
   const DeviceKernel &kernel = package->deviceKernels[number];
   size_t firstEntry = 0;
+  sizes.start(kernel.sizes, words);
   launches.resize(kernel.launches.size());
   for (size_t i = 0; i < launches.size(); ++i) {
     const Launch &one = kernel.launches[i];
@@ -54,8 +55,8 @@ Problem CudaProgram::Impl::resolveEntry(const Launch &one, const LaunchWay &way,
   resolved.function = entry.function;
   bool isEmpty = false;
   for (int d = 0; d < 3; ++d) {
-    std::optional<int64_t> blocks = way.grid[d].evaluate(words),
-                           threads = way.block[d].evaluate(words);
+    std::optional<int64_t> blocks = sizes[way.grid[d]],
+                           threads = sizes[way.block[d]];
     if (!blocks || *blocks < 0 || *blocks > kMostBlocks[d] || !threads ||
         *threads < 1 || *threads > kMostThreads[d])
       return problem(ExitCode::Limit,
@@ -72,7 +73,7 @@ Problem CudaProgram::Impl::resolveEntry(const Launch &one, const LaunchWay &way,
     resolved.grid[0] = unsigned(std::min<uint64_t>(
         resolved.grid[0],
         uint64_t(std::max(gpu.multiprocessors, 1)) * way.blocksPerUnit));
-  std::optional<int64_t> shared = way.sharedBytes.evaluate(words);
+  std::optional<int64_t> shared = sizes[way.sharedBytes];
   if (!shared || *shared < 0 || *shared > gpu.sharedBytesPerBlock)
     return problem(ExitCode::Limit,
                    "'" + way.entry +
@@ -88,12 +89,12 @@ Problem CudaProgram::Impl::resolveEntry(const Launch &one, const LaunchWay &way,
   return resolveValues(resolved);
 }
 
-/// What its parameters are where `words` are as they are.
+/// What its parameters are, by `sizes`.
 Problem CudaProgram::Impl::resolveValues(ResolvedLaunch &resolved) {
-  const std::vector<SizeExpr> &parameters = resolved.launch->parameters;
+  const std::vector<SizeNumber> &parameters = resolved.launch->parameters;
   resolved.values.resize(parameters.size());
   for (size_t i = 0; i < parameters.size(); ++i) {
-    std::optional<int64_t> value = parameters[i].evaluate(words);
+    std::optional<int64_t> value = sizes[parameters[i]];
     if (!value)
       return problem(ExitCode::Limit,
                      "'" + resolved.way->entry + "': a size overflows");
@@ -115,6 +116,7 @@ Problem CudaProgram::Impl::resolveAlike(const PlannedKernel &kernel,
     call.launches = like->launches;
   call.words.clear(); // not for these, should it fail
   if (like) {
+    sizes.start(package->deviceKernels[kernel.kernel].sizes, words);
     for (ResolvedLaunch &one : call.launches)
       if (one.grid[0] > 0)
         if (Problem error = resolveValues(one))

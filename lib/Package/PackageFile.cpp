@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 using namespace refold;
 using namespace refold::package;
@@ -17,22 +18,11 @@ using namespace refold::package;
 static_assert(std::endian::native == std::endian::little);
 
 /// A reader takes its own version only: plans change with the compiler.
-static constexpr uint32_t kVersion = 8;
+static constexpr uint32_t kVersion = 9;
 static constexpr char kMagic[8] = {'r', 'e', 'f', 'o', 'l', 'd', 'p', 'k'};
 static constexpr size_t kAlignment = 64;
 
-namespace {
-struct Head {
-  char magic[8];
-  uint32_t version = kVersion, reserved = 0;
-  uint64_t fileBytes = 0, planBytes = 0;
-  uint64_t planSum = 0, dataSum = 0;
-  uint64_t unused[2] = {0, 0};
-};
-static_assert(sizeof(Head) == kAlignment);
-
-/// Tells damage, not malice.
-uint64_t checksum(std::string_view bytes) {
+uint64_t package::checksum(std::string_view bytes) {
   constexpr uint64_t kPrime = 0x9e3779b97f4a7c15;
   uint64_t sum = bytes.size() * kPrime;
   while (!bytes.empty()) {
@@ -44,6 +34,16 @@ uint64_t checksum(std::string_view bytes) {
   }
   return sum;
 }
+
+namespace {
+struct Head {
+  char magic[8];
+  uint32_t version = kVersion, reserved = 0;
+  uint64_t fileBytes = 0, planBytes = 0;
+  uint64_t planSum = 0, dataSum = 0;
+  uint64_t unused[2] = {0, 0};
+};
+static_assert(sizeof(Head) == kAlignment);
 
 size_t alignUp(size_t at) { return (at + kAlignment - 1) & ~(kAlignment - 1); }
 
@@ -67,10 +67,10 @@ public:
     number(bytes.size());
     data += bytes;
   }
-  template <typename T, typename Each>
-  void list(const std::vector<T> &items, Each each) {
+  template <typename Items, typename Each>
+  void list(const Items &items, Each each) {
     number(items.size());
-    for (const T &item : items)
+    for (const auto &item : items)
       each(item);
   }
 };
@@ -132,6 +132,15 @@ private:
   std::string_view plan, data;
 };
 
+/// Where the sizes of a program are: in a file each is the number of a term.
+template <bool isReader> struct ProgramSizes {
+  SizeTerms terms;
+  SizeSharing sharing{terms};
+};
+template <> struct ProgramSizes<true> {
+  std::vector<SizeExpr> all;
+};
+
 /// Reads or writes each part of a package.
 template <typename File, bool isReader = File::isReader> class Describe {
   template <typename T> using Of = std::conditional_t<isReader, T, const T>;
@@ -158,22 +167,36 @@ public:
 
 private:
   void size(Of<SizeExpr> &expr) {
+    SizeNumber number = 0;
+    if constexpr (!isReader)
+      number = programSizes.sharing.add(expr);
+    file.number(number);
     if constexpr (isReader) {
-      std::vector<SizeExpr::Instruction> code;
-      file.list(code, [&](SizeExpr::Instruction &one) { instruction(one); });
-      std::optional<SizeExpr> read = SizeExpr::of(std::move(code));
-      if (read)
-        expr = *read;
+      if (number < programSizes.all.size())
+        expr = programSizes.all[number];
+      else
+        file.spoil();
+    }
+  }
+  void term(Of<SizeTerms::Term> &one) {
+    file.number(one.op);
+    unsigned operands = SizeExpr::arity(one.op);
+    if (operands == 0)
+      file.number(one.value);
+    for (unsigned i = 0; i < operands; ++i)
+      file.number(one.operands[i]);
+  }
+  void terms(Of<SizeTerms> &all) {
+    if constexpr (isReader) {
+      std::vector<SizeTerms::Term> read;
+      file.list(read, [&](SizeTerms::Term &one) { term(one); });
+      if (std::optional<SizeTerms> good = SizeTerms::of(std::move(read)))
+        all = std::move(*good);
       else
         file.spoil();
     } else {
-      file.list(expr.instructions(),
-                [&](const SizeExpr::Instruction &one) { instruction(one); });
+      file.list(all.all(), [&](const SizeTerms::Term &one) { term(one); });
     }
-  }
-  void instruction(Of<SizeExpr::Instruction> &one) {
-    file.number(one.op);
-    file.number(one.value);
   }
   void sizes(Of<std::vector<SizeExpr>> &list) {
     file.list(list, [&](Of<SizeExpr> &expr) { size(expr); });
@@ -205,7 +228,22 @@ private:
     else
       second(std::get<1>(value));
   }
+  /// The terms of its sizes, then what has them: known when that is written.
   void program(Of<ProgramSpec> &p) {
+    if constexpr (isReader) {
+      SizeTerms read;
+      terms(read);
+      programSizes.all = read.expressions();
+      programParts(p);
+    } else {
+      std::string before = std::exchange(file.plan, std::string());
+      programParts(p);
+      std::string parts = std::exchange(file.plan, std::move(before));
+      terms(programSizes.terms);
+      file.plan += parts;
+    }
+  }
+  void programParts(Of<ProgramSpec> &p) {
     file.number(p.numSymbols);
     file.list(p.inputs, [&](Of<InputSpec> &input) {
       file.text(input.name);
@@ -282,20 +320,21 @@ private:
     file.text(k.name);
     file.text(k.text);
     file.part(k.cubin);
+    terms(k.sizes);
     file.list(k.launches, [&](Of<Launch> &one) { launch(one); });
     maybe(k.product, [&](Of<DeviceProduct> &p) { product(p); });
-    size(k.workspaceBytes);
+    file.number(k.workspaceBytes);
     file.number(k.tickets);
   }
   void launch(Of<Launch> &l) {
-    sizes(l.parameters);
+    file.list(l.parameters, [&](Of<SizeNumber> &one) { file.number(one); });
     file.list(l.ways, [&](Of<LaunchWay> &way) {
       file.text(way.entry);
-      size(way.condition);
+      file.number(way.condition);
       for (auto *dims : {&way.grid, &way.block})
         for (auto &dim : *dims)
-          size(dim);
-      size(way.sharedBytes);
+          file.number(dim);
+      file.number(way.sharedBytes);
       file.number(way.blocksPerUnit);
     });
   }
@@ -307,7 +346,7 @@ private:
       file.number(side->dtype);
     }
     flag(p.hasBias);
-    size(p.condition);
+    file.number(p.condition);
   }
   void flag(Of<bool> &value) {
     uint8_t is = 0;
@@ -337,6 +376,7 @@ private:
   }
 
   File &file;
+  ProgramSizes<isReader> programSizes;
 };
 } // namespace
 

@@ -69,9 +69,9 @@ namespace {
 /// What every part of planning reads.
 struct Planner {
   const ProgramSpec &program;
-  const std::vector<int64_t> &symbols;
   RunPlan &plan;
-  std::vector<int64_t> bufferBytes;
+  SizeValues sizes{plan.symbols};
+  std::vector<int64_t> bufferBytes = {};
 
   Problem run();
 
@@ -96,7 +96,7 @@ Problem Planner::checkSizes() {
         assertion ? std::get_if<SizeExpr>(&assertion->condition) : nullptr;
     if (!condition)
       continue;
-    std::optional<int64_t> holds = condition->evaluate(symbols);
+    std::optional<int64_t> holds = sizes.of(*condition);
     if (!holds)
       return overflow(quoted(step.name));
     if (!*holds)
@@ -109,12 +109,12 @@ Problem Planner::planOutputs() {
   for (const InputSpec &input : program.inputs) {
     auto &shape = plan.inputShapes.emplace_back();
     for (const DimSpec &dim : input.dims)
-      shape.push_back(dim.extent >= 0 ? dim.extent : symbols[dim.symbol]);
+      shape.push_back(dim.extent >= 0 ? dim.extent : plan.symbols[dim.symbol]);
   }
   for (const OutputSpec &output : program.outputs) {
     auto &shape = plan.outputShapes.emplace_back();
     for (const SizeExpr &expr : output.shape) {
-      std::optional<int64_t> extent = expr.evaluate(symbols);
+      std::optional<int64_t> extent = sizes.of(expr);
       if (!extent || *extent < 0)
         return overflow("output " + quoted(output.name));
       shape.push_back(*extent);
@@ -128,7 +128,7 @@ Problem Planner::planOutputs() {
 /// Of inputs and outputs what the caller gives, whatever the program says.
 Problem Planner::measureBuffers() {
   for (const BufferSpec &buffer : program.buffers) {
-    std::optional<int64_t> bytes = buffer.bytes.evaluate(symbols);
+    std::optional<int64_t> bytes = sizes.of(buffer.bytes);
     if (!bytes || *bytes < 0)
       return overflow("an array of the program");
     if (buffer.kind == BufferKind::Input)
@@ -160,7 +160,7 @@ static bool isInside(const View &view, int64_t bytes) {
 }
 
 Problem Planner::view(const Step &step, const ViewSpec &spec, View &result) {
-  std::optional<View> resolved = resolve(spec, symbols);
+  std::optional<View> resolved = resolve(spec, sizes);
   if (!resolved)
     return overflow(quoted(step.name));
   result = std::move(*resolved);
@@ -182,7 +182,7 @@ Problem Planner::planKernel(const Step &step, const KernelStep &kernel,
   call.kernel = kernel.kernel;
   for (const OperandSpec &operand : kernel.operands) {
     if (auto *scalar = std::get_if<ScalarSpec>(&operand)) {
-      std::optional<int64_t> value = scalar->value.evaluate(symbols);
+      std::optional<int64_t> value = sizes.of(scalar->value);
       if (!value)
         return overflow(quoted(step.name));
       call.words.push_back(*value);
@@ -299,7 +299,7 @@ package::planRun(const ProgramSpec &program,
   auto plan = std::make_unique<RunPlan>();
   plan->id = ++numPlans;
   plan->symbols = symbols;
-  Planner planner{program, symbols, *plan, {}};
+  Planner planner{program, *plan};
   if (Problem error = planner.run())
     return error;
   return plan;

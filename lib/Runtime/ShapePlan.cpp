@@ -12,7 +12,7 @@ namespace {
 /// What every part of planning reads.
 struct Planner {
   const ExecutableSpec &spec;
-  llvm::ArrayRef<int64_t> symbols;
+  SizeValues &sizes;
   std::vector<PackedWeights> &weights;
   std::vector<PanelStore> &panels;
   ShapePlan &plan;
@@ -40,7 +40,7 @@ static llvm::Error overflow(const llvm::Twine &what) {
 
 llvm::Expected<View> Planner::view(const Step &step,
                                    const ViewSpec &viewSpec) const {
-  std::optional<View> view = resolve(viewSpec, symbols);
+  std::optional<View> view = resolve(viewSpec, sizes);
   if (!view)
     return overflow("'" + step.name + "'");
   return std::move(*view);
@@ -126,7 +126,7 @@ llvm::Error Planner::planKernel(size_t at, const KernelStep &kernelStep) {
   int64_t elements = 0;
   for (const OperandSpec &operand : kernelStep.operands) {
     if (auto *scalar = std::get_if<ScalarSpec>(&operand)) {
-      std::optional<int64_t> value = scalar->value.evaluate(symbols);
+      std::optional<int64_t> value = sizes.of(scalar->value);
       if (!value)
         return overflow("'" + step.name + "'");
       call.words.push_back(*value);
@@ -232,7 +232,7 @@ llvm::Error Planner::checkSizes() const {
         assertion ? std::get_if<SizeExpr>(&assertion->condition) : nullptr;
     if (!condition)
       continue;
-    std::optional<int64_t> holds = condition->evaluate(symbols);
+    std::optional<int64_t> holds = sizes.of(*condition);
     if (!holds)
       return overflow("'" + step.name + "'");
     if (!*holds)
@@ -296,7 +296,7 @@ llvm::Error Planner::placeBuffers() {
   for (auto [at, buffer] : llvm::enumerate(spec.buffers)) {
     if (buffer.kind != BufferKind::Temporary || lives[at].first == kNever)
       continue;
-    std::optional<int64_t> bytes = buffer.bytes.evaluate(symbols);
+    std::optional<int64_t> bytes = sizes.of(buffer.bytes);
     if (!bytes || *bytes < 0)
       return overflow("intermediate array");
     lives[at].bytes = *bytes;
@@ -317,13 +317,14 @@ refold::planShape(const ExecutableSpec &spec, llvm::ArrayRef<int64_t> symbols,
                   std::vector<PackedWeights> &weights,
                   std::vector<PanelStore> &panels) {
   auto plan = std::make_unique<ShapePlan>();
-  Planner planner{spec, symbols, weights, panels, *plan};
+  SizeValues sizes(symbols);
+  Planner planner{spec, sizes, weights, panels, *plan};
   if (llvm::Error error = planner.checkSizes())
     return std::move(error);
   for (const OutputSpec &output : spec.outputs) {
     llvm::SmallVector<int64_t, 4> &shape = plan->outputShapes.emplace_back();
     for (const SizeExpr &expr : output.shape) {
-      std::optional<int64_t> extent = expr.evaluate(symbols);
+      std::optional<int64_t> extent = sizes.of(expr);
       if (!extent || *extent < 0)
         return overflow("output '" + output.name + "'");
       shape.push_back(*extent);

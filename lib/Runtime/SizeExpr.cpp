@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Runtime/SizeExpr.h"
 
+#include "refold/Runtime/SizeTerms.h"
 #include <algorithm>
 #include <limits>
 
@@ -13,169 +14,157 @@ static std::optional<int64_t> floorDiv(int64_t a, int64_t b) {
   return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
 }
 
-static std::optional<int64_t> apply(SizeExpr::Op op, int64_t a, int64_t b) {
+std::optional<int64_t> SizeExpr::apply(Op op, int64_t a, int64_t b) {
   int64_t result = 0;
   switch (op) {
-  case SizeExpr::Op::Add:
+  case Op::Add:
     return __builtin_add_overflow(a, b, &result) ? std::nullopt
                                                  : std::optional(result);
-  case SizeExpr::Op::Sub:
+  case Op::Sub:
     return __builtin_sub_overflow(a, b, &result) ? std::nullopt
                                                  : std::optional(result);
-  case SizeExpr::Op::Mul:
+  case Op::Mul:
     return __builtin_mul_overflow(a, b, &result) ? std::nullopt
                                                  : std::optional(result);
-  case SizeExpr::Op::FloorDiv:
+  case Op::FloorDiv:
     return floorDiv(a, b);
-  case SizeExpr::Op::CeilDiv: {
+  case Op::CeilDiv: {
     std::optional<int64_t> quotient = floorDiv(a, b);
     if (!quotient)
       return std::nullopt;
     return a % b != 0 ? *quotient + 1 : *quotient;
   }
-  case SizeExpr::Op::Mod: {
+  case Op::Mod: {
     std::optional<int64_t> quotient = floorDiv(a, b);
     if (!quotient)
       return std::nullopt;
     return a - *quotient * b;
   }
-  case SizeExpr::Op::Min:
+  case Op::Min:
     return std::min(a, b);
-  case SizeExpr::Op::Max:
+  case Op::Max:
     return std::max(a, b);
-  case SizeExpr::Op::Eq:
+  case Op::Eq:
     return a == b;
-  case SizeExpr::Op::Ne:
+  case Op::Ne:
     return a != b;
-  case SizeExpr::Op::Lt:
+  case Op::Lt:
     return a < b;
-  case SizeExpr::Op::Le:
+  case Op::Le:
     return a <= b;
-  case SizeExpr::Op::Const:
-  case SizeExpr::Op::Symbol:
-  case SizeExpr::Op::Select:
+  case Op::Const:
+  case Op::Symbol:
+  case Op::Select:
     break;
   }
   return std::nullopt;
 }
 
-template <typename T>
-static void append(std::vector<T> &to, const std::vector<T> &from) {
-  to.insert(to.end(), from.begin(), from.end());
-}
+struct SizeExpr::Operands {
+  std::array<SizeExpr, 3> all;
+  unsigned count = 0;
 
-std::optional<SizeExpr> SizeExpr::of(std::vector<Instruction> instructions) {
-  unsigned depth = 0;
-  for (const Instruction &instruction : instructions) {
-    if (instruction.op > Op::Select)
-      return std::nullopt;
-    bool isLeaf = instruction.op == Op::Const || instruction.op == Op::Symbol;
-    unsigned taken = isLeaf ? 0 : instruction.op == Op::Select ? 3 : 2;
-    if (depth < taken)
-      return std::nullopt;
-    depth += 1 - taken;
-    if (depth > kMaxDepth)
-      return std::nullopt;
+  Operands(const SizeExpr &a, const SizeExpr &b) : all{a, b}, count(2) {}
+  Operands(const SizeExpr &a, const SizeExpr &b, const SizeExpr &c)
+      : all{a, b, c}, count(3) {}
+  Operands(const Operands &) = delete;
+  Operands &operator=(const Operands &) = delete;
+  /// Without recursion: an expression may be deeper than the stack.
+  ~Operands() {
+    std::vector<std::shared_ptr<Operands>> ended;
+    auto take = [&](Operands &from) {
+      for (SizeExpr &one : from.all)
+        if (one.shared.use_count() == 1) // nobody else can ask for it
+          ended.push_back(std::move(one.shared));
+    };
+    take(*this);
+    while (!ended.empty()) {
+      std::shared_ptr<Operands> one = std::move(ended.back());
+      ended.pop_back();
+      take(*one);
+    }
   }
-  if (depth != 1)
-    return std::nullopt;
-  SizeExpr result;
-  result.code = std::move(instructions);
-  return result;
+};
+
+SizeExpr::SizeExpr(Op op, std::shared_ptr<Operands> operands)
+    : code(op), shared(std::move(operands)) {
+  unsigned below = 0;
+  for (const SizeExpr &one : shared->all)
+    below = std::max(below, one.height());
+  levels = uint8_t(std::min(below + 1, 255u));
 }
 
 SizeExpr SizeExpr::symbol(unsigned index) {
-  SizeExpr result;
-  result.code[0] = {Op::Symbol, index};
+  SizeExpr result(index);
+  result.code = Op::Symbol;
   return result;
 }
 
+std::span<const SizeExpr> SizeExpr::operands() const {
+  if (!shared)
+    return {};
+  return {shared->all.data(), shared->count};
+}
+
 SizeExpr SizeExpr::binary(Op op, const SizeExpr &lhs, const SizeExpr &rhs) {
-  if (std::optional<int64_t> a = lhs.constant(), b = rhs.constant(); a && b)
+  std::optional<int64_t> a = lhs.constant(), b = rhs.constant();
+  if (a && b)
     if (std::optional<int64_t> value = apply(op, *a, *b))
       return *value;
   bool isNeutralRight =
-      ((op == Op::Add || op == Op::Sub) && rhs == SizeExpr(0)) ||
-      ((op == Op::Mul || op == Op::FloorDiv || op == Op::CeilDiv) &&
-       rhs == SizeExpr(1));
+      ((op == Op::Add || op == Op::Sub) && b == 0) ||
+      ((op == Op::Mul || op == Op::FloorDiv || op == Op::CeilDiv) && b == 1);
   if (isNeutralRight)
     return lhs;
-  if ((op == Op::Add && lhs == SizeExpr(0)) ||
-      (op == Op::Mul && lhs == SizeExpr(1)))
+  if ((op == Op::Add && a == 0) || (op == Op::Mul && a == 1))
     return rhs;
-  SizeExpr result = lhs;
-  append(result.code, rhs.code);
-  result.code.push_back({op});
-  return result;
+  return SizeExpr(op, std::make_shared<Operands>(lhs, rhs));
 }
 
 SizeExpr SizeExpr::select(const SizeExpr &condition, const SizeExpr &ifTrue,
                           const SizeExpr &ifFalse) {
   if (std::optional<int64_t> value = condition.constant())
     return *value ? ifTrue : ifFalse;
-  SizeExpr result = condition;
-  append(result.code, ifTrue.code);
-  append(result.code, ifFalse.code);
-  result.code.push_back({Op::Select});
-  return result;
+  return SizeExpr(Op::Select,
+                  std::make_shared<Operands>(condition, ifTrue, ifFalse));
 }
 
 std::optional<int64_t> SizeExpr::constant() const {
-  if (code.size() == 1 && code[0].op == Op::Const)
-    return code[0].value;
-  return std::nullopt;
+  return code == Op::Const ? std::optional(number) : std::nullopt;
 }
 
 std::optional<int64_t>
 SizeExpr::evaluate(std::span<const int64_t> symbols) const {
-  int64_t stack[kMaxDepth];
-  unsigned depth = 0;
-  for (const Instruction &instruction : code) {
-    if (instruction.op == Op::Const || instruction.op == Op::Symbol) {
-      bool isSymbol = instruction.op == Op::Symbol;
-      if (depth == kMaxDepth ||
-          (isSymbol && uint64_t(instruction.value) >= symbols.size()))
-        return std::nullopt;
-      stack[depth++] =
-          isSymbol ? symbols[instruction.value] : instruction.value;
-      continue;
-    }
-    if (instruction.op == Op::Select) {
-      depth -= 2;
-      stack[depth - 1] = stack[depth - 1] ? stack[depth] : stack[depth + 1];
-      continue;
-    }
-    --depth;
-    std::optional<int64_t> value =
-        apply(instruction.op, stack[depth - 1], stack[depth]);
-    if (!value)
-      return std::nullopt;
-    stack[depth - 1] = *value;
-  }
-  return stack[0];
+  return SizeValues(symbols).of(*this);
+}
+
+bool SizeExpr::operator==(const SizeExpr &other) const {
+  if (code != other.code || number != other.number)
+    return false;
+  if (shared == other.shared)
+    return true;
+  SizeTerms terms;
+  SizeSharing sharing(terms);
+  return sharing.add(*this) == sharing.add(other);
 }
 
 std::string SizeExpr::show() const {
   static constexpr const char *names[] = {
       "",      "",      " + ",   " - ",  " * ",  " floordiv ", " ceildiv ",
       " mod ", " min ", " max ", " == ", " != ", " < ",        " <= "};
-  std::vector<std::string> stack;
-  for (const Instruction &instruction : code) {
-    if (instruction.op == Op::Const) {
-      stack.push_back(std::to_string(instruction.value));
-    } else if (instruction.op == Op::Symbol) {
-      stack.push_back("s" + std::to_string(instruction.value));
-    } else if (instruction.op == Op::Select) {
-      size_t top = stack.size();
-      stack[top - 3] = "(" + stack[top - 3] + " ? " + stack[top - 2] + " : " +
-                       stack[top - 1] + ")";
-      stack.resize(top - 2);
-    } else {
-      std::string rhs = std::move(stack.back());
-      stack.pop_back();
-      stack.back() =
-          "(" + stack.back() + names[unsigned(instruction.op)] + rhs + ")";
-    }
+  SizeTerms terms;
+  SizeSharing(terms).add(*this);
+  std::vector<std::string> texts;
+  for (const SizeTerms::Term &term : terms.all()) {
+    auto text = [&](unsigned i) { return texts[term.operands[i]]; };
+    if (term.op == Op::Const)
+      texts.push_back(std::to_string(term.value));
+    else if (term.op == Op::Symbol)
+      texts.push_back("s" + std::to_string(term.value));
+    else if (term.op == Op::Select)
+      texts.push_back("(" + text(0) + " ? " + text(1) + " : " + text(2) + ")");
+    else
+      texts.push_back("(" + text(0) + names[unsigned(term.op)] + text(1) + ")");
   }
-  return stack.back();
+  return texts.back();
 }

@@ -14,23 +14,22 @@ int64_t View::numElements() const {
   return count;
 }
 
-std::optional<View> refold::resolve(const ViewSpec &spec,
-                                    std::span<const int64_t> symbols) {
+std::optional<View> refold::resolve(const ViewSpec &spec, SizeValues &values) {
   View view;
   view.buffer = spec.buffer;
   view.dtype = spec.dtype;
-  std::optional<int64_t> offset = spec.offset.evaluate(symbols);
+  std::optional<int64_t> offset = values.of(spec.offset);
   if (!offset ||
       __builtin_mul_overflow(*offset, byteWidth(spec.dtype), &view.byteOffset))
     return std::nullopt;
   for (const SizeExpr &expr : spec.sizes) {
-    std::optional<int64_t> size = expr.evaluate(symbols);
+    std::optional<int64_t> size = values.of(expr);
     if (!size || *size < 0)
       return std::nullopt;
     view.sizes.push_back(*size);
   }
   for (const SizeExpr &expr : spec.strides) {
-    std::optional<int64_t> stride = expr.evaluate(symbols);
+    std::optional<int64_t> stride = values.of(expr);
     if (!stride)
       return std::nullopt;
     view.strides.push_back(*stride);

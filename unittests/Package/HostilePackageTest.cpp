@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Package/Cpu.h"
 #include "gtest/gtest.h"
+#include <algorithm>
+#include <cstring>
+#include <random>
 
 using namespace refold;
 using namespace refold::package;
@@ -36,8 +39,9 @@ protected:
         {CopyStep{std::move(from), std::move(to)}, "a copy"});
   }
   /// What happens to the file: "" where it runs.
-  std::string outcome() {
-    auto bytes = std::make_shared<std::string>(formatPackage(package));
+  std::string outcome() { return outcome(formatPackage(package)); }
+  std::string outcome(std::string file) {
+    auto bytes = std::make_shared<std::string>(std::move(file));
     auto read = parsePackage(*bytes, "file", bytes);
     if (!read)
       return read.error().message;
@@ -51,6 +55,24 @@ protected:
     void *to[] = {y};
     return (*program)->run(**plan, from, to).message;
   }
+
+  /// Words of the plan of `bytes`, which may be changed.
+  static std::span<int64_t> plan(std::string &bytes) {
+    int64_t planBytes = 0;
+    std::memcpy(&planBytes, bytes.data() + kPlanBytesAt, sizeof(planBytes));
+    return {reinterpret_cast<int64_t *>(bytes.data() + kHeadBytes),
+            size_t(planBytes) / sizeof(int64_t)};
+  }
+  /// With the checksum of what the plan is now.
+  static std::string sealed(std::string bytes) {
+    int64_t planBytes = 0;
+    std::memcpy(&planBytes, bytes.data() + kPlanBytesAt, sizeof(planBytes));
+    uint64_t sum =
+        checksum(std::string_view(bytes).substr(kHeadBytes, size_t(planBytes)));
+    std::memcpy(bytes.data() + kPlanSumAt, &sum, sizeof(sum));
+    return bytes;
+  }
+  static constexpr size_t kHeadBytes = 64, kPlanBytesAt = 24, kPlanSumAt = 32;
 
   Package package;
   float zeros[16] = {}, x[16] = {1, 2, 3}, y[16] = {};
@@ -116,4 +138,124 @@ TEST_F(HostilePackageTest, NoElementIsWrittenOrCheckedForYears) {
   flags.dtype = DType::Bool;
   package.program.steps = {{AssertStep{"a message", flags}, "a check"}};
   EXPECT_EQ(outcome(), "'a check' checks an element more than once");
+}
+
+static const char *const kDoesNotParse =
+    "file: found a plan that does not parse";
+
+/// Terms of sizes that read others which do not stand before them.
+TEST_F(HostilePackageTest, TermsReadOnlyThoseBeforeThem) {
+  constexpr int64_t kSeed = 0x5eed;
+  package.name = "sixteen letters!"; // words of the plan lie at multiples of 8
+  package.features.clear();
+  package.architecture.clear();
+  package.program.inputs[0].name = package.program.outputs[0].name = "";
+  copy(all(X), all(Y));
+  package.program.steps[0].name = "8letters";
+  SizeExpr seed = kSeed + SizeExpr::symbol(0);
+  package.program.buffers.push_back(
+      {BufferKind::Temporary, 0, nullptr, seed * seed});
+  std::string good = formatPackage(package);
+  // A constant, its symbol, their sum, its square.
+  auto at = std::ranges::find(plan(good), kSeed) - plan(good).begin();
+  ASSERT_LT(size_t(at), plan(good).size());
+  auto changed = [&](std::initializer_list<std::pair<int, int64_t>> words) {
+    std::string bytes = good;
+    for (auto [word, value] : words)
+      plan(bytes)[size_t(at + word)] = value;
+    return outcome(sealed(bytes));
+  };
+  constexpr int kSymbol = 2, kSumOp = 3, kSumLeft = 4, kSquareRight = 8;
+  int64_t sum = plan(good)[size_t(at + kSquareRight)];
+  EXPECT_EQ(plan(good)[size_t(at + kSumOp)], int64_t(SizeExpr::Op::Add));
+  EXPECT_NE(changed({}), kDoesNotParse);
+  EXPECT_EQ(changed({{kSquareRight, sum + 1}}), kDoesNotParse); // itself
+  EXPECT_EQ(changed({{kSumLeft, sum + 1}}), kDoesNotParse);     // a cycle
+  EXPECT_EQ(changed({{kSumLeft, 1000}}), kDoesNotParse);
+  EXPECT_EQ(changed({{kSumLeft, -1}}), kDoesNotParse);
+  EXPECT_EQ(changed({{kSumOp, 15}}), kDoesNotParse);
+  EXPECT_EQ(changed({{kSymbol, int64_t(1) << 32}}), kDoesNotParse);
+}
+
+TEST_F(HostilePackageTest, LaunchesNameTermsThatThereAre) {
+  package.target = PackageTarget::Cuda;
+  package.deviceKernels.emplace_back().sizes =
+      *SizeTerms::of({{SizeExpr::Op::Const, 1}});
+  DeviceKernel &kernel = package.deviceKernels[0];
+  kernel.product.emplace();
+  Launch &launch = kernel.launches.emplace_back();
+  launch.parameters = {0};
+  LaunchWay &way = launch.ways.emplace_back();
+  SizeNumber *const places[] = {
+      &launch.parameters[0], &way.condition,   &way.grid[2],
+      &way.block[0],         &way.sharedBytes, &kernel.product->condition,
+      &kernel.workspaceBytes};
+  EXPECT_NE(outcome(), kDoesNotFit);
+  for (SizeNumber *place : places) {
+    *place = 1;
+    EXPECT_EQ(outcome(), kDoesNotFit);
+    *place = 0;
+  }
+}
+
+TEST_F(HostilePackageTest, TermsHaveAnEnd) {
+  copy(all(X), all(Y));
+  SizeSharing sharing(package.deviceKernels.emplace_back().sizes);
+  for (size_t i = 0; i < SizeTerms::kMost; ++i)
+    sharing.add(int64_t(i));
+  EXPECT_EQ(outcome(), "");
+  sharing.add(-1);
+  EXPECT_EQ(outcome(), kDoesNotParse);
+}
+
+/// Short files whose sizes are large when written out.
+TEST_F(HostilePackageTest, SizesTakeTheTimeOfTheirTerms) {
+  SizeExpr doubled = SizeExpr::symbol(0);
+  package.program.numSymbols = 1;
+  package.program.inputs[0].dims[0] = {"n", -1, 0};
+  for (int i = 0; i < 59; ++i)
+    doubled = doubled + doubled;
+  copy(view(X, {doubled - doubled}, {1}), view(Y, {doubled - doubled}, {1}));
+  EXPECT_EQ(outcome(), "'a copy': a size overflows or is negative");
+  SizeExpr deep = SizeExpr::symbol(0);
+  for (int i = 0; i < 1 << 18; ++i)
+    deep = SizeExpr::binary(SizeExpr::Op::Max, SizeExpr::symbol(0), deep);
+  package.program.steps.clear();
+  for (int i = 0; i < 1000; ++i)
+    copy(view(X, {deep}, {1}), view(Y, {deep}, {1}));
+  EXPECT_EQ(outcome(), "");
+  EXPECT_EQ(y[2], 3.0f);
+}
+
+/// Words that are others: all is refused, or still a package that may be
+/// planned and run.
+TEST_F(HostilePackageTest, OtherWordsAreNoCrash) {
+  package.program.numSymbols = 1;
+  package.program.inputs[0].dims[0] = {"n", -1, 0};
+  SizeExpr n = SizeExpr::symbol(0);
+  package.program.outputs[0].shape = {SizeExpr::binary(
+      SizeExpr::Op::Min, n, SizeExpr::select(n, n + SizeExpr(3), 99))};
+  copy(view(X, {n}, {1}), view(Y, {n}, {SizeExpr(17) - n}));
+  EXPECT_EQ(outcome(), "");
+  std::string good = formatPackage(package);
+  std::mt19937_64 random(11);
+  int numRun = 0, numUnparsed = 0, numOthers = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string bytes = good;
+    for (size_t changes = 1 + random() % 2; changes > 0; --changes) {
+      // Names are no multiples of words: anywhere.
+      size_t at = kHeadBytes + random() % (plan(bytes).size() * 8 - 8);
+      if (random() % 4 == 0) {
+        bytes[at] = char(random());
+      } else {
+        int64_t value = int64_t(random() % 24) - 2;
+        std::memcpy(bytes.data() + (at & ~size_t(7)), &value, sizeof(value));
+      }
+    }
+    std::string what = outcome(sealed(bytes));
+    ++(what.empty() ? numRun : what == kDoesNotParse ? numUnparsed : numOthers);
+  }
+  EXPECT_GT(numRun, 100);
+  EXPECT_GT(numUnparsed, 1000);
+  EXPECT_GT(numOthers, 1000);
 }

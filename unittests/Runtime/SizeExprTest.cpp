@@ -66,15 +66,25 @@ TEST(SizeExprTest, FoldsConstantsAndNeutralElements) {
       "((s0 < 2) ? 7 : s0)");
 }
 
+TEST(SizeExprTest, EqualWhereBuiltAlike) {
+  SizeExpr s = SizeExpr::symbol(0), t = SizeExpr::symbol(1);
+  EXPECT_EQ((s + t) * SizeExpr(3), (s + t) * SizeExpr(3));
+  EXPECT_FALSE((s + t) * SizeExpr(3) == (s + t) * SizeExpr(4));
+  EXPECT_FALSE(s + t == t + s);
+  EXPECT_FALSE(s + t == s - t);
+  EXPECT_FALSE(s == SizeExpr(0)); // symbol 0 and the number 0
+}
+
 TEST(SizeExprTest, MissingSymbolsAndDepthAreNoCrash) {
   EXPECT_EQ(SizeExpr::symbol(3).evaluate(std::vector<int64_t>{1, 2, 3}),
             std::nullopt);
+  // Deeper than the stack: neither a value nor an end takes a call a level.
+  constexpr int64_t kDeep = 1 << 19;
   SizeExpr left = SizeExpr::symbol(0), right = SizeExpr::symbol(0);
-  for (unsigned i = 0; i < 2 * SizeExpr::kMaxDepth; ++i) {
-    left = left + SizeExpr::symbol(0);   // ((s + s) + s): flat on the stack
-    right = SizeExpr::symbol(0) + right; // s + (s + ...): one place a level
+  for (int64_t i = 0; i < kDeep; ++i) {
+    left = left + SizeExpr::symbol(0);
+    right = SizeExpr::symbol(0) + right;
   }
-  EXPECT_EQ(left.evaluate(std::vector<int64_t>{1}),
-            1 + 2 * int64_t(SizeExpr::kMaxDepth));
-  EXPECT_EQ(right.evaluate(std::vector<int64_t>{1}), std::nullopt);
+  EXPECT_EQ(left.evaluate(std::vector<int64_t>{1}), 1 + kDeep);
+  EXPECT_EQ(right.evaluate(std::vector<int64_t>{1}), 1 + kDeep);
 }

@@ -4,6 +4,7 @@
 
 #include "refold/Package/Outcome.h"
 #include "refold/Runtime/ProgramSpec.h"
+#include "refold/Runtime/SizeTerms.h"
 #include <array>
 #include <memory>
 #include <optional>
@@ -17,15 +18,16 @@ namespace refold::package {
 /// address of an array: its remainder of this.
 inline constexpr int64_t kAddressRemainder = 256;
 
-/// One way to make a launch. Sizes are functions of the words of the kernel's
-/// call (docs/architecture.md, "Kernel ABI"): symbol k is word k, and the words
-/// after the last are the addresses of the workspace and of the tickets.
+/// One way to make a launch. Sizes are numbers of the kernel's terms, functions
+/// of the words of its call (docs/architecture.md, "Kernel ABI"): symbol k is
+/// word k, and the words after the last are the addresses of the workspace and
+/// of the tickets.
 struct LaunchWay {
-  std::string entry;                        ///< the function's name in the code
-  SizeExpr condition = 1;                   ///< taken where it is not 0
-  std::array<SizeExpr, 3> grid = {1, 1, 1}; ///< blocks; none: no launch
-  std::array<SizeExpr, 3> block = {1, 1, 1};
-  SizeExpr sharedBytes; ///< dynamic shared memory
+  std::string entry;                   ///< the function's name in the code
+  SizeNumber condition = 0;            ///< taken where it is not 0
+  std::array<SizeNumber, 3> grid = {}, ///< blocks; none: no launch
+      block = {};                      ///< threads
+  SizeNumber sharedBytes = 0;          ///< dynamic shared memory
   /// At most as many blocks a multiprocessor, for kernels that take any number
   /// of them; 0: the whole grid.
   uint32_t blocksPerUnit = 0;
@@ -34,7 +36,7 @@ struct LaunchWay {
 
 /// The first of `ways` that may be taken is.
 struct Launch {
-  std::vector<SizeExpr> parameters; ///< of every entry, a word each
+  std::vector<SizeNumber> parameters; ///< of every entry, a word each
   std::vector<LaunchWay> ways;
 };
 
@@ -52,7 +54,7 @@ struct DeviceProduct {
   Side lhs, rhs, result, bias;
   bool hasBias = false;
   /// Where it is not 0, a library is expected to be quicker.
-  SizeExpr condition;
+  SizeNumber condition = 0;
 };
 
 /// A kernel for a GPU: launches one after the other.
@@ -60,9 +62,11 @@ struct DeviceKernel {
   std::string name;
   std::string text;       ///< CUDA C++; may be empty
   std::string_view cubin; ///< may be empty
+  /// What launches ask for first comes first: parameters, then ways.
+  SizeTerms sizes;
   std::vector<Launch> launches;
   std::optional<DeviceProduct> product;
-  SizeExpr workspaceBytes; ///< must not depend on addresses
+  SizeNumber workspaceBytes = 0; ///< must not depend on addresses
   /// Words of 32 bits that are 0 before and after every launch; all kernels of
   /// a program have the same.
   uint32_t tickets = 0;
@@ -124,6 +128,10 @@ Outcome<std::shared_ptr<Package>> parsePackage(std::string_view bytes,
 
 /// Maps a file and parses it.
 Outcome<std::shared_ptr<Package>> openPackage(const std::string &path);
+
+/// Of a plan or of data, as the head of a file has them: tells damage, not
+/// malice.
+uint64_t checksum(std::string_view bytes);
 
 /// Whether all indices of the parts are in range, steps write what they may,
 /// and messages may repeat the names.

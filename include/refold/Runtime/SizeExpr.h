@@ -3,17 +3,17 @@
 #define REFOLD_RUNTIME_SIZEEXPR_H
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 namespace refold {
 
-/// A size that is known when the extents of the arguments are: a small program
-/// over symbols, in postfix form. Symbol k is whatever stands at k where it is
-/// evaluated. Comparisons give 0 or 1. Building folds
-/// what is constant.
+/// A size that is known when the extents of the arguments are. Symbol k is
+/// whatever stands at k where it is evaluated. Comparisons give 0 or 1.
+/// Building folds what is constant. A copy, and what an expression is part of,
+/// share its terms: to build one of any size takes the time of an operation.
 class SizeExpr {
 public:
   enum class Op : uint8_t {
@@ -33,10 +33,16 @@ public:
     Le,
     Select, ///< condition, then, else; both are evaluated
   };
+  /// Operands that it has: 0, 2 or 3.
+  static constexpr unsigned arity(Op op) {
+    return op == Op::Const || op == Op::Symbol ? 0 : op == Op::Select ? 3 : 2;
+  }
+  /// The value of a binary `op`, or nothing where it overflows or divides by 0.
+  static std::optional<int64_t> apply(Op op, int64_t a, int64_t b);
 
   /// Zero.
-  SizeExpr() : SizeExpr(0) {}
-  SizeExpr(int64_t value) { code.push_back({Op::Const, value}); }
+  SizeExpr() = default;
+  SizeExpr(int64_t value) : number(value) {}
   static SizeExpr symbol(unsigned index);
   /// Requires a binary `op`.
   static SizeExpr binary(Op op, const SizeExpr &lhs, const SizeExpr &rhs);
@@ -53,29 +59,35 @@ public:
     return binary(Op::Mul, a, b);
   }
 
-  /// The value, or nothing where it overflows, divides by 0, needs a symbol
-  /// that `symbols` lacks or nests deeper than `kMaxDepth`. Allocates nothing.
+  Op op() const { return code; }
+  /// The constant, or the number of the symbol.
+  int64_t value() const { return number; }
+  std::span<const SizeExpr> operands() const;
+  /// Operations on the longest way to a constant or symbol, 255 of more.
+  unsigned height() const { return levels; }
+  /// That of its copies, and of nothing else while one is there; null: it is a
+  /// constant or a symbol.
+  const void *identity() const { return shared.get(); }
+
+  /// The value, or nothing where it overflows, divides by 0 or needs a symbol
+  /// that `symbols` lacks. Several expressions: `SizeValues`.
   std::optional<int64_t> evaluate(std::span<const int64_t> symbols) const;
   std::optional<int64_t> constant() const;
 
   /// "((s0 + 15) floordiv 16)".
   std::string show() const;
-  bool operator==(const SizeExpr &other) const { return code == other.code; }
-
-  static constexpr unsigned kMaxDepth = 64;
-
-  struct Instruction {
-    Op op;
-    int64_t value = 0; ///< the constant or the symbol
-    bool operator==(const Instruction &) const = default;
-  };
-  const std::vector<Instruction> &instructions() const { return code; }
-  /// The expression of these instructions, as a file holds them: nothing where
-  /// they are none in postfix form, or nest deeper than `kMaxDepth`.
-  static std::optional<SizeExpr> of(std::vector<Instruction> instructions);
+  /// Whether they are built alike.
+  bool operator==(const SizeExpr &other) const;
 
 private:
-  std::vector<Instruction> code;
+  struct Operands;
+
+  SizeExpr(Op op, std::shared_ptr<Operands> shared);
+
+  Op code = Op::Const;
+  uint8_t levels = 0;
+  int64_t number = 0;
+  std::shared_ptr<Operands> shared; ///< never changed
 };
 
 } // namespace refold

@@ -3,6 +3,7 @@
 #define REFOLD_RUNTIME_VIEWS_H
 
 #include "refold/Runtime/ProgramSpec.h"
+#include "refold/Runtime/SizeTerms.h"
 #include <memory_resource>
 #include <span>
 
@@ -19,8 +20,7 @@ struct View {
 };
 
 /// Fails (nothing) where a size overflows or is negative.
-std::optional<View> resolve(const ViewSpec &spec,
-                            std::span<const int64_t> symbols);
+std::optional<View> resolve(const ViewSpec &spec, SizeValues &sizes);
 
 /// Makes one of neighbouring dimensions that both sides step through evenly,
 /// and drops those of one element.

@@ -42,31 +42,38 @@ package::DeviceKernel refold::makeCopyKernel() {
   kernel.text = "// Copies of arrays of any strides. Generated; do not edit.\n"
                 "#include \"refold_cuda.h\"\n";
   package::Launch launch;
+  SizeSharing sharing(kernel.sizes);
   auto word = [](unsigned i) { return SizeExpr::symbol(i); };
   for (unsigned parameter : {0u, 1u})
-    launch.parameters.push_back(word(parameter));
+    launch.parameters.push_back(sharing.add(word(parameter)));
   for (unsigned i = 3; i < 4 + 3 * kRank; ++i)
-    launch.parameters.push_back(word(i));
+    launch.parameters.push_back(sharing.add(word(i)));
+  SizeNumber none = sharing.add(0), one = sharing.add(1),
+             threads = sharing.add(256);
   for (auto [bytes, type] : types) {
     package::LaunchWay way;
     way.entry = "copy" + std::to_string(bytes);
     kernel.text += "\nREFOLD_KERNEL(256)\n" + way.entry + "(const " + type +
                    " *input, " + type + " *output, " + parametersText() +
                    ") {\n" + kLaunchText + bodyText() + "}\n";
-    way.condition =
-        SizeExpr::binary(SizeExpr::Op::Eq, word(2), SizeExpr(bytes));
-    way.grid[0] =
-        SizeExpr::binary(SizeExpr::Op::CeilDiv, word(3), SizeExpr(256));
-    way.block[0] = 256;
+    way.condition = sharing.add(
+        SizeExpr::binary(SizeExpr::Op::Eq, word(2), SizeExpr(bytes)));
+    way.grid = {sharing.add(SizeExpr::binary(SizeExpr::Op::CeilDiv, word(3),
+                                             SizeExpr(256))),
+                one, one};
+    way.block = {threads, one, one};
+    way.sharedBytes = none;
     launch.ways.push_back(std::move(way));
   }
   kernel.launches.push_back(std::move(launch));
+  kernel.workspaceBytes = none;
   return kernel;
 }
 
 package::DeviceKernel refold::makeCheckKernel() {
-  auto word = [](unsigned i) { return SizeExpr::symbol(i); };
   package::DeviceKernel kernel;
+  SizeSharing sharing(kernel.sizes);
+  auto word = [&](unsigned i) { return sharing.add(SizeExpr::symbol(i)); };
   kernel.name = "check";
   kernel.text = "// Looks at checked data. Generated; do not edit.\n"
                 "#include \"refold_cuda.h\"\n\n"
@@ -96,9 +103,14 @@ package::DeviceKernel refold::makeCheckKernel() {
     for (unsigned first : {4u, 4u + kRank})
       launch.parameters.push_back(word(first + d));
   package::LaunchWay way;
+  SizeNumber none = sharing.add(0), one = sharing.add(1);
   way.entry = "check";
-  way.block[0] = 256;
+  way.condition = one;
+  way.grid = {one, one, one};
+  way.block = {sharing.add(256), one, one};
+  way.sharedBytes = none;
   launch.ways.push_back(std::move(way));
   kernel.launches.push_back(std::move(launch));
+  kernel.workspaceBytes = none;
   return kernel;
 }

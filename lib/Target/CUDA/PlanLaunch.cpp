@@ -49,7 +49,8 @@ static SizeExpr sharedOf(const CudaEntry &entry, const CudaKernel &kernel,
 /// What cuBLASLt may compute in place of a product's kernel, and where it is
 /// expected to be quicker (benchmarks/results/cuda-products.md).
 static std::optional<package::DeviceProduct>
-describeForLibrary(const CudaKernel &kernel, const Words &words) {
+describeForLibrary(const CudaKernel &kernel, const Words &words,
+                   SizeSharing &sharing) {
   if (!kernel.product || !kernel.product->library)
     return std::nullopt;
   const CudaProduct::Library &form = *kernel.product->library;
@@ -65,33 +66,70 @@ describeForLibrary(const CudaKernel &kernel, const Words &words) {
     product.biasRank = kernel.operands[2].rank;
   }
   constexpr int64_t kLarge = int64_t(1) << 34;
-  product.condition = 1;
+  SizeExpr condition = 1;
   if (form.sides != DType::F32) {
     SizeExpr products = words.size(lhs, lhs.rank - 1);
     for (unsigned dim = 0; dim < result.rank; ++dim)
       products = products * words.size(result, dim);
-    product.condition =
-        SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(kLarge), products);
+    condition = SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(kLarge), products);
   }
+  product.condition = sharing.add(condition);
   return product;
+}
+
+/// Bytes that blocks which share sums, or have maps, leave in the workspace.
+static SizeExpr workspaceOf(const CudaKernel &kernel, const Words &words) {
+  using Op = SizeExpr::Op;
+  SizeExpr bytes;
+  for (const CudaEntry &entry : kernel.entries) {
+    if (kernel.f8Product && entry.leftBytes > 0)
+      bytes = kMostMapped * entry.leftBytes;
+    if (!entry.hasParts())
+      continue;
+    // Whatever the addresses: alignment may leave the first such entry out.
+    SizeExpr groups = groupsOf(entry, kernel, words),
+             parts = partsOf(entry, kernel, words);
+    SizeExpr leaves = isAtMost(groups, entry.mostBlocks);
+    if (kernel.rowProduct || kernel.product) // alone, a block leaves nothing
+      leaves = SizeExpr(1) - isAtMost(parts, 1);
+    SizeExpr all = groups * parts, blocks = SizeExpr::select(leaves, all, 0);
+    bytes = SizeExpr::binary(Op::Max, bytes,
+                             blocks * SizeExpr(entry.leftBytes) +
+                                 all * SizeExpr(entry.mapBytes));
+  }
+  return bytes;
 }
 
 package::DeviceKernel
 refold::describeCudaLaunch(const CudaKernel &kernel,
                            std::optional<unsigned> wanted) {
   Words words(kernel);
+  package::DeviceKernel described;
+  described.name = kernel.name;
+  described.text = kernel.text;
+  SizeSharing sharing(described.sizes);
+  // Parameters alone are worked out in every call, the workspace where memory
+  // is asked for: what they do not need stands behind them.
   package::Launch launch;
   for (const CudaParameter &parameter : kernel.parameters)
-    launch.parameters.push_back(words.parameter(parameter));
+    launch.parameters.push_back(sharing.add(words.parameter(parameter)));
+  SizeNumber one = sharing.add(1);
+  described.workspaceBytes = sharing.add(workspaceOf(kernel, words));
+  for (const CudaEntry &entry : kernel.entries)
+    if (entry.hasParts())
+      described.tickets =
+          std::max(described.tickets, uint32_t(entry.mostBlocks));
+  described.product = describeForLibrary(kernel, words, sharing);
   auto add = [&](const CudaEntry &entry, const SizeExpr &condition) {
     package::LaunchWay way;
     way.entry = entry.name;
-    way.condition = condition;
-    way.grid[0] = blocksOf(entry, kernel, words);
+    way.condition = sharing.add(condition);
+    way.grid = {sharing.add(blocksOf(entry, kernel, words)), one, one};
     bool isOfBlock =
         kernel.tiles || kernel.product || kernel.rowProduct || kernel.f8Product;
-    way.block[0] = entry.threads * (isOfBlock ? 1 : entry.rows);
-    way.sharedBytes = sharedOf(entry, kernel, words);
+    way.block = {sharing.add(entry.threads * (isOfBlock ? 1 : entry.rows)), one,
+                 one};
+    way.sharedBytes = sharing.add(sharedOf(entry, kernel, words));
     way.blocksPerUnit = entry.isLoop ? unsigned(entry.blocksPerUnit) : 0;
     launch.ways.push_back(std::move(way));
   };
@@ -103,29 +141,7 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
     add(entry, &entry == &kernel.entries.back() && !kernel.tiles
                    ? SizeExpr(1)
                    : conditionOf(entry, kernel, words, false));
-  package::DeviceKernel described;
-  described.name = kernel.name;
-  described.text = kernel.text;
-  for (const CudaEntry &entry : kernel.entries) {
-    if (kernel.f8Product && entry.leftBytes > 0)
-      described.workspaceBytes = kMostMapped * entry.leftBytes;
-    if (!entry.hasParts())
-      continue;
-    // Whatever the addresses: alignment may leave the first such entry out.
-    using Op = SizeExpr::Op;
-    SizeExpr groups = groupsOf(entry, kernel, words),
-             parts = partsOf(entry, kernel, words);
-    SizeExpr leaves = isAtMost(groups, entry.mostBlocks);
-    if (kernel.rowProduct || kernel.product) // alone, a block leaves nothing
-      leaves = SizeExpr(1) - isAtMost(parts, 1);
-    SizeExpr all = groups * parts, blocks = SizeExpr::select(leaves, all, 0);
-    described.workspaceBytes = SizeExpr::binary(
-        Op::Max, described.workspaceBytes,
-        blocks * SizeExpr(entry.leftBytes) + all * SizeExpr(entry.mapBytes));
-    described.tickets = std::max(described.tickets, uint32_t(entry.mostBlocks));
-  }
   described.launches.push_back(std::move(launch));
-  described.product = describeForLibrary(kernel, words);
   return described;
 }
 
@@ -166,12 +182,14 @@ refold::planCudaLaunch(const CudaKernel &kernel, const int64_t *rawWords,
   const package::Launch &plan = described.launches.front();
   llvm::SmallVector<int64_t> words(rawWords, rawWords + numWords(kernel));
   words.append({shared.first, shared.second});
+  TermValues sizes;
+  sizes.start(described.sizes, words);
   auto way = llvm::find_if(plan.ways, [&](const package::LaunchWay &one) {
-    return one.condition.evaluate(words).value_or(0) != 0;
+    return sizes[one.condition].value_or(0) != 0;
   });
   if (way == plan.ways.end())
     return refuseTiles(kernel, words);
-  std::optional<int64_t> blocks = way->grid[0].evaluate(words);
+  std::optional<int64_t> blocks = sizes[way->grid[0]];
   constexpr int64_t kMaxBlocks = (int64_t(1) << 31) - 1;
   if (!blocks || *blocks > kMaxBlocks)
     return fail(ExitCode::Limit,
@@ -186,20 +204,21 @@ refold::planCudaLaunch(const CudaKernel &kernel, const int64_t *rawWords,
                                         }) -
                           kernel.entries.begin());
   launch.blocks = *blocks;
-  launch.threads = int(*way->block[0].evaluate(words));
+  launch.threads = int(*sizes[way->block[0]]);
   // As many as two multiprocessors take, so that blocks have several rows.
   if (way->blocksPerUnit > 0)
     launch.blocks = std::min<int64_t>(*blocks, 2 * way->blocksPerUnit);
-  launch.sharedBytes = way->sharedBytes.evaluate(words).value_or(0);
-  for (const SizeExpr &parameter : plan.parameters)
-    launch.values.push_back(parameter.evaluate(words).value_or(0));
+  launch.sharedBytes = sizes[way->sharedBytes].value_or(0);
+  for (SizeNumber parameter : plan.parameters)
+    launch.values.push_back(sizes[parameter].value_or(0));
   return launch;
 }
 
 int64_t refold::cudaWorkspaceBytes(const CudaKernel &kernel,
                                    const int64_t *words,
                                    std::optional<unsigned> wanted) {
-  return describeCudaLaunch(kernel, wanted)
-      .workspaceBytes.evaluate({words, numWords(kernel)})
-      .value_or(0);
+  package::DeviceKernel described = describeCudaLaunch(kernel, wanted);
+  TermValues sizes;
+  sizes.start(described.sizes, {words, numWords(kernel)});
+  return sizes[described.workspaceBytes].value_or(0);
 }

@@ -352,9 +352,10 @@ TEST(PlanCudaLaunch, LibrariesComputeF32AndLargeProducts) {
     kernel.product->library = CudaProduct::Library{sides, sides, false};
     std::vector<int64_t> words = {0, 0, 0, m, k, k, 1, 0, 0, 0, k,
                                   n, n, 1, 0, 0, 0, m, n, n, 1};
-    return describeCudaLaunch(kernel)
-        .product->condition.evaluate(words)
-        .value_or(0);
+    package::DeviceKernel described = describeCudaLaunch(kernel);
+    TermValues sizes;
+    sizes.start(described.sizes, words);
+    return sizes[described.product->condition].value_or(0);
   };
   EXPECT_EQ(wants(DType::F32, 1, 16, 16), 1);
   EXPECT_EQ(wants(DType::F16, 128, 384, 1536), 0);

@@ -256,6 +256,12 @@ TEST(EmulatedProductWords, AGeneratedKernelIsRight) {
   }
 }
 
+/// Entries compare their times with each other: a package holds each once, and
+/// a call works it out once (353 terms; 21 thousand where nothing is shared).
+TEST(PlanCudaLaunch, TimesOfWordsShareTheirTerms) {
+  EXPECT_LT(describeCudaLaunch(printProduct(false)).sizes.size(), 500u);
+}
+
 /// Few rows, few rectangles, many; columns that are no vectors, and a left side
 /// whose rows lie beside each other.
 TEST(PlanCudaLaunch, WordsTakeShapes) {
