@@ -236,6 +236,11 @@ llvm::Error WorkCounter::countKernel(const KernelStep &step, StepWork &work) {
     counts.bytesRead = work.bytesRead;
     counts.bytesWritten = work.bytesWritten;
     counts.skipsTiles = work.skipsTiles;
+    if (work.skipsTiles)
+      if (mlir::FailureOr<double> walked =
+              walkedShare(kernel.ir.cascade, facts, counter.indexExtents());
+          mlir::succeeded(walked))
+        counts.walked = *walked;
     work.counts = counts;
   }
   work.kernel = texts[step.kernel].name;

@@ -56,7 +56,7 @@ struct Coefficients {
   double thinLoad = 3.53;      ///< and for what only these rows share
   double sumAcross = 22.0;     ///< a sum whose lanes are added at the end
   double turned = 13.0;        ///< an element laid out for a product
-  double liveShare = 0.503;    ///< of a triangle, with the tiles at its edge
+  double liveShare = 0.503;    ///< of a mask, at most: fitted to triangles
   double visitMs = 1.2e-06;    ///< a row that is begun
   double mergeMs = 3.57e-07;   ///< a sum of its lanes
   double tailMs = 9.4e-07;     ///< a register at its end
@@ -179,7 +179,7 @@ Cost refold::predict(const KernelWork &work, const TargetFacts &target,
   double pairMs =
       stepMs * (rates.bf16Flops > 0.0 ? rates.flops / rates.bf16Flops : 0.5);
   double busy = parallelism(work.items, static_cast<double>(threads));
-  double live = work.skipsTiles ? c.liveShare : 1.0;
+  double live = work.skipsTiles ? std::min(c.liveShare, work.walked) : 1.0;
   Cost cost;
   cost.arithmeticMs =
       live * sumOf(work.stream, c.simple) +

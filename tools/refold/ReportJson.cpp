@@ -44,6 +44,7 @@ static llvm::json::Object toJson(const KernelWork &work) {
                             {"pair_steps", work.pairSteps},
                             {"sums_across", work.sumsAcross},
                             {"turned", work.turned},
+                            {"walked", work.walked},
                             {"visits", work.visits},
                             {"merges", work.merges},
                             {"tails", work.tails},

@@ -103,6 +103,31 @@ TEST_F(WorkTest, WhatSkipsTilesIsNoBound) {
   EXPECT_EQ(work.operations, 0);
 }
 
+TEST_F(WorkTest, WhatIsWalkedFollowsFromTheMaskAndTheExtents) {
+  auto walked = [&](const std::string &mask, int64_t rows, int64_t columns) {
+    std::string text = "f(q[m,d], k[n,d], v[n,d]) -> o\n"
+                       "  s = where(" +
+                       mask +
+                       ", sum(d: q*k), -inf)\n"
+                       "  p = exp(s - max(n: s))\n"
+                       "  o[m,d] = sum(n: p*v) / sum(n: p)\n";
+    ProgramWork work =
+        workOf(text.c_str(), {{"m", rows}, {"n", columns}, {"d", 16}});
+    auto *counts = std::get_if<KernelWork>(&work.steps.at(0).counts);
+    return counts ? counts->walked : -1.0;
+  };
+  // Triangles of either side, and one that the columns hardly reach.
+  EXPECT_NEAR(walked("n <= m", 4096, 4096), 0.5, 0.05);
+  EXPECT_NEAR(walked("n >= m", 4096, 4096), 0.5, 0.1);
+  EXPECT_GT(walked("n <= m", 4096, 40), 0.98);
+  EXPECT_LT(walked("n <= m", 64, 4096), 0.05);
+  // A window, of which whole tiles are walked.
+  double window = walked("n <= m and n > m - 64", 8192, 8192);
+  EXPECT_GT(window, 64.0 / 8192);
+  EXPECT_LT(window, 0.15);
+  EXPECT_EQ(walked("n <= n", 300, 300), 1.0);
+}
+
 TEST_F(WorkTest, ShapesThatDisagreeAreRefused) {
   workOf("f(x[m,n], w[n]) -> y\n  y = sum(n: x*w)\n", {{"m", 2}, {"n", 3}});
   auto work = measureWork(*context, *program, {{2, 3}, {4}});

@@ -64,6 +64,13 @@ mlir::FailureOr<std::string> describePlan(CascadeOp cascade,
 mlir::FailureOr<bool> leavesValuesUnread(CascadeOp cascade,
                                          const TargetFacts &target);
 
+/// The part of its stream's positions that a cascade walks if its indices have
+/// these extents, in (0, 1]: 1 where no mask leaves any out, half where a mask
+/// is known by its bounds' names only.
+mlir::FailureOr<double> walkedShare(CascadeOp cascade,
+                                    const TargetFacts &target,
+                                    llvm::ArrayRef<double> extents);
+
 /// -refold-lower-cascade: `lowerCascade` on every kernel of a module.
 std::unique_ptr<mlir::Pass>
 createLowerCascadePass(const TargetFacts &target = TargetFacts());

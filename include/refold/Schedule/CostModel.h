@@ -52,6 +52,7 @@ struct KernelWork {
   double bytesRead = 0.0;  ///< different elements
   double bytesWritten = 0.0;
   bool skipsTiles = false; ///< tiles that a mask proves dead
+  double walked = 1.0;     ///< of the stream's positions, where some are
   /// Bytes that are read again, and those of other elements in between: what
   /// fits into a cache is still there.
   struct Reread {

@@ -124,6 +124,20 @@ FailureOr<bool> refold::leavesValuesUnread(CascadeOp cascade,
   });
 }
 
+FailureOr<double> refold::walkedShare(CascadeOp cascade,
+                                      const TargetFacts &target,
+                                      ArrayRef<double> extents) {
+  OwningOpRef<func::FuncOp> copy;
+  if (cascade->getNumResults() > 0) {
+    copy = copyOnMemrefs(cascade);
+    cascade = cast<CascadeOp>(copy->front().front());
+  }
+  auto plan = makePlan(cascade, target);
+  if (failed(plan))
+    return failure();
+  return walk::walkedShare(**plan, extents);
+}
+
 namespace {
 struct LowerCascade : PassWrapper<LowerCascade, OperationPass<ModuleOp>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(LowerCascade)

@@ -195,6 +195,113 @@ void walk::findConditions(Plan &plan, unsigned pass) {
   }
 }
 
+namespace {
+/// The bounds of one pass at known extents.
+class WalkedPositions {
+public:
+  WalkedPositions(Plan &plan, ArrayRef<Condition> conditions,
+                  ArrayRef<double> extents)
+      : plan(plan), conditions(conditions), extents(extents) {
+    for (const Condition &c : conditions)
+      rows |= c.bound->set & plan.rows;
+  }
+
+  /// Positions of a tile of rows, over some tiles that lie evenly.
+  std::optional<double> mean() {
+    at.assign(extents.size(), 0.0);
+    if (!visit(0))
+      return std::nullopt;
+    return count > 0.0 ? sum / count : 0.0;
+  }
+
+private:
+  bool visit(unsigned index) {
+    constexpr double kMostSteps = 64.0;
+    if (index == extents.size())
+      return addTile();
+    if (!(rows >> index & 1))
+      return visit(index + 1);
+    double tile = int(index) == plan.row ? double(plan.tileRows) : 1.0;
+    double tiles = std::ceil(extents[index] / tile);
+    double stride = std::max(1.0, std::ceil(tiles / kMostSteps));
+    for (double i = 0.0; i < tiles; i += stride) {
+      at[index] = i * tile;
+      if (!visit(index + 1))
+        return false;
+    }
+    return true;
+  }
+
+  /// As `streamLoop` has it: from a whole tile of the stream on.
+  bool addTile() {
+    double length = extents[plan.stream], first = 0.0, last = length;
+    for (const Condition &c : conditions) {
+      auto bound = valueOf(c.bound, c.isUpper);
+      if (!bound)
+        return false;
+      if (c.isUpper)
+        last = std::min(last, *bound + double(c.add));
+      else
+        first = std::max(first, *bound + double(c.add));
+    }
+    double width = double(plan.tileStream);
+    first = std::floor(first / width) * width;
+    sum += std::max(0.0, last - first);
+    count += 1.0;
+    return true;
+  }
+
+  /// Of the last row of the tile, or its first one.
+  std::optional<double> valueOf(Node *n, bool isLast) {
+    if (n->kind == Node::Const) {
+      auto a = dyn_cast<IntegerAttr>(cast<arith::ConstantOp>(n->op).getValue());
+      return a ? std::optional(double(a.getInt())) : std::nullopt;
+    }
+    if (n->kind == Node::Extent)
+      return extents[n->index];
+    if (n->kind == Node::Index) {
+      bool isTiled = isLast && int(n->index) == plan.row;
+      return isTiled ? std::min(at[n->index] + double(plan.tileRows),
+                                extents[n->index]) -
+                           1.0
+                     : at[n->index];
+    }
+    if (n->kind != Node::Elem || n->in.empty())
+      return std::nullopt; // a number of the caller's
+    auto x = valueOf(n->in[0], isLast);
+    if (!x || isa<arith::IndexCastOp>(n->op))
+      return x;
+    auto y = n->in.size() == 2 ? valueOf(n->in[1], isLast) : std::nullopt;
+    if (y && isa<arith::AddIOp>(n->op))
+      return *x + *y;
+    return y && isa<arith::SubIOp>(n->op) ? std::optional(*x - *y)
+                                          : std::nullopt;
+  }
+
+  Plan &plan;
+  ArrayRef<Condition> conditions;
+  ArrayRef<double> extents;
+  Set rows = 0;
+  SmallVector<double> at;
+  double sum = 0.0, count = 0.0;
+};
+} // namespace
+
+double walk::walkedShare(Plan &plan, ArrayRef<double> extents) {
+  constexpr double kUnknown = 0.5, kLeast = 1e-3;
+  double share = plan.passes.empty() ? 1.0 : 0.0;
+  for (const PassPlan &pass : plan.passes) {
+    if (pass.conditions.empty() || plan.stream == kNone)
+      return 1.0;
+    double length = extents[plan.stream];
+    auto walked = WalkedPositions(plan, pass.conditions, extents).mean();
+    share = std::max(share, !walked        ? kUnknown
+                            : length < 1.0 ? 1.0
+                                           : std::min(*walked / length, 1.0));
+  }
+  return std::max(share, kLeast);
+}
+
 /// The stream index and the carried index that `n` compares, if it says that
 /// they are equal.
 static std::optional<StateKey> readKey(Plan &plan, Node *n) {

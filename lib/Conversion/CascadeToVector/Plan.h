@@ -350,6 +350,9 @@ mlir::FailureOr<std::unique_ptr<Plan>> makePlan(CascadeOp cascade,
 
 /// Masks.cpp: the conditions of pass `pass`.
 void findConditions(Plan &plan, unsigned pass);
+/// Of the positions of the stream, the part that conditions leave to the pass
+/// that walks most of them.
+double walkedShare(Plan &plan, llvm::ArrayRef<double> extents);
 /// Masks.cpp: the keys of all states.
 void findKeys(Plan &plan);
 /// RowGuards.cpp: the guards of pass `pass`.
