@@ -80,7 +80,7 @@ def main():
                 weight.fill_(float("nan"))
                 expert.fill_(-2)
                 chunk = e["threads"] * e["vectors"] * e["width"]
-                shared = -(-width // chunk) * chunk * e["kept_bytes"]
+                shared = -(-width // chunk) * chunk * e["kept_bytes"] + e["shared_bytes"]
                 if shared:
                     driver.allow_shared(handle, shared)
                 run = lambda: driver.launch(handle, -(-options.rows // e["rows"]), e["threads"] * e["rows"], values, shared)

@@ -8,7 +8,7 @@ using namespace refold;
 
 /// The low and the high half of pairs of floats of 16 bits.
 template <typename T>
-REFOLD_DEVICE void conform_pairs(float x, float y, float (&results)[4]) {
+REFOLD_DEVICE void conform_pairs(float x, float y, float (&results)[8]) {
   const uint32_t there = pack(x, y, T{}), back = pack(y, x, T{});
   const uint32_t larger = max_pairs(there, back, T{});
   const uint32_t smaller = min_pairs(there, back, T{});
@@ -16,6 +16,12 @@ REFOLD_DEVICE void conform_pairs(float x, float y, float (&results)[4]) {
   results[1] = to_float(T{uint16_t(larger >> 16)});
   results[2] = to_float(T{uint16_t(smaller)});
   results[3] = to_float(T{uint16_t(smaller >> 16)});
+  const uint32_t number = min_numbers(there, back, T{});
+  results[4] = to_float(T{uint16_t(number)});
+  results[5] = to_float(T{uint16_t(number >> 16)});
+  const uint32_t plain = plain_pairs(bits_of(x), T{}); // of any bits
+  results[6] = float(plain & 0xffff);
+  results[7] = float(plain >> 16);
 }
 
 /// Results of element i lie at [k * count + i], k as listed, then those of
@@ -42,12 +48,15 @@ conform_arithmetic(const float *in, float *out, int64_t count) {
   REFOLD_UNROLL
   for (int k = 0; k < 13; ++k)
     store_element(out + k * count + i, results[k]);
-  float pairs[2][4];
+  float pairs[2][8];
   conform_pairs<bf16>(x, y, pairs[0]);
   conform_pairs<f16>(x, y, pairs[1]);
   REFOLD_UNROLL
-  for (int k = 0; k < 8; ++k)
-    store_element(out + (13 + k) * count + i, pairs[k / 4][k % 4]);
+  for (int k = 0; k < 16; ++k)
+    store_element(out + (13 + k) * count + i, pairs[k / 8][k % 8]);
+  const uint32_t signs = spread_signs(bits_of(x));
+  store_element(out + 29 * count + i, float(signs & 0xffff));
+  store_element(out + 30 * count + i, float(signs >> 16));
 }
 
 /// Codes of floats of 8 bits, each in the low and in the high half of a pair;

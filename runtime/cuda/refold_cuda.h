@@ -158,23 +158,46 @@ REFOLD_DEVICE float min_nan(float x, float y) {
   return z;
 }
 /// Of two pairs of 16-bit floats, a word each, the larger or the smaller ones,
-/// NaN where one operand is.
+/// NaN where one operand is; the smaller numbers, NaN where both are.
 #define REFOLD_OF_PAIRS(function, instruction, type, suffix)                   \
   REFOLD_DEVICE uint32_t function(uint32_t x, uint32_t y, type) {              \
     uint32_t z;                                                                \
-    asm(instruction ".NaN." suffix " %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y)); \
+    asm(instruction "." suffix " %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y));     \
     return z;                                                                  \
   }
-REFOLD_OF_PAIRS(max_pairs, "max", bf16, "bf16x2")
-REFOLD_OF_PAIRS(max_pairs, "max", f16, "f16x2")
-REFOLD_OF_PAIRS(min_pairs, "min", bf16, "bf16x2")
-REFOLD_OF_PAIRS(min_pairs, "min", f16, "f16x2")
+REFOLD_OF_PAIRS(max_pairs, "max.NaN", bf16, "bf16x2")
+REFOLD_OF_PAIRS(max_pairs, "max.NaN", f16, "f16x2")
+REFOLD_OF_PAIRS(min_pairs, "min.NaN", bf16, "bf16x2")
+REFOLD_OF_PAIRS(min_pairs, "min.NaN", f16, "f16x2")
+REFOLD_OF_PAIRS(min_numbers, "min", bf16, "bf16x2")
+REFOLD_OF_PAIRS(min_numbers, "min", f16, "f16x2")
 #undef REFOLD_OF_PAIRS
 /// The same number, of both zeros the positive one, of all NaNs the one with
 /// the bits 0x7fffffff.
 REFOLD_DEVICE float plain_number(float x) {
   float y;
   asm("add.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
+  return y;
+}
+/// The same of pairs of 16-bit floats; of NaNs the ones with the bits 0x7fff.
+REFOLD_DEVICE uint32_t plain_pairs(uint32_t x, bf16) {
+  uint32_t y;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;"
+      : "=r"(y)
+      : "r"(x), "r"(0x3f803f80u), "r"(0u));
+  return y;
+}
+REFOLD_DEVICE uint32_t plain_pairs(uint32_t x, f16) {
+  uint32_t y;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;"
+      : "=r"(y)
+      : "r"(x), "r"(0x3c003c00u), "r"(0u));
+  return y;
+}
+/// Halves of ones where those of `x` have their first bit, 0 elsewhere.
+REFOLD_DEVICE uint32_t spread_signs(uint32_t x) {
+  uint32_t y;
+  asm("prmt.b32 %0, %1, %1, 0xbb99;" : "=r"(y) : "r"(x));
   return y;
 }
 

@@ -671,8 +671,23 @@ template <typename T> uint32_t min_pairs(uint32_t x, uint32_t y, T) {
   return of_pairs<T>(x, y, min_nan);
 }
 
+template <typename T> uint32_t min_numbers(uint32_t x, uint32_t y, T) {
+  return of_pairs<T>(x, y,
+                     [](float from, float to) { return fminf(from, to); });
+}
+
 inline float plain_number(float x) {
   return x != x ? float_of(0x7fffffffu) : x + 0.0f;
+}
+template <typename T> uint32_t plain_pairs(uint32_t x, T) {
+  const auto half = [](uint32_t bits) {
+    const float value = to_float(T{uint16_t(bits)});
+    return value != value ? 0x7fffu : value == 0.0f ? 0u : bits & 0xffffu;
+  };
+  return half(x) | half(x >> 16) << 16;
+}
+inline uint32_t spread_signs(uint32_t x) {
+  return (x & 0x8000u ? 0xffffu : 0u) | (x >> 31 ? 0xffff0000u : 0u);
 }
 
 inline float shuffle_xor(float x, int mask) {

@@ -100,9 +100,86 @@ REFOLD_DEVICE void store_places(T *to, const T (&from)[kCount]) {
     store_element(to + i, from[i]);
 }
 
+/// Keys that are 16-bit floats as they are stored, or their opposites, two of
+/// them a word.
+template <typename T, bool kIsTop, bool kIsNegated> struct StoredKeys {
+  static REFOLD_DEVICE uint32_t keys(uint32_t pair) {
+    return kIsNegated ? pair ^ 0x80008000u : pair;
+  }
+  /// NaN is the best of the largest and the last of the smallest.
+  static REFOLD_DEVICE uint32_t better(uint32_t x, uint32_t y) {
+    if constexpr (kIsTop)
+      return max_pairs(x, y, T{});
+    else
+      return min_numbers(x, y, T{});
+  }
+  /// Numbers of 16 bits that are larger where keys are better.
+  static REFOLD_DEVICE uint32_t orders(uint32_t keys) {
+    const uint32_t plain = plain_pairs(keys, T{});
+    const uint32_t order = plain ^ (spread_signs(plain) | 0x80008000u);
+    return kIsTop ? order : ~order;
+  }
+  static REFOLD_DEVICE float key(uint32_t order) {
+    const uint32_t own = kIsTop ? order : ~order;
+    return to_float(T{uint16_t(own & 0x8000u ? own ^ 0x8000u : ~own)});
+  }
+  /// The best key of each of `kCount` vectors, of which the first `there` are;
+  /// of others any number.
+  template <int kCount, int kWidth>
+  static REFOLD_DEVICE Vector<T, kCount>
+  bests(const Vector<T, kWidth> (&from)[kCount], int there) {
+    static_assert(kWidth % 2 == 0 && kCount % 2 == 0);
+    const auto best = [&](int v) {
+      if (v >= there) // no other is worse
+        return narrow<T>(kIsTop ? -infinity() : infinity()).bits * 0x10001u;
+      uint32_t pair = keys(from[v].words[0]);
+      REFOLD_UNROLL
+      for (int i = 1; i < kWidth / 2; ++i)
+        pair = better(pair, keys(from[v].words[i]));
+      return pair;
+    };
+    Vector<T, kCount> bests;
+    REFOLD_UNROLL
+    for (int i = 0; i < kCount / 2; ++i) {
+      const uint32_t x = best(2 * i), y = best(2 * i + 1);
+      bests.words[i] =
+          better((x & 0xffffu) | y << 16, x >> 16 | (y & 0xffff0000u));
+    }
+    return bests;
+  }
+};
+template <typename T> struct IsFloat {
+  static constexpr bool kValue = false;
+};
+template <> struct IsFloat<float> {
+  static constexpr bool kValue = true;
+};
+template <bool kIsFirst, typename First, typename Second> struct EitherOf {
+  using Type = First;
+};
+template <typename First, typename Second>
+struct EitherOf<false, First, Second> {
+  using Type = Second;
+};
+template <bool kIsFirst, typename First, typename Second>
+using Either = typename EitherOf<kIsFirst, First, Second>::Type;
+
+struct NoBests {};
+/// Of lanes with a row each; elsewhere nobody asks for them.
+template <bool kIsWanted, typename Keys, typename Vectors>
+REFOLD_DEVICE auto bests_of(const Vectors &from, int there) {
+  if constexpr (kIsWanted)
+    return Keys::bests(from, there);
+  else
+    return NoBests{};
+}
+
 /// The `kCount` best of what was taken: of keys of which the first
 /// `kKeyBits` bits differ, in rows of at most `kLongest` elements (-1: any).
-template <int kCount, bool kIsTop, int kKeyBits, int64_t kLongest> struct List {
+/// `Keys`: float, or how keys are stored, of which words have all 16 bits.
+template <int kCount, bool kIsTop, int kKeyBits, int64_t kLongest,
+          typename Keys = float>
+struct List {
   /// Where key and place fit 32 bits, they are one word of the machine.
   static constexpr int kPlaceBits = kKeyBits < 32 ? 32 - kKeyBits : 32;
   static constexpr uint32_t kPlaces = uint32_t((uint64_t(1) << kPlaceBits) - 1);
@@ -198,6 +275,61 @@ template <int kCount, bool kIsTop, int kKeyBits, int64_t kLongest> struct List {
     }
   }
 
+  /// Absorbs vectors of `kWidth` elements by the best of each, as `Keys` finds
+  /// them: the first vector begins at place `first`, `there` of them are.
+  template <int kWidth, int kVectors, typename T>
+  REFOLD_DEVICE void take_bests(const Vector<T, kVectors> &bests, int64_t first,
+                                int there) {
+    Word elements[kVectors];
+    REFOLD_UNROLL
+    for (int v = 0; v < kVectors; v += 2) {
+      const uint32_t orders = Keys::orders(bests.words[v / 2]);
+      const uint32_t places = kPlaces - uint32_t(first) - uint32_t(v * kWidth);
+      elements[v] = v < there ? orders << 16 | places : 0;
+      elements[v + 1] =
+          v + 1 < there ? (orders & ~kPlaces) | (places - kWidth) : 0;
+    }
+    take<false>(elements, first == 0);
+  }
+
+  /// As `select`; `vector_at` gives the vector that begins at a place.
+  template <int kWidth, typename VectorAt>
+  REFOLD_DEVICE void select_stored(List &vectors, VectorAt vector_at) {
+    REFOLD_UNROLL
+    for (int n = 0; n < kCount; ++n) {
+      const Word bound = vectors.words[0];
+      const int64_t first = bound == 0 ? 0 : vectors.place(0) / kWidth * kWidth;
+      // Places count down to the vector's last element.
+      const Word base = kPlaces - uint32_t(first) - (kWidth - 1);
+      const auto vector = vector_at(first);
+      Word elements[kWidth];
+      REFOLD_UNROLL
+      for (int i = 0; i < kWidth; i += 2) {
+        const uint32_t orders = Keys::orders(Keys::keys(vector.words[i / 2]));
+        elements[i] = orders << 16 | uint32_t(kWidth - 1 - i);
+        elements[i + 1] = (orders & ~kPlaces) | uint32_t(kWidth - 2 - i);
+      }
+      const Word above = base - bound - 1;
+      Word best = 0;
+      REFOLD_UNROLL
+      for (int i = 0; i < kWidth; ++i) // unsigned: what is above wraps low
+        best = larger_word(best, Word(elements[i] + above));
+      best -= above;
+      words[n] = bound == 0 ? Word(0) : Word(best + base);
+      Word next = 0;
+      REFOLD_UNROLL
+      for (int i = 0; i < kWidth; ++i)
+        next = larger_word(next, Word(elements[i] - best));
+      next += best;
+      next = bound != 0 && next < best ? Word(next + base) : Word(0);
+      REFOLD_UNROLL
+      for (int i = 0; i + 1 < kCount - n; ++i) {
+        vectors.words[i] = larger_word(vectors.words[i + 1], next);
+        next = vectors.words[i + 1] < next ? vectors.words[i + 1] : next;
+      }
+    }
+  }
+
   /// The best of this list and of that of another lane, which does the same.
   REFOLD_DEVICE void merge_lane(int mask) {
     Word other[kRoom];
@@ -254,7 +386,10 @@ template <int kCount, bool kIsTop, int kKeyBits, int64_t kLongest> struct List {
     if constexpr (kIsShort) {
       // Where the place was, keys have no bits.
       const uint32_t order = words[i] & ~kPlaces;
-      return float_of(bits_of(number_of(kIsTop ? order : ~order)) & ~kPlaces);
+      if constexpr (IsFloat<Keys>::kValue)
+        return float_of(bits_of(number_of(kIsTop ? order : ~order)) & ~kPlaces);
+      else
+        return Keys::key(order >> 16);
     } else {
       const uint32_t order = uint32_t(words[i] >> 32);
       return number_of(kIsTop ? order : ~order);

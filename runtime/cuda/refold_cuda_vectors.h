@@ -232,40 +232,48 @@ REFOLD_DEVICE void copy_kept(uint32_t to, const T *from) {
                reinterpret_cast<const char *>(from) + part * 16, 16);
 }
 
-/// Rows of which each lane has one for itself: piece p of 16 bytes of row r is
-/// where p ^ r % 8 would be, so that lanes that read the same piece of theirs
-/// meet in no bank.
-REFOLD_DEVICE uint32_t piece_of(uint32_t row, int which, uint32_t piece) {
-  return row + ((piece ^ uint32_t(which & 7)) << 4);
-}
+/// A vector of a row that a lane has for itself in shared memory.
 template <typename T, int kWidth>
-REFOLD_DEVICE Vector<T, kWidth> load_own(uint32_t row, int which,
-                                         int64_t column) {
-  static_assert(Vector<T, kWidth>::kBytes % 16 == 0);
-  Vector<T, kWidth> to;
-  REFOLD_UNROLL
-  for (int part = 0; part < Vector<T, kWidth>::kBytes / 16; ++part) {
-    uint32_t words[4];
-    load_shared(words, piece_of(row, which,
-                                uint32_t(column) * uint32_t(sizeof(T)) / 16 +
-                                    uint32_t(part)));
-    REFOLD_UNROLL
-    for (int i = 0; i < 4; ++i)
-      to.words[part * 4 + i] = words[i];
-  }
-  return to;
+REFOLD_DEVICE Vector<T, kWidth> load_own(uint32_t from) {
+  return load_kept<1, T, kWidth>(from);
 }
-/// Begins to copy one there.
-template <int kWidth, typename T>
-REFOLD_DEVICE void copy_own(uint32_t row, int which, int64_t column,
-                            const T *from) {
-  static_assert(Vector<T, kWidth>::kBytes % 16 == 0);
+/// Begins to copy the rows of a warp, of `count` elements that are whole
+/// vectors each: row i of it from `row_at(i)` to `to` + i * `stride`. Lanes
+/// beside each other copy vectors beside each other. All lanes call it.
+template <int kWidth, typename RowAt>
+REFOLD_DEVICE void copy_rows(uint32_t to, uint32_t stride, int64_t count,
+                             RowAt row_at) {
+  const int lane = thread() % 32;
+  int bits = 0; // of the lanes that copy one row
   REFOLD_UNROLL
-  for (int part = 0; part < Vector<T, kWidth>::kBytes / 16; ++part)
-    copy_async(
-        piece_of(row, which,
-                 uint32_t(column) * uint32_t(sizeof(T)) / 16 + uint32_t(part)),
-        reinterpret_cast<const char *>(from) + part * 16, 16);
+  for (int i = 0; i < 5; ++i)
+    bits += int(count > kWidth << i);
+  const auto first = row_at(0);
+  const int64_t apart = row_at(1) - first;
+  // Of rows that lie evenly, lanes that have eight or more to copy know where.
+  const bool is_even =
+      !any_lane(bits < 3 || row_at(lane) != first + lane * apart);
+  const int which = lane >> bits, step = 32 >> bits;
+  for (int64_t column = (lane & ((1 << bits) - 1)) * kWidth; column < count;
+       column += kWidth << bits) {
+    uint32_t place = to + uint32_t(which) * stride +
+                     uint32_t(column) * uint32_t(sizeof(*first));
+    if (!is_even) {
+      for (int row = which; row < 32; row += step, place += step * stride)
+        copy_kept<1, kWidth>(place, row_at(row) + column);
+      continue;
+    }
+    auto from = first + which * apart + column;
+    REFOLD_NO_UNROLL
+    for (int row = which; row < 32; row += 8 * step) {
+      REFOLD_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        copy_kept<1, kWidth>(place, from);
+        place += uint32_t(step) * stride;
+        from += step * apart;
+      }
+    }
+  }
 }
 
 REFOLD_DEVICE bool shuffle_xor(bool x, int mask) {

@@ -74,7 +74,7 @@ struct CudaEntry {
   /// once; of products with roles, how many of a sum are. A block has `threads`
   /// threads, `rows` rows and `columns` products of each.
   int copied = 0;
-  int64_t sharedBytes = 0; ///< that the launch asks for
+  int64_t sharedBytes = 0; ///< that the launch asks for, beside `keptBytes`
   int64_t chunk() const { return int64_t(threads) * vectors * width; }
   /// Elements that shared memory has no room for.
   int64_t held() const { return place == Split ? chunk() : 0; }

@@ -74,7 +74,7 @@ void Text::comment(StringRef words, StringRef mark) {
 
 Expressions::Scope::Scope(Expressions &of, ArrayRef<Node *> roots,
                           bool isClosed)
-    : of(of), outer(of.scope), isClosed(isClosed) {
+    : of(of), outer(of.scope), isClosed(isClosed), divisors(of.divisors) {
   NodeSet all;
   for (Node *root : roots) {
     collect(root, all);
@@ -86,7 +86,10 @@ Expressions::Scope::Scope(Expressions &of, ArrayRef<Node *> roots,
   of.scope = this;
 }
 
-Expressions::Scope::~Scope() { of.scope = outer; }
+Expressions::Scope::~Scope() {
+  of.scope = outer;
+  of.divisors = std::move(divisors);
+}
 
 const std::string *Expressions::find(Node *n) {
   for (Scope *s = scope; s; s = s->isClosed ? nullptr : s->outer)
@@ -143,12 +146,12 @@ std::string Expressions::named(Node *n, StringRef) {
 void Expressions::hoist(Node *root) {
   if (isLeaf(root) || find(root) || kernel.reads.count(root))
     return;
-  if (!kernel.hasStream(root)) {
+  if (!varies(root)) {
     named(root);
     return;
   }
   bool divides = takesReciprocals && root->kind == Node::Elem &&
-                 isa<arith::DivFOp>(root->op) && !kernel.hasStream(root->in[1]);
+                 isa<arith::DivFOp>(root->op) && !varies(root->in[1]);
   if (!divides) {
     for (Node *i : root->in)
       hoist(i);
@@ -300,12 +303,13 @@ std::string Expressions::elementwise(Node *n) {
     for (unsigned side : {0, 1})
       if (isProduct(n->in[side]))
         return product(n->in[side], n->in[1 - side], false);
-  bool isHere = isa<arith::DivFOp>(op) && takesReciprocals &&
-                kernel.hasStream(n) && !kernel.hasStream(n->in[1]);
+  bool isHere = isa<arith::DivFOp>(op) && takesReciprocals && varies(n) &&
+                !varies(n->in[1]);
   if (isHere)
     return divisor(n->in[1]) + (takesNearest ? ".nearest(" : ".quotient(") +
            withoutParentheses(value(n->in[0])) + ")";
-  std::string pattern = templateOf(op, kernel.isNarrow && kernel.hasStream(n));
+  std::string pattern =
+      templateOf(op, kernel.isNarrow && (kernel.hasStream(n) || varies(n)));
   SmallVector<std::string, 3> in;
   for (Node *i : n->in) {
     in.push_back(value(i));

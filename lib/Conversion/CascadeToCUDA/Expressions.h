@@ -46,6 +46,7 @@ public:
     bool isClosed;
     llvm::DenseMap<Node *, std::string> names;
     llvm::DenseMap<Node *, unsigned> uses;
+    llvm::DenseMap<Node *, std::string> divisors; ///< of the block around it
   };
 
   /// Nothing of what was written before is in reach.
@@ -58,11 +59,13 @@ public:
   /// The same, with a name.
   std::string named(Node *n, llvm::StringRef hint = "");
   void bind(Node *n, const std::string &text) { scope->names[n] = text; }
-  /// Names the parts of `root` that no stream index moves, for a loop.
+  /// Names the parts of `root` that no index of the loop moves, for a loop.
   void hoist(Node *root);
   /// What a value is called or made of where that is known otherwise; "" where
   /// it is not.
   std::function<std::string(Node *)> spell;
+  /// What a loop is along, where that is no stream: places of a list.
+  walk::Set along = 0;
   /// Quotients by a number of the row may take its reciprocal.
   bool takesReciprocals = false;
   /// ... and are then made the nearest float of.
@@ -84,6 +87,9 @@ private:
   std::string fresh(Node *n);
   std::string product(Node *n, Node *other, bool isNegated);
   unsigned usesOf(Node *n);
+  bool varies(Node *n) const {
+    return along ? (n->set & along) != 0 : kernel.hasStream(n);
+  }
   std::string readElement(Node *n);
   std::string divisor(Node *n);
 

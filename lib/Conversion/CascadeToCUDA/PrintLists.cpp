@@ -68,10 +68,16 @@ void RowPrinter::printLists() {
                           "? kChunk : -1;");
     isFirst = false;
     bool isTop = s.op.getReducer() == Reducer::TopK;
+    std::string bits = std::to_string(keyBits(s.term)), keys;
+    if (std::optional<Stored> stored = storedKeysOf(s); stored && hasLanes) {
+      if (bits != "16")
+        bits = "kPlace == InLanes ? 16 : " + bits;
+      keys = ", Either<kPlace == InLanes, " + stored->type + ", float>";
+    }
     out.line("using " + listType(s) + " = List<" +
              std::to_string(plan.extent(rankOf(s))) + ", " +
-             (isTop ? "true" : "false") + ", " +
-             std::to_string(keyBits(s.term)) + ", kLongest>;");
+             (isTop ? "true" : "false") + ", " + bits + ", kLongest" + keys +
+             ">;");
     out.line(listType(s) + " " + name(s) + ";");
     if (hasLanes)
       out.line("[[maybe_unused]] " + listType(s) + " vectors_" + name(s) +
@@ -188,6 +194,15 @@ void RowPrinter::printPlaces(unsigned rank, ArrayRef<WritePlan *> writes) {
                kernel.operandNames[target(w)] + "_places[kOwn];");
     else
       apart.push_back(w);
+  // What 16 bits hold has exponentials and quotients as along a row.
+  auto before = std::tuple(values.takesReciprocals, values.takesNearest);
+  Expressions::Scope outside(values, roots);
+  if (kernel.isNarrow) {
+    values.along = bit(rank);
+    chooseQuotients(writes, roots, bit(rank));
+    for (Node *root : roots)
+      values.hoist(root);
+  }
   out.line("REFOLD_UNROLL");
   out.open("for (int at = 0; at < kOwn; ++at) {");
   out.line("[[maybe_unused]] const int64_t " + i + " = lane * kOwn + at;");
@@ -201,6 +216,8 @@ void RowPrinter::printPlaces(unsigned rank, ArrayRef<WritePlan *> writes) {
     printWrites(apart);
   }
   isOwnPlace = false;
+  values.along = 0;
+  std::tie(values.takesReciprocals, values.takesNearest) = before;
   out.close();
   Graph::Instance final(plan.sets.numPasses, Node::Final);
   for (WritePlan *w : writes) {

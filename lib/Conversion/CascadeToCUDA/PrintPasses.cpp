@@ -62,8 +62,7 @@ void RowPrinter::printElements(ArrayRef<StatePlan *> states) {
 std::optional<RowPrinter::Extremes> RowPrinter::extremesOf(StatePlan &s) {
   Reducer reducer = s.op.getReducer();
   if ((reducer != Reducer::Max && reducer != Reducer::Min) ||
-      !s.type().isF32() || kernel.isByPlaces() || kernel.product ||
-      listWords() != 0) // beside lists it spills
+      !s.type().isF32() || kernel.isByPlaces() || kernel.product)
     return std::nullopt;
   Node *term = s.term;
   bool isMagnitude = term->kind == Node::Elem && isa<math::AbsFOp>(term->op);
@@ -111,6 +110,40 @@ void RowPrinter::printExtremes(ArrayRef<StatePlan *> states, bool hasOwnParts) {
     out.close();
 }
 
+/// Beside lists: by pairs where a lane has a row, of the bests that a list has
+/// found if it can be. Elsewhere pairs took more registers than there are.
+void RowPrinter::printExtremesOfLane(unsigned pass, StatePlan &s) {
+  Extremes extremes = *extremesOf(s);
+  std::string own = name(s);
+  out.open("if constexpr (kPlace == InLanes) {");
+  out.line(extremes.type + " " + own + "(" + identity(s) + ");");
+  auto lists = listsOf(pass);
+  auto same = llvm::find_if(lists, [&](StatePlan *list) {
+    std::optional<Stored> keys = storedKeysOf(*list);
+    return keys && keys->isLargest && s.op.getReducer() == Reducer::Max &&
+           widenedRead(s.term) &&
+           &kernel.reads.find(widenedRead(s.term))->second == keys->read;
+  });
+  if (same != lists.end()) {
+    out.line(own + ".take(bests_" + name(**same) + ");");
+  } else {
+    openVectors(false);
+    out.line(own + ".take(" + extremes.vector + ");");
+    out.close();
+  }
+  out.line("s." + own + " = " + own + ".with(s." + own + ");");
+  out.otherwise();
+  std::string others = identity(s);
+  out.line("float " + own + "[kParts] = {s." + own + ", " + others + ", " +
+           others + ", " + others + "};");
+  printElements({&s});
+  out.line("s." + own + " = " +
+           combine(s, combine(s, own + "[0]", own + "[1]"),
+                   combine(s, own + "[2]", own + "[3]")) +
+           ";");
+  out.close();
+}
+
 /// States that need those of lower levels only: moved to the pivots that these
 /// have now, then the elements of the chunk are absorbed.
 void RowPrinter::printLevel(unsigned pass, unsigned level) {
@@ -130,7 +163,12 @@ void RowPrinter::printLevel(unsigned pass, unsigned level) {
                " * float(covered);");
       continue;
     }
-    if (!isMoved && extremesOf(*s)) {
+    if (!isMoved && hasLanes && extremesOf(*s)) {
+      printExtremesOfLane(pass, *s);
+      continue;
+    }
+    // Beside lists it spills, but where lanes have rows.
+    if (!isMoved && listWords() == 0 && extremesOf(*s)) {
       extremes.push_back(s);
       continue;
     }
@@ -193,6 +231,8 @@ void RowPrinter::printFold(unsigned pass) {
              count() + " ? kWidth : 0;");
     out.close();
   }
+  if (hasLanes)
+    printBestsOfChunk(pass);
   for (unsigned level = 0; level < numLevels(states); ++level) {
     out.open("{");
     printLevel(pass, level);
@@ -314,8 +354,13 @@ void RowPrinter::printWalk(unsigned pass) {
     out.line("REFOLD_NO_UNROLL");
     out.open("for (int64_t first = 0; first < " + count() +
              "; first += kChunk) {");
-    out.line("fetch_own(chunk, first);");
-    foldAt("first");
+    out.open("if (first + kChunk <= " + count() + ") {");
+    out.line("fetch_own(Number<1>{}, chunk, first);");
+    out.line("fold" + number + "(Number<1>{}, chunk, first);");
+    out.otherwise();
+    out.line("fetch_own(Number<0>{}, chunk, first);");
+    out.line("fold" + number + "(Number<0>{}, chunk, first);");
+    out.close();
     out.close();
     printSelections(pass);
   }

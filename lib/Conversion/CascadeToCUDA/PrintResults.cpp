@@ -143,15 +143,15 @@ void RowPrinter::printStore(WritePlan &w, const std::string &array) {
 }
 
 /// Whether a result counts on exact quotients: rounded to whole numbers, or
-/// compared, along the row.
-static bool needsExactQuotients(RowKernel &kernel, Node *root) {
+/// compared, along the indices `along`.
+static bool needsExactQuotients(Set along, Node *root) {
   NodeSet all;
   collect(root, all);
   return llvm::any_of(all, [&](Node *n) {
     return n->kind == Node::Elem &&
            isa<math::RoundEvenOp, math::FloorOp, math::CeilOp, arith::FPToSIOp,
                arith::CmpFOp>(n->op) &&
-           kernel.hasStream(n);
+           (n->set & along) != 0;
   });
 }
 
@@ -167,15 +167,21 @@ static bool isRoundedWithin(Plan &plan, WritePlan &w) {
          w.value->type.getIntOrFloatBitWidth() == 8;
 }
 
+/// How what is written for each place `along` divides by numbers of the row.
+void RowPrinter::chooseQuotients(ArrayRef<WritePlan *> writes,
+                                 ArrayRef<Node *> roots, Set along) {
+  values.takesReciprocals = llvm::none_of(
+      roots, [&](Node *root) { return needsExactQuotients(along, root); });
+  values.takesNearest = llvm::any_of(
+      writes, [&](WritePlan *w) { return isRoundedWithin(plan, *w); });
+}
+
 void RowPrinter::printSweep() {
   SmallVector<WritePlan *> writes = sweptWrites();
   SmallVector<Node *> roots;
   for (WritePlan *w : writes)
     roots.push_back(unrounded(w->value));
-  values.takesReciprocals = llvm::none_of(
-      roots, [&](Node *root) { return needsExactQuotients(kernel, root); });
-  values.takesNearest = llvm::any_of(
-      writes, [&](WritePlan *w) { return isRoundedWithin(plan, *w); });
+  chooseQuotients(writes, roots, kernel.streamSet());
   Expressions::Scope outside(values, resultRoots());
   nameLists(roots);
   for (Node *root : roots)

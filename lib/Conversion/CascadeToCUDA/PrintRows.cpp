@@ -189,11 +189,12 @@ void RowPrinter::chooseEntries() {
                                [](StatePlan &s) { return s.op.isOrdered(); }));
     int held = std::clamp(room / std::max(words, 1), 1, 16);
     if (width > 1) {
-      for (int part : {4, 2, 1}) {
-        add(2, 64, std::max(held / part, 1), width, true);
-        if (part == 4)
-          addLanes(width);
+      if (mayKeep(width) && !hasSweep()) {
+        add(2, 64, 2, width, true); // rows of 64 bytes
+        addLanes(width);
       }
+      for (int part : {4, 2, 1})
+        add(2, 64, std::max(held / part, 1), width, true);
       add(8, 16, std::max(held / 2, 1), width, true);
       add(32, 4, std::max(held / 2, 1), width, true);
       add(128, 1, 2, width, false);

@@ -35,6 +35,14 @@ private:
   void printFetchOwn();
   void printBestsOfVectors(walk::StatePlan &s);
   void printSelections(unsigned pass);
+  struct Stored {
+    const RowRead *read;
+    bool isLargest; ///< bests are the largest of what is read, NaN with them
+    std::string type;
+  };
+  std::optional<Stored> storedKeysOf(walk::StatePlan &s);
+  void printBestsOfChunk(unsigned pass);
+  void printExtremesOfLane(unsigned pass, walk::StatePlan &s);
   std::string keptAt(const RowRead &read);
   void printRowPointers(
       llvm::function_ref<bool(const RowRead &)> isWanted = nullptr);
@@ -78,6 +86,8 @@ private:
   bool isAlongPlaces(walk::WritePlan &w, unsigned rank);
   void printPlaces(unsigned rank, llvm::ArrayRef<walk::WritePlan *> writes);
   void nameLists(llvm::ArrayRef<Node *> roots);
+  void chooseQuotients(llvm::ArrayRef<walk::WritePlan *> writes,
+                       llvm::ArrayRef<Node *> roots, walk::Set along);
   void printRowResults();
   /// What results along the row, and numbers of the row, are made of.
   llvm::SmallVector<walk::WritePlan *> sweptWrites(), numberWrites();

@@ -32,8 +32,7 @@ static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
                       : blocks(rows);
 }
 
-/// Shared memory that the launch asks for: of an entry that keeps rows there,
-/// whole chunks of what registers do not hold.
+/// Shared memory that the launch asks for: to keep rows, whole chunks of them.
 static SizeExpr sharedOf(const CudaEntry &entry, const CudaKernel &kernel,
                          const Words &words) {
   if (entry.keptBytes == 0)
@@ -43,7 +42,8 @@ static SizeExpr sharedOf(const CudaEntry &entry, const CudaKernel &kernel,
       SizeExpr(0));
   return SizeExpr::binary(SizeExpr::Op::CeilDiv, kept,
                           SizeExpr(entry.chunk())) *
-         SizeExpr(entry.chunk() * entry.keptBytes);
+             SizeExpr(entry.chunk() * entry.keptBytes) +
+         SizeExpr(entry.sharedBytes);
 }
 
 /// What cuBLASLt may compute in place of a product's kernel, and where it is

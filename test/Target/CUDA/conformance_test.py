@@ -167,9 +167,9 @@ def check_arithmetic(machine, mode):
     x = special_values()
     y = x[::-1]
     count = x.size
-    out = np.full(21 * count, np.nan, np.float32)
+    out = np.full(31 * count, np.nan, np.float32)
     machine.run(ARITHMETIC, mode, -(-count // 128), x, out, count)
-    found = out.reshape(21, count)
+    found = out.reshape(31, count)
     a, b = x.astype(np.float64), y.astype(np.float64)
     with np.errstate(all="ignore"):
         flushed = np.where(np.abs(a) < 2.0 ** -126, np.copysign(0.0, a), a)
@@ -187,11 +187,20 @@ def check_arithmetic(machine, mode):
         assert (found[12].view(np.uint32) == plain).all(), ("plain_number", mode)
         rounded = {"bf16": [to_bf16(z).astype(np.float64) for z in (x, y)],
                    "f16": [z.astype(np.float16).astype(np.float64) for z in (x, y)]}
+        halves = {"low": x.view(np.uint32) & 0xFFFF, "high": x.view(np.uint32) >> 16}
         for storage, sides in rounded.items():
             for name, choose in (("max", np.maximum), ("min", np.minimum)):
                 value = np.where(nan, np.nan, choose(*sides))
                 for half in ("low", "high"):
                     exact[f"{name}_pairs {storage} {half}"] = (value, 0, False)
+            for half in ("low", "high"):
+                exact[f"min_numbers {storage} {half}"] = (np.fmin(*sides), 0, False)
+            largest = {"bf16": 0x7F80, "f16": 0x7C00}[storage]
+            for half, bits in halves.items():
+                plain = np.where((bits & 0x7FFF) > largest, 0x7FFF, np.where(bits == 0x8000, 0, bits))
+                exact[f"plain_pairs {storage} {half}"] = (plain.astype(np.float64), 0, False)
+        for half, bits in halves.items():
+            exact[f"spread_signs {half}"] = (np.where(bits & 0x8000, 65535.0, 0.0), 0, False)
         for row, (name, (value, bound, flushes)) in zip(found, exact.items(), strict=True):
             value = np.where(np.abs(value) > 3.4028235e38 * (1 + 2.0 ** -25), np.copysign(np.inf, value), value)
             # Beside the largest and the smallest numbers, what rounds to them.

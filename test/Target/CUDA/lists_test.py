@@ -24,6 +24,7 @@ REFOLD = os.environ.get("REFOLD", str(ROOT / "build/dev/bin/refold"))
 ROWS = 19
 F8 = {"f8e4m3": f8_values(3, 7, False), "f8e5m2": f8_values(2, 15, True)}
 BEST = "best(x[m,n]: {dtype}) -> v: f32, i: i32\n  v[m,r], i[m,r] = topk(n: x, {k})\n"
+LEAST = BEST.replace("x, {k}", "-x, {k}").replace("best(", "least(")
 # Both ends, sums over places, what is written as one number; keys that are not what is read.
 ENDS = ("ends(x[m,n]: {dtype}) -> v: f32, i: i32, low: i32, high: i32, total: f32\n  v[m,r], i[m,r] = topk(n: -2.0 * x, {k})\n"
         "  low = argmin(n: x)\n  high = argmax(n: x)\n  total = sum(r: where(i >= 0, 1.0, 0.0))\n")
@@ -37,7 +38,7 @@ VERIFIED = [("test/Catalogue/catalogue_42_routing_not_renormalised", "f32"), ("t
             ("test/Target/CUDA/Inputs/f8_best", "f32")]
 COMPILED = [("test/Target/CUDA/Inputs/router", "bf16"), ("test/Target/CUDA/Inputs/router", "f32"),
             ("test/Catalogue/catalogue_42_routing_not_renormalised", "f32"), ("test/Catalogue/best_below_and_above", "f16")]
-EACH_ENTRY = [("bf16", 8), ("f32", 3)]
+EACH_ENTRY = [("bf16", 8), ("f32", 3), ("f16", 17)]
 
 
 def ordered(keys, k):
@@ -104,19 +105,19 @@ def rounded(x, dtype):
     return stored(x, dtype).astype("f8")
 
 
-def check_best(dtype, k, lengths, **environment):
+def check_best(dtype, k, lengths, program=BEST, **environment):
     with tempfile.TemporaryDirectory() as name:
         for n in lengths:
             x = rounded(draw(n, n + k), dtype)
-            found = run(pathlib.Path(name), BEST.format(dtype=dtype, k=k), stored(x, dtype), **environment)
-            hold(found, x, k, (dtype, k, n, environment))
+            found = run(pathlib.Path(name), program.format(dtype=dtype, k=k), stored(x, dtype), **environment)
+            hold(found, x if program is BEST else -x, k, (dtype, k, n, environment))
 
 
-def check_ends(dtype, k, lengths):
+def check_ends(dtype, k, lengths, **environment):
     with tempfile.TemporaryDirectory() as name:
         for n in lengths:
             x = rounded(draw(n, n), dtype)
-            found = run(pathlib.Path(name), ENDS.format(dtype=dtype, k=k), stored(x, dtype))
+            found = run(pathlib.Path(name), ENDS.format(dtype=dtype, k=k), stored(x, dtype), **environment)
             hold(found, -2.0 * x, k, (dtype, k, n))
             for t in range(ROWS):
                 numbers = [i for i in range(n) if not numpy.isnan(x[t][i])]
@@ -139,7 +140,12 @@ def entries_of(dtype, k):
 def check_entry(dtype, k, entry):
     chunk = entry["threads"] * entry["vectors"] * entry["width"]
     length = entry["longest"] if entry["resident"] else 2 * chunk + entry["width"]
-    check_best(dtype, k, [length, max(length // 2 // entry["width"], 1) * entry["width"]], REFOLD_CUDA_ENTRY=entry["name"].split("_")[-1])
+    lengths = [length, max(length // 2 // entry["width"], 1) * entry["width"], entry["width"]]
+    asked = dict(REFOLD_CUDA_ENTRY=entry["name"].split("_")[-1])
+    check_best(dtype, k, lengths, **asked)
+    if "lanes" in asked["REFOLD_CUDA_ENTRY"]:
+        check_best(dtype, k, [0, *lengths], LEAST, **asked)
+        check_ends(dtype, k, lengths[1:], **asked)
 
 
 def main():

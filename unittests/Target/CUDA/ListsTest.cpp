@@ -241,8 +241,8 @@ INSTANTIATE_TEST_SUITE_P(Text, PlantedListDefect, testing::ValuesIn([] {
                          }()));
 
 /// The kernel for a row a lane, and what takes rows that are no whole vectors.
-CudaKernel printLanes() {
-  CudaKernel kernel = printBest(true);
+CudaKernel printLanes(bool isNarrow) {
+  CudaKernel kernel = printBest(isNarrow);
   llvm::erase_if(kernel.entries, [](const CudaEntry &entry) {
     return entry.place != CudaEntry::Lanes && entry.width > 1;
   });
@@ -251,14 +251,21 @@ CudaKernel printLanes() {
   return kernel;
 }
 
+std::string wrongInLanes(bool isNarrow, const Defect &defect) {
+  CudaKernel kernel = printLanes(isNarrow);
+  std::string text = withLists(kernel.text);
+  kernel.text = replaced(text, defect.from, defect.to);
+  if (kernel.text == text)
+    return std::string("does not compile: the text has no '") + defect.from +
+           "'";
+  return judge(kernel, isNarrow);
+}
+
+// Keys as they are stored, two a word.
 class PlantedLanesDefect : public testing::TestWithParam<Defect> {};
 
 TEST_P(PlantedLanesDefect, IsCaught) {
-  CudaKernel kernel = printLanes();
-  std::string text = withLists(kernel.text);
-  kernel.text = replaced(text, GetParam().from, GetParam().to);
-  ASSERT_NE(kernel.text, text) << "the text has no '" << GetParam().from << "'";
-  std::string wrong = judge(kernel, true);
+  std::string wrong = wrongInLanes(true, GetParam());
   EXPECT_FALSE(wrong.empty())
       << "'" << GetParam().from << "' as '" << GetParam().to << "'";
   EXPECT_EQ(wrong.find("does not compile"), std::string::npos) << wrong;
@@ -268,22 +275,48 @@ INSTANTIATE_TEST_SUITE_P(
     Text, PlantedLanesDefect,
     testing::Values(
         Defect{"any_lane(false);", ""}, Defect{"wait_copies<0>();", ""},
-        Defect{"own_row(which), which, column", "own_row(at), which, column"},
-        Defect{"own_row(thread()), thread(), column",
-               "own_row(thread()), 0, column"},
-        Defect{"max_nan(best_key, own_key)", "own_key"},
-        Defect{"fminf(best_key, own_key)", "min_nan(best_key, own_key)"},
-        Defect{"word_of(best_key, column)",
-               "word_of(best_key, column + kWidth - 1)"},
-        Defect{"(words, first == 0)", "(words, true)"},
-        Defect{"elements[i] + ~bound", "elements[i]"},
-        Defect{"Word(elements[i] - best)", "elements[i]"},
+        Defect{"uint32_t(thread()) * own_bytes", "uint32_t(lane) * own_bytes"},
+        Defect{"row = row < m_count ? row : 0;", ""},
+        Defect{"own_rows + uint32_t(own_warp) * own_bytes", "own_rows"},
+        Defect{"take_bests<kWidth>(bests_topk_0",
+               "take_bests<kWidth>(bests_bottomk_1"},
+        Defect{"return max_pairs(x, y, T{});", "return y;"},
+        Defect{"min_numbers(x, y, T{})", "min_pairs(x, y, T{})"},
+        Defect{"plain_pairs(keys, T{})", "keys"},
+        Defect{"(spread_signs(plain) | 0x80008000u)", "0x80008000u"},
+        Defect{"kIsTop ? order : ~order;\n  }\n  static", "order; } static"},
+        Defect{"(places - kWidth)", "places"},
+        Defect{"elements, first == 0", "elements, true"},
+        Defect{"base - bound - 1", "base - bound"},
+        Defect{"(orders & ~kPlaces) | uint32_t(kWidth - 2 - i)",
+               "(orders & ~kPlaces) | uint32_t(kWidth - 1 - i)"},
+        Defect{"own & 0x8000u ? own ^ 0x8000u : ~own", "own ^ 0x8000u"},
         Defect{"vectors.words[i + 1] < next ? vectors.words[i + 1] : next",
-               "next"},
-        Defect{"place(0) / kWidth * kWidth", "place(0)"}));
+               "next"}));
+
+// Keys of 32 bits.
+class PlantedWideLanesDefect : public testing::TestWithParam<Defect> {};
+
+TEST_P(PlantedWideLanesDefect, IsCaught) {
+  std::string wrong = wrongInLanes(false, GetParam());
+  EXPECT_FALSE(wrong.empty())
+      << "'" << GetParam().from << "' as '" << GetParam().to << "'";
+  EXPECT_EQ(wrong.find("does not compile"), std::string::npos) << wrong;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Text, PlantedWideLanesDefect,
+    testing::Values(Defect{"max_nan(best_key, own_key)", "own_key"},
+                    Defect{"word_of(best_key, column)",
+                           "word_of(best_key, column + kWidth - 1)"},
+                    Defect{"(words, first == 0)", "(words, true)"},
+                    Defect{"elements[i] + ~bound", "elements[i]"},
+                    Defect{"Word(elements[i] - best)", "elements[i]"},
+                    Defect{"place(0) / kWidth * kWidth", "place(0)"}));
 
 TEST(EmulatedLists, OfLanesAreRight) {
-  EXPECT_EQ(judge(printLanes(), true), "");
+  for (bool isNarrow : {true, false})
+    EXPECT_EQ(judge(printLanes(isNarrow), isNarrow), "") << isNarrow;
 }
 
 TEST(EmulatedLists, AreRight) {
