@@ -20,9 +20,21 @@ static constexpr int64_t kLongest = 512, kMostBytes = 1024;
 
 /// For so many rows that every multiprocessor has some blocks. Two lanes a row
 /// are quicker up to 64 bytes (softmax and 8 best of 1M rows of 32 bf16 on an
-/// H200: 58 us against 67; of 64, 88 against 68).
+/// H200: 58 us against 67; of 64, 88 against 68). Long lists of words of 64
+/// bits leave no registers.
 void RowPrinter::addLanes(int width) {
-  constexpr int64_t kFewestRows = 32768;
+  constexpr int64_t kFewestRows = 32768, kFewPlaces = 8;
+  int64_t places = 0, lists = 0;
+  bool isWide = false;
+  for (StatePlan &s : plan.states) {
+    if (!s.op.isOrdered())
+      continue;
+    ++lists;
+    places += plan.extent(rankOf(s));
+    isWide |= keyBits(s.term) == 32;
+  }
+  if (isWide && places > kFewPlaces)
+    return;
   CudaEntry entry{"",
                   1,
                   kLanesRows,
@@ -34,6 +46,8 @@ void RowPrinter::addLanes(int width) {
   entry.keptBytes = keptBytes() * kLanesRows;
   entry.sharedBytes = 16 * kLanesRows;
   entry.fewestRows = kFewestRows;
+  // Left alone, ptxas spills to have twelve.
+  entry.blocksPerUnit = lists > 1 || places > kFewPlaces ? 8 : 0;
   addEntry(entry);
   hasLanes = true;
 }
