@@ -49,9 +49,8 @@ std::vector<SizeExpr> SizeTerms::expressions() const {
 
 size_t SizeSharing::Hash::operator()(const SizeTerms::Term &term) const {
   uint64_t sum = uint64_t(term.op);
-  for (uint64_t part :
-       {uint64_t(term.value), uint64_t(term.operands[0]),
-        uint64_t(term.operands[1]), uint64_t(term.operands[2])})
+  for (uint64_t part : {uint64_t(term.value), uint64_t(term.operands[0]),
+                        uint64_t(term.operands[1]), uint64_t(term.operands[2])})
     sum = std::rotl((sum ^ part) * 0x9e3779b97f4a7c15u, 29);
   return size_t(sum);
 }
