@@ -249,10 +249,11 @@ def main():
                 if width % e["width"] or not fits or (options.entries == "chosen" and e["name"] != chosen):
                     continue
                 handle = driver.function(module, e["name"])
-                blocks, shared = -(-rows // e["rows"]), 0
+                blocks, shared = -(-rows // e["rows"]) * e["blocks"], 0
                 if e["kept_bytes"]:
                     chunk = e["threads"] * e["vectors"] * e["width"]
-                    shared = max(-(-(width - e["held"]) // chunk), 0) * chunk * e["kept_bytes"]
+                    chunks = max(-(-(width - e["held"]) // chunk), 0)
+                    shared = -(-chunks // e["blocks"]) * chunk * e["kept_bytes"]
                     driver.allow_shared(handle, shared)
                 if e["blocks_per_unit"]:
                     units = torch.cuda.get_device_properties(0).multi_processor_count

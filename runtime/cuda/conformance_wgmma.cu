@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// The same as conformance.cu for refold_cuda_wgmma.h and refold_cuda_wide.h:
-// every primitive of kernels with roles, for sm_90a.
+// The same as conformance.cu for refold_cuda_wgmma.h, refold_cuda_wide.h and
+// refold_cuda_clusters.h: every primitive of kernels with roles or clusters,
+// for sm_90a.
 #include "refold_cuda.h"
+#include "refold_cuda_clusters.h"
 #include "refold_cuda_wide.h"
 
 using namespace refold;
@@ -438,4 +440,33 @@ conform_handover(const int16_t *in, float *out, int64_t count) {
                       float_of(words[0][word] >> 16 * e << 16));
     }
   }
+}
+
+/// 128 threads, clusters of four blocks, `count` rounds: element t of `out` is
+/// made of what each block of the cluster has of `in`, in 4, 8 and 1 bytes.
+REFOLD_CLUSTER_KERNEL(128, 1, 4)
+conform_clusters(const int32_t *in, int32_t *out, int64_t count) {
+  REFOLD_SHARED(int32_t, words, 128);
+  REFOLD_SHARED(int64_t, pairs, 128);
+  REFOLD_SHARED(bool, flags, 128);
+  uint32_t own[1];
+  load_words<4, Stream>(own, in + block() * 128 + thread());
+  int32_t sum = 0;
+  for (int round = 0; round < int(count); ++round) {
+    const int32_t value = int32_t(own[0]) + round;
+    words.store(thread(), value);
+    pairs.store(thread(), int64_t(value) * 0x200000000);
+    flags.store(thread(), value % 3 == 0);
+    arrive_at_cluster<4>();
+    wait_for_cluster<4>();
+    for (int which = 0; which < 4; ++which) {
+      const int at = (thread() + 17 * which) % 128;
+      sum += load_across<4>(words, which, at) * (which + 1);
+      sum += int32_t(load_across<4>(pairs, which, at ^ 1) >> 33);
+      sum += load_across<4>(flags, which, at ^ 2) ? 1000 + which : 0;
+    }
+    arrive_at_cluster<4>();
+    wait_for_cluster<4>();
+  }
+  store_element(out + block() * 128 + thread(), sum);
 }

@@ -62,10 +62,11 @@ struct Range {
 };
 
 /// When an access was made, in barriers that its thread had passed, and in
-/// turns that it had come to.
+/// turns and barriers of the cluster that it had come to.
 struct Access {
   int thread = -1;
-  uint32_t blockEpoch = 0, warpEpoch = 0, turn = 0;
+  uint32_t blockEpoch = 0, warpEpoch = 0, turn = 0, clusterArrivals = 0;
+  int64_t block = -1;
 };
 struct SharedElement {
   Access write;
@@ -114,12 +115,13 @@ struct Fiber {
   bool isDone = true;
   const char *waitsFor = "";
   uint32_t blockEpoch = 0, warpEpoch = 0, turn = 0;
+  uint32_t clusterArrivals = 0, clusterWaits = 0;
   std::vector<Copy> copies;
   uint64_t group = 0; ///< of the copies that begin now
   bool hasFollowed = false;
   Access fence; ///< between blocks, the last one
   uint64_t fenceTime = 0;
-  const uint32_t *awaited = nullptr; ///< a ticket, and what it is to become
+  const uint32_t *awaited = nullptr; ///< of others, and what it is to become
   uint32_t wanted = 0;
 };
 struct Warp {
@@ -171,6 +173,8 @@ struct Machine : Block {
   std::vector<std::vector<bool>> written;
   std::map<const char *, LeftValue> left;
   std::map<int64_t, std::vector<Publication>> published; ///< by block
+  /// Threads that have come to a barrier of a cluster, by both numbers.
+  std::map<std::pair<int64_t, uint32_t>, uint32_t> clusters;
   std::vector<Block> waiting;
   std::vector<std::vector<Fiber>> stacks; ///< of blocks that are done
   bool isPatient = false; ///< whether who waits for a ticket gets it
@@ -252,8 +256,13 @@ inline SharedMemory *sharedArray(int site, size_t elementBytes, int count) {
 }
 
 /// Whether an access of the current thread comes after `before` by a barrier or
-/// a warp collective that both threads took part in, or by turns.
+/// a warp collective that both threads took part in, or by turns; of another
+/// block, by a barrier of the cluster.
 inline bool comesAfter(const Access &before) {
+  if (before.clusterArrivals < current().clusterWaits)
+    return true;
+  if (before.block != machine.block)
+    return false;
   if (before.thread == machine.current)
     return true;
   bool isSameWarp = before.thread / 32 == machine.current / 32;
@@ -270,8 +279,8 @@ inline SharedElement &sharedElement(SharedMemory &memory, int i) {
 }
 
 inline Access now() {
-  return {machine.current, current().blockEpoch, current().warpEpoch,
-          current().turn};
+  return {machine.current, current().blockEpoch,      current().warpEpoch,
+          current().turn,  current().clusterArrivals, machine.block};
 }
 
 inline char *readShared(SharedMemory &memory, int i) {
@@ -284,7 +293,7 @@ inline char *readShared(SharedMemory &memory, int i) {
     report("race: reads shared memory that thread " +
            std::to_string(element.write.thread) + " writes");
   for (Access &read : element.reads)
-    if (read.thread == machine.current) {
+    if (read.thread == machine.current && read.block == machine.block) {
       read = now();
       return memory.bytes.data() + i * memory.elementBytes;
     }
@@ -532,6 +541,7 @@ inline std::string launch(int64_t blocks, int threads, const Mode &mode,
   machine.written.clear();
   machine.left.clear();
   machine.published.clear();
+  machine.clusters.clear();
   machine.time = 0;
   // Who waits for a ticket gets it, or always gives up.
   machine.isPatient = !mode.starvesWarps;

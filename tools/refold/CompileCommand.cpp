@@ -39,6 +39,7 @@ static llvm::json::Object toJson(const CudaKernel &kernel) {
         {"kept_bytes", e.keptBytes},
         {"most_blocks", e.mostBlocks},
         {"held", e.held()},
+        {"blocks", e.blocks},
         {"fewest_rows", e.fewestRows},
         {"blocks_per_unit", e.isLoop ? e.blocksPerUnit : 0}});
   auto extent = [](const CudaExtent &e) {

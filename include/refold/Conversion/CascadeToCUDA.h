@@ -57,6 +57,8 @@ struct CudaEntry {
   int blocksPerUnit = 0;
   /// A launch has as many blocks as the GPU takes at once, for many rows each.
   bool isLoop = false;
+  /// Blocks beside each other that have every row together.
+  int blocks = 1;
   /// Blocks that share the rows of a launch, where a row has parts: as many as
   /// `mostBlocks` while every part is worth having. 0: a row has one block.
   int64_t mostBlocks = 0;

@@ -78,7 +78,7 @@ static constexpr llvm::StringLiteral kTaken =
     "include "
     "infinity inline inside int inverse isDense isDone isForced isHeld "
     "isResult isSameWarp isTransposed isUnderWay isWrite isWritten isfinite "
-    "kBlockRows kBytes kChunk kChunks kColumns kColumnsOf kDepth "
+    "kBlockRows kBlocks kBytes kChunk kChunks kColumns kColumnsOf kDepth "
     "kElementBytes kHeld kIsShared kLanesLongest kLongest "
     "kPlace "
     "kept kAlone kHalves kKept kLeft kLefts kModes kPanels kPart panel "

@@ -420,6 +420,7 @@ void RowPrinter::printPass(unsigned pass) {
   printMerge(pass);
   printWalk(pass);
   printMergeAcrossWarps(pass);
+  printMergeAcrossBlocks(pass);
   if (hasParts && pass == 0)
     printMergeOfParts();
   if (!guards.empty()) {

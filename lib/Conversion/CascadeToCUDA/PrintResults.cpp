@@ -108,7 +108,9 @@ void RowPrinter::printRowResults() {
       places[*rank].push_back(w);
   }
   if (!numbers.empty()) {
-    out.open("if (lane == 0 && is_row) {");
+    out.open("if (lane == 0 && is_row" +
+             std::string(hasClusters ? " && block() % kBlocks == 0" : "") +
+             ") {");
     printWrites(numbers);
     out.close();
   }
@@ -246,8 +248,8 @@ void RowPrinter::printSweepWalk() {
     out.comment("What is written makes room for the next row of the block.");
     printKeptChunks([&] {
       out.line("write(chunk, first);");
-      out.line("if (row + blocks() < " + rowCount() + ")");
-      out.line("  bring(row + blocks(), first);");
+      out.line("if (row + " + rowStep() + " < " + rowCount() + ")");
+      out.line("  bring(row + " + rowStep() + ", first);");
     });
     out.line("if constexpr (kHeld > 0)");
     out.line("  write(held, 0);");

@@ -49,10 +49,12 @@ void RowPrinter::findGrid() {
 void RowPrinter::addEntry(CudaEntry entry) {
   static constexpr llvm::StringLiteral kNames[] = {
       "_chunks", "_rows", "_shared", "_split", "_lanes"};
-  entry.name =
-      options.name + (entry.hasParts() ? "_parts" : kNames[entry.place].str()) +
-      std::to_string(entry.threads) + "x" + std::to_string(entry.vectors) +
-      "x" + std::to_string(entry.width);
+  std::string kind = entry.hasParts() ? "_parts" : kNames[entry.place].str();
+  if (entry.blocks > 1)
+    kind = "_cluster" + std::to_string(entry.blocks) + "x";
+  entry.name = options.name + kind + std::to_string(entry.threads) + "x" +
+               std::to_string(entry.vectors) + "x" +
+               std::to_string(entry.width);
   bool isKnown = llvm::any_of(result.entries, [&](const CudaEntry &other) {
     return other.name == entry.name;
   });
@@ -91,6 +93,9 @@ bool RowPrinter::readsTables() {
 /// the next. `words`: registers of a vector of all that is folded. On an H200,
 /// keeping the arrays that all rows read there too was slower than reading them
 /// again: fewer blocks fit (LayerNorm, 32768 bf16: 3.05 against 3.35 TB/s).
+/// What has no room in a multiprocessor, several blocks have together, two or
+/// three of them a multiprocessor where they fit: nothing else would run while
+/// a row is folded (benchmarks/results/cuda-rows.md, "Rows of several blocks").
 void RowPrinter::chooseShared(int width, int words) {
   // What a multiprocessor has, beside what every block takes for itself.
   constexpr int64_t kUnitBytes = 228 << 10, kOfBlock = 1 << 10;
@@ -100,19 +105,22 @@ void RowPrinter::chooseShared(int width, int words) {
   for (StatePlan &s : plan.states)
     perWarp += 2 * (s.op.isOrdered() ? listBytes(s) : bytesOf(s.type()));
   auto add = [&](CudaEntry::Place place, int threads, int blocks, int parts,
-                 int share = 1) {
+                 int share = 1, int together = 1) {
     // A fifth of the registers of a thread for what it reads.
     int vectors = share * kUnitRegisters / (threads * blocks) / 5 / words;
     vectors = int(llvm::bit_floor(unsigned(std::clamp(vectors, 1, 4))));
+    if (together > 1 && readsTables()) // whose elements have registers, too
+      vectors = std::clamp(8 / width, 1, vectors);
     CudaEntry entry{"", threads, 1, vectors, width, true};
     entry.place = place;
     entry.keptBytes = bytes;
     entry.blocksPerUnit = blocks;
-    entry.isLoop = blocks == 1;
-    int64_t room =
-        kUnitBytes / parts - kOfBlock - perWarp * ((threads + 31) / 32);
-    entry.longest =
-        room / (bytes * entry.chunk()) * entry.chunk() + entry.held();
+    entry.isLoop = blocks == 1 && together == 1;
+    entry.blocks = together;
+    int64_t room = kUnitBytes / parts - kOfBlock -
+                   perWarp * ((threads + 31) / 32 + (together > 1));
+    entry.longest = room / (bytes * entry.chunk()) * entry.chunk() * together +
+                    entry.held();
     if (entry.longest > entry.held())
       addEntry(entry);
   };
@@ -123,10 +131,25 @@ void RowPrinter::chooseShared(int width, int words) {
     add(CudaEntry::Shared, 128, 6, 12);
   add(CudaEntry::Shared, 256, 3, readsTables() && !foldsTables() ? 4 : 6);
   add(CudaEntry::Shared, 512, 2, 2);
+  // Beside tables half of a multiprocessor's rows is where several do better.
+  bool isShort = mayHaveClusters() && readsTables() && !foldsTables();
   add(CudaEntry::Split, 1024, 1, 1);
+  if (isShort && result.entries.back().place == CudaEntry::Split)
+    result.entries.back().longest =
+        std::min(result.entries.back().longest, (kUnitBytes * 2 / 3) / bytes);
   // Registers of a longer row: fewer threads have more of them.
   if (foldsTables() && words <= 8)
     add(CudaEntry::Split, 512, 1, 1, 2);
+  if (mayHaveClusters()) {
+    // A thread has 40 registers, or 64 where elements and states ask for them.
+    int blocks = words <= 4 && plan.states.size() <= 2 ? 3 : 2;
+    add(CudaEntry::Shared, 512, blocks, 2, 1, 4);
+    add(CudaEntry::Shared, 512, blocks, 2, 1, 8);
+    if (!readsTables())
+      add(CudaEntry::Shared, 1024, 1, 1, 1, 8);
+  }
+  hasClusters = llvm::any_of(
+      result.entries, [](const CudaEntry &entry) { return entry.blocks > 1; });
   hasShared = llvm::any_of(result.entries, [](const CudaEntry &entry) {
     return entry.keptBytes > 0;
   });
@@ -289,6 +312,9 @@ void RowPrinter::printHead() {
         "         _sharedTxVxW keeps rows in shared memory, "
         "_splitTxVxW all but the first T * V * W elements of longer ones; "
         "a launch has any number of blocks.");
+  if (hasClusters)
+    out.comment("         _clusterBxTxVxW is _shared of rows that B blocks "
+                "have together: as many times the blocks, each a part.");
   if (hasParts)
     out.comment("         _partsTxVxW takes few long rows, of each a part a "
                 "block. They leave states in the workspace and take a "
@@ -298,7 +324,7 @@ void RowPrinter::printHead() {
                 "every lane has one for itself.");
   if (!hasStates())
     out.comment("No reduction: every element is computed on its own.");
-  printIncludes();
+  printIncludes(hasClusters ? "refold_cuda_clusters.h" : "");
 }
 
 void RowPrinter::printRowPointers(
@@ -325,7 +351,10 @@ void RowPrinter::printRow() {
   out.line("const int lane = thread() % kThreads;");
   out.line(hasParts ? "int64_t row = kIsPart ? block() / row_parts : block() * "
                       "kRows + thread() / kThreads;"
-                    : "int64_t row = block() * kRows + thread() / kThreads;");
+           : hasClusters
+               ? "int64_t row = block() / kBlocks * kRows + thread() / "
+                 "kThreads;"
+               : "int64_t row = block() * kRows + thread() / kThreads;");
   out.line("const bool is_row = row < " + rowCount() + ";");
   out.line("// A warp leaves as a whole; what is left of one does row 0 again "
            "and writes nothing.");
@@ -463,26 +492,36 @@ void RowPrinter::printBring() {
   out.close("};");
 }
 
+/// Over the chunks that shared memory keeps.
+std::string RowPrinter::keptLoop() {
+  return "for (int64_t first = " +
+         std::string(hasClusters ? "part_first + " : "") + "kHeld; first < " +
+         (hasClusters ? "part_end" : count()) + "; first += kChunk)";
+}
+
 /// Rows wait in shared memory between sweeps.
 void RowPrinter::printKept() {
   out.blank();
   out.comment("Where shared memory keeps rows: every thread has places of its "
               "own, which copies fill.");
+  std::string length = hasClusters ? "part_length" : count();
+  if (hasClusters)
+    printPartOfCluster();
   out.line("constexpr bool kIsShared = kPlace >= InShared;");
   out.line("constexpr int64_t kHeld = kPlace == Split ? kChunk : 0;");
   out.line("constexpr int64_t kElementBytes = " + std::to_string(keptBytes()) +
            ";");
-  out.line("REFOLD_SHARED_BYTES(kept, kIsShared && " + count() +
-           " > kHeld ? (" + count() +
+  out.line("REFOLD_SHARED_BYTES(kept, kIsShared && " + length + " > kHeld ? (" +
+           length +
            " - kHeld + kChunk - 1) / kChunk * kChunk * kElementBytes : 0);");
   out.open("const auto place = [&](int64_t first) {");
-  out.line("return kept + uint32_t((first - kHeld) * kElementBytes) + "
-           "uint32_t(lane) * 16;");
+  out.line("return kept + uint32_t((first - " +
+           std::string(hasClusters ? "part_first - " : "") +
+           "kHeld) * kElementBytes) + uint32_t(lane) * 16;");
   out.close("};");
   printBring();
   out.open("if constexpr (kIsShared) {");
-  out.line("for (int64_t first = kHeld; first < " + count() +
-           "; first += kChunk)");
+  out.line(keptLoop());
   out.line("  bring(row, first);");
   out.close();
   out.line(
@@ -513,8 +552,7 @@ void RowPrinter::printFetch() {
 /// against 0.52), since registers then have room for half as much.
 void RowPrinter::printKeptChunks(llvm::function_ref<void()> printUse) {
   out.line("REFOLD_NO_UNROLL");
-  out.open("for (int64_t first = kHeld; first < " + count() +
-           "; first += kChunk) {");
+  out.open(keptLoop() + " {");
   out.line("fetch(chunk, first);");
   printUse();
   out.close();
@@ -551,7 +589,8 @@ void RowPrinter::printBody() {
              "int kWidth, int64_t kSharedBytes, Place kPlace>");
   else
     out.line("template <int kThreads, int kRows, int kVectors, int kWidth, "
-             "Place kPlace>");
+             "Place kPlace" +
+             std::string(hasClusters ? ", int kBlocks = 1>" : ">"));
   out.open("REFOLD_DEVICE void " + options.name + "(" + typedParameters +
            ") {");
   size_t begin = out.text.size();
@@ -605,11 +644,13 @@ void RowPrinter::printBody() {
   for (unsigned pass = 0; pass < plan.passes.size(); ++pass)
     if (!statesOf(pass).empty() || !listsOf(pass).empty())
       printPass(pass);
+  printFarewell(/*isWait=*/false);
   printResults();
   while (!rowScopes.empty())
     rowScopes.pop_back();
+  printFarewell(/*isWait=*/true);
   if (hasShared) {
-    out.line("row += blocks();");
+    out.line("row += " + rowStep() + ";");
     out.line("turn = kThreads / 32 - turn;");
     out.close("} while (kIsShared && row < " + rowCount() + ");");
   }
@@ -633,7 +674,10 @@ void RowPrinter::printEntries() {
     // Left alone, ptxas spills to have ten blocks of 64 threads.
     bool isHeld = isWide && entry.threads * entry.rows == 64;
     // What sums and rows take is no matter of how many blocks fit.
-    out.line(kernel.product ? "REFOLD_UNIT_KERNEL(" + threads + ", 1)"
+    out.line(entry.blocks > 1 ? "REFOLD_CLUSTER_KERNEL(" + threads + ", " +
+                                    std::to_string(entry.blocksPerUnit) + ", " +
+                                    std::to_string(entry.blocks) + ")"
+             : kernel.product ? "REFOLD_UNIT_KERNEL(" + threads + ", 1)"
              : entry.blocksPerUnit == 0 && isHeld
                  ? "REFOLD_UNIT_KERNEL(" + threads + ", 8)"
              : entry.blocksPerUnit == 0
@@ -647,6 +691,8 @@ void RowPrinter::printEntries() {
                                              std::to_string(entry.rows) + ", " +
                                              std::to_string(entry.vectors) +
                                              ", " + std::to_string(entry.width);
+    if (entry.blocks > 1)
+      place += ", " + std::to_string(entry.blocks);
     out.line(options.name + "<" + shape + ", " + place + ">(" +
              plainParameters + ");");
     out.close();

@@ -26,6 +26,11 @@ private:
   void printBody();
   void printRow();
   void printKept();
+  std::string keptLoop();
+  /// From a block's row to its next.
+  std::string rowStep() {
+    return hasClusters ? "blocks() / kBlocks" : "blocks()";
+  }
   void printBring();
   void printFetch();
   void printKeptChunks(llvm::function_ref<void()> printUse);
@@ -60,6 +65,11 @@ private:
   void printProduct();
   void printProductRow();
   std::string productArguments(const CudaEntry &entry);
+  // Blocks that have a row together: PrintClusters.cpp.
+  bool mayHaveClusters();
+  void printPartOfCluster();
+  void printMergeAcrossBlocks(unsigned pass);
+  void printFarewell(bool isWait);
   // Blocks that share a row.
   bool mayHaveParts();
   void addPartsEntry(int vectors, int width);
@@ -130,10 +140,11 @@ private:
   bool readsTables();
   bool foldsTables();
   std::string rowCount();
-  bool isOwnPlace = false; ///< text is about the places of one thread
-  bool hasShared = false;  ///< an entry keeps rows in shared memory
-  bool hasParts = false;   ///< in an entry, blocks share rows
-  bool hasLanes = false;   ///< an entry keeps a row for each lane there
+  bool isOwnPlace = false;  ///< text is about the places of one thread
+  bool hasShared = false;   ///< an entry keeps rows in shared memory
+  bool hasParts = false;    ///< in an entry, blocks share rows
+  bool hasLanes = false;    ///< an entry keeps a row for each lane there
+  bool hasClusters = false; ///< in an entry, blocks have rows together
   bool isWide = false; ///< 64 registers of a thread hold elements, with tables
 };
 

@@ -29,7 +29,7 @@ static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
     return SizeExpr::binary(SizeExpr::Op::CeilDiv, count, SizeExpr(entry.rows));
   };
   return kernel.tiles ? rows * blocks(words.extent(kernel.tiles->rows))
-                      : blocks(rows);
+                      : blocks(rows) * SizeExpr(entry.blocks);
 }
 
 /// Shared memory that the launch asks for: to keep rows, whole chunks of them.
@@ -40,9 +40,12 @@ static SizeExpr sharedOf(const CudaEntry &entry, const CudaKernel &kernel,
   SizeExpr kept = SizeExpr::binary(
       SizeExpr::Op::Max, lengthOf(kernel, words) - SizeExpr(entry.held()),
       SizeExpr(0));
-  return SizeExpr::binary(SizeExpr::Op::CeilDiv, kept,
-                          SizeExpr(entry.chunk())) *
-             SizeExpr(entry.chunk() * entry.keptBytes) +
+  SizeExpr chunks =
+      SizeExpr::binary(SizeExpr::Op::CeilDiv, kept, SizeExpr(entry.chunk()));
+  if (entry.blocks > 1)
+    chunks =
+        SizeExpr::binary(SizeExpr::Op::CeilDiv, chunks, SizeExpr(entry.blocks));
+  return chunks * SizeExpr(entry.chunk() * entry.keptBytes) +
          SizeExpr(entry.sharedBytes);
 }
 

@@ -59,7 +59,8 @@ ROLES, HANDOVER, BOXES = "conform_roles", "conform_handover", "conform_boxes"
 KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (SLICES, "int32_t"), (WORDS, "float"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
 KERNELS += [(n, "float") for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]]
 INPUTS.update({n: "int16_t" for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]})
-KERNELS += [(n, "float") for n in F8_PRODUCTS] + [(BOXES, "int8_t")]
+CLUSTERS = "conform_clusters"
+KERNELS += [(n, "float") for n in F8_PRODUCTS] + [(BOXES, "int8_t"), (CLUSTERS, "int32_t")]
 INPUTS.update({n: "int8_t" for n in [*F8_PRODUCTS, BOXES]})
 
 
@@ -122,7 +123,7 @@ class Device:
 
     def run(self, name, mode, blocks, data, out, count):
         function, addresses = ctypes.c_void_p(), []
-        module = self.modules[any(name in kernels for kernels in (PRODUCTS, F8_PRODUCTS, SIDES, (ROLES, HANDOVER, BOXES)))]
+        module = self.modules[any(name in kernels for kernels in (PRODUCTS, F8_PRODUCTS, SIDES, (ROLES, HANDOVER, BOXES, CLUSTERS)))]
         self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         for array in (data, out):
             address = ctypes.c_uint64()
@@ -404,6 +405,20 @@ def check_boxes(machine, mode):
     assert (out[0] == wide[4:20, 128:256]).all() and (out[1] == wide[4:20, :128]).all(), (BOXES, mode)
 
 
+def check_clusters(machine, mode):
+    """Two clusters of four blocks, in several rounds."""
+    data = np.random.default_rng(8).integers(-4096, 4096, (2, 4, 128)).astype(np.int32)
+    out = np.zeros_like(data)
+    machine.run(CLUSTERS, mode, 8, data, out, 3)
+    sums = np.zeros_like(data)
+    for values in (data, data + 1, data + 2):
+        for which in range(4):
+            at = (np.arange(128) + 17 * which) % 128
+            sums += values[:, None, which, at] * (which + 1) + values[:, None, which, at ^ 1]
+            sums += np.where(np.fmod(values[:, None, which, at ^ 2], 3) == 0, 1000 + which, 0).astype(np.int32)
+    assert (out == sums).all(), (CLUSTERS, mode)
+
+
 def check_copies(machine, mode):
     data = np.random.default_rng(6).integers(-128, 128, 4096).astype(np.int8)
     for name in COPIES:
@@ -421,7 +436,7 @@ def main():
         machine = Device(*filter(None, [options.cubin, options.roles])) if options.cubin else Emulated(pathlib.Path(folder))
         checks = [check_arithmetic, check_f8, check_exchange, check_slices, check_words, check_matrices, check_copies]
         if options.roles or not options.cubin:
-            checks += [check_products, check_sides, check_f8_products, check_boxes, check_roles, check_handover]
+            checks += [check_products, check_sides, check_f8_products, check_boxes, check_roles, check_handover, check_clusters]
         passed = 0
         for mode in range(machine.modes):
             for check in checks:

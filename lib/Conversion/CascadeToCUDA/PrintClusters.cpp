@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Blocks that have a row together at the same time, each a part of it in its
+// shared memory: what they know of it they read from each other.
+#include "RowPrinter.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::cuda;
+using namespace refold::walk;
+
+/// Whether a block can read what another has of every state.
+bool RowPrinter::mayHaveClusters() {
+  return StringRef(options.target).contains("sm90") &&
+         llvm::all_of(plan.states, [](StatePlan &s) {
+           return !s.op.isOrdered() &&
+                  (bytesOf(s.type()) >= 4 || s.type().isInteger(1));
+         });
+}
+
+/// Which part of the row the block has.
+void RowPrinter::printPartOfCluster() {
+  out.comment("Blocks beside each other have parts of one row: whole chunks.");
+  out.line("const int64_t part_length = kBlocks > 1 ? ((" + count() +
+           " + kChunk - 1) / kChunk + kBlocks - 1) / kBlocks * kChunk : " +
+           count() + ";");
+  out.line("const int64_t part_first = kBlocks > 1 ? block() % kBlocks * "
+           "part_length : 0;");
+  out.line("const int64_t part_end = kBlocks > 1 ? smaller(part_first + "
+           "part_length, " +
+           count() + ") : " + count() + ";");
+}
+
+/// Every thread of the cluster has the states of the row then, from those of
+/// its blocks in the same order.
+void RowPrinter::printMergeAcrossBlocks(unsigned pass) {
+  if (!hasClusters)
+    return;
+  SmallVector<StatePlan *> states = statesOf(pass);
+  out.open("if constexpr (kBlocks > 1) {");
+  for (StatePlan *s : states)
+    out.line("REFOLD_SHARED(" + valueType(s->type()) + ", cluster_" + name(*s) +
+             ", 1);");
+  out.open("if (lane == 0) {");
+  for (StatePlan *s : states)
+    out.line("cluster_" + name(*s) + ".store(0, s." + name(*s) + ");");
+  out.close();
+  out.line("arrive_at_cluster<kBlocks>();");
+  out.line("wait_for_cluster<kBlocks>();");
+  out.comment("As above, of as many lanes as there are blocks.");
+  for (StatePlan *s : states)
+    out.line("s." + name(*s) + " = load_across<kBlocks>(cluster_" + name(*s) +
+             ", lane % kBlocks, 0);");
+  out.line("merge" + std::to_string(pass + 1) + "(Number<kBlocks>{});");
+  out.close();
+}
+
+/// Nobody leaves, or writes again what others read, before all have read it.
+void RowPrinter::printFarewell(bool isWait) {
+  if (!hasClusters)
+    return;
+  out.line("if constexpr (kBlocks > 1)");
+  out.line(isWait ? "  wait_for_cluster<kBlocks>(); // until all have read"
+                  : "  arrive_at_cluster<kBlocks>(); // has read");
+}
