@@ -169,9 +169,9 @@ std::string Expressions::divisor(Node *n) {
   std::string &name = divisors[n];
   if (name.empty()) {
     name = kernel.nameFor("by");
-    // Two pairs: in one, `float(int64_t(j))` would declare a function.
-    out.line("const refold::Divisor " + name + "((" +
-             withoutParentheses(value(n)) + "));");
+    // In braces: `by(float(n))` would declare a function.
+    out.line("const refold::Divisor " + name + "{" +
+             withoutParentheses(value(n)) + "};");
   }
   return name;
 }
