@@ -183,7 +183,7 @@ void RowPrinter::printPlaces(unsigned rank, ArrayRef<WritePlan *> writes) {
     if (s.op.isOrdered() && rankOf(s) == rank)
       out.line("[[maybe_unused]] const auto " + name(s) + "_own = " + name(s) +
                ".template part_of<kWriters>(lane);");
-  out.open("if (lane < kWriters && is_row) {");
+  out.open("if (lane < kWriters && " + isWriter() + ") {");
   auto target = [&](WritePlan *w) {
     return cast<BlockArgument>(w->op.getTarget()).getArgNumber() -
            plan.cascade.numIndices();

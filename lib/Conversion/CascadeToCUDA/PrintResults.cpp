@@ -108,9 +108,7 @@ void RowPrinter::printRowResults() {
       places[*rank].push_back(w);
   }
   if (!numbers.empty()) {
-    out.open("if (lane == 0 && is_row" +
-             std::string(hasClusters ? " && block() % kBlocks == 0" : "") +
-             ") {");
+    out.open("if (lane == 0 && " + isWriter() + ") {");
     printWrites(numbers);
     out.close();
   }

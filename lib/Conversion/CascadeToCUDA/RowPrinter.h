@@ -70,6 +70,10 @@ private:
   void printPartOfCluster();
   void printMergeAcrossBlocks(unsigned pass);
   void printFarewell(bool isWait);
+  /// Whether the block writes what a row has once.
+  std::string isWriter() {
+    return hasClusters ? "is_row && block() % kBlocks == 0" : "is_row";
+  }
   // Blocks that share a row.
   bool mayHaveParts();
   void addPartsEntry(int vectors, int width);

@@ -107,6 +107,13 @@ def check_entry(program, dtype, entry):
     verify(program, dtype, f"{entry['width']},{length}", "0", target="cuda-emulated-sm90", REFOLD_CUDA_ENTRY=suffix)
 
 
+def check_places_of_clusters():
+    """Results beside each other that a row has once: of blocks that have it together, one writes them."""
+    program = "test/Target/CUDA/Inputs/numbers_of_rows"
+    assert any(e["blocks"] == 4 and e["name"].endswith("cluster4x512x2x4") for e in kernels_of(program, "f32", "cuda-sm90", "--dim", "r=3")[0]["entries"])
+    verify(program, "f32", "8,20000", "0", "--dim", "r=3", "--shape", "m=2", target="cuda-emulated-sm90", REFOLD_CUDA_ENTRY="cluster4x512x2x4")
+
+
 def check_text(program, dtype):
     """Same bytes twice; the host's compiler has nothing to say."""
     assert kernels_of(program, dtype) == kernels_of(program, dtype)
@@ -169,6 +176,7 @@ def main():
     cases = [(check_emulated, *case) for case in EMULATED]
     cases += [(check_text, *case) for case in COMPILED]
     cases += [(check_parts, *case) for case in PARTS]
+    cases.append((check_places_of_clusters,))
     cases.append((check_overflow, "test/Target/CUDA/Inputs/f8_overflow.mlir"))
     for program, dtype in EACH_ENTRY:
         cases += [(check_entry, program, dtype, e) for e in kernels_of(program, dtype)[0]["entries"]]
