@@ -68,6 +68,7 @@ private:
   }
   bool addSpecial(const std::string &name);
   Term row(unsigned depth);
+  Term exponential();
   Term number() {
     return {pick<std::string>({"2", "0.5", "3", "(1/3)", "0.1"}), {}};
   }
@@ -78,7 +79,8 @@ private:
   std::vector<std::string> elements; ///< names with axis n
   std::vector<std::string> rows;     ///< names of stages, safe to read
   std::vector<std::string> maxima;   ///< stages t = max(n: s)
-  std::vector<std::string> shares;   ///< names of exp(s - t) / its sum
+  std::vector<std::string> minima;   ///< stages u = min(n: s)
+  std::vector<std::string> shares;   ///< exponentials / their sum
   std::vector<std::string> means;    ///< means of s
   std::vector<std::string> flags;    ///< truth values of a row
   std::string stream = "n";          ///< or two axes
@@ -175,10 +177,17 @@ Term Generator::element(unsigned depth) {
       return {"($0 - $1)", {element(depth - 1), row(0)}};
     [[fallthrough]];
   default:
-    if (maxima.empty())
+    if (maxima.empty() && minima.empty())
       return {pick(elements), {}};
-    return {"exp(s - $0)", {{pick(maxima), {}}}};
+    return exponential();
   }
+}
+
+/// Of `s` about an extreme; there is one.
+Term Generator::exponential() {
+  if (maxima.empty() || (!minima.empty() && chance(50)))
+    return {"exp($0 - s)", {{pick(minima), {}}}};
+  return {"exp(s - $0)", {{pick(maxima), {}}}};
 }
 
 /// What people write: shares, moments, distances, guards.
@@ -257,12 +266,11 @@ bool Generator::addSpecial(const std::string &name) {
   Definition stage{name, "", ")", {}};
   switch (below(8)) {
   case 0: // the denominator of a softmax
-    if (maxima.empty())
+    if (maxima.empty() && minima.empty())
       return false;
     stage.before = over("sum");
-    stage.term = {"exp(s - $0)", {{pick(maxima), {}}}};
-    shares.push_back("exp(s - " + stage.term.operands[0].format + ") / " +
-                     name);
+    stage.term = exponential();
+    shares.push_back(stage.term.text() + " / " + name);
     break;
   case 1:
     stage.before = over("mean");
@@ -324,9 +332,10 @@ void Generator::addStage(unsigned numberOfStage) {
   Definition stage{name, "", ")", {}};
   unsigned kind = below(10);
   if (kind < 2) {
-    stage.before = over("max");
+    bool isLeast = chance(30);
+    stage.before = over(isLeast ? "min" : "max");
     stage.term = {"s", {}};
-    maxima.push_back(name);
+    (isLeast ? minima : maxima).push_back(name);
   } else if (kind < 4) {
     stage.before = over(chance(50) ? "max" : "min");
     stage.term = element(2);

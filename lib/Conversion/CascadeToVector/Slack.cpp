@@ -340,17 +340,27 @@ Kernel::Values Kernel::moveSums(const LazyPivots &lazy,
 
 /// What loops carry: pivots (a register whose lanes are equal, so that the rare
 /// move of the sums needs no constants of its own), then a register of each
-/// extreme, then `numHeld` registers of each sum: its parts and, where its
-/// chains end within the tile, a total.
+/// state of the lower level, then `numHeld` registers of each sum: its parts
+/// and, where chains end within the tile, a total. Last the totals of those of
+/// the lower level that are no extremes.
 struct Kernel::LazySums {
   static constexpr int64_t kParts = 4;
   const LazyPivots &lazy;
   RowWork low, high;
   Tile &head;
   bool isLast; ///< of all passes: the sweep is next
-  int64_t numHeld;
+  bool endsChains;
+  int64_t numHeld = kParts + endsChains;
   size_t numPivots() const { return lazy.pivots.size(); }
   size_t firstSum() const { return numPivots() + low.states.size(); }
+  /// `body` with each state of the lower level that has a total, the place of
+  /// its register and that of the total.
+  void eachTotal(function_ref<void(StatePlan &, size_t, size_t)> body) const {
+    size_t total = firstSum() + high.states.size() * numHeld;
+    for (auto [i, s] : llvm::enumerate(low.states))
+      if (endsChains && !isExtreme(*s))
+        body(*s, numPivots() + i, total++);
+  }
 };
 
 /// Where an element of these registers is beyond the slack: the pivots become
@@ -381,10 +391,18 @@ void Kernel::followExtremes(LazySums &work, ArrayRef<Val> best, Values &acc) {
         ArrayRef<Val> values = in.drop_front();
         Tile t(plan.cascade.numIndices());
         static_cast<TileShape &>(t) = work.head;
-        for (auto [i, key] : llvm::enumerate(work.low.states))
-          if (isExtreme(*key))
-            t.memo[keyOf(t, plan.graph->version(key->op, Node::New), 0, 0)] =
-                to.reduceLanes(key->combine, values[work.numPivots() + i]);
+        // Of all tiles so far: beside another pivot that moves, one that no
+        // element of this tile exceeds must not move back.
+        for (const LazyPivots::Pivot &pivot : work.lazy.pivots) {
+          StatePlan &key = plan.states[pivot.state];
+          size_t at =
+              llvm::find(work.low.states, &key) - work.low.states.begin();
+          Val before =
+              eval(work.head, plan.graph->version(key.op, Node::Old), 0, 0);
+          Val best = to.reduceLanes(key.combine, values[work.numPivots() + at]);
+          t.memo[keyOf(t, plan.graph->version(key.op, Node::New), 0, 0)] =
+              to.binary(key.combine, best, before);
+        }
         Values pivots;
         for (const LazyPivots::Pivot &pivot : work.lazy.pivots)
           pivots.push_back(to.splat(eval(t, pivot.now, 0, 0)));
@@ -456,7 +474,7 @@ void Kernel::lazyLevels(unsigned pass, Step &step, unsigned level,
                 workOf(pass, step, level + 1),
                 head,
                 pass + 1 == plan.passes.size() && level + 1 == step.lastLevel,
-                LazySums::kParts + (positionsOfChain(step) ? 1 : 0)};
+                positionsOfChain(step) != 0};
   startLevel(work.low, head);
   for (StatePlan *s : work.low.states)
     preload(head, s->term, bit(plan.stream));
@@ -479,6 +497,9 @@ void Kernel::lazyLevels(unsigned pass, Step &step, unsigned level,
     init.push_back(to.splat(identity(*s)));
   for (StatePlan *s : work.high.states)
     init.append(work.numHeld, to.splat(identity(*s)));
+  work.eachTotal([&](StatePlan &s, size_t, size_t) {
+    init.push_back(to.splat(identity(s)));
+  });
   isLazyStep = true;
   Values found = columns(
       step, isChecked, head, init,
@@ -491,9 +512,16 @@ void Kernel::lazyLevels(unsigned pass, Step &step, unsigned level,
               work.firstSum() + k * work.numHeld, work.numHeld);
           closeChain(held.drop_back(), held.back(), *s);
         }
+        work.eachTotal([&](StatePlan &s, size_t sum, size_t total) {
+          acc[total] = to.binary(s.combine, acc[sum], acc[total]);
+          acc[sum] = to.splat(identity(s));
+        });
         return acc;
       });
   isLazyStep = false;
+  work.eachTotal([&](StatePlan &s, size_t sum, size_t total) {
+    found[sum] = to.binary(s.combine, found[sum], found[total]);
+  });
   finishLazy(work, found);
 }
 
