@@ -7,6 +7,7 @@
 // meets an obstacle, until every formula stands.
 #include "refold/Analysis/Kernels.h"
 
+#include "CommonIndices.h"
 #include "Ties.h"
 
 #include "refold/Dialect/Refold/IR/Refold.h"
@@ -81,8 +82,6 @@ private:
   bool gather();
   bool group();
   bool buildKernel(ArrayRef<unsigned> members, KernelPlan &plan);
-  bool matchDims(unsigned member, unsigned first,
-                 SmallVectorImpl<std::optional<unsigned>> &map);
   void assignRoles(Formula &formula);
   bool shareExpensive();
   bool separateRows(ArrayRef<unsigned> members, const KernelPlan &kernel);
@@ -414,48 +413,6 @@ bool Planner::isCyclic(ArrayRef<unsigned> members, ArrayRef<unsigned> readers) {
 // One kernel
 //===----------------------------------------------------------------------===//
 
-/// Indices of `member`'s own formula as indices of the first member's, where
-/// both read one reduction. False: they read it at places that do not
-/// correspond.
-bool Planner::matchDims(unsigned member, unsigned first,
-                        SmallVectorImpl<std::optional<unsigned>> &map) {
-  Formula &own = *targets[member].formula, &base = *targets[first].formula;
-  map.assign(own.extents.size(), std::nullopt);
-  IndexSet ownStream = own.cascade.stream(), baseStream = base.cascade.stream();
-  auto correspond = [&](unsigned from, unsigned to) {
-    bool streams = (ownStream & bit(from)) && (baseStream & bit(to));
-    if (!streams && map[from] && *map[from] != to)
-      return false;
-    map[from] = to;
-    return true;
-  };
-  auto match = [&](const Subscripts &mine, const Subscripts &theirs) {
-    for (auto [a, b] : llvm::zip(mine, theirs)) {
-      std::optional<unsigned> from = own.atoms.asIndex(a);
-      std::optional<unsigned> to = base.atoms.asIndex(b);
-      bool same = a.isConstant() && b.isConstant() && a.constant == b.constant;
-      if (from && to ? !correspond(*from, *to) : !same)
-        return false;
-    }
-    return true;
-  };
-  for (const StageUse &use : own.stageUses)
-    for (const StageUse &other : base.stageUses) {
-      if (use.op != other.op)
-        continue;
-      int mine = own.cascade.stages[use.stage].rank;
-      int theirs = base.cascade.stages[other.stage].rank;
-      if (!match(use.subscripts, other.subscripts) ||
-          (mine >= 0 && theirs >= 0 && !correspond(mine, theirs)))
-        return false;
-    }
-  for (const StageUse &use : own.contractionUses)
-    for (const StageUse &other : base.contractionUses)
-      if (use.op == other.op && !match(use.subscripts, other.subscripts))
-        return false;
-  return true;
-}
-
 bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
   Formula &base = *targets[members[0]].formula;
   FormulaPolicy p = policy();
@@ -475,23 +432,23 @@ bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
   for (unsigned s : base.streams)
     streams.push_back(formula->addIndex(indexName(sizes, base.extents[s], "n"),
                                         IndexRole::Stream, base.extents[s]));
-  DenseMap<unsigned, unsigned> numberOf; // of the first member's indices
-  for (unsigned m : members) {
+  SmallVector<const Formula *> formulas;
+  for (unsigned m : members)
+    formulas.push_back(targets[m].formula.get());
+  CommonIndices common = CommonIndices::of(formulas);
+  if (common.misfit) {
+    // A product that both hold may be all that ties them.
+    const Formula &misfit = *formulas[*common.misfit];
+    for (const auto *uses : {&misfit.contractionUses, &misfit.stageUses})
+      for (const StageUse &use : *uses)
+        if (materialise(use.op->getResult(0)))
+          return false;
+    return false;
+  }
+  DenseMap<unsigned, unsigned> numberOf; // of common indices
+  for (auto [place, m] : llvm::enumerate(members)) {
     Target &target = targets[m];
-    SmallVector<std::optional<unsigned>> toBase;
-    if (m == members[0]) {
-      toBase.assign(base.extents.size(), std::nullopt);
-      for (unsigned i = 0; i < base.extents.size(); ++i)
-        toBase[i] = i;
-    } else if (!matchDims(m, members[0], toBase)) {
-      // A product that both hold may be all that ties them.
-      for (const auto *uses :
-           {&target.formula->contractionUses, &target.formula->stageUses})
-        for (const StageUse &use : *uses)
-          if (materialise(use.op->getResult(0)))
-            return false;
-      return false;
-    }
+    ArrayRef<std::optional<unsigned>> toCommon = common.numbers[place];
     IndexSet boundOfOwn = 0;
     for (const StageUse &use : target.formula->stageUses)
       for (const IndexExpr &e : use.subscripts)
@@ -506,11 +463,12 @@ bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
         continue;
       }
       Size size = target.formula->extents[*own];
-      std::optional<unsigned> shared = toBase[*own];
+      std::optional<unsigned> shared = toCommon[*own];
+      bool isOfFirst = shared && *shared < base.extents.size();
       const Formula &ownFormula = *target.formula;
       bool isRank = ownFormula.cascade.indices[*own].role == IndexRole::Rank;
-      bool inStage = isRank || (shared ? (bound & bit(*shared)) != 0
-                                       : (boundOfOwn & bit(*own)) != 0);
+      bool inStage = isRank || (isOfFirst ? (bound & bit(*shared)) != 0
+                                          : (boundOfOwn & bit(*own)) != 0);
       auto stream = llvm::find_if(
           freeStreams, [&](unsigned s) { return formula->extents[s] == size; });
       unsigned number;
