@@ -77,7 +77,9 @@ CommonIndices CommonIndices::of(ArrayRef<const Formula *> formulas) {
             std::optional<unsigned> &theirs = result.numbers[k][*(*map)[i]];
             if (!theirs)
               theirs = next++;
-            mine[i] = theirs;
+            // Two indices that meet at one of theirs stay two.
+            if (!llvm::is_contained(mine, theirs) || k == 0)
+              mine[i] = theirs;
           }
       }
       (isTied ? known : later).push_back(m);

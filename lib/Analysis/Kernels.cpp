@@ -435,16 +435,17 @@ bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
   SmallVector<const Formula *> formulas;
   for (unsigned m : members)
     formulas.push_back(targets[m].formula.get());
-  CommonIndices common = CommonIndices::of(formulas);
-  if (common.misfit) {
-    // A product that both hold may be all that ties them.
-    const Formula &misfit = *formulas[*common.misfit];
+  // A product that both hold may be all that ties them.
+  auto separate = [&](const Formula &misfit) {
     for (const auto *uses : {&misfit.contractionUses, &misfit.stageUses})
       for (const StageUse &use : *uses)
         if (materialise(use.op->getResult(0)))
           return false;
     return false;
-  }
+  };
+  CommonIndices common = CommonIndices::of(formulas);
+  if (common.misfit)
+    return separate(*formulas[*common.misfit]);
   DenseMap<unsigned, unsigned> numberOf; // of common indices
   for (auto [place, m] : llvm::enumerate(members)) {
     Target &target = targets[m];
@@ -483,6 +484,9 @@ bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
         if (shared)
           numberOf[*shared] = number;
       }
+      // c[i] d[j] beside c[i] d[i] is no diagonal.
+      if (llvm::is_contained(output.dims, number))
+        return separate(*target.formula);
       output.dims.push_back(number);
       at.push_back(formula->index(number));
     }
