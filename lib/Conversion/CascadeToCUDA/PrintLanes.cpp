@@ -47,7 +47,10 @@ void RowPrinter::addLanes(int width) {
   entry.sharedBytes = 16 * kLanesRows;
   entry.fewestRows = kFewestRows;
   // Left alone, ptxas spills to have twelve.
-  entry.blocksPerUnit = lists > 1 || places > kFewPlaces ? 8 : 0;
+  int numRead = int(llvm::count_if(
+      kernel.reads, [](auto &read) { return read.second.isFolded; }));
+  bool isMuch = lists > 1 || places > kFewPlaces || (width == 8 && numRead > 1);
+  entry.blocksPerUnit = isMuch ? 8 : 0;
   addEntry(entry);
   hasLanes = true;
 }

@@ -66,9 +66,14 @@ void TilePrinter::addRoles(int deepest, int widest, int groups) {
   bool readsColumns = llvm::any_of(all, [&](Node *n) {
     return n->kind == Node::Read && n != tiles.right.read && isOfColumn(n);
   });
-  const int mostRegisters = groups == 2 ? 176 : readsColumns ? 104 : 128;
+  bool isMuch = readsColumns || callsFunctions() || rowStates().size() > 2;
+  const int mostRegisters = groups == 2 ? 176 : isMuch ? 104 : 128;
   for (int columns : {128, 64, 32}) {
     entry.vectors = columns;
+    // Elements that are read, or made by functions, are all under way at once.
+    if ((columns > 32 && readsElements()) ||
+        (columns > 64 && sums > 32 && callsFunctions()))
+      continue;
     // Gates are behind the tiles.
     entry.sharedBytes =
         bytes(entry.rows, deepest) +

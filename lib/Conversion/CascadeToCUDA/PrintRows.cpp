@@ -109,6 +109,9 @@ void RowPrinter::chooseShared(int width, int words) {
     // A fifth of the registers of a thread for what it reads.
     int vectors = share * kUnitRegisters / (threads * blocks) / 5 / words;
     vectors = int(llvm::bit_floor(unsigned(std::clamp(vectors, 1, 4))));
+    // More states a row, and what moves them, beside elements of 16 bits.
+    if (width == 8 && plan.states.size() >= 4 && !readsTables())
+      vectors = std::max(vectors / 2, 1);
     if (together > 1 && readsTables()) // whose elements have registers, too
       vectors = std::clamp(8 / width, 1, vectors);
     CudaEntry entry{"", threads, 1, vectors, width, true};
@@ -144,7 +147,8 @@ void RowPrinter::chooseShared(int width, int words) {
         std::min(result.entries.back().longest, (kUnitBytes * 2 / 3) / bytes);
   if (mayHaveClusters()) {
     // A thread has 40 registers, or 64 where elements and states ask for them.
-    int blocks = words <= 8 && plan.states.size() <= 4 ? 3 : 2;
+    size_t most = width == 8 && !readsTables() ? 3 : 4;
+    int blocks = words <= 8 && plan.states.size() <= most ? 3 : 2;
     add(CudaEntry::Shared, 512, blocks, 2, 1, 4);
     add(CudaEntry::Shared, 512, blocks, 2, 1, 8);
     if (!readsTables())
@@ -195,6 +199,9 @@ void RowPrinter::chooseEntries() {
     // a thread's sum of a whole row in steps of 8 errs by 5 ulp at 1000
     // elements.
     add(1, 128, 32, 1, false);
+    // Left alone, ptxas spills to have nine blocks.
+    if (plan.states.size() >= 7 && plan.passes.size() == 1)
+      result.entries.back().blocksPerUnit = 8;
     return;
   }
   if (!kernel.outer.empty()) {
@@ -226,6 +233,9 @@ void RowPrinter::chooseEntries() {
     }
     add(32, 4, 8, 1, true);
     add(256, 1, 4, 1, false);
+    // Left alone, ptxas spills to have as many beside other states.
+    if (own >= 16 && plan.states.size() > 1)
+      result.entries.back().blocksPerUnit = 4;
     return;
   }
   if (width > 1) {
@@ -245,8 +255,19 @@ void RowPrinter::chooseEntries() {
     if (!hasSweep()) {
       // The fewer threads merge their states the better: 64 registers of row.
       int held = foldsTables() ? most : std::clamp(64 / words, most, 16);
+      // Terms of more states are under way on sm_80, all at once.
+      bool isOld = StringRef(options.target).contains("sm80");
+      if (isOld && width == 8 && plan.states.size() >= 7 &&
+          plan.passes.size() == 1)
+        held = std::min(held, 8);
       for (int threads : {32, 64, 128})
         add(threads, threads == 32 ? 4 : 1, held, width, true);
+      // Left alone, ptxas spills to have a fourth block of 128 threads.
+      if (width <= 4 && plan.states.size() >= 9 &&
+          (plan.passes.size() > 2 || plan.states.size() > 10))
+        for (CudaEntry &entry : result.entries)
+          if (entry.vectors == held && held * words >= 64)
+            entry.blocksPerUnit = 384 / (entry.threads * entry.rows);
     } else {
       add(64, 1, most, width, true);
     }
@@ -256,6 +277,9 @@ void RowPrinter::chooseEntries() {
       if (foldsTables() && !isWide) // 96 registers, of few threads
         add(128, 1, std::max(most, int(llvm::bit_floor(48u / words))), width,
             true);
+      // Left alone, ptxas spills to have a fifth block.
+      if (foldsTables() && !isWide && words > 8 && plan.states.size() <= 2)
+        result.entries.back().blocksPerUnit = 4;
       if (mayKeep(width)) {
         chooseShared(width, words);
       } else {
@@ -281,14 +305,20 @@ void RowPrinter::chooseEntries() {
       add(128, 1, own, width, false, words <= 4 ? 65536 : -1);
       if (words <= 4)
         add(256, 1, own, width, false);
+      // Left alone, ptxas spills to have as many beside more states.
+      if (words <= 4 && width <= 4 && plan.states.size() >= 7 &&
+          plan.passes.size() == 1)
+        result.entries.back().blocksPerUnit = 3;
     }
   }
   add(32, 4, 8, 1, true);
   // 64 registers a thread, which eight elements of two arrays do not leave room
   // in.
   add(256, 1, numFolded > 1 ? 4 : 8, 1, true);
-  addPartsEntry(4, 1);
-  add(256, 1, hasGroups ? 2 : 4, 1, false);
+  // Of two passes over many states, three leave registers.
+  bool isMuch = plan.states.size() >= 10 && plan.passes.size() > 1;
+  addPartsEntry(isMuch ? 3 : 4, 1);
+  add(256, 1, hasGroups ? 2 : isMuch ? 3 : 4, 1, false);
 }
 
 //===----------------------------------------------------------------------===//

@@ -352,6 +352,10 @@ void TilePrinter::printElements(unsigned level) {
   out.open("for (int c = 0; c < kColumns / 16; ++c) {");
   for (const TileState *p : packed)
     out.line("uint32_t " + name(*p->state) + "_factors[kTiles][4];");
+  // A branch that is always taken has what later columns read wait for it.
+  bool isInTurn = level == 0 && !isInRoles && !isInParts && readsElements();
+  if (isInTurn)
+    out.open("if (kWidth <= 128 || count > 0) {");
   printColumns();
   openRows();
   {
@@ -390,6 +394,8 @@ void TilePrinter::printElements(unsigned level) {
                "_terms);");
   }
   closeRows();
+  if (isInTurn)
+    out.close();
   for (const TileState *p : packed)
     out.line("multiply_columns<" + typeOf(tiles.values[p->values]) +
              ", Values>(" + name(*p->state) + "_sums, " + name(*p->state) +
@@ -526,6 +532,15 @@ void TilePrinter::printElementwise(ArrayRef<WritePlan *> writes,
     out.close();
 }
 
+/// Whether a result reads an array along its columns.
+bool TilePrinter::isOfWidth(Node *n) {
+  NodeSet all;
+  collect(n, all);
+  return llvm::any_of(all, [&](Node *i) {
+    return i->kind == Node::Read && dependsOn(i, tiles.width);
+  });
+}
+
 /// 16 bytes at once, of lanes that have exchanged what they hold.
 void TilePrinter::printVectors(WritePlan &w, ArrayRef<Node *> roots,
                                const std::string &isRow) {
@@ -535,7 +550,16 @@ void TilePrinter::printVectors(WritePlan &w, ArrayRef<Node *> roots,
   const std::string &e = kernel.indexNames[tiles.width];
   out.line("uint32_t " + array + "_words[kWidth / 8] = {};");
   out.line("REFOLD_UNROLL");
-  out.open("for (int c = 0; c < kWidth / 4; ++c) {");
+  // What is read for all columns at once has no registers beside their sums.
+  bool isInTurn = isOfWidth(w.value);
+  if (isInTurn) {
+    out.open("for (int part = 0; part < kWidth / 16; ++part) {");
+    out.open("if (part * 16 < " + countOf(tiles.width) + ") {");
+    out.line("REFOLD_UNROLL");
+    out.open("for (int c = part * 4; c < part * 4 + 4; ++c) {");
+  } else {
+    out.open("for (int c = 0; c < kWidth / 4; ++c) {");
+  }
   out.line("[[maybe_unused]] const int64_t " + e +
            " = smaller(c / 2 * 8 + "
            "fragment_column(c % 2, which), " +
@@ -546,7 +570,8 @@ void TilePrinter::printVectors(WritePlan &w, ArrayRef<Node *> roots,
     out.line(array + "_words[c / 2] |= uint32_t(" + values.value(w.value) +
              ".bits) << (c % 2 * 16);");
   }
-  out.close();
+  for (int i = 0; i < (isInTurn ? 3 : 1); ++i)
+    out.close();
   SmallVector<Node *> in;
   Graph::Instance final(plan.sets.numPasses, Node::Final);
   for (Value index : w.op.getIndices())

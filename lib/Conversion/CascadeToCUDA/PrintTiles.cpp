@@ -39,14 +39,43 @@ void TilePrinter::findGrid() {
           .hasVectors = true;
 }
 
+/// Whether a term reads an array at the row and the column of an element: all
+/// of a tile are under way at once, behind addresses of their own.
+bool TilePrinter::readsElements() {
+  NodeSet all;
+  for (StatePlan &s : plan.states)
+    collect(s.term, all);
+  return llvm::any_of(all, [&](Node *n) {
+    return n->kind == Node::Read && n != tiles.right.read && needsRow(n) &&
+           dependsOn(n, tiles.stream);
+  });
+}
+
+/// Whether what is kept is made by functions, many of which are under way.
+bool TilePrinter::callsFunctions() {
+  NodeSet all;
+  collect(tiles.kept, all);
+  return llvm::any_of(all, [&](Node *n) {
+    return n->kind == Node::Elem && dependsOnStream(n) &&
+           n->op->getName().getDialectNamespace() == "math";
+  });
+}
+
 /// Rows a warp has twice over where its registers hold their results: every
 /// fragment that is read from shared memory then feeds two products.
 void TilePrinter::addEntry(int deepest, int widest, int vector) {
   int sums = int(tiles.products.size()) * widest / 2; // registers of 16 rows
-  bool isDouble = vector == 8 && sums <= 64;
+  bool isDouble = vector == 8 && sums <= 64 && !readsElements();
+  // More states a row than a pivot and a sum take what a second tile of rows,
+  // or more columns, would.
+  bool hasMoreStates = hasWidth() && rowStates().size() > 2;
+  isDouble &= sums <= 32 || !(hasMoreStates || callsFunctions());
   int numTiles = isDouble ? 2 : 1, warps = 4;
   // With more beside these sums ptxas spills some of 255 registers.
-  int columns = !isDouble ? 32 : sums > 32 ? 48 : deepest > 64 ? 64 : 80;
+  int columns = !isDouble                    ? 32
+                : sums > 32 || hasMoreStates ? 48
+                : deepest > 64               ? 64
+                                             : 80;
   CudaEntry entry;
   entry.threads = warps * 32;
   entry.rows = warps * numTiles * 16;
@@ -137,7 +166,12 @@ void TilePrinter::printEntries() {
     out.blank();
     // Roles give each other registers of what a launch bound fixes.
     std::string threads = std::to_string(entry.threads);
+    // Left alone, ptxas spills to have four blocks of those that share the
+    // stream, where shared memory has room for three.
+    bool isHeld = entry.roles == 0 && entry.hasParts() && entry.widest <= 128 &&
+                  entry.deepest <= 128;
     out.line(entry.roles > 0 ? "REFOLD_UNIT_KERNEL(" + threads + ", 1)"
+             : isHeld        ? "REFOLD_UNIT_KERNEL(" + threads + ", 3)"
                              : "REFOLD_KERNEL(" + threads + ")");
     // All entries are launched with the same.
     const std::string &used = (entry.hasParts() ? ofParts : own).second;

@@ -31,6 +31,9 @@ private:
   mlir::LogicalResult chooseEntries();
   void addEntry(int deepest, int widest, int vector);
   bool keepsLeft(const CudaEntry &entry);
+  bool readsElements();
+  bool callsFunctions();
+  bool isOfWidth(Node *n);
   bool mayHaveRoles();
   void addRoles(int deepest, int widest, int groups);
   void printEntries();

@@ -19,14 +19,31 @@ from checks import ROOT, nvrtc
 ARCHES = {"cuda-sm90": "sm_90a", "cuda-sm80": "sm_80"}
 # (program, type, target): what an entry's name ends with, and why it spills.
 KNOWN = {
-    ("catalogue_56_mixture_step", "bf16", "cuda-sm90"):
-        {"rows128x4x8": "8 bytes; not mended"},
+    ("catalogue_32_layer_norm_backward", "f32", "cuda-sm90"):
+        {"split1024x1x4": "64 registers a thread; 512 threads of more elements spill more"},
+    ("catalogue_32_layer_norm_backward", "f32", "cuda-sm80"):
+        {"split1024x1x4": "64 registers a thread; 512 threads of more elements spill more"},
     ("catalogue_32_layer_norm_backward", "bf16", "cuda-sm90"):
-        {"split1024x1x8": "64 registers a thread; not mended"},
+        {"split1024x1x8": "64 registers a thread; 512 threads of more elements spill more"},
     ("catalogue_32_layer_norm_backward", "bf16", "cuda-sm80"):
-        {"split1024x1x8": "as on sm_90"},
+        {"split1024x1x8": "64 registers a thread; 512 threads of more elements spill more"},
+    ("catalogue_14_gated_attention", "bf16", "cuda-sm90"):
+        {"tiles64x32x256x256x8": "8 bytes beside 128 sums; not mended"},
+    ("catalogue_14_gated_attention", "bf16", "cuda-sm80"):
+        {"tiles64x32x256x256x8": "8 bytes beside 128 sums; not mended"},
+    ("catalogue_38_block_scaled", "f32", "cuda-sm80"):
+        {"chunks1x32x1": "32 elements of a thread; not mended"},
+    ("catalogue_56_mixture_step", "f32", "cuda-sm80"):
+        {"chunks1x32x1": "32 elements of a thread; not mended"},
+    ("catalogue_38_block_scaled", "bf16", "cuda-sm80"):
+        {"chunks1x32x1": "32 elements of a thread; not mended"},
+    ("catalogue_56_mixture_step", "bf16", "cuda-sm80"):
+        {"chunks1x32x1": "32 elements of a thread; not mended"},
 }
 SAMPLE = 5
+# Programs that spilled once: all of what takes registers beside sums, states and rows.
+MENDED = [("catalogue_05_pair_bias", "bf16", "cuda-sm90"), ("catalogue_18_attention_probes", "bf16", "cuda-sm80"),
+          ("catalogue_53_skewness_and_kurtosis", "f32", "cuda-sm90"), ("catalogue_31_instance_norm", "bf16", "cuda-sm90")]
 
 
 
@@ -57,7 +74,7 @@ def main():
     every = [(program, dtype, target) for program in programs for dtype in ("f32", "bf16") for target in ARCHES]
     chosen = every
     if not os.environ.get("REFOLD_ALL_DEFECTS"):
-        chosen = list(dict.fromkeys([*KNOWN, *random.Random(5).sample(every, SAMPLE)]))
+        chosen = list(dict.fromkeys([*KNOWN, *MENDED, *random.Random(5).sample(every, SAMPLE)]))
     return checks.run(*checks.compiled(check_spills, chosen))
 
 
