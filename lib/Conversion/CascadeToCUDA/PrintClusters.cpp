@@ -8,6 +8,30 @@ using namespace refold;
 using namespace refold::cuda;
 using namespace refold::walk;
 
+/// Bytes of an element of a row in shared memory.
+int64_t RowPrinter::keptBytes() {
+  int64_t bytes = 0;
+  for (auto &[node, read] : kernel.reads)
+    if (isKept(read))
+      bytes += bytesOf(node->type);
+  return bytes;
+}
+
+/// Whether rows can wait in shared memory: by copies of 16 bytes.
+bool RowPrinter::mayKeep(int width) {
+  bool areWhole = llvm::all_of(kernel.reads, [&](auto &read) {
+    return !isKept(read.second) || (read.second.group.size == 1 &&
+                                    width * read.second.bytes() % 16 == 0);
+  });
+  return hasStates() && areWhole && keptBytes() > 0;
+}
+
+/// Whether some array is read along the row by all rows.
+bool RowPrinter::readsTables() {
+  return llvm::any_of(kernel.reads,
+                      [](auto &read) { return read.second.isShared; });
+}
+
 /// Whether a block can read what another has of every state.
 bool RowPrinter::mayHaveClusters() {
   return StringRef(options.target).contains("sm90") &&

@@ -62,30 +62,6 @@ void RowPrinter::addEntry(CudaEntry entry) {
     result.entries.push_back(entry);
 }
 
-/// Bytes of an element of a row in shared memory.
-int64_t RowPrinter::keptBytes() {
-  int64_t bytes = 0;
-  for (auto &[node, read] : kernel.reads)
-    if (isKept(read))
-      bytes += bytesOf(node->type);
-  return bytes;
-}
-
-/// Whether rows can wait in shared memory: by copies of 16 bytes.
-bool RowPrinter::mayKeep(int width) {
-  bool areWhole = llvm::all_of(kernel.reads, [&](auto &read) {
-    return !isKept(read.second) || (read.second.group.size == 1 &&
-                                    width * read.second.bytes() % 16 == 0);
-  });
-  return hasStates() && areWhole && keptBytes() > 0;
-}
-
-/// Whether some array is read along the row by all rows.
-bool RowPrinter::readsTables() {
-  return llvm::any_of(kernel.reads,
-                      [](auto &read) { return read.second.isShared; });
-}
-
 /// Rows with results along them that registers do not hold wait in shared
 /// memory, where copies bring them: several blocks a multiprocessor, in order,
 /// as long as two fit, so that one reads while another writes. A longer one
