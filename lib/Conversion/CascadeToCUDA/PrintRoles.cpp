@@ -71,8 +71,7 @@ void TilePrinter::addRoles(int deepest, int widest, int groups) {
   for (int columns : {128, 64, 32}) {
     entry.vectors = columns;
     // Elements that are read, or made by functions, are all under way at once.
-    if ((columns > 32 && readsElements()) ||
-        (columns > 64 && sums > 32 && callsFunctions()))
+    if (columns > 64 && (readsElements() || (sums > 32 && callsFunctions())))
       continue;
     // Gates are behind the tiles.
     entry.sharedBytes =

@@ -85,9 +85,6 @@ void RowPrinter::chooseShared(int width, int words) {
     // A fifth of the registers of a thread for what it reads.
     int vectors = share * kUnitRegisters / (threads * blocks) / 5 / words;
     vectors = int(llvm::bit_floor(unsigned(std::clamp(vectors, 1, 4))));
-    // More states a row, and what moves them, beside elements of 16 bits.
-    if (width == 8 && plan.states.size() >= 4 && !readsTables())
-      vectors = std::max(vectors / 2, 1);
     if (together > 1 && readsTables()) // whose elements have registers, too
       vectors = std::clamp(8 / width, 1, vectors);
     CudaEntry entry{"", threads, 1, vectors, width, true};
@@ -123,8 +120,7 @@ void RowPrinter::chooseShared(int width, int words) {
         std::min(result.entries.back().longest, (kUnitBytes * 2 / 3) / bytes);
   if (mayHaveClusters()) {
     // A thread has 40 registers, or 64 where elements and states ask for them.
-    size_t most = width == 8 && !readsTables() ? 3 : 4;
-    int blocks = words <= 8 && plan.states.size() <= most ? 3 : 2;
+    int blocks = words <= 8 && plan.states.size() <= 4 ? 3 : 2;
     add(CudaEntry::Shared, 512, blocks, 2, 1, 4);
     add(CudaEntry::Shared, 512, blocks, 2, 1, 8);
     if (!readsTables())

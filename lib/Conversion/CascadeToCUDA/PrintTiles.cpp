@@ -65,7 +65,7 @@ bool TilePrinter::callsFunctions() {
 /// fragment that is read from shared memory then feeds two products.
 void TilePrinter::addEntry(int deepest, int widest, int vector) {
   int sums = int(tiles.products.size()) * widest / 2; // registers of 16 rows
-  bool isDouble = vector == 8 && sums <= 64 && !readsElements();
+  bool isDouble = vector == 8 && sums <= 64;
   // More states a row than a pivot and a sum take what a second tile of rows,
   // or more columns, would.
   bool hasMoreStates = hasWidth() && rowStates().size() > 2;
