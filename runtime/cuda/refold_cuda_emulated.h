@@ -26,8 +26,15 @@
 #define REFOLD_DEVICE inline
 #define REFOLD_UNROLL
 #define REFOLD_NO_UNROLL
-#define REFOLD_KERNEL(threads) extern "C" void
-#define REFOLD_UNIT_KERNEL(threads, blocks) extern "C" void
+// An entry is a template where only those are to be compiled that a launcher
+// names: `&entry<>`.
+#ifdef REFOLD_ENTRIES_WHERE_USED
+#define REFOLD_ENTRY template <int kUsed = 0> void
+#else
+#define REFOLD_ENTRY extern "C" void
+#endif
+#define REFOLD_KERNEL(threads) REFOLD_ENTRY
+#define REFOLD_UNIT_KERNEL(threads, blocks) REFOLD_ENTRY
 #define REFOLD_SHARED(type, name, count)                                       \
   static const int name##_site = refold::emulator::newSite();                  \
   const refold::Shared<type> name {                                            \

@@ -6,7 +6,7 @@
 #ifndef REFOLD_RUNTIME_CUDA_REFOLD_CUDA_EMULATED_CLUSTERS_H
 #define REFOLD_RUNTIME_CUDA_REFOLD_CUDA_EMULATED_CLUSTERS_H
 
-#define REFOLD_CLUSTER_KERNEL(threads, blocks, count) extern "C" void
+#define REFOLD_CLUSTER_KERNEL(threads, blocks, count) REFOLD_ENTRY
 
 namespace refold::emulator {
 

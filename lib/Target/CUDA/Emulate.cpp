@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Runs CUDA C++ on the host: the text, compiled over refold_cuda_emulated.h by
-// a C++ compiler of the machine, once for each kernel.
+// a C++ compiler of the machine, once for each entry that is launched.
+#include "EmulatorHeaders.h"
 #include "Machines.h"
 #include "refold/Support/Error.h"
 #include "llvm/ADT/ScopeExit.h"
@@ -27,20 +28,23 @@ struct EmulatedRange {
   int64_t bytes;
   bool isResult, isDense, isLeft = false, isConstant = false;
 };
-using EmulatedLaunch = const char *(*)(unsigned entry, int64_t blocks,
-                                       int threads, unsigned mode,
-                                       const int64_t *values,
+using EmulatedLaunch = const char *(*)(int64_t blocks, int threads,
+                                       unsigned mode, const int64_t *values,
                                        const EmulatedRange *ranges,
                                        unsigned numRanges, int64_t sharedBytes);
 
-/// A text that is compiled and loaded.
+/// A text, of which each entry is compiled when it is first launched.
 struct EmulatedText {
-  void *library = nullptr;
-  EmulatedLaunch launch = nullptr;
+  struct Entry {
+    void *library = nullptr;
+    EmulatedLaunch launch = nullptr;
+  };
+  std::vector<Entry> entries;
   std::mutex mutex; ///< the emulator is one machine
   ~EmulatedText() {
-    if (library)
-      ::dlclose(library);
+    for (const Entry &entry : entries)
+      if (entry.library)
+        ::dlclose(entry.library);
   }
 };
 
@@ -51,8 +55,8 @@ struct EmulatedKernel {
 };
 } // namespace
 
-/// What calls the entries: appended to the text.
-static std::string launcherText(const CudaKernel &kernel) {
+/// What calls an entry: appended to the text.
+static std::string launcherText(const CudaKernel &kernel, unsigned entry) {
   std::string text = R"(
 template <typename T> static T value_of(const int64_t &word) {
   T value;
@@ -63,52 +67,18 @@ template <typename... T, size_t... kAt>
 static void call(void (*entry)(T...), const int64_t *values, std::index_sequence<kAt...>) {
   entry(value_of<T>(values[kAt])...);
 }
-extern "C" __attribute__((visibility("default"))) const char *refold_emulate(unsigned entry, int64_t blocks, int threads, unsigned mode,
+extern "C" __attribute__((visibility("default"))) const char *refold_emulate(int64_t blocks, int threads, unsigned mode,
                                       const int64_t *values, const refold::emulator::Range *ranges,
                                       unsigned num_ranges, int64_t shared_bytes) {
   static std::string error;
   refold::emulator::machine.isFollowing = true;
   error = refold::emulator::launch(
       blocks, threads, refold::emulator::kModes[mode], {ranges, ranges + num_ranges}, [=] {
-        switch (entry) {
 )";
-  std::string sequence = "std::make_index_sequence<" +
-                         std::to_string(kernel.parameters.size()) + ">{}";
-  for (auto [i, entry] : llvm::enumerate(kernel.entries))
-    text += "        case " + std::to_string(i) + ": return call(&" +
-            entry.name + ", values, " + sequence + ");\n";
-  return text +
-         "        }\n      }, shared_bytes);\n  return error.c_str();\n}\n";
-}
-
-static llvm::Expected<std::string> findCompiler() {
-  if (const char *named = std::getenv("REFOLD_HOST_CXX")) {
-    if (auto path = llvm::sys::findProgramByName(named))
-      return *path;
-    return fail(ExitCode::Unsupported,
-                "REFOLD_HOST_CXX is '" + llvm::Twine(named) +
-                    "', expected a C++ compiler: the emulator needs it");
-  }
-  for (const char *name : {"clang++-19", "clang++", "g++"})
-    if (auto path = llvm::sys::findProgramByName(name))
-      return *path;
-  return fail(ExitCode::Unsupported,
-              "found no C++ compiler, expected clang++-19, clang++ or g++ in "
-              "PATH, or one in REFOLD_HOST_CXX: the emulator needs it");
-}
-
-static llvm::Error writeTo(llvm::StringRef path, llvm::StringRef text) {
-  std::error_code code;
-  llvm::raw_fd_ostream file(path, code);
-  if (!code) {
-    file << text;
-    file.close();
-    code = file.error();
-    file.clear_error();
-  }
-  if (code)
-    return fail(ExitCode::Internal, path + ": " + code.message());
-  return llvm::Error::success();
+  return text + "        call(&" + kernel.entries[entry].name +
+         "<>, values, std::make_index_sequence<" +
+         std::to_string(kernel.parameters.size()) +
+         ">{});\n      }, shared_bytes);\n  return error.c_str();\n}\n";
 }
 
 static std::string readAll(llvm::StringRef path) {
@@ -117,38 +87,37 @@ static std::string readAll(llvm::StringRef path) {
 }
 
 /// The library's path inside `folder`.
-static llvm::Expected<std::string> compileIn(llvm::StringRef folder,
-                                             const CudaKernel &kernel) {
-  auto in = [&](llvm::StringRef name) { return (folder + "/" + name).str(); };
-  for (auto [name, text] : cudaHeaders())
-    if (llvm::Error error = writeTo(in(name), text))
-      return std::move(error);
-  std::string text = "#define REFOLD_CUDA_EMULATED\n#include <utility>\n" +
-                     kernel.text + launcherText(kernel);
-  if (llvm::Error error = writeTo(in("kernel.cpp"), text))
-    return std::move(error);
-  llvm::Expected<std::string> compiler = findCompiler();
+static llvm::Expected<std::string>
+compileIn(llvm::StringRef folder, const CudaKernel &kernel, unsigned entry) {
+  llvm::Expected<EmulatorCompiler> compiler = findEmulatorCompiler();
   if (!compiler)
     return compiler.takeError();
-  bool isClang = llvm::StringRef(*compiler).contains("clang");
-  std::string output = in("kernel.so"), source = in("kernel.cpp"),
+  auto in = [&](llvm::StringRef name) { return (folder + "/" + name).str(); };
+  if (compiler->headers.empty())
+    if (llvm::Error error = writeEmulatorHeaders(folder))
+      return std::move(error);
+  std::string source = in("kernel.cpp"), output = in("kernel.so"),
               messages = in("messages");
-  llvm::SmallVector<llvm::StringRef> arguments = {*compiler,
-                                                  "-std=c++20",
-                                                  "-O1",
-                                                  "-shared",
-                                                  "-fPIC",
-                                                  "-fvisibility=hidden",
-                                                  "-ffp-contract=off",
-                                                  source,
-                                                  "-o",
-                                                  output};
-  if (isClang)
-    arguments.push_back("-ftrivial-auto-var-init=pattern");
+  std::error_code code;
+  llvm::raw_fd_ostream file(source, code);
+  if (!code) {
+    file << "#include <utility>\n"
+         << kernel.text << launcherText(kernel, entry);
+    file.close();
+    code = file.error();
+    file.clear_error();
+  }
+  if (code)
+    return fail(ExitCode::Internal, source + ": " + code.message());
+  llvm::SmallVector<llvm::StringRef> arguments = {compiler->path};
+  arguments.append(compiler->flags.begin(), compiler->flags.end());
+  std::string headers = "-I" + compiler->headers;
+  if (!compiler->headers.empty())
+    arguments.push_back(headers);
+  arguments.append({"-shared", source, "-o", output});
   std::optional<llvm::StringRef> redirects[] = {"", "", messages};
-  int code =
-      llvm::sys::ExecuteAndWait(*compiler, arguments, std::nullopt, redirects);
-  if (code != 0)
+  if (llvm::sys::ExecuteAndWait(compiler->path, arguments, std::nullopt,
+                                redirects) != 0)
     return fail(ExitCode::Internal, "'" + kernel.name +
                                         "': the host's compiler refuses the "
                                         "generated text: " +
@@ -170,13 +139,17 @@ static void removeOpenFolder() {
   };
   for (const auto &[name, text] : cudaHeaders())
     remove(name.data());
-  for (const char *name : {"kernel.cpp", "kernel.so", "messages"})
+  for (const char *name :
+       {"refold_cuda_prefix.h", "kernel.cpp", "kernel.so", "messages"})
     remove(name);
   ::rmdir(openFolder);
   ::_exit(128 + SIGINT);
 }
 
-static llvm::Error load(const CudaKernel &kernel, EmulatedText &result) {
+static llvm::Expected<EmulatedText::Entry> load(const CudaKernel &kernel,
+                                                unsigned entry) {
+  static std::mutex mutex; // of `openFolder`
+  std::lock_guard<std::mutex> lock(mutex);
   llvm::SmallString<128> folder;
   if (std::error_code code =
           llvm::sys::fs::createUniqueDirectory("refold-cuda", folder))
@@ -188,23 +161,23 @@ static llvm::Error load(const CudaKernel &kernel, EmulatedText &result) {
     llvm::sys::fs::remove_directories(folder);
     llvm::sys::SetInterruptFunction(nullptr);
   });
-  llvm::Expected<std::string> path = compileIn(folder, kernel);
+  llvm::Expected<std::string> path = compileIn(folder, kernel, entry);
   if (!path)
     return path.takeError();
-  result.library = ::dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!result.library)
+  EmulatedText::Entry loaded;
+  loaded.library = ::dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!loaded.library)
     return fail(ExitCode::Internal,
                 llvm::Twine("the emulated kernel: ") + ::dlerror());
-  result.launch = reinterpret_cast<EmulatedLaunch>(
-      ::dlsym(result.library, "refold_emulate"));
-  if (!result.launch)
+  loaded.launch = reinterpret_cast<EmulatedLaunch>(
+      ::dlsym(loaded.library, "refold_emulate"));
+  if (!loaded.launch)
     return fail(ExitCode::Internal, "the emulated kernel has no launch");
-  return llvm::Error::success();
+  return loaded;
 }
 
 /// Forms of a program share kernels, and the compiler takes seconds for one.
-static llvm::Expected<std::shared_ptr<EmulatedText>>
-find(const CudaKernel &kernel) {
+static std::shared_ptr<EmulatedText> find(const CudaKernel &kernel) {
   static std::mutex mutex;
   static std::map<std::string, std::weak_ptr<EmulatedText>> known;
   std::lock_guard<std::mutex> lock(mutex);
@@ -212,8 +185,7 @@ find(const CudaKernel &kernel) {
   if (std::shared_ptr<EmulatedText> found = kept.lock())
     return found;
   auto made = std::make_shared<EmulatedText>();
-  if (llvm::Error error = load(kernel, *made))
-    return std::move(error);
+  made->entries.resize(kernel.entries.size());
   kept = made;
   return made;
 }
@@ -271,6 +243,13 @@ static llvm::Error runEmulated(EmulatedKernel &emulated, const int64_t *words) {
   if (!*launch)
     return llvm::Error::success();
   std::lock_guard<std::mutex> lock(emulated.text->mutex);
+  EmulatedText::Entry &entry = emulated.text->entries[(*launch)->entry];
+  if (!entry.launch) {
+    auto loaded = load(kernel, (*launch)->entry);
+    if (!loaded)
+      return loaded.takeError();
+    entry = *loaded;
+  }
   std::vector<EmulatedRange> ranges = rangesOf(kernel, words);
   ranges.push_back({reinterpret_cast<char *>(workspace.data()),
                     int64_t(workspace.size() * sizeof(Line)), false, false,
@@ -282,10 +261,9 @@ static llvm::Error runEmulated(EmulatedKernel &emulated, const int64_t *words) {
   for (unsigned mode = 0; mode < kModes; ++mode) {
     for (Line &line : workspace)
       std::fill(std::begin(line.words), std::end(line.words), ~0u);
-    const char *error = emulated.text->launch(
-        (*launch)->entry, (*launch)->blocks, (*launch)->threads, mode,
-        (*launch)->values.data(), ranges.data(), ranges.size(),
-        (*launch)->sharedBytes);
+    const char *error = entry.launch(
+        (*launch)->blocks, (*launch)->threads, mode, (*launch)->values.data(),
+        ranges.data(), ranges.size(), (*launch)->sharedBytes);
     std::string where = "'" + kernel.entries[(*launch)->entry].name +
                         "', mode " + std::to_string(mode) + ": ";
     if (*error)
@@ -320,10 +298,10 @@ llvm::Expected<KernelLauncher> refold::makeEmulated(const CudaKernel &kernel) {
                                        "', expected an entry of '" +
                                        kernel.name + "'");
   }
-  auto text = find(kernel);
-  if (!text)
-    return text.takeError();
-  emulated->text = std::move(*text);
+  // Who has no compiler hears it before anything runs.
+  if (auto compiler = findEmulatorCompiler(); !compiler)
+    return compiler.takeError();
+  emulated->text = find(kernel);
   return KernelLauncher([emulated](const int64_t *words) {
     return runEmulated(*emulated, words);
   });

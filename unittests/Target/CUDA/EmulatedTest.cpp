@@ -110,6 +110,7 @@ TEST_P(PlantedDefect, IsCaught) {
   EXPECT_FALSE(wrong.empty())
       << "'" << from << "' as '" << GetParam().to << "'";
   EXPECT_EQ(wrong.find("does not compile"), std::string::npos) << wrong;
+  EXPECT_EQ(wrong.find("compiler refuses"), std::string::npos) << wrong;
 }
 
 const std::vector<Defect> kDefects = {

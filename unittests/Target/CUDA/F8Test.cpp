@@ -166,6 +166,7 @@ TEST_P(PlantedF8Defect, IsCaught) {
   EXPECT_FALSE(wrong.empty())
       << "'" << from << "' as '" << GetParam().to << "'";
   EXPECT_EQ(wrong.find("does not compile"), std::string::npos) << wrong;
+  EXPECT_EQ(wrong.find("compiler refuses"), std::string::npos) << wrong;
 }
 
 INSTANTIATE_TEST_SUITE_P(

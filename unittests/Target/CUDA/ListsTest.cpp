@@ -185,6 +185,7 @@ TEST_P(PlantedListDefect, IsCaught) {
   EXPECT_FALSE(wrong.empty())
       << "'" << GetParam().from << "' as '" << GetParam().to << "'";
   EXPECT_EQ(wrong.find("does not compile"), std::string::npos) << wrong;
+  EXPECT_EQ(wrong.find("compiler refuses"), std::string::npos) << wrong;
 }
 
 const std::vector<Defect> kDefects = {
@@ -269,6 +270,7 @@ TEST_P(PlantedLanesDefect, IsCaught) {
   EXPECT_FALSE(wrong.empty())
       << "'" << GetParam().from << "' as '" << GetParam().to << "'";
   EXPECT_EQ(wrong.find("does not compile"), std::string::npos) << wrong;
+  EXPECT_EQ(wrong.find("compiler refuses"), std::string::npos) << wrong;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -302,6 +304,7 @@ TEST_P(PlantedWideLanesDefect, IsCaught) {
   EXPECT_FALSE(wrong.empty())
       << "'" << GetParam().from << "' as '" << GetParam().to << "'";
   EXPECT_EQ(wrong.find("does not compile"), std::string::npos) << wrong;
+  EXPECT_EQ(wrong.find("compiler refuses"), std::string::npos) << wrong;
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -224,6 +224,7 @@ inline void expectCaught(const std::string &wrong, const Defect &defect) {
   EXPECT_FALSE(wrong.empty())
       << "'" << defect.from << "' as '" << defect.to << "'";
   EXPECT_EQ(wrong.find("does not compile"), std::string::npos) << wrong;
+  EXPECT_EQ(wrong.find("compiler refuses"), std::string::npos) << wrong;
 }
 
 /// Every sixth of the list, which has some of each kind; all of them where

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "EmulatorHeaders.h"
+#include "refold/Support/DiskCache.h"
+#include "refold/Support/Error.h"
+#include "refold/Target/CUDA/CompileCuda.h"
+#include "llvm/ADT/ScopeExit.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Program.h"
+#include "llvm/Support/raw_ostream.h"
+#include "llvm/Support/xxhash.h"
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+using namespace refold;
+
+static llvm::Expected<std::string> findCompiler() {
+  if (const char *named = std::getenv("REFOLD_HOST_CXX")) {
+    if (auto path = llvm::sys::findProgramByName(named))
+      return *path;
+    return fail(ExitCode::Unsupported,
+                "REFOLD_HOST_CXX is '" + llvm::Twine(named) +
+                    "', expected a C++ compiler: the emulator needs it");
+  }
+  for (const char *name : {"clang++-19", "clang++", "g++"})
+    if (auto path = llvm::sys::findProgramByName(name))
+      return *path;
+  return fail(ExitCode::Unsupported,
+              "found no C++ compiler, expected clang++-19, clang++ or g++ in "
+              "PATH, or one in REFOLD_HOST_CXX: the emulator needs it");
+}
+
+static llvm::Error writeTo(const llvm::Twine &path, llvm::StringRef text) {
+  std::error_code code;
+  llvm::raw_fd_ostream file(path.str(), code);
+  if (!code) {
+    file << text;
+    file.close();
+    code = file.error();
+    file.clear_error();
+  }
+  if (code)
+    return fail(ExitCode::Internal, path + ": " + code.message());
+  return llvm::Error::success();
+}
+
+/// What is slow to parse, and what no test of planted defects changes.
+static constexpr llvm::StringLiteral kPrefix =
+    "#include <utility>\n#include \"refold_cuda_emulated.h\"\n";
+
+llvm::Error refold::writeEmulatorHeaders(llvm::StringRef folder) {
+  for (auto [name, text] : cudaHeaders())
+    if (llvm::Error error = writeTo(folder + "/" + name, text))
+      return error;
+  return writeTo(folder + "/refold_cuda_prefix.h", kPrefix);
+}
+
+/// All that the precompiled header depends on.
+static std::string keyOf(const EmulatorCompiler &compiler) {
+  std::string all = compiler.path + "\n" + llvm::join(compiler.flags, " ");
+  llvm::sys::fs::file_status status;
+  if (!llvm::sys::fs::status(compiler.path, status))
+    all += " " + std::to_string(status.getSize()) + " " +
+           std::to_string(llvm::sys::toTimeT(status.getLastModificationTime()));
+  for (auto [name, text] : cudaHeaders())
+    all += name.str() + text.str();
+  return llvm::utohexstr(llvm::xxh3_64bits(all + kPrefix.str()));
+}
+
+static bool execute(const std::string &program,
+                    llvm::ArrayRef<std::string> arguments) {
+  llvm::SmallVector<llvm::StringRef> words = {program};
+  words.append(arguments.begin(), arguments.end());
+  std::optional<llvm::StringRef> nowhere[] = {"", "", ""};
+  return llvm::sys::ExecuteAndWait(program, words, std::nullopt, nowhere) == 0;
+}
+
+/// Writes the headers into a folder and has clang read them, unless somebody
+/// has. One at a time: the lock goes with who holds it, killed or not.
+static bool makePrecompiled(const EmulatorCompiler &compiler,
+                            const std::string &folder) {
+  std::string made = folder + "/prefix.pch";
+  int lock =
+      ::open((folder + "/lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  if (lock < 0)
+    return false;
+  auto unlock = llvm::make_scope_exit([&] { ::close(lock); });
+  if (::flock(lock, LOCK_EX) != 0)
+    return false;
+  if (llvm::sys::fs::exists(made))
+    return true;
+  if (llvm::Error error = writeEmulatorHeaders(folder)) {
+    llvm::consumeError(std::move(error));
+    return false;
+  }
+  std::vector<std::string> arguments = compiler.flags;
+  for (const std::string &word :
+       {std::string("-x"), std::string("c++-header"),
+        folder + "/refold_cuda_prefix.h", std::string("-o"), made + ".begun"})
+    arguments.push_back(word);
+  return execute(compiler.path, arguments) &&
+         !llvm::sys::fs::rename(made + ".begun", made);
+}
+
+llvm::Expected<EmulatorCompiler> refold::findEmulatorCompiler() {
+  llvm::Expected<std::string> path = findCompiler();
+  if (!path)
+    return path.takeError();
+  EmulatorCompiler compiler;
+  compiler.path = *path;
+  compiler.flags = {"-std=c++20",
+                    "-O1",
+                    "-fPIC",
+                    "-fvisibility=hidden",
+                    "-ffp-contract=off",
+                    "-DREFOLD_CUDA_EMULATED=",
+                    "-DREFOLD_ENTRIES_WHERE_USED"};
+  bool isClang = llvm::StringRef(*path).contains("clang");
+  if (isClang)
+    compiler.flags.push_back("-ftrivial-auto-var-init=pattern");
+  const char *named = std::getenv("REFOLD_EMULATOR_DIR");
+  if (!isClang || !named || !*named)
+    return compiler;
+  // The cache's rule for folders of which something is executed.
+  std::string folder = std::string(named) + "/" + keyOf(compiler);
+  auto opened = DiskCache::open(folder);
+  if (!opened) {
+    llvm::consumeError(opened.takeError());
+    return compiler;
+  }
+  if (makePrecompiled(compiler, folder)) {
+    compiler.headers = folder;
+    compiler.flags.insert(compiler.flags.end(),
+                          {"-include-pch", folder + "/prefix.pch"});
+  }
+  return compiler;
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// How the host's compiler is called for a kernel that the emulator runs.
+#ifndef REFOLD_LIB_TARGET_CUDA_EMULATORHEADERS_H
+#define REFOLD_LIB_TARGET_CUDA_EMULATORHEADERS_H
+
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
+#include <string>
+#include <vector>
+
+namespace refold {
+
+/// The compiler and what it is told for every text. `headers` is a folder that
+/// has the headers of kernels; empty where they have to lie beside the text.
+struct EmulatorCompiler {
+  std::string path;
+  std::vector<std::string> flags;
+  std::string headers;
+};
+
+/// REFOLD_HOST_CXX, or the first that PATH has of clang++-19, clang++ and g++.
+/// Parsing the headers is most of what a small kernel takes, so that clang
+/// reads them precompiled where REFOLD_EMULATOR_DIR names a folder: made there
+/// once for each content, compiler and set of flags, by whoever comes first.
+/// What cannot be made there (full disk, folder of somebody else) is left out.
+llvm::Expected<EmulatorCompiler> findEmulatorCompiler();
+
+/// Writes them into a folder.
+llvm::Error writeEmulatorHeaders(llvm::StringRef folder);
+
+} // namespace refold
+
+#endif // REFOLD_LIB_TARGET_CUDA_EMULATORHEADERS_H
