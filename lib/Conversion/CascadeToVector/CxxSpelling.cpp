@@ -365,7 +365,7 @@ Val CxxSpelling::fma(Val x, Val y, Val z) {
   return define(nameOf(x) + " * " + nameOf(y) + " + " + nameOf(z), x.wide);
 }
 
-Val CxxSpelling::exp2(Val x, bool) {
+Val CxxSpelling::exp2(Val x, Exp2Form) {
   return define("std::exp2(" + nameOf(x) + ")", x.wide);
 }
 

@@ -34,7 +34,7 @@ public:
                   mlir::Type element) override;
   Val binary(Binary kind, Val x, Val y) override;
   Val fma(Val x, Val y, Val z) override;
-  Val exp2(Val x, bool isRounded) override;
+  Val exp2(Val x, Exp2Form form) override;
   Val compare(Compare kind, Val x, Val y) override;
   Val select(Val condition, Val x, Val y) override;
   Val integerCast(Val x, mlir::Type from, mlir::Type to) override;

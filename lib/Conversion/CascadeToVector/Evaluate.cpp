@@ -154,7 +154,9 @@ Val Kernel::evalElem(Tile &t, Node *n, int r, int c) {
     Val perBit = to.splat(to.constant(
         Builder(n->type.getContext()).getF32FloatAttr(llvm::numbers::log2ef)));
     return to.exp2(to.binary(Binary::MulF, to.splat(in[0]), perBit),
-                   t.isRounded);
+                   t.isRounded           ? Exp2Form::Short
+                   : flushed.contains(n) ? Exp2Form::Flushed
+                                         : Exp2Form::Gradual);
   }
   return to.elementwise(n->op, in, n->type);
 }

@@ -62,7 +62,7 @@ struct Tile : TileShape {
 /// Emits the functions of one kernel: the plan says what, the spelling how.
 class Kernel {
 public:
-  Kernel(Plan &plan, Spelling &to) : plan(plan), to(to) {}
+  Kernel(Plan &plan, Spelling &to) : plan(plan), to(to) { findFlushed(); }
   /// Number of phases emitted.
   unsigned emit();
 
@@ -223,6 +223,7 @@ private:
   Shortcuts shortcutsOf(Nest &nest);
   void findQuotients(Nest &nest, const NodeSet &all, Shortcuts &found);
   bool isShareOfRow(Node *value);
+  void findFlushed();
   bool sweepsShares();
   Val hasReciprocal(Tile &t, Node *divisor);
   Val mayTake(const Shortcuts &shortcuts, Tile &t);
@@ -506,7 +507,9 @@ private:
   Ix rows{1};                        ///< of this row tile
   std::optional<Ix> onlyRow;         ///< set: of these, the one in work
   std::map<Node *, Val> reciprocals; ///< of divisors of the row in work
-  Ix valid{0};                       ///< stream positions of this tile
+  /// Flush.cpp: exponentials that may be 0 below 2^-126.
+  llvm::SmallPtrSet<Node *, 4> flushed;
+  Ix valid{0}; ///< stream positions of this tile
   /// The tile in work is the whole row: states were at their identities.
   bool isWholeRow = false;
   /// Rows are walked as many at a time as there are lanes.

@@ -64,6 +64,11 @@ enum class Binary {
 };
 enum class Compare { OGT, OLT, UGT, ULT, UGE, ULE, ORD, SGT, SLT, SGE, SLE };
 
+/// How far 2^x may err. `Gradual`: by some units in the last place everywhere;
+/// `Flushed`: and be 0 below the normal numbers, infinite from 2^127.5 on;
+/// `Short`: and err by 2^-18, of what is rounded to 16 bits.
+enum class Exp2Form { Gradual, Flushed, Short };
+
 class Spelling {
 public:
   using Values = llvm::SmallVector<Val>;
@@ -99,8 +104,8 @@ public:
                           mlir::Type element) = 0;
   virtual Val binary(Binary kind, Val x, Val y) = 0;
   virtual Val fma(Val x, Val y, Val z) = 0;
-  /// Of f32. `isRounded`: to 16 bits, beside which 2^-18 is nothing.
-  virtual Val exp2(Val x, bool isRounded) = 0;
+  /// Of f32.
+  virtual Val exp2(Val x, Exp2Form form) = 0;
   virtual Val compare(Compare kind, Val x, Val y) = 0;
   virtual Val select(Val condition, Val x, Val y) = 0;
   virtual Val integerCast(Val x, mlir::Type from, mlir::Type to) = 0;

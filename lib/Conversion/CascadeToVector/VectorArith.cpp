@@ -81,9 +81,12 @@ Val VectorSpelling::fma(Val x, Val y, Val z) {
   return handle(b.create<math::FmaOp>(loc, value(x), value(y), value(z)));
 }
 
-Val VectorSpelling::exp2(Val x, bool isRounded) {
-  auto flags =
-      isRounded ? arith::FastMathFlags::afn : arith::FastMathFlags::none;
+Val VectorSpelling::exp2(Val x, Exp2Form form) {
+  // LowerMath.cpp reads them so.
+  using Flags = arith::FastMathFlags;
+  Flags flags = form == Exp2Form::Gradual   ? Flags::none
+                : form == Exp2Form::Flushed ? Flags::afn
+                                            : Flags::afn | Flags::contract;
   return handle(b.create<math::Exp2Op>(loc, value(x), flags));
 }
 

@@ -42,7 +42,10 @@ struct ByArithmetic : OpRewritePattern<OpTy> {
     VectorMath m(rewriter, op.getLoc(), op.getType(), instructionSet);
     if constexpr (std::is_same_v<OpTy, math::Exp2Op>)
       if (bitEnumContainsAll(op.getFastmath(), arith::FastMathFlags::afn)) {
-        rewriter.replaceOp(op, emitShortExp2(m, op.getOperand()));
+        bool isShort = bitEnumContainsAll(op.getFastmath(),
+                                          arith::FastMathFlags::contract);
+        rewriter.replaceOp(op, isShort ? emitShortExp2(m, op.getOperand())
+                                       : emitFlushedExp2(m, op.getOperand()));
         return success();
       }
     rewriter.replaceOp(op, emit(m, op.getOperand()));

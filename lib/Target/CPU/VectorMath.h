@@ -66,7 +66,9 @@ private:
 /// every kind: infinities, NaN, -0, subnormal.
 mlir::Value emitExp(VectorMath &m, mlir::Value x);
 mlir::Value emitExp2(VectorMath &m, mlir::Value x);
-/// With an error of 2^-18: of what is rounded to 16 bits.
+/// 0 below the normal numbers, infinite from 2^127.5 on, where that is cheaper.
+mlir::Value emitFlushedExp2(VectorMath &m, mlir::Value x);
+/// The same with an error of 2^-18: of what is rounded to 16 bits.
 mlir::Value emitShortExp2(VectorMath &m, mlir::Value x);
 mlir::Value emitLog(VectorMath &m, mlir::Value x);  ///< f32 only
 mlir::Value emitTanh(VectorMath &m, mlir::Value x); ///< f32 only

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Which exponentials of a row may be 0 where they are too small for a normal
+// number: a sum or a share in which they stand beside 1 does not show them.
+#include "Kernel.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::walk;
+
+/// Whether `power` is e^(x - max x) or e^(min x - x) of its row.
+static bool isOneAtItsLargest(Plan &plan, Node *power) {
+  Node *difference = power->in[0];
+  if (difference->kind != Node::Elem || !isa<arith::SubFOp>(difference->op))
+    return false;
+  auto isExtreme = [&](Node *n, Node *x, Reducer one, Reducer other) {
+    // An extreme that is kept finite.
+    if (n->kind == Node::Elem && isa<arith::MaxNumFOp, arith::MinNumFOp>(n->op))
+      n = n->in[n->in[0]->isState() ? 0 : 1];
+    if (!n->isState() || n->kind == Node::Old)
+      return false;
+    StatePlan &s = plan.states[n->state];
+    return (s.op.getReducer() == one || s.op.getReducer() == other) &&
+           s.term == x;
+  };
+  return isExtreme(difference->in[1], difference->in[0], Reducer::Max,
+                   Reducer::MaxNum) ||
+         isExtreme(difference->in[0], difference->in[1], Reducer::Min,
+                   Reducer::MinNum);
+}
+
+/// Sums, differences and products of what `reads` has and numbers of the row.
+static bool isPolynomialOf(Plan &plan, Node *root,
+                           const llvm::SmallPtrSet<Operation *, 4> &reads) {
+  NodeSet all;
+  collect(root, all);
+  return llvm::all_of(all, [&](Node *n) {
+    if (!plan.hasStream(n->set))
+      return true;
+    if (n->kind == Node::Elem)
+      return isa<arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::NegFOp,
+                 arith::ExtFOp>(n->op);
+    return n->kind == Node::Read && reads.contains(n->op);
+  });
+}
+
+/// Whether what is made of a small `power` is small beside what is made of 1:
+/// shares, roundings, and products with powers of its own exponent, which are
+/// nothing beside e^-87. An element of another array may be as large as the
+/// power is small, another exponential too.
+static bool staysSmall(Plan &plan, Node *user, Node *power) {
+  if (isa<arith::TruncFOp>(user->op))
+    return true;
+  if (isa<arith::DivFOp>(user->op))
+    return user->in[0] == power && !plan.hasStream(user->in[1]->set);
+  if (!isa<arith::MulFOp>(user->op))
+    return false;
+  NodeSet all;
+  collect(power, all);
+  llvm::SmallPtrSet<Operation *, 4> reads;
+  for (Node *n : all)
+    if (n->kind == Node::Read)
+      reads.insert(n->op);
+  return isPolynomialOf(plan, user->in[user->in[0] == power ? 1 : 0], reads);
+}
+
+void Kernel::findFlushed() {
+  NodeSet all;
+  llvm::SmallPtrSet<Node *, 8> shown; // powers that are terms of no sum
+  for (StatePlan &s : plan.states) {
+    collect(s.term, all);
+    if (s.combine != Binary::AddF || !s.payloads.empty())
+      shown.insert(s.term);
+    for (Node *payload : s.payloads) {
+      collect(payload, all);
+      shown.insert(payload);
+    }
+  }
+  for (WritePlan &w :
+       llvm::concat<WritePlan>(plan.finishWrites, plan.sweepWrites))
+    collect(w.value, all);
+  for (Node *n : all)
+    if (n->kind == Node::Elem && isa<math::ExpOp>(n->op) && n->type.isF32() &&
+        plan.hasStream(n->set) && !shown.contains(n) &&
+        isOneAtItsLargest(plan, n))
+      flushed.insert(n);
+  for (Node *user : all)
+    for (Node *n : user->in)
+      if (flushed.contains(n) && !staysSmall(plan, user, n))
+        flushed.erase(n);
+}
