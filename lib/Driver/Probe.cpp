@@ -192,7 +192,7 @@ static std::string probeText(int64_t lanes, const TileLoop &tile) {
 
 /// Rows as `chooseSchedule` takes them.
 static TileLoop tileOf(const TargetFacts &facts) {
-  return {facts.vectorRegisters >= 32 ? 8 : 4, facts.lanes(32)};
+  return {facts.vectorRegisters >= 32 ? 8 : 6, facts.lanes(32)};
 }
 
 static llvm::Expected<std::shared_ptr<LoadedCode>>

@@ -376,7 +376,12 @@ void Kernel::nestRows(Nest &nest, Tile &outer) {
   // there.
   bool isNested = true;
   int64_t last = block;
-  for (Ix done(0);; last = block, block = nest.halvesRows ? block / 2 : 1) {
+  // Behind 6 rows come 4, as five are many of one request.
+  auto below = [](int64_t rows) {
+    int64_t floor = llvm::bit_floor(uint64_t(rows));
+    return floor < rows ? floor : rows / 2;
+  };
+  for (Ix done(0);; last = block, block = nest.halvesRows ? below(block) : 1) {
     isNested &= last % block == 0;
     Ix main = isNested ? to.floorTo(rows, block)
                        : to.add(done, to.floorTo(to.sub(rows, done), block));
