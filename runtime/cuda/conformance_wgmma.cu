@@ -343,6 +343,42 @@ conform_boxes(const int8_t *in, int8_t *out, int64_t) {
                   int8_t(words[i / 4] >> (i % 4 * 8)));
 }
 
+/// 128 threads: `in` are 64 rows of 256 bytes, `out` 58 of 144, which each warp
+/// writes 16 of by two boxes, one after the other from one place.
+REFOLD_KERNEL(128)
+conform_stores(const int8_t *in, int8_t *out, int64_t) {
+  using Box = Panels<16, 64>; // of pairs
+  REFOLD_SHARED_BYTES(boxes, 4 * Box::kBytes);
+  const int warp = of_warp(thread() / 32), lane = thread() % 32;
+  const uint32_t box = boxes + warp * Box::kBytes;
+  if (warp == 0)
+    make_map(conform_maps, box, out, 58, 144, 144, 16);
+  block_barrier();
+  if (lane == 0)
+    see_map(conform_maps);
+  for (int column = 0; column < 256; column += 128) {
+    if (lane == 0)
+      wait_boxes<0>();
+    warp_barrier();
+    REFOLD_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int row = i * 4 + lane / 8, chunk = lane % 8;
+      uint32_t words[4];
+      load_words<16, Stream>(words, in + (warp * 16 + row) * 256 + column +
+                                        chunk * 16);
+      store_shared(box + Box::place(row, chunk), words);
+    }
+    show_matrices();
+    warp_barrier();
+    if (lane == 0) {
+      store_box(conform_maps, box, column, warp * 16);
+      commit_boxes();
+    }
+  }
+  if (lane == 0)
+    wait_boxes<0>();
+}
+
 /// Two groups of four warps in turns, over a ring of two places: `in` are
 /// `count` tiles of 16 x 16; row i of the first group gets the sums of all
 /// tiles' columns, of the other one those of every second tile.

@@ -38,6 +38,7 @@ struct Witness {
   std::vector<uint32_t> gateTurns;   ///< the same as far as gates tell
   std::vector<uint64_t> seen, shown; ///< of each gate, how often it opened
   std::vector<int> written; ///< chunks, since it last showed the matrix units
+  std::vector<const void *> maps; ///< of other warps that it has seen
 };
 
 /// 16 bytes of shared memory: the opening of a gate that says they are there,
@@ -49,6 +50,7 @@ struct Chunk {
   bool isGate = false;
   bool isOfBox = false; ///< written by what needs no showing
   Access shown;         ///< where who wrote it showed it the matrix units
+  int leaving = 0;      ///< boxes on their way out that read it
 };
 
 struct Arrival {
@@ -57,6 +59,22 @@ struct Arrival {
   std::vector<uint32_t> turns; ///< that are over when the copies have come
   std::vector<Copy> copies;
   bool isBox = false;
+};
+
+struct MatrixMap {
+  const char *first;
+  int64_t rows, columns, stride, boxRows, block;
+  Access made;
+};
+/// A box on its way out of shared memory, where its bytes have been taken or
+/// not.
+struct Leaving {
+  int thread;
+  uint64_t group;
+  MatrixMap to;
+  uint32_t from;
+  int column, row;
+  std::vector<char> bytes;
 };
 
 struct Product {
@@ -102,6 +120,8 @@ struct Roles : Engine {
   std::vector<Witness> witnesses;
   std::vector<Chunk> chunks;
   std::deque<Arrival> arrivals;
+  std::deque<Leaving> leaving;
+  std::vector<uint64_t> boxGroups; ///< of each thread, that are complete
   std::vector<FourWarps> warpgroups;
   Turn turns[16];
   bool isBringingBox = false;
@@ -110,6 +130,8 @@ struct Roles : Engine {
 
   void start(int threads) override {
     gateNumbers.clear(), gates.clear(), chunks.clear(), arrivals.clear();
+    leaving.clear();
+    boxGroups.assign(threads, 0);
     witnesses.assign(threads, Witness());
     warpgroups.assign((threads + 127) / 128, FourWarps());
     for (Turn &turn : turns)
@@ -146,6 +168,8 @@ struct Roles : Engine {
     Chunk &one = chunk(i);
     if (one.isGate)
       report("writes over a gate");
+    if (one.leaving > 0)
+      report("writes shared memory that a box on its way out may still read");
     const Known &known = witnesses[machine.current].known;
     for (size_t four = 0; four < warpgroups.size(); ++four) {
       for (int warp = 0; warp < 4; ++warp)
@@ -279,6 +303,8 @@ struct Roles : Engine {
   std::string finish() override {
     if (!arrivals.empty())
       return "ends while copies are under way";
+    if (!leaving.empty())
+      return "ends while boxes may still read its shared memory";
     for (const FourWarps &four : warpgroups)
       for (const std::vector<Product> &group : four.groups)
         if (!group.empty())

@@ -6,7 +6,9 @@
 // matrix units have not been shown, or what is still being written; copies over
 // what products still read, as far as gates tell; products without a fence,
 // or of which four warps disagree; gates with too many arrivals; registers that
-// nobody gives. Sums and factors that are touched too early are wrong.
+// nobody gives. Sums and factors that are touched too early are wrong. Boxes on
+// their way out are read when they begin or when they are waited for; reported
+// are those of what nobody has shown them, and who writes there before.
 #ifndef REFOLD_RUNTIME_CUDA_REFOLD_CUDA_EMULATED_WGMMA_H
 #define REFOLD_RUNTIME_CUDA_REFOLD_CUDA_EMULATED_WGMMA_H
 
@@ -323,23 +325,17 @@ inline void arrive_expecting(uint32_t gate, int bytes) {
   roles.arriveAt(roles.numberOf(gate), Known(), bytes);
 }
 
-namespace emulator {
-struct MatrixMap {
-  const char *first;
-  int64_t rows, columns, stride, boxRows, block;
-};
-} // namespace emulator
-
 inline void make_map(void *map, uint32_t scratch, const void *first,
                      int64_t rows, int64_t columns, int64_t stride,
                      int box_rows) {
   using namespace emulator;
-  const MatrixMap made{static_cast<const char *>(first),
-                       rows,
-                       columns,
-                       stride,
-                       box_rows,
-                       machine.block};
+  MatrixMap made{static_cast<const char *>(first),
+                 rows,
+                 columns,
+                 stride,
+                 box_rows,
+                 machine.block,
+                 {}};
   if (uintptr_t(map) % 128 || scratch % 128)
     report("a map is misaligned");
   if (uintptr_t(first) % 16 || stride % 16 || rows < 1 || columns < 1 ||
@@ -349,47 +345,153 @@ inline void make_map(void *map, uint32_t scratch, const void *first,
   if (thread() % 32 < 8)
     writeShared(machine.bytes, chunkAt(scratch + thread() % 8 * 16));
   meetWarp("make_map", nullptr, [](void **) {});
+  LeftValue &left = machine.left[static_cast<const char *>(map)];
+  if (left.block >= 0 && left.block != machine.block)
+    report("makes a map over that of block " + std::to_string(left.block));
+  left = {machine.block, 128, now(), ++machine.time};
+  made.made = now();
   std::memcpy(map, &made, sizeof made);
 }
+inline void see_map(const void *map) {
+  using namespace emulator;
+  MatrixMap seen;
+  checkLeft(map, 128);
+  std::memcpy(&seen, map, sizeof seen);
+  if (seen.block != machine.block || !comesAfter(seen.made))
+    report("sees a map that nobody has made, or that is still being made");
+  roles.witness().maps.push_back(map);
+}
+
+namespace emulator {
+inline MatrixMap mapFor(const void *map, uint32_t place) {
+  MatrixMap found;
+  checkLeft(map, 128);
+  std::memcpy(&found, map, sizeof found);
+  if (found.block != machine.block)
+    report("a map of another block");
+  const std::vector<const void *> &seen = roles.witness().maps;
+  if (found.made.thread / 32 != machine.current / 32 &&
+      std::find(seen.begin(), seen.end(), map) == seen.end())
+    report("a map of another warp that the thread has not seen");
+  if (place % 1024)
+    report("a box is at a misaligned place");
+  return found;
+}
+
+/// Every 16 bytes of a box: where they are in shared memory, and how many of
+/// them where in the matrix.
+template <typename Visit>
+void visitBox(const MatrixMap &map, uint32_t place, int column, int row,
+              Visit visit) {
+  for (int64_t r = 0; r < map.boxRows; ++r)
+    for (int chunk = 0; chunk < 8; ++chunk) {
+      const int64_t first = column + chunk * 16;
+      const bool isThere = row + r >= 0 && row + r < map.rows && first >= 0;
+      const int64_t bytes =
+          isThere ? std::clamp<int64_t>(map.columns - first, 0, 16) : 0;
+      visit(uint32_t(place + r * 128 + (chunk ^ (r & 7)) * 16), bytes,
+            bytes > 0 ? map.first + (row + r) * map.stride + first : nullptr);
+    }
+}
+
+/// What a box on its way out has of shared memory now.
+inline void takeBytes(Leaving &box) {
+  visitBox(box.to, box.from, box.column, box.row,
+           [&](uint32_t from, int64_t, const char *) {
+             const char *at = machine.bytes.bytes.data() + from;
+             box.bytes.insert(box.bytes.end(), at, at + 16);
+           });
+}
+
+/// The thread knows that a box is gone: who comes behind it may write there.
+inline void finishBox(Leaving &box) {
+  if (box.bytes.empty())
+    takeBytes(box);
+  size_t taken = 0;
+  visitBox(box.to, box.from, box.column, box.row,
+           [&](uint32_t from, int64_t bytes, const char *to) {
+             const int place = chunkAt(from);
+             for (int64_t i = 0; i < bytes; ++i)
+               checkGlobal(to + i, 1, true);
+             std::memcpy(const_cast<char *>(to), box.bytes.data() + taken,
+                         size_t(bytes));
+             taken += 16;
+             --roles.chunk(place).leaving;
+             machine.bytes.elements[place].reads.push_back(now());
+           });
+}
+} // namespace emulator
+
 inline void copy_box(uint32_t to, const void *map, uint32_t gate, int column,
                      int row) {
   using namespace emulator;
-  MatrixMap from;
-  checkLeft(map, 128);
-  std::memcpy(&from, map, sizeof from);
-  if (from.block != machine.block)
-    report("a map of another block");
-  if (to % 1024)
-    report("a box is brought to a misaligned place");
+  const MatrixMap from = mapFor(map, to);
   Arrival arrival;
   arrival.thread = machine.current;
   arrival.gate = roles.numberOf(gate);
   arrival.made = now();
   arrival.isBox = true;
-  for (int64_t r = 0; r < from.boxRows; ++r)
-    for (int chunk = 0; chunk < 8; ++chunk) {
-      Copy copy;
-      copy.to = uint32_t(to + r * 128 + (chunk ^ (r & 7)) * 16);
-      std::memset(copy.data, 0, 16);
-      const int64_t first = column + chunk * 16,
-                    bytes = std::min<int64_t>(16, from.columns - first);
-      if (row + r >= 0 && row + r < from.rows && first >= 0 && bytes > 0) {
-        const char *at = from.first + (row + r) * from.stride + first;
-        checkGlobal(at, 1, false);
-        checkGlobal(at + bytes - 1, 1, false);
-        std::memcpy(copy.data, at, size_t(bytes));
-      }
-      const int place = chunkAt(copy.to);
-      roles.isBringingBox = true;
-      writeShared(machine.bytes, place);
-      roles.isBringingBox = false;
-      machine.bytes.elements[place].isUnderWay = true;
-      std::memset(machine.bytes.bytes.data() + copy.to, 0xff, 16);
-      arrival.copies.push_back(copy);
-    }
+  visitBox(from, to, column, row,
+           [&](uint32_t place, int64_t bytes, const char *at) {
+             Copy copy;
+             copy.to = place;
+             std::memset(copy.data, 0, 16);
+             if (bytes > 0) {
+               checkGlobal(at, 1, false);
+               checkGlobal(at + bytes - 1, 1, false);
+               std::memcpy(copy.data, at, size_t(bytes));
+             }
+             const int chunk = chunkAt(copy.to);
+             roles.isBringingBox = true;
+             writeShared(machine.bytes, chunk);
+             roles.isBringingBox = false;
+             machine.bytes.elements[chunk].isUnderWay = true;
+             std::memset(machine.bytes.bytes.data() + copy.to, 0xff, 16);
+             arrival.copies.push_back(copy);
+           });
   roles.arrivals.push_back(std::move(arrival));
   if (machine.seed == 1)
     roles.landCopies(machine.current);
+}
+inline void store_box(const void *map, uint32_t from, int column, int row) {
+  using namespace emulator;
+  Leaving box{machine.current,
+              roles.boxGroups[machine.current],
+              mapFor(map, from),
+              from,
+              column,
+              row,
+              {}};
+  visitBox(box.to, from, column, row, [&](uint32_t at, int64_t, const char *) {
+    const int place = chunkAt(at);
+    const SharedElement &element = sharedElement(machine.bytes, place);
+    Chunk &chunk = roles.chunk(place);
+    if (element.isUnderWay)
+      report("stores a box that a copy is still writing");
+    if (chunk.shown.thread < 0 || !comesAfter(chunk.shown))
+      report("stores a box of what nobody has shown it since it was written");
+    ++chunk.leaving;
+  });
+  // Even modes take the bytes when the thread waits for them.
+  if (machine.seed % 2 != 0)
+    takeBytes(box);
+  roles.leaving.push_back(std::move(box));
+}
+inline void commit_boxes() {
+  ++emulator::roles.boxGroups[emulator::machine.current];
+}
+template <int kLeft> void wait_boxes() {
+  using namespace emulator;
+  const uint64_t complete = roles.boxGroups[machine.current];
+  for (size_t i = 0; i < roles.leaving.size();) {
+    Leaving &box = roles.leaving[i];
+    if (box.thread != machine.current || box.group + kLeft >= complete) {
+      ++i;
+      continue;
+    }
+    finishBox(box);
+    roles.leaving.erase(roles.leaving.begin() + i);
+  }
 }
 inline void wait_gate(uint32_t gate, uint32_t parity) {
   using namespace emulator;

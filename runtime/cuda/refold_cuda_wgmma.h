@@ -71,7 +71,7 @@ REFOLD_DEVICE void arrive_expecting(uint32_t gate, int bytes) {
 /// multiples of 16, of which they bring boxes of 128 columns and `box_rows`
 /// rows at once. A map is 128 aligned bytes of device memory that belong to the
 /// block, `scratch` as many of shared memory. All lanes of one warp call it,
-/// and only they use the map.
+/// and only they use the map, and who has seen it (see_map).
 REFOLD_DEVICE void make_map(void *map, uint32_t scratch, const void *first,
                             int64_t rows, int64_t columns, int64_t stride,
                             int box_rows) {
@@ -114,6 +114,12 @@ REFOLD_DEVICE void make_map(void *map, uint32_t scratch, const void *first,
       "fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map)
       : "memory");
 }
+/// Before the thread uses a map of another warp, which it has met since.
+REFOLD_DEVICE void see_map(const void *map) {
+  asm volatile(
+      "fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map)
+      : "memory");
+}
 /// Begins to bring a box as Panels has it, to a multiple of 1024 bytes, by one
 /// thread; zeros where there is no matrix. The bytes are those of `gate`.
 REFOLD_DEVICE void copy_box(uint32_t to, const void *map, uint32_t gate,
@@ -123,7 +129,28 @@ REFOLD_DEVICE void copy_box(uint32_t to, const void *map, uint32_t gate,
                "l"(map), "r"(gate), "r"(column), "r"(row)
                : "memory");
 }
-/// What this thread has seen arrive is seen by the matrix units.
+/// Begins to write a box to the matrix of a map, from where `copy_box` would
+/// bring it, by one thread; nothing where there is no matrix. Who has written
+/// that memory has shown it (show_matrices) and met the thread since.
+REFOLD_DEVICE void store_box(const void *map, uint32_t from, int column,
+                             int row) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, "
+               "{%2, %3}], [%1];" ::"l"(map),
+               "r"(from), "r"(column), "r"(row)
+               : "memory");
+}
+/// The boxes that this thread has begun to write since the last call are one
+/// group.
+REFOLD_DEVICE void commit_boxes() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/// Until all but the last `kLeft` groups of this thread have been read from
+/// shared memory. Launches that follow find them written.
+template <int kLeft> REFOLD_DEVICE void wait_boxes() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kLeft) : "memory");
+}
+/// What this thread has seen arrive is seen by the matrix units, and what it
+/// has written by them and by `store_box`.
 REFOLD_DEVICE void show_matrices() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -55,13 +55,13 @@ F8_PRODUCTS = {f"conform_products_{a}_{b}x{n}": (a, b, n) for a, b, n in
 SIDES = {"conform_along_f16x64": (64, True), "conform_along_bf16x128": (128, True), "conform_along_f16x256": (256, True),
          "conform_shared_bf16x256": (256, False)}
 SLICES, WORDS = "conform_slices", "conform_words"
-ROLES, HANDOVER, BOXES = "conform_roles", "conform_handover", "conform_boxes"
+ROLES, HANDOVER, BOXES, STORES = "conform_roles", "conform_handover", "conform_boxes", "conform_stores"
 KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (SLICES, "int32_t"), (WORDS, "float"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
 KERNELS += [(n, "float") for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]]
 INPUTS.update({n: "int16_t" for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]})
 CLUSTERS = "conform_clusters"
-KERNELS += [(n, "float") for n in F8_PRODUCTS] + [(BOXES, "int8_t"), (CLUSTERS, "int32_t")]
-INPUTS.update({n: "int8_t" for n in [*F8_PRODUCTS, BOXES]})
+KERNELS += [(n, "float") for n in F8_PRODUCTS] + [(BOXES, "int8_t"), (STORES, "int8_t"), (CLUSTERS, "int32_t")]
+INPUTS.update({n: "int8_t" for n in [*F8_PRODUCTS, BOXES, STORES]})
 
 
 def launch_of(name):
@@ -75,7 +75,8 @@ def launch_of(name):
         return 128, 128 * (64 + F8_PRODUCTS[name][2]) + 16
     if name in SIDES:
         return 128, 128 * (64 + SIDES[name][0]) + 16
-    return {MATRICES: (32, 1536), WORDS: (32, 512), ROLES: (384, 4128), HANDOVER: (256, 5120), BOXES: (128, 2304)}.get(name, (128, 0))
+    return {MATRICES: (32, 1536), WORDS: (32, 512), ROLES: (384, 4128), HANDOVER: (256, 5120), BOXES: (128, 2304),
+            STORES: (128, 8192)}.get(name, (128, 0))
 
 
 
@@ -123,7 +124,7 @@ class Device:
 
     def run(self, name, mode, blocks, data, out, count):
         function, addresses = ctypes.c_void_p(), []
-        module = self.modules[any(name in kernels for kernels in (PRODUCTS, F8_PRODUCTS, SIDES, (ROLES, HANDOVER, BOXES, CLUSTERS)))]
+        module = self.modules[any(name in kernels for kernels in (PRODUCTS, F8_PRODUCTS, SIDES, (ROLES, HANDOVER, BOXES, STORES, CLUSTERS)))]
         self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         for array in (data, out):
             address = ctypes.c_uint64()
@@ -405,6 +406,14 @@ def check_boxes(machine, mode):
     assert (out[0] == wide[4:20, 128:256]).all() and (out[1] == wide[4:20, :128]).all(), (BOXES, mode)
 
 
+def check_stores(machine, mode):
+    """What lies beyond the matrix is not written."""
+    data = np.random.default_rng(9).integers(-128, 128, (64, 256)).astype(np.int8)
+    out = np.full((58, 144), 77, np.int8)
+    machine.run(STORES, mode, 1, data, out, data.size)
+    assert (out == data[:58, :144]).all(), (STORES, mode)
+
+
 def check_clusters(machine, mode):
     """Two clusters of four blocks, in several rounds."""
     data = np.random.default_rng(8).integers(-4096, 4096, (2, 4, 128)).astype(np.int32)
@@ -436,7 +445,7 @@ def main():
         machine = Device(*filter(None, [options.cubin, options.roles])) if options.cubin else Emulated(pathlib.Path(folder))
         checks = [check_arithmetic, check_f8, check_exchange, check_slices, check_words, check_matrices, check_copies]
         if options.roles or not options.cubin:
-            checks += [check_products, check_sides, check_f8_products, check_boxes, check_roles, check_handover, check_clusters]
+            checks += [check_products, check_sides, check_f8_products, check_boxes, check_stores, check_roles, check_handover, check_clusters]
         passed = 0
         for mode in range(machine.modes):
             for check in checks:
