@@ -39,16 +39,21 @@ template <typename R, typename T> REFOLD_DEVICE R stored_as(T x) {
     return rounded<R>(as_float(x));
 }
 
-/// The numbers of the columns of 8 * kParts that a lane has, all loaded at
-/// once. What is not there is the last one, and is not written.
-template <int kParts, typename To> struct Columns {
-  typename To::Column numbers[kParts][2];
+/// The numbers of the columns of 8 * kParts that a lane has.
+template <int kParts, typename Column> struct ColumnNumbers {
+  Column numbers[kParts][2];
+};
+
+/// The same, all loaded at once. What is not there is the last one, and is not
+/// written.
+template <int kParts, typename To>
+struct Columns : ColumnNumbers<kParts, typename To::Column> {
   REFOLD_DEVICE Columns(const To &result, int64_t column0, int64_t columns) {
     REFOLD_UNROLL
     for (int part = 0; part < kParts; ++part)
       REFOLD_UNROLL
     for (int e = 0; e < 2; ++e)
-      numbers[part][e] = result.of_column(
+      this->numbers[part][e] = result.of_column(
           smaller(column0 + part * 8 + fragment_column(e), columns - 1));
   }
 };
@@ -57,16 +62,17 @@ template <int kParts, typename To> struct Columns {
 /// `first_part` on, as the matrix units leave it. `kVector` > 1: rows of the
 /// result begin at multiples of 16 bytes and are whole vectors. All lanes of
 /// the warp call it.
-template <int kVector, int kTiles, int kParts, int kCount, typename To>
-REFOLD_DEVICE void write_row(const To &result,
-                             const Columns<kCount, To> &of_columns, int64_t row,
-                             int64_t column0, int64_t rows, int64_t columns,
-                             const float (&sums)[kTiles][kParts][4], int tile,
-                             int half, int first_part) {
+template <int kVector, int kTiles, int kParts, int kCount, typename Row,
+          typename To>
+REFOLD_DEVICE void
+write_row(const To &result, const Row &of_row,
+          const ColumnNumbers<kCount, typename To::Column> &of_columns,
+          int64_t row, int64_t column0, int64_t rows, int64_t columns,
+          const float (&sums)[kTiles][kParts][4], int tile, int half,
+          int first_part) {
   using R = typename To::Result;
   const bool is_row = row < rows;
   const int64_t m = smaller(row, rows - 1);
-  const auto of_row = result.of_row(m);
   const auto element = [&](int part, int e) {
     const int64_t column = column0 + part * 8 + fragment_column(e);
     const int64_t n = smaller(column, columns - 1);
@@ -100,13 +106,11 @@ REFOLD_DEVICE void write_row(const To &result,
   }
 }
 
-/// Writes the 16 * kTiles rows from `row0` on of all results. `wait` is called
-/// when what the first is made of is on its way, and before sums are read.
-template <int kVector, int kTiles, int kParts, typename Wait, typename To,
-          typename... More>
+/// Writes the 16 * kTiles rows from `row0` on of all results.
+template <int kVector, int kTiles, int kParts, typename To, typename... More>
 REFOLD_DEVICE void write_rows(int64_t row0, int64_t column0, int64_t rows,
                               int64_t columns,
-                              const float (&sums)[kTiles][kParts][4], Wait wait,
+                              const float (&sums)[kTiles][kParts][4],
                               const To &result, const More &...more) {
   // Numbers of more columns would not fit beside the sums.
   constexpr int kCount = kParts < 16 ? kParts : 16;
@@ -114,16 +118,16 @@ REFOLD_DEVICE void write_rows(int64_t row0, int64_t column0, int64_t rows,
   for (int first = 0; first < kParts; first += kCount) {
     const int64_t column = column0 + first * 8;
     const Columns<kCount, To> of_columns(result, column, columns);
-    if (first == 0)
-      wait();
     REFOLD_UNROLL
-    for (int i = 0; i < 2 * kTiles; ++i)
-      write_row<kVector>(result, of_columns,
-                         row0 + i / 2 * 16 + fragment_row(i % 2), column, rows,
-                         columns, sums, i / 2, i % 2, first);
+    for (int i = 0; i < 2 * kTiles; ++i) {
+      const int64_t row = row0 + i / 2 * 16 + fragment_row(i % 2);
+      write_row<kVector>(result, result.of_row(smaller(row, rows - 1)),
+                         of_columns, row, column, rows, columns, sums, i / 2,
+                         i % 2, first);
+    }
   }
   if constexpr (sizeof...(More) > 0)
-    write_rows<kVector>(row0, column0, rows, columns, sums, [] {}, more...);
+    write_rows<kVector>(row0, column0, rows, columns, sums, more...);
 }
 
 //===----------------------------------------------------------------------===//
@@ -275,9 +279,8 @@ struct F8Units : Units<kRowWarpsOf, kColumnWarpsOf, kTilesOf, kPartsOf> {
                                         stage + Left::kBytes, warp_column);
       place = place + 1 == U::kStages ? 0 : place + 1;
     }
-    write_rows<kVectorOf>(
-        row0 + warp_row, column0 + warp_column, rows, columns, sums, [] {},
-        results...);
+    write_rows<kVectorOf>(row0 + warp_row, column0 + warp_column, rows, columns,
+                          sums, results...);
   }
 };
 

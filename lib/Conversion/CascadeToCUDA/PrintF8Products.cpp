@@ -29,6 +29,7 @@ private:
   bool mayLoseDigits();
   void chooseEntries();
   void addEntry(const std::string &units, CudaEntry entry);
+  void addRoles(int columns, int stages, bool isInParts);
   void printHead();
   void printNumbers();
   void printStruct(const char *name, ArrayRef<Node *> numbers);
@@ -140,25 +141,47 @@ void F8Printer::addEntry(const std::string &type, CudaEntry entry) {
   result.entries.push_back(entry);
 }
 
+/// Bytes of a struct of these numbers, at most.
+static int64_t bytesOf(ArrayRef<Node *> numbers) {
+  int64_t size = 4;
+  for (Node *n : numbers)
+    if (n->type.isIndex() || n->type.getIntOrFloatBitWidth() > 32)
+      size = 8;
+  return std::max<int64_t>(size * int64_t(numbers.size()), 1);
+}
+
+/// Rectangles of F8Roles, with as many steps under way as there is room for.
+void F8Printer::addRoles(int columns, int stages, bool isInParts) {
+  constexpr int64_t kStepDepth = 128, kMost = int64_t(227) << 10;
+  constexpr int64_t kOutBytes = 8 * 2 * 2048, kMapBytes = 128;
+  CudaEntry entry;
+  entry.threads = 384;
+  entry.rows = 128;
+  entry.columns = columns;
+  entry.width = 16;
+  entry.roles = 2;
+  entry.isLoop = true;
+  entry.blocksPerUnit = 1;
+  int64_t numbers = llvm::alignTo(
+      entry.rows * bytesOf(ofRow) + columns * bytesOf(ofColumn), 1024);
+  auto bytes = [&](int64_t count) {
+    return count * ((128 + columns) * kStepDepth + 16) + kOutBytes;
+  };
+  while (stages > 0 && bytes(stages) + numbers > kMost)
+    --stages;
+  if (stages < 2)
+    return;
+  entry.sharedBytes = bytes(stages);
+  // Of a block: maps of both sides and of results.
+  entry.leftBytes = kMapBytes * (2 + int64_t(writes.size()));
+  addEntry("F8Roles<" + std::to_string(columns) + ", " +
+               std::to_string(stages) + (isInParts ? ", true>" : ", false>"),
+           entry);
+}
+
 /// Rectangles for the matrix units of sm_90a where sums may have fewer digits
 /// (F8Sums), for those of f16 otherwise.
 void F8Printer::chooseEntries() {
-  constexpr int64_t kStepDepth = 128;
-  auto roles = [&](int columns, int stages, bool isInParts) {
-    CudaEntry entry;
-    entry.threads = 384;
-    entry.rows = 128;
-    entry.columns = columns;
-    entry.width = 16;
-    entry.roles = 2;
-    entry.isLoop = true;
-    entry.blocksPerUnit = 1;
-    entry.sharedBytes = stages * ((128 + columns) * kStepDepth + 16) + 256;
-    entry.leftBytes = 256; // of a block: maps of both sides
-    addEntry("F8Roles<" + std::to_string(columns) + ", " +
-                 std::to_string(stages) + (isInParts ? ", true>" : ", false>"),
-             entry);
-  };
   bool isDense = kernel.product->left.isFlat && kernel.product->right.isFlat;
   bool hasUnits = StringRef(options.target).contains("sm90") && isDense &&
                   options.f8Sums != F8Sums::Exact && mayLoseDigits();
@@ -174,12 +197,14 @@ void F8Printer::chooseEntries() {
              dependsOn(n, unsigned(kernel.stream));
     });
   });
-  if (hasUnits && isWhole)
-    readsElements ? roles(128, 6, false) : roles(256, 4, false);
-  if (hasUnits && !isWhole)
-    roles(128, 6, true);
+  // Of two sizes in parts the larger one reads less, but fills fewer
+  // multiprocessors (takesF8Product).
+  if (hasUnits && !readsElements)
+    addRoles(256, 4, !isWhole);
+  if (hasUnits && (readsElements || !isWhole))
+    addRoles(128, 6, !isWhole);
   // Sums of 128 products with 14 bits each, or of all of them.
-  if (hasUnits)
+  if (!result.entries.empty())
     result.factorRounding = isWhole ? kUnitsRounding : kTogetherRounding;
   auto plain = [&](int rowWarps, int columnWarps, int tiles, int parts,
                    int width) {

@@ -147,8 +147,33 @@ static SizeExpr takesProduct(const CudaEntry &entry, const CudaKernel &kernel,
                               entry.rows > 64 ? kManyBlocks : kEnoughBlocks));
 }
 
+/// Whether an entry of products of bytes with roles is done no later than those
+/// behind it. Of twice the columns a rectangle takes 1.7 times as long, and
+/// there are half as many for the multiprocessors (fitted to 1024 to 8192 rows,
+/// benchmarks/results/cuda-f8.md).
+static SizeExpr isSoonestOfBytes(const CudaEntry &entry,
+                                 const CudaKernel &kernel, const Words &words) {
+  using Op = SizeExpr::Op;
+  constexpr int64_t kUnits = 132;
+  auto time = [&](const CudaEntry &one) {
+    SizeExpr all =
+        SizeExpr::binary(Op::CeilDiv, words.extent(kernel.f8Product->rows),
+                         SizeExpr(one.rows)) *
+        SizeExpr::binary(Op::CeilDiv, words.extent(kernel.f8Product->columns),
+                         SizeExpr(one.columns));
+    return SizeExpr::binary(Op::CeilDiv, all, SizeExpr(kUnits)) *
+           SizeExpr(18 + one.columns * 41 / 128);
+  };
+  SizeExpr is = 1;
+  for (const CudaEntry &other : kernel.entries)
+    if (&other > &entry && other.roles > 0)
+      is = is * SizeExpr::binary(Op::Le, time(entry), time(other));
+  return is;
+}
+
 /// Whether both sides of a product of bytes, and all results of two bytes,
-/// come in whole vectors of 16 bytes.
+/// come in whole vectors of 16 bytes; with roles, by maps, of which sides have
+/// something to sum.
 static SizeExpr takesF8Product(const CudaEntry &entry, const CudaKernel &kernel,
                                const Words &words, bool isWanted) {
   using Op = SizeExpr::Op;
@@ -163,12 +188,22 @@ static SizeExpr takesF8Product(const CudaEntry &entry, const CudaKernel &kernel,
     }
     for (const CudaRowProduct::Side &side : product.results) {
       const CudaOperand &result = kernel.operands[side.operand];
-      if (result.elementBytes == 2)
-        takes = takes * words.takesRows(result, side.flat, 8);
+      if (result.elementBytes != 2)
+        continue;
+      takes = takes * words.takesRows(result, side.flat, 8);
+      if (entry.roles > 0)
+        takes = takes * words.takesMap(result, side.flat);
     }
+  }
+  if (entry.roles > 0) {
+    const CudaOperand &left = kernel.operands[product.left.operand];
+    takes = takes * SizeExpr::binary(Op::Lt, SizeExpr(0),
+                                     words.size(left, product.left.flat));
   }
   if (isWanted)
     return takes;
+  if (entry.roles > 0)
+    takes = takes * isSoonestOfBytes(entry, kernel, words);
   if (entry.fewestRows > 0)
     takes = takes * SizeExpr::binary(Op::Le, SizeExpr(entry.fewestRows),
                                      words.extent(product.rows));
