@@ -205,6 +205,17 @@ struct Extremes {
 /// which are swept once.
 enum Place { Nowhere, InRegisters, InShared, Split, InParts, InLanes };
 
+/// Columns of a row: 32 bits are enough for one that is on chip.
+template <bool kIsOnChip> struct Columns {
+  using Type = int64_t;
+};
+template <> struct Columns<true> {
+  using Type = int32_t;
+};
+template <Place kPlace>
+using ColumnOf = typename Columns<kPlace == InRegisters || kPlace == InShared ||
+                                  kPlace == Split>::Type;
+
 /// A thread's own vector in shared memory: its parts of 16 bytes lie
 /// `kThreads` of them apart, so that those of a warp are neighbours. No other
 /// thread reads it, so that no barrier is needed.
@@ -293,16 +304,23 @@ REFOLD_DEVICE float reciprocal(float x) {
 
 /// Quotients by one number, each within 1.5 ulp at any magnitude of it: both
 /// sides are first multiplied by a power of two that brings the number near 1,
-/// so that its reciprocal exists.
+/// so that its reciprocal exists. By a plain number, far from what has none,
+/// one product is enough.
 struct Divisor {
   float scale, scaled, inverse;
+  bool is_plain; ///< 2^-100 <= |by| < 2^101
   explicit REFOLD_DEVICE Divisor(float by) {
     const int steps = 126 - int(bits_of(by) >> 23 & 255);
+    is_plain = steps >= -101 && steps <= 99;
     scale = float_of(uint32_t(127 + (steps < -126 ? -126 : steps)) << 23);
     scaled = by * scale;
     inverse = reciprocal(scaled);
   }
-  REFOLD_DEVICE float quotient(float x) const { return x * scale * inverse; }
+  /// `kIsPlain`: the number is.
+  template <bool kIsPlain = false>
+  REFOLD_DEVICE float quotient(float x) const {
+    return kIsPlain ? x * (scale * inverse) : x * scale * inverse;
+  }
   /// The nearest float but for subnormal results, without a branch.
   REFOLD_DEVICE float nearest(float x) const {
     const float first = quotient(x);

@@ -176,6 +176,19 @@ std::string Expressions::divisor(Node *n) {
   return name;
 }
 
+SmallVector<std::string> Expressions::divisorsOf(ArrayRef<Node *> roots) {
+  NodeSet all;
+  for (Node *root : roots)
+    collect(root, all);
+  SmallVector<std::string> names;
+  for (Node *n : all)
+    if (n->kind == Node::Elem && isa<arith::DivFOp>(n->op) && varies(n))
+      if (auto known = divisors.find(n->in[1]);
+          known != divisors.end() && !llvm::is_contained(names, known->second))
+        names.push_back(known->second);
+  return names;
+}
+
 std::string Expressions::subscript(AffineExpr expr, ArrayRef<Node *> in) {
   if (auto dim = dyn_cast<AffineDimExpr>(expr))
     return value(in[dim.getPosition()]);
@@ -307,7 +320,10 @@ std::string Expressions::elementwise(Node *n) {
   bool isHere = isa<arith::DivFOp>(op) && takesReciprocals && varies(n) &&
                 !varies(n->in[1]);
   if (isHere)
-    return divisor(n->in[1]) + (takesNearest ? ".nearest(" : ".quotient(") +
+    return divisor(n->in[1]) +
+           (takesNearest ? ".nearest("
+            : takesPlain ? ".quotient<whole.value != 0>("
+                         : ".quotient(") +
            withoutParentheses(value(n->in[0])) + ")";
   std::string pattern =
       templateOf(op, kernel.isNarrow && (kernel.hasStream(n) || varies(n)));

@@ -68,8 +68,12 @@ public:
   walk::Set along = 0;
   /// Quotients by a number of the row may take its reciprocal.
   bool takesReciprocals = false;
+  /// ... and be one product with it where the text says that it may.
+  bool takesPlain = false;
   /// ... and are then made the nearest float of.
   bool takesNearest = false;
+  /// What divides here and further out, by name.
+  llvm::SmallVector<std::string> divisorsOf(llvm::ArrayRef<Node *> roots);
   /// The position of element (0, ..., stream = 0) and of subscripts.
   std::string subscript(mlir::AffineExpr expr, llvm::ArrayRef<Node *> in);
   /// The same of dimension `dim` of an operand, which it does not leave.

@@ -52,7 +52,7 @@ static constexpr llvm::StringLiteral kTaken =
     "kLargePivot kSteps kept parts "
     "Panels arrive consumer kConsumers key limit parity settle "
     "take leave kIsPart packed index olds quad kPlaces kQuads Own "
-    "Chunk Combine Extremes InLanes InParts InRegisters InShared Copy Divisor "
+    "Chunk Column ColumnOf Columns Combine Extremes InLanes InParts InRegisters InShared Copy Divisor "
     "EOF Fiber "
     "Left "
     "List Machine Mode NULL "

@@ -44,14 +44,13 @@ bool RowPrinter::mayHaveClusters() {
 /// Which part of the row the block has.
 void RowPrinter::printPartOfCluster() {
   out.comment("Blocks beside each other have parts of one row: whole chunks.");
-  out.line("const int64_t part_length = kBlocks > 1 ? ((" + count() +
+  out.line("const Column part_length = kBlocks > 1 ? ((" + count() +
            " + kChunk - 1) / kChunk + kBlocks - 1) / kBlocks * kChunk : " +
            count() + ";");
-  out.line("const int64_t part_first = kBlocks > 1 ? block() % kBlocks * "
-           "part_length : 0;");
-  out.line("const int64_t part_end = kBlocks > 1 ? smaller(part_first + "
-           "part_length, " +
-           count() + ") : " + count() + ";");
+  out.line("const Column part_first = kBlocks > 1 ? Column(block() % kBlocks) "
+           "* part_length : 0;");
+  out.line("const Column part_end = kBlocks > 1 && part_first + part_length < " +
+           count() + " ? part_first + part_length : " + count() + ";");
 }
 
 /// Every thread of the cluster has the states of the row then, from those of

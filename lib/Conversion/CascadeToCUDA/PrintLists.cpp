@@ -97,7 +97,7 @@ void RowPrinter::printTaken(unsigned pass) {
       printBestsOfVectors(*s);
       out.otherwise();
     }
-    openVectors(false);
+    openVectors();
     out.line("typename " + listType(*s) + "::Word words[kWidth];");
     out.line("REFOLD_UNROLL");
     out.open("for (int e = 0; e < kWidth; ++e) {");

@@ -31,7 +31,7 @@ void RowPrinter::printElements(ArrayRef<StatePlan *> states) {
   SmallVector<Node *> roots;
   for (StatePlan *s : states)
     roots.push_back(s->term);
-  openVectors(false);
+  openVectors();
   out.line("REFOLD_UNROLL");
   out.open("for (int e = 0; e < kWidth; ++e) {");
   {
@@ -100,7 +100,7 @@ void RowPrinter::printExtremes(ArrayRef<StatePlan *> states, bool hasOwnParts) {
   }
   for (StatePlan *s : states)
     out.line(extremesOf(*s)->type + " " + name(*s) + "(" + identity(*s) + ");");
-  openVectors(false);
+  openVectors();
   for (StatePlan *s : states)
     out.line(name(*s) + ".take(" + extremesOf(*s)->vector + ");");
   out.close();
@@ -127,7 +127,7 @@ void RowPrinter::printExtremesOfLane(unsigned pass, StatePlan &s) {
   if (same != lists.end()) {
     out.line(own + ".take(bests_" + name(**same) + ");");
   } else {
-    openVectors(false);
+    openVectors();
     out.line(own + ".take(" + extremes.vector + ");");
     out.close();
   }
@@ -219,7 +219,7 @@ void RowPrinter::printFold(unsigned pass) {
   out.line(
       "// Absorbs a chunk: states that others are relative to come first.");
   out.open("const auto fold" + number +
-           " = [&](auto whole, const auto &chunk, int64_t first) {");
+           " = [&](auto whole, const auto &chunk, Column first) {");
   if (hasTransport(states))
     out.line("const States old = s;");
   if (llvm::any_of(states, [](StatePlan *s) { return s->isCount; })) {
@@ -320,12 +320,8 @@ void RowPrinter::printWalk(unsigned pass) {
   auto foldAt = [&](const std::string &first,
                     const std::string &chunk = "chunk") {
     std::string end = first == "0" ? "kChunk" : first + " + kChunk";
-    out.line("if (" + end + " <= " + count() + ")");
-    out.line("  fold" + number + "(Number<1>{}, " + chunk + ", " + first +
-             ");");
-    out.line("else");
-    out.line("  fold" + number + "(Number<0>{}, " + chunk + ", " + first +
-             ");");
+    printChoice(end + " <= " + count(),
+                "fold" + number + "($, " + chunk + ", " + first + ");");
   };
   if (kernel.product) {
     if (pass == 0)
@@ -344,7 +340,9 @@ void RowPrinter::printWalk(unsigned pass) {
       out.line("  load(held, 0);");
       out.line("wait_copies<0>();");
     }
-    printKeptChunks([&] { foldAt("first"); });
+    printKeptChunks("", [&] {
+      out.line("fold" + number + "(whole, chunk, first);");
+    });
     out.open("if constexpr (kHeld > 0) {");
     foldAt("0", "held");
     out.close();
@@ -369,7 +367,7 @@ void RowPrinter::printWalk(unsigned pass) {
   std::string begin = isPart ? "part_first" : "0";
   std::string end = isPart ? "part_end" : count();
   out.line("load(chunk, " + begin + ");");
-  out.open("for (int64_t first = " + begin + "; first < " + end +
+  out.open("for (Column first = " + begin + "; first < " + end +
            "; first += kChunk) {");
   out.line("Chunk<kVectors, kWidth> next;");
   out.line("if (first + kChunk < " + end + ")");

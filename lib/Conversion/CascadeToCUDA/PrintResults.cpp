@@ -174,6 +174,7 @@ void RowPrinter::chooseQuotients(ArrayRef<WritePlan *> writes,
       roots, [&](Node *root) { return needsExactQuotients(along, root); });
   values.takesNearest = llvm::any_of(
       writes, [&](WritePlan *w) { return isRoundedWithin(plan, *w); });
+  values.takesPlain = false;
 }
 
 void RowPrinter::printSweep() {
@@ -187,8 +188,18 @@ void RowPrinter::printSweep() {
   for (Node *root : roots)
     values.hoist(root);
   printRowResults();
-  out.open("const auto write = [&](const auto &chunk, int64_t first) {");
-  openVectors(true);
+  values.takesPlain = hasWholeChunks();
+  std::string isPlain;
+  if (values.takesPlain && values.takesReciprocals && !values.takesNearest)
+    for (const std::string &by : values.divisorsOf(roots))
+      isPlain += by + ".is_plain && ";
+  out.line(isPlain.empty()
+               ? "// `whole`: nothing of the chunk is behind the row."
+               : "// `whole`: nothing of the chunk is behind the row, and what "
+                 "divides is plain.");
+  out.open("const auto write = [&](auto whole, const auto "
+           "&chunk, Column first) {");
+  openVectors();
   for (auto &[node, read] : kernel.reads) {
     if (read.isFolded)
       continue;
@@ -227,38 +238,63 @@ void RowPrinter::printSweep() {
   out.close();
   out.line("(void)chunk;");
   out.close("};");
-  printSweepWalk();
-  values.takesReciprocals = values.takesNearest = false;
+  printSweepWalk(isPlain);
+  values.takesReciprocals = values.takesNearest = values.takesPlain = false;
+}
+
+/// Whether rows are walked by chunks that are mostly whole.
+bool RowPrinter::hasWholeChunks() {
+  return !kernel.isByPlaces() && !kernel.product && listWords() == 0;
+}
+
+/// What is done to a chunk, by one guard of all of it.
+void RowPrinter::printChoice(const std::string &isWhole,
+                             const std::string &use) {
+  out.line("if (" + isWhole + ")");
+  out.line("  " + use.substr(0, use.find('$')) + "Number<1>{}" +
+           use.substr(use.find('$') + 1));
+  out.line("else");
+  out.line("  " + use.substr(0, use.find('$')) + "Number<0>{}" +
+           use.substr(use.find('$') + 1));
 }
 
 /// Backwards: what was read last is still on chip.
-void RowPrinter::printSweepWalk() {
+void RowPrinter::printSweepWalk(const std::string &isPlain) {
   if (kernel.product) {
     out.line("if (is_row)");
-    out.line("  write(chunk, 0);");
+    out.line("  write(Number<0>{}, chunk, 0);");
     return;
   }
+  auto writeAt = [&](const std::string &first,
+                     const std::string &chunk = "chunk") {
+    if (!hasWholeChunks())
+      return out.line("write(Number<0>{}, " + chunk + ", " + first + ");");
+    std::string end = first == "0" ? "kChunk" : first + " + kChunk";
+    printChoice(isPlain + end + " <= " + count(),
+                "write($, " + chunk + ", " + first + ");");
+  };
   out.open("if (is_row) {");
   out.open("if constexpr (kPlace == InRegisters) {");
-  out.line("write(chunk, 0);");
+  writeAt("0");
   if (hasShared) {
     out.otherwise("if constexpr (kIsShared)");
     out.comment("What is written makes room for the next row of the block.");
-    printKeptChunks([&] {
-      out.line("write(chunk, first);");
+    printKeptChunks(isPlain, [&] {
+      out.line("write(whole, chunk, first);");
       out.line("if (row + " + rowStep() + " < " + rowCount() + ")");
-      out.line("  bring(row + " + rowStep() + ", first);");
+      out.line("  bring(whole, row + " + rowStep() + ", first);");
     });
-    out.line("if constexpr (kHeld > 0)");
-    out.line("  write(held, 0);");
+    out.open("if constexpr (kHeld > 0) {");
+    writeAt("0", "held");
+    out.close();
   }
   out.otherwise();
-  out.line("const int64_t last = (" + count() + " - 1) / kChunk * kChunk;");
-  out.open("for (int64_t first = last; first >= 0; first -= kChunk) {");
+  out.line("const Column last = (" + count() + " - 1) / kChunk * kChunk;");
+  out.open("for (Column first = last; first >= 0; first -= kChunk) {");
   out.line("Chunk<kVectors, kWidth> next;");
   out.line("if (first > 0)");
   out.line("  load(next, first - kChunk);");
-  out.line("write(chunk, first);");
+  writeAt("first");
   out.line("if (first > 0)");
   out.line("  chunk = next;");
   out.close();

@@ -421,12 +421,11 @@ void RowPrinter::printStreamIndices(const std::string &at) {
 }
 
 /// A loop over the vectors of a chunk; closed by its caller.
-void RowPrinter::openVectors(bool isChecked) {
+void RowPrinter::openVectors() {
   out.line("REFOLD_UNROLL");
   out.open("for (int v = 0; v < kVectors; ++v) {");
-  out.line("const int64_t column = first + (v * kThreads + lane) * kWidth;");
-  out.line(std::string("if (") + (isChecked ? "" : "whole.value == 0 && ") +
-           "column >= " + count() + ")");
+  out.line("const Column column = first + (v * kThreads + lane) * kWidth;");
+  out.line("if (whole.value == 0 && column >= " + count() + ")");
   out.line("  continue;");
 }
 
@@ -435,10 +434,12 @@ void RowPrinter::printLoad() {
   // slower with one (variance of 16M f32 on an H200: 23.5 us against 21.8).
   bool isSplit = !kernel.product && listWords() == 0;
   out.open(
-      "const auto load = [&]([[maybe_unused]] auto &chunk, int64_t first) {");
+      "const auto load = [&]([[maybe_unused]] auto &chunk, Column first) {");
   if (isSplit)
     out.open("const auto each = [&](auto whole) {");
-  openVectors(!isSplit);
+  else
+    out.line("constexpr Number<0> whole{};");
+  openVectors();
   for (auto &[node, read] : kernel.reads)
     if (kernel.isProduct(node))
       out.line("chunk." + read.name +
@@ -479,13 +480,13 @@ std::string RowPrinter::keptAt(const RowRead &read) {
 /// Begins copies of a chunk of a row.
 void RowPrinter::printBring() {
   // A template, so that only entries that call it have to be able to.
-  out.open("[[maybe_unused]] const auto bring = [&](int64_t row, auto first) "
-           "{");
+  out.open("[[maybe_unused]] const auto bring = [&](auto whole, int64_t row, "
+           "Column first) {");
   {
     Expressions::Scope scope(values, {});
     printRowPointers([](const RowRead &read) { return isKept(read); });
     out.line("const uint32_t at = place(first);");
-    openVectors(true);
+    openVectors();
     for (auto &[node, read] : kernel.reads)
       if (isKept(read))
         out.line("copy_kept<kThreads, kWidth>(at + " + keptAt(read) + ", " +
@@ -498,7 +499,7 @@ void RowPrinter::printBring() {
 
 /// Over the chunks that shared memory keeps.
 std::string RowPrinter::keptLoop() {
-  return "for (int64_t first = " +
+  return "for (Column first = " +
          std::string(hasClusters ? "part_first + " : "") + "kHeld; first < " +
          (hasClusters ? "part_end" : count()) + "; first += kChunk)";
 }
@@ -512,13 +513,13 @@ void RowPrinter::printKept() {
   if (hasClusters)
     printPartOfCluster();
   out.line("constexpr bool kIsShared = kPlace >= InShared;");
-  out.line("constexpr int64_t kHeld = kPlace == Split ? kChunk : 0;");
-  out.line("constexpr int64_t kElementBytes = " + std::to_string(keptBytes()) +
+  out.line("constexpr Column kHeld = kPlace == Split ? kChunk : 0;");
+  out.line("constexpr int kElementBytes = " + std::to_string(keptBytes()) +
            ";");
   out.line("REFOLD_SHARED_BYTES(kept, kIsShared && " + length + " > kHeld ? (" +
            length +
            " - kHeld + kChunk - 1) / kChunk * kChunk * kElementBytes : 0);");
-  out.open("const auto place = [&](int64_t first) {");
+  out.open("const auto place = [&](Column first) {");
   out.line("return kept + uint32_t((first - " +
            std::string(hasClusters ? "part_first - " : "") +
            "kHeld) * kElementBytes) + uint32_t(lane) * 16;");
@@ -526,7 +527,7 @@ void RowPrinter::printKept() {
   printBring();
   out.open("if constexpr (kIsShared) {");
   out.line(keptLoop());
-  out.line("  bring(row, first);");
+  out.line("  bring(Number<0>{}, row, first);");
   out.close();
   out.line(
       "[[maybe_unused]] int turn = 0; // states of rows in turn lie apart");
@@ -534,10 +535,10 @@ void RowPrinter::printKept() {
 
 /// A chunk that shared memory keeps.
 void RowPrinter::printFetch() {
-  out.open(
-      "[[maybe_unused]] const auto fetch = [&](auto &chunk, int64_t first) {");
+  out.open("[[maybe_unused]] const auto fetch = [&](auto whole, auto &chunk, "
+           "Column first) {");
   out.line("const uint32_t at = place(first);");
-  openVectors(true);
+  openVectors();
   for (auto &[node, read] : kernel.reads) {
     std::string to = "chunk." + read.name + "[v]";
     if (isKept(read))
@@ -554,11 +555,16 @@ void RowPrinter::printFetch() {
 /// All chunks that shared memory keeps. To fetch one while the one before is
 /// used was slower on an H200 (RMSNorm to 8 bits, rows of 32768: 0.60 ms
 /// against 0.52), since registers then have room for half as much.
-void RowPrinter::printKeptChunks(llvm::function_ref<void()> printUse) {
+/// Each has one guard; `isPlain` and that there is all of it make it whole.
+void RowPrinter::printKeptChunks(const std::string &isPlain,
+                                 llvm::function_ref<void()> printUse) {
   out.line("REFOLD_NO_UNROLL");
   out.open(keptLoop() + " {");
-  out.line("fetch(chunk, first);");
+  out.open("const auto use = [&](auto whole) {");
+  out.line("fetch(whole, chunk, first);");
   printUse();
+  out.close("};");
+  printChoice(isPlain + "first + kChunk <= " + count(), "use($);");
   out.close();
 }
 
@@ -610,10 +616,18 @@ void RowPrinter::printBody() {
     std::string all;
     for (unsigned outer : kernel.outer)
       all += kernel.indexNames[outer] + "_count * ";
-    out.line("const int64_t row_length = " + all +
+    out.line("using Column = int64_t;");
+    out.line("const Column row_length = " + all +
              kernel.indexNames[kernel.stream] + "_count;");
+  } else if (kernel.isColumns || kernel.product) {
+    out.line("using Column = int64_t;");
+  } else {
+    out.line("using Column = ColumnOf<kPlace>;");
   }
-  out.line("constexpr int64_t kChunk = int64_t(kThreads) * kVectors * kWidth;");
+  if (hasStream() && kernel.outer.empty() && !kernel.product)
+    out.line("const Column row_length = Column(" +
+             kernel.indexNames[kernel.stream] + "_count);");
+  out.line("constexpr Column kChunk = Column(kThreads) * kVectors * kWidth;");
   out.line("[[maybe_unused]] constexpr int kParts = 4; // sums a thread keeps "
            "apart");
   Expressions::Scope scope(values, {});

@@ -33,7 +33,8 @@ private:
   }
   void printBring();
   void printFetch();
-  void printKeptChunks(llvm::function_ref<void()> printUse);
+  void printKeptChunks(const std::string &isPlain,
+                       llvm::function_ref<void()> printUse);
   // A row a lane, in shared memory: PrintLanes.cpp.
   void addLanes(int width);
   void printLanes();
@@ -110,9 +111,11 @@ private:
   llvm::SmallVector<std::unique_ptr<Expressions::Scope>> rowScopes;
   void printWrites(llvm::ArrayRef<walk::WritePlan *> writes);
   void printSweep();
-  void printSweepWalk();
+  void printSweepWalk(const std::string &isPlain);
+  bool hasWholeChunks();
+  void printChoice(const std::string &isWhole, const std::string &use);
   void printStore(walk::WritePlan &w, const std::string &values);
-  void openVectors(bool isChecked);
+  void openVectors();
   void bindElements(bool isFolded);
   void printEntries();
 
@@ -127,8 +130,8 @@ private:
                      bool hasOwnParts);
   /// Elements of a row.
   std::string count() {
-    return kernel.outer.empty() ? kernel.indexNames[kernel.stream] + "_count"
-                                : "row_length";
+    return kernel.product ? kernel.indexNames[kernel.stream] + "_count"
+                          : "row_length";
   }
   void printStreamIndices(const std::string &at);
   bool hasStream() const { return kernel.stream >= 0; }
