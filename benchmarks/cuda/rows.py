@@ -68,6 +68,11 @@ PROGRAMS = {  # name: (function of the inputs, kinds of the inputs, types of res
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
 
+class LaunchConfig(ctypes.Structure):
+    _fields_ = [*((f"size{i}", ctypes.c_uint) for i in range(7)), ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p),
+                ("count", ctypes.c_uint)]
+
+
 class Driver:
     def __init__(self):
         self.lib = ctypes.CDLL("libcuda.so.1")
@@ -96,6 +101,12 @@ class Driver:
 
     def allow_shared(self, function, size):
         self.call("cuFuncSetAttribute", function, 8, size)  # MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+    def most_clusters(self, function, threads, shared, blocks):
+        """How many clusters of `blocks` the device runs at once."""
+        config, found = LaunchConfig(blocks, 1, 1, threads, 1, 1, shared), ctypes.c_int()
+        self.call("cuOccupancyMaxActiveClusters", ctypes.byref(found), function, ctypes.byref(config))
+        return found.value
 
 
 
@@ -253,11 +264,13 @@ def main():
                 if e["kept_bytes"]:
                     chunk = e["threads"] * e["vectors"] * e["width"]
                     chunks = max(-(-(width - e["held"]) // chunk), 0)
-                    shared = -(-chunks // e["blocks"]) * chunk * e["kept_bytes"]
+                    shared = -(-chunks // e["blocks"]) * chunk * e["kept_bytes"] + e.get("ahead_bytes", 0)
                     driver.allow_shared(handle, shared)
                 if e["blocks_per_unit"]:
-                    units = torch.cuda.get_device_properties(0).multi_processor_count
-                    blocks = min(blocks, units * e["blocks_per_unit"])
+                    units = torch.cuda.get_device_properties(0).multi_processor_count * e["blocks_per_unit"]
+                    if e["blocks"] > 1:
+                        units = driver.most_clusters(handle, e["threads"], shared, e["blocks"]) * e["blocks"]
+                    blocks = min(blocks, units)
                 for r in results:
                     poison(r)
                 run = lambda: driver.launch(handle, blocks, e["threads"] * e["rows"], values, shared)

@@ -36,7 +36,7 @@ enum : int {
   kMaxSharedPerBlockOptin = 97,
 };
 /// CUfunction_attribute.
-enum : int { kMaxDynamicSharedBytes = 8 };
+enum : int { kMaxDynamicSharedBytes = 8, kRequiredClusterWidth = 11 };
 /// CUlaunchAttribute: of a launch that may begin before the one in front of it
 /// on the stream has ended. What kernels begin with waits for that
 /// (follow_launch of refold_cuda.h).
@@ -107,6 +107,9 @@ inline constexpr int64_t kSharedBytesWithoutAsking = 48 << 10;
 /// A driver may lack these.
 #define REFOLD_CUDA_LATER_FUNCTIONS(X)                                         \
   X(cuDriverGetVersion, (int *version))                                        \
+  X(cuFuncGetAttribute, (int *value, int attribute, CuFunction function))      \
+  X(cuOccupancyMaxActiveClusters,                                              \
+    (int *count, CuFunction function, const CuLaunchConfig *config))           \
   X(cuLaunchKernelEx, (const CuLaunchConfig *config, CuFunction function,      \
                        void **parameters, void **extra))
 

@@ -116,6 +116,7 @@ struct CudaProgram::Impl {
   Problem resolveAlike(const PlannedKernel &kernel, ResolvedStep &resolved,
                        ResolvedStep::Call &call);
   Problem resolveValues(ResolvedLaunch &resolved);
+  int64_t residentBlocks(const LaunchWay &way, const ResolvedLaunch &resolved);
   Problem resolveEntry(const Launch &one, const LaunchWay &way,
                        LoadedEntry &entry, ResolvedLaunch &resolved);
   Problem multiply(LibraryProduct &product, CuStream on);

@@ -44,6 +44,33 @@ Problem CudaProgram::Impl::resolve(size_t number,
   return {};
 }
 
+/// Blocks that the GPU runs at once, of a way whose blocks do many rows each.
+/// Of clusters as many as find room: those of a second wave would begin when
+/// the others have done all they have.
+int64_t CudaProgram::Impl::residentBlocks(const LaunchWay &way,
+                                          const ResolvedLaunch &resolved) {
+  int64_t blocks =
+      int64_t(std::max(gpu.multiprocessors, 1)) * way.blocksPerUnit;
+  int width = 0, clusters = 0;
+  if (!driver.cuFuncGetAttribute || !driver.cuOccupancyMaxActiveClusters ||
+      driver.cuFuncGetAttribute(&width, kRequiredClusterWidth,
+                                resolved.function) != kCudaSuccess ||
+      width <= 1)
+    return blocks;
+  CuLaunchConfig config{
+      {resolved.grid[0], resolved.grid[1], resolved.grid[2]},
+      {resolved.block[0], resolved.block[1], resolved.block[2]},
+      resolved.sharedBytes,
+      nullptr,
+      nullptr,
+      0};
+  if (driver.cuOccupancyMaxActiveClusters(&clusters, resolved.function,
+                                          &config) == kCudaSuccess &&
+      clusters > 0)
+    return int64_t(clusters) * width;
+  return std::max<int64_t>(blocks / width, 1) * width;
+}
+
 /// A grid without blocks launches nothing: its first extent is 0.
 Problem CudaProgram::Impl::resolveEntry(const Launch &one, const LaunchWay &way,
                                         LoadedEntry &entry,
@@ -69,10 +96,6 @@ Problem CudaProgram::Impl::resolveEntry(const Launch &one, const LaunchWay &way,
     resolved.grid[0] = 0;
     return {};
   }
-  if (way.blocksPerUnit > 0)
-    resolved.grid[0] = unsigned(std::min<uint64_t>(
-        resolved.grid[0],
-        uint64_t(std::max(gpu.multiprocessors, 1)) * way.blocksPerUnit));
   std::optional<int64_t> shared = sizes[way.sharedBytes];
   if (!shared || *shared < 0 || *shared > gpu.sharedBytesPerBlock)
     return problem(ExitCode::Limit,
@@ -86,6 +109,9 @@ Problem CudaProgram::Impl::resolveEntry(const Launch &one, const LaunchWay &way,
     entry.sharedBytes = *shared;
   }
   resolved.sharedBytes = unsigned(*shared);
+  if (way.blocksPerUnit > 0)
+    resolved.grid[0] = unsigned(
+        std::min<int64_t>(resolved.grid[0], residentBlocks(way, resolved)));
   return resolveValues(resolved);
 }
 

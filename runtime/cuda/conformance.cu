@@ -32,6 +32,8 @@ conform_arithmetic(const float *in, float *out, int64_t count) {
   if (i >= count)
     return;
   const float x = load_element(in + i), y = load_element(in + (count - 1 - i));
+  const Divisor by(y);
+  const float plain = by.is_plain ? by.quotient<true>(x) : x / y;
   const float results[] = {exp2_fast(x),
                            reciprocal_fast(x),
                            reciprocal_root_fast(x),
@@ -44,19 +46,20 @@ conform_arithmetic(const float *in, float *out, int64_t count) {
                            Divisor(y).quotient(x),
                            to_float(narrow<bf16>(x)),
                            to_float(narrow<f16>(x)),
-                           plain_number(x)};
+                           plain_number(x),
+                           plain};
   REFOLD_UNROLL
-  for (int k = 0; k < 13; ++k)
+  for (int k = 0; k < 14; ++k)
     store_element(out + k * count + i, results[k]);
   float pairs[2][8];
   conform_pairs<bf16>(x, y, pairs[0]);
   conform_pairs<f16>(x, y, pairs[1]);
   REFOLD_UNROLL
   for (int k = 0; k < 16; ++k)
-    store_element(out + (13 + k) * count + i, pairs[k / 8][k % 8]);
+    store_element(out + (14 + k) * count + i, pairs[k / 8][k % 8]);
   const uint32_t signs = spread_signs(bits_of(x));
-  store_element(out + 29 * count + i, float(signs & 0xffff));
-  store_element(out + 30 * count + i, float(signs >> 16));
+  store_element(out + 30 * count + i, float(signs & 0xffff));
+  store_element(out + 31 * count + i, float(signs >> 16));
 }
 
 /// Codes of floats of 8 bits, each in the low and in the high half of a pair;

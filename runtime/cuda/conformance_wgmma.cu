@@ -506,3 +506,33 @@ conform_clusters(const int32_t *in, int32_t *out, int64_t count) {
   }
   store_element(out + block() * 128 + thread(), sum);
 }
+
+/// The same threads and clusters: what blocks send each other in `count`
+/// exchanges, in 4 and 8 bytes.
+REFOLD_CLUSTER_KERNEL(128, 1, 4)
+conform_mailboxes(const int32_t *in, int32_t *out, int64_t count) {
+  REFOLD_SHARED(int32_t, words, 8);
+  REFOLD_SHARED(int64_t, pairs, 8);
+  REFOLD_MAILBOX(mailbox);
+  open_mailbox<4>(mailbox);
+  const int own = int(block() % 4);
+  int32_t sum = 0;
+  wait_for_cluster<4>();
+  for (int round = 0; round < int(count); ++round) {
+    const int places = round % 2 * 4;
+    if (thread() < 4) {
+      const int32_t value = load_element(in + block() * 128 + round);
+      send_across<4>(mailbox, round, words, thread(), places + own,
+                     value + thread());
+      send_across<4>(mailbox, round, pairs, thread(), places + own,
+                     int64_t(value) * 0x200000000);
+    }
+    receive_across<4>(mailbox, round, 4 * 12);
+    for (int which = 0; which < 4; ++which) {
+      sum += words.load(places + which) * (which + 1);
+      sum += int32_t(pairs.load(places + which) >> 33) * (round + 1);
+    }
+    block_barrier();
+  }
+  store_element(out + block() * 128 + thread(), sum);
+}

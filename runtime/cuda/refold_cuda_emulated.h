@@ -130,6 +130,7 @@ struct Fiber {
   uint64_t fenceTime = 0;
   const uint32_t *awaited = nullptr; ///< of others, and what it is to become
   uint32_t wanted = 0;
+  uint32_t exchanges = 0, exchangeEpoch = 0; ///< of a cluster, received so far
 };
 struct Warp {
   int arrived = 0;
@@ -158,6 +159,16 @@ struct Engine {
 };
 inline Engine *engine = nullptr;
 
+/// What a block of a cluster sends another one for a place of an array.
+struct Letter {
+  int site = 0, place = 0;
+  std::string value;
+};
+struct Letters {
+  uint32_t bytes = 0; ///< that were sent
+  std::vector<Letter> underWay;
+};
+
 /// A block that runs, or waits for others.
 struct Block {
   std::vector<Fiber> fibers;
@@ -182,6 +193,8 @@ struct Machine : Block {
   std::map<int64_t, std::vector<Publication>> published; ///< by block
   /// Threads that have come to a barrier of a cluster, by both numbers.
   std::map<std::pair<int64_t, uint32_t>, uint32_t> clusters;
+  /// To a block, by the number of the exchange.
+  std::map<std::pair<int64_t, uint32_t>, Letters> letters;
   std::vector<Block> waiting;
   std::vector<std::vector<Fiber>> stacks; ///< of blocks that are done
   bool isPatient = false; ///< whether who waits for a ticket gets it
@@ -549,6 +562,7 @@ inline std::string launch(int64_t blocks, int threads, const Mode &mode,
   machine.left.clear();
   machine.published.clear();
   machine.clusters.clear();
+  machine.letters.clear();
   machine.time = 0;
   // Who waits for a ticket gets it, or always gives up.
   machine.isPatient = !mode.starvesWarps;

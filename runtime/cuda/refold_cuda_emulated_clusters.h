@@ -7,24 +7,44 @@
 #define REFOLD_RUNTIME_CUDA_REFOLD_CUDA_EMULATED_CLUSTERS_H
 
 #define REFOLD_CLUSTER_KERNEL(threads, blocks, count) REFOLD_ENTRY
+#define REFOLD_MAILBOX(name) [[maybe_unused]] const refold::Mailbox name
 
 namespace refold::emulator {
 
-/// What block `number` has under a name, be it the current one or one that
-/// waits.
-inline SharedMemory &sharedOf(int64_t number, int site) {
-  Block *block = machine.block == number ? &machine : nullptr;
+/// A block that runs or waits.
+inline Block &blockOf(int64_t number) {
+  if (machine.block == number)
+    return machine;
   for (Block &other : machine.waiting)
     if (other.block == number)
-      block = &other;
-  if (!block)
-    report("reads shared memory of block " + std::to_string(number) +
-           ", which has not begun or has ended");
-  auto found = block->shared.find(site);
-  if (found == block->shared.end())
+      return other;
+  report("asks for shared memory of block " + std::to_string(number) +
+         ", which has not begun or has ended");
+}
+
+/// What block `number` has under a name.
+inline SharedMemory &sharedOf(int64_t number, int site) {
+  Block &block = blockOf(number);
+  auto found = block.shared.find(site);
+  if (found == block.shared.end())
     report("reads shared memory that block " + std::to_string(number) +
            " does not have");
   return found->second;
+}
+
+/// Puts a letter to its place, if the block has one by now.
+inline bool deliver(Block &block, const Letter &letter) {
+  auto found = block.shared.find(letter.site);
+  if (found == block.shared.end())
+    return false;
+  SharedMemory &memory = found->second;
+  SharedElement &element = sharedElement(memory, letter.place);
+  element.write = Access();
+  element.write.thread = 0;
+  element.reads.clear();
+  std::memcpy(memory.bytes.data() + letter.place * memory.elementBytes,
+              letter.value.data(), letter.value.size());
+  return true;
 }
 
 } // namespace refold::emulator
@@ -75,6 +95,64 @@ T load_across(const Shared<T> &array, int which, int i) {
   T value;
   std::memcpy(&value, readShared(sharedOf(number, array.site), i), sizeof(T));
   return value;
+}
+
+struct Mailbox {};
+
+template <int kBlocks> void open_mailbox(const Mailbox &) {
+  arrive_at_cluster<kBlocks>();
+}
+
+/// A letter arrives at once or when it is waited for.
+template <int kBlocks, typename T>
+void send_across(const Mailbox &, int exchange, const Shared<T> &array,
+                 int which, int i, T value) {
+  using namespace emulator;
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  if (current().clusterWaits == 0)
+    report("sends to a mailbox that may not be open");
+  if (which < 0 || which >= kBlocks)
+    report("sends to block " + std::to_string(which) + " of a cluster of " +
+           std::to_string(kBlocks));
+  const int64_t number = machine.block / kBlocks * kBlocks + which;
+  Block &block = blockOf(number);
+  Letters &letters = machine.letters[{number, uint32_t(exchange)}];
+  Letter letter{array.site, i,
+                std::string(reinterpret_cast<const char *>(&value), sizeof(T))};
+  if (drawRandom() % 2 || !deliver(block, letter))
+    letters.underWay.push_back(letter);
+  letters.bytes += sizeof(T);
+  ++machine.progress;
+}
+
+template <int kBlocks>
+void receive_across(const Mailbox &, int exchange, int bytes) {
+  using namespace emulator;
+  Fiber &own = current();
+  if (uint32_t(exchange) != own.exchanges)
+    report("receives exchange " + std::to_string(exchange) + ", expected " +
+           std::to_string(own.exchanges));
+  if (own.exchanges > 0 && own.exchangeEpoch == own.blockEpoch)
+    report("receives twice without a barrier of the block");
+  Letters &letters = machine.letters[{machine.block, uint32_t(exchange)}];
+  if (letters.bytes != uint32_t(bytes)) {
+    own.awaited = &letters.bytes;
+    own.wanted = uint32_t(bytes);
+    while (current().awaited && letters.bytes != uint32_t(bytes))
+      yield("what other blocks send");
+    current().awaited = nullptr;
+  }
+  if (letters.bytes != uint32_t(bytes))
+    report("waits for " + std::to_string(bytes) +
+           " bytes of other blocks, of "
+           "which " +
+           std::to_string(letters.bytes) + " come");
+  for (const Letter &letter : letters.underWay)
+    if (!deliver(machine, letter))
+      report("is sent what it has no place for");
+  letters.underWay.clear();
+  ++current().exchanges;
+  current().exchangeEpoch = current().blockEpoch;
 }
 
 } // namespace refold

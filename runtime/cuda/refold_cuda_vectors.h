@@ -203,7 +203,7 @@ struct Extremes {
 
 /// Where a row is between the sweeps over it: CudaEntry::Place; or in parts,
 /// which are swept once.
-enum Place { Nowhere, InRegisters, InShared, Split, InParts, InLanes };
+enum Place { Nowhere, InRegisters, InShared, Split, InRing, InParts, InLanes };
 
 /// Columns of a row: 32 bits are enough for one that is on chip.
 template <bool kIsOnChip> struct Columns {
@@ -214,7 +214,7 @@ template <> struct Columns<true> {
 };
 template <Place kPlace>
 using ColumnOf = typename Columns<kPlace == InRegisters || kPlace == InShared ||
-                                  kPlace == Split>::Type;
+                                  kPlace == Split || kPlace == InRing>::Type;
 
 /// A thread's own vector in shared memory: its parts of 16 bytes lie
 /// `kThreads` of them apart, so that those of a warp are neighbours. No other
@@ -317,8 +317,7 @@ struct Divisor {
     inverse = reciprocal(scaled);
   }
   /// `kIsPlain`: the number is.
-  template <bool kIsPlain = false>
-  REFOLD_DEVICE float quotient(float x) const {
+  template <bool kIsPlain = false> REFOLD_DEVICE float quotient(float x) const {
     return kIsPlain ? x * (scale * inverse) : x * scale * inverse;
   }
   /// The nearest float but for subnormal results, without a branch.

@@ -37,6 +37,7 @@ static llvm::json::Object toJson(const CudaKernel &kernel) {
         {"widest", e.widest},
         {"shared_bytes", e.sharedBytes},
         {"kept_bytes", e.keptBytes},
+        {"ahead_bytes", e.aheadBytes()},
         {"most_blocks", e.mostBlocks},
         {"held", e.held()},
         {"blocks", e.blocks},

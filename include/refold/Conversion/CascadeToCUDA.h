@@ -48,11 +48,14 @@ struct CudaEntry {
   int64_t longest = -1; ///< rows up to this length take it; -1: any
   /// Where the row is between sweeps: nowhere (it is read again), in
   /// registers, in shared memory, there but for the first `chunk()` elements,
-  /// which are in registers, or there with as many others as a block has
-  /// threads, one each.
-  enum Place : uint8_t { Nowhere, Registers, Shared, Split, Lanes };
+  /// which are in registers, there beside the arrays of all rows and chunks of
+  /// the block's next row, or there with as many others as a block has threads,
+  /// one each.
+  enum Place : uint8_t { Nowhere, Registers, Shared, Split, Ring, Lanes };
   Place place = Registers;
   int64_t keptBytes = 0; ///< of shared memory for an element of all rows
+  int ahead = 0; ///< chunks of the next row, each of `keptBytes - tableBytes`
+  int64_t tableBytes = 0; ///< of `keptBytes`, for what all rows read
   /// Blocks that are meant to share a multiprocessor; 0: as many as fit.
   int blocksPerUnit = 0;
   /// A launch has as many blocks as the GPU takes at once, for many rows each.
@@ -80,6 +83,9 @@ struct CudaEntry {
   int64_t chunk() const { return int64_t(threads) * vectors * width; }
   /// Elements that shared memory has no room for.
   int64_t held() const { return place == Split ? chunk() : 0; }
+  int64_t aheadBytes() const {
+    return ahead * chunk() * (keptBytes - tableBytes);
+  }
   bool hasParts() const { return mostBlocks > 0; }
   /// Chunks of a row that are worth a block.
   static constexpr int64_t kPartChunks = 4;

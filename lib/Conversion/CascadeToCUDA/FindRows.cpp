@@ -52,7 +52,7 @@ static constexpr llvm::StringLiteral kTaken =
     "kLargePivot kSteps kept parts "
     "Panels arrive consumer kConsumers key limit parity settle "
     "take leave kIsPart packed index olds quad kPlaces kQuads Own "
-    "Chunk Column ColumnOf Columns Combine Extremes InLanes InParts InRegisters InShared Copy Divisor "
+    "InRing exchange mailbox places kAhead kChunkBytes kIsRing kTableBytes Chunk Column ColumnOf Columns Combine Extremes InLanes InParts InRegisters InShared Copy Divisor "
     "EOF Fiber "
     "Left "
     "List Machine Mode NULL "

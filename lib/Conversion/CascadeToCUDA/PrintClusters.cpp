@@ -49,39 +49,59 @@ void RowPrinter::printPartOfCluster() {
            count() + ";");
   out.line("const Column part_first = kBlocks > 1 ? Column(block() % kBlocks) "
            "* part_length : 0;");
-  out.line("const Column part_end = kBlocks > 1 && part_first + part_length < " +
-           count() + " ? part_first + part_length : " + count() + ";");
+  out.line(
+      "const Column part_end = kBlocks > 1 && part_first + part_length < " +
+      count() + " ? part_first + part_length : " + count() + ";");
+}
+
+/// Before anything is copied, so that the blocks know of each other when the
+/// first states are there.
+void RowPrinter::printMailbox(bool isOpening) {
+  if (!hasClusters)
+    return;
+  if (isOpening) {
+    out.line("REFOLD_MAILBOX(mailbox);");
+    out.line("[[maybe_unused]] int exchange = 0; // of states");
+  }
+  out.line("if constexpr (kBlocks > 1)");
+  out.line(isOpening ? "  open_mailbox<kBlocks>(mailbox);"
+                     : "  wait_for_cluster<kBlocks>(); // until all are open");
 }
 
 /// Every thread of the cluster has the states of the row then, from those of
-/// its blocks in the same order.
+/// its blocks in the same order. A block sends its own to all, which wait for
+/// no more than these: a barrier of the cluster would wait for all that was
+/// written before, too. Two places of each are enough: a block sends those
+/// after the next when all have sent the next, behind a barrier of their own.
 void RowPrinter::printMergeAcrossBlocks(unsigned pass) {
   if (!hasClusters)
     return;
   SmallVector<StatePlan *> states = statesOf(pass);
   out.open("if constexpr (kBlocks > 1) {");
+  int64_t bytes = 0;
+  for (StatePlan *s : states) {
+    bool isBit = s->type().isInteger(1);
+    bytes += isBit ? 4 : bytesOf(s->type());
+    out.line("REFOLD_SHARED(" + (isBit ? "int32_t" : valueType(s->type())) +
+             ", cluster_" + name(*s) + ", 2 * kBlocks);");
+  }
+  out.line("const int places = exchange % 2 * kBlocks;");
+  out.open("if (lane < kBlocks) {");
   for (StatePlan *s : states)
-    out.line("REFOLD_SHARED(" + valueType(s->type()) + ", cluster_" + name(*s) +
-             ", 1);");
-  out.open("if (lane == 0) {");
-  for (StatePlan *s : states)
-    out.line("cluster_" + name(*s) + ".store(0, s." + name(*s) + ");");
+    out.line("send_across<kBlocks>(mailbox, exchange, cluster_" + name(*s) +
+             ", lane, places + int(block() % kBlocks), " +
+             (s->type().isInteger(1) ? "int32_t(s." + name(*s) + ")"
+                                     : "s." + name(*s)) +
+             ");");
   out.close();
-  out.line("arrive_at_cluster<kBlocks>();");
-  out.line("wait_for_cluster<kBlocks>();");
+  out.line("receive_across<kBlocks>(mailbox, exchange, kBlocks * " +
+           std::to_string(bytes) + ");");
   out.comment("As above, of as many lanes as there are blocks.");
   for (StatePlan *s : states)
-    out.line("s." + name(*s) + " = load_across<kBlocks>(cluster_" + name(*s) +
-             ", lane % kBlocks, 0);");
+    out.line("s." + name(*s) + " = cluster_" + name(*s) +
+             ".load(places + lane % kBlocks)" +
+             (s->type().isInteger(1) ? " != 0;" : ";"));
+  out.line("++exchange;");
   out.line("merge" + std::to_string(pass + 1) + "(Number<kBlocks>{});");
   out.close();
-}
-
-/// Nobody leaves, or writes again what others read, before all have read it.
-void RowPrinter::printFarewell(bool isWait) {
-  if (!hasClusters)
-    return;
-  out.line("if constexpr (kBlocks > 1)");
-  out.line(isWait ? "  wait_for_cluster<kBlocks>(); // until all have read"
-                  : "  arrive_at_cluster<kBlocks>(); // has read");
 }

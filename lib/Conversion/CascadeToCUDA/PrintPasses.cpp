@@ -338,11 +338,10 @@ void RowPrinter::printWalk(unsigned pass) {
     if (pass == 0) {
       out.line("if constexpr (kHeld > 0)");
       out.line("  load(held, 0);");
-      out.line("wait_copies<0>();");
+      out.line(hasRings ? "wait_copies<kAhead>();" : "wait_copies<0>();");
     }
-    printKeptChunks("", [&] {
-      out.line("fold" + number + "(whole, chunk, first);");
-    });
+    printKeptChunks(
+        "", [&] { out.line("fold" + number + "(whole, chunk, first);"); });
     out.open("if constexpr (kHeld > 0) {");
     foldAt("0", "held");
     out.close();

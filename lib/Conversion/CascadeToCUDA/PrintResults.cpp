@@ -204,6 +204,12 @@ void RowPrinter::printSweep() {
     if (read.isFolded)
       continue;
     std::string vector = read.name + "_v";
+    if (read.isShared && hasRings) {
+      out.line("Vector<" + storedType(node->type) + ", kWidth> " + vector +
+               ";");
+      printTable(vector, read);
+      continue;
+    }
     out.line("const auto " + vector + " = load_vector<" + read.times("kWidth") +
              ", " + read.policy() + ">(" + read.row + " + " +
              read.times("column") + ");");
@@ -281,9 +287,16 @@ void RowPrinter::printSweepWalk(const std::string &isPlain) {
     out.comment("What is written makes room for the next row of the block.");
     printKeptChunks(isPlain, [&] {
       out.line("write(whole, chunk, first);");
-      out.line("if (row + " + rowStep() + " < " + rowCount() + ")");
-      out.line("  bring(whole, row + " + rowStep() + ", first);");
+      if (hasRings) {
+        out.line("if constexpr (kIsRing)");
+        out.line("  bring_next(at);");
+      }
+      out.line(std::string(hasRings ? "else if" : "if") + " (row + " +
+               rowStep() + " < " + rowCount() + ")");
+      out.line("  bring(whole, row + " + rowStep() + ", first, at);");
     });
+    if (hasRings)
+      out.line("row_place = kIsRing ? at : row_place;");
     out.open("if constexpr (kHeld > 0) {");
     writeAt("0", "held");
     out.close();

@@ -48,10 +48,11 @@ void RowPrinter::findGrid() {
 
 void RowPrinter::addEntry(CudaEntry entry) {
   static constexpr llvm::StringLiteral kNames[] = {
-      "_chunks", "_rows", "_shared", "_split", "_lanes"};
+      "_chunks", "_rows", "_shared", "_split", "_ring", "_lanes"};
   std::string kind = entry.hasParts() ? "_parts" : kNames[entry.place].str();
   if (entry.blocks > 1)
-    kind = "_cluster" + std::to_string(entry.blocks) + "x";
+    kind = (entry.place == CudaEntry::Ring ? "_ring" : "_cluster") +
+           std::to_string(entry.blocks) + "x";
   entry.name = options.name + kind + std::to_string(entry.threads) + "x" +
                std::to_string(entry.vectors) + "x" +
                std::to_string(entry.width);
@@ -60,77 +61,6 @@ void RowPrinter::addEntry(CudaEntry entry) {
   });
   if (!isKnown)
     result.entries.push_back(entry);
-}
-
-/// Rows with results along them that registers do not hold wait in shared
-/// memory, where copies bring them: several blocks a multiprocessor, in order,
-/// as long as two fit, so that one reads while another writes. A longer one
-/// fills a multiprocessor that does many rows: what is written makes room for
-/// the next. `words`: registers of a vector of all that is folded. On an H200,
-/// keeping the arrays that all rows read there too was slower than reading them
-/// again: fewer blocks fit (LayerNorm, 32768 bf16: 3.05 against 3.35 TB/s).
-/// What has no room in a multiprocessor, several blocks have together, two or
-/// three of them a multiprocessor where they fit: nothing else would run while
-/// a row is folded (benchmarks/results/cuda-rows.md, "Rows of several blocks").
-void RowPrinter::chooseShared(int width, int words) {
-  // What a multiprocessor has, beside what every block takes for itself.
-  constexpr int64_t kUnitBytes = 228 << 10, kOfBlock = 1 << 10;
-  constexpr int kUnitRegisters = 65536;
-  int64_t bytes = keptBytes();
-  int64_t perWarp = 0; // bytes of states, twice
-  for (StatePlan &s : plan.states)
-    perWarp += 2 * (s.op.isOrdered() ? listBytes(s) : bytesOf(s.type()));
-  auto add = [&](CudaEntry::Place place, int threads, int blocks, int parts,
-                 int share = 1, int together = 1) {
-    // A fifth of the registers of a thread for what it reads.
-    int vectors = share * kUnitRegisters / (threads * blocks) / 5 / words;
-    vectors = int(llvm::bit_floor(unsigned(std::clamp(vectors, 1, 4))));
-    if (together > 1 && readsTables()) // whose elements have registers, too
-      vectors = std::clamp(8 / width, 1, vectors);
-    CudaEntry entry{"", threads, 1, vectors, width, true};
-    entry.place = place;
-    entry.keptBytes = bytes;
-    entry.blocksPerUnit = blocks;
-    entry.isLoop = blocks == 1 && together == 1;
-    entry.blocks = together;
-    int64_t room = kUnitBytes / parts - kOfBlock -
-                   perWarp * ((threads + 31) / 32 + (together > 1));
-    entry.longest = room / (bytes * entry.chunk()) * entry.chunk() * together +
-                    entry.held();
-    if (entry.longest > entry.held())
-      addEntry(entry);
-  };
-  // Arrays of all rows come from the caches: more, smaller blocks wait better,
-  // up to a quarter of a multiprocessor (LayerNorm on an H200, TB/s: rows of
-  // 32 KB 3.7 with 256 threads and 3.1 with 512, of 64 KB 2.8 and 3.7).
-  if (!readsTables())
-    add(CudaEntry::Shared, 128, 6, 12);
-  add(CudaEntry::Shared, 256, 3, readsTables() && !foldsTables() ? 4 : 6);
-  add(CudaEntry::Shared, 512, 2, 2);
-  // Beside tables half of a multiprocessor's rows is where several do better.
-  bool isShort = mayHaveClusters() && readsTables() && !foldsTables();
-  // Registers of a longer row: fewer threads have more of them (RMSNorm to 8
-  // bits on an H200, TB/s: rows of 128 KB 3.0 and 2.6, of 256 KB 2.7 and 2.5).
-  if (foldsTables() && words <= 8)
-    add(CudaEntry::Split, 512, 1, 1, 2);
-  else
-    add(CudaEntry::Split, 1024, 1, 1);
-  if (isShort && result.entries.back().place == CudaEntry::Split)
-    result.entries.back().longest =
-        std::min(result.entries.back().longest, (kUnitBytes * 2 / 3) / bytes);
-  if (mayHaveClusters()) {
-    // A thread has 40 registers, or 64 where elements and states ask for them.
-    int blocks = words <= 8 && plan.states.size() <= 4 ? 3 : 2;
-    add(CudaEntry::Shared, 512, blocks, 2, 1, 4);
-    add(CudaEntry::Shared, 512, blocks, 2, 1, 8);
-    if (!readsTables())
-      add(CudaEntry::Shared, 1024, 1, 1, 1, 8);
-  }
-  hasClusters = llvm::any_of(
-      result.entries, [](const CudaEntry &entry) { return entry.blocks > 1; });
-  hasShared = llvm::any_of(result.entries, [](const CudaEntry &entry) {
-    return entry.keptBytes > 0;
-  });
 }
 
 /// Rows that fit stay in registers; the shorter, the fewer threads share one.
@@ -319,6 +249,10 @@ void RowPrinter::printHead() {
   if (hasClusters)
     out.comment("         _clusterBxTxVxW is _shared of rows that B blocks "
                 "have together: as many times the blocks, each a part.");
+  if (hasRings)
+    out.comment("         _ringBxTxVxW keeps there what all rows read as well, "
+                "and a chunk of the block's next row; a launch has as many "
+                "clusters of B blocks as run at once.");
   if (hasParts)
     out.comment("         _partsTxVxW takes few long rows, of each a part a "
                 "block. They leave states in the workspace and take a "
@@ -467,7 +401,7 @@ std::string RowPrinter::keptAt(const RowRead &read) {
   for (auto &[node, other] : kernel.reads) {
     if (&other == &read)
       break;
-    if (isKept(other))
+    if (read.isShared ? other.isShared : isKept(other))
       before += bytesOf(node->type);
   }
   std::string text = "uint32_t(";
@@ -481,11 +415,10 @@ std::string RowPrinter::keptAt(const RowRead &read) {
 void RowPrinter::printBring() {
   // A template, so that only entries that call it have to be able to.
   out.open("[[maybe_unused]] const auto bring = [&](auto whole, int64_t row, "
-           "Column first) {");
+           "Column first, uint32_t at) {");
   {
     Expressions::Scope scope(values, {});
     printRowPointers([](const RowRead &read) { return isKept(read); });
-    out.line("const uint32_t at = place(first);");
     openVectors();
     for (auto &[node, read] : kernel.reads)
       if (isKept(read))
@@ -516,18 +449,39 @@ void RowPrinter::printKept() {
   out.line("constexpr Column kHeld = kPlace == Split ? kChunk : 0;");
   out.line("constexpr int kElementBytes = " + std::to_string(keptBytes()) +
            ";");
-  out.line("REFOLD_SHARED_BYTES(kept, kIsShared && " + length + " > kHeld ? (" +
-           length +
-           " - kHeld + kChunk - 1) / kChunk * kChunk * kElementBytes : 0);");
-  out.open("const auto place = [&](Column first) {");
-  out.line("return kept + uint32_t((first - " +
-           std::string(hasClusters ? "part_first - " : "") +
-           "kHeld) * kElementBytes) + uint32_t(lane) * 16;");
-  out.close("};");
+  out.line("const Column kept_length = kIsShared && " + length +
+           " > kHeld ? (" + length +
+           " - kHeld + kChunk - 1) / kChunk * kChunk : 0;");
+  out.line("constexpr uint32_t kChunkBytes = uint32_t(kChunk) * "
+           "kElementBytes;");
+  if (hasRings) {
+    out.line("constexpr bool kIsRing = kPlace == InRing;");
+    out.line("constexpr int kTableBytes = kIsRing ? " +
+             std::to_string(tableBytes()) + " : 0;");
+    out.line("REFOLD_SHARED_BYTES(kept, kept_length * (kTableBytes + "
+             "kElementBytes) + kAhead * kChunkBytes);");
+    out.line("const uint32_t ring_begin = kept + uint32_t(kept_length) * "
+             "kTableBytes + uint32_t(lane) * 16;");
+    out.line("[[maybe_unused]] const uint32_t ring_end = ring_begin + "
+             "uint32_t(kept_length) * kElementBytes + kAhead * kChunkBytes;");
+  } else {
+    out.line("REFOLD_SHARED_BYTES(kept, kept_length * kElementBytes);");
+    out.line("const uint32_t ring_begin = kept + uint32_t(lane) * 16;");
+  }
   printBring();
-  out.open("if constexpr (kIsShared) {");
-  out.line(keptLoop());
-  out.line("  bring(Number<0>{}, row, first);");
+  if (hasRings)
+    printBringNext();
+  out.line(std::string("[[maybe_unused]] ") + (hasRings ? "" : "const ") +
+           "uint32_t row_place = ring_begin;");
+  if (hasRings)
+    printTables();
+  out.open(hasRings ? "if constexpr (kIsShared && !kIsRing) {"
+                    : "if constexpr (kIsShared) {");
+  out.line("uint32_t at = row_place;");
+  out.open(keptLoop() + " {");
+  out.line("bring(Number<0>{}, row, first, at);");
+  out.line("at += kChunkBytes;");
+  out.close();
   out.close();
   out.line(
       "[[maybe_unused]] int turn = 0; // states of rows in turn lie apart");
@@ -536,17 +490,14 @@ void RowPrinter::printKept() {
 /// A chunk that shared memory keeps.
 void RowPrinter::printFetch() {
   out.open("[[maybe_unused]] const auto fetch = [&](auto whole, auto &chunk, "
-           "Column first) {");
-  out.line("const uint32_t at = place(first);");
+           "Column first, uint32_t at) {");
   openVectors();
   for (auto &[node, read] : kernel.reads) {
     std::string to = "chunk." + read.name + "[v]";
     if (isKept(read))
-      out.line(to + " = load_kept<kThreads, " + storedType(node->type) +
-               ", kWidth>(at + " + keptAt(read) + ");");
+      out.line(to + " = " + loadKept(read, "at") + ";");
     else if (read.isFolded)
-      out.line(to + " = load_vector<" + read.times("kWidth") + ", Reuse>(" +
-               read.row + " + " + read.times("column") + ");");
+      printTable(to, read);
   }
   out.close();
   out.close("};");
@@ -558,13 +509,15 @@ void RowPrinter::printFetch() {
 /// Each has one guard; `isPlain` and that there is all of it make it whole.
 void RowPrinter::printKeptChunks(const std::string &isPlain,
                                  llvm::function_ref<void()> printUse) {
+  out.line("uint32_t at = row_place;");
   out.line("REFOLD_NO_UNROLL");
   out.open(keptLoop() + " {");
   out.open("const auto use = [&](auto whole) {");
-  out.line("fetch(whole, chunk, first);");
+  out.line("fetch(whole, chunk, first, at);");
   printUse();
   out.close("};");
   printChoice(isPlain + "first + kChunk <= " + count(), "use($);");
+  out.line(hasRings ? "at = place_after(at);" : "at += kChunkBytes;");
   out.close();
 }
 
@@ -600,7 +553,8 @@ void RowPrinter::printBody() {
   else
     out.line("template <int kThreads, int kRows, int kVectors, int kWidth, "
              "Place kPlace" +
-             std::string(hasClusters ? ", int kBlocks = 1>" : ">"));
+             std::string(hasClusters ? ", int kBlocks = 1" : "") +
+             std::string(hasRings ? ", int kAhead = 0>" : ">"));
   out.open("REFOLD_DEVICE void " + options.name + "(" + typedParameters +
            ") {");
   size_t begin = out.text.size();
@@ -640,7 +594,9 @@ void RowPrinter::printBody() {
     printRow();
   }
   if (hasShared) {
+    printMailbox(/*isOpening=*/true);
     printKept();
+    printMailbox(/*isOpening=*/false);
     out.open("do {");
   }
   if (hasLanes)
@@ -662,11 +618,9 @@ void RowPrinter::printBody() {
   for (unsigned pass = 0; pass < plan.passes.size(); ++pass)
     if (!statesOf(pass).empty() || !listsOf(pass).empty())
       printPass(pass);
-  printFarewell(/*isWait=*/false);
   printResults();
   while (!rowScopes.empty())
     rowScopes.pop_back();
-  printFarewell(/*isWait=*/true);
   if (hasShared) {
     out.line("row += " + rowStep() + ";");
     out.line("turn = kThreads / 32 - turn;");
@@ -681,7 +635,7 @@ void RowPrinter::printBody() {
 
 void RowPrinter::printEntries() {
   static constexpr llvm::StringLiteral kPlaces[] = {
-      "Nowhere", "InRegisters", "InShared", "Split", "InLanes"};
+      "Nowhere", "InRegisters", "InShared", "Split", "InRing", "InLanes"};
   for (const CudaEntry &entry : result.entries) {
     out.blank();
     std::string threads =
@@ -709,8 +663,10 @@ void RowPrinter::printEntries() {
                                              std::to_string(entry.rows) + ", " +
                                              std::to_string(entry.vectors) +
                                              ", " + std::to_string(entry.width);
-    if (entry.blocks > 1)
+    if (entry.blocks > 1 || (entry.ahead > 0 && hasClusters))
       place += ", " + std::to_string(entry.blocks);
+    if (entry.ahead > 0)
+      place += ", " + std::to_string(entry.ahead);
     out.line(options.name + "<" + shape + ", " + place + ">(" +
              plainParameters + ");");
     out.close();

@@ -6,6 +6,13 @@
 
 namespace refold::cuda {
 
+/// Rows that shared memory keeps: elements and registers of a vector of all
+/// that is folded, bytes of an element, and of a warp's states, twice.
+struct KeptRows {
+  int width = 1, words = 1;
+  int64_t bytes = 0, perWarp = 0;
+};
+
 /// Writes one kernel over rows, top to bottom.
 class RowPrinter : public KernelPrinter {
 public:
@@ -19,7 +26,12 @@ public:
 private:
   void findGrid();
   void chooseEntries();
+  // What waits in shared memory: ChooseShared.cpp.
   void chooseShared(int width, int words);
+  void addShared(const KeptRows &rows, CudaEntry::Place place, int threads,
+                 int blocks, int parts, int percent, int together);
+  void addRings(const KeptRows &rows);
+  void addLong(const KeptRows &rows);
   void addEntry(CudaEntry entry);
   void printHead();
   // The body.
@@ -32,6 +44,10 @@ private:
     return hasClusters ? "blocks() / kBlocks" : "blocks()";
   }
   void printBring();
+  // The next row and tables beside it: PrintRings.cpp.
+  void printBringNext();
+  void printTables();
+  void printTable(const std::string &to, const RowRead &read);
   void printFetch();
   void printKeptChunks(const std::string &isPlain,
                        llvm::function_ref<void()> printUse);
@@ -50,6 +66,7 @@ private:
   void printBestsOfChunk(unsigned pass);
   void printExtremesOfLane(unsigned pass, walk::StatePlan &s);
   std::string keptAt(const RowRead &read);
+  std::string loadKept(const RowRead &read, const std::string &at);
   void printRowPointers(
       llvm::function_ref<bool(const RowRead &)> isWanted = nullptr);
   void printChunk();
@@ -70,7 +87,7 @@ private:
   bool mayHaveClusters();
   void printPartOfCluster();
   void printMergeAcrossBlocks(unsigned pass);
-  void printFarewell(bool isWait);
+  void printMailbox(bool isOpening);
   /// Whether the block writes what a row has once.
   std::string isWriter() {
     return hasClusters ? "is_row && block() % kBlocks == 0" : "is_row";
@@ -143,12 +160,15 @@ private:
     return read.isFolded && !read.isShared;
   }
   int64_t keptBytes();
+  int64_t tableBytes();
+  bool mayKeepTables(int width);
   bool mayKeep(int width);
   bool readsTables();
   bool foldsTables();
   std::string rowCount();
   bool isOwnPlace = false;  ///< text is about the places of one thread
   bool hasShared = false;   ///< an entry keeps rows in shared memory
+  bool hasRings = false;    ///< in an entry, tables and the next row as well
   bool hasParts = false;    ///< in an entry, blocks share rows
   bool hasLanes = false;    ///< an entry keeps a row for each lane there
   bool hasClusters = false; ///< in an entry, blocks have rows together

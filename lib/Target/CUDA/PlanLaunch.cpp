@@ -46,7 +46,7 @@ static SizeExpr sharedOf(const CudaEntry &entry, const CudaKernel &kernel,
     chunks =
         SizeExpr::binary(SizeExpr::Op::CeilDiv, chunks, SizeExpr(entry.blocks));
   return chunks * SizeExpr(entry.chunk() * entry.keptBytes) +
-         SizeExpr(entry.sharedBytes);
+         SizeExpr(entry.aheadBytes() + entry.sharedBytes);
 }
 
 /// What cuBLASLt may compute in place of a product's kernel, and where it is
@@ -210,7 +210,9 @@ refold::planCudaLaunch(const CudaKernel &kernel, const int64_t *rawWords,
   launch.threads = int(*sizes[way->block[0]]);
   // As many as two multiprocessors take, so that blocks have several rows.
   if (way->blocksPerUnit > 0)
-    launch.blocks = std::min<int64_t>(*blocks, 2 * way->blocksPerUnit);
+    launch.blocks = std::min<int64_t>(
+        *blocks, 2 * std::max(int64_t(way->blocksPerUnit),
+                              int64_t(kernel.entries[launch.entry].blocks)));
   launch.sharedBytes = sizes[way->sharedBytes].value_or(0);
   for (SizeNumber parameter : plan.parameters)
     launch.values.push_back(sizes[parameter].value_or(0));

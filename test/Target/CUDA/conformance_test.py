@@ -60,7 +60,8 @@ KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (SLICES,
 KERNELS += [(n, "float") for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]]
 INPUTS.update({n: "int16_t" for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]})
 CLUSTERS = "conform_clusters"
-KERNELS += [(n, "float") for n in F8_PRODUCTS] + [(BOXES, "int8_t"), (STORES, "int8_t"), (CLUSTERS, "int32_t")]
+MAILBOXES = "conform_mailboxes"
+KERNELS += [(n, "float") for n in F8_PRODUCTS] + [(BOXES, "int8_t"), (STORES, "int8_t"), (CLUSTERS, "int32_t"), (MAILBOXES, "int32_t")]
 INPUTS.update({n: "int8_t" for n in [*F8_PRODUCTS, BOXES, STORES]})
 
 
@@ -124,7 +125,7 @@ class Device:
 
     def run(self, name, mode, blocks, data, out, count):
         function, addresses = ctypes.c_void_p(), []
-        module = self.modules[any(name in kernels for kernels in (PRODUCTS, F8_PRODUCTS, SIDES, (ROLES, HANDOVER, BOXES, STORES, CLUSTERS)))]
+        module = self.modules[any(name in kernels for kernels in (PRODUCTS, F8_PRODUCTS, SIDES, (ROLES, HANDOVER, BOXES, STORES, CLUSTERS, MAILBOXES)))]
         self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         for array in (data, out):
             address = ctypes.c_uint64()
@@ -169,9 +170,9 @@ def check_arithmetic(machine, mode):
     x = special_values()
     y = x[::-1]
     count = x.size
-    out = np.full(31 * count, np.nan, np.float32)
+    out = np.full(32 * count, np.nan, np.float32)
     machine.run(ARITHMETIC, mode, -(-count // 128), x, out, count)
-    found = out.reshape(31, count)
+    found = out.reshape(32, count)
     a, b = x.astype(np.float64), y.astype(np.float64)
     with np.errstate(all="ignore"):
         flushed = np.where(np.abs(a) < 2.0 ** -126, np.copysign(0.0, a), a)
@@ -183,7 +184,8 @@ def check_arithmetic(machine, mode):
                  "multiply_add": (a * b + 1.0, 0.5001, False), "divide": (a / b, 1, False),
                  "square_root": (np.sqrt(a), 1, False), "exp_fast": (np.exp(a), 4 + 0.72 * np.abs(np.nan_to_num(a)), True),
                  "quotient": (a / b, 2, False), "bf16": (to_bf16(x).astype(np.float64), 0, False),
-                 "f16": (x.astype(np.float16).astype(np.float64), 0, False), "plain_number": (a + 0.0, 0, False)}
+                 "f16": (x.astype(np.float16).astype(np.float64), 0, False), "plain_number": (a + 0.0, 0, False),
+                 "plain quotient": (a / b, 1.5, False)}
         # To the bit: lists compare them.
         plain = np.where(np.isnan(x), np.uint32(0x7FFFFFFF), (x + np.float32(0.0)).view(np.uint32))
         assert (found[12].view(np.uint32) == plain).all(), ("plain_number", mode)
@@ -428,6 +430,19 @@ def check_clusters(machine, mode):
     assert (out == sums).all(), (CLUSTERS, mode)
 
 
+def check_mailboxes(machine, mode):
+    """Two clusters of four blocks, in five exchanges."""
+    data = np.random.default_rng(9).integers(-4096, 4096, (2, 4, 128)).astype(np.int32)
+    out = np.zeros_like(data)
+    machine.run(MAILBOXES, mode, 8, data, out, 5)
+    place = np.arange(1, 5)
+    for cluster in range(2):
+        values = data[cluster, :, :5]
+        for own in range(4):
+            sums = ((values + own) * place[:, None] + values * np.arange(1, 6)).sum()
+            assert (out[cluster, own] == sums).all(), (MAILBOXES, mode)
+
+
 def check_copies(machine, mode):
     data = np.random.default_rng(6).integers(-128, 128, 4096).astype(np.int8)
     for name in COPIES:
@@ -445,7 +460,7 @@ def main():
         machine = Device(*filter(None, [options.cubin, options.roles])) if options.cubin else Emulated(pathlib.Path(folder))
         checks = [check_arithmetic, check_f8, check_exchange, check_slices, check_words, check_matrices, check_copies]
         if options.roles or not options.cubin:
-            checks += [check_products, check_sides, check_f8_products, check_boxes, check_stores, check_roles, check_handover, check_clusters]
+            checks += [check_products, check_sides, check_f8_products, check_boxes, check_stores, check_roles, check_handover, check_clusters, check_mailboxes]
         passed = 0
         for mode in range(machine.modes):
             for check in checks:

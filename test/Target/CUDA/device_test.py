@@ -126,6 +126,17 @@ def check_parts(machine):
     assert calls.count("cuMemAlloc_v2 2048") == 1, calls
 
 
+def check_clusters(machine):
+    """Clusters that do many rows each: as many as the device runs at once."""
+    run = ["run", "--target", "cuda", "examples/rmsnorm_fp8.fold", "--shape", "m=3,n=32768"]
+    expected, _ = machine.answers("run", "examples/rmsnorm_fp8.fold", "--shape", "m=3,n=32768")
+    for most in (1, 2):
+        text, calls = machine.answers(*run, FAKE_CUDA_CAPABILITY="9.0", FAKE_CUDA_CLUSTERS=str(most))
+        assert text == expected or assert_near(text, expected, 1e-4) is None
+        launches = [call.split() for call in calls if call.startswith("cuLaunchKernel")]
+        assert [launch[2:4] for launch in launches if "_ring4x256x2x4" in launch[1]] == [[str(4 * most), "256"]], calls
+
+
 def check_tiles(machine):
     """Products on matrix units, with more shared memory than a launch has unasked; what no entry has room for."""
     with tempfile.TemporaryDirectory() as folder:

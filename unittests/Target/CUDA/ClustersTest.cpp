@@ -118,28 +118,30 @@ TEST_P(PlantedClusterDefect, IsCaught) {
 
 const std::vector<Defect> kDefects = {
 
-    // Barriers of the cluster.
+    // What blocks know of each other.
     Defect{"wait_for_cluster<kBlocks>(); // until", "; // until"},
-    Defect{"arrive_at_cluster<kBlocks>();\n      wait_for_cluster<kBlocks>();",
-           ""},
-    Defect{"arrive_at_cluster<kBlocks>();\n      wait_for_cluster<kBlocks>();",
-           "if (lane < 32) {\n arrive_at_cluster<kBlocks>();\n "
-           "wait_for_cluster<kBlocks>(); }"},
-    Defect{"      wait_for_cluster<kBlocks>();\n      //", "      //"},
-    // What blocks read from each other.
-    Defect{", lane % kBlocks, 0)", ", 0, 0)"},
-    Defect{", lane % kBlocks, 0)", ", lane % (2 * kBlocks), 0)"},
+    Defect{"open_mailbox<kBlocks>(mailbox);", ";"},
+    Defect{"receive_across<kBlocks>(mailbox, exchange, kBlocks * 8);", ""},
+    Defect{"receive_across<kBlocks>(mailbox, exchange, kBlocks * 8);",
+           "if (lane < 32)\n receive_across<kBlocks>(mailbox, exchange, "
+           "kBlocks * 8);"},
+    Defect{"exchange, kBlocks * 8)", "exchange, (kBlocks - 1) * 8)"},
+    // What they send each other.
+    Defect{"if (lane < kBlocks) {", "if (lane < 2) {"},
+    Defect{"places + int(block() % kBlocks)", "places"},
+    Defect{"places + lane % kBlocks", "places"},
+    Defect{"places + lane % kBlocks", "places + lane % (2 * kBlocks)"},
     Defect{"merge1(Number<kBlocks>{});", ""},
     Defect{"merge1(Number<kBlocks>{});", "merge1(Number<2>{});"},
-    Defect{"cluster_add_1.store(0, s.add_1);", ""},
+    Defect{"cluster_add_1, lane,", "cluster_max_0, lane,"},
     // Whose part is which.
-    Defect{"block() % kBlocks * part_length", "0"},
-    Defect{"smaller(part_first + part_length, n_count)",
-           "smaller(part_first + part_length - kChunk, n_count)"},
+    Defect{"Column(block() % kBlocks) * part_length", "0"},
+    Defect{"part_first +\n      part_length : row_length",
+           "part_first +\n      part_length - kChunk : row_length"},
     Defect{"kBlocks -\n      1) / kBlocks * kChunk", "0) / kBlocks * kChunk"},
     Defect{"block() / kBlocks * kRows", "block() * kRows"},
     Defect{" && block() % kBlocks == 0", ""},
-    Defect{"first - part_first - kHeld", "first - kHeld"}};
+    Defect{"Column first = part_first + kHeld", "Column first = kHeld"}};
 
 INSTANTIATE_TEST_SUITE_P(Text, PlantedClusterDefect, testing::ValuesIn([] {
                            // All of them take minutes.

@@ -222,6 +222,18 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
   return 0;
 }
 
+/// Blocks of a cluster, which the entry's name says: ..._ring4x256x2x8.
+static int clusterOf(const Function &function) {
+  for (const char *kind : {"_cluster", "_ring"})
+    if (size_t at = function.name.find(kind); at != std::string::npos)
+      return std::stoi(function.name.substr(at + std::string(kind).size()));
+  return 0;
+}
+int cuFuncGetAttribute(int *value, int attribute, void *function) {
+  *value = attribute == 11 ? clusterOf(*static_cast<Function *>(function)) : 0;
+  return 0;
+}
+
 struct LaunchAttribute {
   int id, padding, isAllowed;
   char rest[60];
@@ -234,6 +246,16 @@ struct LaunchConfig {
 };
 int cuDriverGetVersion(int *version) {
   *version = std::stoi(setting("FAKE_CUDA_VERSION", "12020"));
+  return 0;
+}
+/// As many as FAKE_CUDA_CLUSTERS says.
+int cuOccupancyMaxActiveClusters(int *count, void *function,
+                                 const LaunchConfig *config) {
+  const int blocks = clusterOf(*static_cast<Function *>(function));
+  if (blocks == 0 || config->grid[0] % unsigned(blocks) ||
+      config->numAttributes != 0)
+    return 1;
+  *count = std::stoi(setting("FAKE_CUDA_CLUSTERS", "2"));
   return 0;
 }
 /// Everything that was launched before is done: a log says that it need not be.
