@@ -113,6 +113,8 @@ void RowPrinter::addLong(const KeptRows &rows) {
   // bits on an H200, TB/s: rows of 128 KB 3.0 and 2.6, of 256 KB 2.7 and 2.5).
   if (foldsTables() && rows.words <= 8)
     addShared(rows, CudaEntry::Split, 512, 1, 1, 40, 1);
+  else if (foldsTables() && !mayHaveClusters()) // 64 registers spill on sm_80
+    addShared(rows, CudaEntry::Split, 512, 1, 1, 20, 1);
   else if (!areBetter || foldsTables())
     addShared(rows, CudaEntry::Split, 1024, 1, 1, 20, 1);
   if (!mayHaveClusters())

@@ -128,7 +128,7 @@ const std::vector<Defect> kDefects = {
     Defect{"exchange, kBlocks * 8)", "exchange, (kBlocks - 1) * 8)"},
     // What they send each other.
     Defect{"if (lane < kBlocks) {", "if (lane < 2) {"},
-    Defect{"places + int(block() % kBlocks)", "places"},
+    Defect{"int(block() % kBlocks), s.", "0, s."},
     Defect{"places + lane % kBlocks", "places"},
     Defect{"places + lane % kBlocks", "places + lane % (2 * kBlocks)"},
     Defect{"merge1(Number<kBlocks>{});", ""},

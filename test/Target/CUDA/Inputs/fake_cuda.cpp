@@ -388,7 +388,8 @@ extern "C" __attribute__((visibility("default"))) const char *refold_fake_launch
   error = refold::emulator::launch(blocks, threads, refold::emulator::kModes[2],
                                    {ranges, ranges + num_ranges}, [=] {
 )";
-  std::regex kernel("REFOLD_(?:UNIT_)?KERNEL\\([\\d, ]+\\)\\s+(\\w+)\\(");
+  std::regex kernel(
+      "REFOLD_(?:UNIT_|CLUSTER_)?KERNEL\\([\\d, ]+\\)\\s+(\\w+)\\(");
   for (std::sregex_iterator at(text.begin(), text.end(), kernel), end;
        at != end; ++at) {
     std::string name = (*at)[1];
