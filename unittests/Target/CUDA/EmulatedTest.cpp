@@ -133,27 +133,27 @@ const std::vector<Defect> kDefects = {
     Defect{"s.add_1 = old.add_1 * expf(t3)", "s.add_1 = old.add_1"},
     Defect{"const States old = s;", "const States old;"},
     // Edges.
-    Defect{"if (whole.value == 0 && column >= n_count)", "if (false)"},
-    Defect{"      if (column >= n_count)", "      if (column > n_count)"},
+    Defect{"if (whole.value == 0 && column >= row_length)", "if (false)"},
+    Defect{"column >= row_length)", "column > row_length)"},
     Defect{"const bool is_row = row <", "const bool is_row = row <="},
-    Defect{"first + kChunk <= n_count", "first <= n_count"},
-    Defect{"kVectors > 1 && first + kChunk <= n_count", "true"},
+    Defect{"first + kChunk <= row_length", "first <= row_length"},
+    Defect{"kVectors > 1 && first + kChunk <= row_length", "true"},
     // The order of chunks.
     Defect{"chunk = next;", ";"},
     Defect{"first >= 0; first -= kChunk", "first > 0; first -= kChunk"},
     Defect{"load(next, first + kChunk)", "load(next, first)"},
-    Defect{"write(chunk, first);\n          if (first > 0)",
-           "write(chunk, last);\n          if (first > 0)"},
+    Defect{"write(Number<1>{}, chunk, first);",
+           "write(Number<1>{}, chunk, last);"},
     // Rows in shared memory.
     Defect{"wait_copies<0>();", ""},
-    Defect{"row + blocks(), first);", "row, first);"},
-    Defect{"row + blocks(), first);", "row + blocks(), first + kChunk);"},
+    Defect{"row + blocks(), first, at);", "row, first, at);"},
+    Defect{"row + blocks(), first, at);",
+           "row + blocks(), first + kChunk, at);"},
     Defect{"turn = kThreads / 32 - turn;", ""},
-    Defect{"row += blocks();", "row += 1;"},
-    Defect{"(first - kHeld) * kElementBytes", "first * kElementBytes"},
-    Defect{"(n_count - kHeld + kChunk - 1)", "(n_count - kHeld)"},
+    Defect{"row += blocks();", "row += 1;"}, Defect{"at += kChunkBytes;", ";"},
+    Defect{"(row_length - kHeld + kChunk -\n      1)", "(row_length - kHeld)"},
     Defect{"uint32_t(lane) * 16", "uint32_t(lane / 2) * 16"},
-    Defect{"load(held, 0);", ";"}, Defect{"write(held, 0);", ";"}};
+    Defect{"load(held, 0);", ";"}, Defect{"write(Number<1>{}, held, 0);", ";"}};
 
 INSTANTIATE_TEST_SUITE_P(Text, PlantedDefect, testing::ValuesIn([] {
                            // All of them take minutes.

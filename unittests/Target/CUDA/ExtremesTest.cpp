@@ -143,8 +143,8 @@ const std::vector<Defect> kDefects = {
     Defect{"max_0.take(chunk.a[v]);", ";"},
     Defect{"max_0.with(s.max_0)", "max_0.with(-infinity())"},
     Defect{"min_1.with(s.min_1)", "min_1.with(infinity())"},
-    Defect{"column >= n_count)\n            continue;\n          max_0",
-           "column > n_count)\n            continue;\n          max_0"},
+    Defect{"column >= row_length)\n            continue;\n          max_0",
+           "column > row_length)\n            continue;\n          max_0"},
     Defect{"lane % (kThreads / 32)", "lane % 2"}};
 
 INSTANTIATE_TEST_SUITE_P(Text, PlantedExtremesDefect, testing::ValuesIn([] {

@@ -192,7 +192,7 @@ const std::vector<Defect> kDefects = {
     // The kernel: elements, lanes, warps, results.
     {"word_of(to_float(chunk.a[v].get(e)), column + e)",
      "word_of(to_float(chunk.a[v].get(e)), column)"},
-    {"if (whole.value == 0 && column >= n_count)", "if (false)"},
+    {"if (whole.value == 0 && column >= row_length)", "if (false)"},
     {"topk_0.merge_lane(mask)", "topk_0.merge_lane(1)"},
     {"bottomk_1.merge_lane(mask);", ";"},
     {"topk_0.store(shared_topk_0, lane / 32)",

@@ -137,7 +137,7 @@ const std::vector<Defect> kDefects = {
     // Where parts are.
     Defect{"block() % row_parts * part_length", "block() % row_parts * kChunk"},
     Defect{"kIsPart ? block() / row_parts", "kIsPart ? block() % row_parts"},
-    Defect{"smaller(part_first + part_length, n_count)", "n_count"},
+    Defect{"smaller(part_first + part_length, row_length)", "row_length"},
     Defect{"/ row_parts * kChunk", "/ row_parts * kChunk - kChunk"},
     Defect{"load(chunk, part_first);", "load(chunk, 0);"}};
 
