@@ -216,6 +216,47 @@ conform_words(const float *in, float *out, int64_t count) {
     store_element(out + lane * 4 + i, float_of(four[i]));
 }
 
+/// Rows of `in`, `stride` elements apart, of which kLast and as many columns
+/// less 3 are there: `out` has 64 rows of kColumns as lanes have taken them,
+/// with zeros for what is not there.
+template <typename T, int kColumns, int kLast>
+REFOLD_DEVICE void take_rows(const int8_t *in, int8_t *out, int64_t stride) {
+  using All = Elements<T, 64, kColumns>;
+  REFOLD_SHARED_BYTES(tile, All::kBytes);
+  const T *from = reinterpret_cast<const T *>(in);
+  copy_elements<All, 128>(tile, from, stride, kLast, kColumns - 3);
+  commit_copies();
+  wait_copies<0>();
+  block_barrier();
+  const int first = thread() / 64 * 32, which = thread();
+  if (which / 32 % 2 != 0)
+    return;
+  REFOLD_UNROLL
+  for (int c = 0; c < kColumns / 16; ++c) {
+    T four[4][4];
+    take_elements<All, 2>(four, tile, first, c);
+    REFOLD_UNROLL
+    for (int i = 0; i < 16; ++i) {
+      const int row = first + i / 8 * 16 + fragment_row(i / 4 % 2, which);
+      const int column = c * 16 + i % 4 / 2 * 8 + fragment_column(i % 2, which);
+      store_element(reinterpret_cast<T *>(out) + row * kColumns + column,
+                    four[i / 4][i % 4]);
+    }
+  }
+}
+
+#define CONFORM_ELEMENTS(name, type, columns, last)                            \
+  REFOLD_KERNEL(128)                                                           \
+  conform_elements_##name(const int8_t *in, int8_t *out, int64_t stride) {     \
+    take_rows<type, columns, last>(in, out, stride);                           \
+  }
+CONFORM_ELEMENTS(i8x64, int8_t, 64, 61)
+CONFORM_ELEMENTS(bf16x64, bf16, 64, 64)
+CONFORM_ELEMENTS(f16x128, f16, 128, 37)
+CONFORM_ELEMENTS(bf16x80, bf16, 80, 60)
+CONFORM_ELEMENTS(f32x64, float, 64, 63)
+CONFORM_ELEMENTS(i64x32, int64_t, 32, 59)
+
 /// Tickets, all 0 between launches, and what blocks leave for each other.
 uint32_t conform_tickets[24];
 alignas(16) int32_t conform_left[8 * 8 * 128];

@@ -247,6 +247,29 @@ REFOLD_DEVICE void load_shared(uint32_t (&to)[4], uint32_t from) {
                : "memory");
 }
 
+/// 2, 4, 8 or 16 bytes, at a multiple of as many.
+template <int kBytes>
+REFOLD_DEVICE void load_words_shared(uint32_t (&to)[(kBytes + 3) / 4],
+                                     uint32_t from) {
+  if constexpr (kBytes == 2) {
+    uint16_t half;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(half) : "r"(from) : "memory");
+    to[0] = half;
+  } else if constexpr (kBytes == 4) {
+    asm volatile("ld.shared.u32 %0, [%1];"
+                 : "=r"(to[0])
+                 : "r"(from)
+                 : "memory");
+  } else if constexpr (kBytes == 8) {
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(to[0]), "=r"(to[1])
+                 : "r"(from)
+                 : "memory");
+  } else {
+    load_shared(to, from);
+  }
+}
+
 /// 16 bytes from global to shared memory, under way until they are waited for.
 /// Of the source the first `bytes` are read, 0 to 16; the rest is 0.
 REFOLD_DEVICE void copy_async(uint32_t to, const void *from, int bytes) {

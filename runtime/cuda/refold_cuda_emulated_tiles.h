@@ -90,6 +90,18 @@ inline void load_shared(uint32_t (&to)[4], uint32_t from) {
   std::memcpy(to, machine.bytes.bytes.data() + from, 16);
 }
 
+template <int kBytes>
+void load_words_shared(uint32_t (&to)[(kBytes + 3) / 4], uint32_t from) {
+  using namespace emulator;
+  static_assert(kBytes == 2 || kBytes == 4 || kBytes == 8 || kBytes == 16);
+  if (from % kBytes)
+    report("shared memory is accessed misaligned, " + std::to_string(kBytes) +
+           " bytes at once");
+  readShared(machine.bytes, int(from / machine.bytes.elementBytes));
+  to[0] = 0;
+  std::memcpy(to, machine.bytes.bytes.data() + from, kBytes);
+}
+
 inline void copy_async(uint32_t to, const void *from, int bytes) {
   emulator::beginCopy(to, from, 16, bytes);
 }

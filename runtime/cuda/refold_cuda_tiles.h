@@ -45,6 +45,14 @@ constexpr float kLargePivot = 268435456.0f; // 2^28
 REFOLD_DEVICE int64_t smaller(int64_t x, int64_t y) { return x < y ? x : y; }
 REFOLD_DEVICE int64_t larger(int64_t x, int64_t y) { return x > y ? x : y; }
 
+/// The same of numbers that have 32 bits.
+REFOLD_DEVICE int32_t smaller_short(int64_t x, int64_t y) {
+  return int32_t(x) < int32_t(y) ? int32_t(x) : int32_t(y);
+}
+REFOLD_DEVICE int32_t larger_short(int64_t x, int64_t y) {
+  return int32_t(x) > int32_t(y) ? int32_t(x) : int32_t(y);
+}
+
 /// The number of a block, which has 31 bits, by a count: division of 64 bits
 /// takes some hundred instructions.
 REFOLD_DEVICE int64_t block_quotient(int64_t block, int64_t count) {
@@ -268,6 +276,100 @@ REFOLD_DEVICE void multiply_rows(float (&products)[kTiles][kParts][4],
       }
     }
     between(k, kCount);
+  }
+}
+
+/// What is read at every row and column of a tile, in shared memory as it is
+/// stored, in chunks of 16 bytes. A warp reads 8 rows of 8 columns at once, two
+/// columns a lane, and meets in no bank: where rows are a multiple of 8 chunks,
+/// chunk c of row r lies where chunk c ^ r * kUnit % 8 would, other rows are an
+/// odd number of units apart. Begins at a multiple of 128 bytes.
+template <typename T, int kRowsOf, int kColumnsOf> struct Elements {
+  using Type = T;
+  static constexpr int kRows = kRowsOf, kColumns = kColumnsOf;
+  static constexpr int kSize = int(sizeof(T)), kInChunk = 16 / kSize;
+  static constexpr int kChunks = kColumns / kInChunk;
+  static constexpr int kUnit = kSize > 2 ? kSize / 2 : 1; ///< of 8 columns
+  static constexpr bool kIsPermuted = kChunks % 8 == 0;
+  static constexpr int kRowBytes =
+      16 * (kIsPermuted ? kChunks : (kChunks / kUnit | 1) * kUnit);
+  static constexpr int kBytes = kRows * kRowBytes;
+  static_assert(kRows % 16 == 0 && kColumns % 16 == 0);
+
+  REFOLD_DEVICE static uint32_t place(int row, int chunk) {
+    return row * kRowBytes +
+           (kIsPermuted ? chunk ^ (row * kUnit & 7) : chunk) * 16;
+  }
+  /// From a place a number of chunks on that has no bit in common with its own.
+  REFOLD_DEVICE static uint32_t right(uint32_t at, int chunks) {
+    return kIsPermuted ? (at ^ ((chunks & 7) << 4)) + (chunks >> 3) * 128
+                       : at + chunks * 16;
+  }
+};
+
+/// Begins to bring what lies in rows and columns of an array into elements,
+/// `kThreads` threads from number 0 on together: 16 bytes at once, of which
+/// rows begin at multiples. What lies beyond `rows` and `columns` is 0.
+template <typename To, int kThreads>
+REFOLD_DEVICE void copy_elements(uint32_t to, const typename To::Type *from,
+                                 int64_t row_stride, int64_t rows,
+                                 int64_t columns) {
+  constexpr int kStep = kThreads / To::kChunks; // rows at once
+  constexpr int kPasses = (To::kRows + kStep - 1) / kStep;
+  // Whose rows are 8 apart has one way to permute.
+  static_assert(!To::kIsPermuted || kStep * To::kUnit % 8 == 0);
+  const int at = thread_again(), chunk = at % To::kChunks;
+  const int first = at / To::kChunks;
+  if (kThreads % To::kChunks != 0 && first >= kStep)
+    return;
+  const auto *source = from + first * row_stride + chunk * To::kInChunk;
+  const uint32_t place = to + To::place(first, chunk);
+  const int last = rows < To::kRows ? int(rows) : To::kRows;
+  const int inside = within(columns - chunk * To::kInChunk, To::kInChunk);
+  REFOLD_UNROLL
+  for (int i = 0; i < kPasses; ++i) {
+    const bool is_there = first + i * kStep < last;
+    if (To::kRows % kStep == 0 || first + i * kStep < To::kRows)
+      copy_async(place + i * kStep * To::kRowBytes, is_there ? source : from,
+                 is_there ? inside * To::kSize : 0);
+    source += kStep * row_stride;
+  }
+}
+
+/// What a lane has of 16 * kTiles rows from `row` on, a multiple of 16, and of
+/// the c-th 16 columns: of every 8 rows two columns, and the two 8 columns on.
+/// All lanes of the warp call it.
+template <typename From, int kTiles>
+REFOLD_DEVICE void take_elements(typename From::Type (&to)[2 * kTiles][4],
+                                 uint32_t from, int row, int c) {
+  const int lane = thread_again() % 32;
+  from += row * From::kRowBytes;
+  Vector<typename From::Type, 2> two;
+  if constexpr (From::kSize == 2) {
+    const uint32_t at =
+        From::right(from + From::place(lane % 16, lane / 16), 2 * c);
+    REFOLD_UNROLL
+    for (int i = 0; i < 2 * kTiles; i += 2) {
+      uint32_t words[4];
+      load_matrices(words, at + i * 8 * From::kRowBytes);
+      REFOLD_UNROLL
+      for (int e = 0; e < 8; ++e) {
+        two.words[0] = words[e / 2];
+        to[i + e / 2 % 2][e / 4 * 2 + e % 2] = two.get(e % 2);
+      }
+    }
+  } else {
+    const int byte = lane % 4 * 2 * From::kSize;
+    const uint32_t at = from + From::place(lane / 4, byte / 16) + byte % 16;
+    REFOLD_UNROLL
+    for (int i = 0; i < 4 * kTiles; ++i) {
+      const int first = (c * 16 + i % 2 * 8) * From::kSize; // byte of a row
+      load_words_shared<2 * From::kSize>(
+          two.words, From::right(at + i / 2 * 8 * From::kRowBytes, first / 16) +
+                         first % 16);
+      to[i / 2][i % 2 * 2] = two.get(0);
+      to[i / 2][i % 2 * 2 + 1] = two.get(1);
+    }
   }
 }
 

@@ -73,6 +73,8 @@ struct CudaEntry {
   /// Groups of four warps that compute, beside one that copies; 0: all threads
   /// do both.
   int roles = 0;
+  /// Operands whose rows begin at multiples of 16 bytes.
+  std::vector<unsigned> whole;
   int64_t fewestRows = 0; ///< worth having for as many rows, or of a tile index
   int columns = 0;        ///< of a product, that a block computes
   /// Of rows of products: elements of what is multiplied that are copied at
@@ -102,6 +104,9 @@ struct CudaExtent {
 /// elements, results have `width`.
 struct CudaTiles {
   CudaExtent rows, depth, width;
+  /// Of entries with roles, of rows and of the stream: differences of two have
+  /// 32 bits.
+  static constexpr int64_t kMostPlaces = int64_t(1) << 30;
   /// Of entries whose blocks share the stream: a block has rows of several
   /// indices, those that read the same stream. `share` neighbours of an
   /// extent; 0: all of it.

@@ -3,6 +3,7 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "llvm/ADT/StringSwitch.h"
 
 using namespace mlir;
 using namespace refold;
@@ -300,6 +301,83 @@ Node *cuda::saturatedBy(Node *n) {
   return nullptr;
 }
 
+/// The least and the largest that an integer may be, where both have 32 bits.
+std::optional<std::pair<int64_t, int64_t>> Expressions::rangeOf(Node *n) {
+  using Range = std::pair<int64_t, int64_t>;
+  constexpr int64_t kMost = 0x7fffffff;
+  auto fits = [](int64_t low, int64_t high) {
+    return low >= -kMost && high <= kMost ? std::optional(Range{low, high})
+                                          : std::nullopt;
+  };
+  if (n->kind == Node::Index || n->kind == Node::Extent) {
+    auto known = below.find(n->index);
+    return known == below.end() ? std::nullopt : fits(0, known->second);
+  }
+  if (!n->type.isIntOrIndex() || n->type.isInteger(1))
+    return std::nullopt;
+  if (n->kind == Node::Const) {
+    auto number =
+        cast<IntegerAttr>(cast<arith::ConstantOp>(n->op).getValue()).getInt();
+    return fits(number, number);
+  }
+  bool isChoice = n->kind == Node::Elem && isa<arith::SelectOp>(n->op);
+  if (n->kind != Node::Elem)
+    return std::nullopt;
+  SmallVector<Range, 2> in;
+  for (Node *i : ArrayRef(n->in).drop_front(isChoice ? 1 : 0)) {
+    std::optional<Range> range = rangeOf(i);
+    if (!range)
+      return std::nullopt;
+    in.push_back(*range);
+  }
+  if (isa<arith::IndexCastOp, arith::ExtSIOp>(n->op))
+    return in[0];
+  if (in.size() != 2)
+    return std::nullopt;
+  auto [a, b] = std::pair(in[0], in[1]);
+  if (isChoice)
+    return Range{std::min(a.first, b.first), std::max(a.second, b.second)};
+  if (isa<arith::AddIOp>(n->op))
+    return fits(a.first + b.first, a.second + b.second);
+  if (isa<arith::SubIOp>(n->op))
+    return fits(a.first - b.second, a.second - b.first);
+  if (isa<arith::MaxSIOp>(n->op))
+    return Range{std::max(a.first, b.first), std::max(a.second, b.second)};
+  if (isa<arith::MinSIOp>(n->op))
+    return Range{std::min(a.first, b.first), std::min(a.second, b.second)};
+  if (isa<arith::MulIOp>(n->op)) {
+    auto [low, high] = std::minmax({a.first * b.first, a.first * b.second,
+                                    a.second * b.first, a.second * b.second});
+    return fits(low, high);
+  }
+  return std::nullopt;
+}
+
+/// An operation of 64 bits on numbers that have 32, as does its result; ""
+/// where it is none.
+std::string Expressions::inShort(Node *n) {
+  if (below.empty() || n->in.empty() || n->in.size() > 2 ||
+      !(n->in[0]->type.isIndex() || n->in[0]->type.isInteger(64)))
+    return "";
+  for (Node *i : n->in)
+    if (!rangeOf(i))
+      return "";
+  StringRef name = n->op->getName().getStringRef();
+  if (name != "arith.sitofp" && !isa<arith::CmpIOp>(n->op) && !rangeOf(n))
+    return "";
+  std::string pattern =
+      llvm::StringSwitch<std::string>(name)
+          .Case("arith.addi", "int64_t(int32_t($0) + int32_t($1))")
+          .Case("arith.subi", "int64_t(int32_t($0) - int32_t($1))")
+          .Case("arith.muli", "int64_t(int32_t($0) * int32_t($1))")
+          .Case("arith.maxsi", "int64_t(larger_short($0, $1))")
+          .Case("arith.minsi", "int64_t(smaller_short($0, $1))")
+          .Default("");
+  if (name == "arith.sitofp" && n->type.isF32())
+    pattern = "float(int32_t($0))";
+  return pattern;
+}
+
 std::string Expressions::elementwise(Node *n) {
   Operation *op = n->op;
   if (Node *inside = saturatedBy(n))
@@ -325,8 +403,10 @@ std::string Expressions::elementwise(Node *n) {
             : takesPlain ? ".quotient<whole.value != 0>("
                          : ".quotient(") +
            withoutParentheses(value(n->in[0])) + ")";
-  std::string pattern =
-      templateOf(op, kernel.isNarrow && (kernel.hasStream(n) || varies(n)));
+  std::string pattern = inShort(n);
+  if (pattern.empty())
+    pattern =
+        templateOf(op, kernel.isNarrow && (kernel.hasStream(n) || varies(n)));
   SmallVector<std::string, 3> in;
   for (Node *i : n->in) {
     in.push_back(value(i));

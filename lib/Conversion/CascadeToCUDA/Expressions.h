@@ -72,6 +72,9 @@ public:
   bool takesPlain = false;
   /// ... and are then made the nearest float of.
   bool takesNearest = false;
+  /// Indices that are known to be less than a number: what is made of them and
+  /// fits is computed in 32 bits.
+  llvm::SmallDenseMap<unsigned, int64_t> below;
   /// What divides here and further out, by name.
   llvm::SmallVector<std::string> divisorsOf(llvm::ArrayRef<Node *> roots);
   /// The position of element (0, ..., stream = 0) and of subscripts.
@@ -96,6 +99,8 @@ private:
   }
   std::string readElement(Node *n);
   std::string divisor(Node *n);
+  std::optional<std::pair<int64_t, int64_t>> rangeOf(Node *n);
+  std::string inShort(Node *n);
 
   RowKernel &kernel;
   Text &out;

@@ -258,11 +258,11 @@ static AffineExpr insideRow(AffineExpr subscript, Node *read, int row,
   return isPlain ? rest : AffineExpr();
 }
 
-/// The array of `read` as a matrix: its last subscript is `column`, or a part
-/// of the array's rows that begins there; one other one is `row`, or none is
-/// and no other one has it.
-static LogicalResult findAccess(TileKernel &kernel, TileAccess &access,
-                                Node *read, int row, int column) {
+/// Whether the array of `read` is a matrix: its last subscript is `column`, or
+/// a part of the array's rows that begins there; one other one is `row`, or
+/// none is and no other one has it.
+static bool isMatrix(TileKernel &kernel, TileAccess &access, Node *read,
+                     int row, int column) {
   CascadeOp op = kernel.plan->cascade;
   auto readOp = cast<ReadOp>(read->op);
   access.read = read;
@@ -285,16 +285,22 @@ static LogicalResult findAccess(TileKernel &kernel, TileAccess &access,
   int64_t offset = 0;
   if (!subscripts.empty())
     access.inside = insideRow(subscripts.back(), read, row, column);
-  bool isMatrix = access.inside &&
-                  succeeded(getStridesAndOffset(type, strides, offset)) &&
-                  strides.back() == 1;
+  bool isFound = access.inside &&
+                 succeeded(getStridesAndOffset(type, strides, offset)) &&
+                 strides.back() == 1;
   for (auto [dim, expr] : llvm::enumerate(subscripts.drop_back())) {
     if (isIndex(expr, row) && access.rowDim < 0)
       access.rowDim = int(dim);
     else if (has(expr, row) || has(expr, column))
-      isMatrix = false;
+      isFound = false;
   }
-  if (!isMatrix)
+  return isFound;
+}
+
+static LogicalResult findAccess(TileKernel &kernel, TileAccess &access,
+                                Node *read, int row, int column) {
+  CascadeOp op = kernel.plan->cascade;
+  if (!isMatrix(kernel, access, read, row, column))
     return refuseTiles(kernel)
            << "found '" << kernel.operandNames[access.operand]
            << "' read otherwise than by rows along '" << op.indexName(column)
@@ -525,6 +531,33 @@ static void findKept(TileKernel &kernel) {
   }
 }
 
+/// What terms read by row and column, and by nothing else that moves in a tile.
+static void findElements(TileKernel &kernel) {
+  NodeSet all;
+  for (StatePlan &s : kernel.plan->states)
+    collect(s.term, all);
+  for (Node *n : all) {
+    if (n->kind != Node::Read || kernel.tileRow < 0 ||
+        !dependsOn(n, kernel.tileRow) || !dependsOn(n, kernel.stream))
+      continue;
+    bool isOfOthers =
+        llvm::any_of(ArrayRef<int>{kernel.depth, kernel.width}, [&](int index) {
+          return index >= 0 && dependsOn(n, index);
+        });
+    TileAccess access;
+    bool isFound = !isOfOthers && !dependsOnStream(n) &&
+                   isMatrix(kernel, access, n, kernel.tileRow, kernel.stream) &&
+                   access.rowDim >= 0;
+    // Eight of one byte may begin between multiples of 16.
+    if (isFound && (isa<AffineConstantExpr>(access.inside) ||
+                    n->type.getIntOrFloatBitWidth() > 8)) {
+      access.name =
+          kernel.nameFor(kernel.operandNames[access.operand] + "_rows");
+      kernel.elements.push_back(access);
+    }
+  }
+}
+
 static LogicalResult checkStates(TileKernel &kernel) {
   for (StatePlan &s : kernel.plan->states) {
     if (!kernel.productOf(s) && !s.type().isF32())
@@ -570,6 +603,8 @@ FailureOr<TileKernel> cuda::findTiles(Plan &plan, bool packs) {
     return failure();
   findLevels(kernel);
   findKept(kernel);
+  if (!packs)
+    findElements(kernel);
   // What a factor's rounding costs is more than an approximation's.
   kernel.isNarrow =
       kernel.rounding > 0 ||

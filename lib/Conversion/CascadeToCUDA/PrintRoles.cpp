@@ -38,8 +38,9 @@ bool TilePrinter::mayHaveRoles() {
 }
 
 /// As many columns at a time as registers hold products, factors and sums of,
-/// and as shared memory has room for twice.
-void TilePrinter::addRoles(int deepest, int widest, int groups) {
+/// and as shared memory has room for twice. `brings`: beside them, elements, of
+/// which fewer columns are not worth it.
+void TilePrinter::addRoles(int deepest, int widest, int groups, bool brings) {
   constexpr int64_t kMostBytes = 227 << 10;
   int sums = int(tiles.products.size()) * widest / 2; // registers
   CudaEntry entry;
@@ -68,31 +69,39 @@ void TilePrinter::addRoles(int deepest, int widest, int groups) {
   });
   bool isMuch = readsColumns || callsFunctions() || rowStates().size() > 2;
   const int mostRegisters = groups == 2 ? 176 : isMuch ? 104 : 128;
-  for (int columns : {128, 64, 32}) {
-    entry.vectors = columns;
-    // Elements that are read, or made by functions, are all under way at once.
-    if (columns > 64 && (readsElements() || (sums > 32 && callsFunctions())))
-      continue;
-    // Gates are behind the tiles.
-    entry.sharedBytes =
-        bytes(entry.rows, deepest) +
-        2 * (bytes(columns, deepest) +
-             int64_t(tiles.values.size()) * bytes(columns, widest)) +
-        128;
-    if (sums + columns * 3 / 4 > mostRegisters ||
-        entry.sharedBytes > kMostBytes)
-      continue;
-    // The left side of the next rows comes early where there is room, and
-    // registers of two groups for it.
-    if (int64_t left = bytes(entry.rows, deepest);
-        groups == 2 && entry.sharedBytes + left <= kMostBytes)
-      entry.sharedBytes += left;
-    entry.name = options.name + "_roles" + std::to_string(entry.rows) + "x" +
-                 std::to_string(columns) + "x" + std::to_string(deepest) + "x" +
-                 std::to_string(widest);
-    result.entries.push_back(entry);
-    return;
-  }
+  int most = brings ? int(tiles.elements.size()) : 0;
+  for (int columns : {128, 64, 32})
+    for (int count = most; count >= (brings ? 1 : 0); --count) {
+      entry.vectors = columns;
+      // Elements that are read, or made by functions, are all under way at
+      // once.
+      if (columns > 64 &&
+          (readsElements(count) || (sums > 32 && callsFunctions())))
+        continue;
+      // Gates are behind the tiles.
+      entry.sharedBytes =
+          bytes(entry.rows, deepest) +
+          2 * (bytes(columns, deepest) +
+               int64_t(tiles.values.size()) * bytes(columns, widest)) +
+          bytesOfBrought(count, entry.rows, columns) + 128;
+      if (sums + columns * 3 / 4 > mostRegisters ||
+          entry.sharedBytes > kMostBytes || (brings && columns < 64))
+        continue;
+      // The left side of the next rows comes early where there is room, and
+      // registers of two groups for it.
+      if (int64_t left = bytes(entry.rows, deepest);
+          groups == 2 && entry.sharedBytes + left <= kMostBytes)
+        entry.sharedBytes += left;
+      entry.name = options.name + "_roles" + std::to_string(entry.rows) + "x" +
+                   std::to_string(columns) + "x" + std::to_string(deepest) +
+                   "x" + std::to_string(widest) + (brings ? "e" : "");
+      for (const TileAccess &access :
+           ArrayRef(tiles.elements).take_front(count))
+        entry.whole.push_back(access.operand);
+      brought[entry.name] = count;
+      result.entries.push_back(entry);
+      return;
+    }
 }
 
 //===----------------------------------------------------------------------===//
@@ -106,28 +115,37 @@ void TilePrinter::printRoleNumbers() {
   out.line("using Right = Panels<kColumns, kDepth>;");
   out.line("using Values = Panels<kColumns, kWidth>;");
   std::string values = std::to_string(2 * tiles.values.size());
+  printElementNumbers();
   out.line("constexpr int64_t kLeast = Left::kBytes + 2 * Right::kBytes + " +
-           values + " * Values::kBytes + 128;");
+           values + " * Values::kBytes + " +
+           (mostBrought() ? "kElementBytes + 128;" : "128;"));
   out.line("constexpr int kLefts = kSharedBytes == kLeast ? 1 : 2;");
   out.line("static_assert(kSharedBytes == kLeast + (kLefts - 1) * "
            "Left::kBytes);");
   out.line("REFOLD_SHARED_BYTES(left_tile, kSharedBytes);");
   out.line("const uint32_t right_tiles = left_tile + kLefts * Left::kBytes;");
   out.line("const uint32_t value_tiles = right_tiles + 2 * Right::kBytes;");
+  printElementPlaces();
   out.comment("Gates of two places each: what is there has come, and all are "
               "done with it.");
   out.line("const uint32_t left_came = value_tiles + " + values +
-           " * Values::kBytes, left_left = left_came + 16;");
+           " * Values::kBytes" + (mostBrought() ? " + kElementBytes" : "") +
+           ", left_left = left_came + 16;");
   out.line("const uint32_t right_came = left_left + 16, right_left = "
            "right_came + 16;");
   out.line("const uint32_t values_came = right_left + 16, values_left = "
            "values_came + 16;");
+  if (mostBrought())
+    out.line("const uint32_t elements_came = values_left + 16, elements_left = "
+             "elements_came + 16;");
 }
 
 void TilePrinter::printGates() {
   out.open("if (thread() == 0) {");
   out.open("for (int place = 0; place < 2; ++place) {");
-  for (const char *name : {"left", "right", "values"}) {
+  for (const char *name : {"left", "right", "values", "elements"}) {
+    if (StringRef(name) == "elements" && !mostBrought())
+      continue;
     out.line("make_gate(" + std::string(name) + "_came + 8 * place, 128);");
     out.line("make_gate(" + std::string(name) +
              "_left + 8 * place, 4 * kConsumers);");
@@ -176,6 +194,7 @@ void TilePrinter::printCopier() {
   printNextVisit();
   printVisit();
   printMatrices();
+  printElementRows();
   printBounds();
   printRange();
   out.open("for (int at = end - 1; at >= begin; --at, ++turn) {");
@@ -195,6 +214,7 @@ void TilePrinter::printCopier() {
   out.line("arrive_with_copies(left_came + 8 * left);");
   out.line("++lefts;");
   out.close();
+  printElementCopies();
   out.line("wait_gate(values_left + 8 * place, parity);");
   for (auto [i, access] : llvm::enumerate(tiles.values))
     copy(access, "Values",
@@ -351,8 +371,10 @@ void TilePrinter::printRoleFold() {
     out.line("[[maybe_unused]] float moved_by[2] = {1.0f, 1.0f};");
   }
   isInRoles = true;
+  printElementsCome();
   for (unsigned level = 0; level < tiles.numLevels(); ++level)
     printLevel(level);
+  printElementsLeave();
   isInRoles = false;
   printSettle();
   out.close("};");
@@ -400,7 +422,9 @@ void TilePrinter::printRoleWalk() {
 
 void TilePrinter::printRoles() {
   out.blank();
-  out.line("template <int kConsumers, int kColumns, int kDepth, int kWidth, "
+  out.line(std::string("template <int kConsumers, int kColumns, int kDepth, "
+                       "int kWidth, ") +
+           (mostBrought() > fewestBrought() ? "int kBrought, " : "") +
            "int64_t kSharedBytes>");
   out.open("REFOLD_DEVICE void " + options.name + "_by_roles(" + own.first +
            ") {");
@@ -408,6 +432,8 @@ void TilePrinter::printRoles() {
   bits.clear();
   scales.clear();
   values.beginFunction();
+  values.below = {{unsigned(tiles.tileRow), CudaTiles::kMostPlaces},
+                  {unsigned(tiles.stream), CudaTiles::kMostPlaces}};
   for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
     if (extentOf(i).operand < 0 && isNamed(kernel.indexNames[i] + "_count"))
       out.line("[[maybe_unused]] constexpr int64_t " + kernel.indexNames[i] +
@@ -462,6 +488,7 @@ void TilePrinter::printRoles() {
   out.line("  await_turn(1, 256); // that nobody has taken");
   out.close();
   hasVisits = false;
+  values.below.clear();
   body += out.text.substr(begin);
   out.close();
 }

@@ -263,6 +263,7 @@ void TilePrinter::printTerms(unsigned level) {
     // Of what a row leaves out, no formula asks.
     for (Condition &condition : plan.passes[0].conditions)
       values.bind(condition.compare, "true");
+    bindBrought();
     for (const OfColumn &one : columns)
       if (one.isInBits)
         bits[one.node] = one.name + "[e]";
@@ -348,6 +349,7 @@ void TilePrinter::printElements(unsigned level) {
   for (const TileState *p : products)
     roots.push_back(p->factor);
   printLanesOfColumns(roots, level == 0);
+  findBrought(roots, level == 0);
   out.line("REFOLD_UNROLL");
   out.open("for (int c = 0; c < kColumns / 16; ++c) {");
   for (const TileState *p : packed)
@@ -357,6 +359,7 @@ void TilePrinter::printElements(unsigned level) {
   if (isInTurn)
     out.open("if (kWidth <= 128 || count > 0) {");
   printColumns();
+  printBrought();
   openRows();
   {
     Expressions::Scope scope(values, roots);

@@ -40,14 +40,17 @@ void TilePrinter::findGrid() {
 }
 
 /// Whether a term reads an array at the row and the column of an element: all
-/// of a tile are under way at once, behind addresses of their own.
-bool TilePrinter::readsElements() {
+/// of a tile are under way at once, behind addresses of their own. The first
+/// `brought` of those that may be are in shared memory.
+bool TilePrinter::readsElements(unsigned brought) {
   NodeSet all;
   for (StatePlan &s : plan.states)
     collect(s.term, all);
   return llvm::any_of(all, [&](Node *n) {
     return n->kind == Node::Read && n != tiles.right.read && needsRow(n) &&
-           dependsOn(n, tiles.stream);
+           dependsOn(n, tiles.stream) &&
+           llvm::none_of(ArrayRef(tiles.elements).take_front(brought),
+                         [&](const TileAccess &a) { return a.read == n; });
   });
 }
 
@@ -123,6 +126,8 @@ LogicalResult TilePrinter::chooseEntries() {
     for (int depth : depths)
       for (int width : widths)
         if (!isSquare || depth == width) {
+          if (!tiles.elements.empty())
+            addRoles(depth, width, 2, /*brings=*/true);
           // A third group of four warps where it has registers enough.
           if (int(tiles.products.size()) * width <= 64 && depth <= 64)
             addRoles(depth, width, 3);
@@ -192,6 +197,8 @@ void TilePrinter::printEntries() {
       for (int64_t number : {int64_t(entry.roles), int64_t(entry.vectors),
                              entry.deepest, entry.widest})
         numbers += std::to_string(number) + ", ";
+      if (mostBrought() > fewestBrought())
+        numbers += std::to_string(brought[entry.name]) + ", ";
       out.line(options.name + "_by_roles<" + numbers +
                std::to_string(entry.sharedBytes) + ">(" + own.second + ");");
       out.close();
@@ -244,6 +251,13 @@ void TilePrinter::printHead() {
     if (hasRoles())
       out.comment("An entry _rolesRxCxDxW has four warps that copy and, for "
                   "every 64 of R rows, four that compute; vectors of 8.");
+    for (const TileAccess &access :
+         ArrayRef(tiles.elements).take_front(mostBrought()))
+      out.comment("           In one that ends with e they bring " +
+                  kernel.operandNames[access.operand] +
+                  " by rectangles to shared memory, 16 bytes at once: its rows "
+                  "begin at multiples of that. Others read every element where "
+                  "it lies.");
     if (packing)
       out.comment(
           "An entry _partsRxCxDxWxV takes few rows that read one stream, "
@@ -343,7 +357,11 @@ void TilePrinter::printMatrix(TileAccess &access) {
     if (constant && constant.getValue() == 0)
       continue;
     bool isRow = int(dim) == access.rowDim;
-    if (isRow && &access != &tiles.left)
+    bool isOfRows = &access == &tiles.left ||
+                    llvm::any_of(tiles.elements, [&](const TileAccess &one) {
+                      return &one == &access;
+                    });
+    if (isRow && !isOfRows)
       continue;
     at += " + " +
           (isRow ? firstOf(tiles.tileRow)

@@ -41,6 +41,9 @@ struct TileKernel : RowKernel {
   Node *kept = nullptr;
   TileAccess left, right;
   llvm::SmallVector<TileAccess, 2> values;
+  /// Arrays that states read at the row and the column of an element, along
+  /// their last dimension: a block may bring a rectangle of them at once.
+  llvm::SmallVector<TileAccess, 2> elements;
   llvm::SmallVector<TileState, 2> products;
   llvm::SmallVector<unsigned> levels; ///< of each state
   /// What is kept is kept times log2(e), and so are extremes of it:

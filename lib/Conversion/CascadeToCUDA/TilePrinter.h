@@ -4,6 +4,7 @@
 
 #include "KernelPrinter.h"
 #include "TileKernel.h"
+#include <map>
 
 namespace refold::cuda {
 
@@ -31,11 +32,11 @@ private:
   mlir::LogicalResult chooseEntries();
   void addEntry(int deepest, int widest, int vector);
   bool keepsLeft(const CudaEntry &entry);
-  bool readsElements();
+  bool readsElements(unsigned brought = 0);
   bool callsFunctions();
   bool isOfWidth(Node *n);
   bool mayHaveRoles();
-  void addRoles(int deepest, int widest, int groups);
+  void addRoles(int deepest, int widest, int groups, bool brings = false);
   void printEntries();
   // The text.
   void printHead();
@@ -91,6 +92,23 @@ private:
   void printWideRows();
   void printWideSums();
   void printWideEnd();
+  // What the text with roles brings to shared memory beside what is multiplied.
+  int64_t bytesOfBrought(unsigned brought, int64_t rows, int64_t columns);
+  unsigned mostBrought();
+  unsigned fewestBrought();
+  void eachBrought(
+      llvm::function_ref<void(TileAccess &, const std::string &)> print);
+  void printElementNumbers();
+  void printElementPlaces();
+  void printElementRows();
+  void printElementCopies();
+  void openWhereBrought();
+  void closeWhereBrought();
+  void printElementsCome();
+  void printElementsLeave();
+  void findBrought(llvm::ArrayRef<Node *> roots, bool isFirst);
+  void printBrought();
+  void bindBrought();
   // The text with roles.
   void printRoles();
   void printRoleNumbers();
@@ -195,6 +213,10 @@ private:
     bool isInBits;
   };
   llvm::SmallVector<OfColumn, 2> columns;
+  /// How many of `tiles.elements` each entry with roles brings, by its name.
+  std::map<std::string, unsigned> brought;
+  /// Those that the terms at hand read, and the entries that bring them.
+  llvm::SmallVector<std::pair<TileAccess *, std::string>, 2> broughtHere;
   std::string keptScale, pivots; ///< names, where a factor is applied late
   bool isInRoles = false;        ///< sums are under way while a tile is folded
   bool hasVisits = false;        ///< a block comes to several places

@@ -54,6 +54,11 @@ static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
   if (isWide) // results are the front of what is multiplied, by maps
     takes = takes * SizeExpr::binary(SizeExpr::Op::Le, width, depth) *
             words.areForward();
+  for (unsigned operand : entry.whole)
+    takes = takes * words.beginWhole(kernel.operands[operand]);
+  if (entry.roles > 0 && !isWide)
+    for (const CudaExtent &places : {kernel.tiles->rows, kernel.stream})
+      takes = takes * isAtMost(words.extent(places), CudaTiles::kMostPlaces);
   if (entry.hasParts() && !isWide && !isWanted)
     takes = takes * isAtMost(packedRows(kernel, words), kFewRows);
   if (entry.fewestRows > 0 && !isWanted)

@@ -41,6 +41,8 @@ public:
   /// Whether rows along `flat`, a dimension of stride 1, begin at multiples of
   /// 16 bytes and are whole vectors of `width` elements.
   SizeExpr takesRows(const CudaOperand &o, unsigned flat, int width) const;
+  /// Whether rows along the last dimension begin at multiples of 16 bytes.
+  SizeExpr beginWhole(const CudaOperand &o) const;
   /// Whether rows that are not there would begin at multiples of 16 bytes, too:
   /// behind a single row of any stride.
   SizeExpr areAligned(const CudaOperand &o, unsigned flat) const;

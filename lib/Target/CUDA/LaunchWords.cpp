@@ -42,6 +42,17 @@ SizeExpr Words::takesRows(const CudaOperand &o, unsigned flat,
   return all;
 }
 
+SizeExpr Words::beginWhole(const CudaOperand &o) const {
+  using Op = SizeExpr::Op;
+  SizeExpr all = isMultiple(address(o), 16);
+  for (unsigned dim = 0; dim + 1 < o.rank; ++dim)
+    all =
+        all * SizeExpr::binary(
+                  Op::Max, SizeExpr::binary(Op::Le, size(o, dim), SizeExpr(1)),
+                  isMultiple(stride(o, dim) * SizeExpr(o.elementBytes), 16));
+  return all;
+}
+
 SizeExpr Words::areAligned(const CudaOperand &o, unsigned flat) const {
   SizeExpr all = 1;
   for (unsigned dim = 0; dim < o.rank; ++dim)

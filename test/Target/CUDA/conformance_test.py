@@ -54,9 +54,13 @@ F8_PRODUCTS = {f"conform_products_{a}_{b}x{n}": (a, b, n) for a, b, n in
 # Columns, whether rows of the right side lie along the sum.
 SIDES = {"conform_along_f16x64": (64, True), "conform_along_bf16x128": (128, True), "conform_along_f16x256": (256, True),
          "conform_shared_bf16x256": (256, False)}
+# Bytes of an element, columns, rows that are there.
+ELEMENTS = {"conform_elements_i8x64": (1, 64, 61), "conform_elements_bf16x64": (2, 64, 64), "conform_elements_f16x128": (2, 128, 37),
+            "conform_elements_bf16x80": (2, 80, 60), "conform_elements_f32x64": (4, 64, 63), "conform_elements_i64x32": (8, 32, 59)}
 SLICES, WORDS = "conform_slices", "conform_words"
 ROLES, HANDOVER, BOXES, STORES = "conform_roles", "conform_handover", "conform_boxes", "conform_stores"
 KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (SLICES, "int32_t"), (WORDS, "float"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
+KERNELS += [(n, "int8_t") for n in ELEMENTS]
 KERNELS += [(n, "float") for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]]
 INPUTS.update({n: "int16_t" for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]})
 CLUSTERS = "conform_clusters"
@@ -72,6 +76,10 @@ def launch_of(name):
         panels = [(64, depth), (rows, depth), (rows, width)]
         # Beside that, of wide results, a panel of factors and what the left side has in panels and in steps.
         return 256, sum(128 * r * -(-c // 64) for r, c in panels) + (12288 if "wide" in name else 32)
+    if name in ELEMENTS:
+        size, columns, _ = ELEMENTS[name]
+        chunks, unit = columns * size // 16, max(size // 2, 1)
+        return 128, 64 * 16 * (chunks if chunks % 8 == 0 else (chunks // unit | 1) * unit)
     if name in F8_PRODUCTS:
         return 128, 128 * (64 + F8_PRODUCTS[name][2]) + 16
     if name in SIDES:
@@ -320,6 +328,17 @@ def check_words(machine, mode):
     assert (out.reshape(4, 32) == np.where(np.arange(128) < 99, data, 0).reshape(32, 4).T).all(), (WORDS, mode)
 
 
+def check_elements(machine, mode):
+    for name, (size, columns, last) in ELEMENTS.items():
+        stride = columns + 16
+        data = np.random.default_rng(13).integers(-128, 128, (64, stride, size)).astype(np.int8)
+        out = np.full((64, columns, size), 77, np.int8)
+        machine.run(name, mode, 1, data, out, stride)
+        wanted = data[:, :columns].copy()
+        wanted[last:] = wanted[:, columns - 3:] = 0
+        assert (out == wanted).all(), (name, mode)
+
+
 def check_products(machine, mode):
     random = np.random.default_rng(9)
     for name, (rows, depth, width, fewer, shorter) in PRODUCTS.items():
@@ -458,7 +477,7 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         machine = Device(*filter(None, [options.cubin, options.roles])) if options.cubin else Emulated(pathlib.Path(folder))
-        checks = [check_arithmetic, check_f8, check_exchange, check_slices, check_words, check_matrices, check_copies]
+        checks = [check_arithmetic, check_f8, check_exchange, check_slices, check_words, check_matrices, check_elements, check_copies]
         if options.roles or not options.cubin:
             checks += [check_products, check_sides, check_f8_products, check_boxes, check_stores, check_roles, check_handover, check_clusters, check_mailboxes]
         passed = 0

@@ -93,6 +93,78 @@ const std::vector<Defect> kDefects = {
 INSTANTIATE_TEST_SUITE_P(Text, PlantedRoleDefect,
                          testing::ValuesIn(chosenDefects(kDefects)));
 
+// A bias of every row and position, of which rows begin at multiples of 16
+// bytes.
+const Shapes kBiased = {{66, 2}, {290, 290}};
+constexpr llvm::StringLiteral kBringing = "roles128x128x32x32e";
+
+std::string judgeBiased(const CudaKernel &kernel, const std::string &bias,
+                        const char *entry = kBringing.data(),
+                        const Shapes &shapes = kBiased, int64_t depth = 32,
+                        int64_t width = 24) {
+  return judge(kernel, shapes, depth, width, entry, false, bias);
+}
+
+class PlantedElementDefect : public testing::TestWithParam<Defect> {};
+
+TEST_P(PlantedElementDefect, IsCaught) {
+  CudaKernel kernel = printWeighted("cuda-emulated-sm90", 32, 24, false, "f32");
+  carryHeader(kernel, "refold_cuda_tiles.h",
+              "REFOLD_RUNTIME_CUDA_REFOLD_CUDA_TILES_H");
+  plant(kernel, GetParam());
+  expectCaught(judgeBiased(kernel, "f32"), GetParam());
+}
+
+const std::vector<Defect> kElementDefects = {
+    // Waits, phases, releases.
+    Defect{"wait_gate(elements_came + 8 * place, (turn / 2) & 1);", ""},
+    Defect{"elements_came + 8 * place, (turn / 2) & 1",
+           "elements_came + 8 * place, (turn / 2 + 1) & 1"},
+    Defect{"wait_gate(elements_left + 8 * place, parity);", ""},
+    Defect{"arrive_with_copies(elements_came + 8 * place);",
+           "arrive(elements_came + 8 * place);"},
+    Defect{"warp_barrier();", ";"},
+    Defect{"arrive(elements_left + 8 * place);", ";"},
+    Defect{"make_gate(elements_left + 8 * place, 4 * kConsumers);",
+           "make_gate(elements_left + 8 * place, 4);"},
+    Defect{"make_gate(elements_came + 8 * place, 128);",
+           "make_gate(elements_came + 8 * place, 64);"},
+    Defect{"e2_rows_tiles + place *", "e2_rows_tiles + 0 *"},
+    Defect{"wait_gate(elements_came + 8 * place, (turn / 2) & 1);",
+           "wait_gate(elements_came + 8 * place, (turn / 2) & 1);\n"
+           "warp_barrier();\nif (which % 32 == 0)\n"
+           "  arrive(elements_left + 8 * place);"},
+    // Places.
+    Defect{"e2_rows + first, ", "e2_rows, "},
+    Defect{"m_first * e2_stride0", "0 * e2_stride0"},
+    Defect{"((chunks & 7) << 4)", "((chunks & 4) << 4)"},
+    Defect{"which / 32 * kTiles * 16, c);", "0, c);"},
+    Defect{"is_there ? inside * To::kSize : 0", "is_there ? 16 : 0"},
+    Defect{"source += kStep * row_stride;\n  }\n}", "}\n}"},
+    Defect{"lane % 4 * 2 * From::kSize", "lane % 4 * From::kSize"},
+    Defect{"i / 2 * 8 * From::kRowBytes", "i / 2 * 4 * From::kRowBytes"},
+    Defect{"two.get(1)", "two.get(0)"}};
+
+INSTANTIATE_TEST_SUITE_P(Text, PlantedElementDefect,
+                         testing::ValuesIn(chosenDefects(kElementDefects)));
+
+TEST(EmulatedRoles, WhatEveryElementReadsIsBrought) {
+  CudaKernel kernel =
+      printWeighted("cuda-emulated-sm90", 32, 24, false, "bf16");
+  EXPECT_EQ(judgeBiased(kernel, "bf16"), "");
+  // Larger elements leave room for fewer columns.
+  kernel = printWeighted("cuda-emulated-sm90", kDepth, kWidth, false, "f32");
+  EXPECT_EQ(
+      judgeBiased(kernel, "f32", "roles128x64x80x80e", kBiased, kDepth, kWidth),
+      "");
+}
+
+TEST(EmulatedRoles, RowsThatBeginAnywhereAreReadWhereTheyLie) {
+  CudaKernel kernel =
+      printWeighted("cuda-emulated-sm90", 32, 24, false, "bf16");
+  EXPECT_EQ(judgeBiased(kernel, "bf16", nullptr, {{130, 131}}), "");
+}
+
 TEST(EmulatedRoles, AGeneratedKernelIsRight) {
   EXPECT_EQ(judgeRoles(printRoles()), "");
 }

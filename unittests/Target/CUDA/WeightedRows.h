@@ -59,9 +59,11 @@ func.func @kernel(%q: memref<?x32xbf16>, %k: memref<?x32xbf16>, %v: memref<?x24x
 
 /// The program with products of `depth` elements and results of `width`, for a
 /// target. `isShared`: the front of k is what v would be, and rows read from
-/// their own position on.
+/// their own position on. `bias`: the type of an array that is added to scores
+/// by row and position, "" for none.
 inline CudaKernel printWeighted(const std::string &target, int depth = 32,
-                                int width = 24, bool isShared = false) {
+                                int width = 24, bool isShared = false,
+                                const std::string &bias = "") {
   std::string text = kWeighted.str();
   auto replace = [&](const std::string &from, const std::string &to) {
     for (size_t at = 0; (at = text.find(from, at)) != std::string::npos;
@@ -75,6 +77,19 @@ inline CudaKernel printWeighted(const std::string &target, int depth = 32,
   if (isShared) {
     replace("refold.read %c[%n, %w]", "refold.read %b[%n, %w]");
     replace("cmpi sle, %n, %m", "cmpi sge, %n, %m");
+  }
+  if (!bias.empty()) {
+    replace("%o: memref", "%t: memref<?x?x" + bias + ">, %o: memref");
+    replace("xbf16>)\n    outs",
+            "xbf16>, %e = %t : memref<?x?x" + bias + ">)\n    outs");
+    std::string read = "%tv = refold.read %e[%m, %n] : " + bias + "\n",
+                added = bias == "f32" ? "%tv" : "%tf",
+                product = "arith.mulf %s0, %quarter : f32\n";
+    if (bias != "f32")
+      read += "%tf = arith.extf %tv : " + bias + " to f32\n";
+    replace("%s1 = " + product, read + "%s2 = " + product +
+                                    "%s1 = arith.addf %s2, " + added +
+                                    " : f32\n");
   }
   auto context = makeContext();
   auto kernel = printCudaKernel(*context, "weighted", text, "test",
@@ -111,7 +126,7 @@ inline std::vector<uint16_t> drawn(int64_t rows, int64_t n, float step,
 /// What is wrong with the kernel for some rows and positions, "" if nothing.
 inline std::string judge(const Kernel &kernel, int64_t m, int64_t n,
                          float growth, int64_t depth, int64_t width,
-                         bool isShared = false) {
+                         bool isShared = false, const std::string &bias = "") {
   // The first product of a row grows by a position, or falls, so that every
   // pivot moves where the stream is walked from its end.
   // Scores of what is shared are near each other, so that every column counts.
@@ -130,7 +145,20 @@ inline std::string judge(const Kernel &kernel, int64_t m, int64_t n,
     words.insert(words.end(),
                  {address(x), address(x), 0, rows, width, width, 1});
   };
-  add(q, m, depth), add(k, n, depth), add(v, n, width), add(o, m, width);
+  add(q, m, depth), add(k, n, depth), add(v, n, width);
+  // Rows of an even number of positions begin at multiples of 16 bytes, others
+  // do not.
+  int64_t stride = n % 2 ? n : (n + 7) / 8 * 8;
+  std::vector<uint16_t> b = drawn(m, stride, 0.5f, 0.0f), wide;
+  if (bias == "f32") {
+    for (uint16_t bits : b) // what the low half has is the same number
+      wide.insert(wide.end(), {uint16_t(0), bits});
+    words.insert(words.end(),
+                 {address(wide), address(wide), 0, m, n, stride, 1});
+  } else if (!bias.empty()) {
+    words.insert(words.end(), {address(b), address(b), 0, m, n, stride, 1});
+  }
+  add(o, m, width);
   if (llvm::Error error = kernel.launch(words.data()))
     return llvm::toString(std::move(error));
   for (int64_t i = 0; i < m; ++i) {
@@ -140,7 +168,8 @@ inline std::string judge(const Kernel &kernel, int64_t m, int64_t n,
       double s = 0.0;
       for (int64_t d = 0; d < depth; ++d)
         s += double(toFloat(q[i * depth + d])) * toFloat(k[j * depth + d]);
-      scores.push_back(s / 4);
+      scores.push_back(s / 4 +
+                       (bias.empty() ? 0.0 : toFloat(b[i * stride + j])));
     }
     double most = *std::max_element(scores.begin(), scores.end()), sum = 0.0;
     for (double s : scores)
@@ -166,7 +195,8 @@ using Shapes = std::vector<std::pair<int64_t, int64_t>>;
 /// that runs, if there is one.
 inline std::string judge(const CudaKernel &printed, const Shapes &shapes,
                          int64_t depth = 32, int64_t width = 24,
-                         const char *entry = nullptr, bool isShared = false) {
+                         const char *entry = nullptr, bool isShared = false,
+                         const std::string &bias = "") {
   ExecutableSpec spec;
   if (entry)
     setenv("REFOLD_CUDA_ENTRY", entry, 1);
@@ -180,7 +210,7 @@ inline std::string judge(const CudaKernel &printed, const Shapes &shapes,
     for (float growth : {2.0f, -2.0f, 0x1p34f})
       if (growth <= 2.0f || n <= 256)
         if (std::string wrong = judge(spec.kernels.front(), m, n, growth, depth,
-                                      width, isShared);
+                                      width, isShared, bias);
             !wrong.empty())
           return wrong;
   return "";

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// How a kernel with roles reads what moves along both its rows and the stream
+// (a bias of pairs, a mask): rectangles that the copying warps bring to shared
+// memory beside the right side, as many of them as there is room for.
+#include "TilePrinter.h"
+
+using namespace mlir;
+using namespace refold;
+using namespace refold::cuda;
+using namespace refold::walk;
+
+static std::string typeOfElements(const TileAccess &access) {
+  return storedType(access.read->type);
+}
+
+/// Bytes of both places of a rectangle: what Elements of the tile level takes.
+static int64_t bytesOfElements(const TileAccess &access, int64_t rows,
+                               int64_t columns) {
+  int64_t size = access.read->type.isInteger(1)
+                     ? 1
+                     : (access.read->type.getIntOrFloatBitWidth() + 7) / 8;
+  int64_t unit = std::max<int64_t>(size / 2, 1), chunks = columns * size / 16;
+  if (chunks % 8 != 0)
+    chunks = (chunks / unit | 1) * unit;
+  return 2 * rows * 16 * chunks;
+}
+
+int64_t TilePrinter::bytesOfBrought(unsigned brought, int64_t rows,
+                                    int64_t columns) {
+  int64_t bytes = 0;
+  for (const TileAccess &access : ArrayRef(tiles.elements).take_front(brought))
+    bytes += bytesOfElements(access, rows, columns);
+  return bytes;
+}
+
+unsigned TilePrinter::mostBrought() {
+  unsigned most = 0;
+  for (auto &[name, count] : brought)
+    most = std::max(most, count);
+  return most;
+}
+
+unsigned TilePrinter::fewestBrought() {
+  unsigned fewest = tiles.elements.size();
+  for (auto &[name, count] : brought)
+    fewest = std::min(fewest, count);
+  return fewest;
+}
+
+/// The arrays that some entry brings, and what each of them is in front of, in
+/// entries that do not.
+void TilePrinter::eachBrought(
+    llvm::function_ref<void(TileAccess &, const std::string &)> print) {
+  for (unsigned i = 0; i < mostBrought(); ++i)
+    print(tiles.elements[i], i < fewestBrought()
+                                 ? std::string()
+                                 : "kBrought > " + std::to_string(i));
+}
+
+/// `statement`, where the condition holds if there is one.
+static std::string where(const std::string &condition,
+                         const std::string &statement) {
+  return condition.empty() ? statement
+                           : "if constexpr (" + condition + ") " + statement;
+}
+
+/// Types and bytes; rectangles lie behind the values.
+void TilePrinter::printElementNumbers() {
+  if (!mostBrought())
+    return;
+  std::string bytes;
+  eachBrought([&](TileAccess &access, const std::string &condition) {
+    std::string type = access.name + "_type";
+    out.line("using " + type + " = Elements<" + typeOfElements(access) +
+             ", kBlockRows, kColumns>;");
+    std::string own = "2 * " + type + "::kBytes";
+    if (!condition.empty())
+      own = "(" + condition + " ? " + own + " : 0)";
+    bytes += (bytes.empty() ? "" : " + ") + own;
+  });
+  out.line("constexpr int64_t kElementBytes = " + bytes + ";");
+}
+
+void TilePrinter::printElementPlaces() {
+  std::string at = "value_tiles + " + std::to_string(2 * tiles.values.size()) +
+                   " * Values::kBytes";
+  eachBrought([&](TileAccess &access, const std::string &condition) {
+    out.line("[[maybe_unused]] const uint32_t " + access.name +
+             "_tiles = " + at + ";");
+    at = access.name + "_tiles + 2 * " + access.name + "_type::kBytes";
+  });
+}
+
+/// Where they are in global memory.
+void TilePrinter::printElementRows() {
+  eachBrought([&](TileAccess &access, const std::string &condition) {
+    printMatrix(access);
+  });
+}
+
+void TilePrinter::printElementCopies() {
+  if (!mostBrought())
+    return;
+  const std::string &n = kernel.indexNames[tiles.stream];
+  const std::string &m = kernel.indexNames[tiles.tileRow];
+  openWhereBrought();
+  out.line("wait_gate(elements_left + 8 * place, parity);");
+  eachBrought([&](TileAccess &access, const std::string &condition) {
+    out.line(where(condition, "copy_elements<" + access.name + "_type, 128>(" +
+                                  access.name + "_tiles + place * " +
+                                  access.name + "_type::kBytes, " +
+                                  access.name + " + first, " +
+                                  strideOf(access) + ", " + m + "_end - " + m +
+                                  "_first, " + n + "_count - first);"));
+  });
+  out.line("arrive_with_copies(elements_came + 8 * place);");
+  closeWhereBrought();
+}
+
+/// Around what entries that bring nothing leave out.
+void TilePrinter::openWhereBrought() {
+  if (fewestBrought() == 0)
+    out.open("if constexpr (kBrought > 0) {");
+}
+void TilePrinter::closeWhereBrought() {
+  if (fewestBrought() == 0)
+    out.close();
+}
+
+/// Before the first term that reads one, and behind the last.
+void TilePrinter::printElementsCome() {
+  if (!mostBrought())
+    return;
+  openWhereBrought();
+  out.line("wait_gate(elements_came + 8 * place, (turn / 2) & 1);");
+  closeWhereBrought();
+}
+void TilePrinter::printElementsLeave() {
+  if (!mostBrought())
+    return;
+  openWhereBrought();
+  out.line("warp_barrier(); // one lane says so for all");
+  out.line("if (which % 32 == 0)");
+  out.line("  arrive(elements_left + 8 * place);");
+  closeWhereBrought();
+}
+
+/// Those that these terms read; of the later levels, beside what is kept.
+void TilePrinter::findBrought(ArrayRef<Node *> roots, bool isFirst) {
+  broughtHere.clear();
+  NodeSet seen;
+  SmallVector<Node *> pending(roots.begin(), roots.end());
+  while (isInRoles && !pending.empty()) {
+    Node *n = pending.pop_back_val();
+    if (!seen.insert(n) || n->kind == Node::Contract ||
+        (n == tiles.kept && !isFirst))
+      continue;
+    pending.append(n->in.begin(), n->in.end());
+  }
+  if (isInRoles)
+    eachBrought([&](TileAccess &access, const std::string &condition) {
+      if (seen.contains(access.read))
+        broughtHere.push_back({&access, condition});
+    });
+}
+
+/// What the thread has of them in 16 columns, of all its rows.
+void TilePrinter::printBrought() {
+  for (auto &[access, condition] : broughtHere) {
+    out.line("[[maybe_unused]] " + typeOfElements(*access) + " " +
+             access->name + "_here[2 * kTiles][4] = {};");
+    out.line(
+        where(condition, "take_elements<" + access->name + "_type, kTiles>(" +
+                             access->name + "_here, " + access->name +
+                             "_tiles + place * " + access->name +
+                             "_type::kBytes, which / 32 * kTiles * 16, c);"));
+  }
+}
+
+/// One of four elements of a row; read where it lies where it is not brought.
+void TilePrinter::bindBrought() {
+  for (auto &[access, condition] : broughtHere) {
+    std::string one = access->name + "_here[i][e]";
+    if (!condition.empty()) {
+      auto read = cast<ReadOp>(access->read->op);
+      std::string there =
+          kernel.operandNames[access->operand] +
+          values.offset(access->operand, read.getMap(), access->read->in, 0);
+      out.line(typeOfElements(*access) + " " + access->name + "_one;");
+      out.line("if constexpr (" + condition + ")");
+      out.line("  " + access->name + "_one = " + one + ";");
+      out.line("else");
+      out.line("  " + access->name + "_one = refold::load_element(" + there +
+               ");");
+      one = access->name + "_one";
+    }
+    values.bind(access->read,
+                access->read->type.isInteger(1) ? "(" + one + " != 0)" : one);
+  }
+}
