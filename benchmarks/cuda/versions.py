@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Times attention with biases, soft caps and gates from packages of several compilers, in turns, on the first GPU.
 
-    versions.py --library librefold_run.so --packages OLD,NEW [--lengths 1024,4096] [--head-widths 64,128,256]
-                [--peers] [--out FILE.jsonl]
+    versions.py --library librefold_run.so --packages OLD,NEW [--programs catalogue_05_pair_bias,...] [--lengths 1024,4096]
+                [--head-widths 64,128,256] [--peers] [--out FILE.jsonl]
 
 OLD, NEW: folders with catalogue_05_pair_bias.rfx, ...: `refold compile --target cuda-sm90 --dtype bf16
 test/Catalogue/PROGRAM.fold -o ...`, each by its own compiler. Every answer is compared with double on the first
@@ -107,6 +107,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--library", required=True, type=pathlib.Path)
     parser.add_argument("--packages", required=True)
+    parser.add_argument("--programs", default=",".join(PROGRAMS))
     parser.add_argument("--lengths", default="1024,4096")
     parser.add_argument("--head-widths", default="64,128,256")
     parser.add_argument("--peers", action="store_true")
@@ -114,7 +115,8 @@ def main():
     options = parser.parse_args()
     library, failed, log = Library(options.library), False, []
     folders = [pathlib.Path(folder) for folder in options.packages.split(",")]
-    for program, make in PROGRAMS.items():
+    for program in options.programs.split(","):
+        make = PROGRAMS[program]
         packages = {folder.name: Package(library, folder / f"{program}.rfx") for folder in folders}
         for length in map(int, options.lengths.split(",")):
             for width in map(int, options.head_widths.split(",")):
