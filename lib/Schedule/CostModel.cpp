@@ -13,9 +13,9 @@ MachineRates MachineRates::defaults(const TargetFacts &target) {
   // Registers of 256 bits are issued twice as often.
   double issue = width == 0.5 ? 2.0 : 1.0;
   rates.flops = 118e6 * width * issue;
-  // 16 registers hold a tile of 6 x 2, and an exponential scales by integers: as
-  // `doctor` finds it on a Zen 3, AVX2 85 GFLOP/s in tiles (4 x 2: 53 to 77) and
-  // 2.0 G exp/s; on a Zen 4 the baseline 28 (4 x 2) and 0.8.
+  // 16 registers hold a tile of 6 x 2, and an exponential scales by integers:
+  // as `doctor` finds it on a Zen 3, AVX2 85 GFLOP/s in tiles (4 x 2: 53 to 77)
+  // and 2.0 G exp/s; on a Zen 4 the baseline 28 (4 x 2) and 0.8.
   bool isNarrow = target.vectorRegisters < 32;
   rates.tileFlops = (isNarrow ? 85e6 : 115e6) * width * issue;
   rates.exponentials = (isNarrow ? 2.0e6 : 5.6e6) * width * issue;
