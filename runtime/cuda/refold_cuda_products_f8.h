@@ -47,8 +47,9 @@ template <int kParts, typename Column> struct ColumnNumbers {
 /// The same, all loaded at once. What is not there is the last one, and is not
 /// written.
 template <int kParts, typename To>
-struct Columns : ColumnNumbers<kParts, typename To::Column> {
-  REFOLD_DEVICE Columns(const To &result, int64_t column0, int64_t columns) {
+struct LoadedColumns : ColumnNumbers<kParts, typename To::Column> {
+  REFOLD_DEVICE LoadedColumns(const To &result, int64_t column0,
+                              int64_t columns) {
     REFOLD_UNROLL
     for (int part = 0; part < kParts; ++part)
       REFOLD_UNROLL
@@ -117,7 +118,7 @@ REFOLD_DEVICE void write_rows(int64_t row0, int64_t column0, int64_t rows,
   REFOLD_UNROLL
   for (int first = 0; first < kParts; first += kCount) {
     const int64_t column = column0 + first * 8;
-    const Columns<kCount, To> of_columns(result, column, columns);
+    const LoadedColumns<kCount, To> of_columns(result, column, columns);
     REFOLD_UNROLL
     for (int i = 0; i < 2 * kTiles; ++i) {
       const int64_t row = row0 + i / 2 * 16 + fragment_row(i % 2);
