@@ -4,6 +4,7 @@
 import concurrent.futures
 import os
 import pathlib
+import random
 import subprocess
 import sys
 
@@ -27,9 +28,23 @@ def compiled(check, gates):
     return [(check, compiler, *gate) for gate in gates], 0
 
 
+def share_of(cases):
+    """Half of many cases, all with REFOLD_ALL_CASES: each takes compilers some seconds, and together they took most of an hour.
+    Which half follows from the number of commits: a commit always runs the same one, the next commit the other."""
+    if os.environ.get("REFOLD_ALL_CASES") or len(cases) <= 40:
+        return cases
+    counted = subprocess.run(["git", "rev-list", "--count", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    first = int(counted.stdout) % 2 if counted.returncode == 0 else 0
+    print(f"half {first + 1} of {len(cases)} cases; REFOLD_ALL_CASES=1 runs all")
+    # Neighbours are often the same for two architectures: both halves have some of each.
+    mixed = random.Random(1).sample(range(len(cases)), len(cases))
+    return [cases[i] for i in sorted(mixed[first::2])]
+
+
 def run(checks, skipped=0):
-    """Every (function, argument, ...) once; the exit code."""
+    """Every (function, argument, ...) of this commit's share once; the exit code."""
     failed = 0
+    checks = share_of(checks)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for (check, *case), done in [(c, pool.submit(*c)) for c in checks]:
             try:
