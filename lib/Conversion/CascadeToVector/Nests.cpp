@@ -527,9 +527,9 @@ void Kernel::contractionAlong(Node *n, int lane, bool inPlace) {
   nest.reduced.push_back(innermost);
   nest.lanesReduced = lane == kNone;
   nest.pair = lane == kNone ? nullptr : pairOf(nest.term);
-  // By itself such a product may have a register tile of half the size.
+  // By itself such a product may have a register tile of half the size: 6 x 2.
   if (!plan.states.empty())
-    nest.fewSums = 8;
+    nest.fewSums = 12;
   nest.inPlace = inPlace;
   nest.readsPanels = !inPlace;
   nest.halvesRows = true;
@@ -589,9 +589,9 @@ void Kernel::matrixState(StatePlan &s) {
   nest.term = s.term;
   nest.pair = pairOf(s.term);
   nest.readsPanels = true;
-  // By itself such a sum may have a register tile of half the size.
+  // By itself such a sum may have a register tile of half the size: 6 x 2.
   if (plan.states.size() > 1)
-    nest.fewSums = 8;
+    nest.fewSums = 12;
   nest.isLong = !plan.wholes.empty() || plan.tileStream > kLongestChain;
   nest.halvesRows = true;
   nest.combine = s.combine;
