@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Rows that several blocks have together, each a part in its shared memory:
 // emulated, and with defects planted.
+#include "PlantedDefects.h"
 #include "refold/Driver/Driver.h"
 #include "refold/Support/Error.h"
 #include "refold/Target/CUDA/CompileCuda.h"
@@ -8,6 +9,7 @@
 #include <gtest/gtest.h>
 
 using namespace refold;
+using namespace refold::test;
 
 namespace {
 
@@ -94,26 +96,12 @@ std::string judge(const CudaKernel &printed) {
   return "";
 }
 
-struct Defect {
-  const char *from, *to;
-};
-
 class PlantedClusterDefect : public testing::TestWithParam<Defect> {};
 
 TEST_P(PlantedClusterDefect, IsCaught) {
   CudaKernel kernel = printShares("cuda-emulated-sm90");
-  std::string from = GetParam().from;
-  size_t at = kernel.text.find(from);
-  ASSERT_NE(at, std::string::npos) << "the text has no '" << from << "'";
-  for (; at != std::string::npos; at = kernel.text.find(from, at)) {
-    kernel.text.replace(at, from.size(), GetParam().to);
-    at += strlen(GetParam().to);
-  }
-  std::string wrong = judge(kernel);
-  EXPECT_FALSE(wrong.empty())
-      << "'" << from << "' as '" << GetParam().to << "'";
-  EXPECT_EQ(wrong.find("does not compile"), std::string::npos) << wrong;
-  EXPECT_EQ(wrong.find("compiler refuses"), std::string::npos) << wrong;
+  plant(kernel, GetParam());
+  expectCaught(judge(kernel), GetParam());
 }
 
 const std::vector<Defect> kDefects = {
@@ -143,15 +131,8 @@ const std::vector<Defect> kDefects = {
     Defect{" && block() % kBlocks == 0", ""},
     Defect{"Column first = part_first + kHeld", "Column first = kHeld"}};
 
-INSTANTIATE_TEST_SUITE_P(Text, PlantedClusterDefect, testing::ValuesIn([] {
-                           // All of them take minutes.
-                           std::vector<Defect> some;
-                           bool all = std::getenv("REFOLD_ALL_DEFECTS");
-                           for (size_t i = 0; i < kDefects.size(); ++i)
-                             if (all || i % 4 == 0)
-                               some.push_back(kDefects[i]);
-                           return some;
-                         }()));
+INSTANTIATE_TEST_SUITE_P(Text, PlantedClusterDefect,
+                         testing::ValuesIn(chosenDefects(kDefects, 4)));
 
 TEST(Clusters, AGeneratedKernelIsRight) {
   EXPECT_EQ(judge(printShares("cuda-emulated-sm90")), "");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Rows of 16-bit floats whose largest magnitude and smallest element are found
 // by pairs: emulated, and with defects planted.
+#include "PlantedDefects.h"
 #include "refold/Driver/Driver.h"
 #include "refold/Support/Error.h"
 #include "refold/Target/CUDA/CompileCuda.h"
@@ -8,6 +9,7 @@
 #include <gtest/gtest.h>
 
 using namespace refold;
+using namespace refold::test;
 
 namespace {
 
@@ -113,26 +115,12 @@ std::string judge(const CudaKernel &printed) {
   return wrong.empty() ? judge(printed, "chunks128x4x8", {20000}) : wrong;
 }
 
-struct Defect {
-  const char *from, *to;
-};
-
 class PlantedExtremesDefect : public testing::TestWithParam<Defect> {};
 
 TEST_P(PlantedExtremesDefect, IsCaught) {
   CudaKernel kernel = printExtremes();
-  std::string from = GetParam().from;
-  size_t at = kernel.text.find(from);
-  ASSERT_NE(at, std::string::npos) << "the text has no '" << from << "'";
-  for (; at != std::string::npos; at = kernel.text.find(from, at)) {
-    kernel.text.replace(at, from.size(), GetParam().to);
-    at += strlen(GetParam().to);
-  }
-  std::string wrong = judge(kernel);
-  EXPECT_FALSE(wrong.empty())
-      << "'" << from << "' as '" << GetParam().to << "'";
-  EXPECT_EQ(wrong.find("does not compile"), std::string::npos) << wrong;
-  EXPECT_EQ(wrong.find("compiler refuses"), std::string::npos) << wrong;
+  plant(kernel, GetParam());
+  expectCaught(judge(kernel), GetParam());
 }
 
 const std::vector<Defect> kDefects = {
@@ -147,15 +135,8 @@ const std::vector<Defect> kDefects = {
            "column > row_length)\n            continue;\n          max_0"},
     Defect{"lane % (kThreads / 32)", "lane % 2"}};
 
-INSTANTIATE_TEST_SUITE_P(Text, PlantedExtremesDefect, testing::ValuesIn([] {
-                           // All of them take minutes.
-                           std::vector<Defect> some;
-                           bool all = std::getenv("REFOLD_ALL_DEFECTS");
-                           for (size_t i = 0; i < kDefects.size(); ++i)
-                             if (all || i % 4 == 0)
-                               some.push_back(kDefects[i]);
-                           return some;
-                         }()));
+INSTANTIATE_TEST_SUITE_P(Text, PlantedExtremesDefect,
+                         testing::ValuesIn(chosenDefects(kDefects, 4)));
 
 TEST(Extremes, AGeneratedKernelIsRight) {
   EXPECT_EQ(judge(printExtremes()), "");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Floats of 8 bits in the emulator, and the same with a defect planted in the
 // text of the kernel or in what converts: each has to give a wrong answer.
+#include "PlantedDefects.h"
 #include "refold/Driver/Driver.h"
 #include "refold/Support/Error.h"
 #include "refold/Support/Tensor.h"
@@ -10,6 +11,7 @@
 #include <gtest/gtest.h>
 
 using namespace refold;
+using namespace refold::test;
 
 namespace {
 
@@ -146,27 +148,13 @@ std::string withConversions(std::string text) {
   return text;
 }
 
-struct Defect {
-  const char *from, *to;
-};
-
 class PlantedF8Defect : public testing::TestWithParam<Defect> {};
 
 TEST_P(PlantedF8Defect, IsCaught) {
   CudaKernel kernel = printConversions();
   kernel.text = withConversions(kernel.text);
-  std::string from = GetParam().from;
-  size_t at = kernel.text.find(from);
-  ASSERT_NE(at, std::string::npos) << "the text has no '" << from << "'";
-  for (; at != std::string::npos; at = kernel.text.find(from, at)) {
-    kernel.text.replace(at, from.size(), GetParam().to);
-    at += strlen(GetParam().to);
-  }
-  std::string wrong = judge(kernel);
-  EXPECT_FALSE(wrong.empty())
-      << "'" << from << "' as '" << GetParam().to << "'";
-  EXPECT_EQ(wrong.find("does not compile"), std::string::npos) << wrong;
-  EXPECT_EQ(wrong.find("compiler refuses"), std::string::npos) << wrong;
+  plant(kernel, GetParam());
+  expectCaught(judge(kernel), GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -2,6 +2,7 @@
 // Lists of the best in the emulator, and the same with a defect planted in the
 // text of the kernel or in what it is made of: each has to be reported, or to
 // give a wrong answer.
+#include "PlantedDefects.h"
 #include "refold/Driver/Driver.h"
 #include "refold/Support/Error.h"
 #include "refold/Target/CUDA/CompileCuda.h"
@@ -13,6 +14,7 @@
 #include <numeric>
 
 using namespace refold;
+using namespace refold::test;
 
 namespace {
 
@@ -150,10 +152,6 @@ std::string judge(const CudaKernel &printed, bool isNarrow) {
   return "";
 }
 
-struct Defect {
-  const char *from, *to;
-};
-
 /// The text with what lists are made of, so that defects reach it too.
 std::string withLists(std::string text) {
   for (auto [name, header] : cudaHeaders())
@@ -182,10 +180,7 @@ TEST_P(PlantedListDefect, IsCaught) {
     if (!wrong.empty())
       break;
   }
-  EXPECT_FALSE(wrong.empty())
-      << "'" << GetParam().from << "' as '" << GetParam().to << "'";
-  EXPECT_EQ(wrong.find("does not compile"), std::string::npos) << wrong;
-  EXPECT_EQ(wrong.find("compiler refuses"), std::string::npos) << wrong;
+  expectCaught(wrong, GetParam());
 }
 
 const std::vector<Defect> kDefects = {
@@ -231,15 +226,8 @@ const std::vector<Defect> kDefects = {
      "constexpr int kTaken = 1"},
     {"best = larger_word(best, elements[i]);", ";"}};
 
-INSTANTIATE_TEST_SUITE_P(Text, PlantedListDefect, testing::ValuesIn([] {
-                           // All of them take minutes.
-                           std::vector<Defect> some;
-                           bool all = std::getenv("REFOLD_ALL_DEFECTS");
-                           for (size_t i = 0; i < kDefects.size(); ++i)
-                             if (all || i % 3 == 0)
-                               some.push_back(kDefects[i]);
-                           return some;
-                         }()));
+INSTANTIATE_TEST_SUITE_P(Text, PlantedListDefect,
+                         testing::ValuesIn(chosenDefects(kDefects, 3)));
 
 /// The kernel for a row a lane, and what takes rows that are no whole vectors.
 CudaKernel printLanes(bool isNarrow) {
@@ -267,10 +255,7 @@ class PlantedLanesDefect : public testing::TestWithParam<Defect> {};
 
 TEST_P(PlantedLanesDefect, IsCaught) {
   std::string wrong = wrongInLanes(true, GetParam());
-  EXPECT_FALSE(wrong.empty())
-      << "'" << GetParam().from << "' as '" << GetParam().to << "'";
-  EXPECT_EQ(wrong.find("does not compile"), std::string::npos) << wrong;
-  EXPECT_EQ(wrong.find("compiler refuses"), std::string::npos) << wrong;
+  expectCaught(wrong, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -301,10 +286,7 @@ class PlantedWideLanesDefect : public testing::TestWithParam<Defect> {};
 
 TEST_P(PlantedWideLanesDefect, IsCaught) {
   std::string wrong = wrongInLanes(false, GetParam());
-  EXPECT_FALSE(wrong.empty())
-      << "'" << GetParam().from << "' as '" << GetParam().to << "'";
-  EXPECT_EQ(wrong.find("does not compile"), std::string::npos) << wrong;
-  EXPECT_EQ(wrong.find("compiler refuses"), std::string::npos) << wrong;
+  expectCaught(wrong, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(

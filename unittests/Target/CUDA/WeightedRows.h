@@ -2,6 +2,7 @@
 #ifndef REFOLD_UNITTESTS_TARGET_CUDA_WEIGHTEDROWS_H
 #define REFOLD_UNITTESTS_TARGET_CUDA_WEIGHTEDROWS_H
 
+#include "PlantedDefects.h"
 #include "refold/Driver/Driver.h"
 #include "refold/Support/Error.h"
 #include "refold/Target/CUDA/CompileCuda.h"
@@ -214,58 +215,6 @@ inline std::string judge(const CudaKernel &printed, const Shapes &shapes,
             !wrong.empty())
           return wrong;
   return "";
-}
-
-struct Defect {
-  const char *from, *to;
-};
-
-/// Has the kernel carry a header of its own, so that defects reach it too.
-inline void carryHeader(CudaKernel &kernel, llvm::StringRef header,
-                        llvm::StringRef guard) {
-  std::string carried;
-  for (auto [name, text] : cudaHeaders())
-    if (name == header)
-      carried = text.str();
-  // What others include of it is left out.
-  std::string include = "#include \"refold_cuda.h\"\n",
-              own = ("#include \"" + header + "\"\n").str();
-  size_t place = kernel.text.find(include);
-  ASSERT_NE(place, std::string::npos);
-  if (size_t at = kernel.text.find(own); at != std::string::npos)
-    kernel.text.erase(at, own.size());
-  kernel.text.insert(place + include.size(),
-                     ("#undef " + guard + "\n").str() + carried);
-  kernel.text.insert(place, ("#define " + guard + "\n").str());
-}
-
-/// Everywhere in the text.
-inline void plant(CudaKernel &kernel, const Defect &defect) {
-  std::string from = defect.from;
-  size_t at = kernel.text.find(from);
-  ASSERT_NE(at, std::string::npos) << "the text has no '" << from << "'";
-  for (; at != std::string::npos; at = kernel.text.find(from, at)) {
-    kernel.text.replace(at, from.size(), defect.to);
-    at += strlen(defect.to);
-  }
-}
-
-inline void expectCaught(const std::string &wrong, const Defect &defect) {
-  EXPECT_FALSE(wrong.empty())
-      << "'" << defect.from << "' as '" << defect.to << "'";
-  EXPECT_EQ(wrong.find("does not compile"), std::string::npos) << wrong;
-  EXPECT_EQ(wrong.find("compiler refuses"), std::string::npos) << wrong;
-}
-
-/// Every sixth of the list, which has some of each kind; all of them where
-/// REFOLD_ALL_DEFECTS is set: each takes a compiler and some launches.
-inline std::vector<Defect> chosenDefects(const std::vector<Defect> &defects) {
-  if (std::getenv("REFOLD_ALL_DEFECTS"))
-    return defects;
-  std::vector<Defect> chosen;
-  for (size_t i = 0; i < defects.size(); i += 6)
-    chosen.push_back(defects[i]);
-  return chosen;
 }
 
 } // namespace refold::test
