@@ -31,6 +31,10 @@ bool Verification::isGood() const {
 
 namespace {
 
+bool isNarrow(const Port &port) {
+  return isFloat(port.dtype) && byteWidth(port.dtype) < 4;
+}
+
 /// The forms of one program.
 struct Forms {
   LoadedProgram reference;
@@ -77,11 +81,7 @@ private:
   llvm::Error checkViews(llvm::ArrayRef<Tensor> given,
                          llvm::ArrayRef<Tensor> expected);
   llvm::Error noteShape(size_t number, const Extents &shape);
-  bool isNarrow() const {
-    return llvm::any_of(inputs, [](const Port &port) {
-      return isFloat(port.dtype) && byteWidth(port.dtype) < 4;
-    });
-  }
+  bool readsNarrow() const { return llvm::any_of(inputs, isNarrow); }
 
   const VerifyOptions &options;
   Forms &forms;
@@ -206,7 +206,7 @@ llvm::Error Verifier::measureUnfused(llvm::ArrayRef<Tensor> given,
 llvm::Error Verifier::measureCondition(const InputRecipe &family,
                                        std::vector<OutputCase> &cases) {
   constexpr int kDraws = 8;
-  if (isNarrow() && !forms.unrounded)
+  if (readsNarrow() && !forms.unrounded)
     return llvm::Error::success(); // no program takes what is in between
   for (size_t i = 0; i < cases.size(); ++i) {
     if (!cases[i].mayBeLuck())
@@ -246,7 +246,11 @@ llvm::Error Verifier::checkUnfused(llvm::ArrayRef<Tensor> given,
   constexpr int kMoves[] = {1, 8, 64};
   EvaluationOptions asWritten;
   asWritten.roundEveryOp = true;
-  std::vector<std::vector<Tensor>> others; // the judge's, as stored
+  // Where results are rounded when they are stored, what they err before is
+  // mostly not seen behind, and then all at once.
+  asWritten.keepOutputsExact = llvm::any_of(forms.unfused.outputs, isNarrow);
+  std::vector<std::vector<Tensor>> others; // the judge's
+  std::vector<Tensor> first;               // as stored
   auto add = [&](llvm::ArrayRef<Tensor> inputs,
                  const EvaluationOptions &how) -> llvm::Error {
     auto found = evaluateProgram(function, inputs, how);
@@ -254,10 +258,17 @@ llvm::Error Verifier::checkUnfused(llvm::ArrayRef<Tensor> given,
       return found.takeError();
     std::vector<Tensor> &tensors = others.emplace_back();
     for (auto [value, port] : llvm::zip(*found, forms.unfused.outputs)) {
-      auto tensor = stored(value.value, port.dtype);
+      auto tensor =
+          stored(value.value, isNarrow(port) ? DType::F32 : port.dtype);
       if (!tensor)
         return tensor.takeError();
       tensors.push_back(std::move(*tensor));
+      if (others.size() > 1)
+        continue;
+      tensor = stored(value.value, port.dtype);
+      if (!tensor)
+        return tensor.takeError();
+      first.push_back(std::move(*tensor));
     }
     return llvm::Error::success();
   };
@@ -279,7 +290,7 @@ llvm::Error Verifier::checkUnfused(llvm::ArrayRef<Tensor> given,
   for (auto [i, one] : llvm::enumerate(cases)) {
     one.firstUnfusedError = compare(unfused[i], exact[i]).error;
     one.unfusedLosses +=
-        countClassLosses(unfused[i], others.front()[i], exact[i], nans);
+        countClassLosses(unfused[i], first[i], exact[i], nans);
   }
   // What the last bits of inputs and functions decide, nobody is blamed for.
   std::mt19937_64 random(seed);
@@ -506,10 +517,6 @@ std::vector<StreamSplit> drawSplits(const VerifyOptions &options) {
     splits.push_back({2 + static_cast<int64_t>(random() % 8),
                       i == 0 ? 1 : 1 + static_cast<int64_t>(random() % 128)});
   return splits;
-}
-
-bool isNarrow(const Port &port) {
-  return isFloat(port.dtype) && byteWidth(port.dtype) < 4;
 }
 
 /// Are all floats computed in f32 and some stored in less, in a program whose

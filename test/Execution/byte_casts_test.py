@@ -30,7 +30,7 @@ def expected(x, isRounded):
 
 
 def main():
-    passed = failed = 0
+    passed = failed = skipped = 0
     draw = numpy.random.default_rng(3)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "bytes.fold"
@@ -45,6 +45,9 @@ def main():
                 numpy.savez(pathlib.Path(folder) / "in.npz", x=x, z=numpy.zeros_like(x))
                 done = subprocess.run([REFOLD, "run", str(path), f"--inputs-from={folder}/in.npz", f"--outputs-to={out}",
                                        f"--target={target}", "--fuse=always"], capture_output=True, text=True)
+                if "lacks" in done.stderr:
+                    skipped += 1
+                    continue
                 wrong = done.stderr if done.returncode else ""
                 if not wrong:
                     found = dict(numpy.load(out))
@@ -59,7 +62,7 @@ def main():
                 passed, failed = passed + (not wrong), failed + bool(wrong)
                 if wrong:
                     print(f"{length} {target}: {wrong}")
-    print(f"{passed} passed, {failed} failed, 0 skipped")
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return int(failed > 0)
 
 

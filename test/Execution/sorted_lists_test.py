@@ -126,7 +126,7 @@ def cases():
 
 def main():
     draw = numpy.random.default_rng(7)
-    passed = failed = 0
+    passed = failed = skipped = 0
     with tempfile.TemporaryDirectory() as folder:
         for shape, dtype, target, text, isLargest in cases():
             rows, length, k = shape
@@ -140,6 +140,9 @@ def main():
             if text == BESIDE:
                 arrays["y"] = draw.standard_normal(x.shape).astype(x.dtype)
             found, error = run(folder, program, dtype, target, shape, arrays, 1 + (passed & 1))
+            if "lacks" in error:
+                skipped += 1
+                continue
             if found and dtype == "bf16":
                 found["v"] = found["v"].view(ml_dtypes.bfloat16)
             wrong = error or wrongRows(x, found["v"], found["i"], k, isLargest)
@@ -149,7 +152,7 @@ def main():
             passed, failed = passed + (not wrong), failed + bool(wrong)
             if wrong:
                 print(f"{shape} {dtype} {target} {'largest' if isLargest else 'smallest'}: {wrong}")
-    print(f"{passed} passed, {failed} failed, 0 skipped")
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return int(failed > 0)
 
 

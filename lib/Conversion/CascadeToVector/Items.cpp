@@ -209,7 +209,7 @@ void Kernel::walkWhole() {
       prelude(p);
       streamTile(p);
     } else {
-      initialise(p);
+      initialise(p, /*hasLists=*/true);
       reducePartials(p);
       whereNeeded(p, [&] { streamTile(p); });
     }
@@ -271,10 +271,9 @@ void Kernel::rowByRow(llvm::function_ref<void()> body) {
 
 void Kernel::walkPasses() {
   for (unsigned p = 0; p < plan.passes.size(); ++p) {
-    initialise(p);
+    initialise(p, /*hasLists=*/true);
     whereNeeded(p, [&] {
-      outerStreams(plan.streams & ~bit(plan.stream),
-                   [&] { streamBlocks(p, 0, extents[plan.stream]); });
+      streamBlocks(p, 0, extents[plan.stream]);
       settlePlaces(p);
     });
     reducePartials(p);

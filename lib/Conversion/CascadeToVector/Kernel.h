@@ -357,7 +357,7 @@ private:
                  llvm::function_ref<Values(Values)> closeChains = nullptr);
   NodeSet reusedTerms();
   void startLevel(RowWork &work, Tile &head);
-  void initialise(unsigned pass);
+  void initialise(unsigned pass, bool hasLists);
   bool areJoined(Set set);
   Tile headOf(Ix first);
   void eachHead(llvm::function_ref<void(Tile &)> body);
@@ -433,6 +433,7 @@ private:
   bool hasBlocks();
   int64_t places();
   void toPlace(unsigned pass, Ix place);
+  void streamTileAt(unsigned pass, Ix lo, Ix hi, Ix number);
   void streamBlocks(unsigned pass, Ix lo, Ix hi);
   void streamTile(unsigned pass);
   void outerStreams(Set rest, llvm::function_ref<void()> body);
@@ -455,8 +456,9 @@ private:
   void emitSegments(unsigned pass, unsigned phase);
   void emitMerge(unsigned pass, unsigned phase);
   void emitSegmentSweep(unsigned phase);
-  void mergeSegment(unsigned pass);
-  void mergeRowStates(unsigned pass, bool hasRow, Tile &mine, Tile &theirs);
+  void mergeSegment(unsigned pass, bool hasLists);
+  void mergeRowStates(unsigned pass, bool hasRow, bool hasLists, Tile &mine,
+                      Tile &theirs);
   void mergeMatrixStates(unsigned pass, bool hasRow, Tile &mine, Tile &theirs);
   void mergeOrdered(StatePlan &s, Ix row);
 

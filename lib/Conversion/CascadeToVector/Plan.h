@@ -72,6 +72,7 @@ struct StatePlan {
   /// of them that cancels. Empty: it is not known to be.
   llvm::SmallVector<Node *, 2> vanishesWith;
   mlir::Type type() { return op.getResult(0).getType(); }
+  bool isList() const { return form == Ordered; }
   Set keySet() const {
     Set set = 0;
     for (const StateKey &key : keys)
@@ -323,6 +324,8 @@ struct Plan {
   /// Row states and one stream index only: a row that fits in one tile is
   /// walked without transports.
   bool hasShortRows() const;
+  /// Row states only, whatever the stream indices.
+  bool hasOnlyRows() const;
   /// Whether the tiled carried index is one of sums only that a whole row
   /// writes from registers. Arrays over it have room for `tileBlock` places,
   /// and only such sums leave theirs alone: then a block may have more.

@@ -293,15 +293,21 @@ void Planner::findOwnPanels() {
 }
 
 bool Plan::hasShortRows() const {
+  return hasOnlyRows() && streams == bit(stream) &&
+         llvm::all_of(states, [](const StatePlan &s) {
+           return !s.isList() || s.takesCandidates;
+         });
+}
+
+bool Plan::hasOnlyRows() const {
   auto isRows = [](const Step &step) {
     return step.kind == Step::Rows && !step.rowLanes;
   };
   if (passes.empty() || rowLane != kNone || block != kNone || stream == kNone ||
-      streams != bit(stream) || !sweepContractions.empty())
+      !sweepContractions.empty())
     return false;
   for (const StatePlan &s : states)
-    if (s.form != StatePlan::Reduced && s.form != StatePlan::Partial &&
-        !s.takesCandidates)
+    if (s.form == StatePlan::Matrix)
       return false;
   return llvm::all_of(passes, [&](const PassPlan &p) {
     return p.conditions.empty() && llvm::all_of(p.steps, isRows);

@@ -600,12 +600,13 @@ void Kernel::vanishState(StatePlan &s, Tile &t) {
   t.memo[keyOf(t, plan.graph->version(s.op, Node::New), 0, 0)] = sum;
 }
 
-void Kernel::initialise(unsigned pass) {
+void Kernel::initialise(unsigned pass, bool hasLists) {
   for (StatePlan &s : plan.states) {
     if (s.pass != pass)
       continue;
-    if (s.form == StatePlan::Ordered) {
-      initialiseOrdered(s);
+    if (s.isList()) {
+      if (hasLists)
+        initialiseOrdered(s);
       continue;
     }
     Nest nest;

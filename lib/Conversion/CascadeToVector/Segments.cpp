@@ -64,10 +64,9 @@ void Kernel::emitSegments(unsigned pass, unsigned phase) {
       }
     prologue();
     rowByRow([&] {
-      initialise(pass);
+      initialise(pass, /*hasLists=*/true);
       whereNeeded(pass, [&] {
-        outerStreams(plan.streams & ~bit(plan.stream),
-                     [&] { streamBlocks(pass, lo, hi); });
+        streamBlocks(pass, lo, hi);
         settlePlaces(pass);
       });
     });
@@ -81,7 +80,7 @@ void Kernel::emitMerge(unsigned pass, unsigned phase) {
       bindStates(item, segment);
       others = arrays;
       bindStates(item, 0);
-      mergeSegment(pass);
+      mergeSegment(pass, /*hasLists=*/true);
     });
     bindStates(item, 0);
     reducePartials(pass);
@@ -102,13 +101,13 @@ void Kernel::emitSegmentSweep(unsigned phase) {
   });
 }
 
-void Kernel::mergeRowStates(unsigned pass, bool hasRow, Tile &mine,
-                            Tile &theirs) {
+void Kernel::mergeRowStates(unsigned pass, bool hasRow, bool hasLists,
+                            Tile &mine, Tile &theirs) {
   for (StatePlan &s : plan.states) {
     if (s.pass != pass || s.form == StatePlan::Matrix ||
-        plan.hasRow(s.set) != hasRow)
+        plan.hasRow(s.set) != hasRow || (s.isList() && !hasLists))
       continue;
-    if (s.form == StatePlan::Ordered) {
+    if (s.isList()) {
       mergeOrdered(s, mine.rowLocal[0]);
       continue;
     }
@@ -165,15 +164,15 @@ void Kernel::mergeMatrixStates(unsigned pass, bool hasRow, Tile &mine,
   }
 }
 
-void Kernel::mergeSegment(unsigned pass) {
+void Kernel::mergeSegment(unsigned pass, bool hasLists) {
   Tile mine = tileOf(Ix(0)), theirs = tileOf(Ix(0));
   theirs.side = 1;
-  mergeRowStates(pass, /*hasRow=*/false, mine, theirs);
+  mergeRowStates(pass, /*hasRow=*/false, hasLists, mine, theirs);
   if (plan.row != kNone)
     eachRow(/*hasRow=*/true, [&](Ix row) {
       Tile x(&mine), y(&theirs);
       x.rowLocal = y.rowLocal = {row};
-      mergeRowStates(pass, /*hasRow=*/true, x, y);
+      mergeRowStates(pass, /*hasRow=*/true, hasLists, x, y);
       mergeMatrixStates(pass, /*hasRow=*/true, x, y);
     });
   mergeMatrixStates(pass, /*hasRow=*/false, mine, theirs);

@@ -90,49 +90,91 @@ constexpr int64_t kPlaces = 16;
 /// How many sets of states a segment has.
 int64_t Kernel::places() { return hasBlocks() ? kPlaces : 1; }
 
-/// Whether rows may be longer than a block, and all that a pass leaves can be
-/// merged as the states of segments are.
+/// Whether a pass may have more tiles than a block, and all that it leaves can
+/// be merged as the states of segments are, or is a list, which is complete
+/// after every element.
 bool Kernel::hasBlocks() {
-  if (!plan.hasShortRows() || llvm::any_of(plan.states, [](const StatePlan &s) {
-        return s.form == StatePlan::Ordered;
-      }))
+  if (!plan.hasOnlyRows() ||
+      llvm::all_of(plan.states, [](const StatePlan &s) { return s.isList(); }))
     return false;
-  int64_t length = plan.extent(plan.stream);
-  return ShapedType::isDynamic(length) ||
-         length > kTilesOfBlock * plan.tileStream;
+  int64_t tiles = 1;
+  for (unsigned i = 0; i < plan.cascade.numIndices(); ++i) {
+    if (!(plan.streams & bit(i)))
+      continue;
+    int64_t length = plan.extent(i);
+    if (ShapedType::isDynamic(length))
+      return true;
+    if (int(i) == plan.stream)
+      length = llvm::divideCeil(length, plan.tileStream);
+    if (length && tiles > kTilesOfBlock / length)
+      return true;
+    tiles *= length;
+  }
+  return false;
 }
 
 /// Points the states of a pass to one of the places that a segment has.
 void Kernel::toPlace(unsigned pass, Ix place) {
   for (StatePlan &s : plan.states)
-    if (s.pass == pass)
+    if (s.pass == pass && !s.isList())
       for (Array &value : arrays[s.number].values)
         value.buffer.offset =
             to.add(value.buffer.offset, to.mul(place, value.count));
 }
 
-/// The error of a sum grows with the length of its chain of additions: a long
-/// row is blocks of tiles, each found by itself, in the first free place, and
-/// blocks are merged two by two like the digits of a binary counter: with block
-/// i as many times as i ends in ones, with the last one until a single place is
-/// left. Should the places end, the last two are merged at once: neighbours may
-/// always be.
+/// The number-th tile of a pass: the stream of the tiles is the innermost.
+void Kernel::streamTileAt(unsigned pass, Ix lo, Ix hi, Ix number) {
+  Ix tiles = to.ceilDiv(to.sub(hi, lo), plan.tileStream);
+  Ix outer = to.div(number, tiles);
+  Ix at = to.add(lo, to.mul(to.rem(number, tiles), plan.tileStream));
+  for (int i = plan.cascade.numIndices() - 1; i >= 0; --i) {
+    if (i == plan.stream || !(plan.streams & bit(i)))
+      continue;
+    base[i] = to.rem(outer, extents[i]);
+    outer = to.div(outer, extents[i]);
+  }
+  streamLoop(pass, at, to.min(to.add(at, plan.tileStream), hi));
+  for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
+    if (plan.streams & bit(i))
+      base[i] = Ix(0);
+}
+
+/// All of a pass, of the stream of the tiles what is in [lo, hi). The error of
+/// a sum grows with the length of its chain of additions: many tiles are
+/// blocks, each found by itself, in the first free place, and blocks are merged
+/// two by two like the digits of a binary counter: with block i as many times
+/// as i ends in ones, with the last one until a single place is left. Should
+/// the places end, the last two are merged at once: neighbours may always be.
 void Kernel::streamBlocks(unsigned pass, Ix lo, Ix hi) {
+  Set outer = plan.streams & ~bit(plan.stream);
   if (!hasBlocks())
-    return streamLoop(pass, lo, hi);
-  int64_t length = kTilesOfBlock * plan.tileStream;
+    return outerStreams(outer, [&] { streamLoop(pass, lo, hi); });
+  // Tiles are numbered where they are of several rows of the stream.
+  int64_t length = outer ? kTilesOfBlock : kTilesOfBlock * plan.tileStream;
+  Ix first = outer ? Ix(0) : lo, end = hi;
+  if (outer) {
+    end = to.ceilDiv(to.sub(hi, lo), plan.tileStream);
+    for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
+      if (outer & bit(i))
+        end = to.mul(end, extents[i]);
+  }
   auto block = [&](Ix at, ArrayRef<Val> carried) -> Spelling::Values {
     auto states = arrays;
     toPlace(pass, Ix(carried[0]));
-    initialise(pass);
-    streamLoop(pass, at, to.min(to.add(at, length), hi));
+    initialise(pass, /*hasLists=*/false);
+    Ix next = to.min(to.add(at, length), end);
+    if (outer)
+      to.each(at, next, 1,
+              [&](Ix number) { streamTileAt(pass, lo, hi, number); });
+    else
+      streamLoop(pass, at, next);
     arrays = states;
-    Ix number = to.div(to.sub(at, lo), length);
+    Ix number = to.div(to.sub(at, first), length);
     auto mayMerge = [&](ArrayRef<Val> now) {
       Ix top(now[0]);
       Val isDue = to.less(0, to.rem(Ix(now[1]), 2));
       isDue =
-          to.binary(Binary::OrI, isDue, to.less(to.add(hi, -1 - length), at));
+          to.binary(Binary::OrI, isDue, to.less(to.add(end, -1 - length), at));
       isDue = to.binary(Binary::OrI, isDue, to.less(kPlaces - 2, top));
       return to.binary(Binary::AndI, to.less(0, top), isDue);
     };
@@ -141,7 +183,7 @@ void Kernel::streamBlocks(unsigned pass, Ix lo, Ix hi) {
       toPlace(pass, Ix(now[0]));
       others = std::exchange(arrays, states);
       toPlace(pass, below);
-      mergeSegment(pass);
+      mergeSegment(pass, /*hasLists=*/false);
       arrays = states;
       return {to.materialise(below), to.materialise(to.div(Ix(now[1]), 2))};
     };
@@ -149,7 +191,7 @@ void Kernel::streamBlocks(unsigned pass, Ix lo, Ix hi) {
         to.repeat({carried[0], to.materialise(number)}, mayMerge, merge);
     return {to.materialise(to.add(Ix(left[0]), 1))};
   };
-  to.loop(lo, hi, length, {to.materialise(0)}, block);
+  to.loop(first, end, length, {to.materialise(0)}, block);
 }
 
 void Kernel::finish() {
