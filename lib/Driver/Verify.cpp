@@ -289,8 +289,7 @@ llvm::Error Verifier::checkUnfused(llvm::ArrayRef<Tensor> given,
   };
   for (auto [i, one] : llvm::enumerate(cases)) {
     one.firstUnfusedError = compare(unfused[i], exact[i]).error;
-    one.unfusedLosses +=
-        countClassLosses(unfused[i], first[i], exact[i], nans);
+    one.unfusedLosses += countClassLosses(unfused[i], first[i], exact[i], nans);
   }
   // What the last bits of inputs and functions decide, nobody is blamed for.
   std::mt19937_64 random(seed);

@@ -103,14 +103,27 @@ static bool makePrecompiled(const EmulatorCompiler &compiler,
          !llvm::sys::fs::rename(made + ".begun", made);
 }
 
+/// A large kernel is run for longer than it is compiled, a small one is not.
+static llvm::Expected<std::string> findLevel() {
+  const char *named = std::getenv("REFOLD_EMULATOR_OPT");
+  llvm::StringRef level = named ? named : "1";
+  if (level.size() == 1 && level[0] >= '0' && level[0] <= '3')
+    return ("-O" + level).str();
+  return fail(ExitCode::Unsupported,
+              "REFOLD_EMULATOR_OPT is '" + level + "', expected 0, 1, 2 or 3");
+}
+
 llvm::Expected<EmulatorCompiler> refold::findEmulatorCompiler() {
   llvm::Expected<std::string> path = findCompiler();
   if (!path)
     return path.takeError();
+  llvm::Expected<std::string> level = findLevel();
+  if (!level)
+    return level.takeError();
   EmulatorCompiler compiler;
   compiler.path = *path;
   compiler.flags = {"-std=c++20",
-                    "-O1",
+                    *level,
                     "-fPIC",
                     "-fvisibility=hidden",
                     "-ffp-contract=off",

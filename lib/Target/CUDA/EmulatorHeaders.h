@@ -23,6 +23,7 @@ struct EmulatorCompiler {
 /// reads them precompiled where REFOLD_EMULATOR_DIR names a folder: made there
 /// once for each content, compiler and set of flags, by whoever comes first.
 /// What cannot be made there (full disk, folder of somebody else) is left out.
+/// REFOLD_EMULATOR_OPT is how far the compiler optimises, 0 to 3; 1 without it.
 llvm::Expected<EmulatorCompiler> findEmulatorCompiler();
 
 /// Writes them into a folder.

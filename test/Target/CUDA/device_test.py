@@ -219,6 +219,15 @@ def check_plan(machine):
     assert [o["sizes"] for o in plan["steps"][-1]["operands"]][-1] == ["s0", "s1"], plan["steps"][-1]
 
 
+def check_level(machine):
+    """A level of optimisation that no compiler has is an error."""
+    for level, code in (("0", 0), ("9", 4), ("", 4)):
+        done = subprocess.run([REFOLD, "run", "--target", "cuda-emulated", *SOFTMAX], cwd=ROOT, capture_output=True, text=True,
+                              env=dict(machine.environment, REFOLD_EMULATOR_OPT=level))
+        assert done.returncode == code, (level, done.returncode, done.stderr)
+        assert code == 0 or f"REFOLD_EMULATOR_OPT is '{level}'" in done.stderr, done.stderr
+
+
 def check_interrupt(machine):
     """The emulator's folder goes when the user stops it."""
     with tempfile.TemporaryDirectory() as folder:
@@ -238,7 +247,7 @@ def check_interrupt(machine):
         assert not list(pathlib.Path(folder).glob("refold-cuda*")), list(pathlib.Path(folder).iterdir())
 
 
-CHECKS = [check_run, check_early, check_tiles, check_plan, check_interrupt, check_capability, check_steps, check_verify, check_parts, check_clusters, check_bench, check_wrong_machine, check_every_failure,
+CHECKS = [check_run, check_early, check_tiles, check_plan, check_interrupt, check_level, check_capability, check_steps, check_verify, check_parts, check_clusters, check_bench, check_wrong_machine, check_every_failure,
           check_cache]
 
 
