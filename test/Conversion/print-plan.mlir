@@ -358,3 +358,18 @@ func.func @attention_of_known_rows(%Q: memref<2x8x128x64xf32>, %K: memref<2x2x10
   }
   return
 }
+
+// Two of three streams are neighbours in all that is read; b is read by itself.
+// CHECK-LABEL: stream w in tiles of 1024
+// CHECK-NEXT:  with h as one stream, where they are one in memory
+// CHECK-NEXT:  pass 0
+func.func @flat(%X: memref<?x?x?x?xf32>, %B: memref<?xf32>, %O: memref<?xf32>) {
+  refold.cascade rows(%c = ?) stream(%n = ?, %h = ?, %w = ?) ins(%x = %X : memref<?x?x?x?xf32>, %b = %B : memref<?xf32>) outs(%o = %O : memref<?xf32>) {
+    %0 = refold.read %x[%n, %c, %h, %w] : f32
+    %1 = refold.read %b[%n] : f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = refold.state add(%2 : f32)
+    refold.write %3, %o[%c] : f32
+  }
+  return
+}

@@ -270,14 +270,18 @@ void Kernel::rowByRow(llvm::function_ref<void()> body) {
 }
 
 void Kernel::walkPasses() {
-  for (unsigned p = 0; p < plan.passes.size(); ++p) {
+  auto pass = [&](unsigned p) {
     initialise(p, /*hasLists=*/true);
     whereNeeded(p, [&] {
       streamBlocks(p, 0, extents[plan.stream]);
       settlePlaces(p);
     });
     reducePartials(p);
-  }
+  };
+  withFlatStreams([&] {
+    for (unsigned p = 0; p < plan.passes.size(); ++p)
+      pass(p);
+  });
 }
 
 void Kernel::eachItem(unsigned phase, llvm::function_ref<void(Ix)> body) {

@@ -433,6 +433,8 @@ private:
   bool hasBlocks();
   int64_t places();
   void toPlace(unsigned pass, Ix place);
+  Ix isFlat();
+  void withFlatStreams(llvm::function_ref<void()> body);
   void streamTileAt(unsigned pass, Ix lo, Ix hi, Ix number);
   void streamBlocks(unsigned pass, Ix lo, Ix hi);
   void streamTile(unsigned pass);

@@ -79,6 +79,23 @@ void Planner::chooseRoles() {
   }
 }
 
+/// Whole registers, and no more of them than there are elements.
+void Planner::chooseStreamTile(int64_t most) {
+  Plan &p = *plan;
+  int64_t length = p.extent(p.stream);
+  for (unsigned i : p.flat)
+    length = ShapedType::isDynamic(length) || ShapedType::isDynamic(p.extent(i))
+                 ? ShapedType::kDynamic
+                 : length * p.extent(i);
+  p.tileStream = llvm::alignTo(most, p.registerLanes);
+  if (!ShapedType::isDynamic(length))
+    p.tileStream = std::min<int64_t>(
+        p.tileStream,
+        llvm::alignTo(std::max<int64_t>(length, 1), p.registerLanes));
+  p.hasTail =
+      !p.flat.empty() || ShapedType::isDynamic(length) || length % p.tileStream;
+}
+
 void Planner::chooseTiles() {
   Plan &p = *plan;
   auto isRow = [&](unsigned i) { return p.rows & bit(i); };
@@ -99,13 +116,7 @@ void Planner::chooseTiles() {
       llvm::alignTo(std::max<int64_t>(p.schedule.registerLanes, 1), p.lanes);
   p.unroll = std::max<int64_t>(p.schedule.unroll, 1);
   if (p.stream != kNone) {
-    int64_t n = p.extent(p.stream);
-    p.tileStream = llvm::alignTo(tileOf(p.stream, 256), p.registerLanes);
-    if (!ShapedType::isDynamic(n))
-      p.tileStream =
-          std::min<int64_t>(p.tileStream, llvm::alignTo(std::max<int64_t>(n, 1),
-                                                        p.registerLanes));
-    p.hasTail = ShapedType::isDynamic(n) || n % p.tileStream;
+    chooseStreamTile(tileOf(p.stream, kStreamTile));
     p.longestWhole = p.tileStream;
   }
   for (unsigned i = 0; i < cascade.numIndices(); ++i)
@@ -357,6 +368,7 @@ FailureOr<std::unique_ptr<Plan>> Planner::run() {
   findVanishing();
   for (unsigned p = 0; p < plan->passes.size(); ++p)
     findLazyPivots(p);
+  findFlat();
   lengthenTiles();
   for (bool sweep : {false, true}) {
     NodeSet all;

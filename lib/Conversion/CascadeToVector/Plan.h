@@ -221,6 +221,8 @@ struct Plan {
   Set rows = 0, streams = 0, inner = 0, carried = 0;
   int row = kNone;    ///< the row index with a tile
   int stream = kNone; ///< the stream index with a tile: the last
+  /// Other streams that the passes walk with it as one, from it outwards.
+  llvm::SmallVector<unsigned, 2> flat;
   int rowLane =
       kNone;         ///< a row index that runs along the lanes, pivots included
   int block = kNone; ///< the carried index with a tile

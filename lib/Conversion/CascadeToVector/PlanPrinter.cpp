@@ -87,6 +87,9 @@ std::string Plan::describe() {
   };
   tile("rows", row, tileRows);
   tile("stream", stream, tileStream);
+  for (unsigned i : flat)
+    text += "with " + cascade.indexName(i).str() +
+            " as one stream, where they are one in memory\n";
   tile("carried", block, tileBlock);
   for (auto &[node, pack] : packs) {
     text +=

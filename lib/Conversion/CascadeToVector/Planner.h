@@ -25,6 +25,8 @@ private:
   llvm::LogicalResult checkOrdered();
   void chooseRoles();
   void chooseTiles();
+  static constexpr int64_t kStreamTile = 256; ///< without a schedule
+  void chooseStreamTile(int64_t most);
   void makeStates();
   void makeTerms(unsigned pass);
   void makeWrites();
@@ -46,6 +48,7 @@ private:
   bool areAlike(llvm::ArrayRef<unsigned> numbers);
   void findPacks();
   void findOwnPanels();
+  void findFlat();
   void findReused();
   void findVanishing();
   void findLazyPivots(unsigned pass);

@@ -278,7 +278,8 @@ void Planner::lengthenTiles() {
   constexpr int64_t kLong = 4096;
   Plan &p = *plan;
   bool isOnce =
-      p.hasShortRows() && llvm::all_of(p.passes, [](PassPlan &pass) {
+      (p.hasShortRows() || !p.flat.empty()) &&
+      llvm::all_of(p.passes, [](PassPlan &pass) {
         return !pass.guards.empty() ||
                (pass.lazy && llvm::all_of(pass.steps, [&](const Step &step) {
                   return step.lastLevel <= pass.lazy->level + 1;
@@ -288,12 +289,7 @@ void Planner::lengthenTiles() {
       p.states, [](const StatePlan &s) { return s.takesCandidates; });
   if (!isOnce || hasLists || p.tileStream > kLong)
     return;
-  int64_t n = p.extent(p.stream);
-  p.tileStream = kLong / p.registerLanes * p.registerLanes;
-  if (!ShapedType::isDynamic(n))
-    p.tileStream =
-        std::min<int64_t>(p.tileStream, llvm::alignTo(n, p.registerLanes));
-  p.hasTail = ShapedType::isDynamic(n) || n % p.tileStream;
+  chooseStreamTile(kLong / p.registerLanes * p.registerLanes);
 }
 
 //===----------------------------------------------------------------------===//
