@@ -86,14 +86,14 @@ Kernel::Values Kernel::addPairs(Nest &nest, Tile &t, Ix k, Values acc) {
 /// code may be no matrix product but a reduction, or a product of few rows,
 /// whose sums are short. Many: blocks as long as those of product libraries.
 int64_t Kernel::blockOfSum(Nest &nest, ArrayRef<Val> acc) {
-  constexpr int64_t kShort = 16, kLong = 256;
+  constexpr int64_t kShort = 16, kMiddle = 64, kLong = 256, kFew = 8;
   if (nest.combine != Binary::AddF)
     return 0;
   // As many lanes of f64 are twice the registers.
   int64_t width = std::max<int64_t>(
       cast<TypedAttr>(nest.identity).getType().getIntOrFloatBitWidth() / 32, 1);
   if (int64_t(acc.size()) <= nest.fewSums * width)
-    return kShort;
+    return int64_t(acc.size()) <= kFew * width ? kShort : kMiddle;
   return nest.isLong ? kLong : 0;
 }
 
