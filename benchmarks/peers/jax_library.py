@@ -52,6 +52,11 @@ def layer_norm(x, gamma, beta, epsilon):
     return (x - mean(x, True)) * jax.lax.rsqrt(jnp.var(x, -1, keepdims=True) + epsilon) * gamma + beta
 
 
+def group_norm(x, gamma, beta, epsilon):
+    scale = jax.lax.rsqrt(jnp.var(x, (-2, -1), keepdims=True) + epsilon)
+    return (x - jnp.mean(x, (-2, -1), keepdims=True)) * scale * gamma[..., None] + beta[..., None]
+
+
 def rms_norm(x, gamma, epsilon):
     return x * jax.lax.rsqrt(mean(x * x, True) + epsilon) * gamma
 

@@ -163,6 +163,14 @@ class Library:
     def layer_norm(self, x, gamma, beta, epsilon):
         return self.node("LayerNormalization", [x, gamma, beta], x.shape, x.dtype, axis=-1, epsilon=epsilon)
 
+    def group_norm(self, x, gamma, beta, epsilon):
+        """As exporters write it, without the operator of opset 21."""
+        b, g, c, p = x.shape
+        ones, zeros = (self.constant(np.full(g, value, np.float32)) for value in (1, 0))
+        flat = x.reshape(b, g, c * p)
+        y = self.node("InstanceNormalization", [flat, ones, zeros], flat.shape, x.dtype, epsilon=epsilon)
+        return y.reshape(b, g, c, p) * gamma[:, :, None] + beta[:, :, None]
+
     def rms_norm(self, x, gamma, epsilon):
         return x / self.sqrt(self.mean(x ** 2, keep=True) + epsilon) * gamma
 

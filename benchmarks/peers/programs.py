@@ -143,6 +143,11 @@ def layernorm(f, x, gamma, beta):
 
 
 @program
+def groupnorm(f, x, gamma, beta):
+    return [f.group_norm(x, gamma, beta, 1e-5)]
+
+
+@program
 def rmsnorm(f, x, gamma):
     return [f.rms_norm(x, gamma, 1e-6)]
 

@@ -49,6 +49,12 @@ def layer_norm(x, gamma, beta, epsilon):
     return functional.layer_norm(x, (x.shape[-1],), gamma, beta, epsilon)
 
 
+def group_norm(x, gamma, beta, epsilon):
+    b, g, c, p = x.shape
+    y = functional.group_norm(x.reshape(b, g * c, p), g, gamma.reshape(-1), beta.reshape(-1), epsilon)
+    return y.reshape(b, g, c, p)
+
+
 def rms_norm(x, gamma, epsilon):
     return functional.rms_norm(x, (x.shape[-1],), gamma, epsilon)
 

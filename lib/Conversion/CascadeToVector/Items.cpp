@@ -216,14 +216,23 @@ void Kernel::walkWhole() {
   }
 }
 
-/// Numbers of joined rows, rows along the lanes.
+/// Numbers of joined rows, rows along the lanes; or of one row whose sweep is
+/// several loops.
 void Kernel::computeNumbers(ArrayRef<Node *> numbers) {
-  if (!isJoined || numbers.empty())
+  bool isOne = onlyRow && plan.streams != bit(plan.stream);
+  if (numbers.empty() || !(isJoined || isOne))
     return;
-  eachHead([&](Tile &head) {
+  auto compute = [&](Tile &head) {
     for (Node *n : numbers)
       writeArray(head, kept.at(n), 0, 0, eval(head, n, 0, 0));
-  });
+  };
+  if (isJoined)
+    eachHead(compute);
+  else
+    eachRow(/*hasRow=*/true, [&](Ix row) {
+      Tile head = tileOf(row);
+      compute(head);
+    });
   keptReady.insert(numbers.begin(), numbers.end());
 }
 
@@ -244,11 +253,11 @@ void Kernel::sweepWhole() {
 /// Whether all that the passes compute is of one row, but for counts: nothing
 /// of any size would be computed for every row that one computation serves.
 bool Kernel::walksRowByRow() {
-  if (!plan.hasShortRows() || plan.row == kNone || plan.tileRows == 1)
+  if (!plan.hasOnlyRows() || plan.row == kNone || plan.tileRows == 1)
     return false;
   // Lists are filled for all rows of a tile at once.
   auto isOfRow = [&](const StatePlan &s) {
-    return (plan.hasRow(s.set) || s.isCount) && !s.takesCandidates;
+    return (plan.hasRow(s.set) || s.isCount) && !s.isList();
   };
   auto areOfRow = [&](const PassPlan &p) {
     return p.prelude.empty() && llvm::all_of(p.kept, [&](Node *n) {

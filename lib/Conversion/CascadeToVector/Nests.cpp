@@ -110,8 +110,16 @@ void Kernel::nestBlocks(Nest &nest, Tile &outer, Ix first, Ix end) {
     }
   Ix main = to.add(first, to.floorTo(length, width));
   to.each(first, main, width, [&](Ix at) { block(at, width / lanes, false); });
-  if (!length.isConstant() || length.constant % width)
-    to.each(main, end, lanes, [&](Ix at) { block(at, 1, true); });
+  if (length.isConstant() && length.constant % width == 0)
+    return;
+  // A store behind a mask of AVX2 is twenty instructions of a Zen 3.
+  bool isCheap = plan.facts.vectorRegisters >= 32;
+  Ix whole = main;
+  if (!isCheap && nest.reduced.empty() && width > lanes) {
+    whole = to.add(first, to.floorTo(length, lanes));
+    to.each(main, whole, lanes, [&](Ix at) { block(at, 1, false); });
+  }
+  to.each(whole, end, lanes, [&](Ix at) { block(at, 1, true); });
 }
 
 /// One row of a result that is stored past the caches: lanes up to the first

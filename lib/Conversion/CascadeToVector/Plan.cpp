@@ -316,11 +316,20 @@ bool Plan::mayJoin() const {
          tileRows % lanes == 0 && schedule.segments <= 1;
 }
 
+void Planner::keepNumbersOfSweep() {
+  NodeSet numbers;
+  for (WritePlan &w : plan->sweepWrites)
+    keepNumbers(w.value, numbers);
+  plan->numbers.assign(numbers.begin(), numbers.end());
+}
+
 /// Sixteen rows level by level stay in the first cache where they are short.
 /// Lists are filled for as many rows at once anyway.
 void Planner::chooseJoined() {
   constexpr int64_t kShort = 256;
   Plan &p = *plan;
+  if (p.hasOnlyRows() && p.streams != bit(p.stream))
+    keepNumbersOfSweep();
   if (!p.mayJoin() || !p.hasShortRows())
     return;
   bool hasLists = llvm::any_of(
@@ -330,10 +339,7 @@ void Planner::chooseJoined() {
   if (sharesCosts && ShapedType::isDynamic(p.extent(p.stream)))
     return;
   p.longestJoined = hasLists ? p.tileStream : std::min(kShort, p.tileStream);
-  NodeSet numbers;
-  for (WritePlan &w : p.sweepWrites)
-    keepNumbers(w.value, numbers);
-  p.numbers.assign(numbers.begin(), numbers.end());
+  keepNumbersOfSweep();
   NodeSet atFinish;
   for (WritePlan &w : p.finishWrites)
     if (w.set & ~p.rows)

@@ -66,6 +66,7 @@ private:
   void keepForRows(Node *n, NodeSet &kept);
   void keepNumbers(Node *n, NodeSet &kept);
   void keepForLevels(unsigned pass, NodeSet &all, NodeSet &kept);
+  void keepNumbersOfSweep();
   void chooseJoined();
   bool fillsFromRegisters(Node *n);
   void findStored(PassPlan &p);

@@ -215,6 +215,8 @@ void Kernel::sweep(Ix lo, Ix hi) {
   if (plan.sweepWrites.empty())
     return;
   Set outer = plan.streams & ~bit(plan.stream);
+  if (outer)
+    computeNumbers(plan.numbers);
   outerStreams(outer, [&] {
     int64_t width = plan.tileStream;
     to.each(lo, hi, width, [&](Ix at) {
@@ -227,4 +229,7 @@ void Kernel::sweep(Ix lo, Ix hi) {
     });
     base[plan.stream] = Ix(0);
   });
+  if (outer)
+    for (Node *n : plan.numbers)
+      keptReady.erase(n);
 }
