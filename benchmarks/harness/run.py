@@ -89,6 +89,8 @@ def bound_of(workload, shape, dtype, rates):
     """The tightest of the limits of a workload, in ms."""
     found = suite.amounts(workload, shape, dtype)
     limits = {name: found[suite.RESOURCES[name]] / rate for name, rate in rates.items() if rate > 0}
+    if "bf16" in limits:
+        limits.pop("fma", None)
     name = max(limits, key=limits.get)
     return {"name": name, "ms": limits[name], "rates": {name: rate * 1e-6 for name, rate in rates.items()}}
 

@@ -70,8 +70,8 @@ def shape_text(shape):
 
 
 def resources_of(workload, dtype):
-    """The rates that limit a workload; the tightest counts. Products of bf16 have their own instruction."""
-    return ["bf16" if one == "fma" and dtype == "bf16" else one for one in workload["bound"]]
+    """The rates that limit a workload; the tightest counts. Products of bf16 have their own instruction, if the machine has it."""
+    return (["bf16"] if "fma" in workload["bound"] and dtype == "bf16" else []) + workload["bound"]
 
 
 def amounts(workload, shape, dtype):
