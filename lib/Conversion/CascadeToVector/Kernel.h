@@ -167,8 +167,10 @@ private:
     bool readsPanels = false;  ///< products; panels are planned for them
     bool lanesReduced = false; ///< lanes run along the innermost reduced index
     int column = kNone;        ///< lanesReduced: of which several are in work
-    Node *result = nullptr;    ///< the contraction that it computes
-    llvm::SmallVector<Node *> ahead; ///< reads to ask for ahead
+    bool isApart = false;      ///< ... as many parts of a tile, not neighbours
+    const Array *sumsApart = nullptr; ///< see `nestApart`
+    Node *result = nullptr;           ///< the contraction that it computes
+    llvm::SmallVector<Node *> ahead;  ///< reads to ask for ahead
     int64_t depthAhead = 0; ///< so many steps of the sum; 0: bytes behind each
     int64_t bytesAhead = 0; ///< 0: as many as there are in a few rows
     bool inPlace = false;   ///< without panels
@@ -254,6 +256,10 @@ private:
   Ix bytesToStream(WritePlan &w);
   void writeRows(WritePlan &w);
 
+  // Apart.cpp.
+  bool readsApart(const Nest &nest);
+  void layOutApart(StatePlan &s);
+  void nestApart(Nest &nest, Tile &t);
   // NestSizes.cpp.
   int64_t sizeOfGather(mlir::Type element);
   int64_t sizeOf(Node *n, int lane);
@@ -535,12 +541,15 @@ private:
   /// The part of a long sum in work, and the sums of the parts before it.
   struct Slice {
     Ix first, count;
-    Val isOpen; ///< more follow
+    Val isOpen; ///< more follow; none where `ends` is known
     Array sums;
+    std::optional<bool> ends;
+    Ix between = Ix(1); ///< places from one of its elements to the next
   };
   std::optional<Slice> slice;
   Array slicedSums;
-  bool hasOperands = false; ///< the item in work has computed them
+  std::map<unsigned, Array> sumsApart; ///< by state: see `nestApart`
+  bool hasOperands = false;            ///< the item in work has computed them
   /// Kept values and states (of row steps) that this tile has left in their
   /// arrays.
   llvm::DenseSet<Node *> keptReady;

@@ -59,6 +59,8 @@ void Kernel::nestLanes(Nest &nest, Tile &outer) {
   }
   if (nest.streamed)
     return nestStreamed(nest, outer);
+  if (nest.sumsApart)
+    return nestApart(nest, outer);
   Ix range = rangeOf(nest.lane);
   bool hasOwn = nest.readsPanels && plan.hasOwnPanels();
   if (!hasOwn && !nest.isSliced)
@@ -177,7 +179,12 @@ void Kernel::nestSums(Nest &nest, Tile &outer) {
   while (hasRow && nest.result && 4 * height * height <= lanes &&
          2 * height <= plan.tileRows)
     height *= 2;
-  auto block = [&](Ix row, Ix column, int64_t numRows, int64_t numColumns) {
+  if (nest.column != kNone && nest.column == plan.stream && readsApart(nest)) {
+    nest.isApart = true;
+    nest.ahead.clear();
+  }
+  auto block = [&](Ix row, Ix column, int64_t numRows, int64_t numColumns,
+                   Ix between) {
     Tile t(&outer);
     t.rowLocal.clear();
     for (int64_t r = 0; r < numRows; ++r)
@@ -185,20 +192,23 @@ void Kernel::nestSums(Nest &nest, Tile &outer) {
     if (nest.column != kNone) {
       t.column = nest.column;
       for (int64_t c = 0; c < numColumns; ++c)
-        t.columnLocal.push_back(to.add(column, c));
+        t.columnLocal.push_back(to.add(column, to.mul(between, c)));
     }
     nestBody(nest, t, numRows);
   };
   auto someRows = [&](Ix first, Ix last, int64_t step) {
     int64_t width = nest.column == kNone ? 1 : lanes / step;
     Ix main = to.floorTo(range, width);
-    to.each(0, main, width, [&](Ix column) {
-      to.each(first, last, step,
-              [&](Ix row) { block(row, column, step, width); });
-    });
+    Ix between = nest.isApart ? to.div(main, width) : Ix(1);
+    to.each(0, nest.isApart ? between : main, nest.isApart ? 1 : width,
+            [&](Ix column) {
+              to.each(first, last, step, [&](Ix row) {
+                block(row, column, step, width, between);
+              });
+            });
     if (width > 1)
       to.each(main, range, 1, [&](Ix column) {
-        to.each(first, last, 1, [&](Ix row) { block(row, column, 1, 1); });
+        to.each(first, last, 1, [&](Ix row) { block(row, column, 1, 1, 1); });
       });
   };
   Ix main = to.floorTo(numRows, height);
@@ -437,8 +447,10 @@ void Kernel::nestBody(Nest &nest, Tile &t, int64_t numRows) {
         nest.sink(t, r, c, at(0, r, c));
       }
   };
-  if (!slice)
+  if (!slice || slice->ends.value_or(false))
     return finish();
+  if (slice->ends)
+    return keepPart(t, acc);
   to.branch(slice->isOpen, [&] { keepPart(t, acc); }, finish);
 }
 
@@ -453,9 +465,11 @@ void Kernel::storeSums(Nest &nest, Tile &t, ArrayRef<Val> acc) {
   };
   if (int64_t(acc.size()) == to.lanes() && (numColumns == 1 || isDense())) {
     Val sums = to.reduceEach(nest.combine, acc);
+    int64_t together = nest.isApart ? 1 : numColumns;
     for (size_t r = 0; r < t.rowLocal.size(); ++r)
-      to.storeLanes(sums, r * numColumns, numColumns, array.buffer,
-                    offsetIn(t, array, r, 0));
+      for (int64_t c = 0; c < numColumns; c += together)
+        to.storeLanes(sums, r * numColumns + c, together, array.buffer,
+                      offsetIn(t, array, r, c));
     return;
   }
   for (auto [i, v] : llvm::enumerate(acc))
@@ -604,7 +618,10 @@ void Kernel::matrixState(StatePlan &s) {
   nest.halvesRows = true;
   nest.combine = s.combine;
   nest.identity = identityOf(s.op.getReducer(), s.type());
-  nest.ahead = operandsToPrefetch(nest);
+  if (auto apart = sumsApart.find(s.number); apart != sumsApart.end())
+    nest.sumsApart = &apart->second;
+  else
+    nest.ahead = operandsToPrefetch(nest);
   Array &array = arrays[s.number].values[0];
   nest.fillsArray = true;
   nest.results = {s.moved};

@@ -35,7 +35,8 @@ Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
   auto step = [&](Ix k, Values in) {
     Tile inside(&t);
     inside.reduced = index;
-    inside.local[index] = to.add(first, k);
+    Ix place = slice ? to.mul(k, slice->between) : k;
+    inside.local[index] = to.add(first, place);
     return reduceStep(nest, inside, in);
   };
   if (isLast && nest.pair)
@@ -287,7 +288,7 @@ void Kernel::nestSlices(Nest &nest, Tile &outer, Ix first, Ix end) {
   to.each(0, to.max(to.ceilDiv(depth, length), 1), 1, [&](Ix number) {
     Ix at = to.mul(number, length), next = to.add(at, length);
     Ix count = areEqual ? length : to.min(length, to.sub(depth, at));
-    slice = Slice{at, count, to.less(next, depth), sums};
+    slice = Slice{at, count, to.less(next, depth), sums, std::nullopt};
     if (plan.hasOwnPanels())
       makeOwnPanels(nest, first, to.sub(end, first));
     nestBlocks(nest, outer, first, end);

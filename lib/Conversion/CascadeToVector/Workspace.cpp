@@ -110,6 +110,8 @@ void Kernel::layOutState(StatePlan &s) {
   if (plan.longestJoined && plan.hasRow(set) && s.form != StatePlan::Matrix)
     a.lanesOfRows =
         allocate(/*isShared=*/false, s.type(), to.lanes() * to.lanes());
+  if (s.form == StatePlan::Matrix)
+    layOutApart(s);
   if (s.gatheredBy)
     a.lanesOfRows =
         allocate(/*isShared=*/false, s.type(), plan.tileRows * to.lanes());
@@ -129,6 +131,7 @@ void Kernel::layOut(bool isDryRun) {
     operands[n] = makeArray(n->set, n->type, index, 0, /*isState=*/false,
                             /*least=*/0, plan.isPaired(n));
   panels.clear();
+  sumsApart.clear();
   arrays.assign(plan.states.size(), StateArrays());
   staging.clear();
   for (auto &[node, pack] : plan.packs) {
