@@ -293,16 +293,17 @@ void Kernel::walkPasses() {
   });
 }
 
-void Kernel::eachItem(unsigned phase, llvm::function_ref<void(Ix)> body) {
+void Kernel::eachItem(unsigned phase, int64_t step,
+                      llvm::function_ref<void(Ix)> body) {
   to.beginPhase(phase);
   readExtents();
   layOut(/*isDryRun=*/false);
-  to.each(to.itemBegin(), to.itemEnd(), 1, body);
+  to.each(to.itemBegin(), to.itemEnd(), step, body);
   to.endPhase();
 }
 
 void Kernel::emitMain(unsigned phase) {
-  eachItem(phase, [&](Ix item) {
+  eachItem(phase, 1, [&](Ix item) {
     bindItem(item);
     walkItem();
   });

@@ -72,7 +72,8 @@ private:
   Ix findExtent(unsigned index);
   void emitShape();
   void emitMain(unsigned phase);
-  void eachItem(unsigned phase, llvm::function_ref<void(Ix)> body);
+  void eachItem(unsigned phase, int64_t step,
+                llvm::function_ref<void(Ix)> body);
   Ix rowTile();
   Ix blockOfWholeRows();
   Ix blockTile();
@@ -500,6 +501,15 @@ private:
   void makeOwnPanels(Node *value, PackPlan &pack, Ix first, Ix count);
   void askAhead(const Panel &p, PackPlan &pack, Ix k);
   int64_t ownLanes();
+  struct PackItem {
+    Panel panel;
+    Ix first, limit; ///< lane; how many of its lanes exist
+    Ix target;
+  };
+  static constexpr int64_t kSideBySide = 4;
+  PackItem packItem(Node *value, PackPlan &pack, Ix item);
+  bool maySideBySide(Node *value, PackPlan &pack);
+  void packSideBySide(PackPlan &pack, const PackItem &p);
   void emitPack(Node *value, PackPlan &pack, unsigned phase);
   bool hasPanel(Tile &t, Node *n);
   Ix packSize(Node *value, PackPlan &pack);

@@ -176,30 +176,74 @@ void Kernel::fillPanel(Node *value, PackPlan &pack, Panel p, Ix target,
     convertPanel(value, packDepthOf(pack), target);
 }
 
+/// The panel that is an item: what it reads, where it lies, its lanes.
+Kernel::PackItem Kernel::packItem(Node *value, PackPlan &pack, Ix item) {
+  int64_t width = plan.registerLanes;
+  Ix length = extents[pack.laneIndex];
+  Ix count = to.ceilDiv(length, width);
+  PackItem p;
+  p.first = to.mul(to.rem(item, count), width);
+  Ix rest = to.div(item, count);
+  p.panel = panelAt(value, pack, p.first);
+  for (PackPlan::Outer &outer : llvm::reverse(pack.outer)) {
+    Ix size = outerCount(pack, outer);
+    Ix by = to.mul(to.rem(rest, size), outer.factor);
+    p.panel.source =
+        to.add(p.panel.source, to.mul(by, to.stride(pack.operand, outer.dim)));
+    rest = to.div(rest, size);
+  }
+  Ix place = isInRounds.is(0)
+                 ? item
+                 : to.rem(item, to.max(packItemsAtOnce(value, pack), 1));
+  p.target = to.add(panels.at(value).offset,
+                    to.mul(to.mul(place, packDepthOf(pack)), width));
+  bool areFull = length.isConstant() && length.constant % width == 0;
+  p.limit = areFull ? Ix(width)
+                    : to.sub(to.min(to.add(p.first, width), length), p.first);
+  return p;
+}
+
 void Kernel::emitPack(Node *value, PackPlan &pack, unsigned phase) {
-  eachItem(phase, [&](Ix item) {
-    int64_t width = plan.registerLanes;
+  auto one = [&](Ix item) {
+    PackItem p = packItem(value, pack, item);
+    fillPanel(value, pack, p.panel, p.target, p.limit);
+  };
+  if (!maySideBySide(value, pack))
+    return eachItem(phase, 1, one);
+  eachItem(phase, kSideBySide, [&](Ix item) {
     Ix length = extents[pack.laneIndex];
-    Ix count = to.ceilDiv(length, width);
-    Ix first = to.mul(to.rem(item, count), width);
-    Ix rest = to.div(item, count);
-    Panel p = panelAt(value, pack, first);
-    for (PackPlan::Outer &outer : llvm::reverse(pack.outer)) {
-      Ix size = outerCount(pack, outer);
-      Ix by = to.mul(to.rem(rest, size), outer.factor);
-      p.source =
-          to.add(p.source, to.mul(by, to.stride(pack.operand, outer.dim)));
-      rest = to.div(rest, size);
+    Ix end = to.min(to.add(item, kSideBySide), to.itemEnd());
+    PackItem p = packItem(value, pack, item);
+    Ix behind = to.add(p.first, kSideBySide * plan.registerLanes);
+    auto each = [&] { to.each(item, end, 1, one); };
+    auto together = [&] { packSideBySide(pack, p); };
+    to.branch(to.less(length, behind), each, [&] {
+      to.branch(to.less(end, to.add(item, kSideBySide)), each, together);
+    });
+  });
+}
+
+/// Whether the lanes of a row lie together, and rows apart: as many panels as
+/// are filled at once.
+bool Kernel::maySideBySide(Node *value, PackPlan &pack) {
+  return pack.group == 1 && !pack.inPairs && pack.depths.empty() &&
+         value == pack.read && to.lanes() > 1 &&
+         to.stride(pack.operand, pack.lane.dim).is(1) &&
+         pack.lane.coefficient == 1;
+}
+
+/// Whole panels, row by row of the operand: of one at a time each row is a line
+/// of another page.
+void Kernel::packSideBySide(PackPlan &pack, const PackItem &p) {
+  int64_t width = plan.registerLanes;
+  Ix size = to.mul(packDepthOf(pack), width);
+  to.each(0, p.panel.depth, 1, [&](Ix k) {
+    for (int64_t n = 0; n < kSideBySide; ++n) {
+      Panel one = p.panel;
+      one.source = to.add(one.source, n * width);
+      one.target = to.add(p.target, to.mul(size, n));
+      packDepth(one, k, std::nullopt);
     }
-    Ix place = isInRounds.is(0)
-                   ? item
-                   : to.rem(item, to.max(packItemsAtOnce(value, pack), 1));
-    Ix target = to.add(panels.at(value).offset,
-                       to.mul(to.mul(place, packDepthOf(pack)), width));
-    bool areFull = length.isConstant() && length.constant % width == 0;
-    Ix limit = areFull ? Ix(width)
-                       : to.sub(to.min(to.add(first, width), length), first);
-    fillPanel(value, pack, p, target, limit);
   });
 }
 

@@ -109,6 +109,9 @@ Val Kernel::holdsSomewhere(RowGuard &guard, Val found) {
   };
   auto alongLanes = [&](Tile &t, Val before) {
     Ix range = span(lane);
+    // What is known of the row: roots and quotients of it take longer than a
+    // register of the condition.
+    preload(t, guard.condition, bit(lane));
     auto step = [&](Ix at, bool isMasked, Val in) {
       Tile inside(&t);
       inside.lane = lane;

@@ -52,7 +52,7 @@ void Kernel::bindSegment(Ix item, Ix &lo, Ix &hi) {
 
 /// States of earlier passes are read where they were merged: in part 0.
 void Kernel::emitSegments(unsigned pass, unsigned phase) {
-  eachItem(phase, [&](Ix item) {
+  eachItem(phase, 1, [&](Ix item) {
     Ix lo, hi;
     bindSegment(item, lo, hi);
     Ix first = placeOf(to.mul(to.div(item, numSegments()), numSegments()));
@@ -74,7 +74,7 @@ void Kernel::emitSegments(unsigned pass, unsigned phase) {
 }
 
 void Kernel::emitMerge(unsigned pass, unsigned phase) {
-  eachItem(phase, [&](Ix item) {
+  eachItem(phase, 1, [&](Ix item) {
     bindItem(item);
     to.each(1, numSegments(), 1, [&](Ix segment) {
       bindStates(item, segment);
@@ -92,7 +92,7 @@ void Kernel::emitMerge(unsigned pass, unsigned phase) {
 }
 
 void Kernel::emitSegmentSweep(unsigned phase) {
-  eachItem(phase, [&](Ix item) {
+  eachItem(phase, 1, [&](Ix item) {
     Ix lo, hi;
     bindSegment(item, lo, hi);
     bindStates(to.div(item, numSegments()), 0);
