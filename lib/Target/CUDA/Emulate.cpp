@@ -115,6 +115,8 @@ compileIn(llvm::StringRef folder, const CudaKernel &kernel, unsigned entry) {
   if (!compiler->headers.empty())
     arguments.push_back(headers);
   arguments.append({"-shared", source, "-o", output});
+  if (!compiler->object.empty())
+    arguments.push_back(compiler->object);
   std::optional<llvm::StringRef> redirects[] = {"", "", messages};
   if (llvm::sys::ExecuteAndWait(compiler->path, arguments, std::nullopt,
                                 redirects) != 0)

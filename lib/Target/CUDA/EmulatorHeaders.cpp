@@ -3,6 +3,7 @@
 #include "refold/Support/DiskCache.h"
 #include "refold/Support/Error.h"
 #include "refold/Target/CUDA/CompileCuda.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
@@ -47,7 +48,11 @@ static llvm::Error writeTo(const llvm::Twine &path, llvm::StringRef text) {
 
 /// What is slow to parse, and what no test of planted defects changes.
 static constexpr llvm::StringLiteral kPrefix =
-    "#include <utility>\n#include \"refold_cuda_emulated.h\"\n";
+    "#include <utility>\n#include \"refold_cuda_emulated.h\"\n"
+    "#ifndef __OPTIMIZE__\n" // where their functions are compiled once
+    "#include \"refold_cuda_emulated_wgmma.h\"\n"
+    "#include \"refold_cuda_emulated_clusters.h\"\n"
+    "#endif\n";
 
 llvm::Error refold::writeEmulatorHeaders(llvm::StringRef folder) {
   for (auto [name, text] : cudaHeaders())
@@ -76,11 +81,12 @@ static bool execute(const std::string &program,
   return llvm::sys::ExecuteAndWait(program, words, std::nullopt, nowhere) == 0;
 }
 
-/// Writes the headers into a folder and has clang read them, unless somebody
-/// has. One at a time: the lock goes with who holds it, killed or not.
+/// Writes the headers into a folder and has clang read them and compile their
+/// functions, unless somebody has. One at a time: the lock goes with who holds
+/// it, killed or not.
 static bool makePrecompiled(const EmulatorCompiler &compiler,
                             const std::string &folder) {
-  std::string made = folder + "/prefix.pch";
+  std::string made = folder + "/prefix.pch", object = folder + "/prefix.o";
   int lock =
       ::open((folder + "/lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   if (lock < 0)
@@ -88,19 +94,28 @@ static bool makePrecompiled(const EmulatorCompiler &compiler,
   auto unlock = llvm::make_scope_exit([&] { ::close(lock); });
   if (::flock(lock, LOCK_EX) != 0)
     return false;
-  if (llvm::sys::fs::exists(made))
+  bool isAsItIs = llvm::is_contained(compiler.flags, "-O0");
+  if (llvm::sys::fs::exists(isAsItIs ? object : made))
     return true;
   if (llvm::Error error = writeEmulatorHeaders(folder)) {
     llvm::consumeError(std::move(error));
     return false;
   }
-  std::vector<std::string> arguments = compiler.flags;
-  for (const std::string &word :
-       {std::string("-x"), std::string("c++-header"),
-        folder + "/refold_cuda_prefix.h", std::string("-o"), made + ".begun"})
-    arguments.push_back(word);
-  return execute(compiler.path, arguments) &&
-         !llvm::sys::fs::rename(made + ".begun", made);
+  auto make = [&](std::initializer_list<std::string> more) {
+    std::vector<std::string> arguments = compiler.flags;
+    arguments.insert(arguments.end(), more);
+    return execute(compiler.path, arguments);
+  };
+  if (!isAsItIs)
+    return make({"-x", "c++-header", folder + "/refold_cuda_prefix.h", "-o",
+                 made + ".begun"}) &&
+           !llvm::sys::fs::rename(made + ".begun", made);
+  // Kernels as they are call the emulator, which is optimised once for all;
+  // where they are optimised it has to be seen with them.
+  return make({"-fpch-codegen", "-fpch-instantiate-templates", "-x",
+               "c++-header", folder + "/refold_cuda_prefix.h", "-o", made}) &&
+         make({"-O2", "-c", made, "-o", object + ".begun"}) &&
+         !llvm::sys::fs::rename(object + ".begun", object);
 }
 
 /// A large kernel is run for longer than it is compiled, a small one is not.
@@ -144,6 +159,8 @@ llvm::Expected<EmulatorCompiler> refold::findEmulatorCompiler() {
   }
   if (makePrecompiled(compiler, folder)) {
     compiler.headers = folder;
+    if (*level == "-O0")
+      compiler.object = folder + "/prefix.o";
     compiler.flags.insert(compiler.flags.end(),
                           {"-include-pch", folder + "/prefix.pch"});
   }

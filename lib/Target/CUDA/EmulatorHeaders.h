@@ -16,11 +16,13 @@ struct EmulatorCompiler {
   std::string path;
   std::vector<std::string> flags;
   std::string headers;
+  std::string object; ///< with their functions, to be linked; or empty
 };
 
 /// REFOLD_HOST_CXX, or the first that PATH has of clang++-19, clang++ and g++.
-/// Parsing the headers is most of what a small kernel takes, so that clang
-/// reads them precompiled where REFOLD_EMULATOR_DIR names a folder: made there
+/// Parsing and compiling the headers is most of what a small kernel takes, so
+/// that clang reads them precompiled where REFOLD_EMULATOR_DIR names a folder,
+/// and at level 0 only links their functions, which are optimised: made there
 /// once for each content, compiler and set of flags, by whoever comes first.
 /// What cannot be made there (full disk, folder of somebody else) is left out.
 /// REFOLD_EMULATOR_OPT is how far the compiler optimises, 0 to 3; 1 without it.
