@@ -396,6 +396,13 @@ void TilePrinter::printRoleWalk() {
   out.line("if (before.matrix < 0)");
   out.line("  fold(Number<0>{}, Number<FirstOfAll>{}, last, turns, end - 1 > "
            "begin);");
+  // Masks of a whole tile are 6 % of a visit of four tiles. Where elements of
+  // the stream are left out the first tile is the one that is not whole.
+  if (plan.passes[0].conditions.empty()) {
+    out.line("else if (end - 1 < whole_end)");
+    out.line("  fold(Number<1>{}, Number<FirstOfRows>{}, last, turns, end - 1 "
+             "> begin);");
+  }
   out.line("else");
   out.line("  fold(Number<0>{}, Number<FirstOfRows>{}, last, turns, end - 1 > "
            "begin);");
