@@ -23,6 +23,13 @@ struct Array {
   explicit operator bool() const { return bool(buffer); }
 };
 
+/// Sums of a tile that is read in parts side by side: those of the chain in
+/// work, and those of the chains before it where there are several.
+struct SumsApart {
+  Array part;
+  std::optional<Array> totals;
+};
+
 /// Registers in work: some rows times some columns. A column is a register
 /// along the lane index, or one position of `column` where that is another
 /// index. Each index has a position relative to its tile (`Kernel::base`).
@@ -169,9 +176,9 @@ private:
     bool lanesReduced = false; ///< lanes run along the innermost reduced index
     int column = kNone;        ///< lanesReduced: of which several are in work
     bool isApart = false;      ///< ... as many parts of a tile, not neighbours
-    const Array *sumsApart = nullptr; ///< see `nestApart`
-    Node *result = nullptr;           ///< the contraction that it computes
-    llvm::SmallVector<Node *> ahead;  ///< reads to ask for ahead
+    const SumsApart *sumsApart = nullptr;
+    Node *result = nullptr;          ///< the contraction that it computes
+    llvm::SmallVector<Node *> ahead; ///< reads to ask for ahead
     int64_t depthAhead = 0; ///< so many steps of the sum; 0: bytes behind each
     int64_t bytesAhead = 0; ///< 0: as many as there are in a few rows
     bool inPlace = false;   ///< without panels
@@ -193,12 +200,13 @@ private:
     llvm::SmallVector<Node *> results; ///< what the sink evaluates
     /// So many sums of a register tile, of 32 bits, are added in short blocks.
     int64_t fewSums = 4;
-    bool fillsArray = false;  ///< an array of a workspace, which has padding
-    int64_t width = 0;        ///< lanes of a block; 0: of the register tile
-    int64_t rows = 0;         ///< of a block; 0: of the register tile
-    int64_t unroll = 0;       ///< set by `sizeNest`
-    bool splitsLanes = false; ///< a body for whole blocks of any extent
-    bool halvesRows = false;  ///< rows that fill no block: half a block, ...
+    bool hasShortBlocks = false; ///< however many they are
+    bool fillsArray = false;     ///< an array of a workspace, which has padding
+    int64_t width = 0;           ///< lanes of a block; 0: of the register tile
+    int64_t rows = 0;            ///< of a block; 0: of the register tile
+    int64_t unroll = 0;          ///< set by `sizeNest`
+    bool splitsLanes = false;    ///< a body for whole blocks of any extent
+    bool halvesRows = false;     ///< rows that fill no block: half a block, ...
     /// All that is summed lies in one loop: it is summed in blocks.
     bool isLong = false;
   };
@@ -259,8 +267,10 @@ private:
 
   // Apart.cpp.
   bool readsApart(const Nest &nest);
+  bool hasPanel(Node *term);
   void layOutApart(StatePlan &s);
   void nestApart(Nest &nest, Tile &t);
+  void addPart(const Nest &nest, Ix before);
   // NestSizes.cpp.
   int64_t sizeOfGather(mlir::Type element);
   int64_t sizeOf(Node *n, int lane);
@@ -554,12 +564,13 @@ private:
     Val isOpen; ///< more follow; none where `ends` is known
     Array sums;
     std::optional<bool> ends;
+    Ix done;            ///< 0: nothing has been summed
     Ix between = Ix(1); ///< places from one of its elements to the next
   };
   std::optional<Slice> slice;
   Array slicedSums;
-  std::map<unsigned, Array> sumsApart; ///< by state: see `nestApart`
-  bool hasOperands = false;            ///< the item in work has computed them
+  std::map<unsigned, SumsApart> sumsApart; ///< by state
+  bool hasOperands = false; ///< the item in work has computed them
   /// Kept values and states (of row steps) that this tile has left in their
   /// arrays.
   llvm::DenseSet<Node *> keptReady;

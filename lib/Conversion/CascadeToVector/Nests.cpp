@@ -615,6 +615,7 @@ void Kernel::matrixState(StatePlan &s) {
   if (plan.states.size() > 1)
     nest.fewSums = 12;
   nest.isLong = !plan.wholes.empty() || plan.tileStream > kLongestChain;
+  nest.hasShortBlocks = nest.isLong && !hasPanel(s.term);
   nest.halvesRows = true;
   nest.combine = s.combine;
   nest.identity = identityOf(s.op.getReducer(), s.type());

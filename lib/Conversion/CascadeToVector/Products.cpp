@@ -134,6 +134,7 @@ void Kernel::writeSums(Nest nest) {
   nest.readsPanels = !nest.inPlace;
   nest.halvesRows = true;
   nest.isLong = true;
+  nest.hasShortBlocks = nest.readsPanels && !hasPanel(nest.term);
   nest.isSliced = nest.readsPanels && slicedIndex() != kNone;
   for (WritePlan &w : plan.finishWrites)
     if (plan.product || readsWhole(w))

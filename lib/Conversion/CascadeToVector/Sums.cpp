@@ -92,6 +92,8 @@ int64_t Kernel::blockOfSum(Nest &nest, ArrayRef<Val> acc) {
   constexpr int64_t kShort = 16, kMiddle = 128, kLong = 256, kFew = 8;
   if (nest.combine != Binary::AddF)
     return 0;
+  if (nest.hasShortBlocks)
+    return kShort;
   // As many lanes of f64 are twice the registers.
   int64_t width = std::max<int64_t>(
       cast<TypedAttr>(nest.identity).getType().getIntOrFloatBitWidth() / 32, 1);
@@ -288,7 +290,7 @@ void Kernel::nestSlices(Nest &nest, Tile &outer, Ix first, Ix end) {
   to.each(0, to.max(to.ceilDiv(depth, length), 1), 1, [&](Ix number) {
     Ix at = to.mul(number, length), next = to.add(at, length);
     Ix count = areEqual ? length : to.min(length, to.sub(depth, at));
-    slice = Slice{at, count, to.less(next, depth), sums, std::nullopt};
+    slice = Slice{at, count, to.less(next, depth), sums, std::nullopt, at};
     if (plan.hasOwnPanels())
       makeOwnPanels(nest, first, to.sub(end, first));
     nestBlocks(nest, outer, first, end);
@@ -300,7 +302,7 @@ void Kernel::nestSlices(Nest &nest, Tile &outer, Ix first, Ix end) {
 Kernel::Values Kernel::partOfSums(Tile &t, const Values &start) {
   int64_t numColumns = t.numColumns();
   int64_t numRows = start.size() / numColumns;
-  Ix areThere = to.min(1, slice->first);
+  Ix areThere = to.min(1, slice->done);
   return to.loop(0, areThere, 1, start, [&](Ix, ArrayRef<Val>) {
     Values acc;
     for (int64_t r = 0; r < numRows; ++r)
