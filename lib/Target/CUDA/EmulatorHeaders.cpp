@@ -7,6 +7,7 @@
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
 #include "llvm/Support/Program.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Support/xxhash.h"
@@ -61,9 +62,28 @@ llvm::Error refold::writeEmulatorHeaders(llvm::StringRef folder) {
   return writeTo(folder + "/refold_cuda_prefix.h", kPrefix);
 }
 
+/// Headers are written again where something is missing; what others have read
+/// of the same text stays true.
+static constexpr llvm::StringLiteral kHeader[] = {
+    "-Xclang", "-fno-pch-timestamp", "-x", "c++-header"};
+/// Kernels as they are call the emulator, which is optimised once for all;
+/// where they are optimised it has to be seen with them.
+static constexpr llvm::StringLiteral kHeaderOfObject[] = {
+    "-fpch-codegen",
+    "-fpch-instantiate-templates",
+    "-Xclang",
+    "-fno-pch-timestamp",
+    "-x",
+    "c++-header"};
+static constexpr llvm::StringLiteral kObject[] = {"-O2", "-c"};
+
 /// All that the precompiled header depends on.
 static std::string keyOf(const EmulatorCompiler &compiler) {
   std::string all = compiler.path + "\n" + llvm::join(compiler.flags, " ");
+  for (llvm::ArrayRef<llvm::StringLiteral> flags :
+       {llvm::ArrayRef(kHeader), llvm::ArrayRef(kHeaderOfObject),
+        llvm::ArrayRef(kObject)})
+    all += " " + llvm::join(flags, " ");
   llvm::sys::fs::file_status status;
   if (!llvm::sys::fs::status(compiler.path, status))
     all += " " + std::to_string(status.getSize()) + " " +
@@ -81,9 +101,19 @@ static bool execute(const std::string &program,
   return llvm::sys::ExecuteAndWait(program, words, std::nullopt, nowhere) == 0;
 }
 
+/// What killed processes have left.
+static void removeBegun(llvm::StringRef folder) {
+  std::error_code code;
+  for (llvm::sys::fs::directory_iterator i(folder, code), end;
+       !code && i != end; i.increment(code))
+    if (llvm::sys::path::filename(i->path()).contains(".begun"))
+      llvm::sys::fs::remove(i->path());
+}
+
 /// Writes the headers into a folder and has clang read them and compile their
 /// functions, unless somebody has. One at a time: the lock goes with who holds
-/// it, killed or not.
+/// it, killed or not. The compiler of a killed one may still be at work, so
+/// that each writes files of its own, which get their names at the end.
 static bool makePrecompiled(const EmulatorCompiler &compiler,
                             const std::string &folder) {
   std::string made = folder + "/prefix.pch", object = folder + "/prefix.o";
@@ -95,27 +125,30 @@ static bool makePrecompiled(const EmulatorCompiler &compiler,
   if (::flock(lock, LOCK_EX) != 0)
     return false;
   bool isAsItIs = llvm::is_contained(compiler.flags, "-O0");
-  if (llvm::sys::fs::exists(isAsItIs ? object : made))
+  if (llvm::sys::fs::exists(made) &&
+      (!isAsItIs || llvm::sys::fs::exists(object)))
     return true;
+  removeBegun(folder);
   if (llvm::Error error = writeEmulatorHeaders(folder)) {
     llvm::consumeError(std::move(error));
     return false;
   }
-  auto make = [&](std::initializer_list<std::string> more) {
+  std::string own = folder + "/" + std::to_string(::getpid()) + ".begun";
+  auto make = [&](llvm::ArrayRef<llvm::StringLiteral> more, const char *ending,
+                  const std::string &from) {
     std::vector<std::string> arguments = compiler.flags;
-    arguments.insert(arguments.end(), more);
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    arguments.insert(arguments.end(), {from, "-o", own + ending});
     return execute(compiler.path, arguments);
   };
+  std::string header = folder + "/refold_cuda_prefix.h";
   if (!isAsItIs)
-    return make({"-x", "c++-header", folder + "/refold_cuda_prefix.h", "-o",
-                 made + ".begun"}) &&
-           !llvm::sys::fs::rename(made + ".begun", made);
-  // Kernels as they are call the emulator, which is optimised once for all;
-  // where they are optimised it has to be seen with them.
-  return make({"-fpch-codegen", "-fpch-instantiate-templates", "-x",
-               "c++-header", folder + "/refold_cuda_prefix.h", "-o", made}) &&
-         make({"-O2", "-c", made, "-o", object + ".begun"}) &&
-         !llvm::sys::fs::rename(object + ".begun", object);
+    return make(kHeader, ".pch", header) &&
+           !llvm::sys::fs::rename(own + ".pch", made);
+  return make(kHeaderOfObject, ".pch", header) &&
+         make(kObject, ".o", own + ".pch") &&
+         !llvm::sys::fs::rename(own + ".o", object) &&
+         !llvm::sys::fs::rename(own + ".pch", made);
 }
 
 /// A large kernel is run for longer than it is compiled, a small one is not.
