@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Passes.h"
+#include "RewriteRoots.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/TypeUtilities.h"
-#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 
 using namespace mlir;
 using namespace refold;
@@ -173,6 +173,11 @@ static Value roundToOdd(OpBuilder &b, Location loc, Value x) {
   return m.asReal(odd);
 }
 
+static bool isMathOfSmall(Operation *op) {
+  return isa_and_nonnull<math::MathDialect>(op->getDialect()) &&
+         op->getNumResults() == 1 && formatOf(op->getResult(0).getType());
+}
+
 namespace {
 /// A function of a small float is one of f32, rounded.
 struct MathInF32 : RewritePattern {
@@ -180,8 +185,7 @@ struct MathInF32 : RewritePattern {
       : RewritePattern(MatchAnyOpTypeTag(), /*benefit=*/1, context) {}
   LogicalResult matchAndRewrite(Operation *op,
                                 PatternRewriter &rewriter) const override {
-    if (!isa_and_nonnull<math::MathDialect>(op->getDialect()) ||
-        op->getNumResults() != 1 || !formatOf(op->getResult(0).getType()))
+    if (!isMathOfSmall(op))
       return failure();
     Location loc = op->getLoc();
     auto inF32 = [&](Type type) {
@@ -283,7 +287,7 @@ struct LowerFloatConversions
     patterns.add<MathInF32>(&getContext());
     patterns.add<LowerExtend, LowerTruncate>(&getContext(), instructionSet);
     if (failed(
-            applyPatternsAndFoldGreedily(getOperation(), std::move(patterns))))
+            rewriteRoots(getOperation(), std::move(patterns), isMathOfSmall)))
       signalPassFailure();
   }
   InstructionSet instructionSet;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Passes.h"
-
+#include "RewriteRoots.h"
 #include "VectorMath.h"
 #include "mlir/Conversion/MathToLibm/MathToLibm.h"
 #include "mlir/Dialect/Arith/Transforms/Passes.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/Iterators.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "mlir/Transforms/DialectConversion.h"
-#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 
 using namespace mlir;
 using namespace refold;
@@ -271,9 +271,15 @@ struct LowerMath : PassWrapper<LowerMath, OperationPass<ModuleOp>> {
       patterns.add<RoundedBytes, PackedBytes>(context);
     if (instructionSet == InstructionSet::Baseline)
       patterns.add<FmaInTwo, VectorFma>(context);
-    if (failed(
-            applyPatternsAndFoldGreedily(getOperation(), std::move(patterns))))
+    if (failed(rewriteRoots(getOperation(), std::move(patterns))))
       return signalPassFailure();
+    // A call stays, used or not.
+    getOperation().walk<WalkOrder::PostOrder, ReverseIterator>(
+        [](Operation *op) {
+          if (isa_and_nonnull<math::MathDialect>(op->getDialect()) &&
+              op->use_empty())
+            op->erase();
+        });
     callLibm();
   }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Passes.h"
+#include "RewriteRoots.h"
 
 #include "mlir/Conversion/VectorToSCF/VectorToSCF.h"
 #include "mlir/Dialect/Vector/Transforms/LoweringPatterns.h"
 #include "mlir/Dialect/X86Vector/Transforms.h"
-#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 
 using namespace mlir;
 
@@ -37,7 +37,7 @@ struct LowerVectors : PassWrapper<LowerVectors, OperationPass<>> {
               .lower8x8xf32());
       x86vector::avx2::populateSpecializedTransposeLoweringPatterns(
           patterns, transposes, /*benefit=*/10);
-      (void)applyPatternsAndFoldGreedily(getOperation(), std::move(patterns));
+      (void)refold::rewriteRoots(getOperation(), std::move(patterns));
     }
     // Transfers last: what the others leave is rank 1 or is unrolled here.
     RewritePatternSet patterns(context);
@@ -47,7 +47,7 @@ struct LowerVectors : PassWrapper<LowerVectors, OperationPass<>> {
     populateVectorToSCFConversionPatterns(patterns, transfers);
     vector::populateVectorTransferLoweringPatterns(patterns,
                                                    /*maxTransferRank=*/1);
-    (void)applyPatternsAndFoldGreedily(getOperation(), std::move(patterns));
+    (void)refold::rewriteRoots(getOperation(), std::move(patterns));
   }
 };
 } // namespace

@@ -20,6 +20,12 @@ createLowerFloatConversionsPass(InstructionSet instructionSet);
 /// -refold-lower-vectors: vectors of several dimensions to such of one.
 std::unique_ptr<mlir::Pass> createLowerVectorsPass();
 
+/// -refold-lower-views: views of memrefs become their offsets, sizes, strides.
+std::unique_ptr<mlir::Pass> createLowerViewsPass();
+
+/// -refold-to-llvm: what the passes before have left becomes the LLVM dialect.
+std::unique_ptr<mlir::Pass> createLowerToLLVMPass();
+
 } // namespace refold
 
 #endif // REFOLD_LIB_TARGET_CPU_PASSES_H

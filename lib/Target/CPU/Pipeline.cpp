@@ -5,7 +5,6 @@
 #include "mlir/Conversion/Passes.h"
 #include "mlir/Dialect/Affine/Passes.h"
 #include "mlir/Dialect/Arith/Transforms/Passes.h"
-#include "mlir/Dialect/MemRef/Transforms/Passes.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "mlir/Transforms/Passes.h"
 
@@ -41,26 +40,12 @@ void refold::buildLowerToLLVM(OpPassManager &passes,
   passes.addPass(createLowerVectorsPass());
   passes.addPass(canonicalise(1));
   passes.addPass(createCSEPass());
-  passes.addPass(createConvertVectorToSCFPass(
-      VectorTransferToSCFOptions().enableFullUnroll()));
   // Makes affine.apply ops, so before they are lowered.
-  passes.addPass(memref::createExpandStridedMetadataPass());
+  passes.addPass(createLowerViewsPass());
   passes.addPass(createLowerAffinePass());
   passes.addPass(createConvertSCFToCFPass());
   passes.addPass(canonicalise(1));
-  // Before vectors become LLVM's: the math that is left has vector operands.
-  passes.addPass(createConvertMathToLLVMPass());
-  ConvertVectorToLLVMPassOptions vectorOptions;
-  // Sums are split into lanes anyway; the order inside a register is ours to
-  // choose, and it is the same on every run.
-  vectorOptions.reassociateFPReductions = true;
-  vectorOptions.x86Vector = true;
-  passes.addPass(createConvertVectorToLLVMPass(vectorOptions));
-  passes.addPass(createArithToLLVMConversionPass());
-  passes.addPass(createFinalizeMemRefToLLVMConversionPass());
-  passes.addPass(createConvertIndexToLLVMPass());
-  passes.addPass(createConvertFuncToLLVMPass());
-  passes.addPass(createConvertControlFlowToLLVMPass());
+  passes.addPass(createLowerToLLVMPass());
   passes.addPass(createReconcileUnrealizedCastsPass());
   // What is left to fold is visited once more to see that nothing is; of the
   // equal ops that memrefs leave everywhere, only one of each.
@@ -73,6 +58,8 @@ void refold::registerCpuPasses() {
   registerPass(
       [] { return createLowerFloatConversionsPass(InstructionSet::Baseline); });
   registerPass([] { return createLowerVectorsPass(); });
+  registerPass([] { return createLowerViewsPass(); });
+  registerPass([] { return createLowerToLLVMPass(); });
   PassPipelineRegistration<>("refold-lower-to-llvm",
                              "vector, scf and memref to the LLVM dialect",
                              [](OpPassManager &passes) {
