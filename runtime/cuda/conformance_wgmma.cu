@@ -311,8 +311,8 @@ CONFORM_SIDES(bf16x128, bf16, 128, along, true)
 CONFORM_SIDES(f16x256, f16, 256, along, true)
 CONFORM_SIDES(bf16x256, bf16, 256, shared, false)
 
-/// A map for each of two blocks.
-alignas(128) unsigned char conform_maps[256];
+/// A map for each of two blocks, or three of one.
+alignas(128) unsigned char conform_maps[384];
 
 /// 128 threads, two blocks: `in` has 24 rows of 160 bytes, of which 9 by 144
 /// are a matrix; `out` the box of 16 rows at row 4 of it, and column 128 or, of
@@ -374,6 +374,56 @@ conform_stores(const int8_t *in, int8_t *out, int64_t) {
       store_box(conform_maps, box, column, warp * 16);
       commit_boxes();
     }
+  }
+  if (lane == 0)
+    wait_boxes<0>();
+}
+
+/// 128 threads: `in` are 64 rows of 256 bytes, 16 of each warp. `out` are three
+/// arrays of matrices of 25 rows of 144 bytes: 3, 2 x 3, 2 x 2 x 3 of them.
+/// Warps write 16 rows after the other, each with another number in its bytes.
+REFOLD_KERNEL(128)
+conform_array_stores(const int8_t *in, int8_t *out, int64_t) {
+  using Rows = Panels<16, 128>;
+  REFOLD_SHARED_BYTES(boxes, 4 * Rows::kBytes);
+  const int warp = of_warp(thread() / 32), lane = thread() % 32;
+  const uint32_t own = boxes + warp * Rows::kBytes;
+  constexpr int64_t kMatrix = 25 * 144;
+  if (warp == 0) {
+    make_array_map<2>(conform_maps, own, out, {25, 3}, {144, kMatrix}, 144, 16);
+    make_array_map<3>(conform_maps + 128, own, out + 3 * kMatrix, {25, 3, 2},
+                      {144, kMatrix, 3 * kMatrix}, 144, 16);
+    make_array_map<4>(conform_maps + 256, own, out + 9 * kMatrix, {25, 3, 2, 2},
+                      {144, kMatrix, 3 * kMatrix, 6 * kMatrix}, 144, 16);
+  }
+  block_barrier();
+  if (lane == 0)
+    for (int i = 0; i < 3; ++i)
+      see_map(conform_maps + i * 128);
+  uint32_t words[2][16];
+  REFOLD_UNROLL
+  for (int i = 0; i < 2; ++i)
+    REFOLD_UNROLL
+  for (int part = 0; part < 16; ++part) {
+    uint32_t word[1];
+    load_words<4, Stream>(word, in + (warp * 16 + i * 8 + lane / 4) * 256 +
+                                    part * 16 + lane % 4 * 4);
+    words[i][part] = word[0];
+  }
+  for (int at = warp; at < 2 * 21; at += 4) {
+    uint32_t own_words[2][16];
+    REFOLD_UNROLL
+    for (int i = 0; i < 32; ++i)
+      own_words[i / 16][i % 16] = words[i / 16][i % 16] ^ at * 0x01010101u;
+    const int row = at % 2 * 16, matrix = at / 2;
+    if (matrix < 3)
+      store_by_boxes<Rows>(conform_maps, own, own_words, row, matrix);
+    else if (matrix < 9)
+      store_by_boxes<Rows>(conform_maps + 128, own, own_words, row, matrix % 3,
+                           (matrix - 3) / 3);
+    else
+      store_by_boxes<Rows>(conform_maps + 256, own, own_words, row, matrix % 3,
+                           (matrix - 9) / 3 % 2, (matrix - 9) / 6);
   }
   if (lane == 0)
     wait_boxes<0>();

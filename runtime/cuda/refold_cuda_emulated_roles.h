@@ -4,6 +4,7 @@
 #ifndef REFOLD_RUNTIME_CUDA_REFOLD_CUDA_EMULATED_ROLES_H
 #define REFOLD_RUNTIME_CUDA_REFOLD_CUDA_EMULATED_ROLES_H
 
+#include <array>
 #include <deque>
 #include <numeric>
 
@@ -62,10 +63,14 @@ struct Arrival {
 };
 
 struct MatrixMap {
+  static constexpr int kMostIndices = 4;
   const char *first;
-  int64_t rows, columns, stride, boxRows, block;
+  int32_t boxRows;
+  uint32_t columns, extents[kMostIndices]; ///< of the row, and in front of it
+  int64_t strides[kMostIndices], block;
   Access made;
 };
+static_assert(sizeof(MatrixMap) <= 128);
 /// A box on its way out of shared memory, where its bytes have been taken or
 /// not.
 struct Leaving {
@@ -73,7 +78,8 @@ struct Leaving {
   uint64_t group;
   MatrixMap to;
   uint32_t from;
-  int column, row;
+  int column;
+  std::array<int, MatrixMap::kMostIndices> at; ///< the row, what is in front
   std::vector<char> bytes;
 };
 

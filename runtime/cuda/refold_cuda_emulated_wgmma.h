@@ -335,26 +335,37 @@ inline void arrive_expecting(uint32_t gate, int bytes) {
   roles.arriveAt(roles.numberOf(gate), Known(), bytes);
 }
 
-inline void make_map(void *map, uint32_t scratch, const void *first,
-                     int64_t rows, int64_t columns, int64_t stride,
-                     int box_rows) {
+template <int kIndices>
+void make_array_map(void *map, uint32_t scratch, const void *first,
+                    const int64_t (&extents)[kIndices],
+                    const int64_t (&strides)[kIndices], int64_t columns,
+                    int box_rows) {
   using namespace emulator;
+  static_assert(kIndices <= MatrixMap::kMostIndices);
   MatrixMap made{static_cast<const char *>(first),
-                 rows,
-                 columns,
-                 stride,
                  box_rows,
+                 uint32_t(columns),
+                 {1, 1, 1, 1},
+                 {},
                  machine.block,
                  {}};
   if (uintptr_t(map) % 128 || scratch % 128)
     report("a map is misaligned");
-  if (uintptr_t(first) % 16 || stride % 16 || rows < 1 || columns < 1 ||
-      box_rows < 1 || box_rows > 256)
+  bool isTaken = uintptr_t(first) % 16 == 0 && columns >= 1 &&
+                 columns < int64_t(1) << 32 && box_rows >= 1 && box_rows <= 256;
+  for (int i = 0; i < kIndices; ++i) {
+    made.extents[i] = uint32_t(extents[i]);
+    made.strides[i] = strides[i];
+    isTaken &= extents[i] >= 1 && extents[i] < int64_t(1) << 32;
+    isTaken &= extents[i] == 1 || (strides[i] % 16 == 0 && strides[i] > 0 &&
+                                   strides[i] < int64_t(1) << 40);
+  }
+  if (!isTaken)
     report("a map of a matrix that copies do not take");
   checkLeft(map, 128);
   if (thread() % 32 < 8)
     writeShared(machine.bytes, chunkAt(scratch + thread() % 8 * 16));
-  meetWarp("make_map", nullptr, [](void **) {});
+  meetWarp("make_array_map", nullptr, [](void **) {});
   LeftValue &left = machine.left[static_cast<const char *>(map)];
   if (left.block >= 0 && left.block != machine.block)
     report("makes a map over that of block " + std::to_string(left.block));
@@ -391,22 +402,29 @@ inline MatrixMap mapFor(const void *map, uint32_t place) {
 /// Every 16 bytes of a box: where they are in shared memory, and how many of
 /// them where in the matrix.
 template <typename Visit>
-void visitBox(const MatrixMap &map, uint32_t place, int column, int row,
-              Visit visit) {
+void visitBox(const MatrixMap &map, uint32_t place, int column,
+              std::array<int, MatrixMap::kMostIndices> at, Visit visit) {
+  const char *matrix = map.first;
+  bool isMatrix = true;
+  for (int i = 1; i < MatrixMap::kMostIndices; ++i) {
+    isMatrix &= at[i] >= 0 && uint32_t(at[i]) < map.extents[i];
+    matrix += isMatrix ? at[i] * map.strides[i] : 0;
+  }
   for (int64_t r = 0; r < map.boxRows; ++r)
     for (int chunk = 0; chunk < 8; ++chunk) {
-      const int64_t first = column + chunk * 16;
-      const bool isThere = row + r >= 0 && row + r < map.rows && first >= 0;
+      const int64_t first = column + chunk * 16, row = at[0] + r;
+      const bool isThere =
+          isMatrix && row >= 0 && row < map.extents[0] && first >= 0;
       const int64_t bytes =
           isThere ? std::clamp<int64_t>(map.columns - first, 0, 16) : 0;
       visit(uint32_t(place + r * 128 + (chunk ^ (r & 7)) * 16), bytes,
-            bytes > 0 ? map.first + (row + r) * map.stride + first : nullptr);
+            bytes > 0 ? matrix + row * map.strides[0] + first : nullptr);
     }
 }
 
 /// What a box on its way out has of shared memory now.
 inline void takeBytes(Leaving &box) {
-  visitBox(box.to, box.from, box.column, box.row,
+  visitBox(box.to, box.from, box.column, box.at,
            [&](uint32_t from, int64_t, const char *) {
              const char *at = machine.bytes.bytes.data() + from;
              box.bytes.insert(box.bytes.end(), at, at + 16);
@@ -418,7 +436,7 @@ inline void finishBox(Leaving &box) {
   if (box.bytes.empty())
     takeBytes(box);
   size_t taken = 0;
-  visitBox(box.to, box.from, box.column, box.row,
+  visitBox(box.to, box.from, box.column, box.at,
            [&](uint32_t from, int64_t bytes, const char *to) {
              const int place = chunkAt(from);
              for (int64_t i = 0; i < bytes; ++i)
@@ -441,7 +459,7 @@ inline void copy_box(uint32_t to, const void *map, uint32_t gate, int column,
   arrival.gate = roles.numberOf(gate);
   arrival.made = now();
   arrival.isBox = true;
-  visitBox(from, to, column, row,
+  visitBox(from, to, column, {row},
            [&](uint32_t place, int64_t bytes, const char *at) {
              Copy copy;
              copy.to = place;
@@ -463,25 +481,33 @@ inline void copy_box(uint32_t to, const void *map, uint32_t gate, int column,
   if (machine.seed == 1)
     roles.landCopies(machine.current);
 }
-inline void store_box(const void *map, uint32_t from, int column, int row) {
+template <typename... At>
+void store_box(const void *map, uint32_t from, int column, int row, At... at) {
   using namespace emulator;
   Leaving box{machine.current,
               roles.boxGroups[machine.current],
               mapFor(map, from),
               from,
               column,
-              row,
+              {row, at...},
               {}};
-  visitBox(box.to, from, column, row, [&](uint32_t at, int64_t, const char *) {
-    const int place = chunkAt(at);
-    const SharedElement &element = sharedElement(machine.bytes, place);
-    Chunk &chunk = roles.chunk(place);
-    if (element.isUnderWay)
-      report("stores a box that a copy is still writing");
-    if (chunk.shown.thread < 0 || !comesAfter(chunk.shown))
-      report("stores a box of what nobody has shown it since it was written");
-    ++chunk.leaving;
-  });
+  for (size_t i = sizeof...(At) + 1; i < box.at.size(); ++i)
+    if (box.to.extents[i] > 1)
+      report("stores a box of no one matrix");
+  visitBox(box.to, from, column, box.at,
+           [&](uint32_t to, int64_t bytes, const char *) {
+             const int place = chunkAt(to);
+             const SharedElement &element = sharedElement(machine.bytes, place);
+             Chunk &chunk = roles.chunk(place);
+             ++chunk.leaving;
+             if (bytes == 0)
+               return; // what is there does not matter
+             if (element.isUnderWay)
+               report("stores a box that a copy is still writing");
+             if (chunk.shown.thread < 0 || !comesAfter(chunk.shown))
+               report("stores a box of what nobody has shown it since it was "
+                      "written");
+           });
   // Even modes take the bytes when the thread waits for them.
   if (machine.seed % 2 != 0)
     takeBytes(box);

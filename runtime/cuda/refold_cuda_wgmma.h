@@ -67,14 +67,20 @@ REFOLD_DEVICE void arrive_expecting(uint32_t gate, int bytes) {
       : "memory");
 }
 
-/// Tells copies of a matrix of bytes: rows of `columns`, `stride` apart, both
-/// multiples of 16, of which they bring boxes of 128 columns and `box_rows`
-/// rows at once. A map is 128 aligned bytes of device memory that belong to the
-/// block, `scratch` as many of shared memory. All lanes of one warp call it,
-/// and only they use the map, and who has seen it (see_map).
-REFOLD_DEVICE void make_map(void *map, uint32_t scratch, const void *first,
-                            int64_t rows, int64_t columns, int64_t stride,
-                            int box_rows) {
+/// Tells copies of matrices of bytes: rows of `columns`, `strides[0]` apart, of
+/// which each has `extents[0]`; of all indices in front of the row, as many and
+/// as far apart as `extents` and `strides` say, the nearest first. Strides are
+/// multiples of 16 where there are several; boxes have 128 columns and
+/// `box_rows` rows of one matrix. A map is 128 aligned bytes of device memory
+/// that belong to the block, `scratch` as many of shared memory. All lanes of
+/// one warp call it, and only they use the map, and who has seen it (see_map).
+template <int kIndices>
+REFOLD_DEVICE void make_array_map(void *map, uint32_t scratch,
+                                  const void *first,
+                                  const int64_t (&extents)[kIndices],
+                                  const int64_t (&strides)[kIndices],
+                                  int64_t columns, int box_rows) {
+  static_assert(kIndices >= 1 && kIndices <= 4);
   const int lane = int(threadIdx.x) % 32;
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(scratch + lane * 4), "r"(0)
                : "memory");
@@ -89,19 +95,31 @@ REFOLD_DEVICE void make_map(void *map, uint32_t scratch, const void *first,
   asm volatile("tensormap.replace.tile." field                                 \
                ".shared::cta.b1024.b32 [%0], " value ";" ::"r"(scratch)        \
                : "memory")
+// Of index `i`, which is dimension `dim` behind that of the columns.
+#define REFOLD_INDEX(i, dim, box)                                              \
+  if constexpr (kIndices > i) {                                                \
+    constexpr int kAt = i < kIndices ? i : 0;                                  \
+    const int64_t stride = extents[kAt] > 1 ? strides[kAt] : 16;               \
+    REFOLD_REPLACE("box_dim", "b32", dim ", %1", "r"(box));                    \
+    REFOLD_REPLACE("global_dim", "b32", dim ", %1",                            \
+                   "r"(uint32_t(extents[kAt])));                               \
+    REFOLD_REPLACE("global_stride", "b64", #i ", %1", "l"(stride));            \
+    REFOLD_REPLACE("element_stride", "b32", dim ", %1", "r"(1));               \
+  }
     REFOLD_REPLACE("global_address", "b64", "%1", "l"(first));
-    REFOLD_SET("rank", "1"); // of two dimensions
+    REFOLD_REPLACE("rank", "b32", "%1", "n"(kIndices)); // dimensions less one
     REFOLD_REPLACE("box_dim", "b32", "0, %1", "r"(128));
-    REFOLD_REPLACE("box_dim", "b32", "1, %1", "r"(box_rows));
     REFOLD_REPLACE("global_dim", "b32", "0, %1", "r"(uint32_t(columns)));
-    REFOLD_REPLACE("global_dim", "b32", "1, %1", "r"(uint32_t(rows)));
-    REFOLD_REPLACE("global_stride", "b64", "0, %1", "l"(stride));
     REFOLD_REPLACE("element_stride", "b32", "0, %1", "r"(1));
-    REFOLD_REPLACE("element_stride", "b32", "1, %1", "r"(1));
+    REFOLD_INDEX(0, "1", box_rows)
+    REFOLD_INDEX(1, "2", 1)
+    REFOLD_INDEX(2, "3", 1)
+    REFOLD_INDEX(3, "4", 1)
     REFOLD_SET("elemtype", "0");          // bytes
     REFOLD_SET("interleave_layout", "0"); // none
     REFOLD_SET("swizzle_mode", "3");      // of 128 bytes
     REFOLD_SET("fill_mode", "0");         // zeros
+#undef REFOLD_INDEX
 #undef REFOLD_REPLACE
 #undef REFOLD_SET
   }
@@ -137,6 +155,29 @@ REFOLD_DEVICE void store_box(const void *map, uint32_t from, int column,
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, "
                "{%2, %3}], [%1];" ::"l"(map),
                "r"(from), "r"(column), "r"(row)
+               : "memory");
+}
+/// The same of one of several matrices: indices in front of the row, the
+/// nearest first.
+REFOLD_DEVICE void store_box(const void *map, uint32_t from, int column,
+                             int row, int i) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, "
+               "{%2, %3, %4}], [%1];" ::"l"(map),
+               "r"(from), "r"(column), "r"(row), "r"(i)
+               : "memory");
+}
+REFOLD_DEVICE void store_box(const void *map, uint32_t from, int column,
+                             int row, int i, int j) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, "
+               "{%2, %3, %4, %5}], [%1];" ::"l"(map),
+               "r"(from), "r"(column), "r"(row), "r"(i), "r"(j)
+               : "memory");
+}
+REFOLD_DEVICE void store_box(const void *map, uint32_t from, int column,
+                             int row, int i, int j, int k) {
+  asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, "
+               "{%2, %3, %4, %5, %6}], [%1];" ::"l"(map),
+               "r"(from), "r"(column), "r"(row), "r"(i), "r"(j), "r"(k)
                : "memory");
 }
 /// The boxes that this thread has begun to write since the last call are one
@@ -326,6 +367,13 @@ REFOLD_PRODUCTS_OF(f8e5m2, f8e5m2, "e5m2.e5m2")
 
 namespace refold {
 
+/// The same of one matrix.
+REFOLD_DEVICE void make_map(void *map, uint32_t scratch, const void *first,
+                            int64_t rows, int64_t columns, int64_t stride,
+                            int box_rows) {
+  make_array_map<1>(map, scratch, first, {rows}, {stride}, columns, box_rows);
+}
+
 //===----------------------------------------------------------------------===//
 // Where a block goes
 //===----------------------------------------------------------------------===//
@@ -470,6 +518,37 @@ template <typename To>
 REFOLD_DEVICE void store_rows(const uint32_t (&from)[4], uint32_t to, int k) {
   const int lane = thread_again() % 32;
   store_matrices(To::right(to + To::place(lane % 16, lane / 16), 2 * k), from);
+}
+
+/// Begins to write 16 rows of pairs of 16 bits that a warp holds as sums of
+/// products are, from `by`, Panels<16, kColumns> that only it has: by boxes of
+/// a map of 16 rows, of the matrix that `at` says. The ones before are read
+/// first; the last ones lane 0 waits for (wait_boxes).
+template <typename Rows, int kParts, typename... At>
+REFOLD_DEVICE void store_by_boxes(const void *map, uint32_t by,
+                                  const uint32_t (&words)[2][kParts], int row,
+                                  At... at) {
+  static_assert(Rows::kRows == 16 && kParts * 8 == Rows::kColumns);
+  const int lane = thread_again() % 32;
+  if (lane == 0)
+    wait_boxes<0>();
+  warp_barrier();
+  const uint32_t first = by + Rows::place(lane % 16, lane / 16);
+  REFOLD_UNROLL
+  for (int part = 0; part < kParts; part += 2) {
+    const uint32_t quad[4] = {words[0][part], words[1][part],
+                              words[0][part + 1], words[1][part + 1]};
+    store_matrices((first ^ ((part & 6) << 4)) + part / 8 * Rows::kPanelBytes,
+                   quad);
+  }
+  show_matrices();
+  warp_barrier();
+  if (lane == 0) {
+    REFOLD_UNROLL
+    for (int panel = 0; panel < Rows::kCount; ++panel)
+      store_box(map, by + panel * Rows::kPanelBytes, panel * 128, row, at...);
+    commit_boxes();
+  }
 }
 
 /// The widest of the products that fit into `left` columns.

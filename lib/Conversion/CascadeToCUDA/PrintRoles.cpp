@@ -87,6 +87,12 @@ void TilePrinter::addRoles(int deepest, int widest, int groups, bool brings) {
       if (sums + columns * 3 / 4 > mostRegisters ||
           entry.sharedBytes > kMostBytes || (brings && columns < 64))
         continue;
+      // Results leave by boxes where there is room for them, and maps.
+      if (int64_t rows = bytes(entry.rows, widest);
+          boxedWrite() && entry.sharedBytes + rows <= kMostBytes) {
+        entry.sharedBytes += rows;
+        entry.mapBytes = 4 * groups * 128;
+      }
       // The left side of the next rows comes early where there is room, and
       // registers of two groups for it.
       if (int64_t left = bytes(entry.rows, deepest);
@@ -115,9 +121,16 @@ void TilePrinter::printRoleNumbers() {
   out.line("using Right = Panels<kColumns, kDepth>;");
   out.line("using Values = Panels<kColumns, kWidth>;");
   std::string values = std::to_string(2 * tiles.values.size());
+  if (hasBoxes()) {
+    out.line("using Rows = Panels<16, kWidth>; // of a warp");
+    out.line("constexpr int kRowsBytes = kIsBoxed ? 4 * kConsumers * "
+             "Rows::kBytes : 0;");
+  }
+  std::string behind =
+      hasBoxes() ? " * Values::kBytes + kRowsBytes" : " * Values::kBytes";
   printElementNumbers();
   out.line("constexpr int64_t kLeast = Left::kBytes + 2 * Right::kBytes + " +
-           values + " * Values::kBytes + " +
+           values + behind + " + " +
            (mostBrought() ? "kElementBytes + 128;" : "128;"));
   out.line("constexpr int kLefts = kSharedBytes == kLeast ? 1 : 2;");
   out.line("static_assert(kSharedBytes == kLeast + (kLefts - 1) * "
@@ -128,8 +141,8 @@ void TilePrinter::printRoleNumbers() {
   printElementPlaces();
   out.comment("Gates of two places each: what is there has come, and all are "
               "done with it.");
-  out.line("const uint32_t left_came = value_tiles + " + values +
-           " * Values::kBytes" + (mostBrought() ? " + kElementBytes" : "") +
+  out.line("const uint32_t left_came = value_tiles + " + values + behind +
+           (mostBrought() ? " + kElementBytes" : "") +
            ", left_left = left_came + 16;");
   out.line("const uint32_t right_came = left_left + 16, right_left = "
            "right_came + 16;");
@@ -432,7 +445,7 @@ void TilePrinter::printRoles() {
   out.line(std::string("template <int kConsumers, int kColumns, int kDepth, "
                        "int kWidth, ") +
            (mostBrought() > fewestBrought() ? "int kBrought, " : "") +
-           "int64_t kSharedBytes>");
+           (hasBoxes() ? "bool kIsBoxed, " : "") + "int64_t kSharedBytes>");
   out.open("REFOLD_DEVICE void " + options.name + "_by_roles(" + own.first +
            ") {");
   size_t begin = out.text.size();
@@ -470,6 +483,8 @@ void TilePrinter::printRoles() {
   out.close();
   out.line("int turns = 0, lefts = 0;");
   hasVisits = true;
+  if (hasBoxes())
+    printBoxMap();
   printSums();
   values.beginFunction();
   printFinish();
@@ -490,6 +505,10 @@ void TilePrinter::printRoles() {
   out.close();
   out.line("if (before.matrix >= 0)");
   out.line("  finish_last(turns - 1);");
+  if (hasBoxes()) {
+    out.line("if (kIsBoxed && thread_again() % 32 == 0)");
+    out.line("  wait_boxes<0>();");
+  }
   out.open("if constexpr (kConsumers == 2) {");
   out.line("if (consumer == 0)");
   out.line("  await_turn(1, 256); // that nobody has taken");

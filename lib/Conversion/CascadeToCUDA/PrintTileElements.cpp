@@ -83,7 +83,7 @@ void TilePrinter::printElementNumbers() {
 
 void TilePrinter::printElementPlaces() {
   std::string at = "value_tiles + " + std::to_string(2 * tiles.values.size()) +
-                   " * Values::kBytes";
+                   " * Values::kBytes" + (hasBoxes() ? " + kRowsBytes" : "");
   eachBrought([&](TileAccess &access, const std::string &condition) {
     out.line("[[maybe_unused]] const uint32_t " + access.name +
              "_tiles = " + at + ";");

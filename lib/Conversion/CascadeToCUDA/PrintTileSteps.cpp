@@ -595,6 +595,10 @@ void TilePrinter::printResults() {
   out.open("{");
   if (!hasVisits)
     printPlaces("block_again()");
+  bool isBoxed = hasVisits && hasBoxes();
+  if (isBoxed)
+    out.line("[[maybe_unused]] uint32_t " + boxedName() +
+             "_words[2][kWidth / 8] = {};");
   out.line("// What lanes of a row have apart is brought together.");
   openRows();
   for (StatePlan &s : plan.states)
@@ -613,7 +617,8 @@ void TilePrinter::printResults() {
     out.close();
     mode = Absorbing;
   }
-  out.line("const bool is_row = " +
+  out.line(std::string(isBoxed ? "[[maybe_unused]] " : "") +
+           "const bool is_row = " +
            (hasTileRow() ? kernel.indexNames[tiles.tileRow] + "_at < " +
                                kernel.indexNames[tiles.tileRow] + "_end;"
                          : std::string("which / 32 == 0 && i == 0 && "
@@ -642,7 +647,13 @@ void TilePrinter::printResults() {
     if (!isStoredByVectors(*w))
       elements.push_back(w);
   if (wide.size() > elements.size()) {
-    out.open("if constexpr (kVector == 8) {");
+    if (isBoxed) {
+      out.open("if constexpr (kIsBoxed) {");
+      printBoxWords(*wide.front(), roots);
+      out.otherwise("if constexpr (kVector == 8)");
+    } else {
+      out.open("if constexpr (kVector == 8) {");
+    }
     for (WritePlan *w : wide)
       if (isStoredByVectors(*w))
         printVectors(*w, roots, "is_row");
@@ -659,5 +670,7 @@ void TilePrinter::printResults() {
   values.takesReciprocals = false;
   kernel.stream = stream;
   closeRows();
+  if (isBoxed)
+    printBoxes();
   out.close();
 }

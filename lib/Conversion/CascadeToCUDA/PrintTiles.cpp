@@ -199,6 +199,8 @@ void TilePrinter::printEntries() {
         numbers += std::to_string(number) + ", ";
       if (mostBrought() > fewestBrought())
         numbers += std::to_string(brought[entry.name]) + ", ";
+      if (hasBoxes())
+        numbers += entry.mapBytes > 0 ? "true, " : "false, ";
       out.line(options.name + "_by_roles<" + numbers +
                std::to_string(entry.sharedBytes) + ">(" + own.second + ");");
       out.close();
@@ -639,6 +641,9 @@ FailureOr<CudaKernel> TilePrinter::print() {
     parts = hasTiles ? packer.printParts(*this) : packer.printWide(*this);
     partsBody = packer.partsBody;
   }
+  if (!packing && hasBoxes())
+    addParameter({CudaParameter::Workspace, 0, 0}, "unsigned char *",
+                 "workspace");
   own = parametersIn(earlierOwn);
   printHead();
   {

@@ -132,6 +132,17 @@ private:
                         llvm::ArrayRef<Node *> roots, const std::string &isRow);
   void printVectors(walk::WritePlan &w, llvm::ArrayRef<Node *> roots,
                     const std::string &isRow);
+  // Results that leave shared memory by boxes.
+  walk::WritePlan *boxedWrite();
+  std::string boxedName();
+  bool hasBoxes() const {
+    return llvm::any_of(result.entries, [](const CudaEntry &e) {
+      return e.roles > 0 && !e.hasParts() && e.mapBytes > 0;
+    });
+  }
+  void printBoxMap();
+  void printBoxWords(walk::WritePlan &w, llvm::ArrayRef<Node *> roots);
+  void printBoxes();
   /// Loops over what a thread has of its rows; `closeRows` ends them.
   void openRows();
   void closeRows();

@@ -28,8 +28,12 @@ static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
   auto blocks = [&](const SizeExpr &count) {
     return SizeExpr::binary(SizeExpr::Op::CeilDiv, count, SizeExpr(entry.rows));
   };
-  return kernel.tiles ? rows * blocks(words.extent(kernel.tiles->rows))
-                      : blocks(rows) * SizeExpr(entry.blocks);
+  if (!kernel.tiles)
+    return blocks(rows) * SizeExpr(entry.blocks);
+  SizeExpr all = rows * blocks(words.extent(kernel.tiles->rows));
+  return entry.mapBytes > 0
+             ? SizeExpr::binary(SizeExpr::Op::Min, all, kMostMapped)
+             : all;
 }
 
 /// Shared memory that the launch asks for: to keep rows, whole chunks of them.
@@ -87,6 +91,9 @@ static SizeExpr workspaceOf(const CudaKernel &kernel, const Words &words) {
   for (const CudaEntry &entry : kernel.entries) {
     if (kernel.f8Product && entry.leftBytes > 0)
       bytes = kMostMapped * entry.leftBytes;
+    if (!entry.hasParts() && entry.mapBytes > 0)
+      bytes = SizeExpr::binary(Op::Max, bytes,
+                               SizeExpr(kMostMapped * entry.mapBytes));
     if (!entry.hasParts())
       continue;
     // Whatever the addresses: alignment may leave the first such entry out.
