@@ -11,6 +11,7 @@ grow along the keys, so that every pivot moves. Times are the median of 15 group
 
 import argparse
 import ctypes
+import functools
 import json
 import math
 import pathlib
@@ -31,12 +32,20 @@ def launch(driver, function, blocks, entry, values):
     driver.call("cuLaunchKernel", function, blocks, 1, 1, entry["threads"], 1, 1, entry["shared_bytes"], stream, array, None)
 
 
+@functools.cache
+def workspace():
+    return torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+
+
 def values_of(kernel, tensors):
     values = []
     for p in kernel["parameters"]:
         t = tensors[p["operand"]]
-        if p["kind"] in ("workspace", "tickets"):  # of entries whose blocks share a stream: not launched here
+        if p["kind"] == "tickets":  # of entries whose blocks share a stream: not launched here
             values.append(0)
+            continue
+        if p["kind"] == "workspace":  # maps of results
+            values.append(workspace().data_ptr())
             continue
         values.append({"pointer": t.data_ptr, "size": lambda: t.shape[p["dim"]],
                        "stride": lambda: t.stride(p["dim"])}[p["kind"]]())

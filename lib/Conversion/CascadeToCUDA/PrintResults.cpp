@@ -15,15 +15,14 @@ static bool isCast(Node *n, StringRef name) {
   return n->kind == Node::Elem && n->op->getName().getStringRef() == name;
 }
 
-/// Without what rounds a value that is rounded to its type already.
-static Node *withoutCasts(Node *n) {
+Node *cuda::withoutCasts(Node *n) {
   while (isCast(n, "arith.truncf") && isCast(n->in[0], "arith.extf") &&
          n->in[0]->in[0]->type == n->type)
     n = n->in[0]->in[0];
   return n;
 }
 
-static bool isRounded(Node *n) {
+bool cuda::isRounded(Node *n) {
   return isCast(n, "arith.truncf") && n->in[0]->type.isF32();
 }
 

@@ -3,8 +3,6 @@
 // has room for 16 rows, and a map of the result.
 #include "TilePrinter.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-
 using namespace mlir;
 using namespace refold;
 using namespace refold::cuda;
@@ -86,13 +84,11 @@ void TilePrinter::printBoxMap() {
 /// What a thread has of a row, two columns at once.
 void TilePrinter::printBoxWords(WritePlan &w, ArrayRef<Node *> roots) {
   const std::string &e = kernel.indexNames[tiles.width];
-  Node *value = w.value;
-  bool isRounded = value->kind == Node::Elem &&
-                   isa<arith::TruncFOp>(value->op) &&
-                   value->in[0]->type.isF32();
+  Node *value = withoutCasts(w.value);
+  bool rounds = isRounded(value);
   out.line("REFOLD_UNROLL");
   out.open("for (int part = 0; part < kWidth / 8; ++part) {");
-  out.line(std::string(isRounded ? "float" : storedType(value->type)) +
+  out.line(std::string(rounds ? "float" : storedType(value->type)) +
            " pair[2];");
   out.line("REFOLD_UNROLL");
   out.open("for (int c = 2 * part; c < 2 * part + 2; ++c) {");
@@ -102,14 +98,13 @@ void TilePrinter::printBoxWords(WritePlan &w, ArrayRef<Node *> roots) {
   {
     Expressions::Scope inside(values, roots);
     bindSums();
-    out.line(
-        "pair[c % 2] = " +
-        withoutParentheses(values.value(isRounded ? value->in[0] : value)) +
-        ";");
+    out.line("pair[c % 2] = " +
+             withoutParentheses(values.value(rounds ? value->in[0] : value)) +
+             ";");
   }
   out.close();
   out.line(boxedName() + "_words[i][part] = " +
-           (isRounded
+           (rounds
                 ? "pack(pair[0], pair[1], " + storedType(value->type) + "{});"
                 : "uint32_t(pair[0].bits) | uint32_t(pair[1].bits) << 16;"));
   out.close();

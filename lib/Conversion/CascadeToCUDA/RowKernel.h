@@ -125,6 +125,10 @@ mlir::LogicalResult checkTypes(RowKernel &kernel);
 /// The C++ type of values, and of array elements; "" where there is none.
 std::string valueType(mlir::Type type);
 std::string storedType(mlir::Type type);
+/// Without what rounds a value that is rounded to its type already.
+walk::Node *withoutCasts(walk::Node *n);
+/// Whether it is a float of 32 bits, rounded.
+bool isRounded(walk::Node *n);
 /// The unsigned type in which sums and products of an integer type wrap.
 std::string wrappingType(mlir::Type type);
 /// An expression with $0, $1, $2 for operands, in parentheses where it has to

@@ -88,7 +88,22 @@ const std::vector<Defect> kDefects = {
            "products[0][2 * c][word % 2 * 2],"},
     Defect{"multiply_values(turn, of_warp(turn & 1));", ""},
     Defect{"finish(done, before);", "finish(done, {0, 0});"},
-    Defect{"before = visit;", ";"}, Defect{"|| column < limit;", "|| true;"}};
+    Defect{"before = visit;", ";"}, Defect{"|| column < limit;", "|| true;"},
+    // Results on their way out.
+    Defect{"  if (lane == 0)\n    wait_boxes<0>();\n", ""},
+    Defect{"wait_boxes<0>();\n  warp_barrier();", "wait_boxes<0>();"},
+    Defect{"  show_matrices();\n  warp_barrier();\n", "  warp_barrier();\n"},
+    Defect{"  show_matrices();\n  warp_barrier();\n", "  show_matrices();\n"},
+    Defect{"commit_boxes();", ""},
+    Defect{
+        "  if (kIsBoxed && thread_again() % 32 == 0)\n    wait_boxes<0>();\n",
+        ""},
+    Defect{"(first ^ ((part & 6) << 4))", "(first + ((part & 6) << 4))"},
+    Defect{"panel * 128, row", "panel * 64, row"},
+    Defect{"kConsumers + computing) * 128", "kConsumers + computing) * 64"},
+    Defect{"computing * Rows::kBytes", "0 * Rows::kBytes"},
+    Defect{"words[1][part],", "words[0][part],"},
+    Defect{"pack(pair[0], pair[1],", "pack(pair[1], pair[0],"}};
 
 INSTANTIATE_TEST_SUITE_P(Text, PlantedRoleDefect,
                          testing::ValuesIn(chosenDefects(kDefects)));
