@@ -678,10 +678,10 @@ template <typename T> float widenByte(uint8_t bits) {
   template <int kPart, int kParts>                                             \
   void multiply_factors_##columns(float(&sums)[kParts][4],                     \
                                   const uint32_t(&left)[4], uint64_t right,    \
-                                  type) {                                      \
+                                  int adds, type) {                            \
     static_assert((kPart + columns / 8) <= kParts);                            \
-    emulator::issueProduct(sums[kPart], columns, left, 0, right, true, true,   \
-                           emulator::widen);                                   \
+    emulator::issueProduct(sums[kPart], columns, left, 0, right, adds != 0,    \
+                           true, emulator::widen);                             \
   }
 #define REFOLD_PRODUCTS_OF(type, widen)                                        \
   REFOLD_PRODUCTS(type, widen, 16)                                             \

@@ -314,15 +314,16 @@ template <int kParts> REFOLD_DEVICE void settle(float (&sums)[kParts][4]) {
                    "l"(right), "r"(adds));                                     \
   }                                                                            \
   template <int kPart, int kParts>                                             \
-  REFOLD_DEVICE void multiply_factors_##columns(float(&sums)[kParts][4],       \
-                                                const uint32_t(&left)[4],      \
-                                                uint64_t right, type) {        \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." name  \
-                 "." name " {" REFOLD_SLOTS_##count                            \
-                 "}, {%" a ", %" b ", %" c ", %" d "}, %" e ", 1, 1, 1, 1;"    \
+  REFOLD_DEVICE void multiply_factors_##columns(                               \
+      float(&sums)[kParts][4], const uint32_t(&left)[4], uint64_t right,       \
+      int adds, type) {                                                        \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" f                        \
+                 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #columns            \
+                 "k16.f32." name "." name " {" REFOLD_SLOTS_##count            \
+                 "}, {%" a ", %" b ", %" c ", %" d "}, %" e ", p, 1, 1, 1;\n}" \
                  : REFOLD_SUMS_##count(0)                                      \
                  : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]),     \
-                   "l"(right));                                                \
+                   "l"(right), "r"(adds));                                     \
   }
 #define REFOLD_PRODUCTS_OF(type, name)                                         \
   REFOLD_PRODUCTS(type, name, 16, 8, "8", "9", "10", "11", "12", "13")         \
@@ -587,10 +588,11 @@ REFOLD_DEVICE void multiply_panels(float (&products)[kParts][4], uint32_t left,
 }
 
 /// sums += factors * values: factors of 16 rows of `Values` after each other.
+/// `adds` 0: what the sums were before does not matter.
 template <typename T, typename Values, int kColumn = 0, int kParts, int kSteps>
 REFOLD_DEVICE void multiply_factors(float (&sums)[kParts][4],
                                     const uint32_t (&factors)[kSteps][1][4],
-                                    uint32_t values) {
+                                    uint32_t values, int adds = 1) {
   static_assert(kParts * 8 == Values::kColumns && kSteps * 16 == Values::kRows);
   constexpr int kPiece = piece_of(Values::kColumns - kColumn);
   REFOLD_UNROLL
@@ -599,18 +601,19 @@ REFOLD_DEVICE void multiply_factors(float (&sums)[kParts][4],
         describe(values + kColumn / 64 * Values::kPanelBytes +
                      kColumn % 64 * 2 + k * 16 * Values::kRowBytes,
                  Values::kPanelBytes);
+    const int own = k == 0 ? adds : 1;
     if constexpr (kPiece == 128)
-      multiply_factors_128<kColumn / 8>(sums, factors[k][0], b, T{});
+      multiply_factors_128<kColumn / 8>(sums, factors[k][0], b, own, T{});
     else if constexpr (kPiece == 64)
-      multiply_factors_64<kColumn / 8>(sums, factors[k][0], b, T{});
+      multiply_factors_64<kColumn / 8>(sums, factors[k][0], b, own, T{});
     else if constexpr (kPiece == 32)
-      multiply_factors_32<kColumn / 8>(sums, factors[k][0], b, T{});
+      multiply_factors_32<kColumn / 8>(sums, factors[k][0], b, own, T{});
     else
-      multiply_factors_16<kColumn / 8>(sums, factors[k][0], b, T{});
+      multiply_factors_16<kColumn / 8>(sums, factors[k][0], b, own, T{});
   }
   if constexpr (kColumn + kPiece < Values::kColumns) {
     begin_products();
-    multiply_factors<T, Values, kColumn + kPiece>(sums, factors, values);
+    multiply_factors<T, Values, kColumn + kPiece>(sums, factors, values, adds);
   }
 }
 

@@ -275,6 +275,8 @@ void TilePrinter::printSettle() {
   out.line("wait_gate(right_came + 8 * (place ^ 1), ((turn + 1) / 2) & 1);");
   out.line("show_matrices();");
   out.close();
+  out.line("if constexpr (kind.value == FirstOfRows)");
+  out.line("  bring_together(done);");
   out.line("if constexpr (kind.value != FirstOfAll)");
   out.line("  settle_sums(place ^ 1);");
   out.open("if constexpr (kind.value == FirstOfRows) {");
@@ -311,6 +313,10 @@ void TilePrinter::printSums() {
   for (const TileState &p : tiles.products)
     out.line("float " + name(*p.state) + "_sums[1][kWidth / 8][4] = {};");
   out.line("uint32_t factors[kColumns / 16][1][4];");
+  out.comment("Whether sums have anything of the rows at hand. Wide ones leave "
+              "no register for it, and begin as 0.");
+  out.line("constexpr bool kIsZeroed = kWidth > 128;");
+  out.line("int adds = kIsZeroed;");
   out.line("// Begins to add what a tile has to the sums.");
   out.open("const auto multiply_values = [&](int turn, int place) {");
   out.line("wait_gate(values_came + 8 * place, (turn / 2) & 1);");
@@ -320,8 +326,11 @@ void TilePrinter::printSums() {
     out.line("multiply_factors<" + typeOf(tiles.values[p.values]) +
              ", Values>(" + name(*p.state) +
              "_sums[0], factors, value_tiles + (" +
-             std::to_string(2 * p.values) + " + place) * Values::kBytes);");
+             std::to_string(2 * p.values) +
+             " + place) * Values::kBytes, kIsZeroed ? 1 : adds);");
   out.line("commit_products();");
+  out.line("if constexpr (!kIsZeroed)");
+  out.line("  adds = 1;");
   out.close("};");
   out.line("// They have come.");
   out.open("const auto settle_sums = [&](int place) {");
@@ -333,9 +342,25 @@ void TilePrinter::printSums() {
   out.close("};");
 }
 
+void TilePrinter::printZeros() {
+  for (const TileState &p : tiles.products) {
+    out.line("REFOLD_UNROLL");
+    out.line("for (auto &sum : " + name(*p.state) + "_sums[0])");
+    out.line("  sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;");
+  }
+}
+
 /// Results, once the sums of some rows have come.
 void TilePrinter::printFinish() {
   out.blank();
+  out.line("// What lanes of a row have apart.");
+  out.open("const auto bring_together = [&]([[maybe_unused]] "
+           "States(&states)[2]) {");
+  out.line("REFOLD_UNROLL");
+  out.open("for (States &s : states) {");
+  printTogether();
+  out.close();
+  out.close("};");
   out.open("const auto finish = [&]([[maybe_unused]] States(&states)[2], Visit "
            "visit) {");
   Expressions::Scope scope(values, {});
@@ -346,17 +371,18 @@ void TilePrinter::printFinish() {
   for (WritePlan &w : plan.finishWrites)
     nameFixed(w.value);
   printResults();
-  for (const TileState &p : tiles.products) {
-    out.line("REFOLD_UNROLL");
-    out.line("for (auto &sum : " + name(*p.state) + "_sums[0])");
-    out.line("  sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;");
-  }
+  out.open("if constexpr (kIsZeroed) {");
+  printZeros();
+  out.otherwise();
+  out.line("adds = 0;");
+  out.close();
   out.close("};");
   out.line("// Rows of which the last sums are still to be added.");
   out.line("States done[2];");
   out.line("Visit before = {-1, 0};");
   out.open("const auto finish_last = [&](int turn) {");
   out.line("multiply_values(turn, of_warp(turn & 1));");
+  out.line("bring_together(done);");
   out.line("settle_sums(turn & 1);");
   out.line("finish(done, before);");
   out.close("};");
@@ -399,6 +425,8 @@ void TilePrinter::printRoleWalk() {
   out.line("if (before.matrix >= 0)");
   out.line("  finish_last(turns - 1);");
   out.line("before.matrix = -1;");
+  printZeros();
+  out.line("bring_together(states);");
   out.line("finish(states, visit);");
   out.line("continue;");
   out.close();

@@ -585,6 +585,18 @@ void TilePrinter::printVectors(WritePlan &w, ArrayRef<Node *> roots,
            countOf(tiles.width) + ");");
 }
 
+/// What lanes of a row have apart is brought together.
+void TilePrinter::printTogether() {
+  for (StatePlan &s : plan.states)
+    if (!tiles.productOf(s) && !isReduced(s))
+      for (const char *mask : {"1", "2"})
+        out.line("s." + name(s) + " = " +
+                 withoutParentheses(combine(s, "s." + name(s),
+                                            "shuffle_xor(s." + name(s) + ", " +
+                                                std::string(mask) + ")")) +
+                 ";");
+}
+
 void TilePrinter::printResults() {
   out.blank();
   out.line(hasVisits ? "// 3. Results."
@@ -599,16 +611,11 @@ void TilePrinter::printResults() {
   if (isBoxed)
     out.line("[[maybe_unused]] uint32_t " + boxedName() +
              "_words[2][kWidth / 8] = {};");
-  out.line("// What lanes of a row have apart is brought together.");
+  if (!hasVisits)
+    out.line("// What lanes of a row have apart is brought together.");
   openRows();
-  for (StatePlan &s : plan.states)
-    if (!tiles.productOf(s) && !isReduced(s))
-      for (const char *mask : {"1", "2"})
-        out.line("s." + name(s) + " = " +
-                 withoutParentheses(combine(s, "s." + name(s),
-                                            "shuffle_xor(s." + name(s) + ", " +
-                                                std::string(mask) + ")")) +
-                 ";");
+  if (!hasVisits)
+    printTogether();
   if (SmallVector<StatePlan *> moved = movedAt(-1);
       !moved.empty() && !tiles.dropsPivots) {
     mode = Moving;

@@ -116,6 +116,7 @@ private:
   void printNextVisit();
   void printVisit();
   void printSums();
+  void printZeros();
   void printFinish();
   void printCopier();
   void printRoleFold();
@@ -124,6 +125,7 @@ private:
   void printRoleWalk();
   void printNext();
   void printWalk();
+  void printTogether();
   void printResults();
   void printResult(walk::WritePlan &w);
   bool isStoredByVectors(walk::WritePlan &w);

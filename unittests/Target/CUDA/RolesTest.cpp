@@ -91,7 +91,6 @@ const std::vector<Defect> kDefects = {
     Defect{"before = visit;", ";"}, Defect{"|| column < limit;", "|| true;"},
     // Results on their way out.
     Defect{"  if (lane == 0)\n    wait_boxes<0>();\n", ""},
-    Defect{"wait_boxes<0>();\n  warp_barrier();", "wait_boxes<0>();"},
     Defect{"  show_matrices();\n  warp_barrier();\n", "  warp_barrier();\n"},
     Defect{"  show_matrices();\n  warp_barrier();\n", "  show_matrices();\n"},
     Defect{"commit_boxes();", ""},
@@ -100,10 +99,14 @@ const std::vector<Defect> kDefects = {
         ""},
     Defect{"(first ^ ((part & 6) << 4))", "(first + ((part & 6) << 4))"},
     Defect{"panel * 128, row", "panel * 64, row"},
-    Defect{"kConsumers + computing) * 128", "kConsumers + computing) * 64"},
-    Defect{"computing * Rows::kBytes", "0 * Rows::kBytes"},
+    Defect{"block_again() * 4 * kConsumers +", "block_again() * kConsumers +"},
+    Defect{"const int computing = of_warp(",
+           "const int computing = 0 * of_warp("},
     Defect{"words[1][part],", "words[0][part],"},
-    Defect{"pack(pair[0], pair[1],", "pack(pair[1], pair[0],"}};
+    Defect{"pack(pair[0], pair[1],", "pack(pair[1], pair[0],"},
+    // Sums that begin anew.
+    Defect{"    adds = 0;\n", "    ;\n"}, Defect{"k == 0 ? adds : 1", "adds"},
+    Defect{"bring_together(done);", ";"}};
 
 INSTANTIATE_TEST_SUITE_P(Text, PlantedRoleDefect,
                          testing::ValuesIn(chosenDefects(kDefects)));
