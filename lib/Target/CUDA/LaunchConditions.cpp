@@ -54,6 +54,8 @@ static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
   if (isWide) // results are the front of what is multiplied, by maps
     takes = takes * SizeExpr::binary(SizeExpr::Op::Le, width, depth) *
             words.areForward();
+  else if (entry.mapBytes > 0) // so are results of one
+    takes = takes * words.areForward();
   for (unsigned operand : entry.whole)
     takes = takes * words.beginWhole(kernel.operands[operand]);
   if (entry.roles > 0 && !isWide)

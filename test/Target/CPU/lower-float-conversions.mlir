@@ -1,4 +1,4 @@
-// RUN: %refold-opt %s -refold-lower-float-conversions | %FileCheck %s
+// RUN: %refold-opt %s -refold-lower-float-conversions -canonicalize | %FileCheck %s
 
 // bf16 is the upper half of f32.
 

@@ -1,4 +1,4 @@
-// RUN: %refold-opt %s -refold-lower-math | %FileCheck %s
+// RUN: %refold-opt %s -refold-lower-math -canonicalize | %FileCheck %s
 
 // A full vector of AVX-512: a root of 2 from a register and one scalef, no branch
 // for overflow. The argument is bounded below, so that -inf gives 0 and not NaN;
