@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Times attention with biases, soft caps and gates from packages of several compilers, in turns, on the first GPU.
+"""Times attention, plain or with biases, soft caps and gates, from packages of several compilers, in turns, on the first GPU.
 
     versions.py --library librefold_run.so --packages OLD,NEW [--programs catalogue_05_pair_bias,...] [--lengths 1024,4096]
                 [--head-widths 64,128,256] [--peers] [--out FILE.jsonl]
 
 OLD, NEW: folders with catalogue_05_pair_bias.rfx, ...: `refold compile --target cuda-sm90 --dtype bf16
-test/Catalogue/PROGRAM.fold -o ...`, each by its own compiler. Every answer is compared with double on the first
+test/Catalogue/PROGRAM.fold -o ...` (attention: of examples), each by its own compiler. Every answer is compared with double on the first
 heads, and every element has to be written, before a time counts; scores grow along the keys, so that every pivot
 moves. Times are the median of 9 groups of launches, one group of each version in turn. --peers: FlexAttention.
 """
@@ -49,6 +49,11 @@ def places(length):
 # Each: inputs, what the sampled heads are, what FlexAttention makes of a score, its scale (none: that of the width).
 
 
+def attention(length, width):
+    q, k, v = operands(length, width)
+    return [q, k, v], reference(q, k, v, lambda s: s), None, None
+
+
 def pair_bias(length, width):
     q, k, v = operands(length, width)
     bias, slope = random(HEADS, length, length), torch.rand(HEADS, device="cuda").mul(0.1).to(q.dtype)
@@ -80,7 +85,7 @@ def gated_attention(length, width):
     return [q, k, v, mask, pair, gate], want, lambda s, b, h, m, n: s + 1e9 * (mask[b, n] - 1.0) + pair[h, m, n], None
 
 
-PROGRAMS = {"catalogue_05_pair_bias": pair_bias, "catalogue_05_bucketed_bias": bucketed_bias,
+PROGRAMS = {"attention": attention, "catalogue_05_pair_bias": pair_bias, "catalogue_05_bucketed_bias": bucketed_bias,
             "catalogue_06_soft_capped_attention": soft_capped_attention, "catalogue_14_gated_attention": gated_attention}
 
 
@@ -146,7 +151,7 @@ def main():
                 medians = {name: statistics.median(found) for name, found in times.items()}
                 log.append({"program": program, "length": length, "width": width, "dtype": "bf16", "ms": medians, "errors": errors})
                 first = next(iter(medians.values()))
-                print(f"{program[13:]:22} S {length:5} d {width:3}  " + "  ".join(
+                print(f"{program.split('_', 2)[-1]:22} S {length:5} d {width:3}  " + "  ".join(
                     f"{name} {ms * 1e3:7.1f} us ({first / ms:.3f}, error {errors[name]:.1e})" for name, ms in medians.items()), flush=True)
     if options.out:
         options.out.write_text("".join(json.dumps(line) + "\n" for line in log))
