@@ -167,6 +167,48 @@ TEST(PlanCudaLaunch, MapsTakeStridesOfSingleRowsToo) {
   EXPECT_EQ(choose(-64), "any");
 }
 
+/// Results that leave by boxes are stored by a map, in which no stride leads
+/// back; it needs room, and there are as many blocks as have one.
+TEST(PlanCudaLaunch, BoxesTakeResultsThatGoForward) {
+  CudaKernel kernel;
+  kernel.name = "k";
+  CudaOperand left, result;
+  left.rank = result.rank = 2;
+  left.elementBytes = result.elementBytes = 2;
+  left.hasVectors = result.hasVectors = true;
+  result.word = 7;
+  kernel.operands = {left, result};
+  kernel.tiles = CudaTiles{{0, 0, 1}, {0, 1, 1}, {1, 1, 1}, {}, {}};
+  CudaEntry entry;
+  entry.threads = 128;
+  entry.rows = 128;
+  entry.width = 8;
+  entry.deepest = entry.widest = 64;
+  kernel.entries = {entry, entry};
+  kernel.entries[0].name = "boxes";
+  kernel.entries[0].roles = 1;
+  kernel.entries[0].mapBytes = 512;
+  kernel.entries[1].name = "any";
+  // Rows of 64 elements, both dense.
+  int64_t words[] = {0, 1 << 20, 0, 4096, 64, 64, 1,
+                     0, 2 << 20, 0, 4096, 64, 64, 1};
+  auto choose = [&](int64_t stride) {
+    words[12] = stride;
+    return chosen(kernel, words);
+  };
+  EXPECT_EQ(choose(64), "boxes");
+  EXPECT_EQ(choose(72), "boxes");
+  EXPECT_EQ(choose(-64), "any");
+  choose(64);
+  auto launch = planCudaLaunch(kernel, words, std::nullopt);
+  ASSERT_TRUE(launch && *launch);
+  EXPECT_EQ((*launch)->blocks, 32);
+  words[3] = words[10] = 1 << 20;
+  launch = planCudaLaunch(kernel, words, std::nullopt);
+  ASSERT_TRUE(launch && *launch);
+  EXPECT_EQ((*launch)->blocks, 256);
+}
+
 /// What copies panels copies nothing of rows that are not there, but from where
 /// they would be.
 TEST(PlanCudaLaunch, PanelsTakeStridesOfSingleRowsToo) {
