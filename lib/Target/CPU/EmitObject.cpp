@@ -192,7 +192,7 @@ static std::unique_ptr<llvm::Module> translate(mlir::ModuleOp module,
 
 /// The code generator, without the reduction of loops' strengths. That and its
 /// analyses are 35 % of its time, and what our loops take does not change (18
-/// programs on a Zen 3: 0.9 to 1.02 times). LLVM has an option for it and no
+/// programs on a Zen 3: 0.90 to 1.04 times). LLVM has an option for it and no
 /// call: it is set for as long as passes are added.
 static bool addCodeGenerator(llvm::legacy::PassManager &passes,
                              llvm::TargetMachine &machine,
