@@ -179,7 +179,8 @@ bool Counter::isAddedInPairs(Value term) {
 /// Products of two bytes, which the target adds in fours.
 bool Counter::isByteDot(Value term) const {
   Operation *product = term.getDefiningOp();
-  if (!target.hasByteDots || !isa_and_nonnull<arith::MulIOp>(product))
+  if (!(target.hasByteDots || target.addsHalfWords) ||
+      !isa_and_nonnull<arith::MulIOp>(product))
     return false;
   return llvm::all_of(product->getOperands(), [](Value side) {
     Operation *cast = side.getDefiningOp();
@@ -365,7 +366,9 @@ double Counter::othersOf(Value term, const OpSet &ops, uint64_t nest,
 /// fma. What no carried index moves is kept by the row steps of a state, and
 /// counted there.
 void Counter::countNest(Value term, uint64_t nest) {
-  constexpr double kDotBytes = 4.0;
+  // Products of one multiplication and addition: by half words it takes two,
+  // and bytes are widened.
+  const double kDotBytes = target.hasByteDots ? 4.0 : 1.3;
   hasNest = true;
   if (isByteDot(term)) {
     work.nestSteps += elements(nest) / kDotBytes;

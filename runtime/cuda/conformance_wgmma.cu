@@ -312,7 +312,7 @@ CONFORM_SIDES(f16x256, f16, 256, along, true)
 CONFORM_SIDES(bf16x256, bf16, 256, shared, false)
 
 /// A map for each of two blocks, or three of one.
-alignas(128) unsigned char conform_maps[384];
+alignas(128) unsigned char conform_maps[512];
 
 /// 128 threads, two blocks: `in` has 24 rows of 160 bytes, of which 9 by 144
 /// are a matrix; `out` the box of 16 rows at row 4 of it, and column 128 or, of
@@ -424,6 +424,37 @@ conform_array_stores(const int8_t *in, int8_t *out, int64_t) {
     else
       store_by_boxes<Rows>(conform_maps + 256, own, own_words, row, matrix % 3,
                            (matrix - 9) / 3 % 2, (matrix - 9) / 6);
+  }
+  if (lane == 0)
+    wait_boxes<0>();
+}
+
+/// 128 threads: `in` are 64 rows of 640 bytes, 16 of each warp. `out` are two
+/// matrices of 61 rows of 624 bytes: the rows, and other bits of them. Warps
+/// have room for two of five panels.
+REFOLD_KERNEL(128)
+conform_panel_stores(const int8_t *in, int8_t *out, int64_t) {
+  using Rows = Panels<16, 128>;
+  REFOLD_SHARED_BYTES(boxes, 4 * Rows::kBytes);
+  const int warp = of_warp(thread() / 32), lane = thread() % 32;
+  const uint32_t own = boxes + warp * Rows::kBytes;
+  constexpr int64_t kMatrix = 61 * 624;
+  make_array_map<2>(conform_maps + warp * 128, own, out, {61, 2},
+                    {624, kMatrix}, 624, 16);
+  uint32_t words[2][40];
+  REFOLD_UNROLL
+  for (int i = 0; i < 80; ++i) {
+    uint32_t word[1];
+    load_words<4, Stream>(word, in + (warp * 16 + i / 40 * 8 + lane / 4) * 640 +
+                                    i % 40 * 16 + lane % 4 * 4);
+    words[i / 40][i % 40] = word[0];
+  }
+  for (int matrix = 0; matrix < 2; ++matrix) {
+    store_by_boxes<Rows>(conform_maps + warp * 128, own, words, warp * 16,
+                         matrix);
+    REFOLD_UNROLL
+    for (int i = 0; i < 80; ++i)
+      words[i / 40][i % 40] ^= 0x5a5a5a5au;
   }
   if (lane == 0)
     wait_boxes<0>();

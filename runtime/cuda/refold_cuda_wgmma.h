@@ -522,33 +522,49 @@ REFOLD_DEVICE void store_rows(const uint32_t (&from)[4], uint32_t to, int k) {
 }
 
 /// Begins to write 16 rows of pairs of 16 bits that a warp holds as sums of
-/// products are, from `by`, Panels<16, kColumns> that only it has: by boxes of
-/// a map of 16 rows, of the matrix that `at` says. The ones before are read
-/// first; the last ones lane 0 waits for (wait_boxes).
+/// products are, from `by`, which only it has: by boxes of a map of 16 rows, of
+/// the matrix that `at` says. `Rows`, Panels<16, kColumns>, has room for all
+/// columns, or for some panels, which then leave one after the other. The ones
+/// before are read first; the last ones lane 0 waits for (wait_boxes).
 template <typename Rows, int kParts, typename... At>
 REFOLD_DEVICE void store_by_boxes(const void *map, uint32_t by,
                                   const uint32_t (&words)[2][kParts], int row,
                                   At... at) {
-  static_assert(Rows::kRows == 16 && kParts * 8 == Rows::kColumns);
+  constexpr int kPanels = (kParts + 7) / 8, kRoom = Rows::kCount;
+  constexpr int kAtOnce = kRoom < kPanels ? 1 : kPanels;
+  static_assert(Rows::kRows == 16 && Rows::kColumns <= kParts * 8);
   const int lane = thread_again() % 32;
-  if (lane == 0)
-    wait_boxes<0>();
-  warp_barrier();
   const uint32_t first = by + Rows::place(lane % 16, lane / 16);
   REFOLD_UNROLL
-  for (int part = 0; part < kParts; part += 2) {
-    const uint32_t quad[4] = {words[0][part], words[1][part],
-                              words[0][part + 1], words[1][part + 1]};
-    store_matrices((first ^ ((part & 6) << 4)) + part / 8 * Rows::kPanelBytes,
-                   quad);
-  }
-  show_matrices();
-  warp_barrier();
-  if (lane == 0) {
+  for (int panel = 0; panel < kPanels; panel += kAtOnce) {
+    const uint32_t room = panel % kRoom * Rows::kPanelBytes;
+    if (panel == 0 || panel >= kRoom) {
+      if (lane == 0) {
+        if (panel == 0)
+          wait_boxes<0>();
+        else
+          wait_boxes<kRoom - 1>();
+      }
+      warp_barrier();
+    }
     REFOLD_UNROLL
-    for (int panel = 0; panel < Rows::kCount; ++panel)
-      store_box(map, by + panel * Rows::kPanelBytes, panel * 128, row, at...);
-    commit_boxes();
+    for (int part = panel * 8; part < kParts && part < (panel + kAtOnce) * 8;
+         part += 2) {
+      const uint32_t quad[4] = {words[0][part], words[1][part],
+                                words[0][part + 1], words[1][part + 1]};
+      store_matrices((first ^ ((part & 6) << 4)) + room +
+                         (part / 8 - panel) * Rows::kPanelBytes,
+                     quad);
+    }
+    show_matrices();
+    warp_barrier();
+    if (lane == 0) {
+      REFOLD_UNROLL
+      for (int i = 0; i < kAtOnce; ++i)
+        store_box(map, by + room + i * Rows::kPanelBytes, (panel + i) * 128,
+                  row, at...);
+      commit_boxes();
+    }
   }
 }
 

@@ -28,6 +28,9 @@ struct TargetFacts {
   /// An instruction adds four products of unsigned and signed bytes to each
   /// 32-bit lane of a 512-bit register.
   bool hasByteDots = false;
+  /// An instruction multiplies 16-bit integers and adds neighbours to 32 bits:
+  /// bytes of any sign that are widened are so added in fours (AVX2).
+  bool addsHalfWords = false;
   /// One instruction reads words of 32 bits from as many addresses as there are
   /// lanes (AVX-512); elsewhere each lane is a branch and a load.
   bool gathersWords = true;
@@ -37,8 +40,16 @@ struct TargetFacts {
   /// computed of it: to ask for it is in its way.
   bool readsAhead = false;
 
-  static TargetFacts avx512() { return {}; }
-  static TargetFacts avx2() { return narrow(256); }
+  static TargetFacts avx512() {
+    TargetFacts facts;
+    facts.addsHalfWords = true;
+    return facts;
+  }
+  static TargetFacts avx2() {
+    TargetFacts facts = narrow(256);
+    facts.addsHalfWords = true;
+    return facts;
+  }
   static TargetFacts baseline() { return narrow(128); }
   static TargetFacts scalar() {
     TargetFacts facts = narrow(32);

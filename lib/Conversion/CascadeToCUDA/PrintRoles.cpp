@@ -87,20 +87,25 @@ void TilePrinter::addRoles(int deepest, int widest, int groups, bool brings) {
       if (sums + columns * 3 / 4 > mostRegisters ||
           entry.sharedBytes > kMostBytes || (brings && columns < 64))
         continue;
-      // Results leave by boxes where there is room for them, and maps.
-      if (int64_t rows = bytes(entry.rows, widest);
-          boxedWrite() && entry.sharedBytes + rows <= kMostBytes) {
+      entry.name = options.name + "_roles" + std::to_string(entry.rows) + "x" +
+                   std::to_string(columns) + "x" + std::to_string(deepest) +
+                   "x" + std::to_string(widest) + (brings ? "e" : "");
+      // Results leave by boxes where there is room for them, and maps: for all
+      // columns, or for two panels.
+      for (int room : {widest, std::min(widest, 128)}) {
+        int64_t rows = bytes(entry.rows, room);
+        if (!boxedWrite() || entry.sharedBytes + rows > kMostBytes)
+          continue;
         entry.sharedBytes += rows;
         entry.mapBytes = 4 * groups * 128;
+        boxColumns[entry.name] = room;
+        break;
       }
       // The left side of the next rows comes early where there is room, and
       // registers of two groups for it.
       if (int64_t left = bytes(entry.rows, deepest);
           groups == 2 && entry.sharedBytes + left <= kMostBytes)
         entry.sharedBytes += left;
-      entry.name = options.name + "_roles" + std::to_string(entry.rows) + "x" +
-                   std::to_string(columns) + "x" + std::to_string(deepest) +
-                   "x" + std::to_string(widest) + (brings ? "e" : "");
       for (const TileAccess &access :
            ArrayRef(tiles.elements).take_front(count))
         entry.whole.push_back(access.operand);
@@ -122,9 +127,9 @@ void TilePrinter::printRoleNumbers() {
   out.line("using Values = Panels<kColumns, kWidth>;");
   std::string values = std::to_string(2 * tiles.values.size());
   if (hasBoxes()) {
-    out.line("using Rows = Panels<16, kWidth>; // of a warp");
-    out.line("constexpr int kRowsBytes = kIsBoxed ? 4 * kConsumers * "
-             "Rows::kBytes : 0;");
+    out.line("constexpr bool kIsBoxed = kBoxColumns > 0;");
+    out.line("using Rows = Panels<16, kBoxColumns>; // of a warp, at once");
+    out.line("constexpr int kRowsBytes = 4 * kConsumers * Rows::kBytes;");
   }
   std::string behind =
       hasBoxes() ? " * Values::kBytes + kRowsBytes" : " * Values::kBytes";
@@ -473,7 +478,7 @@ void TilePrinter::printRoles() {
   out.line(std::string("template <int kConsumers, int kColumns, int kDepth, "
                        "int kWidth, ") +
            (mostBrought() > fewestBrought() ? "int kBrought, " : "") +
-           (hasBoxes() ? "bool kIsBoxed, " : "") + "int64_t kSharedBytes>");
+           (hasBoxes() ? "int kBoxColumns, " : "") + "int64_t kSharedBytes>");
   out.open("REFOLD_DEVICE void " + options.name + "_by_roles(" + own.first +
            ") {");
   size_t begin = out.text.size();

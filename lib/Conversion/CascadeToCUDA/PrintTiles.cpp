@@ -200,7 +200,7 @@ void TilePrinter::printEntries() {
       if (mostBrought() > fewestBrought())
         numbers += std::to_string(brought[entry.name]) + ", ";
       if (hasBoxes())
-        numbers += entry.mapBytes > 0 ? "true, " : "false, ";
+        numbers += std::to_string(boxColumns[entry.name]) + ", ";
       out.line(options.name + "_by_roles<" + numbers +
                std::to_string(entry.sharedBytes) + ">(" + own.second + ");");
       out.close();

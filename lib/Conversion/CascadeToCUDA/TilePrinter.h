@@ -228,6 +228,9 @@ private:
   llvm::SmallVector<OfColumn, 2> columns;
   /// How many of `tiles.elements` each entry with roles brings, by its name.
   std::map<std::string, unsigned> brought;
+  /// Columns of results for which a warp of it has room, none where results do
+  /// not leave by boxes.
+  std::map<std::string, int> boxColumns;
   /// Those that the terms at hand read, and the entries that bring them.
   llvm::SmallVector<std::pair<TileAccess *, std::string>, 2> broughtHere;
   std::string keptScale, pivots; ///< names, where a factor is applied late

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Sums of products of bytes, four at a time: a register of the operand along
-// the lanes holds four elements of the sum a lane, and the target multiplies
-// unsigned bytes by signed ones. Where both sides are of one kind the packed
+// the lanes holds four elements of the sum a lane. The target multiplies
+// unsigned bytes by signed ones: where both sides are of one kind the packed
 // one is moved by 128, and 128 times the sum of the other is taken off again.
+// Or it multiplies 16-bit integers, to which every second byte is widened.
 #include "Planner.h"
 
 #include "Kernel.h"
@@ -24,8 +25,10 @@ static Node *byteUnder(Node *n) {
 }
 
 void Planner::findDot(Node *term, int sum, int lane) {
-  if (!target.hasByteDots || plan->lanes * 32 != 512 || lane == kNone ||
-      term->kind != Node::Elem || !isa<arith::MulIOp>(term->op))
+  bool isMixed = target.hasByteDots;
+  if (!(isMixed || target.addsHalfWords) || lane == kNone ||
+      plan->lanes * 32 != target.vectorBits || term->kind != Node::Elem ||
+      !isa<arith::MulIOp>(term->op))
     return;
   for (unsigned side : {0u, 1u}) {
     Node *wide = byteUnder(term->in[side]);
@@ -42,6 +45,7 @@ void Planner::findDot(Node *term, int sum, int lane) {
     dot.narrow = narrow;
     dot.isWideSigned = isa<arith::ExtSIOp>(term->in[side]->op);
     dot.isNarrowSigned = isa<arith::ExtSIOp>(term->in[1 - side]->op);
+    dot.isMixed = isMixed;
     plan->dots[term] = dot;
     return;
   }
@@ -176,8 +180,12 @@ Kernel::Values Kernel::reduceDots(Nest &nest, const DotPlan &dot, Tile &t,
                                     : to.loadWord(from, at));
       for (int64_t c = 0; c < numColumns; ++c) {
         Val &sum = in[r * numColumns + c];
-        sum = dot.isNarrowSigned ? to.dotOfBytes(sum, columns[c], word)
-                                 : to.dotOfBytes(sum, word, columns[c]);
+        if (!dot.isMixed)
+          sum = to.dotOfHalfWords(sum, columns[c], dot.isWideSigned, word,
+                                  dot.isNarrowSigned);
+        else
+          sum = dot.isNarrowSigned ? to.dotOfBytes(sum, columns[c], word)
+                                   : to.dotOfBytes(sum, word, columns[c]);
       }
     }
     return in;
@@ -251,6 +259,24 @@ void Kernel::settleDots(const DotPlan &dot, Tile &t, Values &acc) {
 /// and behind the last element.
 void Kernel::packBytesAt(const Panel &p, Ix k, std::optional<Ix> limit) {
   Builder b(plan.cascade.getContext());
+  Ix first = to.add(p.target, to.mul(k, plan.registerLanes));
+  // A gather would be a branch for every lane.
+  if (!plan.facts.gathersWords && !p.isMoved) {
+    Ix numLanes =
+        limit ? to.min(*limit, plan.registerLanes) : Ix(plan.registerLanes);
+    for (int64_t lane = 0; lane < plan.registerLanes; lane += to.lanes())
+      to.storeWords(to.splat(constant32(0)), p.into,
+                    to.add(first, kGroup * lane));
+    to.each(0, numLanes, 1, [&](Ix lane) {
+      to.each(0, to.min(kGroup, to.sub(p.wholeDepth, k)), 1, [&](Ix j) {
+        Ix from = to.add(to.add(p.source, to.mul(lane, p.laneStride)),
+                         to.mul(to.add(k, j), p.depthStride));
+        to.store(to.load(p.from, from), p.into,
+                 to.add(first, to.add(to.mul(lane, kGroup), j)));
+      });
+    });
+    return;
+  }
   for (int64_t lane = 0; lane < plan.registerLanes; lane += to.lanes()) {
     Val word = to.splat(constant32(0));
     for (int64_t j = 0; j < kGroup; ++j) {
@@ -270,9 +296,7 @@ void Kernel::packBytesAt(const Panel &p, Ix k, std::optional<Ix> limit) {
                     to.splat(constant32(int64_t(1) << (8 * j))));
       word = to.binary(Binary::OrI, word, v);
     }
-    to.storeWords(
-        word, p.into,
-        to.add(p.target, to.add(to.mul(k, plan.registerLanes), kGroup * lane)));
+    to.storeWords(word, p.into, to.add(first, kGroup * lane));
   }
 }
 

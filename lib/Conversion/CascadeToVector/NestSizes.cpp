@@ -82,6 +82,11 @@ int64_t Kernel::mostOfBody() {
 void Kernel::sizeNest(Nest &nest) {
   if (!nest.rows)
     nest.rows = plan.registerRows;
+  // Half words of both sides take registers beside the sums.
+  if (auto dot = plan.dots.find(nest.term);
+      dot != plan.dots.end() && !dot->second.isMixed && nest.rows > 4 &&
+      plan.facts.vectorRegisters < 32)
+    nest.rows = 4;
   nest.unroll = plan.unroll;
   if (!nest.width)
     nest.width = plan.registerLanes;

@@ -308,8 +308,11 @@ void Kernel::makeOwnPanels(Node *value, PackPlan &pack, Ix first, Ix count) {
                          : packDepth(one, k, std::nullopt);
         });
         if (pack.group > 1)
-          each(main, p.depth,
-               [&](Panel one, Ix k) { packBytesAt(one, k, std::nullopt); });
+          to.each(main, p.depth, pack.group, [&](Ix k) {
+            to.each(0, PackPlan::kOwnPanels, 1, [&](Ix number) {
+              packBytesAt(part(number), k, std::nullopt);
+            });
+          });
       });
 }
 

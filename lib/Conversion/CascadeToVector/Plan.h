@@ -205,8 +205,10 @@ struct PackPlan {
 struct DotPlan {
   Node *wide = nullptr, *narrow = nullptr;
   bool isWideSigned = false, isNarrowSigned = false;
-  /// Dot products take unsigned bytes on one side and signed ones on the other.
-  bool isMoved() const { return isWideSigned == isNarrowSigned; }
+  /// The target takes unsigned bytes on one side and signed ones on the other;
+  /// else it takes any, widened.
+  bool isMixed = false;
+  bool isMoved() const { return isMixed && isWideSigned == isNarrowSigned; }
 };
 
 /// All decisions that no target has a say in.

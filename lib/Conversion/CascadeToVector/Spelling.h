@@ -214,6 +214,11 @@ public:
   }
   /// sum + the products of the unsigned bytes of x and the signed ones of y.
   virtual Val dotOfBytes(Val, Val, Val) { return noByteDots(); }
+  /// sum + the products of the bytes of x and those of y, of these signs.
+  virtual Val dotOfHalfWords(Val /*sum*/, Val /*x*/, bool /*isXSigned*/,
+                             Val /*y*/, bool /*isYSigned*/) {
+    return noByteDots();
+  }
   /// to[c * toStride + r] = from[r * fromStride + c] for r, c < lanes().
   virtual void transposeBlock(const Buffer &from, Ix fromAt, Ix fromStride,
                               const Buffer &to, Ix toAt, Ix toStride) = 0;

@@ -507,6 +507,40 @@ Val VectorSpelling::dotOfBytes(Val sum, Val x, Val y) {
                     .getResult(0));
 }
 
+Val VectorSpelling::dotOfHalfWords(Val sum, Val x, bool isXSigned, Val y,
+                                   bool isYSigned) {
+  auto halves = VectorType::get({2 * lanes()}, b.getI16Type());
+  auto constant = [&](int64_t number) -> Value {
+    return b.create<arith::ConstantOp>(
+        loc, DenseElementsAttr::get(halves, APInt(16, number)));
+  };
+  // Every second byte, the first ones or those behind them.
+  auto widened = [&](Value bytes, bool isSigned, bool isFirst) -> Value {
+    Value eight = constant(8);
+    if (isFirst && !isSigned)
+      return b.create<arith::AndIOp>(loc, bytes, constant(255));
+    if (isFirst)
+      bytes = b.create<arith::ShLIOp>(loc, bytes, eight);
+    if (isSigned)
+      return b.create<arith::ShRSIOp>(loc, bytes, eight);
+    return b.create<arith::ShRUIOp>(loc, bytes, eight);
+  };
+  Value left = b.create<vector::BitCastOp>(loc, halves, value(x));
+  Value right = b.create<vector::BitCastOp>(loc, halves, value(y));
+  Value total = value(sum);
+  StringRef name =
+      lanes() == 16 ? "llvm.x86.avx512.pmaddw.d.512" : "llvm.x86.avx2.pmadd.wd";
+  for (bool isFirst : {true, false}) {
+    Value products = b.create<LLVM::CallIntrinsicOp>(
+                          loc, total.getType(), b.getStringAttr(name),
+                          ValueRange{widened(left, isXSigned, isFirst),
+                                     widened(right, isYSigned, isFirst)})
+                         .getResult(0);
+    total = b.create<arith::AddIOp>(loc, total, products);
+  }
+  return handle(total);
+}
+
 void VectorSpelling::transposeBlock(const Buffer &from, Ix fromAt,
                                     Ix fromStride, const Buffer &to, Ix toAt,
                                     Ix toStride) {

@@ -87,6 +87,8 @@ public:
                       const Buffer &to, Ix toAt, Ix toStride,
                       bool isMoved) override;
   Val dotOfBytes(Val sum, Val x, Val y) override;
+  Val dotOfHalfWords(Val sum, Val x, bool isXSigned, Val y,
+                     bool isYSigned) override;
   void transposeBlock(const Buffer &from, Ix fromAt, Ix fromStride,
                       const Buffer &to, Ix toAt, Ix toStride) override;
   void transposePairs(const Buffer &from, Ix fromAt, Ix fromStride,

@@ -13,12 +13,12 @@ static constexpr uint32_t kMostPhases = 1024;
 /// Every fact, so that a new one does not compile before it stands here.
 static void print(llvm::raw_ostream &os, const TargetFacts &facts) {
   const auto &[vectorBits, vectorRegisters, l1Bytes, l2Bytes, hasCompress,
-               addsPairs, l3Bytes, cores, hasByteDots, gathersWords,
-               masksAreFree, readsAhead] = facts;
+               addsPairs, l3Bytes, cores, hasByteDots, addsHalfWords,
+               gathersWords, masksAreFree, readsAhead] = facts;
   os << vectorBits << ' ' << vectorRegisters << ' ' << l1Bytes << ' ' << l2Bytes
      << ' ' << hasCompress << ' ' << addsPairs << ' ' << l3Bytes << ' ' << cores
-     << ' ' << hasByteDots << ' ' << gathersWords << ' ' << masksAreFree << ' '
-     << readsAhead;
+     << ' ' << hasByteDots << ' ' << addsHalfWords << ' ' << gathersWords << ' '
+     << masksAreFree << ' ' << readsAhead;
 }
 
 /// Of this compiler and the two libraries that its code comes from.

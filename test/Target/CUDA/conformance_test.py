@@ -59,15 +59,15 @@ ELEMENTS = {"conform_elements_i8x64": (1, 64, 61), "conform_elements_bf16x64": (
             "conform_elements_bf16x80": (2, 80, 60), "conform_elements_f32x64": (4, 64, 63), "conform_elements_i64x32": (8, 32, 59)}
 SLICES, WORDS = "conform_slices", "conform_words"
 ROLES, HANDOVER, BOXES, STORES = "conform_roles", "conform_handover", "conform_boxes", "conform_stores"
-ARRAYS = "conform_array_stores"
+ARRAYS, PANELS = "conform_array_stores", "conform_panel_stores"
 KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (SLICES, "int32_t"), (WORDS, "float"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
 KERNELS += [(n, "int8_t") for n in ELEMENTS]
 KERNELS += [(n, "float") for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]]
 INPUTS.update({n: "int16_t" for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]})
 CLUSTERS = "conform_clusters"
 MAILBOXES = "conform_mailboxes"
-KERNELS += [(n, "float") for n in F8_PRODUCTS] + [(BOXES, "int8_t"), (STORES, "int8_t"), (ARRAYS, "int8_t"), (CLUSTERS, "int32_t"), (MAILBOXES, "int32_t")]
-INPUTS.update({n: "int8_t" for n in [*F8_PRODUCTS, BOXES, STORES, ARRAYS]})
+KERNELS += [(n, "float") for n in F8_PRODUCTS] + [(BOXES, "int8_t"), (STORES, "int8_t"), (ARRAYS, "int8_t"), (PANELS, "int8_t"), (CLUSTERS, "int32_t"), (MAILBOXES, "int32_t")]
+INPUTS.update({n: "int8_t" for n in [*F8_PRODUCTS, BOXES, STORES, ARRAYS, PANELS]})
 
 
 def launch_of(name):
@@ -86,7 +86,7 @@ def launch_of(name):
     if name in SIDES:
         return 128, 128 * (64 + SIDES[name][0]) + 16
     return {MATRICES: (32, 1536), WORDS: (32, 512), ROLES: (384, 4128), HANDOVER: (256, 5120), BOXES: (128, 2304),
-            STORES: (128, 8192), ARRAYS: (128, 16384)}.get(name, (128, 0))
+            STORES: (128, 8192), ARRAYS: (128, 16384), PANELS: (128, 16384)}.get(name, (128, 0))
 
 
 
@@ -134,7 +134,7 @@ class Device:
 
     def run(self, name, mode, blocks, data, out, count):
         function, addresses = ctypes.c_void_p(), []
-        module = self.modules[any(name in kernels for kernels in (PRODUCTS, F8_PRODUCTS, SIDES, (ROLES, HANDOVER, BOXES, STORES, ARRAYS, CLUSTERS, MAILBOXES)))]
+        module = self.modules[any(name in kernels for kernels in (PRODUCTS, F8_PRODUCTS, SIDES, (ROLES, HANDOVER, BOXES, STORES, ARRAYS, PANELS, CLUSTERS, MAILBOXES)))]
         self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         for array in (data, out):
             address = ctypes.c_uint64()
@@ -448,6 +448,14 @@ def check_array_stores(machine, mode):
     assert (out == wanted).all(), (ARRAYS, mode)
 
 
+def check_panel_stores(machine, mode):
+    """More panels than there is room for leave one after the other."""
+    data = np.random.default_rng(11).integers(-128, 128, (64, 640)).astype(np.int8)
+    out = np.full((2, 61, 624), 77, np.int8)
+    machine.run(PANELS, mode, 1, data, out, data.size)
+    assert (out[0] == data[:61, :624]).all() and (out[1] == data[:61, :624] ^ 0x5A).all(), (PANELS, mode)
+
+
 def check_clusters(machine, mode):
     """Two clusters of four blocks, in several rounds."""
     data = np.random.default_rng(8).integers(-4096, 4096, (2, 4, 128)).astype(np.int32)
@@ -492,7 +500,7 @@ def main():
         machine = Device(*filter(None, [options.cubin, options.roles])) if options.cubin else Emulated(pathlib.Path(folder))
         checks = [check_arithmetic, check_f8, check_exchange, check_slices, check_words, check_matrices, check_elements, check_copies]
         if options.roles or not options.cubin:
-            checks += [check_products, check_sides, check_f8_products, check_boxes, check_stores, check_array_stores, check_roles, check_handover, check_clusters, check_mailboxes]
+            checks += [check_products, check_sides, check_f8_products, check_boxes, check_stores, check_array_stores, check_panel_stores, check_roles, check_handover, check_clusters, check_mailboxes]
         passed = 0
         for mode in range(machine.modes):
             for check in checks:
