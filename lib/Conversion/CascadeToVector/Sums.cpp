@@ -7,15 +7,20 @@ using namespace mlir;
 using namespace refold;
 using namespace refold::walk;
 
+/// Place by place, all sums of it: what they share of a row is one register,
+/// and not as many as there are rows until the next sum.
 Kernel::Values Kernel::reduceStep(Nest &nest, Tile &t, Values acc) {
   int64_t numColumns = t.numColumns();
   prefetchOperands(nest, t);
-  int64_t each = acc.size() / std::max<int64_t>(nest.sums.size(), 1);
-  for (int64_t i = 0; i < int64_t(acc.size()); ++i) {
-    Node *term = nest.sums.empty() ? nest.term : nest.sums[i / each].term;
-    acc[i] = accumulate(t, nest.combine, term, acc[i], i % each / numColumns,
-                        i % numColumns);
-  }
+  int64_t numSums = std::max<int64_t>(nest.sums.size(), 1);
+  int64_t each = acc.size() / numSums;
+  for (int64_t place = 0; place < each; ++place)
+    for (int64_t s = 0; s < numSums; ++s) {
+      Node *term = nest.sums.empty() ? nest.term : nest.sums[s].term;
+      Val &sum = acc[s * each + place];
+      sum = accumulate(t, nest.combine, term, sum, place / numColumns,
+                       place % numColumns);
+    }
   return acc;
 }
 

@@ -90,15 +90,17 @@ const std::vector<Defect> kDefects = {
     Defect{"finish(done, before);", "finish(done, {0, 0});"},
     Defect{"before = visit;", ";"}, Defect{"|| column < limit;", "|| true;"},
     // Results on their way out.
-    Defect{"  if (lane == 0)\n    wait_boxes<0>();\n", ""},
-    Defect{"  show_matrices();\n  warp_barrier();\n", "  warp_barrier();\n"},
-    Defect{"  show_matrices();\n  warp_barrier();\n", "  show_matrices();\n"},
+    Defect{"wait_boxes<0>();\n        else", ";\n        else"},
+    Defect{"    show_matrices();\n    warp_barrier();\n",
+           "    warp_barrier();\n"},
+    Defect{"    show_matrices();\n    warp_barrier();\n",
+           "    show_matrices();\n"},
     Defect{"commit_boxes();", ""},
     Defect{
         "  if (kIsBoxed && thread_again() % 32 == 0)\n    wait_boxes<0>();\n",
         ""},
     Defect{"(first ^ ((part & 6) << 4))", "(first + ((part & 6) << 4))"},
-    Defect{"panel * 128, row", "panel * 64, row"},
+    Defect{"(panel + i) * 128,", "(panel + i) * 64,"},
     Defect{"block_again() * 4 * kConsumers +", "block_again() * kConsumers +"},
     Defect{"const int computing = of_warp(",
            "const int computing = 0 * of_warp("},
@@ -191,6 +193,38 @@ TEST(EmulatedRoles, ThreeGroupsAreRightToo) {
   EXPECT_EQ(judge(printWeighted("cuda-emulated-sm90"), kShapes, 32, 24,
                   "roles192x128x32x32"),
             "");
+}
+
+// Shared memory has no room for all columns of wide results at once.
+const Shapes kWideShapes = {{130, 70}};
+
+std::string judgeWide(const CudaKernel &kernel) {
+  return judge(kernel, kWideShapes, 256, 232, "roles128x64x256x256");
+}
+
+class PlantedWideDefect : public testing::TestWithParam<Defect> {};
+
+TEST_P(PlantedWideDefect, IsCaught) {
+  CudaKernel kernel = printWeighted("cuda-emulated-sm90", 256, 232);
+  carryHeader(kernel, "refold_cuda_wgmma.h",
+              "REFOLD_RUNTIME_CUDA_REFOLD_CUDA_WGMMA_H");
+  plant(kernel, GetParam());
+  expectCaught(judgeWide(kernel), GetParam());
+}
+
+const std::vector<Defect> kWideDefects = {
+    Defect{"wait_boxes<kRoom - 1>();", ";"},
+    Defect{"wait_boxes<kRoom - 1>();", "wait_boxes<kRoom>();"},
+    Defect{"panel % kRoom * Rows::kPanelBytes", "0"},
+    Defect{"(part / 8 - panel) * Rows::kPanelBytes",
+           "part / 8 * Rows::kPanelBytes"},
+    Defect{"(panel + i) * 128,", "i * 128,"}};
+
+INSTANTIATE_TEST_SUITE_P(Text, PlantedWideDefect,
+                         testing::ValuesIn(chosenDefects(kWideDefects)));
+
+TEST(EmulatedRoles, WideResultsLeaveAPanelAfterTheOther) {
+  EXPECT_EQ(judgeWide(printWeighted("cuda-emulated-sm90", 256, 232)), "");
 }
 
 TEST(EmulatedRoles, TheTextIsTheSameEveryTime) {
