@@ -199,12 +199,12 @@ TEST(EmulatedRoles, ThreeGroupsAreRightToo) {
 const Shapes kWideShapes = {{130, 70}};
 
 std::string judgeWide(const CudaKernel &kernel) {
-  return judge(kernel, kWideShapes, 256, 232, "roles128x64x256x256");
+  return judge(kernel, kWideShapes, 256, 232, "roles128x64x256x240");
 }
 
-class PlantedWideDefect : public testing::TestWithParam<Defect> {};
+class PlantedBoxDefect : public testing::TestWithParam<Defect> {};
 
-TEST_P(PlantedWideDefect, IsCaught) {
+TEST_P(PlantedBoxDefect, IsCaught) {
   CudaKernel kernel = printWeighted("cuda-emulated-sm90", 256, 232);
   carryHeader(kernel, "refold_cuda_wgmma.h",
               "REFOLD_RUNTIME_CUDA_REFOLD_CUDA_WGMMA_H");
@@ -220,7 +220,7 @@ const std::vector<Defect> kWideDefects = {
            "part / 8 * Rows::kPanelBytes"},
     Defect{"(panel + i) * 128,", "i * 128,"}};
 
-INSTANTIATE_TEST_SUITE_P(Text, PlantedWideDefect,
+INSTANTIATE_TEST_SUITE_P(Text, PlantedBoxDefect,
                          testing::ValuesIn(chosenDefects(kWideDefects)));
 
 TEST(EmulatedRoles, WideResultsLeaveAPanelAfterTheOther) {
