@@ -8,6 +8,7 @@
 
 #include "Kernel.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Matchers.h"
 
 using namespace mlir;
 using namespace refold;
@@ -15,13 +16,33 @@ using namespace refold::walk;
 
 constexpr int64_t kGroup = PackPlan::kBytesOfDot;
 
-/// What `n` extends to i32, if that is a byte.
-static Node *byteUnder(Node *n) {
-  bool extends =
-      n->kind == Node::Elem && isa<arith::ExtSIOp, arith::ExtUIOp>(n->op);
-  return extends && n->type.isInteger(32) && n->in[0]->type.isInteger(8)
-             ? n->in[0]
-             : nullptr;
+static bool isConstant(Node *n, int64_t number) {
+  IntegerAttr value;
+  return n->kind == Node::Const && matchPattern(n->op, m_Constant(&value)) &&
+         value.getValue().getSExtValue() == number;
+}
+
+/// What `n` extends to i32, if that is a byte, and whether it has a sign.
+static std::pair<Node *, bool> byteUnder(Node *n) {
+  if (n->kind != Node::Elem || !n->type.isInteger(32))
+    return {nullptr, false};
+  if (isa<arith::ExtSIOp, arith::ExtUIOp>(n->op))
+    return {n->in[0]->type.isInteger(8) ? n->in[0] : nullptr,
+            isa<arith::ExtSIOp>(n->op)};
+  // An unsigned one as the algebra has it: x < 0 ? x + 256 : x.
+  if (!isa<arith::SelectOp>(n->op))
+    return {nullptr, false};
+  Node *isBelow = n->in[0], *moved = n->in[1], *wide = n->in[2];
+  auto compare = isBelow->kind == Node::Elem
+                     ? dyn_cast<arith::CmpIOp>(isBelow->op)
+                     : arith::CmpIOp();
+  if (!compare || compare.getPredicate() != arith::CmpIPredicate::slt ||
+      isBelow->in[0] != wide || !isConstant(isBelow->in[1], 0) ||
+      moved->kind != Node::Elem || !isa<arith::AddIOp>(moved->op) ||
+      moved->in[0] != wide || !isConstant(moved->in[1], 256))
+    return {nullptr, false};
+  auto [byte, isSigned] = byteUnder(wide);
+  return {isSigned ? byte : nullptr, false};
 }
 
 void Planner::findDot(Node *term, int sum, int lane) {
@@ -31,8 +52,8 @@ void Planner::findDot(Node *term, int sum, int lane) {
       !isa<arith::MulIOp>(term->op))
     return;
   for (unsigned side : {0u, 1u}) {
-    Node *wide = byteUnder(term->in[side]);
-    Node *narrow = byteUnder(term->in[1 - side]);
+    auto [wide, isWideSigned] = byteUnder(term->in[side]);
+    auto [narrow, isNarrowSigned] = byteUnder(term->in[1 - side]);
     if (!wide || !narrow || wide->kind != Node::Read || !wide->has(lane) ||
         !wide->has(sum) || plan->hasRow(wide->set) || narrow->has(lane) ||
         !narrow->has(sum) || !plan->hasRow(narrow->set))
@@ -40,11 +61,14 @@ void Planner::findDot(Node *term, int sum, int lane) {
     if (narrow->kind == Node::Read &&
         plan->along(narrow, sum).kind != Along::Unit)
       continue;
+    // The instruction's unsigned side has been run with signs flipped only.
+    if (isMixed && !(isWideSigned && isNarrowSigned))
+      continue;
     DotPlan dot;
     dot.wide = wide;
     dot.narrow = narrow;
-    dot.isWideSigned = isa<arith::ExtSIOp>(term->in[side]->op);
-    dot.isNarrowSigned = isa<arith::ExtSIOp>(term->in[1 - side]->op);
+    dot.isWideSigned = isWideSigned;
+    dot.isNarrowSigned = isNarrowSigned;
     dot.isMixed = isMixed;
     plan->dots[term] = dot;
     return;
