@@ -82,6 +82,7 @@ private:
   void eachItem(unsigned phase, int64_t step,
                 llvm::function_ref<void(Ix)> body);
   Ix rowTile();
+  Ix hasWholeRows();
   Ix blockOfWholeRows();
   Ix blockTile();
   Ix mainItems();

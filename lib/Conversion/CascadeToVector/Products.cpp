@@ -232,7 +232,7 @@ void Kernel::layOutSums() {
     return;
   int lane = plan.product ? plan.laneOf(plan.product)
                           : plan.states[plan.wholes.front()].lane;
-  Ix width = lane == plan.block ? Ix(std::max(Plan::kLongBlock, plan.tileBlock))
+  Ix width = lane == plan.block ? Ix(std::max(plan.longBlock(), plan.tileBlock))
                                 : to.ceilTo(extents[lane], plan.registerLanes);
   Ix apart = to.add(width, plan.registerLanes); // not a page
   for (Node *term : summedTerms()) {
