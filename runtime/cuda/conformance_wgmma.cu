@@ -311,7 +311,7 @@ CONFORM_SIDES(bf16x128, bf16, 128, along, true)
 CONFORM_SIDES(f16x256, f16, 256, along, true)
 CONFORM_SIDES(bf16x256, bf16, 256, shared, false)
 
-/// A map for each of two blocks, or three of one.
+/// A map for each of two blocks, or four of one.
 alignas(128) unsigned char conform_maps[512];
 
 /// 128 threads, two blocks: `in` has 24 rows of 160 bytes, of which 9 by 144

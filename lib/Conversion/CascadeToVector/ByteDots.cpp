@@ -61,6 +61,11 @@ void Planner::findDot(Node *term, int sum, int lane) {
     if (narrow->kind == Node::Read &&
         plan->along(narrow, sum).kind != Along::Unit)
       continue;
+    // What is computed has to lie in memory: rows of what states make are kept
+    // (`keepFor`), where nothing but rows and streams moves them.
+    if (narrow->kind != Node::Read &&
+        (!readsState(narrow) || (narrow->set & ~(plan->rows | plan->streams))))
+      continue;
     // The instruction's unsigned side has been run with signs flipped only.
     if (isMixed && !(isWideSigned && isNarrowSigned))
       continue;

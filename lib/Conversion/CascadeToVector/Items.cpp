@@ -101,7 +101,10 @@ Ix Kernel::blockTile() {
   if (fewRows() != FewRows::InOrder)
     return block;
   Ix extent = extents[plan.block];
-  Ix parts = to.ceilTo(to.ceilDiv(extent, plan.longBlock()), plan.longParts());
+  // What rows have in common is computed again for each part.
+  int64_t apart = plan.product ? plan.longParts()
+                               : std::max(plan.longParts(), plan.facts.cores);
+  Ix parts = to.ceilTo(to.ceilDiv(extent, plan.longBlock()), apart);
   Ix wide = to.ceilTo(to.ceilDiv(extent, to.max(parts, 1)), plan.registerLanes);
   Ix more = to.mul(to.max(0, to.sub(wide, plan.tileBlock)), hasFewRows());
   return to.add(plan.product ? more : to.mul(more, hasWholeRows()), block);

@@ -289,7 +289,9 @@ struct Plan {
   /// 1 x 4096 x 4096, 1 and 2 threads, four parts 6.3 and 3.9 ms, two 4.2 and
   /// 3.0 (the read alone 4.3); 2 to 8 rows alike. Bits do not depend on it.
   int64_t longBlock() const { return facts.vectorBits < 512 ? 2048 : 1024; }
-  int64_t longParts() const { return facts.vectorBits < 512 ? 2 : 4; }
+  int64_t longParts() const {
+    return facts.vectorBits < 512 && facts.cores <= 2 ? 2 : 4;
+  }
   /// Kept values that overwrite the contraction they are made of: nobody reads
   /// it after them.
   llvm::DenseMap<Node *, Node *> inPlace;

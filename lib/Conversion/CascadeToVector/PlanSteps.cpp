@@ -38,9 +38,9 @@ void Planner::keepFor(Node *n, Set nest, NodeSet &kept, bool keepsElements) {
   }
   if (n->kind != Node::Elem)
     return;
-  if (auto dot = plan->dots.find(n);
-      dot != plan->dots.end() && readsState(dot->second.narrow)) {
-    kept.insert(dot->second.narrow); // as bytes
+  if (auto dot = plan->dots.find(n); dot != plan->dots.end()) {
+    if (dot->second.narrow->kind != Node::Read)
+      kept.insert(dot->second.narrow); // as bytes
     return;
   }
   Set allowed = plan->rows | plan->streams |
