@@ -343,6 +343,73 @@ conform_boxes(const int8_t *in, int8_t *out, int64_t) {
                   int8_t(words[i / 4] >> (i % 4 * 8)));
 }
 
+/// 128 threads: `in` are arrays of matrices of 25 rows of 144 bytes: 3, 2 x 3,
+/// 2 x 2 x 3 of them. `out` are two boxes of 16 rows of 256 bytes of every one,
+/// then of the first two arrays again as if all their matrices and, the last
+/// time, all rows were in one place. A map of no rows is made and not used.
+REFOLD_KERNEL(128)
+conform_array_boxes(const int8_t *in, int8_t *out, int64_t) {
+  using Rows = Panels<16, 128>;
+  REFOLD_SHARED_BYTES(boxes, 4 * (Rows::kBytes + 1024));
+  const int warp = of_warp(thread() / 32), lane = thread() % 32;
+  const uint32_t box = boxes + warp * Rows::kBytes,
+                 scratch = boxes + 4 * Rows::kBytes + warp * 256,
+                 came = scratch + 128;
+  unsigned char *const map = conform_maps + warp * 128;
+  constexpr int64_t kMatrix = 25 * 144;
+  if (thread() == 0)
+    for (int i = 0; i < 4; ++i)
+      make_gate(came + i * 256, 1);
+  block_barrier();
+  if (warp == 0)
+    make_array_map<2>(map, scratch, in, {25, 3}, {144, kMatrix}, 144, 16);
+  else if (warp == 1)
+    make_array_map<3>(map, scratch, in + 3 * kMatrix, {25, 3, 2},
+                      {144, kMatrix, 3 * kMatrix}, 144, 16);
+  else if (warp == 2)
+    make_array_map<4>(map, scratch, in + 9 * kMatrix, {25, 3, 2, 2},
+                      {144, kMatrix, 3 * kMatrix, 6 * kMatrix}, 144, 16);
+  else
+    make_array_map<3>(map, scratch, in, {0, 3, 2}, {144, 0, kMatrix}, 144, 16);
+  const int count = warp == 0 ? 6 : warp == 1 ? 12 : warp == 2 ? 24 : 18;
+  int8_t *to = out + (warp == 0   ? 0
+                      : warp == 1 ? 6
+                      : warp == 2 ? 18
+                                  : 42) *
+                         Rows::kBytes;
+  for (int at = 0; at < 24; ++at) {
+    const int row = at % 2 * 16, matrix = at / 2;
+    if (warp == 3 && at == 0)
+      make_array_map<3>(map, scratch, in, {25, 3, 2}, {144, 0, kMatrix}, 144,
+                        16);
+    if (warp == 3 && at == 12)
+      make_array_map<2>(map, scratch, in + kMatrix, {25, 3}, {0, kMatrix}, 144,
+                        16);
+    if (lane == 0 && at < count) {
+      if (warp == 0 || (warp == 3 && at >= 12))
+        copy_by_boxes<Rows>(box, map, came, row, matrix % 3);
+      else if (warp == 2)
+        copy_by_boxes<Rows>(box, map, came, row, matrix % 3, matrix / 3 % 2,
+                            matrix / 6);
+      else
+        copy_by_boxes<Rows>(box, map, came, row, matrix % 3, matrix / 3);
+    }
+    if (at < count)
+      wait_gate(came, at % 2);
+    block_barrier();
+    for (int i = 0; i < 8 && at < count; ++i) {
+      uint32_t words[4];
+      const int chunk = i * 32 + lane;
+      load_shared(words, box + Rows::place(chunk / 16, chunk % 16));
+      REFOLD_UNROLL
+      for (int byte = 0; byte < 16; ++byte)
+        store_element(to + at * Rows::kBytes + chunk * 16 + byte,
+                      int8_t(words[byte / 4] >> (byte % 4 * 8)));
+    }
+    block_barrier();
+  }
+}
+
 /// 128 threads: `in` are 64 rows of 256 bytes, `out` 58 of 144, which each warp
 /// writes 16 of by two boxes, one after the other from one place.
 REFOLD_KERNEL(128)

@@ -356,8 +356,8 @@ void make_array_map(void *map, uint32_t scratch, const void *first,
   for (int i = 0; i < kIndices; ++i) {
     made.extents[i] = uint32_t(extents[i]);
     made.strides[i] = strides[i];
-    isTaken &= extents[i] >= 1 && extents[i] < int64_t(1) << 32;
-    isTaken &= extents[i] == 1 || (strides[i] % 16 == 0 && strides[i] > 0 &&
+    isTaken &= extents[i] >= 0 && extents[i] < int64_t(1) << 32;
+    isTaken &= extents[i] <= 1 || (strides[i] % 16 == 0 && strides[i] >= 0 &&
                                    strides[i] < int64_t(1) << 40);
   }
   if (!isTaken)
@@ -450,8 +450,9 @@ inline void finishBox(Leaving &box) {
 }
 } // namespace emulator
 
-inline void copy_box(uint32_t to, const void *map, uint32_t gate, int column,
-                     int row) {
+template <typename... At>
+void copy_box(uint32_t to, const void *map, uint32_t gate, int column, int row,
+              At... at) {
   using namespace emulator;
   const MatrixMap from = mapFor(map, to);
   Arrival arrival;
@@ -459,7 +460,10 @@ inline void copy_box(uint32_t to, const void *map, uint32_t gate, int column,
   arrival.gate = roles.numberOf(gate);
   arrival.made = now();
   arrival.isBox = true;
-  visitBox(from, to, column, {row},
+  for (size_t i = sizeof...(At) + 1; i < MatrixMap::kMostIndices; ++i)
+    if (from.extents[i] > 1)
+      report("brings a box of no one matrix");
+  visitBox(from, to, column, {row, at...},
            [&](uint32_t place, int64_t bytes, const char *at) {
              Copy copy;
              copy.to = place;
@@ -470,6 +474,12 @@ inline void copy_box(uint32_t to, const void *map, uint32_t gate, int column,
                std::memcpy(copy.data, at, size_t(bytes));
              }
              const int chunk = chunkAt(copy.to);
+             const Chunk &before = roles.chunk(chunk);
+             if (sharedElement(machine.bytes, chunk).write.thread >= 0 &&
+                 before.gate < 0 &&
+                 (before.shown.thread < 0 || !comesAfter(before.shown)))
+               report("brings a box over what nobody has shown it since it was "
+                      "written");
              roles.isBringingBox = true;
              writeShared(machine.bytes, chunk);
              roles.isBringingBox = false;

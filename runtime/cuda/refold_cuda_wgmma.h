@@ -70,7 +70,7 @@ REFOLD_DEVICE void arrive_expecting(uint32_t gate, int bytes) {
 /// Tells copies of matrices of bytes: rows of `columns`, `strides[0]` apart, of
 /// which each has `extents[0]`; of all indices in front of the row, as many and
 /// as far apart as `extents` and `strides` say, the nearest first. Strides are
-/// multiples of 16 where there are several; boxes have 128 columns and
+/// multiples of 16, or 0, where there are several; boxes have 128 columns and
 /// `box_rows` rows of one matrix. A map is 128 aligned bytes of device memory
 /// that belong to the block, `scratch` as many of shared memory. All lanes of
 /// one warp call it, and only they use the map, and who has seen it (see_map).
@@ -99,7 +99,7 @@ REFOLD_DEVICE void make_array_map(void *map, uint32_t scratch,
 #define REFOLD_INDEX(i, dim, box)                                              \
   if constexpr (kIndices > i) {                                                \
     constexpr int kAt = i < kIndices ? i : 0;                                  \
-    const int64_t stride = extents[kAt] > 1 ? strides[kAt] : 16;               \
+    const int64_t stride = uint32_t(extents[kAt]) > 1 ? strides[kAt] : 16;     \
     REFOLD_REPLACE("box_dim", "b32", dim ", %1", "r"(box));                    \
     REFOLD_REPLACE("global_dim", "b32", dim ", %1",                            \
                    "r"(uint32_t(extents[kAt])));                               \
@@ -146,6 +146,31 @@ REFOLD_DEVICE void copy_box(uint32_t to, const void *map, uint32_t gate,
                "complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(to),
                "l"(map), "r"(gate), "r"(column), "r"(row)
                : "memory");
+}
+/// The same of one of several matrices: indices in front of the row, the
+/// nearest first.
+REFOLD_DEVICE void copy_box(uint32_t to, const void *map, uint32_t gate,
+                            int column, int row, int i) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::"
+               "complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+               "l"(map), "r"(gate), "r"(column), "r"(row), "r"(i)
+               : "memory");
+}
+REFOLD_DEVICE void copy_box(uint32_t to, const void *map, uint32_t gate,
+                            int column, int row, int i, int j) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::"
+      "complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+      "l"(map), "r"(gate), "r"(column), "r"(row), "r"(i), "r"(j)
+      : "memory");
+}
+REFOLD_DEVICE void copy_box(uint32_t to, const void *map, uint32_t gate,
+                            int column, int row, int i, int j, int k) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::"
+      "complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
+      "l"(map), "r"(gate), "r"(column), "r"(row), "r"(i), "r"(j), "r"(k)
+      : "memory");
 }
 /// Begins to write a box to the matrix of a map, from where `copy_box` would
 /// bring it, by one thread; nothing where there is no matrix. Who has written
@@ -480,6 +505,18 @@ REFOLD_DEVICE void copy_panels(uint32_t to, const T *from, int64_t row_stride,
     bring(Number<8>{}, chunk);
   if constexpr (kChunks % 8 != 0)
     bring(Number<kChunks % 8>{}, kWhole);
+}
+
+/// Begins to bring rows of a matrix into panels, by one thread: by boxes of a
+/// map of as many rows, of the matrix that `at` says, whose bytes the gate
+/// expects. What lies beyond the matrix is 0.
+template <typename To, typename... At>
+REFOLD_DEVICE void copy_by_boxes(uint32_t to, const void *map, uint32_t gate,
+                                 int row, At... at) {
+  arrive_expecting(gate, To::kBytes);
+  REFOLD_UNROLL
+  for (int panel = 0; panel < To::kCount; ++panel)
+    copy_box(to + panel * To::kPanelBytes, map, gate, panel * 128, row, at...);
 }
 
 /// What one of 128 threads brings of a matrix into panels: a chunk of every

@@ -204,8 +204,7 @@ std::string Expressions::subscript(AffineExpr expr, ArrayRef<Node *> in) {
          subscript(both.getRHS(), in) + ")";
 }
 
-/// Whether data decides where the subscript points.
-static bool isOfData(AffineExpr expr, ArrayRef<Node *> in) {
+bool Expressions::isOfData(AffineExpr expr, ArrayRef<Node *> in) {
   for (auto [k, n] : llvm::enumerate(in)) {
     NodeSet all;
     if (expr.isFunctionOfDim(k))

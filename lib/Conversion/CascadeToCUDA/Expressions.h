@@ -79,6 +79,8 @@ public:
   llvm::SmallVector<std::string> divisorsOf(llvm::ArrayRef<Node *> roots);
   /// The position of element (0, ..., stream = 0) and of subscripts.
   std::string subscript(mlir::AffineExpr expr, llvm::ArrayRef<Node *> in);
+  /// Whether data decides where the subscript points.
+  static bool isOfData(mlir::AffineExpr expr, llvm::ArrayRef<Node *> in);
   /// The same of dimension `dim` of an operand, which it does not leave.
   std::string subscriptInside(unsigned operand, unsigned dim,
                               mlir::AffineExpr expr, llvm::ArrayRef<Node *> in);

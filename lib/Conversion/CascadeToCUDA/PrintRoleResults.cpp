@@ -74,7 +74,7 @@ void TilePrinter::printBoxMap() {
            std::to_string(2 * tiles.values.size()) +
            " * Values::kBytes + computing * Rows::kBytes;");
   out.line("[[maybe_unused]] unsigned char *const own_map = workspace + "
-           "(block_again() * 4 * kConsumers + computing) * 128;");
+           "(block_again() * kMaps + computing) * 128;");
   out.line("if constexpr (kIsBoxed)");
   out.line("  make_array_map<" + std::to_string(indices.size() - 1) +
            ">(own_map, own_rows, " + array + ", {" + extents + "}, {" +

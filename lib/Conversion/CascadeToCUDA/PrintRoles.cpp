@@ -97,10 +97,14 @@ void TilePrinter::addRoles(int deepest, int widest, int groups, bool brings) {
         if (!boxedWrite() || entry.sharedBytes + rows > kMostBytes)
           continue;
         entry.sharedBytes += rows;
-        entry.mapBytes = 4 * groups * 128;
         boxColumns[entry.name] = room;
         break;
       }
+      // A map for each warp's results, and for each array that is copied.
+      constexpr int64_t kMap = 128;
+      entry.mapBytes =
+          (boxColumns.count(entry.name) ? 4 * groups * kMap : 0) +
+          (copiesByBoxes() ? int64_t(2 + tiles.values.size()) * kMap : 0);
       // The left side of the next rows comes early where there is room, and
       // registers of two groups for it.
       if (int64_t left = bytes(entry.rows, deepest);
@@ -133,6 +137,11 @@ void TilePrinter::printRoleNumbers() {
   }
   std::string behind =
       hasBoxes() ? " * Values::kBytes + kRowsBytes" : " * Values::kBytes";
+  if (hasMaps())
+    out.line(std::string("constexpr int kMaps = ") +
+             (hasBoxes() ? "(kIsBoxed ? 4 * kConsumers : 0) + " : "") +
+             std::to_string(copiesByBoxes() ? 2 + tiles.values.size() : 0) +
+             "; // of a block");
   printElementNumbers();
   out.line("constexpr int64_t kLeast = Left::kBytes + 2 * Right::kBytes + " +
            values + behind + " + " +
@@ -164,7 +173,11 @@ void TilePrinter::printGates() {
   for (const char *name : {"left", "right", "values", "elements"}) {
     if (StringRef(name) == "elements" && !mostBrought())
       continue;
-    out.line("make_gate(" + std::string(name) + "_came + 8 * place, 128);");
+    size_t arrivals = !copiesByBoxes()              ? 128
+                      : StringRef(name) == "values" ? tiles.values.size()
+                                                    : 1;
+    out.line("make_gate(" + std::string(name) + "_came + 8 * place, " +
+             std::to_string(arrivals) + ");");
     out.line("make_gate(" + std::string(name) +
              "_left + 8 * place, 4 * kConsumers);");
   }
@@ -206,6 +219,8 @@ void TilePrinter::printCopier() {
              ");");
   };
   out.line("give_registers<kConsumers == 3 ? 32 : 40>();");
+  if (copiesByBoxes())
+    return printBoxCopier();
   out.line("int turn = 0, lefts = 0;");
   out.open("for (int visits = 0;; ++visits) {");
   Expressions::Scope scope(values, {});

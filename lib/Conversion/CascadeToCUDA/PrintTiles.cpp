@@ -641,7 +641,7 @@ FailureOr<CudaKernel> TilePrinter::print() {
     parts = hasTiles ? packer.printParts(*this) : packer.printWide(*this);
     partsBody = packer.partsBody;
   }
-  if (!packing && hasBoxes())
+  if (!packing && hasMaps())
     addParameter({CudaParameter::Workspace, 0, 0}, "unsigned char *",
                  "workspace");
   own = parametersIn(earlierOwn);

@@ -10,6 +10,13 @@ namespace refold::cuda {
 
 constexpr const char *kLog2E = "1.44269504f", *kLog2 = "0.693147181f";
 
+/// An array of which one thread asks for boxes: the type of its tiles, what its
+/// gates are called, and the place of a tile.
+struct BoxedCopy {
+  const TileAccess *access;
+  std::string type, gate, to;
+};
+
 /// Writes one kernel over tiles, top to bottom.
 class TilePrinter : public KernelPrinter {
 public:
@@ -138,10 +145,20 @@ private:
   walk::WritePlan *boxedWrite();
   std::string boxedName();
   bool hasBoxes() const {
+    return llvm::any_of(boxColumns, [](auto &one) { return one.second > 0; });
+  }
+  bool hasMaps() const {
     return llvm::any_of(result.entries, [](const CudaEntry &e) {
       return e.roles > 0 && !e.hasParts() && e.mapBytes > 0;
     });
   }
+  // Copies by boxes.
+  bool copiesByBoxes();
+  llvm::SmallVector<BoxedCopy> boxedCopies();
+  void printCopyMaps();
+  void printBoxCopy(const BoxedCopy &copy, size_t number,
+                    const std::string &row);
+  void printBoxCopier();
   void printBoxMap();
   void printBoxWords(walk::WritePlan &w, llvm::ArrayRef<Node *> roots);
   void printBoxes();

@@ -51,6 +51,8 @@ public:
   SizeExpr takesMap(const CudaOperand &o, unsigned flat) const;
   /// Whether no array that is read by vectors has rows that lie backwards.
   SizeExpr areForward() const;
+  /// Whether no dimension of those arrays has more.
+  SizeExpr haveAtMost(int64_t places) const;
   static SizeExpr isMultiple(const SizeExpr &value, int64_t of);
 
 private:

@@ -79,6 +79,14 @@ SizeExpr Words::areForward() const {
   return all;
 }
 
+SizeExpr Words::haveAtMost(int64_t places) const {
+  SizeExpr all = 1;
+  for (const CudaOperand &o : kernel.operands)
+    for (unsigned dim = 0; o.hasVectors && dim < o.rank; ++dim)
+      all = all * isAtMost(size(o, dim), places);
+  return all;
+}
+
 SizeExpr Words::parameter(const CudaParameter &p) const {
   if (p.kind == CudaParameter::Workspace)
     return word(unsigned(numWords(kernel)));

@@ -60,14 +60,15 @@ ELEMENTS = {"conform_elements_i8x64": (1, 64, 61), "conform_elements_bf16x64": (
 SLICES, WORDS = "conform_slices", "conform_words"
 ROLES, HANDOVER, BOXES, STORES = "conform_roles", "conform_handover", "conform_boxes", "conform_stores"
 ARRAYS, PANELS = "conform_array_stores", "conform_panel_stores"
+ARRAY_BOXES = "conform_array_boxes"
 KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (SLICES, "int32_t"), (WORDS, "float"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
 KERNELS += [(n, "int8_t") for n in ELEMENTS]
 KERNELS += [(n, "float") for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]]
 INPUTS.update({n: "int16_t" for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]})
 CLUSTERS = "conform_clusters"
 MAILBOXES = "conform_mailboxes"
-KERNELS += [(n, "float") for n in F8_PRODUCTS] + [(BOXES, "int8_t"), (STORES, "int8_t"), (ARRAYS, "int8_t"), (PANELS, "int8_t"), (CLUSTERS, "int32_t"), (MAILBOXES, "int32_t")]
-INPUTS.update({n: "int8_t" for n in [*F8_PRODUCTS, BOXES, STORES, ARRAYS, PANELS]})
+KERNELS += [(n, "float") for n in F8_PRODUCTS] + [(BOXES, "int8_t"), (ARRAY_BOXES, "int8_t"), (STORES, "int8_t"), (ARRAYS, "int8_t"), (PANELS, "int8_t"), (CLUSTERS, "int32_t"), (MAILBOXES, "int32_t")]
+INPUTS.update({n: "int8_t" for n in [*F8_PRODUCTS, BOXES, ARRAY_BOXES, STORES, ARRAYS, PANELS]})
 
 
 def launch_of(name):
@@ -85,7 +86,7 @@ def launch_of(name):
         return 128, 128 * (64 + F8_PRODUCTS[name][2]) + 16
     if name in SIDES:
         return 128, 128 * (64 + SIDES[name][0]) + 16
-    return {MATRICES: (32, 1536), WORDS: (32, 512), ROLES: (384, 4128), HANDOVER: (256, 5120), BOXES: (128, 2304),
+    return {MATRICES: (32, 1536), WORDS: (32, 512), ROLES: (384, 4128), HANDOVER: (256, 5120), BOXES: (128, 2304), ARRAY_BOXES: (128, 20480),
             STORES: (128, 8192), ARRAYS: (128, 16384), PANELS: (128, 16384)}.get(name, (128, 0))
 
 
@@ -134,7 +135,7 @@ class Device:
 
     def run(self, name, mode, blocks, data, out, count):
         function, addresses = ctypes.c_void_p(), []
-        module = self.modules[any(name in kernels for kernels in (PRODUCTS, F8_PRODUCTS, SIDES, (ROLES, HANDOVER, BOXES, STORES, ARRAYS, PANELS, CLUSTERS, MAILBOXES)))]
+        module = self.modules[any(name in kernels for kernels in (PRODUCTS, F8_PRODUCTS, SIDES, (ROLES, HANDOVER, BOXES, ARRAY_BOXES, STORES, ARRAYS, PANELS, CLUSTERS, MAILBOXES)))]
         self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         for array in (data, out):
             address = ctypes.c_uint64()
@@ -428,6 +429,19 @@ def check_boxes(machine, mode):
     assert (out[0] == wide[4:20, 128:256]).all() and (out[1] == wide[4:20, :128]).all(), (BOXES, mode)
 
 
+def check_array_boxes(machine, mode):
+    """What lies beyond a matrix of an array is 0; strides may be 0."""
+    data = np.random.default_rng(12).integers(-128, 128, (21, 25, 144)).astype(np.int8)
+    rows = np.zeros((30, 32, 256), np.int8)
+    rows[:21, :25, :144] = data
+    for at in range(6):
+        rows[21 + at, :25, :144] = data[at // 3]
+    rows[27:, :25, :144] = data[1:4, :1]
+    out = np.full((30, 32, 256), 77, np.int8)
+    machine.run(ARRAY_BOXES, mode, 1, data, out, data.size)
+    assert (out == rows).all(), (ARRAY_BOXES, mode)
+
+
 def check_stores(machine, mode):
     """What lies beyond the matrix is not written."""
     data = np.random.default_rng(9).integers(-128, 128, (64, 256)).astype(np.int8)
@@ -500,7 +514,7 @@ def main():
         machine = Device(*filter(None, [options.cubin, options.roles])) if options.cubin else Emulated(pathlib.Path(folder))
         checks = [check_arithmetic, check_f8, check_exchange, check_slices, check_words, check_matrices, check_elements, check_copies]
         if options.roles or not options.cubin:
-            checks += [check_products, check_sides, check_f8_products, check_boxes, check_stores, check_array_stores, check_panel_stores, check_roles, check_handover, check_clusters, check_mailboxes]
+            checks += [check_products, check_sides, check_f8_products, check_boxes, check_array_boxes, check_stores, check_array_stores, check_panel_stores, check_roles, check_handover, check_clusters, check_mailboxes]
         passed = 0
         for mode in range(machine.modes):
             for check in checks:

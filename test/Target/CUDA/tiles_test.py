@@ -45,21 +45,27 @@ def latent(depth, mask="", more=""):
 
 CAUSAL = "  s = where(n <= m, s, -inf)\n"
 WINDOW = "  s = where(n <= m, where(n > m - 20, s, -inf), -inf)\n"
-FIXED = {"plain": program(64, 64), "causal": program(40, 72, mask=CAUSAL), "grouped": program(16, 24, 4, 2),
+FIXED = {"plain": program(64, 64), "causal": program(40, 72, mask=CAUSAL), "grouped": program(40, 24, 4, 2),
          "window": program(32, 16, mask=WINDOW), "bias": program(24, 32, more=", r[b,h,m,n]", bias=" + r"),
          "odd": program(13, 21, mask=CAUSAL),
          "biases": program(24, 32, more=", r[b,h,m,n], keep[m,n]: i64", bias=" + where(keep > 0, r, -2.5)")}
 # Heads side by side in one dimension, and what the column alone or the row alone reads.
-JOINED = """joined(q[b,m,c=96], k[b,n,c], v[b,n,c], keep[b,n]: i64, by[b,m], heads[h=3], part[d=32]) -> o
-  s[b,h,m,n] = sum(d: q[b, m, h*32 + d] * k[b, n, h*32 + d]) / 5.65625 + where(keep > 0, 0.0, -65504.0){row}
+JOINED = """joined(q[b,m,c={all}], k[b,n,c], v[b,n,c], keep[b,n]: i64, by[b,m], heads[h=3], part[d={width}]) -> o
+  s[b,h,m,n] = sum(d: q[b, m, h*{width} + d] * k[b, n, h*{width} + d]) / 5.65625 + where(keep > 0, 0.0, -65504.0){row}
   p = exp(s - max(n: s))
-  o[b,m,h,d] = sum(n: p * v[b, n, h*32 + d]) / sum(n: p)
+  o[b,m,h,d] = sum(n: p * v[b, n, h*{width} + d]) / sum(n: p)
 """
-FIXED |= {"joined": JOINED.format(row=""), "joinedrow": JOINED.format(row=" - by * by"),
+
+
+def joined(width, row=""):
+    return JOINED.format(width=width, all=3 * width, row=row)
+
+
+FIXED |= {"joined": joined(48), "joinedrow": joined(32, " - by * by"),
           "divided": program(32, 32, mask=CAUSAL).replace("* rsqrt(len(d))", "/ 5.5")}
 COMPILED = {"hd64": program(64, 64), "hd64causal": program(64, 64, mask=CAUSAL), "hd128": program(128, 128),
             "hd128causal": program(128, 128, mask=CAUSAL), "hd80": program(80, 80), "hd96gqa": program(96, 96, 4, 1),
-            "hd256": program(256, 256), "joined": JOINED.format(row="")}
+            "hd256": program(256, 256), "joined": joined(32), "joinedwide": joined(64)}
 # Rows that are multiplied and, of their front, added: read once, results wider than registers of those who multiply.
 RAGGED = ("  s = where(n < length, s, -inf)\n", ", length[b]: i64")
 WIDE = {"shared": (latent(272), 264), "sharedragged": (latent(320, *RAGGED), 104), "sharedcausal": (latent(288, CAUSAL), 288)}
@@ -94,8 +100,9 @@ def check_fixed(folder, name, dtype):
 
 
 def check_roles(folder, name, dtype):
-    # Two tiles of the stream, of which one is ragged; two blocks of rows.
-    verify(folder / f"{name}.fold", dtype, "1,150", "--shape", "b=1,m=140", target="cuda-emulated-sm90")
+    # Two tiles of the stream, of which one is ragged; two blocks of rows; of some two batches.
+    batches = 2 if name in ("grouped", "joined") else 1
+    verify(folder / f"{name}.fold", dtype, "1,150", "--shape", f"b={batches},m=140", target="cuda-emulated-sm90")
     if "bias" in name:  # rows that begin at multiples of 16 bytes, which are brought
         verify(folder / f"{name}.fold", dtype, "8,152", "--shape", "b=1,m=140", target="cuda-emulated-sm90")
 

@@ -199,6 +199,10 @@ TEST(PlanCudaLaunch, BoxesTakeResultsThatGoForward) {
   EXPECT_EQ(choose(64), "boxes");
   EXPECT_EQ(choose(72), "boxes");
   EXPECT_EQ(choose(-64), "any");
+  // A map says which of them by 32 bits.
+  words[10] = int64_t(1) << 31;
+  EXPECT_EQ(choose(64), "any");
+  words[10] = 4096;
   choose(64);
   auto launch = planCudaLaunch(kernel, words, std::nullopt);
   ASSERT_TRUE(launch && *launch);

@@ -46,14 +46,14 @@ const std::vector<Defect> kDefects = {
     Defect{"values_came + 8 * place, (turn / 2)",
            "values_came + 8 * place, (turn / 2 + 1)"},
     Defect{"(turn / 2 + 1) & 1", "(turn / 2) & 1"},
-    Defect{"arrive_with_copies(right_came + 8 * place);",
-           "arrive(right_came + 8 * place);"},
+    Defect{"  arrive_expecting(gate, To::kBytes);\n  REFOLD_UNROLL\n",
+           "  arrive(gate);\n  REFOLD_UNROLL\n"},
     Defect{"wait_gate(right_left + 8 * place, parity);", ""},
     Defect{"wait_gate(values_left + 8 * place, parity);", ""},
     Defect{"lefts / kLefts + 1) & 1", "lefts / kLefts) & 1"},
     Defect{"++lefts;", ";"}, Defect{"turns += end - begin;", ";"},
     Defect{"4 * kConsumers);", "4);"},
-    Defect{"_came + 8 * place, 128)", "_came + 8 * place, 64)"},
+    Defect{"values_came + 8 * place, 1)", "values_came + 8 * place, 2)"},
     Defect{"block_barrier();", ""},
     // Released before it is read, or never.
     Defect{"wait_products<kind.value == FirstOfAll ? 0 : 1>();\n",
@@ -78,9 +78,22 @@ const std::vector<Defect> kDefects = {
     Defect{"uint64_t(1024 >> 4)", "uint64_t(512 >> 4)"},
     Defect{"uint64_t(1) << 62", "uint64_t(2) << 62"},
     Defect{"k * 16 * Values::kRowBytes", "k * 8 * Values::kRowBytes"},
-    Defect{"row + first < rows", "row + first <= rows"},
     Defect{"consumer * 64 *", "0 * 64 *"},
-    Defect{"bring(Number<kChunks % 8>{}, kWhole);", ";"},
+    // Boxes of what is copied.
+    Defect{"panel * 128, row, at...", "panel * 64, row, at..."},
+    Defect{"at * kColumns);", "0);"}, Defect{"int(m_first));", "0);"},
+    Defect{"b, {n_count}", "b, {n_count + 1}"},
+    Defect{"b, {n_count}", "b, {n_count - 1}"},
+    Defect{"{b_stride0 * 2}", "{b_stride0}"},
+    Defect{"kColumns);\n    if (bringing == 1)",
+           "kColumns / 2);\n    if (bringing == 1)"},
+    Defect{"kMaps - 3", "kMaps - 2"},
+    Defect{"if (bringing >= 3)", "if (bringing >= 2)"},
+    Defect{"show_matrices();\n    warp_barrier();\n    if (thread_again()",
+           "warp_barrier();\n    if (thread_again()"},
+    Defect{"show_matrices();\n    warp_barrier();\n    if (thread_again()",
+           "show_matrices();\n    if (thread_again()"},
+    Defect{"if (thread_again() % 32 != 0)", "if (thread_again() % 16 != 0)"},
     // Factors and transports.
     Defect{"is_moved = any_lane(moves_1);", "is_moved = false;"},
     Defect{"*= moved_by[c % 4 / 2]", "*= 1.0f"},
@@ -91,17 +104,18 @@ const std::vector<Defect> kDefects = {
     Defect{"before = visit;", ";"}, Defect{"|| column < limit;", "|| true;"},
     // Results on their way out.
     Defect{"wait_boxes<0>();\n        else", ";\n        else"},
-    Defect{"    show_matrices();\n    warp_barrier();\n",
-           "    warp_barrier();\n"},
-    Defect{"    show_matrices();\n    warp_barrier();\n",
-           "    show_matrices();\n"},
+    Defect{"    show_matrices();\n    warp_barrier();\n    if (lane == 0)",
+           "    warp_barrier();\n    if (lane == 0)"},
+    Defect{"    show_matrices();\n    warp_barrier();\n    if (lane == 0)",
+           "    show_matrices();\n    if (lane == 0)"},
     Defect{"commit_boxes();", ""},
     Defect{
         "  if (kIsBoxed && thread_again() % 32 == 0)\n    wait_boxes<0>();\n",
         ""},
     Defect{"(first ^ ((part & 6) << 4))", "(first + ((part & 6) << 4))"},
     Defect{"(panel + i) * 128,", "(panel + i) * 64,"},
-    Defect{"block_again() * 4 * kConsumers +", "block_again() * kConsumers +"},
+    Defect{"block_again() * kMaps + computing",
+           "block_again() * kConsumers + computing"},
     Defect{"const int computing = of_warp(",
            "const int computing = 0 * of_warp("},
     Defect{"words[1][part],", "words[0][part],"},
@@ -168,6 +182,29 @@ const std::vector<Defect> kElementDefects = {
 INSTANTIATE_TEST_SUITE_P(Text, PlantedElementDefect,
                          testing::ValuesIn(chosenDefects(kElementDefects)));
 
+class PlantedCopyDefect : public testing::TestWithParam<Defect> {};
+
+TEST_P(PlantedCopyDefect, IsCaught) {
+  CudaKernel kernel =
+      printWeighted("cuda-emulated-sm90", kDepth, kWidth, false, "f32");
+  carryHeader(kernel, "refold_cuda_wgmma.h",
+              "REFOLD_RUNTIME_CUDA_REFOLD_CUDA_WGMMA_H");
+  plant(kernel, GetParam());
+  expectCaught(
+      judgeBiased(kernel, "f32", "roles128x64x80x80e", kBiased, kDepth, kWidth),
+      GetParam());
+}
+
+const std::vector<Defect> kCopyDefects = {
+    Defect{"bring(Number<kChunks % 8>{}, kWhole);", ";"},
+    Defect{"row + first < rows", "row + first <= rows"},
+    Defect{"arrive_with_copies(right_came + 8 * place);",
+           "arrive(right_came + 8 * place);"},
+    Defect{"_came + 8 * place, 128)", "_came + 8 * place, 64)"}};
+
+INSTANTIATE_TEST_SUITE_P(Text, PlantedCopyDefect,
+                         testing::ValuesIn(chosenDefects(kCopyDefects, 2)));
+
 TEST(EmulatedRoles, WhatEveryElementReadsIsBrought) {
   CudaKernel kernel =
       printWeighted("cuda-emulated-sm90", 32, 24, false, "bf16");
@@ -192,6 +229,9 @@ TEST(EmulatedRoles, AGeneratedKernelIsRight) {
 TEST(EmulatedRoles, ThreeGroupsAreRightToo) {
   EXPECT_EQ(judge(printWeighted("cuda-emulated-sm90"), kShapes, 32, 24,
                   "roles192x128x32x32"),
+            "");
+  EXPECT_EQ(judge(printWeighted("cuda-emulated-sm90", 64, 56), kShapes, 64, 56,
+                  "roles192x128x64x64"),
             "");
 }
 
