@@ -306,6 +306,7 @@ void TilePrinter::printWideBrings() {
            " * 2, (" + n + "_count > 1 ? " + strideOf(tiles.right) +
            " : int64_t(kDepth)) * 2, kColumns);");
   out.line("show_matrices();");
+  out.line("warp_barrier();");
   out.close();
 }
 

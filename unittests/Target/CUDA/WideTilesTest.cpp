@@ -119,6 +119,8 @@ const std::vector<Defect> kDefects = {
            "packed_first + fragment_row(i, which)"},
     Defect{"(column < limit &&", "("},
     // Registers, maps, merges.
+    Defect{"show_matrices();\n      warp_barrier();", "show_matrices();"},
+    Defect{"show_matrices();\n      warp_barrier();", "warp_barrier();"},
     Defect{"take_registers<", "take_registers<8 + "},
     Defect{"(block_again() * 8 + half * 4 + mine) * 128",
            "(half * 4 + mine) * 64"},
