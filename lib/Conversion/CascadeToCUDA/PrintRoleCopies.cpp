@@ -25,18 +25,20 @@ static bool mayMap(const TileAccess &access) {
          });
 }
 
-/// What every element reads comes by all threads of the role, and everything
-/// else then with it. Rows of at most half a panel gain less than it takes to
-/// make maps (1.4 us a launch).
-bool TilePrinter::copiesByBoxes() {
+bool TilePrinter::hasNarrowRows() {
   constexpr int64_t kNarrow = 32;
   auto isNarrow = [&](int index) {
     int64_t extent = plan.extent(unsigned(index));
     return !ShapedType::isDynamic(extent) && extent <= kNarrow;
   };
-  return !(isNarrow(tiles.depth) && isNarrow(tiles.width)) &&
-         tiles.elements.empty() && mayMap(tiles.left) && mayMap(tiles.right) &&
-         llvm::all_of(tiles.values, mayMap);
+  return isNarrow(tiles.depth) && isNarrow(tiles.width);
+}
+
+/// What every element reads comes by all threads of the role, and everything
+/// else then with it.
+bool TilePrinter::copiesByBoxes() {
+  return !hasNarrowRows() && tiles.elements.empty() && mayMap(tiles.left) &&
+         mayMap(tiles.right) && llvm::all_of(tiles.values, mayMap);
 }
 
 namespace {

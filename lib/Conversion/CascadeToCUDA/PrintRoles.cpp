@@ -94,7 +94,8 @@ void TilePrinter::addRoles(int deepest, int widest, int groups, bool brings) {
       // columns, or for two panels.
       for (int room : {widest, std::min(widest, 128)}) {
         int64_t rows = bytes(entry.rows, room);
-        if (!boxedWrite() || entry.sharedBytes + rows > kMostBytes)
+        if (hasNarrowRows() || !boxedWrite() ||
+            entry.sharedBytes + rows > kMostBytes)
           continue;
         entry.sharedBytes += rows;
         boxColumns[entry.name] = room;
