@@ -44,7 +44,7 @@ private:
 
   SmallVector<WritePlan *> writes;
   SmallVector<Node *> ofRow, ofColumn, elements;
-  SmallVector<std::pair<std::string, CudaEntry>, 2> units; ///< types of entries
+  SmallVector<std::pair<std::string, CudaEntry>> units; ///< types of entries
 };
 } // namespace
 
