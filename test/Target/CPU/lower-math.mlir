@@ -6,7 +6,7 @@
 
 // CHECK-LABEL: func.func @exp_of_full_vector(
 // CHECK-SAME:    %[[X:.*]]: vector<16xf32>
-// CHECK-DAG:     %[[LOWEST:.*]] = arith.constant dense<-1.040000e+02> : vector<16xf32>
+// CHECK-DAG:     %[[LOWEST:.*]] = arith.constant dense<-1.000000e+03> : vector<16xf32>
 // CHECK:         %[[ABOVE:.*]] = arith.cmpf ogt, %[[LOWEST]], %[[X]]
 // CHECK:         %[[BOUNDED:.*]] = arith.select %[[ABOVE]], %[[LOWEST]], %[[X]]
 // CHECK:         %[[SHIFTED:.*]] = math.fma %[[BOUNDED]],
