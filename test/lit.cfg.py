@@ -14,8 +14,12 @@ config.test_exec_root = config.refold_output
 # What compiles or predicts for a processor that this one is not. An AVX2 machine has one target less to test.
 try:
     with open("/proc/cpuinfo", encoding="utf-8") as file:
-        if " avx512f " in file.read():
+        flags = file.read()
+        if " avx512f " in flags:
             config.available_features.add("avx512")
+        # Kernels ask Linux for the registers of tiles; before 5.16 it has none to give.
+        if " amx_int8" in flags and " amx_bf16" in flags and " avx512_bf16" in flags:
+            config.available_features.add("tiles")
 except OSError:
     pass
 

@@ -21,7 +21,9 @@
 #include <sstream>
 #include <string>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace {
@@ -100,6 +102,53 @@ double dotInt8() {
   return 0;
 #endif
 }
+
+#if defined(__AMX_INT8__) && defined(__AMX_BF16__) && defined(__linux__)
+/// Registers of 16 rows of 64 bytes, if the kernel gives them.
+bool beginTiles() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  static const bool may =
+      syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  alignas(64) uint8_t layout[64] = {1};
+  for (int tile = 0; tile < 8; ++tile) {
+    layout[16 + 2 * tile] = 64;
+    layout[48 + tile] = 16;
+  }
+  if (may)
+    _tile_loadconfig(layout);
+  return may;
+}
+
+/// Four sums of two tiles by two, over and over.
+double tileBf16() {
+  if (!beginTiles())
+    return 0;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_release();
+  return 2.0 * 16 * 16 * 32 * 4 * kSteps;
+}
+
+double tileInt8() {
+  if (!beginTiles())
+    return 0;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    _tile_dpbssd(0, 4, 6);
+    _tile_dpbssd(1, 4, 7);
+    _tile_dpbssd(2, 5, 6);
+    _tile_dpbssd(3, 5, 7);
+  }
+  _tile_release();
+  return 2.0 * 16 * 16 * 64 * 4 * kSteps;
+}
+#else
+double tileBf16() { return 0; }
+double tileInt8() { return 0; }
+#endif
 
 /// Zeroed memory in large pages where the system has them.
 struct Array {
@@ -224,9 +273,11 @@ int main() {
       if (what == "fma")
         rate = rateOf(threads, [](int) { return multiplyAndAdd(); });
       else if (what == "bf16")
-        rate = rateOf(threads, [](int) { return dotBf16(); });
+        rate = std::max(rateOf(threads, [](int) { return dotBf16(); }),
+                        rateOf(threads, [](int) { return tileBf16(); }));
       else if (what == "vnni")
-        rate = rateOf(threads, [](int) { return dotInt8(); });
+        rate = std::max(rateOf(threads, [](int) { return dotInt8(); }),
+                        rateOf(threads, [](int) { return tileInt8(); }));
       else if ((what == "read" || what == "copy") && bytes > 0)
         rate = rateOfMemory(what, threads, bytes);
     }

@@ -47,6 +47,38 @@ __attribute__((target("avx512f,avx512bw,avx512vnni"))) void runInt8Dots() {
   }
 }
 
+/// Tiles of 16 rows of 64 bytes; what they hold does not matter.
+__attribute__((target("amx-tile"))) static void beginTiles() {
+  alignas(64) uint8_t layout[64] = {1};
+  for (int tile = 0; tile < 8; ++tile) {
+    layout[16 + 2 * tile] = 64;
+    layout[48 + tile] = 16;
+  }
+  _tile_loadconfig(layout);
+}
+
+__attribute__((target("amx-tile,amx-bf16"))) void runBf16Tiles() {
+  beginTiles();
+  for (int i = 0; i < static_cast<int>(kDotRepeats); ++i) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_release();
+}
+
+__attribute__((target("amx-tile,amx-int8"))) void runInt8Tiles() {
+  beginTiles();
+  for (int i = 0; i < static_cast<int>(kDotRepeats); ++i) {
+    _tile_dpbssd(0, 4, 6);
+    _tile_dpbssd(1, 4, 7);
+    _tile_dpbssd(2, 5, 6);
+    _tile_dpbssd(3, 5, 7);
+  }
+  _tile_release();
+}
+
 } // namespace refold
 
 #else
@@ -57,6 +89,8 @@ bool hasBf16Dots() { return false; }
 bool hasInt8Dots() { return false; }
 void runBf16Dots() {}
 void runInt8Dots() {}
+void runBf16Tiles() {}
+void runInt8Tiles() {}
 
 } // namespace refold
 

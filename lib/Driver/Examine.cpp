@@ -156,12 +156,12 @@ std::vector<HealthReport> examine(llvm::StringRef wanted, bool probes,
   result.push_back(examineMemory());
   llvm::Expected<CpuTarget> target = detectTarget(wanted);
   if (target) {
-    result.push_back({"target",
-                      target->name() + ", " +
-                          std::to_string(target->facts.vectorRegisters) +
-                          " registers of " +
-                          std::to_string(target->facts.vectorBits) + " bits",
-                      true});
+    result.push_back(
+        {"target",
+         target->name() + ", " + std::to_string(target->facts.vectorRegisters) +
+             " registers of " + std::to_string(target->facts.vectorBits) +
+             " bits" + (target->facts.multipliesTiles ? ", matrix tiles" : ""),
+         true});
     examineMachine(*target, probes, machine, result);
   } else {
     result.push_back({"target", llvm::toString(target.takeError()), false});

@@ -82,9 +82,9 @@ static MachineFacts describeMachine(const CpuTarget &target) {
 
 /// A new meaning of a rate is a new version.
 static std::string keyOf(const MachineFacts &facts, const CpuTarget &target) {
-  return "machine facts 3; " + facts.processor + "; " +
+  return "machine facts 4; " + facts.processor + "; " +
          std::to_string(std::thread::hardware_concurrency()) + " cores; " +
-         target.name();
+         target.name() + (target.facts.multipliesTiles ? "; tiles" : "");
 }
 
 static std::optional<double> rateIn(const llvm::json::Object &from,

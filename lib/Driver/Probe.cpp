@@ -276,6 +276,7 @@ llvm::Expected<Probe> Probe::create(const CpuTarget &target, int64_t threads,
   }
   probe.code = std::move(*code);
   probe.threads = threads;
+  probe.hasTiles = target.facts.multipliesTiles;
   probe.lanes = target.facts.lanes(32);
   probe.tileRows = tileOf(target.facts).rows;
   probe.rounds = effort == Effort::Quick ? 6 : 24;
@@ -340,12 +341,18 @@ double Probe::tileOperationsPerMs() {
 }
 
 double Probe::bf16PerMs() {
+  if (hasTiles)
+    return rateOf(threads, rounds, kBf16TileFlops,
+                  [](int64_t) { runBf16Tiles(); });
   if (!hasBf16Dots())
     return 0.0;
   return rateOf(threads, rounds, kBf16DotFlops, [](int64_t) { runBf16Dots(); });
 }
 
 double Probe::int8PerMs() {
+  if (hasTiles)
+    return rateOf(threads, rounds, kInt8TileFlops,
+                  [](int64_t) { runInt8Tiles(); });
   if (!hasInt8Dots())
     return 0.0;
   return rateOf(threads, rounds, kInt8DotFlops, [](int64_t) { runInt8Dots(); });

@@ -32,7 +32,8 @@ public:
   /// fmas.
   double tileOperationsPerMs();
   /// Operations a millisecond of the dot products of bf16 pairs and of int8
-  /// quads; 0 where the machine has none.
+  /// quads, in matrix tiles where the target multiplies them; 0 where the
+  /// machine has none.
   double bf16PerMs();
   double int8PerMs();
   /// Bytes written by streaming stores a millisecond, and bytes read and
@@ -49,6 +50,7 @@ private:
   KernelFunction fma = nullptr, exp = nullptr, tile = nullptr, read = nullptr,
                  write = nullptr, copy = nullptr;
   int rounds = 1;
+  bool hasTiles = false;
   int64_t threads = 1, lanes = 1, tileRows = 1;
   double operations = 0.0;
   std::map<int64_t, double> readRates; ///< by elements a thread

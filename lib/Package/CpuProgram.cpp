@@ -4,6 +4,7 @@
 #include "PlanCache.h"
 #include "refold/Package/ObjectCode.h"
 #include "refold/Runtime/AlignedBuffer.h"
+#include "refold/Runtime/MatrixTiles.h"
 #include "refold/Runtime/ThreadPool.h"
 #include <algorithm>
 #include <sstream>
@@ -73,6 +74,11 @@ static std::string lacks(const std::string &features) {
       {"avx512bf16", __builtin_cpu_supports("avx512bf16")}};
   std::stringstream list(features);
   for (std::string name; std::getline(list, name, ',');) {
+    // The kernel is asked by those only that need it.
+    bool isOfTiles =
+        name == "amx-tile" || name == "amx-int8" || name == "amx-bf16";
+    if (isOfTiles && mayUseMatrixTiles())
+      continue;
     auto found = std::find_if(std::begin(known), std::end(known),
                               [&](auto &one) { return name == one.first; });
     if (found == std::end(known) || !found->second)

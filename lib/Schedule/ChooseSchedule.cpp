@@ -68,6 +68,7 @@ private:
   int64_t rowsSharing(unsigned i);
   int64_t fewRows(int row, int64_t most = kFewRows);
   int64_t rowsAlongSum();
+  bool hasPairsInTiles();
   bool isDenseAlongSum();
   int chooseTileRow(int except, int64_t wanted = 2);
   int chooseSharedRow(int except);
@@ -199,6 +200,20 @@ bool Chooser::isDenseAlongSum() {
   });
 }
 
+/// Whether both factors of some product are bf16, and tiles multiply them.
+bool Chooser::hasPairsInTiles() {
+  if (!target.multipliesTiles)
+    return false;
+  auto isHalf = [](Value factor) {
+    auto widened = factor.getDefiningOp<arith::ExtFOp>();
+    return widened && widened.getIn().getType().isBF16();
+  };
+  return llvm::any_of(
+      cascade.getBody().getOps<arith::MulFOp>(), [&](arith::MulFOp product) {
+        return isHalf(product.getLhs()) && isHalf(product.getRhs());
+      });
+}
+
 /// The rows that share operands, where these are known to be so few that
 /// packing would cost as much as the product; else 0.
 int64_t Chooser::fewRows(int row, int64_t most) {
@@ -280,7 +295,10 @@ void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
 /// lies. An item is large enough for a panel to be read many times, and small
 /// enough for few rows to give every thread some columns.
 void Chooser::chooseProduct(Schedule &s, int lane, int row) {
-  constexpr int64_t kRows = 128, kColumns = 128;
+  constexpr int64_t kRows = 128;
+  // Each block of columns rounds the rows of its item again, which takes as
+  // long as tiles take to multiply them by some 100 columns.
+  const int64_t kColumns = hasPairsInTiles() ? 512 : 128;
   // Panels that the item makes itself serve all of its rows.
   constexpr int64_t kRowsOfOwnPanels = 512;
   if (row == kNone || lane == kNone)

@@ -77,6 +77,7 @@ private:
   double sharingOf(uint64_t set, bool isThin, bool isAcross);
   double carriedWaste();
   double waitOfRows();
+  double sumsOf(uint64_t nest);
   double wasteOfSums(uint64_t nest, bool isAcross);
   int denseIndex(ReadOp read);
   bool isSummedAcross(const OpSet &ops, uint64_t nest);
@@ -171,9 +172,22 @@ bool Counter::isAddedInPairs(Value term) {
     auto widened = factor.getDefiningOp<arith::ExtFOp>();
     return widened && widened.getIn().getType().isBF16();
   };
-  return target.addsPairs && schedule.registerRows >= 8 && product &&
-         term.getType().isF32() && isHalf(product.getLhs()) &&
-         isHalf(product.getRhs());
+  if (!target.addsPairs || schedule.registerRows < 8 || !product ||
+      !term.getType().isF32() || !isHalf(product.getLhs()) ||
+      !isHalf(product.getRhs()))
+    return false;
+  // A product by itself: in tiles, where panels of a constant are there.
+  return stream ||
+         (target.multipliesTiles &&
+          llvm::any_of(product->getOperands(), [&](Value factor) {
+            auto read =
+                factor.getDefiningOp()->getOperand(0).getDefiningOp<ReadOp>();
+            return read &&
+                   !isVarying(
+                       cascade,
+                       cast<BlockArgument>(read.getSource()).getArgNumber() -
+                           cascade.numIndices());
+          }));
 }
 
 /// Products of two bytes, which the target adds in fours.
@@ -362,6 +376,17 @@ double Counter::othersOf(Value term, const OpSet &ops, uint64_t nest,
   return others;
 }
 
+/// What a nest leaves: its sums, those of a stream once a tile.
+double Counter::sumsOf(uint64_t nest) {
+  if (uint64_t summed = nest & cascade.indicesOfRole(CascadeOp::Inner))
+    return elements(nest & ~summed);
+  double tiles = 1.0;
+  for (unsigned i = 0; i < extents.size(); ++i)
+    if (nest & stream & bit(i))
+      tiles *= std::ceil(extents[i] / (int(i) == lastStream ? tileOf(i) : 1.0));
+  return elements(nest & ~stream) * tiles;
+}
+
 /// A sum of `term` over what its nest reduces: one product and the sum are one
 /// fma. What no carried index moves is kept by the row steps of a state, and
 /// counted there.
@@ -370,12 +395,20 @@ void Counter::countNest(Value term, uint64_t nest) {
   // and bytes are widened.
   const double kDotBytes = target.hasByteDots ? 4.0 : 1.3;
   hasNest = true;
+  constexpr double kRowsOfTile = 16.0;
   if (isByteDot(term)) {
-    work.nestSteps += elements(nest) / kDotBytes;
+    bool areTiles = target.multipliesTiles && target.hasByteDots &&
+                    sharingRows() >= kRowsOfTile;
+    (areTiles ? work.byteSteps : work.nestSteps) +=
+        elements(nest) / (areTiles ? 1.0 : kDotBytes);
+    if (areTiles)
+      work.tileSums += sumsOf(nest);
     return;
   }
   if (isAddedInPairs(term)) {
     work.pairSteps += elements(nest);
+    if (target.multipliesTiles)
+      work.tileSums += sumsOf(nest);
     return;
   }
   constexpr double kThinRows = 4.0; // what they wait for is memory

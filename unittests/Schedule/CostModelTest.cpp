@@ -412,7 +412,8 @@ TEST_F(CostModelTest, MoreOfAnythingTakesLonger) {
         &KernelWork::tails, &KernelWork::extremes, &KernelWork::lists,
         &KernelWork::moved, &KernelWork::sumsAcross, &KernelWork::turned,
         &KernelWork::searched, &KernelWork::placed, &KernelWork::nestSums,
-        &KernelWork::nestOthers, &KernelWork::pairSteps}) {
+        &KernelWork::nestOthers, &KernelWork::pairSteps, &KernelWork::byteSteps,
+        &KernelWork::tileSums}) {
     KernelWork more = work;
     more.*count += 1e6;
     EXPECT_GT(msOf(more, 1e9), ms);

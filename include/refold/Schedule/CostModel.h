@@ -33,6 +33,8 @@ struct KernelWork {
   double nestOthers = 0.0; ///< other operations inside them
   double nestSums = 0.0;   ///< sums that contractions begin and leave
   double pairSteps = 0.0;  ///< fmas of nests that add products two at a time
+  double byteSteps = 0.0;  ///< of bytes that matrix tiles multiply
+  double tileSums = 0.0;   ///< sums that leave matrix tiles
   double thinSteps = 0.0;  ///< those of few rows
   double thinLoads = 0.0;  ///< what they load: once for rows that share it
   double sumsAcross = 0.0; ///< sums of nests whose lanes are added at the end

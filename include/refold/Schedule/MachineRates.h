@@ -15,8 +15,10 @@ struct MachineRates {
   /// far loads run beside the fmas differs from core to core.
   double tileFlops = 0.0;
   double exponentials = 0.0; ///< f32 elements, our own code, from registers
-  double bf16Flops = 0.0;    ///< of the dot product of pairs; 0: none
-  double int8Flops = 0.0;    ///< of the dot product of quads; 0: none
+  /// Of the dot products of pairs and of quads, in matrix tiles where the
+  /// target multiplies them; 0: none.
+  double bf16Flops = 0.0;
+  double int8Flops = 0.0;
   /// Bytes read again and again from L1, L2, L3 and memory.
   std::array<double, 4> read = {};
   double readAll = 0.0;  ///< from memory, by all threads together

@@ -265,9 +265,12 @@ void Kernel::storeWrite(Tile &t, WritePlan &w, int r, int c, Val v,
              to.wideIndex(at, to.stride(operand, along.dim)), maskOf(t, c));
 }
 
+unsigned Kernel::numberOfOperand(Node *read) {
+  return operandOf(plan.cascade, cast<ReadOp>(read->op).getSource());
+}
+
 Buffer Kernel::operandOfRead(Node *read) {
-  return to.operand(
-      operandOf(plan.cascade, cast<ReadOp>(read->op).getSource()));
+  return to.operand(numberOfOperand(read));
 }
 
 Buffer Kernel::targetBuffer(WritePlan &w) {

@@ -146,6 +146,9 @@ void Planner::dropDotsWithoutPanels() {
     pack->second.isMoved = entry.second.isMoved();
     return false;
   });
+  // A dot reads its bytes where they lie, and nobody the widened ones.
+  if (plan->product && plan->dots.count(plan->product->in[0]))
+    plan->operands.clear();
 }
 
 /// The place of the narrow side's element in the work of tile `t`.
@@ -221,8 +224,9 @@ Kernel::Values Kernel::reduceDots(Nest &nest, const DotPlan &dot, Tile &t,
   };
   constexpr int64_t kUnroll = 2;
   Ix groups = to.div(range, kGroup);
-  acc = loopUnrolled(groups, kUnroll, acc, [&](Ix g, Values in) {
-    return step(to.mul(g, kGroup), in, false);
+  Ix done = t.tiled ? to.div(t.tiled->depth, kGroup) : Ix(0);
+  acc = loopUnrolled(to.sub(groups, done), kUnroll, acc, [&](Ix g, Values in) {
+    return step(to.mul(to.add(done, g), kGroup), in, false);
   });
   if (!range.isConstant() || range.constant % kGroup)
     acc = to.loop(

@@ -305,7 +305,12 @@ void Kernel::eachItem(unsigned phase, int64_t step,
   to.beginPhase(phase);
   readExtents();
   layOut(/*isDryRun=*/false);
+  bool hasTiles = plan.usesTiles() && phase >= plan.numPackPhases();
+  if (hasTiles)
+    to.beginTiles();
   to.each(to.itemBegin(), to.itemEnd(), step, body);
+  if (hasTiles)
+    to.endTiles();
   to.endPhase();
 }
 

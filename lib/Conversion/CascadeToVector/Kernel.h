@@ -42,6 +42,11 @@ struct TileShape {
   int reduced = kNone;         ///< the index of the innermost loop
   std::optional<Ix> panel;     ///< packed reads: the panel and the lane in it
   Ix inPanel, ownPanel;        ///< the panel of those that the item has made
+  /// Matrix tiles have summed up to `depth`; the first row is their `row`-th.
+  struct Tiled {
+    Ix row, depth;
+  };
+  std::optional<Tiled> tiled;
   const PassPlan *holding = nullptr; ///< whose conditions are known to hold
   int side = 0;                      ///< merging: which of two sets of states
   const StatePlan *keyed = nullptr;  ///< the state whose place is in work
@@ -156,6 +161,7 @@ private:
   };
   Ahead readsToPrefetch(llvm::ArrayRef<StatePlan *> states,
                         bool isInCache = false);
+  unsigned numberOfOperand(Node *read);
   Buffer operandOfRead(Node *read);
   Buffer targetBuffer(WritePlan &w);
   void prefetchAhead(Tile &t, const Ahead &ahead, int c);
@@ -210,6 +216,7 @@ private:
     bool halvesRows = false;     ///< rows that fill no block: half a block, ...
     /// All that is summed lies in one loop: it is summed in blocks.
     bool isLong = false;
+    std::optional<std::pair<Ix, Ix>> window; ///< the first row and the end
   };
   void emitNest(Nest &nest);
   void nestLanes(Nest &nest, Tile &t);
@@ -249,6 +256,9 @@ private:
   Values reducePart(Ix range, Values acc, bool isSmall,
                     llvm::function_ref<Values(Ix, Values)> step);
   const PairPlan *pairOf(Node *term);
+  const Array &ownOf(const PairPlan &pair);
+  Ix ownAt(const PairPlan &pair, Tile &t, int r);
+  Ix sharedAt(const PairPlan &pair, Tile &t, Ix k, int c);
   Values addPairs(Nest &nest, Tile &t, Ix k, Values acc);
   void storeSums(Nest &nest, Tile &t, llvm::ArrayRef<Val> acc);
   Values reduceStep(Nest &nest, Tile &t, Values acc);
@@ -318,6 +328,23 @@ private:
   Values reduceDots(Nest &nest, const DotPlan &dot, Tile &t, Values acc);
   void sumBytes(Nest &nest);
   void settleDots(const DotPlan &dot, Tile &t, Values &acc);
+
+  // TileSums.cpp.
+  struct RowInMemory {
+    Buffer from;
+    Ix at, stride; ///< to the next row
+  };
+  void layOutTiles();
+  int64_t depthOfTile(const Nest &nest) const;
+  bool takesTiles(const Nest &nest, Tile &t);
+  bool takesTilesInGroups(const Nest &nest);
+  void nestGroup(Nest &nest, Tile &outer, Ix first, Ix end);
+  Ix nestTiles(Nest &nest, Tile &t, Ix first, Ix end);
+  RowInMemory leftOfTiles(const Nest &nest, Tile &t, int r);
+  Ix strideOf(const Array &array, int index);
+  void sumTiles(Nest &nest, Tile &outer, Ix first, Ix row, int64_t numTiles,
+                Ix depth);
+  Values addTileSums(const Nest &nest, Tile &t, Values acc);
 
   // Keyed.cpp: states of which an element touches one place.
   void layOutKeyed(unsigned pass);
@@ -557,8 +584,9 @@ private:
   Ix privateBytes, sharedBytes;
   bool isDry = false;
   std::map<Node *, Array> contractions, kept, operands;
-  Array byteSums;                          ///< one a row: see `sumBytes`
-  llvm::SmallVector<Array, 2> sumsInOrder; ///< see `writeSumsInOrder`
+  llvm::DenseMap<mlir::Type, Buffer> tileSums; ///< of a block of matrix tiles
+  Array byteSums;                              ///< one a row: see `sumBytes`
+  llvm::SmallVector<Array, 2> sumsInOrder;     ///< see `writeSumsInOrder`
   /// The part of a long sum in work, and the sums of the parts before it.
   struct Slice {
     Ix first, count;

@@ -63,14 +63,17 @@ void Kernel::nestLanes(Nest &nest, Tile &outer) {
     return nestApart(nest, outer);
   Ix range = rangeOf(nest.lane);
   bool hasOwn = nest.readsPanels && plan.hasOwnPanels();
-  if (!hasOwn && !nest.isSliced)
+  bool inGroups = takesTilesInGroups(nest);
+  if (!hasOwn && !nest.isSliced && !inGroups)
     return nestBlocks(nest, outer, 0, range);
   to.each(0, range, ownLanes(), [&](Ix first) {
     Ix end = to.min(to.add(first, ownLanes()), range);
     if (nest.isSliced)
       return nestSlices(nest, outer, first, end);
-    makeOwnPanels(nest, first, to.sub(end, first));
-    nestBlocks(nest, outer, first, end);
+    if (hasOwn)
+      makeOwnPanels(nest, first, to.sub(end, first));
+    inGroups ? nestGroup(nest, outer, first, end)
+             : nestBlocks(nest, outer, first, end);
   });
 }
 
@@ -399,10 +402,16 @@ void Kernel::nestRows(Nest &nest, Tile &outer) {
     int64_t floor = llvm::bit_floor(uint64_t(rows));
     return floor < rows ? floor : rows / 2;
   };
-  for (Ix done(0);; last = block, block = nest.halvesRows ? below(block) : 1) {
+  auto [done, end] = nest.window.value_or(std::pair(Ix(0), rows));
+  if (takesTiles(nest, outer)) {
+    done = nestTiles(nest, outer, done, end);
+    if (nest.pair || (end.isConstant() && done.is(end.constant)))
+      return;
+  }
+  for (;; last = block, block = nest.halvesRows ? below(block) : 1) {
     isNested &= last % block == 0;
-    Ix main = isNested ? to.floorTo(rows, block)
-                       : to.add(done, to.floorTo(to.sub(rows, done), block));
+    Ix main = isNested ? to.floorTo(end, block)
+                       : to.add(done, to.floorTo(to.sub(end, done), block));
     to.each(done, main, block, [&](Ix i) { some(i, block); });
     done = main;
     if (block == 1)
@@ -430,6 +439,8 @@ void Kernel::nestBody(Nest &nest, Tile &t, int64_t numRows) {
     for (const Sum &sum : nest.sums)
       preload(t, sum.term, varying);
   }
+  if (t.tiled)
+    acc = addTileSums(nest, t, acc);
   if (varying)
     acc = reduceLoops(nest, t, 0, acc);
   if (dot)

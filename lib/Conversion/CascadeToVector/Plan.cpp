@@ -386,6 +386,7 @@ FailureOr<std::unique_ptr<Plan>> Planner::run() {
   findProduct();
   findWhole();
   findDotOfProduct();
+  findPairsOfProduct();
   findPacks();
   dropDotsWithoutPanels();
   findOwnPanels();

@@ -325,6 +325,9 @@ struct Plan {
   }
   bool hasOwnPanels() const { return numPackPhases() < packs.size(); }
   bool hasRow(Set set) const { return row != kNone && (set & bit(row)); }
+  /// Whether sums of products of pairs or of bytes are left to matrix tiles,
+  /// whose rows hold as many sums as a register.
+  bool usesTiles() const;
   /// Whether `n` is kept to be read in pairs.
   bool isPaired(Node *n) const {
     return llvm::any_of(pairs, [&](auto &p) { return p.second.own == n; });

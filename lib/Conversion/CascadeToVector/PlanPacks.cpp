@@ -159,6 +159,25 @@ void Planner::findPairs(unsigned pass) {
   }
 }
 
+/// The same of a product by itself, if tiles multiply it and its panels are
+/// those of a constant: laid out once, however few rows there are in a run.
+void Planner::findPairsOfProduct() {
+  Node *n = plan->product;
+  if (!n || !target.multipliesTiles)
+    return;
+  Node *term = n->in[0];
+  considerPairs(term, plan->laneOf(n), n->over);
+  auto it = plan->pairs.find(term);
+  if (it == plan->pairs.end())
+    return;
+  PairPlan pair = it->second;
+  if (!isVarying(cascade, plan->packs.find(pair.shared)->second.operand))
+    return;
+  plan->packs.erase(pair.shared);
+  plan->operands.erase(pair.own);
+  plan->pairs.erase(term);
+}
+
 /// What is packed for `read`: the cast that is all that reads it, so that a
 /// value is converted once and not in every product.
 static Node *packedValue(Node *read, const NodeSet &all) {

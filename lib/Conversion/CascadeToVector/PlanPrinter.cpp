@@ -105,6 +105,9 @@ std::string Plan::describe() {
       text += ", or than half the length of " + cascade.indexName(i).str();
     text += "\n";
   }
+  if (usesTiles())
+    text += "products of packed operands in matrix tiles, 32 rows by " +
+            std::to_string(registerLanes) + "\n";
   for (Node *n : prologue)
     text += "before the passes: " + describeContraction(*this, n) + "\n";
   for (unsigned p = 0; p < passes.size(); ++p)

@@ -78,6 +78,7 @@ private:
   void sortContractions(NodeSet &all, llvm::SmallVectorImpl<Node *> &out,
                         bool sweep);
   void findPairs(unsigned pass);
+  void findPairsOfProduct();
   void considerPairs(Node *term, int lane, Set over);
   void considerPack(Node *root, int lane, int64_t rowsWithout, int openSum);
   void considerContraction(Node *n);

@@ -387,6 +387,7 @@ void Kernel::productWithWrites() {
   nest.lane = plan.laneOf(n);
   nest.sums = {{n->in[0], n}};
   nest.term = n->in[0];
+  nest.pair = pairOf(nest.term);
   nest.combine = isa<FloatType>(n->type) ? Binary::AddF : Binary::AddI;
   nest.identity = identityOf(Reducer::Add, n->type);
   // The index along which reads are dense is innermost.

@@ -69,6 +69,12 @@ enum class Compare { OGT, OLT, UGT, ULT, UGE, ULE, ORD, SGT, SLT, SGE, SLE };
 /// `Short`: and err by 2^-18, of what is rounded to 16 bits.
 enum class Exp2Form { Gradual, Flushed, Short };
 
+/// What two tiles hold whose products are added: bytes in fours, signed or not,
+/// on the left side and on the right one, or pairs of bf16.
+struct TileKind {
+  bool arePairs = false, isLeftSigned = true, isRightSigned = true;
+};
+
 class Spelling {
 public:
   using Values = llvm::SmallVector<Val>;
@@ -219,6 +225,24 @@ public:
                              Val /*y*/, bool /*isYSigned*/) {
     return noByteDots();
   }
+
+  // Tiles, where the target multiplies them: 16 rows of 64 bytes. Numbers from
+  // 0 to 7 name registers; from `beginTiles` to `endTiles` of one phase.
+  virtual void beginTiles() { noTiles(); }
+  virtual void endTiles() { noTiles(); }
+  virtual void clearTile(int) { noTiles(); }
+  /// Row r is the 64 bytes from[at + r * stride].
+  virtual void loadTile(int, const Buffer &, Ix /*at*/, Ix /*stride*/) {
+    noTiles();
+  }
+  virtual void storeTile(int, const Buffer &, Ix /*at*/, Ix /*stride*/) {
+    noTiles();
+  }
+  /// sum[m][n] += left[m][k][j] * right[k][n][j] of fours or pairs j.
+  virtual void addTiles(int /*sum*/, int /*left*/, int /*right*/, TileKind) {
+    noTiles();
+  }
+
   /// to[c * toStride + r] = from[r * fromStride + c] for r, c < lanes().
   virtual void transposeBlock(const Buffer &from, Ix fromAt, Ix fromStride,
                               const Buffer &to, Ix toAt, Ix toStride) = 0;
@@ -257,6 +281,9 @@ public:
 private:
   static Val noByteDots() {
     llvm_unreachable("dots were planned for a target that has none");
+  }
+  static void noTiles() {
+    llvm_unreachable("tiles were planned for a target that has none");
   }
   static Val noLists() {
     llvm_unreachable("lists are sorted where a register has several lanes");

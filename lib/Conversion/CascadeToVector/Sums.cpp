@@ -35,6 +35,9 @@ Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
   bool isLast = depth + 1 == nest.reduced.size();
   if (isLast && nest.lanesReduced)
     return reduceAlongLanes(nest, t, acc);
+  if (t.tiled && t.tiled->depth.isConstant() &&
+      range.is(t.tiled->depth.constant))
+    return acc;
   if (const DotPlan *dot = dotOf(nest, t))
     return reduceDots(nest, *dot, t, acc);
   auto step = [&](Ix k, Values in) {
@@ -44,10 +47,13 @@ Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
     inside.local[index] = to.add(first, place);
     return reduceStep(nest, inside, in);
   };
-  if (isLast && nest.pair)
-    return loopUnrolled(
-        to.ceilDiv(range, 2), nest.unroll, acc,
-        [&](Ix k, Values in) { return addPairs(nest, t, k, in); });
+  if (isLast && nest.pair) {
+    Ix done = t.tiled ? to.div(t.tiled->depth, 2) : Ix(0);
+    return loopUnrolled(to.sub(to.ceilDiv(range, 2), done), nest.unroll, acc,
+                        [&](Ix k, Values in) {
+                          return addPairs(nest, t, to.add(done, k), in);
+                        });
+  }
   if (int64_t block = blockOfSum(nest, acc); isLast && block && !nest.part)
     return reduceInBlocks(nest, range, block, acc, step);
   if (isLast && nest.part)
@@ -61,25 +67,37 @@ Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
   });
 }
 
+const Array &Kernel::ownOf(const PairPlan &pair) {
+  return operands.count(pair.own) ? operands.at(pair.own) : kept.at(pair.own);
+}
+
+/// The first pair of row `r`.
+Ix Kernel::ownAt(const PairPlan &pair, Tile &t, int r) {
+  const Array &own = ownOf(pair);
+  Ix at = own.buffer.offset;
+  for (const Array::Dim &d : own.dims)
+    if (d.index != pair.index)
+      at = to.add(at, to.mul(localAt(t, d.index, r, 0), to.div(d.stride, 2)));
+  return at;
+}
+
+/// The k-th pair of the stream tile, or of all that is summed.
+Ix Kernel::sharedAt(const PairPlan &pair, Tile &t, Ix k, int c) {
+  Ix first = int(pair.index) == plan.stream ? to.div(base[pair.index], 2) : 0;
+  return panelOffset(t, pair.shared, to.add(first, k), 0, c);
+}
+
 /// Adds the k-th two terms of a tile; both arrays are zero behind the last.
 Kernel::Values Kernel::addPairs(Nest &nest, Tile &t, Ix k, Values acc) {
   const PairPlan &pair = *nest.pair;
-  unsigned index = pair.index;
-  const Array &own =
-      operands.count(pair.own) ? operands.at(pair.own) : kept.at(pair.own);
   int64_t numColumns = t.numColumns();
   Values shared;
-  Ix first = int(index) == plan.stream ? to.div(base[index], 2) : Ix(0);
   for (int64_t c = 0; c < numColumns; ++c)
-    shared.push_back(to.loadWide(
-        panels.at(pair.shared),
-        panelOffset(t, pair.shared, to.add(first, k), 0, c), Val()));
+    shared.push_back(
+        to.loadWide(panels.at(pair.shared), sharedAt(pair, t, k, c), Val()));
   for (size_t r = 0; r < t.rowLocal.size(); ++r) {
-    Ix at = own.buffer.offset;
-    for (const Array::Dim &d : own.dims)
-      if (d.index != index)
-        at = to.add(at, to.mul(localAt(t, d.index, r, 0), to.div(d.stride, 2)));
-    Val two = to.splat(to.load(own.pairs, to.add(at, k)));
+    Val two =
+        to.splat(to.load(ownOf(pair).pairs, to.add(ownAt(pair, t, r), k)));
     for (int64_t c = 0; c < numColumns; ++c) {
       Val &sum = acc[r * numColumns + c];
       sum = to.addPairs(two, shared[c], sum);
@@ -253,11 +271,11 @@ Kernel::Values Kernel::reducePart(Ix range, Values acc, bool isSmall,
 //===----------------------------------------------------------------------===//
 
 /// The index whose sums may be made in slices; kNone: they are short, or of
-/// bytes, of which panels take a quarter.
+/// bytes or pairs, of which panels take a quarter or half.
 int Kernel::slicedIndex() {
   Node *n = plan.product;
   if (!n || !isa<FloatType>(n->type) || llvm::popcount(n->over) != 1 ||
-      plan.dots.count(n->in[0]))
+      plan.dots.count(n->in[0]) || plan.pairs.count(n->in[0]))
     return kNone;
   int index = llvm::countr_zero(n->over);
   Ix extent = extents[index];

@@ -89,6 +89,12 @@ public:
   Val dotOfBytes(Val sum, Val x, Val y) override;
   Val dotOfHalfWords(Val sum, Val x, bool isXSigned, Val y,
                      bool isYSigned) override;
+  void beginTiles() override;
+  void endTiles() override;
+  void clearTile(int tile) override;
+  void loadTile(int tile, const Buffer &from, Ix at, Ix stride) override;
+  void storeTile(int tile, const Buffer &to, Ix at, Ix stride) override;
+  void addTiles(int sum, int left, int right, TileKind kind) override;
   void transposeBlock(const Buffer &from, Ix fromAt, Ix fromStride,
                       const Buffer &to, Ix toAt, Ix toStride) override;
   void transposePairs(const Buffer &from, Ix fromAt, Ix fromStride,
@@ -120,6 +126,10 @@ private:
   void storeTransposed(llvm::SmallVector<mlir::Value> rows, const Buffer &to,
                        Ix toAt, Ix toStride);
   mlir::Value flipSigns(mlir::Value words);
+  mlir::Value addressOf(const Buffer &buffer, Ix at);
+  mlir::Value bytesOf(const Buffer &buffer, Ix count);
+  mlir::Value tileNumber(int tile);
+  void callOnTiles(llvm::StringRef name, mlir::ValueRange arguments);
   Val gatherNarrow(const Buffer &from, Val at, Val mask);
   mlir::Value fromStorage(mlir::Value v, mlir::Type element);
   mlir::Value toStorage(mlir::Value v, mlir::Type element);

@@ -26,8 +26,12 @@ Buffer Kernel::allocate(bool isShared, Type element, Ix count, Buffer *pairs) {
 }
 
 Ix Kernel::capacity(unsigned index, bool isLane) {
+  // Rows of pairs are multiplied in whole tiles.
+  constexpr int64_t kRowsOfTile = 16;
   if (int(index) == plan.row)
-    return plan.tileRows;
+    return plan.usesTiles() && !plan.pairs.empty()
+               ? int64_t(llvm::alignTo(plan.tileRows, kRowsOfTile))
+               : plan.tileRows;
   if (int(index) == plan.stream)
     return plan.tileStream;
   if (int(index) == plan.block)
@@ -204,6 +208,7 @@ void Kernel::layOut(bool isDryRun) {
         bit(plan.row), IntegerType::get(plan.cascade.getContext(), 32), kNone);
   layOutSums();
   layOutSlices();
+  layOutTiles();
   placed.clear();
   for (unsigned p = 0; p < plan.passes.size(); ++p)
     layOutKeyed(p);

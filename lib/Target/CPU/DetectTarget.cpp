@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Target/CPU/DetectTarget.h"
 
+#include "refold/Runtime/MatrixTiles.h"
 #include "refold/Support/Error.h"
 #include "refold/Support/NearestName.h"
 #include "llvm/ADT/StringMap.h"
@@ -90,6 +91,12 @@ static bool addsPairsFast(const llvm::StringMap<bool> &host) {
   return host.lookup("avx512bf16") && (name == "znver4" || name == "znver5");
 }
 
+/// What tiles leave over is added in pairs and fours, whatever that takes.
+static bool hasTiles(const llvm::StringMap<bool> &host) {
+  return host.lookup("avx512bf16") && host.lookup("avx512vnni") &&
+         mayUseMatrixTiles();
+}
+
 /// Zen 4, 4096 x 4096, one thread, asked for and not: variance 3.4 and 2.6 ms,
 /// kurtosis 4.1 and 2.9; on a Zen 5 1.35 and 2.5, 1.3 and 2.7.
 static bool readsAhead() { return llvm::sys::getHostCPUName() == "znver4"; }
@@ -138,6 +145,10 @@ llvm::Expected<CpuTarget> refold::detectTarget(llvm::StringRef wanted) {
           addsPairsFast(host)) {
         target.facts.addsPairs = true;
         target.features += ",+avx512bf16";
+      }
+      if (form.instructionSet == InstructionSet::AVX512 && hasTiles(host)) {
+        target.facts.addsPairs = target.facts.multipliesTiles = true;
+        target.features += ",+avx512bf16,+amx-tile,+amx-int8,+amx-bf16";
       }
       target.facts.readsAhead = readsAhead();
       return target;

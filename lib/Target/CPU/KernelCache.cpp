@@ -14,11 +14,11 @@ static constexpr uint32_t kMostPhases = 1024;
 static void print(llvm::raw_ostream &os, const TargetFacts &facts) {
   const auto &[vectorBits, vectorRegisters, l1Bytes, l2Bytes, hasCompress,
                addsPairs, l3Bytes, cores, hasByteDots, addsHalfWords,
-               gathersWords, masksAreFree, readsAhead] = facts;
+               gathersWords, masksAreFree, readsAhead, multipliesTiles] = facts;
   os << vectorBits << ' ' << vectorRegisters << ' ' << l1Bytes << ' ' << l2Bytes
      << ' ' << hasCompress << ' ' << addsPairs << ' ' << l3Bytes << ' ' << cores
      << ' ' << hasByteDots << ' ' << addsHalfWords << ' ' << gathersWords << ' '
-     << masksAreFree << ' ' << readsAhead;
+     << masksAreFree << ' ' << readsAhead << ' ' << multipliesTiles;
 }
 
 /// Of this compiler and the two libraries that its code comes from.
