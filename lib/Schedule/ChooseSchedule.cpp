@@ -200,18 +200,30 @@ bool Chooser::isDenseAlongSum() {
   });
 }
 
-/// Whether both factors of some product are bf16, and tiles multiply them.
-bool Chooser::hasPairsInTiles() {
-  if (!target.multipliesTiles)
-    return false;
-  auto isHalf = [](Value factor) {
+bool refold::multipliesPairsByConstant(CascadeOp cascade, Value term) {
+  auto product = term.getDefiningOp<arith::MulFOp>();
+  auto halfOf = [](Value factor) {
     auto widened = factor.getDefiningOp<arith::ExtFOp>();
-    return widened && widened.getIn().getType().isBF16();
+    return widened && widened.getIn().getType().isBF16() ? widened.getIn()
+                                                         : Value();
   };
-  return llvm::any_of(
-      cascade.getBody().getOps<arith::MulFOp>(), [&](arith::MulFOp product) {
-        return isHalf(product.getLhs()) && isHalf(product.getRhs());
-      });
+  auto isConstant = [&](Value factor) {
+    auto read = halfOf(factor).getDefiningOp<ReadOp>();
+    return read &&
+           !isVarying(cascade,
+                      cast<BlockArgument>(read.getSource()).getArgNumber() -
+                          cascade.numIndices());
+  };
+  return product && llvm::all_of(product->getOperands(), halfOf) &&
+         llvm::any_of(product->getOperands(), isConstant);
+}
+
+bool Chooser::hasPairsInTiles() {
+  return target.multipliesTiles &&
+         llvm::any_of(cascade.getBody().getOps<arith::MulFOp>(),
+                      [&](arith::MulFOp product) {
+                        return multipliesPairsByConstant(cascade, product);
+                      });
 }
 
 /// The rows that share operands, where these are known to be so few that
@@ -295,10 +307,10 @@ void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
 /// lies. An item is large enough for a panel to be read many times, and small
 /// enough for few rows to give every thread some columns.
 void Chooser::chooseProduct(Schedule &s, int lane, int row) {
-  constexpr int64_t kRows = 128;
+  constexpr int64_t kRows = 128, kFewColumns = 128;
   // Each block of columns rounds the rows of its item again, which takes as
   // long as tiles take to multiply them by some 100 columns.
-  const int64_t kColumns = hasPairsInTiles() ? 512 : 128;
+  const int64_t kColumns = hasPairsInTiles() ? 512 : kFewColumns;
   // Panels that the item makes itself serve all of its rows.
   constexpr int64_t kRowsOfOwnPanels = 512;
   if (row == kNone || lane == kNone)
@@ -307,7 +319,7 @@ void Chooser::chooseProduct(Schedule &s, int lane, int row) {
   // Equal parts, four or a multiple: of three blocks of 128 one thread of two
   // would have two.
   int64_t columns = extent(lane);
-  if (isLarge(lane, kColumns + 1) && !ShapedType::isDynamic(columns)) {
+  if (isLarge(lane, kFewColumns + 1) && !ShapedType::isDynamic(columns)) {
     int64_t parts = llvm::alignTo(llvm::divideCeil(columns, kColumns), 4);
     s.tile[name(lane)] =
         llvm::alignTo(llvm::divideCeil(columns, parts), s.registerLanes);

@@ -178,16 +178,7 @@ bool Counter::isAddedInPairs(Value term) {
     return false;
   // A product by itself: in tiles, where panels of a constant are there.
   return stream ||
-         (target.multipliesTiles &&
-          llvm::any_of(product->getOperands(), [&](Value factor) {
-            auto read =
-                factor.getDefiningOp()->getOperand(0).getDefiningOp<ReadOp>();
-            return read &&
-                   !isVarying(
-                       cascade,
-                       cast<BlockArgument>(read.getSource()).getArgNumber() -
-                           cascade.numIndices());
-          }));
+         (target.multipliesTiles && multipliesPairsByConstant(cascade, term));
 }
 
 /// Products of two bytes, which the target adds in fours.
@@ -196,9 +187,13 @@ bool Counter::isByteDot(Value term) const {
   if (!(target.hasByteDots || target.addsHalfWords) ||
       !isa_and_nonnull<arith::MulIOp>(product))
     return false;
-  return llvm::all_of(product->getOperands(), [](Value side) {
+  // Its unsigned side has signs that were flipped: both have one.
+  bool areSigned = target.hasByteDots;
+  return llvm::all_of(product->getOperands(), [&](Value side) {
     Operation *cast = side.getDefiningOp();
-    return isa_and_nonnull<arith::ExtSIOp, arith::ExtUIOp>(cast) &&
+    return (areSigned
+                ? isa_and_nonnull<arith::ExtSIOp>(cast)
+                : isa_and_nonnull<arith::ExtSIOp, arith::ExtUIOp>(cast)) &&
            cast->getOperand(0).getType().isInteger(8);
   });
 }

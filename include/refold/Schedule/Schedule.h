@@ -87,6 +87,10 @@ struct Schedule {
   mlir::DictionaryAttr toAttr(mlir::MLIRContext *context) const;
 };
 
+/// Whether `term` multiplies two values that are bf16, of which one is read
+/// from an operand that is the same in every run.
+bool multipliesPairsByConstant(CascadeOp cascade, mlir::Value term);
+
 /// The schedule of the op: what its attribute says, and for the rest what index
 /// sets, extents and strides suggest for `target`. Deterministic.
 mlir::FailureOr<Schedule> chooseSchedule(CascadeOp cascade,

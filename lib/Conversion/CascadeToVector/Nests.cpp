@@ -395,7 +395,7 @@ void Kernel::nestRows(Nest &nest, Tile &outer) {
   };
   // Blocks of 9 rows end where none of 4 begins: those behind them count from
   // there.
-  bool isNested = true;
+  bool isNested = !nest.window;
   int64_t last = block;
   // Behind 6 rows come 4, as five are many of one request.
   auto below = [](int64_t rows) {

@@ -154,7 +154,7 @@ void Planner::findPairs(unsigned pass) {
       if (n->kind == Node::Contract)
         considerPairs(n->in[0], plan->laneOf(n), n->over);
     if (s.form == StatePlan::Matrix && s.keys.empty() &&
-        s.combine == Binary::AddF)
+        s.op.getReducer() == Reducer::Add)
       considerPairs(s.term, s.lane, bit(plan->stream));
   }
 }
@@ -163,7 +163,9 @@ void Planner::findPairs(unsigned pass) {
 /// those of a constant: laid out once, however few rows there are in a run.
 void Planner::findPairsOfProduct() {
   Node *n = plan->product;
-  if (!n || !target.multipliesTiles)
+  constexpr int64_t kTileRows = 16, kColumns = 2; // `takesTiles`
+  if (!n || !target.multipliesTiles || kTileRows % plan->registerRows ||
+      plan->registerLanes > kColumns * plan->lanes)
     return;
   Node *term = n->in[0];
   considerPairs(term, plan->laneOf(n), n->over);

@@ -37,19 +37,9 @@ Value VectorSpelling::bytesOf(const Buffer &buffer, Ix count) {
                                       value(mul(count, bytes)));
 }
 
-/// MLIR takes the pointer of a view for that of what it is a view of: the bytes
-/// between them are added here.
 Value VectorSpelling::addressOf(const Buffer &buffer, Ix at) {
-  Value memory = memoryOf(buffer);
-  Ix before(0);
-  if (auto view = memory.getDefiningOp<memref::ViewOp>()) {
-    before = Ix(handle(view.getByteShift()));
-    memory = view.getSource();
-  }
-  Value base = b.create<memref::ExtractAlignedPointerAsIndexOp>(loc, memory);
-  base = b.create<arith::AddIOp>(loc, base, value(before));
-  Value start = b.create<arith::IndexCastOp>(loc, b.getI64Type(), base);
-  Value word = b.create<arith::AddIOp>(loc, start, bytesOf(buffer, at));
+  Value word =
+      b.create<arith::AddIOp>(loc, startOf(buffer), bytesOf(buffer, at));
   return b.create<LLVM::IntToPtrOp>(
       loc, LLVM::LLVMPointerType::get(b.getContext()), word);
 }

@@ -64,8 +64,9 @@ bool Kernel::takesTiles(const Nest &nest, Tile &t) {
 /// second cache while the other is read.
 bool Kernel::takesTilesInGroups(const Nest &nest) {
   auto dot = plan.dots.find(nest.term);
-  return plan.usesTiles() && nest.isLong && nest.readsPanels &&
-         plan.hasRow(nest.out) && dot != plan.dots.end() && dot->second.isMixed;
+  return plan.usesTiles() && kTileRows % nest.rows == 0 && nest.isLong &&
+         nest.readsPanels && plan.hasRow(nest.out) && dot != plan.dots.end() &&
+         dot->second.isMixed;
 }
 
 /// Lanes [first, end), a few panels: those are read for every block of rows,
@@ -108,7 +109,8 @@ Ix Kernel::nestTiles(Nest &nest, Tile &outer, Ix begin, Ix end) {
     };
     Ix main = to.floorTo(count, nest.rows);
     to.each(0, main, nest.rows, [&](Ix row) { some(row, nest.rows); });
-    to.each(main, count, 1, [&](Ix row) { some(row, 1); });
+    if (nest.pair) // others have whole tiles
+      to.each(main, count, 1, [&](Ix row) { some(row, 1); });
   });
   return last;
 }

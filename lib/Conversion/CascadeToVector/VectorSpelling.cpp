@@ -246,6 +246,18 @@ Val VectorSpelling::loadWide(const Buffer &from, Ix at, Val mask) {
   return handle(fromStorage(v, from.element));
 }
 
+/// The address of element 0, an i64. MLIR takes the pointer of a view for that
+/// of what it is a view of: the bytes between them are added here.
+Value VectorSpelling::startOf(const Buffer &buffer) {
+  Value memory = memoryOf(buffer);
+  auto view = memory.getDefiningOp<memref::ViewOp>();
+  Value start = b.create<memref::ExtractAlignedPointerAsIndexOp>(
+      loc, view ? view.getSource() : memory);
+  if (view)
+    start = b.create<arith::AddIOp>(loc, start, view.getByteShift());
+  return b.create<arith::IndexCastUIOp>(loc, b.getI64Type(), start);
+}
+
 /// Gathers take words of 32 bits: the aligned word that holds an element has no
 /// byte on a page of its own. Without such gathers every lane is a branch.
 Val VectorSpelling::gatherNarrow(const Buffer &from, Val at, Val mask) {
@@ -256,9 +268,7 @@ Val VectorSpelling::gatherNarrow(const Buffer &from, Val at, Val mask) {
     return cachedConstant(
         DenseElementsAttr::get(wide, b.getI64IntegerAttr(number)));
   };
-  Value base =
-      b.create<memref::ExtractAlignedPointerAsIndexOp>(loc, memoryOf(from));
-  base = b.create<arith::IndexCastUIOp>(loc, b.getI64Type(), base);
+  Value base = startOf(from);
   Value bytes = b.create<arith::MulIOp>(
       loc, b.create<arith::IndexCastOp>(loc, wide, value(at)),
       all(stored.getIntOrFloatBitWidth() / 8));

@@ -126,6 +126,7 @@ private:
   void storeTransposed(llvm::SmallVector<mlir::Value> rows, const Buffer &to,
                        Ix toAt, Ix toStride);
   mlir::Value flipSigns(mlir::Value words);
+  mlir::Value startOf(const Buffer &buffer);
   mlir::Value addressOf(const Buffer &buffer, Ix at);
   mlir::Value bytesOf(const Buffer &buffer, Ix count);
   mlir::Value tileNumber(int tile);

@@ -214,6 +214,7 @@ static bool addCodeGenerator(llvm::legacy::PassManager &passes,
   // As `addPassesToEmitFile`, which has no word for what is left out.
   auto &generator = static_cast<llvm::LLVMTargetMachine &>(machine);
   llvm::TargetPassConfig *config = generator.createPassConfig(passes);
+  config->setDisableVerify(true); // MLIR has verified what it translates
   passes.add(config);
   auto *functions = new llvm::MachineModuleInfoWrapperPass(&generator);
   passes.add(functions);
