@@ -142,8 +142,6 @@ compile(LoadedProgram program, const CompileOptions &options,
   llvm::Expected<FuseReport> fusion = fuse(*program.module, fuseOptions);
   if (!fusion)
     return fusion.takeError();
-  bool defers = !certificates.entries.empty();
-  certificates.start();
   auto isTaken = [&](const KernelText &kernel) {
     return printCudaKernel(*program.module->getContext(), kernel.name,
                            kernel.text, program.name, **cuda)
@@ -156,6 +154,10 @@ compile(LoadedProgram program, const CompileOptions &options,
           : false;
   if (!isDeclined)
     return isDeclined.takeError();
+  if (refused && *isDeclined) // what runs has its certificates already
+    certificates.entries.clear();
+  bool defers = !certificates.entries.empty();
+  certificates.start();
   if (options.usesTuned)
     applyTuned(*program.module, options.usualExtents, *target);
   if (options.onFused)
@@ -179,7 +181,7 @@ compile(LoadedProgram program, const CompileOptions &options,
     };
   programOptions.cache = options.cache;
   programOptions.times = &times;
-  if (defers && !*isDeclined)
+  if (defers)
     programOptions.isCancelled = [&] { return certificates.hasFailed(); };
   std::vector<KernelText> kernels;
   programOptions.onKernel = [&](llvm::StringRef name, llvm::StringRef text) {
@@ -187,7 +189,7 @@ compile(LoadedProgram program, const CompileOptions &options,
   };
   llvm::Expected<ExecutableSpec> spec =
       compileProgram(*program.module, *target, programOptions);
-  if (defers && !*isDeclined && !certificates.settle(*fusion)) {
+  if (defers && !certificates.settle(*fusion)) {
     llvm::consumeError(spec.takeError());
     return compile(std::move(original), options, &certificates.found());
   }

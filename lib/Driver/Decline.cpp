@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Decline.h"
+#include "DeferredCertificates.h"
 #include "refold/Driver/Work.h"
 #include "refold/Support/Error.h"
 #include "refold/Support/Reasons.h"
@@ -26,11 +27,17 @@ static constexpr size_t kMostOps = 8000;
 struct LosingFusions::Group {
   std::string kernel;
   std::vector<size_t> members; ///< in the report
-  llvm::DenseSet<unsigned> reductions, products;
+  llvm::DenseSet<unsigned> reductions, products, separated;
   double fusedMs = 0.0;
   /// The best alternative, if it is good enough.
+  Alternative choice = Alternative::None;
   double otherMs = 0.0;
-  bool isDeclined = false, keepsProduct = false;
+
+  const llvm::DenseSet<unsigned> &numbersOf(Alternative other) const {
+    return other == Alternative::Waiting        ? separated
+           : other == Alternative::KeepsProduct ? products
+                                                : reductions;
+  }
 };
 
 /// The shape of a port; nothing where an extent is unknown.
@@ -85,12 +92,13 @@ predictModule(mlir::ModuleOp fused, const CpuTarget &target,
 }
 
 llvm::Expected<double>
-LosingFusions::predictApart(const llvm::DenseSet<unsigned> &apart,
+LosingFusions::predictOther(Alternative other,
+                            const llvm::DenseSet<unsigned> &numbers,
                             const FuseOptions &options) {
   FuseOptions trial = options;
   trial.certify = trial.certificate = trial.accuracy = false;
   trial.deferred = nullptr;
-  trial.apart = apart;
+  (other == Alternative::Waiting ? trial.waiting : trial.apart) = numbers;
   mlir::OwningOpRef<mlir::ModuleOp> module = original->clone();
   auto report = fuse(*module, trial);
   if (!report)
@@ -123,6 +131,8 @@ LosingFusions::groupCascades(const FuseReport &report,
       group->reductions.insert(cascade.reductions.begin(),
                                cascade.reductions.end());
       group->products.insert(cascade.products.begin(), cascade.products.end());
+      group->separated.insert(cascade.separated.begin(),
+                              cascade.separated.end());
       break;
     }
   }
@@ -141,39 +151,84 @@ LosingFusions::groupCascades(const FuseReport &report,
   return groups;
 }
 
-/// Against the library's products beside what is left of the cascade, and
-/// against every reduction on its own.
+/// Against a second pass for what one pass makes several products of, against
+/// the library's products beside what is left of the cascade, and against every
+/// reduction on its own.
 llvm::Error LosingFusions::judge(Group &group, const FuseOptions &options,
                                  double wholeMs) {
   double best = group.fusedMs * (1.0 - kMargin);
-  for (bool keepsProduct : {true, false}) {
-    const auto &apart = keepsProduct ? group.products : group.reductions;
-    if (apart.empty() ||
-        (keepsProduct && apart.size() == group.reductions.size()))
+  for (Alternative other : {Alternative::Waiting, Alternative::KeepsProduct,
+                            Alternative::AsWritten}) {
+    const auto &numbers = group.numbersOf(other);
+    if (numbers.empty() || (other == Alternative::KeepsProduct &&
+                            numbers.size() == group.reductions.size()))
       continue;
-    llvm::Expected<double> ms = predictApart(apart, options);
+    llvm::Expected<double> ms = predictOther(other, numbers, options);
     if (!ms)
       return ms.takeError();
     double otherMs = group.fusedMs + *ms - wholeMs;
     if (!(otherMs < best))
       continue;
     best = group.otherMs = otherMs;
-    group.isDeclined = true;
-    group.keepsProduct = keepsProduct;
+    group.choice = other;
   }
   return llvm::Error::success();
 }
 
-static DeclineReport describe(double fusedMs, double otherMs,
-                              bool keepsProduct) {
-  DeclineReport report{std::string(keyOf(Reason::PredictedSlower)), "", fusedMs,
-                       otherMs, keepsProduct};
-  llvm::raw_string_ostream(report.text)
-      << "predicted " << llvm::format("%.4g", fusedMs) << " ms fused and "
+static std::string describe(double fusedMs, double otherMs,
+                            LosingFusions::Alternative other) {
+  using Alternative = LosingFusions::Alternative;
+  std::string text;
+  llvm::raw_string_ostream(text)
+      << "predicted " << llvm::format("%.4g", fusedMs)
+      << (other == Alternative::Waiting ? " ms in one pass and "
+                                        : " ms fused and ")
       << llvm::format("%.4g", otherMs)
-      << (keepsProduct ? " ms with its products left to the library"
-                       : " ms as written");
-  return report;
+      << (other == Alternative::Waiting ? " ms in two"
+          : other == Alternative::KeepsProduct
+              ? " ms with its products left to the library"
+              : " ms as written");
+  return text;
+}
+
+/// A cascade that was declined, where it stood.
+static void insertAt(size_t place, CascadeReport cascade, FuseReport &report,
+                     DeferredCertificates *deferred) {
+  place = std::min(place, report.cascades.size());
+  report.cascades.insert(report.cascades.begin() + place, std::move(cascade));
+  if (!deferred)
+    return;
+  for (DeferredCertificate &entry : deferred->entries)
+    for (size_t &kernel : entry.kernels)
+      kernel += kernel >= place;
+}
+
+/// Tells the report on a program that was fused again what was left for it.
+static void tell(llvm::ArrayRef<LosingFusions::Change> changes,
+                 FuseReport &before, FuseReport &after,
+                 DeferredCertificates *deferred) {
+  using Alternative = LosingFusions::Alternative;
+  // In the order of members: each lands where it stood.
+  for (const LosingFusions::Change &change : changes) {
+    CascadeReport &cascade = before.cascades[change.member];
+    std::string text = describe(change.fusedMs, change.otherMs, change.choice);
+    if (change.choice == Alternative::Waiting) {
+      auto now = llvm::find_if(after.cascades, [&](const CascadeReport &other) {
+        return other.reductions == cascade.reductions && !other.decline;
+      });
+      if (now != after.cascades.end())
+        now->reasons.push_back({std::string(keyOf(Reason::WaitsForResults)),
+                                "'" + cascade.name + "'", std::move(text), "",
+                                "--fuse always makes one pass nevertheless",
+                                ""});
+      continue;
+    }
+    cascade.decline =
+        DeclineReport{std::string(keyOf(Reason::PredictedSlower)),
+                      std::move(text), change.fusedMs, change.otherMs,
+                      change.choice == Alternative::KeepsProduct};
+    insertAt(change.member, std::move(cascade), after, deferred);
+  }
 }
 
 // Of several passes too: each would compute again what it reads.
@@ -188,36 +243,33 @@ llvm::Expected<bool> LosingFusions::decline(LoadedProgram &program,
   if (!work)
     return work.takeError();
   std::vector<Group> groups = groupCascades(report, *work);
-  llvm::DenseSet<unsigned> apart;
-  std::map<size_t, DeclineReport> declined;
+  FuseOptions again = options;
+  std::vector<Change> changes;
   for (Group &group : groups) {
     if (llvm::Error error = judge(group, options, work->predictedMs))
       return std::move(error);
-    if (!group.isDeclined)
+    if (group.choice == Alternative::None)
       continue;
-    const auto &left = group.keepsProduct ? group.products : group.reductions;
-    apart.insert(left.begin(), left.end());
+    const auto &left = group.numbersOf(group.choice);
+    (group.choice == Alternative::Waiting ? again.waiting : again.apart)
+        .insert(left.begin(), left.end());
     double count = static_cast<double>(group.members.size());
     for (size_t member : group.members)
-      declined[member] = describe(group.fusedMs / count, group.otherMs / count,
-                                  group.keepsProduct);
+      changes.push_back(
+          {member, group.choice, group.fusedMs / count, group.otherMs / count});
   }
-  if (declined.empty())
+  if (changes.empty())
     return false;
-  FuseOptions again = options;
-  again.apart = apart;
-  again.deferred = nullptr;
+  llvm::sort(changes, [](const Change &a, const Change &b) {
+    return a.member < b.member;
+  });
+  if (again.deferred)
+    again.deferred->entries.clear();
   llvm::Expected<FuseReport> rest = fuse(*original, again);
   if (!rest)
     return rest.takeError();
   program.module = std::move(original);
-  for (auto &[member, why] : declined) {
-    CascadeReport &cascade = report.cascades[member];
-    cascade.decline = std::move(why);
-    rest->cascades.insert(rest->cascades.begin() +
-                              std::min(member, rest->cascades.size()),
-                          std::move(cascade));
-  }
+  tell(changes, report, *rest, again.deferred);
   report = std::move(*rest);
   return true;
 }

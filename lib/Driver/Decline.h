@@ -11,21 +11,36 @@ namespace refold {
 /// thread, so that the bits of a result depend on no number of threads.
 class LosingFusions {
 public:
+  /// What may run instead of a kernel that one pass makes.
+  enum class Alternative : uint8_t {
+    None,
+    Waiting,      ///< a second pass, for what one adds up by several products
+    KeepsProduct, ///< its products as steps of their own
+    AsWritten     ///< every reduction on its own
+  };
+  struct Change {
+    size_t member = 0; ///< of the report
+    Alternative choice = Alternative::None;
+    double fusedMs = 0.0, otherMs = 0.0;
+  };
+
   /// Before `program` is fused. Nothing is looked at where some extent is
   /// neither in the program nor in `extents`.
   LosingFusions(LoadedProgram &program, const CpuTarget &target,
                 const std::map<std::string, int64_t> &extents);
 
   /// After it was fused with these options: fuses it again, without what is
-  /// predicted to lose, if there is any; `report` then says so, and
-  /// certificates are not deferred. Whether it did.
+  /// predicted to lose, if there is any; `report` then says so, and deferred
+  /// certificates, which nobody may have begun to make, are those of what is
+  /// left. Whether it did.
   llvm::Expected<bool> decline(LoadedProgram &program,
                                const FuseOptions &options, FuseReport &report);
 
 private:
   struct Group;
   using Shapes = std::vector<llvm::SmallVector<int64_t, 4>>;
-  llvm::Expected<double> predictApart(const llvm::DenseSet<unsigned> &apart,
+  llvm::Expected<double> predictOther(Alternative other,
+                                      const llvm::DenseSet<unsigned> &numbers,
                                       const FuseOptions &options);
   llvm::Error judge(Group &group, const FuseOptions &options, double wholeMs);
   std::vector<Group> groupCascades(const FuseReport &report,

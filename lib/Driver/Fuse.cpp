@@ -216,6 +216,7 @@ static CascadeReport reportOf(const FusedKernel &kernel,
   report.step = stepOf(kernel.op);
   report.reductions = kernel.reductions;
   report.products = kernel.products;
+  report.separated = kernel.separated;
   for (const algebra::Index &index : cascade.indices)
     if (index.role == algebra::IndexRole::Stream)
       report.axes.push_back(index.name);
@@ -320,6 +321,7 @@ llvm::Expected<FuseReport> fuse(mlir::ModuleOp module,
   FuseCascadesOptions fuseOptions;
   fuseOptions.fuse = options.policy != FusePolicy::Never;
   fuseOptions.apart = options.apart;
+  fuseOptions.waiting = options.waiting;
   fuseOptions.certify = options.certify;
   fuseOptions.keepsCertificates = options.certificate;
   fuseOptions.certificate.seed = options.seed;

@@ -93,8 +93,8 @@ public:
 
   /// The program of kernel `number`: fused as far as the algebra goes and its
   /// certificate holds, otherwise as written.
-  LogicalResult derive(const KernelPlan &plan, size_t number,
-                       FusedKernel &kernel);
+  LogicalResult derive(const KernelPlan &plan, algebra::Policy policy,
+                       size_t number, FusedKernel &kernel);
 
 private:
   /// Whether a kernel that differs from this one in names was certified; it
@@ -284,12 +284,10 @@ static std::string stateMovedByRow(const algebra::Program &program) {
   return "";
 }
 
-LogicalResult Deriver::derive(const KernelPlan &plan, size_t number,
-                              FusedKernel &kernel) {
+LogicalResult Deriver::derive(const KernelPlan &plan, algebra::Policy policy,
+                              size_t number, FusedKernel &kernel) {
   Operation *at = plan.outputs[0].tensor.getDefiningOp();
   const algebra::Cascade &cascade = plan.formula->cascade;
-  algebra::Policy policy = options.policy;
-  policy.fuse = options.fuse;
   Stopwatch watch;
   kernel.derivation = algebra::derive(cascade, policy);
   kernel.deriveMs = watch.ms();
@@ -350,10 +348,61 @@ static void addTimes(ArrayRef<FusedKernel> kernels, double totalMs,
   times.add("fuse", totalMs - deriveMs - certifyMs);
 }
 
+/// Stages of the kernel that are reductions with one of these numbers.
+static std::vector<unsigned> stagesOf(const Formula &formula,
+                                      ArrayRef<Operation *> reductions,
+                                      const DenseSet<unsigned> &numbers) {
+  std::vector<unsigned> stages;
+  if (numbers.empty())
+    return stages;
+  for (const StageUse &use : formula.stageUses)
+    if (auto at = llvm::find(reductions, use.op);
+        at != reductions.end() && numbers.contains(at - reductions.begin()))
+      stages.push_back(use.stage);
+  return stages;
+}
+
+/// States along a carried index that the stage's result is read from, passes
+/// for irregular rows left out.
+static unsigned carriedStatesOf(const algebra::Program &program,
+                                unsigned stage) {
+  algebra::ExprSet seen;
+  unsigned count = 0;
+  SmallVector<algebra::Expr> work;
+  for (algebra::Expr readout : program.readouts[stage])
+    if (readout)
+      work.push_back(readout);
+  while (!work.empty())
+    for (algebra::Expr symbol : algebra::symbolsOf(work.pop_back_val())) {
+      if (!seen.insert(symbol).second)
+        continue;
+      if (const algebra::Let *let = program.findLet(symbol)) {
+        work.push_back(let->value);
+        continue;
+      }
+      const algebra::State *state = program.findState(symbol);
+      count += state && state->pass < program.passes &&
+               llvm::any_of(
+                   llvm::enumerate(program.indices),
+                   [&](auto index) {
+                     return index.value().role == algebra::IndexRole::Carried &&
+                            (state->indices >> index.index() & 1);
+                   });
+    }
+  return count;
+}
+
 /// Which reductions of the function the kernel holds.
 static void noteReductions(const KernelPlan &plan,
                            ArrayRef<Operation *> reductions,
                            FusedKernel &kernel) {
+  const algebra::Program &program = *kernel.derivation.program;
+  DenseSet<unsigned> separated;
+  for (const StageUse &use : plan.formula->stageUses)
+    if (carriedStatesOf(program, use.stage) > 1)
+      separated.insert(llvm::find(reductions, use.op) - reductions.begin());
+  kernel.separated.assign(separated.begin(), separated.end());
+  llvm::sort(kernel.separated);
   DenseSet<Operation *> held;
   for (const StageUse &use : plan.formula->stageUses)
     held.insert(use.op);
@@ -403,9 +452,13 @@ refold::fuseCascades(func::FuncOp function,
     kernel.name = sourceName(kernelPlan.outputs.back().tensor);
     kernel.formula = kernelPlan.formula;
     kernel.isCascade = kernelPlan.isCascade();
-    noteReductions(kernelPlan, reductions, kernel);
-    if (failed(deriver.derive(kernelPlan, result.kernels.size(), kernel)))
+    algebra::Policy policy = options.policy;
+    policy.fuse = options.fuse;
+    policy.apart = stagesOf(*kernel.formula, reductions, options.waiting);
+    if (failed(
+            deriver.derive(kernelPlan, policy, result.kernels.size(), kernel)))
       return failure();
+    noteReductions(kernelPlan, reductions, kernel);
     FailureOr<EmittedCascade> emitted = emitCascade(
         b, *kernel.formula, *kernel.derivation.program, kernelPlan.outputs);
     if (failed(emitted))

@@ -190,6 +190,9 @@ struct CascadeReport {
   /// Numbers of its reductions in the program, and of those of them that are
   /// matrix products: `FuseOptions::apart`.
   std::vector<unsigned> reductions, products;
+  /// Those that one pass computes as several products, where the formula has
+  /// one: `FuseOptions::waiting`.
+  std::vector<unsigned> separated;
   /// Keys of Reasons.def: what the fused kernel does otherwise than the
   /// formula.
   std::vector<std::string> policies;
@@ -222,6 +225,8 @@ struct FuseOptions {
   uint64_t seed = 1; ///< of what certificates draw at random
   /// Reductions that are not fused with anything, by their numbers.
   llvm::DenseSet<unsigned> apart;
+  /// Reductions that wait in their kernel for all that they read, likewise.
+  llvm::DenseSet<unsigned> waiting;
   bool certify = true; ///< false: for a look at what would come of it
   NumericPolicy numerics;
   /// Where certificates are looked for, and kept; null: nowhere. With

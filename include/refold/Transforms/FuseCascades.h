@@ -39,6 +39,9 @@ struct FuseCascadesOptions {
   bool fuse = true;
   /// Reductions that are not fused with anything (`PlanOptions::apart`).
   llvm::DenseSet<unsigned> apart;
+  /// Reductions that wait in their kernel until all that they read is finished
+  /// (`algebra::Policy::apart`), numbered as `apart`.
+  llvm::DenseSet<unsigned> waiting;
   /// What a fusion may change of the numbers; `fuse` of it is ignored.
   algebra::Policy policy;
   /// Whether derived programs are certified before they are used.
@@ -70,6 +73,9 @@ struct FusedKernel {
   /// Numbers of the reductions in it (`PlanOptions::apart`), and of those of
   /// them that a library could compute.
   std::vector<unsigned> reductions, products;
+  /// Those of its reductions that were derived as several states along a
+  /// carried index: as many products, where the formula has one.
+  std::vector<unsigned> separated;
 };
 
 /// What was not fused, and why.
