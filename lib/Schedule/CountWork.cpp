@@ -307,11 +307,15 @@ bool Counter::isSummedAcross(const OpSet &ops, uint64_t nest) {
 /// What the rows of a tile share is laid out in panels, unless that was done
 /// for all runs.
 void Counter::countPanels(const OpSet &ops) {
-  // So few read it where it lies.
-  constexpr double kRowsInPlace = 4.0, kRowsOfProduct = 8.0;
-  if (laneIndex < 0 || tiledRow() < 0 ||
-      sharingRows() <= (stream ? kRowsInPlace : kRowsOfProduct))
+  if (laneIndex < 0 || tiledRow() < 0)
     return;
+  auto isInPlace = [&](int dense) {
+    double rows = sharingRows();
+    auto most = static_cast<double>(dense == laneIndex ? rowsInOrder(target)
+                                    : stream           ? kRowsInPlace
+                                             : rowsInOrderAlong(target));
+    return rows <= (dense < 0 ? double(kRowsInPlace) : most);
+  };
   for (Operation *op : ops) {
     auto read = dyn_cast<ReadOp>(op);
     if (!read)
@@ -322,18 +326,14 @@ void Counter::countPanels(const OpSet &ops) {
     bool isShared = !(set & bit(tiledRow()));
     if (!isShared || !(set & bit(laneIndex)) || !isVarying(cascade, number))
       continue;
-    // What lies along the lanes is copied, or read in short pieces. Zen 4, t by
-    // 2048 x 128 and a softmax: t = 5 and 8 0.059 and 0.073 ms, as written
-    // 0.042 and 0.060; t = 16 0.102 and 0.115.
-    constexpr double kCopied = 0.2;
     int dense = denseIndex(read);
+    if (isInPlace(dense))
+      continue;
     double laid = elements(set);
     if (dense >= 0 && extents[dense] >= 1.0) // whole registers are turned
       laid *= std::ceil(extents[dense] / lanes) * lanes / extents[dense];
-    if (dense != laneIndex)
+    if (dense != laneIndex) // else it is copied
       work.turned += laid;
-    else if (sharingRows() <= kRowsOfProduct)
-      work.turned += kCopied * laid;
   }
 }
 

@@ -30,6 +30,24 @@ inline int64_t rowsAlongSum(int64_t extent, int64_t lanes) {
   return std::clamp(extent / lanes * lanes / 2, kRowsInPlace, kRowsAlongSum);
 }
 
+/// At most so many rows are multiplied by an array that is another one in every
+/// run in the order in which it lies, some steps of the sum at a time: panels
+/// would be made for one reading. x[m, 4096] by 4096 x 4096, one thread, ms,
+/// with panels and so: Sapphire Rapids m = 16 8.7 and 3.7, 32 11.3 and 7.2, 64
+/// 16.3 and 14.2 (with panels of 512 steps 14.3), 128 25.7 and 28.9; routing of
+/// 64 tokens, 2048 by 128, 0.22 and 0.19. With 16 registers no more than these
+/// were timed (Zen 3).
+inline int64_t rowsInOrder(const TargetFacts &target) {
+  return target.vectorRegisters >= 32 ? 64 : 8;
+}
+/// The same of one that is dense along what is summed: a sum for each row and
+/// column is added up across its lanes. Sapphire Rapids, x[m, 4096] by
+/// w[4096, 4096] along both rows, with panels and so: m = 16 8.9 and 5.9 ms, 32
+/// 11.8 and 10.7, 64 16.1 and 19.1.
+inline int64_t rowsInOrderAlong(const TargetFacts &target) {
+  return std::min<int64_t>(rowsInOrder(target), 32);
+}
+
 /// How lists of the best are filled: element by element; from candidates of as
 /// many rows as there are lanes, one after the other; or by sorting these.
 enum class ListForm : uint8_t { ByElement, Inserted, Sorted };

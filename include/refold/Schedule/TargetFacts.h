@@ -39,6 +39,9 @@ struct TargetFacts {
   /// Memory that is read in order comes early enough by itself where little is
   /// computed of it: to ask for it is in its way.
   bool readsAhead = false;
+  /// Parts of rows that lie apart come early enough by themselves where they
+  /// are copied: to ask for them is in their way.
+  bool followsRows = false;
   /// An instruction multiplies two tiles, each of 16 rows of 64 bytes, which
   /// hold bytes in fours or bf16 in pairs, and adds to 16 x 16 sums.
   bool multipliesTiles = false;

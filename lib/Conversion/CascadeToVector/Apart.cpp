@@ -56,7 +56,7 @@ void Kernel::nestApart(Nest &nest, Tile &outer) {
   auto addPlaces = [&](Ix begin, Ix end) {
     to.each(begin, end, 1, [&](Ix first) {
       Ix done = to.sub(first, begin);
-      slice = Slice{first, kParts, Val(), sums.part, false, done, between};
+      slice = Slice{first, kParts, Val(), {sums.part}, false, done, between};
       nestBlocks(nest, outer, 0, range);
     });
   };
@@ -68,7 +68,7 @@ void Kernel::nestApart(Nest &nest, Tile &outer) {
       addPart(nest, begin);
     });
   const Array &all = sums.totals ? *sums.totals : sums.part;
-  slice = Slice{main, to.sub(length, main), Val(), all, true, main};
+  slice = Slice{main, to.sub(length, main), Val(), {all}, true, main};
   nestBlocks(nest, outer, 0, range);
   slice.reset();
 }

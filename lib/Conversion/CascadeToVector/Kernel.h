@@ -87,6 +87,7 @@ private:
   void eachItem(unsigned phase, int64_t step,
                 llvm::function_ref<void(Ix)> body);
   Ix rowTile();
+  Ix rowsOfCore();
   Ix hasWholeRows();
   Ix blockOfWholeRows();
   Ix blockTile();
@@ -186,7 +187,7 @@ private:
     const SumsApart *sumsApart = nullptr;
     Node *result = nullptr;          ///< the contraction that it computes
     llvm::SmallVector<Node *> ahead; ///< reads to ask for ahead
-    int64_t depthAhead = 0; ///< so many steps of the sum; 0: bytes behind each
+    Ix depthAhead;          ///< so many steps of the sum; 0: bytes behind each
     int64_t bytesAhead = 0; ///< 0: as many as there are in a few rows
     bool inPlace = false;   ///< without panels
     bool isSliced = false;  ///< see `nestSlices`
@@ -216,6 +217,7 @@ private:
     bool halvesRows = false;     ///< rows that fill no block: half a block, ...
     /// All that is summed lies in one loop: it is summed in blocks.
     bool isLong = false;
+    bool isOfStream = false; ///< ... of a tile of the stream: shorter ones
     std::optional<std::pair<Ix, Ix>> window; ///< the first row and the end
   };
   void emitNest(Nest &nest);
@@ -307,13 +309,16 @@ private:
   };
   llvm::SmallVector<Node *, 2> summedTerms();
   FewRows fewRows();
+  int64_t mostFewRows();
   Ix hasFewRows();
   void layOutSums();
   void storeResults(Tile &t, int r, int c);
   void writeSumsInOrder(const Nest &nest);
   void addParts(Nest &part, llvm::ArrayRef<Array> arrays, Ix first, Ix count);
   void addSumsOfOneRow(const Nest &nest);
-  void addSumsOfRows(const Nest &nest);
+  void clearSums(const Nest &nest, llvm::ArrayRef<Array> arrays);
+  void addSumsOfRows(const Nest &nest, llvm::ArrayRef<Array> arrays);
+  void contractionInOrder(Node *n);
   void writeSumsAlong(const Nest &nest);
   void writeFewRows(const Nest &nest);
   void wholeStates();
@@ -591,13 +596,13 @@ private:
   struct Slice {
     Ix first, count;
     Val isOpen; ///< more follow; none where `ends` is known
-    Array sums;
+    llvm::SmallVector<Array, 2> sums; ///< of each sum of the nest
     std::optional<bool> ends;
     Ix done;            ///< 0: nothing has been summed
     Ix between = Ix(1); ///< places from one of its elements to the next
   };
   std::optional<Slice> slice;
-  Array slicedSums;
+  llvm::SmallVector<Array, 2> slicedSums;
   std::map<unsigned, SumsApart> sumsApart; ///< by state
   bool hasOperands = false; ///< the item in work has computed them
   /// Kept values and states (of row steps) that this tile has left in their

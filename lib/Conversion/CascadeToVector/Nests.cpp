@@ -524,19 +524,29 @@ void Kernel::contraction(Node *n) {
       plan.packs, [&](auto &pack) { return all.contains(pack.first); });
   bool isDense = plan.denseAlongLanes.contains(n);
   auto byPanels = [&] { contractionAlong(n, plan.laneOf(n)); };
+  auto isAtMost = [&](Ix most, llvm::function_ref<void()> body,
+                      llvm::function_ref<void()> otherwise) {
+    Ix count = extents[plan.row];
+    if (count.isConstant() && most.isConstant())
+      return count.constant <= most.constant ? body() : otherwise();
+    to.branch(to.less(count, to.add(most, 1)), body, otherwise);
+  };
   auto inPlace = [&] {
     contractionAlong(n, isDense ? plan.laneOf(n) : kNone, isDense);
   };
-  if (!readsPanels || (!isDense && !plan.direct.contains(n)))
+  auto withoutPanels = [&] {
+    if (!plan.inOrder.contains(n))
+      return inPlace();
+    isAtMost(Plan::kFewRows, inPlace, [&] { contractionInOrder(n); });
+  };
+  if (!plan.inOrder.contains(n) &&
+      (!readsPanels || (!isDense && !plan.direct.contains(n))))
     return byPanels();
-  if (isDense && extents[plan.row].isConstant())
-    return extents[plan.row].constant <= plan.rowsWithoutPanels(n) ? inPlace()
-                                                                   : byPanels();
   SmallVector<unsigned, 1> openSums;
   if (int index = plan.openSumOf(n); index != kNone)
     openSums.push_back(index);
-  Ix most = rowsInPlace(plan.rowsWithoutPanels(n), openSums);
-  to.branch(to.less(extents[plan.row], to.add(most, 1)), inPlace, byPanels);
+  isAtMost(rowsInPlace(plan.rowsWithoutPanels(n), openSums), withoutPanels,
+           byPanels);
 }
 
 const PairPlan *Kernel::pairOf(Node *term) {
@@ -603,9 +613,8 @@ void Kernel::contractionAlong(Node *n, int lane, bool inPlace) {
   }
 }
 
-/// Of elements of a stream tile that are added behind each other: as long as
-/// the tiles of attention. Rows that are one tile have longer ones.
-constexpr int64_t kLongestChain = 512;
+/// As long as the tiles of attention. Rows that are one tile have longer ones.
+constexpr int64_t kLongestTile = 512;
 
 void Kernel::matrixState(StatePlan &s) {
   if (!s.keys.empty())
@@ -625,7 +634,8 @@ void Kernel::matrixState(StatePlan &s) {
   // By itself such a sum may have a register tile of half the size: 6 x 2.
   if (plan.states.size() > 1)
     nest.fewSums = 12;
-  nest.isLong = !plan.wholes.empty() || plan.tileStream > kLongestChain;
+  nest.isOfStream = true;
+  nest.isLong = !plan.wholes.empty() || plan.tileStream > kLongestTile;
   nest.hasShortBlocks = nest.isLong && !hasPanel(s.term);
   nest.halvesRows = true;
   nest.combine = s.combine;

@@ -316,8 +316,11 @@ void Kernel::makeOwnPanels(Node *value, PackPlan &pack, Ix first, Ix count) {
       });
 }
 
-/// Rows of the operand lie apart: nothing but this asks for the next ones.
+/// Rows of the operand lie apart: nothing but this asks for the next ones, or
+/// the machine is ahead by itself.
 void Kernel::askAhead(const Panel &p, PackPlan &pack, Ix k) {
+  if (plan.facts.followsRows)
+    return;
   constexpr int64_t kBytesAhead = 8192, kLineBytes = 64;
   int64_t bits = std::max<int64_t>(pack.read->type.getIntOrFloatBitWidth(), 8);
   int64_t perLine = 8 * kLineBytes / bits;

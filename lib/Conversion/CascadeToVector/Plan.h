@@ -258,33 +258,38 @@ struct Plan {
   /// dense there, and is read in place.
   llvm::DenseSet<Node *> denseAlongLanes;
   static constexpr int64_t kFewRows = kRowsInPlace;
+  /// Of those, the ones that read another array in every run: more rows read it
+  /// in the order in which it lies.
+  llvm::DenseSet<Node *> inOrder;
   /// At most so many rows need no panels of what the contraction reads
   /// (`Kernel::rowsInPlace`); 0: it has no other way. Panels of pairs are
   /// multiplied twice as fast. Zen 4, attention of 16 and 40 rows in bf16: 0.59
   /// and 1.30 ms, along the sum 0.84 and 1.99.
   int64_t rowsWithoutPanels(Node *contraction) {
-    if (denseAlongLanes.contains(contraction))
+    bool isInOrder = inOrder.contains(contraction);
+    if (denseAlongLanes.contains(contraction) && !isInOrder)
       return kFewRows;
-    if (!direct.contains(contraction))
+    if (!isInOrder && !direct.contains(contraction))
       return 0;
     if (pairs.count(contraction->in[0]))
       return kFewRows;
+    int64_t most = isInOrder ? rowsInOrder(facts) : kRowsAlongSum;
     int64_t length = extent(llvm::countr_zero(contraction->over));
-    return mlir::ShapedType::isDynamic(length) ? kRowsAlongSum
-                                               : rowsAlongSum(length, lanes);
+    return mlir::ShapedType::isDynamic(length)
+               ? most
+               : std::min(most, rowsAlongSum(length, lanes));
   }
   /// The index of the sum whose length says how many these are when it is
   /// known; -1: none.
   int openSumOf(Node *contraction) {
     bool isAlong =
-        direct.contains(contraction) && !pairs.count(contraction->in[0]);
+        inOrder.contains(contraction) ||
+        (direct.contains(contraction) && !pairs.count(contraction->in[0]));
     unsigned index = llvm::countr_zero(contraction->over);
     return isAlong && mlir::ShapedType::isDynamic(extent(index)) ? int(index)
                                                                  : -1;
   }
-  /// So many rows are multiplied by what lies in memory without laying it out,
-  /// so many columns at a time.
-  static constexpr int64_t kRowsInOrder = 8;
+  /// What few rows read in order they read so many columns at a time.
   /// Wider ones where the machine brings ahead what it sees being read: Zen 3,
   /// 1 x 4096 x 4096, 1 and 2 threads, four parts 6.3 and 3.9 ms, two 4.2 and
   /// 3.0 (the read alone 4.3); 2 to 8 rows alike. Bits do not depend on it.
@@ -338,6 +343,8 @@ struct Plan {
   /// Row states and one stream index only: a row that fits in one tile is
   /// walked without transports.
   bool hasShortRows() const;
+  /// Rows share operands of contractions, and no state has a carried index.
+  bool sharesProductsOnly() const;
   /// Row states only, whatever the stream indices.
   bool hasOnlyRows() const;
   /// Whether the tiled carried index is one of sums only that a whole row

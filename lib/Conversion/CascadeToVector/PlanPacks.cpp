@@ -238,21 +238,35 @@ bool Planner::mayBeDirect(Node *contraction) {
 }
 
 /// Rows may be few, and all that moves with the lanes is dense along them.
-bool Planner::mayReadLanes(Node *contraction) {
+void Planner::findDense(Node *contraction) {
   int lane = plan->laneOf(contraction);
   if (plan->row == kNone || lane == kNone || plan->product ||
       !isa<FloatType>(contraction->type) ||
       plan->pairs.count(contraction->in[0]))
-    return false;
-  int64_t extent = plan->extent(plan->row);
-  if (!ShapedType::isDynamic(extent) && extent > Plan::kFewRows)
-    return false;
+    return;
   NodeSet all;
   collect(contraction->in[0], all);
-  return llvm::all_of(all, [&](Node *n) {
-    return n->kind != Node::Read || !n->has(lane) ||
-           plan->along(n, lane).kind == Along::Unit;
-  });
+  bool isInOrder =
+      plan->hasRow(contraction->set) && llvm::popcount(contraction->over) == 1;
+  for (Node *n : all) {
+    if (n->kind != Node::Read || !n->has(lane))
+      continue;
+    if (plan->along(n, lane).kind != Along::Unit)
+      return;
+    unsigned operand =
+        cast<BlockArgument>(cast<ReadOp>(n->op).getSource()).getArgNumber() -
+        cascade.numIndices();
+    isInOrder &= isVarying(cascade, operand);
+  }
+  if (isInOrder)
+    plan->inOrder.insert(contraction);
+  plan->denseAlongLanes.insert(contraction);
+  int64_t extent = plan->extent(plan->row);
+  if (ShapedType::isDynamic(extent) ||
+      extent <= plan->rowsWithoutPanels(contraction))
+    return;
+  plan->inOrder.erase(contraction);
+  plan->denseAlongLanes.erase(contraction);
 }
 
 void Planner::considerOperand(Node *n, Node *contraction, int lane) {
@@ -275,9 +289,8 @@ void Planner::considerContraction(Node *n) {
   bool isDirect = mayBeDirect(n);
   if (isDirect)
     plan->direct.insert(n);
-  bool isDense = !isDirect && mayReadLanes(n);
-  if (isDense)
-    plan->denseAlongLanes.insert(n);
+  else
+    findDense(n);
   considerPack(n->in[0], plan->laneOf(n), plan->rowsWithoutPanels(n),
                plan->openSumOf(n));
 }
@@ -317,6 +330,20 @@ bool Plan::hasShortRows() const {
   return hasOnlyRows() && streams == bit(stream) &&
          llvm::all_of(states, [](const StatePlan &s) {
            return !s.isList() || s.takesCandidates;
+         });
+}
+
+bool Plan::sharesProductsOnly() const {
+  bool hasProducts =
+      llvm::any_of(prologue, [&](Node *n) { return hasRow(n->set); });
+  for (const PassPlan &pass : passes)
+    hasProducts |= llvm::any_of(pass.steps, [&](const Step &step) {
+      return step.kind == Step::Contraction && hasRow(step.contraction->set);
+    });
+  return hasProducts && !product && row != kNone && rowLane == kNone &&
+         tileRows % registerRows == 0 &&
+         llvm::none_of(states, [](const StatePlan &s) {
+           return s.form == StatePlan::Matrix;
          });
 }
 

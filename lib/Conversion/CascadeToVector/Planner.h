@@ -83,7 +83,7 @@ private:
   void considerPack(Node *root, int lane, int64_t rowsWithout, int openSum);
   void considerContraction(Node *n);
   void considerOperand(Node *n, Node *contraction, int lane);
-  bool mayReadLanes(Node *contraction);
+  void findDense(Node *contraction);
   bool mayBeDirect(Node *contraction);
   std::optional<PackPlan> packOf(Node *read, unsigned lane,
                                  bool isWanted = false);

@@ -146,7 +146,7 @@ void Kernel::prefetchOperands(const Nest &nest, Tile &t) {
   // 16 KB 8.6, 32 KB 9.8; 8 KB into the first cache 14.2.
   constexpr int64_t kFarBytes = 16 * 1024;
   int64_t farBytes = nest.bytesAhead ? nest.bytesAhead : kFarBytes;
-  if (nest.depthAhead) {
+  if (!nest.depthAhead.is(0)) {
     Tile there = t;
     Ix &depth = there.local[t.reduced];
     depth = to.add(depth, nest.depthAhead);

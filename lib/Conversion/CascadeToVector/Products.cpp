@@ -171,7 +171,7 @@ void Kernel::writeSumsOfRows(Nest &nest) {
   if (Ix isFew = hasFewRows(); isFew.isConstant())
     return isFew.is(1) ? writeFewRows(nest) : manyRows();
   to.branch(
-      to.less(extents[plan.row], Plan::kRowsInOrder + 1),
+      to.less(extents[plan.row], mostFewRows() + 1),
       [&] { writeFewRows(nest); }, manyRows);
 }
 
@@ -220,10 +220,14 @@ Kernel::FewRows Kernel::fewRows() {
              : FewRows::AsOthers;
 }
 
+int64_t Kernel::mostFewRows() {
+  return fewRows() == FewRows::AlongSum ? rowsInOrderAlong(plan.facts)
+                                        : rowsInOrder(plan.facts);
+}
+
 /// 1 where the rows are at most so many, else 0.
 Ix Kernel::hasFewRows() {
-  return to.min(1,
-                to.div(Ix(Plan::kRowsInOrder), to.max(extents[plan.row], 1)));
+  return to.min(1, to.div(Ix(mostFewRows()), to.max(extents[plan.row], 1)));
 }
 
 void Kernel::layOutSums() {
@@ -238,7 +242,7 @@ void Kernel::layOutSums() {
   for (Node *term : summedTerms()) {
     Array &a = sumsInOrder.emplace_back();
     a.dims = {{unsigned(lane), Ix(1)}, {unsigned(plan.row), apart}};
-    a.count = to.mul(apart, Plan::kRowsInOrder);
+    a.count = to.mul(apart, mostFewRows());
     a.buffer = allocate(/*isShared=*/false, term->type, a.count);
   }
   if (fewRows() == FewRows::AlongSum)
@@ -299,6 +303,22 @@ void Kernel::addParts(Nest &part, ArrayRef<Array> arrays, Ix first, Ix count) {
   emitNest(part);
 }
 
+void Kernel::clearSums(const Nest &nest, ArrayRef<Array> arrays) {
+  Val zero = to.constant(nest.identity);
+  auto init = [&](Tile &, int, int) { return to.splat(zero); };
+  auto clear = [&](Tile &t, int r, int c, Val v) {
+    for (const Array &sums : arrays)
+      writeArray(t, sums, r, c, v);
+  };
+  Nest points;
+  points.out = nest.out;
+  points.lane = nest.lane;
+  points.inPlace = true;
+  points.init = init;
+  points.sink = clear;
+  emitNest(points);
+}
+
 /// One row: nothing reads an operand twice, and the machine follows as many of
 /// its rows by itself as there are steps. Sum by sum, since it does not follow
 /// twice as many. Zen 5, 1 x 4096 x 4096: 16 steps that ask ahead 2.5 to 2.9
@@ -323,21 +343,27 @@ void Kernel::addSumsOfOneRow(const Nest &nest) {
   }
 }
 
-void Kernel::addSumsOfRows(const Nest &nest) {
-  constexpr int64_t kSteps = 16;
+/// More rows take more steps for one reading of their sums. Sapphire Rapids,
+/// x[m, 4096] by 4096 x 4096, steps of 16, 32, 64 and 128: m = 8 2.4, -, 2.8
+/// and 3.3 ms, m = 16 4.1, 3.9, 3.7 and 4.6, m = 32 8.2, 7.6, 7.2 and 8.4.
+void Kernel::addSumsOfRows(const Nest &nest, ArrayRef<Array> arrays) {
+  constexpr int64_t kSteps = 16, kStepsOfMore = 64, kRowsOfTile = 8;
   unsigned index = nest.reduced[0];
   Ix depth = rangeOf(index);
+  Ix areMore = to.min(1, to.div(extents[plan.row], kRowsOfTile + 1));
+  Ix steps = to.add(kSteps, to.mul(areMore, kStepsOfMore - kSteps));
   Nest part = nest;
   part.inPlace = part.fillsArray = part.halvesRows = true;
-  part.depthAhead = kSteps;
+  part.depthAhead = steps;
   NodeSet all;
   for (const Sum &sum : nest.sums)
     collect(sum.term, all);
   for (Node *n : all)
     if (n->kind == Node::Read && n->has(nest.lane) && n->has(index))
       part.ahead.push_back(n);
-  to.each(0, depth, kSteps, [&](Ix first) {
-    addParts(part, sumsInOrder, first, to.min(kSteps, to.sub(depth, first)));
+  to.each(0, to.ceilDiv(depth, steps), 1, [&](Ix number) {
+    Ix first = to.mul(number, steps);
+    addParts(part, arrays, first, to.min(steps, to.sub(depth, first)));
   });
 }
 
@@ -347,22 +373,9 @@ void Kernel::addSumsOfRows(const Nest &nest) {
 /// by hand: 128 columns at a time, all steps, 6.8 ms; 1024 columns, 8 or 16
 /// steps, asking for the next ones in the second cache, 2.8 to 3.4.
 void Kernel::writeSumsInOrder(const Nest &nest) {
-  Val zero = to.constant(nest.identity);
-  auto init = [&](Tile &, int, int) { return to.splat(zero); };
-  Nest points;
-  points.out = nest.out;
-  points.lane = nest.lane;
-  points.inPlace = true;
-  points.init = init;
-  auto clear = [&](Tile &t, int r, int c, Val v) {
-    for (Array &sums : sumsInOrder)
-      writeArray(t, sums, r, c, v);
-  };
-  points.sink = clear;
-  emitNest(points);
-
+  clearSums(nest, sumsInOrder);
   auto one = [&] { addSumsOfOneRow(nest); };
-  auto more = [&] { addSumsOfRows(nest); };
+  auto more = [&] { addSumsOfRows(nest, sumsInOrder); };
   if (rows.isConstant())
     rows.is(1) ? one() : more();
   else
@@ -373,11 +386,33 @@ void Kernel::writeSumsInOrder(const Nest &nest) {
       t.memo[keyOf(t, sum.result, r, c)] = readArray(t, array, r, c);
     storeResults(t, r, c);
   };
+  Val zero = to.constant(nest.identity);
+  auto init = [&](Tile &, int, int) { return to.splat(zero); };
+  Nest points;
+  points.out = nest.out;
+  points.lane = nest.lane;
+  points.inPlace = true;
+  points.init = init;
   for (WritePlan &w : plan.finishWrites)
     if (plan.product || readsWhole(w))
       points.results.push_back(w.value);
   points.sink = finish;
   emitNest(points);
+}
+
+/// The same of a contraction that others read: its array is that of the sums.
+void Kernel::contractionInOrder(Node *n) {
+  Nest nest;
+  nest.out = n->set;
+  nest.lane = plan.laneOf(n);
+  nest.reduced = {unsigned(llvm::countr_zero(n->over))};
+  nest.sums = {{n->in[0], n}};
+  nest.term = n->in[0];
+  nest.combine = isa<FloatType>(n->type) ? Binary::AddF : Binary::AddI;
+  nest.identity = identityOf(Reducer::Add, n->type);
+  Array sums = contractions.at(n);
+  clearSums(nest, sums);
+  addSumsOfRows(nest, sums);
 }
 
 void Kernel::productWithWrites() {

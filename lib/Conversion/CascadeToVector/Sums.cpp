@@ -111,8 +111,12 @@ Kernel::Values Kernel::addPairs(Nest &nest, Tile &t, Ix k, Values acc) {
 /// whose sums are short. Many: blocks as long as those of product libraries.
 /// Zen 3, attention 8 x 1024 x 64 with 12 sums in blocks of 16, 64, 128 and all
 /// at once: 33.9, 35.9, 31.3 and 30.8 ms; of width 128 64.5, 60.6, 57.7, 57.4.
+/// Sapphire Rapids, of width 64 and 128, in blocks of 32, 64, 128 and at once:
+/// no difference, by AVX2's form neither. Tiles of 512 equal places erred by
+/// 4e-6 at once, unfused products of few rows by 9e-7.
 int64_t Kernel::blockOfSum(Nest &nest, ArrayRef<Val> acc) {
-  constexpr int64_t kShort = 16, kMiddle = 128, kLong = 256, kFew = 8;
+  constexpr int64_t kShort = 16, kOfTile = 64, kMiddle = 128, kLong = 256,
+                    kFew = 8;
   if (nest.combine != Binary::AddF)
     return 0;
   if (nest.hasShortBlocks)
@@ -122,6 +126,8 @@ int64_t Kernel::blockOfSum(Nest &nest, ArrayRef<Val> acc) {
       cast<TypedAttr>(nest.identity).getType().getIntOrFloatBitWidth() / 32, 1);
   if (int64_t(acc.size()) <= nest.fewSums * width)
     return int64_t(acc.size()) <= kFew * width ? kShort : kMiddle;
+  if (nest.isOfStream)
+    return plan.facts.vectorRegisters >= 32 ? kOfTile : kMiddle;
   return nest.isLong ? kLong : 0;
 }
 
@@ -191,18 +197,13 @@ Kernel::loopUnrolled(Ix hi, int64_t unroll, Values init,
                  [&](Ix k, ArrayRef<Val> in) { return step(k, Values(in)); });
 }
 
-/// Sums that are longer than `kLongest` are made in slices, whose panels and
-/// rows stay in the caches. Slices are whole blocks of `blockOfSum`, and whole
-/// groups of them, so that they change no bit.
-constexpr int64_t kLongest = 4096, kSlice = 1024;
-
 /// The error of a sum grows with the length of its chains of additions: that of
 /// a block, that of the blocks of a group, then that of the groups. Of 4096
 /// equal terms 256 blocks of 16 in one chain err as far as 16 blocks of 256.
 Kernel::Values
 Kernel::reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
                        llvm::function_ref<Values(Ix, Values)> step) {
-  constexpr int64_t kBlocksOfGroup = 16;
+  constexpr int64_t kBlocksOfGroup = 16, kLongestGroup = 256;
   Val zero = to.splat(to.constant(nest.identity));
   auto add = [&](ArrayRef<Val> totals, const Values &sums) {
     Values added;
@@ -225,7 +226,7 @@ Kernel::reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
     return addBlock(0, range, acc);
   Ix main = to.floorTo(range, block);
   int64_t group = kBlocksOfGroup * block;
-  if (group > kSlice || (main.isConstant() && main.constant <= group))
+  if (group > kLongestGroup || (main.isConstant() && main.constant <= group))
     acc = addBlocks(0, main, acc);
   else
     acc = to.loop(0, main, group, acc, [&](Ix first, ArrayRef<Val> totals) {
@@ -270,35 +271,61 @@ Kernel::Values Kernel::reducePart(Ix range, Values acc, bool isSmall,
 // Slices
 //===----------------------------------------------------------------------===//
 
+/// Sums longer than this are made in slices, whose panels and rows stay in the
+/// caches. Slices are whole blocks of `blockOfSum`, and whole groups of them,
+/// so that they change no bit.
+constexpr int64_t kLongest = 4096, kSlice = 1024;
+/// Of panels that the item makes, few rows take shorter ones: panels and the
+/// rows of a slice are in the second cache while they are written and read.
+/// x[m, 4096] by 4096 x 4096, Sapphire Rapids, ms, at once and in slices of
+/// 256, 512, 1024: m = 128 26.2, 23.8, 23.8, 23.9; m = 1024 165, 184, 175, 170.
+constexpr int64_t kSliceOfFew = 512, kFewRows = 256;
+
 /// The index whose sums may be made in slices; kNone: they are short, or of
 /// bytes or pairs, of which panels take a quarter or half.
 int Kernel::slicedIndex() {
-  Node *n = plan.product;
-  if (!n || !isa<FloatType>(n->type) || llvm::popcount(n->over) != 1 ||
-      plan.dots.count(n->in[0]) || plan.pairs.count(n->in[0]))
+  SmallVector<Node *, 2> terms = summedTerms();
+  if (terms.empty() || llvm::any_of(terms, [&](Node *term) {
+        return !isa<FloatType>(term->type) || plan.dots.count(term) ||
+               plan.pairs.count(term);
+      }))
     return kNone;
-  int index = llvm::countr_zero(n->over);
-  Ix extent = extents[index];
-  return extent.isConstant() && extent.constant <= kLongest ? kNone : index;
+  if (plan.product && llvm::popcount(plan.product->over) != 1)
+    return kNone;
+  int index =
+      plan.product ? llvm::countr_zero(plan.product->over) : plan.stream;
+  Ix extent = extents[index], count = extents[plan.row];
+  bool mayBeFew =
+      plan.hasOwnPanels() && !(count.isConstant() && count.constant > kFewRows);
+  int64_t longest = mayBeFew ? kSliceOfFew : kLongest;
+  return extent.isConstant() && extent.constant <= longest ? kNone : index;
 }
 
 /// Elements of a slice: all of a sum that is not long.
 Ix Kernel::lengthOfSlice() {
   Ix depth = extents[slicedIndex()];
   Ix isShort = to.sub(1, to.min(1, to.div(depth, kLongest + 1)));
-  return to.min(to.add(kSlice, to.mul(isShort, kLongest - kSlice)),
-                to.max(depth, 1));
+  Ix length = to.add(kSlice, to.mul(isShort, kLongest - kSlice));
+  if (plan.hasOwnPanels()) {
+    Ix areFew = to.min(1, to.div(kFewRows, to.max(extents[plan.row], 1)));
+    length = to.add(length, to.mul(areFew, to.sub(kSliceOfFew, length)));
+  }
+  return to.min(length, to.max(depth, 1));
 }
 
 void Kernel::layOutSlices() {
+  slicedSums.clear();
   if (slicedIndex() == kNone)
     return;
+  int lane = plan.product ? plan.laneOf(plan.product)
+                          : plan.states[plan.wholes.front()].lane;
   Ix apart(ownLanes() + plan.registerLanes); // not a page
-  slicedSums.dims = {{unsigned(plan.laneOf(plan.product)), Ix(1)},
-                     {unsigned(plan.row), apart}};
-  slicedSums.count = to.mul(apart, plan.tileRows);
-  slicedSums.buffer =
-      allocate(/*isShared=*/false, plan.product->type, slicedSums.count);
+  for (Node *term : summedTerms()) {
+    Array &sums = slicedSums.emplace_back();
+    sums.dims = {{unsigned(lane), Ix(1)}, {unsigned(plan.row), apart}};
+    sums.count = to.mul(apart, plan.tileRows);
+    sums.buffer = allocate(/*isShared=*/false, term->type, sums.count);
+  }
 }
 
 /// Lanes [first, end) of all rows of the item, a slice of their sums at a time.
@@ -306,9 +333,11 @@ void Kernel::layOutSlices() {
 /// in slices of 1024, 19.3 of 512 and 20.8 of 2048. Of 4096 all are equal.
 void Kernel::nestSlices(Nest &nest, Tile &outer, Ix first, Ix end) {
   Ix depth = rangeOf(nest.reduced[0]), length = lengthOfSlice();
-  bool areEqual = depth.isConstant() && depth.constant % kSlice == 0;
-  Array sums = slicedSums;
-  sums.buffer.offset = to.sub(sums.buffer.offset, first);
+  bool areEqual = depth.isConstant() && length.isConstant() &&
+                  depth.constant % length.constant == 0;
+  SmallVector<Array, 2> sums = slicedSums;
+  for (Array &array : sums)
+    array.buffer.offset = to.sub(array.buffer.offset, first);
   // At least one: sums of no terms are written too.
   to.each(0, to.max(to.ceilDiv(depth, length), 1), 1, [&](Ix number) {
     Ix at = to.mul(number, length), next = to.add(at, length);
@@ -324,22 +353,24 @@ void Kernel::nestSlices(Nest &nest, Tile &outer, Ix first, Ix end) {
 /// What the slices before this one have summed.
 Kernel::Values Kernel::partOfSums(Tile &t, const Values &start) {
   int64_t numColumns = t.numColumns();
-  int64_t numRows = start.size() / numColumns;
+  int64_t each = start.size() / slice->sums.size();
   Ix areThere = to.min(1, slice->done);
   return to.loop(0, areThere, 1, start, [&](Ix, ArrayRef<Val>) {
     Values acc;
-    for (int64_t r = 0; r < numRows; ++r)
-      for (int64_t c = 0; c < numColumns; ++c)
-        acc.push_back(to.loadWide(slice->sums.buffer,
-                                  offsetIn(t, slice->sums, r, c), Val()));
+    for (const Array &sums : slice->sums)
+      for (int64_t i = 0; i < each; ++i)
+        acc.push_back(to.loadWide(
+            sums.buffer, offsetIn(t, sums, i / numColumns, i % numColumns),
+            Val()));
     return acc;
   });
 }
 
 void Kernel::keepPart(Tile &t, ArrayRef<Val> acc) {
   int64_t numColumns = t.numColumns();
-  for (auto [i, v] : llvm::enumerate(acc))
-    to.storeWide(v, slice->sums.buffer,
-                 offsetIn(t, slice->sums, i / numColumns, i % numColumns),
-                 Val());
+  size_t each = acc.size() / slice->sums.size();
+  for (auto [k, sums] : llvm::enumerate(slice->sums))
+    for (size_t i = 0; i < each; ++i)
+      to.storeWide(acc[k * each + i], sums.buffer,
+                   offsetIn(t, sums, i / numColumns, i % numColumns), Val());
 }

@@ -142,7 +142,8 @@ void Kernel::layOut(bool isDryRun) {
     Type type = pack.inPairs ? IntegerType::get(node->type.getContext(), 32)
                              : node->type;
     Ix depth = packDepthOf(pack);
-    if (pack.isOwn && pack.reducedIndex != kNone &&
+    // Rows of several tiles are not sliced, and take panels of a whole one.
+    if (pack.isOwn && plan.product && pack.reducedIndex != kNone &&
         pack.reducedIndex == slicedIndex())
       depth = lengthOfSlice();
     else if (pack.isOwn)

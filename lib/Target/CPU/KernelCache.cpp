@@ -14,11 +14,13 @@ static constexpr uint32_t kMostPhases = 1024;
 static void print(llvm::raw_ostream &os, const TargetFacts &facts) {
   const auto &[vectorBits, vectorRegisters, l1Bytes, l2Bytes, hasCompress,
                addsPairs, l3Bytes, cores, hasByteDots, addsHalfWords,
-               gathersWords, masksAreFree, readsAhead, multipliesTiles] = facts;
+               gathersWords, masksAreFree, readsAhead, followsRows,
+               multipliesTiles] = facts;
   os << vectorBits << ' ' << vectorRegisters << ' ' << l1Bytes << ' ' << l2Bytes
      << ' ' << hasCompress << ' ' << addsPairs << ' ' << l3Bytes << ' ' << cores
      << ' ' << hasByteDots << ' ' << addsHalfWords << ' ' << gathersWords << ' '
-     << masksAreFree << ' ' << readsAhead << ' ' << multipliesTiles;
+     << masksAreFree << ' ' << readsAhead << ' ' << followsRows << ' '
+     << multipliesTiles;
 }
 
 /// Of this compiler and the two libraries that its code comes from.
