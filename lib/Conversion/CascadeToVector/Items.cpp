@@ -56,25 +56,29 @@ Ix Kernel::span(unsigned index) {
 /// before an item gets a whole tile of them.
 Ix Kernel::rowTile() {
   constexpr int64_t kItems = 16;
+  constexpr int64_t kWholeTile = 64;
   if (plan.sharesProductsOnly())
-    return rowsOfCore();
+    return rowsOfCore(plan.registerRows);
+  if (plan.hasMatrixStates() && plan.wholes.empty() &&
+      plan.tileRows > kWholeTile && plan.tileRows % kWholeTile == 0)
+    return rowsOfCore(kWholeTile);
   if (!plan.hasShortRows() || plan.graph->readsByTile())
     return plan.tileRows;
   return to.max(1,
                 to.min(plan.tileRows, to.ceilDiv(extents[plan.row], kItems)));
 }
 
-/// Rows whose products share an operand, and nothing else: so many that each
-/// core of the machine that compiles has an item. Whole register tiles, so that
-/// no bit depends on it. Sapphire Rapids, two threads, routing of t tokens,
-/// 2048 by 128, in tiles of 64 and so: t = 16 45 and 26 us.
-Ix Kernel::rowsOfCore() {
+/// Rows that share an operand: no more than give each core of the machine that
+/// compiles an item, in whole steps of `least`. Those are whole register tiles,
+/// so that no bit depends on it. Sapphire Rapids, two threads, routing of t
+/// tokens, 2048 by 128, in tiles of 64 and so: t = 16 45 and 26 us.
+Ix Kernel::rowsOfCore(int64_t least) {
   Ix all(1);
   for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
     if (plan.rows & bit(i))
       all = to.mul(all, extents[i]);
-  Ix each = to.ceilTo(to.ceilDiv(all, plan.facts.cores), plan.registerRows);
-  return to.max(plan.registerRows, to.min(plan.tileRows, each));
+  Ix each = to.ceilTo(to.ceilDiv(all, plan.facts.cores), least);
+  return to.max(least, to.min(plan.tileRows, each));
 }
 
 /// 1 where a row is one tile of the stream, else 0.

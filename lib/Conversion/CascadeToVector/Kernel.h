@@ -87,7 +87,7 @@ private:
   void eachItem(unsigned phase, int64_t step,
                 llvm::function_ref<void(Ix)> body);
   Ix rowTile();
-  Ix rowsOfCore();
+  Ix rowsOfCore(int64_t least);
   Ix hasWholeRows();
   Ix blockOfWholeRows();
   Ix blockTile();

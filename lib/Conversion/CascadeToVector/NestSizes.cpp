@@ -145,8 +145,5 @@ bool Kernel::mayMaskAll(const Nest &nest) {
 /// Beside a second product the columns of the first one are many, and the body
 /// would be compiled for nothing.
 bool Kernel::mayHaveFewLanes(const Nest &nest) {
-  return nest.lane != plan.stream ||
-         llvm::none_of(plan.states, [](const StatePlan &s) {
-           return s.form == StatePlan::Matrix;
-         });
+  return nest.lane != plan.stream || !plan.hasMatrixStates();
 }

@@ -584,9 +584,7 @@ void Kernel::contractionAlong(Node *n, int lane, bool inPlace) {
   }
   // Sums that no further product rounds again are as exact as those of products
   // by themselves.
-  nest.isLong = llvm::none_of(plan.states, [](const StatePlan &s) {
-    return s.form == StatePlan::Matrix;
-  });
+  nest.isLong = !plan.hasMatrixStates();
   nest.result = n;
   nest.ahead = operandsToPrefetch(nest);
   Val zero = to.constant(nest.identity);

@@ -343,6 +343,7 @@ struct Plan {
   /// Row states and one stream index only: a row that fits in one tile is
   /// walked without transports.
   bool hasShortRows() const;
+  bool hasMatrixStates() const;
   /// Rows share operands of contractions, and no state has a carried index.
   bool sharesProductsOnly() const;
   /// Row states only, whatever the stream indices.

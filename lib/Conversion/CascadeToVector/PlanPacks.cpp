@@ -333,6 +333,11 @@ bool Plan::hasShortRows() const {
          });
 }
 
+bool Plan::hasMatrixStates() const {
+  return llvm::any_of(
+      states, [](const StatePlan &s) { return s.form == StatePlan::Matrix; });
+}
+
 bool Plan::sharesProductsOnly() const {
   bool hasProducts =
       llvm::any_of(prologue, [&](Node *n) { return hasRow(n->set); });
@@ -341,10 +346,7 @@ bool Plan::sharesProductsOnly() const {
       return step.kind == Step::Contraction && hasRow(step.contraction->set);
     });
   return hasProducts && !product && row != kNone && rowLane == kNone &&
-         tileRows % registerRows == 0 &&
-         llvm::none_of(states, [](const StatePlan &s) {
-           return s.form == StatePlan::Matrix;
-         });
+         tileRows % registerRows == 0 && !hasMatrixStates();
 }
 
 bool Plan::hasOnlyRows() const {
