@@ -127,7 +127,7 @@ int64_t Kernel::blockOfSum(Nest &nest, ArrayRef<Val> acc) {
   if (int64_t(acc.size()) <= nest.fewSums * width)
     return int64_t(acc.size()) <= kFew * width ? kShort : kMiddle;
   if (nest.isOfStream)
-    return plan.facts.vectorRegisters >= 32 ? kOfTile : kMiddle;
+    return kOfTile;
   return nest.isLong ? kLong : 0;
 }
 
