@@ -111,9 +111,9 @@ Kernel::Values Kernel::addPairs(Nest &nest, Tile &t, Ix k, Values acc) {
 /// whose sums are short. Many: blocks as long as those of product libraries.
 /// Zen 3, attention 8 x 1024 x 64 with 12 sums in blocks of 16, 64, 128 and all
 /// at once: 33.9, 35.9, 31.3 and 30.8 ms; of width 128 64.5, 60.6, 57.7, 57.4.
-/// Sapphire Rapids, of width 64 and 128, in blocks of 32, 64, 128 and at once:
-/// no difference, by AVX2's form neither. Tiles of 512 equal places erred by
-/// 4e-6 at once, unfused products of few rows by 9e-7.
+/// With 16 sums, Sapphire Rapids, blocks of 32, 64, 128 and at once: no
+/// difference. Tiles of 512 equal places erred by 4e-6 at once, unfused
+/// products of few rows by 9e-7.
 int64_t Kernel::blockOfSum(Nest &nest, ArrayRef<Val> acc) {
   constexpr int64_t kShort = 16, kOfTile = 64, kMiddle = 128, kLong = 256,
                     kFew = 8;
