@@ -83,6 +83,9 @@ llvm::Expected<ExitCode> tuneCommand(const Command &command,
   }
   for (const TuneReport &report : *reports)
     print(report);
+  if (reports->empty())
+    llvm::outs() << "nothing to tune: the program has no cascade that a kernel "
+                    "computes\n";
   return ExitCode::Ok;
 }
 
