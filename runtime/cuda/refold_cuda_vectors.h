@@ -83,6 +83,32 @@ template <typename T> REFOLD_DEVICE T saturate(float x) {
   return T{decltype(T::bits)(pack_saturated(x, 0.0f, T{}))};
 }
 
+/// The same, of which nothing is known to the compiler: what is made of a
+/// vector that many rows have is made for each of them, where registers have no
+/// room for that as well.
+template <typename T, int kWidth>
+REFOLD_DEVICE Vector<T, kWidth> pinned(Vector<T, kWidth> vector) {
+#ifndef REFOLD_CUDA_EMULATED
+  REFOLD_UNROLL
+  for (uint32_t &word : vector.words)
+    asm volatile("" : "+r"(word));
+#endif
+  return vector;
+}
+
+REFOLD_DEVICE int64_t pinned(int64_t x) {
+#ifndef REFOLD_CUDA_EMULATED
+  asm volatile("" : "+l"(x));
+#endif
+  return x;
+}
+REFOLD_DEVICE int32_t pinned(int32_t x) {
+#ifndef REFOLD_CUDA_EMULATED
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
+}
+
 /// `kWidth` elements at an address that is a multiple of the largest power of 2
 /// in their bytes, or of 16 bytes if that is more.
 template <int kWidth, Policy kPolicy, typename T>

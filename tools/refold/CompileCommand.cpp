@@ -42,6 +42,8 @@ static llvm::json::Object toJson(const CudaKernel &kernel) {
         {"held", e.held()},
         {"blocks", e.blocks},
         {"fewest_rows", e.fewestRows},
+        {"shortest", e.shortest},
+        {"turn_rows", e.turnRows},
         {"blocks_per_unit", e.isLoop ? e.blocksPerUnit : 0}});
   auto extent = [](const CudaExtent &e) {
     return llvm::json::Object{

@@ -46,20 +46,24 @@ struct CudaEntry {
   /// The row stays on chip: it has at most `longest` elements.
   bool isResident = true;
   int64_t longest = -1; ///< rows up to this length take it; -1: any
+  int64_t shortest = 0; ///< shorter ones are for entries behind it
   /// Where the row is between sweeps: nowhere (it is read again), in
   /// registers, in shared memory, there but for the first `chunk()` elements,
-  /// which are in registers, there beside the arrays of all rows and chunks of
-  /// the block's next row, or there with as many others as a block has threads,
-  /// one each.
+  /// which are in registers, there beside the arrays of all rows and rows that
+  /// are later, of each a chunk, or there with as many others as a block has
+  /// threads, one each.
   enum Place : uint8_t { Nowhere, Registers, Shared, Split, Ring, Lanes };
   Place place = Registers;
   int64_t keptBytes = 0; ///< of shared memory for an element of all rows
-  int ahead = 0; ///< chunks of the next row, each of `keptBytes - tableBytes`
+  int ahead = 0; ///< later rows, a chunk each of `keptBytes - tableBytes`
   int64_t tableBytes = 0; ///< of `keptBytes`, for what all rows read
   /// Blocks that are meant to share a multiprocessor; 0: as many as fit.
   int blocksPerUnit = 0;
   /// A launch has as many blocks as the GPU takes at once, for many rows each.
   bool isLoop = false;
+  /// Rows that a block does in turn where a launch has more blocks than that;
+  /// 0: all of its rows, or one.
+  int64_t turnRows = 0;
   /// Blocks beside each other that have every row together.
   int blocks = 1;
   /// Blocks that share the rows of a launch, where a row has parts: as many as

@@ -11,11 +11,10 @@ using namespace refold::walk;
 static constexpr int64_t kUnitBytes = 228 << 10, kOfBlock = 1 << 10;
 static constexpr int kUnitRegisters = 65536;
 
-/// Bytes of an element of what all rows read.
-int64_t RowPrinter::tableBytes() {
+int64_t RowPrinter::sharedTableBytes() {
   int64_t bytes = 0;
   for (auto &[node, read] : kernel.reads)
-    if (read.isShared)
+    if (read.isShared && !isInRegisters(read))
       bytes += bytesOf(node->type);
   return bytes;
 }
@@ -61,38 +60,111 @@ void RowPrinter::addShared(const KeptRows &rows, CudaEntry::Place place,
   entry.longest =
       room / (rows.bytes * entry.chunk()) * entry.chunk() * together +
       entry.held();
-  if (entry.longest > entry.held())
+  // What has rows before has them all.
+  bool isNew = llvm::all_of(result.entries, [&](const CudaEntry &other) {
+    return other.width != entry.width || other.shortest > 0 ||
+           other.fewestRows > 0 || other.longest < entry.longest;
+  });
+  if (entry.longest > entry.held() && isNew)
     addEntry(entry);
 }
 
-/// Where states need what all rows read, that is read twice a row: from shared
-/// memory, once for many rows. Several blocks a multiprocessor, each of another
-/// cluster, so that others go on while one waits for the rest of its own.
-/// RMSNorm to 8 bits on an H100, shares of the copy: rows of 256 KB 0.95 so,
-/// 0.73 as `Split`, 0.88 by clusters that read the table. Where registers have
-/// room for one vector only it is slower than `Split` (LayerNorm to 8 bits).
-void RowPrinter::addRings(const KeptRows &rows) {
-  if (!mayKeepTables(rows.width))
-    return;
-  constexpr int kThreads = 256, kBlocks = 3;
-  for (int together : {4, 8}) {
-    CudaEntry entry{"",         kThreads,
-                    1,          vectorsOf(rows, kThreads, kBlocks, 20),
-                    rows.width, true};
-    entry.place = CudaEntry::Ring;
-    entry.tableBytes = tableBytes();
-    entry.keptBytes = rows.bytes + entry.tableBytes;
-    entry.ahead = 1;
-    entry.blocksPerUnit = kBlocks;
-    entry.isLoop = true;
-    entry.blocks = together;
-    int64_t room = kUnitBytes / kBlocks - kOfBlock - entry.aheadBytes() -
-                   statesBytes(rows, kThreads, together);
-    entry.longest =
-        room / (entry.keptBytes * entry.chunk()) * entry.chunk() * together;
-    if (entry.longest > 0)
-      addEntry(entry);
+/// Whether tables have room beside chunks of `vectors` of two rows, and which
+/// of them registers have: one block a multiprocessor.
+bool RowPrinter::placeTables(const KeptRows &rows, const CudaEntry &entry) {
+  constexpr int kMost = 8;
+  int64_t room = kUnitBytes - kOfBlock -
+                 statesBytes(rows, entry.threads, kMost) -
+                 (1 + entry.ahead) * rows.bytes * entry.chunk();
+  // A thread has 64 words for a chunk of what is folded and for tables.
+  int words = 64 / entry.vectors - rows.words;
+  inRegisters.clear();
+  for (auto &[node, read] : kernel.reads) {
+    if (!read.isShared)
+      continue;
+    int64_t bytes = read.bytes() * entry.chunk();
+    int own = int(rows.width * read.bytes() / 4);
+    if (bytes <= room) {
+      room -= bytes;
+    } else if (!read.isFolded && own <= words) {
+      words -= own;
+      inRegisters.insert(node);
+    } else {
+      room = words = -1;
+    }
   }
+  if (room < 0 || words < 0)
+    inRegisters.clear();
+  return room >= 0 && words >= 0;
+}
+
+/// Bytes of tables that a row reads for an element, once for each sweep.
+int64_t RowPrinter::tableBytesRead() {
+  int64_t bytes = 0;
+  for (auto &[node, read] : kernel.reads)
+    if (read.isShared)
+      bytes += read.bytes() * (read.isFolded ? 2 : 1);
+  return bytes;
+}
+
+/// What all rows read comes from the second level cache for every row: gamma
+/// and beta, or gamma twice, are 4 bytes for 2 of the row, which is what an
+/// H200 waits for. Blocks that do many rows read it once: one a multiprocessor,
+/// so that there is room, and of a row a chunk, so that states are made once
+/// and a thread has one address. Where a table is read once, rows in their
+/// order are better (RMSNorm of 32768, TB/s: 4.0 and 3.9), and where results
+/// take many instructions (quotients rounded to int8: 2.8 and 2.6).
+/// benchmarks/results/cuda-rows.md, "Tables read once", has what was measured.
+void RowPrinter::addRings(const KeptRows &rows) {
+  if (!mayKeepTables(rows.width) || tableBytesRead() < 2 * rows.bytes ||
+      !isLight())
+    return;
+  CudaEntry entry{"", 512, 1, 8, rows.width, true};
+  entry.place = CudaEntry::Ring;
+  entry.ahead = 1;
+  entry.blocksPerUnit = 1;
+  while (!placeTables(rows, entry))
+    if ((entry.vectors /= 2) < 4)
+      return;
+  entry.tableBytes = sharedTableBytes();
+  entry.keptBytes = rows.bytes + entry.tableBytes;
+  const int most = entry.vectors, fewer = most * 3 / 4;
+  const int64_t piece = entry.chunk() / most;
+  // f32 by one block, TB/s: 3.8, and 4.0 in the order of rows.
+  for (entry.blocks = rows.width < 8 ? 2 : 1; entry.blocks <= 8;
+       entry.blocks *= 2) {
+    // Entries in the order of rows are better than vectors that are not there
+    // (LayerNorm of 49152: 3.8 TB/s and 3.2) while they have room.
+    bool areTight = entry.blocks <= 2;
+    for (int vectors : {fewer, most}) {
+      if (areTight && vectors == fewer && !foldsTables())
+        continue;
+      entry.vectors = vectors;
+      entry.longest = entry.chunk() * entry.blocks;
+      int there = vectors == most && !foldsTables() ? fewer : vectors - 1;
+      entry.shortest =
+          1 + (areTight ? entry.longest - piece : piece * there * entry.blocks);
+      // Later blocks begin when those before are done, which evens out what
+      // these differ by (RMSNorm to f8 of 32768: 4.05 TB/s, by as many blocks
+      // as run at once 3.86). Four take longer to begin than that gives.
+      entry.isLoop = !areTight;
+      entry.turnRows = entry.blocks == 1 ? 8 : areTight ? 32 : 0;
+      addEntry(entry);
+    }
+  }
+}
+
+/// A warp a row: short chunks, of which few are not whole, and no barrier.
+/// `most`: bytes of a row; `least`: elements.
+void RowPrinter::addWarps(int threads, int vectors, int64_t most,
+                          int64_t least) {
+  CudaEntry entry{"", threads, 1, vectors, int(16 / keptBytes()), true};
+  entry.place = CudaEntry::Shared;
+  entry.keptBytes = keptBytes();
+  entry.longest = most / entry.keptBytes / entry.chunk() * entry.chunk();
+  entry.shortest = least;
+  entry.fewestRows = 1024; // eight or so a multiprocessor
+  addEntry(entry);
 }
 
 /// What has no room in a multiprocessor, and what is long, several blocks have
@@ -105,8 +177,6 @@ void RowPrinter::addLong(const KeptRows &rows) {
   bool areThree = rows.words <= 8 && plan.states.size() <= 4;
   bool areBetter = mayHaveClusters() && areThree;
   bool areBeside = readsTables() && !foldsTables();
-  if (areBetter && foldsTables())
-    addRings(rows);
   if (areBetter && areBeside)
     addShared(rows, CudaEntry::Shared, 512, 3, 3, 20, 2);
   // Registers of a longer row: fewer threads have more of them (RMSNorm to 8
@@ -150,6 +220,9 @@ void RowPrinter::chooseShared(int width, int words) {
   if (!readsTables())
     add(CudaEntry::Shared, 128, 6, 12);
   add(CudaEntry::Shared, 256, 3, readsTables() && !foldsTables() ? 4 : 6);
+  bool isSimple = words <= 8 && plan.states.size() <= 4;
+  if (mayHaveClusters() && isSimple && readsTables())
+    addRings(rows);
   // Beside tables chunks of four vectors, so that what a chunk costs beside its
   // elements is little.
   if (foldsTables() && words <= 8)

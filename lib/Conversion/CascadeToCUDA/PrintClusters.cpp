@@ -43,10 +43,20 @@ bool RowPrinter::mayHaveClusters() {
 
 /// Which part of the row the block has.
 void RowPrinter::printPartOfCluster() {
-  out.comment("Blocks beside each other have parts of one row: whole chunks.");
-  out.line("const Column part_length = kBlocks > 1 ? ((" + count() +
-           " + kChunk - 1) / kChunk + kBlocks - 1) / kBlocks * kChunk : " +
-           count() + ";");
+  std::string whole = "kChunk";
+  if (hasRings) {
+    out.comment("Blocks beside each other have parts of one row: whole chunks, "
+                "or a chunk each, as little as all have the same of.");
+    out.line("constexpr Column kPiece = kPlace == InRing ? kThreads * kWidth : "
+             "kChunk;");
+    whole = "kPiece";
+  } else {
+    out.comment("Blocks beside each other have parts of one row: whole "
+                "chunks.");
+  }
+  out.line("const Column part_length = kBlocks > 1 ? ((" + count() + " + " +
+           whole + " - 1) / " + whole + " + kBlocks - 1) / kBlocks * " + whole +
+           " : " + count() + ";");
   out.line("const Column part_first = kBlocks > 1 ? Column(block() % kBlocks) "
            "* part_length : 0;");
   out.line(

@@ -32,6 +32,7 @@ void RowPrinter::printElements(ArrayRef<StatePlan *> states) {
   for (StatePlan *s : states)
     roots.push_back(s->term);
   openVectors();
+  printApart();
   out.line("REFOLD_UNROLL");
   out.open("for (int e = 0; e < kWidth; ++e) {");
   {
@@ -74,7 +75,10 @@ std::optional<RowPrinter::Extremes> RowPrinter::extremesOf(StatePlan &s) {
   std::string type = "Extremes<" + storedType(read->type) + ", " +
                      (reducer == Reducer::Max ? "true" : "false") +
                      (isMagnitude ? ", 0x7fff7fffu>" : ">");
-  return Extremes{"chunk." + found->second.name + "[v]", type};
+  return Extremes{isApart(found->second)
+                      ? found->second.name + "_of(chunk, v)"
+                      : "chunk." + found->second.name + "[v]",
+                  type};
 }
 
 /// Of elements as they are stored, two at once; one by one in blocks that share
@@ -218,8 +222,8 @@ void RowPrinter::printFold(unsigned pass) {
   std::string number = std::to_string(pass + 1);
   out.line(
       "// Absorbs a chunk: states that others are relative to come first.");
-  out.open("const auto fold" + number +
-           " = [&](auto whole, const auto &chunk, Column first) {");
+  out.open("const auto fold" + number + " = [&](auto whole, " +
+           (hasRings ? "auto" : "const auto") + " &chunk, Column first) {");
   if (hasTransport(states))
     out.line("const States old = s;");
   if (llvm::any_of(states, [](StatePlan *s) { return s->isCount; })) {
@@ -227,13 +231,15 @@ void RowPrinter::printFold(unsigned pass) {
     out.open("if (whole.value == 0) {");
     out.line("covered = 0;");
     out.line("for (int v = 0; v < kVectors; ++v)");
-    out.line("  covered += first + (v * kThreads + lane) * kWidth < " +
-             count() + " ? kWidth : 0;");
+    out.line("  covered += first + (v * kThreads + lane) * kWidth < " + end() +
+             " ? kWidth : 0;");
     out.close();
   }
   if (hasLanes)
     printBestsOfChunk(pass);
   for (unsigned level = 0; level < numLevels(states); ++level) {
+    if (hasRings && level > 0)
+      printPinned();
     out.open("{");
     printLevel(pass, level);
     out.close();

@@ -166,6 +166,31 @@ static bool isRoundedWithin(Plan &plan, WritePlan &w) {
          w.value->type.getIntOrFloatBitWidth() == 8;
 }
 
+/// Whether an element of the row takes few instructions: none is a function,
+/// and no quotient has to be exact.
+bool RowPrinter::isLight() {
+  SmallVector<Node *> roots;
+  for (WritePlan *w : sweptWrites()) {
+    if (isRoundedWithin(plan, *w))
+      return false;
+    roots.push_back(unrounded(w->value));
+  }
+  if (llvm::any_of(roots, [&](Node *root) {
+        return needsExactQuotients(kernel.streamSet(), root);
+      }))
+    return false;
+  for (StatePlan &s : plan.states)
+    roots.push_back(s.term);
+  NodeSet all;
+  for (Node *root : roots)
+    collect(root, all);
+  return llvm::none_of(all, [&](Node *n) {
+    return n->kind == Node::Elem && kernel.hasStream(n) &&
+           isa<math::MathDialect>(n->op->getDialect()) &&
+           !isa<math::AbsFOp, math::AbsIOp, math::FmaOp>(n->op);
+  });
+}
+
 /// How what is written for each place `along` divides by numbers of the row.
 void RowPrinter::chooseQuotients(ArrayRef<WritePlan *> writes,
                                  ArrayRef<Node *> roots, Set along) {
@@ -213,6 +238,7 @@ void RowPrinter::printSweep() {
              ", " + read.policy() + ">(" + read.row + " + " +
              read.times("column") + ");");
   }
+  printApart();
   for (auto [w, root] : llvm::zip(writes, roots)) {
     unsigned target = cast<BlockArgument>(w->op.getTarget()).getArgNumber() -
                       plan.cascade.numIndices();
@@ -288,14 +314,13 @@ void RowPrinter::printSweepWalk(const std::string &isPlain) {
       out.line("write(whole, chunk, first);");
       if (hasRings) {
         out.line("if constexpr (kIsRing)");
-        out.line("  bring_next(at);");
+        out.line("  bring_part(whole, row + (kAhead + 1) * (" + rowStep() +
+                 "), at);");
       }
       out.line(std::string(hasRings ? "else if" : "if") + " (row + " +
                rowStep() + " < " + rowCount() + ")");
       out.line("  bring(whole, row + " + rowStep() + ", first, at);");
     });
-    if (hasRings)
-      out.line("row_place = kIsRing ? at : row_place;");
     out.open("if constexpr (kHeld > 0) {");
     writeAt("0", "held");
     out.close();

@@ -171,7 +171,20 @@ void RowPrinter::chooseEntries() {
           if (entry.vectors == held && held * words >= 64)
             entry.blocksPerUnit = 384 / (entry.threads * entry.rows);
     } else {
+      bool mayBeWarps = mayKeep(width) && keptBytes() * width == 16;
+      // Registers of a row that is not there are idle, and two or three tables
+      // leave few that take a short one (RMSNorm to f8 of 2048, TB/s: 2.6 by 64
+      // threads that hold 4096, 4.0 so; LayerNorm of 2560 3.4 and 4.0).
+      if (mayBeWarps && foldsTables()) {
+        addWarps(32, 8, 8 << 10, (7 << 10) / keptBytes() + 1);
+        addWarps(32, 4, 10 << 10);
+        addWarps(64, 4, 14 << 10);
+      } else if (mayBeWarps && readsTables()) {
+        addWarps(32, 4, 6 << 10);
+      }
       add(64, 1, most, width, true);
+      if (mayBeWarps && !readsTables()) // softmax of 5120: 4.1 TB/s for 3.8
+        addWarps(32, 4, 16 << 10);
     }
     if (hasSweep()) {
       if (!mayKeep(width) || readsTables())
@@ -250,9 +263,11 @@ void RowPrinter::printHead() {
     out.comment("         _clusterBxTxVxW is _shared of rows that B blocks "
                 "have together: as many times the blocks, each a part.");
   if (hasRings)
-    out.comment("         _ringBxTxVxW keeps there what all rows read as well, "
-                "and a chunk of the block's next row; a launch has as many "
-                "clusters of B blocks as run at once.");
+    out.comment(
+        "         _ringBxTxVxW is the same of rows of which a block has a "
+        "chunk; it keeps what all rows read for that, and has its next "
+        "row on its way; a launch has as many clusters of B blocks as "
+        "run at once.");
   if (hasParts)
     out.comment("         _partsTxVxW takes few long rows, of each a part a "
                 "block. They leave states in the workspace and take a "
@@ -359,7 +374,7 @@ void RowPrinter::openVectors() {
   out.line("REFOLD_UNROLL");
   out.open("for (int v = 0; v < kVectors; ++v) {");
   out.line("const Column column = first + (v * kThreads + lane) * kWidth;");
-  out.line("if (whole.value == 0 && column >= " + count() + ")");
+  out.line("if (whole.value == 0 && column >= " + end() + ")");
   out.line("  continue;");
 }
 
@@ -401,7 +416,7 @@ std::string RowPrinter::keptAt(const RowRead &read) {
   for (auto &[node, other] : kernel.reads) {
     if (&other == &read)
       break;
-    if (read.isShared ? other.isShared : isKept(other))
+    if (read.isShared ? other.isShared && !isInRegisters(other) : isKept(other))
       before += bytesOf(node->type);
   }
   std::string text = "uint32_t(";
@@ -455,22 +470,14 @@ void RowPrinter::printKept() {
   out.line("constexpr uint32_t kChunkBytes = uint32_t(kChunk) * "
            "kElementBytes;");
   if (hasRings) {
-    out.line("constexpr bool kIsRing = kPlace == InRing;");
-    out.line("constexpr int kTableBytes = kIsRing ? " +
-             std::to_string(tableBytes()) + " : 0;");
-    out.line("REFOLD_SHARED_BYTES(kept, kept_length * (kTableBytes + "
-             "kElementBytes) + kAhead * kChunkBytes);");
-    out.line("const uint32_t ring_begin = kept + uint32_t(kept_length) * "
-             "kTableBytes + uint32_t(lane) * 16;");
-    out.line("[[maybe_unused]] const uint32_t ring_end = ring_begin + "
-             "uint32_t(kept_length) * kElementBytes + kAhead * kChunkBytes;");
+    printRing();
   } else {
     out.line("REFOLD_SHARED_BYTES(kept, kept_length * kElementBytes);");
     out.line("const uint32_t ring_begin = kept + uint32_t(lane) * 16;");
   }
   printBring();
   if (hasRings)
-    printBringNext();
+    printBringLater();
   out.line(std::string("[[maybe_unused]] ") + (hasRings ? "" : "const ") +
            "uint32_t row_place = ring_begin;");
   if (hasRings)
@@ -510,22 +517,43 @@ void RowPrinter::printFetch() {
 void RowPrinter::printKeptChunks(const std::string &isPlain,
                                  llvm::function_ref<void()> printUse) {
   out.line("uint32_t at = row_place;");
-  out.line("REFOLD_NO_UNROLL");
-  out.open(keptLoop() + " {");
+  if (hasRings) {
+    out.open("const auto each = [&](Column first) {");
+  } else {
+    out.line("REFOLD_NO_UNROLL");
+    out.open(keptLoop() + " {");
+  }
   out.open("const auto use = [&](auto whole) {");
   out.line("fetch(whole, chunk, first, at);");
   printUse();
   out.close("};");
-  printChoice(isPlain + "first + kChunk <= " + count(), "use($);");
-  out.line(hasRings ? "at = place_after(at);" : "at += kChunkBytes;");
+  if (hasRings) {
+    out.line("const bool is_whole = kIsRing ? has_all : first + kChunk <= "
+             "part_end;");
+    printChoice(isPlain + "is_whole", "use($);");
+  } else {
+    printChoice(isPlain + "first + kChunk <= " + count(), "use($);");
+  }
+  out.line("at += kChunkBytes;");
+  if (!hasRings)
+    return out.close();
+  out.close("};");
+  // Places of its columns, known before the first row, would take registers.
+  out.open("if constexpr (kIsRing) {");
+  out.line("each(pinned(part_first));");
+  out.otherwise();
+  out.line("REFOLD_NO_UNROLL");
+  out.line(keptLoop());
+  out.line("  each(first);");
   out.close();
 }
 
 /// Names of the elements at v and e, for what is evaluated there.
 void RowPrinter::bindElements(bool isFolded) {
   for (auto &[node, read] : kernel.reads) {
-    std::string vector =
-        read.isFolded ? "chunk." + read.name + "[v]" : read.name + "_v";
+    std::string vector = read.isFolded && !isApart(read)
+                             ? "chunk." + read.name + "[v]"
+                             : read.name + "_v";
     if (isFolded && !read.isFolded)
       continue;
     auto bind = [&](Node *n, const std::string &at) {
@@ -610,6 +638,7 @@ void RowPrinter::printBody() {
     printLoad();
     if (hasShared)
       printFetch();
+    printFoldedTables();
     if (hasLanes)
       printFetchOwn();
   }
@@ -624,6 +653,8 @@ void RowPrinter::printBody() {
   if (hasShared) {
     out.line("row += " + rowStep() + ";");
     out.line("turn = kThreads / 32 - turn;");
+    if (hasRings)
+      printNextPlace();
     out.close("} while (kIsShared && row < " + rowCount() + ");");
   }
   if (kernel.product)

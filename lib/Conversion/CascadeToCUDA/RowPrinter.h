@@ -30,7 +30,11 @@ private:
   void chooseShared(int width, int words);
   void addShared(const KeptRows &rows, CudaEntry::Place place, int threads,
                  int blocks, int parts, int percent, int together);
+  bool placeTables(const KeptRows &rows, const CudaEntry &entry);
+  bool isLight();
+  int64_t tableBytesRead();
   void addRings(const KeptRows &rows);
+  void addWarps(int threads, int vectors, int64_t most, int64_t least = 0);
   void addLong(const KeptRows &rows);
   void addEntry(CudaEntry entry);
   void printHead();
@@ -44,8 +48,14 @@ private:
     return hasClusters ? "blocks() / kBlocks" : "blocks()";
   }
   void printBring();
-  // The next row and tables beside it: PrintRings.cpp.
-  void printBringNext();
+  // Later rows and tables beside them: PrintRings.cpp.
+  void printRing();
+  void printBringLater();
+  void printNextPlace();
+  void printFoldedTables();
+  bool isApart(const RowRead &read) const;
+  void printApart();
+  void printPinned();
   void printTables();
   void printTable(const std::string &to, const RowRead &read);
   void printFetch();
@@ -150,6 +160,8 @@ private:
     return kernel.product ? kernel.indexNames[kernel.stream] + "_count"
                           : "row_length";
   }
+  /// The first element behind what a block has of a row.
+  std::string end() { return hasRings ? "part_end" : count(); }
   void printStreamIndices(const std::string &at);
   bool hasStream() const { return kernel.stream >= 0; }
   /// Whether results lie along the row.
@@ -160,7 +172,12 @@ private:
     return read.isFolded && !read.isShared;
   }
   int64_t keptBytes();
-  int64_t tableBytes();
+  /// Bytes of an element of what all rows read, where shared memory keeps it.
+  int64_t sharedTableBytes();
+  /// Whether a block that does many rows has such an array in registers.
+  bool isInRegisters(const RowRead &read) const {
+    return inRegisters.contains(read.node);
+  }
   bool mayKeepTables(int width);
   bool mayKeep(int width);
   bool readsTables();
@@ -172,6 +189,7 @@ private:
   bool hasParts = false;    ///< in an entry, blocks share rows
   bool hasLanes = false;    ///< an entry keeps a row for each lane there
   bool hasClusters = false; ///< in an entry, blocks have rows together
+  NodeSet inRegisters;      ///< tables that have no room in shared memory
   bool isWide = false; ///< 64 registers of a thread hold elements, with tables
 };
 

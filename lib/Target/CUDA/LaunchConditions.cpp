@@ -241,5 +241,8 @@ SizeExpr refold::conditionOf(const CudaEntry &entry, const CudaKernel &kernel,
     takes =
         takes * SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(entry.fewestRows),
                                  rowsOf(kernel, words));
+  if (entry.shortest > 0 && !isWanted)
+    takes = takes * SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(entry.shortest),
+                                     length);
   return isLimited ? takes * isAtMost(length, entry.longest) : takes;
 }

@@ -28,6 +28,16 @@ static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
   auto blocks = [&](const SizeExpr &count) {
     return SizeExpr::binary(SizeExpr::Op::CeilDiv, count, SizeExpr(entry.rows));
   };
+  if (entry.turnRows > 0) {
+    // As many as a GPU has multiprocessors, or twice, also of few rows.
+    constexpr int64_t kFewBlocks = 256;
+    using Op = SizeExpr::Op;
+    SizeExpr turns =
+        SizeExpr::binary(Op::CeilDiv, rows, SizeExpr(entry.turnRows));
+    SizeExpr few =
+        SizeExpr::binary(Op::Min, rows, SizeExpr(kFewBlocks / entry.blocks));
+    return SizeExpr::binary(Op::Max, turns, few) * SizeExpr(entry.blocks);
+  }
   if (!kernel.tiles)
     return blocks(rows) * SizeExpr(entry.blocks);
   SizeExpr all = rows * blocks(words.extent(kernel.tiles->rows));
@@ -41,6 +51,8 @@ static SizeExpr sharedOf(const CudaEntry &entry, const CudaKernel &kernel,
                          const Words &words) {
   if (entry.keptBytes == 0)
     return entry.sharedBytes;
+  if (entry.place == CudaEntry::Ring) // a chunk, however long the row is
+    return entry.chunk() * entry.keptBytes + entry.aheadBytes();
   SizeExpr kept = SizeExpr::binary(
       SizeExpr::Op::Max, lengthOf(kernel, words) - SizeExpr(entry.held()),
       SizeExpr(0));
@@ -216,10 +228,11 @@ refold::planCudaLaunch(const CudaKernel &kernel, const int64_t *rawWords,
   launch.blocks = *blocks;
   launch.threads = int(*sizes[way->block[0]]);
   // As many as two multiprocessors take, so that blocks have several rows.
-  if (way->blocksPerUnit > 0)
-    launch.blocks = std::min<int64_t>(
-        *blocks, 2 * std::max(int64_t(way->blocksPerUnit),
-                              int64_t(kernel.entries[launch.entry].blocks)));
+  const CudaEntry &entry = kernel.entries[launch.entry];
+  if (way->blocksPerUnit > 0 || entry.turnRows > 0)
+    launch.blocks =
+        std::min<int64_t>(*blocks, 2 * std::max(int64_t(way->blocksPerUnit),
+                                                int64_t(entry.blocks)));
   launch.sharedBytes = sizes[way->sharedBytes].value_or(0);
   for (SizeNumber parameter : plan.parameters)
     launch.values.push_back(sizes[parameter].value_or(0));

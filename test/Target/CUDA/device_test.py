@@ -128,13 +128,13 @@ def check_parts(machine):
 
 def check_clusters(machine):
     """Clusters that do many rows each: as many as the device runs at once."""
-    run = ["run", "--target", "cuda", "--dtype", "bf16", "examples/rmsnorm_fp8.fold", "--shape", "m=3,n=61440"]
+    run = ["run", "--target", "cuda", "--dtype", "bf16", "examples/rmsnorm_fp8.fold", "--shape", "m=3,n=131072"]
     texts = []
     for most in (1, 2):
         text, calls = machine.answers(*run, FAKE_CUDA_CAPABILITY="9.0", FAKE_CUDA_CLUSTERS=str(most))
         texts.append(values(text))
         launches = [call.split() for call in calls if call.startswith("cuLaunchKernel")]
-        assert [launch[1:4] for launch in launches] == [["k0_q_ring4x256x2x8", str(4 * most), "256"]], calls
+        assert [launch[1:4] for launch in launches] == [["k0_q_ring4x512x8x8", str(4 * most), "512"]], calls
     assert texts[0] == texts[1] and len(texts[0]) > 0, texts
 
 
