@@ -73,7 +73,7 @@ def main():
             values = values_of(kernel, [x, weight, expert])
             for e in kernel["entries"]:
                 fits = not e["resident"] or e["longest"] >= width
-                chosen = e["name"] == chosen_entry(kernel, width)
+                chosen = e["name"] == chosen_entry(kernel, width, options.rows)
                 if width % e["width"] or not fits or (options.entries == "chosen" and not chosen):
                     continue
                 handle = driver.function(module, e["name"])

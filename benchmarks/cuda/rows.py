@@ -110,21 +110,10 @@ class Driver:
 
 
 
-def warm_up(run, least_ms=50.0):
-    """Launches for so long: a GPU that waited for the host is up to 6 % slower for some tens of milliseconds."""
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
-    while True:
-        for _ in range(10):
-            run()
-        end.record()
-        end.synchronize()
-        if begin.elapsed_time(end) >= least_ms:
-            return
-
-
 def time_ms(run, launches=6, groups=15):
-    warm_up(run)
+    for _ in range(3):
+        run()
+    torch.cuda.synchronize()
     times = []
     for _ in range(groups):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

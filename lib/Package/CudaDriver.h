@@ -61,8 +61,9 @@ inline constexpr int kEarlyLaunchVersion = 12030;
 inline constexpr unsigned kStreamNonBlocking = 1;
 /// CU_STREAM_CAPTURE_STATUS_NONE.
 inline constexpr int kNoCapture = 0;
-/// What a block has without asking.
-inline constexpr int64_t kSharedBytesWithoutAsking = 48 << 10;
+/// What a launch may ask for: a block has 48 KB unasked, of which kernels have
+/// some KB for themselves.
+inline constexpr int64_t kSharedBytesWithoutAsking = 24 << 10;
 
 #define REFOLD_CUDA_FUNCTIONS(X)                                               \
   X(cuInit, (unsigned flags))                                                  \

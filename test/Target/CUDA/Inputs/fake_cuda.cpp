@@ -73,7 +73,9 @@ struct Module {
 struct Function {
   Module *module;
   std::string name;
-  int most = 48 << 10; ///< bytes of shared memory that a launch may ask for
+  /// Bytes of shared memory that a launch may ask for: 48 KB, less what the
+  /// kernel has besides.
+  int most = (48 << 10) - 512;
 };
 struct Event {
   int number;
