@@ -3,15 +3,17 @@
 """Runs packages on the first GPU through librefold_run, on PyTorch's arrays and stream: answers against double on
 sampled rows, times by events, a graph of launches, PyTorch's own forms of the same.
 
-    packages.py --library librefold_run.so --packages FOLDER [--widths 4096,32768] [--peers] [--out FILE.jsonl]
+    packages.py --library librefold_run.so --packages FOLDER [--before FOLDER] [--widths 4096,32768] [--peers] [--out FILE.jsonl]
 
-A package is PROGRAM.DTYPE.rfx: `refold compile --target cuda-sm90 --dtype DTYPE PROGRAM -o ...`.
+A package is PROGRAM.DTYPE.rfx: `refold compile --target cuda-sm90 --dtype DTYPE PROGRAM -o ...`. Those of --before, of another
+commit, are timed in turns with them, on the same arrays: the median of five rounds of each.
 """
 
 import argparse
 import ctypes
 import json
 import pathlib
+import statistics
 import sys
 
 import torch
@@ -69,6 +71,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--library", required=True, type=pathlib.Path)
     parser.add_argument("--packages", required=True, type=pathlib.Path)
+    parser.add_argument("--before", type=pathlib.Path)
     parser.add_argument("--widths", default="4096,32768,131072")
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--out", type=pathlib.Path)
@@ -90,6 +93,7 @@ def main():
         function, kinds, *types = PROGRAMS[program]
         dtype = DTYPES[dtype_name]
         package = Package(library, path)
+        before = Package(library, options.before / path.name) if options.before else None
         for width in map(int, options.widths.split(",")):
             rows = GIB // (width * torch.empty((), dtype=dtype).element_size())
             inputs = make_inputs(kinds, dtype, rows, width)
@@ -112,6 +116,12 @@ def main():
             note(program=program, dtype=dtype_name, width=width, ms=ms, tbs=moved / ms / 1e9, graph_ms=graph, error=error,
                  unwritten=unwritten, same_bits_in_graph=int(same))
             del first
+            if before:
+                runs = [before.launcher(inputs, results), run]
+                times = zip(*[[time_ms(one, groups=7) for one in runs] for _ in range(5)])
+                before_ms, ms = map(statistics.median, times)
+                note(program=program, dtype=dtype_name, width=width, before_tbs=moved / before_ms / 1e9, tbs=moved / ms / 1e9)
+                del runs
             if options.peers:
                 torch._dynamo.reset()
                 peer = torch.compile(function, dynamic=False)
@@ -122,6 +132,8 @@ def main():
             del inputs, results, run
             torch.cuda.empty_cache()
         package.close()
+        if before:
+            before.close()
     if options.out:
         options.out.write_text("".join(json.dumps(one) + "\n" for one in log))
     sys.exit(failed)
