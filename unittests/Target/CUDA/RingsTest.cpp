@@ -201,6 +201,16 @@ TEST(Rings, RowsThatFillNoChunkHaveOtherEntries) {
     EXPECT_EQ(plan(kernel, 5, n).name.find("_ring"), std::string::npos) << n;
 }
 
+/// Many short rows are a warp's each; few leave multiprocessors idle then.
+TEST(Rings, ManyShortRowsAreWarps) {
+  CudaKernel kernel = printShares("cuda-sm90");
+  EXPECT_NE(plan(kernel, 1024, 1000).name.find("shared32x4x4"),
+            std::string::npos);
+  EXPECT_NE(plan(kernel, 1024, 2048).name.find("shared32x8x4"),
+            std::string::npos);
+  EXPECT_EQ(plan(kernel, 1023, 1000).name.find("shared32"), std::string::npos);
+}
+
 /// Elements of 2 bytes beside two tables, of which shared memory has room for
 /// one; a chunk that is all there but for the vectors of some warps.
 TEST(Rings, RegistersKeepWhatHasNoRoom) {
