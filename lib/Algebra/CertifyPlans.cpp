@@ -323,7 +323,7 @@ private:
       return;
     ++tried;
     Policy own = policy;
-    own.apart = stages;
+    own.apart.insert(own.apart.end(), stages.begin(), stages.end());
     Program program = *derive(cascade, own).program;
     auto rank = [](const Program &of) {
       return std::pair(of.passes, of.stateSize);

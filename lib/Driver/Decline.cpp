@@ -154,8 +154,8 @@ LosingFusions::groupCascades(const FuseReport &report,
 /// Against a second pass for what one pass makes several products of, against
 /// the library's products beside what is left of the cascade, and against every
 /// reduction on its own.
-llvm::Error LosingFusions::judge(Group &group, const FuseOptions &options,
-                                 double wholeMs) {
+void LosingFusions::judge(Group &group, const FuseOptions &options,
+                          double wholeMs) {
   double best = group.fusedMs * (1.0 - kMargin);
   for (Alternative other : {Alternative::Waiting, Alternative::KeepsProduct,
                             Alternative::AsWritten}) {
@@ -164,15 +164,16 @@ llvm::Error LosingFusions::judge(Group &group, const FuseOptions &options,
                             numbers.size() == group.reductions.size()))
       continue;
     llvm::Expected<double> ms = predictOther(other, numbers, options);
-    if (!ms)
-      return ms.takeError();
+    if (!ms) { // what has no plan is no alternative
+      llvm::consumeError(ms.takeError());
+      continue;
+    }
     double otherMs = group.fusedMs + *ms - wholeMs;
     if (!(otherMs < best))
       continue;
     best = group.otherMs = otherMs;
     group.choice = other;
   }
-  return llvm::Error::success();
 }
 
 static std::string describe(double fusedMs, double otherMs,
@@ -208,13 +209,14 @@ static void tell(llvm::ArrayRef<LosingFusions::Change> changes,
                  FuseReport &before, FuseReport &after,
                  DeferredCertificates *deferred) {
   using Alternative = LosingFusions::Alternative;
-  // In the order of members: each lands where it stood.
+  // In the order of members, so that each lands about where it stood.
   for (const LosingFusions::Change &change : changes) {
     CascadeReport &cascade = before.cascades[change.member];
     std::string text = describe(change.fusedMs, change.otherMs, change.choice);
     if (change.choice == Alternative::Waiting) {
       auto now = llvm::find_if(after.cascades, [&](const CascadeReport &other) {
-        return other.reductions == cascade.reductions && !other.decline;
+        return other.reductions == cascade.reductions && !other.decline &&
+               !other.isFused;
       });
       if (now != after.cascades.end())
         now->reasons.push_back({std::string(keyOf(Reason::WaitsForResults)),
@@ -246,8 +248,7 @@ llvm::Expected<bool> LosingFusions::decline(LoadedProgram &program,
   FuseOptions again = options;
   std::vector<Change> changes;
   for (Group &group : groups) {
-    if (llvm::Error error = judge(group, options, work->predictedMs))
-      return std::move(error);
+    judge(group, options, work->predictedMs);
     if (group.choice == Alternative::None)
       continue;
     const auto &left = group.numbersOf(group.choice);

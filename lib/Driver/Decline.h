@@ -42,7 +42,7 @@ private:
   llvm::Expected<double> predictOther(Alternative other,
                                       const llvm::DenseSet<unsigned> &numbers,
                                       const FuseOptions &options);
-  llvm::Error judge(Group &group, const FuseOptions &options, double wholeMs);
+  void judge(Group &group, const FuseOptions &options, double wholeMs);
   std::vector<Group> groupCascades(const FuseReport &report,
                                    const struct ProgramWork &work);
 

@@ -290,7 +290,11 @@ void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
   for (unsigned i = 0; i < cascade.numIndices(); ++i)
     if (isRole(i, CascadeOp::Inner) && !ShapedType::isDynamic(extent(i)))
       panelBytes *= std::min<int64_t>(extent(i), 1 << 20);
-  const int64_t tileRows = panelBytes > target.l2Bytes / 2 ? 128 : 64;
+  // Items of 64 and of 128 have the same register tiles (`Kernel::rowTile`).
+  constexpr int64_t kTileRows = 64;
+  bool isDeep = panelBytes > target.l2Bytes / 2;
+  const int64_t tileRows =
+      isDeep && kTileRows % s.registerRows == 0 ? 2 * kTileRows : kTileRows;
   if (row != kNone) {
     int64_t tile = rowsSharing(row);
     // Whole groups, or equal parts of one.

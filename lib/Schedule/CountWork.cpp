@@ -309,13 +309,6 @@ bool Counter::isSummedAcross(const OpSet &ops, uint64_t nest) {
 void Counter::countPanels(const OpSet &ops) {
   if (laneIndex < 0 || tiledRow() < 0)
     return;
-  auto isInPlace = [&](int dense) {
-    double rows = sharingRows();
-    auto most = static_cast<double>(dense == laneIndex ? rowsInOrder(target)
-                                    : stream           ? kRowsInPlace
-                                             : rowsInOrderAlong(target));
-    return rows <= (dense < 0 ? double(kRowsInPlace) : most);
-  };
   for (Operation *op : ops) {
     auto read = dyn_cast<ReadOp>(op);
     if (!read)
@@ -327,13 +320,15 @@ void Counter::countPanels(const OpSet &ops) {
     if (!isShared || !(set & bit(laneIndex)) || !isVarying(cascade, number))
       continue;
     int dense = denseIndex(read);
-    if (isInPlace(dense))
+    // Along the lanes it is copied, or few rows read it where it lies.
+    auto most = static_cast<double>(
+        dense < 0 || stream ? kRowsInPlace : rowsInOrderAlong(target));
+    if (dense == laneIndex || sharingRows() <= most)
       continue;
     double laid = elements(set);
     if (dense >= 0 && extents[dense] >= 1.0) // whole registers are turned
       laid *= std::ceil(extents[dense] / lanes) * lanes / extents[dense];
-    if (dense != laneIndex) // else it is copied
-      work.turned += laid;
+    work.turned += laid;
   }
 }
 

@@ -235,6 +235,15 @@ void CascadeEmitter::addOperands() {
     inputs.push_back(read.operand);
     argNames.push_back(b.getStringAttr(argName(sourceName(read.operand))));
   }
+  // The length of an index that nothing in this kernel runs along.
+  for (auto [i, index] : llvm::enumerate(program.indices)) {
+    if (llvm::is_contained(order, i) || !used.count(index.length) ||
+        sizeNumber.count(index.length.get()))
+      continue;
+    sizeNumber[index.length.get()] = inputs.size();
+    inputs.push_back(formula.sizes.materialise(b, loc, extents[i]));
+    argNames.push_back(b.getStringAttr(argName(index.name + "_length")));
+  }
   for (auto [i, output] : llvm::enumerate(outputs)) {
     auto type = cast<RankedTensorType>(output.tensor.getType());
     SmallVector<int64_t> shape(type.getShape());
@@ -360,12 +369,11 @@ Value CascadeEmitter::leaf(Expr symbol, ScalarExport &scalars) {
     if (program.indices[i].length == symbol)
       return b.create<ExtentOp>(loc, indexArg(i));
   }
-  for (const Read &read : formula.reads) {
-    if (read.symbol != symbol)
-      continue;
-    return read.size ? operandArg(sizeNumber.lookup(symbol.get()))
-                     : emitRead(read, scalars);
-  }
+  if (auto size = sizeNumber.find(symbol.get()); size != sizeNumber.end())
+    return operandArg(size->second);
+  for (const Read &read : formula.reads)
+    if (read.symbol == symbol)
+      return emitRead(read, scalars);
   return Value();
 }
 

@@ -52,15 +52,15 @@ Ix Kernel::span(unsigned index) {
   return to.min(tile, to.sub(extent, base[index]));
 }
 
-/// Rows of one item. Rows that share nothing are spread over sixteen items
-/// before an item gets a whole tile of them.
+/// Rows of one item. Those that share an operand are spread over the cores,
+/// others over sixteen items, before an item gets a whole tile of them.
 Ix Kernel::rowTile() {
-  constexpr int64_t kItems = 16;
-  constexpr int64_t kWholeTile = 64;
+  constexpr int64_t kItems = 16, kWholeTile = 64;
   if (plan.sharesProductsOnly())
     return rowsOfCore(plan.registerRows);
-  if (plan.hasMatrixStates() && plan.wholes.empty() &&
-      plan.tileRows > kWholeTile && plan.tileRows % kWholeTile == 0)
+  if (plan.hasMatrixStates() && plan.wholes.empty() && plan.block == kNone &&
+      plan.tileRows > kWholeTile && plan.tileRows % kWholeTile == 0 &&
+      kWholeTile % plan.registerRows == 0)
     return rowsOfCore(kWholeTile);
   if (!plan.hasShortRows() || plan.graph->readsByTile())
     return plan.tileRows;

@@ -232,7 +232,7 @@ Ix Kernel::hasFewRows() {
 
 void Kernel::layOutSums() {
   sumsInOrder.clear();
-  if (fewRows() == FewRows::AsOthers)
+  if (fewRows() == FewRows::AsOthers || hasFewRows().is(0))
     return;
   int lane = plan.product ? plan.laneOf(plan.product)
                           : plan.states[plan.wholes.front()].lane;
@@ -371,7 +371,8 @@ void Kernel::addSumsOfRows(const Nest &nest, ArrayRef<Array> arrays) {
 /// are read in order, which is as fast as memory gives them, and the sums are
 /// what moves between the first cache and the registers. Zen 4, 1 x 4096 x 4096
 /// by hand: 128 columns at a time, all steps, 6.8 ms; 1024 columns, 8 or 16
-/// steps, asking for the next ones in the second cache, 2.8 to 3.4.
+/// steps, asking for the next ones in the second cache, 2.8 to 3.4. Of many
+/// rows the sums come from the second cache.
 void Kernel::writeSumsInOrder(const Nest &nest) {
   clearSums(nest, sumsInOrder);
   auto one = [&] { addSumsOfOneRow(nest); };
@@ -408,8 +409,10 @@ void Kernel::contractionInOrder(Node *n) {
   nest.reduced = {unsigned(llvm::countr_zero(n->over))};
   nest.sums = {{n->in[0], n}};
   nest.term = n->in[0];
-  nest.combine = isa<FloatType>(n->type) ? Binary::AddF : Binary::AddI;
+  nest.combine = Binary::AddF; // as `findDense` asks
   nest.identity = identityOf(Reducer::Add, n->type);
+  assert(!plan.stored.count(n) && gatheredBy(n).empty() &&
+         "read from registers");
   Array sums = contractions.at(n);
   clearSums(nest, sums);
   addSumsOfRows(nest, sums);

@@ -279,7 +279,7 @@ constexpr int64_t kLongest = 4096, kSlice = 1024;
 /// rows of a slice are in the second cache while they are written and read.
 /// x[m, 4096] by 4096 x 4096, Sapphire Rapids, ms, at once and in slices of
 /// 256, 512, 1024: m = 128 26.2, 23.8, 23.8, 23.9; m = 1024 165, 184, 175, 170.
-constexpr int64_t kSliceOfFew = 512, kFewRows = 256;
+constexpr int64_t kSliceOfFew = 512, kRowsOfSlices = 256;
 
 /// The index whose sums may be made in slices; kNone: they are short, or of
 /// bytes or pairs, of which panels take a quarter or half.
@@ -295,8 +295,8 @@ int Kernel::slicedIndex() {
   int index =
       plan.product ? llvm::countr_zero(plan.product->over) : plan.stream;
   Ix extent = extents[index], count = extents[plan.row];
-  bool mayBeFew =
-      plan.hasOwnPanels() && !(count.isConstant() && count.constant > kFewRows);
+  bool mayBeFew = plan.hasOwnPanels() &&
+                  !(count.isConstant() && count.constant > kRowsOfSlices);
   int64_t longest = mayBeFew ? kSliceOfFew : kLongest;
   return extent.isConstant() && extent.constant <= longest ? kNone : index;
 }
@@ -307,7 +307,7 @@ Ix Kernel::lengthOfSlice() {
   Ix isShort = to.sub(1, to.min(1, to.div(depth, kLongest + 1)));
   Ix length = to.add(kSlice, to.mul(isShort, kLongest - kSlice));
   if (plan.hasOwnPanels()) {
-    Ix areFew = to.min(1, to.div(kFewRows, to.max(extents[plan.row], 1)));
+    Ix areFew = to.min(1, to.div(kRowsOfSlices, to.max(extents[plan.row], 1)));
     length = to.add(length, to.mul(areFew, to.sub(kSliceOfFew, length)));
   }
   return to.min(length, to.max(depth, 1));
