@@ -544,7 +544,6 @@ private:
   void makeOwnPanels(Node *value, PackPlan &pack, Ix first, Ix count);
   void askAhead(const Panel &p, PackPlan &pack, Ix k);
   int64_t ownLanes();
-  int64_t ownPanels();
   struct PackItem {
     Panel panel;
     Ix first, limit; ///< lane; how many of its lanes exist

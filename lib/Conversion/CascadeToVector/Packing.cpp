@@ -299,7 +299,7 @@ void Kernel::makeOwnPanels(Node *value, PackPlan &pack, Ix first, Ix count) {
         auto each = [&](Ix lo, Ix hi, llvm::function_ref<void(Panel, Ix)> one) {
           to.each(lo, hi, pack.group, [&](Ix k) {
             askAhead(p, pack, k);
-            for (int64_t n = 0; n < ownPanels(); ++n)
+            for (int64_t n = 0; n < PackPlan::kOwnPanels; ++n)
               one(part(n), k);
           });
         };
@@ -309,7 +309,7 @@ void Kernel::makeOwnPanels(Node *value, PackPlan &pack, Ix first, Ix count) {
         });
         if (pack.group > 1)
           to.each(main, p.depth, pack.group, [&](Ix k) {
-            to.each(0, ownPanels(), 1, [&](Ix number) {
+            to.each(0, PackPlan::kOwnPanels, 1, [&](Ix number) {
               packBytesAt(part(number), k, std::nullopt);
             });
           });
@@ -334,16 +334,7 @@ void Kernel::askAhead(const Panel &p, PackPlan &pack, Ix k) {
 }
 
 /// Lanes of the panels that an item makes at once.
-int64_t Kernel::ownLanes() { return ownPanels() * plan.registerLanes; }
-
-/// Narrow panels, of several sums that share registers, are as many more: parts
-/// of a row that lie together are as long. Sapphire Rapids, RMSNorm, two
-/// products, SwiGLU, 128 x 4096 x 4096: 57.0 ms in fours, so 47.9.
-int64_t Kernel::ownPanels() {
-  int64_t lanes = 2 * PackPlan::kOwnPanels * plan.lanes;
-  return std::clamp(lanes / plan.registerLanes, PackPlan::kOwnPanels,
-                    4 * PackPlan::kOwnPanels);
-}
+int64_t Kernel::ownLanes() { return PackPlan::kOwnPanels * plan.registerLanes; }
 
 /// The panel's depths from number `at` on, the last one by `packPanel`.
 void Kernel::packDepths(const Panel &p, PackPlan &pack, unsigned at, Ix limit) {

@@ -152,7 +152,7 @@ void Kernel::layOut(bool isDryRun) {
                   : to.min(depth, PackPlan::kDeepestOwn);
     Ix panel = to.mul(depth, plan.registerLanes);
     panels[node] = allocate(/*isShared=*/!pack.isOwn, type,
-                            pack.isOwn ? to.mul(panel, ownPanels())
+                            pack.isOwn ? to.mul(panel, PackPlan::kOwnPanels)
                                        : packSize(node, pack));
     if (node != pack.read)
       staging[node] = allocate(/*isShared=*/false, pack.read->type, panel);
