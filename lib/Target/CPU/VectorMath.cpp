@@ -129,11 +129,22 @@ Value VectorMath::scaleF(Value p, Value n) {
 }
 
 Value VectorMath::lookUp(ArrayRef<float> table, Value bits) {
-  Value all = b.create<arith::ConstantOp>(
-      loc, DenseElementsAttr::get(cast<VectorType>(type), table));
-  auto name = b.getStringAttr("llvm.x86.avx512.permvar.sf.512");
-  return b.create<LLVM::CallIntrinsicOp>(loc, type, name, ValueRange{all, bits})
-      .getResult(0);
+  constexpr size_t kLanes = 16;
+  auto part = [&](size_t first) -> Value {
+    return b.create<arith::ConstantOp>(
+        loc, DenseElementsAttr::get(cast<VectorType>(type),
+                                    table.slice(first, kLanes)));
+  };
+  auto call = [&](StringRef name, ValueRange operands) {
+    return b
+        .create<LLVM::CallIntrinsicOp>(loc, type, b.getStringAttr(name),
+                                       operands)
+        .getResult(0);
+  };
+  if (table.size() == kLanes)
+    return call("llvm.x86.avx512.permvar.sf.512", {part(0), bits});
+  return call("llvm.x86.avx512.vpermi2var.ps.512",
+              {part(0), bits, part(kLanes)});
 }
 
 Value VectorMath::roundToSixteenths(Value x) {
@@ -375,6 +386,8 @@ Value refold::emitTanh(VectorMath &m, Value x) {
 }
 
 Value refold::emitErf(VectorMath &m, Value x) {
+  if (m.hasScaleF())
+    return emitErfByTable(m, x);
   // x + x P(x^2) below 0.93 (2^-31); above, 1 - e^(-t Q(t)) (2^-30).
   static constexpr double kP[] = {
       0.12837916658,    -0.376126331884,   0.112836871885,  -0.0268589414994,

@@ -48,7 +48,7 @@ public:
   /// infinity even for a NaN p.
   mlir::Value scaleF(mlir::Value p, mlir::Value n);
   bool hasScaleF() const;
-  /// Of 16 f32 constants the one that the last four bits of each element say.
+  /// Of 16 or 32 f32 constants the one that the last bits of each element say.
   mlir::Value lookUp(llvm::ArrayRef<float> table, mlir::Value bits);
   mlir::Value roundToSixteenths(mlir::Value x);
 
@@ -70,9 +70,10 @@ mlir::Value emitExp2(VectorMath &m, mlir::Value x);
 mlir::Value emitFlushedExp2(VectorMath &m, mlir::Value x);
 /// The same with an error of 2^-18: of what is rounded to 16 bits.
 mlir::Value emitShortExp2(VectorMath &m, mlir::Value x);
-mlir::Value emitLog(VectorMath &m, mlir::Value x);  ///< f32 only
-mlir::Value emitTanh(VectorMath &m, mlir::Value x); ///< f32 only
-mlir::Value emitErf(VectorMath &m, mlir::Value x);  ///< f32 only
+mlir::Value emitLog(VectorMath &m, mlir::Value x);        ///< f32 only
+mlir::Value emitTanh(VectorMath &m, mlir::Value x);       ///< f32 only
+mlir::Value emitErf(VectorMath &m, mlir::Value x);        ///< f32 only
+mlir::Value emitErfByTable(VectorMath &m, mlir::Value x); ///< `hasScaleF`, f32
 /// e^x - 1 - x, all of whose digits are right near 0.
 mlir::Value emitExpTail(VectorMath &m, mlir::Value x);
 
