@@ -77,6 +77,7 @@ private:
   void chooseProduct(Schedule &s, int lane, int row);
   bool comparesPositions(int stream);
   void chooseWholeRows(Schedule &s, int stream);
+  bool sumsByColumns();
   int64_t sumsOfLastPass();
   bool addVaryingPacks(Schedule &s, int row);
   void chooseRows(Schedule &s, int row, int stream);
@@ -125,6 +126,9 @@ int Chooser::chooseLaneRow() {
 }
 
 constexpr int64_t kAllRows = 1 << 20;
+/// Panels that the item makes serve all of its rows (`Kernel::rowsOfOwnPanels`
+/// takes fewer where these are few items).
+constexpr int64_t kRowsOfOwnPanels = 4096;
 
 /// How many rows in a row along `i` share an operand of a matrix nest: all, or
 /// c where it is read at `i floordiv c`, or 1. A mask, which all heads share
@@ -293,8 +297,14 @@ void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
   // Items of 64 and of 128 have the same register tiles (`Kernel::rowTile`).
   constexpr int64_t kTileRows = 64;
   bool isDeep = panelBytes > target.l2Bytes / 2;
-  const int64_t tileRows =
-      isDeep && kTileRows % s.registerRows == 0 ? 2 * kTileRows : kTileRows;
+  int64_t tileRows = kTileRows;
+  // Where products are all that rows share, their panels are longer than any
+  // tile: 4096 rows by 4096 x 128 and their eight best, tiles of 64 rows 21.6
+  // ms, of 128 20.5, of 256 19.8, of 512 19.4 (`Kernel::rowsOfCore` takes fewer
+  // of few).
+  bool sharesProductsOnly = stream != kNone && !sumsByColumns();
+  if (kTileRows % s.registerRows == 0)
+    tileRows *= sharesProductsOnly ? 4 : isDeep ? 2 : 1;
   if (row != kNone) {
     int64_t tile = rowsSharing(row);
     // Whole groups, or equal parts of one.
@@ -320,24 +330,9 @@ void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
 /// enough for few rows to give every thread some columns.
 void Chooser::chooseProduct(Schedule &s, int lane, int row) {
   constexpr int64_t kRows = 128, kFewColumns = 128;
-  // Each block of columns rounds the rows of its item again, which takes as
-  // long as tiles take to multiply them by some 100 columns.
-  const int64_t kColumns = hasPairsInTiles() ? 512 : kFewColumns;
-  // Panels that the item makes itself serve all of its rows.
-  constexpr int64_t kRowsOfOwnPanels = 512;
   if (row == kNone || lane == kNone)
     return;
   bool makesPanels = false;
-  // Equal parts, four or a multiple: of three blocks of 128 one thread of two
-  // would have two.
-  int64_t columns = extent(lane);
-  if (isLarge(lane, kFewColumns + 1) && !ShapedType::isDynamic(columns)) {
-    int64_t parts = llvm::alignTo(llvm::divideCeil(columns, kColumns), 4);
-    s.tile[name(lane)] =
-        llvm::alignTo(llvm::divideCeil(columns, parts), s.registerLanes);
-  } else if (isLarge(lane, kColumns + 1)) {
-    s.tile[name(lane)] = kColumns;
-  }
   uint64_t inner = cascade.indicesOfRole(CascadeOp::Inner);
   auto has = [&](uint64_t set, int i) { return set >> i & 1; };
   s.pack.clear();
@@ -350,6 +345,26 @@ void Chooser::chooseProduct(Schedule &s, int lane, int row) {
     makesPanels |= isVarying(cascade, number);
     s.pack.push_back(
         cast<StringAttr>(cascade.getArgNames()[number]).getValue().str());
+  }
+  // A group of panels that the item makes has 256 columns (`panelsOfGroup`); of
+  // few rows half as many are read while what they are made of passes by.
+  // Sapphire Rapids, 128 x 4096 x 4096: 22.6 and 23.1 ms.
+  constexpr int64_t kManyRows = 257;
+  // Each block of columns rounds the rows of its item again, which takes as
+  // long as tiles take to multiply them by some 100 columns.
+  const int64_t kColumns = hasPairsInTiles() ? 512
+                           : makesPanels && isLarge(row, kManyRows)
+                               ? 256
+                               : kFewColumns;
+  // Equal parts, four or a multiple: of three blocks of 128 one thread of two
+  // would have two.
+  int64_t columns = extent(lane);
+  if (isLarge(lane, kFewColumns + 1) && !ShapedType::isDynamic(columns)) {
+    int64_t parts = llvm::alignTo(llvm::divideCeil(columns, kColumns), 4);
+    s.tile[name(lane)] =
+        llvm::alignTo(llvm::divideCeil(columns, parts), s.registerLanes);
+  } else if (isLarge(lane, kColumns + 1)) {
+    s.tile[name(lane)] = kColumns;
   }
   s.tile[name(row)] = makesPanels ? kRowsOfOwnPanels : kRows;
   // Where the left side moves with the lanes too (channels by themselves) no
@@ -376,6 +391,14 @@ bool Chooser::comparesPositions(int stream) {
         uint64_t set = sets.of(op.getLhs()) | sets.of(op.getRhs());
         return op.getLhs().getType().isIndex() && (set >> stream & 1);
       });
+}
+
+/// Whether there are sums with a carried index.
+bool Chooser::sumsByColumns() {
+  uint64_t carried = cascade.indicesOfRole(CascadeOp::Carried);
+  return llvm::any_of(cascade.getBody().getOps<StateOp>(), [&](StateOp state) {
+    return !state.isOrdered() && (sets.of(state.getResult(0)) & carried);
+  });
 }
 
 /// States with a carried index, if all of them are of the last pass.
@@ -436,8 +459,6 @@ void Chooser::chooseWholeRows(Schedule &s, int stream) {
     if (sums > 3)
       s.registerRows = std::max<int64_t>(s.registerRows / 2, 1);
   }
-  // Panels that the item makes itself serve all of its rows.
-  constexpr int64_t kRowsOfOwnPanels = 512;
   int row = chooseSharedRow(kNone);
   if (addVaryingPacks(s, row))
     s.tile[name(row)] = kRowsOfOwnPanels;
@@ -578,19 +599,16 @@ Schedule Chooser::choose() {
   Schedule s;
   s.streamBytes = target.l3Bytes;
   int stream = kNone;
-  bool hasMatrix = false, hasInner = false;
+  bool hasInner = false;
   for (unsigned i = 0; i < cascade.numIndices(); ++i) {
     if (isRole(i, CascadeOp::Stream))
       stream = i;
     hasInner |= isRole(i, CascadeOp::Inner);
   }
   uint64_t carried = cascade.indicesOfRole(CascadeOp::Carried);
-  bool hasLists = false;
-  for (auto state : cascade.getBody().getOps<StateOp>()) {
-    hasMatrix |= !state.isOrdered() && (sets.of(state.getResult(0)) & carried);
-    hasLists |= state.isOrdered();
-  }
-  hasMatrix |= hasInner;
+  bool hasLists = llvm::any_of(cascade.getBody().getOps<StateOp>(),
+                               [](StateOp state) { return state.isOrdered(); });
+  bool hasMatrix = hasInner || sumsByColumns();
   if (stream == kNone && !hasMatrix) {
     chooseElementwise(s);
     return s;

@@ -678,15 +678,50 @@ double Counter::tailOf(unsigned index) {
       (extents[index] - std::floor(extents[index] / block) * block) / lanes);
 }
 
+/// Row tiles times rows beside them times, of sums with a carried index, blocks
+/// of columns: see `ItemsOfPanels`.
 double Counter::itemCount() {
-  double items = static_cast<double>(schedule.segments);
+  double others = static_cast<double>(schedule.segments);
+  double rows = 1.0, tile = 1.0;
+  int row = tiledRow();
+  for (unsigned i = 0; i < extents.size(); ++i) {
+    if (!(rowSet & bit(i)))
+      continue;
+    auto it = schedule.tile.find(cascade.indexName(i).str());
+    double size = it == schedule.tile.end() ? 1.0 : double(it->second);
+    bool isRow = stream ? int(i) == row : size > 1.0 && int(i) != laneIndex;
+    if (isRow)
+      std::tie(rows, tile) = std::tie(extents[i], size);
+    else
+      others *= std::ceil(extents[i] / size);
+  }
+  uint64_t carried = 0;
+  for (auto state : cascade.getBody().getOps<StateOp>())
+    if (!state.isOrdered())
+      carried |= sets.of(state.getResult(0)) &
+                 cascade.indicesOfRole(CascadeOp::Carried);
+  bool hasInner = cascade.indicesOfRole(CascadeOp::Inner) != 0;
+  auto cores = static_cast<double>(target.cores);
+  if (hasNest && !(hasInner && carried)) {
+    bool isOfPanels = !hasInner || !stream;
+    double wanted = stream ? cores : cores * ItemsOfPanels::kOfCore;
+    double least =
+        double(isOfPanels ? ItemsOfPanels::kLeastRows : schedule.registerRows);
+    tile = std::min(tile, std::max(least, std::ceil(rows * others / wanted)));
+  }
+  double items = std::max(others * std::ceil(rows / tile), 1.0);
+  if (!hasNest || hasInner || !carried)
+    return items;
+  double wanted = tile >= double(ItemsOfPanels::kManyRows)
+                      ? cores
+                      : double(ItemsOfPanels::withBlocks(target.cores));
+  double blocks = 1.0;
   for (unsigned i = 0; i < extents.size(); ++i)
-    if (rowSet & bit(i)) {
-      auto it = schedule.tile.find(cascade.indexName(i).str());
-      double tile = it == schedule.tile.end() ? 1.0 : double(it->second);
-      items *= std::ceil(extents[i] / tile);
-    }
-  return std::max(items, 1.0);
+    if (auto it = schedule.tile.find(cascade.indexName(i).str());
+        (carried & bit(i)) && it != schedule.tile.end())
+      blocks *= std::ceil(extents[i] / double(it->second));
+  return items *
+         std::clamp(std::ceil(wanted / items), 1.0, std::max(blocks, 1.0));
 }
 
 KernelWork Counter::count() {

@@ -68,6 +68,21 @@ inline ListForm listFormOf(mlir::Type key, int64_t length, int64_t tileRows,
 /// Whether `input` of the cascade has that bit.
 bool isVarying(CascadeOp cascade, unsigned input);
 
+/// Items of a kernel that multiplies rows by panels: as few as give each core
+/// some. The walk and the cost model agree on them here.
+struct ItemsOfPanels {
+  /// Fewer rows are not worth panels that the item lays out itself.
+  static constexpr int64_t kLeastRows = 512;
+  /// Of a product by itself; what has rows in common to compute has one.
+  static constexpr int64_t kOfCore = 4;
+  /// Of fewer rows than `kManyRows`, blocks of columns give each core two
+  /// items, and all of them four.
+  static constexpr int64_t kManyRows = 1024;
+  static int64_t withBlocks(int64_t cores) {
+    return std::max<int64_t>(2 * cores, 4);
+  }
+};
+
 /// How a cascade is walked: numbers and names of indices and operands, never a
 /// meaning. As text it is the `schedule {...}` dictionary of the op; a field
 /// that is left out takes the value that `chooseSchedule` gives it.

@@ -58,6 +58,8 @@ Ix Kernel::rowTile() {
   constexpr int64_t kItems = 16, kWholeTile = 64;
   if (plan.sharesProductsOnly())
     return rowsOfCore(plan.registerRows);
+  if (multipliesByOwnPanels())
+    return rowsOfOwnPanels();
   if (plan.hasMatrixStates() && plan.wholes.empty() && plan.block == kNone &&
       plan.tileRows > kWholeTile && plan.tileRows % kWholeTile == 0 &&
       kWholeTile % plan.registerRows == 0)
@@ -81,6 +83,33 @@ Ix Kernel::rowsOfCore(int64_t least) {
   return to.max(least, to.min(plan.tileRows, each));
 }
 
+/// Rows by which panels that an item makes are multiplied: as many as leave
+/// some items for each core, which blocks of columns are too where each has not
+/// to compute again what its rows have in common; equal parts. What the item
+/// computes of its rows along the sum is no more than it needs of them.
+Ix Kernel::rowsOfOwnPanels() {
+  constexpr int64_t kLeast = ItemsOfPanels::kLeastRows, kElements = 2 << 20;
+  const int64_t itemsOfCore = plan.product ? ItemsOfPanels::kOfCore : 1;
+  Ix most(plan.tileRows);
+  auto bound = [&](Ix length, int64_t elements) {
+    most = to.min(most, to.max(kLeast, to.div(elements, to.max(1, length))));
+  };
+  if (int index = indexOfSum();
+      index != kNone && (!plan.product || !plan.operands.empty())) {
+    bound(extents[index], kElements);
+    bound(capacity(index, /*isLane=*/true), 2 * kElements); // room of a row
+  }
+  Ix blocks(1);
+  if (plan.product && plan.block != kNone)
+    blocks = to.ceilDiv(extents[plan.block], plan.tileBlock);
+  Ix all = extents[plan.row];
+  Ix each = to.ceilDiv(to.mul(all, blocks), itemsOfCore * plan.facts.cores);
+  each = to.min(to.max(each, kLeast), most);
+  Ix parts = to.max(1, to.ceilDiv(all, each));
+  Ix even = to.ceilTo(to.ceilDiv(all, parts), plan.registerRows);
+  return to.max(1, to.min(even, plan.tileRows));
+}
+
 /// 1 where a row is one tile of the stream, else 0.
 Ix Kernel::hasWholeRows() {
   Ix length = extents[plan.stream];
@@ -92,7 +121,7 @@ Ix Kernel::hasWholeRows() {
 /// there are as few blocks as give each thread two items. Zen 5, quantisation
 /// and an int8 product, 1024 x 4096 x 4096: 45.5 ms in 8 blocks, 39.9 in 2.
 Ix Kernel::blockOfWholeRows() {
-  constexpr int64_t kItemsOfThread = 2, kLeastItems = 4, kMostColumns = 4096;
+  constexpr int64_t kMostColumns = 4096;
   Ix isWhole = hasWholeRows();
   Ix items(1);
   for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
@@ -100,8 +129,10 @@ Ix Kernel::blockOfWholeRows() {
       items =
           to.mul(items, int(i) == plan.row ? to.ceilDiv(extents[i], rowTile())
                                            : extents[i]);
-  int64_t wanted = std::max(kItemsOfThread * plan.facts.cores, kLeastItems);
-  Ix blocks = to.max(1, to.ceilDiv(wanted, to.max(1, items)));
+  int64_t wanted = ItemsOfPanels::withBlocks(plan.facts.cores);
+  Ix areMany = to.min(1, to.div(rowTile(), ItemsOfPanels::kManyRows));
+  Ix most = to.sub(wanted, to.mul(areMany, wanted - plan.facts.cores));
+  Ix blocks = to.max(1, to.ceilDiv(most, to.max(1, items)));
   Ix wide =
       to.ceilTo(to.ceilDiv(extents[plan.block], blocks), plan.registerLanes);
   Ix more = to.max(0, to.sub(to.min(wide, kMostColumns), plan.tileBlock));

@@ -88,6 +88,10 @@ private:
                 llvm::function_ref<void(Ix)> body);
   Ix rowTile();
   Ix rowsOfCore(int64_t least);
+  bool multipliesByOwnPanels() {
+    return plan.hasOwnPanels() && (plan.product || !plan.wholes.empty());
+  }
+  Ix rowsOfOwnPanels();
   Ix hasWholeRows();
   Ix blockOfWholeRows();
   Ix blockTile();
@@ -191,6 +195,7 @@ private:
     int64_t bytesAhead = 0; ///< 0: as many as there are in a few rows
     bool inPlace = false;   ///< without panels
     bool isSliced = false;  ///< see `nestSlices`
+    bool isAlone = false;   ///< complete sums, which are written
     /// Where only a part of the summed index is added: its first, its length.
     std::optional<std::pair<Ix, Ix>> part;
     const PairPlan *pair = nullptr; ///< of its term
@@ -219,16 +224,11 @@ private:
     bool isLong = false;
     bool isOfStream = false; ///< ... of a tile of the stream: shorter ones
     std::optional<std::pair<Ix, Ix>> window; ///< the first row and the end
+    bool isOneBlock = false;                 ///< there are `rows` of them
   };
   void emitNest(Nest &nest);
   void nestLanes(Nest &nest, Tile &t);
   void nestBlocks(Nest &nest, Tile &t, Ix first, Ix end);
-  int slicedIndex();
-  Ix lengthOfSlice();
-  void layOutSlices();
-  void nestSlices(Nest &nest, Tile &t, Ix first, Ix end);
-  Values partOfSums(Tile &t, const Values &start);
-  void keepPart(Tile &t, llvm::ArrayRef<Val> acc);
   void nestPoints(Nest &nest, Tile &t);
   void nestSums(Nest &nest, Tile &t);
   void nestStreamed(Nest &nest, Tile &t);
@@ -249,6 +249,7 @@ private:
   Val hasReciprocal(Tile &t, Node *divisor);
   Val mayTake(const Shortcuts &shortcuts, Tile &t);
   void nestShortcuts(Nest &nest, Tile &t, const Shortcuts &shortcuts);
+  static int64_t rowsBelow(int64_t rows);
   void nestRows(Nest &nest, Tile &t);
   void nestBody(Nest &nest, Tile &t, int64_t numRows);
   Values reduceLoops(Nest &nest, Tile &t, unsigned depth, Values acc);
@@ -277,6 +278,24 @@ private:
   Ix bytesOf(mlir::Type element, Set set);
   Ix bytesToStream(WritePlan &w);
   void writeRows(WritePlan &w);
+
+  // Groups.cpp.
+  int64_t stepsOfPanels(int64_t panels);
+  int indexOfSum();
+  int slicedIndex();
+  Ix haveFewRows();
+  int64_t stepsOfFew();
+  Ix lengthOfSlice();
+  Ix panelsOfGroup();
+  Ix stepsOfPanel(PackPlan &pack);
+  Ix stepsOfOwnPanels(PackPlan &pack);
+  void layOutSlices();
+  bool readsRowsOnce(const Nest &nest);
+  void nestPanels(Nest &nest, Tile &t, Ix first, Ix end);
+  void nestGroups(Nest &nest, Tile &t);
+  void nestSlices(Nest &nest, Tile &t, Ix first, Ix end);
+  Values partOfSums(Tile &t, const Values &start);
+  void keepPart(Tile &t, llvm::ArrayRef<Val> acc);
 
   // Apart.cpp.
   bool readsApart(const Nest &nest);
@@ -543,7 +562,6 @@ private:
   void makeOwnPanels(Nest &nest, Ix at, Ix count);
   void makeOwnPanels(Node *value, PackPlan &pack, Ix first, Ix count);
   void askAhead(const Panel &p, PackPlan &pack, Ix k);
-  int64_t ownLanes();
   struct PackItem {
     Panel panel;
     Ix first, limit; ///< lane; how many of its lanes exist

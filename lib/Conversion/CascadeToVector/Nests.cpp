@@ -61,20 +61,10 @@ void Kernel::nestLanes(Nest &nest, Tile &outer) {
     return nestStreamed(nest, outer);
   if (nest.sumsApart)
     return nestApart(nest, outer);
-  Ix range = rangeOf(nest.lane);
-  bool hasOwn = nest.readsPanels && plan.hasOwnPanels();
-  bool inGroups = takesTilesInGroups(nest);
-  if (!hasOwn && !nest.isSliced && !inGroups)
-    return nestBlocks(nest, outer, 0, range);
-  to.each(0, range, ownLanes(), [&](Ix first) {
-    Ix end = to.min(to.add(first, ownLanes()), range);
-    if (nest.isSliced)
-      return nestSlices(nest, outer, first, end);
-    if (hasOwn)
-      makeOwnPanels(nest, first, to.sub(end, first));
-    inGroups ? nestGroup(nest, outer, first, end)
-             : nestBlocks(nest, outer, first, end);
-  });
+  if ((nest.readsPanels && plan.hasOwnPanels()) || nest.isSliced ||
+      takesTilesInGroups(nest) || readsRowsOnce(nest))
+    return nestGroups(nest, outer);
+  nestBlocks(nest, outer, 0, rangeOf(nest.lane));
 }
 
 /// Lanes [first, end); of panels that the item has made, the first is that of
@@ -381,6 +371,12 @@ void Kernel::nestShortcuts(Nest &nest, Tile &t, const Shortcuts &shortcuts) {
       });
 }
 
+/// Behind 6 rows come 4, as five are many of one request.
+int64_t Kernel::rowsBelow(int64_t rows) {
+  int64_t floor = llvm::bit_floor(uint64_t(rows));
+  return floor < rows ? floor : rows / 2;
+}
+
 /// Blocks of rows, then single rows.
 void Kernel::nestRows(Nest &nest, Tile &outer) {
   if (!plan.hasRow(nest.out))
@@ -393,22 +389,19 @@ void Kernel::nestRows(Nest &nest, Tile &outer) {
       t.rowLocal.push_back(to.add(first, r));
     nestBody(nest, t, count);
   };
+  if (nest.isOneBlock)
+    return some(nest.window->first, block);
   // Blocks of 9 rows end where none of 4 begins: those behind them count from
   // there.
   bool isNested = !nest.window;
   int64_t last = block;
-  // Behind 6 rows come 4, as five are many of one request.
-  auto below = [](int64_t rows) {
-    int64_t floor = llvm::bit_floor(uint64_t(rows));
-    return floor < rows ? floor : rows / 2;
-  };
   auto [done, end] = nest.window.value_or(std::pair(Ix(0), rows));
   if (takesTiles(nest, outer)) {
     done = nestTiles(nest, outer, done, end);
     if (nest.pair || (end.isConstant() && done.is(end.constant)))
       return;
   }
-  for (;; last = block, block = nest.halvesRows ? below(block) : 1) {
+  for (;; last = block, block = nest.halvesRows ? rowsBelow(block) : 1) {
     isNested &= last % block == 0;
     Ix main = isNested ? to.floorTo(end, block)
                        : to.add(done, to.floorTo(to.sub(end, done), block));

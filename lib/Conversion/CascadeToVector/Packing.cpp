@@ -285,35 +285,32 @@ void Kernel::makeOwnPanels(Node *value, PackPlan &pack, Ix first, Ix count) {
   auto fill = [&](const Panel &one, Ix k, std::optional<Ix> limit) {
     pack.group > 1 ? packBytesAt(one, k, limit) : packDepth(one, k, limit);
   };
-  Ix main = pack.group > 1 ? to.floorTo(p.wholeDepth, pack.group) : p.depth;
-  to.branch(
-      to.less(count, ownLanes()),
-      [&] {
-        to.each(0, p.depth, pack.group, [&](Ix k) {
-          to.each(0, to.ceilDiv(count, width), 1, [&](Ix number) {
-            fill(part(number), k, to.sub(count, to.mul(number, width)));
-          });
-        });
-      },
-      [&] {
-        auto each = [&](Ix lo, Ix hi, llvm::function_ref<void(Panel, Ix)> one) {
-          to.each(lo, hi, pack.group, [&](Ix k) {
-            askAhead(p, pack, k);
-            for (int64_t n = 0; n < PackPlan::kOwnPanels; ++n)
-              one(part(n), k);
-          });
-        };
-        each(0, main, [&](Panel one, Ix k) {
-          pack.group > 1 ? packWordsAt(one, k)
-                         : packDepth(one, k, std::nullopt);
-        });
-        if (pack.group > 1)
-          to.each(main, p.depth, pack.group, [&](Ix k) {
-            to.each(0, PackPlan::kOwnPanels, 1, [&](Ix number) {
-              packBytesAt(part(number), k, std::nullopt);
-            });
-          });
+  Ix end = pack.group > 1 ? to.floorTo(p.wholeDepth, pack.group) : p.depth;
+  constexpr int64_t kTogether = PackPlan::kOwnPanels;
+  auto sideBySide = [&](Ix number) {
+    auto each = [&](Ix lo, Ix hi, llvm::function_ref<void(Panel, Ix)> one) {
+      to.each(lo, hi, pack.group, [&](Ix k) {
+        askAhead(part(number), pack, k);
+        for (int64_t n = 0; n < kTogether; ++n)
+          one(part(to.add(number, n)), k);
       });
+    };
+    each(0, end, [&](Panel one, Ix k) {
+      pack.group > 1 ? packWordsAt(one, k) : packDepth(one, k, std::nullopt);
+    });
+    if (pack.group > 1)
+      each(end, p.depth,
+           [&](Panel one, Ix k) { packBytesAt(one, k, std::nullopt); });
+  };
+  Ix main = to.floorTo(to.div(count, width), kTogether);
+  to.each(0, main, kTogether, sideBySide);
+  if (count.isConstant() && count.constant == main.constant * width)
+    return;
+  to.each(0, p.depth, pack.group, [&](Ix k) {
+    to.each(main, to.ceilDiv(count, width), 1, [&](Ix number) {
+      fill(part(number), k, to.sub(count, to.mul(number, width)));
+    });
+  });
 }
 
 /// Rows of the operand lie apart: nothing but this asks for the next ones, or
@@ -322,19 +319,17 @@ void Kernel::askAhead(const Panel &p, PackPlan &pack, Ix k) {
   if (plan.facts.followsRows)
     return;
   constexpr int64_t kBytesAhead = 8192, kLineBytes = 64;
+  const int64_t together = PackPlan::kOwnPanels * plan.registerLanes;
   int64_t bits = std::max<int64_t>(pack.read->type.getIntOrFloatBitWidth(), 8);
   int64_t perLine = 8 * kLineBytes / bits;
-  int64_t ahead = 8 * kBytesAhead / (bits * ownLanes());
+  int64_t ahead = 8 * kBytesAhead / (bits * together);
   for (int64_t j = 0; j < pack.group; ++j)
-    for (int64_t lane = 0; lane < ownLanes(); lane += perLine)
+    for (int64_t lane = 0; lane < together; lane += perLine)
       to.prefetch(p.from,
                   to.add(to.add(p.source, lane),
                          to.mul(to.add(k, ahead + j), p.depthStride)),
                   /*isWrite=*/false, /*level=*/2);
 }
-
-/// Lanes of the panels that an item makes at once.
-int64_t Kernel::ownLanes() { return PackPlan::kOwnPanels * plan.registerLanes; }
 
 /// The panel's depths from number `at` on, the last one by `packPanel`.
 void Kernel::packDepths(const Panel &p, PackPlan &pack, unsigned at, Ix limit) {

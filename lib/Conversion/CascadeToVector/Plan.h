@@ -188,6 +188,7 @@ struct PackPlan {
   /// workspace: parts of a line and of a page that lie together are read
   /// together. Zen 4, 16 rows of bytes by 4096 x 4096: one at a time 4.9 ms.
   static constexpr int64_t kOwnPanels = 4;
+  static constexpr int64_t kMostOwn = 8;
   /// Longer sums read in place: such panels would take 16 MB a thread.
   static constexpr int64_t kDeepestOwn = 32768;
   bool isOwn = false;

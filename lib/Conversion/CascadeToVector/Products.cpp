@@ -135,6 +135,7 @@ void Kernel::writeSums(Nest nest) {
   nest.halvesRows = true;
   nest.isLong = true;
   nest.hasShortBlocks = nest.readsPanels && !hasPanel(nest.term);
+  nest.isAlone = true;
   nest.isSliced = nest.readsPanels && slicedIndex() != kNone;
   for (WritePlan &w : plan.finishWrites)
     if (plan.product || readsWhole(w))

@@ -28,6 +28,8 @@ Buffer Kernel::allocate(bool isShared, Type element, Ix count, Buffer *pairs) {
 Ix Kernel::capacity(unsigned index, bool isLane) {
   // Rows of pairs are multiplied in whole tiles.
   constexpr int64_t kRowsOfTile = 16;
+  if (int(index) == plan.row && multipliesByOwnPanels() && !plan.usesTiles())
+    return rowTile();
   if (int(index) == plan.row)
     return plan.usesTiles() && !plan.pairs.empty()
                ? int64_t(llvm::alignTo(plan.tileRows, kRowsOfTile))
@@ -141,21 +143,13 @@ void Kernel::layOut(bool isDryRun) {
   for (auto &[node, pack] : plan.packs) {
     Type type = pack.inPairs ? IntegerType::get(node->type.getContext(), 32)
                              : node->type;
-    Ix depth = packDepthOf(pack);
-    // Rows of several tiles are not sliced, and take panels of a whole one.
-    if (pack.isOwn && plan.product && pack.reducedIndex != kNone &&
-        pack.reducedIndex == slicedIndex())
-      depth = lengthOfSlice();
-    else if (pack.isOwn)
-      depth = pack.reducedIndex == plan.stream
-                  ? Ix(plan.tileStream)
-                  : to.min(depth, PackPlan::kDeepestOwn);
-    Ix panel = to.mul(depth, plan.registerLanes);
-    panels[node] = allocate(/*isShared=*/!pack.isOwn, type,
-                            pack.isOwn ? to.mul(panel, PackPlan::kOwnPanels)
-                                       : packSize(node, pack));
+    panels[node] = allocate(
+        /*isShared=*/!pack.isOwn, type,
+        pack.isOwn ? to.mul(stepsOfOwnPanels(pack), plan.registerLanes)
+                   : packSize(node, pack));
     if (node != pack.read)
-      staging[node] = allocate(/*isShared=*/false, pack.read->type, panel);
+      staging[node] = allocate(/*isShared=*/false, pack.read->type,
+                               to.mul(stepsOfPanel(pack), plan.registerLanes));
   }
   for (StatePlan &s : plan.states)
     layOutState(s);
