@@ -127,8 +127,12 @@ int Chooser::chooseLaneRow() {
 
 constexpr int64_t kAllRows = 1 << 20;
 /// Panels that the item makes serve all of its rows (`Kernel::rowsOfOwnPanels`
-/// takes fewer where these are few items).
-constexpr int64_t kRowsOfOwnPanels = 4096;
+/// takes fewer where these are few items): whole register tiles, so that no bit
+/// depends on how many.
+static int64_t rowsOfOwnPanels(const Schedule &s) {
+  constexpr int64_t kMost = 4096;
+  return kMost / s.registerRows * s.registerRows;
+}
 
 /// How many rows in a row along `i` share an operand of a matrix nest: all, or
 /// c where it is read at `i floordiv c`, or 1. A mask, which all heads share
@@ -366,7 +370,7 @@ void Chooser::chooseProduct(Schedule &s, int lane, int row) {
   } else if (isLarge(lane, kColumns + 1)) {
     s.tile[name(lane)] = kColumns;
   }
-  s.tile[name(row)] = makesPanels ? kRowsOfOwnPanels : kRows;
+  s.tile[name(row)] = makesPanels ? rowsOfOwnPanels(s) : kRows;
   // Where the left side moves with the lanes too (channels by themselves) no
   // panel is worth keeping: a few rows at a time, so that it is read in order.
   constexpr int64_t kColumnsInOrder = 4096;
@@ -461,7 +465,7 @@ void Chooser::chooseWholeRows(Schedule &s, int stream) {
   }
   int row = chooseSharedRow(kNone);
   if (addVaryingPacks(s, row))
-    s.tile[name(row)] = kRowsOfOwnPanels;
+    s.tile[name(row)] = rowsOfOwnPanels(s);
   // Few rows still give every thread some columns. Each block computes the row
   // states again, which is one part in as many as it has columns.
   constexpr int64_t kColumns = 512;
