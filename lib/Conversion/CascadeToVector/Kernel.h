@@ -220,9 +220,13 @@ private:
     int64_t unroll = 0;          ///< set by `sizeNest`
     bool splitsLanes = false;    ///< a body for whole blocks of any extent
     bool halvesRows = false;     ///< rows that fill no block: half a block, ...
+    bool addsAsHalves = false;   ///< ... or one by one, added up as if so
     /// All that is summed lies in one loop: it is summed in blocks.
     bool isLong = false;
     bool isOfStream = false; ///< ... of a tile of the stream: shorter ones
+    /// Rows and columns of the register tile whose blocks are taken: an edge
+    /// adds up as whole tiles of its rows do.
+    int64_t rowsOfBlocks = 1, columnsOfBlocks = 1;
     std::optional<std::pair<Ix, Ix>> window; ///< the first row and the end
     bool isOneBlock = false;                 ///< there are `rows` of them
   };
@@ -253,7 +257,8 @@ private:
   void nestRows(Nest &nest, Tile &t);
   void nestBody(Nest &nest, Tile &t, int64_t numRows);
   Values reduceLoops(Nest &nest, Tile &t, unsigned depth, Values acc);
-  int64_t blockOfSum(Nest &nest, llvm::ArrayRef<Val> acc);
+  int64_t blockOfSum(const Nest &nest, int64_t rowsOfTile);
+  Ix hasShorterBlocks(const Nest &nest, int64_t block);
   Values reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
                         llvm::function_ref<Values(Ix, Values)> step);
   Values reducePart(Ix range, Values acc, bool isSmall,

@@ -61,10 +61,13 @@ void Kernel::nestLanes(Nest &nest, Tile &outer) {
     return nestStreamed(nest, outer);
   if (nest.sumsApart)
     return nestApart(nest, outer);
+  Ix range = rangeOf(nest.lane), extent = extents[nest.lane];
+  bool isNarrow = extent.isConstant() && extent.constant < nest.width;
+  nest.columnsOfBlocks = isNarrow ? 1 : nest.width / to.lanes();
   if ((nest.readsPanels && plan.hasOwnPanels()) || nest.isSliced ||
       takesTilesInGroups(nest) || readsRowsOnce(nest))
     return nestGroups(nest, outer);
-  nestBlocks(nest, outer, 0, rangeOf(nest.lane));
+  nestBlocks(nest, outer, 0, range);
 }
 
 /// Lanes [first, end); of panels that the item has made, the first is that of
@@ -99,6 +102,7 @@ void Kernel::nestBlocks(Nest &nest, Tile &outer, Ix first, Ix end) {
         return to.each(first, end, width, wide);
       Ix main = to.floorTo(to.add(length, width - lanes - 1), width);
       to.each(first, to.add(first, main), width, wide);
+      halves.addsAsHalves = halves.halvesRows;
       halves.halvesRows = false;
       return to.each(to.add(first, main), end, lanes,
                      [&](Ix at) { block(at, 1, !isPadded); });
@@ -382,15 +386,16 @@ void Kernel::nestRows(Nest &nest, Tile &outer) {
   if (!plan.hasRow(nest.out))
     return nestBody(nest, outer, 1);
   int64_t block = nest.rows;
-  auto some = [&](Ix first, int64_t count) {
+  auto some = [&](Ix first, int64_t count, int64_t rowsOfBlocks) {
     Tile t(&outer);
     t.rowLocal.clear();
     for (int64_t r = 0; r < count; ++r)
       t.rowLocal.push_back(to.add(first, r));
+    nest.rowsOfBlocks = rowsOfBlocks;
     nestBody(nest, t, count);
   };
   if (nest.isOneBlock)
-    return some(nest.window->first, block);
+    return some(nest.window->first, block, block);
   // Blocks of 9 rows end where none of 4 begins: those behind them count from
   // there.
   bool isNested = !nest.window;
@@ -401,11 +406,25 @@ void Kernel::nestRows(Nest &nest, Tile &outer) {
     if (nest.pair || (end.isConstant() && done.is(end.constant)))
       return;
   }
-  for (;; last = block, block = nest.halvesRows ? rowsBelow(block) : 1) {
+  // Rows behind whole tiles: half as many at a time, or one by one.
+  auto next = [&](int64_t rows) {
+    if (nest.halvesRows)
+      return rowsBelow(rows);
+    if (!nest.addsAsHalves || rows == 1)
+      return int64_t(1);
+    int64_t half = rowsBelow(rows);
+    while (half > 1 &&
+           blockOfSum(nest, half) == blockOfSum(nest, rowsBelow(half)))
+      half = rowsBelow(half);
+    return half;
+  };
+  for (;; last = block, block = next(block)) {
     isNested &= last % block == 0;
     Ix main = isNested ? to.floorTo(end, block)
                        : to.add(done, to.floorTo(to.sub(end, done), block));
-    to.each(done, main, block, [&](Ix i) { some(i, block); });
+    bool isOneByOne = nest.addsAsHalves && block < nest.rows;
+    to.each(done, main, isOneByOne ? 1 : block,
+            [&](Ix i) { some(i, isOneByOne ? 1 : block, block); });
     done = main;
     if (block == 1)
       return;

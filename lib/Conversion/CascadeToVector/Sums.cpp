@@ -54,7 +54,8 @@ Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
                           return addPairs(nest, t, to.add(done, k), in);
                         });
   }
-  if (int64_t block = blockOfSum(nest, acc); isLast && block && !nest.part)
+  if (int64_t block = blockOfSum(nest, nest.rowsOfBlocks);
+      isLast && block && !nest.part)
     return reduceInBlocks(nest, range, block, acc, step);
   if (isLast && nest.part)
     return reducePart(range, acc, nest.unroll == plan.unroll, step);
@@ -106,17 +107,22 @@ Kernel::Values Kernel::addPairs(Nest &nest, Tile &t, Ix k, Values acc) {
   return acc;
 }
 
-/// Elements of a block; 0: all at once. Few rows share a register tile: unfused
-/// code may be no matrix product but a reduction, or a product of few rows,
-/// whose sums are short. Many: blocks as long as those of product libraries.
+/// Of a tile of the stream.
+static constexpr int64_t kBlockOfTile = 64;
+
+/// Elements of a block of tiles of so many rows; 0: all at once. All columns
+/// have the same blocks: where a softmax compares equal sums they have to be
+/// equal, and at the edge of a row they were not (3e-4 of 1e-7 allowed, of 513
+/// equal terms). Few rows share a register tile: unfused code may be no matrix
+/// product but a reduction, or a product of few rows, whose sums are short.
+/// Many: blocks as long as those of product libraries.
 /// Zen 3, attention 8 x 1024 x 64 with 12 sums in blocks of 16, 64, 128 and all
 /// at once: 33.9, 35.9, 31.3 and 30.8 ms; of width 128 64.5, 60.6, 57.7, 57.4.
 /// With 16 sums, Sapphire Rapids, blocks of 32, 64, 128 and at once: no
 /// difference. Tiles of 512 equal places erred by 4e-6 at once, unfused
 /// products of few rows by 9e-7.
-int64_t Kernel::blockOfSum(Nest &nest, ArrayRef<Val> acc) {
-  constexpr int64_t kShort = 16, kOfTile = 64, kMiddle = 128, kLong = 256,
-                    kFew = 8;
+int64_t Kernel::blockOfSum(const Nest &nest, int64_t rowsOfTile) {
+  constexpr int64_t kShort = 16, kMiddle = 128, kLong = 256, kFew = 8;
   if (nest.combine != Binary::AddF)
     return 0;
   if (nest.hasShortBlocks)
@@ -124,11 +130,25 @@ int64_t Kernel::blockOfSum(Nest &nest, ArrayRef<Val> acc) {
   // As many lanes of f64 are twice the registers.
   int64_t width = std::max<int64_t>(
       cast<TypedAttr>(nest.identity).getType().getIntOrFloatBitWidth() / 32, 1);
-  if (int64_t(acc.size()) <= nest.fewSums * width)
-    return int64_t(acc.size()) <= kFew * width ? kShort : kMiddle;
+  int64_t count = std::max<int64_t>(nest.sums.size(), 1) * rowsOfTile *
+                  nest.columnsOfBlocks;
+  if (count <= nest.fewSums * width)
+    return count <= kFew * width ? kShort : kMiddle;
   if (nest.isOfStream)
-    return kOfTile;
+    return kBlockOfTile;
   return nest.isLong ? kLong : 0;
+}
+
+/// 1 where blocks are to be as long as those of all others, since there are few
+/// rows: products of up to 8 rows add 16 steps at a time, and tiles of 512
+/// equal places in blocks of 128 erred by 1.5 times what they may. How many
+/// rows there are may be known to the run only.
+Ix Kernel::hasShorterBlocks(const Nest &nest, int64_t block) {
+  if (!nest.isOfStream || block <= kBlockOfTile || plan.row == kNone ||
+      kBlockOfTile % nest.unroll)
+    return 0;
+  Ix fewer = to.sub(rowsInOrder(plan.facts) + 1, extents[plan.row]);
+  return to.min(1, to.max(fewer, 0));
 }
 
 /// Lanes along the reduced index: a register of partial results, reduced at the
@@ -166,6 +186,15 @@ Kernel::Values Kernel::reduceAlongLanes(Nest &nest, Tile &t, Values acc) {
   return acc;
 }
 
+/// So many steps, written out.
+static Spelling::Values
+steps(Spelling &to, Ix first, int64_t count, Spelling::Values values,
+      llvm::function_ref<Spelling::Values(Ix, Spelling::Values)> step) {
+  for (int64_t k = 0; k < count; ++k)
+    values = step(to.add(first, k), values);
+  return values;
+}
+
 /// Where the count is not known the steps have a second copy, for the rest: no
 /// more of them than fill a loop. Zen 4, attention 8 x 1024 x 64 with every
 /// extent open: one step of 16 sums 24.1 ms, two 22.5, four 22.5. Few sums wait
@@ -174,11 +203,8 @@ Kernel::Values
 Kernel::loopUnrolled(Ix hi, int64_t unroll, Values init,
                      llvm::function_ref<Values(Ix, Values)> step) {
   constexpr int64_t kManySums = 8, kSumsOfLoop = 32;
-  if (hi.isConstant() && hi.constant <= unroll) {
-    for (int64_t k = 0; k < hi.constant; ++k)
-      init = step(k, init);
-    return init;
-  }
+  if (hi.isConstant() && hi.constant <= unroll)
+    return steps(to, 0, hi.constant, init, step);
   if (!hi.isConstant())
     unroll = std::min<int64_t>(
         unroll, init.size() < kManySums
@@ -186,10 +212,7 @@ Kernel::loopUnrolled(Ix hi, int64_t unroll, Values init,
                     : llvm::divideCeil(kSumsOfLoop, init.size()));
   Ix main = to.floorTo(hi, unroll);
   init = to.loop(0, main, unroll, init, [&](Ix k, ArrayRef<Val> in) {
-    Values values(in);
-    for (int64_t u = 0; u < unroll; ++u)
-      values = step(to.add(k, u), values);
-    return values;
+    return steps(to, k, unroll, Values(in), step);
   });
   if (unroll == 1 || (hi.isConstant() && hi.constant % unroll == 0))
     return init;
@@ -222,22 +245,41 @@ Kernel::reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
       return addBlock(at, block, totals);
     });
   };
-  if (range.isConstant() && range.constant <= block)
-    return addBlock(0, range, acc);
+  Ix isShorter = hasShorterBlocks(nest, block);
+  if (isShorter.is(1))
+    block = kBlockOfTile;
+  bool areWhole = range.isConstant() && range.constant % block == 0;
   Ix main = to.floorTo(range, block);
   int64_t group = kBlocksOfGroup * block;
-  if (group > kLongestGroup || (main.isConstant() && main.constant <= group))
+  if (!isShorter.isConstant()) {
+    // Blocks whose length the run knows are whole steps of a loop too.
+    Ix length = to.sub(block, to.mul(isShorter, block - kBlockOfTile));
+    Ix numLong = to.div(range, block), more = to.div(range, kBlockOfTile);
+    Ix count = to.add(numLong, to.mul(isShorter, to.sub(more, numLong)));
+    acc = to.loop(0, count, 1, acc, [&](Ix number, ArrayRef<Val> totals) {
+      Ix first = to.mul(number, length);
+      Values zeros(totals.size(), zero);
+      return add(
+          totals,
+          to.loop(0, length, nest.unroll, zeros, [&](Ix k, ArrayRef<Val> in) {
+            return steps(to, to.add(first, k), nest.unroll, Values(in), step);
+          }));
+    });
+    main = to.mul(count, length);
+  } else if (range.isConstant() && range.constant <= block) {
+    return addBlock(0, range, acc);
+  } else if (group > kLongestGroup ||
+             (main.isConstant() && main.constant <= group)) {
     acc = addBlocks(0, main, acc);
-  else
+  } else {
     acc = to.loop(0, main, group, acc, [&](Ix first, ArrayRef<Val> totals) {
       bool areEqual = main.isConstant() && main.constant % group == 0;
       Ix end = to.add(first, group);
       return add(totals, addBlocks(first, areEqual ? end : to.min(end, main),
                                    Values(totals.size(), zero)));
     });
-  if (range.isConstant() && range.constant % block == 0)
-    return acc;
-  return addBlock(main, to.sub(range, main), acc);
+  }
+  return areWhole ? acc : addBlock(main, to.sub(range, main), acc);
 }
 
 /// A few steps; all of them written out where the term is small. Of two of them
