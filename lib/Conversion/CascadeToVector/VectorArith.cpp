@@ -31,8 +31,9 @@ Val VectorSpelling::elementwise(Operation *op, ArrayRef<Val> in, Type element) {
 Val VectorSpelling::binary(Binary kind, Val x, Val y) {
   Value l = value(x), r = value(y);
   switch (kind) {
-  case Binary::AddF:
-    return handle(b.create<arith::AddFOp>(loc, l, r));
+  case Binary::AddF: // may be one FMA (EmitObject.cpp)
+    return handle(
+        b.create<arith::AddFOp>(loc, l, r, arith::FastMathFlags::contract));
   case Binary::MulF:
     return handle(b.create<arith::MulFOp>(loc, l, r));
   // Compare and select is one instruction; maximumf takes three.

@@ -118,12 +118,14 @@ static void takeWords(llvm::Function &function) {
     function.setLinkage(llvm::GlobalValue::InternalLinkage);
 }
 
-/// a * b + c may be one FMA. A difference may not: x·c - m has to be 0 where m
-/// is the largest x·c, rounded, or its exponential is anything, up to inf.
+/// a * b + c may be one FMA where whoever wrote the sum says so: the walk, of
+/// what it adds up, and functions. An addition of the program may not, nor may
+/// a difference: the code generator contracts inside a block, and not all of
+/// what is computed again stands in one. x·c + b then exceeds its own maximum
+/// by some units in the last place, and its exponential is anything, up to inf.
 static void allowContraction(llvm::Function &function) {
   for (llvm::Instruction &instruction : llvm::instructions(function))
-    if (instruction.getOpcode() == llvm::Instruction::FAdd ||
-        instruction.getOpcode() == llvm::Instruction::FMul)
+    if (instruction.getOpcode() == llvm::Instruction::FMul)
       instruction.setHasAllowContract(true);
 }
 

@@ -32,7 +32,7 @@ Value VectorMath::integer(int64_t value) {
   return b.create<arith::ConstantOp>(loc, attribute);
 }
 Value VectorMath::add(Value x, Value y) {
-  return b.create<arith::AddFOp>(loc, x, y);
+  return b.create<arith::AddFOp>(loc, x, y, arith::FastMathFlags::contract);
 }
 Value VectorMath::sub(Value x, Value y) {
   return b.create<arith::SubFOp>(loc, x, y);

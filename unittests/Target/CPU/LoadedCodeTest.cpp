@@ -112,32 +112,38 @@ TEST(LoadedCodeTest, SameModuleSameBytes) {
   }
 }
 
-/// A sum may be one FMA; a difference is 0 where its sides are rounded alike,
-/// so that e^(x·c - m) is 1 at the largest x·c.
-TEST(LoadedCodeTest, DifferencesAreNotContracted) {
-  float x = 1.0f / 3, c = 0.1f, sides[3] = {x, c, 2 * c};
+/// A sum is one FMA where it says so; a difference is 0 where its sides are
+/// rounded alike, so that e^(x·c - m) is 1 at the largest x·c, and so is that
+/// of x·c + b, which may stand in another block than the largest.
+TEST(LoadedCodeTest, WhatIsWrittenIsNotContracted) {
+  float x = 1.0f / 3, c = 0.3f, sides[3] = {x, c, 2 * c};
   for (const CpuTarget &target : runnableTargets()) {
     auto code = compileText(R"(
-      func.func @f(%x: f32, %c: f32, %twice: f32) -> (f32, f32) {
+      func.func @f(%x: f32, %c: f32, %twice: f32) -> (f32, f32, f32) {
         %two = arith.constant 2.0 : f32
         %p = arith.mulf %x, %c : f32
         %half = arith.divf %x, %two : f32
         %same = arith.mulf %half, %twice : f32
         %nothing = arith.subf %p, %same : f32
         %far = arith.mulf %x, %twice : f32
-        %sum = arith.addf %far, %twice : f32
-        return %nothing, %sum : f32, f32
+        %sum = arith.addf %far, %twice fastmath<contract> : f32
+        %written = arith.addf %far, %twice : f32
+        return %nothing, %sum, %written : f32, f32, f32
       })",
                             target);
     ASSERT_TRUE(code);
-    int64_t words[3] = {}, results[2] = {};
+    int64_t words[3] = {}, results[3] = {};
     for (int i = 0; i < 3; ++i)
       std::memcpy(&words[i], &sides[i], 4);
     llvm::cantFail(code->find("f"))(words, results);
-    float nothing, sum;
+    float nothing, sum, written;
     std::memcpy(&nothing, &results[0], 4);
     std::memcpy(&sum, &results[1], 4);
+    std::memcpy(&written, &results[2], 4);
     EXPECT_EQ(nothing, 0);
+    volatile float product = x * (2 * c); // rounded
+    EXPECT_EQ(written, product + 2 * c);
+    EXPECT_NE(written, std::fma(x, 2 * c, 2 * c));
     if (target.instructionSet != InstructionSet::Baseline)
       EXPECT_EQ(sum, std::fma(x, 2 * c, 2 * c));
   }
