@@ -63,6 +63,13 @@ std::map<std::string, InputRecipe> recipesOf(const ProductProgram &made) {
   return recipes;
 }
 
+/// Of each input: what is beyond its bound then is no luck of few.
+constexpr int64_t kSeeds = 33;
+
+std::string targetOf(const ProductProgram &made) {
+  return target.empty() ? made.target : target.getValue();
+}
+
 /// Extents that are neither fixed nor the stream's.
 Extents shapeOf(const ProductProgram &made) {
   Extents shape;
@@ -110,10 +117,10 @@ Outcome check(const ProductProgram &made) {
   options.families = {{InputFamily(made.program.family)}};
   options.inputs = recipesOf(made);
   options.firstSeeds = 1;
-  options.seeds = 33; // what is beyond its bound then is no luck of few inputs
+  options.seeds = kSeeds;
   options.splits = 1;
   options.splitSeed = made.lengths.back();
-  options.target = target.empty() ? made.target : target.getValue();
+  options.target = targetOf(made);
   options.numerics.stability = Stability(made.stability);
   options.numerics.requantise = made.requantises;
   std::unique_ptr<mlir::MLIRContext> context = makeContext();
@@ -194,7 +201,8 @@ void report(const ProductProgram &made, uint64_t seed,
   llvm::errs() << "seed " << seed << ": " << what << "\n"
                << made.program.text() << "# refold verify --inputs "
                << describe(InputRecipe{InputFamily(made.program.family)})
-               << " --splits 1 --first-seeds 1";
+               << " --splits 1 --split-seed " << made.lengths.back()
+               << " --first-seeds 1 --seeds " << kSeeds << " --broad-length 0";
   auto list = [&](const char *flag, const Extents &extents) {
     const char *separator = flag;
     for (auto &[axis, extent] : extents) {
@@ -203,12 +211,14 @@ void report(const ProductProgram &made, uint64_t seed,
     }
   };
   list(" --dim ", made.known);
-  Extents shape = shapeOf(made);
-  if (!made.known.count("n"))
-    shape["n"] = made.lengths.back();
-  list(" --shape ", shape);
-  if (!made.target.empty())
-    llvm::errs() << " --target " << made.target;
+  list(" --shape ", shapeOf(made));
+  const char *separator = " --lengths ";
+  for (int64_t length : made.lengths) {
+    llvm::errs() << separator << length;
+    separator = ",";
+  }
+  if (!targetOf(made).empty())
+    llvm::errs() << " --target " << targetOf(made);
   if (made.stability != 1)
     llvm::errs() << " --stability "
                  << (made.stability ? "most-accurate" : "fastest");
