@@ -258,6 +258,7 @@ private:
   void nestBody(Nest &nest, Tile &t, int64_t numRows);
   Values reduceLoops(Nest &nest, Tile &t, unsigned depth, Values acc);
   int64_t blockOfSum(const Nest &nest, int64_t rowsOfTile);
+  bool hasTurnedProduct(const Nest &nest);
   Ix hasShorterBlocks(const Nest &nest, int64_t block);
   Values reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
                         llvm::function_ref<Values(Ix, Values)> step);

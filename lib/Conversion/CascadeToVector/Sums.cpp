@@ -139,15 +139,31 @@ int64_t Kernel::blockOfSum(const Nest &nest, int64_t rowsOfTile) {
   return nest.isLong ? kLong : 0;
 }
 
+/// Whether the nest sums a product whose rows are its lanes: its rows lie along
+/// what the product by itself has as columns.
+bool Kernel::hasTurnedProduct(const Nest &nest) {
+  if (!nest.isLong || !nest.result || nest.lane == kNone || plan.row == kNone ||
+      plan.facts.vectorRegisters < 32)
+    return false;
+  NodeSet all;
+  collect(nest.term, all);
+  return llvm::any_of(all, [&](Node *n) {
+    return n->kind == Node::Read && n->has(plan.row) && !n->has(nest.lane) &&
+           plan.along(n, plan.row).kind == Along::Unit;
+  });
+}
+
 /// 1 where blocks are to be as long as those of all others, since there are few
 /// rows: products of up to 8 rows add 16 steps at a time, and tiles of 512
 /// equal places in blocks of 128 erred by 1.5 times what they may. How many
 /// rows there are may be known to the run only.
 Ix Kernel::hasShorterBlocks(const Nest &nest, int64_t block) {
-  if (!nest.isOfStream || block <= kBlockOfTile || plan.row == kNone ||
-      kBlockOfTile % nest.unroll)
+  bool isContraction = hasTurnedProduct(nest);
+  if (!(nest.isOfStream || isContraction) || block <= kBlockOfTile ||
+      plan.row == kNone || kBlockOfTile % nest.unroll)
     return 0;
-  Ix fewer = to.sub(rowsInOrder(plan.facts) + 1, extents[plan.row]);
+  Ix count = extents[isContraction ? nest.lane : plan.row];
+  Ix fewer = to.sub(rowsInOrder(plan.facts) + 1, count);
   return to.min(1, to.max(fewer, 0));
 }
 
