@@ -78,7 +78,7 @@ struct CudaEntry {
   /// do both.
   int roles = 0;
   /// Operands whose rows begin at multiples of 16 bytes.
-  std::vector<unsigned> whole;
+  std::vector<unsigned> whole = {};
   int64_t fewestRows = 0; ///< worth having for as many rows, or of a tile index
   int columns = 0;        ///< of a product, that a block computes
   /// Of rows of products: elements of what is multiplied that are copied at
