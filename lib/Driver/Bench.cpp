@@ -50,9 +50,13 @@ RefOutput asReference(const Tensor &tensor) {
 }
 
 /// Allowed against the unfused program, where the fused one rounds at running
-/// values: each is off by at most one rounding of each term.
-double maxDifference(llvm::ArrayRef<CascadeReport> cascades) {
-  double bound = kMaxDifference;
+/// values: each is off by at most one rounding of each term. Of what the
+/// program itself rounds between products (`--multiply`), a difference in the
+/// last bit makes one of a step of that type, for products of its own: it is
+/// allowed once.
+double maxDifference(llvm::ArrayRef<CascadeReport> cascades,
+                     std::optional<DType> multiply) {
+  double bound = kMaxDifference + (multiply ? stepOf(*multiply) : 0.0);
   for (const CascadeReport &cascade : cascades)
     for (const RoundingReport &rounding : cascade.roundings)
       bound += 2.0 * rounding.unit;
@@ -62,11 +66,12 @@ double maxDifference(llvm::ArrayRef<CascadeReport> cascades) {
 class Benchmark {
 public:
   Benchmark(mlir::MLIRContext &context, const BenchOptions &options,
-            LoadedProgram &reference, CompiledProgram &fused,
-            CompiledProgram &unfused, const CpuTarget &target,
-            std::vector<Tensor> inputs)
-      : context(context), options(options), fused(fused), unfused(unfused),
-        target(target), facts(knownFacts(target)), inputs(std::move(inputs)),
+            LoadedProgram &reference, std::optional<DType> multiply,
+            CompiledProgram &fused, CompiledProgram &unfused,
+            const CpuTarget &target, std::vector<Tensor> inputs)
+      : context(context), options(options), multiply(multiply), fused(fused),
+        unfused(unfused), target(target), facts(knownFacts(target)),
+        inputs(std::move(inputs)),
         function(*reference.module->getOps<mlir::func::FuncOp>().begin()) {}
   llvm::Expected<BenchResult> run();
 
@@ -87,6 +92,7 @@ private:
 
   mlir::MLIRContext &context;
   const BenchOptions &options;
+  std::optional<DType> multiply;
   CompiledProgram &fused, &unfused;
   CpuTarget target;
   MachineFacts facts;
@@ -126,11 +132,12 @@ llvm::Error Benchmark::check() {
     double error = compare(fusedOutputs[i], expected, isRunning,
                            leastOfRow(fused.factorRounding[i]))
                        .error;
-    double bound =
-        reference ? boundOf(compare(unfusedOutputs[i], expected).error,
-                            port.dtype, fused.factorRounding[i])
-                  : maxDifference(fused.fusion.cascades) + stepOf(port.dtype) +
-                        allowanceOf(fused.factorRounding[i]);
+    double bound = reference
+                       ? boundOf(compare(unfusedOutputs[i], expected).error,
+                                 port.dtype, fused.factorRounding[i])
+                       : maxDifference(fused.fusion.cascades, multiply) +
+                             stepOf(port.dtype) +
+                             allowanceOf(fused.factorRounding[i]);
     result.error = std::max(result.error, error);
     if (!(error <= bound) ||
         countClassLosses(fusedOutputs[i], unfusedOutputs[i], expected,
@@ -383,8 +390,8 @@ llvm::Expected<BenchResult> bench(mlir::MLIRContext &context,
   llvm::Expected<CpuTarget> target = detectTarget(options.target);
   if (!target)
     return target.takeError();
-  return Benchmark(context, options, *reference, *fused, *unfused, *target,
-                   std::move(*inputs))
+  return Benchmark(context, options, *reference, loadOptions.multiply, *fused,
+                   *unfused, *target, std::move(*inputs))
       .run();
 }
 

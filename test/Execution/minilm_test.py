@@ -95,6 +95,9 @@ def main():
     wanted = cascades_of(refold, ours)
     check(wanted is not None and all(c[0] == "fused" for c in wanted), f"a cascade of {ours.name} is not fused")
     check(wanted is not None and len(wanted) == 19, "expected 6 attentions and 13 norms")
+    # So long that double would take too long: against the unfused program, which rounds other last bits to 16 bits.
+    done = call(refold, "bench", ours, "--multiply=bf16", "--shape=batch=8,length=128", "--pairs=1")
+    check(done.returncode == 0, f"bench --multiply=bf16: {done.stdout[-2000:]}")
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         session = onnxruntime.InferenceSession(str(ours), providers=["CPUExecutionProvider"])
