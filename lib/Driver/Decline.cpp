@@ -32,6 +32,8 @@ struct LosingFusions::Group {
   /// The best alternative, if it is good enough.
   Alternative choice = Alternative::None;
   double otherMs = 0.0;
+  /// Why an alternative could not be predicted.
+  std::vector<std::string> failures;
 
   const llvm::DenseSet<unsigned> &numbersOf(Alternative other) const {
     return other == Alternative::Waiting        ? separated
@@ -94,7 +96,7 @@ predictModule(mlir::ModuleOp fused, const CpuTarget &target,
 llvm::Expected<double>
 LosingFusions::predictOther(Alternative other,
                             const llvm::DenseSet<unsigned> &numbers,
-                            const FuseOptions &options) {
+                            const FuseOptions &options, Accepts accepts) {
   FuseOptions trial = options;
   trial.certify = trial.certificate = trial.accuracy = false;
   trial.deferred = nullptr;
@@ -103,6 +105,9 @@ LosingFusions::predictOther(Alternative other,
   auto report = fuse(*module, trial);
   if (!report)
     return report.takeError();
+  if (accepts)
+    if (llvm::Error error = accepts(*module))
+      return std::move(error);
   auto work = predictModule(*module, target, shapes);
   if (!work)
     return work.takeError();
@@ -155,7 +160,7 @@ LosingFusions::groupCascades(const FuseReport &report,
 /// the library's products beside what is left of the cascade, and against every
 /// reduction on its own.
 void LosingFusions::judge(Group &group, const FuseOptions &options,
-                          double wholeMs) {
+                          double wholeMs, Accepts accepts) {
   double best = group.fusedMs * (1.0 - kMargin);
   for (Alternative other : {Alternative::Waiting, Alternative::KeepsProduct,
                             Alternative::AsWritten}) {
@@ -163,9 +168,9 @@ void LosingFusions::judge(Group &group, const FuseOptions &options,
     if (numbers.empty() || (other == Alternative::KeepsProduct &&
                             numbers.size() == group.reductions.size()))
       continue;
-    llvm::Expected<double> ms = predictOther(other, numbers, options);
+    llvm::Expected<double> ms = predictOther(other, numbers, options, accepts);
     if (!ms) { // what has no plan is no alternative
-      llvm::consumeError(ms.takeError());
+      takeError(ms.takeError(), group.failures.emplace_back());
       continue;
     }
     double otherMs = group.fusedMs + *ms - wholeMs;
@@ -204,6 +209,34 @@ static void insertAt(size_t place, CascadeReport cascade, FuseReport &report,
       kernel += kernel >= place;
 }
 
+void tellWaiting(const CascadeReport &cascade, std::string text,
+                 FuseReport &after) {
+  std::string key(keyOf(Reason::WaitsForResults));
+  auto now = llvm::find_if(after.cascades, [&](const CascadeReport &other) {
+    return !other.decline && !other.isFused &&
+           llvm::any_of(cascade.separated, [&](unsigned number) {
+             return llvm::is_contained(other.reductions, number);
+           });
+  });
+  if (now == after.cascades.end())
+    return;
+  now->waits = llvm::all_of(now->reasons, [&](const ReasonReport &reason) {
+    return reason.key == key;
+  });
+  now->reasons.push_back({std::move(key), "'" + cascade.name + "'",
+                          std::move(text), "",
+                          "--fuse always makes one pass nevertheless", ""});
+}
+
+/// Tells why some of what may run instead was not looked at.
+static void tellFailures(const CascadeReport &cascade,
+                         llvm::ArrayRef<std::string> failures,
+                         FuseReport &report) {
+  for (const std::string &failure : failures)
+    report.notes.push_back({std::string(keyOf(Reason::TrialFailed)),
+                            "'" + cascade.name + "'", failure, "", "", ""});
+}
+
 /// Tells the report on a program that was fused again what was left for it.
 static void tell(llvm::ArrayRef<LosingFusions::Change> changes,
                  FuseReport &before, FuseReport &after,
@@ -214,15 +247,7 @@ static void tell(llvm::ArrayRef<LosingFusions::Change> changes,
     CascadeReport &cascade = before.cascades[change.member];
     std::string text = describe(change.fusedMs, change.otherMs, change.choice);
     if (change.choice == Alternative::Waiting) {
-      auto now = llvm::find_if(after.cascades, [&](const CascadeReport &other) {
-        return other.reductions == cascade.reductions && !other.decline &&
-               !other.isFused;
-      });
-      if (now != after.cascades.end())
-        now->reasons.push_back({std::string(keyOf(Reason::WaitsForResults)),
-                                "'" + cascade.name + "'", std::move(text), "",
-                                "--fuse always makes one pass nevertheless",
-                                ""});
+      tellWaiting(cascade, std::move(text), after);
       continue;
     }
     cascade.decline =
@@ -236,7 +261,8 @@ static void tell(llvm::ArrayRef<LosingFusions::Change> changes,
 // Of several passes too: each would compute again what it reads.
 llvm::Expected<bool> LosingFusions::decline(LoadedProgram &program,
                                             const FuseOptions &options,
-                                            FuseReport &report) {
+                                            FuseReport &report,
+                                            Accepts accepts) {
   bool mayDecline = options.policy == FusePolicy::Auto && original &&
                     !report.cascades.empty();
   if (!mayDecline)
@@ -248,7 +274,9 @@ llvm::Expected<bool> LosingFusions::decline(LoadedProgram &program,
   FuseOptions again = options;
   std::vector<Change> changes;
   for (Group &group : groups) {
-    judge(group, options, work->predictedMs);
+    judge(group, options, work->predictedMs, accepts);
+    tellFailures(report.cascades[group.members.front()], group.failures,
+                 report);
     if (group.choice == Alternative::None)
       continue;
     const auto &left = group.numbersOf(group.choice);
@@ -271,6 +299,9 @@ llvm::Expected<bool> LosingFusions::decline(LoadedProgram &program,
     return rest.takeError();
   program.module = std::move(original);
   tell(changes, report, *rest, again.deferred);
+  for (ReasonReport &note : report.notes)
+    if (note.key == keyOf(Reason::TrialFailed))
+      rest->notes.push_back(std::move(note));
   report = std::move(*rest);
   return true;
 }

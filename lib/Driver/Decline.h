@@ -18,6 +18,9 @@ public:
     KeepsProduct, ///< its products as steps of their own
     AsWritten     ///< every reduction on its own
   };
+  /// What an alternative was fused into: whether it may be predicted. For
+  /// tests.
+  using Accepts = llvm::function_ref<llvm::Error(mlir::ModuleOp)>;
   struct Change {
     size_t member = 0; ///< of the report
     Alternative choice = Alternative::None;
@@ -32,17 +35,20 @@ public:
   /// After it was fused with these options: fuses it again, without what is
   /// predicted to lose, if there is any; `report` then says so, and deferred
   /// certificates, which nobody may have begun to make, are those of what is
-  /// left. Whether it did.
+  /// left. Whether it did. What could not be predicted is not taken, and noted.
   llvm::Expected<bool> decline(LoadedProgram &program,
-                               const FuseOptions &options, FuseReport &report);
+                               const FuseOptions &options, FuseReport &report,
+                               Accepts accepts = nullptr);
 
 private:
   struct Group;
   using Shapes = std::vector<llvm::SmallVector<int64_t, 4>>;
   llvm::Expected<double> predictOther(Alternative other,
                                       const llvm::DenseSet<unsigned> &numbers,
-                                      const FuseOptions &options);
-  void judge(Group &group, const FuseOptions &options, double wholeMs);
+                                      const FuseOptions &options,
+                                      Accepts accepts);
+  void judge(Group &group, const FuseOptions &options, double wholeMs,
+             Accepts accepts);
   std::vector<Group> groupCascades(const FuseReport &report,
                                    const struct ProgramWork &work);
 
@@ -50,6 +56,11 @@ private:
   mlir::OwningOpRef<mlir::ModuleOp> original; ///< null: nothing is decided
   Shapes shapes;
 };
+
+/// Tells the kernel in which stages of `cascade` wait, if they do. It need not
+/// be the one that they stood in: what is left apart may have regrouped it.
+void tellWaiting(const CascadeReport &cascade, std::string text,
+                 FuseReport &after);
 
 } // namespace refold
 

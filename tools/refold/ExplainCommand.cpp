@@ -113,8 +113,7 @@ static void printAccuracy(const llvm::json::Object &accuracy) {
 static void print(const CascadeReport &report, llvm::StringRef placeWord) {
   llvm::raw_ostream &os = llvm::outs();
   os << report.name << ": ";
-  printColored(os, report.isFused ? os.GREEN : os.YELLOW,
-               report.isFused ? "fused" : "cut");
+  printColored(os, report.isFused ? os.GREEN : os.YELLOW, verdictOf(report));
   os << ", " << report.stages.size()
      << (report.stages.size() == 1 ? " reduction" : " reductions") << " over "
      << llvm::join(report.axes, ", ") << " in " << report.passes
@@ -148,7 +147,10 @@ static void print(const CascadeReport &report, llvm::StringRef placeWord) {
        << ": " << gauge.why << " (" << gauge.law << ")\n";
   for (const ReasonReport &reason : report.reasons) {
     os << "  " << reason.at << ": ";
-    printColored(os, os.YELLOW, "cascade cut [" + reason.key + "]");
+    bool waits = reason.key == keyOf(Reason::WaitsForResults);
+    printColored(os, os.YELLOW,
+                 (waits ? "cascade waits [" : "cascade cut [") + reason.key +
+                     "]");
     os << ": " << reason.text << "\n";
     if (!reason.evidence.empty())
       os << "    evidence: " << reason.evidence << "\n";
@@ -266,15 +268,22 @@ static void printText(const FuseReport &report,
     std::optional<Reason> reason = reasonOfKey(note.key);
     bool isPolicy = reason && *reason >= Reason::MaskedValuesUnread;
     llvm::outs() << note.at << ": "
-                 << (isPolicy ? "policy [" : "cascade not fused [") << note.key
-                 << "]: " << note.text << "\n";
+                 << (isPolicy                        ? "policy ["
+                     : reason == Reason::TrialFailed ? "not compared ["
+                                                     : "cascade not fused [")
+                 << note.key << "]: " << note.text << "\n";
   }
   size_t fused = llvm::count_if(
       report.cascades, [](const CascadeReport &c) { return c.isFused; });
+  size_t waiting = llvm::count_if(
+      report.cascades, [](const CascadeReport &c) { return c.waits; });
   llvm::outs() << report.cascades.size()
                << (report.cascades.size() == 1 ? " cascade, " : " cascades, ")
-               << fused << " fused; " << report.kernels << " kernels, "
-               << report.products << " products\n";
+               << fused << " fused";
+  if (waiting)
+    llvm::outs() << ", " << waiting << " waiting in one kernel";
+  llvm::outs() << "; " << report.kernels << " kernels, " << report.products
+               << " products\n";
   if (!work)
     return;
   printOtherSteps(*work, report.cascades);

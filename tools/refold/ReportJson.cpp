@@ -3,6 +3,10 @@
 
 namespace refold {
 
+const char *verdictOf(const CascadeReport &report) {
+  return report.isFused ? "fused" : report.waits ? "waits" : "cut";
+}
+
 llvm::json::Array toJson(llvm::ArrayRef<ReasonReport> reasons) {
   llvm::json::Array result;
   for (const ReasonReport &reason : reasons)
@@ -123,7 +127,7 @@ llvm::json::Object toJson(const CascadeReport &report) {
       {"name", report.name},
       {"axes", llvm::json::Array(report.axes)},
       {"stages", std::move(stages)},
-      {"verdict", report.isFused ? "fused" : "cut"},
+      {"verdict", verdictOf(report)},
       {"passes", report.passes},
       {"repair_passes", report.repairPasses},
       {"unfused_passes", report.unfusedPasses},

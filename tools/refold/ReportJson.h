@@ -6,6 +6,8 @@
 
 namespace refold {
 
+/// "fused", "waits" or "cut".
+const char *verdictOf(const CascadeReport &report);
 /// An entry of "cascades" in the answer of `refold explain`.
 llvm::json::Object toJson(const CascadeReport &report);
 llvm::json::Array toJson(llvm::ArrayRef<ReasonReport> reasons);

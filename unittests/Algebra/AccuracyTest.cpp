@@ -436,6 +436,36 @@ TEST(AccuracyTest, ResidualsWaitForTheLine) {
   EXPECT_EQ(found.derivation.program->passes, 1u);
 }
 
+/// A stage that was told to wait does so beside the residual, which waits since
+/// its certificate says so.
+TEST(AccuracyTest, WhatWaitsKeepsWaitingBesideAFallback) {
+  Text text(R"(
+    in x y w
+    X = sum x
+    Y = sum y
+    mx := X/n
+    my := Y/n
+    V = sum (x - mx)**2
+    C = sum (x - mx)*(y - my)
+    b := C/V
+    P = sum (x - mx)*w
+    E = sum (y - my - b*(x - mx))**2
+    out e = E
+    out p = P)");
+  Cascade cascade = text.cascade();
+  Policy policy;
+  policy.apart = {4};
+  Derivation derivation = derive(cascade, policy);
+  EXPECT_EQ(derivation.program->stagePass[4], 1u);
+  Certified found = certified(cascade, derivation, policy);
+  EXPECT_TRUE(found.isFallback);
+  EXPECT_TRUE(found.certificate.holds) << found.certificate.failure;
+  EXPECT_EQ(found.apart, std::vector<unsigned>{5});
+  EXPECT_EQ(found.derivation.program->passes, 2u);
+  EXPECT_EQ(found.derivation.program->stagePass[4], 1u);
+  EXPECT_EQ(found.derivation.program->stagePass[5], 1u);
+}
+
 /// Random counts are far from what is expected of them; those that are tried
 /// fit, and there the sum of squares, multiplied out, has no digits.
 TEST(AccuracyTest, CountsAsExpected) {

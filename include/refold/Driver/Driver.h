@@ -179,6 +179,9 @@ struct CascadeReport {
   std::vector<std::string> axes;
   std::vector<StageReport> stages;
   bool isFused = false;
+  /// One kernel, of more passes than one only because those are predicted to be
+  /// faster.
+  bool waits = false;
   int64_t passes = 0, unfusedPasses = 0, stateSize = 0;
   int64_t repairPasses = 0; ///< after those, of rows that need them
   /// Each stage is one product of a part in elements and one in results, or for

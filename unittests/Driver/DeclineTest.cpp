@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "../../lib/Driver/Decline.h"
+#include "refold/Support/Error.h"
+#include "refold/Support/Reasons.h"
+#include "gtest/gtest.h"
+
+using namespace refold;
+
+namespace {
+/// What is left of a LayerNorm and a product, whose one pass is predicted to
+/// lose, where the n-th alternative that is looked at ends with `failure`, of
+/// all where n is negative.
+bool declines(int which, const char *failure, FuseReport &report) {
+  auto context = makeContext();
+  auto program = llvm::cantFail(loadFoldText(
+      *context,
+      "norm(x[b,n], g[n], a[n], w[n,j]) -> o\n"
+      "  mu = mean(n: x)\n"
+      "  s = mean(n: (x - mu)^2)\n"
+      "  o[b,j] = sum(n: ((x - mu) * rsqrt(s + 1e-5) * g + a) * w)\n",
+      "test.fold"));
+  CpuTarget target = llvm::cantFail(detectTarget("baseline"));
+  LosingFusions losing(program, target, {{"b", 128}, {"n", 1024}, {"j", 1024}});
+  FuseOptions options;
+  report = llvm::cantFail(fuse(*program.module, options));
+  int seen = 0;
+  return llvm::cantFail(
+      losing.decline(program, options, report, [&](mlir::ModuleOp) {
+        bool fails = failure && (which < 0 || seen == which);
+        ++seen;
+        return fails ? fail(ExitCode::Internal, failure)
+                     : llvm::Error::success();
+      }));
+}
+
+std::vector<std::string> failuresIn(const FuseReport &report) {
+  std::vector<std::string> found;
+  for (const ReasonReport &note : report.notes)
+    if (note.key == keyOf(Reason::TrialFailed))
+      found.push_back(note.at + ": " + note.text);
+  return found;
+}
+} // namespace
+
+TEST(DeclineTest, WhatIsPredictedToLoseIsLeft) {
+  FuseReport report;
+  EXPECT_TRUE(declines(-1, nullptr, report));
+  EXPECT_TRUE(failuresIn(report).empty());
+}
+
+TEST(DeclineTest, AnAlternativeThatFailsIsNoneAndIsSaid) {
+  FuseReport report;
+  EXPECT_FALSE(declines(-1, "found a broken plan", report));
+  std::vector<std::string> found = failuresIn(report);
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found.front(), "'o': found a broken plan");
+  EXPECT_TRUE(report.cascades.front().isFused);
+}
+
+TEST(DeclineTest, AnotherAlternativeIsTakenAndTheFailureStillSaid) {
+  FuseReport report;
+  EXPECT_TRUE(declines(0, "found a broken plan", report));
+  EXPECT_EQ(failuresIn(report).size(), 1u);
+}
+
+/// The kernel in which a product waits may have lost a reduction to another
+/// that was left apart.
+TEST(DeclineTest, ARegroupedKernelIsStillSaidToWait) {
+  CascadeReport before;
+  before.name = "o";
+  before.reductions = {1, 2, 5};
+  before.separated = {5};
+  FuseReport after;
+  after.cascades.resize(3);
+  after.cascades[0].reductions = {1, 3};
+  after.cascades[1].reductions = {5, 7};
+  after.cascades[1].decline = DeclineReport();
+  after.cascades[2].reductions = {2, 5};
+  tellWaiting(before, "text", after);
+  EXPECT_TRUE(after.cascades[0].reasons.empty());
+  EXPECT_TRUE(after.cascades[1].reasons.empty());
+  ASSERT_EQ(after.cascades[2].reasons.size(), 1u);
+  EXPECT_EQ(after.cascades[2].reasons[0].key, keyOf(Reason::WaitsForResults));
+  EXPECT_TRUE(after.cascades[2].waits);
+}
+
+/// In one pass nothing waits, whatever was asked for.
+TEST(DeclineTest, OnePassDoesNotWait) {
+  CascadeReport before;
+  before.separated = {5};
+  FuseReport after;
+  after.cascades.resize(1);
+  after.cascades[0].reductions = {5};
+  after.cascades[0].isFused = true;
+  tellWaiting(before, "text", after);
+  EXPECT_TRUE(after.cascades[0].reasons.empty());
+  EXPECT_FALSE(after.cascades[0].waits);
+}
