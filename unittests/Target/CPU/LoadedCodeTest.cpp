@@ -126,7 +126,8 @@ TEST(LoadedCodeTest, WhatIsWrittenIsNotContracted) {
         %same = arith.mulf %half, %twice : f32
         %nothing = arith.subf %p, %same : f32
         %far = arith.mulf %x, %twice : f32
-        %sum = arith.addf %far, %twice fastmath<contract> : f32
+        %other = arith.mulf %c, %twice : f32
+        %sum = arith.addf %other, %twice fastmath<contract> : f32
         %written = arith.addf %far, %twice : f32
         return %nothing, %sum, %written : f32, f32, f32
       })",
@@ -145,6 +146,6 @@ TEST(LoadedCodeTest, WhatIsWrittenIsNotContracted) {
     EXPECT_EQ(written, product + 2 * c);
     EXPECT_NE(written, std::fma(x, 2 * c, 2 * c));
     if (target.instructionSet != InstructionSet::Baseline)
-      EXPECT_EQ(sum, std::fma(x, 2 * c, 2 * c));
+      EXPECT_EQ(sum, std::fma(c, 2 * c, 2 * c));
   }
 }
