@@ -7,7 +7,8 @@ launches that rotate among arrays, beside PyTorch's cuDNN and FlashAttention, To
 
 Packages are PROGRAM.DTYPE.rfx of examples/variance.fold, entropy.fold and logsumexp.fold, and of kurtosis.fold and
 decode.fold in benchmarks/suite/programs (decode: h=32, g=8, d=128, bf16); inertia.DTYPE.rfx is
-test/Catalogue/catalogue_60_moment_of_inertia.fold.
+test/Catalogue/catalogue_60_moment_of_inertia.fold. ragged*.rfx are of decode.fold with `length[b]: i32` behind its
+arrays and `s = where(n < length, s, -inf)`; --only-ragged times these alone, several in turns.
 """
 
 import argparse
@@ -92,6 +93,46 @@ def decode(options, library, batch, length):
         package.close()
 
 
+def ragged(options, library, batch, length):
+    """Caches filled up to lengths at random, 1 to the longest, then all of them whole."""
+    paths = sorted(options.packages.glob("ragged*.rfx"))
+    if not paths:
+        return
+    torch.manual_seed(batch)
+    shape = (batch, GROUPS, length, WIDTH)
+    key, value = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    key += torch.linspace(-0.25, 0.25, length, device="cuda", dtype=torch.bfloat16)[:, None]
+    q = torch.randn(batch, HEADS, WIDTH, device="cuda", dtype=torch.bfloat16)
+    packages = [Package(library, path) for path in paths]
+    for what in ("ragged", "even"):
+        lengths = torch.randint(1, length + 1, (batch,), device="cuda", dtype=torch.int32)
+        lengths[0] = length
+        if what == "even":
+            lengths.fill_(length)
+        size, graphs, notes = int(lengths.sum()) * GROUPS * WIDTH * 4, [], []
+        for package in packages:
+            o, error = torch.full((batch, HEADS, WIDTH), float("nan"), device="cuda", dtype=torch.bfloat16), 0.0
+            run = package.launcher([q, key, value, lengths], [o])
+            run()
+            for b in range(batch):
+                rows, end = q[b].double().view(GROUPS, HEADS // GROUPS, WIDTH), int(lengths[b])
+                weights = torch.softmax(rows @ key[b, :, :end].double().transpose(1, 2) / WIDTH ** 0.5, -1)
+                exact = (weights @ value[b, :, :end].double()).view(HEADS, WIDTH)
+                error = max(error, ((o[b].double() - exact).norm() / exact.norm()).nan_to_num(float("inf")).item())
+            first, is_same = o.clone(), True
+            for _ in range(30):
+                run()
+                is_same &= torch.equal(first, o)
+            notes.append(f"error {error:.2e} {'same bits' if is_same else 'OTHER BITS'}")
+            graphs.append((graph_of([run] * LAUNCHES), o))
+        times = [[time_ms(graph.replay, 4, 7) / LAUNCHES for graph, _ in graphs] for _ in range(5)]
+        for path, note, own in zip(paths, notes, zip(*times)):
+            ms = sorted(own)[len(own) // 2]
+            print(f"B{batch} L{length} {what} {path.stem} {note} {ms * 1e3:.1f}us {size / ms * 1e-9:.2f}TB/s", flush=True)
+    for package in packages:
+        package.close()
+
+
 def reduce_rows(options, library, name, rows, length):
     count = 8 if rows * length < 1 << 27 else 2
     ramp = torch.linspace(-2, 2, length, device="cuda")
@@ -149,11 +190,16 @@ def main():
     parser.add_argument("--library", type=pathlib.Path, required=True)
     parser.add_argument("--packages", type=pathlib.Path, required=True)
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--only-ragged", action="store_true")
     options = parser.parse_args()
     library = Library(options.library)
     print(torch.cuda.get_device_name(), torch.__version__, "cuDNN", torch.backends.cudnn.version(), flush=True)
     for batch, length in DECODED:
-        decode(options, library, batch, length)
+        ragged(options, library, batch, length)
+        if not options.only_ragged:
+            decode(options, library, batch, length)
+    if options.only_ragged:
+        return
     for name in TYPES:
         for rows, length in ROWS:
             reduce_rows(options, library, name, rows, length)

@@ -442,6 +442,17 @@ static void chooseTileRow(TileKernel &kernel) {
                  [&](unsigned i) { return int(i) == kernel.tileRow; });
 }
 
+/// Of a bound that data say of each row of a tile, none is the first or last.
+static void dropUnorderedBounds(TileKernel &kernel) {
+  llvm::erase_if(kernel.plan->passes[0].conditions, [&](Condition &condition) {
+    NodeSet all;
+    collect(condition.bound, all);
+    return kernel.tileRow >= 0 && llvm::any_of(all, [&](Node *n) {
+             return n->kind == Node::Read && dependsOn(n, kernel.tileRow);
+           });
+  });
+}
+
 /// How many neighbours of a row index read the same rows of an array: 0 for
 /// all of them, 1 where it is not known that any do.
 static int64_t shareOf(Node *node, unsigned row) {
@@ -585,6 +596,7 @@ FailureOr<TileKernel> cuda::findTiles(Plan &plan, bool packs) {
   if (failed(findProducts(kernel)))
     return failure();
   chooseTileRow(kernel);
+  dropUnorderedBounds(kernel);
   if (packs)
     choosePacked(kernel);
   TileAccess right, left;

@@ -460,7 +460,7 @@ void TilePrinter::printRoleWalk() {
            "begin);");
   // Masks of a whole tile are 6 % of a visit of four tiles. Where elements of
   // the stream are left out the first tile is the one that is not whole.
-  if (plan.passes[0].conditions.empty()) {
+  if (isWholeBehindFirst()) {
     out.line("else if (end - 1 < whole_end)");
     out.line("  fold(Number<1>{}, Number<FirstOfRows>{}, last, turns, end - 1 "
              "> begin);");
@@ -471,7 +471,7 @@ void TilePrinter::printRoleWalk() {
   out.open("for (int at = end - 2; at >= begin; --at) {");
   out.line("const int64_t first = int64_t(at) * kColumns;");
   out.line("const int turn = turns + end - 1 - at;");
-  if (plan.passes[0].conditions.empty()) {
+  if (isWholeBehindFirst()) {
     out.line("// Only the first of them is not whole.");
     out.line("fold(Number<1>{}, Number<Further>{}, first, turn, at > begin);");
   } else {

@@ -303,10 +303,11 @@ void TilePrinter::printTerms(unsigned level) {
 void TilePrinter::printLimits() {
   std::string limit = "count", least;
   for (auto [i, condition] : llvm::enumerate(plan.passes[0].conditions)) {
-    std::string bound = "within(bound_" + std::to_string(i) + "(" +
-                        (hasTileRow() ? kernel.indexNames[tiles.tileRow] : "") +
-                        ") - " + kernel.indexNames[tiles.stream] +
-                        "_first, kColumns)";
+    std::string bound =
+        "within(bound_" + std::to_string(i) +
+        (isOfTileRow(condition) ? "(" + kernel.indexNames[tiles.tileRow] + ")"
+                                : "") +
+        " - " + kernel.indexNames[tiles.stream] + "_first, kColumns)";
     std::string &to = condition.isUpper ? limit : least;
     to = to.empty() ? bound
                     : (condition.isUpper ? "smaller(" : "larger(") + to + ", " +

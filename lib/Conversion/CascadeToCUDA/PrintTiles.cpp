@@ -423,20 +423,23 @@ void TilePrinter::printBounds() {
   out.line(mark + n + "_whole_begin = 0, " + n + "_whole_end = " + n +
            "_count;");
   for (auto [i, condition] : llvm::enumerate(plan.passes[0].conditions)) {
-    std::string bound = "bound_" + std::to_string(i);
-    std::string m =
-        hasTileRow() ? kernel.indexNames[tiles.tileRow] : std::string();
-    out.open("const auto " + bound + " = [&](" +
-             (m.empty() ? "" : "[[maybe_unused]] int64_t " + m) +
-             ") -> int64_t {");
-    {
+    std::string bound = "bound_" + std::to_string(i), low = bound, high = bound;
+    auto value = [&] {
+      return withoutParentheses(values.value(condition.bound)) +
+             (condition.add ? " + 1;" : ";");
+    };
+    if (isOfTileRow(condition)) {
+      std::string m = kernel.indexNames[tiles.tileRow];
+      out.open("const auto " + bound + " = [&](int64_t " + m +
+               ") -> int64_t {");
       Expressions::Scope scope(values, {condition.bound});
-      out.line("return " + withoutParentheses(values.value(condition.bound)) +
-               " + " + std::to_string(condition.add) + ";");
+      out.line("return " + value());
+      out.close("};");
+      low += "(" + m + "_first)";
+      high += "(" + m + "_end - 1)";
+    } else {
+      out.line("const int64_t " + bound + " = " + value());
     }
-    out.close("};");
-    std::string low = bound + "(" + (m.empty() ? "" : m + "_first") + ")";
-    std::string high = bound + "(" + (m.empty() ? "" : m + "_end - 1") + ")";
     if (condition.isUpper) {
       out.line(n + "_end = smaller(" + n + "_end, " + high + ");");
       out.line(n + "_whole_end = smaller(" + n + "_whole_end, " + low + ");");
@@ -461,7 +464,8 @@ bool TilePrinter::needsRow(Node *n) {
 
 /// Whether what a tile is folded with differs from row to row.
 bool TilePrinter::foldsByRow() {
-  bool hasRows = !plan.passes[0].conditions.empty();
+  bool hasRows = llvm::any_of(plan.passes[0].conditions,
+                              [&](Condition &c) { return isOfTileRow(c); });
   for (StatePlan &state : plan.states)
     hasRows |= needsRow(state.term);
   return hasRows;

@@ -181,8 +181,20 @@ private:
   }
   /// Later rows read more of the stream.
   bool hasUpper() const {
-    return llvm::any_of(plan.passes[0].conditions,
-                        [](const walk::Condition &c) { return c.isUpper; });
+    return llvm::any_of(
+        plan.passes[0].conditions,
+        [&](const walk::Condition &c) { return c.isUpper && isOfTileRow(c); });
+  }
+  /// Whether rows of a tile have bounds of their own.
+  bool isOfTileRow(const walk::Condition &condition) const {
+    return hasTileRow() && dependsOn(condition.bound, tiles.tileRow);
+  }
+  /// Whether of the tiles that are walked only the first one, which has the
+  /// stream's end, may be there in part.
+  bool isWholeBehindFirst() const {
+    return llvm::all_of(
+        plan.passes[0].conditions,
+        [&](const walk::Condition &c) { return c.isUpper && !isOfTileRow(c); });
   }
   bool hasWidth() const { return tiles.width >= 0; }
   bool hasTileRow() const { return tiles.tileRow >= 0; }

@@ -82,12 +82,16 @@ private:
 };
 } // namespace
 
-/// Sums of row indices and constants: smallest in the first row of a tile,
-/// largest in its last.
+/// Sums of row indices, constants and what data say of all rows of a tile:
+/// smallest in the first row of a tile, largest in its last.
 static bool isNondecreasing(Plan &plan, Node *n) {
   if (n->kind == Node::Const || n->kind == Node::Index ||
       n->kind == Node::Param || n->kind == Node::Extent)
     return true;
+  // Read before any element is: wherever the row's indices say.
+  if (n->kind == Node::Read)
+    return !plan.hasRow(n->set) && plan.rowLane == kNone &&
+           llvm::all_of(n->in, [](Node *i) { return i->kind == Node::Index; });
   if (n->kind != Node::Elem)
     return false;
   if (isa<arith::AddIOp>(n->op))
@@ -95,7 +99,7 @@ static bool isNondecreasing(Plan &plan, Node *n) {
   if (isa<arith::SubIOp>(n->op))
     return isNondecreasing(plan, n->in[0]) && !plan.hasRow(n->in[1]->set) &&
            isNondecreasing(plan, n->in[1]);
-  if (isa<arith::IndexCastOp>(n->op))
+  if (isa<arith::IndexCastOp, arith::ExtSIOp>(n->op))
     return isNondecreasing(plan, n->in[0]);
   return false;
 }

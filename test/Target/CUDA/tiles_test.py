@@ -63,9 +63,16 @@ def joined(width, row=""):
 
 FIXED |= {"joined": joined(48), "joinedrow": joined(32, " - by * by"),
           "divided": program(32, 32, mask=CAUSAL).replace("* rsqrt(len(d))", "/ 5.5")}
+# Where data say, for all rows of a matrix, which part of the stream they read; and for each row, which bounds nothing.
+FIXED |= {"filled": program(64, 64, mask="  s = where(n < length, s, -inf)\n", more=", length[b]: i32"),
+          "between": program(32, 48, 4, 2, mask="  s = where(n >= first and n <= last, s, -inf)\n",
+                             more=", first[b,h]: i64, last[b]: i32"),
+          "later": program(64, 64, mask="  s = where(n <= m + before, s, -inf)\n", more=", before[b]: i64"),
+          "ofrows": program(24, 32, mask="  s = where(n < length, s, -inf)\n", more=", length[b,m]: i64")}
 COMPILED = {"hd64": program(64, 64), "hd64causal": program(64, 64, mask=CAUSAL), "hd128": program(128, 128),
             "hd128causal": program(128, 128, mask=CAUSAL), "hd80": program(80, 80), "hd96gqa": program(96, 96, 4, 1),
-            "hd256": program(256, 256), "joined": joined(32), "joinedwide": joined(64)}
+            "hd256": program(256, 256), "filled": FIXED["filled"], "later": FIXED["later"],
+            "joined": joined(32), "joinedwide": joined(64)}
 # Rows that are multiplied and, of their front, added: read once, results wider than registers of those who multiply.
 RAGGED = ("  s = where(n < length, s, -inf)\n", ", length[b]: i64")
 WIDE = {"shared": (latent(272), 264), "sharedragged": (latent(320, *RAGGED), 104), "sharedcausal": (latent(288, CAUSAL), 288)}
@@ -161,6 +168,28 @@ def check_far_numbers(folder, name):
         assert np.isfinite(found).all() and np.abs(outputs[0] - found).max() < 0.02, f"rows of {name} are not as on the CPU"
 
 
+def check_bounds(folder, target):
+    """Bounds that data say: before the stream, inside it and at tiles' edges, behind it, and around nothing."""
+    random = np.random.default_rng(3)
+    q, k, v = (random.standard_normal(shape).astype(np.float16) for shape in ((4, 4, 5, 32), (4, 2, 150, 32), (4, 2, 150, 48)))
+    first = np.array([[-7, 0, 31, 64], [0, 63, 77, 78], [149, 150, 0, 80], [5, 5, 5, 5]])
+    last = np.array([150, 77, 149, -1], np.int32)
+    k[1, :, 128:] = v[1, :, 128:] = np.nan  # tiles that no row reads
+    np.savez(folder / "bounds.npz", q=q, k=k, v=v, first=first, last=last)
+    refold("run", str(folder / "between.fold"), "--target", target, "--dtype", "f16", f"--inputs-from={folder}/bounds.npz",
+           f"--output=o={folder}/bounds.npy")
+    found, n = np.load(folder / "bounds.npy"), np.arange(150)
+    for b, h in np.ndindex(4, 4):
+        read = (n >= first[b, h]) & (n <= last[b])
+        if not read.any():
+            assert np.isnan(found[b, h]).all(), (b, h)
+            continue
+        s = q[b, h].astype(float) @ k[b, h // 2, read].astype(float).T / 32 ** 0.5
+        p = np.exp(s - s.max(-1, keepdims=True))
+        exact = p @ v[b, h // 2, read].astype(float) / p.sum(-1, keepdims=True)
+        assert np.abs(found[b, h] - exact).max() < 4e-3, (target, b, h, np.abs(found[b, h] - exact).max())
+
+
 def check_written(folder, name):
     check_text(str(folder / name), "bf16")
 
@@ -198,9 +227,10 @@ def main():
         (folder / "bare.fold").write_text("bare(x[m,d], w[n,d]) -> o: f32\n  s[m,n] = sum(d: x * w)\n  o[m] = sum(n: exp(s - max(n: s)))\n")
         cases = [(check_lowest, folder), (check_bare_sum, folder)]
         cases += [(check_far_numbers, folder, name) for name in FAR]
+        cases += [(check_bounds, folder, target) for target in ("cuda-emulated", "cuda-emulated-sm90")]
         cases += [(check_example, name, dtype) for name, dtype in zip(EXAMPLES, ["bf16", "f16", "bf16", "f16", "bf16"])]
-        cases += [(check_fixed, folder, name, dtype) for name, dtype in zip(FIXED, ["bf16", "f16"] * 5)]
-        cases += [(check_roles, folder, name, dtype) for name, dtype in zip(FIXED, ["f16", "bf16"] * 5)]
+        cases += [(check_fixed, folder, name, dtype) for name, dtype in zip(FIXED, ["bf16", "f16"] * 7)]
+        cases += [(check_roles, folder, name, dtype) for name, dtype in zip(FIXED, ["f16", "bf16"] * 7)]
         cases += [(check_few, "attention_causal", "f16", "m=3"), (check_few, "attention_gqa", "bf16", "m=1")]
         cases += [(check_no_vectors, folder)]
         cases += [(check_wide, folder, "shared", "bf16", "1,1500", "b=1,m=1,h=3"), (check_wide, folder, "sharedragged", "f16", "70", "b=2,m=1,h=70"),
