@@ -56,10 +56,21 @@ def extent(e, tensors):
     return e["constant"] if e["operand"] < 0 else tensors[e["operand"]].shape[e["dim"]]
 
 
+def walked(kernel, entry, length):
+    """As LaunchConditions.cpp has it."""
+    columns, growing = entry["vectors"], kernel["tiles"]["growing"]
+    ends_inside = columns if entry["rows"] % columns else 0
+    return (length + entry["rows"] + ends_inside if growing else -(-length // columns) * columns) * (103 if columns < 80 else 100)
+
+
 def chosen_entry(kernel, tensors):
     depth, width = extent(kernel["tiles"]["depth"], tensors), extent(kernel["tiles"]["width"], tensors)
-    rows = extent(kernel["tiles"]["rows"], tensors)
+    rows, length = extent(kernel["tiles"]["rows"], tensors), extent(kernel["stream"], tensors)
+    kinds = {}
     for e in kernel["entries"]:
+        kinds.setdefault((e["rows"], e["width"], e["deepest"], e["widest"], "roles" in e["name"], e["most_blocks"]), []).append(e)
+    for e in [min(kind, key=lambda e: walked(kernel, e, length)) if kind[0]["name"].split("_")[-1].startswith("tiles") else e
+              for kind in kinds.values() for e in kind]:
         if rows < e["fewest_rows"] or e["most_blocks"]:
             continue
         if depth <= e["deepest"] and width <= e["widest"] and depth % e["width"] == 0 and width % e["width"] == 0:

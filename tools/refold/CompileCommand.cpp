@@ -55,7 +55,8 @@ static llvm::json::Object toJson(const CudaKernel &kernel) {
   if (kernel.tiles)
     tiles = llvm::json::Object{{"rows", extent(kernel.tiles->rows)},
                                {"depth", extent(kernel.tiles->depth)},
-                               {"width", extent(kernel.tiles->width)}};
+                               {"width", extent(kernel.tiles->width)},
+                               {"growing", kernel.tiles->isGrowing}};
   return llvm::json::Object{{"name", kernel.name},
                             {"tiles", std::move(tiles)},
                             {"text", kernel.text},

@@ -111,6 +111,7 @@ struct CudaTiles {
   /// Of entries with roles, of rows and of the stream: differences of two have
   /// 32 bits.
   static constexpr int64_t kMostPlaces = int64_t(1) << 30;
+  bool isGrowing = false; ///< later rows read more of the stream
   /// Of entries whose blocks share the stream: a block has rows of several
   /// indices, those that read the same stream. `share` neighbours of an
   /// extent; 0: all of it.

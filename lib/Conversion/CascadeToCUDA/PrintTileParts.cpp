@@ -55,7 +55,9 @@ void TilePrinter::addPartsEntry(const CudaEntry &like) {
   if (hasWidth())
     entry.name += "x" + std::to_string(entry.widest);
   entry.name += "x" + std::to_string(entry.width);
-  result.entries.push_back(entry);
+  // Of two entries that columns alone tell apart.
+  if (result.entries.empty() || result.entries.back().name != entry.name)
+    result.entries.push_back(entry);
 }
 
 void TilePrinter::findPacking(CudaTiles &grid) {

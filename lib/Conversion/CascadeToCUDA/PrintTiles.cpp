@@ -25,6 +25,7 @@ void TilePrinter::findGrid() {
   grid.depth = extentOf(tiles.depth);
   if (hasWidth())
     grid.width = extentOf(tiles.width);
+  grid.isGrowing = hasUpper();
   result.tiles = grid;
   result.factorRounding = tiles.rounding;
   for (const TileAccess *access : {&tiles.left, &tiles.right})
@@ -73,12 +74,22 @@ void TilePrinter::addEntry(int deepest, int widest, int vector) {
   // or more columns, would.
   bool hasMoreStates = hasWidth() && rowStates().size() > 2;
   isDouble &= sums <= 32 || !(hasMoreStates || callsFunctions());
-  int numTiles = isDouble ? 2 : 1, warps = 4;
+  int numTiles = isDouble ? 2 : 1;
   // With more beside these sums ptxas spills some of 255 registers.
   int columns = !isDouble                    ? 32
                 : sums > 32 || hasMoreStates ? 48
                 : deepest > 64               ? 64
                                              : 80;
+  // Short streams, and those that end between tiles, lose what is left of the
+  // last tile (LaunchConditions says when). Beside roles they are rare.
+  if (columns == 80 && !hasRoles())
+    addTiles(deepest, widest, vector, numTiles, 64);
+  addTiles(deepest, widest, vector, numTiles, columns);
+}
+
+void TilePrinter::addTiles(int deepest, int widest, int vector, int numTiles,
+                           int columns) {
+  constexpr int warps = 4;
   CudaEntry entry;
   entry.threads = warps * 32;
   entry.rows = warps * numTiles * 16;

@@ -38,6 +38,7 @@ private:
   void findGrid();
   mlir::LogicalResult chooseEntries();
   void addEntry(int deepest, int widest, int vector);
+  void addTiles(int deepest, int widest, int vector, int numTiles, int columns);
   bool keepsLeft(const CudaEntry &entry);
   bool readsElements(unsigned brought = 0);
   bool callsFunctions();

@@ -38,6 +38,21 @@ static SizeExpr takesRowProduct(const CudaEntry &entry,
   return takes;
 }
 
+/// What the columns of all tiles that rows walk take, in percent of one of a
+/// long tile (fitted to rows of 512 to 4096, benchmarks/results/cuda-tiles.md).
+static SizeExpr timeOfColumns(const CudaEntry &entry, const CudaKernel &kernel,
+                              const Words &words) {
+  using Op = SizeExpr::Op;
+  constexpr int64_t kLong = 80, kShort = 103;
+  SizeExpr length = words.extent(kernel.stream), columns(entry.vectors);
+  SizeExpr walked = SizeExpr::binary(Op::CeilDiv, length, columns) * columns;
+  // Half of the stream, and where rows of a block end half a tile.
+  if (kernel.tiles->isGrowing)
+    walked = length + SizeExpr(entry.rows) +
+             SizeExpr(entry.rows % entry.vectors == 0 ? 0 : entry.vectors);
+  return walked * SizeExpr(entry.vectors < kLong ? kShort : 100);
+}
+
 /// Whether an array has fewer elements along the summed or the carried index
 /// than an entry has room for.
 static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
@@ -69,6 +84,15 @@ static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
     takes =
         takes * SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(entry.fewestRows),
                                  words.extent(kernel.tiles->rows));
+  // Of entries that tiles' columns alone tell apart, the one that walks less.
+  for (const CudaEntry &other : kernel.entries)
+    if (&other > &entry && !isWanted && entry.roles + other.roles == 0 &&
+        !entry.hasParts() && other.rows == entry.rows &&
+        other.width == entry.width && other.deepest == entry.deepest &&
+        other.widest == entry.widest)
+      takes = takes * SizeExpr::binary(SizeExpr::Op::Le,
+                                       timeOfColumns(entry, kernel, words),
+                                       timeOfColumns(other, kernel, words));
   return entry.widest == 0 ? takes : takes * isAtMost(width, entry.widest);
 }
 
