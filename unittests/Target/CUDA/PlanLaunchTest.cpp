@@ -381,6 +381,45 @@ TEST(PlanCudaLaunch, BlocksShareLongSumsOfFewRows) {
   EXPECT_EQ(describeCudaLaunch(kernel).tickets, 132u);
 }
 
+/// Of tiles whose columns alone differ, those that walk less of short streams.
+TEST(PlanCudaLaunch, ShortStreamsHaveTilesThatFit) {
+  CudaKernel kernel;
+  kernel.name = "k";
+  CudaOperand side;
+  side.rank = 2;
+  side.elementBytes = 2;
+  kernel.operands = {side, side};
+  kernel.operands[1].word = 7;
+  kernel.stream = CudaExtent{1, 0, 1};
+  CudaEntry narrow;
+  narrow.name = "narrow";
+  narrow.threads = narrow.rows = 128;
+  narrow.width = 1;
+  narrow.deepest = narrow.widest = 64;
+  narrow.vectors = 64;
+  CudaEntry broad = narrow;
+  broad.name = "broad";
+  broad.vectors = 80;
+  kernel.entries = {narrow, broad};
+  auto choose = [&](int64_t length, bool isGrowing) {
+    kernel.tiles = CudaTiles{};
+    kernel.tiles->rows = CudaExtent{0, 0, 1};
+    kernel.tiles->depth = kernel.tiles->width = CudaExtent{1, 1, 1};
+    kernel.tiles->isGrowing = isGrowing;
+    int64_t words[] = {0, 1 << 20, 0, length, 64, 64, 1,
+                       0, 2 << 20, 0, length, 64, 64, 1};
+    return chosen(kernel, words);
+  };
+  // As measured (benchmarks/results/cuda-tiles.md).
+  EXPECT_EQ(choose(512, false), "narrow");
+  EXPECT_EQ(choose(1000, false), "broad");
+  EXPECT_EQ(choose(1024, false), "broad");
+  EXPECT_EQ(choose(4096, false), "broad");
+  EXPECT_EQ(choose(512, true), "narrow");
+  EXPECT_EQ(choose(2048, true), "narrow");
+  EXPECT_EQ(choose(4096, true), "broad");
+}
+
 TEST(PlanCudaLaunch, LibrariesComputeF32AndLargeProducts) {
   CudaKernel kernel;
   for (unsigned i = 0; i < 3; ++i) {
