@@ -7,10 +7,11 @@ using namespace mlir;
 using namespace refold;
 using namespace refold::walk;
 
-/// Panels of a group, and how many there are if fewer save slices.
 /// Whole blocks of `blockOfSum` and whole groups of them: slices change no bit.
 constexpr int64_t kBlocksOfSum = 256;
-constexpr int64_t kMany = PackPlan::kMostOwn, kSome = PackPlan::kOwnPanels;
+
+/// Panels of a group, `ownPanels` where fewer save slices.
+int64_t Kernel::mostPanels() { return 2 * plan.ownPanels(); }
 
 /// Steps of the sum of which `panels` panels of each operand fill half of the
 /// second cache.
@@ -61,17 +62,19 @@ int Kernel::slicedIndex() {
   if (index == kNone)
     return kNone;
   Ix extent = extents[index], areFew = haveFewRows();
-  int64_t longest = areFew.is(0) ? stepsOfPanels(kSome) : stepsOfFew();
+  int64_t longest =
+      areFew.is(0) ? stepsOfPanels(plan.ownPanels()) : stepsOfFew();
   return extent.isConstant() && extent.constant <= longest ? kNone : index;
 }
 
 int64_t Kernel::stepsOfFew() {
-  return std::max(stepsOfPanels(kMany) / 2, kBlocksOfSum);
+  return std::max(stepsOfPanels(mostPanels()) / 2, kBlocksOfSum);
 }
 
 /// Elements of a slice: all of a sum that is not long.
 Ix Kernel::lengthOfSlice() {
-  int64_t longest = stepsOfPanels(kSome), slice = stepsOfPanels(kMany);
+  int64_t longest = stepsOfPanels(plan.ownPanels()),
+          slice = stepsOfPanels(mostPanels());
   Ix depth = extents[slicedIndex()];
   Ix isShort = to.sub(1, to.min(1, to.div(depth, longest + 1)));
   Ix length = to.add(slice, to.mul(isShort, longest - slice));
@@ -83,14 +86,15 @@ Ix Kernel::lengthOfSlice() {
 Ix Kernel::panelsOfGroup() {
   int index = indexOfSum();
   if (index == kNone)
-    return kSome;
-  int64_t longest = stepsOfPanels(kSome), slice = stepsOfPanels(kMany);
+    return plan.ownPanels();
+  int64_t longest = stepsOfPanels(plan.ownPanels()),
+          slice = stepsOfPanels(mostPanels());
   Ix depth = extents[index];
   // 1 from `count` on.
   auto isFrom = [&](int64_t count) { return to.min(1, to.div(depth, count)); };
   Ix isBetween = to.sub(isFrom(slice + 1), isFrom(longest + 1));
   Ix areSome = to.max(isBetween, haveFewRows());
-  return to.sub(kMany, to.mul(areSome, kMany - kSome));
+  return to.sub(mostPanels(), to.mul(areSome, plan.ownPanels()));
 }
 
 /// Steps that there is room for in one panel.
@@ -108,7 +112,7 @@ Ix Kernel::stepsOfPanel(PackPlan &pack) {
 
 /// The same of all panels that an item lays out at once.
 Ix Kernel::stepsOfOwnPanels(PackPlan &pack) {
-  Ix least = to.mul(stepsOfPanel(pack), kSome);
+  Ix least = to.mul(stepsOfPanel(pack), plan.ownPanels());
   if (pack.reducedIndex == kNone || pack.reducedIndex != indexOfSum())
     return least;
   Ix steps =
@@ -122,7 +126,7 @@ void Kernel::layOutSlices() {
     return;
   int lane = plan.product ? plan.laneOf(plan.product)
                           : plan.states[plan.wholes.front()].lane;
-  Ix apart((kMany + 1) * plan.registerLanes); // not a page
+  Ix apart((mostPanels() + 1) * plan.registerLanes); // not a page
   for (Node *term : summedTerms()) {
     Array &sums = slicedSums.emplace_back();
     sums.dims = {{unsigned(lane), Ix(1)}, {unsigned(plan.row), apart}};
@@ -166,8 +170,9 @@ void Kernel::nestPanels(Nest &nest, Tile &outer, Ix first, Ix end) {
 void Kernel::nestGroups(Nest &nest, Tile &outer) {
   bool hasOwn = nest.readsPanels && plan.hasOwnPanels();
   Ix range = rangeOf(nest.lane);
-  Ix lanes = to.mul(readsRowsOnce(nest) ? panelsOfGroup() : Ix(kSome),
-                    plan.registerLanes);
+  Ix lanes =
+      to.mul(readsRowsOnce(nest) ? panelsOfGroup() : Ix(plan.ownPanels()),
+             plan.registerLanes);
   to.each(0, to.ceilDiv(range, lanes), 1, [&](Ix number) {
     Ix first = to.mul(number, lanes);
     Ix end = to.min(to.add(first, lanes), range);

@@ -286,6 +286,7 @@ private:
   void writeRows(WritePlan &w);
 
   // Groups.cpp.
+  int64_t mostPanels();
   int64_t stepsOfPanels(int64_t panels);
   int indexOfSum();
   int slicedIndex();

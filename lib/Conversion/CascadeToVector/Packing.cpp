@@ -286,12 +286,12 @@ void Kernel::makeOwnPanels(Node *value, PackPlan &pack, Ix first, Ix count) {
     pack.group > 1 ? packBytesAt(one, k, limit) : packDepth(one, k, limit);
   };
   Ix end = pack.group > 1 ? to.floorTo(p.wholeDepth, pack.group) : p.depth;
-  constexpr int64_t kTogether = PackPlan::kOwnPanels;
+  const int64_t together = plan.ownPanels();
   auto sideBySide = [&](Ix number) {
     auto each = [&](Ix lo, Ix hi, llvm::function_ref<void(Panel, Ix)> one) {
       to.each(lo, hi, pack.group, [&](Ix k) {
         askAhead(part(number), pack, k);
-        for (int64_t n = 0; n < kTogether; ++n)
+        for (int64_t n = 0; n < together; ++n)
           one(part(to.add(number, n)), k);
       });
     };
@@ -302,8 +302,8 @@ void Kernel::makeOwnPanels(Node *value, PackPlan &pack, Ix first, Ix count) {
       each(end, p.depth,
            [&](Panel one, Ix k) { packBytesAt(one, k, std::nullopt); });
   };
-  Ix main = to.floorTo(to.div(count, width), kTogether);
-  to.each(0, main, kTogether, sideBySide);
+  Ix main = to.floorTo(to.div(count, width), together);
+  to.each(0, main, together, sideBySide);
   if (count.isConstant() && count.constant == main.constant * width)
     return;
   to.each(0, p.depth, pack.group, [&](Ix k) {
@@ -319,7 +319,7 @@ void Kernel::askAhead(const Panel &p, PackPlan &pack, Ix k) {
   if (plan.facts.followsRows)
     return;
   constexpr int64_t kBytesAhead = 8192, kLineBytes = 64;
-  const int64_t together = PackPlan::kOwnPanels * plan.registerLanes;
+  const int64_t together = plan.ownPanels() * plan.registerLanes;
   int64_t bits = std::max<int64_t>(pack.read->type.getIntOrFloatBitWidth(), 8);
   int64_t perLine = 8 * kLineBytes / bits;
   int64_t ahead = 8 * kBytesAhead / (bits * together);
