@@ -74,6 +74,7 @@ private:
   int chooseSharedRow(int except);
   void chooseElementwise(Schedule &s);
   void chooseMatrix(Schedule &s, int row, int stream);
+  bool takesLargeGroups(const Schedule &s, int sum);
   void chooseProduct(Schedule &s, int lane, int row);
   bool comparesPositions(int stream);
   void chooseWholeRows(Schedule &s, int stream);
@@ -309,6 +310,10 @@ void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
   bool sharesProductsOnly = stream != kNone && !sumsByColumns();
   if (kTileRows % s.registerRows == 0)
     tileRows *= sharesProductsOnly ? 4 : isDeep ? 2 : 1;
+  // No tile of fewer rows than it has: lists want whole registers of them.
+  if (sharesProductsOnly && row != kNone && !ShapedType::isDynamic(extent(row)))
+    tileRows = std::clamp(extent(row) / kTileRows * kTileRows, kTileRows,
+                          std::max(tileRows, kTileRows));
   if (row != kNone) {
     int64_t tile = rowsSharing(row);
     // Whole groups, or equal parts of one.
@@ -326,6 +331,20 @@ void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
     s.registerLanes = std::min<int64_t>(sums / s.registerRows, 4) * lanes;
     s.prefetch = true;
   }
+}
+
+/// Whether groups have eight panels: of floats, and not of sums of which four
+/// save slices (`Kernel::panelsOfGroup`).
+bool Chooser::takesLargeGroups(const Schedule &s, int sum) {
+  if (llvm::popcount(cascade.indicesOfRole(CascadeOp::Inner)) != 1 ||
+      llvm::none_of(cascade.getBody().getOps<ContractOp>(), [](ContractOp op) {
+        return isa<FloatType>(op.getResult().getType());
+      }))
+    return false;
+  int64_t length = extent(sum);
+  int64_t bytes = 8 * s.registerLanes * int64_t(sizeof(float));
+  int64_t steps = llvm::bit_floor(uint64_t(target.l2Bytes / 2 / bytes));
+  return ShapedType::isDynamic(length) || length <= steps || length > 2 * steps;
 }
 
 /// A contraction without a stream: panels of the operand along the lanes, all
@@ -354,12 +373,13 @@ void Chooser::chooseProduct(Schedule &s, int lane, int row) {
   // few rows half as many are read while what they are made of passes by.
   // Sapphire Rapids, 128 x 4096 x 4096: 22.6 and 23.1 ms.
   constexpr int64_t kManyRows = 257;
+  bool hasLargeGroups = makesPanels && isLarge(row, kManyRows) &&
+                        takesLargeGroups(s, llvm::countr_zero(inner));
   // Each block of columns rounds the rows of its item again, which takes as
   // long as tiles take to multiply them by some 100 columns.
   const int64_t kColumns = hasPairsInTiles() ? 512
-                           : makesPanels && isLarge(row, kManyRows)
-                               ? 256
-                               : kFewColumns;
+                           : hasLargeGroups  ? 256
+                                             : kFewColumns;
   // Equal parts, four or a multiple: of three blocks of 128 one thread of two
   // would have two.
   int64_t columns = extent(lane);

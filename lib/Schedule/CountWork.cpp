@@ -92,7 +92,9 @@ private:
   void countSelection(StateOp state);
   void countAgain(const OpSet &first, const OpSet &later);
   void countRows(const OpSet &ops);
-  double itemCount();
+  double rowsOfItem(unsigned index);
+  double tileCount();
+  void countItems();
   double tailOf(unsigned index);
   double tileOf(unsigned index);
 
@@ -415,8 +417,7 @@ void Counter::countNest(Value term, uint64_t nest) {
   }
   // Every tile of rows sums again what is the same for all of them, of one row.
   if (!(nest & rowSet) && elements(rowSet) > 1.0) {
-    double steps =
-        elements(nest) * itemCount() / static_cast<double>(schedule.segments);
+    double steps = elements(nest) * tileCount();
     work.thinSteps += (1.0 + others) * steps;
     work.thinLoads += steps;
     return;
@@ -678,19 +679,30 @@ double Counter::tailOf(unsigned index) {
       (extents[index] - std::floor(extents[index] / block) * block) / lanes);
 }
 
+/// Rows of an item where the schedule says so, else one.
+double Counter::rowsOfItem(unsigned index) {
+  auto it = schedule.tile.find(cascade.indexName(index).str());
+  return it == schedule.tile.end() ? 1.0 : double(it->second);
+}
+
+double Counter::tileCount() {
+  double count = 1.0;
+  for (unsigned i = 0; i < extents.size(); ++i)
+    if (rowSet & bit(i))
+      count *= std::ceil(extents[i] / rowsOfItem(i));
+  return std::max(count, 1.0);
+}
+
 /// Row tiles times rows beside them times, of sums with a carried index, blocks
 /// of columns: see `ItemsOfPanels`.
-double Counter::itemCount() {
+void Counter::countItems() {
   double others = static_cast<double>(schedule.segments);
   double rows = 1.0, tile = 1.0;
-  int row = tiledRow();
   for (unsigned i = 0; i < extents.size(); ++i) {
     if (!(rowSet & bit(i)))
       continue;
-    auto it = schedule.tile.find(cascade.indexName(i).str());
-    double size = it == schedule.tile.end() ? 1.0 : double(it->second);
-    bool isRow = stream ? int(i) == row : size > 1.0 && int(i) != laneIndex;
-    if (isRow)
+    double size = rowsOfItem(i);
+    if (stream ? int(i) == tiledRow() : size > 1.0 && int(i) != laneIndex)
       std::tie(rows, tile) = std::tie(extents[i], size);
     else
       others *= std::ceil(extents[i] / size);
@@ -703,25 +715,30 @@ double Counter::itemCount() {
   bool hasInner = cascade.indicesOfRole(CascadeOp::Inner) != 0;
   auto cores = static_cast<double>(target.cores);
   if (hasNest && !(hasInner && carried)) {
-    bool isOfPanels = !hasInner || !stream;
     double wanted = stream ? cores : cores * ItemsOfPanels::kOfCore;
-    double least =
-        double(isOfPanels ? ItemsOfPanels::kLeastRows : schedule.registerRows);
+    double least = double(hasInner && stream ? schedule.registerRows
+                                             : ItemsOfPanels::kLeastRows);
     tile = std::min(tile, std::max(least, std::ceil(rows * others / wanted)));
   }
-  double items = std::max(others * std::ceil(rows / tile), 1.0);
+  work.items = std::max(others * std::ceil(rows / tile), 1.0);
   if (!hasNest || hasInner || !carried)
-    return items;
-  double wanted = tile >= double(ItemsOfPanels::kManyRows)
-                      ? cores
-                      : double(ItemsOfPanels::withBlocks(target.cores));
-  double blocks = 1.0;
+    return;
+  double blocks = 1.0, columns = 1.0;
   for (unsigned i = 0; i < extents.size(); ++i)
-    if (auto it = schedule.tile.find(cascade.indexName(i).str());
-        (carried & bit(i)) && it != schedule.tile.end())
-      blocks *= std::ceil(extents[i] / double(it->second));
-  return items *
-         std::clamp(std::ceil(wanted / items), 1.0, std::max(blocks, 1.0));
+    if ((carried & bit(i)) && rowsOfItem(i) > 1.0) {
+      blocks *= std::ceil(extents[i] / rowsOfItem(i));
+      columns *= extents[i];
+    }
+  bool areMany = rows * columns >= double(ItemsOfPanels::kManyResults) * cores;
+  double wanted =
+      areMany ? cores : double(ItemsOfPanels::withBlocks(target.cores));
+  blocks =
+      std::clamp(std::ceil(wanted / work.items), 1.0, std::max(blocks, 1.0));
+  // What rows have in common is computed again for each of them.
+  work.visits *= blocks;
+  work.tails *= blocks;
+  work.stream.add(OperationCounts(work.stream), blocks - 1.0);
+  work.items *= blocks;
 }
 
 KernelWork Counter::count() {
@@ -778,7 +795,7 @@ KernelWork Counter::count() {
     work.lists *= kOfNest;
   else if (work.lists > 0.0)
     work.lists += kBegin;
-  work.items = itemCount();
+  countItems();
   return work;
 }
 

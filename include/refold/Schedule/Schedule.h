@@ -75,9 +75,9 @@ struct ItemsOfPanels {
   static constexpr int64_t kLeastRows = 512;
   /// Of a product by itself; what has rows in common to compute has one.
   static constexpr int64_t kOfCore = 4;
-  /// Of fewer rows than `kManyRows`, blocks of columns give each core two
-  /// items, and all of them four.
-  static constexpr int64_t kManyRows = 1024;
+  /// Of fewer results for each core than `kManyResults`, blocks of columns give
+  /// each core two items, and all of them four; else one.
+  static constexpr int64_t kManyResults = 1 << 18;
   static int64_t withBlocks(int64_t cores) {
     return std::max<int64_t>(2 * cores, 4);
   }

@@ -173,13 +173,15 @@ void Kernel::nestGroups(Nest &nest, Tile &outer) {
   Ix lanes =
       to.mul(readsRowsOnce(nest) ? panelsOfGroup() : Ix(plan.ownPanels()),
              plan.registerLanes);
+  bool areEqual = range.isConstant() && lanes.isConstant() &&
+                  range.constant % lanes.constant == 0;
   to.each(0, to.ceilDiv(range, lanes), 1, [&](Ix number) {
     Ix first = to.mul(number, lanes);
     Ix end = to.min(to.add(first, lanes), range);
     if (nest.isSliced)
       return nestSlices(nest, outer, first, end);
     if (hasOwn)
-      makeOwnPanels(nest, first, to.sub(end, first));
+      makeOwnPanels(nest, first, areEqual ? lanes : to.sub(end, first));
     takesTilesInGroups(nest) ? nestGroup(nest, outer, first, end)
                              : nestPanels(nest, outer, first, end);
   });

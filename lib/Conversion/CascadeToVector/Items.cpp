@@ -56,6 +56,9 @@ Ix Kernel::span(unsigned index) {
 /// others over sixteen items, before an item gets a whole tile of them.
 Ix Kernel::rowTile() {
   constexpr int64_t kItems = 16, kWholeTile = 64;
+  // What is read at `t floordiv c` is one place for a whole tile.
+  if (plan.graph->readsByTile())
+    return plan.tileRows;
   if (plan.sharesProductsOnly())
     return rowsOfCore(plan.registerRows);
   if (multipliesByOwnPanels())
@@ -64,7 +67,7 @@ Ix Kernel::rowTile() {
       plan.tileRows > kWholeTile && plan.tileRows % kWholeTile == 0 &&
       kWholeTile % plan.registerRows == 0)
     return rowsOfCore(kWholeTile);
-  if (!plan.hasShortRows() || plan.graph->readsByTile())
+  if (!plan.hasShortRows())
     return plan.tileRows;
   return to.max(1,
                 to.min(plan.tileRows, to.ceilDiv(extents[plan.row], kItems)));
@@ -130,7 +133,9 @@ Ix Kernel::blockOfWholeRows() {
           to.mul(items, int(i) == plan.row ? to.ceilDiv(extents[i], rowTile())
                                            : extents[i]);
   int64_t wanted = ItemsOfPanels::withBlocks(plan.facts.cores);
-  Ix areMany = to.min(1, to.div(rowTile(), ItemsOfPanels::kManyRows));
+  Ix results = to.mul(extents[plan.row], extents[plan.block]);
+  Ix areMany = to.min(
+      1, to.div(results, ItemsOfPanels::kManyResults * plan.facts.cores));
   Ix most = to.sub(wanted, to.mul(areMany, wanted - plan.facts.cores));
   Ix blocks = to.max(1, to.ceilDiv(most, to.max(1, items)));
   Ix wide =
@@ -142,12 +147,26 @@ Ix Kernel::blockOfWholeRows() {
   return to.add(to.mul(more, isWhole), plan.tileBlock);
 }
 
+/// Columns by which rows are multiplied in one item: fewer of one tile of rows,
+/// where that leaves cores without any.
+Ix Kernel::blockOfProduct() {
+  Ix extent = extents[plan.block];
+  if (extent.isConstant() || !plan.hasOwnPanels())
+    return plan.tileBlock;
+  Ix tiles = to.max(1, to.ceilDiv(extents[plan.row], rowTile()));
+  Ix blocks = to.max(to.ceilDiv(extent, plan.tileBlock),
+                     to.ceilDiv(plan.facts.cores, tiles));
+  Ix even =
+      to.ceilTo(to.ceilDiv(extent, to.max(blocks, 1)), plan.registerLanes);
+  return to.max(plan.registerLanes, to.min(even, plan.tileBlock));
+}
+
 /// Positions of the tiled carried index in one item. Few rows read long parts
 /// of what they are multiplied by: equal ones, a multiple of `Plan::longParts`.
 Ix Kernel::blockTile() {
   if (!plan.product && !plan.hasBlocksOfResults())
     return plan.tileBlock;
-  Ix block = plan.product ? Ix(plan.tileBlock) : blockOfWholeRows();
+  Ix block = plan.product ? blockOfProduct() : blockOfWholeRows();
   if (fewRows() != FewRows::InOrder)
     return block;
   Ix extent = extents[plan.block];

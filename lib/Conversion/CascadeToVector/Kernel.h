@@ -94,6 +94,7 @@ private:
   Ix rowsOfOwnPanels();
   Ix hasWholeRows();
   Ix blockOfWholeRows();
+  Ix blockOfProduct();
   Ix blockTile();
   Ix mainItems();
   void bindItem(Ix item);

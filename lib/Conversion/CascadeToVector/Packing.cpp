@@ -299,8 +299,11 @@ void Kernel::makeOwnPanels(Node *value, PackPlan &pack, Ix first, Ix count) {
       pack.group > 1 ? packWordsAt(one, k) : packDepth(one, k, std::nullopt);
     });
     if (pack.group > 1)
-      each(end, p.depth,
-           [&](Panel one, Ix k) { packBytesAt(one, k, std::nullopt); });
+      to.each(end, p.depth, pack.group, [&](Ix k) {
+        to.each(0, together, 1, [&](Ix n) {
+          packBytesAt(part(to.add(number, n)), k, std::nullopt);
+        });
+      });
   };
   Ix main = to.floorTo(to.div(count, width), together);
   to.each(0, main, together, sideBySide);

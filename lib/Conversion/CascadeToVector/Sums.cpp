@@ -285,7 +285,7 @@ Kernel::reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
   } else if (range.isConstant() && range.constant <= block) {
     return addBlock(0, range, acc);
   } else if (group > kLongestGroup ||
-             (main.isConstant() && main.constant <= group)) {
+             (!slice && main.isConstant() && main.constant <= group)) {
     acc = addBlocks(0, main, acc);
   } else {
     acc = to.loop(0, main, group, acc, [&](Ix first, ArrayRef<Val> totals) {

@@ -73,7 +73,7 @@ static constexpr float kTerms[][32] = {
 
 Value refold::emitErfByTable(VectorMath &m, Value x) {
   // From `kLargest` on 1 is nearest. Adding `kRound` rounds to eighths, whose
-  // number is in the last bits.
+  // number is in the last bits; `kFirst` is halfway, and rounds to the even 2.
   constexpr double kLargest = 3.9374, kRound = 0x1.8p20, kFirst = 0.3125;
   constexpr double kSlope = 0x1.20dd76p0; // 2 / sqrt(pi), rounded
   Value a = m.atMost(m.abs(x), kLargest);
@@ -84,6 +84,6 @@ Value refold::emitErfByTable(VectorMath &m, Value x) {
     r = m.fma(r, u, m.lookUp(kTerms[i], place));
   Value y = m.fma(u, r, m.lookUp(kValues, place));
   Value first = m.fma(u, m.constant(kSlope), m.mul(u, r));
-  y = m.select(m.compare(arith::CmpFPredicate::OLT, a, kFirst), first, y);
+  y = m.select(m.compare(arith::CmpFPredicate::OLE, a, kFirst), first, y);
   return m.copySign(y, x);
 }

@@ -51,6 +51,9 @@ static std::vector<float> sampledFloats(uint32_t step) {
       127.99999f, 0x1p-149f, 0x1p-126f, 0.625f,     0.93f,   4.0f};
   for (uint64_t bits = 0; bits < (uint64_t(1) << 32); bits += step)
     values.push_back(std::bit_cast<float>(uint32_t(bits)));
+  // Halfway between the places of a table, where rounding decides.
+  for (int k = -512; k <= 512; ++k)
+    values.push_back(float(k) / 64.0f);
   while (values.size() % 16)
     values.push_back(0.5f);
   return values;
