@@ -3,6 +3,7 @@
 
 #include "refold/Package/Cpu.h"
 #include "refold/Package/Cuda.h"
+#include "refold/Package/EntryText.h"
 #include "refold/Package/Nvrtc.h"
 #include <algorithm>
 #include <cstring>
@@ -46,16 +47,15 @@ void refold_error_free(refold_error *error) {
 }
 
 /// NVRTC, for a GPU that the package has no code for.
-static std::function<Outcome<std::string>(const DeviceKernel &,
-                                          const std::string &)>
+static decltype(CudaProgram::Options::compile)
 compilerOf(std::shared_ptr<Package> package) {
-  return [package](const DeviceKernel &kernel,
+  return [package](const DeviceKernel &kernel, const std::string &entry,
                    const std::string &architecture) -> Outcome<std::string> {
     Outcome<const Nvrtc *> nvrtc = Nvrtc::find();
     if (!nvrtc)
       return nvrtc.error();
-    return (*nvrtc)->compile(kernel.name, kernel.text, package->headers,
-                             architecture);
+    return (*nvrtc)->compile(entry, textOfEntry(kernel.text, entry),
+                             package->headers, architecture);
   };
 }
 

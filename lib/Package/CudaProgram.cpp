@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "CudaProgram.h"
 
-#include <cstring>
-
 using namespace refold;
 using namespace refold::package;
 
@@ -15,9 +13,8 @@ CudaProgram::Impl::~Impl() {
       driver.cuStreamSynchronize(stream);
       driver.cuStreamDestroy_v2(stream);
     }
-    for (LoadedKernel &kernel : kernels)
-      if (kernel.module)
-        driver.cuModuleUnload(kernel.module);
+    for (CuModule module : modules)
+      driver.cuModuleUnload(module);
     plans.clear();
     library.reset();
     memory.reset();
@@ -49,52 +46,7 @@ Problem CudaProgram::Impl::synchronize() {
                      "': " + driver.describe("cuStreamSynchronize", error));
 }
 
-/// The code of a kernel: from the package where it fits this GPU, else made of
-/// the text.
-Problem CudaProgram::Impl::loadModule(const DeviceKernel &kernel,
-                                      const Options &options,
-                                      LoadedKernel &loaded) {
-  std::string made;
-  std::string_view image = kernel.cubin;
-  if (image.empty() || !runsOn(package->architecture, gpu)) {
-    bool mayCompile = !kernel.text.empty() && options.compile &&
-                      (package->textTarget == "cuda-sm80" ||
-                       package->textTarget == gpu.textTarget());
-    if (!mayCompile)
-      return problem(
-          ExitCode::Unsupported,
-          "'" + package->name + "' is made for " +
-              (image.empty() ? package->textTarget : package->architecture) +
-              ", found the GPU '" + gpu.name + "' of compute capability " +
-              std::to_string(gpu.major) + "." + std::to_string(gpu.minor));
-    Outcome<std::string> compiled = options.compile(kernel, gpu.architecture());
-    if (!compiled)
-      return compiled.error();
-    made = std::move(*compiled);
-    image = made;
-  }
-  // The driver reads the length out of the image; a copy is aligned for it.
-  std::vector<uint64_t> aligned((image.size() + 15) / 8);
-  std::memcpy(aligned.data(), image.data(), image.size());
-  CuResult error = driver.cuModuleLoadData(&loaded.module, aligned.data());
-  if (error) {
-    loaded.module = nullptr;
-    return failed(("cuModuleLoadData of '" + kernel.name + "'").c_str(), error);
-  }
-  Problem problem;
-  forEachWay(kernel, [&](const LaunchWay &way) {
-    CuFunction function = nullptr;
-    error =
-        driver.cuModuleGetFunction(&function, loaded.module, way.entry.c_str());
-    if (error && !problem)
-      problem =
-          failed(("cuModuleGetFunction of '" + way.entry + "'").c_str(), error);
-    loaded.entries.push_back({function, kSharedBytesWithoutAsking});
-  });
-  return problem;
-}
-
-Problem CudaProgram::Impl::start(const Options &options) {
+Problem CudaProgram::Impl::start() {
   CuResult error = driver.cuDevicePrimaryCtxRetain(&context, device);
   if (error) {
     context = nullptr;
@@ -107,7 +59,7 @@ Problem CudaProgram::Impl::start(const Options &options) {
   }
   for (const DeviceKernel &kernel : package->deviceKernels) {
     LoadedKernel &loaded = kernels.emplace_back();
-    if (Problem problem = loadModule(kernel, options, loaded))
+    if (Problem problem = loadKernel(kernel, loaded))
       return problem;
   }
   if (Problem problem = makeTickets())
@@ -131,7 +83,8 @@ CudaProgram::open(std::shared_ptr<const Package> package,
   auto impl =
       std::make_unique<Impl>(**cudaDriver(), found->first, found->second);
   impl->package = std::move(package);
-  if (Problem error = impl->start(options))
+  impl->compile = options.compile;
+  if (Problem error = impl->start())
     return error;
   return std::unique_ptr<CudaProgram>(new CudaProgram(std::move(impl)));
 }
@@ -157,6 +110,8 @@ CudaProgram::planFor(const std::vector<std::vector<int64_t>> &inputShapes) {
   CudaPlan made;
   made.plan = std::move(*plan);
   if (Problem error = impl->reserveFor(made))
+    return error;
+  if (Problem error = impl->loadEntriesOf(made))
     return error;
   return impl->plans.add(std::move(made)).plan;
 }
@@ -186,6 +141,7 @@ Problem CudaProgram::enqueue(const RunPlan &plan,
     return impl->failed("cuStreamIsCapturing", error);
   // The graph has the addresses of the plan's memory from here on.
   kept->isPinned |= capture != kNoCapture;
+  impl->isCapturing = capture != kNoCapture;
   return impl->runSteps(*kept, inputs, outputs, on, onStep,
                         /*checksLater=*/true);
 }
@@ -235,6 +191,7 @@ Problem CudaProgram::run(const RunPlan &plan,
       return error;
   {
     CurrentContext current(*impl);
+    impl->isCapturing = false;
     if (Problem error = impl->runSteps(*kept, in, out, impl->stream, nullptr,
                                        /*checksLater=*/false))
       return error;

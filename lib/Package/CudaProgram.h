@@ -83,12 +83,17 @@ struct CudaPlan {
 };
 
 struct LoadedEntry {
-  CuFunction function = nullptr;
-  int64_t sharedBytes = 0; ///< that it may have
+  CuFunction function = nullptr; ///< null: its code is not made yet
+  int64_t sharedBytes = kSharedBytesWithoutAsking; ///< that it may have
 };
 struct LoadedKernel {
-  CuModule module = nullptr;
   std::vector<LoadedEntry> entries; ///< as `forEachWay` has them
+};
+/// An entry that a launch wants and that has no code.
+struct MissingEntry {
+  const DeviceKernel *kernel;
+  const LaunchWay *way;
+  LoadedEntry *entry;
 };
 
 /// Words of the kernel that copies arrays: from, to, bytes of an element,
@@ -102,9 +107,14 @@ struct CudaProgram::Impl {
         failedCheck(driver) {}
   ~Impl();
 
-  Problem start(const Options &options);
-  Problem loadModule(const DeviceKernel &kernel, const Options &options,
-                     LoadedKernel &loaded);
+  Problem start();
+  Problem loadKernel(const DeviceKernel &kernel, LoadedKernel &loaded);
+  Problem loadModule(const std::string &name, std::string_view image,
+                     CuModule &module);
+  Problem findEntry(CuModule module, const LaunchWay &way, LoadedEntry &entry);
+  void noteMissing(size_t number, std::vector<MissingEntry> &missing);
+  Problem loadMissing(const std::vector<MissingEntry> &missing);
+  Problem loadEntriesOf(const CudaPlan &made);
   Problem uploadConstants();
   Problem makeTickets();
   Problem makeFailedCheck();
@@ -117,11 +127,17 @@ struct CudaProgram::Impl {
                        ResolvedStep::Call &call);
   Problem resolveValues(ResolvedLaunch &resolved);
   int64_t residentBlocks(const LaunchWay &way, const ResolvedLaunch &resolved);
-  Problem resolveEntry(const Launch &one, const LaunchWay &way,
-                       LoadedEntry &entry, ResolvedLaunch &resolved);
+  Problem resolveEntry(const DeviceKernel &kernel, const Launch &one,
+                       const LaunchWay &way, LoadedEntry &entry,
+                       ResolvedLaunch &resolved);
   Problem multiply(LibraryProduct &product, CuStream on);
   Problem launch(std::vector<ResolvedLaunch> &launches, CuStream on);
   Problem launchNow(size_t number, CuStream on);
+  Outcome<bool> setCopyWords(const PlannedCopy &copy);
+  Outcome<bool> setCheckWords(const PlannedCheck &check, size_t step);
+  void setKernelWords(const CudaPlan &kept, const PlannedKernel &kernel);
+  void placeBuffers(const CudaPlan &kept, std::span<const DeviceAddress> inputs,
+                    std::span<const DeviceAddress> outputs);
   Problem copy(const PlannedCopy &copy, CuStream on);
   Problem check(const PlannedCheck &check);
   Problem checkLater(const PlannedCheck &check, size_t step, CuStream on);
@@ -140,7 +156,10 @@ struct CudaProgram::Impl {
   std::shared_ptr<const Package> package;
   CuContext context = nullptr;
   CuStream stream = nullptr; ///< of what is not on the caller's
+  decltype(Options::compile) compile;
   std::vector<LoadedKernel> kernels;
+  std::vector<CuModule> modules;
+  bool makesCode = false; ///< of entries, when they are first wanted
   std::vector<DeviceAddress> constantsAt; ///< one a buffer
   DeviceMemory constants, tickets, staging;
   /// Looked for when a plan first wants it; and its workspace.
@@ -150,6 +169,7 @@ struct CudaProgram::Impl {
   std::shared_ptr<DeviceMemory> memory; ///< that further plans get
   PlanCache<CudaPlan> plans;
   // Of the call that is being made.
+  bool isCapturing = false; ///< a graph, where no code can be loaded
   std::vector<DeviceAddress> addresses; ///< one a buffer
   std::vector<int64_t> words;
   TermValues sizes;                     ///< of the kernel that `words` are of

@@ -37,7 +37,7 @@ Problem CudaProgram::Impl::resolve(size_t number,
                          "no entry has room for, expected shorter ones");
     LoadedEntry &entry =
         kernels[number].entries[firstEntry + (way - one.ways.data())];
-    if (Problem error = resolveEntry(one, *way, entry, launches[i]))
+    if (Problem error = resolveEntry(kernel, one, *way, entry, launches[i]))
       return error;
     firstEntry += one.ways.size();
   }
@@ -72,14 +72,14 @@ int64_t CudaProgram::Impl::residentBlocks(const LaunchWay &way,
 }
 
 /// A grid without blocks launches nothing: its first extent is 0.
-Problem CudaProgram::Impl::resolveEntry(const Launch &one, const LaunchWay &way,
+Problem CudaProgram::Impl::resolveEntry(const DeviceKernel &kernel,
+                                        const Launch &one, const LaunchWay &way,
                                         LoadedEntry &entry,
                                         ResolvedLaunch &resolved) {
   static constexpr int64_t kMostBlocks[] = {INT32_MAX, 65535, 65535};
   static constexpr int64_t kMostThreads[] = {1024, 1024, 64};
   resolved.launch = &one;
   resolved.way = &way;
-  resolved.function = entry.function;
   bool isEmpty = false;
   for (int d = 0; d < 3; ++d) {
     std::optional<int64_t> blocks = sizes[way.grid[d]],
@@ -102,6 +102,10 @@ Problem CudaProgram::Impl::resolveEntry(const Launch &one, const LaunchWay &way,
                    "'" + way.entry +
                        "' needs more shared memory than the GPU '" + gpu.name +
                        "' has for a block");
+  if (!entry.function)
+    if (Problem error = loadMissing({{&kernel, &way, &entry}}))
+      return error;
+  resolved.function = entry.function;
   if (*shared > entry.sharedBytes) {
     if (CuResult error = driver.cuFuncSetAttribute(
             entry.function, kMaxDynamicSharedBytes, int(*shared)))
@@ -205,35 +209,48 @@ Problem CudaProgram::Impl::launchNow(size_t number, CuStream on) {
   return launch(launches, on);
 }
 
-Problem CudaProgram::Impl::copy(const PlannedCopy &copy, CuStream on) {
+/// The words of the kernel that copies, `words` then; false: the driver does,
+/// or there is nothing to copy.
+Outcome<bool> CudaProgram::Impl::setCopyWords(const PlannedCopy &copy) {
   std::pmr::vector<int64_t> sizes(copy.from.sizes.begin(),
                                   copy.from.sizes.end()),
       from(copy.from.strides.begin(), copy.from.strides.end()),
       to(copy.to.strides.begin(), copy.to.strides.end());
   int64_t count = copy.from.numElements();
   if (count == 0)
-    return {};
+    return false;
   mergeDims(sizes, from, to);
-  DeviceAddress source = addresses[copy.from.buffer] + copy.from.byteOffset,
-                target = addresses[copy.to.buffer] + copy.to.byteOffset;
-  int64_t width = byteWidth(copy.from.dtype);
-  if (sizes.empty() || (sizes.size() == 1 && from[0] == 1 && to[0] == 1)) {
-    CuResult error =
-        driver.cuMemcpyDtoDAsync_v2(target, source, size_t(count * width), on);
-    return error ? failed("cuMemcpyDtoDAsync", error) : Problem();
-  }
+  if (sizes.empty() || (sizes.size() == 1 && from[0] == 1 && to[0] == 1))
+    return false;
   if (sizes.size() > kCopyRank || package->copyKernel < 0)
     return problem(ExitCode::Unsupported,
                    "found a copy of an array with " +
                        std::to_string(sizes.size()) +
                        " dimensions that lie apart, expected at most " +
                        std::to_string(kCopyRank));
-  words.assign({int64_t(source), int64_t(target), width, count});
+  words.assign({int64_t(addresses[copy.from.buffer]) + copy.from.byteOffset,
+                int64_t(addresses[copy.to.buffer]) + copy.to.byteOffset,
+                byteWidth(copy.from.dtype), count});
   for (auto [dims, filler] : {std::pair(&sizes, 1), {&from, 0}, {&to, 0}}) {
     words.insert(words.end(), kCopyRank - dims->size(), filler);
     words.insert(words.end(), dims->begin(), dims->end());
   }
-  return launchNow(size_t(package->copyKernel), on);
+  return true;
+}
+
+Problem CudaProgram::Impl::copy(const PlannedCopy &copy, CuStream on) {
+  Outcome<bool> takesKernel = setCopyWords(copy);
+  if (!takesKernel)
+    return takesKernel.error();
+  if (*takesKernel)
+    return launchNow(size_t(package->copyKernel), on);
+  int64_t bytes = copy.from.numElements() * byteWidth(copy.from.dtype);
+  if (bytes == 0)
+    return {};
+  CuResult error = driver.cuMemcpyDtoDAsync_v2(
+      addresses[copy.to.buffer] + copy.to.byteOffset,
+      addresses[copy.from.buffer] + copy.from.byteOffset, size_t(bytes), on);
+  return error ? failed("cuMemcpyDtoDAsync", error) : Problem();
 }
 
 /// Waits, and looks at the bytes.
@@ -265,16 +282,16 @@ Problem CudaProgram::Impl::check(const PlannedCheck &check) {
   return {};
 }
 
-/// The same without waiting: `CudaProgram::findFailedCheck` tells.
-Problem CudaProgram::Impl::checkLater(const PlannedCheck &check, size_t step,
-                                      CuStream on) {
+/// The words of the kernel that checks; false: there is nothing to look at.
+Outcome<bool> CudaProgram::Impl::setCheckWords(const PlannedCheck &check,
+                                               size_t step) {
   std::pmr::vector<int64_t> sizes(check.flags.sizes.begin(),
                                   check.flags.sizes.end()),
       strides(check.flags.strides.begin(), check.flags.strides.end()),
       same = strides;
   int64_t count = check.flags.numElements();
   if (count == 0)
-    return {};
+    return false;
   mergeDims(sizes, strides, same);
   if (sizes.size() > kCopyRank)
     return problem(ExitCode::Unsupported,
@@ -287,7 +304,26 @@ Problem CudaProgram::Impl::checkLater(const PlannedCheck &check, size_t step,
     words.insert(words.end(), kCopyRank - dims->size(), filler);
     words.insert(words.end(), dims->begin(), dims->end());
   }
-  return launchNow(size_t(package->checkKernel), on);
+  return true;
+}
+
+/// The same without waiting: `CudaProgram::findFailedCheck` tells.
+Problem CudaProgram::Impl::checkLater(const PlannedCheck &check, size_t step,
+                                      CuStream on) {
+  Outcome<bool> isAny = setCheckWords(check, step);
+  if (!isAny)
+    return isAny.error();
+  return *isAny ? launchNow(size_t(package->checkKernel), on) : Problem();
+}
+
+void CudaProgram::Impl::setKernelWords(const CudaPlan &kept,
+                                       const PlannedKernel &kernel) {
+  words.assign(kernel.words.begin(), kernel.words.end());
+  for (const PlannedKernel::Address &address : kernel.addresses)
+    words[address.word] = words[address.word + 1] =
+        int64_t(addresses[address.buffer]) + address.byteOffset;
+  words.push_back(int64_t(kept.workspace));
+  words.push_back(int64_t(tickets.address));
 }
 
 Problem CudaProgram::Impl::runStep(CudaPlan &kept, const PlannedStep &step,
@@ -299,20 +335,40 @@ Problem CudaProgram::Impl::runStep(CudaPlan &kept, const PlannedStep &step,
     return checksLater ? checkLater(*checkStep, step.step, on)
                        : check(*checkStep);
   const PlannedKernel &kernel = std::get<PlannedKernel>(step.what);
-  words.assign(kernel.words.begin(), kernel.words.end());
-  for (const PlannedKernel::Address &address : kernel.addresses)
-    words[address.word] = words[address.word + 1] =
-        int64_t(addresses[address.buffer]) + address.byteOffset;
+  setKernelWords(kept, kernel);
   resolved.wasMultiplied = resolved.product && resolved.product->takes(words);
   if (resolved.wasMultiplied)
     return multiply(*resolved.product, on);
-  words.push_back(int64_t(kept.workspace));
-  words.push_back(int64_t(tickets.address));
   ResolvedStep::Call &call = resolved.callFor(words);
   if (call.words != words)
     if (Problem error = resolveAlike(kernel, resolved, call))
       return error;
   return launch(call.launches, on);
+}
+
+/// Where the arrays of a call are.
+void CudaProgram::Impl::placeBuffers(const CudaPlan &kept,
+                                     std::span<const DeviceAddress> inputs,
+                                     std::span<const DeviceAddress> outputs) {
+  const std::vector<BufferSpec> &buffers = package->program.buffers;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const BufferSpec &buffer = buffers[i];
+    switch (buffer.kind) {
+    case BufferKind::Input:
+      addresses[i] = inputs[buffer.port];
+      break;
+    case BufferKind::Output:
+      addresses[i] = outputs[buffer.port];
+      break;
+    case BufferKind::Constant:
+      addresses[i] = constantsAt[i];
+      break;
+    case BufferKind::Temporary:
+      addresses[i] = kept.arena +
+                     uint64_t(std::max<int64_t>(kept.plan->arenaOffsets[i], 0));
+      break;
+    }
+  }
 }
 
 Problem CudaProgram::Impl::runSteps(
@@ -325,24 +381,7 @@ Problem CudaProgram::Impl::runSteps(
       outputs.size() != program.outputs.size())
     return problem(ExitCode::Model, "found another number of arrays than '" +
                                         package->name + "' has");
-  for (size_t i = 0; i < program.buffers.size(); ++i) {
-    const BufferSpec &buffer = program.buffers[i];
-    switch (buffer.kind) {
-    case BufferKind::Input:
-      addresses[i] = inputs[buffer.port];
-      break;
-    case BufferKind::Output:
-      addresses[i] = outputs[buffer.port];
-      break;
-    case BufferKind::Constant:
-      addresses[i] = constantsAt[i];
-      break;
-    case BufferKind::Temporary:
-      addresses[i] =
-          kept.arena + uint64_t(std::max<int64_t>(plan.arenaOffsets[i], 0));
-      break;
-    }
-  }
+  placeBuffers(kept, inputs, outputs);
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const PlannedStep &step = plan.steps[i];
     if (onStep)

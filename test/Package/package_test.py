@@ -459,6 +459,36 @@ assert plan(handle, (3, 40))[1].value == captured.value
     assert 0 < allocated < 8 and freed < allocated, between
 
 
+def check_entries(files):
+    """Text: a plan makes the code of what it launches; what other addresses launch is made then, but in no capture of a graph."""
+    package = files.package("examples/softmax.fold", "cuda-sm80")
+    calls = calls_library(files, f"""
+handle = ctypes.c_void_p()
+check(lib.refold_package_open({str(package)!r}.encode(), ctypes.byref(Options(ctypes.sizeof(Options), 0, 1, 1)), ctypes.byref(handle)))
+log("opened")
+error, planned = plan(handle, (3, 40))
+assert error == 0
+x, y, apart = numbers(120), numbers(120), numbers(121)
+given, taken, shifted = on_gpu((x,)), on_gpu((y,)), on_gpu((apart,))
+shifted[0] += 4
+def enqueue(start, is_captured):
+    os.environ["FAKE_CUDA_CAPTURE"] = str(int(is_captured))
+    return code_of(lib.refold_package_enqueue(handle, planned, start, taken, None))
+log("planned")
+assert enqueue(given, True) == (0, "")
+code, message = enqueue(shifted, True)
+assert code == 2 and "has no code yet" in message and "graph" in message, message
+log("refused")
+assert enqueue(shifted, False) == (0, "")
+log("made")
+assert enqueue(shifted, True) == (0, "") and enqueue(given, False) == (0, "")
+log("done")
+""")
+    ends = [calls.index(word) for word in ("opened", "planned", "refused", "made", "done")]
+    compiled = [device_test.count(calls[a:b], "nvrtcCompileProgram") for a, b in zip([0, *ends], ends)]
+    assert compiled == [0, 1, 0, 1, 0], compiled
+
+
 def check_late_checks(files):
     """Positions from data on the caller's stream: nothing waits, what is outside reads inside, and is told afterwards, once."""
     program = files.write("pick", "pick(x[n], i[m]: i64) -> y\n  y[m] = x[i] * 2\n")
@@ -487,7 +517,7 @@ assert enqueue(1, 1, 1) == [2, 2, 2] and code_of(lib.refold_package_check(handle
 
 
 CHECKS = [check_size, check_header, check_cpu, check_certificates, check_gpu, check_tiles, check_damage, check_writing, check_library, check_null, check_npy, check_pipe,
-          check_short_memory, check_stale_plans, check_late_checks]
+          check_short_memory, check_stale_plans, check_entries, check_late_checks]
 
 
 def main():

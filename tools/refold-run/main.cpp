@@ -3,6 +3,7 @@
 #include "Npy.h"
 #include "refold/Package/Cpu.h"
 #include "refold/Package/Cuda.h"
+#include "refold/Package/EntryText.h"
 #include "refold/Package/Nvrtc.h"
 #include <algorithm>
 #include <chrono>
@@ -251,13 +252,13 @@ Problem Runner::open(std::shared_ptr<Package> package, const Options &options) {
   gpuOptions.ordinal = options.gpu;
   if (options.compiles)
     gpuOptions.compile =
-        [package](const DeviceKernel &kernel,
+        [package](const DeviceKernel &kernel, const std::string &entry,
                   const std::string &architecture) -> Outcome<std::string> {
       Outcome<const Nvrtc *> nvrtc = Nvrtc::find();
       if (!nvrtc)
         return nvrtc.error();
-      return (*nvrtc)->compile(kernel.name, kernel.text, package->headers,
-                               architecture);
+      return (*nvrtc)->compile(entry, textOfEntry(kernel.text, entry),
+                               package->headers, architecture);
     };
   auto opened = CudaProgram::open(package, gpuOptions);
   if (!opened)

@@ -38,9 +38,11 @@ class CudaProgram {
 public:
   struct Options {
     int ordinal = 0;
-    /// Makes code of a text for an architecture, where the package has none
-    /// that runs here; null: the package is refused then.
+    /// Makes code of one entry of a kernel's text for an architecture, where
+    /// the package has none that runs here; null: the package is refused then.
+    /// Several threads call it at once.
     std::function<Outcome<std::string>(const DeviceKernel &kernel,
+                                       const std::string &entry,
                                        const std::string &architecture)>
         compile;
   };
@@ -51,10 +53,11 @@ public:
   const Package &package() const;
   const GpuFacts &gpu() const;
 
-  /// Memory for the shape is there when it returns, and does not move while the
-  /// plan is kept: the last `kMostPlans` are, and all that were captured. A run
-  /// with another plan is an error. A shape that the GPU has no memory for
-  /// changes nothing for the plans there are.
+  /// Memory for the shape is there when it returns, with the code of the
+  /// entries that it launches on arrays at multiples of 256; memory does not
+  /// move while the plan is kept: the last `kMostPlans` are, and all that were
+  /// captured. A run with another plan is an error. A shape that the GPU has no
+  /// memory for changes nothing for the plans there are.
   Outcome<std::shared_ptr<const RunPlan>>
   planFor(const std::vector<std::vector<int64_t>> &inputShapes);
   /// The plan of this number; null where it is not kept.

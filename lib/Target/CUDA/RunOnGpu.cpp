@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "refold/Package/EntryText.h"
 #include "refold/Package/Nvrtc.h"
 #include "refold/Support/DiskCache.h"
 #include "refold/Support/Error.h"
 #include "refold/Target/CUDA/CompileCuda.h"
+#include "llvm/Support/ThreadPool.h"
 #include <map>
 
 using namespace refold;
@@ -40,42 +42,58 @@ llvm::Expected<std::string> refold::makeCubin(llvm::StringRef name,
   if (!nvrtc)
     return asError(nvrtc.error());
   std::string key = keyOf(text, architecture, **nvrtc);
-  // Forms of a program that differ elsewhere have equal kernels.
+  // Forms of a program that differ elsewhere have equal kernels. Who asks for
+  // code that somebody makes waits for it.
+  struct Made {
+    std::mutex mutex;
+    std::string code; ///< empty: not yet
+  };
   static std::mutex mutex;
-  static std::map<std::string, std::string> known;
+  static std::map<std::string, Made> known;
+  Made *made = nullptr;
   {
     std::lock_guard<std::mutex> lock(mutex);
-    if (auto found = known.find(key); found != known.end())
-      return found->second;
+    made = &known[key];
   }
-  std::string code;
+  std::lock_guard<std::mutex> lock(made->mutex);
+  if (!made->code.empty())
+    return made->code;
   if (std::unique_ptr<llvm::MemoryBuffer> kept =
           cache ? cache->get(key) : nullptr) {
-    code = kept->getBuffer().str();
-  } else {
-    package::Outcome<std::string> compiled =
-        (*nvrtc)->compile(name.str(), text, headersOfTexts(), architecture);
-    if (!compiled)
-      return asError(compiled.error());
-    code = std::move(*compiled);
-    if (cache)
-      cache->put(key, code);
+    made->code = kept->getBuffer().str();
+    return made->code;
   }
-  std::lock_guard<std::mutex> lock(mutex);
-  known[key] = code;
-  return code;
+  package::Outcome<std::string> compiled =
+      (*nvrtc)->compile(name.str(), text, headersOfTexts(), architecture);
+  if (!compiled)
+    return asError(compiled.error());
+  made->code = std::move(*compiled);
+  if (cache)
+    cache->put(key, made->code);
+  return made->code;
 }
 
 llvm::Error refold::makeCubins(package::Package &package,
                                const std::string &architecture,
                                const DiskCache *cache) {
-  auto codes = std::make_shared<std::vector<std::string>>();
-  for (const package::DeviceKernel &kernel : package.deviceKernels) {
-    auto code = makeCubin(kernel.name, kernel.text, architecture, cache);
-    if (!code)
-      return code.takeError();
-    codes->push_back(std::move(*code));
+  size_t count = package.deviceKernels.size();
+  auto codes = std::make_shared<std::vector<std::string>>(count);
+  std::vector<package::Problem> problems(count);
+  {
+    llvm::DefaultThreadPool threads;
+    for (size_t i = 0; i < count; ++i)
+      threads.async([&, i] {
+        const package::DeviceKernel &kernel = package.deviceKernels[i];
+        auto code = makeCubin(kernel.name, kernel.text, architecture, cache);
+        if (code)
+          (*codes)[i] = std::move(*code);
+        else
+          problems[i].code = takeError(code.takeError(), problems[i].message);
+      });
   }
+  for (package::Problem &problem : problems)
+    if (problem)
+      return asError(std::move(problem));
   for (auto [kernel, code] : llvm::zip_equal(package.deviceKernels, *codes))
     kernel.cubin = code;
   package.architecture = architecture;
@@ -88,9 +106,10 @@ llvm::Expected<package::CudaProgram *> GpuProgram::open() {
     return program.get();
   package::CudaProgram::Options options;
   options.compile =
-      [this](const package::DeviceKernel &kernel,
+      [this](const package::DeviceKernel &kernel, const std::string &entry,
              const std::string &architecture) -> package::Outcome<std::string> {
-    auto code = makeCubin(kernel.name, kernel.text, architecture, cache);
+    auto code = makeCubin(entry, package::textOfEntry(kernel.text, entry),
+                          architecture, cache);
     if (code)
       return std::move(*code);
     std::string message;

@@ -210,6 +210,48 @@ def check_cache(machine):
     assert count(other, "nvrtcCompileProgram") == 1
 
 
+def entries(calls):
+    """Names of what was looked for in code, and of what was launched."""
+    return ({call.split()[1] for call in calls if call.startswith(start)} for start in ("cuModuleGetFunction", "cuLaunchKernel "))
+
+
+def check_entries(machine):
+    """A launch compiles its own entry; another shape its own, and the first is kept; what was damaged is compiled anew."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o700)
+
+        def run(columns):
+            text, calls = machine.answers("run", "--target", "cuda", "examples/softmax.fold", "--shape", f"m=3,n={columns}",
+                                          REFOLD_CACHE_DIR=folder)
+            found, launched = entries(calls)
+            assert found == launched and len(found) == 1, calls
+            return values(text), found, count(calls, "nvrtcCompileProgram")
+
+        short, first, compiled = run(40)
+        assert compiled == 1, compiled
+        _, other, compiled = run(3000)
+        assert compiled == 1 and other != first, (compiled, other)
+        assert run(40) == (short, first, 0) and run(3000)[2] == 0
+        for path in pathlib.Path(folder).glob("*/*"):
+            kept = bytearray(path.read_bytes())
+            kept[len(kept) // 2] ^= 1
+            path.write_bytes(kept)
+        assert run(40) == (short, first, 1) and run(40) == (short, first, 0)
+
+        # Several lengths and several kernels in one process.
+        lengths = ["verify", "--target", "cuda", "examples/softmax.fold", "--lengths", "1,40,41,3000,40", "--broad-length", "0",
+                   "--first-seeds", "1", "--seeds", "1", "--splits", "0", "--threads", "1"]
+        steps = ["run", "--target", "cuda", "--fuse", "never", "examples/entropy.fold", "--shape", "m=3,n=40"]
+        for arguments in (lengths, steps):
+            _, calls = machine.answers(*arguments, REFOLD_CACHE_DIR="")
+            found, launched = entries(calls)
+            assert found == launched and len(found) > 1, calls
+            assert len(found) <= count(calls, "nvrtcCompileProgram") <= count(calls, "cuModuleLoadData"), calls
+    code, text, _ = machine.refold("run", "--target", "cuda", "--fuse", "never", "examples/entropy.fold", "--shape", "m=3,n=40",
+                                   FAKE_CUDA_FAIL="nvrtcCompileProgram=6", REFOLD_CACHE_DIR="")
+    assert code == 70 and text.count("a fake refusal") == text.count("\n") == 1, text
+
+
 def check_plan(machine):
     """--emit cuda says what lies where, and what runs in which order."""
     text, _ = machine.answers("compile", "--emit", "cuda", "--format", "json", "--fuse", "never", "examples/softmax.fold")
@@ -253,7 +295,7 @@ def check_interrupt(machine):
         assert not list(pathlib.Path(folder).glob("refold-cuda*")), list(pathlib.Path(folder).iterdir())
 
 
-CHECKS = [check_run, check_early, check_tiles, check_plan, check_interrupt, check_level, check_capability, check_steps, check_verify, check_parts, check_clusters, check_shared_bytes, check_bench, check_wrong_machine, check_every_failure,
+CHECKS = [check_run, check_early, check_tiles, check_entries, check_plan, check_interrupt, check_level, check_capability, check_steps, check_verify, check_parts, check_clusters, check_shared_bytes, check_bench, check_wrong_machine, check_every_failure,
           check_cache]
 
 

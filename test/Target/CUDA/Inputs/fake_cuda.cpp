@@ -18,6 +18,7 @@
 #include <elf.h>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -44,6 +45,8 @@ void log(const std::string &line) {
 
 /// What the call has to answer, 0 unless it is to fail.
 int begin(const std::string &name, const std::string &what = "") {
+  static std::mutex mutex; // NVRTC is called by several threads
+  std::lock_guard<std::mutex> lock(mutex);
   log(name + (what.empty() ? "" : " " + what));
   static std::map<std::string, int> calls;
   int call = ++calls[name];
