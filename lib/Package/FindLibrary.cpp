@@ -3,6 +3,8 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
+#include <sys/stat.h>
 
 using namespace refold;
 using namespace refold::package;
@@ -57,4 +59,37 @@ std::vector<std::string> package::findLibraries(const WantedLibrary &wanted) {
   for (const fs::path &folder : likelyFolders(wanted))
     addFolder(folder);
   return paths;
+}
+
+/// A file or folder as it is now; nothing where there is none.
+static void addStatus(std::string &text, const std::string &path) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) != 0)
+    return;
+  text += path;
+  for (int64_t number :
+       {int64_t(status.st_dev), int64_t(status.st_ino), int64_t(status.st_size),
+        int64_t(status.st_mtim.tv_sec), int64_t(status.st_mtim.tv_nsec)})
+    text += " " + std::to_string(number);
+  text += "\n";
+}
+
+std::string package::describeLibraries(const WantedLibrary &wanted) {
+  std::string text;
+  const char *named = std::getenv("LD_LIBRARY_PATH");
+  for (const std::string &path : findLibraries(wanted)) {
+    text += path + "\n";
+    if (path.find('/') != path.npos) {
+      addStatus(text, path);
+      continue;
+    }
+    std::istringstream folders(named ? named : "");
+    for (std::string folder; std::getline(folders, folder, ':');)
+      addStatus(text, folder + "/" + path);
+  }
+  // Where the system looks besides.
+  for (const char *place :
+       {"/etc/ld.so.cache", "/lib", "/usr/lib", "/lib64", "/usr/lib64"})
+    addStatus(text, place);
+  return text;
 }

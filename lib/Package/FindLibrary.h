@@ -20,6 +20,10 @@ struct WantedLibrary {
 /// current folder and of those above the program.
 std::vector<std::string> findLibraries(const WantedLibrary &wanted);
 
+/// What decides which of them is found, without loading any: the files and
+/// their times. Changes where another one would be.
+std::string describeLibraries(const WantedLibrary &wanted);
+
 } // namespace refold::package
 
 #endif // REFOLD_LIB_PACKAGE_FINDLIBRARY_H

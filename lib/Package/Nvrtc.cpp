@@ -67,13 +67,20 @@ Outcome<Nvrtc> Nvrtc::load(const std::string &path) {
   return found;
 }
 
+static const WantedLibrary &wantedLibrary() {
+  static const WantedLibrary wanted = {
+      "REFOLD_NVRTC",
+      {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"},
+      {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"}};
+  return wanted;
+}
+
+std::string Nvrtc::whereabouts() { return describeLibraries(wantedLibrary()); }
+
 Outcome<const Nvrtc *> Nvrtc::find() {
   static Outcome<Nvrtc> found = []() -> Outcome<Nvrtc> {
     std::string why;
-    for (const std::string &path :
-         findLibraries({"REFOLD_NVRTC",
-                        {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"},
-                        {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"}})) {
+    for (const std::string &path : findLibraries(wantedLibrary())) {
       Outcome<Nvrtc> one = load(path);
       if (one)
         return one;
@@ -94,8 +101,8 @@ Outcome<const Nvrtc *> Nvrtc::find() {
   return &*found;
 }
 
-std::string Nvrtc::optionsKey() const {
-  std::string key = versionText;
+std::string Nvrtc::optionsKey() {
+  std::string key;
   for (const char *option : kOptions)
     key += std::string(" ") + option;
   return key;

@@ -24,11 +24,32 @@ static const package::TextHeaders &headersOfTexts() {
   return headers;
 }
 
+/// The version of NVRTC. Where the cache knows it, it need not be loaded.
+static llvm::Expected<std::string> versionOfNvrtc(const DiskCache *cache) {
+  static std::mutex mutex;
+  static std::string known;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (!known.empty())
+    return known;
+  std::string key = "version of NVRTC\n" + package::Nvrtc::whereabouts();
+  if (std::unique_ptr<llvm::MemoryBuffer> kept =
+          cache ? cache->get(key) : nullptr)
+    return known = kept->getBuffer().str();
+  package::Outcome<const package::Nvrtc *> nvrtc = package::Nvrtc::find();
+  if (!nvrtc)
+    return asError(nvrtc.error());
+  known = (*nvrtc)->version();
+  if (cache)
+    cache->put(key, known);
+  return known;
+}
+
 /// All that the code depends on.
 static std::string keyOf(const std::string &text,
                          const std::string &architecture,
-                         const package::Nvrtc &nvrtc) {
-  std::string key = "cubin\n" + nvrtc.optionsKey() + "\n" + architecture + "\n";
+                         const std::string &version) {
+  std::string key = "cubin\n" + version + package::Nvrtc::optionsKey() + "\n" +
+                    architecture + "\n";
   for (const auto &[name, header] : headersOfTexts())
     key += name + "\n" + header;
   return key + text;
@@ -38,10 +59,10 @@ llvm::Expected<std::string> refold::makeCubin(llvm::StringRef name,
                                               const std::string &text,
                                               const std::string &architecture,
                                               const DiskCache *cache) {
-  package::Outcome<const package::Nvrtc *> nvrtc = package::Nvrtc::find();
-  if (!nvrtc)
-    return asError(nvrtc.error());
-  std::string key = keyOf(text, architecture, **nvrtc);
+  llvm::Expected<std::string> version = versionOfNvrtc(cache);
+  if (!version)
+    return version.takeError();
+  std::string key = keyOf(text, architecture, *version);
   // Forms of a program that differ elsewhere have equal kernels. Who asks for
   // code that somebody makes waits for it.
   struct Made {
@@ -63,6 +84,9 @@ llvm::Expected<std::string> refold::makeCubin(llvm::StringRef name,
     made->code = kept->getBuffer().str();
     return made->code;
   }
+  package::Outcome<const package::Nvrtc *> nvrtc = package::Nvrtc::find();
+  if (!nvrtc)
+    return asError(nvrtc.error());
   package::Outcome<std::string> compiled =
       (*nvrtc)->compile(name.str(), text, headersOfTexts(), architecture);
   if (!compiled)

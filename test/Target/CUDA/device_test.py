@@ -199,15 +199,18 @@ def check_every_failure(machine):
 
 
 def check_cache(machine):
-    """What NVRTC made is kept."""
+    """What NVRTC made is kept, and its version while its file is the same: it is loaded only to compile."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o700)
         run = ["run", "--target", "cuda", *SOFTMAX]
         _, first = machine.answers(*run, REFOLD_CACHE_DIR=folder)
         _, second = machine.answers(*run, REFOLD_CACHE_DIR=folder)
         _, other = machine.answers(*run, REFOLD_CACHE_DIR=folder, FAKE_CUDA_CAPABILITY="8.0")
-    assert count(first, "nvrtcCompileProgram") == 1 and count(second, "nvrtcCompileProgram") == 0
-    assert count(other, "nvrtcCompileProgram") == 1
+        os.utime(machine.library, (1, 1))
+        _, touched = machine.answers(*run, REFOLD_CACHE_DIR=folder)
+        machine.refuses(4, ["found no NVRTC"], *run, REFOLD_CACHE_DIR=folder, REFOLD_NVRTC="/no-such.so")
+    asked = [(count(calls, "nvrtcVersion"), count(calls, "nvrtcCompileProgram")) for calls in (first, second, other, touched)]
+    assert asked == [(1, 1), (0, 0), (1, 1), (1, 0)], asked
 
 
 def entries(calls):
