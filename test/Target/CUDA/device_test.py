@@ -228,6 +228,8 @@ def check_entries(machine):
                                           REFOLD_CACHE_DIR=folder)
             found, launched = entries(calls)
             assert found == launched and len(found) == 1, calls
+            compiled_entries = {entry for call in calls if call.startswith("nvrtcCreateProgram") for entry in call.split()[1:]}
+            assert compiled_entries <= found, calls
             return values(text), found, count(calls, "nvrtcCompileProgram")
 
         short, first, compiled = run(40)

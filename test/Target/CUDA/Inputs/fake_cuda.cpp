@@ -359,10 +359,23 @@ int nvrtcVersion(int *major, int *minor) {
   *minor = 0;
   return begin("nvrtcVersion");
 }
+static std::vector<std::string> entriesOf(const std::string &text) {
+  std::regex kernel(
+      "REFOLD_(?:UNIT_|CLUSTER_)?KERNEL\\([\\d, ]+\\)\\s+(\\w+)\\(");
+  std::vector<std::string> names;
+  for (std::sregex_iterator at(text.begin(), text.end(), kernel), end;
+       at != end; ++at)
+    names.push_back((*at)[1]);
+  return names;
+}
+
 int nvrtcCreateProgram(void **program, const char *text, const char *, int,
                        const char *const *, const char *const *) {
   *program = new FakeProgram{text, "", ""};
-  return begin("nvrtcCreateProgram");
+  std::string names;
+  for (const std::string &name : entriesOf(text))
+    names += (names.empty() ? "" : " ") + name;
+  return begin("nvrtcCreateProgram", names);
 }
 int nvrtcDestroyProgram(void **program) {
   delete static_cast<FakeProgram *>(*program);
@@ -393,14 +406,9 @@ extern "C" __attribute__((visibility("default"))) const char *refold_fake_launch
   error = refold::emulator::launch(blocks, threads, refold::emulator::kModes[2],
                                    {ranges, ranges + num_ranges}, [=] {
 )";
-  std::regex kernel(
-      "REFOLD_(?:UNIT_|CLUSTER_)?KERNEL\\([\\d, ]+\\)\\s+(\\w+)\\(");
-  for (std::sregex_iterator at(text.begin(), text.end(), kernel), end;
-       at != end; ++at) {
-    std::string name = (*at)[1];
+  for (const std::string &name : entriesOf(text))
     launcher += "    if (wanted == \"" + name +
                 "\")\n      return fake_entry(&" + name + ", cells);\n";
-  }
   return launcher + "  }, shared_bytes);\n  return error.c_str();\n}\n";
 }
 
