@@ -417,9 +417,8 @@ void Counter::countNest(Value term, uint64_t nest) {
   }
   // Every tile of rows sums again what is the same for all of them, of one row.
   if (!(nest & rowSet) && elements(rowSet) > 1.0) {
-    double steps = elements(nest) * tileCount();
-    work.thinSteps += (1.0 + others) * steps;
-    work.thinLoads += steps;
+    work.thinSteps += (1.0 + others) * elements(nest) * tileCount();
+    work.thinLoads += elements(nest) * tileCount();
     return;
   }
   uint64_t summed = nest & cascade.indicesOfRole(CascadeOp::Inner);
@@ -688,8 +687,7 @@ double Counter::rowsOfItem(unsigned index) {
 double Counter::tileCount() {
   double count = 1.0;
   for (unsigned i = 0; i < extents.size(); ++i)
-    if (rowSet & bit(i))
-      count *= std::ceil(extents[i] / rowsOfItem(i));
+    count *= rowSet & bit(i) ? std::ceil(extents[i] / rowsOfItem(i)) : 1.0;
   return std::max(count, 1.0);
 }
 
@@ -699,29 +697,25 @@ void Counter::countItems() {
   double others = static_cast<double>(schedule.segments);
   double rows = 1.0, tile = 1.0;
   for (unsigned i = 0; i < extents.size(); ++i) {
-    if (!(rowSet & bit(i)))
-      continue;
     double size = rowsOfItem(i);
     if (stream ? int(i) == tiledRow() : size > 1.0 && int(i) != laneIndex)
       std::tie(rows, tile) = std::tie(extents[i], size);
-    else
+    else if (rowSet & bit(i))
       others *= std::ceil(extents[i] / size);
   }
-  uint64_t carried = 0;
+  uint64_t carried = 0, inner = cascade.indicesOfRole(CascadeOp::Inner);
   for (auto state : cascade.getBody().getOps<StateOp>())
-    if (!state.isOrdered())
-      carried |= sets.of(state.getResult(0)) &
-                 cascade.indicesOfRole(CascadeOp::Carried);
-  bool hasInner = cascade.indicesOfRole(CascadeOp::Inner) != 0;
+    carried |= state.isOrdered() ? 0 : sets.of(state.getResult(0));
+  carried &= cascade.indicesOfRole(CascadeOp::Carried);
   auto cores = static_cast<double>(target.cores);
-  if (hasNest && !(hasInner && carried)) {
+  if (hasNest && !(inner && carried)) {
     double wanted = stream ? cores : cores * ItemsOfPanels::kOfCore;
-    double least = double(hasInner && stream ? schedule.registerRows
-                                             : ItemsOfPanels::kLeastRows);
+    double least = double(inner && stream ? schedule.registerRows
+                                          : ItemsOfPanels::kLeastRows);
     tile = std::min(tile, std::max(least, std::ceil(rows * others / wanted)));
   }
   work.items = std::max(others * std::ceil(rows / tile), 1.0);
-  if (!hasNest || hasInner || !carried)
+  if (!hasNest || inner || !carried)
     return;
   double blocks = 1.0, columns = 1.0;
   for (unsigned i = 0; i < extents.size(); ++i)
