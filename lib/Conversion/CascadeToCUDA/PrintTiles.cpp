@@ -81,8 +81,9 @@ void TilePrinter::addEntry(int deepest, int widest, int vector) {
                 : deepest > 64               ? 64
                                              : 80;
   // Short streams, and those that end between tiles, lose what is left of the
-  // last tile (LaunchConditions says when). Beside roles they are rare.
-  if (columns == 80 && !hasRoles())
+  // last tile (LaunchConditions says when). Beside roles they are rare, and
+  // beside what is read at every element they spill.
+  if (columns == 80 && !hasRoles() && !readsElements())
     addTiles(deepest, widest, vector, numTiles, 64);
   addTiles(deepest, widest, vector, numTiles, columns);
 }
