@@ -177,7 +177,16 @@ private:
   bool mayStream(WritePlan &w);
   void prefetchResults(Tile &t, int c);
   int64_t rowsAhead(mlir::Type element);
-  void prefetchNextRow(Tile &t, Node *root, int c);
+  /// Where a sweep asks for the row that follows: into which cache, and `times`
+  /// the usual distance; 0 where that turns out to be too far.
+  struct NextRow {
+    int level = 2;
+    Ix times{1};
+  };
+  llvm::SmallVector<Node *> readsAlongRow(WritePlan &w, bool isOfRow);
+  bool passAsksForNextRow();
+  void writeStreamed(WritePlan &w);
+  void prefetchNextRow(Tile &t, WritePlan &w, int c);
   bool startsLine(mlir::Type element, int c);
 
   // Nests.cpp, Sums.cpp.
@@ -593,8 +602,9 @@ private:
   Plan &plan;
   Spelling &to;
   llvm::SmallVector<Ix, 8> extents, base;
-  Ix rows{1};                        ///< of this row tile
-  std::optional<Ix> onlyRow;         ///< set: of these, the one in work
+  Ix rows{1};                ///< of this row tile
+  std::optional<Ix> onlyRow; ///< set: of these, the one in work
+  std::optional<NextRow> nextRow = NextRow();
   std::map<Node *, Val> reciprocals; ///< of divisors of the row in work
   /// Flush.cpp: exponentials that may be 0 below 2^-126.
   llvm::SmallPtrSet<Node *, 4> flushed;

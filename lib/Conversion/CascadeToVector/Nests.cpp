@@ -731,11 +731,10 @@ void Kernel::writeNest(WritePlan &w) {
     return writeValues(w, /*isStreamed=*/false);
   Ix bytes = bytesToStream(w);
   if (bytes.isConstant())
-    return writeValues(w, /*isStreamed=*/true);
+    return writeStreamed(w);
   to.branch(
       to.less(bytes, plan.schedule.streamBytes),
-      [&] { writeValues(w, /*isStreamed=*/false); },
-      [&] { writeValues(w, /*isStreamed=*/true); });
+      [&] { writeValues(w, /*isStreamed=*/false); }, [&] { writeStreamed(w); });
 }
 
 /// Whether nothing in the program reads the result again.
@@ -775,7 +774,7 @@ void Kernel::writeValues(WritePlan &w, bool isStreamed) {
         together.clear();
       }
     }
-    prefetchNextRow(t, w.value, c);
+    prefetchNextRow(t, w, c);
   };
   nest.init = init;
   nest.sink = sink;

@@ -395,7 +395,11 @@ void Kernel::followExtremes(LazySums &work, ArrayRef<Val> best, Values &acc) {
               llvm::find(work.low.states, &key) - work.low.states.begin();
           Val before =
               eval(work.head, plan.graph->version(key.op, Node::Old), 0, 0);
-          Val best = to.reduceLanes(key.combine, values[work.numPivots() + at]);
+          Val &lanes = now[1 + work.numPivots() + at];
+          Val best = to.reduceLanes(key.combine, lanes);
+          // In every lane, so that the loop changes it: what does not change
+          // would be reduced before the loop, where all groups come by.
+          lanes = to.binary(key.combine, lanes, to.splat(best));
           t.memo[keyOf(t, plan.graph->version(key.op, Node::New), 0, 0)] =
               to.binary(key.combine, best, before);
         }

@@ -50,7 +50,10 @@ public:
   bool hasScaleF() const;
   /// Of 16 or 32 f32 constants the one that the last bits of each element say.
   mlir::Value lookUp(llvm::ArrayRef<float> table, mlir::Value bits);
-  mlir::Value roundToSixteenths(mlir::Value x);
+  /// x + c, rounded down.
+  mlir::Value addRoundingDown(mlir::Value x, double c);
+  /// What x has above the next lower sixteenth; 0 of infinities.
+  mlir::Value aboveSixteenth(mlir::Value x);
 
   bool isDouble() const { return width == 64; }
 
