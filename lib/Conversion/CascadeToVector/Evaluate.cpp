@@ -149,8 +149,8 @@ Val Kernel::evalElem(Tile &t, Node *n, int r, int c) {
   }
   // e^x as 2^(x·log2 e): a term of a sum that is 1 at its largest errs by as
   // much as the rounding of that one, whatever its exponent.
-  if (t.isCoarse && isa<math::ExpOp>(n->op) && n->type.isF32() &&
-      plan.hasStream(n->set)) {
+  bool isPower = isa<math::ExpOp>(n->op) && n->type.isF32();
+  if (isPower && plan.hasStream(n->set) && (t.isCoarse || noisy.contains(n))) {
     Val perBit = to.splat(to.constant(
         Builder(n->type.getContext()).getF32FloatAttr(llvm::numbers::log2ef)));
     return to.exp2(to.binary(Binary::MulF, to.splat(in[0]), perBit),

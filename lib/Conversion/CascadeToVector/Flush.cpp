@@ -63,6 +63,13 @@ static bool staysSmall(Plan &plan, Node *user, Node *power) {
   return isPolynomialOf(plan, user->in[user->in[0] == power ? 1 : 0], reads);
 }
 
+/// Whether `root` is made of a sum of products. Its rounding is in the exponent
+/// as it stands, and larger than that of the exponent's product with log2 e.
+static bool readsContraction(Node *root) {
+  return root->kind == Node::Contract ||
+         llvm::any_of(root->in, readsContraction);
+}
+
 void Kernel::findFlushed() {
   NodeSet all;
   llvm::SmallPtrSet<Node *, 8> shown; // powers that are terms of no sum
@@ -83,6 +90,11 @@ void Kernel::findFlushed() {
         plan.hasStream(n->set) && !shown.contains(n) &&
         isOneAtItsLargest(plan, n))
       flushed.insert(n);
+  for (Node *n : all)
+    if (n->kind == Node::Elem && isa<math::ExpOp>(n->op) && n->type.isF32() &&
+        plan.hasStream(n->set) && readsContraction(n->in[0]) &&
+        isOneAtItsLargest(plan, n))
+      noisy.insert(n);
   for (Node *user : all)
     for (Node *n : user->in)
       if (flushed.contains(n) && !staysSmall(plan, user, n))

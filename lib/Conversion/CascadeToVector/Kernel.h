@@ -608,6 +608,8 @@ private:
   std::map<Node *, Val> reciprocals; ///< of divisors of the row in work
   /// Flush.cpp: exponentials that may be 0 below 2^-126.
   llvm::SmallPtrSet<Node *, 4> flushed;
+  /// Exponentials whose argument has a larger error than a product adds.
+  llvm::SmallPtrSet<Node *, 4> noisy;
   Ix valid{0}; ///< stream positions of this tile
   /// The tile in work is the whole row: states were at their identities.
   bool isWholeRow = false;
