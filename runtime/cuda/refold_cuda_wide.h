@@ -6,6 +6,7 @@
 #ifndef REFOLD_RUNTIME_CUDA_REFOLD_CUDA_WIDE_H
 #define REFOLD_RUNTIME_CUDA_REFOLD_CUDA_WIDE_H
 
+#include "refold_cuda_shares.h"
 #include "refold_cuda_wgmma.h"
 
 namespace refold {

@@ -77,6 +77,10 @@ struct CudaEntry {
   /// Groups of four warps that compute, beside one that copies; 0: all threads
   /// do both.
   int roles = 0;
+  /// Of kernels over tiles whose blocks have parts of streams of different
+  /// lengths: for as many groups of rows at most, longer streams have more
+  /// blocks. 0: all groups have as many.
+  int mostGroups = 0;
   /// Operands whose rows begin at multiples of 16 bytes.
   std::vector<unsigned> whole = {};
   int64_t fewestRows = 0; ///< worth having for as many rows, or of a tile index

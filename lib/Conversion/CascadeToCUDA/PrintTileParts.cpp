@@ -132,8 +132,8 @@ void TilePrinter::printPackedPlaces() {
     packed += (packed.empty() ? "" : " * ") + countOf(tiles.tileRow);
   out.comment("Rows that read one stream are numbered together; blocks beside "
               "each other have parts of the stream.");
-  out.line("const int64_t packed_count = " +
-           (packed.empty() ? std::string("1") : packed) + ";");
+  packedText = packed.empty() ? std::string("1") : packed;
+  out.line("const int64_t packed_count = " + packedText + ";");
   out.line("const int64_t packed_blocks = (packed_count + kRows - 1) / kRows;");
   std::string groups = "packed_blocks";
   SmallVector<std::pair<unsigned, int64_t>> places;
@@ -149,12 +149,20 @@ void TilePrinter::printPackedPlaces() {
                   : " * ((" + countOf(row) + " + " + std::to_string(share - 1) +
                         ") / " + std::to_string(share) + ")";
   }
-  out.line("const int64_t row_parts = block_quotient(blocks(), " + groups +
-           ");");
   std::string block = isWide ? "block_again()" : "block()";
-  out.line("[[maybe_unused]] const int64_t group = block_quotient(" + block +
-           ", row_parts);");
-  out.line("const int64_t part = " + block + " - group * row_parts;");
+  if (isSharing) { // asked of any group
+    groupsText = groups;
+  } else if (isWide && hasShares()) {
+    out.line("const int64_t row_parts = shared_share.load(0);");
+    out.line("[[maybe_unused]] const int64_t group = shared_share.load(1);");
+    out.line("const int64_t part = shared_share.load(2);");
+  } else {
+    out.line("const int64_t row_parts = block_quotient(blocks(), " + groups +
+             ");");
+    out.line("[[maybe_unused]] const int64_t group = block_quotient(" + block +
+             ", row_parts);");
+    out.line("const int64_t part = " + block + " - group * row_parts;");
+  }
   out.line(
       "[[maybe_unused]] const int64_t packed_first = block_remainder(group, "
       "packed_blocks) * kRows;");
@@ -415,7 +423,7 @@ void TilePrinter::printMergeLevel(unsigned level, bool isOfBlocks) {
   out.line("REFOLD_UNROLL");
   out.open("for (int slot = 0; slot < " + batch + "; ++slot) {");
   out.line("const int64_t at = smaller(base + slot, " + count + " - 1)" +
-           (isOfBlocks ? " + group * row_parts;" : ";"));
+           (isOfBlocks ? " + " + firstPart() + ";" : ";"));
   for (StatePlan *s : rowStates())
     if (isRead(s))
       out.line(
@@ -611,6 +619,11 @@ void TilePrinter::printPartResults() {
     mode = Absorbing;
   }
   out.close("};");
+}
+
+/// The block that has the first part of this one's group.
+std::string TilePrinter::firstPart() {
+  return isWide && hasShares() ? "block() - part" : "group * row_parts";
 }
 
 /// What blocks leave for the last one.

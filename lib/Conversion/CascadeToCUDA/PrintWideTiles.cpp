@@ -27,6 +27,8 @@ constexpr int64_t kRegisters = 168, kBesideProducts = 28, kBesideSums = 32,
 constexpr int64_t kMostBytes = (227 << 10) - 1024;
 constexpr int64_t kMostNumbers = 8; ///< of a row, handed over in the end
 constexpr int64_t kDeepest = 576, kWidest = 512;
+/// Groups of rows that have blocks by the lengths of their streams.
+constexpr int kMostGroups = 132;
 } // namespace
 
 //===----------------------------------------------------------------------===//
@@ -152,6 +154,7 @@ void TilePrinter::addWideEntry() {
   entry.leftBytes =
       int64_t(rowStates().size()) * kRows * 4 + kRows * entry.widest * 4;
   entry.mapBytes = kBringing * 128; // one for each warp that brings panels
+  entry.mostGroups = hasShares() ? kMostGroups : 0;
   entry.name = options.name + "_wide" + std::to_string(kRows) + "x" +
                std::to_string(kColumns) + "x" + std::to_string(entry.deepest) +
                "x" + std::to_string(entry.widest);
@@ -245,14 +248,58 @@ void TilePrinter::printWideNumbers() {
   out.line("show_matrices(); // the gates, to copies that arrive at them");
   out.close();
   out.line("REFOLD_SHARED(float, shared_moved, 2 * kRows);");
-  out.line("block_barrier();");
+  if (hasShares())
+    printWideShare();
+  else
+    out.line("block_barrier();");
+}
+
+/// Whether streams of groups end, or begin, at different places.
+bool TilePrinter::hasShares() {
+  auto differs = [&](const Condition &condition) {
+    return llvm::any_of(tiles.rows, [&](unsigned row) {
+      auto packed = llvm::find_if(tiles.packed,
+                                  [&](auto &one) { return one.index == row; });
+      return (packed == tiles.packed.end() || packed->share > 0) &&
+             dependsOn(condition.bound, row);
+    });
+  };
+  return llvm::any_of(plan.passes[0].conditions, differs);
+}
+
+/// Which group of rows a block has, and which part of their stream.
+void TilePrinter::printWideShare() {
+  out.line("REFOLD_SHARED(int32_t, shared_share, 3);");
+  out.open("{");
+  Expressions::Scope scope(values, {});
+  values.beginFunction();
+  out.open("const auto tiles_of = [&](int64_t group) -> int {");
+  isSharing = true;
+  {
+    Expressions::Scope inside(values, {});
+    printPackedPlaces();
+    printBounds();
+    printRange();
+    out.line("return end - begin;");
+  }
+  isSharing = false;
+  out.close("};");
+  out.line("const int64_t packed_count = " + packedText + ";");
+  out.line("[[maybe_unused]] const int64_t packed_blocks = (packed_count + "
+           "kRows - 1) / kRows;");
+  out.line("share_blocks<384, " + std::to_string(kMostGroups) +
+           ">(shared_share, " + groupsText + ", tiles_of);");
+  out.close();
+  out.line("if (shared_share.load(0) == 0)");
+  out.line("  return; // nothing is left for it");
 }
 
 /// What of a block does not merge meets the barriers of what does.
 void TilePrinter::printWideEnd() {
   out.line("block_barrier();");
   out.line("if (row_parts > 1)");
-  out.line("  claim_slices(tickets + group * row_parts, part, row_parts, "
+  out.line("  claim_slices(tickets + " + firstPart() +
+           ", part, row_parts, "
            "slices_of(row_parts));");
   out.line("return;");
 }
@@ -652,8 +699,8 @@ void TilePrinter::printWideBody() {
   out.line("  return;");
   out.line("const int slices = slices_of(row_parts), slice_rows = kRows / "
            "slices;");
-  out.line("const uint32_t claimed = claim_slices(tickets + group * row_parts, "
-           "part, row_parts, slices);");
+  out.line("const uint32_t claimed = claim_slices(tickets + " + firstPart() +
+           ", part, row_parts, slices);");
   out.open("for (int slice = 0; slice < slices; ++slice) {");
   out.line("if ((claimed >> slice & 1) == 0)");
   out.line("  continue;");

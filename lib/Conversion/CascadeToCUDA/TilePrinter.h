@@ -83,7 +83,13 @@ private:
   void printPartResults();
   llvm::SmallVector<walk::StatePlan *> rowStates();
   void printWorkspace();
+  std::string firstPart();
   // The text where rows are shared and results wide.
+  bool hasShares();
+  void printWideShare();
+  bool isSharing = false; ///< asks how much of the stream a group has
+  /// How many rows a group packs, and how many groups there are.
+  std::string packedText, groupsText;
   bool mayBeWide();
   void addWideEntry();
   void printRegisters(int64_t count);

@@ -86,6 +86,10 @@ SizeExpr timeOfRowProduct(const CudaEntry &entry, const CudaKernel &kernel,
 SizeExpr cyclesOfProduct(const CudaEntry &entry, const CudaKernel &kernel,
                          const Words &words);
 
+/// How many parts a row has that are worth a block each.
+SizeExpr longestParts(const CudaEntry &entry, const CudaKernel &kernel,
+                      const Words &words);
+
 /// How many blocks share a row: as many as have enough of it, while the launch
 /// has no more than it wants. Follows from shapes alone, and so do the bits of
 /// the result.

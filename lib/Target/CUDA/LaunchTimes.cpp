@@ -216,13 +216,19 @@ SizeExpr refold::partsOf(const CudaEntry &entry, const CudaKernel &kernel,
   if (kernel.product)
     return ProductCycles(entry, kernel, words).parts();
   SizeExpr rows = SizeExpr::binary(Op::Max, groupsOf(entry, kernel, words), 1);
+  SizeExpr most = SizeExpr::binary(Op::FloorDiv, entry.mostBlocks, rows);
+  return SizeExpr::binary(
+      Op::Max,
+      SizeExpr::binary(Op::Min, most, longestParts(entry, kernel, words)), 1);
+}
+
+SizeExpr refold::longestParts(const CudaEntry &entry, const CudaKernel &kernel,
+                              const Words &words) {
   // What a block leaves of wide results is worth many tiles.
   constexpr int kWideChunk = 2;
   int64_t chunk = !kernel.tiles     ? entry.chunk()
                   : entry.roles > 0 ? kWideChunk * entry.vectors
                                     : entry.vectors;
-  SizeExpr most = SizeExpr::binary(Op::FloorDiv, entry.mostBlocks, rows);
-  SizeExpr longest = SizeExpr::binary(Op::CeilDiv, lengthOf(kernel, words),
-                                      SizeExpr(CudaEntry::kPartChunks * chunk));
-  return SizeExpr::binary(Op::Max, SizeExpr::binary(Op::Min, most, longest), 1);
+  return SizeExpr::binary(SizeExpr::Op::CeilDiv, lengthOf(kernel, words),
+                          SizeExpr(CudaEntry::kPartChunks * chunk));
 }

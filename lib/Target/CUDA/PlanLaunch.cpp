@@ -8,6 +8,22 @@ using namespace refold;
 /// Blocks that may have maps in the workspace: more than an sm_90a has at once.
 static constexpr int64_t kMostMapped = 256;
 
+/// Blocks that share rows, or parts of a stream.
+static SizeExpr sharingBlocks(const CudaEntry &entry, const CudaKernel &kernel,
+                              const Words &words) {
+  using Op = SizeExpr::Op;
+  SizeExpr groups = groupsOf(entry, kernel, words);
+  SizeExpr blocks = groups * partsOf(entry, kernel, words);
+  if (entry.mostGroups == 0)
+    return blocks;
+  // Where streams differ, those that would have no whole part take some of it.
+  SizeExpr all =
+      SizeExpr::binary(Op::Min, groups * longestParts(entry, kernel, words),
+                       SizeExpr(entry.mostBlocks));
+  return SizeExpr::select(isAtMost(groups, entry.mostGroups),
+                          SizeExpr::binary(Op::Max, blocks, all), blocks);
+}
+
 /// Blocks of an entry: some rows each, or some rows of every tile.
 static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
                          const Words &words) {
@@ -24,7 +40,7 @@ static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
   }
   SizeExpr rows = rowsOf(kernel, words);
   if (entry.hasParts())
-    return groupsOf(entry, kernel, words) * partsOf(entry, kernel, words);
+    return sharingBlocks(entry, kernel, words);
   auto blocks = [&](const SizeExpr &count) {
     return SizeExpr::binary(SizeExpr::Op::CeilDiv, count, SizeExpr(entry.rows));
   };
@@ -114,7 +130,8 @@ static SizeExpr workspaceOf(const CudaKernel &kernel, const Words &words) {
     SizeExpr leaves = isAtMost(groups, entry.mostBlocks);
     if (kernel.rowProduct || kernel.product) // alone, a block leaves nothing
       leaves = SizeExpr(1) - isAtMost(parts, 1);
-    SizeExpr all = groups * parts, blocks = SizeExpr::select(leaves, all, 0);
+    SizeExpr all = sharingBlocks(entry, kernel, words);
+    SizeExpr blocks = SizeExpr::select(leaves, all, 0);
     bytes = SizeExpr::binary(Op::Max, bytes,
                              blocks * SizeExpr(entry.leftBytes) +
                                  all * SizeExpr(entry.mapBytes));
