@@ -6,39 +6,18 @@
 
 namespace refold {
 
-/// `before[0]`, `before[1]`: what threads in front of this one of the block
-/// have of two numbers; `all[0]`, `all[1]`: what all have. All threads call it.
-template <int kThreads>
-REFOLD_DEVICE void add_threads(int (&before)[2], int (&all)[2], int x, int y) {
-  constexpr int kWarps = kThreads / 32;
-  REFOLD_SHARED(int32_t, shared_counts, 2 * kWarps);
-  const int which = thread_again();
-  before[0] = before[1] = 0;
+/// What lanes in front of this one of the warp have of a number, and what all
+/// have. All lanes call it.
+REFOLD_DEVICE void add_lanes(int &before, int &all, int x) {
+  const int lane = thread_again() % 32;
+  before = 0;
   REFOLD_UNROLL
   for (int mask = 1; mask < 32; mask *= 2) {
-    const int others = shuffle_xor(x, mask), more = shuffle_xor(y, mask);
-    before[0] += which & mask ? others : 0;
-    before[1] += which & mask ? more : 0;
+    const int others = shuffle_xor(x, mask);
+    before += lane & mask ? others : 0;
     x += others;
-    y += more;
   }
-  if (which % 32 == 0) {
-    shared_counts.store(which / 32, x);
-    shared_counts.store(kWarps + which / 32, y);
-  }
-  block_barrier();
-  all[0] = all[1] = 0;
-  REFOLD_UNROLL
-  for (int warp = 0; warp < kWarps; ++warp) {
-    const int of_warps[2] = {shared_counts.load(warp),
-                             shared_counts.load(kWarps + warp)};
-    REFOLD_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      before[i] += warp < which / 32 ? of_warps[i] : 0;
-      all[i] += of_warps[i];
-    }
-  }
-  block_barrier();
+  all = x;
 }
 
 /// As many blocks as a stream has parts of `size` tiles, but at least one.
@@ -51,53 +30,64 @@ REFOLD_DEVICE int blocks_of(int tiles, int size) {
 /// short as there are blocks enough for. Those of a group are beside each
 /// other. `share`: in how many parts the block's group is, which one it is, and
 /// the block's part; no parts where nothing is left for the block. Follows from
-/// lengths alone. All threads call it, one for each group; more groups than
-/// `kMostGroups` have as many blocks each.
-template <int kThreads, int kMostGroups, typename TilesOf>
+/// lengths alone. More groups than `kMostGroups`, or than half of the blocks,
+/// have as many blocks each. All threads call it, and see the share behind a
+/// barrier of the block.
+template <int kMostGroups, typename TilesOf>
 REFOLD_DEVICE void share_blocks(const Shared<int32_t> &share, int64_t groups,
                                 TilesOf tiles_of) {
-  static_assert(kMostGroups <= kThreads);
+  constexpr int kEach = (kMostGroups + 31) / 32; // groups of a lane
   const int all_blocks = int(blocks()), own = int(block());
-  const int group = thread_again();
-  if (groups > kMostGroups) {
+  if (thread() >= 32)
+    return;
+  if (groups > kMostGroups || 2 * groups > all_blocks) {
     const int parts = int(block_quotient(all_blocks, groups));
-    if (group == 0) {
+    if (thread() == 0) {
       share.store(0, own < groups * parts ? parts : 0);
       share.store(1, own / parts);
       share.store(2, own % parts);
     }
-    block_barrier();
     return;
   }
-  const bool is_there = group < groups;
-  const int tiles = is_there ? tiles_of(int64_t(group)) : 0;
-  int before[2], all[2];
-  add_threads<kThreads>(before, all, tiles, 0);
-  const int spare = all_blocks - int(groups);
-  int least = int(larger((all[0] + all_blocks - 1) / all_blocks, 1));
-  int most = spare > 0 ? all[0] / spare + 1 : all[0] + 1;
+  const int first = thread_again() % 32 * kEach;
+  int tiles[kEach], own_tiles = 0;
+  REFOLD_UNROLL
+  for (int i = 0; i < kEach; ++i) {
+    tiles[i] = tiles_of(smaller(first + i, groups - 1));
+    own_tiles += first + i < groups ? tiles[i] : 0;
+  }
+  const auto count = [&](int size) {
+    int sum = 0;
+    REFOLD_UNROLL
+    for (int i = 0; i < kEach; ++i)
+      sum += first + i < groups ? blocks_of(tiles[i], size) : 0;
+    return sum;
+  };
+  int before, all;
+  add_lanes(before, all, own_tiles);
+  int least = int(larger((all + all_blocks - 1) / all_blocks, 1));
+  int most = all / (all_blocks - int(groups)) + 1;
   while (least < most) {
-    const int step = int(smaller((most - least) / 3, least));
-    const int low = least + step, high = most - 1 - step;
-    add_threads<kThreads>(before, all, is_there ? blocks_of(tiles, low) : 0,
-                          is_there ? blocks_of(tiles, high) : 0);
-    if (all[0] <= all_blocks)
-      most = low;
-    else if (all[1] > all_blocks)
-      least = high + 1;
+    const int size = (least + most) / 2;
+    add_lanes(before, all, count(size));
+    if (all <= all_blocks)
+      most = size;
     else
-      least = low + 1, most = high;
+      least = size + 1;
   }
-  if (group == 0)
+  if (thread() == 0)
     share.store(0, 0);
-  const int parts = is_there ? blocks_of(tiles, most) : 0;
-  add_threads<kThreads>(before, all, parts, 0);
-  if (before[0] <= own && own < before[0] + parts) {
-    share.store(0, parts);
-    share.store(1, group);
-    share.store(2, own - before[0]);
+  add_lanes(before, all, count(most));
+  REFOLD_UNROLL
+  for (int i = 0; i < kEach; ++i) {
+    const int parts = first + i < groups ? blocks_of(tiles[i], most) : 0;
+    if (before <= own && own < before + parts) {
+      share.store(0, parts);
+      share.store(1, first + i);
+      share.store(2, own - before);
+    }
+    before += parts;
   }
-  block_barrier();
 }
 
 } // namespace refold

@@ -440,10 +440,13 @@ void TilePrinter::printMergeLevel(unsigned level, bool isOfBlocks) {
     std::string from = "((" + place + " + at * kRows + row) * kWidth + column" +
                        (isWide ? " + j * kApart)" : ")");
     openQuads();
-    out.line(isOfBlocks
-                 ? "take_words<16>(" + name(*p->state) + "_quads[slot]" + one +
-                       ", left_sums + " + from + ");"
-                 : "load_shared(" + name(*p->state) + "_quads[slot]" + one +
+    std::string to = name(*p->state) + "_quads[slot]" + one;
+    // Parts that are not there would be loads for nothing.
+    out.line(isOfBlocks && isWide ? "take_words_if(" + to + ", left_sums + " +
+                                        from + ", base + slot < row_parts);"
+             : isOfBlocks
+                 ? "take_words<16>(" + to + ", left_sums + " + from + ");"
+                 : "load_shared(" + to +
                        (isWide ? ", right_panels" : ", right_tiles") +
                        " + uint32_t(" + from + " * 4));");
     closeQuads();

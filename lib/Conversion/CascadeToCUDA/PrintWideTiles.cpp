@@ -27,8 +27,9 @@ constexpr int64_t kRegisters = 168, kBesideProducts = 28, kBesideSums = 32,
 constexpr int64_t kMostBytes = (227 << 10) - 1024;
 constexpr int64_t kMostNumbers = 8; ///< of a row, handed over in the end
 constexpr int64_t kDeepest = 576, kWidest = 512;
-/// Groups of rows that have blocks by the lengths of their streams.
-constexpr int kMostGroups = 132;
+/// Groups of rows that have blocks by the lengths of their streams: half of the
+/// blocks.
+constexpr int kMostGroups = 66;
 } // namespace
 
 //===----------------------------------------------------------------------===//
@@ -250,8 +251,11 @@ void TilePrinter::printWideNumbers() {
   out.line("REFOLD_SHARED(float, shared_moved, 2 * kRows);");
   if (hasShares())
     printWideShare();
-  else
-    out.line("block_barrier();");
+  out.line("block_barrier();");
+  if (hasShares()) {
+    out.line("if (shared_share.load(0) == 0)");
+    out.line("  return; // nothing is left for it");
+  }
 }
 
 /// Whether streams of groups end, or begin, at different places.
@@ -287,11 +291,9 @@ void TilePrinter::printWideShare() {
   out.line("const int64_t packed_count = " + packedText + ";");
   out.line("[[maybe_unused]] const int64_t packed_blocks = (packed_count + "
            "kRows - 1) / kRows;");
-  out.line("share_blocks<384, " + std::to_string(kMostGroups) +
-           ">(shared_share, " + groupsText + ", tiles_of);");
+  out.line("share_blocks<" + std::to_string(kMostGroups) + ">(shared_share, " +
+           groupsText + ", tiles_of);");
   out.close();
-  out.line("if (shared_share.load(0) == 0)");
-  out.line("  return; // nothing is left for it");
 }
 
 /// What of a block does not merge meets the barriers of what does.

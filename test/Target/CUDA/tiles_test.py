@@ -123,6 +123,15 @@ def check_wide(folder, name, dtype, lengths, shape):
     verify(path, dtype, lengths, "--shape", shape, width, target="cuda-emulated-sm90")
 
 
+def check_shares(folder):
+    """Longer streams have more blocks: of seven groups of two blocks each at least, empty ones and whole ones among them."""
+    path, width = folder / "sharedragged.fold", f"--dim=e={WIDE['sharedragged'][1]}"
+    assert "share_blocks<" in kernels_of(str(path)[:-5], "bf16", "cuda-sm90", width)[0]["text"]
+    for most in (2, 1500):
+        verify(path, "bf16", "1500", "--shape", "b=7,m=1,h=3", width, "--inputs", "growing", "--input", f"length=uniform(0,{most})",
+               target="cuda-emulated-sm90")
+
+
 def check_no_vectors(folder):
     """Rows that are no whole vectors of 16 bytes (of results, or of what is multiplied) are left to products
     that take them, with a reason."""
@@ -234,7 +243,7 @@ def main():
         cases += [(check_few, "attention_causal", "f16", "m=3"), (check_few, "attention_gqa", "bf16", "m=1")]
         cases += [(check_no_vectors, folder)]
         cases += [(check_wide, folder, "shared", "bf16", "1,1500", "b=1,m=1,h=3"), (check_wide, folder, "sharedragged", "f16", "70", "b=2,m=1,h=70"),
-                  (check_wide, folder, "sharedcausal", "bf16", "40", "b=1,m=3,h=30")]
+                  (check_wide, folder, "sharedcausal", "bf16", "40", "b=1,m=3,h=30"), (check_shares, folder)]
         cases += [(check_written, folder, name) for name in FIXED]
         gates = [(folder, name, arch) for name in COMPILED for arch in ("sm_80", "sm_90a")]
         gates += [(folder, name, "sm_90a") for name in COMPILED_WIDE]
