@@ -154,6 +154,48 @@ inline void loadMatrices(const char *kind, uint32_t (&to)[4], uint32_t row,
   });
 }
 
+/// Sixteen numbers of 16 bits that are multiplied, and their powers of two.
+struct Sixteen {
+  float values[16];
+  int powers[16];
+  void set(int i, float value) {
+    values[i] = value;
+    const int exponent = int(std::bit_cast<uint32_t>(value) >> 23 & 255);
+    powers[i] = value == 0.0f     ? kNoPower
+                : exponent == 255 ? kNotFinite
+                                  : exponent - 127;
+  }
+  static constexpr int kNoPower = -1000, kNotFinite = 1 << 20;
+};
+
+/// Matrix units add 16 products and the sum before at once. The products are
+/// exact; what lies 26 bits and more below the largest power of two of all,
+/// that of a product being the sum of its factors', is cut off, and so is what
+/// a float has no room for. An H100 gives these very bits, by `mma.sync` and by
+/// `wgmma`, of f16 and of bf16.
+inline float addProducts(float sum, const Sixteen &left, const Sixteen &right) {
+  Sixteen before;
+  before.set(0, sum);
+  int power = before.powers[0];
+  for (int k = 0; k < 16; ++k)
+    power = std::max(power, left.powers[k] + right.powers[k]);
+  if (power < Sixteen::kNoPower / 2)
+    return sum;
+  if (power > Sixteen::kNotFinite / 2) {
+    for (int k = 0; k < 16; ++k)
+      sum += left.values[k] * right.values[k];
+    return sum;
+  }
+  // One unit is the last bit that counts: a product has less than 2^27 of them.
+  const double units = std::bit_cast<double>(uint64_t(1023 + 25 - power) << 52);
+  int64_t total = int32_t(sum * units);
+  for (int k = 0; k < 16; ++k)
+    total += int32_t(double(left.values[k]) * double(right.values[k]) * units);
+  // The first 24 bits of what is left.
+  const uint64_t bits = std::bit_cast<uint64_t>(double(total) / units);
+  return float(std::bit_cast<double>(bits >> 29 << 29));
+}
+
 template <typename T>
 void multiplyMatrices(const char *kind, float (&sums)[4],
                       const uint32_t (&left)[4], uint32_t right0,
@@ -167,23 +209,23 @@ void multiplyMatrices(const char *kind, float (&sums)[4],
     auto half = [](uint32_t word, int i) {
       return to_float(T{uint16_t(word >> 16 * i)});
     };
-    float a[16][16], b[8][16];
+    Sixteen a[16], b[8];
     for (int lane = 0; lane < 32; ++lane) {
       const Slot &one = *static_cast<Slot *>(slots[lane]);
       const int r = lane / 4, c = lane % 4 * 2;
       for (int word = 0; word < 4; ++word)
         for (int i = 0; i < 2; ++i)
-          a[r + word % 2 * 8][c + word / 2 * 8 + i] = half(one.left[word], i);
+          a[r + word % 2 * 8].set(c + word / 2 * 8 + i,
+                                  half(one.left[word], i));
       for (int word = 0; word < 2; ++word)
         for (int i = 0; i < 2; ++i)
-          b[r][c + word * 8 + i] = half(one.right[word], i);
+          b[r].set(c + word * 8 + i, half(one.right[word], i));
     }
     for (int lane = 0; lane < 32; ++lane)
       for (int i = 0; i < 4; ++i) {
         const int r = lane / 4 + i / 2 * 8, c = lane % 4 * 2 + i % 2;
         float &sum = static_cast<Slot *>(slots[lane])->sums[i];
-        for (int k = 0; k < 16; ++k)
-          sum += a[r][k] * b[c][k];
+        sum = addProducts(sum, a[r], b[c]);
       }
   });
 }

@@ -155,16 +155,19 @@ inline void runBytes(FourWarps &four, const Product &p) {
 inline void runProduct(FourWarps &four, const Product &p) {
   if (p.widenBytes[0])
     return runBytes(four, p);
-  std::vector<float> left(64 * 16), right(16 * p.columns);
+  std::vector<Sixteen> left(64), right(p.columns);
   visitOperands(p, [&](int side, int row, int across, int at) {
     uint16_t bits[8];
     std::memcpy(bits, machine.bytes.bytes.data() + at * 16, 16);
     for (int i = 0; i < 8; ++i) {
       const int along = across * 8 + i;
-      float &to = side == 0   ? left[row * 16 + along]
-                  : p.isAlong ? right[row * p.columns + along]
-                              : right[along * p.columns + row];
-      to = p.widen(bits[i]);
+      const float value = p.widen(bits[i]);
+      if (side == 0)
+        left[row].set(along, value);
+      else if (p.isAlong)
+        right[along].set(row, value);
+      else
+        right[row].set(along, value);
     }
   });
   const int values = p.columns / 2;
@@ -178,30 +181,15 @@ inline void runProduct(FourWarps &four, const Product &p) {
     for (int thread = 0; thread < 128; ++thread)
       for (int word = 0; word < 4; ++word)
         for (int i = 0; i < 2; ++i)
-          left[rowOf(thread, word % 2 * 2) * 16 + thread % 4 * 2 +
-               word / 2 * 8 + i] =
-              p.widen(uint16_t(p.factors[thread][word] >> 16 * i));
-  std::vector<float> sums(64 * p.columns);
-  if (p.adds)
-    for (int thread = 0; thread < 128; ++thread) {
-      const Flight &flight = four.flights[p.sums[thread]];
-      for (int i = 0; i < values; ++i)
-        sums[rowOf(thread, i) * p.columns + columnOf(thread, i)] =
-            flight.values[i];
-    }
-  for (int row = 0; row < 64; ++row)
-    for (int k = 0; k < 16; ++k) {
-      const float factor = left[row * 16 + k];
-      float *to = sums.data() + row * p.columns;
-      const float *from = right.data() + k * p.columns;
-      for (int column = 0; column < p.columns; ++column)
-        to[column] += factor * from[column];
-    }
+          left[rowOf(thread, word % 2 * 2)].set(
+              thread % 4 * 2 + word / 2 * 8 + i,
+              p.widen(uint16_t(p.factors[thread][word] >> 16 * i)));
   for (int thread = 0; thread < 128; ++thread) {
     Flight &flight = four.flights[p.sums[thread]];
     for (int i = 0; i < values; ++i)
       flight.values[i] =
-          sums[rowOf(thread, i) * p.columns + columnOf(thread, i)];
+          addProducts(p.adds ? flight.values[i] : 0.0f, left[rowOf(thread, i)],
+                      right[columnOf(thread, i)]);
   }
 }
 
