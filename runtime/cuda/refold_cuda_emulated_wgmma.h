@@ -692,6 +692,21 @@ REFOLD_PRODUCTS_OF(f16, widenF16)
 #undef REFOLD_PRODUCTS_OF
 #undef REFOLD_PRODUCTS
 
+template <int kPart, int kParts, typename T>
+void multiply_shared_128(float (&sums)[kParts][4], const uint64_t (&left)[4],
+                         const uint64_t (&right)[4], int adds, T type) {
+  for (int i = 0; i < 4; ++i)
+    multiply_shared_128<kPart>(sums, left[i], right[i], i > 0 || adds, type);
+}
+template <int kPart, int kFirst, int kParts, int kSteps, typename T>
+void multiply_factors_128(float (&sums)[kParts][4],
+                          const uint32_t (&left)[kSteps][1][4],
+                          const uint64_t (&right)[4], int adds, T type) {
+  for (int i = 0; i < 4; ++i)
+    multiply_factors_128<kPart>(sums, left[kFirst + i][0], right[i],
+                                i > 0 || adds, type);
+}
+
 #define REFOLD_PRODUCTS(columns)                                               \
   template <int kPart, int kParts, typename L, typename R>                     \
   void multiply_bytes_##columns(float(&sums)[kParts][4], uint64_t left,        \

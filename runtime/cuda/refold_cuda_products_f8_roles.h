@@ -72,10 +72,11 @@ template <int kColumnsOf, int kStagesOf, bool kIsInPartsOf> struct F8Roles {
   REFOLD_DEVICE static void multiply(float (&sums)[kCount][4], uint32_t left,
                                      uint32_t right, bool adds) {
     begin_products();
+    const uint64_t left_at = describe(left, 16), right_at = describe(right, 16);
     REFOLD_UNROLL
     for (int k = 0; k < 4; ++k) {
-      const uint64_t a = describe(left + k * 32, 16);
-      const uint64_t b = describe(right + k * 32, 16);
+      const uint64_t a = further(left_at, k * 32);
+      const uint64_t b = further(right_at, k * 32);
       if constexpr (kCount == 32)
         multiply_bytes_256<0>(sums, a, b, k != 0 || adds, L{}, R{});
       else

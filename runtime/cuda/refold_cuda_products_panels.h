@@ -58,13 +58,16 @@ struct PanelUnits {
   template <bool kIsTransposed, typename T>
   REFOLD_DEVICE static void add(float (&sums)[kParts][4], uint32_t left,
                                 uint32_t right) {
+    const uint64_t left_at = describe(left, 16);
+    const uint64_t right_at =
+        describe(right, kIsTransposed ? 16 : Along::kPanelBytes);
     REFOLD_UNROLL
     for (int k = 0; k < kDepth / 16; ++k) {
       const uint64_t a =
-          describe(left + k / 4 * Left::kPanelBytes + k % 4 * 32, 16);
+          further(left_at, k / 4 * Left::kPanelBytes + k % 4 * 32);
       if constexpr (kIsTransposed) {
         const uint64_t b =
-            describe(right + k / 4 * Across::kPanelBytes + k % 4 * 32, 16);
+            further(right_at, k / 4 * Across::kPanelBytes + k % 4 * 32);
         if constexpr (kColumns == 256)
           multiply_shared_256<0>(sums, a, b, 1, T{});
         else if constexpr (kColumns == 128)
@@ -72,8 +75,7 @@ struct PanelUnits {
         else
           multiply_shared_64<0>(sums, a, b, 1, T{});
       } else {
-        const uint64_t b =
-            describe(right + k * 16 * Along::kRowBytes, Along::kPanelBytes);
+        const uint64_t b = further(right_at, k * 16 * Along::kRowBytes);
         if constexpr (kColumns == 256)
           multiply_along_256<0>(sums, a, b, 1, T{});
         else if constexpr (kColumns == 128)

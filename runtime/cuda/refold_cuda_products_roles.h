@@ -17,13 +17,13 @@ REFOLD_DEVICE void add_panels(float (&sums)[kParts][4], uint32_t left,
                 Left::kColumns == Right::kColumns);
   constexpr int kPiece =
       Right::kRows - kRow >= 256 ? 256 : piece_of(Right::kRows - kRow);
+  const uint64_t left_at = describe(left, 16);
+  const uint64_t right_at = describe(right + kRow * Right::kRowBytes, 16);
   REFOLD_UNROLL
   for (int k = 0; k < Left::kColumns / 16; ++k) {
-    const uint64_t a =
-        describe(left + k / 4 * Left::kPanelBytes + k % 4 * 32, 16);
-    const uint64_t b = describe(right + k / 4 * Right::kPanelBytes +
-                                    kRow * Right::kRowBytes + k % 4 * 32,
-                                16);
+    const uint64_t a = further(left_at, k / 4 * Left::kPanelBytes + k % 4 * 32);
+    const uint64_t b =
+        further(right_at, k / 4 * Right::kPanelBytes + k % 4 * 32);
     if constexpr (kPiece == 256)
       multiply_shared_256<kRow / 8>(sums, a, b, 1, T{});
     else if constexpr (kPiece == 128)

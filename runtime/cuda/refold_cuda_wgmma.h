@@ -266,13 +266,6 @@ REFOLD_DEVICE void commit_products() {
 template <int kLeft> REFOLD_DEVICE void wait_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
 }
-/// Nothing that reads these sums moves above the wait before.
-template <int kParts> REFOLD_DEVICE void settle(float (&sums)[kParts][4]) {
-  REFOLD_UNROLL
-  for (int i = 0; i < 4 * kParts; ++i)
-    asm volatile("" : "+f"(sums[i / 4][i % 4])::"memory");
-}
-
 // Numbers of the registers that hold sums, and the sums.
 #define REFOLD_SLOTS_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define REFOLD_SLOTS_16 REFOLD_SLOTS_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
@@ -300,6 +293,13 @@ template <int kParts> REFOLD_DEVICE void settle(float (&sums)[kParts][4]) {
 #define REFOLD_SUMS_32(part) REFOLD_SUMS_16(part), REFOLD_SUMS_16(part + 4)
 #define REFOLD_SUMS_64(part) REFOLD_SUMS_32(part), REFOLD_SUMS_32(part + 8)
 #define REFOLD_SUMS_128(part) REFOLD_SUMS_64(part), REFOLD_SUMS_64(part + 16)
+
+/// Nothing that reads these sums moves above the wait before.
+template <int kParts> REFOLD_DEVICE void settle(float (&sums)[kParts][4]) {
+  REFOLD_UNROLL
+  for (int kPart = 0; kPart < kParts; ++kPart)
+    asm volatile("" : REFOLD_SUMS_4(0)::"memory");
+}
 
 // `count` registers of sums of `columns` columns; `a` to `f` are the numbers of
 // the operands behind them. `along`: rows of the right side lie along the sum.
@@ -362,6 +362,55 @@ REFOLD_PRODUCTS_OF(f16, "f16")
 #undef REFOLD_PRODUCTS_OF
 #undef REFOLD_PRODUCTS
 
+// Four of them along the sum, one instruction after the other: compilers have
+// the registers of the sums once instead of four times.
+#define REFOLD_STEP(name, operands, adds, rest)                                \
+  "wgmma.mma_async.sync.aligned.m64n128k16.f32." name "." name                 \
+  " {" REFOLD_SLOTS_64 "}, " operands ", " adds rest ";\n"
+#define REFOLD_PRODUCTS_OF(type, name)                                         \
+  template <int kPart, int kParts>                                             \
+  REFOLD_DEVICE void multiply_shared_128(                                      \
+      float(&sums)[kParts][4], const uint64_t(&left)[4],                       \
+      const uint64_t(&right)[4], int adds, type) {                             \
+    asm volatile(                                                              \
+        "{\n.reg .pred p, q;\nsetp.ne.b32 p, %72, 0;\n"                        \
+        "setp.eq.b32 q, 0, 0;\n" REFOLD_STEP(name, "%64, %65", "p",            \
+                                             ", 1, 1, 0, 0")                   \
+            REFOLD_STEP(name, "%66, %67", "q", ", 1, 1, 0, 0")                 \
+                REFOLD_STEP(name, "%68, %69", "q", ", 1, 1, 0, 0")             \
+                    REFOLD_STEP(name, "%70, %71", "q", ", 1, 1, 0, 0") "}"     \
+        : REFOLD_SUMS_64(0)                                                    \
+        : "l"(left[0]), "l"(right[0]), "l"(left[1]), "l"(right[1]),            \
+          "l"(left[2]), "l"(right[2]), "l"(left[3]), "l"(right[3]),            \
+          "r"(adds));                                                          \
+  }                                                                            \
+  template <int kPart, int kFirst, int kParts, int kSteps>                     \
+  REFOLD_DEVICE void multiply_factors_128(                                     \
+      float(&sums)[kParts][4], const uint32_t(&left)[kSteps][1][4],            \
+      const uint64_t(&right)[4], int adds, type) {                             \
+    asm volatile(                                                              \
+        "{\n.reg .pred p, q;\nsetp.ne.b32 p, %84, 0;\n"                        \
+        "setp.eq.b32 q, 0, 0;\n" REFOLD_STEP(                                  \
+            name, "{%64, %65, %66, %67}, %80", "p", ", 1, 1, 1")               \
+            REFOLD_STEP(name, "{%68, %69, %70, %71}, %81", "q", ", 1, 1, 1")   \
+                REFOLD_STEP(name, "{%72, %73, %74, %75}, %82", "q",            \
+                            ", 1, 1, 1")                                       \
+                    REFOLD_STEP(name, "{%76, %77, %78, %79}, %83", "q",        \
+                                ", 1, 1, 1") "}"                               \
+        : REFOLD_SUMS_64(0)                                                    \
+        : REFOLD_FACTORS(0), REFOLD_FACTORS(1), REFOLD_FACTORS(2),             \
+          REFOLD_FACTORS(3), "l"(right[0]), "l"(right[1]), "l"(right[2]),      \
+          "l"(right[3]), "r"(adds));                                           \
+  }
+#define REFOLD_FACTORS(step)                                                   \
+  "r"(left[kFirst + step][0][0]), "r"(left[kFirst + step][0][1]),              \
+      "r"(left[kFirst + step][0][2]), "r"(left[kFirst + step][0][3])
+REFOLD_PRODUCTS_OF(bf16, "bf16")
+REFOLD_PRODUCTS_OF(f16, "f16")
+#undef REFOLD_FACTORS
+#undef REFOLD_PRODUCTS_OF
+#undef REFOLD_STEP
+
 // Of floats of 8 bits, 32 along what is summed. The matrix units add 32
 // products and the sum before them with some 14 bits of the largest.
 #define REFOLD_PRODUCTS(left_type, right_type, names, columns, count, a, b, c) \
@@ -404,9 +453,8 @@ REFOLD_DEVICE void make_map(void *map, uint32_t scratch, const void *first,
 // Where a block goes
 //===----------------------------------------------------------------------===//
 
-/// What a tile is to a block: a further one of its rows, the first one of rows
-/// that others come before, the first of all.
-enum TileKind { Further, FirstOfRows, FirstOfAll };
+/// What a tile is to a block: a further one of its rows, or the first one.
+enum TileKind { Further, FirstOfRows };
 
 /// Some rows of one of several matrices. A negative matrix: there are no more;
 /// negative rows: none this time.
@@ -462,6 +510,13 @@ template <int kRowsOf, int kColumnsOf> struct Panels {
 REFOLD_DEVICE uint64_t describe(uint32_t at, int panel_bytes) {
   return uint64_t((at & 0x3ffff) >> 4) | uint64_t(panel_bytes >> 4) << 16 |
          uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
+}
+
+/// The same `bytes` further on, one addition: no address has a carry into what
+/// is beside it.
+REFOLD_DEVICE uint64_t further(uint64_t matrix, int bytes) {
+  return (matrix & 0xffffffff00000000) |
+         uint32_t(uint32_t(matrix) + uint32_t(bytes >> 4));
 }
 
 /// Brings rows of a matrix into panels, all 128 threads of a role together: 16
@@ -618,13 +673,25 @@ REFOLD_DEVICE void multiply_panels(float (&products)[kParts][4], uint32_t left,
   static_assert(kParts * 8 == Right::kRows &&
                 Left::kColumns == Right::kColumns);
   constexpr int kPiece = piece_of(Right::kRows - kRow);
+  const uint64_t left_at = describe(left, 16);
+  const uint64_t right_at = describe(right + kRow * Right::kRowBytes, 16);
+  constexpr int kFours = kPiece == 128 ? Left::kColumns / 64 : 0;
   REFOLD_UNROLL
-  for (int k = 0; k < Left::kColumns / 16; ++k) {
-    const uint64_t a =
-        describe(left + k / 4 * Left::kPanelBytes + k % 4 * 32, 16);
-    const uint64_t b = describe(right + k / 4 * Right::kPanelBytes +
-                                    kRow * Right::kRowBytes + k % 4 * 32,
-                                16);
+  for (int k = 0; k < kFours; ++k) {
+    uint64_t a[4], b[4];
+    REFOLD_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      a[i] = further(left_at, k * Left::kPanelBytes + i * 32);
+      b[i] = further(right_at, k * Right::kPanelBytes + i * 32);
+    }
+    if constexpr (kPiece == 128)
+      multiply_shared_128<kRow / 8>(products, a, b, k != 0, T{});
+  }
+  REFOLD_UNROLL
+  for (int k = kFours * 4; k < Left::kColumns / 16; ++k) {
+    const uint64_t a = further(left_at, k / 4 * Left::kPanelBytes + k % 4 * 32);
+    const uint64_t b =
+        further(right_at, k / 4 * Right::kPanelBytes + k % 4 * 32);
     if constexpr (kPiece == 128)
       multiply_shared_128<kRow / 8>(products, a, b, k != 0, T{});
     else if constexpr (kPiece == 64)
@@ -640,6 +707,21 @@ REFOLD_DEVICE void multiply_panels(float (&products)[kParts][4], uint32_t left,
   }
 }
 
+/// The next one, of 128 columns.
+template <typename T, typename Values, int kColumn, int kFirst = 0, int kParts,
+          int kSteps>
+REFOLD_DEVICE void multiply_fours(float (&sums)[kParts][4],
+                                  const uint32_t (&factors)[kSteps][1][4],
+                                  uint64_t values_at, int adds) {
+  uint64_t b[4];
+  REFOLD_UNROLL
+  for (int i = 0; i < 4; ++i)
+    b[i] = further(values_at, (kFirst + i) * 16 * Values::kRowBytes);
+  multiply_factors_128<kColumn / 8, kFirst>(sums, factors, b, adds, T{});
+  if constexpr (kFirst + 4 < kSteps)
+    multiply_fours<T, Values, kColumn, kFirst + 4>(sums, factors, values_at, 1);
+}
+
 /// sums += factors * values: factors of 16 rows of `Values` after each other.
 /// `adds` 0: what the sums were before does not matter.
 template <typename T, typename Values, int kColumn = 0, int kParts, int kSteps>
@@ -648,12 +730,15 @@ REFOLD_DEVICE void multiply_factors(float (&sums)[kParts][4],
                                     uint32_t values, int adds = 1) {
   static_assert(kParts * 8 == Values::kColumns && kSteps * 16 == Values::kRows);
   constexpr int kPiece = piece_of(Values::kColumns - kColumn);
-  REFOLD_UNROLL
+  const uint64_t values_at =
+      describe(values + kColumn / 64 * Values::kPanelBytes + kColumn % 64 * 2,
+               Values::kPanelBytes);
+  if constexpr (kPiece == 128 && kSteps % 4 == 0)
+    multiply_fours<T, Values, kColumn>(sums, factors, values_at, adds);
+  else
+    REFOLD_UNROLL
   for (int k = 0; k < kSteps; ++k) {
-    const uint64_t b =
-        describe(values + kColumn / 64 * Values::kPanelBytes +
-                     kColumn % 64 * 2 + k * 16 * Values::kRowBytes,
-                 Values::kPanelBytes);
+    const uint64_t b = further(values_at, k * 16 * Values::kRowBytes);
     const int own = k == 0 ? adds : 1;
     if constexpr (kPiece == 128)
       multiply_factors_128<kColumn / 8>(sums, factors[k][0], b, own, T{});

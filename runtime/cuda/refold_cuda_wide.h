@@ -68,10 +68,11 @@ REFOLD_DEVICE void multiply_steps(float (&products)[8][4],
                                   const uint32_t (&kept)[kKept][4],
                                   uint32_t left, uint32_t right) {
   static_assert(Panel::kRows == 64 && kBase % 4 == 0);
+  const uint64_t right_at = describe(right, 16);
   REFOLD_UNROLL
   for (int k = kFirst; k < kEnd; ++k) {
     const uint64_t panel =
-        describe(right + (k - kBase) / 4 * Panel::kBytes + k % 4 * 32, 16);
+        further(right_at, (k - kBase) / 4 * Panel::kBytes + k % 4 * 32);
     if (k < kKept)
       multiply_kept_64<0>(products, kept[k < kKept ? k : 0], panel, k != 0,
                           T{});
@@ -101,12 +102,13 @@ REFOLD_DEVICE void multiply_values(float (&sums)[kParts][4], uint32_t factors,
   constexpr int kLeft = kParts * 8 - kColumn;
   constexpr int kPiece = kLeft >= 256 ? 256 : kLeft >= 128 ? 128 : 64;
   static_assert(kLeft >= 64 && Panel::kColumns == 64);
+  const uint64_t factors_at = describe(factors, 16);
+  const uint64_t values_at =
+      describe(values + kColumn / 64 * Panel::kBytes, Panel::kBytes);
   REFOLD_UNROLL
   for (int k = 0; k < Panel::kRows / 16; ++k) {
-    const uint64_t a = describe(factors + k * 32, 16);
-    const uint64_t b = describe(values + kColumn / 64 * Panel::kBytes +
-                                    k * 16 * Panel::kRowBytes,
-                                Panel::kBytes);
+    const uint64_t a = further(factors_at, k * 32);
+    const uint64_t b = further(values_at, k * 16 * Panel::kRowBytes);
     if constexpr (kPiece == 256)
       multiply_along_256<kColumn / 8>(sums, a, b, 1, T{});
     else if constexpr (kPiece == 128)

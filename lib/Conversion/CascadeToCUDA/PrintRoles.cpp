@@ -199,6 +199,21 @@ void TilePrinter::printNextVisit() {
   }
 }
 
+/// The same for those who compute: behind the last rows these come once more,
+/// for their results.
+void TilePrinter::printRoleVisit() {
+  out.line(std::string("const Visit next = visit_of<") +
+           (hasUpper() ? "true" : "false") + ">(visits, m_blocks, matrices);");
+  out.line("const bool is_over = next.matrix < 0;");
+  out.line("if (is_over && before.matrix < 0)");
+  out.line("  break;");
+  if (hasUpper()) {
+    out.line("if (next.rows < 0)");
+    out.line("  continue;");
+  }
+  out.line("const Visit visit = is_over ? before : next;");
+}
+
 /// Where they are.
 void TilePrinter::printVisit() {
   const std::string &m = kernel.indexNames[tiles.tileRow];
@@ -274,11 +289,15 @@ void TilePrinter::printIssue() {
            ", Left, Right>(products[0], left_rows_of, right_tiles + place * "
            "Right::kBytes);");
   out.line("commit_products();");
-  out.line("if constexpr (kind.value != FirstOfAll)");
-  out.line("  multiply_values(turn - 1, place ^ 1);");
+  out.comment("Where no rows come before, sums of this very tile, which are "
+              "forgotten: registers of sums under way have one way to come "
+              "here.");
+  out.line("const bool has_before = kind.value == Further || before.matrix >= "
+           "0;");
+  out.line("multiply_values(turn - has_before, place ^ int(has_before));");
   out.line("if constexpr (kConsumers == 2)");
   out.line("  pass_turn(2 - consumer, 256);");
-  out.line("wait_products<kind.value == FirstOfAll ? 0 : 1>();");
+  out.line("wait_products<1>();");
   out.line("settle(products[0]);");
   out.open("if (which % 32 == 0) {");
   out.line("arrive(right_left + 8 * place);");
@@ -298,10 +317,11 @@ void TilePrinter::printSettle() {
   out.close();
   out.line("if constexpr (kind.value == FirstOfRows)");
   out.line("  bring_together(done);");
-  out.line("if constexpr (kind.value != FirstOfAll)");
-  out.line("  settle_sums(place ^ 1);");
+  out.line("settle_sums(place ^ 1, has_before);");
   out.open("if constexpr (kind.value == FirstOfRows) {");
-  out.line("finish(done, before);");
+  out.line("if (has_before)");
+  out.line("  finish(done, before);");
+  out.line("forget_sums();");
   out.otherwise();
   bool isMoved = llvm::any_of(tiles.products, [](const TileState &p) {
     return !p.state->op.getTransport().empty();
@@ -333,7 +353,7 @@ void TilePrinter::printSettle() {
 void TilePrinter::printSums() {
   for (const TileState &p : tiles.products)
     out.line("float " + name(*p.state) + "_sums[1][kWidth / 8][4] = {};");
-  out.line("uint32_t factors[kColumns / 16][1][4];");
+  out.line("uint32_t factors[kColumns / 16][1][4] = {};");
   out.comment("Whether sums have anything of the rows at hand. Wide ones leave "
               "no register for it, and begin as 0.");
   out.line("constexpr bool kIsZeroed = kWidth > 128;");
@@ -353,13 +373,21 @@ void TilePrinter::printSums() {
   out.line("if constexpr (!kIsZeroed)");
   out.line("  adds = 1;");
   out.close("};");
-  out.line("// They have come.");
-  out.open("const auto settle_sums = [&](int place) {");
+  out.line("// They have come; of a tile of other rows it is not done yet.");
+  out.open("const auto settle_sums = [&](int place, bool is_done) {");
   out.line("wait_products<0>();");
   for (const TileState &p : tiles.products)
     out.line("settle(" + name(*p.state) + "_sums[0]);");
-  out.line("if (thread_again() % 32 == 0)");
+  out.line("if (is_done && thread_again() % 32 == 0)");
   out.line("  arrive(values_left + 8 * place);");
+  out.close("};");
+  out.line("// The next ones are those of new rows.");
+  out.open("const auto forget_sums = [&] {");
+  out.open("if constexpr (kIsZeroed) {");
+  printZeros();
+  out.otherwise();
+  out.line("adds = 0;");
+  out.close();
   out.close("};");
 }
 
@@ -392,21 +420,10 @@ void TilePrinter::printFinish() {
   for (WritePlan &w : plan.finishWrites)
     nameFixed(w.value);
   printResults();
-  out.open("if constexpr (kIsZeroed) {");
-  printZeros();
-  out.otherwise();
-  out.line("adds = 0;");
-  out.close();
   out.close("};");
   out.line("// Rows of which the last sums are still to be added.");
   out.line("States done[2];");
   out.line("Visit before = {-1, 0};");
-  out.open("const auto finish_last = [&](int turn) {");
-  out.line("multiply_values(turn, of_warp(turn & 1));");
-  out.line("bring_together(done);");
-  out.line("settle_sums(turn & 1);");
-  out.line("finish(done, before);");
-  out.close("};");
 }
 
 void TilePrinter::printRoleFold() {
@@ -418,8 +435,9 @@ void TilePrinter::printRoleFold() {
   out.comment("Absorbs a tile: states that others are relative to come first. "
               "The sums of the tile before are under way meanwhile, which is "
               "the last one of other rows where this one is the first.");
-  out.open("const auto fold = [&](auto whole, auto kind, int64_t " + n +
-           "_first, int turn, bool has_next) {");
+  out.open(std::string("const auto fold = [&](") +
+           (masks ? "bool is_whole" : "auto whole") + ", auto kind, int64_t " +
+           n + "_first, int turn, bool has_next) {");
   out.line(
       "const int which = thread_again() - 128, place = of_warp(turn & 1);");
   out.line("[[maybe_unused]] const int count = within(" + n + "_count - " + n +
@@ -440,47 +458,71 @@ void TilePrinter::printRoleFold() {
   out.close("};");
 }
 
-void TilePrinter::printRoleWalk() {
-  out.open("if (begin >= end) {");
-  out.line("// Nothing to fold: what rows begin with is what they have.");
-  out.line("if (before.matrix >= 0)");
-  out.line("  finish_last(turns - 1);");
-  out.line("before.matrix = -1;");
+/// The last sums of rows, where no others follow: of those before, and of rows
+/// of which there is nothing to fold.
+void TilePrinter::printLastSums() {
+  out.open("if (is_over || begin >= end) {");
+  out.line("REFOLD_NO_UNROLL");
+  out.open("for (int some = before.matrix < 0; some < (is_over ? 1 : 2); "
+           "++some) {");
+  out.open("if (some == 0) {");
+  out.line("multiply_values(turns - 1, of_warp((turns - 1) & 1));");
+  out.line("bring_together(done);");
+  out.line("settle_sums((turns - 1) & 1, true);");
+  out.otherwise();
+  out.line("// What rows begin with is what they have.");
   printZeros();
-  out.line("bring_together(states);");
-  out.line("finish(states, visit);");
+  out.line("done[0] = states[0], done[1] = states[1];");
+  out.line("bring_together(done);");
+  out.line("before = visit;");
+  out.close();
+  out.line("finish(done, before);");
+  out.line("forget_sums();");
+  out.close();
+  out.line("before.matrix = -1;");
+  out.line("if (is_over)");
+  out.line("  break;");
   out.line("continue;");
   out.close();
+}
+
+void TilePrinter::printRoleWalk() {
+  printLastSums();
   out.line("wait_gate(left_came + 8 * left, (lefts / kLefts) & 1);");
   out.line("wait_gate(right_came + 8 * (turns & 1), (turns / 2) & 1);");
   out.line("show_matrices();");
   out.line("const int64_t last = int64_t(end - 1) * kColumns;");
-  out.line("if (before.matrix < 0)");
-  out.line("  fold(Number<0>{}, Number<FirstOfAll>{}, last, turns, end - 1 > "
-           "begin);");
+  auto fold = [&](const std::string &whole, const char *rest) {
+    out.line("fold(" + whole + ", " + rest + ");");
+  };
+  auto indented = [&](const char *whole, const char *rest) {
+    out.line(std::string("  fold(") + whole + ", " + rest + ");");
+  };
+  // `whole` is asked where the text has masks for both.
+  auto foldEither = [&](const std::string &whole, const char *rest) {
+    if (masks)
+      return fold(whole, rest);
+    out.line("if (" + whole + ")");
+    indented("Number<1>{}", rest);
+    out.line("else");
+    indented("Number<0>{}", rest);
+  };
+  const char *first = "Number<FirstOfRows>{}, last, turns, end - 1 > begin";
+  const char *further = "Number<Further>{}, first, turn, at > begin";
   // Masks of a whole tile are 6 % of a visit of four tiles. Where elements of
   // the stream are left out the first tile is the one that is not whole.
-  if (isWholeBehindFirst()) {
-    out.line("else if (end - 1 < whole_end)");
-    out.line("  fold(Number<1>{}, Number<FirstOfRows>{}, last, turns, end - 1 "
-             "> begin);");
-  }
-  out.line("else");
-  out.line("  fold(Number<0>{}, Number<FirstOfRows>{}, last, turns, end - 1 > "
-           "begin);");
+  if (isWholeBehindFirst())
+    foldEither("end - 1 < whole_end", first);
+  else
+    fold(masks ? "false" : "Number<0>{}", first);
   out.open("for (int at = end - 2; at >= begin; --at) {");
   out.line("const int64_t first = int64_t(at) * kColumns;");
   out.line("const int turn = turns + end - 1 - at;");
   if (isWholeBehindFirst()) {
     out.line("// Only the first of them is not whole.");
-    out.line("fold(Number<1>{}, Number<Further>{}, first, turn, at > begin);");
+    fold(masks ? "true" : "Number<1>{}", further);
   } else {
-    out.line("if (at >= whole_begin && at < whole_end)");
-    out.line("  fold(Number<1>{}, Number<Further>{}, first, turn, at > "
-             "begin);");
-    out.line("else");
-    out.line("  fold(Number<0>{}, Number<Further>{}, first, turn, at > "
-             "begin);");
+    foldEither("at >= whole_begin && at < whole_end", further);
   }
   out.close();
   out.line("turns += end - begin;");
@@ -543,7 +585,8 @@ void TilePrinter::printRoles() {
     values.beginFunction();
     bits.clear();
     scales.clear();
-    printNextVisit();
+    masks = masksAhead();
+    printRoleVisit();
     printVisit();
     printFixed();
     printBounds();
@@ -551,9 +594,8 @@ void TilePrinter::printRoles() {
     printRoleFold();
     printRoleWalk();
   }
+  masks = false;
   out.close();
-  out.line("if (before.matrix >= 0)");
-  out.line("  finish_last(turns - 1);");
   if (hasBoxes()) {
     out.line("if (kIsBoxed && thread_again() % 32 == 0)");
     out.line("  wait_boxes<0>();");

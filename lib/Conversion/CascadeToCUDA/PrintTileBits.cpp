@@ -231,6 +231,36 @@ bool TilePrinter::isNothingOutside(Node *n, const std::string &identity) {
   return isFloored && identity == "0.0f";
 }
 
+/// Whether what a row leaves out of a tile may be -inf among the products
+/// already: all that is made of an element is made of its product and of
+/// pivots, and is nothing then. One text does for whole tiles and for others,
+/// which have a branch more.
+bool TilePrinter::masksAhead() {
+  if (!tiles.late)
+    return false;
+  Node *kept = tiles.kept;
+  auto isBound = [&](Node *n) {
+    return llvm::any_of(plan.passes[0].conditions,
+                        [&](Condition &c) { return c.compare == n; });
+  };
+  while (kept->kind == Node::Elem && isa<arith::SelectOp>(kept->op) &&
+         isBound(kept->in[0]))
+    kept = kept->in[1];
+  if (kept != tiles.contraction &&
+      (kept->in.size() != 2 ||
+       !llvm::is_contained(kept->in, tiles.late->factor) ||
+       !llvm::is_contained(kept->in, tiles.contraction)))
+    return false;
+  return llvm::all_of(plan.states,
+                      [&](StatePlan &s) {
+                        return tiles.productOf(s) ||
+                               isNothingOutside(s.term, identity(s));
+                      }) &&
+         llvm::all_of(tiles.products, [&](const TileState &p) {
+           return isNothingOutside(p.factor, "0.0f");
+         });
+}
+
 //===----------------------------------------------------------------------===//
 // What columns or rows alone decide
 //===----------------------------------------------------------------------===//

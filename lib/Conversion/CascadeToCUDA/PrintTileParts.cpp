@@ -290,8 +290,7 @@ void TilePrinter::printPartsFold() {
     out.line("float " + name(*p.state) + "_sums[kTiles][kWidth / 8][4] = {};");
   out.line("// Absorbs the warp's columns of a tile: states that others are "
            "relative to come first.");
-  out.open("const auto fold = [&](auto whole, int64_t " + n +
-           "_first, int place) {");
+  openFold(n + "_first, int place", /*mayMaskAhead=*/true);
   out.line("const int which = thread_again();");
   out.line("[[maybe_unused]] const int count = within(" + n + "_count - " + n +
            "_first, kColumns);");
@@ -320,10 +319,7 @@ void TilePrinter::printPartsWalk() {
            "/ 32 * kColumns;");
   out.line("if (first >= " + countOf(tiles.stream) + ")");
   out.line("  continue; // no column of the last tile is this warp's");
-  out.line("if (at >= whole_begin && at < whole_end)");
-  out.line("  fold(Number<1>{}, first, place);");
-  out.line("else");
-  out.line("  fold(Number<0>{}, first, place);");
+  printFoldCall("place");
   out.close();
   out.line("wait_copies<0>();");
   out.line("block_barrier();");

@@ -240,13 +240,15 @@ void TilePrinter::printTerms(unsigned level) {
   out.open("for (int e = 0; e < 4; ++e) {");
   {
     Expressions::Scope scope(values, {});
-    printColumn();
-    bool hasLower = llvm::any_of(plan.passes[0].conditions,
-                                 [](Condition &c) { return !c.isUpper; });
-    out.line(std::string(
-                 "[[maybe_unused]] const bool is_in = whole.value != 0 || ") +
-             (hasLower ? "(column < limit && column >= least);"
-                       : "column < limit;"));
+    if (!masks) {
+      printColumn();
+      bool hasLower = llvm::any_of(plan.passes[0].conditions,
+                                   [](Condition &c) { return !c.isUpper; });
+      out.line(std::string("[[maybe_unused]] const bool is_in = whole.value "
+                           "!= 0 || ") +
+               (hasLower ? "(column < limit && column >= least);"
+                         : "column < limit;"));
+    }
     out.line("float &product = products[i / 2][2 * c + e / 2][i % 2 * 2 + e % "
              "2];");
     SmallVector<Node *> roots;
@@ -269,7 +271,9 @@ void TilePrinter::printTerms(unsigned level) {
         bits[one.node] = one.name + "[e]";
       else
         values.bind(one.node, one.name + "[e]");
-    if (isFirst && tiles.late)
+    if (isFirst && masks)
+      ; // printMasks did
+    else if (isFirst && tiles.late)
       out.line("product = is_in ? " + withoutParentheses(rawKept(tiles.kept)) +
                " : -infinity();");
     else if (isFirst && tiles.isInBits)
@@ -321,6 +325,30 @@ void TilePrinter::printLimits() {
   define("limit", limit);
   if (!least.empty())
     define("least", least);
+}
+
+/// Products that rows leave out (masksAhead).
+void TilePrinter::printMasks() {
+  bool hasLower = llvm::any_of(plan.passes[0].conditions,
+                               [](Condition &c) { return !c.isUpper; });
+  out.open("if (!is_whole) {");
+  openRows();
+  printLimits();
+  out.line("// Of the lane's first column.");
+  out.line("const int own_limit = limit - fragment_column(0, which);");
+  if (hasLower)
+    out.line("const int own_least = least - fragment_column(0, which);");
+  out.line("REFOLD_UNROLL");
+  out.open("for (int c = 0; c < kColumns / 4; ++c) {");
+  out.line("const int step = c / 2 * 8 + c % 2;");
+  out.line("float &product = products[i / 2][c / 2][i % 2 * 2 + c % 2];");
+  out.line(std::string("product = ") +
+           (hasLower ? "(step < own_limit && step >= own_least)"
+                     : "step < own_limit") +
+           " ? product : -infinity();");
+  out.close();
+  closeRows();
+  out.close();
 }
 
 void TilePrinter::printElements(unsigned level) {
@@ -377,7 +405,8 @@ void TilePrinter::printElements(unsigned level) {
     }
     for (StatePlan *s : states)
       out.line("float " + name(*s) + "_terms[4];");
-    printLimits();
+    if (!masks)
+      printLimits();
     for (const TileState *p : packed)
       out.line("float " + name(*p->state) + "_terms[4];");
     printTerms(level);
@@ -435,6 +464,8 @@ void TilePrinter::printReductions(unsigned level) {
 }
 
 void TilePrinter::printLevel(unsigned level) {
+  if (masks && level == 0)
+    printMasks();
   printMoves(level);
   printElements(level);
   printReductions(level);
@@ -447,14 +478,36 @@ SmallVector<const TileState *> TilePrinter::factorsOf(unsigned level) {
   return products;
 }
 
+/// Where the text that absorbs a tile begins, once for whole tiles and once for
+/// others, or once for both.
+void TilePrinter::openFold(const std::string &parameters, bool mayMaskAhead) {
+  masks = mayMaskAhead && masksAhead();
+  out.open(std::string("const auto fold = [&](") +
+           (masks ? "bool is_whole" : "auto whole") + ", int64_t " +
+           parameters + ") {");
+}
+
+/// Absorbs the tile at hand.
+void TilePrinter::printFoldCall(const std::string &place) {
+  const std::string whole = "at >= whole_begin && at < whole_end";
+  if (masks) {
+    out.line("fold(" + whole + ", first, " + place + ");");
+    return;
+  }
+  out.line("if (" + whole + ")");
+  out.line("  fold(Number<1>{}, first, " + place + ");");
+  out.line("else");
+  out.line("  fold(Number<0>{}, first, " + place + ");");
+}
+
 void TilePrinter::printFold() {
   std::string n = kernel.indexNames[tiles.stream];
   out.line("States states[2 * kTiles];");
   for (const TileState &p : tiles.products)
     out.line("float " + name(*p.state) + "_sums[kTiles][kWidth / 8][4] = {};");
   out.line("// Absorbs a tile: states that others are relative to come first.");
-  out.open("const auto fold = [&](auto whole, int64_t " + n +
-           "_first, int place) {");
+  // One text for both would need a register more than there are.
+  openFold(n + "_first, int place", /*mayMaskAhead=*/false);
   out.line("// Read again, so that nothing that follows from it is kept.");
   out.line("const int which = thread_again();");
   out.line("[[maybe_unused]] const int count = within(" + n + "_count - " + n +

@@ -595,10 +595,7 @@ void TilePrinter::printWalk() {
   out.line("if (kVector == 1 && at > begin)");
   out.line("  bring((int64_t(at) - 1) * kColumns, place ^ 1);");
   out.line("const int64_t first = int64_t(at) * kColumns;");
-  out.line("if (at >= whole_begin && at < whole_end)");
-  out.line("  fold(Number<1>{}, first, place);");
-  out.line("else");
-  out.line("  fold(Number<0>{}, first, place);");
+  printFoldCall("place");
   out.close();
   out.line("wait_copies<0>();");
 }

@@ -390,8 +390,7 @@ void TilePrinter::printWideFold() {
   std::string multiply = "multiply_steps<" + typeOf(tiles.left) + ", Left, ";
   out.line("States states[2];");
   out.line("// Absorbs a tile: states that others are relative to come first.");
-  out.open("const auto fold = [&](auto whole, int64_t " + n +
-           "_first, int turn) {");
+  openFold(n + "_first, int turn", /*mayMaskAhead=*/true);
   out.line("[[maybe_unused]] const int count = within(" + n + "_count - " + n +
            "_first, kColumns);");
   out.line("float products[kTiles][kColumns / 8][4];");
@@ -476,10 +475,7 @@ void TilePrinter::printWideRows() {
   out.open("for (int turn = 0; turn < part_end - part_begin; ++turn) {");
   out.line("const int at = part_end - 1 - turn;");
   out.line("const int64_t first = int64_t(at) * kColumns;");
-  out.line("if (at >= whole_begin && at < whole_end)");
-  out.line("  fold(Number<1>{}, first, turn);");
-  out.line("else");
-  out.line("  fold(Number<0>{}, first, turn);");
+  printFoldCall("turn");
   out.close();
   out.line("const int turns = part_end - part_begin;");
   out.line("if (turns > 0)");

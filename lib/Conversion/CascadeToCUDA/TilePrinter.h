@@ -61,6 +61,10 @@ private:
   void printMoves(unsigned level);
   void printLimits();
   bool isNothingOutside(Node *n, const std::string &identity);
+  bool masksAhead();
+  void openFold(const std::string &parameters, bool mayMaskAhead);
+  void printFoldCall(const std::string &place);
+  void printMasks();
   void printElements(unsigned level);
   void printTerms(unsigned level);
   void printReductions(unsigned level);
@@ -128,6 +132,8 @@ private:
   void printRoleNumbers();
   void printGates();
   void printNextVisit();
+  void printRoleVisit();
+  void printLastSums();
   void printVisit();
   void printSums();
   void printZeros();
@@ -274,7 +280,8 @@ private:
   llvm::SmallVector<std::pair<TileAccess *, std::string>, 2> broughtHere;
   std::string keptScale, pivots; ///< names, where a factor is applied late
   bool isInRoles = false;        ///< sums are under way while a tile is folded
-  bool hasVisits = false;        ///< a block comes to several places
+  bool masks = false;     ///< one text for whole tiles and others (masksAhead)
+  bool hasVisits = false; ///< a block comes to several places
   /// Parameters of the functions that entries share.
   std::pair<std::string, std::string> own, ofParts;
   bool isInParts = false; ///< blocks share the stream, and so do warps

@@ -164,7 +164,7 @@ const std::vector<Defect> kDefects = {
     Defect{"int(smaller(depth, kDepth))", "kDepth"},
     Defect{"panel * To::kPanelBytes + pass", "pass"},
     // What is multiplied.
-    Defect{"left + k / 4 * Left::kPanelBytes + k % 4 * 32", "left"},
+    Defect{"left_at, k / 4 * Left::kPanelBytes + k % 4 * 32", "left_at, 0"},
     Defect{"k / 4 * Across::kPanelBytes + k % 4 * 32", "k % 4 * 32"},
     Defect{"right + k * 16 * Along::kRowBytes", "right"},
     Defect{"Along::kPanelBytes);", "16);"},

@@ -293,8 +293,7 @@ const std::vector<Defect> kRolesDefects = {
            "settle(sums);"},
     Defect{"thread() / 32 * 16 - 64", "0"},
     Defect{"sums[2 * c], sums[2 * c + 1]", "sums[2 * c + 1], sums[2 * c]"},
-    Defect{"k % 4 * 32, 16);\n    const uint64_t b",
-           "0, 16);\n    const uint64_t b"},
+    Defect{"k % 4 * 32);\n    const uint64_t b", "0);\n    const uint64_t b"},
     Defect{"int(columns), count);", "kColumns, count);"}};
 
 INSTANTIATE_TEST_SUITE_P(Text, PlantedProductRolesDefect,

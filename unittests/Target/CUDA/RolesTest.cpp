@@ -12,8 +12,8 @@ namespace {
 // Two groups of four warps in turns, and panels that are not whole.
 constexpr int kDepth = 80, kWidth = 72;
 constexpr llvm::StringLiteral kEntry = "roles128x128x80x80";
-// Rows of a block that see one tile, two, three.
-const Shapes kShapes = {{66, 2}, {600, 290}};
+// Rows of a block that see one tile, two, three, none.
+const Shapes kShapes = {{66, 2}, {600, 290}, {70, 0}};
 
 CudaKernel printRoles() {
   return printWeighted("cuda-emulated-sm90", kDepth, kWidth);
@@ -35,8 +35,7 @@ TEST_P(PlantedRoleDefect, IsCaught) {
 const std::vector<Defect> kDefects = {
     // Fences, waits, phases.
     Defect{"show_matrices();", ""},
-    Defect{"wait_products<kind.value == FirstOfAll ? 0 : 1>",
-           "wait_products<1>"},
+    Defect{"wait_products<1>", "wait_products<2>"},
     Defect{"wait_gate(left_came + 8 * left, (lefts / kLefts) & 1);", ""},
     Defect{"begin_products();\n", "\n"},
     Defect{"wait_gate(right_came + 8 * (place ^ 1), ((turn + 1) / 2) & 1);",
@@ -56,12 +55,15 @@ const std::vector<Defect> kDefects = {
     Defect{"values_came + 8 * place, 1)", "values_came + 8 * place, 2)"},
     Defect{"block_barrier();", ""},
     // Released before it is read, or never.
-    Defect{"wait_products<kind.value == FirstOfAll ? 0 : 1>();\n",
+    Defect{"wait_products<1>();\n",
            "if (which % 32 == 0)\n  arrive(right_left + 8 * place);\n"
-           "wait_products<kind.value == FirstOfAll ? 0 : 1>();\n"},
-    Defect{"multiply_values(turn - 1, place ^ 1);\n",
-           "multiply_values(turn - 1, place ^ 1);\nif (which % 32 == 0)\n"
-           "  arrive(values_left + 8 * (place ^ 1));\n"},
+           "wait_products<1>();\n"},
+    Defect{"multiply_values(turn - has_before, place ^ int(has_before));\n",
+           "multiply_values(turn - has_before, place ^ int(has_before));\n"
+           "if (which % 32 == 0)\n  arrive(values_left + 8 * (place ^ 1));\n"},
+    Defect{"settle_sums(place ^ 1, has_before);",
+           "settle_sums(place ^ 1, true);"},
+    Defect{"kind.value == Further || before.matrix >= 0;", "true;"},
     Defect{"if (which % 32 == 0) {", "if (which % 64 == 0) {"},
     Defect{"arrive(left_left + 8 * left);", ";"},
     Defect{"arrive(values_left + 8 * place);", ";"},
@@ -99,9 +101,11 @@ const std::vector<Defect> kDefects = {
     Defect{"*= moved_by[c % 4 / 2]", "*= 1.0f"},
     Defect{"products[0][2 * c + word / 2][word % 2 * 2],",
            "products[0][2 * c][word % 2 * 2],"},
-    Defect{"multiply_values(turn, of_warp(turn & 1));", ""},
+    Defect{"multiply_values(turns - 1, of_warp((turns - 1) & 1));", ""},
     Defect{"finish(done, before);", "finish(done, {0, 0});"},
-    Defect{"before = visit;", ";"}, Defect{"|| column < limit;", "|| true;"},
+    Defect{"before = visit;", ";"}, Defect{"step < own_limit ?", "true ?"},
+    Defect{"if (!is_whole) {", "if (is_whole) {"},
+    Defect{"some < (is_over ? 1 : 2)", "some < 1"},
     // Results on their way out.
     Defect{"wait_boxes<0>();\n        else", ";\n        else"},
     Defect{"    show_matrices();\n    warp_barrier();\n    if (lane == 0)",
@@ -121,8 +125,8 @@ const std::vector<Defect> kDefects = {
     Defect{"words[1][part],", "words[0][part],"},
     Defect{"pack(pair[0], pair[1],", "pack(pair[1], pair[0],"},
     // Sums that begin anew.
-    Defect{"    adds = 0;\n", "    ;\n"}, Defect{"k == 0 ? adds : 1", "adds"},
-    Defect{"bring_together(done);", ";"}};
+    Defect{"      adds = 0;\n", "      ;\n"},
+    Defect{"k == 0 ? adds : 1", "adds"}, Defect{"bring_together(done);", ";"}};
 
 INSTANTIATE_TEST_SUITE_P(Text, PlantedRoleDefect,
                          testing::ValuesIn(chosenDefects(kDefects)));

@@ -172,6 +172,12 @@ inline std::string judge(const Kernel &kernel, int64_t m, int64_t n,
       scores.push_back(s / 4 +
                        (bias.empty() ? 0.0 : toFloat(b[i * stride + j])));
     }
+    if (scores.empty()) { // nothing by nothing
+      for (int64_t w = 0; w < width; ++w)
+        if (!std::isnan(toFloat(o[i * width + w])))
+          return "found a share of nothing";
+      continue;
+    }
     double most = *std::max_element(scores.begin(), scores.end()), sum = 0.0;
     for (double s : scores)
       sum += std::exp(s - most);

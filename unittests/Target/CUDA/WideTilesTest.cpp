@@ -117,7 +117,7 @@ const std::vector<Defect> kDefects = {
     Defect{"block_remainder(group, packed_blocks) * kRows", "0"},
     Defect{"packed_first + which / 32 * 16 + fragment_row(i, which)",
            "packed_first + fragment_row(i, which)"},
-    Defect{"(column < limit &&", "("},
+    Defect{"(step < own_limit &&", "("},
     // Registers, maps, merges.
     Defect{"show_matrices();\n      warp_barrier();", "show_matrices();"},
     Defect{"show_matrices();\n      warp_barrier();", "warp_barrier();"},
