@@ -50,7 +50,9 @@ void refold::runInParallel(
     return body(0, 0, items);
   // Sixteen chunks a thread even out what the machine or the masks make uneven,
   // and keep the shared word quiet.
-  int64_t chunk = std::max<int64_t>(1, items / (16 * int64_t(threads)));
+  int64_t most = std::min<int64_t>(16 * int64_t(threads),
+                                   (ThreadPool::kMostChunks + 1) / 2);
+  int64_t chunk = std::max<int64_t>(1, items / most);
   unsigned chunks = unsigned((items + chunk - 1) / chunk);
   ThreadPool::instance().run(
       *place.slot, threads, chunks, [&](unsigned thread, unsigned index) {

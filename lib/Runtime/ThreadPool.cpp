@@ -9,6 +9,7 @@
 #include <climits>
 #include <linux/futex.h>
 #include <mutex>
+#include <optional>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <thread>
@@ -29,53 +30,94 @@ static constexpr unsigned kPausesPerLook = 32;
 static void pauseBriefly() { __builtin_ia32_pause(); }
 
 namespace {
-/// Generation, seats that are free, chunks that nobody has claimed.
+/// Generation, seats that are free, chunks that were claimed from the front,
+/// and those that nobody has claimed.
 struct Word {
-  uint32_t generation = 0;
-  uint16_t seats = 0, chunks = 0;
+  static constexpr unsigned kChunkBits = 12, kSeatBits = 10;
+  static constexpr unsigned kGenerationBits = 64 - kSeatBits - 2 * kChunkBits;
+  static_assert(ThreadPool::kMostChunks < 1u << kChunkBits);
+  static_assert(ThreadPool::kMostThreads <= 1u << kSeatBits);
+
+  unsigned generation = 0, seats = 0, front = 0, chunks = 0;
 
   static Word of(uint64_t bits) {
-    return {uint32_t(bits >> 32), uint16_t(bits >> 16), uint16_t(bits)};
+    auto take = [&](unsigned count) {
+      auto field = unsigned(bits & ((uint64_t(1) << count) - 1));
+      bits >>= count;
+      return field;
+    };
+    Word word;
+    word.chunks = take(kChunkBits);
+    word.front = take(kChunkBits);
+    word.seats = take(kSeatBits);
+    word.generation = take(kGenerationBits);
+    return word;
   }
   uint64_t bits() const {
-    return uint64_t(generation) << 32 | uint64_t(seats) << 16 | chunks;
+    uint64_t high = uint64_t(generation) << kSeatBits | seats;
+    return (high << kChunkBits | front) << kChunkBits | chunks;
   }
 };
+
+/// Whether a thread takes chunks from the last one down, the others from the
+/// first one up: a region finds in the cache of a core what the one before has
+/// left there, whose chunks were in the same order.
+bool isFromBack(unsigned thread) { return thread % 2; }
 } // namespace
 
 struct alignas(128) ThreadPool::Slot {
   std::atomic<uint64_t> word{0};
   std::atomic<bool> isTaken{false};
   // Of the region. Only who has claimed one of its chunks may read them.
-  unsigned threads = 0, chunks = 0;
   llvm::function_ref<void(unsigned, unsigned)> body;
   alignas(64) std::atomic<unsigned> unfinished{0};
 
-  /// What was there before a successful claim; no chunks: nothing is claimed.
-  Word claim(llvm::function_ref<bool(Word)> isWanted, bool takesSeat) {
+  struct Claim {
+    unsigned generation, thread, chunk;
+  };
+
+  /// A chunk for the thread whose number `threadOf` finds in the word.
+  std::optional<Claim>
+  claim(llvm::function_ref<std::optional<unsigned>(Word)> threadOf,
+        bool takesSeat) {
     uint64_t bits = word.load(std::memory_order_acquire);
     for (;;) {
       Word found = Word::of(bits);
-      if (!found.chunks || !isWanted(found))
-        return {};
+      std::optional<unsigned> thread;
+      if (!found.chunks || !(thread = threadOf(found)))
+        return std::nullopt;
       Word next = found;
       --next.chunks;
+      next.front += !isFromBack(*thread);
       next.seats -= takesSeat;
       if (word.compare_exchange_weak(bits, next.bits(),
                                      std::memory_order_acq_rel,
-                                     std::memory_order_acquire))
-        return found;
+                                     std::memory_order_acquire)) {
+        unsigned chunk = found.front;
+        if (isFromBack(*thread))
+          chunk += next.chunks;
+        return Claim{found.generation, *thread, chunk};
+      }
     }
   }
-  Word claimWithSeat() {
-    return claim([](Word found) { return found.seats > 0; }, true);
+  /// Seats are numbered from the last one down.
+  std::optional<Claim> claimWithSeat() {
+    return claim(
+        [](Word found) {
+          return found.seats ? std::optional(found.seats) : std::nullopt;
+        },
+        true);
   }
-  Word claimOf(uint32_t generation) {
-    return claim([=](Word found) { return found.generation == generation; },
-                 false);
+  std::optional<Claim> claimOf(unsigned generation, unsigned thread) {
+    return claim(
+        [=](Word found) {
+          return found.generation == generation ? std::optional(thread)
+                                                : std::nullopt;
+        },
+        false);
   }
-  void call(unsigned thread, Word claimed) {
-    body(thread, chunks - claimed.chunks);
+  void call(const Claim &claimed) {
+    body(claimed.thread, claimed.chunk);
     unfinished.fetch_sub(1, std::memory_order_release);
   }
 };
@@ -140,14 +182,11 @@ bool ThreadPool::helpAnyone() {
   unsigned used = shared.slotsUsed.load(std::memory_order_acquire);
   for (unsigned i = 0; i < used; ++i) {
     Slot &slot = shared.slots[i];
-    Word claimed = slot.claimWithSeat();
-    if (!claimed.chunks)
-      continue;
-    hasHelped = true;
-    unsigned thread = slot.threads - claimed.seats;
-    do
-      slot.call(thread, claimed);
-    while ((claimed = slot.claimOf(claimed.generation)).chunks);
+    for (auto claimed = slot.claimWithSeat(); claimed;
+         claimed = slot.claimOf(claimed->generation, claimed->thread)) {
+      hasHelped = true;
+      slot.call(*claimed);
+    }
   }
   return hasHelped;
 }
@@ -197,18 +236,19 @@ void ThreadPool::work() {
 void ThreadPool::run(Slot &slot, unsigned threads, unsigned chunks,
                      llvm::function_ref<void(unsigned, unsigned)> body) {
   start(threads - 1);
-  slot.threads = threads;
-  slot.chunks = chunks;
   slot.body = body;
   slot.unfinished.store(chunks, std::memory_order_relaxed);
   Word word = Word::of(slot.word.load(std::memory_order_relaxed));
-  uint32_t generation = ++word.generation;
-  word.seats = uint16_t(threads - 1);
-  word.chunks = uint16_t(chunks);
-  slot.word.store(word.bits(), std::memory_order_release);
+  ++word.generation;
+  word.seats = threads - 1;
+  word.front = 0;
+  word.chunks = chunks;
+  uint64_t bits = word.bits(); // the generation may begin again
+  unsigned generation = Word::of(bits).generation;
+  slot.word.store(bits, std::memory_order_release);
   wake(std::min(threads, chunks) - 1);
-  for (Word claimed; (claimed = slot.claimOf(generation)).chunks;)
-    slot.call(0, claimed);
+  while (auto claimed = slot.claimOf(generation, /*thread=*/0))
+    slot.call(*claimed);
   // What others have begun. The core may be needed to end it.
   for (unsigned looks = 0; slot.unfinished.load(std::memory_order_acquire);
        ++looks) {

@@ -35,7 +35,7 @@ public:
            llvm::function_ref<void(unsigned thread, unsigned chunk)> body);
 
   static constexpr unsigned kMostThreads = 1024;
-  static constexpr unsigned kMostChunks = 65535;
+  static constexpr unsigned kMostChunks = 4095;
 
 private:
   ThreadPool();
