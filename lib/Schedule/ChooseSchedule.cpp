@@ -68,6 +68,8 @@ private:
   int64_t rowsSharing(unsigned i);
   int64_t fewRows(int row, int64_t most = kFewRows);
   int64_t rowsAlongSum();
+  int64_t bytesOfPanels();
+  bool mayOwnPanels(int row, int stream);
   bool hasPairsInTiles();
   bool isDenseAlongSum();
   int chooseTileRow(int except, int64_t wanted = 2);
@@ -282,6 +284,32 @@ void Chooser::chooseElementwise(Schedule &s) {
         std::clamp<int64_t>(kItem / std::max<int64_t>(width, 1), 1, 64);
 }
 
+/// Bytes of the panels of a contraction for each place along its lanes.
+int64_t Chooser::bytesOfPanels() {
+  int64_t bytes = sizeof(float);
+  for (unsigned i = 0; i < cascade.numIndices(); ++i)
+    if (isRole(i, CascadeOp::Inner) && !ShapedType::isDynamic(extent(i)))
+      bytes *= std::min<int64_t>(extent(i), 1 << 20);
+  return bytes;
+}
+
+/// Whether an item may lay out the panels of a tile of the stream itself: of
+/// many rows, whose contractions have one index each, none of pairs. Sapphire
+/// Rapids, attention, ms with one thread and two, panels laid out before by
+/// whichever thread, 64 rows an item, and so: 96 x 128 x 32 1.52 / 0.83, 1.51 /
+/// 0.78; 12 x 197 x 64 0.76 / 0.41, 0.75 / 0.38; 8 x 40 x 2048 x 64 1.25 /
+/// 0.67, 1.09 / 0.56; 8 x 2048 x 64 44.7 / 23.0, 45.5 / 22.9 (widths known;
+/// open 48.0, 46.2). 128 rows by 8192 x 576 13.1 / 7.3, 11.0 / 5.5.
+bool Chooser::mayOwnPanels(int row, int stream) {
+  uint64_t inner = cascade.indicesOfRole(CascadeOp::Inner);
+  return row != kNone && stream != kNone && !fewRows(row) && sumsByColumns() &&
+         llvm::popcount(inner) == 1 &&
+         llvm::none_of(cascade.getBody().getOps<ReadOp>(), [&](ReadOp read) {
+           return target.addsPairs && (sets.of(read.getValue()) & inner) &&
+                  read.getValue().getType().isBF16();
+         });
+}
+
 void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
   int64_t lanes = target.lanes(32);
   bool hasManyRegisters = target.vectorRegisters >= 32;
@@ -292,24 +320,29 @@ void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
   // Zen 4, attention 8 x 2048 x 64, tiles of 128: 88.8 ms, 256: 86.4,
   // 512: 85.4.
   constexpr int64_t kTileStream = 512;
-  // Panels of a tile that are half of the second cache are read from the third:
-  // for twice the rows. Sapphire Rapids, 128 rows by 8192 x 576, tiles of 64
-  // rows 12.8 ms, of 128 12.1; d = 64 to 256 alike.
-  int64_t panelBytes = sizeof(float) * kTileStream;
-  for (unsigned i = 0; i < cascade.numIndices(); ++i)
-    if (isRole(i, CascadeOp::Inner) && !ShapedType::isDynamic(extent(i)))
-      panelBytes *= std::min<int64_t>(extent(i), 1 << 20);
+  constexpr int64_t bytesOfFloat = sizeof(float);
+  int64_t bytesOfPlace = bytesOfPanels(), tileStream = kTileStream;
   // Items of 64 and of 128 have the same register tiles (`Kernel::rowTile`).
-  constexpr int64_t kTileRows = 64;
-  bool isDeep = panelBytes > target.l2Bytes / 2;
+  constexpr int64_t kTileRows = 64, kWideRows = 256;
+  bool isDeep = kTileStream * bytesOfPlace > target.l2Bytes / 2;
   int64_t tileRows = kTileRows;
   // Where products are all that rows share, their panels are longer than any
   // tile: 4096 rows by 4096 x 128 and their eight best, tiles of 64 rows 21.6
   // ms, of 128 20.5, of 256 19.8, of 512 19.4 (`Kernel::rowsOfCore` takes fewer
   // of few).
   bool sharesProductsOnly = stream != kNone && !sumsByColumns();
+  bool ownsPanels =
+      kTileRows % s.registerRows == 0 && mayOwnPanels(row, stream);
+  // Panels of a tile that are half of the second cache would be read from the
+  // third. Others are laid out again for so many rows that these hardly wait
+  // for it, and whose sums take a quarter of that cache.
+  bool isWide = ownsPanels && !isDeep && rowsSharing(row) == kAllRows &&
+                !comparesPositions(stream) &&
+                kWideRows * kTileStream * bytesOfFloat <= target.l2Bytes / 4;
   if (kTileRows % s.registerRows == 0)
     tileRows *= sharesProductsOnly ? 4 : isDeep ? 2 : 1;
+  if (isWide)
+    tileRows = kWideRows;
   // No tile of fewer rows than it has: lists want whole registers of them.
   if (sharesProductsOnly && row != kNone && !ShapedType::isDynamic(extent(row)))
     tileRows = std::clamp(extent(row) / kTileRows * kTileRows, kTileRows,
@@ -323,8 +356,17 @@ void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
     s.tile[name(row)] = std::min(tile, tileRows);
   } else if (int any = chooseTileRow(kNone); any != kNone)
     s.tile[name(any)] = 1; // nothing is shared: every row is an item
+  if (isWide || (ownsPanels && isDeep))
+    s.panelBytes = 0;
+  if (ownsPanels && isDeep) {
+    constexpr int64_t kSegments = 16, kLeastStream = 128;
+    while (tileStream > kLeastStream &&
+           tileStream * bytesOfPlace > target.l2Bytes / 3)
+      tileStream /= 2;
+    s.segments = kSegments;
+  }
   if (stream != kNone)
-    s.tile[name(stream)] = kTileStream;
+    s.tile[name(stream)] = tileStream;
   if (int64_t few = fewRows(row)) {
     int64_t sums = hasManyRegisters ? 16 : 8;
     s.registerRows = std::min<int64_t>(llvm::bit_floor(uint64_t(few)), 8);
@@ -613,6 +655,8 @@ void Chooser::chooseSegments(Schedule &s, int row, int stream) {
       return;
     auto it = s.tile.find(name(i));
     int64_t tile = it == s.tile.end() || int(i) != row ? 1 : it->second;
+    if (s.panelBytes == 0) // as `Kernel::rowsOfTiles`
+      tile = std::min<int64_t>(tile, 64);
     items *= std::min<int64_t>(llvm::divideCeil(extent(i), tile), kFewItems);
   }
   if (items < kFewItems && isLarge(stream, kLong))
@@ -701,7 +745,7 @@ static LogicalResult overlay(CascadeOp cascade, DictionaryAttr attr,
       s.segments = integer.getInt();
     } else if (integer && name == "stream_bytes" && integer.getInt() >= 0) {
       s.streamBytes = integer.getInt();
-    } else if (integer && name == "panel_bytes" && integer.getInt() > 0) {
+    } else if (integer && name == "panel_bytes" && integer.getInt() >= 0) {
       s.panelBytes = integer.getInt();
     } else if (auto names = dyn_cast<ArrayAttr>(value);
                names && name == "pack") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Counts what the walk does with the body of a cascade: which operations run
 // for every element of which pass, which once a row, which inside nests.
+#include "ListSteps.h"
 #include "refold/Schedule/CostModel.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -328,6 +329,8 @@ void Counter::countPanels(const OpSet &ops) {
     if (dense == laneIndex || sharingRows() <= most)
       continue;
     double laid = elements(set);
+    if (schedule.panelBytes == 0) // by each item
+      laid *= std::ceil(sharingRows() / tileOf(unsigned(tiledRow())));
     if (dense >= 0 && extents[dense] >= 1.0) // whole registers are turned
       laid *= std::ceil(extents[dense] / lanes) * lanes / extents[dense];
     work.turned += laid;
@@ -531,28 +534,6 @@ void Counter::countMerge(StateOp state, double states) {
     work.extremes += states;
 }
 
-/// Instructions, as many as rows are lanes, that put one candidate of each row
-/// in its place among `best` ones of `arrays` arrays. Sorted: a block of as
-/// many candidates by Batcher's comparators, of four instructions on halves of
-/// f64, then merged with those before; 8 make a key and its place one number.
-/// Inserted: each place compares, and each array keeps, moves or takes.
-static double stepsOfCandidate(ListForm form, double best, double arrays) {
-  if (form == ListForm::Inserted)
-    return best * (5.0 + 2.0 * arrays);
-  double power = std::ceil(std::log2(best)), size = std::exp2(power);
-  double comparators = (power * power - power + 4.0) * size / 4.0 - 1.0;
-  return (4.0 * comparators + 2.0 * size * power + 2.0 * size) / size + 8.0;
-}
-
-/// Elements that are as good as the `best`-th best of the maxima of `lanes`
-/// lanes, of many in any order: how many of a lane are is a Poisson process.
-static double candidatesOf(double best, double lanes) {
-  double count = 0.0;
-  for (double i = 0.0; i < best; ++i)
-    count += lanes / (lanes - i);
-  return count;
-}
-
 /// Of n elements in any order k (1 + ln(n / k)) enter a list of the k best.
 void Counter::countSelection(StateOp state) {
   double length = elements(stream);
@@ -714,6 +695,10 @@ void Counter::countItems() {
                                           : ItemsOfPanels::kLeastRows);
     tile = std::min(tile, std::max(least, std::ceil(rows * others / wanted)));
   }
+  constexpr double kRowsOfTile = 64.0; // as `Kernel::rowsOfTiles`
+  if (schedule.panelBytes == 0 && schedule.segments <= 1)
+    tile = std::min(
+        tile, std::max(kRowsOfTile, std::ceil(rows * others / (4.0 * cores))));
   work.items = std::max(others * std::ceil(rows / tile), 1.0);
   if (!hasNest || inner || !carried)
     return;

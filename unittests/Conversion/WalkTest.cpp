@@ -154,6 +154,36 @@ TEST(WalkShapesTest, PanelsInRounds) {
   EXPECT_EQ(rounds.size(), 9u);
 }
 
+/// Panels that an item makes of each tile of the stream, which few items walk
+/// in parts.
+TEST(WalkShapesTest, PanelsOfTiles) {
+  size_t numNests = 0;
+  for (auto [rows, stream, batch] :
+       {std::tuple<int64_t, int64_t, int64_t>{40, 70, 1},
+        {70, 129, 3},
+        {9, 257, 1},
+        {65, 1, 2}})
+    for (const SuiteCase &c : cascadesOf(rows, stream, batch)) {
+      if (!c.hasNests() || c.indices[0].name != "b")
+        continue;
+      for (bool isDynamic : {false, true}) {
+        if (isDynamic && !c.canBeDynamic)
+          continue;
+        auto runner = CascadeRunner::compile(
+            c.text(isDynamic,
+                   "panel_bytes = 0, segments = 4, tile = {m = 48, n = 16}",
+                   isDynamic, /*areVarying=*/true),
+            CascadeRunner::Options());
+        ASSERT_TRUE(bool(runner)) << toString(runner.takeError());
+        EXPECT_LE(errorOf(c, **runner, isDynamic), 10 * c.tolerance)
+            << c.name << " rows " << rows << " stream " << stream;
+        EXPECT_EQ((*runner)->numRounds, 1) << c.name;
+        ++numNests;
+      }
+    }
+  EXPECT_GT(numNests, 60u);
+}
+
 /// Panels of constants are made once, and are there together. More rows than
 /// one tile has: for fewer there are none.
 TEST(WalkShapesTest, PanelsOfConstantsHaveNoRounds) {

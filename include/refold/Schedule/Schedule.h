@@ -110,7 +110,8 @@ struct Schedule {
   /// past the caches, which they would only empty; 0: none are.
   int64_t streamBytes = 0;
   /// `panel_bytes = 393216`: of packed operands that lie ready at a time; where
-  /// all of them are more, the kernel works in rounds of some outer rows.
+  /// all of them are more, the kernel works in rounds of some outer rows; 0:
+  /// each item lays out those of its tiles of the stream.
   static constexpr int64_t kPanelBytes = 384 << 10;
   int64_t panelBytes = kPanelBytes;
   /// `inner_lanes`: lanes along the contracted index (few rows, nothing

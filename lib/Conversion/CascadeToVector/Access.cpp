@@ -146,6 +146,18 @@ bool Kernel::hasPanel(Tile &t, Node *n) {
          int(it->second.laneIndex) == t.lane;
 }
 
+/// The place of a tile in what is outer of a pack.
+Ix Kernel::outerAt(Tile &t, PackPlan &pack, const PackPlan::Outer &outer, int r,
+                   int c) {
+  if (outer.index != kNone)
+    return to.div(positionAt(t, outer.index, r, c), outer.divisor);
+  auto read = cast<ReadOp>(pack.read->op);
+  SmallVector<Ix> dims;
+  for (Node *i : pack.read->in)
+    dims.push_back(positionAt(t, i->index, r, c));
+  return subscript(t, read.getMap().getResult(outer.dim), dims);
+}
+
 /// Of the register at `depth` along the panel.
 Ix Kernel::panelOffset(Tile &t, Node *value, Ix depth, int r, int c) {
   PackPlan &pack = plan.packs.find(value)->second;
@@ -155,17 +167,10 @@ Ix Kernel::panelOffset(Tile &t, Node *value, Ix depth, int r, int c) {
     return to.add(to.add(to.mul(t.ownPanel, size), lane),
                   to.mul(depth, Ix(plan.registerLanes)));
   }
-  auto read = cast<ReadOp>(pack.read->op);
-  SmallVector<Ix> dims;
-  for (Node *i : pack.read->in)
-    dims.push_back(positionAt(t, i->index, r, c));
   Ix outer(0);
-  for (PackPlan::Outer &o : pack.outer) {
-    Ix at = o.index == kNone
-                ? subscript(t, read.getMap().getResult(o.dim), dims)
-                : to.div(positionAt(t, o.index, r, c), o.divisor);
-    outer = to.add(to.mul(outer, outerCount(pack, o)), at);
-  }
+  for (PackPlan::Outer &o : pack.outer)
+    outer =
+        to.add(to.mul(outer, outerCount(pack, o)), outerAt(t, pack, o, r, c));
   if (!isInRounds.is(0))
     outer = to.rem(outer, to.max(heldOf(value, pack), 1));
   Ix numPanels = to.ceilDiv(extents[pack.laneIndex], plan.registerLanes);

@@ -59,6 +59,8 @@ Ix Kernel::rowTile() {
   // What is read at `t floordiv c` is one place for a whole tile.
   if (plan.graph->readsByTile())
     return plan.tileRows;
+  if (plan.hasPanelsOfTiles())
+    return rowsOfTiles(kWholeTile);
   if (plan.sharesProductsOnly())
     return rowsOfCore(plan.registerRows);
   if (multipliesByOwnPanels())
@@ -77,13 +79,26 @@ Ix Kernel::rowTile() {
 /// compiles an item, in whole steps of `least`. Those are whole register tiles,
 /// so that no bit depends on it. Sapphire Rapids, two threads, routing of t
 /// tokens, 2048 by 128, in tiles of 64 and so: t = 16 45 and 26 us.
-Ix Kernel::rowsOfCore(int64_t least) {
+Ix Kernel::rowsOfCore(int64_t least, int64_t itemsOfCore) {
   Ix all(1);
   for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
     if (plan.rows & bit(i))
       all = to.mul(all, extents[i]);
-  Ix each = to.ceilTo(to.ceilDiv(all, plan.facts.cores), least);
+  Ix each = to.ceilTo(to.ceilDiv(all, itemsOfCore * plan.facts.cores), least);
   return to.max(least, to.min(plan.tileRows, each));
+}
+
+/// Rows for which an item lays out panels: equal parts of those that share
+/// them. Segments keep the cores at work, or some items each.
+Ix Kernel::rowsOfTiles(int64_t least) {
+  constexpr int64_t kItemsOfCore = 4;
+  Ix most = hasSegments()
+                ? Ix(plan.tileRows)
+                : rowsOfCore(std::min(least, plan.tileRows), kItemsOfCore);
+  Ix all = extents[plan.row];
+  Ix parts = to.max(1, to.ceilDiv(all, most));
+  Ix even = to.ceilTo(to.ceilDiv(all, parts), plan.registerRows);
+  return to.max(1, to.min(even, plan.tileRows));
 }
 
 /// Rows by which panels that an item makes are multiplied: as many as leave

@@ -87,7 +87,8 @@ private:
   void eachItem(unsigned phase, int64_t step,
                 llvm::function_ref<void(Ix)> body);
   Ix rowTile();
-  Ix rowsOfCore(int64_t least);
+  Ix rowsOfCore(int64_t least, int64_t itemsOfCore = 1);
+  Ix rowsOfTiles(int64_t least);
   bool multipliesByOwnPanels() {
     return plan.hasOwnPanels() && (plan.product || !plan.wholes.empty());
   }
@@ -569,6 +570,9 @@ private:
   void packPairsAt(const Panel &p, Ix k, Ix limit);
   void packPairs(const Panel &p, Ix whole);
   Ix outerCount(PackPlan &pack, PackPlan::Outer &outer);
+  Ix outerAt(Tile &t, PackPlan &pack, const PackPlan::Outer &outer, int r,
+             int c);
+  Ix rowsThatShare(bool isReadInOrder);
   Ix rowsInPlace(int64_t most, llvm::ArrayRef<unsigned> openSums);
   Ix depthOf(PackPlan &pack);
   Ix packDepthOf(PackPlan &pack);

@@ -538,7 +538,7 @@ void Kernel::contraction(Node *n) {
   auto byPanels = [&] { contractionAlong(n, plan.laneOf(n)); };
   auto isAtMost = [&](Ix most, llvm::function_ref<void()> body,
                       llvm::function_ref<void()> otherwise) {
-    Ix count = extents[plan.row];
+    Ix count = rowsThatShare(plan.inOrder.contains(n));
     if (count.isConstant() && most.isConstant())
       return count.constant <= most.constant ? body() : otherwise();
     to.branch(to.less(count, to.add(most, 1)), body, otherwise);

@@ -155,6 +155,13 @@ Kernel::Panel Kernel::panelAt(Node *value, PackPlan &pack, Ix first) {
     p.source = to.add(p.source, to.mul(slice->first, p.depthStride));
   for (auto [dim, constant] : pack.constants)
     p.source = to.add(p.source, to.mul(constant, to.stride(pack.operand, dim)));
+  if (!pack.isOwn)
+    return p;
+  Tile t(plan.cascade.numIndices());
+  for (const PackPlan::Outer &outer : pack.outer)
+    p.source = to.add(
+        p.source, to.mul(to.mul(outerAt(t, pack, outer, 0, 0), outer.factor),
+                         to.stride(pack.operand, outer.dim)));
   return p;
 }
 
@@ -256,7 +263,7 @@ void Kernel::makeOwnPanels(Nest &nest, Ix at, Ix count) {
     collect(sum.term, all);
   Ix first = to.add(base[nest.lane], at);
   for (auto &[value, pack] : plan.packs)
-    if (pack.isOwn && all.contains(value))
+    if (pack.isOwn && int(pack.laneIndex) == nest.lane && all.contains(value))
       makeOwnPanels(value, pack, first, count);
 }
 

@@ -192,6 +192,7 @@ struct PackPlan {
   /// none.
   int64_t rowsWithout = kAnyRows;
   llvm::SmallVector<unsigned, 1> openSums; ///< Plan::openSumOf of them
+  bool isReadInOrder = true; ///< by few rows, in every reader: `Plan::inOrder`
   static constexpr int64_t kAnyRows = 1 << 20;
   /// What a subscript adds to its dimension in every panel.
   llvm::SmallVector<std::pair<unsigned, int64_t>> constants;
@@ -336,6 +337,11 @@ struct Plan {
     return llvm::count_if(packs, [](auto &pack) { return !pack.second.isOwn; });
   }
   bool hasOwnPanels() const { return numPackPhases() < packs.size(); }
+  /// Whether items lay out what a tile of the stream is multiplied by.
+  bool hasPanelsOfTiles() const {
+    return schedule.panelBytes == 0 && !product && wholes.empty() &&
+           row != kNone && stream != kNone;
+  }
   bool hasRow(Set set) const { return row != kNone && (set & bit(row)); }
   /// Whether sums of products of pairs or of bytes are left to matrix tiles,
   /// whose rows hold as many sums as a register.

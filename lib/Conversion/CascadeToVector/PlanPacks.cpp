@@ -195,12 +195,13 @@ static Node *packedValue(Node *read, const NodeSet &all) {
 }
 
 void Planner::considerPack(Node *root, int lane, int64_t rowsWithout,
-                           int openSum) {
+                           int openSum, bool isInOrder) {
   if (lane == kNone)
     return;
   NodeSet all;
   auto lower = [&](PackPlan &pack) {
     pack.rowsWithout = std::min(pack.rowsWithout, rowsWithout);
+    pack.isReadInOrder &= isInOrder;
     if (openSum != kNone && !llvm::is_contained(pack.openSums, openSum))
       pack.openSums.push_back(openSum);
   };
@@ -292,7 +293,7 @@ void Planner::considerContraction(Node *n) {
   else
     findDense(n);
   considerPack(n->in[0], plan->laneOf(n), plan->rowsWithoutPanels(n),
-               plan->openSumOf(n));
+               plan->openSumOf(n), plan->inOrder.contains(n));
 }
 
 void Planner::findPacks() {
@@ -309,7 +310,8 @@ void Planner::findPacks() {
       considerContraction(n);
   for (StatePlan &s : plan->states)
     if (s.form == StatePlan::Matrix && !(s.keySet() & bit(s.lane)))
-      considerPack(s.term, s.lane, /*rowsWithout=*/0, kNone);
+      considerPack(s.term, s.lane, /*rowsWithout=*/0, kNone,
+                   /*isInOrder=*/false);
 }
 
 /// Panels of what is another array in every run are made by the item that
@@ -318,12 +320,18 @@ void Planner::findOwnPanels() {
   int lane = plan->product          ? plan->laneOf(plan->product)
              : plan->wholes.empty() ? kNone
                                     : plan->states[plan->wholes[0]].lane;
-  if (lane == kNone || plan->row == kNone)
+  bool areOfTiles = plan->hasPanelsOfTiles();
+  if ((lane == kNone && !areOfTiles) || plan->row == kNone)
     return;
+  auto isOfItem = [&](const PackPlan &pack) {
+    if (areOfTiles)
+      return int(pack.laneIndex) == plan->stream ||
+             pack.reducedIndex == plan->stream;
+    return pack.outer.empty() && int(pack.laneIndex) == lane;
+  };
   for (auto &[value, pack] : plan->packs)
-    pack.isOwn = isVarying(cascade, pack.operand) && pack.outer.empty() &&
-                 pack.depths.empty() && !pack.inPairs &&
-                 int(pack.laneIndex) == lane && pack.reducedIndex != kNone;
+    pack.isOwn = isVarying(cascade, pack.operand) && pack.depths.empty() &&
+                 !pack.inPairs && pack.reducedIndex != kNone && isOfItem(pack);
 }
 
 bool Plan::hasShortRows() const {

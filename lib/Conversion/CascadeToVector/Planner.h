@@ -80,7 +80,8 @@ private:
   void findPairs(unsigned pass);
   void findPairsOfProduct();
   void considerPairs(Node *term, int lane, Set over);
-  void considerPack(Node *root, int lane, int64_t rowsWithout, int openSum);
+  void considerPack(Node *root, int lane, int64_t rowsWithout, int openSum,
+                    bool isInOrder);
   void considerContraction(Node *n);
   void considerOperand(Node *n, Node *contraction, int lane);
   void findDense(Node *contraction);

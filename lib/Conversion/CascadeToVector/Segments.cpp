@@ -14,10 +14,16 @@ bool Kernel::hasSegments() {
          plan.rowLane == kNone;
 }
 
-/// From shapes only: no more than there are stream tiles.
+/// From shapes only: no more than there are stream tiles. Items that lay out
+/// panels are long: no more of them than keep the cores at work.
 Ix Kernel::numSegments() {
+  constexpr int64_t kItemsOfCore = 2;
   Ix tiles = to.ceilDiv(extents[plan.stream], plan.tileStream);
-  return to.max(1, to.min(tiles, plan.schedule.segments));
+  Ix most(plan.schedule.segments);
+  if (plan.hasPanelsOfTiles())
+    most = to.min(most, to.ceilDiv(kItemsOfCore * plan.facts.cores,
+                                   to.max(1, mainItems())));
+  return to.max(1, to.min(tiles, most));
 }
 
 static void moveTo(Array &a, Ix part, Spelling &to) {
