@@ -295,11 +295,8 @@ int64_t Chooser::bytesOfPanels() {
 
 /// Whether an item may lay out the panels of a tile of the stream itself: of
 /// many rows, whose contractions have one index each, none of pairs. Sapphire
-/// Rapids, attention, ms with one thread and two, panels laid out before by
-/// whichever thread, 64 rows an item, and so: 96 x 128 x 32 1.52 / 0.83, 1.51 /
-/// 0.78; 12 x 197 x 64 0.76 / 0.41, 0.75 / 0.38; 8 x 40 x 2048 x 64 1.25 /
-/// 0.67, 1.09 / 0.56; 8 x 2048 x 64 44.7 / 23.0, 45.5 / 22.9 (widths known;
-/// open 48.0, 46.2). 128 rows by 8192 x 576 13.1 / 7.3, 11.0 / 5.5.
+/// Rapids, 128 rows by 8192 x 576, one thread and two: panels laid out before,
+/// by whichever thread, 13.1 and 7.3 ms, so 11.0 and 5.5.
 bool Chooser::mayOwnPanels(int row, int stream) {
   uint64_t inner = cascade.indicesOfRole(CascadeOp::Inner);
   return row != kNone && stream != kNone && !fewRows(row) && sumsByColumns() &&
@@ -320,10 +317,9 @@ void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
   // Zen 4, attention 8 x 2048 x 64, tiles of 128: 88.8 ms, 256: 86.4,
   // 512: 85.4.
   constexpr int64_t kTileStream = 512;
-  constexpr int64_t bytesOfFloat = sizeof(float);
   int64_t bytesOfPlace = bytesOfPanels(), tileStream = kTileStream;
   // Items of 64 and of 128 have the same register tiles (`Kernel::rowTile`).
-  constexpr int64_t kTileRows = 64, kWideRows = 256;
+  constexpr int64_t kTileRows = 64;
   bool isDeep = kTileStream * bytesOfPlace > target.l2Bytes / 2;
   int64_t tileRows = kTileRows;
   // Where products are all that rows share, their panels are longer than any
@@ -334,15 +330,9 @@ void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
   bool ownsPanels =
       kTileRows % s.registerRows == 0 && mayOwnPanels(row, stream);
   // Panels of a tile that are half of the second cache would be read from the
-  // third. Others are laid out again for so many rows that these hardly wait
-  // for it, and whose sums take a quarter of that cache.
-  bool isWide = ownsPanels && !isDeep && rowsSharing(row) == kAllRows &&
-                !comparesPositions(stream) &&
-                kWideRows * kTileStream * bytesOfFloat <= target.l2Bytes / 4;
+  // third: for twice the rows.
   if (kTileRows % s.registerRows == 0)
     tileRows *= sharesProductsOnly ? 4 : isDeep ? 2 : 1;
-  if (isWide)
-    tileRows = kWideRows;
   // No tile of fewer rows than it has: lists want whole registers of them.
   if (sharesProductsOnly && row != kNone && !ShapedType::isDynamic(extent(row)))
     tileRows = std::clamp(extent(row) / kTileRows * kTileRows, kTileRows,
@@ -356,13 +346,12 @@ void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
     s.tile[name(row)] = std::min(tile, tileRows);
   } else if (int any = chooseTileRow(kNone); any != kNone)
     s.tile[name(any)] = 1; // nothing is shared: every row is an item
-  if (isWide || (ownsPanels && isDeep))
-    s.panelBytes = 0;
   if (ownsPanels && isDeep) {
     constexpr int64_t kSegments = 16, kLeastStream = 128;
     while (tileStream > kLeastStream &&
            tileStream * bytesOfPlace > target.l2Bytes / 3)
       tileStream /= 2;
+    s.panelBytes = 0;
     s.segments = kSegments;
   }
   if (stream != kNone)
@@ -655,8 +644,6 @@ void Chooser::chooseSegments(Schedule &s, int row, int stream) {
       return;
     auto it = s.tile.find(name(i));
     int64_t tile = it == s.tile.end() || int(i) != row ? 1 : it->second;
-    if (s.panelBytes == 0) // as `Kernel::rowsOfTiles`
-      tile = std::min<int64_t>(tile, 64);
     items *= std::min<int64_t>(llvm::divideCeil(extent(i), tile), kFewItems);
   }
   if (items < kFewItems && isLarge(stream, kLong))

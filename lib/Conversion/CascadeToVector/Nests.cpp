@@ -48,6 +48,13 @@ void Kernel::emitNest(Nest &nest) {
   enter(enter, 0);
 }
 
+/// Whether the item lays out panels along the lanes of the nest.
+static bool hasOwnPanelsAlong(Plan &plan, int lane) {
+  return llvm::any_of(plan.packs, [&](auto &entry) {
+    return entry.second.isOwn && int(entry.second.laneIndex) == lane;
+  });
+}
+
 /// Blocks of whole register tiles along the lanes, then single registers,
 /// masked.
 void Kernel::nestLanes(Nest &nest, Tile &outer) {
@@ -64,8 +71,8 @@ void Kernel::nestLanes(Nest &nest, Tile &outer) {
   Ix range = rangeOf(nest.lane), extent = extents[nest.lane];
   bool isNarrow = extent.isConstant() && extent.constant < nest.width;
   nest.columnsOfBlocks = isNarrow ? 1 : nest.width / to.lanes();
-  if ((nest.readsPanels && plan.hasOwnPanels()) || nest.isSliced ||
-      takesTilesInGroups(nest) || readsRowsOnce(nest))
+  if ((nest.readsPanels && hasOwnPanelsAlong(plan, nest.lane)) ||
+      nest.isSliced || takesTilesInGroups(nest) || readsRowsOnce(nest))
     return nestGroups(nest, outer);
   nestBlocks(nest, outer, 0, range);
 }
@@ -95,7 +102,7 @@ void Kernel::nestBlocks(Nest &nest, Tile &outer, Ix first, Ix end) {
   Ix length = to.sub(end, first);
   // One body for all blocks where extents are not known.
   if (!length.isConstant() && !nest.splitsLanes &&
-      (nest.inPlace || !plan.hasOwnPanels()))
+      (nest.inPlace || !hasOwnPanelsAlong(plan, nest.lane)))
     if (bool isPadded = mayPadLanes(nest); isPadded || mayMaskAll(nest)) {
       auto wide = [&](Ix at) { block(at, width / lanes, !isPadded); };
       if (width == lanes || !mayHaveFewLanes(nest))
