@@ -30,14 +30,14 @@ KNOWN = {
         {"split1024x1x8": ROWS, "cluster8x512x1x8": PAIR, "cluster4x512x1x8": PAIR, "rows128x4x8": PAIR},
     ("catalogue_05_pair_bias", "bf16", "cuda-sm90"):
         {"tiles128x48x128x128x8": TILES, "tiles128x80x64x64x8": TILES, "roles128x64x256x256": ROLES,
-         "roles192x64x64x64": ROLES, "roles128x128x64x64e": BROUGHT, "roles128x128x128x128e": BROUGHT},
+         "roles128x128x64x64e": BROUGHT, "roles128x128x128x128e": BROUGHT},
     ("catalogue_05_pair_bias", "bf16", "cuda-sm80"): {"tiles128x48x128x128x8": TILES, "tiles128x80x64x64x8": TILES},
     ("catalogue_05_bucketed_bias", "bf16", "cuda-sm90"):
         {"tiles128x48x128x128x8": TILES, "tiles128x80x64x64x8": TILES, "roles128x64x256x256": ROLES},
     ("catalogue_05_bucketed_bias", "bf16", "cuda-sm80"): {"tiles128x48x128x128x8": TILES, "tiles128x80x64x64x8": TILES},
     ("catalogue_14_gated_attention", "bf16", "cuda-sm90"):
         {"tiles64x32x256x256x8": TILES, "tiles128x48x128x128x8": TILES, "tiles128x80x64x64x8": TILES,
-         "roles128x64x256x256": ROLES, "roles192x64x64x64": ROLES, "roles128x64x256x256e": BROUGHT},
+         "roles128x64x256x256": ROLES, "roles192x64x64x64": ROLES},
     ("catalogue_14_gated_attention", "bf16", "cuda-sm80"):
         {"tiles64x32x256x256x8": TILES, "tiles128x48x128x128x8": TILES, "tiles128x80x64x64x8": TILES},
     ("catalogue_38_block_scaled", "f32", "cuda-sm80"): {"chunks1x32x1": CHUNKS},
