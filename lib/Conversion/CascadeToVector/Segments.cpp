@@ -14,15 +14,14 @@ bool Kernel::hasSegments() {
          plan.rowLane == kNone;
 }
 
-/// From shapes only: no more than there are stream tiles. Items that lay out
-/// panels are long: no more of them than keep the cores at work.
+/// From shapes only, or bits would depend on the machine: no more than there
+/// are stream tiles. Items that lay out panels are long: no more than a few.
 Ix Kernel::numSegments() {
-  constexpr int64_t kItemsOfCore = 2;
+  constexpr int64_t kFewItems = 16;
   Ix tiles = to.ceilDiv(extents[plan.stream], plan.tileStream);
   Ix most(plan.schedule.segments);
   if (plan.hasPanelsOfTiles())
-    most = to.min(most, to.ceilDiv(kItemsOfCore * plan.facts.cores,
-                                   to.max(1, mainItems())));
+    most = to.min(most, to.ceilDiv(kFewItems, to.max(1, mainItems())));
   return to.max(1, to.min(tiles, most));
 }
 
