@@ -576,7 +576,11 @@ void Chooser::chooseRows(Schedule &s, int row, int stream) {
                        ShapedType::isDynamic(length)))
     s.tile[name(row)] = std::max<int64_t>(lanes, 4);
   else if (row != kNone)
-    s.tile[name(row)] = std::clamp<int64_t>(kTileElements / length, 1, 16);
+    s.tile[name(row)] =
+        length > longestSweptAlone(cascade, sets, stream, target)
+                     .value_or(length)
+            ? kRowsSwept
+            : std::clamp<int64_t>(kTileElements / length, 1, kRowsSwept);
 }
 
 /// A row index that reads move densely with while none does with the stream:

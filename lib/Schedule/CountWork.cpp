@@ -93,6 +93,7 @@ private:
   void countSelection(StateOp state);
   void countAgain(const OpSet &first, const OpSet &later);
   void countRows(const OpSet &ops);
+  double rowsOfSweep();
   double rowsOfItem(unsigned index);
   double tileCount();
   void countItems();
@@ -109,7 +110,8 @@ private:
   int laneIndex = -1;  ///< that the lanes of row steps lie along
   int lastStream = -1; ///< the one that is tiled
   bool hasNest = false;
-  OpSet lagging; ///< terms of sums relative to pivots
+  double rowsSwept = 1.0; ///< at once: see `longestSweptAlone`
+  OpSet lagging;          ///< terms of sums relative to pivots
   KernelWork work;
 };
 } // namespace
@@ -616,17 +618,25 @@ void Counter::countAgain(const OpSet &first, const OpSet &later) {
   KernelWork::Reread again;
   for (Operation *op : later) {
     auto read = dyn_cast<ReadOp>(op);
-    if (!read || !first.contains(op))
-      continue;
-    uint64_t set = sets.of(read.getValue());
-    if (!(set & stream))
+    uint64_t set = read ? sets.of(read.getValue()) : 0;
+    if (!(set & stream) || !first.contains(op))
       continue;
     double width = widthOf(read.getValue().getType());
     again.bytes += elements(set) * width;
-    again.between += elements(set & ~rowSet) * width;
+    again.between += elements(set & ~rowSet) * width * rowsSwept;
   }
   if (again.bytes > 0.0)
     work.rereads.push_back(again);
+}
+
+double Counter::rowsOfSweep() {
+  if (hasNest || tiledRow() < 0 || lastStream < 0 || stream != bit(lastStream))
+    return 1.0;
+  auto longest = longestSweptAlone(cascade, sets, lastStream, target);
+  double each = std::ceil(elements(rowSet) / double(target.cores));
+  return longest && extents[lastStream] > double(*longest)
+             ? std::clamp(each, 1.0, rowsOfItem(tiledRow()))
+             : 1.0;
 }
 
 /// Rows walked one after the other read what a row index does not move once
@@ -644,10 +654,11 @@ void Counter::countRows(const OpSet &ops) {
         continue;
       uint64_t within = ~(bit(i) | (bit(i) - 1)) | ~rowSet;
       double between = elements(set & within) * width;
+      double visits = std::ceil(extents[i] / rowsSwept);
       if (between * times > 0.0)
         work.rereads.push_back(
-            {elements(set) * width * times * (extents[i] - 1.0), between});
-      times *= extents[i];
+            {elements(set) * width * times * (visits - 1.0), between});
+      times *= visits;
     }
   }
 }
@@ -699,6 +710,8 @@ void Counter::countItems() {
   if (schedule.panelBytes == 0 && schedule.segments <= 1)
     tile = std::min(
         tile, std::max(kRowsOfTile, std::ceil(rows * others / (4.0 * cores))));
+  if (!hasNest && laneIndex == lastStream) // as `Kernel::rowTile`
+    tile = std::min(tile, std::max(std::ceil(rows / 16.0), rowsSwept));
   work.items = std::max(others * std::ceil(rows / tile), 1.0);
   if (!hasNest || inner || !carried)
     return;
@@ -745,6 +758,7 @@ KernelWork Counter::count() {
     gather(write.getValue(), ops);
   }
   countOps(swept);
+  rowsSwept = rowsOfSweep();
   countAgain(seen, swept);
   finished.remove_if(
       [&](Operation *op) { return swept.contains(op) || seen.contains(op); });
@@ -766,9 +780,9 @@ KernelWork Counter::count() {
         elements(visited) * (passes + (swept.empty() && stream ? 0.0 : 1.0));
     work.tails = laneIndex < 0 ? 0.0 : work.visits * tailOf(laneIndex);
   }
-  // Rows that a nest leaves are looked through once more, for their lists
-  // alone. Zen 4, lists of 1 to 8 of 16 to 128 columns: 11 ns a row.
-  // By themselves lists begin slowly: 16 rows take 2 us, each more 11 ns.
+  // Rows that a nest leaves are looked through once more, for their lists. Zen
+  // 4, lists of 1 to 8 of 16 to 128 columns: 11 ns a row. By themselves lists
+  // begin slowly: 16 rows take 2 us, each more 11 ns.
   constexpr double kOfNest = 2.5, kBegin = 170.0;
   if (hasNest)
     work.lists *= kOfNest;

@@ -71,8 +71,11 @@ Ix Kernel::rowTile() {
     return rowsOfCore(kWholeTile);
   if (!plan.hasShortRows())
     return plan.tileRows;
-  return to.max(1,
-                to.min(plan.tileRows, to.ceilDiv(extents[plan.row], kItems)));
+  Ix least = to.ceilDiv(extents[plan.row], kItems);
+  // No bit depends on it, so each core may have what is best for it.
+  if (Ix isTogether = sweepsTogether(); !isTogether.is(0))
+    least = to.max(least, to.mul(isTogether, rowsOfCore(1)));
+  return to.max(1, to.min(plan.tileRows, least));
 }
 
 /// Rows that share an operand: no more than give each core of the machine that
@@ -278,13 +281,27 @@ void Kernel::walkRows(RowWalk kind) {
     results();
   } else {
     bool hasSweep = !plan.sweepWrites.empty();
-    rowByRow([&] {
-      passes();
-      if (hasSweep)
-        results();
-    });
-    if (!hasSweep)
-      finish();
+    auto oneByOne = [&] {
+      rowByRow([&] {
+        passes();
+        if (hasSweep)
+          results();
+      });
+      if (!hasSweep)
+        finish();
+    };
+    auto together = [&] {
+      rowByRow([&] {
+        passes();
+        finish();
+      });
+      sweepRows(0, extents[plan.stream]);
+    };
+    Ix isTogether = isWhole ? Ix(0) : sweepsTogether();
+    if (isTogether.isConstant())
+      isTogether.is(1) ? together() : oneByOne();
+    else
+      to.branch(to.less(0, isTogether), together, oneByOne);
   }
   isWholeRow = isJoined = false;
 }

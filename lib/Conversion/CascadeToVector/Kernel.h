@@ -473,6 +473,11 @@ private:
                   Tile &head);
   void finishLazy(LazySums &work, llvm::ArrayRef<Val> found);
 
+  // Trailing.cpp: a level of sums and one about what they make, at once.
+  bool isTrailing(unsigned pass, Step &step, unsigned level);
+  void trailingLevels(unsigned pass, Step &step, unsigned level, bool isChecked,
+                      Tile &head);
+
   // Ordered.cpp.
   void orderedColumn(StatePlan &s, Tile &t, int c, bool isChecked);
   void insertOrdered(StatePlan &s, Ix list, Spelling::Values element);
@@ -528,6 +533,8 @@ private:
   void outerStreams(Set rest, llvm::function_ref<void()> body);
   void finish();
   void sweep(Ix lo, Ix hi);
+  Ix sweepsTogether();
+  void sweepRows(Ix lo, Ix hi);
 
   // RowGuards.cpp: passes that only some rows need.
   mlir::TypedAttr guardIs(bool value);

@@ -374,6 +374,8 @@ FailureOr<std::unique_ptr<Plan>> Planner::run() {
   findVanishing();
   for (unsigned p = 0; p < plan->passes.size(); ++p)
     findLazyPivots(p);
+  for (unsigned p = 0; p < plan->passes.size(); ++p)
+    findTrailingPivots(p);
   findFlat();
   lengthenTiles();
   for (bool sweep : {false, true}) {

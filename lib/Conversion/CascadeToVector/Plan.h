@@ -137,6 +137,21 @@ struct LazyPivots {
   double slack = 0;
 };
 
+/// Sums on one level of a row step, and on the next one sums about numbers made
+/// of them, in one traversal: about what the tiles before made of them, and
+/// moved behind the tile.
+struct TrailingPivots {
+  struct Pivot {
+    Node *now = nullptr, *old = nullptr; ///< versions of the same formula
+  };
+  llvm::SmallVector<Pivot, 2> pivots;
+  unsigned level = 0; ///< of the sums that the pivots are made of
+  /// States of lower levels that the transports read.
+  llvm::SmallVector<unsigned, 2> added;
+  /// A sum of squares about each pivot.
+  llvm::SmallVector<unsigned, 2> squares;
+};
+
 struct PassPlan {
   llvm::SmallVector<Node *>
       prelude; ///< contractions of what earlier passes left, operands first
@@ -149,6 +164,7 @@ struct PassPlan {
       kept; ///< values that the row steps leave for others
   llvm::SmallVector<Step> steps;
   std::optional<LazyPivots> lazy;
+  std::optional<TrailingPivots> trailing;
 };
 
 /// A sum of products of two bf16 values, added two at a time: of `own`, in

@@ -73,6 +73,10 @@ static void describePass(Plan &plan, unsigned number, std::string &text) {
     text += head + "levels " + std::to_string(p.lazy->level) + " and " +
             std::to_string(p.lazy->level + 1) + " at once, slack " +
             std::to_string(int(p.lazy->slack)) + "\n";
+  if (p.trailing)
+    text += head + "levels " + std::to_string(p.trailing->level) + " and " +
+            std::to_string(p.trailing->level + 1) +
+            " at once, about numbers of the tiles before\n";
   for (Node *n : p.kept)
     text += head + "kept " + plan.cascade.showIndices(n->set) + ", level " +
             std::to_string(n->level) + "\n";
@@ -116,6 +120,10 @@ std::string Plan::describe() {
     text += "finish: " + describeContraction(*this, n) + "\n";
   for (WritePlan &w : finishWrites)
     text += "finish: writes " + cascade.showIndices(w.set) + "\n";
+  if (hasShortRows())
+    if (auto longest = longestSweptAlone(cascade, sets, stream, facts))
+      text += "sweep: of rows longer than " + std::to_string(*longest) +
+              " all of an item, tile by tile\n";
   for (Node *n : sweepContractions)
     text += "sweep: " + describeContraction(*this, n) + "\n";
   for (WritePlan &w : sweepWrites)

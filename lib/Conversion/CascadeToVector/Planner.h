@@ -52,6 +52,9 @@ private:
   void findReused();
   void findVanishing();
   void findLazyPivots(unsigned pass);
+  bool addTrailing(StatePlan &s, TrailingPivots &trailing);
+  bool mayTrail(llvm::ArrayRef<StatePlan *> sums, TrailingPivots &trailing);
+  void findTrailingPivots(unsigned pass);
   void lengthenTiles();
   bool addLazyPivots(StatePlan &s, LazyPivots &lazy);
   bool staysInRange(StatePlan &s, const LazyPivots &lazy);

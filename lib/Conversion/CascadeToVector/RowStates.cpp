@@ -149,6 +149,8 @@ void Kernel::rowGroup(unsigned pass, Step &step, bool isChecked, Tile &head) {
   for (unsigned level = step.firstLevel; level <= step.lastLevel; ++level)
     if (isLazy(pass, step, level))
       lazyLevels(pass, step, level++, isChecked, head);
+    else if (isTrailing(pass, step, level))
+      trailingLevels(pass, step, level++, isChecked, head);
     else
       rowLevel(pass, step, level, isChecked, head);
   if (joinsLists(step)) {

@@ -273,18 +273,25 @@ void Planner::findLazyPivots(unsigned pass) {
 }
 
 /// A tile that is traversed once need not stay in a cache, and its end costs
-/// what some registers cost.
+/// what some registers cost. Sapphire Rapids, one thread, tiles of 1024 and
+/// 4096: LayerNorm 512 x 32768 4.65 ms and 4.54, 1024 x 16384 4.68 and 4.53,
+/// 4096 x 4096 (one tile) 4.48 and 4.16. A sum that is a result errs by the
+/// length of its chain: one about pivots that trail (a mean of 12288, 3.5e-6
+/// with 4096, unfused 0.9e-6) stays in short tiles.
 void Planner::lengthenTiles() {
   constexpr int64_t kLong = 4096;
   Plan &p = *plan;
-  bool isOnce =
-      (p.hasShortRows() || !p.flat.empty()) &&
-      llvm::all_of(p.passes, [](PassPlan &pass) {
-        return !pass.guards.empty() ||
-               (pass.lazy && llvm::all_of(pass.steps, [&](const Step &step) {
-                  return step.lastLevel <= pass.lazy->level + 1;
-                }));
-      });
+  bool isOnce = (p.hasShortRows() || !p.flat.empty()) &&
+                llvm::all_of(p.passes, [&](PassPlan &pass) {
+                  int last = pass.lazy ? int(pass.lazy->level) + 1
+                             : pass.trailing && p.finishWrites.empty()
+                                 ? int(pass.trailing->level) + 1
+                                 : -1;
+                  return !pass.guards.empty() ||
+                         llvm::all_of(pass.steps, [&](const Step &step) {
+                           return int(step.lastLevel) <= last;
+                         });
+                });
   bool hasLists = llvm::any_of(
       p.states, [](const StatePlan &s) { return s.takesCandidates; });
   if (!isOnce || hasLists || p.tileStream > kLong)

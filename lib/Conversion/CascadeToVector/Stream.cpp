@@ -210,6 +210,24 @@ void Kernel::finish() {
     keptReady.erase(n);
 }
 
+/// 1 where passes go row by row and then a sweep tile by tile, each of all rows
+/// of the item, so that what they have in common is read once; else 0.
+Ix Kernel::sweepsTogether() {
+  if (!plan.hasShortRows() || !walksRowByRow() || hasSegments())
+    return 0;
+  std::optional<int64_t> longest =
+      longestSweptAlone(plan.cascade, plan.sets, plan.stream, plan.facts);
+  if (!longest)
+    return 0;
+  return to.min(1, to.div(extents[plan.stream], *longest + 1));
+}
+
+void Kernel::sweepRows(Ix lo, Ix hi) {
+  to.each(lo, hi, plan.tileStream, [&](Ix at) {
+    rowByRow([&] { sweep(at, to.min(to.add(at, plan.tileStream), hi)); });
+  });
+}
+
 /// The second traversal: results that vary with the stream.
 void Kernel::sweep(Ix lo, Ix hi) {
   if (plan.sweepWrites.empty())
