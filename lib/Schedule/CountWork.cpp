@@ -713,6 +713,7 @@ void Counter::countItems() {
   if (!hasNest && laneIndex == lastStream) // as `Kernel::rowTile`
     tile = std::min(tile, std::max(std::ceil(rows / 16.0), rowsSwept));
   work.items = std::max(others * std::ceil(rows / tile), 1.0);
+  work.fullShare = std::min(rows / (std::ceil(rows / tile) * tile), 1.0);
   if (!hasNest || inner || !carried)
     return;
   double blocks = 1.0, columns = 1.0;

@@ -51,6 +51,7 @@ struct KernelWork {
   double placed = 0.0;     ///< instructions that put candidates in their place
   double gathered = 0.0;   ///< elements read one by one
   double items = 1.0;      ///< independent parts
+  double fullShare = 1.0;  ///< of the rows that they have room for
   double bytesRead = 0.0;  ///< different elements
   double bytesWritten = 0.0;
   bool skipsTiles = false; ///< tiles that a mask proves dead
