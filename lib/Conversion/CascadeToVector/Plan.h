@@ -342,7 +342,7 @@ struct Plan {
   /// together. Zen 4, 16 rows of bytes by 4096 x 4096: one at a time 4.9 ms.
   /// Narrow ones, of several sums at once, are as many as have as many lanes:
   /// Sapphire Rapids, two products of 128 rows by 4096 x 4096, from
-  /// memory, 56.6 ms with four and COLD with eight; from the last cache alike.
+  /// memory, 57 ms with four and 54 with eight; from the last cache alike.
   int64_t ownPanels() const {
     constexpr int64_t kPanels = 4, kRegisters = 2;
     return kPanels * std::max<int64_t>(kRegisters * lanes / registerLanes, 1);
