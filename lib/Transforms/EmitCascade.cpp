@@ -512,6 +512,10 @@ LogicalResult CascadeEmitter::fillBody() {
   }
   for (unsigned i = 0; i < outputs.size(); ++i)
     emitWrite(i, scalars);
+  // What was widened only to be stored as it was.
+  for (auto widened : llvm::make_early_inc_range(body->getOps<arith::ExtFOp>()))
+    if (widened->use_empty())
+      widened->erase();
   return success();
 }
 

@@ -79,6 +79,10 @@ Value ScalarExport::convert(Value v, Type to, bool fromUnsigned) {
   if (from == to)
     return v;
   if (isa<FloatType>(from) && isa<FloatType>(to)) {
+    // Widened only to be stored: the same bits.
+    if (auto widened = v.getDefiningOp<arith::ExtFOp>();
+        widened && widened.getIn().getType() == to)
+      return widened.getIn();
     if (from.getIntOrFloatBitWidth() < to.getIntOrFloatBitWidth())
       return b.create<arith::ExtFOp>(loc, to, v);
     if (from.getIntOrFloatBitWidth() > to.getIntOrFloatBitWidth())
