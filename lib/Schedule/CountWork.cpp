@@ -647,8 +647,7 @@ void Counter::countRows(const OpSet &ops) {
     if (!read)
       continue;
     uint64_t set = sets.of(read.getValue());
-    double width = widthOf(read.getValue().getType());
-    double times = 1.0;
+    double width = widthOf(read.getValue().getType()), times = 1.0;
     for (unsigned i = extents.size(); i-- > 0;) {
       if (!(rowSet & bit(i)) || (set & bit(i)) || extents[i] <= 1.0)
         continue;
@@ -713,7 +712,8 @@ void Counter::countItems() {
   if (!hasNest && laneIndex == lastStream) // as `Kernel::rowTile`
     tile = std::min(tile, std::max(std::ceil(rows / 16.0), rowsSwept));
   work.items = std::max(others * std::ceil(rows / tile), 1.0);
-  work.fullShare = std::min(rows / (std::ceil(rows / tile) * tile), 1.0);
+  if (rows > tile)
+    work.fullShare = rows / (std::ceil(rows / tile) * tile);
   if (!hasNest || inner || !carried)
     return;
   double blocks = 1.0, columns = 1.0;
