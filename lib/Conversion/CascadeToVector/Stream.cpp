@@ -84,17 +84,30 @@ void Kernel::streamLoop(unsigned pass, Ix lo, Ix hi) {
 
 /// Tiles that are added up one after the other.
 constexpr int64_t kTilesOfBlock = 16;
-/// Sets of states of one segment: enough for 2^15 blocks.
-constexpr int64_t kPlaces = 16;
 
-/// How many sets of states a segment has.
-int64_t Kernel::places() { return hasBlocks() ? kPlaces : 1; }
+/// How many sets of states a segment has: enough for 2^15 blocks. Those of sums
+/// by columns are large: for 2^7 blocks, and of segments, which lie in memory
+/// together, one for all blocks so far and one for the next.
+int64_t Kernel::places() {
+  constexpr int64_t kPlaces = 16, kOfMatrices = 8, kOfSegments = 2;
+  if (!hasBlocks())
+    return 1;
+  return !plan.hasMatrixStates() ? kPlaces
+         : hasSegments()         ? kOfSegments
+                                 : kOfMatrices;
+}
 
 /// Whether a pass may have more tiles than a block, and all that it leaves can
 /// be merged as the states of segments are, or is a list, which is complete
 /// after every element.
 bool Kernel::hasBlocks() {
-  if (!plan.hasOnlyRows() ||
+  bool mayMerge =
+      plan.hasOnlyRows() || (!plan.passes.empty() && plan.rowLane == kNone &&
+                             plan.stream != kNone && plan.hasMatrixStates() &&
+                             llvm::all_of(plan.states, [](const StatePlan &s) {
+                               return s.keys.empty();
+                             }));
+  if (!mayMerge ||
       llvm::all_of(plan.states, [](const StatePlan &s) { return s.isList(); }))
     return false;
   int64_t tiles = 1;
@@ -175,7 +188,7 @@ void Kernel::streamBlocks(unsigned pass, Ix lo, Ix hi) {
       Val isDue = to.less(0, to.rem(Ix(now[1]), 2));
       isDue =
           to.binary(Binary::OrI, isDue, to.less(to.add(end, -1 - length), at));
-      isDue = to.binary(Binary::OrI, isDue, to.less(kPlaces - 2, top));
+      isDue = to.binary(Binary::OrI, isDue, to.less(places() - 2, top));
       return to.binary(Binary::AndI, to.less(0, top), isDue);
     };
     auto merge = [&](ArrayRef<Val> now) -> Spelling::Values {
