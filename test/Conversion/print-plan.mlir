@@ -10,11 +10,12 @@
 // CHECK-NEXT:  packed 'k' in panels along n, of more than 32 rows
 // CHECK-NEXT:  pass 0: tiles skipped or peeled by upper bound {m}
 // CHECK-NEXT:  pass 0: contraction {b, h, m, n} over {d}, lanes n
-// CHECK-NEXT:  pass 0: state 0 max {b, h, m} reduced each tile, level 0
+// CHECK-NEXT:  pass 0: state 0 max {b, h, m} reduced each tile, level 0, lanes found by its contraction
 // CHECK-NEXT:  pass 0: state 1 add {b, h, m} lane partial, level 1
 // CHECK-NEXT:  pass 0: state 2 add {b, h, m, e} matrix nest, lanes e
 // CHECK-NEXT:  pass 0: kept {b, h, m, n}, level 1
 // CHECK-NEXT:  pass 0: kept {b, h, m}, level 1
+// CHECK-NEXT:  pass 0: kept {b, h, m}, level 0
 // CHECK-NEXT:  finish: writes {b, h, m, e}
 func.func @attention(%Q: memref<2x8x?x64xf32>, %K: memref<2x2x?x64xf32>,
                      %V: memref<2x2x?x64xf32>, %O: memref<2x8x?x64xf32>) {
@@ -316,7 +317,7 @@ func.func @steep_exponentials(%A: memref<?x?xf32>, %O: memref<?xf32>) {
   return
 }
 
-// Known rows: an extreme of what a contraction gives is found by its nest, and
+// An extreme of what a contraction gives is found by its nest, and
 // what the rows leave for the matrix nest is computed with rows along the lanes.
 
 // CHECK-LABEL: rows m in tiles of 64

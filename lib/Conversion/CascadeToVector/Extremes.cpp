@@ -44,6 +44,9 @@ static NodeSet rootsOf(Plan &plan) {
 }
 
 /// Whether one nest leaves `n` in an array from registers along the stream.
+/// Sums that matrix tiles make take less time than finding extremes beside
+/// them: Sapphire Rapids, one thread, bf16, 96 x 512 x 32 12.1 ms with them,
+/// 11.6 row by row, 8 x 2048 x 64 18.5 and 18.1.
 bool Planner::fillsFromRegisters(Node *n) {
   unsigned count = llvm::is_contained(plan->finishContractions, n) +
                    llvm::is_contained(plan->sweepContractions, n);
@@ -53,7 +56,8 @@ bool Planner::fillsFromRegisters(Node *n) {
   return count == 1 && plan->mayJoin() && plan->laneOf(n) == plan->stream &&
          plan->hasRow(n->set) && plan->hasStream(n->set) &&
          !(n->set & ~(plan->rows | plan->streams)) &&
-         !plan->direct.contains(n) && !plan->denseAlongLanes.contains(n);
+         !plan->denseAlongLanes.contains(n) &&
+         !(plan->usesTiles() && plan->pairs.count(n->in[0]));
 }
 
 /// A product with a constant that is all that anything makes of a contraction
@@ -186,6 +190,40 @@ void Kernel::gatherColumn(ArrayRef<StatePlan *> states, Tile &t, int r, int c,
     if (c + 1 == t.numColumns())
       to.storeWide(lanes[k], rowsOfLanes, at, Val());
   }
+}
+
+/// The same of few rows, whose sums were reduced across the lanes and stored:
+/// of what lies in their array.
+void Kernel::gatherRows(Node *n) {
+  SmallVector<StatePlan *, 2> states = gatheredBy(n);
+  Node *stored = plan.stored.lookup(n);
+  if (states.empty() && !stored)
+    return;
+  const Array &array = contractions.at(n);
+  to.each(0, rows, 1, [&](Ix row) {
+    Values lanes;
+    for (StatePlan *s : states)
+      lanes.push_back(to.splat(identity(*s)));
+    lanes = to.loop(0, valid, to.lanes(), lanes, [&](Ix at, ArrayRef<Val> in) {
+      Tile t = tileOf(row);
+      t.lane = plan.stream;
+      t.laneLocal = {at};
+      t.memo[keyOf(t, n, 0, 0)] = readArray(t, array, 0, 0);
+      if (stored)
+        writeArray(t, array, 0, 0, eval(t, stored, 0, 0));
+      Values next;
+      for (auto [s, best] : llvm::zip(states, in)) {
+        Val v =
+            to.select(to.mask(to.sub(valid, at)),
+                      to.splat(eval(t, s->term, 0, 0)), to.splat(identity(*s)));
+        next.push_back(to.binary(s->combine, v, best));
+      }
+      return next;
+    });
+    for (auto [s, best] : llvm::zip(states, lanes))
+      to.storeWide(best, arrays[s->number].lanesOfRows, to.mul(row, to.lanes()),
+                   Val());
+  });
 }
 
 void Kernel::gatheredStep(unsigned pass, Step &step) {

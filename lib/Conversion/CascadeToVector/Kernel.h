@@ -456,6 +456,7 @@ private:
   // Extremes.cpp: those of a contraction.
   llvm::SmallVector<StatePlan *, 2> gatheredBy(Node *n);
   void startGathered(Node *n);
+  void gatherRows(Node *n);
   void gatherColumn(llvm::ArrayRef<StatePlan *> states, Tile &t, int r, int c,
                     Values &lanes);
   void gatheredStep(unsigned pass, Step &step);

@@ -622,8 +622,12 @@ void Kernel::contractionAlong(Node *n, int lane, bool inPlace) {
   };
   nest.init = init;
   nest.sink = sink;
-  startGathered(n);
+  keptReady.erase(stored); // another form of this nest has left it
+  if (!nest.lanesReduced)
+    startGathered(n);
   emitNest(nest);
+  if (nest.lanesReduced)
+    gatherRows(n);
   if (stored) {
     kept[stored] = array;
     keptReady.insert(stored);
