@@ -174,7 +174,9 @@ void Kernel::streamBlocks(unsigned pass, Ix lo, Ix hi) {
   auto block = [&](Ix at, ArrayRef<Val> carried) -> Spelling::Values {
     auto states = arrays;
     toPlace(pass, Ix(carried[0]));
-    initialise(pass, /*hasLists=*/false);
+    to.branch( // the first finds what the pass began with
+        to.less(first, at), [&] { initialise(pass, /*hasLists=*/false); },
+        [] {});
     Ix next = to.min(to.add(at, length), end);
     if (outer)
       to.each(at, next, 1,
