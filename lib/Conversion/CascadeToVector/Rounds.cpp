@@ -62,16 +62,20 @@ Ix Kernel::panelsOf(PackPlan &pack) {
 }
 
 /// Rows of which there have to be many for panels: all that share them or,
-/// where few read in order, those of one core. Sapphire Rapids, routing of 100,
-/// 128 and 256 tokens, 2048 by 128, two threads: 0.226, 0.25 and 0.41 ms by
-/// panels, so 0.165, 0.195 and 0.40; one thread 0.305, 0.377 and 0.70, so 0.30,
-/// 0.38 and 0.68.
+/// where few read in order, those of one core of two, however many there are:
+/// bits follow from shapes. Sapphire Rapids, routing of 100, 128 and 256
+/// tokens, 2048 by 128, two threads: 0.226, 0.25 and 0.41 ms by panels, so
+/// 0.165, 0.195 and 0.40; one thread 0.305, 0.377 and 0.70, so 0.30, 0.38 and
+/// 0.68.
 Ix Kernel::rowsThatShare(bool isReadInOrder) {
+  constexpr int64_t kCores = 2, kWholeTile = 64;
   Ix all = extents[plan.row];
   if (!isReadInOrder)
     return all;
-  Ix each = to.ceilDiv(all, std::max<int64_t>(plan.facts.cores, 1));
-  return to.min(all, to.max(each, rowTile()));
+  int64_t least = plan.sharesProductsOnly()
+                      ? plan.registerRows
+                      : std::min(plan.tileRows, kWholeTile);
+  return to.min(all, to.max(to.ceilDiv(all, kCores), least));
 }
 
 /// `most`, and no more than the lengths of these sums allow.
