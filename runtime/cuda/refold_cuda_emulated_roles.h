@@ -52,6 +52,10 @@ struct Chunk {
   bool isOfBox = false; ///< written by what needs no showing
   Access shown;         ///< where who wrote it showed it the matrix units
   int leaving = 0;      ///< boxes on their way out that read it
+  bool isRead() const {
+    return std::any_of(std::begin(reads), std::end(reads),
+                       [](uint64_t product) { return product != 0; });
+  }
 };
 
 struct Arrival {

@@ -468,6 +468,10 @@ void copy_box(uint32_t to, const void *map, uint32_t gate, int column, int row,
                  (before.shown.thread < 0 || !comesAfter(before.shown)))
                report("brings a box over what nobody has shown it since it was "
                       "written");
+             // Warps whose product has read what others copied have shown it
+             // the engines: who knows that it is done comes behind that.
+             if (before.gate >= 0 && !before.isOfBox && before.isRead())
+               sharedElement(machine.bytes, chunk).write = now();
              roles.isBringingBox = true;
              writeShared(machine.bytes, chunk);
              roles.isBringingBox = false;

@@ -56,11 +56,12 @@ template <int kRowWarpsOf, int kColumnWarpsOf, int kTilesOf, int kPartsOf,
           int kDepthOf, int kStagesOf>
 struct RowUnits : Units<kRowWarpsOf, kColumnWarpsOf, kTilesOf, kPartsOf> {
   static constexpr int kDepth = kDepthOf, kStages = kStagesOf;
+  static constexpr int kMapBytes = 0; ///< that a block has in the workspace
 
   template <bool kIsTransposed, int kVector, typename T>
-  REFOLD_DEVICE static void sum(uint32_t memory, Matrix<const T> left,
-                                Matrix<const T> right, int64_t rows,
-                                int64_t columns, int64_t depth) {
+  REFOLD_DEVICE static void
+  sum(uint32_t memory, Matrix<const T> left, Matrix<const T> right,
+      int64_t rows, int64_t columns, int64_t depth, unsigned char * /*maps*/) {
     float sums[kTilesOf][kPartsOf][4] = {};
     sum_on_units<RowUnits, kIsTransposed, kVector>(sums, memory, left, right,
                                                    rows, columns, depth);

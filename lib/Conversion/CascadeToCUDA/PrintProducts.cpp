@@ -61,6 +61,10 @@ static int roleStages(int64_t columns) {
   return int(std::min(kMost, kRoom / ((64 + columns) * 128 + 16)));
 }
 
+/// Whether RoleUnits have boxes: of fewer columns, what is read of memory
+/// bounds them, and an H200 was slower with boxes.
+static bool areBoxed(int64_t columns) { return columns > 128; }
+
 /// What Steps and SumRows of the runtime take.
 static int64_t sharedBytesOf(const ProductShape &shape, bool isTransposed) {
   auto tile = [](int64_t rows, int64_t columns) {
@@ -113,8 +117,11 @@ void RowPrinter::chooseProducts() {
         entry.columns, roleLanes(entry.columns, width) * width));
     entry.longest = length;
     entry.fewestRows = kFewRows + 1;
-    entry.sharedBytes =
-        roleStages(entry.columns) * ((64 + int64_t(entry.columns)) * 128 + 16);
+    entry.mapBytes = areBoxed(entry.columns) ? 2 * 128 : 0;
+    int64_t stepBytes = (64 + int64_t(entry.columns)) * 128;
+    int64_t bytes =
+        roleStages(entry.columns) * (stepBytes + (entry.mapBytes ? 24 : 16));
+    entry.sharedBytes = int64_t(llvm::alignTo(bytes + entry.mapBytes, 16));
     entry.mostBlocks = kMostBlocks;
     entry.leftBytes = int64_t(entry.rows) * entry.columns * 4;
     entry.name = options.name + "_productRoles64x" +
@@ -137,7 +144,8 @@ void RowPrinter::chooseProducts() {
 std::string RowPrinter::productArguments(const CudaEntry &entry) {
   if (entry.roles > 0)
     return "RoleUnits<" + std::to_string(entry.columns) + ", " +
-           std::to_string(roleStages(entry.columns)) + ">, 8, " +
+           std::to_string(roleStages(entry.columns)) +
+           (areBoxed(entry.columns) ? ", true" : ", false") + ">, 8, " +
            std::to_string(roleLanes(entry.columns, entry.width)) + ", " +
            std::to_string(entry.vectors) + ", " + std::to_string(entry.width) +
            ", " + std::to_string(entry.sharedBytes);
@@ -240,7 +248,8 @@ void RowPrinter::printProduct() {
   out.line(std::string("U::template sum<") +
            (product.right.isFlat ? "true" : "false") +
            ", kCopied>(memory, left, right, " + m + "_count - " + m +
-           "_first, " + count() + ", own_part.count);");
+           "_first, " + count() +
+           ", own_part.count, workspace + block() * U::kMapBytes);");
   out.line("block_barrier();");
   out.comment("Rows that the block folds, a bit each.");
   out.line("const int64_t rows_left = smaller(" + m + "_count - " + m +
@@ -250,9 +259,12 @@ void RowPrinter::printProduct() {
   out.comment("Those of which it has the sums of all parts.");
   out.line("constexpr int64_t kLeftBytes = int64_t(U::kRows) * U::kColumns * "
            "4;");
-  out.line("own_rows = add_parts<U>(memory, workspace + row_group * row_parts "
-           "* kLeftBytes, tickets + row_group * row_parts, int(row_parts), "
-           "int(row_part), int(rows_left));");
+  out.line(
+      "unsigned char *const left_sums = workspace + blocks() * U::kMapBytes;");
+  out.line(
+      "own_rows = add_parts<U>(memory, left_sums + row_group * row_parts * "
+      "kLeftBytes, tickets + row_group * row_parts, int(row_parts), "
+      "int(row_part), int(rows_left));");
   out.line("if (own_rows == 0)");
   out.line("  return;");
   out.line("block_barrier();");

@@ -17,6 +17,12 @@ static SizeExpr takesRowProduct(const CudaEntry &entry,
       // where they would be.
       if (entry.roles > 0)
         takes = takes * words.areAligned(o, side.flat);
+      // Maps have rows that lie forward.
+      for (unsigned dim = 0; entry.mapBytes > 0 && dim < o.rank; ++dim)
+        takes = takes *
+                SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(0),
+                                 words.stride(o, dim)) *
+                isAtMost(words.size(o, dim), CudaTiles::kMostPlaces);
     }
   if (entry.fewestRows > 0 && !isWanted) {
     // Of all batches: their blocks are there at once. A batch of no more rows

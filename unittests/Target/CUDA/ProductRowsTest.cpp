@@ -151,13 +151,28 @@ struct Header {
   const char *name, *guard;
 };
 
+/// The entry with roles with boxes, as those of more columns have them.
+void takeBoxes(CudaKernel &kernel) {
+  auto entry = llvm::find_if(kernel.entries,
+                             [](CudaEntry &one) { return one.roles > 0; });
+  ASSERT_NE(entry, kernel.entries.end());
+  entry->mapBytes = 256;
+  std::string before = std::to_string(entry->sharedBytes);
+  entry->sharedBytes += entry->mapBytes + 12 * 8; // stages, a gate more each
+  std::string now = std::to_string(entry->sharedBytes);
+  plant(kernel, {before.c_str(), now.c_str()});
+  plant(kernel, {", 12, false>", ", 12, true>"});
+}
+
 /// A defect of the text, or of what it is written in.
 void judgePlanted(const Defect &defect, const std::string &target,
                   llvm::ArrayRef<Header> headers, llvm::ArrayRef<bool> layouts,
-                  bool hasRoles = false) {
+                  bool hasRoles = false, bool isBoxed = false) {
   std::string all;
   for (bool isAcross : layouts) {
     CudaKernel kernel = printBest(isAcross, target);
+    if (isBoxed)
+      takeBoxes(kernel);
     for (const Header &header : headers)
       carryHeader(kernel, header.name, header.guard);
     if (isAcross)
@@ -199,7 +214,7 @@ const std::vector<Defect> kDefects = {
     Defect{"const int64_t k = step * U::kDepth;", "const int64_t k = 0;"},
     // Sums to rows.
     Defect{"wait_copies<0>();\n    block_barrier();", "wait_copies<0>();"},
-    Defect{"own_part.count);\n  block_barrier();", "own_part.count);"},
+    Defect{"U::kMapBytes);\n  block_barrier();", "U::kMapBytes);"},
     Defect{"row + fragment_row(half)", "row + fragment_row(0)"},
     Defect{"column + fragment_quad()", "column + fragment_quad() / 2"},
     Defect{"{low[half * 2], low[half * 2 + 1]}", "{low[0], low[1]}"},
@@ -269,13 +284,15 @@ TEST_P(PlantedProductRolesDefect, IsCaught) {
 }
 
 const std::vector<Defect> kRolesDefects = {
-    Defect{"make_gate(came + 8 * place, 128);",
-           "make_gate(came + 8 * place, 127);"},
+    Defect{"make_gate(first + 8 * place, 128);",
+           "make_gate(first + 8 * place, 127);"},
     Defect{"make_gate(gone + 8 * place, 4);",
            "make_gate(gone + 8 * place, 3);"},
-    Defect{"wait_gate(gone + 8 * place, parity);", ""},
+    Defect{"wait_gate(ring.gone + 8 * place, parity);", ""},
     Defect{"int place = 0, parity = 1;", "int place = 0, parity = 0;"},
-    Defect{"wait_gate(came + 8 * place, parity);", ""},
+    Defect{
+        "wait_gate((is_first ? ring.first : ring.came) + 8 * place, parity);",
+        ""},
     Defect{"place + 1 == kStages ? 0 : place + 1", "0"},
     Defect{"parity ^= place == 0;", ""},
     Defect{"show_matrices();", ""},
@@ -287,17 +304,47 @@ const std::vector<Defect> kRolesDefects = {
     Defect{"int(smaller(depth, kDepth))", "kDepth"},
     Defect{"k > 0 && thread() % 32 == 0", "thread() % 32 == 0"},
     Defect{"rights.source += kDepth;", ""},
-    Defect{"int(smaller(rows, kRows))", "kRows"},
+    Defect{"int(smaller(all_rows, kRows))", "kRows"},
     Defect{"settle(sums);\n    // Everything has come and is multiplied: rows "
            "may lie there.\n    block_barrier();",
            "settle(sums);"},
     Defect{"thread() / 32 * 16 - 64", "0"},
     Defect{"sums[2 * c], sums[2 * c + 1]", "sums[2 * c + 1], sums[2 * c]"},
     Defect{"k % 4 * 32);\n    const uint64_t b", "0);\n    const uint64_t b"},
-    Defect{"int(columns), count);", "kColumns, count);"}};
+    Defect{"columns, count);", "kColumns, count);"}};
 
 INSTANTIATE_TEST_SUITE_P(Text, PlantedProductRolesDefect,
                          testing::ValuesIn(chosenDefects(kRolesDefects)));
+
+class PlantedProductBoxesDefect : public testing::TestWithParam<Defect> {};
+
+TEST_P(PlantedProductBoxesDefect, IsCaught) {
+  judgePlanted(GetParam(), "cuda-emulated-sm90",
+               {{"refold_cuda_products_roles.h",
+                 "REFOLD_RUNTIME_CUDA_REFOLD_CUDA_PRODUCTS_ROLES_H"}},
+               {false}, /*hasRoles=*/true, /*isBoxed=*/true);
+}
+
+const std::vector<Defect> kBoxesDefects = {
+    Defect{"await_turn(1, 128);", ""},
+    Defect{"make_gate(came + 8 * place, 2);",
+           "make_gate(came + 8 * place, 1);"},
+    Defect{"see_map(map);", ""},
+    Defect{"k = kStages * kDepth; k < depth", "k = 0; k < depth"},
+    Defect{"int(k) * 2, 0);", "int(k), 0);"},
+    Defect{"maps + 128, depth);", "maps, depth);"},
+    Defect{"ring.scratch() + 128", "ring.scratch()"},
+    Defect{"parity ^= !is_first;", "parity ^= 1;"},
+    Defect{"is_first = false;", ""},
+    Defect{"Side::kBytes);\n", "Side::kBytes / 2);\n"},
+    Defect{"left.first, rows, depth * 2,", "left.first, rows, depth,"},
+    Defect{"left.first, rows, depth * 2,", "left.first, kRows, depth * 2,"},
+    Defect{"right.first, columns,", "right.first, kColumns,"},
+    Defect{"workspace + block() * U::kMapBytes", "workspace"},
+    Defect{"wait_gate(ring.gone + 8 * place, parity);", ""}};
+
+INSTANTIATE_TEST_SUITE_P(Text, PlantedProductBoxesDefect,
+                         testing::ValuesIn(chosenDefects(kBoxesDefects)));
 
 /// By the last block that has a part, and in slices.
 TEST(EmulatedProductRows, AGeneratedKernelIsRight) {
@@ -311,6 +358,9 @@ TEST(EmulatedProductRows, AGeneratedKernelIsRight) {
       if (!isAcross && llvm::StringRef(target).ends_with("sm90"))
         EXPECT_EQ(judgeAll(kernel, isAcross, /*hasRoles=*/true), "");
     }
+  CudaKernel boxed = printBest(/*isAcross=*/false, "cuda-emulated-sm90");
+  takeBoxes(boxed);
+  EXPECT_EQ(judgeAll(boxed, /*isAcross=*/false, /*hasRoles=*/true), "");
 }
 
 } // namespace
