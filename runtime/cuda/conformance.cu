@@ -3,6 +3,7 @@
 // every machine, and on a GPU where there is one. What the two disagree on is
 // wrong in one of them.
 #include "refold_cuda.h"
+#include "refold_cuda_shares.h"
 
 using namespace refold;
 
@@ -308,4 +309,22 @@ conform_slices(const int32_t *in, int32_t *out, int64_t) {
       add_to_ticket(conform_tickets + 16, 0u - 0xff);
     store_element(out + 1032 + part, int32_t(before));
   }
+}
+
+/// Shares blocks among `count` groups, whose tiles are `in`, and behind them
+/// how many streams there are: of every block how many parts its group has,
+/// which one it is, and the block's part.
+REFOLD_KERNEL(128)
+conform_shares(const int32_t *in, int32_t *out, int64_t count) {
+  constexpr int kGroups = 256;
+  REFOLD_SHARED_BYTES(scratch, (kGroups + 2 * 128) * 16);
+  REFOLD_SHARED(int32_t, share, 3);
+  share_blocks<ShareCosts<3, 1, 4, 132>, kGroups, 128>(
+      share, scratch, count, load_element(in + count),
+      [&](int64_t group) { return load_element(in + group); });
+  block_barrier();
+  if (thread() < 3)
+    store_element(out + block() * 3 + thread(),
+                  thread() == 0 || share.load(0) > 0 ? share.load(thread())
+                                                     : 0);
 }

@@ -79,7 +79,7 @@ struct CudaEntry {
   int roles = 0;
   /// Of kernels over tiles whose blocks have parts of streams of different
   /// lengths: for as many groups of rows at most, longer streams have more
-  /// blocks. 0: all groups have as many.
+  /// blocks, some of which follow others. 0: all groups have as many.
   int mostGroups = 0;
   /// Operands whose rows begin at multiples of 16 bytes.
   std::vector<unsigned> whole = {};
@@ -97,6 +97,16 @@ struct CudaEntry {
     return ahead * chunk() * (keptBytes - tableBytes);
   }
   bool hasParts() const { return mostBlocks > 0; }
+  /// Where parts are of different lengths: blocks for further ones, beside
+  /// those that are there at once. The end of one that nothing is left for
+  /// takes its time, too, where blocks take long to begin.
+  int64_t furtherBlocks() const {
+    return roles > 0 ? mostBlocks / 2 : mostBlocks;
+  }
+  int64_t mostShares() const {
+    return std::max<int64_t>(mostGroups, mostBlocks) + furtherBlocks();
+  }
+  int64_t tickets() const { return mostGroups ? mostShares() : mostBlocks; }
   /// Chunks of a row that are worth a block.
   static constexpr int64_t kPartChunks = 4;
 };
@@ -122,6 +132,7 @@ struct CudaTiles {
   struct Share {
     CudaExtent extent;
     int64_t share = 1;
+    bool hasOwnStream = false; ///< of `groups`: says which part is read
   };
   std::vector<Share> groups; ///< a block has one place of each
   std::vector<Share> packed; ///< and as many rows as these make

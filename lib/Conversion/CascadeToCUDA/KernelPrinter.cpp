@@ -269,10 +269,11 @@ std::string KernelPrinter::combine(StatePlan &s, const std::string &x,
   llvm_unreachable("lists are no numbers");
 }
 
-void KernelPrinter::printIncludes(StringRef more) {
+void KernelPrinter::printIncludes(StringRef more, StringRef andMore) {
   out.line("#include \"refold_cuda.h\"");
-  if (!more.empty())
-    out.line("#include \"" + more.str() + "\"");
+  for (StringRef header : {more, andMore})
+    if (!header.empty())
+      out.line("#include \"" + header.str() + "\"");
   out.blank();
   out.line("using namespace refold;");
   out.blank();

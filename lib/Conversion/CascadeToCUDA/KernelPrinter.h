@@ -36,7 +36,7 @@ protected:
   // The head.
   void printOrigin();
   /// `more`: a header beside the one that all kernels are written in.
-  void printIncludes(llvm::StringRef more = "");
+  void printIncludes(llvm::StringRef more = "", llvm::StringRef andMore = "");
   /// What every entry begins with.
   void printLaunch() { out.line("begin_launch();"); }
   /// `ofBlocks`: their number is that of a block, which has 31 bits.

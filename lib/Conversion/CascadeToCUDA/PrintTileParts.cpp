@@ -46,6 +46,10 @@ void TilePrinter::addPartsEntry(const CudaEntry &like) {
   int64_t sums = int64_t(tiles.products.size()) * entry.widest * kRows * 4;
   entry.columns = int(places);
   entry.sharedBytes = left + std::max(places * place, kWarps * sums);
+  if (hasShares()) {
+    entry.mostGroups = kMostGroups;
+    entry.sharedBytes = std::max(entry.sharedBytes, shareBytes(entry.threads));
+  }
   // A block a multiprocessor of a large GPU; how many follows from shapes.
   entry.mostBlocks = 132;
   entry.leftBytes = int64_t(rowStates().size()) * kRows * 4 + sums;
@@ -65,9 +69,9 @@ void TilePrinter::findPacking(CudaTiles &grid) {
     auto packed = llvm::find_if(tiles.packed,
                                 [&](auto &one) { return one.index == row; });
     if (packed == tiles.packed.end())
-      grid.groups.push_back({extentOf(row), 1});
+      grid.groups.push_back({extentOf(row), 1, hasOwnStream(row)});
     else if (packed->share)
-      grid.groups.push_back({extentOf(row), packed->share});
+      grid.groups.push_back({extentOf(row), packed->share, hasOwnStream(row)});
   }
   for (TileKernel::Packed &packed : tiles.packed)
     grid.packed.push_back({extentOf(packed.index), packed.share});
@@ -152,7 +156,7 @@ void TilePrinter::printPackedPlaces() {
   std::string block = isWide ? "block_again()" : "block()";
   if (isSharing) { // asked of any group
     groupsText = groups;
-  } else if (isWide && hasShares()) {
+  } else if (hasShares()) {
     out.line("const int64_t row_parts = shared_share.load(0);");
     out.line("[[maybe_unused]] const int64_t group = shared_share.load(1);");
     out.line("const int64_t part = shared_share.load(2);");
@@ -187,6 +191,57 @@ void TilePrinter::printPackedPlaces() {
     out.line("[[maybe_unused]] const int64_t " + firstOf(tiles.tileRow) +
              " = 0, " + kernel.indexNames[tiles.tileRow] +
              "_end = " + countOf(tiles.tileRow) + ";");
+}
+
+/// Whether a row says where the stream ends, or begins, of its group.
+bool TilePrinter::hasOwnStream(unsigned row) {
+  auto packed =
+      llvm::find_if(tiles.packed, [&](auto &one) { return one.index == row; });
+  return (packed == tiles.packed.end() || packed->share > 0) &&
+         llvm::any_of(plan.passes[0].conditions,
+                      [&](const Condition &condition) {
+                        return dependsOn(condition.bound, row);
+                      });
+}
+bool TilePrinter::hasShares() {
+  return llvm::any_of(tiles.rows,
+                      [&](unsigned row) { return hasOwnStream(row); });
+}
+
+/// Which group of rows a block has, and which part of their stream.
+void TilePrinter::printShare(const std::string &costs,
+                             const std::string &scratch) {
+  out.line("REFOLD_SHARED(int32_t, shared_share, 3);");
+  out.open("{");
+  Expressions::Scope scope(values, {});
+  values.beginFunction();
+  out.open("const auto tiles_of = [&](int64_t group) -> int {");
+  isSharing = true;
+  {
+    Expressions::Scope inside(values, {});
+    printPackedPlaces();
+    printBounds();
+    printRange();
+    out.line("return end - begin;");
+  }
+  isSharing = false;
+  out.close("};");
+  out.line("const int64_t packed_count = " + packedText + ";");
+  out.line("[[maybe_unused]] const int64_t packed_blocks = (packed_count + "
+           "kRows - 1) / kRows;");
+  std::string streams;
+  for (unsigned row : tiles.rows)
+    if (hasOwnStream(row))
+      streams += (streams.empty() ? "" : " * ") + countOf(row);
+  out.line("using Costs = ShareCosts<" + costs + ", " +
+           std::to_string(result.entries.front().mostBlocks) + ">;");
+  out.line("share_blocks<Costs, " + std::to_string(kMostGroups) + ", " +
+           std::to_string(result.entries.front().threads) + ">(shared_share, " +
+           scratch + ", " + groupsText + ", " + streams + ", tiles_of);");
+  out.close();
+  out.line("block_barrier();");
+  out.line("if (shared_share.load(0) == 0)");
+  out.line("  return; // nothing is left for it");
 }
 
 /// The numbers of a row of the block; past the last one those of the last.
@@ -622,7 +677,7 @@ void TilePrinter::printPartResults() {
 
 /// The block that has the first part of this one's group.
 std::string TilePrinter::firstPart() {
-  return isWide && hasShares() ? "block() - part" : "group * row_parts";
+  return hasShares() ? "block() - part" : "group * row_parts";
 }
 
 /// What blocks leave for the last one.
@@ -676,6 +731,8 @@ void TilePrinter::printPartsBody() {
   Expressions::Scope scope(values, {});
   out.blank();
   out.line("// 1. Where the block is, and what does not change there.");
+  if (hasShares())
+    printShare("4, 1, " + std::to_string(CudaEntry::kPartChunks), "left_tile");
   printPackedPlaces();
   for (TileAccess *access : {&tiles.right})
     printMatrix(*access);
@@ -695,7 +752,8 @@ void TilePrinter::printPartsBody() {
   printWorkspace();
   printPartResults();
   printMergedParts(/*isOfBlocks=*/false);
-  out.line("if (row_parts == 1 || !is_last_block(tickets + group, row_parts))");
+  out.line("if (row_parts == 1 || !is_last_block(tickets + " +
+           (hasShares() ? firstPart() : "group") + ", row_parts))");
   out.line("  return;");
   printMergedParts(/*isOfBlocks=*/true);
   partsBody = out.text.substr(begin);

@@ -285,7 +285,8 @@ void TilePrinter::printHead() {
                 ", which is what matrix units take.");
   printIncludes(isWide       ? "refold_cuda_wide.h"
                 : hasRoles() ? "refold_cuda_wgmma.h"
-                             : "");
+                             : "",
+                !isWide && partsHaveShares ? "refold_cuda_shares.h" : "");
 }
 
 void TilePrinter::printTileStates() {
@@ -653,6 +654,7 @@ FailureOr<CudaKernel> TilePrinter::print() {
     TilePrinter packer(*packing, options, earlier);
     parts = hasTiles ? packer.printParts(*this) : packer.printWide(*this);
     partsBody = packer.partsBody;
+    partsHaveShares = packer.hasShares();
   }
   if (!packing && hasMaps())
     addParameter({CudaParameter::Workspace, 0, 0}, "unsigned char *",

@@ -27,9 +27,6 @@ constexpr int64_t kRegisters = 168, kBesideProducts = 28, kBesideSums = 32,
 constexpr int64_t kMostBytes = (227 << 10) - 1024;
 constexpr int64_t kMostNumbers = 8; ///< of a row, handed over in the end
 constexpr int64_t kDeepest = 576, kWidest = 512;
-/// Groups of rows that have blocks by the lengths of their streams: half of the
-/// blocks.
-constexpr int kMostGroups = 66;
 } // namespace
 
 //===----------------------------------------------------------------------===//
@@ -249,51 +246,12 @@ void TilePrinter::printWideNumbers() {
   out.line("show_matrices(); // the gates, to copies that arrive at them");
   out.close();
   out.line("REFOLD_SHARED(float, shared_moved, 2 * kRows);");
+  // What beginning and leaving are worth on an H200; no part is shorter than
+  // PlanLaunch has it.
   if (hasShares())
-    printWideShare();
-  out.line("block_barrier();");
-  if (hasShares()) {
-    out.line("if (shared_share.load(0) == 0)");
-    out.line("  return; // nothing is left for it");
-  }
-}
-
-/// Whether streams of groups end, or begin, at different places.
-bool TilePrinter::hasShares() {
-  auto differs = [&](const Condition &condition) {
-    return llvm::any_of(tiles.rows, [&](unsigned row) {
-      auto packed = llvm::find_if(tiles.packed,
-                                  [&](auto &one) { return one.index == row; });
-      return (packed == tiles.packed.end() || packed->share > 0) &&
-             dependsOn(condition.bound, row);
-    });
-  };
-  return llvm::any_of(plan.passes[0].conditions, differs);
-}
-
-/// Which group of rows a block has, and which part of their stream.
-void TilePrinter::printWideShare() {
-  out.line("REFOLD_SHARED(int32_t, shared_share, 3);");
-  out.open("{");
-  Expressions::Scope scope(values, {});
-  values.beginFunction();
-  out.open("const auto tiles_of = [&](int64_t group) -> int {");
-  isSharing = true;
-  {
-    Expressions::Scope inside(values, {});
-    printPackedPlaces();
-    printBounds();
-    printRange();
-    out.line("return end - begin;");
-  }
-  isSharing = false;
-  out.close("};");
-  out.line("const int64_t packed_count = " + packedText + ";");
-  out.line("[[maybe_unused]] const int64_t packed_blocks = (packed_count + "
-           "kRows - 1) / kRows;");
-  out.line("share_blocks<" + std::to_string(kMostGroups) + ">(shared_share, " +
-           groupsText + ", tiles_of);");
-  out.close();
+    printShare("8, 6, 8", "factor_panels");
+  else
+    out.line("block_barrier();");
 }
 
 /// What of a block does not merge meets the barriers of what does.

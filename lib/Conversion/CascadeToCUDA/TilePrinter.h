@@ -88,12 +88,19 @@ private:
   llvm::SmallVector<walk::StatePlan *> rowStates();
   void printWorkspace();
   std::string firstPart();
-  // The text where rows are shared and results wide.
+  /// Groups of rows that have blocks by the lengths of their streams.
+  static constexpr int kMostGroups = 256;
+  static int64_t shareBytes(int threads) {
+    return (kMostGroups + 2 * threads) * 16;
+  }
+  bool hasOwnStream(unsigned row);
   bool hasShares();
-  void printWideShare();
+  bool partsHaveShares = false; ///< those of the same kernel's other entries
+  void printShare(const std::string &costs, const std::string &scratch);
   bool isSharing = false; ///< asks how much of the stream a group has
   /// How many rows a group packs, and how many groups there are.
   std::string packedText, groupsText;
+  // The text where rows are shared and results wide.
   bool mayBeWide();
   void addWideEntry();
   void printRegisters(int64_t count);

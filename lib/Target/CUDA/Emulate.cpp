@@ -233,7 +233,7 @@ static llvm::Error runEmulated(EmulatedKernel &emulated, const int64_t *words) {
       size_t(cudaWorkspaceBytes(kernel, words, emulated.wanted) + 255) / 256);
   int64_t numTickets = 0;
   for (const CudaEntry &entry : kernel.entries)
-    numTickets = std::max(numTickets, entry.mostBlocks);
+    numTickets = std::max(numTickets, entry.tickets());
   std::vector<uint32_t> tickets(size_t(numTickets), 0);
   auto address = [](auto &memory) {
     return int64_t(reinterpret_cast<intptr_t>(memory.data()));

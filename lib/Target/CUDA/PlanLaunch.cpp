@@ -16,12 +16,19 @@ static SizeExpr sharingBlocks(const CudaEntry &entry, const CudaKernel &kernel,
   SizeExpr blocks = groups * partsOf(entry, kernel, words);
   if (entry.mostGroups == 0)
     return blocks;
-  // Where streams differ, those that would have no whole part take some of it.
-  SizeExpr all =
-      SizeExpr::binary(Op::Min, groups * longestParts(entry, kernel, words),
-                       SizeExpr(entry.mostBlocks));
-  return SizeExpr::select(isAtMost(groups, entry.mostGroups),
-                          SizeExpr::binary(Op::Max, blocks, all), blocks);
+  // Where streams differ, who is done takes a further part.
+  SizeExpr streams = 1;
+  for (const CudaTiles::Share &group : kernel.tiles->groups)
+    if (group.hasOwnStream)
+      streams = streams * words.extent(group.extent);
+  SizeExpr all = SizeExpr::binary(Op::Max, groups, SizeExpr(entry.mostBlocks)) +
+                 SizeExpr(entry.furtherBlocks());
+  all = SizeExpr::binary(Op::Min, all,
+                         groups * longestParts(entry, kernel, words));
+  SizeExpr differs =
+      isAtMost(groups, entry.mostGroups) * (SizeExpr(1) - isAtMost(streams, 1));
+  return SizeExpr::select(differs, SizeExpr::binary(Op::Max, all, groups),
+                          blocks);
 }
 
 /// Blocks of an entry: some rows each, or some rows of every tile.
@@ -127,7 +134,8 @@ static SizeExpr workspaceOf(const CudaKernel &kernel, const Words &words) {
     // Whatever the addresses: alignment may leave the first such entry out.
     SizeExpr groups = groupsOf(entry, kernel, words),
              parts = partsOf(entry, kernel, words);
-    SizeExpr leaves = isAtMost(groups, entry.mostBlocks);
+    SizeExpr leaves =
+        isAtMost(groups, std::max<int64_t>(entry.mostBlocks, entry.mostGroups));
     if (kernel.rowProduct || kernel.product) // alone, a block leaves nothing
       leaves = SizeExpr(1) - isAtMost(parts, 1);
     SizeExpr all = sharingBlocks(entry, kernel, words);
@@ -157,7 +165,7 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
   for (const CudaEntry &entry : kernel.entries)
     if (entry.hasParts())
       described.tickets =
-          std::max(described.tickets, uint32_t(entry.mostBlocks));
+          std::max(described.tickets, uint32_t(entry.tickets()));
   described.product = describeForLibrary(kernel, words, sharing);
   auto add = [&](const CudaEntry &entry, const SizeExpr &condition) {
     package::LaunchWay way;

@@ -9,6 +9,7 @@
 
 import argparse
 import ctypes
+import heapq
 import pathlib
 import shutil
 import subprocess
@@ -57,14 +58,15 @@ SIDES = {"conform_along_f16x64": (64, True), "conform_along_bf16x128": (128, Tru
 # Bytes of an element, columns, rows that are there.
 ELEMENTS = {"conform_elements_i8x64": (1, 64, 61), "conform_elements_bf16x64": (2, 64, 64), "conform_elements_f16x128": (2, 128, 37),
             "conform_elements_bf16x80": (2, 80, 60), "conform_elements_f32x64": (4, 64, 63), "conform_elements_i64x32": (8, 32, 59)}
-SLICES, WORDS = "conform_slices", "conform_words"
+SLICES, WORDS, SHARES = "conform_slices", "conform_words", "conform_shares"
 ROLES, HANDOVER, BOXES, STORES = "conform_roles", "conform_handover", "conform_boxes", "conform_stores"
 ARRAYS, PANELS = "conform_array_stores", "conform_panel_stores"
 ARRAY_BOXES = "conform_array_boxes"
-KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (SLICES, "int32_t"), (WORDS, "float"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
+KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (SLICES, "int32_t"), (SHARES, "int32_t"), (WORDS, "float"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
 KERNELS += [(n, "int8_t") for n in ELEMENTS]
 KERNELS += [(n, "float") for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]]
 INPUTS.update({n: "int16_t" for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]})
+INPUTS[SHARES] = "int32_t"
 CLUSTERS = "conform_clusters"
 MAILBOXES = "conform_mailboxes"
 KERNELS += [(n, "float") for n in F8_PRODUCTS] + [(BOXES, "int8_t"), (ARRAY_BOXES, "int8_t"), (STORES, "int8_t"), (ARRAYS, "int8_t"), (PANELS, "int8_t"), (CLUSTERS, "int32_t"), (MAILBOXES, "int32_t")]
@@ -86,7 +88,7 @@ def launch_of(name):
         return 128, 128 * (64 + F8_PRODUCTS[name][2]) + 16
     if name in SIDES:
         return 128, 128 * (64 + SIDES[name][0]) + 16
-    return {MATRICES: (32, 1536), WORDS: (32, 512), ROLES: (384, 4128), HANDOVER: (256, 5120), BOXES: (128, 2304), ARRAY_BOXES: (128, 20480),
+    return {MATRICES: (32, 1536), SHARES: (128, 8192), WORDS: (32, 512), ROLES: (384, 4128), HANDOVER: (256, 5120), BOXES: (128, 2304), ARRAY_BOXES: (128, 20480),
             STORES: (128, 8192), ARRAYS: (128, 16384), PANELS: (128, 16384)}.get(name, (128, 0))
 
 
@@ -307,6 +309,49 @@ def check_slices(machine, mode):
         assert (before[order] == np.cumsum(own[order]) - own[order]).all(), (SLICES, mode, before)
 
 
+def end_of(parts, costs=(3, 1), at_once=132):
+    """When the last of blocks is done that take parts in their order: (tiles, how many parts the stream has)."""
+    ends = [0] * at_once
+    for tiles, count in parts:
+        heapq.heapreplace(ends, ends[0] + tiles + costs[0] + (costs[1] if count > 1 else 0))
+    return max(ends)
+
+
+def check_shares(machine, mode):
+    """Every group has all of its parts once, beside each other, longer ones first, and the last is done early."""
+    random = np.random.default_rng(5)
+    uniform = random.integers(1, 129, 128)
+    cases = [([0], 132), ([512], 264), ([7, 0, 0], 6), ([64] * 127 + [63], 198), ([40] * 131 + [41], 198), ([128] * 4 + [3] * 60, 198), (uniform, 198),
+             (np.repeat(random.integers(0, 129, 16), 2), 198), (random.integers(0, 65, 256), 322), ([30] * 257, 257), ([30] * 257, 514)]
+    for tiles, blocks in cases if mode == 0 else cases[3:8]:
+        tiles = np.asarray(tiles, np.int32)
+        out = np.full((blocks, 3), -7, np.int32)
+        machine.run(SHARES, mode, blocks, np.append(tiles, np.int32(len(set(tiles)))), out, len(tiles))
+        used = int((out[:, 0] > 0).sum())
+        assert (out[used:] == 0).all(), (SHARES, mode, "a share behind none")
+        at, found, parts = 0, [], []
+        while at < used:
+            count, group = out[at, :2]
+            assert (out[at:at + count] == [(count, group, part) for part in range(count)]).all(), (SHARES, mode, at, out[at])
+            each = -(-tiles[group] // count)
+            parts += [(max(0, min(each, tiles[group] - part * each)), count) for part in range(count)]
+            found.append(group)
+            at += count
+        assert sorted(found) == list(range(len(tiles))), (SHARES, mode, "groups", found)
+        if len(tiles) > 256 or len(set(tiles)) == 1:  # as many blocks each
+            continue
+        longest = [part[0] for part in parts]
+        assert all(x + max(longest) / 15 + 1 >= max(longest[i:]) for i, x in enumerate(longest) if parts[i][1] == 1), (SHARES, mode, longest)
+        def cut(size):
+            made = []
+            for one in tiles:
+                count = max(1, -(-int(one) // size))
+                made += [(min(-(-int(one) // count), int(one)), count)] * count
+            return sorted(made, reverse=True)
+        best = min(end_of(made) for made in map(cut, range(4, max(5, int(tiles.max()) + 1))) if len(made) <= blocks)
+        assert end_of(parts) <= 1.25 * best + 1, (SHARES, mode, end_of(parts), best)
+
+
 def sums_of_units(left, right):
     """What matrix units make of 16 products, to the bit (docs/numerics.md, "Sums of matrix units")."""
     powers = (np.frexp(left)[1][:, None] + np.frexp(right.T)[1][None] - 2).max(-1)
@@ -521,7 +566,7 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         machine = Device(*filter(None, [options.cubin, options.roles])) if options.cubin else Emulated(pathlib.Path(folder))
-        checks = [check_arithmetic, check_f8, check_exchange, check_slices, check_words, check_matrices, check_elements, check_copies]
+        checks = [check_arithmetic, check_f8, check_exchange, check_slices, check_shares, check_words, check_matrices, check_elements, check_copies]
         if options.roles or not options.cubin:
             checks += [check_products, check_sides, check_f8_products, check_boxes, check_array_boxes, check_stores, check_array_stores, check_panel_stores, check_roles, check_handover, check_clusters, check_mailboxes]
         passed = 0

@@ -132,6 +132,14 @@ def check_shares(folder):
                target="cuda-emulated-sm90")
 
 
+def check_few_shares(folder, most, shape):
+    """The same of few rows without roles: fewer groups than a GPU has blocks at once, and more."""
+    path = folder / "filled.fold"
+    for target in ("cuda-sm80", "cuda-sm90"):
+        assert "share_blocks<" in kernels_of(str(path)[:-5], "bf16", target)[0]["text"]
+    verify(path, "bf16", "2000", "--shape", shape, "--inputs", "growing", "--input", f"length=uniform(0,{most})")
+
+
 def check_no_vectors(folder):
     """Rows that are no whole vectors of 16 bytes (of results, or of what is multiplied) are left to products
     that take them, with a reason."""
@@ -244,6 +252,7 @@ def main():
         cases += [(check_no_vectors, folder)]
         cases += [(check_wide, folder, "shared", "bf16", "1,1500", "b=1,m=1,h=3"), (check_wide, folder, "sharedragged", "f16", "70", "b=2,m=1,h=70"),
                   (check_wide, folder, "sharedcausal", "bf16", "40", "b=1,m=3,h=30"), (check_shares, folder)]
+        cases += [(check_few_shares, folder, most, shape) for most, shape in ((2, "b=3,m=2"), (2000, "b=9,m=1"), (300, "b=90,m=1"))]
         cases += [(check_written, folder, name) for name in FIXED]
         gates = [(folder, name, arch) for name in COMPILED for arch in ("sm_80", "sm_90a")]
         gates += [(folder, name, "sm_90a") for name in COMPILED_WIDE]

@@ -381,6 +381,52 @@ TEST(PlanCudaLaunch, BlocksShareLongSumsOfFewRows) {
   EXPECT_EQ(describeCudaLaunch(kernel).tickets, 132u);
 }
 
+/// Where streams have lengths of their own there are blocks for further parts,
+/// but no more than parts are worth having, and one for every group.
+TEST(PlanCudaLaunch, StreamsOfTheirOwnHaveFurtherBlocks) {
+  CudaKernel kernel;
+  kernel.name = "k";
+  CudaOperand side;
+  side.rank = 2;
+  side.elementBytes = 2;
+  kernel.operands = {side, side};
+  kernel.operands[1].word = 7;
+  kernel.stream = CudaExtent{1, 0, 1};
+  kernel.tiles = CudaTiles{};
+  kernel.tiles->depth = kernel.tiles->width = CudaExtent{1, 1, 1};
+  kernel.parameters = {{CudaParameter::Workspace, 0, 0},
+                       {CudaParameter::Tickets, 0, 0}};
+  CudaEntry entry;
+  entry.name = "any";
+  entry.threads = 128;
+  entry.rows = 16;
+  entry.width = 1;
+  entry.vectors = 64; // a part has 256 of the stream or more
+  entry.deepest = entry.widest = 64;
+  entry.mostBlocks = 132;
+  entry.mostGroups = 256;
+  entry.leftBytes = 1024;
+  kernel.entries = {entry};
+  auto blocks = [&](int64_t streams, int64_t length, bool hasOwn) -> int64_t {
+    kernel.tiles->groups = {{CudaExtent{0, 0, 1}, 1, hasOwn}};
+    int64_t words[] = {0, 1 << 20, 0, streams, 64, 64, 1,
+                       0, 2 << 20, 0, length,  64, 64, 1};
+    auto launch = planCudaLaunch(kernel, words, std::nullopt, {4096, 8192});
+    EXPECT_TRUE(bool(launch));
+    EXPECT_EQ(cudaWorkspaceBytes(kernel, words),
+              streams <= 256 ? (*launch)->blocks * 1024 : 0);
+    return (*launch)->blocks;
+  };
+  EXPECT_EQ(blocks(1, 1 << 20, true), 132); // all of one length
+  EXPECT_EQ(blocks(16, 8192, true), 264);
+  EXPECT_EQ(blocks(16, 8192, false), 128);
+  EXPECT_EQ(blocks(16, 600, true), 48);
+  EXPECT_EQ(blocks(200, 8192, true), 332);
+  EXPECT_EQ(blocks(300, 8192, true), 300);
+  EXPECT_EQ(blocks(3, 0, true), 3);
+  EXPECT_EQ(describeCudaLaunch(kernel).tickets, 388u);
+}
+
 /// Of tiles whose columns alone differ, those that walk less of short streams.
 TEST(PlanCudaLaunch, ShortStreamsHaveTilesThatFit) {
   CudaKernel kernel;
