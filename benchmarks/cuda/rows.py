@@ -261,14 +261,14 @@ def main():
                 if width % e["width"] or not fits or (options.entries == "chosen" and e["name"] != chosen):
                     continue
                 handle = driver.function(module, e["name"])
-                blocks, shared = -(-rows // e["rows"]) * e["blocks"], 0
+                blocks, shared = -(-rows // e["rows"]) * e["blocks"], e["shared_bytes"]
                 if turn := e.get("turn_rows"):
                     blocks = max(-(-rows // turn), min(rows, 256 // e["blocks"])) * e["blocks"]
                 if e["kept_bytes"]:
                     chunk = e["threads"] * e["vectors"] * e["width"]
                     chunks = max(-(-(width - e["held"]) // chunk), 0)
-                    shared = -(-chunks // e["blocks"]) * chunk * e["kept_bytes"] + e.get("ahead_bytes", 0)
-                    driver.allow_shared(handle, shared)
+                    shared += -(-chunks // e["blocks"]) * chunk * e["kept_bytes"] + e.get("ahead_bytes", 0)
+                driver.allow_shared(handle, shared)
                 if e["blocks_per_unit"]:
                     units = torch.cuda.get_device_properties(0).multi_processor_count * e["blocks_per_unit"]
                     if e["blocks"] > 1:

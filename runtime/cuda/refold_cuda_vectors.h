@@ -259,14 +259,36 @@ REFOLD_DEVICE Vector<T, kWidth> load_kept(uint32_t from) {
   }
   return to;
 }
-/// Begins to copy one there.
+/// Begins to copy one there, or zeros.
 template <int kThreads, int kWidth, typename T>
-REFOLD_DEVICE void copy_kept(uint32_t to, const T *from) {
+REFOLD_DEVICE void copy_kept(uint32_t to, const T *from, bool is_there = true) {
   static_assert(Vector<T, kWidth>::kBytes % 16 == 0);
   REFOLD_UNROLL
   for (int part = 0; part < Vector<T, kWidth>::kBytes / 16; ++part)
     copy_async(to + uint32_t(part * kThreads * 16),
-               reinterpret_cast<const char *>(from) + part * 16, 16);
+               reinterpret_cast<const char *>(from) + part * 16,
+               is_there ? 16 : 0);
+}
+
+/// Begins to copy the vectors of a warp, which lie beside each other from the
+/// first lane's on, so that lanes beside each other copy what lies beside each
+/// other: the first `count` elements of them, and zeros. All lanes call it, and
+/// read their own when they have waited for their copies and met.
+template <int kWidth, typename T>
+REFOLD_DEVICE void copy_of_warp(uint32_t to, const T *from, int64_t count) {
+  static_assert(Vector<T, kWidth>::kBytes % 16 == 0);
+  REFOLD_UNROLL
+  for (int part = 0; part < Vector<T, kWidth>::kBytes / 16; ++part) {
+    const int piece = part * 32 + thread() % 32;
+    copy_async(to + uint32_t(piece) * 16,
+               reinterpret_cast<const char *>(from) + piece * 16,
+               piece * int(16 / sizeof(T)) < count ? 16 : 0);
+  }
+}
+template <typename T, int kWidth>
+REFOLD_DEVICE Vector<T, kWidth> load_of_warp(uint32_t from) {
+  return load_kept<1, T, kWidth>(from + uint32_t(thread() % 32) *
+                                            Vector<T, kWidth>::kBytes);
 }
 
 /// A vector of a row that a lane has for itself in shared memory.

@@ -56,6 +56,9 @@ struct CudaEntry {
   Place place = Registers;
   int64_t keptBytes = 0; ///< of shared memory for an element of all rows
   int ahead = 0; ///< later rows, a chunk each of `keptBytes - tableBytes`
+  /// Chunks of a row that is nowhere for which shared memory has room, all but
+  /// one on their way; 0: registers have two.
+  int stages = 0;
   int64_t tableBytes = 0; ///< of `keptBytes`, for what all rows read
   /// Blocks that are meant to share a multiprocessor; 0: as many as fit.
   int blocksPerUnit = 0;
@@ -107,8 +110,8 @@ struct CudaEntry {
     return std::max<int64_t>(mostGroups, mostBlocks) + furtherBlocks();
   }
   int64_t tickets() const { return mostGroups ? mostShares() : mostBlocks; }
-  /// Chunks of a row that are worth a block.
-  static constexpr int64_t kPartChunks = 4;
+  /// Chunks of a row that are worth a block, or elements of each thread.
+  static constexpr int64_t kPartChunks = 4, kPartElements = 64;
 };
 
 /// A number of the launch: read from an operand where `operand` is set.

@@ -367,10 +367,12 @@ void RowPrinter::printWalk(unsigned pass) {
     out.close();
     printSelections(pass);
   }
-  out.otherwise();
   bool isPart = hasParts && pass == 0;
   std::string begin = isPart ? "part_first" : "0";
   std::string end = isPart ? "part_end" : count();
+  if (hasStages)
+    printStagedWalk("fold" + number, begin, end);
+  out.otherwise();
   out.line("load(chunk, " + begin + ");");
   out.open("for (Column first = " + begin + "; first < " + end +
            "; first += kChunk) {");

@@ -206,11 +206,12 @@ void RowPrinter::chooseEntries() {
       add(words > kMostWords ? 512 : 1024, 1, std::max(most / 8, 1), width,
           false);
     } else {
-      // 16 elements a thread: with more, what 16 bits hold lost a fifth.
-      // Of groups 8 columns: what a chunk costs beside its elements, as means
-      // that move, is worth more than a fourth block a multiprocessor.
-      addPartsEntry(hasGroups
-                        ? std::max(8 / width, 1)
+      // 16 elements a thread in registers: with more, what 16 bits hold lost a
+      // fifth. Of groups 8 columns: what a chunk costs beside its elements, as
+      // means that move, is worth more than a fourth block a multiprocessor.
+      addPartsEntry(hasGroups ? std::max(8 / width, 1)
+                    : mayStage(width)
+                        ? std::clamp(16 / words, 1, 4)
                         : std::clamp(16 / width, 1, std::max(most / 2, 1)),
                     width);
       // Two chunks of four vectors, so that what a chunk costs beside its
@@ -218,8 +219,11 @@ void RowPrinter::chooseEntries() {
       // share one, where one array leaves room for two blocks of them.
       int own = std::clamp(32 / words, 1, 4);
       add(128, 1, own, width, false, words <= 4 ? 65536 : -1);
-      if (words <= 4)
+      addStages(result.entries.back());
+      if (words <= 4) {
         add(256, 1, own, width, false);
+        addStages(result.entries.back());
+      }
       // Left alone, ptxas spills to have as many beside more states.
       if (words <= 4 && width <= 4 && plan.states.size() >= 7 &&
           plan.passes.size() == 1)
@@ -582,7 +586,9 @@ void RowPrinter::printBody() {
     out.line("template <int kThreads, int kRows, int kVectors, int kWidth, "
              "Place kPlace" +
              std::string(hasClusters ? ", int kBlocks = 1" : "") +
-             std::string(hasRings ? ", int kAhead = 0>" : ">"));
+             (hasRings    ? ", int kAhead = 0>"
+              : hasStages ? ", int kStages = 0>"
+                          : ">"));
   out.open("REFOLD_DEVICE void " + options.name + "(" + typedParameters +
            ") {");
   size_t begin = out.text.size();
@@ -638,6 +644,8 @@ void RowPrinter::printBody() {
     printLoad();
     if (hasShared)
       printFetch();
+    if (hasStages)
+      printStages();
     printFoldedTables();
     if (hasLanes)
       printFetchOwn();
@@ -696,8 +704,8 @@ void RowPrinter::printEntries() {
                                              ", " + std::to_string(entry.width);
     if (entry.blocks > 1 || (entry.ahead > 0 && hasClusters))
       place += ", " + std::to_string(entry.blocks);
-    if (entry.ahead > 0)
-      place += ", " + std::to_string(entry.ahead);
+    if (entry.ahead > 0 || entry.stages > 0)
+      place += ", " + std::to_string(entry.ahead + entry.stages);
     out.line(options.name + "<" + shape + ", " + place + ">(" +
              plainParameters + ");");
     out.close();

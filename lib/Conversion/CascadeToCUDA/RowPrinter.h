@@ -109,6 +109,14 @@ private:
   void printMergeOfParts();
   void printTakenParts(unsigned level);
   void printWalk(unsigned pass);
+  // Chunks on their way to shared memory: PrintStages.cpp.
+  bool mayStage(int width);
+  int64_t stageBytes();
+  void addStages(CudaEntry &entry);
+  std::string stagedAt(const RowRead &read);
+  void printStages();
+  void printStagedWalk(const std::string &fold, const std::string &begin,
+                       const std::string &end);
   void printResults();
   // Lists of the best.
   llvm::SmallVector<walk::StatePlan *> listsOf(unsigned pass);
@@ -187,6 +195,7 @@ private:
   bool hasShared = false;   ///< an entry keeps rows in shared memory
   bool hasRings = false;    ///< in an entry, tables and the next row as well
   bool hasParts = false;    ///< in an entry, blocks share rows
+  bool hasStages = false;   ///< in an entry, shared memory has some chunks
   bool hasLanes = false;    ///< an entry keeps a row for each lane there
   bool hasClusters = false; ///< in an entry, blocks have rows together
   NodeSet inRegisters;      ///< tables that have no room in shared memory

@@ -229,6 +229,9 @@ SizeExpr refold::longestParts(const CudaEntry &entry, const CudaKernel &kernel,
   int64_t chunk = !kernel.tiles     ? entry.chunk()
                   : entry.roles > 0 ? kWideChunk * entry.vectors
                                     : entry.vectors;
+  int64_t own = CudaEntry::kPartChunks * chunk;
+  if (!kernel.tiles) // larger chunks are worth more
+    own = std::min(own, CudaEntry::kPartElements * entry.threads);
   return SizeExpr::binary(SizeExpr::Op::CeilDiv, lengthOf(kernel, words),
-                          SizeExpr(CudaEntry::kPartChunks * chunk));
+                          SizeExpr(own));
 }

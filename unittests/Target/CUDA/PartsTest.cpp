@@ -139,7 +139,17 @@ const std::vector<Defect> kDefects = {
     Defect{"kIsPart ? block() / row_parts", "kIsPart ? block() % row_parts"},
     Defect{"smaller(part_first + part_length, row_length)", "row_length"},
     Defect{"/ row_parts * kChunk", "/ row_parts * kChunk - kChunk"},
-    Defect{"load(chunk, part_first);", "load(chunk, 0);"}};
+    Defect{"load(chunk, part_first);", "load(chunk, 0);"},
+    // Chunks on their way.
+    Defect{"wait_copies<kStages - 1>();", ""},
+    Defect{"wait_copies<kStages - 1>();", "wait_copies<kStages>();"},
+    Defect{"free = at;", ";"},
+    Defect{"first + (kStages - 1) * kChunk, free", "first + kChunk, free"},
+    Defect{"part_first + stage * kChunk", "stage * kChunk"},
+    Defect{"fetch(chunk, at);", "fetch(chunk, free);"},
+    Defect{"commit_copies();\n    };", "};"},
+    Defect{"column < part_end);", "column + kWidth < part_end);"},
+    Defect{"+ lane * 16)", "+ lane / 2 * 16)"}};
 
 INSTANTIATE_TEST_SUITE_P(Text, PlantedPartDefect,
                          testing::ValuesIn(chosenDefects(kDefects)));
