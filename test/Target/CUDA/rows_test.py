@@ -55,7 +55,8 @@ EACH_ENTRY = [("examples/softmax", "bf16"), ("examples/variance", "f32")]
 PARTS = [("examples/variance", "f32", "40000,17001", "m=3"), ("examples/entropy", "bf16", "70000", "m=2"),
          ("examples/logsumexp", "f32", "40000", "m=3"), ("test/Catalogue/theory_kurtosis", "f32", "33000", "row=1"),
          ("examples/kl_divergence", "f32", "30001", "m=2"), ("test/Catalogue/masks_masked_variance", "f32", "20000", "row=2"),
-         ("test/Execution/coordinates", "f32", "33001,40000", "b=2")]
+         ("test/Execution/coordinates", "f32", "33001,40000", "b=2"), ("test/Execution/coordinates", "bf16", "33000,40000", "b=2"),
+         ("examples/variance", "bf16", "70000,65544", "m=2")]
 KEPT = [("examples/layernorm", "bf16"), ("examples/rmsnorm_fp8", "bf16"), ("test/Catalogue/catalogue_01_log_softmax", "f32")]  # the entries that keep rows
 
 
