@@ -55,6 +55,7 @@ private:
   bool addTrailing(StatePlan &s, TrailingPivots &trailing);
   bool mayTrail(llvm::ArrayRef<StatePlan *> sums, TrailingPivots &trailing);
   void findTrailingPivots(unsigned pass);
+  bool hidesChains(unsigned pass);
   void lengthenTiles();
   bool addLazyPivots(StatePlan &s, LazyPivots &lazy);
   bool staysInRange(StatePlan &s, const LazyPivots &lazy);

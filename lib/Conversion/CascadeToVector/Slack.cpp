@@ -283,10 +283,11 @@ void Planner::lengthenTiles() {
   Plan &p = *plan;
   bool isOnce = (p.hasShortRows() || !p.flat.empty()) &&
                 llvm::all_of(p.passes, [&](PassPlan &pass) {
-                  int last = pass.lazy ? int(pass.lazy->level) + 1
-                             : pass.trailing && p.finishWrites.empty()
-                                 ? int(pass.trailing->level) + 1
-                                 : -1;
+                  int last =
+                      pass.lazy ? int(pass.lazy->level) + 1
+                      : pass.trailing && hidesChains(&pass - p.passes.data())
+                          ? int(pass.trailing->level) + 1
+                          : -1;
                   return !pass.guards.empty() ||
                          llvm::all_of(pass.steps, [&](const Step &step) {
                            return int(step.lastLevel) <= last;

@@ -157,6 +157,46 @@ void Planner::findTrailingPivots(unsigned pass) {
   }
 }
 
+/// Whether `n`, of a result along the stream, reads a sum of `level` but in
+/// what is added to or subtracted from an element.
+static bool showsSum(Plan &plan, Node *n, unsigned level, NodeSet &seen) {
+  if (n->type && n->type.isInteger(1))
+    return false;
+  if (n->isState()) {
+    StatePlan &s = plan.states[n->state];
+    return !s.isCount && s.combine == Binary::AddF && s.level == level;
+  }
+  if (!seen.insert(n))
+    return false;
+  bool isDifference = n->kind == Node::Elem && plan.hasStream(n->set) &&
+                      isa<arith::AddFOp, arith::SubFOp>(n->op);
+  return llvm::any_of(n->in, [&](Node *in) {
+    return !(isDifference && !plan.hasStream(in->set)) &&
+           showsSum(plan, in, level, seen);
+  });
+}
+
+static bool isDeviation(Node *n) {
+  return n->kind == Node::Elem && isa<arith::SubFOp>(n->op);
+}
+
+/// Whether no result shows how long the chains of sums are: sums that cancel,
+/// products about two pivots and means themselves, err by it.
+bool Planner::hidesChains(unsigned pass) {
+  const TrailingPivots &trailing = *plan->passes[pass].trailing;
+  NodeSet seen;
+  return plan->finishWrites.empty() &&
+         llvm::none_of(plan->sweepWrites,
+                       [&](WritePlan &w) {
+                         return showsSum(*plan, w.value, trailing.level, seen);
+                       }) &&
+         llvm::all_of(plan->states, [&](StatePlan &s) {
+           return s.pass != pass || s.level != trailing.level + 1 ||
+                  isDeviation(s.term) ||
+                  llvm::is_contained(trailing.squares, s.number);
+         });
+}
+
 //===----------------------------------------------------------------------===//
 // The walk
 //===----------------------------------------------------------------------===//
