@@ -36,6 +36,10 @@ constexpr llvm::StringLiteral kRows =
     "f(x[m=3,n]) -> y, v\n"
     "  y = log(sum(n: exp(x - max(n: x)))) + max(n: x)\n"
     "  v = mean(n: (x - mean(n: x))^2)\n";
+constexpr llvm::StringLiteral kNorm =
+    "f(x[m,n], gamma[n], beta[n]) -> y\n"
+    "  mu = mean(n: x)\n"
+    "  y = (x - mu) * rsqrt(mean(n: (x - mu)^2) + 1e-5) * gamma + beta\n";
 constexpr llvm::StringLiteral kNormAndProduct =
     "f(x[m,n], w[n,j]) -> o\n"
     "  s = rsqrt(mean(n: x^2) + 1e-5)\n"
@@ -136,6 +140,15 @@ TEST_F(CoresTest, Routing) {
 
 TEST_F(CoresTest, LongRows) {
   expectSameBits(kRows, {{{"n", 1000}}, {{"n", 70000}}, {{"n", 1000000}}});
+}
+
+/// Rows that are swept together, as many as give each core an item.
+TEST_F(CoresTest, RowsSweptTogether) {
+  std::vector<Extents> shapes;
+  for (int64_t m : {1, 5, 40})
+    for (int64_t n : {16384, 20001})
+      shapes.push_back({{"m", m}, {"n", n}});
+  expectSameBits(kNorm, shapes);
 }
 
 TEST_F(CoresTest, Products) {

@@ -105,6 +105,9 @@ private:
   llvm::DenseMap<Node *, unsigned> levels;
 };
 
+/// Whether `root` reads no running state and no contraction but in what
+/// `isKnown`.
+bool readsOnly(Node *root, llvm::function_ref<bool(Node *)> isKnown);
 /// Whether `root` reads `n` other than through `value`.
 bool readsBeside(Node *root, Node *n, Node *value);
 

@@ -108,9 +108,7 @@ static Node *extremeOf(Node *pivot, Node::Kind version) {
   return nullptr;
 }
 
-/// Whether `root` depends on running states through `through` only; `leaf` says
-/// of the others whether they may be read as they are.
-static bool readsOnly(Node *root, function_ref<bool(Node *)> isKnown) {
+bool walk::readsOnly(Node *root, function_ref<bool(Node *)> isKnown) {
   if (isKnown(root))
     return true;
   if (root->kind == Node::Old || root->kind == Node::New ||

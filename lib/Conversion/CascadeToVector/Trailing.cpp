@@ -24,15 +24,6 @@ static bool isSquare(Node *n) {
   return n->in[0] == n->in[1] || (isSquare(n->in[0]) && isSquare(n->in[1]));
 }
 
-static bool readsOnly(Node *root, function_ref<bool(Node *)> isKnown) {
-  if (isKnown(root))
-    return true;
-  if (root->kind == Node::Old || root->kind == Node::New ||
-      root->kind == Node::Contract)
-    return false;
-  return llvm::all_of(root->in, [&](Node *n) { return readsOnly(n, isKnown); });
-}
-
 /// Whether `s`, on the level behind that of the sums, may be summed about the
 /// pivots of the tile before. Its pivots are added to those found.
 bool Planner::addTrailing(StatePlan &s, TrailingPivots &trailing) {
