@@ -381,9 +381,9 @@ TEST(PlanCudaLaunch, BlocksShareLongSumsOfFewRows) {
   EXPECT_EQ(describeCudaLaunch(kernel).tickets, 132u);
 }
 
-/// Where streams have lengths of their own there are blocks for further parts,
-/// but no more than parts are worth having, and one for every group.
-TEST(PlanCudaLaunch, StreamsOfTheirOwnHaveFurtherBlocks) {
+/// Two operands of 16 bits with two dimensions, one word after the other; the
+/// stream is the first dimension of the second.
+static CudaKernel kernelOfTwoSides() {
   CudaKernel kernel;
   kernel.name = "k";
   CudaOperand side;
@@ -392,6 +392,13 @@ TEST(PlanCudaLaunch, StreamsOfTheirOwnHaveFurtherBlocks) {
   kernel.operands = {side, side};
   kernel.operands[1].word = 7;
   kernel.stream = CudaExtent{1, 0, 1};
+  return kernel;
+}
+
+/// Where streams have lengths of their own there are blocks for further parts,
+/// but no more than parts are worth having, and one for every group.
+TEST(PlanCudaLaunch, StreamsOfTheirOwnHaveFurtherBlocks) {
+  CudaKernel kernel = kernelOfTwoSides();
   kernel.tiles = CudaTiles{};
   kernel.tiles->depth = kernel.tiles->width = CudaExtent{1, 1, 1};
   kernel.parameters = {{CudaParameter::Workspace, 0, 0},
@@ -429,14 +436,7 @@ TEST(PlanCudaLaunch, StreamsOfTheirOwnHaveFurtherBlocks) {
 
 /// Of tiles whose columns alone differ, those that walk less of short streams.
 TEST(PlanCudaLaunch, ShortStreamsHaveTilesThatFit) {
-  CudaKernel kernel;
-  kernel.name = "k";
-  CudaOperand side;
-  side.rank = 2;
-  side.elementBytes = 2;
-  kernel.operands = {side, side};
-  kernel.operands[1].word = 7;
-  kernel.stream = CudaExtent{1, 0, 1};
+  CudaKernel kernel = kernelOfTwoSides();
   CudaEntry narrow;
   narrow.name = "narrow";
   narrow.threads = narrow.rows = 128;
