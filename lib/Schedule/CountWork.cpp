@@ -7,6 +7,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/AffineExpr.h"
+#include "mlir/IR/Matchers.h"
 #include "llvm/ADT/SetVector.h"
 #include <cmath>
 
@@ -32,6 +33,9 @@ static OperationCounts kindOf(Operation &op) {
     one.exponentials = 1.0;
   else if (isa<math::ExpM1Op>(op))
     one.exponentials = 2.0;
+  else if (isa<arith::DivFOp>(op) &&
+           matchPattern(op.getOperand(1), m_Constant()))
+    one.simple = 2.0; // a product and an FMA
   else if (isa<arith::DivFOp, arith::RemFOp, math::SqrtOp, math::RsqrtOp,
                arith::DivSIOp, arith::RemSIOp>(op))
     one.divisions = 1.0;

@@ -60,8 +60,22 @@ bool Planner::fillsFromRegisters(Node *n) {
          !(plan->usesTiles() && plan->pairs.count(n->in[0]));
 }
 
-/// A product with a constant that is all that anything makes of a contraction
-/// is stored in its place: computed once, not on every level.
+/// Whether `value` is made of the contraction `n` and what all rows share, by
+/// operations that take little time.
+bool Planner::isCompletedFrom(PassPlan &p, Node *n, Node *value) {
+  auto isShared = [&](Node *x) {
+    return x->kind == Node::Const || x->kind == Node::Param ||
+           (!plan->hasRow(x->set) && llvm::is_contained(p.kept, x));
+  };
+  return value->kind == Node::Elem && !isCostly(value) &&
+         isa<FloatType>(value->type) && llvm::all_of(value->in, [&](Node *x) {
+           return x == n || isShared(x) || isCompletedFrom(p, n, x);
+         });
+}
+
+/// The most that is made of a contraction before anything else reads it (its
+/// product with a constant, the sum of that and a mask) is stored in its place:
+/// computed once, not on every level.
 void Planner::findStored(PassPlan &p) {
   NodeSet roots = rootsOf(*plan);
   NodeSet all;
@@ -72,21 +86,24 @@ void Planner::findStored(PassPlan &p) {
       return llvm::is_contained(other.kept, value);
     });
   };
+  auto reads = [](Node *value, Node *n) {
+    NodeSet read;
+    collect(value, read);
+    return read.contains(n);
+  };
   for (Step &step : p.steps) {
     Node *n = step.contraction;
     if (step.kind != Step::Contraction || !fillsFromRegisters(n))
       continue;
     for (Node *value : all) {
-      if (value->kind != Node::Elem || !isa<arith::MulFOp>(value->op) ||
-          value->type != n->type || value->set != n->set)
+      if (value->type != n->type || value->set != n->set ||
+          !isCompletedFrom(p, n, value) || !reads(value, n) || isKept(value) ||
+          llvm::any_of(roots,
+                       [&](Node *r) { return readsBeside(r, n, value); }))
         continue;
-      bool isScaled =
-          (value->in[0] == n && value->in[1]->kind == Node::Const) ||
-          (value->in[1] == n && value->in[0]->kind == Node::Const);
-      if (isScaled && !isKept(value) && llvm::none_of(roots, [&](Node *r) {
-            return readsBeside(r, n, value);
-          }))
-        plan->stored[n] = value;
+      Node *&most = plan->stored[n];
+      if (!most || reads(value, most))
+        most = value;
     }
   }
 }

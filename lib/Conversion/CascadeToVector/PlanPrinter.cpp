@@ -55,7 +55,9 @@ static void describePass(Plan &plan, unsigned number, std::string &text) {
   for (Step &step : p.steps) {
     if (step.kind == Step::Contraction) {
       text += head + describeContraction(plan, step.contraction) +
-              (plan.stored.count(step.contraction) ? ", scaled" : "") + "\n";
+              (plan.stored.count(step.contraction) ? ", completed in registers"
+                                                   : "") +
+              "\n";
       continue;
     }
     for (StatePlan &s : plan.states) {

@@ -208,27 +208,27 @@ bool Planner::needsRows(unsigned pass, unsigned level, bool hasRow,
 
 /// Levels that follow each other without a contraction between are one step, so
 /// that a row stays in the first cache.
-void Planner::addRowSteps(unsigned pass, unsigned level) {
+void Planner::addRowSteps(unsigned pass, unsigned level, bool hasRow) {
   PassPlan &p = plan->passes[pass];
-  for (bool hasRow : {false, true})
-    for (bool rowLanes : {false, true}) {
-      if (!needsRows(pass, level, hasRow, rowLanes))
-        continue;
-      Step *last = p.steps.empty() ? nullptr : &p.steps.back();
-      if (last && last->kind == Step::Rows && last->hasRow == hasRow &&
-          last->rowLanes == rowLanes) {
-        last->lastLevel = level;
-        continue;
-      }
-      Step step;
-      step.kind = Step::Rows;
-      step.hasRow = hasRow;
-      step.rowLanes = rowLanes;
-      step.firstLevel = step.lastLevel = level;
-      p.steps.push_back(step);
+  for (bool rowLanes : {false, true}) {
+    if (!needsRows(pass, level, hasRow, rowLanes))
+      continue;
+    Step *last = p.steps.empty() ? nullptr : &p.steps.back();
+    if (last && last->kind == Step::Rows && last->hasRow == hasRow &&
+        last->rowLanes == rowLanes) {
+      last->lastLevel = level;
+      continue;
     }
+    Step step;
+    step.kind = Step::Rows;
+    step.hasRow = hasRow;
+    step.rowLanes = rowLanes;
+    step.firstLevel = step.lastLevel = level;
+    p.steps.push_back(step);
+  }
 }
 
+/// What no row moves goes first: the nests of rows find it ready.
 void Planner::orderSteps(unsigned pass) {
   PassPlan &p = plan->passes[pass];
   levels.clear();
@@ -237,15 +237,16 @@ void Planner::orderSteps(unsigned pass) {
   unsigned numLevels = 1;
   for (Node *n : all)
     numLevels = std::max(numLevels, levelOf(n, pass) + 1);
-  for (unsigned level = 0; level < numLevels; ++level) {
-    for (Node *n : contractions)
-      if (levelOf(n, pass) == level) {
-        Step step;
-        step.contraction = n;
-        p.steps.push_back(step);
-      }
-    addRowSteps(pass, level);
-  }
+  for (unsigned level = 0; level < numLevels; ++level)
+    for (bool hasRow : {false, true}) {
+      for (Node *n : contractions)
+        if (levelOf(n, pass) == level && plan->hasRow(n->set) == hasRow) {
+          Step step;
+          step.contraction = n;
+          p.steps.push_back(step);
+        }
+      addRowSteps(pass, level, hasRow);
+    }
   // Backwards: a transport reads the old value of earlier states.
   for (StatePlan &s : llvm::reverse(plan->states)) {
     if (s.pass != pass || s.form != StatePlan::Matrix)

@@ -36,7 +36,7 @@ private:
   void orderSteps(unsigned pass);
   void gather(unsigned pass, NodeSet &all, NodeSet &contractions);
   bool needsRows(unsigned pass, unsigned level, bool hasRow, bool rowLanes);
-  void addRowSteps(unsigned pass, unsigned level);
+  void addRowSteps(unsigned pass, unsigned level, bool hasRow);
   void keepOldAcrossSteps(unsigned pass);
   void findDot(Node *term, int sum, int lane);
   void findDots();
@@ -73,6 +73,7 @@ private:
   void keepNumbersOfSweep();
   void chooseJoined();
   bool fillsFromRegisters(Node *n);
+  bool isCompletedFrom(PassPlan &p, Node *n, Node *value);
   void findStored(PassPlan &p);
   bool mayGather(PassPlan &p, unsigned pass, const Step &step, Node *n);
   void gatherExtremes(unsigned pass);

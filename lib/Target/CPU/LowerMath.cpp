@@ -271,6 +271,8 @@ struct LowerMath : PassWrapper<LowerMath, OperationPass<ModuleOp>> {
       patterns.add<RoundedBytes, PackedBytes>(context);
     if (instructionSet == InstructionSet::Baseline)
       patterns.add<FmaInTwo, VectorFma>(context);
+    else
+      populateDivideByConstant(patterns);
     if (failed(rewriteRoots(getOperation(), std::move(patterns))))
       return signalPassFailure();
     // A call stays, used or not.

@@ -80,6 +80,10 @@ mlir::Value emitErfByTable(VectorMath &m, mlir::Value x); ///< `hasScaleF`, f32
 /// e^x - 1 - x, all of whose digits are right near 0.
 mlir::Value emitExpTail(VectorMath &m, mlir::Value x);
 
+/// x / c as a product and an FMA, for machines that have one: as a division
+/// rounds it but for one mantissa of some divisors, which is its neighbour's.
+void populateDivideByConstant(mlir::RewritePatternSet &patterns);
+
 } // namespace refold
 
 #endif // REFOLD_LIB_TARGET_CPU_VECTORMATH_H

@@ -146,3 +146,39 @@ func.func @truncated_bytes(%x: vector<16xf32>) -> vector<16xi8> {
   %q = arith.fptosi %between : vector<16xf32> to vector<16xi8>
   return %q : vector<16xi8>
 }
+
+// A constant divides in a product and an FMA; a power of two in a product. What
+// has no reciprocal, or is not known, divides as written.
+
+// CHECK-LABEL: func.func @division_by_three(
+// CHECK-SAME:    %[[X:.*]]: vector<16xf32>
+// CHECK-DAG:     %[[HIGH:.*]] = arith.constant dense<0.333333313> : vector<16xf32>
+// CHECK-DAG:     %[[LOW:.*]] = arith.constant dense<1.98682155E-8> : vector<16xf32>
+// CHECK:         %[[REST:.*]] = arith.mulf %[[X]], %[[LOW]]
+// CHECK:         %[[Q:.*]] = math.fma %[[X]], %[[HIGH]], %[[REST]]
+// CHECK:         return %[[Q]]
+func.func @division_by_three(%x: vector<16xf32>) -> vector<16xf32> {
+  %three = arith.constant dense<3.0> : vector<16xf32>
+  %y = arith.divf %x, %three : vector<16xf32>
+  return %y : vector<16xf32>
+}
+
+// CHECK-LABEL: func.func @division_by_minus_four(
+// CHECK:         arith.mulf %{{.*}}, %{{.*}} : f64
+// CHECK-NEXT:    return
+func.func @division_by_minus_four(%x: f64) -> f64 {
+  %four = arith.constant -4.0 : f64
+  %y = arith.divf %x, %four : f64
+  return %y : f64
+}
+
+// CHECK-LABEL: func.func @division_by_what_has_no_reciprocal(
+// CHECK-COUNT-3: arith.divf
+func.func @division_by_what_has_no_reciprocal(%x: f32, %d: f32) -> (f32, f32, f32) {
+  %zero = arith.constant 0.0 : f32
+  %most = arith.constant 3.0e38 : f32
+  %a = arith.divf %x, %zero : f32
+  %b = arith.divf %x, %most : f32
+  %c = arith.divf %x, %d : f32
+  return %a, %b, %c : f32, f32, f32
+}

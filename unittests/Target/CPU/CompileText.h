@@ -50,7 +50,8 @@ inline std::shared_ptr<LoadedCode> compileText(llvm::StringRef text,
 
 /// An elementwise function from arrays of `from` to arrays of `to`: once on
 /// vectors, once on scalars. `body` maps %x of `type(from)` to %y of
-/// `type(to)`; FROM and TO in it are replaced by the types.
+/// `type(to)`; FROM and TO in it are replaced by the types, and ALL<number>ALL
+/// is that number in all lanes.
 class Elementwise {
 public:
   Elementwise(llvm::StringRef from, llvm::StringRef to, llvm::StringRef body,
@@ -69,6 +70,8 @@ public:
       };
       replace("FROM", typed(from));
       replace("TO", typed(to));
+      replace(">ALL", isVector ? ">" : "");
+      replace("ALL<", isVector ? "dense<" : "");
       std::string in = "memref<?x" + from.str() + ">";
       std::string out = "memref<?x" + to.str() + ">";
       std::string vectorIn = isVector ? ", " + typed(from) : "";

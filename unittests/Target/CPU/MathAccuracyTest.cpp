@@ -2,6 +2,7 @@
 // The errors that docs/numerics.md promises, over the whole range of f32.
 #include "CompileText.h"
 
+#include "llvm/ADT/StringExtras.h"
 #include <bit>
 #include <cmath>
 
@@ -137,6 +138,54 @@ TEST(MathAccuracyTest, FlushedAndShortExp2) {
         }
       }
     }
+}
+
+/// `x / divisor` on `target`, by vectors and by scalars.
+template <typename T>
+static void expectQuotients(const std::vector<T> &values, T divisor,
+                            const char *type, const CpuTarget &target) {
+  using Word = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  std::string number = "0x" + llvm::utohexstr(std::bit_cast<Word>(divisor),
+                                              false, 2 * sizeof(T));
+  std::string body = "%c = arith.constant ALL<" + number +
+                     ">ALL : FROM\n%y = arith.divf %x, %c : FROM";
+  Elementwise code(type, type, body, target.facts.vectorBits / (8 * sizeof(T)),
+                   target);
+  ASSERT_TRUE(bool(code));
+  std::vector<T> results(values.size());
+  for (bool onVectors : {true, false}) {
+    code.run(onVectors, values.data(), results.data(), values.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      T exact = values[i] / divisor, y = results[i];
+      // What the product with the lower part loses below the normal numbers.
+      bool isSmall = std::abs(exact) < std::numeric_limits<T>::min() /
+                                           std::numeric_limits<T>::epsilon();
+      bool isNext = y == std::nextafter(exact, T(HUGE_VAL)) ||
+                    y == std::nextafter(exact, -T(HUGE_VAL));
+      bool isRight = std::isnan(exact)
+                         ? std::isnan(y)
+                         : (y == exact || (isSmall && isNext)) &&
+                               std::signbit(y) == std::signbit(exact);
+      ASSERT_TRUE(isRight) << target.name() << ": " << values[i] << " / "
+                           << divisor << " is " << y << ", not " << exact;
+    }
+  }
+}
+
+/// Two operations instead of a division: the same bits, infinities and zeros of
+/// either sign, overflow.
+TEST(MathAccuracyTest, DivisionByAConstant) {
+  std::vector<float> values = sampledFloats(16411);
+  std::vector<double> wide;
+  for (float x : values)
+    wide.push_back(double(x) * 1.0000000123);
+  for (const CpuTarget &target : runnableTargets()) {
+    for (float divisor : {3.0f, -3.0f, 5.6568542f, 1.4142135f, 10.0f, 0.1f,
+                          384.0f, 2.0f, 1e30f, 1e-30f, 3e38f, 0x1p-140f, 0.0f})
+      expectQuotients<float>(values, divisor, "f32", target);
+    for (double divisor : {3.0, -5.656854249492381, 0.1, 4096.0, 1e305})
+      expectQuotients<double>(wide, divisor, "f64", target);
+  }
 }
 
 TEST(MathAccuracyTest, ExpAtTheEdges) {
