@@ -642,8 +642,8 @@ void Chooser::choosePacks(Schedule &s, int row) {
                      cascade.indicesOfRole(CascadeOp::Carried);
     bool isConverted = type.getElementTypeBitWidth() < 32 &&
                        (sets.of(read.getValue()) & nests);
-    bool isFar = (getenv("VP") || !(sets.of(read.getValue()) & rows)) &&
-                 (getenv("VP") || ShapedType::isDynamic(width) || width >= kFar);
+    bool isFar = !(sets.of(read.getValue()) & rows) &&
+                 (ShapedType::isDynamic(width) || width >= kFar);
     if (isConverted || isFar)
       s.pack.push_back(
           cast<StringAttr>(

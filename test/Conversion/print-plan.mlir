@@ -410,6 +410,52 @@ func.func @attention_under_a_mask(%Q: memref<2x8x128x64xf32>, %K: memref<2x2x102
   return
 }
 
+// A mask inside another whose masked elements are finite: tiles are left out as
+// long as each row has an element that makes them nothing.
+
+// CHECK-LABEL: rows m in tiles of 64
+// CHECK:       pass 0: tiles skipped or peeled by upper bound {m}, where state 0 is above what masks hold
+func.func @attention_under_two_masks(%Q: memref<2x8x128x64xf32>, %K: memref<2x2x1024x64xf32>,
+                     %V: memref<2x2x1024x64xf32>,
+                     %W: memref<2x1024xf32>, %O: memref<2x8x128x64xf32>) {
+  refold.cascade rows(%b = 2, %h = 8, %m = 128) stream(%n = 1024) inner(%d = 64) carried(%e = 64)
+      ins(%q = %Q : memref<2x8x128x64xf32>, %k = %K : memref<2x2x1024x64xf32>, %v = %V : memref<2x2x1024x64xf32>, %w = %W : memref<2x1024xf32>)
+      outs(%o = %O : memref<2x8x128x64xf32>) {
+    %lowest = arith.constant -3.4028235e38 : f32
+    %qv = refold.read %q[%b, %h, %m, %d] : f32
+    %kv = refold.read %k[%b, %h floordiv 4, %n, %d] : f32
+    %qk = arith.mulf %qv, %kv : f32
+    %s = refold.contract %qk over(%d) : f32
+    %c = arith.cmpi ule, %n, %m : index
+    %causal = arith.select %c, %s, %lowest : f32
+    %zero = arith.constant 0.0 : f32
+    %wv = refold.read %w[%b, %n] : f32
+    %is = arith.cmpf ogt, %wv, %zero : f32
+    %x = arith.select %is, %causal, %lowest : f32
+    %mx = refold.state max(%x : f32)
+    %g = arith.maxnumf %mx, %lowest : f32
+    %u = arith.subf %x, %g : f32
+    %p = math.exp %u : f32
+    %z = refold.state add(%p : f32) pivot(%g : f32) transport(%old, %new, %self) {
+      %D = arith.subf %old, %new : f32
+      %f = math.exp %D : f32
+      %moved = arith.mulf %self, %f : f32
+      refold.yield %moved : f32
+    }
+    %vv = refold.read %v[%b, %h floordiv 4, %n, %e] : f32
+    %pv = arith.mulf %p, %vv : f32
+    %a = refold.state add(%pv : f32) pivot(%g : f32) transport(%old, %new, %self) {
+      %D = arith.subf %old, %new : f32
+      %f = math.exp %D : f32
+      %moved = arith.mulf %self, %f : f32
+      refold.yield %moved : f32
+    }
+    %y = arith.divf %a, %z : f32
+    refold.write %y, %o[%b, %h, %m, %e] : f32
+  }
+  return
+}
+
 // Two of three streams are neighbours in all that is read; b is read by itself.
 // CHECK-LABEL: stream w in tiles of 1024
 // CHECK-NEXT:  with h as one stream, where they are one in memory

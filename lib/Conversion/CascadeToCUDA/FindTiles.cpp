@@ -443,8 +443,11 @@ static void chooseTileRow(TileKernel &kernel) {
 }
 
 /// Of a bound that data say of each row of a tile, none is the first or last.
+/// Tiles that are left out stay so: not where a mask is a finite number.
 static void dropUnorderedBounds(TileKernel &kernel) {
   llvm::erase_if(kernel.plan->passes[0].conditions, [&](Condition &condition) {
+    if (condition.extreme >= 0)
+      return true;
     NodeSet all;
     collect(condition.bound, all);
     return kernel.tileRow >= 0 && llvm::any_of(all, [&](Node *n) {

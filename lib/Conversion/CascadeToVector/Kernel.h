@@ -522,6 +522,12 @@ private:
   void candidateStep(unsigned pass, StatePlan &s, Step &step, bool isChecked);
 
   // Stream.cpp.
+  struct Walked {
+    Ix first, last, least, most, fullFirst, fullLast;
+    bool isPart = false, mayFollow = false;
+  };
+  Walked walkedBy(unsigned pass, Ix lo, Ix hi);
+  Ix isLeftLow(unsigned pass);
   void streamLoop(unsigned pass, Ix lo, Ix hi);
   bool hasBlocks();
   int64_t places();

@@ -20,6 +20,13 @@ public:
   /// `isExact`: not by the policy that 0 * v is 0.
   explicit ValueWhereFalse(Node *off, bool isExact = false)
       : off(off), isExact(isExact) {}
+  /// What is masked is finite and low, and the state `extreme` is above half of
+  /// it: exponentials of their difference are 0. By the policy named above a
+  /// number that low is not changed by what is added to it.
+  ValueWhereFalse(Node *off, unsigned extreme) : off(off), extreme(extreme) {}
+
+  /// Half of a number that low, in f64 too, is where exponentials are 0.
+  static constexpr double kLow = -4096.0, kLowest = -0x1p100;
   std::optional<double> of(Node *n) {
     if (n == off)
       return 0.0;
@@ -48,8 +55,13 @@ private:
       in.push_back(of(i));
     auto is = [](std::optional<double> x, double v) { return x && *x == v; };
     Operation *op = n->op;
+    if (isa<arith::SelectOp>(op) && !in[0])
+      return in[1] && in[2] && *in[1] == *in[2] ? in[1] : std::nullopt;
     if (isa<arith::SelectOp>(op))
-      return in[0] ? (*in[0] ? in[1] : in[2]) : std::nullopt;
+      return *in[0] ? in[1] : in[2];
+    if (extreme)
+      if (std::optional<double> v = foldLow(n, in))
+        return v;
     // 0 * v = 0 is the policy named above.
     if (isExact && isa<arith::MulFOp>(op))
       return std::nullopt;
@@ -76,8 +88,35 @@ private:
       return in[0];
     return std::nullopt;
   }
+
+  /// Of a difference from the extreme no more than a bound.
+  std::optional<double> foldLow(Node *n, ArrayRef<std::optional<double>> in) {
+    auto isBelow = [](std::optional<double> x, double bound) {
+      return x && *x <= bound;
+    };
+    if (isa<arith::SubFOp>(n->op) && isBelow(in[0], kLow) &&
+        isExtreme(n->in[1]))
+      return *in[0] / 2.0;
+    if (isa<arith::AddFOp>(n->op))
+      for (std::optional<double> x : in)
+        if (isBelow(x, kLowest))
+          return x;
+    if (isa<math::ExpOp, math::Exp2Op>(n->op) && isBelow(in[0], kLow / 2.0))
+      return 0.0;
+    return std::nullopt;
+  }
+  /// The extreme, or what is no lower.
+  bool isExtreme(Node *n) {
+    if (n->kind == Node::New)
+      return unsigned(n->state) == *extreme;
+    return n->kind == Node::Elem && n->in.size() == 2 &&
+           isa<arith::MaxNumFOp, arith::MaximumFOp>(n->op) &&
+           llvm::any_of(n->in, [&](Node *i) { return isExtreme(i); });
+  }
+
   Node *off;
-  bool isExact;
+  bool isExact = false;
+  std::optional<unsigned> extreme;
   std::map<Node *, std::optional<double>> memo;
 };
 } // namespace
@@ -174,6 +213,36 @@ static std::optional<Condition> readComparison(Plan &plan, Node *n) {
   return Condition{n, isUpper, bound, isUpper == isInclusive ? 1 : 0};
 }
 
+/// The greatest element of a pass to which a masked element, finite and low, is
+/// nothing as soon as it is above half of that, so that other states have
+/// nothing to add either.
+static bool findExtreme(Plan &plan, unsigned pass, Condition &condition) {
+  if (plan.rowLane != kNone)
+    return false;
+  for (StatePlan &s : plan.states) {
+    if (s.pass != pass || s.form != StatePlan::Reduced ||
+        !isa<FloatType>(s.type()) || !s.payloads.empty() ||
+        !llvm::is_contained({Reducer::Max, Reducer::MaxNum}, s.op.getReducer()))
+      continue;
+    ValueWhereFalse where(condition.compare, s.number);
+    std::optional<double> low = where.of(s.term);
+    if (!low || std::isinf(*low) || *low > ValueWhereFalse::kLow)
+      continue;
+    bool isNothing = llvm::all_of(plan.states, [&](StatePlan &other) {
+      if (other.pass != pass || other.number == s.number)
+        return true;
+      std::optional<double> v = where.of(other.term);
+      return v && *v == *identityValue(other);
+    });
+    if (!isNothing)
+      continue;
+    condition.extreme = int(s.number);
+    condition.least = *low / 2.0;
+    return true;
+  }
+  return false;
+}
+
 void walk::findConditions(Plan &plan, unsigned pass) {
   NodeSet all;
   for (StatePlan &s : plan.states) {
@@ -194,7 +263,7 @@ void walk::findConditions(Plan &plan, unsigned pass) {
       auto v = where.of(s.term);
       return v && *v == *identityValue(s);
     });
-    if (isIdentity)
+    if (isIdentity || findExtreme(plan, pass, *condition))
       plan.passes[pass].conditions.push_back(*condition);
   }
 }

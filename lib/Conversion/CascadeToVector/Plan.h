@@ -88,6 +88,11 @@ struct Condition {
   bool isUpper = false;
   Node *bound = nullptr;
   int64_t add = 0;
+  /// Or only if this greatest element ends above `least` in every row of a
+  /// tile: masked elements are finite (the lowest number of a type). Else the
+  /// tiles that were left out follow. -1: whatever the elements are.
+  int extreme = -1;
+  double least = 0.0;
 };
 
 /// A pass has nothing to do for rows where `condition` is not `needed`.

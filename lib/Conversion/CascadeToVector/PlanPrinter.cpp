@@ -48,7 +48,11 @@ static void describePass(Plan &plan, unsigned number, std::string &text) {
   for (Condition &c : p.conditions)
     text += head + "tiles skipped or peeled by " +
             (c.isUpper ? "upper" : "lower") + " bound " +
-            plan.cascade.showIndices(c.bound->set) + "\n";
+            plan.cascade.showIndices(c.bound->set) +
+            (c.extreme < 0 ? ""
+                           : ", where state " + std::to_string(c.extreme) +
+                                 " is above what masks hold") +
+            "\n";
   for (RowGuard &guard : p.guards)
     text += head + "only where a row of the tile asks for it, by a value of " +
             plan.cascade.showIndices(guard.condition->set) + "\n";

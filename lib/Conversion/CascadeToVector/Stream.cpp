@@ -37,12 +37,11 @@ void Kernel::streamTile(unsigned pass) {
   statesReady.clear();
 }
 
-/// Tiles [floor(lo), hi). A tile is at its boundary where the comparison of a
-/// condition may be false for one of its rows, or where the stream ends inside
-/// it.
-void Kernel::streamLoop(unsigned pass, Ix lo, Ix hi) {
-  Ix first = lo, last = hi, fullFirst = lo, fullLast = hi;
-  bool isSkipping = false;
+/// Where tiles of a pass have something to do: in [first, last), or everywhere
+/// in [least, most) if the extreme that says so stays low; all rows of them in
+/// [fullFirst, fullLast).
+Kernel::Walked Kernel::walkedBy(unsigned pass, Ix lo, Ix hi) {
+  Walked walked{lo, hi, lo, hi, lo, hi};
   for (Condition &c : plan.passes[pass].conditions) {
     auto boundAt = [&](Ix row) {
       Tile t = tileOf(row);
@@ -51,35 +50,103 @@ void Kernel::streamLoop(unsigned pass, Ix lo, Ix hi) {
     Ix begin = boundAt(0);
     Ix end = plan.hasRow(c.bound->set) ? boundAt(to.sub(rows, 1)) : begin;
     if (c.isUpper) {
-      last = to.min(last, to.max(end, lo));
-      fullLast = to.min(fullLast, begin);
+      end = to.max(end, lo);
+      // What may follow begins with a panel.
+      if (c.extreme >= 0)
+        end = to.ceilTo(end, plan.registerLanes);
+      else
+        walked.most = to.min(walked.most, end);
+      walked.last = to.min(walked.last, end);
+      walked.fullLast = to.min(walked.fullLast, begin);
     } else {
-      first = to.max(first, begin);
-      fullFirst = to.max(fullFirst, end);
+      if (c.extreme < 0)
+        walked.least = to.max(walked.least, begin);
+      walked.first = to.max(walked.first, begin);
+      walked.fullFirst = to.max(walked.fullFirst, end);
     }
-    isSkipping = true;
+    walked.isPart = true;
+    walked.mayFollow |= c.extreme >= 0;
   }
-  int64_t width = plan.tileStream;
-  Ix start = isSkipping ? to.floorTo(first, width) : lo;
+  if (!walked.isPart)
+    return walked;
+  // Parts that may follow lie before and behind the first one.
+  if (walked.mayFollow)
+    walked.first = to.min(walked.first, walked.last);
   // The start of an empty segment, the stream's end, is inside a tile of the
   // segment before.
-  if (isSkipping && hasSegments())
-    start = to.max(start, lo);
-  to.each(start, last, width, [&](Ix at) {
-    base[plan.stream] = at;
-    bool mayEnd = plan.hasTail || isSkipping;
-    valid = mayEnd ? to.min(width, to.sub(last, at)) : Ix(width);
-    isBoundary.reset();
-    if (mayEnd) {
-      Val isAtEnd = to.less(fullLast, to.add(at, width));
-      if (isSkipping)
-        isAtEnd = to.binary(Binary::OrI, isAtEnd, to.less(at, fullFirst));
-      isBoundary = isAtEnd;
-    }
-    streamTile(pass);
-    isBoundary.reset();
-  });
-  base[plan.stream] = Ix(0);
+  for (Ix *at : {&walked.first, &walked.least}) {
+    *at = to.floorTo(*at, plan.tileStream);
+    if (hasSegments())
+      *at = to.max(*at, lo);
+  }
+  return walked;
+}
+
+/// 1 where an extreme is not above what masks hold in all rows, or a NaN.
+Ix Kernel::isLeftLow(unsigned pass) {
+  Ix isAny(0);
+  for (Condition &c : plan.passes[pass].conditions) {
+    if (c.extreme < 0)
+      continue;
+    StatePlan &s = plan.states[c.extreme];
+    auto number = [&](double v) {
+      return to.constant(FloatAttr::get(cast<FloatType>(s.type()), v));
+    };
+    auto least = [&](Ix row, ArrayRef<Val> in) -> Spelling::Values {
+      Tile t = tileOf(row);
+      Val v = readArray(t, runningOf(s), 0, 0);
+      return {to.binary(Binary::MinimumF, in[0], v)};
+    };
+    Val lowest = to.loop(0, rows, 1, {number(HUGE_VAL)}, least)[0];
+    Val isAbove = to.compare(Compare::OGT, lowest, number(c.least));
+    auto word = [&](int32_t v) {
+      return to.constant(
+          IntegerAttr::get(IntegerType::get(s.type().getContext(), 32), v));
+    };
+    isAny = to.max(isAny, to.toIndex(to.select(isAbove, word(0), word(1))));
+  }
+  return isAny;
+}
+
+/// Tiles of [lo, hi). A tile is at its boundary where the comparison of a
+/// condition may be false for one of its rows, or where the stream ends inside
+/// it.
+void Kernel::streamLoop(unsigned pass, Ix lo, Ix hi) {
+  Walked walked = walkedBy(pass, lo, hi);
+  int64_t width = plan.tileStream;
+  auto tiles = [&](Ix first, Ix last) {
+    to.each(first, last, width, [&](Ix at) {
+      base[plan.stream] = at;
+      bool mayEnd = plan.hasTail || walked.isPart;
+      valid = mayEnd ? to.min(width, to.sub(last, at)) : Ix(width);
+      isBoundary.reset();
+      if (mayEnd) {
+        Val isAtEnd = to.less(walked.fullLast, to.add(at, width));
+        if (walked.isPart)
+          isAtEnd =
+              to.binary(Binary::OrI, isAtEnd, to.less(at, walked.fullFirst));
+        isBoundary = isAtEnd;
+      }
+      streamTile(pass);
+      isBoundary.reset();
+    });
+    base[plan.stream] = Ix(0);
+  };
+  if (!walked.mayFollow)
+    return tiles(walked.first, walked.last);
+  // Between the bounds, then before and behind them.
+  auto part = [&](Ix number, ArrayRef<Val> range) -> Spelling::Values {
+    tiles(Ix(range[0]), Ix(range[1]));
+    auto next = [&](Ix before, Ix behind) { // number 0 and 1
+      return to.add(before, to.mul(number, to.sub(behind, before)));
+    };
+    Ix begin = next(walked.least, walked.last);
+    Ix end = next(walked.first, walked.most);
+    Ix length = to.mul(isLeftLow(pass), to.max(to.sub(end, begin), 0));
+    return {to.materialise(begin), to.materialise(to.add(begin, length))};
+  };
+  to.loop(0, 3, 1, {to.materialise(walked.first), to.materialise(walked.last)},
+          part);
 }
 
 /// Tiles that are added up one after the other.
