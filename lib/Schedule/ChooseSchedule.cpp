@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// The schedule of a cascade from its index sets. The numbers were measured on
-// Zen 4 and Zen 5 (docs/targets/cpu.md).
-#include "refold/Schedule/Schedule.h"
+// The schedule of a cascade from its index sets: which indices have lanes and
+// tiles. The numbers were measured on Zen 4 and Zen 5 (docs/targets/cpu.md).
+#include "ScheduleChooser.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/AffineExpr.h"
-#include "mlir/IR/Builders.h"
-#include <numeric>
 
 using namespace mlir;
 using namespace refold;
@@ -17,87 +15,8 @@ bool refold::isVarying(CascadeOp cascade, unsigned input) {
   return bits && input < unsigned(bits.size()) && bits[input];
 }
 
-DictionaryAttr Schedule::toAttr(MLIRContext *context) const {
-  Builder b(context);
-  NamedAttrList list;
-  SmallVector<NamedAttribute> tiles;
-  for (auto &[name, size] : tile)
-    tiles.push_back(b.getNamedAttr(name, b.getI64IntegerAttr(size)));
-  list.set("tile", b.getDictionaryAttr(tiles));
-  list.set("register", b.getDenseI64ArrayAttr({registerRows, registerLanes}));
-  list.set("unroll", b.getI64IntegerAttr(unroll));
-  if (!pack.empty()) {
-    SmallVector<StringRef> names(pack.begin(), pack.end());
-    list.set("pack", b.getStrArrayAttr(names));
-  }
-  if (!lanes.empty())
-    list.set("lanes", b.getStringAttr(lanes));
-  if (segments > 1)
-    list.set("segments", b.getI64IntegerAttr(segments));
-  if (prefetch)
-    list.set("prefetch", b.getUnitAttr());
-  if (streamBytes)
-    list.set("stream_bytes", b.getI64IntegerAttr(streamBytes));
-  if (panelBytes != kPanelBytes)
-    list.set("panel_bytes", b.getI64IntegerAttr(panelBytes));
-  if (innerLanes)
-    list.set("inner_lanes", b.getUnitAttr());
-  return list.getDictionary(context);
-}
-
-namespace {
-class Chooser {
-public:
-  Chooser(CascadeOp cascade, IndexSets sets, const TargetFacts &target)
-      : cascade(cascade), sets(std::move(sets)), target(target) {}
-  Schedule choose();
-
-private:
-  static constexpr int kNone = -1;
-  static constexpr int64_t kFewRows = 16;
-  bool isRole(unsigned i, CascadeOp::Role role) {
-    return cascade.getRoles()[i] == role;
-  }
-  int64_t extent(unsigned i) { return cascade.getExtents()[i]; }
-  bool isLarge(unsigned i, int64_t least) {
-    return ShapedType::isDynamic(extent(i)) || extent(i) >= least;
-  }
-  std::string name(unsigned i) { return cascade.indexName(i).str(); }
-  int denseIndex(AffineMap map, ValueRange indices);
-  int chooseLaneRow();
-  int64_t rowsSharing(unsigned i);
-  int64_t fewRows(int row, int64_t most = kFewRows);
-  int64_t rowsAlongSum();
-  int64_t bytesOfPanels();
-  bool mayOwnPanels(int row, int stream);
-  bool hasPairsInTiles();
-  bool isDenseAlongSum();
-  int chooseTileRow(int except, int64_t wanted = 2);
-  int chooseSharedRow(int except);
-  void chooseElementwise(Schedule &s);
-  void chooseMatrix(Schedule &s, int row, int stream);
-  bool takesLargeGroups(const Schedule &s, int sum);
-  void chooseProduct(Schedule &s, int lane, int row);
-  bool comparesPositions(int stream);
-  void chooseWholeRows(Schedule &s, int stream);
-  bool sumsByColumns();
-  int64_t sumsOfLastPass();
-  bool addVaryingPacks(Schedule &s, int row);
-  int64_t bitsMovedAlong(int stream);
-  void chooseRows(Schedule &s, int row, int stream);
-  void chooseColumns(Schedule &s, int lane, int row, int stream);
-  int chooseColumnRow(int stream);
-  void choosePacks(Schedule &s, int row);
-  void chooseSegments(Schedule &s, int row, int stream);
-
-  CascadeOp cascade;
-  IndexSets sets;
-  const TargetFacts &target;
-};
-} // namespace
-
 /// The index of the last subscript, or kNone.
-int Chooser::denseIndex(AffineMap map, ValueRange indices) {
+int ScheduleChooser::denseIndex(AffineMap map, ValueRange indices) {
   if (!map.getNumResults())
     return kNone;
   auto dim = dyn_cast<AffineDimExpr>(map.getResults().back());
@@ -109,7 +28,7 @@ int Chooser::denseIndex(AffineMap map, ValueRange indices) {
 }
 
 /// The row index that most results, then most reads, move densely with.
-int Chooser::chooseLaneRow() {
+int ScheduleChooser::chooseLaneRow() {
   std::vector<int> score(cascade.numIndices(), 0);
   for (auto w : cascade.getBody().getOps<WriteOp>())
     if (int i = denseIndex(w.getMap(), w.getIndices()); i != kNone)
@@ -129,48 +48,11 @@ int Chooser::chooseLaneRow() {
   return best;
 }
 
-constexpr int64_t kAllRows = 1 << 20;
-/// Panels that the item makes serve all of its rows (`Kernel::rowsOfOwnPanels`
-/// takes fewer where these are few items): whole register tiles, so that no bit
-/// depends on how many.
-static int64_t rowsOfOwnPanels(const Schedule &s) {
-  constexpr int64_t kMost = 4096;
-  return kMost / s.registerRows * s.registerRows;
-}
-
-/// How many rows in a row along `i` share an operand of a matrix nest: all, or
-/// c where it is read at `i floordiv c`, or 1. A mask, which all heads share
-/// too, is none: tiling heads would leave nothing to pack.
-int64_t Chooser::rowsSharing(unsigned i) {
-  uint64_t nests = cascade.indicesOfRole(CascadeOp::Inner) |
-                   cascade.indicesOfRole(CascadeOp::Carried);
-  int64_t sharing = 0;
-  for (ReadOp read : cascade.getBody().getOps<ReadOp>()) {
-    uint64_t set = sets.of(read.getValue());
-    if (!(set & nests))
-      continue;
-    if (!(set & (uint64_t(1) << i)))
-      return kAllRows;
-    read.getMap().walkExprs([&](AffineExpr expr) {
-      auto divided = dyn_cast<AffineBinaryOpExpr>(expr);
-      if (!divided || expr.getKind() != AffineExprKind::FloorDiv)
-        return;
-      auto dim = dyn_cast<AffineDimExpr>(divided.getLHS());
-      auto by = dyn_cast<AffineConstantExpr>(divided.getRHS());
-      if (dim && by &&
-          read.getIndices()[dim.getPosition()] ==
-              cascade.getBody().getArgument(i))
-        sharing = std::gcd(sharing, by.getValue());
-    });
-  }
-  return std::clamp<int64_t>(sharing, 1, kAllRows);
-}
-
 /// The last row index of so many rows or, if there is none, of more than one.
 /// Lists are filled for as many rows at once as there are lanes. Zen 5, the two
 /// best of 32 in 1024 x 8 rows: tiles of the eight 1.25 ms, of 16 others 0.16.
 /// Without lists it is better to read rows in order.
-int Chooser::chooseTileRow(int except, int64_t wanted) {
+int ScheduleChooser::chooseTileRow(int except, int64_t wanted) {
   int best = kNone;
   auto choose = [&](int64_t least) {
     for (unsigned i = 0; i < cascade.numIndices(); ++i)
@@ -184,90 +66,7 @@ int Chooser::chooseTileRow(int except, int64_t wanted) {
   return best;
 }
 
-/// Of the row indices whose rows share an operand: the last of those whose rows
-/// all do, if there are several rows, else one whose rows do in groups.
-int Chooser::chooseSharedRow(int except) {
-  int best = kNone, grouped = kNone;
-  for (unsigned i = 0; i < cascade.numIndices(); ++i) {
-    if (!isRole(i, CascadeOp::Row) || int(i) == except)
-      continue;
-    int64_t sharing = rowsSharing(i);
-    if (sharing == kAllRows && (best == kNone || isLarge(i, 2)))
-      best = i;
-    else if (sharing > 1 && sharing != kAllRows && isLarge(i, 2))
-      grouped = i;
-  }
-  return grouped != kNone && (best == kNone || !isLarge(best, 2)) ? grouped
-                                                                  : best;
-}
-
-/// Whether all that moves with what contractions sum is dense along it: lanes
-/// may run there.
-bool Chooser::isDenseAlongSum() {
-  uint64_t inner = cascade.indicesOfRole(CascadeOp::Inner);
-  return llvm::all_of(cascade.getBody().getOps<ReadOp>(), [&](ReadOp read) {
-    uint64_t summed = sets.of(read.getValue()) & inner;
-    int dense = denseIndex(read.getMap(), read.getIndices());
-    return !summed || (dense != kNone && summed == uint64_t(1) << dense);
-  });
-}
-
-bool refold::multipliesPairsByConstant(CascadeOp cascade, Value term) {
-  auto product = term.getDefiningOp<arith::MulFOp>();
-  auto halfOf = [](Value factor) {
-    auto widened = factor.getDefiningOp<arith::ExtFOp>();
-    return widened && widened.getIn().getType().isBF16() ? widened.getIn()
-                                                         : Value();
-  };
-  auto isConstant = [&](Value factor) {
-    auto read = halfOf(factor).getDefiningOp<ReadOp>();
-    return read &&
-           !isVarying(cascade,
-                      cast<BlockArgument>(read.getSource()).getArgNumber() -
-                          cascade.numIndices());
-  };
-  return product && llvm::all_of(product->getOperands(), halfOf) &&
-         llvm::any_of(product->getOperands(), isConstant);
-}
-
-bool Chooser::hasPairsInTiles() {
-  return target.multipliesTiles &&
-         llvm::any_of(cascade.getBody().getOps<arith::MulFOp>(),
-                      [&](arith::MulFOp product) {
-                        return multipliesPairsByConstant(cascade, product);
-                      });
-}
-
-/// The rows that share operands, where these are known to be so few that
-/// packing would cost as much as the product; else 0.
-int64_t Chooser::fewRows(int row, int64_t most) {
-  if (row == kNone)
-    return 1;
-  int64_t rows = rowsSharing(row);
-  if (!ShapedType::isDynamic(extent(row)))
-    rows = std::min(rows, extent(row));
-  return rows <= most ? std::max<int64_t>(rows, 1) : 0;
-}
-
-/// Of pairs of bf16 panels are multiplied twice as fast.
-int64_t Chooser::rowsAlongSum() {
-  uint64_t inner = cascade.indicesOfRole(CascadeOp::Inner);
-  bool hasPairs =
-      target.addsPairs &&
-      llvm::any_of(cascade.getBody().getOps<ReadOp>(), [&](ReadOp read) {
-        return (sets.of(read.getValue()) & inner) &&
-               read.getValue().getType().isBF16();
-      });
-  if (hasPairs || llvm::popcount(inner) != 1)
-    return kFewRows;
-  // What is not known is taken for the width of a head.
-  constexpr int64_t kWidth = 64;
-  int64_t length = extent(llvm::countr_zero(inner));
-  return ::rowsAlongSum(ShapedType::isDynamic(length) ? kWidth : length,
-                        target.lanes(32));
-}
-
-void Chooser::chooseElementwise(Schedule &s) {
+void ScheduleChooser::chooseElementwise(Schedule &s) {
   constexpr int64_t kItem = 16 * 1024; // elements: some microseconds of work
   int64_t lanes = target.lanes(32);
   s.registerRows = 1;
@@ -285,250 +84,10 @@ void Chooser::chooseElementwise(Schedule &s) {
         std::clamp<int64_t>(kItem / std::max<int64_t>(width, 1), 1, 64);
 }
 
-/// Bytes of the panels of a contraction for each place along its lanes.
-int64_t Chooser::bytesOfPanels() {
-  int64_t bytes = sizeof(float);
-  for (unsigned i = 0; i < cascade.numIndices(); ++i)
-    if (isRole(i, CascadeOp::Inner) && !ShapedType::isDynamic(extent(i)))
-      bytes *= std::min<int64_t>(extent(i), 1 << 20);
-  return bytes;
-}
-
-/// Whether an item may lay out the panels of a tile of the stream itself: of
-/// many rows, whose contractions have one index each, none of pairs. Sapphire
-/// Rapids, 128 rows by 8192 x 576, one thread and two: panels laid out before,
-/// by whichever thread, 13.1 and 7.3 ms, so 11.0 and 5.5.
-bool Chooser::mayOwnPanels(int row, int stream) {
-  uint64_t inner = cascade.indicesOfRole(CascadeOp::Inner);
-  return row != kNone && stream != kNone && !fewRows(row) && sumsByColumns() &&
-         llvm::popcount(inner) == 1 &&
-         llvm::none_of(cascade.getBody().getOps<ReadOp>(), [&](ReadOp read) {
-           return target.addsPairs && (sets.of(read.getValue()) & inner) &&
-                  read.getValue().getType().isBF16();
-         });
-}
-
-void Chooser::chooseMatrix(Schedule &s, int row, int stream) {
-  int64_t lanes = target.lanes(32);
-  bool hasManyRegisters = target.vectorRegisters >= 32;
-  // Of 16 registers 6 x 2 hold sums: 4 x 2 wait for each other. Zen 3,
-  // attention 8 x 1024 x 64: 33.7 ms with four rows, 31.5 with six.
-  s.registerRows = hasManyRegisters ? 8 : 6;
-  s.registerLanes = 2 * lanes;
-  // Zen 4, attention 8 x 2048 x 64, tiles of 128: 88.8 ms, 256: 86.4,
-  // 512: 85.4.
-  constexpr int64_t kTileStream = 512;
-  int64_t bytesOfPlace = bytesOfPanels(), tileStream = kTileStream;
-  // Items of 64 and of 128 have the same register tiles (`Kernel::rowTile`).
-  constexpr int64_t kTileRows = 64;
-  bool isDeep = kTileStream * bytesOfPlace > target.l2Bytes / 2;
-  int64_t tileRows = kTileRows;
-  // Where products are all that rows share, their panels are longer than any
-  // tile: 4096 rows by 4096 x 128 and their eight best, tiles of 64 rows 21.6
-  // ms, of 128 20.5, of 256 19.8, of 512 19.4 (`Kernel::rowsOfCore` takes fewer
-  // of few).
-  bool sharesProductsOnly = stream != kNone && !sumsByColumns();
-  bool ownsPanels =
-      kTileRows % s.registerRows == 0 && mayOwnPanels(row, stream);
-  // Panels of a tile that are half of the second cache would be read from the
-  // third: for twice the rows.
-  if (kTileRows % s.registerRows == 0)
-    tileRows *= sharesProductsOnly ? 4 : isDeep ? 2 : 1;
-  // No tile of fewer rows than it has: lists want whole registers of them.
-  if (sharesProductsOnly && row != kNone && !ShapedType::isDynamic(extent(row)))
-    tileRows = std::clamp(extent(row) / kTileRows * kTileRows, kTileRows,
-                          std::max(tileRows, kTileRows));
-  if (row != kNone) {
-    int64_t tile = rowsSharing(row);
-    // Whole groups, or equal parts of one.
-    if (tile != kAllRows)
-      while (tile > tileRows || rowsSharing(row) % tile)
-        --tile;
-    s.tile[name(row)] = std::min(tile, tileRows);
-  } else if (int any = chooseTileRow(kNone); any != kNone)
-    s.tile[name(any)] = 1; // nothing is shared: every row is an item
-  if (ownsPanels && isDeep) {
-    constexpr int64_t kSegments = 16, kLeastStream = 128;
-    while (tileStream > kLeastStream &&
-           tileStream * bytesOfPlace > target.l2Bytes / 3)
-      tileStream /= 2;
-    s.panelBytes = 0;
-    s.segments = kSegments;
-  }
-  if (stream != kNone)
-    s.tile[name(stream)] = tileStream;
-  if (int64_t few = fewRows(row)) {
-    int64_t sums = hasManyRegisters ? 16 : 8;
-    s.registerRows = std::min<int64_t>(llvm::bit_floor(uint64_t(few)), 8);
-    s.registerLanes = std::min<int64_t>(sums / s.registerRows, 4) * lanes;
-    s.prefetch = true;
-  }
-}
-
-/// Whether groups have eight panels: of floats, and not of sums of which four
-/// save slices (`Kernel::panelsOfGroup`).
-bool Chooser::takesLargeGroups(const Schedule &s, int sum) {
-  if (llvm::popcount(cascade.indicesOfRole(CascadeOp::Inner)) != 1 ||
-      llvm::none_of(cascade.getBody().getOps<ContractOp>(), [](ContractOp op) {
-        return isa<FloatType>(op.getResult().getType());
-      }))
-    return false;
-  int64_t length = extent(sum);
-  int64_t bytes = 8 * s.registerLanes * int64_t(sizeof(float));
-  int64_t steps = llvm::bit_floor(uint64_t(target.l2Bytes / 2 / bytes));
-  return ShapedType::isDynamic(length) || length <= steps || length > 2 * steps;
-}
-
-/// A contraction without a stream: panels of the operand along the lanes, all
-/// that is summed, all rows of an item; the other operand is read where it
-/// lies. An item is large enough for a panel to be read many times, and small
-/// enough for few rows to give every thread some columns.
-void Chooser::chooseProduct(Schedule &s, int lane, int row) {
-  constexpr int64_t kRows = 128, kFewColumns = 128;
-  if (row == kNone || lane == kNone)
-    return;
-  bool makesPanels = false;
-  uint64_t inner = cascade.indicesOfRole(CascadeOp::Inner);
-  auto has = [&](uint64_t set, int i) { return set >> i & 1; };
-  s.pack.clear();
-  for (auto read : cascade.getBody().getOps<ReadOp>()) {
-    uint64_t set = sets.of(read.getValue());
-    if (!(set & inner) || !has(set, lane) || has(set, row))
-      continue;
-    unsigned number = cast<BlockArgument>(read.getSource()).getArgNumber() -
-                      cascade.numIndices();
-    makesPanels |= isVarying(cascade, number);
-    s.pack.push_back(
-        cast<StringAttr>(cascade.getArgNames()[number]).getValue().str());
-  }
-  // A group of panels that the item makes has 256 columns (`panelsOfGroup`); of
-  // few rows half as many are read while what they are made of passes by.
-  // Sapphire Rapids, 128 x 4096 x 4096: 22.6 and 23.1 ms.
-  constexpr int64_t kManyRows = 257;
-  bool hasLargeGroups = makesPanels && isLarge(row, kManyRows) &&
-                        takesLargeGroups(s, llvm::countr_zero(inner));
-  // Each block of columns rounds the rows of its item again, which takes as
-  // long as tiles take to multiply them by some 100 columns.
-  const int64_t kColumns = hasPairsInTiles() ? 512
-                           : hasLargeGroups  ? 256
-                                             : kFewColumns;
-  // Equal parts, four or a multiple: of three blocks of 128 one thread of two
-  // would have two.
-  int64_t columns = extent(lane);
-  if (isLarge(lane, kFewColumns + 1) && !ShapedType::isDynamic(columns)) {
-    int64_t parts = llvm::alignTo(llvm::divideCeil(columns, kColumns), 4);
-    s.tile[name(lane)] =
-        llvm::alignTo(llvm::divideCeil(columns, parts), s.registerLanes);
-  } else if (isLarge(lane, kColumns + 1)) {
-    s.tile[name(lane)] = kColumns;
-  }
-  s.tile[name(row)] = makesPanels ? rowsOfOwnPanels(s) : kRows;
-  // Where the left side moves with the lanes too (channels by themselves) no
-  // panel is worth keeping: a few rows at a time, so that it is read in order.
-  constexpr int64_t kColumnsInOrder = 4096;
-  bool isByItself =
-      llvm::any_of(cascade.getBody().getOps<ReadOp>(), [&](ReadOp read) {
-        uint64_t set = sets.of(read.getValue());
-        return (set & inner) && has(set, lane) && has(set, row);
-      });
-  if (!isByItself)
-    return;
-  s.tile[name(row)] = s.registerRows;
-  s.tile.erase(name(lane));
-  if (isLarge(lane, kColumnsInOrder + 1))
-    s.tile[name(lane)] = kColumnsInOrder;
-}
-
-/// Whether what an element adds depends on where it stands: tiles may be
-/// skipped.
-bool Chooser::comparesPositions(int stream) {
-  return llvm::any_of(
-      cascade.getBody().getOps<arith::CmpIOp>(), [&](arith::CmpIOp op) {
-        uint64_t set = sets.of(op.getLhs()) | sets.of(op.getRhs());
-        return op.getLhs().getType().isIndex() && (set >> stream & 1);
-      });
-}
-
-/// Whether there are sums with a carried index.
-bool Chooser::sumsByColumns() {
-  uint64_t carried = cascade.indicesOfRole(CascadeOp::Carried);
-  return llvm::any_of(cascade.getBody().getOps<StateOp>(), [&](StateOp state) {
-    return !state.isOrdered() && (sets.of(state.getResult(0)) & carried);
-  });
-}
-
-/// States with a carried index, if all of them are of the last pass.
-int64_t Chooser::sumsOfLastPass() {
-  uint64_t carried = cascade.indicesOfRole(CascadeOp::Carried);
-  int64_t count = 0;
-  for (auto state : cascade.getBody().getOps<StateOp>()) {
-    if (state.isOrdered() || !(sets.of(state.getResult(0)) & carried))
-      continue;
-    if (sets.passOf(state) + 1 != sets.numPasses)
-      return 0;
-    ++count;
-  }
-  return count;
-}
-
-/// Adds what every row reads along a carried index, of arrays that are others
-/// in every run; whether there are any.
-bool Chooser::addVaryingPacks(Schedule &s, int row) {
-  uint64_t carried = cascade.indicesOfRole(CascadeOp::Carried);
-  bool isAny = false;
-  for (auto read : cascade.getBody().getOps<ReadOp>()) {
-    uint64_t set = sets.of(read.getValue());
-    unsigned number = cast<BlockArgument>(read.getSource()).getArgNumber() -
-                      cascade.numIndices();
-    if (!(set & carried) || (set >> row & 1) || !isVarying(cascade, number) ||
-        cascade.operandOf(read.getSource()).getType().isIntOrFloat() ||
-        cast<ShapedType>(cascade.operandOf(read.getSource()).getType())
-                .getRank() < 2)
-      continue;
-    std::string name =
-        cast<StringAttr>(cascade.getArgNames()[number]).getValue().str();
-    if (!llvm::is_contained(s.pack, name))
-      s.pack.push_back(name);
-    isAny = true;
-  }
-  return isAny;
-}
-
-/// A state with a carried index whose term is a product of what rows and lanes
-/// have: rows that are one tile are multiplied as a whole, and results are
-/// written from registers.
-void Chooser::chooseWholeRows(Schedule &s, int stream) {
-  constexpr int64_t kLongest = 4096; // 64 rows of f32: the second cache
-  int64_t length = extent(stream);
-  if (comparesPositions(stream))
-    return;
-  if (ShapedType::isDynamic(length))
-    s.tile[name(stream)] = kLongest;
-  else if (length <= kLongest)
-    s.tile[name(stream)] = std::max<int64_t>(length, 1);
-  // Several sums of one nest share the registers of a tile.
-  int64_t sums = std::max<int64_t>(sumsOfLastPass(), 1);
-  int64_t lanes = target.lanes(32);
-  if (sums > 1) {
-    s.registerLanes =
-        std::max(s.registerLanes / sums / lanes, int64_t(1)) * lanes;
-    if (sums > 3)
-      s.registerRows = std::max<int64_t>(s.registerRows / 2, 1);
-  }
-  int row = chooseSharedRow(kNone);
-  if (addVaryingPacks(s, row))
-    s.tile[name(row)] = rowsOfOwnPanels(s);
-  // Few rows still give every thread some columns. Each block computes the row
-  // states again, which is one part in as many as it has columns.
-  constexpr int64_t kColumns = 512;
-  for (unsigned i = 0; i < cascade.numIndices(); ++i)
-    if (isRole(i, CascadeOp::Carried) && isLarge(i, kColumns + 1))
-      s.tile[name(i)] = kColumns;
-}
-
 /// Rows along the lanes: blocks of columns are items, since there may be few
 /// rows.
-void Chooser::chooseColumns(Schedule &s, int lane, int row, int stream) {
+void ScheduleChooser::chooseColumns(Schedule &s, int lane, int row,
+                                    int stream) {
   s.registerRows = 1;
   s.registerLanes = 4 * target.lanes(32);
   s.tile[name(lane)] = 256;
@@ -538,7 +97,7 @@ void Chooser::chooseColumns(Schedule &s, int lane, int row, int stream) {
 }
 
 /// Bits that a row reads and writes for each position of `stream`.
-int64_t Chooser::bitsMovedAlong(int stream) {
+int64_t ScheduleChooser::bitsMovedAlong(int stream) {
   int64_t bits = 0;
   auto add = [&](Value value, uint64_t set) {
     if ((set & (uint64_t(1) << stream)) && value.getType().isIntOrFloat())
@@ -552,7 +111,7 @@ int64_t Chooser::bitsMovedAlong(int stream) {
   return bits;
 }
 
-void Chooser::chooseRows(Schedule &s, int row, int stream) {
+void ScheduleChooser::chooseRows(Schedule &s, int row, int stream) {
   int64_t lanes = target.lanes(32);
   s.registerRows = 1;
   s.registerLanes = 4 * lanes;
@@ -604,7 +163,7 @@ void Chooser::chooseRows(Schedule &s, int row, int stream) {
 /// A row index that reads move densely with while none does with the stream:
 /// the reduction of columns. It takes the lanes, and the stream is walked step
 /// by step.
-int Chooser::chooseColumnRow(int stream) {
+int ScheduleChooser::chooseColumnRow(int stream) {
   std::vector<int> dense(cascade.numIndices(), 0);
   for (auto state : cascade.getBody().getOps<StateOp>())
     if (state.isOrdered())
@@ -623,40 +182,8 @@ int Chooser::chooseColumnRow(int stream) {
   return best;
 }
 
-/// Dense operands of matrix nests whose rows lie far apart and that all rows
-/// share: one copy in panels is cheaper than a page per step.
-void Chooser::choosePacks(Schedule &s, int row) {
-  constexpr int64_t kFar = 256, kManyRows = 128;
-  uint64_t rows = cascade.indicesOfRole(CascadeOp::Row);
-  if (row == kNone || !isLarge(row, kManyRows))
-    return;
-  for (auto read : cascade.getBody().getOps<ReadOp>()) {
-    auto type =
-        dyn_cast<MemRefType>(cascade.operandOf(read.getSource()).getType());
-    if (!type || type.getRank() < 2 ||
-        (sets.of(read.getValue()) & (uint64_t(1) << row)))
-      continue;
-    int64_t width = type.getShape().back();
-    // A storage type is also converted once instead of in every product.
-    uint64_t nests = cascade.indicesOfRole(CascadeOp::Inner) |
-                     cascade.indicesOfRole(CascadeOp::Carried);
-    bool isConverted = type.getElementTypeBitWidth() < 32 &&
-                       (sets.of(read.getValue()) & nests);
-    bool isFar = !(sets.of(read.getValue()) & rows) &&
-                 (ShapedType::isDynamic(width) || width >= kFar);
-    if (isConverted || isFar)
-      s.pack.push_back(
-          cast<StringAttr>(
-              cascade.getArgNames()[cast<BlockArgument>(read.getSource())
-                                        .getArgNumber() -
-                                    cascade.numIndices()])
-              .getValue()
-              .str());
-  }
-}
-
 /// Fewer than eight items of known number: the stream is split as well.
-void Chooser::chooseSegments(Schedule &s, int row, int stream) {
+void ScheduleChooser::chooseSegments(Schedule &s, int row, int stream) {
   constexpr int64_t kFewItems = 8, kMaxSegments = 16, kLong = 8192;
   int64_t items = 1;
   for (unsigned i = 0; i < cascade.numIndices(); ++i) {
@@ -672,7 +199,7 @@ void Chooser::chooseSegments(Schedule &s, int row, int stream) {
     s.segments = kMaxSegments;
 }
 
-Schedule Chooser::choose() {
+Schedule ScheduleChooser::choose() {
   Schedule s;
   s.streamBytes = target.l3Bytes;
   int stream = kNone;
@@ -724,69 +251,14 @@ Schedule Chooser::choose() {
   return s;
 }
 
-/// Lays what the attribute says over what was chosen.
-static LogicalResult overlay(CascadeOp cascade, DictionaryAttr attr,
-                             Schedule &s) {
-  for (NamedAttribute field : attr) {
-    StringRef name = field.getName();
-    Attribute value = field.getValue();
-    auto integer = dyn_cast<IntegerAttr>(value);
-    if (auto tiles = dyn_cast<DictionaryAttr>(value); tiles && name == "tile") {
-      s.tile.clear();
-      for (NamedAttribute t : tiles) {
-        auto size = dyn_cast<IntegerAttr>(t.getValue());
-        if (!size || size.getInt() < 1 || size.getInt() > (1 << 20))
-          return cascade.emitOpError("schedule has tile ")
-                 << t.getValue() << " of '" << t.getName().getValue()
-                 << "'; expected 1 to 1048576";
-        s.tile[t.getName().str()] = size.getInt();
-      }
-    } else if (auto list = dyn_cast<DenseI64ArrayAttr>(value);
-               list && name == "register" && list.size() == 2 && list[0] > 0 &&
-               list[0] <= 16 && list[1] > 0 && list[1] <= 256) {
-      s.registerRows = list[0];
-      s.registerLanes = list[1];
-    } else if (integer && name == "unroll" && integer.getInt() > 0 &&
-               integer.getInt() <= 32) {
-      s.unroll = integer.getInt();
-    } else if (integer && name == "segments" && integer.getInt() > 0 &&
-               integer.getInt() <= 4096) {
-      s.segments = integer.getInt();
-    } else if (integer && name == "stream_bytes" && integer.getInt() >= 0) {
-      s.streamBytes = integer.getInt();
-    } else if (integer && name == "panel_bytes" && integer.getInt() >= 0) {
-      s.panelBytes = integer.getInt();
-    } else if (auto names = dyn_cast<ArrayAttr>(value);
-               names && name == "pack") {
-      for (Attribute n : names)
-        if (auto text = dyn_cast<StringAttr>(n))
-          s.pack.push_back(text.str());
-    } else if (auto text = dyn_cast<StringAttr>(value);
-               text && name == "lanes") {
-      s.lanes = text.str();
-    } else if (name == "prefetch") {
-      s.prefetch = true;
-    } else if (name == "inner_lanes") {
-      s.innerLanes = true;
-    } else {
-      return cascade.emitOpError("schedule has '")
-             << name << "' = " << value
-             << "; expected tile, register, unroll, pack, lanes, segments, "
-                "stream_bytes, panel_bytes, prefetch or inner_lanes with "
-                "values in range";
-    }
-  }
-  return success();
-}
-
 FailureOr<Schedule> refold::chooseSchedule(CascadeOp cascade,
                                            const TargetFacts &target) {
   auto sets = IndexSets::infer(cascade);
   if (failed(sets))
     return failure();
-  Schedule s = Chooser(cascade, *sets, target).choose();
+  Schedule s = ScheduleChooser(cascade, *sets, target).choose();
   if (cascade.getSchedule() &&
-      failed(overlay(cascade, *cascade.getSchedule(), s)))
+      failed(overlaySchedule(cascade, *cascade.getSchedule(), s)))
     return failure();
   return s;
 }

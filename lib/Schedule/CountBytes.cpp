@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// What is read again, and what is read in between: where that fits decides from
+// which cache it comes.
+#include "CascadeCounter.h"
+
+#include <cmath>
+
+using namespace mlir;
+using namespace refold;
+
+static double widthOf(Type type) {
+  return type.isIntOrFloat() ? type.getIntOrFloatBitWidth() / 8.0 : 4.0;
+}
+
+/// Reads of later passes that an earlier one has made: what a row reads lies
+/// in between.
+void CascadeCounter::countAgain(const OpSet &first, const OpSet &later) {
+  KernelWork::Reread again;
+  for (Operation *op : later) {
+    auto read = dyn_cast<ReadOp>(op);
+    uint64_t set = read ? sets.of(read.getValue()) : 0;
+    if (!(set & stream) || !first.contains(op))
+      continue;
+    double width = widthOf(read.getValue().getType());
+    again.bytes += elements(set) * width;
+    again.between += elements(set & ~rowSet) * width * rowsSwept;
+  }
+  if (again.bytes > 0.0)
+    work.rereads.push_back(again);
+}
+
+double CascadeCounter::rowsOfSweep() {
+  if (hasNest || tiledRow() < 0 || lastStream < 0 || stream != bit(lastStream))
+    return 1.0;
+  auto longest = longestSweptAlone(cascade, sets, lastStream, target);
+  double each = std::ceil(elements(rowSet) / double(target.cores));
+  return longest && extents[lastStream] > double(*longest)
+             ? std::clamp(each, 1.0, rowsOfItem(tiledRow()))
+             : 1.0;
+}
+
+/// Rows walked one after the other read what a row index does not move once
+/// for each of its steps: all that the indices within it move lies in between.
+void CascadeCounter::countRows(const OpSet &ops) {
+  for (Operation *op : ops) {
+    auto read = dyn_cast<ReadOp>(op);
+    if (!read)
+      continue;
+    uint64_t set = sets.of(read.getValue());
+    double width = widthOf(read.getValue().getType()), times = 1.0;
+    for (unsigned i = extents.size(); i-- > 0;) {
+      if (!(rowSet & bit(i)) || (set & bit(i)) || extents[i] <= 1.0)
+        continue;
+      uint64_t within = ~(bit(i) | (bit(i) - 1)) | ~rowSet;
+      double between = elements(set & within) * width;
+      double visits = std::ceil(extents[i] / rowsSwept);
+      if (between * times > 0.0)
+        work.rereads.push_back(
+            {elements(set) * width * times * (visits - 1.0), between});
+      times *= visits;
+    }
+  }
+}
