@@ -175,7 +175,6 @@ private:
   void prefetchAt(Tile &there, Node *n, int c);
   llvm::SmallVector<Node *> operandsToPrefetch(const Nest &nest);
   void prefetchOperands(const Nest &nest, Tile &t);
-  bool mayStream(WritePlan &w);
   void prefetchResults(Tile &t, int c);
   int64_t rowsAhead(mlir::Type element);
   /// Where a sweep asks for the row that follows: into which cache, and `times`
@@ -247,23 +246,6 @@ private:
   void nestPoints(Nest &nest, Tile &t);
   void nestSums(Nest &nest, Tile &t);
   void nestStreamed(Nest &nest, Tile &t);
-  /// What is cheaper in nearly every row.
-  struct Shortcuts {
-    llvm::SmallVector<Node *> quotients; ///< by a number of the row
-    llvm::SmallVector<Node *> kept;      ///< of `Plan::likely`
-    bool isCoarse = false; ///< exponentials of the row, 1 at its extreme
-    explicit operator bool() const {
-      return !quotients.empty() || !kept.empty();
-    }
-  };
-  Shortcuts shortcutsOf(Nest &nest);
-  void findQuotients(Nest &nest, const NodeSet &all, Shortcuts &found);
-  bool isShareOfRow(Node *value);
-  void findFlushed();
-  bool sweepsShares();
-  Val hasReciprocal(Tile &t, Node *divisor);
-  Val mayTake(const Shortcuts &shortcuts, Tile &t);
-  void nestShortcuts(Nest &nest, Tile &t, const Shortcuts &shortcuts);
   static int64_t rowsBelow(int64_t rows);
   void nestRows(Nest &nest, Tile &t);
   void nestBody(Nest &nest, Tile &t, int64_t numRows);
@@ -285,16 +267,42 @@ private:
   Values reduceAlongLanes(Nest &nest, Tile &t, Values acc);
   Values loopUnrolled(Ix hi, int64_t unroll, Values init,
                       llvm::function_ref<Values(Ix, Values)> step);
+
+  // Shortcuts.cpp.
+  /// What is cheaper in nearly every row.
+  struct Shortcuts {
+    llvm::SmallVector<Node *> quotients; ///< by a number of the row
+    llvm::SmallVector<Node *> kept;      ///< of `Plan::likely`
+    bool isCoarse = false; ///< exponentials of the row, 1 at its extreme
+    explicit operator bool() const {
+      return !quotients.empty() || !kept.empty();
+    }
+  };
+  Shortcuts shortcutsOf(Nest &nest);
+  void findQuotients(Nest &nest, const NodeSet &all, Shortcuts &found);
+  bool isShareOfRow(Node *value);
+  bool sweepsShares();
+  Val hasReciprocal(Tile &t, Node *divisor);
+  Val mayTake(const Shortcuts &shortcuts, Tile &t);
+  void nestShortcuts(Nest &nest, Tile &t, const Shortcuts &shortcuts);
+
+  // Flush.cpp.
+  void findFlushed();
+
+  // Contractions.cpp.
   void prologue();
   void contraction(Node *n);
   void contractionAlong(Node *n, int lane, bool inPlace = false);
   void matrixState(StatePlan &s);
+
+  // Writes.cpp.
   bool leavesProgram(WritePlan &w);
   void writeNest(WritePlan &w);
   void writeValues(WritePlan &w, bool isStreamed);
   Ix bytesOf(mlir::Type element, Set set);
   Ix bytesToStream(WritePlan &w);
   void writeRows(WritePlan &w);
+  bool mayStream(WritePlan &w);
 
   // Groups.cpp.
   int64_t mostPanels();
