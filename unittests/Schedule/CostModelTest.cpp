@@ -444,6 +444,26 @@ TEST_F(CostModelTest, ThreadsShareItemsAndMemory) {
   EXPECT_GT(ratio, 0.6);
 }
 
+/// Of nine rows in items of eight the last item has one: the other thread waits
+/// for nearly all of them.
+TEST_F(CostModelTest, ItemsThatAreNotFullKeepNoThreadBusy) {
+  target.cores = 2;
+  auto shareOfOne = [&](const KernelWork &work) {
+    return predict(work, target, rates, 2, 1e6).arithmeticMs /
+           predict(work, target, rates, 1, 1e6).arithmeticMs;
+  };
+  KernelWork full = workOf(kScores, {16, 2048, 64});
+  EXPECT_EQ(full.items, 2);
+  EXPECT_EQ(full.fullShare, 1.0);
+  EXPECT_DOUBLE_EQ(shareOfOne(full), 1.0 / 2);
+  KernelWork work = workOf(kScores, {9, 2048, 64});
+  EXPECT_EQ(work.items, 2);
+  EXPECT_EQ(work.fullShare, 9.0 / 16);
+  EXPECT_DOUBLE_EQ(shareOfOne(work), 8.0 / 9);
+  // One item has all rows there are.
+  EXPECT_EQ(workOf(kScores, {5, 2048, 64}).fullShare, 1.0);
+}
+
 TEST_F(CostModelTest, NarrowRegistersTakeLonger) {
   KernelWork work = workOf(kSoftmax, {512, 512});
   double wide = msOf(work, 1e6);
