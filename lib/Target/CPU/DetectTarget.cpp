@@ -114,7 +114,10 @@ static bool followsRows() {
 /// 4096 5.7 and 4.8 ms, 16384 x 1024 5.1 and 3.9, 256 x 131072 22 and 12.5,
 /// LayerNorm 4096 x 4096 5.1 and 4.7; with two threads alike. Of 16 MB there is
 /// no difference.
-constexpr int64_t kLastCacheOfCore = 16 << 20;
+int64_t refold::lastCacheOfCores(int64_t bytes, int64_t cores) {
+  constexpr int64_t kLastCacheOfCore = 16 << 20;
+  return std::min(bytes, cores * kLastCacheOfCore);
+}
 
 static CpuTarget makeTarget(const Form &form,
                             const llvm::StringMap<bool> &host) {
@@ -127,8 +130,7 @@ static CpuTarget makeTarget(const Form &form,
     target.facts.l2Bytes = bytes;
   target.facts.cores = std::max(1u, std::thread::hardware_concurrency());
   if (int64_t bytes = cacheBytes(3))
-    target.facts.l3Bytes =
-        std::min(bytes, target.facts.cores * kLastCacheOfCore);
+    target.facts.l3Bytes = lastCacheOfCores(bytes, target.facts.cores);
   // One CPU name and one feature list a form, not the host's: the code is then
   // the same on every machine that runs the form.
   target.cpuName = form.level.str();

@@ -26,6 +26,20 @@ TEST(DetectTargetTest, PairsAreAFactOfThisMachine) {
   EXPECT_FALSE(named->facts.addsPairs);
 }
 
+TEST(DetectTargetTest, OfTheLastCacheACoreHas16MB) {
+  constexpr int64_t kMB = 1 << 20;
+  EXPECT_EQ(lastCacheOfCores(8 * kMB, 1), 8 * kMB);
+  EXPECT_EQ(lastCacheOfCores(16 * kMB, 1), 16 * kMB);
+  EXPECT_EQ(lastCacheOfCores(16 * kMB + 1, 1), 16 * kMB);
+  EXPECT_EQ(lastCacheOfCores(300 * kMB, 2), 32 * kMB);
+  EXPECT_EQ(lastCacheOfCores(300 * kMB, 96), 300 * kMB);
+  llvm::Expected<CpuTarget> target = detectTarget();
+  ASSERT_TRUE(bool(target)) << llvm::toString(target.takeError());
+  if (int64_t bytes = cacheBytes(3))
+    EXPECT_EQ(target->facts.l3Bytes,
+              lastCacheOfCores(bytes, target->facts.cores));
+}
+
 TEST(DetectTargetTest, UnknownNameIsRefused) {
   llvm::Expected<CpuTarget> target = detectTarget("avx51");
   ASSERT_FALSE(bool(target));

@@ -35,6 +35,9 @@ llvm::Expected<CpuTarget> detectTarget(llvm::StringRef wanted = "");
 /// the sockets that a virtual machine claims to have (320 MB instead of 32).
 int64_t cacheBytes(unsigned level);
 
+/// What of the last cache, of `bytes`, so many cores are taken to have.
+int64_t lastCacheOfCores(int64_t bytes, int64_t cores);
+
 } // namespace refold
 
 #endif // REFOLD_TARGET_CPU_DETECTTARGET_H
