@@ -3,6 +3,7 @@
 
 #include "mlir/Parser/Parser.h"
 #include "refold/Conversion/CascadeToVector.h"
+#include "refold/Schedule/CostModel.h"
 #include "refold/Support/Error.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/FileUtilities.h"
@@ -17,8 +18,13 @@ CascadeRunner::compile(llvm::StringRef text, const Options &options) {
   auto target = detectTarget(options.instructionSet);
   if (!target)
     return target.takeError();
+  if (options.cores)
+    target->facts.cores = options.cores;
+  if (options.l2Bytes)
+    target->facts.l2Bytes = options.l2Bytes;
   auto runner = std::make_unique<CascadeRunner>();
   runner->options = options;
+  runner->facts = target->facts;
   auto start = std::chrono::steady_clock::now();
   CompileKernelsOptions compileOptions;
   compileOptions.threads = 1;
@@ -128,14 +134,34 @@ struct Workspace {
 };
 } // namespace
 
-llvm::Error CascadeRunner::run(llvm::ArrayRef<Tensor> operands) {
+std::vector<int64_t> CascadeRunner::askShape(llvm::ArrayRef<Tensor> operands) {
   const Kernel &kernel = compiled.kernels[0];
   std::vector<int64_t> words;
   for (const Tensor &t : operands)
     append(words, t);
-  size_t phases = kernel.phases.size();
-  shapeWords.assign(2 + 2 * phases, 0);
+  shapeWords.assign(2 + 2 * kernel.phases.size(), 0);
   kernel.shape(words.data(), shapeWords.data());
+  return words;
+}
+
+int64_t CascadeRunner::itemsOf(llvm::ArrayRef<Tensor> operands) {
+  askShape(operands);
+  return shapeWords[1 + compiled.kernels[0].phases.size()];
+}
+
+double CascadeRunner::predictedItems(llvm::ArrayRef<double> extents) {
+  CascadeOp op = cascade();
+  auto sets = IndexSets::infer(op);
+  auto schedule = chooseSchedule(op, facts);
+  return succeeded(sets) && succeeded(schedule)
+             ? countWork(op, *sets, extents, *schedule, facts).items
+             : -1.0;
+}
+
+llvm::Error CascadeRunner::run(llvm::ArrayRef<Tensor> operands) {
+  const Kernel &kernel = compiled.kernels[0];
+  size_t phases = kernel.phases.size();
+  std::vector<int64_t> words = askShape(operands);
   if (shapeWords[0] < 0 || shapeWords[1] < 0 || shapeWords[0] > (1 << 30) ||
       shapeWords[1] > (1 << 30))
     return fail(ExitCode::Limit, "workspace of " +
@@ -162,14 +188,18 @@ llvm::Error CascadeRunner::run(llvm::ArrayRef<Tensor> operands) {
   return llvm::Error::success();
 }
 
+CascadeOp CascadeRunner::cascade() {
+  CascadeOp found;
+  module->walk([&](CascadeOp op) { found = op; });
+  return found;
+}
+
 llvm::Expected<std::vector<RefTensor>>
 CascadeRunner::reference(llvm::ArrayRef<Tensor> operands) {
-  CascadeOp cascade;
-  module->walk([&](CascadeOp op) { cascade = op; });
   std::vector<RefTensor> values;
   for (const Tensor &t : operands)
     values.push_back(RefTensor::fromTensor(t));
-  return evaluateCascade(cascade, values);
+  return evaluateCascade(cascade(), values);
 }
 
 double refold::relativeError(const Tensor &got, const RefTensor &want) {

@@ -19,6 +19,8 @@ public:
     std::string instructionSet; ///< "": the best one
     std::string schedule;       ///< replaces "schedule" of nothing: `{...}`
     int64_t itemsPerCall = 3;   ///< how phases are cut
+    int64_t cores = 0;          ///< 0: as many as this machine has
+    int64_t l2Bytes = 0;        ///< likewise
   };
 
   static llvm::Expected<std::unique_ptr<CascadeRunner>>
@@ -34,14 +36,22 @@ public:
   /// What the outputs should be, in double.
   llvm::Expected<std::vector<RefTensor>>
   reference(llvm::ArrayRef<Tensor> operands);
+  /// Of the walk itself, behind panels, as the kernel and as the cost model
+  /// have them for such operands.
+  int64_t itemsOf(llvm::ArrayRef<Tensor> operands);
+  double predictedItems(llvm::ArrayRef<double> extents);
   double compileMs = 0;
   std::vector<int64_t> shapeWords; ///< of the last run
   int64_t numRounds = 0;           ///< likewise
 
 private:
   void parse(llvm::StringRef text);
+  CascadeOp cascade();
+  /// The words of the operands; fills `shapeWords`.
+  std::vector<int64_t> askShape(llvm::ArrayRef<Tensor> operands);
 
   Options options;
+  TargetFacts facts;
   CompiledKernels compiled;
   std::unique_ptr<mlir::MLIRContext> context;
   mlir::OwningOpRef<mlir::ModuleOp> module;
