@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // How many cores the machine has decides how work is divided, never in which
 // order anything is summed: results have the same bits wherever they are made.
+// Nor do rows see how many of them there are.
 #include "refold/Driver/Compare.h"
 #include "refold/Driver/Driver.h"
 #include "refold/Driver/Inputs.h"
@@ -40,6 +41,10 @@ constexpr llvm::StringLiteral kNorm =
     "f(x[m,n], gamma[n], beta[n]) -> y\n"
     "  mu = mean(n: x)\n"
     "  y = (x - mu) * rsqrt(mean(n: (x - mu)^2) + 1e-5) * gamma + beta\n";
+constexpr llvm::StringLiteral kStandardised =
+    "f(x[m,n]) -> y\n"
+    "  mu = mean(n: x)\n"
+    "  y = (x - mu) * rsqrt(mean(n: (x - mu)^2) + 1e-5)\n";
 constexpr llvm::StringLiteral kNormAndProduct =
     "f(x[m,n], w[n,j]) -> o\n"
     "  s = rsqrt(mean(n: x^2) + 1e-5)\n"
@@ -54,11 +59,13 @@ constexpr llvm::StringLiteral kProduct = "f(x[m,n], w[n,j]) -> o\n"
 
 class CoresTest : public testing::Test {
 protected:
-  /// The results of `text`, as it is compiled for so many cores. The second
-  /// cache is small, so that what is divided for it is divided here too.
-  std::vector<std::vector<Tensor>> resultsOf(llvm::StringRef text,
-                                             int64_t cores,
-                                             llvm::ArrayRef<Extents> shapes) {
+  struct Compiled {
+    std::vector<Port> inputs;
+    Executable executable;
+  };
+  /// `text` as it is compiled for so many cores. The second cache is small, so
+  /// that what is divided for it is divided here too.
+  Compiled compile(llvm::StringRef text, int64_t cores) {
     LoadedProgram program =
         llvm::cantFail(loadFoldText(*context, text, "test.fold"));
     CpuTarget target = llvm::cantFail(detectTarget());
@@ -69,15 +76,50 @@ protected:
     options.certify = false;
     options.facts = target.facts;
     llvm::cantFail(fuse(*program.module, options));
-    Executable executable(
-        llvm::cantFail(compileProgram(*program.module, target)));
+    return {program.inputs, Executable(llvm::cantFail(
+                                compileProgram(*program.module, target)))};
+  }
+
+  static std::vector<Tensor> run(Compiled &program,
+                                 llvm::ArrayRef<Tensor> inputs) {
+    return llvm::cantFail(program.executable.run(inputs, /*threads=*/2));
+  }
+
+  std::vector<std::vector<Tensor>> resultsOf(llvm::StringRef text,
+                                             int64_t cores,
+                                             llvm::ArrayRef<Extents> shapes) {
+    Compiled program = compile(text, cores);
     std::vector<std::vector<Tensor>> results;
-    for (const Extents &shape : shapes) {
-      auto inputs = llvm::cantFail(
-          makeInputs(program.inputs, shape, InputRecipe(), {}, /*seed=*/1));
-      results.push_back(llvm::cantFail(executable.run(inputs, /*threads=*/2)));
-    }
+    for (const Extents &shape : shapes)
+      results.push_back(
+          run(program, llvm::cantFail(makeInputs(program.inputs, shape,
+                                                 InputRecipe(), {}, 1))));
     return results;
+  }
+
+  /// Row `row` of what has rows, as an array of one row.
+  static Tensor rowOf(const Tensor &all, int64_t row) {
+    llvm::SmallVector<int64_t, 4> shape(all.shape());
+    shape[0] = 1;
+    return Tensor::borrow(all.dtype(), shape, all.strides(),
+                          all.at(row * (all.numElements() / all.shape()[0])));
+  }
+
+  /// Each of some rows of the first input by itself, of some families.
+  void expectSameAlone(Compiled &program, int64_t rows, int64_t length) {
+    for (InputFamily family :
+         {InputFamily::Normal, InputFamily::Offset, InputFamily::Growing,
+          InputFamily::NegInf, InputFamily::NaN}) {
+      std::vector<Tensor> inputs = llvm::cantFail(makeInputs(
+          program.inputs, {{"m", rows}, {"n", length}}, {family}, {}, 1));
+      Tensor among = run(program, inputs)[0], x = inputs[0];
+      for (int64_t row : {int64_t(0), rows / 2, rows - 1}) {
+        inputs[0] = rowOf(x, row);
+        EXPECT_TRUE(hasEqualBits(run(program, inputs)[0], rowOf(among, row)))
+            << "row " << row << " of " << rows << " x " << length << ", "
+            << describe({family});
+      }
+    }
   }
 
   void expectSameBits(llvm::StringRef text, llvm::ArrayRef<Extents> shapes) {
@@ -159,4 +201,15 @@ TEST_F(CoresTest, Products) {
   expectSameBits(kProduct, shapes);
   expectSameBits(kNormAndProduct, shapes);
   expectSameBits(kGated, shapes);
+}
+
+/// Rows that are swept together and rows one by one, of one tile and of several
+/// about trailing means.
+TEST_F(CoresTest, RowsAlone) {
+  for (llvm::StringRef text : {kNorm, kStandardised}) {
+    SCOPED_TRACE(text.str());
+    Compiled program = compile(text, /*cores=*/2);
+    for (int64_t length : {1, 17, 100, 4097, 20001})
+      expectSameAlone(program, 37, length);
+  }
 }
