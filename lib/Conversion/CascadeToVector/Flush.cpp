@@ -95,6 +95,7 @@ void Kernel::findFlushed() {
         plan.hasStream(n->set) && readsContraction(n->in[0]) &&
         isOneAtItsLargest(plan, n))
       noisy.insert(n);
+  findSmallPowers(all);
   for (Node *user : all)
     for (Node *n : user->in)
       if (flushed.contains(n) && !staysSmall(plan, user, n))

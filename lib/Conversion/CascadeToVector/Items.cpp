@@ -388,11 +388,7 @@ void Kernel::rowByRow(llvm::function_ref<void()> body) {
 
 void Kernel::walkPasses() {
   auto pass = [&](unsigned p) {
-    initialise(p, /*hasLists=*/true);
-    whereNeeded(p, [&] {
-      streamBlocks(p, 0, extents[plan.stream]);
-      settlePlaces(p);
-    });
+    walkPass(p, 0, extents[plan.stream]);
     reducePartials(p);
   };
   withFlatStreams([&] {

@@ -289,6 +289,14 @@ private:
   // Flush.cpp.
   void findFlushed();
 
+  // SmallPowers.cpp.
+  void findSmallPowers(const NodeSet &all);
+  bool hasSmallPowers(unsigned pass, const Step &step);
+  bool flushesIn(unsigned pass);
+  void flushedStep(unsigned pass, Step &step);
+  void lookAtFactors(unsigned pass);
+  void walkPass(unsigned pass, Ix lo, Ix hi);
+
   // Contractions.cpp.
   void prologue();
   void contraction(Node *n);
@@ -636,6 +644,16 @@ private:
   llvm::SmallPtrSet<Node *, 4> flushed;
   /// Exponentials whose argument has a larger error than a product adds.
   llvm::SmallPtrSet<Node *, 4> noisy;
+  /// Powers that stand beside 1 in their sum and are factors of elements of
+  /// another array, and these elements: null where the power has another use.
+  struct SmallPower {
+    unsigned state; ///< the sum of the products
+    Node *factor;
+  };
+  llvm::MapVector<Node *, llvm::SmallVector<SmallPower, 2>> smallPowers;
+  Buffer flushWords;
+  std::optional<Ix>
+      flushes; ///< 1 or 0, while a pass with small powers is walked
   Ix valid{0}; ///< stream positions of this tile
   /// The tile in work is the whole row: states were at their identities.
   bool isWholeRow = false;

@@ -68,13 +68,7 @@ void Kernel::emitSegments(unsigned pass, unsigned phase) {
         moveTo(arrays[s.number].finals, first, to);
       }
     prologue();
-    rowByRow([&] {
-      initialise(pass, /*hasLists=*/true);
-      whereNeeded(pass, [&] {
-        streamBlocks(pass, lo, hi);
-        settlePlaces(pass);
-      });
-    });
+    rowByRow([&] { walkPass(pass, lo, hi); });
   });
 }
 

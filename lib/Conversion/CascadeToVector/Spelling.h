@@ -226,6 +226,14 @@ public:
     return noByteDots();
   }
 
+  // Results below the normal numbers, which else take as long as some hundred
+  // others, and so does what multiplies by them.
+  virtual bool mayFlush() { return false; }
+  /// From here on such results are 0, if `on` is 1. `words` are three i32.
+  virtual void startFlushing(const Buffer & /*words*/, Ix /*on*/) {}
+  /// And from here on they are as they were before; 1 if there were any.
+  virtual Ix stopFlushing(const Buffer & /*words*/) { return 0; }
+
   // Tiles, where the target multiplies them: 16 rows of 64 bytes. Numbers from
   // 0 to 7 name registers; from `beginTiles` to `endTiles` of one phase.
   virtual void beginTiles() { noTiles(); }

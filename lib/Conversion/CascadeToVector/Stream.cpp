@@ -28,7 +28,7 @@ void Kernel::streamTile(unsigned pass) {
     if (step.kind == Step::Contraction)
       contraction(step.contraction);
     else if (step.kind == Step::Rows)
-      rowStep(pass, step);
+      flushedStep(pass, step);
     else
       matrixState(plan.states[step.state]);
   }

@@ -15,7 +15,7 @@ using namespace refold::walk;
 
 constexpr int kTiles = 8, kTileRows = 16, kRowBytes = 64;
 
-void VectorSpelling::callOnTiles(StringRef name, ValueRange arguments) {
+void VectorSpelling::callX86(StringRef name, ValueRange arguments) {
   b.create<LLVM::CallIntrinsicOp>(
       loc, TypeRange{}, b.getStringAttr("llvm.x86." + name), arguments);
 }
@@ -62,30 +62,29 @@ void VectorSpelling::beginTiles() {
       b.getI64IntegerAttr(kRowBytes));
   b.create<vector::StoreOp>(loc, all, room, value(Ix(0)));
   Buffer buffer{room.getAsOpaquePointer(), b.getI8Type(), Ix(0)};
-  callOnTiles("ldtilecfg", addressOf(buffer, 0));
+  callX86("ldtilecfg", addressOf(buffer, 0));
 }
 
-void VectorSpelling::endTiles() { callOnTiles("tilerelease", {}); }
+void VectorSpelling::endTiles() { callX86("tilerelease", {}); }
 
 void VectorSpelling::clearTile(int tile) {
-  callOnTiles("tilezero", tileNumber(tile));
+  callX86("tilezero", tileNumber(tile));
 }
 
 void VectorSpelling::loadTile(int tile, const Buffer &from, Ix at, Ix stride) {
   Value address = addressOf(from, at);
-  callOnTiles("tileloadd64",
-              {tileNumber(tile), address, bytesOf(from, stride)});
+  callX86("tileloadd64", {tileNumber(tile), address, bytesOf(from, stride)});
 }
 
 void VectorSpelling::storeTile(int tile, const Buffer &to, Ix at, Ix stride) {
   Value address = addressOf(to, at);
-  callOnTiles("tilestored64", {tileNumber(tile), address, bytesOf(to, stride)});
+  callX86("tilestored64", {tileNumber(tile), address, bytesOf(to, stride)});
 }
 
 void VectorSpelling::addTiles(int sum, int left, int right, TileKind kind) {
   StringRef bytes = kind.isLeftSigned
                         ? (kind.isRightSigned ? "tdpbssd" : "tdpbsud")
                         : (kind.isRightSigned ? "tdpbusd" : "tdpbuud");
-  callOnTiles(kind.arePairs ? "tdpbf16ps" : bytes,
-              {tileNumber(sum), tileNumber(left), tileNumber(right)});
+  callX86(kind.arePairs ? "tdpbf16ps" : bytes,
+          {tileNumber(sum), tileNumber(left), tileNumber(right)});
 }

@@ -686,3 +686,27 @@ VectorSpelling::repeat(ArrayRef<Val> init,
       });
   return handles(loop.getResults());
 }
+
+// Of the control word of SSE.
+constexpr int32_t kExceptions = 0x3f, kFlushToZero = 0x8000;
+constexpr int32_t kUnderflow = 0x10;
+
+void VectorSpelling::startFlushing(const Buffer &words, Ix on) {
+  Ix before = words.offset, now = add(before, 1);
+  callX86("sse.stmxcsr", addressOf(words, before));
+  auto number = [&](int32_t v) {
+    return value(constant(b.getI32IntegerAttr(v)));
+  };
+  Value word = b.create<arith::AndIOp>(loc, value(load(words, before)),
+                                       number(~kExceptions));
+  Value mode = value(toData(mul(on, kFlushToZero)));
+  store(handle(b.create<arith::OrIOp>(loc, word, mode)), words, now);
+  callX86("sse.ldmxcsr", addressOf(words, now));
+}
+
+Ix VectorSpelling::stopFlushing(const Buffer &words) {
+  Ix before = words.offset, now = add(before, 1);
+  callX86("sse.stmxcsr", addressOf(words, now));
+  callX86("sse.ldmxcsr", addressOf(words, before));
+  return rem(div(toIndex(load(words, now)), kUnderflow), 2);
+}

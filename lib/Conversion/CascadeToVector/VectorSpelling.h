@@ -89,6 +89,9 @@ public:
   Val dotOfBytes(Val sum, Val x, Val y) override;
   Val dotOfHalfWords(Val sum, Val x, bool isXSigned, Val y,
                      bool isYSigned) override;
+  bool mayFlush() override { return lanes() > 1; }
+  void startFlushing(const Buffer &words, Ix on) override;
+  Ix stopFlushing(const Buffer &words) override;
   void beginTiles() override;
   void endTiles() override;
   void clearTile(int tile) override;
@@ -130,7 +133,7 @@ private:
   mlir::Value addressOf(const Buffer &buffer, Ix at);
   mlir::Value bytesOf(const Buffer &buffer, Ix count);
   mlir::Value tileNumber(int tile);
-  void callOnTiles(llvm::StringRef name, mlir::ValueRange arguments);
+  void callX86(llvm::StringRef name, mlir::ValueRange arguments);
   Val gatherNarrow(const Buffer &from, Val at, Val mask);
   mlir::Value fromStorage(mlir::Value v, mlir::Type element);
   mlir::Value toStorage(mlir::Value v, mlir::Type element);

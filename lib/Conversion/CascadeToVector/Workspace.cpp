@@ -201,6 +201,10 @@ void Kernel::layOut(bool isDryRun) {
   if (hasMoved)
     byteSums = makeArray(
         bit(plan.row), IntegerType::get(plan.cascade.getContext(), 32), kNone);
+  if (llvm::any_of(llvm::seq<size_t>(0, plan.passes.size()),
+                   [&](size_t p) { return flushesIn(p); }))
+    flushWords = allocate(/*isShared=*/false,
+                          IntegerType::get(plan.cascade.getContext(), 32), 4);
   layOutSums();
   layOutSlices();
   layOutTiles();
