@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Expressions.h"
+#include "refold/Support/Reciprocal.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -377,6 +378,25 @@ std::string Expressions::inShort(Node *n) {
   return pattern;
 }
 
+/// A quotient by a constant as a product and an FMA: empty if it is none, or
+/// has no such form.
+static std::string byConstant(Node *n) {
+  if (!isa<arith::DivFOp>(n->op) || !n->type.isF32() ||
+      n->in[1]->kind != Node::Const)
+    return "";
+  auto divisor =
+      cast<FloatAttr>(cast<arith::ConstantOp>(n->in[1]->op).getValue());
+  std::optional<Reciprocal> parts = reciprocalOf(divisor.getValue());
+  if (!parts)
+    return "";
+  auto number = [&](const llvm::APFloat &v) {
+    return literal(FloatAttr::get(n->type, v));
+  };
+  return parts->low.isZero() ? "($0 * " + number(parts->high) + ")"
+                             : "multiply_add($0, " + number(parts->high) +
+                                   ", $0 * " + number(parts->low) + ")";
+}
+
 std::string Expressions::elementwise(Node *n) {
   Operation *op = n->op;
   if (Node *inside = saturatedBy(n))
@@ -403,6 +423,8 @@ std::string Expressions::elementwise(Node *n) {
                          : ".quotient(") +
            withoutParentheses(value(n->in[0])) + ")";
   std::string pattern = inShort(n);
+  if (pattern.empty())
+    pattern = byConstant(n);
   if (pattern.empty())
     pattern =
         templateOf(op, kernel.isNarrow && (kernel.hasStream(n) || varies(n)));

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A division by a constant in two operations instead of some sixteen cycles
-// (`vdivps` of 512 bits): x / c = x·high + x·low, the product with `low`
-// rounded, the rest an FMA, where high + low is 1 / c to twice the digits of
-// the type. (N. Brisebarre, J.-M. Muller, S. K. Raina: Accelerating correctly
-// rounded floating-point division when the divisor is known in advance, IEEE
-// Transactions on Computers 53(8), 2004.)
+// (`vdivps` of 512 bits).
 #include "VectorMath.h"
+#include "refold/Support/Reciprocal.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -33,10 +30,6 @@ static std::optional<APFloat> splatOf(Value v) {
 }
 
 namespace {
-struct Reciprocal {
-  APFloat high, low;
-};
-
 struct QuotientByConstant : OpRewritePattern<arith::DivFOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(arith::DivFOp op,
@@ -63,28 +56,6 @@ struct QuotientByConstant : OpRewritePattern<arith::DivFOp> {
                                                 constant(parts->low));
     rewriter.replaceOpWithNewOp<math::FmaOp>(op, op.getLhs(), high, rest);
     return success();
-  }
-
-private:
-  /// 1 / `divisor` in two parts of one sign, so that infinities and zeros of
-  /// either sign stay what they are. None where a part would be no normal
-  /// number, or near the end of its range.
-  static std::optional<Reciprocal> reciprocalOf(const APFloat &divisor) {
-    if (!divisor.isFiniteNonZero() || divisor.isDenormal())
-      return std::nullopt;
-    const llvm::fltSemantics &type = divisor.getSemantics();
-    int digits = APFloat::semanticsPrecision(type);
-    if (std::abs(ilogb(divisor)) >
-        APFloat::semanticsMaxExponent(type) - digits - 2)
-      return std::nullopt;
-    APFloat high(type, 1), one(type, 1);
-    high.divide(divisor, APFloat::rmTowardZero);
-    APFloat low = -high; // what is left of 1 is a number of the type
-    low.fusedMultiplyAdd(divisor, one, APFloat::rmNearestTiesToEven);
-    low.divide(divisor, APFloat::rmNearestTiesToEven);
-    if (low.isZero())
-      low.clearSign();
-    return Reciprocal{high, low};
   }
 };
 } // namespace
