@@ -491,7 +491,13 @@ private:
   void finishLazy(LazySums &work, llvm::ArrayRef<Val> found);
 
   // Trailing.cpp: a level of sums and one about what they make, at once.
+  struct TrailingWork;
   bool isTrailing(unsigned pass, Step &step, unsigned level);
+  void countTrailing(TrailingWork &work);
+  void bindTrailing(TrailingWork &work, llvm::ArrayRef<Val> sums,
+                    llvm::ArrayRef<Val> pivots, Tile &all, Tile &own,
+                    Tile &moving);
+  Val isFarFromPivot(StatePlan &s, Val sum, Val moved, Tile &all, Val isFar);
   void trailingLevels(unsigned pass, Step &step, unsigned level, bool isChecked,
                       Tile &head);
 

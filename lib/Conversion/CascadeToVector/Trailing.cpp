@@ -209,103 +209,127 @@ bool Kernel::isTrailing(unsigned pass, Step &step, unsigned level) {
   return true;
 }
 
+/// A step of two levels: what is summed, and how much of what only counts the
+/// tile has.
+struct Kernel::TrailingWork {
+  TrailingPivots &trailing;
+  Tile &head;
+  RowWork low, high, both{};
+  llvm::DenseMap<unsigned, Val> counts{};
+};
+
+/// Evaluated before the loop, or a value of it would be remembered behind it.
+void Kernel::countTrailing(TrailingWork &work) {
+  auto countOf = [&](StatePlan &s) {
+    work.counts[s.number] =
+        to.binary(Binary::MulF, eval(work.head, s.term, 0, 0),
+                  to.toFloat(to.toData(valid), s.type()));
+  };
+  NodeSet leaves;
+  for (const TrailingPivots::Pivot &pivot : work.trailing.pivots)
+    collect(pivot.now, leaves);
+  for (Node *n : leaves)
+    if (n->kind == Node::New && plan.states[n->state].isCount)
+      countOf(plan.states[n->state]);
+  for (unsigned number : work.trailing.added)
+    if (plan.states[number].isCount)
+      countOf(plan.states[number]);
+}
+
+/// Makes known what a tile has summed about `pivots`: in `all` with what is
+/// before it, in `own` by itself, in `moving` as what is moved to the new ones.
+void Kernel::bindTrailing(TrailingWork &work, ArrayRef<Val> sums,
+                          ArrayRef<Val> pivots, Tile &all, Tile &own,
+                          Tile &moving) {
+  auto nodeOf = [&](StatePlan &s, Node::Kind version) {
+    return keyOf(work.head, plan.graph->version(s.op, version), 0, 0);
+  };
+  for (auto [number, count] : work.counts)
+    own.memo[nodeOf(plan.states[number], Node::New)] =
+        moving.memo[nodeOf(plan.states[number], Node::Old)] = count;
+  for (auto [s, sum] : llvm::zip_first(work.low.states, sums)) {
+    all.memo[nodeOf(*s, Node::New)] =
+        to.binary(s->combine, sum, eval(all, s->moved, 0, 0));
+    own.memo[nodeOf(*s, Node::New)] = moving.memo[nodeOf(*s, Node::Old)] = sum;
+  }
+  for (auto [pivot, from] : llvm::zip(work.trailing.pivots, pivots)) {
+    moving.memo[keyOf(work.head, pivot.old, 0, 0)] = from;
+    moving.memo[keyOf(work.head, pivot.now, 0, 0)] = eval(all, pivot.now, 0, 0);
+  }
+  for (auto [s, sum] :
+       llvm::zip(work.high.states, sums.drop_front(work.low.states.size())))
+    moving.memo[nodeOf(*s, Node::Old)] = sum;
+}
+
+/// `isFar`, or of both parts less than half as much as the tile had about its
+/// pivot; or nothing is known, as of an infinity less an infinity.
+Val Kernel::isFarFromPivot(StatePlan &s, Val sum, Val moved, Tile &all,
+                           Val isFar) {
+  Val left = to.binary(Binary::AddF, moved,
+                       eval(all, plan.graph->version(s.op, Node::Old), 0, 0));
+  auto type = cast<FloatType>(s.type());
+  Val most = to.constant(
+      FloatAttr::get(type, APFloat::getLargest(type.getFloatSemantics())));
+  for (Val isOne :
+       {to.compare(Compare::ULT, to.binary(Binary::AddF, left, left), sum),
+        to.compare(Compare::OGT, sum, most)})
+    isFar = to.binary(Binary::OrI, isFar, isOne);
+  return isFar;
+}
+
 /// What the loop over traversals carries: whether there is one more, whether
 /// there was none, the pivots, and of this tile alone the sums of the lower
 /// level and those about the pivots, moved to the new ones.
 void Kernel::trailingLevels(unsigned pass, Step &step, unsigned level,
                             bool isChecked, Tile &head) {
-  TrailingPivots &trailing = *plan.passes[pass].trailing;
-  RowWork low = workOf(pass, step, level), high = workOf(pass, step, level + 1);
-  startLevel(low, head);
+  TrailingWork work{*plan.passes[pass].trailing, head,
+                    workOf(pass, step, level), workOf(pass, step, level + 1)};
+  startLevel(work.low, head);
   Builder b(plan.cascade.getContext());
   Val yes = to.constant(b.getBoolAttr(true)),
       no = to.constant(b.getBoolAttr(false));
-  RowWork both;
-  both.states = low.states;
-  both.states.append(high.states);
-  size_t numPivots = trailing.pivots.size(), firstSum = 2 + numPivots;
+  work.both.states = work.low.states;
+  work.both.states.append(work.high.states);
+  size_t numPivots = work.trailing.pivots.size(), firstSum = 2 + numPivots,
+         numLow = work.low.states.size();
   Values init{yes, yes};
-  for (const TrailingPivots::Pivot &pivot : trailing.pivots)
+  for (const TrailingPivots::Pivot &pivot : work.trailing.pivots)
     init.push_back(eval(head, pivot.old, 0, 0));
-  for (StatePlan *s : both.states)
+  for (StatePlan *s : work.both.states)
     init.push_back(identity(*s));
-  // Evaluated here, or a value of the loop would be remembered behind it.
-  llvm::DenseMap<unsigned, Val> counts;
-  auto countOf = [&](StatePlan &s) {
-    counts[s.number] = to.binary(Binary::MulF, eval(head, s.term, 0, 0),
-                                 to.toFloat(to.toData(valid), s.type()));
-  };
-  NodeSet leaves;
-  for (const TrailingPivots::Pivot &pivot : trailing.pivots)
-    collect(pivot.now, leaves);
-  for (Node *n : leaves)
-    if (n->kind == Node::New && plan.states[n->state].isCount)
-      countOf(plan.states[n->state]);
-  for (unsigned number : trailing.added)
-    if (plan.states[number].isCount)
-      countOf(plan.states[number]);
-  auto nodeOf = [&](StatePlan &s, Node::Kind version) {
-    return keyOf(head, plan.graph->version(s.op, version), 0, 0);
-  };
+  countTrailing(work);
   auto traverse = [&](ArrayRef<Val> in) -> Values {
-    Tile about(&head);
-    for (auto [i, pivot] : llvm::enumerate(trailing.pivots))
-      about.memo[keyOf(head, pivot.now, 0, 0)] = in[2 + i];
-    Values sums = rowSums(pass, step, level + 1, both, isChecked,
-                          /*isOneGroup=*/false, about);
-    for (auto [s, sum] : llvm::zip(both.states, sums))
-      sum = to.reduceLanes(s->combine, sum);
-    ArrayRef<Val> lower = ArrayRef(sums).take_front(low.states.size());
-    Tile all(&head), own(plan.cascade.numIndices()),
+    ArrayRef<Val> pivots = in.slice(2, numPivots);
+    Tile about(&head), all(&head), own(plan.cascade.numIndices()),
         moving(plan.cascade.numIndices());
     static_cast<TileShape &>(own) = static_cast<TileShape &>(moving) = head;
-    for (auto [number, count] : counts)
-      own.memo[nodeOf(plan.states[number], Node::New)] =
-          moving.memo[nodeOf(plan.states[number], Node::Old)] = count;
-    for (auto [s, sum] : llvm::zip(low.states, lower)) {
-      all.memo[nodeOf(*s, Node::New)] =
-          to.binary(s->combine, sum, eval(all, s->moved, 0, 0));
-      own.memo[nodeOf(*s, Node::New)] = moving.memo[nodeOf(*s, Node::Old)] =
-          sum;
-    }
-    for (auto [i, pivot] : llvm::enumerate(trailing.pivots)) {
-      moving.memo[keyOf(head, pivot.old, 0, 0)] = in[2 + i];
-      moving.memo[keyOf(head, pivot.now, 0, 0)] = eval(all, pivot.now, 0, 0);
-    }
-    ArrayRef<Val> higher = ArrayRef(sums).drop_front(low.states.size());
-    for (auto [s, sum] : llvm::zip(high.states, higher))
-      moving.memo[nodeOf(*s, Node::Old)] = sum;
+    for (auto [pivot, from] : llvm::zip(work.trailing.pivots, pivots))
+      about.memo[keyOf(head, pivot.now, 0, 0)] = from;
+    Values sums = rowSums(pass, step, level + 1, work.both, isChecked,
+                          /*isOneGroup=*/false, about);
+    for (auto [s, sum] : llvm::zip(work.both.states, sums))
+      sum = to.reduceLanes(s->combine, sum);
+    bindTrailing(work, sums, pivots, all, own, moving);
     Val isFar = no;
     Values moved;
-    for (auto [s, sum] : llvm::zip(high.states, higher)) {
+    for (auto [s, sum] :
+         llvm::zip(work.high.states, ArrayRef(sums).drop_front(numLow))) {
       moved.push_back(eval(moving, s->moved, 0, 0));
-      if (!llvm::is_contained(trailing.squares, s->number))
-        continue;
-      // Of both parts less than half as much as the tile had about its pivot;
-      // or nothing is known, as of an infinity less an infinity.
-      Val left =
-          to.binary(Binary::AddF, moved.back(),
-                    eval(all, plan.graph->version(s->op, Node::Old), 0, 0));
-      auto type = cast<FloatType>(s->type());
-      Val most = to.constant(
-          b.getFloatAttr(type, APFloat::getLargest(type.getFloatSemantics())));
-      for (Val isOne :
-           {to.compare(Compare::ULT, to.binary(Binary::AddF, left, left), sum),
-            to.compare(Compare::OGT, sum, most)})
-        isFar = to.binary(Binary::OrI, isFar, isOne);
+      if (llvm::is_contained(work.trailing.squares, s->number))
+        isFar = isFarFromPivot(*s, sum, moved.back(), all, isFar);
     }
     Values out{to.binary(Binary::AndI, in[1], isFar), no};
-    for (const TrailingPivots::Pivot &pivot : trailing.pivots)
+    for (const TrailingPivots::Pivot &pivot : work.trailing.pivots)
       out.push_back(eval(own, pivot.now, 0, 0));
-    out.append(lower.begin(), lower.end());
+    out.append(sums.begin(), sums.begin() + numLow);
     out.append(moved);
     return out;
   };
   Values found =
       to.repeat(init, [](ArrayRef<Val> in) { return in[0]; }, traverse);
-  for (auto [i, s] : llvm::enumerate(low.states))
+  for (auto [i, s] : llvm::enumerate(work.low.states))
     updateState(*s, head, found[firstSum + i]);
-  startLevel(high, head);
-  for (auto [i, s] : llvm::enumerate(high.states))
-    updateState(*s, head, found[firstSum + low.states.size() + i]);
+  startLevel(work.high, head);
+  for (auto [i, s] : llvm::enumerate(work.high.states))
+    updateState(*s, head, found[firstSum + numLow + i]);
 }
