@@ -96,21 +96,6 @@ void ScheduleChooser::chooseColumns(Schedule &s, int lane, int row,
     s.tile[name(row)] = 1;
 }
 
-/// Bits that a row reads and writes for each position of `stream`.
-int64_t ScheduleChooser::bitsMovedAlong(int stream) {
-  int64_t bits = 0;
-  auto add = [&](Value value, uint64_t set) {
-    if ((set & (uint64_t(1) << stream)) && value.getType().isIntOrFloat())
-      bits += value.getType().getIntOrFloatBitWidth();
-  };
-  for (auto read : cascade.getBody().getOps<ReadOp>())
-    add(read.getValue(), sets.of(read.getValue()));
-  for (auto write : cascade.getBody().getOps<WriteOp>())
-    for (Value index : write.getIndices())
-      add(write.getValue(), sets.of(index));
-  return bits;
-}
-
 void ScheduleChooser::chooseRows(Schedule &s, int row, int stream) {
   int64_t lanes = target.lanes(32);
   s.registerRows = 1;
@@ -141,8 +126,9 @@ void ScheduleChooser::chooseRows(Schedule &s, int row, int stream) {
   // exponential costs what memory takes for f32, twice what it takes for 16
   // bits: Sapphire Rapids, f16 4.6 and 3.2 ms, bf16 6.5 and 4.5.
   constexpr int64_t kKept = 4096, kFewBits = 32;
+  MovedAlong moved = movedAlong(cascade, sets, stream);
   if (hasSweep && computesMuch &&
-      (target.vectorRegisters < 32 || bitsMovedAlong(stream) <= kFewBits) &&
+      (target.vectorRegisters < 32 || moved.bits <= kFewBits) &&
       (ShapedType::isDynamic(length) || length <= kKept))
     s.tile[name(stream)] =
         ShapedType::isDynamic(length) ? kKept : std::max<int64_t>(length, 1);
@@ -154,8 +140,7 @@ void ScheduleChooser::chooseRows(Schedule &s, int row, int stream) {
     s.tile[name(row)] = std::max<int64_t>(lanes, 4);
   else if (row != kNone)
     s.tile[name(row)] =
-        length > longestSweptAlone(cascade, sets, stream, target)
-                     .value_or(length)
+        length > longestSweptAlone(moved, target).value_or(length)
             ? kRowsSwept
             : std::clamp<int64_t>(kTileElements / length, 1, kRowsSwept);
 }

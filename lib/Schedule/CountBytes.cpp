@@ -32,7 +32,8 @@ void CascadeCounter::countAgain(const OpSet &first, const OpSet &later) {
 double CascadeCounter::rowsOfSweep() {
   if (hasNest || tiledRow() < 0 || lastStream < 0 || stream != bit(lastStream))
     return 1.0;
-  auto longest = longestSweptAlone(cascade, sets, lastStream, target);
+  auto longest =
+      longestSweptAlone(movedAlong(cascade, sets, lastStream), target);
   double each = std::ceil(elements(rowSet) / double(target.cores));
   return longest && extents[lastStream] > double(*longest)
              ? std::clamp(each, 1.0, rowsOfItem(tiledRow()))

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Dialect/Refold/IR/Refold.h"
 #include "refold/Schedule/Schedule.h"
-#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/SmallPtrSet.h"
 
 using namespace mlir;
 using namespace refold;
 
-/// What a sweep reads along `stream`, states apart.
-static llvm::SmallSetVector<Operation *, 8>
-readsOfSweep(CascadeOp cascade, const IndexSets &sets, unsigned stream) {
-  llvm::SmallSetVector<Operation *, 8> seen, reads;
+using OpSet = llvm::SmallPtrSet<Operation *, 16>;
+
+/// What results along `stream` are computed from, states apart.
+static OpSet opsOfSweep(CascadeOp cascade, unsigned stream) {
+  OpSet ops;
   SmallVector<Value> open;
   for (auto write : cascade.getBody().getOps<WriteOp>())
     if (llvm::is_contained(write.getIndices(),
@@ -17,31 +18,42 @@ readsOfSweep(CascadeOp cascade, const IndexSets &sets, unsigned stream) {
       open.push_back(write.getValue());
   while (!open.empty()) {
     Operation *op = open.pop_back_val().getDefiningOp();
-    if (!op || isa<StateOp>(op) || !seen.insert(op))
-      continue;
-    open.append(op->operand_begin(), op->operand_end());
-    if (isa<ReadOp>(op) &&
-        (sets.of(op->getResult(0)) & (uint64_t(1) << stream)))
-      reads.insert(op);
+    if (op && !isa<StateOp>(op) && ops.insert(op).second)
+      open.append(op->operand_begin(), op->operand_end());
   }
-  return reads;
+  return ops;
 }
 
-std::optional<int64_t> refold::longestSweptAlone(CascadeOp cascade,
-                                                 const IndexSets &sets,
-                                                 unsigned stream,
-                                                 const TargetFacts &target) {
+MovedAlong refold::movedAlong(CascadeOp cascade, const IndexSets &sets,
+                              unsigned stream) {
+  MovedAlong moved;
   uint64_t rows = cascade.indicesOfRole(CascadeOp::Row);
-  int64_t place = 0;
-  bool hasShared = false;
-  for (Operation *op : readsOfSweep(cascade, sets, stream)) {
-    Type type = op->getResult(0).getType();
-    place += type.isIntOrFloat()
-                 ? std::max<int64_t>(type.getIntOrFloatBitWidth() / 8, 1)
-                 : 4;
-    hasShared |= !(sets.of(op->getResult(0)) & rows);
+  OpSet swept = opsOfSweep(cascade, stream);
+  auto bitsOf = [&](Type type) {
+    return type.isIntOrFloat() ? int64_t(type.getIntOrFloatBitWidth()) : 0;
+  };
+  for (auto read : cascade.getBody().getOps<ReadOp>()) {
+    uint64_t set = sets.of(read.getValue());
+    if (!(set & (uint64_t(1) << stream)))
+      continue;
+    Type type = read.getValue().getType();
+    moved.bits += bitsOf(type);
+    if (!swept.contains(read))
+      continue;
+    moved.sweptBytes +=
+        type.isIntOrFloat() ? std::max<int64_t>(bitsOf(type) / 8, 1) : 4;
+    moved.sweepsShared |= !(set & rows);
   }
-  if (!hasShared)
+  for (auto write : cascade.getBody().getOps<WriteOp>())
+    for (Value index : write.getIndices())
+      if (sets.of(index) & (uint64_t(1) << stream))
+        moved.bits += bitsOf(write.getValue().getType());
+  return moved;
+}
+
+std::optional<int64_t> refold::longestSweptAlone(const MovedAlong &moved,
+                                                 const TargetFacts &target) {
+  if (!moved.sweepsShared)
     return std::nullopt;
-  return target.l2Bytes / 4 * 3 / place;
+  return target.l2Bytes / 4 * 3 / moved.sweptBytes;
 }

@@ -32,7 +32,6 @@ private:
   int chooseColumnRow(int stream);
   void chooseElementwise(Schedule &s);
   void chooseColumns(Schedule &s, int lane, int row, int stream);
-  int64_t bitsMovedAlong(int stream);
   void chooseRows(Schedule &s, int row, int stream);
   void chooseSegments(Schedule &s, int row, int stream);
 

@@ -121,15 +121,23 @@ struct Schedule {
   mlir::DictionaryAttr toAttr(mlir::MLIRContext *context) const;
 };
 
-/// The most elements along `stream` of rows that a sweep follows one by one
+/// What a row moves for each position of `stream`.
+struct MovedAlong {
+  int64_t bits = 0;          ///< read and written
+  int64_t sweptBytes = 0;    ///< that a sweep reads
+  bool sweepsShared = false; ///< some of that is the same for all rows
+};
+MovedAlong movedAlong(CascadeOp cascade, const IndexSets &sets,
+                      unsigned stream);
+
+/// The most elements along the stream of rows that a sweep follows one by one
 /// though they read something in common there: three quarters of the second
 /// cache hold a row and that. Longer ones are swept tile by tile, all rows of
 /// an item, up to `kRowsSwept`. None where rows share nothing. Sapphire Rapids,
 /// one thread, LayerNorm by hand, row by row and 8 rows so, 64 x 262144 7.5
 /// and 5.5 ms, 16 x 1048576 8.3 and 5.5; 128 x 131072, which three quarters
 /// hold, 5.45 and 5.42.
-std::optional<int64_t> longestSweptAlone(CascadeOp cascade,
-                                         const IndexSets &sets, unsigned stream,
+std::optional<int64_t> longestSweptAlone(const MovedAlong &moved,
                                          const TargetFacts &target);
 constexpr int64_t kRowsSwept = 16;
 

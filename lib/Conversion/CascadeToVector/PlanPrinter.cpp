@@ -127,7 +127,8 @@ std::string Plan::describe() {
   for (WritePlan &w : finishWrites)
     text += "finish: writes " + cascade.showIndices(w.set) + "\n";
   if (hasShortRows())
-    if (auto longest = longestSweptAlone(cascade, sets, stream, facts))
+    if (auto longest =
+            longestSweptAlone(movedAlong(cascade, sets, stream), facts))
       text += "sweep: of rows longer than " + std::to_string(*longest) +
               " all of an item, tile by tile\n";
   for (Node *n : sweepContractions)

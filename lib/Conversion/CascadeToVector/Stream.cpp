@@ -297,8 +297,8 @@ void Kernel::finish() {
 Ix Kernel::sweepsTogether() {
   if (!plan.hasShortRows() || !walksRowByRow() || hasSegments())
     return 0;
-  std::optional<int64_t> longest =
-      longestSweptAlone(plan.cascade, plan.sets, plan.stream, plan.facts);
+  std::optional<int64_t> longest = longestSweptAlone(
+      movedAlong(plan.cascade, plan.sets, plan.stream), plan.facts);
   if (!longest)
     return 0;
   return to.min(1, to.div(extents[plan.stream], *longest + 1));
