@@ -2,6 +2,7 @@
 #ifndef REFOLD_LIB_CONVERSION_CASCADETOVECTOR_KERNEL_H
 #define REFOLD_LIB_CONVERSION_CASCADETOVECTOR_KERNEL_H
 
+#include "Nest.h"
 #include "Plan.h"
 #include "Spelling.h"
 
@@ -158,8 +159,6 @@ private:
   void storeWrite(Tile &t, WritePlan &w, int r, int c, Val v,
                   bool isStreamed = false);
 
-  struct Nest;
-
   // Prefetch.cpp.
   struct Ahead {
     llvm::SmallVector<Node *> reads;
@@ -191,55 +190,6 @@ private:
 
   // Nests.cpp, Sums.cpp.
   using Values = Spelling::Values;
-  struct Nest {
-    Set out = 0;
-    int lane = kNone;
-    bool readsPanels = false;  ///< products; panels are planned for them
-    bool lanesReduced = false; ///< lanes run along the innermost reduced index
-    int column = kNone;        ///< lanesReduced: of which several are in work
-    bool isApart = false;      ///< ... as many parts of a tile, not neighbours
-    const SumsApart *sumsApart = nullptr;
-    Node *result = nullptr;          ///< the contraction that it computes
-    llvm::SmallVector<Node *> ahead; ///< reads to ask for ahead
-    Ix depthAhead;          ///< so many steps of the sum; 0: bytes behind each
-    int64_t bytesAhead = 0; ///< 0: as many as there are in a few rows
-    bool inPlace = false;   ///< without panels
-    bool isSliced = false;  ///< see `nestSlices`
-    bool isAlone = false;   ///< complete sums, which are written
-    /// Where only a part of the summed index is added: its first, its length.
-    std::optional<std::pair<Ix, Ix>> part;
-    const PairPlan *pair = nullptr; ///< of its term
-    llvm::SmallVector<unsigned> reduced;
-    Node *term = nullptr;
-    /// Of a nest that writes complete sums: all that it sums side by side.
-    llvm::SmallVector<Sum, 2> sums;
-    Binary combine = Binary::AddF;
-    mlir::TypedAttr identity;
-    llvm::function_ref<Val(Tile &, int, int)> init;
-    llvm::function_ref<void(Tile &, int, int, Val)> sink;
-    const StatePlan *keyed = nullptr; ///< at the place of the stream indices
-    WritePlan *streamed = nullptr;    ///< stored past the caches
-    bool isFinal = false; ///< a result that no kernel of the program reads
-    llvm::SmallVector<Node *> results; ///< what the sink evaluates
-    /// So many sums of a register tile, of 32 bits, are added in short blocks.
-    int64_t fewSums = 4;
-    bool hasShortBlocks = false; ///< however many they are
-    bool fillsArray = false;     ///< an array of a workspace, which has padding
-    int64_t width = 0;           ///< lanes of a block; 0: of the register tile
-    int64_t rows = 0;            ///< of a block; 0: of the register tile
-    int64_t unroll = 0;          ///< set by `sizeNest`
-    bool splitsLanes = false;    ///< a body for whole blocks of any extent
-    bool halvesRows = false;     ///< rows that fill no block: half a block, ...
-    bool addsAsHalves = false;   ///< ... or one by one, added up as if so
-    /// All that is summed lies in one loop: it is summed in blocks.
-    bool isLong = false;
-    bool isOfStream = false; ///< ... of a tile of the stream: shorter ones
-    /// Rows and columns of the register tile whose blocks are taken: an edge
-    /// adds up as whole tiles of its rows do.
-    int64_t rowsOfBlocks = 1, columnsOfBlocks = 1;
-    std::optional<std::pair<Ix, Ix>> window; ///< the first row and the end
-    bool isOneBlock = false;                 ///< there are `rows` of them
-  };
   void emitNest(Nest &nest);
   void nestLanes(Nest &nest, Tile &t);
   void nestBlocks(Nest &nest, Tile &t, Ix first, Ix end);
