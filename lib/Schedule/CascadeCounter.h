@@ -25,7 +25,6 @@ private:
   static uint64_t bit(unsigned i) { return uint64_t(1) << i; }
 
   // CountWork.cpp: operations by kind, states.
-  static OperationCounts kindOf(mlir::Operation &op);
   static void gather(mlir::Value value, OpSet &ops);
   double elements(uint64_t set) const;
   double laneWaste(uint64_t set) const;

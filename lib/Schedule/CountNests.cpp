@@ -2,6 +2,7 @@
 // What contractions and sums with a carried index take: products, what is
 // computed beside them, registers that are not full, panels.
 #include "CascadeCounter.h"
+#include "CountOperation.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"

@@ -262,7 +262,10 @@ struct LowerMath : PassWrapper<LowerMath, OperationPass<ModuleOp>> {
     RewritePatternSet patterns(context);
     patterns.add<ByArithmetic<math::ExpOp, emitExp, true>,
                  ByArithmetic<math::Exp2Op, emitExp2, false>,
+                 ByArithmetic<math::ExpM1Op, emitExpM1, true>,
                  ByArithmetic<math::LogOp, emitLog, false>,
+                 ByArithmetic<math::Log2Op, emitLog2, false>,
+                 ByArithmetic<math::Log1pOp, emitLog1p, false>,
                  ByArithmetic<math::TanhOp, emitTanh, false>,
                  ByArithmetic<math::ErfOp, emitErf, false>, ExpTail>(
         context, instructionSet);
@@ -287,8 +290,8 @@ struct LowerMath : PassWrapper<LowerMath, OperationPass<ModuleOp>> {
 
 private:
   /// The rest goes to libm, element by element. What LLVM has instructions or
-  /// exact expansions for stays; log1p and expm1 must not, since MathToLLVM
-  /// makes them log(1 + x) and exp(x) - 1.
+  /// exact expansions for stays; log1p and expm1 of f64 must not, since
+  /// MathToLLVM makes them log(1 + x) and exp(x) - 1.
   void callLibm() {
     RewritePatternSet patterns(&getContext());
     populateMathToLibmConversionPatterns(patterns);

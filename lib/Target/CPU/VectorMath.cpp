@@ -356,32 +356,123 @@ Value refold::emitShortExp2(VectorMath &m, Value x) {
   return m.scaleF(m.fma(r, m.polynomial(r, kQ), m.constant(1.0)), n);
 }
 
-Value refold::emitLog(VectorMath &m, Value x) {
-  using Pred = arith::CmpFPredicate;
-  // log(1 + f) = f - f^2 / 2 + f^3 P(f), 1 + f in [sqrt(1/2), sqrt(2)).
+namespace {
+/// 2^exponent * (1 + f), 1 + f in [sqrt(1/2), sqrt(2)): a positive normal f32.
+struct Reduced {
+  Value exponent; ///< an integer
+  Value f;
+};
+} // namespace
+
+static Reduced reduceForLog(VectorMath &m, Value x) {
+  constexpr int64_t kRootHalfBits = 0x3f3504f3;
+  Value bits = m.bitsOf(x);
+  Value e = m.shiftRight(m.subInt(bits, m.integer(kRootHalfBits)), 23);
+  Value mantissa = m.fromBits(m.subInt(bits, m.shiftLeft(e, 23)));
+  return {e, m.sub(mantissa, m.constant(1.0))};
+}
+
+/// log(1 + f) - f for such an f, as far as f32 has it.
+static Value logTail(VectorMath &m, Value f) {
+  // log(1 + f) = f - f^2 / 2 + f^3 P(f).
   static constexpr double kP[] = {
       0.333333126043,  -0.250000095983, 0.200021186426,
       -0.166679959049, 0.142195527325,  -0.124055882416,
       0.11888158847,   -0.116756545708, 0.0674665152336};
-  constexpr int64_t kRootHalfBits = 0x3f3504f3;
-  Value isSubnormal = m.compare(Pred::OLT, x, 0x1p-126);
-  Value scaled = m.select(isSubnormal, m.mul(x, m.constant(0x1p23)), x);
-  Value bits = m.bitsOf(scaled);
-  Value e = m.shiftRight(m.subInt(bits, m.integer(kRootHalfBits)), 23);
-  Value mantissa = m.fromBits(m.subInt(bits, m.shiftLeft(e, 23)));
-  Value exponent = m.toFloat(e);
-  exponent =
-      m.sub(exponent, m.select(isSubnormal, m.constant(23.0), m.constant(0.0)));
-  Value f = m.sub(mantissa, m.constant(1.0));
   Value f2 = m.mul(f, f);
-  Value rest =
-      m.fma(m.mul(f, f2), m.polynomial(f, kP), m.mul(f2, m.constant(-0.5)));
-  rest = m.fma(exponent, m.constant(kExpF32.ln2Low), rest);
-  Value y = m.fma(exponent, m.constant(kExpF32.ln2High), m.add(f, rest));
+  return m.fma(m.mul(f, f2), m.polynomial(f, kP), m.mul(f2, m.constant(-0.5)));
+}
+
+/// log(1 + f) + exponent·log 2, and `more`, which is small beside it.
+static Value logOf(VectorMath &m, Value exponent, Value f,
+                   Value more = Value()) {
+  Value rest = m.fma(exponent, m.constant(kExpF32.ln2Low), logTail(m, f));
+  if (more)
+    rest = m.add(rest, more);
+  return m.fma(exponent, m.constant(kExpF32.ln2High), m.add(f, rest));
+}
+
+/// What a logarithm that ends at `zero` is of a number below it, of `zero`, of
+/// infinity and of no number.
+static Value logAtTheEdges(VectorMath &m, Value x, double zero, Value y) {
+  using Pred = arith::CmpFPredicate;
   // +inf and NaN are their own logarithms.
   y = m.select(m.compare(Pred::OLT, x, HUGE_VAL), y, x);
-  y = m.select(m.compare(Pred::OLT, x, 0.0), m.constant(NAN), y);
-  return m.select(m.compare(Pred::OEQ, x, 0.0), m.constant(-HUGE_VAL), y);
+  y = m.select(m.compare(Pred::OLT, x, zero), m.constant(NAN), y);
+  return m.select(m.compare(Pred::OEQ, x, zero), m.constant(-HUGE_VAL), y);
+}
+
+/// Subnormal ones too.
+static Value logOfAny(VectorMath &m, Value x,
+                      Value (*logOf)(VectorMath &, Value, Value)) {
+  Value isSubnormal = m.compare(arith::CmpFPredicate::OLT, x, 0x1p-126);
+  Value scaled = m.select(isSubnormal, m.mul(x, m.constant(0x1p23)), x);
+  Reduced part = reduceForLog(m, scaled);
+  Value exponent =
+      m.sub(m.toFloat(part.exponent),
+            m.select(isSubnormal, m.constant(23.0), m.constant(0.0)));
+  return logAtTheEdges(m, x, 0.0, logOf(m, exponent, part.f));
+}
+
+Value refold::emitLog(VectorMath &m, Value x) {
+  return logOfAny(m, x, [](VectorMath &m, Value exponent, Value f) {
+    return logOf(m, exponent, f);
+  });
+}
+
+Value refold::emitLog2(VectorMath &m, Value x) {
+  // log2 e in two parts, so that f keeps its digits.
+  static constexpr double kHigh = 1.44269502162933349609375,
+                          kLow = 1.92596298909109e-8;
+  return logOfAny(m, x, [](VectorMath &m, Value exponent, Value f) {
+    Value rest =
+        m.fma(f, m.constant(kLow), m.mul(logTail(m, f), m.constant(kHigh)));
+    return m.add(exponent, m.fma(f, m.constant(kHigh), rest));
+  });
+}
+
+/// log of the rounded 1 + x, and what that rounding has taken over 1 + x.
+Value refold::emitLog1p(VectorMath &m, Value x) {
+  Value one = m.constant(1.0);
+  Value sum = m.add(one, x);
+  Value taken = m.sub(x, m.sub(sum, one));
+  Reduced part = reduceForLog(m, sum);
+  // Times 2^-exponent; times 0 of the largest numbers, which lose nothing by
+  // it.
+  Value power =
+      m.fromBits(m.shiftLeft(m.subInt(m.integer(128), part.exponent), 23));
+  taken = m.mul(m.mul(taken, power), m.constant(0.5));
+  // 1 / (1 + f) but for 7 %: all of x where f is 0.
+  Value inverse = m.fma(part.f, m.sub(part.f, one), one);
+  Value y = logOf(m, m.toFloat(part.exponent), part.f, m.mul(taken, inverse));
+  return logAtTheEdges(m, x, -1.0, m.copySign(y, x)); // of -0 too
+}
+
+Value refold::emitExpM1(VectorMath &m, Value x) {
+  using Pred = arith::CmpFPredicate;
+  const ExpFormat &f = m.isDouble() ? kExpF64 : kExpF32;
+  // -1 is nearest below, and infinity above. Terms of x^2 are below its digits
+  // from `tiny` down.
+  double lowest = m.isDouble() ? -40.0 : -20.0;
+  double tiny = m.isDouble() ? 0x1p-60 : 0x1p-30;
+  Value bounded = m.atMost(m.atLeast(x, lowest), f.highest);
+  Value shifted =
+      m.fma(bounded, m.constant(1.44269504088896340736), m.constant(f.magic));
+  Value n = m.sub(shifted, m.constant(f.magic));
+  Value r = m.fma(n, m.constant(-f.ln2High), bounded);
+  r = m.fma(n, m.constant(-f.ln2Low), r);
+  Value q = m.polynomial(r, m.isDouble() ? ArrayRef<double>(kExpQ64)
+                                         : ArrayRef<double>(kExpQ32));
+  // Half of it, so that 2^n fits for every n: 2^(n-1)·(r + r^2 q) + (2^(n-1) -
+  // 1/2), in which what the sum of r and the last loses is kept.
+  Value bits = m.shiftLeft(m.bitsOf(shifted), f.mantissaBits);
+  Value power = m.fromBits(
+      m.addInt(bits, m.integer(int64_t(f.bias - 1) << f.mantissaBits)));
+  Value less = m.sub(power, m.constant(0.5));
+  Value sum = m.fma(power, r, less);
+  Value rest = m.fma(power, r, m.sub(less, sum));
+  Value half = m.add(sum, m.fma(m.mul(power, m.mul(r, r)), q, rest));
+  return m.select(m.compare(Pred::OLT, m.abs(x), tiny), x, m.add(half, half));
 }
 
 Value refold::emitTanh(VectorMath &m, Value x) {

@@ -73,7 +73,10 @@ mlir::Value emitExp2(VectorMath &m, mlir::Value x);
 mlir::Value emitFlushedExp2(VectorMath &m, mlir::Value x);
 /// The same with an error of 2^-18: of what is rounded to 16 bits.
 mlir::Value emitShortExp2(VectorMath &m, mlir::Value x);
+mlir::Value emitExpM1(VectorMath &m, mlir::Value x);
 mlir::Value emitLog(VectorMath &m, mlir::Value x);        ///< f32 only
+mlir::Value emitLog2(VectorMath &m, mlir::Value x);       ///< f32 only
+mlir::Value emitLog1p(VectorMath &m, mlir::Value x);      ///< f32 only
 mlir::Value emitTanh(VectorMath &m, mlir::Value x);       ///< f32 only
 mlir::Value emitErf(VectorMath &m, mlir::Value x);        ///< f32 only
 mlir::Value emitErfByTable(VectorMath &m, mlir::Value x); ///< `hasScaleF`, f32

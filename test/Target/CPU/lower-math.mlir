@@ -49,15 +49,40 @@ func.func @exp_of_half_vector(%x: vector<8xf32>) -> vector<8xf32> {
   return %y : vector<8xf32>
 }
 
-// Not log(1 + x), which has no digits near 0.
+// Not log(1 + x), which has no digits near 0, but what the rounding of 1 + x has
+// taken too; f64 is libm's.
 
-// CHECK-LABEL: func.func @log1p_is_libms(
-// CHECK:         call @log1pf
+// CHECK-LABEL: func.func @log1p_by_arithmetic(
+// CHECK-SAME:    %[[X:.*]]: vector<16xf32>
+// CHECK:         %[[SUM:.*]] = arith.addf %[[X]], %[[ONE:.*]] fastmath<contract>
+// CHECK:         %[[ROUNDED:.*]] = arith.subf %[[SUM]], %[[ONE]]
+// CHECK:         arith.subf %[[X]], %[[ROUNDED]]
+// CHECK-NOT:     call
+// CHECK:         return
+func.func @log1p_by_arithmetic(%x: vector<16xf32>) -> vector<16xf32> {
+  %y = math.log1p %x : vector<16xf32>
+  return %y : vector<16xf32>
+}
+
+// CHECK-LABEL: func.func @log1p_of_f64_is_libms(
+// CHECK:         call @log1p(
 // CHECK-NOT:     math.log
 // CHECK:         return
-func.func @log1p_is_libms(%x: f32) -> f32 {
-  %y = math.log1p %x : f32
-  return %y : f32
+func.func @log1p_of_f64_is_libms(%x: f64) -> f64 {
+  %y = math.log1p %x : f64
+  return %y : f64
+}
+
+// CHECK-LABEL: func.func @by_arithmetic(
+// CHECK-NOT:     call
+// CHECK-NOT:     math.expm1
+// CHECK-NOT:     math.log2
+// CHECK:         return
+func.func @by_arithmetic(%x: vector<16xf32>, %z: f64) -> (vector<16xf32>, f64) {
+  %a = math.expm1 %x : vector<16xf32>
+  %b = math.log2 %a : vector<16xf32>
+  %c = math.expm1 %z : f64
+  return %b, %c : vector<16xf32>, f64
 }
 
 // What is one instruction stays.
