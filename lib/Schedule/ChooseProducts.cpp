@@ -2,6 +2,7 @@
 // Register tiles, panels and items of cascades with contractions or sums with a
 // carried index. The numbers were measured on Zen 3 to 5 and Sapphire Rapids
 // (docs/targets/cpu.md).
+#include "Columns.h"
 #include "ScheduleChooser.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -71,7 +72,7 @@ bool ScheduleChooser::isDenseAlongSum() {
   uint64_t inner = cascade.indicesOfRole(CascadeOp::Inner);
   return llvm::all_of(cascade.getBody().getOps<ReadOp>(), [&](ReadOp read) {
     uint64_t summed = sets.of(read.getValue()) & inner;
-    int dense = denseIndex(read.getMap(), read.getIndices());
+    int dense = denseIndexOf(cascade, read.getMap(), read.getIndices());
     return !summed || (dense != kNone && summed == uint64_t(1) << dense);
   });
 }

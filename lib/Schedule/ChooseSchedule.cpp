@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The schedule of a cascade from its index sets: which indices have lanes and
 // tiles. The numbers were measured on Zen 4 and Zen 5 (docs/targets/cpu.md).
+#include "Columns.h"
 #include "ScheduleChooser.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -15,26 +16,14 @@ bool refold::isVarying(CascadeOp cascade, unsigned input) {
   return bits && input < unsigned(bits.size()) && bits[input];
 }
 
-/// The index of the last subscript, or kNone.
-int ScheduleChooser::denseIndex(AffineMap map, ValueRange indices) {
-  if (!map.getNumResults())
-    return kNone;
-  auto dim = dyn_cast<AffineDimExpr>(map.getResults().back());
-  auto arg = dim ? dyn_cast<BlockArgument>(indices[dim.getPosition()])
-                 : BlockArgument();
-  return arg && arg.getArgNumber() < cascade.numIndices()
-             ? int(arg.getArgNumber())
-             : kNone;
-}
-
 /// The row index that most results, then most reads, move densely with.
 int ScheduleChooser::chooseLaneRow() {
   std::vector<int> score(cascade.numIndices(), 0);
   for (auto w : cascade.getBody().getOps<WriteOp>())
-    if (int i = denseIndex(w.getMap(), w.getIndices()); i != kNone)
+    if (int i = denseIndexOf(cascade, w.getMap(), w.getIndices()); i != kNone)
       score[i] += 100;
   for (auto r : cascade.getBody().getOps<ReadOp>())
-    if (int i = denseIndex(r.getMap(), r.getIndices()); i != kNone)
+    if (int i = denseIndexOf(cascade, r.getMap(), r.getIndices()); i != kNone)
       score[i] += 1;
   int best = kNone;
   for (unsigned i = 0; i < cascade.numIndices(); ++i) {
@@ -85,13 +74,21 @@ void ScheduleChooser::chooseElementwise(Schedule &s) {
 }
 
 /// Rows along the lanes: blocks of columns are items, since there may be few
-/// rows.
+/// rows. Tiles are low and wide: rows of the stream lie pages apart, and what
+/// of one is read at once should be as much as possible of a page.
 void ScheduleChooser::chooseColumns(Schedule &s, int lane, int row,
                                     int stream) {
+  constexpr int64_t kMost = 1024, kLeast = 256, kItemsOfCore = 2;
   s.registerRows = 1;
   s.registerLanes = 4 * target.lanes(32);
-  s.tile[name(lane)] = 256;
-  s.tile[name(stream)] = 256;
+  int64_t blocks = 1;
+  for (unsigned i = 0; i < cascade.numIndices(); ++i)
+    if (isRole(i, CascadeOp::Row) && !ShapedType::isDynamic(extent(i)))
+      blocks *= std::max<int64_t>(extent(i), 1);
+  int64_t wanted = blocks / (kItemsOfCore * target.cores);
+  s.tile[name(lane)] =
+      std::clamp<int64_t>(llvm::bit_floor(uint64_t(wanted)), kLeast, kMost);
+  s.tile[name(stream)] = 64;
   if (row != kNone)
     s.tile[name(row)] = 1;
 }
@@ -145,28 +142,6 @@ void ScheduleChooser::chooseRows(Schedule &s, int row, int stream) {
             : std::clamp<int64_t>(kTileElements / length, 1, kRowsSwept);
 }
 
-/// A row index that reads move densely with while none does with the stream:
-/// the reduction of columns. It takes the lanes, and the stream is walked step
-/// by step.
-int ScheduleChooser::chooseColumnRow(int stream) {
-  std::vector<int> dense(cascade.numIndices(), 0);
-  for (auto state : cascade.getBody().getOps<StateOp>())
-    if (state.isOrdered())
-      return kNone;
-  for (auto read : cascade.getBody().getOps<ReadOp>())
-    if (sets.of(read.getValue()) & (uint64_t(1) << stream))
-      if (int i = denseIndex(read.getMap(), read.getIndices()); i != kNone)
-        ++dense[i];
-  if (dense[stream])
-    return kNone;
-  int best = kNone;
-  for (unsigned i = 0; i < cascade.numIndices(); ++i)
-    if (isRole(i, CascadeOp::Row) && dense[i] && isLarge(i, 4) &&
-        (best == kNone || dense[i] >= dense[best]))
-      best = i;
-  return best;
-}
-
 /// Fewer than eight items of known number: the stream is split as well.
 void ScheduleChooser::chooseSegments(Schedule &s, int row, int stream) {
   constexpr int64_t kFewItems = 8, kMaxSegments = 16, kLong = 8192;
@@ -206,7 +181,7 @@ Schedule ScheduleChooser::choose() {
   if (stream == kNone)
     lane = carried ? kNone : chooseLaneRow();
   else if (!hasMatrix)
-    lane = chooseColumnRow(stream);
+    lane = columnRowOf(cascade, sets, stream);
   if (lane != kNone)
     s.lanes = name(lane);
   int64_t wanted = stream != kNone && hasLists ? target.lanes(32) : 2;

@@ -26,10 +26,8 @@ private:
   std::string name(unsigned i) { return cascade.indexName(i).str(); }
 
   // ChooseSchedule.cpp: rows, columns, elements by themselves.
-  int denseIndex(mlir::AffineMap map, mlir::ValueRange indices);
   int chooseLaneRow();
   int chooseTileRow(int except, int64_t wanted = 2);
-  int chooseColumnRow(int stream);
   void chooseElementwise(Schedule &s);
   void chooseColumns(Schedule &s, int lane, int row, int stream);
   void chooseRows(Schedule &s, int row, int stream);

@@ -324,11 +324,11 @@ void Kernel::walkWhole() {
   }
 }
 
-/// Numbers of joined rows, rows along the lanes; or of one row whose sweep is
-/// several loops.
+/// Numbers of joined rows, or of columns, rows along the lanes; or of one row
+/// whose sweep is several loops.
 void Kernel::computeNumbers(ArrayRef<Node *> numbers) {
   bool isOne = onlyRow && plan.streams != bit(plan.stream);
-  if (numbers.empty() || !(isJoined || isOne))
+  if (numbers.empty() || !(isJoined || isOne || plan.hasColumns()))
     return;
   auto compute = [&](Tile &head) {
     for (Node *n : numbers)
@@ -336,6 +336,8 @@ void Kernel::computeNumbers(ArrayRef<Node *> numbers) {
   };
   if (isJoined)
     eachHead(compute);
+  else if (plan.hasColumns())
+    eachRow(plan.row != kNone, [&](Ix row) { eachColumn(row, compute); });
   else
     eachRow(/*hasRow=*/true, [&](Ix row) {
       Tile head = tileOf(row);

@@ -413,6 +413,7 @@ private:
   void initialise(unsigned pass, bool hasLists);
   bool areJoined(Set set);
   Tile headOf(Ix first);
+  void eachColumn(Ix row, llvm::function_ref<void(Tile &)> body);
   void eachHead(llvm::function_ref<void(Tile &)> body);
   Array &runningOf(StatePlan &s);
   void reducePartials(unsigned pass);

@@ -58,6 +58,7 @@ void Planner::chooseRoles() {
     if (plan->roles[i] == CascadeOp::Row &&
         cascade.indexName(i) == plan->schedule.lanes) {
       plan->roles[i] = CascadeOp::Carried;
+      plan->column = i;
       if (pivots & bit(i))
         plan->rowLane = i;
     }
@@ -328,7 +329,7 @@ void Planner::keepNumbersOfSweep() {
 void Planner::chooseJoined() {
   constexpr int64_t kShort = 256;
   Plan &p = *plan;
-  if (p.hasOnlyRows() && p.streams != bit(p.stream))
+  if ((p.hasOnlyRows() && p.streams != bit(p.stream)) || p.hasColumns())
     keepNumbersOfSweep();
   if (!p.mayJoin() || !p.hasShortRows())
     return;

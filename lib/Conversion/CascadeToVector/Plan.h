@@ -244,8 +244,9 @@ struct Plan {
   /// Other streams that the passes walk with it as one, from it outwards.
   llvm::SmallVector<unsigned, 2> flat;
   int rowLane =
-      kNone;         ///< a row index that runs along the lanes, pivots included
-  int block = kNone; ///< the carried index with a tile
+      kNone; ///< a row index that runs along the lanes, pivots included
+  int column = kNone; ///< a row index along the lanes, pivots or not
+  int block = kNone;  ///< the carried index with a tile
   int64_t lanes = 1, tileRows = 1, tileStream = 1, tileBlock = 0;
   int64_t longestWhole = 0; ///< of the rows that may be walked as one tile
   int64_t registerRows = 1, registerLanes = 1, unroll = 1;
@@ -388,6 +389,9 @@ struct Plan {
   bool hasBlocksOfResults() const;
   /// Whether the rows of a tile fill registers.
   bool mayJoin() const;
+  /// Whether rows lie along the lanes, and the stream is walked step by step:
+  /// what is made of a row's numbers would be made anew in every step.
+  bool hasColumns() const { return column != kNone && stream != kNone; }
   int64_t extent(unsigned i) { return cascade.getExtents()[i]; }
   Along along(Node *read, unsigned index);
   std::optional<PartOfGroup> partOfGroup(Node *read, unsigned index);

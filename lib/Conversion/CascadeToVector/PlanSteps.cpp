@@ -86,12 +86,13 @@ void Planner::keepForRows(Node *n, NodeSet &kept) {
 void Planner::keepNumbers(Node *n, NodeSet &kept) {
   if (n->kind != Node::Elem)
     return;
-  if (n->set & ~plan->rows) {
+  Set column = plan->column == kNone ? 0 : bit(plan->column);
+  if (n->set & ~(plan->rows | column)) {
     for (Node *i : n->in)
       keepNumbers(i, kept);
     return;
   }
-  if (plan->hasRow(n->set) && readsState(n))
+  if ((plan->hasRow(n->set) || (n->set & column)) && readsState(n))
     kept.insert(n);
 }
 

@@ -43,6 +43,24 @@ void Kernel::eachHead(llvm::function_ref<void(Tile &)> body) {
   });
 }
 
+/// A register of columns at a time.
+void Kernel::eachColumn(Ix row, llvm::function_ref<void(Tile &)> body) {
+  Ix range = span(plan.column);
+  auto block = [&](Ix at, bool isMasked) {
+    Tile t = tileOf(row);
+    t.lane = plan.column;
+    t.laneLocal = {at};
+    t.column = plan.stream;
+    if (isMasked)
+      t.laneLimit = range;
+    body(t);
+  };
+  Ix main = to.floorTo(range, to.lanes());
+  to.each(0, main, to.lanes(), [&](Ix at) { block(at, false); });
+  if (!range.isConstant() || range.constant % to.lanes())
+    to.each(main, range, to.lanes(), [&](Ix at) { block(at, true); });
+}
+
 /// Whether rows with values over `set` are walked side by side.
 bool Kernel::areJoined(Set set) {
   return isJoined && plan.hasRow(set) && !onlyRow;
@@ -89,22 +107,11 @@ void Kernel::rowStep(unsigned pass, Step &step) {
           t.holding = &plan.passes[pass];
         return rowGroup(pass, step, isChecked, t);
       }
-      Ix range = span(plan.rowLane);
-      auto block = [&](Ix at, bool isMasked) {
-        Tile t = tileOf(row);
-        t.lane = plan.rowLane;
-        t.laneLocal = {at};
-        t.column = plan.stream;
-        if (isMasked)
-          t.laneLimit = range;
+      eachColumn(row, [&](Tile &t) {
         if (!isChecked)
           t.holding = &plan.passes[pass];
         rowGroup(pass, step, isChecked, t);
-      };
-      Ix main = to.floorTo(range, to.lanes());
-      to.each(0, main, to.lanes(), [&](Ix at) { block(at, false); });
-      if (!range.isConstant() || range.constant % to.lanes())
-        to.each(main, range, to.lanes(), [&](Ix at) { block(at, true); });
+      });
     });
   };
   PassPlan &p = plan.passes[pass];

@@ -103,8 +103,10 @@ void Kernel::emitSegmentSweep(unsigned phase) {
 void Kernel::mergeRowStates(unsigned pass, bool hasRow, bool hasLists,
                             Tile &mine, Tile &theirs) {
   for (StatePlan &s : plan.states) {
+    bool hasColumn = plan.rowLane != kNone && (s.set & bit(plan.rowLane));
     if (s.pass != pass || s.form == StatePlan::Matrix ||
-        plan.hasRow(s.set) != hasRow || (s.isList() && !hasLists))
+        plan.hasRow(s.set) != hasRow || hasColumn != (mine.lane != kNone) ||
+        (s.isList() && !hasLists))
       continue;
     if (s.isList()) {
       mergeOrdered(s, mine.rowLocal[0]);
@@ -166,12 +168,27 @@ void Kernel::mergeMatrixStates(unsigned pass, bool hasRow, Tile &mine,
 void Kernel::mergeSegment(unsigned pass, bool hasLists) {
   Tile mine = tileOf(Ix(0)), theirs = tileOf(Ix(0));
   theirs.side = 1;
+  auto columns = [&](bool hasRow, Ix row, Tile &x, Tile &y) {
+    if (plan.rowLane == kNone)
+      return;
+    eachColumn(row, [&](Tile &at) {
+      Tile here(&x), there(&y);
+      for (Tile *t : {&here, &there}) {
+        t->lane = at.lane;
+        t->laneLocal = at.laneLocal;
+        t->laneLimit = at.laneLimit;
+      }
+      mergeRowStates(pass, hasRow, hasLists, here, there);
+    });
+  };
   mergeRowStates(pass, /*hasRow=*/false, hasLists, mine, theirs);
+  columns(/*hasRow=*/false, Ix(0), mine, theirs);
   if (plan.row != kNone)
     eachRow(/*hasRow=*/true, [&](Ix row) {
       Tile x(&mine), y(&theirs);
       x.rowLocal = y.rowLocal = {row};
       mergeRowStates(pass, /*hasRow=*/true, hasLists, x, y);
+      columns(/*hasRow=*/true, row, x, y);
       mergeMatrixStates(pass, /*hasRow=*/true, x, y);
     });
   mergeMatrixStates(pass, /*hasRow=*/false, mine, theirs);

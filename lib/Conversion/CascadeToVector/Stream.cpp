@@ -159,21 +159,20 @@ int64_t Kernel::places() {
   constexpr int64_t kPlaces = 16, kOfMatrices = 8, kOfSegments = 2;
   if (!hasBlocks())
     return 1;
-  return !plan.hasMatrixStates() ? kPlaces
-         : hasSegments()         ? kOfSegments
-                                 : kOfMatrices;
+  bool hasColumns = plan.hasMatrixStates() || plan.rowLane != kNone;
+  return !hasColumns ? kPlaces : hasSegments() ? kOfSegments : kOfMatrices;
 }
 
 /// Whether a pass may have more tiles than a block, and all that it leaves can
 /// be merged as the states of segments are, or is a list, which is complete
 /// after every element.
 bool Kernel::hasBlocks() {
-  bool mayMerge =
-      plan.hasOnlyRows() || (!plan.passes.empty() && plan.rowLane == kNone &&
-                             plan.stream != kNone && plan.hasMatrixStates() &&
-                             llvm::all_of(plan.states, [](const StatePlan &s) {
-                               return s.keys.empty();
-                             }));
+  bool mayMerge = plan.hasOnlyRows() ||
+                  (!plan.passes.empty() && plan.stream != kNone &&
+                   plan.hasMatrixStates() != (plan.rowLane != kNone) &&
+                   llvm::all_of(plan.states, [](const StatePlan &s) {
+                     return s.keys.empty();
+                   }));
   if (!mayMerge ||
       llvm::all_of(plan.states, [](const StatePlan &s) { return s.isList(); }))
     return false;
@@ -315,7 +314,8 @@ void Kernel::sweep(Ix lo, Ix hi) {
   if (plan.sweepWrites.empty())
     return;
   Set outer = plan.streams & ~bit(plan.stream);
-  if (outer)
+  bool hasNumbers = outer || plan.hasColumns();
+  if (hasNumbers)
     computeNumbers(plan.numbers);
   outerStreams(outer, [&] {
     int64_t width = plan.tileStream;
@@ -329,7 +329,7 @@ void Kernel::sweep(Ix lo, Ix hi) {
     });
     base[plan.stream] = Ix(0);
   });
-  if (outer)
+  if (hasNumbers)
     for (Node *n : plan.numbers)
       keptReady.erase(n);
 }

@@ -173,8 +173,10 @@ void Kernel::layOut(bool isDryRun) {
     addOfRow(likely.term, likely.term->set);
   for (auto *list : {&plan.numbers, &plan.finishNumbers})
     for (Node *n : *list)
-      if (!kept.count(n))
-        kept[n] = makeArray(n->set, n->type, kNone);
+      if (!kept.count(n)) {
+        bool hasColumn = plan.column != kNone && n->has(plan.column);
+        kept[n] = makeArray(n->set, n->type, hasColumn ? plan.column : kNone);
+      }
   for (PassPlan &p : plan.passes) {
     for (Node *n : p.prelude)
       add(n);
