@@ -511,8 +511,10 @@ bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
 }
 
 /// Rows are the indices of what other stages read: pivots live there. An index
-/// that only some stages or outputs have is carried. A single stage carries its
-/// last index where the operands lie along it and not along the stream.
+/// that only some stages or outputs have is carried, but not where an operand
+/// lies along the stream for each of its places (a mean weighted alike in all
+/// rows): lanes along it would be gathered. A single stage carries its last
+/// index where the operands lie along it and not along the stream.
 void Planner::assignRoles(Formula &formula) {
   algebra::Cascade &cascade = formula.cascade;
   if (cascade.stages.empty())
@@ -533,6 +535,15 @@ void Planner::assignRoles(Formula &formula) {
       visit(payload);
   }
   IndexSet rows = anyRead ? readByStages : everywhere;
+  if (!anyRead)
+    for (const Read &read : formula.reads) {
+      std::optional<unsigned> last =
+          read.subscripts.empty()
+              ? std::nullopt
+              : formula.atoms.asIndex(read.subscripts.back());
+      if (last && (cascade.stream() & bit(*last)))
+        rows |= read.symbol.indices();
+    }
   // Lists of best elements have no lanes.
   for (const algebra::Stage &stage : cascade.stages)
     if (stage.reducer == algebra::Reducer::TopK)
