@@ -74,21 +74,26 @@ void ScheduleChooser::chooseElementwise(Schedule &s) {
 }
 
 /// Rows along the lanes: blocks of columns are items, since there may be few
-/// rows. Tiles are low and wide: rows of the stream lie pages apart, and what
-/// of one is read at once should be as much as possible of a page.
+/// rows. Tiles are low and wide: what is read of a row of the stream at once
+/// should be as much as possible of a page, and rows a page apart share the
+/// sets of the caches. How high they are follows from shapes alone, since sums
+/// are added up tile by tile.
 void ScheduleChooser::chooseColumns(Schedule &s, int lane, int row,
                                     int stream) {
-  constexpr int64_t kMost = 1024, kLeast = 256, kItemsOfCore = 2;
+  constexpr int64_t kMost = 1024, kWide = 512, kLeast = 256;
   s.registerRows = 1;
   s.registerLanes = 4 * target.lanes(32);
   int64_t blocks = 1;
   for (unsigned i = 0; i < cascade.numIndices(); ++i)
     if (isRole(i, CascadeOp::Row) && !ShapedType::isDynamic(extent(i)))
       blocks *= std::max<int64_t>(extent(i), 1);
-  int64_t wanted = blocks / (kItemsOfCore * target.cores);
   s.tile[name(lane)] =
-      std::clamp<int64_t>(llvm::bit_floor(uint64_t(wanted)), kLeast, kMost);
-  s.tile[name(stream)] = 64;
+      ShapedType::isDynamic(extent(lane))
+          ? kWide
+          : std::clamp<int64_t>(
+                llvm::bit_floor(uint64_t(blocks / target.cores)), kLeast,
+                kMost);
+  s.tile[name(stream)] = isLarge(lane, kWide) ? 64 : 128;
   if (row != kNone)
     s.tile[name(row)] = 1;
 }

@@ -57,7 +57,7 @@ func.func @attention(%Q: memref<2x8x?x64xf32>, %K: memref<2x2x?x64xf32>,
 // A column sum: the dense row index takes the lanes.
 
 // CHECK-LABEL: stream i in tiles of 64
-// CHECK-NEXT:  carried j in tiles of 256
+// CHECK-NEXT:  carried j in tiles of 512
 // CHECK-NEXT:  pass 0: state 0 add {j} matrix nest, lanes j
 // CHECK-NEXT:  finish: writes {j}
 func.func @columns(%A: memref<?x?xf32>, %O: memref<?xf32>) {
