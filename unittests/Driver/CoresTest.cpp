@@ -203,6 +203,26 @@ TEST_F(CoresTest, Products) {
   expectSameBits(kGated, shapes);
 }
 
+/// How wide tiles of columns are follows from the cores where the number of
+/// columns is known.
+TEST_F(CoresTest, Columns) {
+  for (const char *columns : {"m=300", "m=1500", "m=4096", "m"}) {
+    std::string text = "f(x[n," + std::string(columns) +
+                       "], gamma[n]) -> y\n"
+                       "  mu = mean(n: x)\n"
+                       "  v = mean(n: (x - mu)^2)\n"
+                       "  y[n,m] = (x - mu) * rsqrt(v + 1e-5) * gamma\n";
+    bool isOpen = llvm::StringRef(columns) == "m";
+    std::vector<Extents> shapes;
+    for (int64_t n : {3, 200, 3000}) {
+      shapes.push_back({{"n", n}});
+      if (isOpen)
+        shapes.back()["m"] = 700;
+    }
+    expectSameBits(text, shapes);
+  }
+}
+
 /// Rows that are swept together and rows one by one, of one tile and of several
 /// about trailing means.
 TEST_F(CoresTest, RowsAlone) {
