@@ -85,17 +85,38 @@ static llvm::Value *word(llvm::IRBuilder<> &b, llvm::Value *words,
   return b.CreateConstInBoundsGEP1_64(b.getInt64Ty(), words, index);
 }
 
+/// The stack begins at a multiple of a register's bytes in all functions of a
+/// kernel. LLVM leaves it as callers have it, at 16 bytes, where a register
+/// that is kept there lies in two lines and one of them, by chance, in two
+/// pages.
+constexpr unsigned kStackBytes = 64;
+
+/// A function `name` that calls `body` on such a stack.
+static void alignStack(llvm::Function &body, llvm::StringRef name) {
+  body.addFnAttr(llvm::Attribute::NoInline);
+  llvm::Function *entry = llvm::Function::Create(
+      body.getFunctionType(), llvm::GlobalValue::ExternalLinkage, name,
+      *body.getParent());
+  entry->addFnAttr("stackrealign");
+  llvm::IRBuilder<> b(
+      llvm::BasicBlock::Create(body.getContext(), "entry", entry));
+  b.CreateCall(&body, {entry->getArg(0), entry->getArg(1)})
+      ->setTailCallKind(llvm::CallInst::TCK_NoTail);
+  b.CreateRetVoid();
+}
+
 /// Turns NAME into void NAME_words(const int64_t *words, int64_t *results),
 /// which finds its arguments there, one a word. As a function of its own NAME
 /// would take dozens of arguments on the stack, most of which nobody reads.
 static void takeWords(llvm::Function &function) {
   llvm::Module &module = *function.getParent();
+  std::string name = function.getName().str() + "_words";
   llvm::IRBuilder<> b(module.getContext());
   auto *type = llvm::FunctionType::get(
       b.getVoidTy(), {b.getPtrTy(), b.getPtrTy()}, /*isVarArg=*/false);
   llvm::Function *wrapper =
-      llvm::Function::Create(type, llvm::GlobalValue::ExternalLinkage,
-                             function.getName() + "_words", module);
+      llvm::Function::Create(type, llvm::GlobalValue::InternalLinkage,
+                             function.getName() + "_body", module);
   b.SetInsertPoint(
       llvm::BasicBlock::Create(module.getContext(), "entry", wrapper));
   llvm::SmallVector<llvm::Value *> arguments;
@@ -116,6 +137,7 @@ static void takeWords(llvm::Function &function) {
     function.eraseFromParent();
   else
     function.setLinkage(llvm::GlobalValue::InternalLinkage);
+  alignStack(*wrapper, name);
 }
 
 /// a * b + c may be one FMA where whoever wrote the sum says so: the walk, of
@@ -174,6 +196,7 @@ static std::unique_ptr<llvm::Module> translate(mlir::ModuleOp module,
     return nullptr;
   code->setTargetTriple(machine.getTargetTriple().str());
   code->setDataLayout(machine.createDataLayout());
+  code->setOverrideStackAlignment(kStackBytes);
   llvm::SmallVector<llvm::Function *> functions;
   for (llvm::Function &function : *code)
     if (!function.isDeclaration())
