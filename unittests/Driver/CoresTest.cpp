@@ -37,6 +37,12 @@ constexpr llvm::StringLiteral kRows =
     "f(x[m=3,n]) -> y, v\n"
     "  y = log(sum(n: exp(x - max(n: x)))) + max(n: x)\n"
     "  v = mean(n: (x - mean(n: x))^2)\n";
+constexpr llvm::StringLiteral kEntropy =
+    "f(x[m,n]) -> h, l\n"
+    "  t = max(n: x)\n"
+    "  e = exp(x - t)\n"
+    "  l = t + log(sum(n: e))\n"
+    "  h = l - sum(n: e * x) / sum(n: e)\n";
 constexpr llvm::StringLiteral kNorm =
     "f(x[m,n], gamma[n], beta[n]) -> y\n"
     "  mu = mean(n: x)\n"
@@ -182,6 +188,15 @@ TEST_F(CoresTest, Routing) {
 
 TEST_F(CoresTest, LongRows) {
   expectSameBits(kRows, {{{"n", 1000}}, {{"n", 70000}}, {{"n", 1000000}}});
+}
+
+/// Rows of which a register's worth is merged at once.
+TEST_F(CoresTest, GroupedRows) {
+  std::vector<Extents> shapes;
+  for (int64_t m : {1, 5, 40, 700})
+    for (int64_t n : {100, 200, 1000, 5000})
+      shapes.push_back({{"m", m}, {"n", n}});
+  expectSameBits(kEntropy, shapes);
 }
 
 /// Rows that are swept together, as many as give each core an item.

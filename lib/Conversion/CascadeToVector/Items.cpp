@@ -242,23 +242,45 @@ void Kernel::walkItem() {
   if (!plan.hasShortRows() && plan.wholes.empty())
     return walkRows(RowWalk::InTiles);
   Ix length = extents[plan.stream];
-  auto upTo = [&](int64_t longest, RowWalk kind,
+  auto upTo = [&](int64_t longest, llvm::function_ref<void()> shortRows,
                   llvm::function_ref<void()> others) {
     if (length.isConstant())
-      return length.constant >= 1 && length.constant <= longest ? walkRows(kind)
+      return length.constant >= 1 && length.constant <= longest ? shortRows()
                                                                 : others();
     Val isShort = to.binary(Binary::AndI, to.less(0, length),
                             to.less(length, longest + 1));
-    to.branch(isShort, [&] { walkRows(kind); }, others);
+    to.branch(isShort, shortRows, others);
   };
+  if (plan.longestGrouped) {
+    upTo(
+        plan.longestGrouped, [&] { passesOfGroups(); },
+        [&] { rowByRow([&] { walkPasses(); }); });
+    return finish();
+  }
   auto inTiles = [&] { walkRows(RowWalk::InTiles); };
-  auto whole = [&] { upTo(plan.longestWhole, RowWalk::Whole, inTiles); };
+  auto whole = [&] {
+    upTo(plan.longestWhole, [&] { walkRows(RowWalk::Whole); }, inTiles);
+  };
   if (!plan.longestJoined)
     return whole();
   // What a whole row spares, if no sweep reads what the passes leave, is a
   // number or two a row: no reason for a third copy of the walk.
-  upTo(plan.longestJoined, RowWalk::Joined,
-       length.isConstant() ? llvm::function_ref<void()>(whole) : inTiles);
+  upTo(
+      plan.longestJoined, [&] { walkRows(RowWalk::Joined); },
+      length.isConstant() ? llvm::function_ref<void()>(whole) : inTiles);
+}
+
+/// All passes of as many rows as there are lanes before those of the next.
+void Kernel::passesOfGroups() {
+  isWholeRow = isJoined = true;
+  for (unsigned p = 0; p < plan.passes.size(); ++p)
+    startGuarded(p);
+  eachHead([&](Tile &head) {
+    firstOfGroup = head.laneLocal[0];
+    walkWhole();
+    firstOfGroup.reset();
+  });
+  isWholeRow = isJoined = false;
 }
 
 /// One by one or, where rows have something in common, all rows of the tile
@@ -306,6 +328,14 @@ void Kernel::walkRows(RowWalk kind) {
   isWholeRow = isJoined = false;
 }
 
+/// What a pass leaves that no row of a tile may need.
+void Kernel::startGuarded(unsigned pass) {
+  if (plan.passes[pass].guards.empty())
+    return;
+  initialise(pass, /*hasLists=*/true);
+  reducePartials(pass);
+}
+
 /// The stream is one tile: nothing was there before it, so no state is
 /// initialised or moved.
 void Kernel::walkWhole() {
@@ -313,12 +343,12 @@ void Kernel::walkWhole() {
   valid = extents[plan.stream];
   isBoundary.reset();
   for (unsigned p = 0; p < plan.passes.size(); ++p) {
+    if (!firstOfGroup)
+      startGuarded(p);
     if (plan.passes[p].guards.empty()) {
       prelude(p);
       streamTile(p);
     } else {
-      initialise(p, /*hasLists=*/true);
-      reducePartials(p);
       whereNeeded(p, [&] { streamTile(p); });
     }
   }

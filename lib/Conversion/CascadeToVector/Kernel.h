@@ -109,8 +109,10 @@ private:
     Joined   ///< the same, as many rows at a time as there are lanes
   };
   void walkRows(RowWalk kind);
+  void passesOfGroups();
   void walkPasses();
   void walkWhole();
+  void startGuarded(unsigned pass);
   void computeNumbers(llvm::ArrayRef<Node *> numbers);
   void sweepWhole();
   Ix span(unsigned index);
@@ -437,9 +439,17 @@ private:
   void followExtremes(LazySums &work, llvm::ArrayRef<Val> best, Values &acc);
   Values lazyGroup(LazySums &work, const Ahead &ahead, Tile &inside,
                    int64_t count, Values acc);
+  Val termOf(StatePlan &s, Tile &t, int64_t c);
+  Val combineGroup(StatePlan &s, Tile &inside, int64_t count);
+  Val pivotAt(const LazyPivots::Pivot &pivot, Tile &head, Val extreme);
+  Val firstOfRow(StatePlan &key, Tile &row, int64_t count);
+  void firstOfRows(const LazyPivots &lazy, Ix first, Ix count);
+  Values traverseOnce(LazySums &work, unsigned level, Step &step,
+                      bool isChecked, Values init);
+  Values traverseEachOnce(LazySums &work, unsigned level, Step &step,
+                          bool isChecked);
   void lazyLevels(unsigned pass, Step &step, unsigned level, bool isChecked,
                   Tile &head);
-  void finishLazy(LazySums &work, llvm::ArrayRef<Val> found);
 
   // Trailing.cpp: a level of sums and one about what they make, at once.
   struct TrailingWork;
@@ -616,6 +626,12 @@ private:
   bool isWholeRow = false;
   /// Rows are walked as many at a time as there are lanes.
   bool isJoined = false;
+  /// Set: of these, the first of those in work, whose passes all run before
+  /// those of the next.
+  std::optional<Ix> firstOfGroup;
+  /// Where each joined row has its pivots, and before that the extremes of its
+  /// first elements, of which they are made.
+  llvm::SmallVector<Buffer, 2> pivotsOfRows;
   bool hasLikely = false; ///< the terms of `Plan::likely` are in their arrays
   /// Row steps find the end of the stream by themselves: full registers, then
   /// masked ones.

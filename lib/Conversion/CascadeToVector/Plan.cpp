@@ -346,6 +346,32 @@ void Planner::chooseJoined() {
     if (w.set & ~p.rows)
       keepNumbers(w.value, atFinish);
   p.finishNumbers.assign(atFinish.begin(), atFinish.end());
+  if (mayGroup())
+    p.longestGrouped = p.tileStream;
+}
+
+/// What a row costs by itself, behind the traversal, are chains of operations
+/// that wait for each other.
+bool Planner::mayGroup() {
+  Plan &p = *plan;
+  bool hasLists = llvm::any_of(
+      p.states, [](const StatePlan &s) { return s.takesCandidates; });
+  auto takesRowsApart = [&](const PassPlan &pass) {
+    bool keepsRows =
+        llvm::any_of(pass.kept, [&](Node *n) { return p.hasStream(n->set); });
+    bool isOnce = pass.lazy && pass.steps.size() == 1 &&
+                  pass.steps[0].firstLevel == pass.lazy->level &&
+                  pass.steps[0].lastLevel == pass.lazy->level + 1;
+    return pass.prelude.empty() && !keepsRows &&
+           (isOnce || !pass.guards.empty());
+  };
+  return !hasLists && p.sweepWrites.empty() && p.finishNumbers.empty() &&
+         p.finishContractions.empty() && !p.passes.empty() &&
+         p.passes[0].lazy &&
+         llvm::count_if(
+             p.passes,
+             [](const PassPlan &pass) { return pass.lazy.has_value(); }) == 1 &&
+         llvm::all_of(p.passes, takesRowsApart);
 }
 
 FailureOr<std::unique_ptr<Plan>> Planner::run() {

@@ -335,6 +335,9 @@ struct Plan {
   /// side: the lane sums of all of them are reduced together, and what is made
   /// of a row's numbers is computed with rows along the lanes. 0: none are.
   int64_t longestJoined = 0;
+  /// The longest rows of which as many as there are lanes are walked by all
+  /// passes, each traversed once, before the next ones. 0: none are.
+  int64_t longestGrouped = 0;
   /// Kept values that only later levels of the same row read.
   llvm::DenseSet<Node *> passing;
   /// What the sweep reads of the numbers of a row.

@@ -122,6 +122,9 @@ std::string Plan::describe() {
     text += "before the passes: " + describeContraction(*this, n) + "\n";
   for (unsigned p = 0; p < passes.size(); ++p)
     describePass(*this, p, text);
+  if (longestGrouped)
+    text += "rows of up to " + std::to_string(longestGrouped) + ": " +
+            std::to_string(lanes) + " by all passes before the next\n";
   for (Node *n : finishContractions)
     text += "finish: " + describeContraction(*this, n) + "\n";
   for (WritePlan &w : finishWrites)

@@ -72,6 +72,7 @@ private:
   void keepForLevels(unsigned pass, NodeSet &all, NodeSet &kept);
   void keepNumbersOfSweep();
   void chooseJoined();
+  bool mayGroup();
   bool fillsFromRegisters(Node *n);
   bool isCompletedFrom(PassPlan &p, Node *n, Node *value);
   void findStored(PassPlan &p);

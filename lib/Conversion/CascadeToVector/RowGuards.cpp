@@ -85,14 +85,16 @@ TypedAttr Kernel::guardIs(bool value) {
 
 /// Whether it holds for one of the joined rows, which run along the lanes.
 Val Kernel::holdsOfJoined(llvm::function_ref<Val(Tile &)> asks, Val found) {
-  return to.loop(0, rows, to.lanes(), {found}, [&](Ix first, ArrayRef<Val> in) {
+  auto ofHead = [&](Ix first, ArrayRef<Val> in) {
     Tile head = headOf(first);
     Val v = to.splat(asks(head));
     if (head.laneLimit)
       v = to.select(maskOf(head, 0), v, to.splat(to.constant(guardIs(false))));
     return Values{
         to.binary(Binary::OrI, in[0], to.reduceLanes(Binary::OrI, v))};
-  })[0];
+  };
+  return firstOfGroup ? ofHead(*firstOfGroup, found)[0]
+                      : to.loop(0, rows, to.lanes(), {found}, ofHead)[0];
 }
 
 /// Whether the guard holds somewhere in the tile of the item.

@@ -37,10 +37,11 @@ Tile Kernel::headOf(Ix first) {
 }
 
 void Kernel::eachHead(llvm::function_ref<void(Tile &)> body) {
-  to.each(0, rows, to.lanes(), [&](Ix first) {
+  auto from = [&](Ix first) {
     Tile head = headOf(first);
     body(head);
-  });
+  };
+  firstOfGroup ? from(*firstOfGroup) : to.each(0, rows, to.lanes(), from);
 }
 
 /// A register of columns at a time.
@@ -176,8 +177,9 @@ int64_t Kernel::columnsOfGroup(Step &step) {
   int64_t total =
       step.rowLanes ? plan.tileStream : plan.tileStream / to.lanes();
   // What is compared with the pivots of a step of two levels is the best of a
-  // group: the fewer groups, the fewer comparisons.
-  int64_t count = isLazyStep ? 8 : 4;
+  // group: the fewer groups, the fewer comparisons. Rows side by side may be
+  // short.
+  int64_t count = isLazyStep && !firstOfGroup ? 8 : 4;
   while (total % count)
     count /= 2;
   return count;

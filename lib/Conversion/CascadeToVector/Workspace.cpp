@@ -153,6 +153,13 @@ void Kernel::layOut(bool isDryRun) {
   }
   for (StatePlan &s : plan.states)
     layOutState(s);
+  pivotsOfRows.clear();
+  for (PassPlan &p : plan.passes)
+    for (size_t k = 0;
+         plan.longestGrouped && p.lazy && k < p.lazy->pivots.size(); ++k) {
+      Type type = plan.states[p.lazy->pivots[k].state].type();
+      pivotsOfRows.push_back(allocate(/*isShared=*/false, type, to.lanes()));
+    }
   auto add = [&](Node *n) {
     if (!contractions.count(n))
       contractions[n] = makeArray(n->set, n->type, plan.laneOf(n));
