@@ -11,7 +11,6 @@ grow along the keys, so that every pivot moves. Times are the median of 15 group
 
 import argparse
 import ctypes
-import functools
 import json
 import math
 import pathlib
@@ -25,27 +24,35 @@ F = torch.nn.functional
 MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
-def launch(driver, function, blocks, entry, values):
+def maps_of(driver, entry, tensors):
+    """What the entry is told of arrays that it copies by boxes, one behind the other, at a multiple of 64."""
+    memory = ctypes.create_string_buffer(128 * len(entry["maps"]) + 64)
+    begin = -(-ctypes.addressof(memory) // 64) * 64
+    for i, m in enumerate(entry["maps"]):
+        t, rank = tensors[m["operand"]], 1 + len(m["indices"])
+        size = t.element_size()
+        u64, u32 = ctypes.c_uint64 * rank, ctypes.c_uint32 * rank
+        extents = u64(extent(m["columns"], tensors) * size, *[extent(x["extent"], tensors) for x in m["indices"]])
+        strides = u64(*[t.stride(x["dim"]) * size if x["dim"] >= 0 else x["bytes"] for x in m["indices"]])
+        # Bytes, boxes of 128 of them, swizzled by 128, zeros where nothing is.
+        driver.call("cuTensorMapEncodeTiled", ctypes.c_void_p(begin + 128 * i), 0, rank, ctypes.c_void_p(t.data_ptr()), extents, strides,
+                    u32(128, m["box_rows"], *[1] * (rank - 2)), u32(*[1] * rank), 0, 3, 0, 0)
+    return memory, begin
+
+
+def launch(driver, function, blocks, entry, values, maps):
     cells = [ctypes.c_int64(v) for v in values]
-    array = (ctypes.c_void_p * len(cells))(*[ctypes.cast(ctypes.byref(c), ctypes.c_void_p) for c in cells])
+    array = (ctypes.c_void_p * (len(cells) + 1))(*[ctypes.cast(ctypes.byref(c), ctypes.c_void_p) for c in cells], maps[1])
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
     driver.call("cuLaunchKernel", function, blocks, 1, 1, entry["threads"], 1, 1, entry["shared_bytes"], stream, array, None)
-
-
-@functools.cache
-def workspace():
-    return torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
 
 
 def values_of(kernel, tensors):
     values = []
     for p in kernel["parameters"]:
         t = tensors[p["operand"]]
-        if p["kind"] == "tickets":  # of entries whose blocks share a stream: not launched here
+        if p["kind"] in ("workspace", "tickets"):  # of entries whose blocks share a stream: not launched here
             values.append(0)
-            continue
-        if p["kind"] == "workspace":  # maps of results
-            values.append(workspace().data_ptr())
             continue
         values.append({"pointer": t.data_ptr, "size": lambda: t.shape[p["dim"]],
                        "stride": lambda: t.stride(p["dim"])}[p["kind"]]())
@@ -157,7 +164,8 @@ def main():
             if entry["blocks_per_unit"]:
                 units = torch.cuda.get_device_properties(0).multi_processor_count
                 blocks = min(blocks, units * entry["blocks_per_unit"])
-            run = lambda: launch(driver, function, blocks, entry, values)
+            maps = maps_of(driver, entry, tensors)
+            run = lambda: launch(driver, function, blocks, entry, values, maps)
             run()
             torch.cuda.synchronize()
             unwritten = int(result.isnan().sum())

@@ -23,9 +23,21 @@ private:
     auto areSizes = [&](const auto &sizes) {
       return std::all_of(sizes.begin(), sizes.end(), isSize);
     };
+    auto isMap = [&](const LaunchMap &map) {
+      constexpr uint32_t kMostBoxRows = 256;
+      return isSize(map.first) && isSize(map.columns) &&
+             areSizes(map.extents) && areSizes(map.strides) &&
+             !map.extents.empty() &&
+             map.extents.size() <= LaunchMap::kMostIndices &&
+             map.strides.size() == map.extents.size() && map.boxRows >= 1 &&
+             map.boxRows <= kMostBoxRows;
+    };
     auto isWay = [&](const LaunchWay &way) {
+      constexpr size_t kMostMaps = 16;
       return isSize(way.condition) && areSizes(way.grid) &&
-             areSizes(way.block) && isSize(way.sharedBytes);
+             areSizes(way.block) && isSize(way.sharedBytes) &&
+             way.maps.size() <= kMostMaps &&
+             std::all_of(way.maps.begin(), way.maps.end(), isMap);
     };
     auto isLaunch = [&](const Launch &launch) {
       return !launch.ways.empty() && areSizes(launch.parameters) &&
@@ -194,4 +206,26 @@ Problem package::checkPackage(const Package &package) {
     return problem(ExitCode::Model,
                    "found a name with control characters, expected plain text");
   return {};
+}
+
+std::optional<MapValues> package::valuesOf(const LaunchMap &map,
+                                           TermValues &sizes) {
+  MapValues values;
+  std::optional<int64_t> first = sizes[map.first], columns = sizes[map.columns];
+  if (!first || !columns)
+    return std::nullopt;
+  values.first = *first;
+  values.columns = *columns;
+  values.boxRows = map.boxRows;
+  values.numIndices = int64_t(map.extents.size());
+  for (size_t i = 0; i < map.extents.size(); ++i) {
+    std::optional<int64_t> extent = sizes[map.extents[i]],
+                           stride = sizes[map.strides[i]];
+    if (!extent || (*extent > 1 && !stride))
+      return std::nullopt;
+    values.extents[i] = *extent;
+    if (*extent > 1)
+      values.strides[i] = *stride;
+  }
+  return values;
 }

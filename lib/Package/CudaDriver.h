@@ -55,6 +55,15 @@ struct CuLaunchConfig {
   const CuLaunchAttribute *attributes;
   unsigned numAttributes;
 };
+/// CUtensorMap: what only the driver can make and only the GPU can read.
+struct alignas(64) CuTensorMap {
+  uint64_t words[16] = {};
+};
+/// CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_INTERLEAVE_NONE,
+/// CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+/// CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE (zeros).
+inline constexpr int kMapOfBytes = 0, kMapInterleave = 0, kMapSwizzle = 3,
+                     kMapPromotion = 0, kMapFill = 0;
 /// The first driver whose graphs have such launches.
 inline constexpr int kEarlyLaunchVersion = 12030;
 /// CU_STREAM_NON_BLOCKING.
@@ -109,6 +118,11 @@ inline constexpr int64_t kSharedBytesWithoutAsking = 24 << 10;
 #define REFOLD_CUDA_LATER_FUNCTIONS(X)                                         \
   X(cuDriverGetVersion, (int *version))                                        \
   X(cuFuncGetAttribute, (int *value, int attribute, CuFunction function))      \
+  X(cuTensorMapEncodeTiled,                                                    \
+    (CuTensorMap * map, int type, unsigned rank, void *first,                  \
+     const uint64_t *extents, const uint64_t *strides, const unsigned *box,    \
+     const unsigned *elementStrides, int interleave, int swizzle,              \
+     int promotion, int fill))                                                 \
   X(cuOccupancyMaxActiveClusters,                                              \
     (int *count, CuFunction function, const CuLaunchConfig *config))           \
   X(cuLaunchKernelEx, (const CuLaunchConfig *config, CuFunction function,      \

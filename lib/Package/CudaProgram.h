@@ -37,7 +37,8 @@ struct ResolvedLaunch {
   const LaunchWay *way = nullptr;
   CuFunction function = nullptr;
   unsigned grid[3] = {}, block[3] = {}, sharedBytes = 0;
-  std::vector<int64_t> values; ///< of its parameters
+  std::vector<int64_t> values;   ///< of its parameters
+  std::vector<CuTensorMap> maps; ///< together the one behind them
 };
 /// The launches of a step for the words that it was last called with; for
 /// several, as callers have arrays that take turns. Working them out takes
@@ -126,6 +127,8 @@ struct CudaProgram::Impl {
   Problem resolveAlike(const PlannedKernel &kernel, ResolvedStep &resolved,
                        ResolvedStep::Call &call);
   Problem resolveValues(ResolvedLaunch &resolved);
+  Problem makeMap(const LaunchMap &map, const std::string &entry,
+                  CuTensorMap &made);
   int64_t residentBlocks(const LaunchWay &way, const ResolvedLaunch &resolved);
   Problem resolveEntry(const DeviceKernel &kernel, const Launch &one,
                        const LaunchWay &way, LoadedEntry &entry,

@@ -130,7 +130,45 @@ Problem CudaProgram::Impl::resolveValues(ResolvedLaunch &resolved) {
                      "'" + resolved.way->entry + "': a size overflows");
     resolved.values[i] = *value;
   }
+  const LaunchWay &way = *resolved.way;
+  resolved.maps.assign(way.maps.size(), {});
+  for (size_t i = 0; i < way.maps.size(); ++i)
+    if (Problem error = makeMap(way.maps[i], way.entry, resolved.maps[i]))
+      return error;
   return {};
+}
+
+/// By `sizes`; what there is nothing of stays zeros, which nobody reads.
+Problem CudaProgram::Impl::makeMap(const LaunchMap &map,
+                                   const std::string &entry,
+                                   CuTensorMap &made) {
+  std::optional<MapValues> values = valuesOf(map, sizes);
+  if (!values)
+    return problem(ExitCode::Limit, "'" + entry + "': a size overflows");
+  if (values->isEmpty())
+    return {};
+  if (!driver.cuTensorMapEncodeTiled)
+    return problem(ExitCode::Unsupported,
+                   "'" + entry +
+                       "' copies by boxes: found a driver without "
+                       "cuTensorMapEncodeTiled, expected one of CUDA 12.0 or "
+                       "newer");
+  constexpr size_t kMost = LaunchMap::kMostIndices + 1;
+  constexpr unsigned kBoxBytes = 128;
+  uint64_t extents[kMost] = {uint64_t(values->columns)}, strides[kMost];
+  unsigned box[kMost] = {kBoxBytes, unsigned(values->boxRows), 1, 1, 1},
+           apart[kMost] = {1, 1, 1, 1, 1};
+  for (size_t i = 0; i + 1 < kMost; ++i) {
+    extents[i + 1] = uint64_t(values->extents[i]);
+    strides[i] = uint64_t(values->strides[i]);
+  }
+  CuResult error = driver.cuTensorMapEncodeTiled(
+      &made, kMapOfBytes, unsigned(values->numIndices + 1),
+      reinterpret_cast<void *>(uintptr_t(values->first)), extents, strides, box,
+      apart, kMapInterleave, kMapSwizzle, kMapPromotion, kMapFill);
+  return error ? failed(("cuTensorMapEncodeTiled of '" + entry + "'").c_str(),
+                        error)
+               : Problem();
 }
 
 /// The launches of a call, from those of one on arrays that begin alike where
@@ -167,6 +205,8 @@ Problem CudaProgram::Impl::launch(std::vector<ResolvedLaunch> &launches,
     cells.resize(one.values.size());
     for (size_t i = 0; i < cells.size(); ++i)
       cells[i] = &one.values[i];
+    if (!one.maps.empty())
+      cells.push_back(one.maps.data());
     const unsigned *grid = one.grid, *block = one.block;
     CuResult error = kCudaSuccess;
     if (driver.hasEarlyLaunches && gpu.major >= 9) {

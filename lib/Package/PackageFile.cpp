@@ -18,7 +18,7 @@ using namespace refold::package;
 static_assert(std::endian::native == std::endian::little);
 
 /// A reader takes its own version only: plans change with the compiler.
-static constexpr uint32_t kVersion = 9;
+static constexpr uint32_t kVersion = 10;
 static constexpr char kMagic[8] = {'r', 'e', 'f', 'o', 'l', 'd', 'p', 'k'};
 static constexpr size_t kAlignment = 64;
 
@@ -336,7 +336,15 @@ private:
           file.number(dim);
       file.number(way.sharedBytes);
       file.number(way.blocksPerUnit);
+      file.list(way.maps, [&](Of<LaunchMap> &one) { map(one); });
     });
+  }
+  void map(Of<LaunchMap> &m) {
+    file.number(m.first);
+    for (auto *numbers : {&m.extents, &m.strides})
+      file.list(*numbers, [&](Of<SizeNumber> &one) { file.number(one); });
+    file.number(m.columns);
+    file.number(m.boxRows);
   }
   void product(Of<DeviceProduct> &p) {
     file.number(p.rank);

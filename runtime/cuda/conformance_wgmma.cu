@@ -410,6 +410,46 @@ conform_array_boxes(const int8_t *in, int8_t *out, int64_t) {
   }
 }
 
+/// 128 threads: as conform_array_boxes, but that the launch comes with maps: of
+/// the three arrays, of the first one as if all its matrices were in one place,
+/// and of `out`, to which boxes go from where they have come.
+REFOLD_KERNEL(128)
+conform_told(const int8_t *, int8_t *, int64_t, REFOLD_MAPS(maps, 5)) {
+  using Rows = Panels<16, 128>;
+  REFOLD_SHARED_BYTES(boxes, 4 * Rows::kBytes + 32);
+  const int warp = of_warp(thread() / 32);
+  const uint32_t box = boxes + warp * Rows::kBytes,
+                 came = boxes + 4 * Rows::kBytes + warp * 8;
+  if (thread() == 0) {
+    for (int i = 0; i < 4; ++i)
+      make_gate(came + i * 8, 1);
+    show_matrices(); // the gates
+  }
+  block_barrier();
+  if (thread() % 32 != 0)
+    return;
+  const int count = warp == 1 ? 12 : warp == 2 ? 24 : 6;
+  const int first = warp == 0 ? 0 : warp == 1 ? 6 : warp == 2 ? 18 : 42;
+  const ArrayMap *const map = maps.of + warp;
+  for (int at = 0; at < count; ++at) {
+    const int row = at % 2 * 16, matrix = at / 2;
+    if (warp == 1)
+      copy_by_boxes<Rows>(box, map, came, row, matrix % 3, matrix / 3);
+    else if (warp == 2)
+      copy_by_boxes<Rows>(box, map, came, row, matrix % 3, matrix / 3 % 2,
+                          matrix / 6);
+    else
+      copy_by_boxes<Rows>(box, map, came, row, matrix);
+    wait_gate(came, at % 2);
+    show_matrices();
+    for (int panel = 0; panel < 2; ++panel)
+      store_box(maps.of + 4, box + panel * Rows::kPanelBytes, panel * 128, 0,
+                first + at);
+    commit_boxes();
+    wait_boxes<0>();
+  }
+}
+
 /// 128 threads: `in` are 64 rows of 256 bytes, `out` 58 of 144, which each warp
 /// writes 16 of by two boxes, one after the other from one place.
 REFOLD_KERNEL(128)

@@ -75,6 +75,10 @@ struct MatrixMap {
   Access made;
 };
 static_assert(sizeof(MatrixMap) <= 128);
+/// What an array of a launch is told by: the address of its first element,
+/// columns in bytes, rows of a box, extents, strides, how many there are of
+/// these; 0: nobody has made it.
+constexpr int kMapWords = 12;
 /// A box on its way out of shared memory, where its bytes have been taken or
 /// not.
 struct Leaving {

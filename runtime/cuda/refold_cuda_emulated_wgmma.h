@@ -323,6 +323,37 @@ inline void arrive_expecting(uint32_t gate, int bytes) {
   roles.arriveAt(roles.numberOf(gate), Known(), bytes);
 }
 
+struct alignas(64) ArrayMap {
+  int64_t words[16];
+};
+template <int kCount> struct ArrayMaps {
+  ArrayMap of[kCount];
+};
+#define REFOLD_MAPS(name, count) refold::ArrayMaps<count> name
+
+namespace emulator {
+/// Those of a launch, of which each has as many words.
+template <int kCount> ArrayMaps<kCount> mapsOf(const int64_t *words) {
+  ArrayMaps<kCount> maps{};
+  for (ArrayMap &map : maps.of) {
+    std::copy_n(words, kMapWords, map.words);
+    words += kMapWords;
+  }
+  return maps;
+}
+
+inline void checkMap(const MatrixMap &map) {
+  bool isTaken = uintptr_t(map.first) % 16 == 0 && map.columns >= 1 &&
+                 map.boxRows >= 1 && map.boxRows <= 256;
+  for (int i = 0; i < MatrixMap::kMostIndices; ++i)
+    isTaken &= map.extents[i] <= 1 ||
+               (map.strides[i] % 16 == 0 && map.strides[i] >= 0 &&
+                map.strides[i] < int64_t(1) << 40);
+  if (!isTaken)
+    report("a map of a matrix that copies do not take");
+}
+} // namespace emulator
+
 template <int kIndices>
 void make_array_map(void *map, uint32_t scratch, const void *first,
                     const int64_t (&extents)[kIndices],
@@ -339,17 +370,15 @@ void make_array_map(void *map, uint32_t scratch, const void *first,
                  {}};
   if (uintptr_t(map) % 128 || scratch % 128)
     report("a map is misaligned");
-  bool isTaken = uintptr_t(first) % 16 == 0 && columns >= 1 &&
-                 columns < int64_t(1) << 32 && box_rows >= 1 && box_rows <= 256;
+  bool isTaken = columns >> 32 == 0;
   for (int i = 0; i < kIndices; ++i) {
     made.extents[i] = uint32_t(extents[i]);
     made.strides[i] = strides[i];
-    isTaken &= extents[i] >= 0 && extents[i] < int64_t(1) << 32;
-    isTaken &= extents[i] <= 1 || (strides[i] % 16 == 0 && strides[i] >= 0 &&
-                                   strides[i] < int64_t(1) << 40);
+    isTaken &= extents[i] >> 32 == 0;
   }
   if (!isTaken)
     report("a map of a matrix that copies do not take");
+  checkMap(made);
   checkLeft(map, 128);
   if (thread() % 32 < 8)
     writeShared(machine.bytes, chunkAt(scratch + thread() % 8 * 16));
@@ -382,6 +411,35 @@ inline MatrixMap mapFor(const void *map, uint32_t place) {
   if (found.made.thread / 32 != machine.current / 32 &&
       std::find(seen.begin(), seen.end(), map) == seen.end())
     report("a map of another warp that the thread has not seen");
+  if (place % 1024)
+    report("a box is at a misaligned place");
+  return found;
+}
+
+/// A map that the launch came with, for everybody.
+inline MatrixMap mapFor(const ArrayMap *map, uint32_t place) {
+  const int64_t *words = map->words;
+  MatrixMap found{reinterpret_cast<const char *>(words[0]),
+                  int32_t(words[2]),
+                  uint32_t(words[1]),
+                  {},
+                  {},
+                  machine.block,
+                  {}};
+  bool isTaken = words[1] >> 32 == 0, isEmpty = words[1] == 0;
+  for (int i = 0; i < MatrixMap::kMostIndices; ++i) {
+    found.extents[i] = uint32_t(words[3 + i]);
+    found.strides[i] = words[3 + MatrixMap::kMostIndices + i];
+    isTaken &= words[3 + i] >> 32 == 0;
+    isEmpty |= words[3 + i] == 0;
+  }
+  if (words[kMapWords - 1] == 0)
+    report("a map that nobody has made");
+  if (isEmpty)
+    report("a box of an array that has no elements");
+  if (!isTaken)
+    report("a map of a matrix that copies do not take");
+  checkMap(found);
   if (place % 1024)
     report("a box is at a misaligned place");
   return found;
@@ -438,8 +496,8 @@ inline void finishBox(Leaving &box) {
 }
 } // namespace emulator
 
-template <typename... At>
-void copy_box(uint32_t to, const void *map, uint32_t gate, int column, int row,
+template <typename Map, typename... At>
+void copy_box(uint32_t to, const Map *map, uint32_t gate, int column, int row,
               At... at) {
   using namespace emulator;
   const MatrixMap from = mapFor(map, to);
@@ -483,8 +541,8 @@ void copy_box(uint32_t to, const void *map, uint32_t gate, int column, int row,
   if (machine.seed == 1)
     roles.landCopies(machine.current);
 }
-template <typename... At>
-void store_box(const void *map, uint32_t from, int column, int row, At... at) {
+template <typename Map, typename... At>
+void store_box(const Map *map, uint32_t from, int column, int row, At... at) {
   using namespace emulator;
   Leaving box{machine.current,
               roles.boxGroups[machine.current],

@@ -241,7 +241,7 @@ struct F8Units : Units<kRowWarpsOf, kColumnWarpsOf, kTilesOf, kPartsOf> {
   template <typename L, typename R, typename... To>
   REFOLD_DEVICE static void run(uint32_t memory, Matrix<const L> left,
                                 Matrix<const R> right, int64_t rows,
-                                int64_t columns, int64_t depth, unsigned char *,
+                                int64_t columns, int64_t depth, const void *,
                                 const To &...results) {
     const int64_t across = (columns + U::kColumns - 1) / U::kColumns;
     const int64_t row0 = block_quotient(block(), across) * U::kRows;

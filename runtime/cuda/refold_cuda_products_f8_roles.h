@@ -34,7 +34,6 @@ template <int kColumnsOf, int kStagesOf, bool kIsInPartsOf> struct F8Roles {
   static constexpr int kBytes =
       kStages * (kStepBytes + 16) + 4 * kGroups * kOutBytes;
   static constexpr int kParts = kColumns / 8;
-  static constexpr int kMapBytes = 128;
   /// Registers hold the sums and a part of 128 columns. A part of all columns
   /// is the sums themselves.
   static constexpr int kHalfParts = 16, kHalves = kParts / kHalfParts;
@@ -42,9 +41,6 @@ template <int kColumnsOf, int kStagesOf, bool kIsInPartsOf> struct F8Roles {
   // Turns of each four warps that multiply with those that bring numbers.
   static constexpr int kCame = 1, kGone = kCame + kGroups;
   static constexpr int kTurnThreads = 128 + 64;
-
-  /// Maps of the workspace, for each block: of both sides and of results.
-  template <typename... To> static constexpr int kMaps = 2 + int(sizeof...(To));
 
   /// The numbers of two columns beside each other, as one lane has them: loaded
   /// at once where they have up to 16 bytes.
@@ -103,7 +99,7 @@ template <int kColumnsOf, int kStagesOf, bool kIsInPartsOf> struct F8Roles {
   /// `first_of_rows` says where a rectangle has its first row of that side.
   template <int kBoxRows, typename First>
   REFOLD_DEVICE static void copy_side(const Ring &ring, int offset,
-                                      int64_t depth, const unsigned char *map,
+                                      int64_t depth, const ArrayMap *map,
                                       int64_t all, First first_of_rows) {
     if (thread() % 32 != 0)
       return;
@@ -155,9 +151,9 @@ template <int kColumnsOf, int kStagesOf, bool kIsInPartsOf> struct F8Roles {
     const Rows &of_rows;
     const Columns &of_columns;
     int64_t row0, column0, rows, columns;
-    int own;                   ///< its first row in the rectangle
-    uint32_t out;              ///< its shared memory
-    const unsigned char *maps; ///< of the first result
+    int own;              ///< its first row in the rectangle
+    uint32_t out;         ///< its shared memory
+    const ArrayMap *maps; ///< of the results of 16 bits from the first one on
   };
 
   /// Puts 16 columns of 16 rows where boxes go out from. Columns of a result
@@ -239,30 +235,9 @@ template <int kColumnsOf, int kStagesOf, bool kIsInPartsOf> struct F8Roles {
     }
     if constexpr (sizeof...(More) > 0) {
       T next = target;
-      next.maps += kMapBytes;
+      next.maps += sizeof(typename To::Result) == 2;
       write<kFirst, kCount>(next, sums, more...);
     }
-  }
-
-  /// Maps of results, by one warp.
-  template <typename To, typename... More>
-  REFOLD_DEVICE static void
-  make_out_maps(unsigned char *maps, uint32_t scratch, int64_t rows,
-                int64_t columns, const To &result, const More &...more) {
-    if constexpr (kIsBoxed<To>)
-      make_map(maps, scratch, result.to.first, rows, columns * 2,
-               result.to.row_stride * 2, 16);
-    if constexpr (sizeof...(More) > 0)
-      make_out_maps(maps + kMapBytes, scratch + kMapBytes, rows, columns,
-                    more...);
-  }
-  /// By a thread that begins to write boxes.
-  template <typename To, typename... More>
-  REFOLD_DEVICE static void see_out_maps(const unsigned char *maps) {
-    if constexpr (kIsBoxed<To>)
-      see_map(maps);
-    if constexpr (sizeof...(More) > 0)
-      see_out_maps<More...>(maps + kMapBytes);
   }
 
   /// The sums of a rectangle. `write_first` writes the first 128 columns while
@@ -324,30 +299,6 @@ template <int kColumnsOf, int kStagesOf, bool kIsInPartsOf> struct F8Roles {
     }
   }
 
-  /// Makes maps and gates, before a barrier of the block.
-  template <typename L, typename R, typename... To>
-  REFOLD_DEVICE static void
-  prepare(const Ring &ring, unsigned char *own_maps, uint32_t out, int warp,
-          const L &left, const R &right, int64_t rows, int64_t columns,
-          int64_t depth, const To &...results) {
-    // Side by side: one takes a microsecond, and copies wait for it.
-    if (warp == 0)
-      make_map(own_maps, out, left.first, rows, depth, left.row_stride, kRows);
-    else if (warp == 1)
-      make_map(own_maps + kMapBytes, out + kMapBytes, right.first, columns,
-               depth, right.column_stride, kColumns);
-    else if (warp == 2)
-      make_out_maps(own_maps + 2 * kMapBytes, out + 2 * kMapBytes, rows,
-                    columns, results...);
-    if (thread() == 0) {
-      for (int place = 0; place < kStages; ++place) {
-        make_gate(ring.came + 8 * place, 2);
-        make_gate(ring.gone + 8 * place, 4 * kGroups);
-      }
-      show_matrices(); // the gates, to copies that arrive at them
-    }
-  }
-
   /// All rectangles of the block, by a warp of those that multiply.
   template <typename L, typename R, typename T, typename... To>
   REFOLD_DEVICE static void compute(T &target, const Ring &ring, int steps,
@@ -374,12 +325,13 @@ template <int kColumnsOf, int kStagesOf, bool kIsInPartsOf> struct F8Roles {
       wait_boxes<0>();
   }
 
-  /// All results are made of the same numbers of rows and columns.
+  /// All results are made of the same numbers of rows and columns. `maps`: of
+  /// both sides, and of results of 16 bits.
   template <typename L, typename R, typename... To>
-  REFOLD_DEVICE static void run(uint32_t memory, Matrix<const L> left,
-                                Matrix<const R> right, int64_t rows,
-                                int64_t columns, int64_t depth,
-                                unsigned char *maps, const To &...results) {
+  REFOLD_DEVICE static void run(uint32_t memory, Matrix<const L>,
+                                Matrix<const R>, int64_t rows, int64_t columns,
+                                int64_t depth, const ArrayMap *maps,
+                                const To &...results) {
     const auto &first = first_of(results...);
     using Row = decltype(first.of_row(int64_t()));
     using Column = decltype(first.of_column(int64_t()));
@@ -388,22 +340,26 @@ template <int kColumnsOf, int kStagesOf, bool kIsInPartsOf> struct F8Roles {
     const uint32_t out = memory + kStages * kStepBytes;
     const uint32_t gates = out + 4 * kGroups * kOutBytes;
     const Ring ring{memory, gates, gates + 8 * kStages};
-    unsigned char *const own_maps = maps + block() * (kMaps<To...> * kMapBytes);
     const int warp = of_warp(thread() / 32);
-    prepare(ring, own_maps, out, warp, left, right, rows, columns, depth,
-            results...);
+    if (thread() == 0) {
+      for (int place = 0; place < kStages; ++place) {
+        make_gate(ring.came + 8 * place, 2);
+        make_gate(ring.gone + 8 * place, 4 * kGroups);
+      }
+      show_matrices(); // the gates, to copies that arrive at them
+    }
     block_barrier();
     const int64_t across = (columns + kColumns - 1) / kColumns;
     const int64_t all = across * ((rows + kRows - 1) / kRows);
     if (warp < 4) {
       give_registers<40>();
       if (warp == 0)
-        copy_side<kRows>(ring, 0, depth, own_maps, all, [&](int64_t at) {
+        copy_side<kRows>(ring, 0, depth, maps, all, [&](int64_t at) {
           return block_quotient(at, across) * kRows;
         });
       else if (warp == 1)
         copy_side<kColumns>(
-            ring, Left::kBytes, depth, own_maps + kMapBytes, all,
+            ring, Left::kBytes, depth, maps + 1, all,
             [&](int64_t at) { return block_remainder(at, across) * kColumns; });
       else
         bring_numbers(first, of_rows, of_columns, rows, columns, across, all);
@@ -412,17 +368,9 @@ template <int kColumnsOf, int kStagesOf, bool kIsInPartsOf> struct F8Roles {
     take_registers<232>();
     const int group = warp / 4 - 1, own = (warp - 4) * 16;
     Target<decltype(of_rows), decltype(of_columns)> target{
-        of_rows,
-        of_columns,
-        0,
-        0,
-        rows,
-        columns,
-        own,
-        out + (warp - 4) * kOutBytes,
-        own_maps + 2 * kMapBytes};
-    if (thread() % 32 == 0)
-      see_out_maps<To...>(target.maps);
+        of_rows, of_columns, 0,   0,
+        rows,    columns,    own, out + (warp - 4) * kOutBytes,
+        maps + 2};
     compute<L, R>(target, ring, int((depth + kDepth - 1) / kDepth), group,
                   across, all, results...);
   }

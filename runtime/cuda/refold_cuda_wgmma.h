@@ -67,13 +67,26 @@ REFOLD_DEVICE void arrive_expecting(uint32_t gate, int bytes) {
       : "memory");
 }
 
-/// Tells copies of matrices of bytes: rows of `columns`, `strides[0]` apart, of
-/// which each has `extents[0]`; of all indices in front of the row, as many and
-/// as far apart as `extents` and `strides` say, the nearest first. Strides are
-/// multiples of 16, or 0, where there are several; boxes have 128 columns and
-/// `box_rows` rows of one matrix. A map is 128 aligned bytes of device memory
-/// that belong to the block, `scratch` as many of shared memory. All lanes of
-/// one warp call it, and only they use the map, and who has seen it (see_map).
+/// What copies of boxes are told of an array by who launches the kernel: rows
+/// of bytes, and of all indices in front of the row how many and how far apart.
+struct alignas(64) ArrayMap {
+  uint64_t words[16];
+};
+/// All of an entry, its last parameter.
+template <int kCount> struct ArrayMaps {
+  ArrayMap of[kCount];
+};
+#define REFOLD_MAPS(name, count)                                               \
+  const __grid_constant__ refold::ArrayMaps<count> name
+
+/// The same, made by a block. Tells copies of matrices of bytes: rows of
+/// `columns`, `strides[0]` apart, of which each has `extents[0]`; of all
+/// indices in front of the row, as many and as far apart as `extents` and
+/// `strides` say, the nearest first. Strides are multiples of 16, or 0, where
+/// there are several; boxes have 128 columns and `box_rows` rows of one matrix.
+/// A map is 128 aligned bytes of device memory that belong to the block,
+/// `scratch` as many of shared memory. All lanes of one warp call it, and only
+/// they use the map, and who has seen it (see_map).
 template <int kIndices>
 REFOLD_DEVICE void make_array_map(void *map, uint32_t scratch,
                                   const void *first,
@@ -565,8 +578,8 @@ REFOLD_DEVICE void copy_panels(uint32_t to, const T *from, int64_t row_stride,
 /// Begins to bring rows of a matrix into panels, by one thread: by boxes of a
 /// map of as many rows, of the matrix that `at` says, whose bytes the gate
 /// expects. What lies beyond the matrix is 0.
-template <typename To, typename... At>
-REFOLD_DEVICE void copy_by_boxes(uint32_t to, const void *map, uint32_t gate,
+template <typename To, typename Map, typename... At>
+REFOLD_DEVICE void copy_by_boxes(uint32_t to, const Map *map, uint32_t gate,
                                  int row, At... at) {
   arrive_expecting(gate, To::kBytes);
   REFOLD_UNROLL
@@ -618,8 +631,8 @@ REFOLD_DEVICE void store_rows(const uint32_t (&from)[4], uint32_t to, int k) {
 /// the matrix that `at` says. `Rows`, Panels<16, kColumns>, has room for all
 /// columns, or for some panels, which then leave one after the other. The ones
 /// before are read first; the last ones lane 0 waits for (wait_boxes).
-template <typename Rows, int kParts, typename... At>
-REFOLD_DEVICE void store_by_boxes(const void *map, uint32_t by,
+template <typename Rows, typename Map, int kParts, typename... At>
+REFOLD_DEVICE void store_by_boxes(const Map *map, uint32_t by,
                                   const uint32_t (&words)[2][kParts], int row,
                                   At... at) {
   constexpr int kPanels = (kParts + 7) / 8, kRoom = Rows::kCount;

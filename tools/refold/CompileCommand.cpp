@@ -24,6 +24,25 @@ static llvm::json::Object toJson(const CudaKernel &kernel) {
                                           {"element_bytes", o.elementBytes},
                                           {"result", o.isResult},
                                           {"vectors", o.hasVectors}});
+  auto extent = [](const CudaExtent &e) {
+    return llvm::json::Object{
+        {"operand", e.operand}, {"dim", e.dim}, {"constant", e.constant}};
+  };
+  auto mapsOf = [&](const CudaEntry &e) {
+    llvm::json::Array maps;
+    for (const CudaMap &map : e.maps) {
+      llvm::json::Array indices;
+      for (const CudaMap::Index &index : map.indices)
+        indices.push_back(llvm::json::Object{{"extent", extent(index.extent)},
+                                             {"dim", index.dim},
+                                             {"bytes", index.bytes}});
+      maps.push_back(llvm::json::Object{{"operand", map.operand},
+                                        {"columns", extent(map.columns)},
+                                        {"indices", std::move(indices)},
+                                        {"box_rows", map.boxRows}});
+    }
+    return maps;
+  };
   for (const CudaEntry &e : kernel.entries)
     entries.push_back(llvm::json::Object{
         {"name", e.name},
@@ -44,11 +63,8 @@ static llvm::json::Object toJson(const CudaKernel &kernel) {
         {"fewest_rows", e.fewestRows},
         {"shortest", e.shortest},
         {"turn_rows", e.turnRows},
+        {"maps", mapsOf(e)},
         {"blocks_per_unit", e.isLoop ? e.blocksPerUnit : 0}});
-  auto extent = [](const CudaExtent &e) {
-    return llvm::json::Object{
-        {"operand", e.operand}, {"dim", e.dim}, {"constant", e.constant}};
-  };
   for (const CudaExtent &row : kernel.rows)
     rows.push_back(extent(row));
   llvm::json::Value tiles = nullptr;

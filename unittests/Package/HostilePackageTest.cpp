@@ -186,16 +186,33 @@ TEST_F(HostilePackageTest, LaunchesNameTermsThatThereAre) {
   Launch &launch = kernel.launches.emplace_back();
   launch.parameters = {0};
   LaunchWay &way = launch.ways.emplace_back();
+  LaunchMap &map = way.maps.emplace_back();
+  map.extents = map.strides = {0, 0};
   SizeNumber *const places[] = {
-      &launch.parameters[0], &way.condition,   &way.grid[2],
-      &way.block[0],         &way.sharedBytes, &kernel.product->condition,
-      &kernel.workspaceBytes};
+      &launch.parameters[0],  &way.condition,   &way.grid[2],
+      &way.block[0],          &way.sharedBytes, &kernel.product->condition,
+      &kernel.workspaceBytes, &map.first,       &map.columns,
+      &map.extents[1],        &map.strides[0]};
   EXPECT_NE(outcome(), kDoesNotFit);
   for (SizeNumber *place : places) {
     *place = 1;
     EXPECT_EQ(outcome(), kDoesNotFit);
     *place = 0;
   }
+  for (uint32_t boxRows : {0, 257}) {
+    map.boxRows = boxRows;
+    EXPECT_EQ(outcome(), kDoesNotFit);
+  }
+  map.boxRows = 256;
+  EXPECT_NE(outcome(), kDoesNotFit);
+  for (size_t indices : {0, 5}) {
+    map.extents.resize(indices);
+    map.strides.resize(indices);
+    EXPECT_EQ(outcome(), kDoesNotFit);
+  }
+  map.extents = {0, 0};
+  map.strides = {0};
+  EXPECT_EQ(outcome(), kDoesNotFit);
 }
 
 TEST_F(HostilePackageTest, TermsHaveAnEnd) {

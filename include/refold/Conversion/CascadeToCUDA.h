@@ -38,6 +38,28 @@ struct CudaOperand {
   int64_t group = 1;
 };
 
+/// A number of the launch: read from an operand where `operand` is set.
+struct CudaExtent {
+  int operand = -1;
+  int dim = -1; ///< -1: the operand is the number
+  int64_t constant = 1;
+};
+
+/// What an entry is told of an operand that it copies, or writes, by boxes of
+/// 128 bytes of `boxRows` rows.
+struct CudaMap {
+  unsigned operand = 0;
+  CudaExtent columns; ///< elements of a row
+  struct Index {
+    CudaExtent extent;
+    int dim = -1;      ///< of the operand, for how far places are apart
+    int64_t bytes = 0; ///< that they are apart where there is none
+  };
+  /// The row, then what is in front of it, the nearest first.
+  std::vector<Index> indices;
+  int boxRows = 1;
+};
+
 /// One way to run a kernel: how many threads share a row, how many rows a block
 /// has, how many vectors of how many elements a thread holds at once.
 struct CudaEntry {
@@ -93,6 +115,7 @@ struct CudaEntry {
   /// threads, `rows` rows and `columns` products of each.
   int copied = 0;
   int64_t sharedBytes = 0; ///< that the launch asks for, beside `keptBytes`
+  std::vector<CudaMap> maps = {}; ///< its last parameter, where there are some
   int64_t chunk() const { return int64_t(threads) * vectors * width; }
   /// Elements that shared memory has no room for.
   int64_t held() const { return place == Split ? chunk() : 0; }
@@ -112,13 +135,6 @@ struct CudaEntry {
   int64_t tickets() const { return mostGroups ? mostShares() : mostBlocks; }
   /// Chunks of a row that are worth a block, or elements of each thread.
   static constexpr int64_t kPartChunks = 4, kPartElements = 64;
-};
-
-/// A number of the launch: read from an operand where `operand` is set.
-struct CudaExtent {
-  int operand = -1;
-  int dim = -1; ///< -1: the operand is the number
-  int64_t constant = 1;
 };
 
 /// What is multiplied: a block has some rows of `rows`, products sum `depth`

@@ -18,6 +18,35 @@ namespace refold::package {
 /// address of an array: its remainder of this.
 inline constexpr int64_t kAddressRemainder = 256;
 
+/// What copies of boxes are told of an array, made where it is launched: a
+/// parameter of 128 bytes, by the driver. Rows of `columns` bytes, a box has
+/// 128 of them and `boxRows` rows. Nothing is told of an array without
+/// elements.
+struct LaunchMap {
+  static constexpr size_t kMostIndices = 4;
+  SizeNumber first = 0; ///< the address of element 0
+  /// Of the row and of all indices in front of it, the nearest first; strides
+  /// are bytes.
+  std::vector<SizeNumber> extents, strides;
+  SizeNumber columns = 0;
+  uint32_t boxRows = 1;
+  bool operator==(const LaunchMap &) const = default;
+};
+
+/// The numbers of one.
+struct MapValues {
+  int64_t first = 0, columns = 0, boxRows = 0;
+  int64_t extents[LaunchMap::kMostIndices] = {1, 1, 1, 1},
+          strides[LaunchMap::kMostIndices] = {16, 16, 16, 16};
+  int64_t numIndices = 0;
+  bool isEmpty() const {
+    return columns == 0 || extents[0] == 0 || extents[1] == 0 ||
+           extents[2] == 0 || extents[3] == 0;
+  }
+};
+/// Nothing where one of them overflows. A single place has any stride.
+std::optional<MapValues> valuesOf(const LaunchMap &map, TermValues &sizes);
+
 /// One way to make a launch. Sizes are numbers of the kernel's terms, functions
 /// of the words of its call (docs/architecture.md, "Kernel ABI"): symbol k is
 /// word k, and the words after the last are the addresses of the workspace and
@@ -31,6 +60,7 @@ struct LaunchWay {
   /// At most as many blocks a multiprocessor, for kernels that take any number
   /// of them; 0: the whole grid.
   uint32_t blocksPerUnit = 0;
+  std::vector<LaunchMap> maps; ///< its last parameter, where there are some
   bool operator==(const LaunchWay &) const = default;
 };
 

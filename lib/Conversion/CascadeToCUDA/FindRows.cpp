@@ -91,6 +91,7 @@ static constexpr llvm::StringLiteral kTaken =
     "kVectors kWaitingBits kWaits kWarps kWidth kind land lane lanes larger "
     "last launch "
     "launchBytes left live load loadMatrices log1pf logf long low machine map "
+    "maps "
     "mask matrix max meetWarp memcpy memory memset merge merge1 merge2 merge3 "
     "missing mode move multiplyMatrices mutable name namespace narrow new "
     "newSite next noexcept noreturn not now nullptr offsetof old one operator "

@@ -30,6 +30,12 @@ private:
   void chooseEntries();
   void addEntry(const std::string &units, CudaEntry entry);
   void addRoles(int columns, int stages, bool isInParts);
+  std::vector<CudaMap> mapsOf(int columns);
+  /// What is written there.
+  unsigned operandOf(WritePlan &w) {
+    return cast<BlockArgument>(w.op.getTarget()).getArgNumber() -
+           plan.cascade.numIndices();
+  }
   void printHead();
   void printNumbers();
   void printStruct(const char *name, ArrayRef<Node *> numbers);
@@ -44,7 +50,7 @@ private:
 
   SmallVector<WritePlan *> writes;
   SmallVector<Node *> ofRow, ofColumn, elements;
-  SmallVector<std::pair<std::string, CudaEntry>> units; ///< types of entries
+  std::vector<std::pair<std::string, CudaEntry>> units; ///< types of entries
 };
 } // namespace
 
@@ -150,10 +156,25 @@ static int64_t bytesOf(ArrayRef<Node *> numbers) {
   return std::max<int64_t>(size * int64_t(numbers.size()), 1);
 }
 
+/// Of both sides, and of results that leave by boxes.
+std::vector<CudaMap> F8Printer::mapsOf(int columns) {
+  const RowProduct &product = *kernel.product;
+  CudaExtent depth = extentOf(product.depth), rows = extentOf(product.row),
+             across = extentOf(unsigned(kernel.stream));
+  constexpr int kRows = 128, kOutRows = 16;
+  std::vector<CudaMap> maps = {
+      {product.left.operand, depth, {{rows, product.left.along}}, kRows},
+      {product.right.operand, depth, {{across, product.right.along}}, columns}};
+  for (WritePlan *w : writes)
+    if (unsigned to = operandOf(*w); result.operands[to].elementBytes == 2)
+      maps.push_back({to, across, {{rows, 0}}, kOutRows});
+  return maps;
+}
+
 /// Rectangles of F8Roles, with as many steps under way as there is room for.
 void F8Printer::addRoles(int columns, int stages, bool isInParts) {
   constexpr int64_t kStepDepth = 128, kMost = int64_t(227) << 10;
-  constexpr int64_t kOutBytes = 8 * 2 * 2048, kMapBytes = 128;
+  constexpr int64_t kOutBytes = 8 * 2 * 2048;
   CudaEntry entry;
   entry.threads = 384;
   entry.rows = 128;
@@ -172,8 +193,7 @@ void F8Printer::addRoles(int columns, int stages, bool isInParts) {
   if (stages < 2)
     return;
   entry.sharedBytes = bytes(stages);
-  // Of a block: maps of both sides and of results.
-  entry.leftBytes = kMapBytes * (2 + int64_t(writes.size()));
+  entry.maps = mapsOf(columns);
   addEntry("F8Roles<" + std::to_string(columns) + ", " +
                std::to_string(stages) + (isInParts ? ", true>" : ", false>"),
            entry);
@@ -230,12 +250,8 @@ void F8Printer::chooseEntries() {
   const RowProduct &product = *kernel.product;
   described.left = {product.left.operand, unsigned(product.left.depth)};
   described.right = {product.right.operand, unsigned(product.right.depth)};
-  CascadeOp op = plan.cascade;
   for (WritePlan *w : writes)
-    described.results.push_back(
-        {cast<BlockArgument>(w->op.getTarget()).getArgNumber() -
-             op.numIndices(),
-         1});
+    described.results.push_back({operandOf(*w), 1});
   result.f8Product = described;
 }
 
@@ -246,11 +262,8 @@ void F8Printer::chooseEntries() {
 void F8Printer::printHead() {
   printOrigin();
   for (WritePlan *w : writes)
-    out.comment("Elements " +
-                kernel.operandNames[cast<BlockArgument>(w->op.getTarget())
-                                        .getArgNumber() -
-                                    plan.cascade.numIndices()] +
-                " = " + withoutParentheses(describe(w->op.getValue())));
+    out.comment("Elements " + kernel.operandNames[operandOf(*w)] + " = " +
+                withoutParentheses(describe(w->op.getValue())));
   out.comment("Launch   ceil(" + kernel.indexNames[kernel.product->row] +
               "_count / R) * ceil(" + kernel.indexNames[kernel.stream] +
               "_count / C) rectangles; an entry _f8UnitsRxCxV computes one a "
@@ -314,8 +327,7 @@ std::string F8Printer::side(const RowProduct::Side &side, bool isLeft) {
 /// column.
 void F8Printer::printElement(unsigned number) {
   WritePlan &w = *writes[number];
-  unsigned operand = cast<BlockArgument>(w.op.getTarget()).getArgNumber() -
-                     plan.cascade.numIndices();
+  unsigned operand = operandOf(w);
   const std::string &array = kernel.operandNames[operand];
   Node *element = elements[number];
   std::string name = "element_" + std::to_string(number);
@@ -349,10 +361,12 @@ void F8Printer::printBody() {
   printStruct("OfRow", ofRow);
   printStruct("OfColumn", ofColumn);
   out.blank();
+  bool hasRoles = result.entries.front().roles > 0;
   size_t begin = out.text.size();
   out.line("template <typename U>");
   out.open("REFOLD_DEVICE void " + options.name + "(" +
-           parametersIn(earlier).first + ") {");
+           parametersIn(earlier).first +
+           (hasRoles ? ", const ArrayMap *maps) {" : ") {"));
   begin = out.text.size();
   out.line("REFOLD_SHARED_BYTES(memory, U::kBytes);");
   out.line(side(kernel.product->left, true));
@@ -370,11 +384,10 @@ void F8Printer::printBody() {
     return extentOf(index).operand >= 0 ? kernel.indexNames[index] + "_count"
                                         : std::to_string(plan.extent(index));
   };
-  bool hasRoles = result.entries.front().roles > 0;
   out.line("U::run(memory, left, right, " + countOf(kernel.product->row) +
            ", " + countOf(unsigned(kernel.stream)) + ", " +
            countOf(kernel.product->depth) +
-           (hasRoles ? ", workspace" : ", nullptr") + results + ");");
+           (hasRoles ? ", maps" : ", nullptr") + results + ");");
   body = out.text.substr(begin);
   out.close();
   out.line("} // namespace");
@@ -389,18 +402,23 @@ CudaKernel F8Printer::print() {
     }
   findParameters();
   chooseEntries();
-  if (result.entries.front().roles > 0)
-    addParameter({CudaParameter::Workspace, 0, 0}, "unsigned char *",
-                 "workspace");
+  bool hasRoles = result.entries.front().roles > 0;
   printHead();
   printBody();
   for (auto &[type, entry] : units) {
     out.blank();
     std::string threads = std::to_string(entry.threads);
     out.line("REFOLD_UNIT_KERNEL(" + threads + ", 1)");
-    out.open(entry.name + "(" + typedParameters + ") {");
+    size_t maps = entry.maps.size();
+    out.open(entry.name + "(" + typedParameters +
+             (maps ? ", REFOLD_MAPS(maps, " + std::to_string(maps) + ")" : "") +
+             ") {");
     printLaunch();
-    out.line(options.name + "<" + type + ">(" + plainParameters + ");");
+    out.line(options.name + "<" + type + ">(" + plainParameters +
+             (maps       ? ", maps.of"
+              : hasRoles ? ", nullptr"
+                         : "") +
+             ");");
     out.close();
   }
   result.text = std::move(out.text);

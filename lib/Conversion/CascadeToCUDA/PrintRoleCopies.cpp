@@ -13,9 +13,7 @@ static bool beginsInside(const TileAccess &access) {
   return !constant || constant.getValue() != 0;
 }
 
-/// Whether a map can tell copies of the array: at most five dimensions, none of
-/// them at places that data say.
-static bool mayMap(const TileAccess &access) {
+bool cuda::mayMap(const TileAccess &access) {
   constexpr unsigned kMostDimensions = 5;
   AffineMap map = cast<ReadOp>(access.read->op).getMap();
   return access.rowDim >= 0 &&
@@ -41,31 +39,32 @@ bool TilePrinter::copiesByBoxes() {
          mayMap(tiles.right) && llvm::all_of(tiles.values, mayMap);
 }
 
-namespace {
-/// A dimension of a map in front of the row: how many, how many bytes apart,
-/// and which of them is copied.
-struct MapIndex {
-  std::string extent, stride;
-  AffineExpr at;
-};
-} // namespace
-
-/// The nearest first. Where rows begin inside those of the array, whole
-/// vectors of 16 bytes are one.
-static SmallVector<MapIndex> indicesBeside(const TileAccess &access,
-                                           StringRef array) {
+SmallVector<MapIndex> cuda::indicesBeside(const TileAccess &access) {
   AffineMap map = cast<ReadOp>(access.read->op).getMap();
   SmallVector<MapIndex> indices;
-  auto sizeOf = [&](int dim) { return (array + "_size" + Twine(dim)).str(); };
   int last = int(map.getNumResults()) - 1;
   if (beginsInside(access))
-    indices.push_back({sizeOf(last), "16", access.inside.floorDiv(8)});
+    indices.push_back({-1, access.inside.floorDiv(8)});
   for (int dim = last - 1; dim >= 0; --dim)
     if (dim != access.rowDim)
-      indices.push_back({sizeOf(dim),
-                         (array + "_stride" + Twine(dim) + " * 2").str(),
-                         map.getResult(dim)});
+      indices.push_back({dim, map.getResult(dim)});
   return indices;
+}
+
+CudaMap TilePrinter::mapOf(const TileAccess &access, int row, int columns,
+                           int boxRows) {
+  CudaMap map{access.operand,
+              extentOf(columns),
+              {{extentOf(row), access.rowDim}},
+              boxRows};
+  int last = int(cast<ReadOp>(access.read->op).getMap().getNumResults()) - 1;
+  for (const MapIndex &index : indicesBeside(access)) {
+    CudaExtent extent;
+    extent.operand = int(access.operand);
+    extent.dim = index.dim < 0 ? last : index.dim;
+    map.indices.push_back({extent, index.dim, 16});
+  }
+  return map;
 }
 
 /// Arrays that are copied, in the order of their maps.
@@ -86,51 +85,31 @@ static std::string warpOf(size_t copy) {
   return "bringing == " + std::to_string(copy % 4);
 }
 
-void TilePrinter::printCopyMaps() {
-  SmallVector<BoxedCopy> copies = boxedCopies();
-  out.comment(
-      "A thread of a warp for each array asks for boxes of the map that "
-      "its warp makes.");
+void TilePrinter::printBringing() {
+  size_t count = boxedCopies().size();
+  out.comment("A thread of a warp for each array asks for its boxes.");
   out.line("const int bringing = of_warp(thread_again() / 32);");
-  if (copies.size() < 4) {
-    out.line("if (bringing >= " + std::to_string(copies.size()) + ")");
-    out.line("  return;");
-  }
-  out.line("unsigned char *const maps = workspace + (block_again() * kMaps + "
-           "kMaps - " +
-           std::to_string(copies.size()) + ") * 128;");
-  for (auto [i, copy] : llvm::enumerate(copies)) {
-    const std::string &array = kernel.operandNames[copy.access->operand];
-    bool isLeft = copy.access == &tiles.left;
-    std::string extents = countOf(isLeft ? tiles.tileRow : tiles.stream),
-                strides = strideOf(*copy.access) + " * 2";
-    SmallVector<MapIndex> beside = indicesBeside(*copy.access, array);
-    for (const MapIndex &index : beside) {
-      extents += ", " + index.extent;
-      strides += ", " + index.stride;
-    }
-    std::string scratch = copy.to.substr(0, copy.to.find(" + "));
-    if (i > 2)
-      scratch += " + " + std::to_string(2 * (i - 2)) + " * Values::kBytes";
-    out.line("if (" + warpOf(i) + ")");
-    out.line("  make_array_map<" + std::to_string(1 + beside.size()) +
-             ">(maps + " + std::to_string(i * 128) + ", " + scratch + ", " +
-             array + ", {" + extents + "}, {" + strides + "}, " +
-             countOf(i < 2 ? tiles.depth : tiles.width) + " * 2, " +
-             (isLeft ? "kBlockRows);" : "kColumns);"));
-  }
-  out.comment("A map is made where its boxes come.");
-  out.line("show_matrices();");
-  out.line("warp_barrier();");
-  out.line("if (thread_again() % 32 != 0)");
+  std::string others =
+      count < 4 ? "bringing >= " + std::to_string(count) + " || " : "";
+  out.line("if (" + others + "thread_again() % 32 != 0)");
   out.line("  return;");
+}
+
+std::vector<CudaMap> TilePrinter::copyMaps(const CudaEntry &entry) {
+  std::vector<CudaMap> maps;
+  for (auto [i, copy] : llvm::enumerate(boxedCopies())) {
+    bool isLeft = copy.access == &tiles.left;
+    maps.push_back(mapOf(*copy.access, isLeft ? tiles.tileRow : tiles.stream,
+                         i < 2 ? tiles.depth : tiles.width,
+                         isLeft ? entry.rows : entry.vectors));
+  }
+  return maps;
 }
 
 void TilePrinter::printBoxCopy(const BoxedCopy &copy, size_t number,
                                const std::string &row) {
   std::string at;
-  for (const MapIndex &index :
-       indicesBeside(*copy.access, kernel.operandNames[copy.access->operand]))
+  for (const MapIndex &index : indicesBeside(*copy.access))
     at +=
         ", int(" +
         withoutParentheses(values.subscript(index.at, copy.access->read->in)) +
@@ -145,15 +124,15 @@ void TilePrinter::printBoxCopy(const BoxedCopy &copy, size_t number,
         "  wait_gate(values_left + 8 * (place ^ 1), ((turn - 1) / 2 + 1) & "
         "1);");
   }
-  out.line("copy_by_boxes<" + copy.type + ">(" + copy.to + ", maps + " +
-           std::to_string(number * 128) + ", " + copy.gate +
+  out.line("copy_by_boxes<" + copy.type + ">(" + copy.to + ", maps" +
+           (number ? " + " + std::to_string(number) : "") + ", " + copy.gate +
            "_came + 8 * place, " + row + at + ");");
   out.close();
 }
 
 void TilePrinter::printBoxCopier() {
   SmallVector<BoxedCopy> copies = boxedCopies();
-  printCopyMaps();
+  printBringing();
   out.line("int turn = 0, lefts = 0;");
   out.open("for (int visits = 0;; ++visits) {");
   Expressions::Scope scope(values, {});

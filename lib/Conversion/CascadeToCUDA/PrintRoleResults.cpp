@@ -54,31 +54,27 @@ std::string TilePrinter::boxedName() {
   return kernel.operandNames[targetOf(*boxedWrite(), plan)];
 }
 
-/// What each warp tells boxes of the result, while the first tile is brought.
-void TilePrinter::printBoxMap() {
+CudaMap TilePrinter::resultMap() {
   WritePlan &w = *boxedWrite();
-  const std::string array = boxedName();
   SmallVector<unsigned> indices = indicesOf(w);
-  auto row = llvm::find(indices, unsigned(tiles.tileRow)) - indices.begin();
-  std::string extents = countOf(tiles.tileRow);
-  std::string strides = array + "_stride" + std::to_string(row) + " * 2";
-  for (int dim = int(indices.size()) - 2; dim >= 0; --dim) {
-    if (dim == row)
-      continue;
-    extents += ", " + countOf(indices[dim]);
-    strides += ", " + array + "_stride" + std::to_string(dim) + " * 2";
-  }
+  int row = int(llvm::find(indices, unsigned(tiles.tileRow)) - indices.begin());
+  constexpr int kRows = 16; // of a warp
+  CudaMap map{targetOf(w, plan),
+              extentOf(tiles.width),
+              {{extentOf(tiles.tileRow), row}},
+              kRows};
+  for (int dim = int(indices.size()) - 2; dim >= 0; --dim)
+    if (dim != row)
+      map.indices.push_back({extentOf(indices[dim]), dim});
+  return map;
+}
+
+void TilePrinter::printOwnRows() {
   out.line("[[maybe_unused]] const int computing = of_warp((thread_again() - "
            "128) / 32);");
   out.line("[[maybe_unused]] const uint32_t own_rows = value_tiles + " +
            std::to_string(2 * tiles.values.size()) +
            " * Values::kBytes + computing * Rows::kBytes;");
-  out.line("[[maybe_unused]] unsigned char *const own_map = workspace + "
-           "(block_again() * kMaps + computing) * 128;");
-  out.line("if constexpr (kIsBoxed)");
-  out.line("  make_array_map<" + std::to_string(indices.size() - 1) +
-           ">(own_map, own_rows, " + array + ", {" + extents + "}, {" +
-           strides + "}, " + countOf(tiles.width) + " * 2, 16);");
 }
 
 /// What a thread has of a row, two columns at once.
@@ -117,7 +113,8 @@ void TilePrinter::printBoxes() {
     if (int(index) != tiles.width && int(index) != tiles.tileRow)
       at += ", int(" + kernel.indexNames[index] + ")";
   out.line("if constexpr (kIsBoxed)");
-  out.line("  store_by_boxes<Rows>(own_map, own_rows, " + boxedName() +
-           "_words, int(" + firstOf(tiles.tileRow) + ") + which / 32 * 16" +
-           at + ");");
+  out.line("  store_by_boxes<Rows>(maps + " +
+           std::to_string(copiesByBoxes() ? boxedCopies().size() : 0) +
+           ", own_rows, " + boxedName() + "_words, int(" +
+           firstOf(tiles.tileRow) + ") + which / 32 * 16" + at + ");");
 }

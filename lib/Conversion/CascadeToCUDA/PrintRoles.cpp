@@ -101,11 +101,11 @@ void TilePrinter::addRoles(int deepest, int widest, int groups, bool brings) {
         boxColumns[entry.name] = room;
         break;
       }
-      // A map for each warp's results, and for each array that is copied.
-      constexpr int64_t kMap = 128;
-      entry.mapBytes =
-          (boxColumns.count(entry.name) ? 4 * groups * kMap : 0) +
-          (copiesByBoxes() ? int64_t(2 + tiles.values.size()) * kMap : 0);
+      // Of arrays that are copied, and of the result.
+      if (copiesByBoxes())
+        entry.maps = copyMaps(entry);
+      if (boxColumns.count(entry.name))
+        entry.maps.push_back(resultMap());
       // The left side of the next rows comes early where there is room, and
       // registers of two groups for it.
       if (int64_t left = bytes(entry.rows, deepest);
@@ -138,11 +138,6 @@ void TilePrinter::printRoleNumbers() {
   }
   std::string behind =
       hasBoxes() ? " * Values::kBytes + kRowsBytes" : " * Values::kBytes";
-  if (hasMaps())
-    out.line(std::string("constexpr int kMaps = ") +
-             (hasBoxes() ? "(kIsBoxed ? 4 * kConsumers : 0) + " : "") +
-             std::to_string(copiesByBoxes() ? 2 + tiles.values.size() : 0) +
-             "; // of a block");
   printElementNumbers();
   out.line("constexpr int64_t kLeast = Left::kBytes + 2 * Right::kBytes + " +
            values + behind + " + " +
@@ -183,6 +178,8 @@ void TilePrinter::printGates() {
              "_left + 8 * place, 4 * kConsumers);");
   }
   out.close();
+  if (copiesByBoxes())
+    out.line("show_matrices(); // the gates, to copies that arrive at them");
   out.close();
   out.line("block_barrier();");
 }
@@ -538,7 +535,7 @@ void TilePrinter::printRoles() {
            (mostBrought() > fewestBrought() ? "int kBrought, " : "") +
            (hasBoxes() ? "int kBoxColumns, " : "") + "int64_t kSharedBytes>");
   out.open("REFOLD_DEVICE void " + options.name + "_by_roles(" + own.first +
-           ") {");
+           (hasMaps(false) ? ", const ArrayMap *maps) {" : ") {"));
   size_t begin = out.text.size();
   bits.clear();
   scales.clear();
@@ -575,7 +572,7 @@ void TilePrinter::printRoles() {
   out.line("int turns = 0, lefts = 0;");
   hasVisits = true;
   if (hasBoxes())
-    printBoxMap();
+    printOwnRows();
   printSums();
   values.beginFunction();
   printFinish();

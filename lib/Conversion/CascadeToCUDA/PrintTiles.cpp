@@ -197,6 +197,8 @@ void TilePrinter::printEntries() {
       typed += (typed.empty() ? "" : ", ") +
                std::string(isNamedIn(used, name) ? "" : "[[maybe_unused]] ") +
                type + name;
+    if (!entry.maps.empty())
+      typed += ", REFOLD_MAPS(maps, " + std::to_string(entry.maps.size()) + ")";
     out.open(entry.name + "(" + typed + ") {");
     printLaunch();
     int warps = entry.threads / 32;
@@ -214,7 +216,8 @@ void TilePrinter::printEntries() {
       if (hasBoxes())
         numbers += std::to_string(boxColumns[entry.name]) + ", ";
       out.line(options.name + "_by_roles<" + numbers +
-               std::to_string(entry.sharedBytes) + ">(" + own.second + ");");
+               std::to_string(entry.sharedBytes) + ">(" + own.second +
+               mapsOf(entry) + ");");
       out.close();
       continue;
     }
@@ -250,7 +253,7 @@ void TilePrinter::printHead() {
         "and results of at most W. What is added is the front of what is "
         "multiplied, read once. Arrays are whole vectors of 16 bytes. Four "
         "warps have states of rows, eight have sums and bring what all read. "
-        "Blocks leave both in the workspace, behind maps for copies, and take "
+        "Blocks leave both in the workspace and take "
         "a ticket; each merges a slice of them when all have come, and the "
         "last one those that nobody has.");
   } else {
@@ -656,9 +659,6 @@ FailureOr<CudaKernel> TilePrinter::print() {
     partsBody = packer.partsBody;
     partsHaveShares = packer.hasShares();
   }
-  if (!packing && hasMaps())
-    addParameter({CudaParameter::Workspace, 0, 0}, "unsigned char *",
-                 "workspace");
   own = parametersIn(earlierOwn);
   printHead();
   {

@@ -151,7 +151,12 @@ void TilePrinter::addWideEntry() {
   entry.mostBlocks = 132;
   entry.leftBytes =
       int64_t(rowStates().size()) * kRows * 4 + kRows * entry.widest * 4;
-  entry.mapBytes = kBringing * 128; // one for each warp that brings panels
+  // Where data say which matrix a block reads, each warp that brings panels
+  // makes a map of it.
+  if (mayMap(tiles.right))
+    entry.maps = {mapOf(tiles.right, tiles.stream, tiles.depth, kColumns)};
+  else
+    entry.mapBytes = kBringing * 128;
   entry.mostGroups = hasShares() ? kMostGroups : 0;
   entry.name = options.name + "_wide" + std::to_string(kRows) + "x" +
                std::to_string(kColumns) + "x" + std::to_string(entry.deepest) +
@@ -166,7 +171,8 @@ void TilePrinter::printWideEntry(const CudaEntry &entry) {
        {room.stages, room.otherStages, room.kept, entry.deepest, entry.widest})
     numbers += std::to_string(number) + ", ";
   out.line(options.name + "_by_states<" + numbers +
-           std::to_string(entry.sharedBytes) + ">(" + ofParts.second + ");");
+           std::to_string(entry.sharedBytes) + ">(" + ofParts.second +
+           (entry.maps.empty() ? ");" : ", maps.of);"));
   out.close();
 }
 
@@ -304,6 +310,14 @@ void TilePrinter::printWideBrings() {
   out.line("return left_steps + Left::place(row, chunk - kKept * 2);");
   out.close("}, left_row, rows, " + countOf(tiles.depth) + ");");
   out.line("arrive_with_copies(left_came);");
+  if (hasMaps(true)) {
+    for (auto [i, index] : llvm::enumerate(indicesBeside(tiles.right)))
+      out.line(
+          "beside_" + std::to_string(i) + " = int(" +
+          withoutParentheses(values.subscript(index.at, tiles.right.read->in)) +
+          ");");
+    return;
+  }
   printMatrix(tiles.right);
   out.open("if (turns > 0 && (mine < kHalves || other < kOthers)) {");
   out.comment("The first tile comes over what the map is made from.");
@@ -319,21 +333,30 @@ void TilePrinter::printWideBrings() {
 
 /// How a tile's panels are asked for: named where they are, again and again.
 void TilePrinter::printWideBring() {
+  // Of a map of all matrices, which one.
+  std::string end = "(last_tile - turn) * kColumns";
+  if (hasMaps(true))
+    for (size_t i = 0; i < indicesBeside(tiles.right).size(); ++i)
+      end += ", beside_" + std::to_string(i);
+  const char *map = hasMaps(true) ? "maps" : "map";
   out.comment("A warp's panel of a tile, and that of those that no sums read; "
               "asked for by one lane.");
   out.open("const auto bring = [&](int turn) {");
   out.line("const int stage = turn % kStages;");
   out.line("arrive_expecting(right_came + 8 * stage, Panel::kBytes);");
   out.line("copy_box(right_panels + (stage * kShared + half * kHalves + mine) "
-           "* Panel::kBytes, map, right_came + 8 * stage, (half * kHalves + "
-           "mine) * 128, (last_tile - turn) * kColumns);");
+           "* Panel::kBytes, " +
+           std::string(map) +
+           ", right_came + 8 * stage, (half * kHalves + mine) * 128, " + end +
+           ");");
   out.close("};");
   out.open("[[maybe_unused]] const auto bring_other = [&](int turn) {");
   out.line("const int stage = turn % kOtherStages;");
   out.line("arrive_expecting(other_came + 8 * stage, Panel::kBytes);");
-  out.line("copy_box(other_panels + (stage * kOthers + other) * Panel::kBytes, "
-           "map, other_came + 8 * stage, (kShared + other) * 128, (last_tile - "
-           "turn) * kColumns);");
+  out.line(
+      "copy_box(other_panels + (stage * kOthers + other) * Panel::kBytes, " +
+      std::string(map) + ", other_came + 8 * stage, (kShared + other) * 128, " +
+      end + ");");
   out.close("};");
 }
 
@@ -489,10 +512,15 @@ void TilePrinter::printWideSums() {
   out.line("const int half = of_warp(thread_again() / 128 - 1);");
   out.line("const int mine = of_warp(thread_again() / 32 % 4);");
   out.line("[[maybe_unused]] const int other = 7 - half * 4 - mine;");
-  out.line("unsigned char *const map = workspace + (block_again() * 8 + half * "
-           "4 + mine) * 128;");
+  std::string beside;
+  if (hasMaps(true))
+    for (size_t i = 0; i < indicesBeside(tiles.right).size(); ++i)
+      beside += ", beside_" + std::to_string(i);
+  else
+    out.line("unsigned char *const map = workspace + (block_again() * 8 + half "
+             "* 4 + mine) * 128;");
   // Where the block is is found again behind the loop: nobody keeps it.
-  out.line("int turns, last_tile;");
+  out.line("int turns, last_tile" + beside + ";");
   out.open("{");
   {
     Expressions::Scope inside(values, {});
@@ -625,7 +653,8 @@ void TilePrinter::printWideBody() {
       "template <int kStages, int kOtherStages, int kKept, int kDepth, int "
       "kWidth, int64_t kSharedBytes>");
   out.open("REFOLD_DEVICE void " + options.name + "_by_states(" +
-           ofParts.first + ") {");
+           ofParts.first +
+           (hasMaps(true) ? ", const ArrayMap *maps) {" : ") {"));
   size_t begin = out.text.size();
   for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
     if (extentOf(i).operand < 0 && isNamed(kernel.indexNames[i] + "_count"))

@@ -17,6 +17,19 @@ struct BoxedCopy {
   std::string type, gate, to;
 };
 
+/// A dimension of a map in front of the row: of the array, or -1 where whole
+/// vectors of 16 bytes are one, since rows begin inside those of the array; and
+/// which place of it is copied.
+struct MapIndex {
+  int dim;
+  mlir::AffineExpr at;
+};
+/// The nearest first.
+llvm::SmallVector<MapIndex> indicesBeside(const TileAccess &access);
+/// Whether a map can tell copies of the array: at most five dimensions, none of
+/// them at places that data say.
+bool mayMap(const TileAccess &access);
+
 /// Writes one kernel over tiles, top to bottom.
 class TilePrinter : public KernelPrinter {
 public:
@@ -167,22 +180,31 @@ private:
   bool hasBoxes() const {
     return llvm::any_of(boxColumns, [](auto &one) { return one.second > 0; });
   }
-  bool hasMaps() const {
-    return llvm::any_of(result.entries, [](const CudaEntry &e) {
-      return e.roles > 0 && !e.hasParts() && e.mapBytes > 0;
+  /// Whether entries, those of parts or the others, have a parameter of them.
+  bool hasMaps(bool ofParts) const {
+    return llvm::any_of(result.entries, [&](const CudaEntry &e) {
+      return e.hasParts() == ofParts && !e.maps.empty();
     });
   }
+  std::string mapsOf(const CudaEntry &entry) const {
+    return !hasMaps(entry.hasParts()) ? ""
+           : entry.maps.empty()       ? ", nullptr"
+                                      : ", maps.of";
+  }
+  CudaMap mapOf(const TileAccess &access, int row, int columns, int boxRows);
+  CudaMap resultMap();
+  std::vector<CudaMap> copyMaps(const CudaEntry &entry);
   // Copies by boxes.
-  /// Rows of at most half a panel, for which boxes gain less than it takes to
-  /// make their maps (1.4 us a launch).
+  /// Rows of at most half a panel, for which boxes gained less than it took
+  /// blocks to make their maps.
   bool hasNarrowRows();
   bool copiesByBoxes();
   llvm::SmallVector<BoxedCopy> boxedCopies();
-  void printCopyMaps();
+  void printBringing();
   void printBoxCopy(const BoxedCopy &copy, size_t number,
                     const std::string &row);
   void printBoxCopier();
-  void printBoxMap();
+  void printOwnRows();
   void printBoxWords(walk::WritePlan &w, llvm::ArrayRef<Node *> roots);
   void printBoxes();
   /// Loops over what a thread has of its rows; `closeRows` ends them.

@@ -28,8 +28,11 @@ struct EmulatedRange {
   int64_t bytes;
   bool isResult, isDense, isLeft = false, isConstant = false;
 };
+/// As the emulator has them (kMapWords).
+static_assert(sizeof(package::MapValues) == 12 * sizeof(int64_t));
 using EmulatedLaunch = const char *(*)(int64_t blocks, int threads,
                                        unsigned mode, const int64_t *values,
+                                       const int64_t *maps,
                                        const EmulatedRange *ranges,
                                        unsigned numRanges, int64_t sharedBytes);
 
@@ -63,22 +66,41 @@ template <typename T> static T value_of(const int64_t &word) {
   __builtin_memcpy(&value, &word, sizeof(T));
   return value;
 }
+template <typename T> struct Parameter {
+  static T at(size_t number, const int64_t *values, const int64_t *) { return value_of<T>(values[number]); }
+};
+MAPS
 template <typename... T, size_t... kAt>
-static void call(void (*entry)(T...), const int64_t *values, std::index_sequence<kAt...>) {
-  entry(value_of<T>(values[kAt])...);
+static void call(void (*entry)(T...), const int64_t *values, const int64_t *maps, std::index_sequence<kAt...>) {
+  entry(Parameter<T>::at(kAt, values, maps)...);
+}
+template <typename... T>
+static void call(void (*entry)(T...), const int64_t *values, const int64_t *maps) {
+  call(entry, values, maps, std::index_sequence_for<T...>());
 }
 extern "C" __attribute__((visibility("default"))) const char *refold_emulate(int64_t blocks, int threads, unsigned mode,
-                                      const int64_t *values, const refold::emulator::Range *ranges,
+                                      const int64_t *values, [[maybe_unused]] const int64_t *maps,
+                                      const refold::emulator::Range *ranges,
                                       unsigned num_ranges, int64_t shared_bytes) {
   static std::string error;
   refold::emulator::machine.isFollowing = true;
   error = refold::emulator::launch(
       blocks, threads, refold::emulator::kModes[mode], {ranges, ranges + num_ranges}, [=] {
 )";
+  // Of entries whose text knows of maps.
+  constexpr const char *kOfMaps = R"(
+template <int kCount> struct Parameter<refold::ArrayMaps<kCount>> {
+  static refold::ArrayMaps<kCount> at(size_t, const int64_t *, const int64_t *maps) {
+    return refold::emulator::mapsOf<kCount>(maps);
+  }
+};
+)";
+  constexpr const char *kPlace = "MAPS\n";
+  text.replace(text.find(kPlace), std::strlen(kPlace),
+               kernel.entries[entry].maps.empty() ? "" : kOfMaps);
   return text + "        call(&" + kernel.entries[entry].name +
-         "<>, values, std::make_index_sequence<" +
-         std::to_string(kernel.parameters.size()) +
-         ">{});\n      }, shared_bytes);\n  return error.c_str();\n}\n";
+         "<>, values, maps);\n      }, shared_bytes);\n  return "
+         "error.c_str();\n}\n";
 }
 
 static std::string readAll(llvm::StringRef path) {
@@ -265,6 +287,7 @@ static llvm::Error runEmulated(EmulatedKernel &emulated, const int64_t *words) {
       std::fill(std::begin(line.words), std::end(line.words), ~0u);
     const char *error = entry.launch(
         (*launch)->blocks, (*launch)->threads, mode, (*launch)->values.data(),
+        reinterpret_cast<const int64_t *>((*launch)->maps.data()),
         ranges.data(), ranges.size(), (*launch)->sharedBytes);
     std::string where = "'" + kernel.entries[(*launch)->entry].name +
                         "', mode " + std::to_string(mode) + ": ";

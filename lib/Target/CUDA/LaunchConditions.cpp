@@ -75,9 +75,9 @@ static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
   if (isWide) // results are the front of what is multiplied, by maps
     takes = takes * SizeExpr::binary(SizeExpr::Op::Le, width, depth) *
             words.areForward();
-  else if (entry.mapBytes > 0) // so is what others copy, or store
+  else if (!entry.maps.empty()) // so is what others copy, or store
     takes = takes * words.areForward();
-  if (entry.mapBytes > 0)
+  if (!entry.maps.empty() || entry.mapBytes > 0)
     takes = takes * words.haveAtMost(CudaTiles::kMostPlaces);
   for (unsigned operand : entry.whole)
     takes = takes * words.beginWhole(kernel.operands[operand]);

@@ -34,6 +34,7 @@ public:
     return e.dim < 0 ? word(o.word) : size(o, e.dim);
   }
   SizeExpr parameter(const CudaParameter &p) const;
+  package::LaunchMap map(const CudaMap &map, SizeSharing &sharing) const;
   /// Whether `length` elements are whole vectors of `width`, and all arrays
   /// that are read by vectors have rows that begin at multiples of 16 bytes, or
   /// of the vector where that is less.

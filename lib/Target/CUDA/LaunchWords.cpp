@@ -106,6 +106,22 @@ SizeExpr Words::parameter(const CudaParameter &p) const {
   return word(o.word);
 }
 
+package::LaunchMap Words::map(const CudaMap &map, SizeSharing &sharing) const {
+  const CudaOperand &o = kernel.operands[map.operand];
+  package::LaunchMap made;
+  made.first = sharing.add(address(o));
+  for (const CudaMap::Index &index : map.indices) {
+    made.extents.push_back(sharing.add(extent(index.extent)));
+    made.strides.push_back(sharing.add(index.dim < 0
+                                           ? SizeExpr(index.bytes)
+                                           : stride(o, unsigned(index.dim)) *
+                                                 SizeExpr(o.elementBytes)));
+  }
+  made.columns = sharing.add(extent(map.columns) * SizeExpr(o.elementBytes));
+  made.boxRows = uint32_t(map.boxRows);
+  return made;
+}
+
 SizeExpr Words::isMultiple(const SizeExpr &value, int64_t of) {
   using Op = SizeExpr::Op;
   return SizeExpr::binary(

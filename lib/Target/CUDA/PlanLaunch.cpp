@@ -5,9 +5,6 @@
 
 using namespace refold;
 
-/// Blocks that may have maps in the workspace: more than an sm_90a has at once.
-static constexpr int64_t kMostMapped = 256;
-
 /// Blocks that share rows, or parts of a stream.
 static SizeExpr sharingBlocks(const CudaEntry &entry, const CudaKernel &kernel,
                               const Words &words) {
@@ -38,12 +35,11 @@ static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
     return groupsOf(entry, kernel, words);
   if (kernel.f8Product) {
     using Op = SizeExpr::Op;
-    SizeExpr all =
-        SizeExpr::binary(Op::CeilDiv, words.extent(kernel.f8Product->rows),
-                         SizeExpr(entry.rows)) *
-        SizeExpr::binary(Op::CeilDiv, words.extent(kernel.f8Product->columns),
-                         SizeExpr(entry.columns));
-    return entry.isLoop ? SizeExpr::binary(Op::Min, all, kMostMapped) : all;
+    return SizeExpr::binary(Op::CeilDiv, words.extent(kernel.f8Product->rows),
+                            SizeExpr(entry.rows)) *
+           SizeExpr::binary(Op::CeilDiv,
+                            words.extent(kernel.f8Product->columns),
+                            SizeExpr(entry.columns));
   }
   SizeExpr rows = rowsOf(kernel, words);
   if (entry.hasParts())
@@ -63,10 +59,7 @@ static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
   }
   if (!kernel.tiles)
     return blocks(rows) * SizeExpr(entry.blocks);
-  SizeExpr all = rows * blocks(words.extent(kernel.tiles->rows));
-  return entry.mapBytes > 0
-             ? SizeExpr::binary(SizeExpr::Op::Min, all, kMostMapped)
-             : all;
+  return rows * blocks(words.extent(kernel.tiles->rows));
 }
 
 /// Shared memory that the launch asks for: to keep rows, whole chunks of them.
@@ -124,11 +117,6 @@ static SizeExpr workspaceOf(const CudaKernel &kernel, const Words &words) {
   using Op = SizeExpr::Op;
   SizeExpr bytes;
   for (const CudaEntry &entry : kernel.entries) {
-    if (kernel.f8Product && entry.leftBytes > 0)
-      bytes = kMostMapped * entry.leftBytes;
-    if (!entry.hasParts() && entry.mapBytes > 0)
-      bytes = SizeExpr::binary(Op::Max, bytes,
-                               SizeExpr(kMostMapped * entry.mapBytes));
     if (!entry.hasParts())
       continue;
     // Whatever the addresses: alignment may leave the first such entry out.
@@ -160,6 +148,9 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
   package::Launch launch;
   for (const CudaParameter &parameter : kernel.parameters)
     launch.parameters.push_back(sharing.add(words.parameter(parameter)));
+  for (const CudaEntry &entry : kernel.entries)
+    for (const CudaMap &map : entry.maps)
+      words.map(map, sharing);
   SizeNumber one = sharing.add(1);
   described.workspaceBytes = sharing.add(workspaceOf(kernel, words));
   for (const CudaEntry &entry : kernel.entries)
@@ -178,6 +169,8 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
                  one};
     way.sharedBytes = sharing.add(sharedOf(entry, kernel, words));
     way.blocksPerUnit = entry.isLoop ? unsigned(entry.blocksPerUnit) : 0;
+    for (const CudaMap &map : entry.maps)
+      way.maps.push_back(words.map(map, sharing));
     launch.ways.push_back(std::move(way));
   };
   if (wanted)
@@ -261,6 +254,9 @@ refold::planCudaLaunch(const CudaKernel &kernel, const int64_t *rawWords,
   launch.sharedBytes = sizes[way->sharedBytes].value_or(0);
   for (SizeNumber parameter : plan.parameters)
     launch.values.push_back(sizes[parameter].value_or(0));
+  for (const package::LaunchMap &map : way->maps)
+    launch.maps.push_back(
+        package::valuesOf(map, sizes).value_or(package::MapValues()));
   return launch;
 }
 

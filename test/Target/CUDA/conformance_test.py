@@ -25,7 +25,7 @@ LAUNCHER = """
 #include "conformance.cu"
 #include "conformance_wgmma.cu"
 extern "C" const char *conform(int which, int mode, int64_t blocks, char *in, int64_t in_bytes, char *out,
-                               int64_t out_bytes, int64_t count) {
+                               int64_t out_bytes, int64_t count, const int64_t *maps) {
   static std::string error;
   const int threads[] = {%s};
   const int64_t shared[] = {%s};
@@ -61,7 +61,7 @@ ELEMENTS = {"conform_elements_i8x64": (1, 64, 61), "conform_elements_bf16x64": (
 SLICES, WORDS, SHARES = "conform_slices", "conform_words", "conform_shares"
 ROLES, HANDOVER, BOXES, STORES = "conform_roles", "conform_handover", "conform_boxes", "conform_stores"
 ARRAYS, PANELS = "conform_array_stores", "conform_panel_stores"
-ARRAY_BOXES = "conform_array_boxes"
+ARRAY_BOXES, TOLD = "conform_array_boxes", "conform_told"
 KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (SLICES, "int32_t"), (SHARES, "int32_t"), (WORDS, "float"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
 KERNELS += [(n, "int8_t") for n in ELEMENTS]
 KERNELS += [(n, "float") for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]]
@@ -69,8 +69,8 @@ INPUTS.update({n: "int16_t" for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]})
 INPUTS[SHARES] = "int32_t"
 CLUSTERS = "conform_clusters"
 MAILBOXES = "conform_mailboxes"
-KERNELS += [(n, "float") for n in F8_PRODUCTS] + [(BOXES, "int8_t"), (ARRAY_BOXES, "int8_t"), (STORES, "int8_t"), (ARRAYS, "int8_t"), (PANELS, "int8_t"), (CLUSTERS, "int32_t"), (MAILBOXES, "int32_t")]
-INPUTS.update({n: "int8_t" for n in [*F8_PRODUCTS, BOXES, ARRAY_BOXES, STORES, ARRAYS, PANELS]})
+KERNELS += [(n, "float") for n in F8_PRODUCTS] + [(BOXES, "int8_t"), (ARRAY_BOXES, "int8_t"), (TOLD, "int8_t"), (STORES, "int8_t"), (ARRAYS, "int8_t"), (PANELS, "int8_t"), (CLUSTERS, "int32_t"), (MAILBOXES, "int32_t")]
+INPUTS.update({n: "int8_t" for n in [*F8_PRODUCTS, BOXES, ARRAY_BOXES, TOLD, STORES, ARRAYS, PANELS]})
 
 
 def launch_of(name):
@@ -88,16 +88,29 @@ def launch_of(name):
         return 128, 128 * (64 + F8_PRODUCTS[name][2]) + 16
     if name in SIDES:
         return 128, 128 * (64 + SIDES[name][0]) + 16
-    return {MATRICES: (32, 1536), SHARES: (128, 8192), WORDS: (32, 512), ROLES: (384, 4128), HANDOVER: (256, 5120), BOXES: (128, 2304), ARRAY_BOXES: (128, 20480),
+    return {MATRICES: (32, 1536), SHARES: (128, 8192), WORDS: (32, 512), ROLES: (384, 4128), HANDOVER: (256, 5120), BOXES: (128, 2304), ARRAY_BOXES: (128, 20480), TOLD: (128, 16416),
             STORES: (128, 8192), ARRAYS: (128, 16384), PANELS: (128, 16384)}.get(name, (128, 0))
 
+
+
+def maps_of(name, data, out):
+    """Maps that a launch comes with, where arrays are there: address, bytes of a row, rows of a box, extents, strides."""
+    if name != TOLD:
+        return []
+    matrix, boxes = 25 * 144, 2 * 24
+    return [(data, 144, 16, (25, 3), (144, matrix)), (data + 3 * matrix, 144, 16, (25, 3, 2), (144, matrix, 3 * matrix)),
+            (data + 9 * matrix, 144, 16, (25, 3, 2, 2), (144, matrix, 3 * matrix, 6 * matrix)),
+            (data, 144, 16, (25, 3), (144, 0)), (out, 256, 16, (16, boxes), (256, 4096))]
 
 
 class Emulated:
     modes = 4
 
     def __init__(self, folder):
-        cases = "\n".join(f"case {i}: return {name}(reinterpret_cast<{INPUTS.get(name, t)} *>(in), reinterpret_cast<{t} *>(out), count);"
+        def told(name):
+            return f", refold::emulator::mapsOf<{len(maps_of(name, 0, 0))}>(maps)" if maps_of(name, 0, 0) else ""
+
+        cases = "\n".join(f"case {i}: return {name}(reinterpret_cast<{INPUTS.get(name, t)} *>(in), reinterpret_cast<{t} *>(out), count{told(name)});"
                           for i, (name, t) in enumerate(KERNELS))
         source, library = folder / "conform.cpp", folder / "conform.so"
         launches = [[str(launch_of(name)[i]) for name, _ in KERNELS] for i in (0, 1)]
@@ -111,9 +124,12 @@ class Emulated:
 
     def run(self, name, mode, blocks, data, out, count):
         which = [k for k, _ in KERNELS].index(name)
-        i64 = ctypes.c_int64
+        i64, words = ctypes.c_int64, []
+        for first, columns, rows, extents, strides in maps_of(name, data.ctypes.data, out.ctypes.data):
+            rest = 4 - len(extents)
+            words += [first, columns, rows, *extents, *[1] * rest, *strides, *[16] * rest, len(extents)]
         error = self.lib.conform(which, mode, i64(blocks), ctypes.c_void_p(data.ctypes.data), i64(data.nbytes),
-                                 ctypes.c_void_p(out.ctypes.data), i64(out.nbytes), i64(count))
+                                 ctypes.c_void_p(out.ctypes.data), i64(out.nbytes), i64(count), (i64 * len(words))(*words))
         assert not error, f"{name}, mode {mode}: {error.decode()}"
 
 
@@ -135,9 +151,17 @@ class Device:
         code = getattr(self.cuda, name)(*arguments)
         assert code == 0, f"{name}: error {code}"
 
+    def encode(self, to, first, columns, rows, extents, strides):
+        """Bytes in boxes of 128, swizzled by 128 bytes, zeros where nothing is."""
+        rank = 1 + len(extents)
+        u64, u32 = ctypes.c_uint64 * rank, ctypes.c_uint32 * rank
+        box = u32(128, rows, *[1] * (rank - 2))
+        self.call("cuTensorMapEncodeTiled", ctypes.c_void_p(to), 0, rank, ctypes.c_void_p(first), u64(columns, *extents), u64(*strides),
+                  box, u32(*[1] * rank), 0, 3, 0, 0)
+
     def run(self, name, mode, blocks, data, out, count):
         function, addresses = ctypes.c_void_p(), []
-        module = self.modules[any(name in kernels for kernels in (PRODUCTS, F8_PRODUCTS, SIDES, (ROLES, HANDOVER, BOXES, ARRAY_BOXES, STORES, ARRAYS, PANELS, CLUSTERS, MAILBOXES)))]
+        module = self.modules[any(name in kernels for kernels in (PRODUCTS, F8_PRODUCTS, SIDES, (ROLES, HANDOVER, BOXES, ARRAY_BOXES, TOLD, STORES, ARRAYS, PANELS, CLUSTERS, MAILBOXES)))]
         self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         for array in (data, out):
             address = ctypes.c_uint64()
@@ -145,7 +169,12 @@ class Device:
             self.call("cuMemcpyHtoD_v2", address, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes))
             addresses.append(address)
         cells = [*addresses, ctypes.c_int64(count)]
-        values = (ctypes.c_void_p * 3)(*[ctypes.cast(ctypes.byref(c), ctypes.c_void_p) for c in cells])
+        maps = maps_of(name, *[a.value for a in addresses])
+        memory = ctypes.create_string_buffer(128 * len(maps) + 64)
+        begin = -(-ctypes.addressof(memory) // 64) * 64
+        for i, one in enumerate(maps):
+            self.encode(begin + 128 * i, *one)
+        values = (ctypes.c_void_p * 4)(*[ctypes.cast(ctypes.byref(c), ctypes.c_void_p) for c in cells], begin if maps else None)
         threads, shared = launch_of(name)
         if shared > 48 << 10:
             self.call("cuFuncSetAttribute", function, 8, shared)
@@ -496,6 +525,17 @@ def check_array_boxes(machine, mode):
     assert (out == rows).all(), (ARRAY_BOXES, mode)
 
 
+def check_told(machine, mode):
+    """The same by maps that the launch comes with, both ways."""
+    data = np.random.default_rng(13).integers(-128, 128, (21, 25, 144)).astype(np.int8)
+    rows = np.zeros((24, 32, 256), np.int8)
+    rows[:21, :25, :144] = data
+    rows[21:, :25, :144] = data[0]
+    out = np.full((24, 32, 256), 77, np.int8)
+    machine.run(TOLD, mode, 1, data, out, data.size)
+    assert (out == rows).all(), (TOLD, mode)
+
+
 def check_stores(machine, mode):
     """What lies beyond the matrix is not written."""
     data = np.random.default_rng(9).integers(-128, 128, (64, 256)).astype(np.int8)
@@ -568,7 +608,7 @@ def main():
         machine = Device(*filter(None, [options.cubin, options.roles])) if options.cubin else Emulated(pathlib.Path(folder))
         checks = [check_arithmetic, check_f8, check_exchange, check_slices, check_shares, check_words, check_matrices, check_elements, check_copies]
         if options.roles or not options.cubin:
-            checks += [check_products, check_sides, check_f8_products, check_boxes, check_array_boxes, check_stores, check_array_stores, check_panel_stores, check_roles, check_handover, check_clusters, check_mailboxes]
+            checks += [check_products, check_sides, check_f8_products, check_boxes, check_array_boxes, check_told, check_stores, check_array_stores, check_panel_stores, check_roles, check_handover, check_clusters, check_mailboxes]
         passed = 0
         for mode in range(machine.modes):
             for check in checks:

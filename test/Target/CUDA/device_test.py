@@ -28,11 +28,18 @@ class Machine:
         self.library = self.folder / "libfakecuda.so"
         self.log = self.folder / "calls"
         (self.folder / "cache").mkdir(mode=0o700)  # a kernel is compiled once for all checks
-        subprocess.run([compiler, "-std=c++20", "-O1", "-shared", "-fPIC", "-o", self.library,
-                        ROOT / "test/Target/CUDA/Inputs/fake_cuda.cpp"], check=True)
+        self.compiler = compiler
+        self.build(to=self.library)
         self.environment = dict(os.environ, REFOLD_LIBCUDA=str(self.library), REFOLD_NVRTC=str(self.library),
                                 REFOLD_CACHE_DIR=str(self.folder / "cache"), FAKE_CUDA_HEADERS=str(ROOT / "runtime/cuda"),
                                 FAKE_CUDA_LOG=str(self.log), FAKE_CUDA_CXX=compiler, REFOLD_CUBLASLT="off")
+
+    def build(self, *flags, to=None):
+        """The driver; with flags another one."""
+        to = to or self.folder / "libotherfakecuda.so"
+        subprocess.run([self.compiler, "-std=c++20", "-O1", "-shared", "-fPIC", *flags, "-o", to,
+                        ROOT / "test/Target/CUDA/Inputs/fake_cuda.cpp"], check=True)
+        return to
 
     def run(self, *arguments, **environment):
         """(exit code, what was printed, calls of the driver)"""
@@ -161,6 +168,23 @@ def check_tiles(machine):
             asked = [call for call in calls if call == f"cuFuncSetAttribute 8 {launches[0][4]}"]
             assert len(asked) == int(int(launches[0][4]) > 24 << 10) and (asked or not room), calls
         machine.refuses(4, ["[cuda-not-tiles]"], *run, open_ended, "--shape", "m=3,n=7,d=300,e=40")
+
+
+def check_maps(machine):
+    """What boxes copy and write is told with the launch, by the driver; not of arrays that have no elements."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = pathlib.Path(folder) / "f.fold"
+        program.write_text("f(q[m,d=64], k[n,d=64], v[n,e=64]) -> o\n  s = sum(d: q*k)\n  t = max(n: s)\n"
+                           "  o[m,e] = sum(n: exp(s - t)*v) / sum(n: exp(s - t))\n")
+        run = ["run", "--target", "cuda", "--dtype", "bf16", program, "--shape"]
+        _, calls = machine.answers(*run, "m=130,n=70")
+        told = [call.split(maxsplit=1)[1] for call in calls if call.startswith("cuTensorMapEncodeTiled")]
+        assert told == ["2 128 70", "2 128 130", "2 128 70", "2 128 130"], calls
+        _, calls = machine.answers(*run, "m=130,n=0")
+        assert count(calls, "cuTensorMapEncodeTiled") == 2, calls
+        machine.refuses(70, ["cuTensorMapEncodeTiled of 'k0_", "999"], *run, "m=130,n=70", FAKE_CUDA_FAIL="cuTensorMapEncodeTiled=999")
+        machine.refuses(4, ["copies by boxes", "a driver without cuTensorMapEncodeTiled"], *run, "m=130,n=70",
+                        REFOLD_LIBCUDA=str(machine.build("-DFAKE_CUDA_OF_BEFORE_MAPS")))
 
 
 def check_bench(machine):
@@ -300,7 +324,7 @@ def check_interrupt(machine):
         assert not list(pathlib.Path(folder).glob("refold-cuda*")), list(pathlib.Path(folder).iterdir())
 
 
-CHECKS = [check_run, check_early, check_tiles, check_entries, check_plan, check_interrupt, check_level, check_capability, check_steps, check_verify, check_parts, check_clusters, check_shared_bytes, check_bench, check_wrong_machine, check_every_failure,
+CHECKS = [check_run, check_early, check_tiles, check_maps, check_entries, check_plan, check_interrupt, check_level, check_capability, check_steps, check_verify, check_parts, check_clusters, check_shared_bytes, check_bench, check_wrong_machine, check_every_failure,
           check_cache]
 
 

@@ -148,14 +148,9 @@ const std::vector<Defect> kDefects = {
            "Out::place(lane % 16, first % 8)"},
     Defect{"words[c * 2 + half]", "words[half * 2 + c]"},
     // Maps.
-    Defect{"see_out_maps<To...>(target.maps);", ";"},
-    Defect{"    else if (warp == 2)\n      make_out_maps",
-           "    else if (warp == 3)\n      make_map(own_maps, out, left.first, "
-           "rows, depth, left.row_stride, kRows);\n    else if (warp == 2)\n   "
-           "   make_out_maps"},
-    Defect{"maps + block() * (kMaps<To...> * kMapBytes)", "maps"},
-    Defect{"result.to.row_stride * 2, 16)", "result.to.row_stride * 2, 8)"},
-    Defect{"rows, columns * 2,", "rows, columns,"},
+    Defect{"ring, Left::kBytes, depth, maps + 1",
+           "ring, Left::kBytes, depth, maps"},
+    Defect{"maps + 2}", "maps + 1}"},
     // Numbers of rows and columns.
     Defect{"        await_turn(kCame + group, kTurnThreads);\n        write",
            "        write"},
@@ -199,6 +194,13 @@ TEST(EmulatedF8Roles, AGeneratedKernelIsRight) {
   CudaKernel kernel = printScaled();
   for (const char *entry : {"f8Roles128x256x16", "f8Roles128x128x16"})
     EXPECT_EQ(judgeAll(kernel, entry), "");
+}
+
+TEST(EmulatedF8Roles, WhatTheLaunchSaysOfArraysMatters) {
+  constexpr const char *kEntry = "f8Roles128x256x16";
+  expectMapsMatter(printScaled(), kEntry, [](const CudaKernel &kernel) {
+    return judgeAll(kernel, kEntry);
+  });
 }
 
 } // namespace

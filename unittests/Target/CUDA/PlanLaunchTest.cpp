@@ -168,7 +168,7 @@ TEST(PlanCudaLaunch, MapsTakeStridesOfSingleRowsToo) {
 }
 
 /// Results that leave by boxes are stored by a map, in which no stride leads
-/// back; it needs room, and there are as many blocks as have one.
+/// back; it is told with the launch.
 TEST(PlanCudaLaunch, BoxesTakeResultsThatGoForward) {
   CudaKernel kernel;
   kernel.name = "k";
@@ -187,7 +187,8 @@ TEST(PlanCudaLaunch, BoxesTakeResultsThatGoForward) {
   kernel.entries = {entry, entry};
   kernel.entries[0].name = "boxes";
   kernel.entries[0].roles = 1;
-  kernel.entries[0].mapBytes = 512;
+  kernel.entries[0].maps = {
+      {1, {1, 1, 1}, {{{1, 0, 1}, 0, 0}, {{}, -1, 48}}, 16}};
   kernel.entries[1].name = "any";
   // Rows of 64 elements, both dense.
   int64_t words[] = {0, 1 << 20, 0, 4096, 64, 64, 1,
@@ -207,10 +208,20 @@ TEST(PlanCudaLaunch, BoxesTakeResultsThatGoForward) {
   auto launch = planCudaLaunch(kernel, words, std::nullopt);
   ASSERT_TRUE(launch && *launch);
   EXPECT_EQ((*launch)->blocks, 32);
-  words[3] = words[10] = 1 << 20;
-  launch = planCudaLaunch(kernel, words, std::nullopt);
-  ASSERT_TRUE(launch && *launch);
-  EXPECT_EQ((*launch)->blocks, 256);
+  ASSERT_EQ((*launch)->maps.size(), 1u);
+  const package::MapValues &map = (*launch)->maps[0];
+  EXPECT_EQ(map.first, 2 << 20);
+  EXPECT_EQ(map.columns, 128);
+  EXPECT_EQ(map.boxRows, 16);
+  EXPECT_EQ(map.numIndices, 2);
+  EXPECT_EQ(map.extents[0], 4096);
+  EXPECT_EQ(map.strides[0], 128);
+  // A single place has any stride.
+  EXPECT_EQ(map.extents[1], 1);
+  EXPECT_EQ(map.strides[1], 16);
+  EXPECT_FALSE(map.isEmpty());
+  EXPECT_TRUE(
+      (package::MapValues{.columns = 2, .extents = {4, 0, 1, 1}}).isEmpty());
 }
 
 /// What copies panels copies nothing of rows that are not there, but from where

@@ -55,6 +55,43 @@ inline void expectCaught(const std::string &wrong, const Defect &defect) {
   EXPECT_EQ(wrong.find("compiler refuses"), std::string::npos) << wrong;
 }
 
+/// That what boxes are told of each array by the launch of an entry matters:
+/// `judge` finds nothing wrong without a change, and something with any.
+template <typename Judge>
+void expectMapsMatter(const CudaKernel &kernel, llvm::StringRef name,
+                      Judge judge) {
+  ExecutableSpec kept; // so that the text is compiled once
+  setenv("REFOLD_CUDA_ENTRY", name.str().c_str(), 1);
+  ASSERT_FALSE(bool(attachEmulated(kept, {kernel})));
+  unsetenv("REFOLD_CUDA_ENTRY");
+  ASSERT_EQ(judge(kernel), "");
+  using Change = void (*)(CudaMap &);
+  const std::pair<const char *, Change> changes[] = {
+      {"boxes of half the rows", [](CudaMap &m) { m.boxRows /= 2; }},
+      {"rows beside each other",
+       [](CudaMap &m) {
+         m.indices[0].dim = -1;
+         m.indices[0].bytes = 16;
+       }},
+      {"one row", [](CudaMap &m) { m.indices[0].extent = CudaExtent(); }},
+      {"more rows than there are",
+       [](CudaMap &m) { m.indices[0].extent = CudaExtent{-1, -1, 1 << 20}; }},
+      {"fewer columns", [](CudaMap &m) { m.columns = CudaExtent{-1, -1, 8}; }},
+      {"no columns", [](CudaMap &m) { m.columns = CudaExtent{-1, -1, 0}; }}};
+  unsigned count = 0;
+  for (size_t e = 0; e < kernel.entries.size(); ++e)
+    for (size_t i = 0; i < kernel.entries[e].maps.size(); ++i)
+      for (auto [what, change] : changes) {
+        if (!llvm::StringRef(kernel.entries[e].name).ends_with(name))
+          continue;
+        CudaKernel other = kernel;
+        change(other.entries[e].maps[i]);
+        EXPECT_NE(judge(other), "") << "map " << i << ": " << what;
+        ++count;
+      }
+  EXPECT_GT(count, 0u);
+}
+
 /// Every `step`th of the list, which has some of each kind; all of them where
 /// REFOLD_ALL_DEFECTS is set: each takes a compiler and some launches.
 inline std::vector<Defect> chosenDefects(const std::vector<Defect> &defects,

@@ -84,18 +84,10 @@ const std::vector<Defect> kDefects = {
     // Boxes of what is copied.
     Defect{"panel * 128, row, at...", "panel * 64, row, at..."},
     Defect{"at * kColumns);", "0);"}, Defect{"int(m_first));", "0);"},
-    Defect{"b, {n_count}", "b, {n_count + 1}"},
-    Defect{"b, {n_count}", "b, {n_count - 1}"},
-    Defect{"{b_stride0 * 2}", "{b_stride0}"},
-    Defect{"kColumns);\n    if (bringing == 1)",
-           "kColumns / 2);\n    if (bringing == 1)"},
-    Defect{"kMaps - 3", "kMaps - 2"},
-    Defect{"if (bringing >= 3)", "if (bringing >= 2)"},
-    Defect{"show_matrices();\n    warp_barrier();\n    if (thread_again()",
-           "warp_barrier();\n    if (thread_again()"},
-    Defect{"show_matrices();\n    warp_barrier();\n    if (thread_again()",
-           "show_matrices();\n    if (thread_again()"},
-    Defect{"if (thread_again() % 32 != 0)", "if (thread_again() % 16 != 0)"},
+    Defect{"maps + 1,", "maps + 2,"}, Defect{"maps + 3,", "maps + 2,"},
+    Defect{"bringing >= 3 ||", "bringing >= 2 ||"},
+    Defect{"thread_again() % 32 != 0)\n      return",
+           "thread_again() % 16 != 0)\n      return"},
     // Factors and transports.
     Defect{"is_moved = any_lane(moves_1);", "is_moved = false;"},
     Defect{"*= moved_by[c % 4 / 2]", "*= 1.0f"},
@@ -118,8 +110,6 @@ const std::vector<Defect> kDefects = {
         ""},
     Defect{"(first ^ ((part & 6) << 4))", "(first + ((part & 6) << 4))"},
     Defect{"(panel + i) * 128,", "(panel + i) * 64,"},
-    Defect{"block_again() * kMaps + computing",
-           "block_again() * kConsumers + computing"},
     Defect{"const int computing = of_warp(",
            "const int computing = 0 * of_warp("},
     Defect{"words[1][part],", "words[0][part],"},
@@ -130,6 +120,10 @@ const std::vector<Defect> kDefects = {
 
 INSTANTIATE_TEST_SUITE_P(Text, PlantedRoleDefect,
                          testing::ValuesIn(chosenDefects(kDefects)));
+
+TEST(EmulatedRoles, WhatTheLaunchSaysOfArraysMatters) {
+  expectMapsMatter(printRoles(), kEntry, judgeRoles);
+}
 
 // A bias of every row and position, of which rows begin at multiples of 16
 // bytes.

@@ -99,7 +99,6 @@ const std::vector<Defect> kDefects = {
     Defect{"(chunk ^ row >> 2) & 1", "chunk & 1"},
     Defect{"k % 4 * 2 + which % 32 / 16", "k % 4 * 2"},
     Defect{"row < rows && chunk * 8 < columns", "row < rows"},
-    Defect{"n_count, d_count * 2,", "n_count, d_count,"},
     // Halves of the sums.
     Defect{"(stage * kShared + half * kHalves) * Panel::kBytes));",
            "(stage * kShared) * Panel::kBytes));"},
@@ -118,12 +117,8 @@ const std::vector<Defect> kDefects = {
     Defect{"packed_first + which / 32 * 16 + fragment_row(i, which)",
            "packed_first + fragment_row(i, which)"},
     Defect{"(step < own_limit &&", "("},
-    // Registers, maps, merges.
-    Defect{"show_matrices();\n      warp_barrier();", "show_matrices();"},
-    Defect{"show_matrices();\n      warp_barrier();", "warp_barrier();"},
+    // Registers, merges.
     Defect{"take_registers<", "take_registers<8 + "},
-    Defect{"(block_again() * 8 + half * 4 + mine) * 128",
-           "(half * 4 + mine) * 64"},
     Defect{"s.add_2 = s.add_2 + shuffle_xor(s.add_2, 1);", ""},
     Defect{"exp2_fast(old.max_0 - s.max_0)", "1.0f"}};
 
@@ -132,6 +127,10 @@ INSTANTIATE_TEST_SUITE_P(Text, PlantedWideDefect,
 
 TEST(EmulatedWide, AGeneratedKernelIsRight) {
   EXPECT_EQ(judgeWide(printWide()), "");
+}
+
+TEST(EmulatedWide, WhatTheLaunchSaysOfArraysMatters) {
+  expectMapsMatter(printWide(), kEntry, judgeWide);
 }
 
 /// Maps take no rows that lie backwards, and nothing else takes wide results.

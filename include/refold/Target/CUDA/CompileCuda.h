@@ -102,8 +102,9 @@ struct CudaLaunch {
   unsigned entry = 0; ///< of the kernel's
   int64_t blocks = 0;
   int threads = 0;
-  int64_t sharedBytes = 0;     ///< beside what the kernel names itself
-  std::vector<int64_t> values; ///< of the parameters, in their order
+  int64_t sharedBytes = 0;              ///< beside what the kernel names itself
+  std::vector<int64_t> values;          ///< of the parameters, in their order
+  std::vector<package::MapValues> maps; ///< that the entry has behind them
 };
 /// `wanted`: an entry to take where it may run; otherwise the one chosen by the
 /// length of rows and whether they are whole vectors. Nothing where there is

@@ -227,6 +227,43 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
   return 0;
 }
 
+#ifndef FAKE_CUDA_OF_BEFORE_MAPS
+/// As the emulator reads it (kMapWords of refold_cuda_emulated_roles.h), where
+/// the driver would take it.
+int cuTensorMapEncodeTiled(int64_t *map, int type, unsigned rank, void *first,
+                           const uint64_t *extents, const uint64_t *strides,
+                           const unsigned *box, const unsigned *apart,
+                           int interleave, int swizzle, int promotion,
+                           int fill) {
+  std::string what = std::to_string(rank);
+  for (unsigned i = 0; i < rank; ++i)
+    what += " " + std::to_string(extents[i]);
+  if (int failure = answer(begin("cuTensorMapEncodeTiled", what)))
+    return failure;
+  bool isTaken = rank >= 2 && rank <= 5 && type == 0 && interleave == 0 &&
+                 swizzle == 3 && promotion == 0 && fill == 0 &&
+                 uint64_t(map) % 64 == 0 && uint64_t(first) % 16 == 0 &&
+                 box[0] == 128 && box[1] >= 1 && box[1] <= 256;
+  for (unsigned i = 0; i < rank; ++i)
+    isTaken &= extents[i] >= 1 && extents[i] <= uint64_t(1) << 32 &&
+               apart[i] == 1 && (i < 2 || box[i] == 1) &&
+               (i == 0 || (strides[i - 1] % 16 == 0 &&
+                           strides[i - 1] < uint64_t(1) << 40));
+  if (!isTaken)
+    return 1;
+  std::memset(map, 0, 128);
+  map[0] = int64_t(uint64_t(first));
+  map[1] = int64_t(extents[0]);
+  map[2] = box[1];
+  for (unsigned i = 0; i < 4; ++i) {
+    map[3 + i] = i + 1 < rank ? int64_t(extents[i + 1]) : 1;
+    map[7 + i] = i + 1 < rank ? int64_t(strides[i]) : 16;
+  }
+  map[11] = rank - 1;
+  return 0;
+}
+#endif
+
 /// Blocks of a cluster, which the entry's name says: ..._ring4x256x2x8.
 static int clusterOf(const Function &function) {
   for (const char *kind : {"_cluster", "_ring"})
