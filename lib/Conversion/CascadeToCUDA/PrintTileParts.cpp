@@ -451,7 +451,9 @@ void TilePrinter::printMergeLevel(unsigned level, bool isOfBlocks) {
     return llvm::is_contained(here, s) ||
            read.contains(plan.graph->version(s->op, Node::Old));
   };
-  std::string batch = !isOfBlocks ? "kWarps" : isWide ? "4" : "16";
+  // Of wide results four quads each, where there are some.
+  bool hasQuads = isWide && !products.empty();
+  std::string batch = !isOfBlocks ? "kWarps" : hasQuads ? "4" : "16";
   std::string several = isWide ? "[kAtOnce]" : "", one = isWide ? "[j]" : "";
   auto openQuads = [&] {
     if (!isWide)

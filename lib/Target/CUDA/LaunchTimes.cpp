@@ -208,6 +208,23 @@ SizeExpr refold::cyclesOfProduct(const CudaEntry &entry,
   return ProductCycles(entry, kernel, words).all();
 }
 
+/// How many blocks share each of `groups` streams: what a tile takes against
+/// what every part takes to be left and merged, in nanoseconds (fitted to one
+/// to four batches of 77 to 32768 on an H100, benchmarks/results/cuda-latent.md
+/// and cuda-parts.md). Of wide results both go with what a tile has.
+static SizeExpr partsOfStream(const CudaEntry &entry, const CudaKernel &kernel,
+                              const Words &words, const SizeExpr &groups) {
+  int64_t tile = 640, taken = 30, ticket = 1700;
+  if (entry.roles > 0) {
+    tile = 1350 * (entry.deepest + entry.widest) / (576 + 512);
+    taken = std::max<int64_t>(200 * entry.widest / 512, 1);
+    ticket = 3100;
+  }
+  SizeExpr tiles = SizeExpr::binary(
+      SizeExpr::Op::CeilDiv, lengthOf(kernel, words), SizeExpr(entry.vectors));
+  return partsOfSum(tiles, tile, taken, ticket, groups, entry.mostBlocks);
+}
+
 SizeExpr refold::partsOf(const CudaEntry &entry, const CudaKernel &kernel,
                          const Words &words) {
   using Op = SizeExpr::Op;
@@ -216,6 +233,9 @@ SizeExpr refold::partsOf(const CudaEntry &entry, const CudaKernel &kernel,
   if (kernel.product)
     return ProductCycles(entry, kernel, words).parts();
   SizeExpr rows = SizeExpr::binary(Op::Max, groupsOf(entry, kernel, words), 1);
+  if (kernel.tiles)
+    return SizeExpr::binary(Op::Max, partsOfStream(entry, kernel, words, rows),
+                            1);
   SizeExpr most = SizeExpr::binary(Op::FloorDiv, entry.mostBlocks, rows);
   return SizeExpr::binary(
       Op::Max,

@@ -406,6 +406,45 @@ static CudaKernel kernelOfTwoSides() {
   return kernel;
 }
 
+/// A stream has as many parts as what a tile takes and what a part takes say:
+/// of few rows one or down to a tile each, where results are wide fewer.
+TEST(PlanCudaLaunch, StreamsHaveThePartsThatAreDoneFirst) {
+  CudaKernel kernel = kernelOfTwoSides();
+  kernel.tiles = CudaTiles{};
+  kernel.tiles->depth = kernel.tiles->width = CudaExtent{1, 1, 1};
+  kernel.tiles->groups = {{CudaExtent{0, 0, 1}, 1}};
+  CudaEntry entry;
+  entry.name = "any";
+  entry.threads = 128;
+  entry.rows = 16;
+  entry.width = 1;
+  entry.vectors = 64;
+  entry.mostBlocks = 132;
+  entry.leftBytes = 1024;
+  auto blocks = [&](int64_t streams, int64_t length, int roles) -> int64_t {
+    entry.roles = roles;
+    entry.deepest = roles ? 576 : 128;
+    entry.widest = roles ? 512 : 128;
+    kernel.entries = {entry};
+    int64_t words[] = {0, 1 << 20, 0, streams, 64, 64, 1,
+                       0, 2 << 20, 0, length,  64, 64, 1};
+    auto launch = planCudaLaunch(kernel, words, std::nullopt, {4096, 8192});
+    EXPECT_TRUE(bool(launch));
+    return (*launch)->blocks;
+  };
+  EXPECT_EQ(blocks(8, 256, 0), 8);
+  EXPECT_EQ(blocks(8, 512, 0), 8 * 8);
+  EXPECT_EQ(blocks(8, 1024, 0), 8 * 16);
+  EXPECT_EQ(blocks(8, 8192, 0), 8 * 16);
+  EXPECT_EQ(blocks(32, 2048, 0), 32 * 4);
+  EXPECT_EQ(blocks(200, 2048, 0), 200);
+  EXPECT_EQ(blocks(2, 8192, 3), 2 * 26);
+  EXPECT_EQ(blocks(2, 320, 3), 2);
+  EXPECT_EQ(blocks(2, 384, 3), 2 * 6);
+  EXPECT_EQ(blocks(32, 8192, 3), 32 * 4);
+  EXPECT_EQ(blocks(128, 4096, 3), 128);
+}
+
 /// Where streams have lengths of their own there are blocks for further parts,
 /// but no more than parts are worth having, and one for every group.
 TEST(PlanCudaLaunch, StreamsOfTheirOwnHaveFurtherBlocks) {
