@@ -50,7 +50,10 @@ OPERATION_BY_OPERATION = {"axes_columns_of_shares", "catalogue_32_layer_norm_bac
 # What ONNX says in other words, in the formulas of both forms: a distance of positions is converted where it is read, and
 # a masked array that has a name is read as one.
 READ_ALIKE = {"catalogue_05_pair_bias": (r"f32\((max\([^()]*\([^()]*\)\))\)", r"\1"),
-              "policies_masked_rows": (r"where\(live, [^,()]+, -∞\)", "masked")}
+              "policies_masked_rows": (r"where\(live, [^,()]+, -∞\)", "masked"),
+              # ONNX has indices less a constant as sums.
+              "masks_low_number_in_a_window": (r"\+ -(\d)", r"- \1"),
+              "masks_lowest_number_in_an_attention": (r"\+ -(\d)", r"- \1")}
 WORDS = {"sum", "max", "min", "any", "all", "prod", "topk", "where", "and", "or", "not", "of"}
 RELATIVE = ", kept relative to "
 

@@ -259,6 +259,15 @@ struct LowerMath : PassWrapper<LowerMath, OperationPass<ModuleOp>> {
 
   void runOnOperation() override {
     MLIRContext *context = &getContext();
+    // Before what they are made of is arithmetic, and cancels.
+    RewritePatternSet tails(context);
+    tails.add<ExpTail>(context, instructionSet);
+    bool hasExpM1 =
+        getOperation()
+            .walk([](math::ExpM1Op) { return WalkResult::interrupt(); })
+            .wasInterrupted();
+    if (hasExpM1 && failed(rewriteRoots(getOperation(), std::move(tails))))
+      return signalPassFailure();
     RewritePatternSet patterns(context);
     patterns.add<ByArithmetic<math::ExpOp, emitExp, true>,
                  ByArithmetic<math::Exp2Op, emitExp2, false>,
@@ -267,8 +276,8 @@ struct LowerMath : PassWrapper<LowerMath, OperationPass<ModuleOp>> {
                  ByArithmetic<math::Log2Op, emitLog2, false>,
                  ByArithmetic<math::Log1pOp, emitLog1p, false>,
                  ByArithmetic<math::TanhOp, emitTanh, false>,
-                 ByArithmetic<math::ErfOp, emitErf, false>, ExpTail>(
-        context, instructionSet);
+                 ByArithmetic<math::ErfOp, emitErf, false>>(context,
+                                                            instructionSet);
     arith::populateCeilFloorDivExpandOpsPatterns(patterns);
     if (instructionSet == InstructionSet::AVX512)
       patterns.add<RoundedBytes, PackedBytes>(context);
