@@ -113,6 +113,18 @@ void Kernel::flushedStep(unsigned pass, Step &step) {
   to.branch(to.less(0, isAny), [&] { lookAtFactors(pass); }, [] {});
 }
 
+/// Whether the powers that move sums to a new pivot are made before such steps,
+/// as gradual ones.
+static bool areNumbersApart(Plan &plan, const PassPlan &p) {
+  llvm::SmallPtrSet<Node *, 4> apart;
+  for (const Step &step : p.steps)
+    if (step.isGathered)
+      apart.insert(step.numbers.begin(), step.numbers.end());
+  return !apart.empty() && llvm::all_of(p.kept, [&](Node *n) {
+    return n->kind != Node::Elem || plan.hasStream(n->set) || apart.contains(n);
+  });
+}
+
 /// What was 0 is below 2^-126: nothing beside elements, and sums of products so
 /// far, whose squares have a finite sum: each is below 2^64.
 void Kernel::lookAtFactors(unsigned pass) {
@@ -128,30 +140,18 @@ void Kernel::lookAtFactors(unsigned pass) {
     StatePlan &s = plan.states[state];
     Node *sum = plan.graph->version(s.op, Node::Old);
     Ix range = rangeOf(s.lane);
-    Ix main = to.floorTo(range, to.lanes());
     // The squares of a row of lanes, added to those so far.
     auto along = [&](Tile &row, Node *n, Val squares) {
-      auto part = [&](Ix at, ArrayRef<Val> in,
-                      bool isLast) -> Spelling::Values {
-        Tile t(&row);
-        t.lane = s.lane;
-        t.laneLocal = {at};
-        if (isLast)
-          t.laneLimit = range;
-        Val v = to.splat(eval(t, n, 0, 0));
-        if (isLast)
-          v = to.select(to.mask(to.sub(range, at)), v,
-                        to.splat(number(n, 0.0)));
-        return {
-            to.binary(Binary::MaximumF, to.binary(Binary::MulF, v, v), in[0])};
-      };
-      Val all =
-          to.loop(0, main, to.lanes(), {squares}, [&](Ix at, ArrayRef<Val> in) {
-            return part(at, in, /*isLast=*/false);
-          })[0];
-      return to.loop(main, range, to.lanes(), {all},
-                     [&](Ix at, ArrayRef<Val> in) {
-                       return part(at, in, /*isLast=*/true);
+      return to.loop(0, range, to.lanes(), {squares},
+                     [&](Ix at, ArrayRef<Val> in) -> Spelling::Values {
+                       Tile t(&row);
+                       t.lane = s.lane;
+                       t.laneLocal = {at};
+                       t.laneLimit = range;
+                       Val v = to.select(to.mask(to.sub(range, at)),
+                                         to.splat(eval(t, n, 0, 0)),
+                                         to.splat(number(n, 0.0)));
+                       return {to.fma(v, v, in[0])};
                      })[0];
     };
     Val squares = to.splat(number(factor, 0.0));
@@ -161,11 +161,12 @@ void Kernel::lookAtFactors(unsigned pass) {
                         t.local[plan.stream] = k;
                         return {along(t, factor, in[0])};
                       })[0];
-    squares = to.loop(0, rows, 1, {squares},
-                      [&](Ix row, ArrayRef<Val> in) -> Spelling::Values {
-                        Tile t = tileOf(row);
-                        return {along(t, sum, in[0])};
-                      })[0];
+    if (!areNumbersApart(plan, plan.passes[pass]))
+      squares = to.loop(0, rows, 1, {squares},
+                        [&](Ix row, ArrayRef<Val> in) -> Spelling::Values {
+                          Tile t = tileOf(row);
+                          return {along(t, sum, in[0])};
+                        })[0];
     Val isSmall =
         to.compare(Compare::OLT, to.reduceLanes(Binary::AddF, squares),
                    number(factor, HUGE_VAL));
