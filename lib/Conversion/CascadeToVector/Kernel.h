@@ -612,7 +612,7 @@ private:
   /// Exponentials whose argument has a larger error than a product adds.
   llvm::SmallPtrSet<Node *, 4> noisy;
   /// Powers that stand beside 1 in their sum and are factors of elements of
-  /// another array, and these elements: null where the power has another use.
+  /// another array, and these elements.
   struct SmallPower {
     unsigned state; ///< the sum of the products
     Node *factor;
