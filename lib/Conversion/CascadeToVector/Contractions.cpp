@@ -106,7 +106,13 @@ void Kernel::contractionAlong(Node *n, int lane, bool inPlace) {
   auto init = [&](Tile &, int, int) { return to.splat(zero); };
   Array &array = contractions.at(n);
   nest.fillsArray = true;
-  SmallVector<StatePlan *, 2> gathered = gatheredBy(n);
+  // Found in registers, or in the array once it is filled.
+  bool isGatheredLater = nest.lanesReduced || plan.leavesTiles(n);
+  if (plan.leavesTiles(n))
+    nest.sumsOfTiles = &array;
+  SmallVector<StatePlan *, 2> gathered;
+  if (!isGatheredLater)
+    gathered = gatheredBy(n);
   Node *stored = plan.stored.lookup(n);
   for (StatePlan *s : gathered)
     nest.results.push_back(s->term);
@@ -119,10 +125,10 @@ void Kernel::contractionAlong(Node *n, int lane, bool inPlace) {
   nest.init = init;
   nest.sink = sink;
   keptReady.erase(stored); // another form of this nest has left it
-  if (!nest.lanesReduced)
+  if (!isGatheredLater)
     startGathered(n);
   emitNest(nest);
-  if (nest.lanesReduced)
+  if (isGatheredLater)
     gatherRows(n);
   if (stored) {
     kept[stored] = array;

@@ -43,10 +43,7 @@ static NodeSet rootsOf(Plan &plan) {
   return roots;
 }
 
-/// Whether one nest leaves `n` in an array from registers along the stream.
-/// Sums that matrix tiles make take less time than finding extremes beside
-/// them: Sapphire Rapids, one thread, bf16, 96 x 512 x 32 12.1 ms with them,
-/// 11.6 row by row, 8 x 2048 x 64 18.5 and 18.1.
+/// Whether one nest leaves `n` in an array, along the stream.
 bool Planner::fillsFromRegisters(Node *n) {
   unsigned count = llvm::is_contained(plan->finishContractions, n) +
                    llvm::is_contained(plan->sweepContractions, n);
@@ -56,8 +53,7 @@ bool Planner::fillsFromRegisters(Node *n) {
   return count == 1 && plan->mayJoin() && plan->laneOf(n) == plan->stream &&
          plan->hasRow(n->set) && plan->hasStream(n->set) &&
          !(n->set & ~(plan->rows | plan->streams)) &&
-         !plan->denseAlongLanes.contains(n) &&
-         !(plan->usesTiles() && plan->pairs.count(n->in[0]));
+         !plan->denseAlongLanes.contains(n);
 }
 
 /// Whether `value` is made of the contraction `n` and what all rows share, by
@@ -93,7 +89,8 @@ void Planner::findStored(PassPlan &p) {
   };
   for (Step &step : p.steps) {
     Node *n = step.contraction;
-    if (step.kind != Step::Contraction || !fillsFromRegisters(n))
+    if (step.kind != Step::Contraction || !fillsFromRegisters(n) ||
+        plan->leavesTiles(n))
       continue;
     for (Node *value : all) {
       if (value->type != n->type || value->set != n->set ||
@@ -209,8 +206,8 @@ void Kernel::gatherColumn(ArrayRef<StatePlan *> states, Tile &t, int r, int c,
   }
 }
 
-/// The same of few rows, whose sums were reduced across the lanes and stored:
-/// of what lies in their array.
+/// The same of sums that lie in their array already: of few rows, reduced
+/// across the lanes, and of matrix tiles, which store them there.
 void Kernel::gatherRows(Node *n) {
   SmallVector<StatePlan *, 2> states = gatheredBy(n);
   Node *stored = plan.stored.lookup(n);
@@ -218,28 +215,50 @@ void Kernel::gatherRows(Node *n) {
     return;
   const Array &array = contractions.at(n);
   to.each(0, rows, 1, [&](Ix row) {
+    // Four chains of each extreme: one would wait for itself.
+    constexpr int64_t kChains = 4;
     Values lanes;
     for (StatePlan *s : states)
-      lanes.push_back(to.splat(identity(*s)));
-    lanes = to.loop(0, valid, to.lanes(), lanes, [&](Ix at, ArrayRef<Val> in) {
+      lanes.append(kChains, to.splat(identity(*s)));
+    auto take = [&](Ix at, ArrayRef<Val> in, int64_t count, bool isWhole) {
       Tile t = tileOf(row);
       t.lane = plan.stream;
-      t.laneLocal = {at};
-      t.memo[keyOf(t, n, 0, 0)] = readArray(t, array, 0, 0);
-      if (stored)
-        writeArray(t, array, 0, 0, eval(t, stored, 0, 0));
-      Values next;
-      for (auto [s, best] : llvm::zip(states, in)) {
-        Val v =
-            to.select(to.mask(to.sub(valid, at)),
-                      to.splat(eval(t, s->term, 0, 0)), to.splat(identity(*s)));
-        next.push_back(to.binary(s->combine, v, best));
+      t.laneLocal.clear();
+      for (int64_t c = 0; c < count; ++c)
+        t.laneLocal.push_back(to.add(at, to.mul(to.lanes(), c)));
+      Values next(in);
+      for (int64_t c = 0; c < count; ++c) {
+        t.memo[keyOf(t, n, 0, c)] = readArray(t, array, 0, c);
+        if (stored)
+          writeArray(t, array, 0, c, eval(t, stored, 0, c));
+        for (auto [k, s] : llvm::enumerate(states)) {
+          Val v = to.splat(eval(t, s->term, 0, c)),
+              &best = next[k * kChains + c];
+          if (!isWhole)
+            v = to.select(to.mask(to.sub(valid, t.laneLocal[c])), v,
+                          to.splat(identity(*s)));
+          best = to.binary(s->combine, v, best);
+        }
       }
       return next;
-    });
-    for (auto [s, best] : llvm::zip(states, lanes))
+    };
+    Ix main = to.floorTo(valid, kChains * to.lanes());
+    lanes = to.loop(0, main, kChains * to.lanes(), lanes,
+                    [&](Ix at, ArrayRef<Val> in) {
+                      return take(at, in, kChains, /*isWhole=*/true);
+                    });
+    lanes =
+        to.loop(main, valid, to.lanes(), lanes, [&](Ix at, ArrayRef<Val> in) {
+          return take(at, in, 1, /*isWhole=*/false);
+        });
+    for (auto [k, s] : llvm::enumerate(states)) {
+      auto chain = [&](int64_t c) { return lanes[k * kChains + c]; };
+      Val best =
+          to.binary(s->combine, to.binary(s->combine, chain(0), chain(1)),
+                    to.binary(s->combine, chain(2), chain(3)));
       to.storeWide(best, arrays[s->number].lanesOfRows, to.mul(row, to.lanes()),
                    Val());
+    }
   });
 }
 

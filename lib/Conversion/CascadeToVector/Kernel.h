@@ -348,6 +348,7 @@ private:
   int64_t depthOfTile(const Nest &nest) const;
   bool takesTiles(const Nest &nest, Tile &t);
   bool takesTilesInGroups(const Nest &nest);
+  bool storesWholeSums(const Nest &nest);
   void nestGroup(Nest &nest, Tile &outer, Ix first, Ix end);
   Ix nestTiles(Nest &nest, Tile &t, Ix first, Ix end);
   RowInMemory leftOfTiles(const Nest &nest, Tile &t, int r);

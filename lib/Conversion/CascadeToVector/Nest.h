@@ -7,6 +7,7 @@
 
 namespace refold::walk {
 
+struct Array;
 struct SumsApart;
 struct Tile;
 
@@ -51,6 +52,7 @@ struct NestResults {
   llvm::function_ref<void(Tile &, int, int, Val)> sink;
   llvm::SmallVector<Node *> results; ///< what the sink evaluates
   Node *result = nullptr;            ///< the contraction that it computes
+  Array *sumsOfTiles = nullptr;      ///< where tiles store sums, if as they are
   bool fillsArray = false; ///< an array of a workspace, which has padding
   bool isAlone = false;    ///< complete sums, which are written
   bool isFinal = false;    ///< a result that no kernel of the program reads

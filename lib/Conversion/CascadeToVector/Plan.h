@@ -371,6 +371,8 @@ struct Plan {
   /// Whether sums of products of pairs or of bytes are left to matrix tiles,
   /// whose rows hold as many sums as a register.
   bool usesTiles() const;
+  /// Whether tiles store the sums of the contraction, no registers.
+  bool leavesTiles(Node *n) const;
   /// Whether `n` is kept to be read in pairs.
   bool isPaired(Node *n) const {
     return llvm::any_of(pairs, [&](auto &p) { return p.second.own == n; });

@@ -24,6 +24,10 @@ bool Plan::usesTiles() const {
           llvm::any_of(dots, [](auto &dot) { return dot.second.isMixed; }));
 }
 
+bool Plan::leavesTiles(Node *n) const {
+  return usesTiles() && pairs.count(n->in[0]);
+}
+
 void Kernel::layOutTiles() {
   tileSums.clear();
   if (!plan.usesTiles())
@@ -99,6 +103,8 @@ Ix Kernel::nestTiles(Nest &nest, Tile &outer, Ix begin, Ix end) {
             [&](Ix row) { sumTiles(nest, outer, first, row, kBlock, depth); });
     to.each(whole, count, kTileRows,
             [&](Ix row) { sumTiles(nest, outer, first, row, 1, depth); });
+    if (storesWholeSums(nest))
+      return;
     auto some = [&](Ix row, int64_t numRows) {
       Tile t(&outer);
       t.rowLocal.clear();
@@ -139,6 +145,15 @@ Ix Kernel::strideOf(const Array &array, int index) {
     if (int(d.index) == index)
       return d.stride;
   return 0;
+}
+
+/// Whether tiles hold all of each sum and nothing is made of it on its way to
+/// the array, which has room for whole tiles of rows.
+bool Kernel::storesWholeSums(const Nest &nest) {
+  if (!nest.sumsOfTiles || !nest.pair || nest.window)
+    return false;
+  Ix range = rangeOf(nest.reduced.front());
+  return range.isConstant() && range.constant % depthOfTile(nest) == 0;
 }
 
 /// Leaves the sums of `numTiles` times 16 rows from row `row` of a chunk on in
@@ -186,6 +201,14 @@ void Kernel::sumTiles(Nest &nest, Tile &outer, Ix first, Ix row,
         to.addTiles(sumOf(r, c), kLeft + r, kRight + c, kind);
     }
   });
+  if (storesWholeSums(nest)) {
+    const Array &array = *nest.sumsOfTiles;
+    eachSum([&](int64_t r, int64_t c) {
+      to.storeTile(sumOf(r, c), array.buffer, offsetIn(t, array, r, c),
+                   strideOf(array, plan.row));
+    });
+    return;
+  }
   const Buffer &sums = tileSums.at(nest.identity.getType());
   eachSum([&](int64_t r, int64_t c) {
     to.storeTile(sumOf(r, c), sums,

@@ -63,8 +63,10 @@ Array Kernel::makeArray(Set set, Type element, int lane, int64_t laneCount,
     if (i != plan.row)
       add(i);
   add(plan.row);
-  // Rows a page apart would share the sets of the first cache.
-  constexpr int64_t kPageBytes = 4096, kApartBytes = 5 * kAlignment;
+  // Rows a page apart would share the sets of the first cache, and the sixteen
+  // that a matrix tile stores at once those a quarter of a page apart.
+  constexpr int64_t kApartBytes = 5 * kAlignment;
+  const int64_t kPageBytes = plan.usesTiles() ? 1024 : 4096;
   int64_t bytes = std::max<int64_t>(
       element.isIndex() ? 4 : element.getIntOrFloatBitWidth() / 8, 1);
   Ix size(std::max<int64_t>(laneCount, 1));
