@@ -565,7 +565,7 @@ private:
   void packDepth(const Panel &p, Ix k, std::optional<Ix> limit);
   void packPanel(const Panel &p, Ix whole);
   void packDepths(const Panel &p, PackPlan &pack, unsigned at, Ix limit);
-  void packPairsAt(const Panel &p, Ix k, Ix limit);
+  void packPairsAt(const Panel &p, Ix k, Ix limit, bool isLast);
   void packPairs(const Panel &p, Ix whole);
   Ix outerCount(PackPlan &pack, PackPlan::Outer &outer);
   Ix outerAt(Tile &t, PackPlan &pack, const PackPlan::Outer &outer, int r,
@@ -586,7 +586,10 @@ private:
     Ix first, limit; ///< lane; how many of its lanes exist
     Ix target;
   };
-  static constexpr int64_t kSideBySide = 4;
+  /// Panels that are filled at once: 256 bytes of f32 a row, 128 of bf16.
+  static int64_t numSideBySide(const PackPlan &pack) {
+    return pack.inPairs ? 2 : 4;
+  }
   PackItem packItem(Node *value, PackPlan &pack, Ix item);
   bool maySideBySide(Node *value, PackPlan &pack);
   void packSideBySide(PackPlan &pack, const PackItem &p);

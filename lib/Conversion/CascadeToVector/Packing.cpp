@@ -78,9 +78,9 @@ void Kernel::packPanel(const Panel &p, Ix whole) {
   byDepth(main, whole);
 }
 
-/// The pair at depth 2 * k; zeros behind lane `limit` and behind the last
-/// depth.
-void Kernel::packPairsAt(const Panel &p, Ix k, Ix limit) {
+/// The pair at depth 2 * k; zeros behind lane `limit` and, if it `isLast`,
+/// behind the last depth.
+void Kernel::packPairsAt(const Panel &p, Ix k, Ix limit, bool isLast) {
   for (int64_t lane = 0; lane < plan.registerLanes; lane += to.lanes()) {
     Ix lanesLeft = to.sub(limit, lane);
     auto half = [&](Ix depth, Ix count) {
@@ -94,7 +94,8 @@ void Kernel::packPairsAt(const Panel &p, Ix k, Ix limit) {
     Ix low = to.mul(k, 2), high = to.add(low, 1);
     Ix there = to.mul(to.sub(p.depth, high), to.lanes());
     Val pair =
-        to.pairUp(half(low, lanesLeft), half(high, to.min(lanesLeft, there)));
+        to.pairUp(half(low, lanesLeft),
+                  half(high, isLast ? to.min(lanesLeft, there) : lanesLeft));
     Ix target = to.add(to.add(p.target, to.mul(k, plan.registerLanes)), lane);
     to.storeWide(pair, p.into, target, Val());
   }
@@ -104,7 +105,11 @@ void Kernel::packPairs(const Panel &p, Ix whole) {
   int64_t width = plan.registerLanes, lanes = to.lanes();
   Ix count = to.ceilDiv(p.depth, 2);
   auto byPair = [&](Ix lo, Ix limit) {
-    to.each(lo, count, 1, [&](Ix k) { packPairsAt(p, k, limit); });
+    Ix main = to.max(lo, to.div(p.depth, 2));
+    to.each(lo, main, 1,
+            [&](Ix k) { packPairsAt(p, k, limit, /*isLast=*/false); });
+    to.each(main, count, 1,
+            [&](Ix k) { packPairsAt(p, k, limit, /*isLast=*/true); });
   };
   if (!p.depthStride.is(1))
     return byPair(0, whole);
@@ -217,15 +222,16 @@ void Kernel::emitPack(Node *value, PackPlan &pack, unsigned phase) {
   };
   if (!maySideBySide(value, pack))
     return eachItem(phase, 1, one);
-  eachItem(phase, kSideBySide, [&](Ix item) {
+  eachItem(phase, numSideBySide(pack), [&](Ix item) {
     Ix length = extents[pack.laneIndex];
-    Ix end = to.min(to.add(item, kSideBySide), to.itemEnd());
+    Ix end = to.min(to.add(item, numSideBySide(pack)), to.itemEnd());
     PackItem p = packItem(value, pack, item);
-    Ix behind = to.add(p.first, kSideBySide * plan.registerLanes);
+    Ix behind = to.add(p.first, numSideBySide(pack) * plan.registerLanes);
     auto each = [&] { to.each(item, end, 1, one); };
     auto together = [&] { packSideBySide(pack, p); };
     to.branch(to.less(length, behind), each, [&] {
-      to.branch(to.less(end, to.add(item, kSideBySide)), each, together);
+      to.branch(to.less(end, to.add(item, numSideBySide(pack))), each,
+                together);
     });
   });
 }
@@ -233,9 +239,8 @@ void Kernel::emitPack(Node *value, PackPlan &pack, unsigned phase) {
 /// Whether the lanes of a row lie together, and rows apart: as many panels as
 /// are filled at once.
 bool Kernel::maySideBySide(Node *value, PackPlan &pack) {
-  return pack.group == 1 && !pack.inPairs && pack.depths.empty() &&
-         value == pack.read && to.lanes() > 1 &&
-         to.stride(pack.operand, pack.lane.dim).is(1) &&
+  return pack.group == 1 && pack.depths.empty() && value == pack.read &&
+         to.lanes() > 1 && to.stride(pack.operand, pack.lane.dim).is(1) &&
          pack.lane.coefficient == 1;
 }
 
@@ -244,14 +249,22 @@ bool Kernel::maySideBySide(Node *value, PackPlan &pack) {
 void Kernel::packSideBySide(PackPlan &pack, const PackItem &p) {
   int64_t width = plan.registerLanes;
   Ix size = to.mul(packDepthOf(pack), width);
-  to.each(0, p.panel.depth, 1, [&](Ix k) {
-    for (int64_t n = 0; n < kSideBySide; ++n) {
-      Panel one = p.panel;
-      one.source = to.add(one.source, n * width);
-      one.target = to.add(p.target, to.mul(size, n));
-      packDepth(one, k, std::nullopt);
-    }
-  });
+  auto each = [&](Ix lo, Ix hi, bool isLast) {
+    to.each(lo, hi, 1, [&](Ix k) {
+      for (int64_t n = 0; n < numSideBySide(pack); ++n) {
+        Panel one = p.panel;
+        one.source = to.add(one.source, n * width);
+        one.target = to.add(p.target, to.mul(size, n));
+        pack.inPairs ? packPairsAt(one, k, width, isLast)
+                     : packDepth(one, k, std::nullopt);
+      }
+    });
+  };
+  if (!pack.inPairs)
+    return each(0, p.panel.depth, /*isLast=*/false);
+  Ix main = to.div(p.panel.depth, 2);
+  each(0, main, /*isLast=*/false);
+  each(main, packDepthOf(pack), /*isLast=*/true);
 }
 
 /// The panels of `nest` that its item makes itself, for `count` lanes of it
