@@ -273,7 +273,8 @@ void Planner::findDense(Node *contraction) {
 void Planner::considerOperand(Node *n, Node *contraction, int lane) {
   if (n->kind != Node::Elem)
     return;
-  if ((n->set & contraction->over) && plan->hasRow(n->set) && !n->has(lane) &&
+  if ((n->set & contraction->over) && plan->hasRow(n->set) &&
+      (lane == kNone || !n->has(lane)) &&
       !(n->set & ~(plan->rows | contraction->over)) && isFixed(n)) {
     plan->operands[n] = llvm::countr_zero(contraction->over);
     return;
@@ -284,8 +285,8 @@ void Planner::considerOperand(Node *n, Node *contraction, int lane) {
 
 void Planner::considerContraction(Node *n) {
   if (int lane = plan->laneOf(n);
-      lane != kNone && !plan->pairs.count(n->in[0]) &&
-      llvm::popcount(n->over) == 1 && plan->tileRows > 1)
+      !plan->pairs.count(n->in[0]) && llvm::popcount(n->over) == 1 &&
+      plan->tileRows > 1)
     considerOperand(n->in[0], n, lane);
   bool isDirect = mayBeDirect(n);
   if (isDirect)
