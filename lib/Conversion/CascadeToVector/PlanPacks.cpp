@@ -284,9 +284,9 @@ void Planner::considerOperand(Node *n, Node *contraction, int lane) {
 }
 
 void Planner::considerContraction(Node *n) {
-  if (int lane = plan->laneOf(n);
-      !plan->pairs.count(n->in[0]) && llvm::popcount(n->over) == 1 &&
-      plan->tileRows > 1)
+  if (int lane = plan->laneOf(n); !plan->pairs.count(n->in[0]) &&
+                                  llvm::popcount(n->over) == 1 &&
+                                  plan->tileRows > 1)
     considerOperand(n->in[0], n, lane);
   bool isDirect = mayBeDirect(n);
   if (isDirect)
