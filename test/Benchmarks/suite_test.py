@@ -13,6 +13,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks/harness"))
 
+import acceptance  # noqa: E402
 import suite  # noqa: E402
 
 FIELDS = {"name", "family", "program", "shapes", "dtypes", "threads", "bytes", "flops", "bound"}
@@ -66,9 +67,31 @@ def self_test():
     assert problems({name: value for name, value in good.items() if name != "flops"}, peer_programs())
 
 
+def acceptance_test():
+    """Each figure is held against its cases and nothing else: a line that reaches it, one that misses it, one without an answer."""
+    names = {one["name"] for one in suite.load() + suite.load(suite.parse_wanted("exports"))}
+    named = {*acceptance.WRITING, *acceptance.INT8, *acceptance.REDUCING, *acceptance.BEHIND_PRODUCTS, *acceptance.BEFORE_PRODUCTS, *acceptance.EXPORTS}
+    assert named <= names, named - names
+
+    def line(share, speedup, checked=True, workload="softmax", **shape):
+        peers = {"onnxruntime": {"speedup": 1.6}, "torch": {"speedup": 2.5}, "jax": {"problem": "none"}}
+        return {"workload": workload, "dtype": "f32", "shape": shape, "threads": 1, "checked": checked, "speedup": speedup, "peers": peers,
+                "ratio": 1.6, "bound": {"share": share}, "predicted_ms": {"fused": 1.0, "unfused": 1.3}, "fused_ms": 1.2, "unfused_ms": 1.2 * speedup}
+
+    lines = [line(0.83, 1.5, m=1, n=4096), line(0.80, 0.95, m=2, n=4096), line(0.1, 0.1, checked=False, m=3, n=4096), line(0.6, 1.2, m=1, n=131072)]
+    found = {row.split(" | ")[0].removeprefix("| "): row.split(" | ")[1:] for row in acceptance.table(acceptance.Results(lines)).splitlines()[2:]}
+    assert found["rows that write, 1k to 16k: of the copy"][1:3] == ["1 of 2", "0.81"], found
+    assert "softmax f32 m2 n4096, 1 threads 0.80" in found["rows that write, 1k to 16k: of the copy"][3]
+    assert found["rows that write, 128k: of the copy"][1] == "0 of 1" and found["rows that write: of ONNX Runtime"][1] == "3 of 3"
+    assert found["rows that write: of every other peer"][1] == "0 of 3" and found["all: of unfused"][1] == "2 of 3"
+    assert found["decode, latent decode: of the best peer"][1] == "not measured"
+    assert found["predictions within 25 %, fused"][1] == "3 of 3" and found["predictions within 25 %, unfused"][1] == "2 of 3"
+
+
 def main():
     refold, programs, failed = os.environ["REFOLD"], peer_programs(), 0
     self_test()
+    acceptance_test()
     workloads = suite.load() + suite.load(suite.parse_wanted("exports"))
     jobs = [(one, dtype) for one in workloads if "smoke" in one for dtype in one["dtypes"]]
     assert run_small(refold, {**workloads[0], "program": "examples/no_such.fold", "smoke": {"m": 1}}, "f32")
