@@ -138,7 +138,23 @@ void RowPrinter::chooseEntries() {
     add(8, 16, std::max(most / 2, 1), width, true);
     add(32, 4, std::max(most / 4, 1), width, true);
     add(32, 4, std::max(most / 2, 1), width, true);
+    bool mayBeWarps = hasSweep() && mayKeep(width) && keptBytes() * width == 16;
+    // Extremes that are found by pairs take next to nothing to merge: of few
+    // rows a thread has two vectors, so that all blocks are soon done (bf16 to
+    // f8, us, H200 / H100: 1024 rows of 4096 3.7 / 3.8 for 4.5 by 64 threads,
+    // of 2048 3.0 / 2.8 for 3.5 / 3.1 by warps), of many four (32768 rows of
+    // 4096 93.9 / 136.7 for 95.3 / 137.6 by warps, 98.8 / 135.8 by twos).
+    bool areExtremes =
+        mayBeWarps && llvm::all_of(plan.states, [&](StatePlan &s) {
+          return extremesOf(s).has_value();
+        });
+    auto addShort = [&](int threads, int vectors, int64_t few) {
+      result.entries.back().fewestRows = few;
+      add(threads, 1, vectors, width, true);
+    };
     add(32, 4, most, width, true);
+    if (areExtremes)
+      addShort(128, 2, 2048);
     // Two simple states leave 64 registers for elements of two arrays.
     bool isSimple = llvm::all_of(plan.states, [](StatePlan &s) {
       return s.op.getTransport().empty() && !s.op.isOrdered();
@@ -164,7 +180,6 @@ void RowPrinter::chooseEntries() {
           if (entry.vectors == held && held * words >= 64)
             entry.blocksPerUnit = 384 / (entry.threads * entry.rows);
     } else {
-      bool mayBeWarps = mayKeep(width) && keptBytes() * width == 16;
       // Registers of a row that is not there are idle, and two or three tables
       // leave few that take a short one (RMSNorm to f8 of 2048, TB/s: 2.6 by 64
       // threads that hold 4096, 4.0 so; LayerNorm of 2560 3.4 and 4.0).
@@ -178,12 +193,21 @@ void RowPrinter::chooseEntries() {
       // A warp for a row of as many registers as it has: no barrier, and what
       // it reads and writes lies beside each other (H200, rows of 4096 bf16,
       // TB/s: softmax 4.12 for 4.09, LayerNorm 4.15 for 4.10).
-      if (mayBeWarps && !foldsTables() && plan.states.size() <= 4) {
-        add(32, 4, 16, width, true);
-        result.entries.back().shortest = result.entries.back().longest * 7 / 8;
-        result.entries.back().fewestRows = 4096;
+      if (areExtremes) {
+        add(128, 1, 4, width, true);
+        addShort(256, 2, 8192);
+      } else {
+        if (mayBeWarps && !foldsTables() && plan.states.size() <= 4) {
+          add(32, 4, 16, width, true);
+          result.entries.back().shortest =
+              result.entries.back().longest * 7 / 8;
+          // Of fewer the last blocks of four are the time (H200, softmax of
+          // 4096 / 8192 / 16384 / 32768 rows, us: 18.3 / 34.8 / 66.6 / 131.8
+          // for 17.5 / 34.0 / 66.5 / 133.1 by 64 threads).
+          result.entries.back().fewestRows = 32768;
+        }
+        add(64, 1, most, width, true);
       }
-      add(64, 1, most, width, true);
       if (mayBeWarps && !readsTables()) // softmax of 5120: 4.1 TB/s for 3.8
         addWarps(32, 4, 16 << 10);
     }

@@ -70,6 +70,13 @@ def check_entries(folder, name, stability):
                REFOLD_CUDA_ENTRY=kernel["name"] + "_" + entry["name"].split("_")[-1])
 
 
+def check_quantiser(folder, entry, depth):
+    """Few rows whose only state is an extreme have two vectors a thread: one that is not whole, and a row of whole ones."""
+    for k in (depth - 1016, depth):
+        refold("verify", "--target", "cuda-emulated-sm90", str(folder / "quantised.fold"), "--dtype", "bf16", "--shape", f"m=3,n=8,k={k}",
+               "--first-seeds", "1", "--seeds", "1", "--threads", "1", "--splits", "0", REFOLD_CUDA_ENTRY=f"k0_q_{entry}")
+
+
 def check_rows(folder, target):
     """Rows of zeros, of one NaN, of infinities, far from 0; what is written is what the definition says."""
     random = np.random.default_rng(4)
@@ -143,6 +150,7 @@ def main():
         cases = [(check_emulated, folder, name, dtypes[(i + k) % 3], shape, targets[k % 2 if k < 4 else 0], sums[(i + k) % 3])
                  for i, name in enumerate(PROGRAMS) for k, shape in enumerate(SHAPES) if k in (i % 2, 2 + i % 2, 4)]
         cases += [(check_entries, folder, "quantised", stability) for stability in SUMS]
+        cases += [(check_quantiser, folder, entry, depth) for entry, depth in (("rows128x2x8", 2048), ("rows128x4x8", 4096), ("rows256x2x8", 4096))]
         cases += [(check_rows, folder, target) for target in targets]
         # Long sums of one sign are where the units lose most.
         cases += [(check_one, folder / "plain", "m=3,n=16,k=2048", "uniform(0,1)", "fastest"), (check_short, folder), (check_weights, folder)]
