@@ -438,6 +438,62 @@ REFOLD_DEVICE void pack_factors(uint32_t (&to)[kTiles][4], int tile, int half,
   to[tile][2 + half] = pack(from[2], from[3], T{});
 }
 
+//===----------------------------------------------------------------------===//
+// Rows that may need what was left out
+//===----------------------------------------------------------------------===//
+
+/// Whether any thread of the block says so. Once in a block.
+template <int kWarps> REFOLD_DEVICE bool any_of_block(bool x) {
+  REFOLD_SHARED(int32_t, of_warps, kWarps);
+  const bool is_any = any_lane(x);
+  if (thread_again() % 32 == 0)
+    of_warps.store(thread_again() / 32, is_any);
+  block_barrier();
+  int32_t any = 0;
+  for (int warp = 0; warp < kWarps; ++warp)
+    any |= of_warps.load(warp);
+  return any != 0;
+}
+
+/// The visits of a block in which rows of a warp have seen nothing above what
+/// masks hold: a bit of each of the first kMost, and one whether there are any.
+/// Words are written by their warp alone.
+template <int kWarps> struct LowVisits {
+  static constexpr int kMost = 1024, kWords = kMost / 32 + 1;
+  static constexpr int kCount = kWarps * kWords;
+  const Shared<uint32_t> words;
+
+  REFOLD_DEVICE void forget() const {
+    for (int i = thread(); i < kCount; i += 128 + 32 * kWarps)
+      words.store(i, 0);
+  }
+  /// By all lanes.
+  REFOLD_DEVICE void add(int warp, int visit) const {
+    if (thread_again() % 32 == 0) {
+      const int at = warp * kWords + visit / 32;
+      words.store(at, words.load(at) | 1u << visit % 32);
+      words.store(warp * kWords + kWords - 1, 1);
+    }
+  }
+  /// Once all warps have arrived.
+  REFOLD_DEVICE bool has(int visit, int warp) const {
+    return visit < kMost &&
+           (words.load(warp * kWords + visit / 32) >> visit % 32 & 1) != 0;
+  }
+  REFOLD_DEVICE bool has(int visit) const {
+    bool is_any = false;
+    for (int warp = 0; warp < kWarps; ++warp)
+      is_any |= has(visit, warp);
+    return is_any;
+  }
+  REFOLD_DEVICE bool hasAny() const {
+    uint32_t any = 0;
+    for (int warp = 0; warp < kWarps; ++warp)
+      any |= words.load(warp * kWords + kWords - 1);
+    return any != 0;
+  }
+};
+
 } // namespace refold
 
 #endif // REFOLD_RUNTIME_CUDA_REFOLD_CUDA_TILES_H

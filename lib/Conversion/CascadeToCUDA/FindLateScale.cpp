@@ -61,6 +61,12 @@ static bool findFactor(TileKernel &kernel, Node *n, TileKernel::LateScale &late,
     hasFinite |= number.getValue().isFinite();
     return !number.getValue().isNaN();
   }
+  // Asked for in few tiles: a quotient there costs nothing.
+  if (isOp(n, "arith.select") && n->in[2]->kind == Node::Const &&
+      llvm::any_of(kernel.plan->passes[0].conditions, [&](Condition &c) {
+        return c.extreme >= 0 && c.compare == n->in[0];
+      }))
+    return findFactor(kernel, n->in[1], late, hasFinite);
   if (isOp(n, "arith.select"))
     return findFactor(kernel, n->in[1], late, hasFinite) &&
            findFactor(kernel, n->in[2], late, hasFinite);
@@ -103,6 +109,14 @@ static bool isPlainScale(const TileKernel::LateScale &late) {
       cast<FloatAttr>(cast<arith::ConstantOp>(late.factor->op).getValue())
           .getValueAsDouble();
   return (late.isDivisor ? 1 / by : by) >= kLeast;
+}
+
+/// Whether the lowest product stays far below what bounds ask extremes for
+/// (kLeastAsked).
+static bool keepsLow(const TileKernel::LateScale &late) {
+  constexpr double kLeast = 1e-12;
+  auto [least, most] = *positiveRange(late.factor);
+  return (late.isDivisor ? 1 / most : least) >= kLeast;
 }
 
 /// `degreeOf`, past guards: a choice by a sign, against a number.
@@ -158,8 +172,9 @@ void cuda::findLateScale(TileKernel &kernel) {
     return;
   // Products that nothing scales are kept times log2(e) alone.
   bool isPlain = kernel.kept == kernel.contraction;
-  if (!isPlain && (!findFactor(kernel, kernel.kept, late, hasFinite) ||
-                   !late.factor || (hasFinite && !isPlainScale(late))))
+  if (!isPlain &&
+      (!findFactor(kernel, kernel.kept, late, hasFinite) || !late.factor ||
+       (hasFinite && !isPlainScale(late)) || !keepsLow(late)))
     return;
   // What rounding a pivot takes from it is a factor of what is relative to it.
   for (auto *writes : {&kernel.plan->finishWrites, &kernel.plan->sweepWrites})
@@ -184,13 +199,21 @@ void cuda::findLateScale(TileKernel &kernel) {
 }
 
 bool cuda::mayLeaveBits(const TileKernel &kernel) {
-  constexpr double kFar = 1e30; // over the least late factor finite, too
-  NodeSet seen;
+  constexpr double kFar = 1e30;
+  NodeSet seen, chosen;
   SmallVector<Node *> pending{kernel.kept};
+  chosen.insert(kernel.kept);
   while (!pending.empty()) {
     Node *n = pending.pop_back_val();
     if (n == kernel.contraction || !seen.insert(n))
       continue;
+    // Numbers that are chosen in place of products are no less than the least
+    // product that stays finite.
+    if (chosen.contains(n) && n->kind == Node::Const)
+      continue;
+    if (chosen.contains(n) && isOp(n, "arith.select"))
+      for (Node *side : {n->in[1], n->in[2]})
+        chosen.insert(side);
     if (n->kind == Node::Read) {
       Type type = n->op->getResult(0).getType();
       if (type.isF32() || type.isBF16())

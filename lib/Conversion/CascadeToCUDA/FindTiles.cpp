@@ -443,10 +443,10 @@ static void chooseTileRow(TileKernel &kernel) {
 }
 
 /// Of a bound that data say of each row of a tile, none is the first or last.
-/// Tiles that are left out stay so: not where a mask is a finite number.
+/// Blocks with one row walk the stream once: not where a mask is finite.
 static void dropUnorderedBounds(TileKernel &kernel) {
   llvm::erase_if(kernel.plan->passes[0].conditions, [&](Condition &condition) {
-    if (condition.extreme >= 0)
+    if (condition.extreme >= 0 && kernel.tileRow < 0)
       return true;
     NodeSet all;
     collect(condition.bound, all);
@@ -487,8 +487,9 @@ static void choosePacked(TileKernel &kernel) {
   for (unsigned row : kernel.rows) {
     std::optional<int64_t> share;
     bool isSame = llvm::none_of(
-        kernel.plan->passes[0].conditions,
-        [&](Condition &condition) { return dependsOn(condition.bound, row); });
+        kernel.plan->passes[0].conditions, [&](Condition &condition) {
+          return condition.extreme < 0 && dependsOn(condition.bound, row);
+        });
     for (Node *read : streamed) {
       int64_t own = shareOf(read, row);
       isSame &= own != 1 && (!share || *share == own);

@@ -134,6 +134,8 @@ void TilePrinter::printBoxCopier() {
   SmallVector<BoxedCopy> copies = boxedCopies();
   printBringing();
   out.line("int turn = 0, lefts = 0;");
+  if (hasLow())
+    out.line("bool is_again = false;");
   out.open("for (int visits = 0;; ++visits) {");
   Expressions::Scope scope(values, {});
   printNextVisit();

@@ -41,7 +41,8 @@ bool TilePrinter::mayHaveRoles() {
 /// and as shared memory has room for twice. `brings`: beside them, elements, of
 /// which fewer columns are not worth it.
 void TilePrinter::addRoles(int deepest, int widest, int groups, bool brings) {
-  constexpr int64_t kMostBytes = 227 << 10;
+  // Beside them, what is low (LowVisits).
+  const int64_t kMostBytes = (227 << 10) - (hasLow() ? 2 << 10 : 0);
   int sums = int(tiles.products.size()) * widest / 2; // registers
   CudaEntry entry;
   entry.roles = groups;
@@ -83,7 +84,7 @@ void TilePrinter::addRoles(int deepest, int widest, int groups, bool brings) {
           bytes(entry.rows, deepest) +
           2 * (bytes(columns, deepest) +
                int64_t(tiles.values.size()) * bytes(columns, widest)) +
-          bytesOfBrought(count, entry.rows, columns) + 128;
+          bytesOfBrought(count, entry.rows, columns) + gateBytes();
       if (sums + columns * 3 / 4 > mostRegisters ||
           entry.sharedBytes > kMostBytes || (brings && columns < 64))
         continue;
@@ -140,8 +141,8 @@ void TilePrinter::printRoleNumbers() {
       hasBoxes() ? " * Values::kBytes + kRowsBytes" : " * Values::kBytes";
   printElementNumbers();
   out.line("constexpr int64_t kLeast = Left::kBytes + 2 * Right::kBytes + " +
-           values + behind + " + " +
-           (mostBrought() ? "kElementBytes + 128;" : "128;"));
+           values + behind + " + " + (mostBrought() ? "kElementBytes + " : "") +
+           std::to_string(gateBytes()) + ";");
   out.line("constexpr int kLefts = kSharedBytes == kLeast ? 1 : 2;");
   out.line("static_assert(kSharedBytes == kLeast + (kLefts - 1) * "
            "Left::kBytes);");
@@ -161,6 +162,12 @@ void TilePrinter::printRoleNumbers() {
   if (mostBrought())
     out.line("const uint32_t elements_came = values_left + 16, elements_left = "
              "elements_came + 16;");
+  if (hasLow()) {
+    out.line("const uint32_t all_walked = left_came + 128;");
+    out.line("using Low = LowVisits<4 * kConsumers>;");
+    out.line("REFOLD_SHARED(uint32_t, low_words, Low::kCount);");
+    out.line("const Low low_visits{low_words};");
+  }
 }
 
 void TilePrinter::printGates() {
@@ -178,9 +185,13 @@ void TilePrinter::printGates() {
              "_left + 8 * place, 4 * kConsumers);");
   }
   out.close();
+  if (hasLow())
+    out.line("make_gate(all_walked, 4 * kConsumers);");
   if (copiesByBoxes())
     out.line("show_matrices(); // the gates, to copies that arrive at them");
   out.close();
+  if (hasLow())
+    out.line("low_visits.forget();");
   out.line("block_barrier();");
 }
 
@@ -188,12 +199,35 @@ void TilePrinter::printGates() {
 void TilePrinter::printNextVisit() {
   out.line(std::string("const Visit visit = visit_of<") +
            (hasUpper() ? "true" : "false") + ">(visits, m_blocks, matrices);");
-  out.line("if (visit.matrix < 0)");
-  out.line("  break;");
+  if (hasLow()) {
+    out.open("if (visit.matrix < 0) {");
+    printAgain();
+    out.close();
+    out.line("if (is_again && !low_visits.has(visits))");
+    out.line("  continue;");
+  } else {
+    out.line("if (visit.matrix < 0)");
+    out.line("  break;");
+  }
   if (hasUpper()) {
     out.line("if (visit.rows < 0)");
     out.line("  continue;");
   }
+  if (hasLow())
+    out.line("const bool walks_all = is_again || visits >= Low::kMost;");
+}
+
+/// What follows the last visit: those again whose rows stayed low in some warp,
+/// with all of the stream, once everybody knows which these are.
+void TilePrinter::printAgain() {
+  out.line("if (is_again)");
+  out.line("  break;");
+  out.line("wait_gate(all_walked, 0);");
+  out.line("if (!low_visits.hasAny())");
+  out.line("  break;");
+  out.line("is_again = true;");
+  out.line("visits = -1;");
+  out.line("continue;");
 }
 
 /// The same for those who compute: behind the last rows these come once more,
@@ -202,13 +236,29 @@ void TilePrinter::printRoleVisit() {
   out.line(std::string("const Visit next = visit_of<") +
            (hasUpper() ? "true" : "false") + ">(visits, m_blocks, matrices);");
   out.line("const bool is_over = next.matrix < 0;");
-  out.line("if (is_over && before.matrix < 0)");
-  out.line("  break;");
+  if (hasLow()) {
+    out.open("if (is_over && before.matrix < 0) {");
+    printAllWalked();
+    out.close();
+    out.line("if (is_again && !is_over && !low_visits.has(visits))");
+    out.line("  continue;");
+  } else {
+    out.line("if (is_over && before.matrix < 0)");
+    out.line("  break;");
+  }
   if (hasUpper()) {
     out.line("if (next.rows < 0)");
     out.line("  continue;");
   }
+  if (hasLow())
+    out.line("const bool walks_all = is_again || visits >= Low::kMost;");
   out.line("const Visit visit = is_over ? before : next;");
+}
+
+void TilePrinter::printAllWalked() {
+  out.line("if (!is_again && thread_again() % 32 == 0)");
+  out.line("  arrive(all_walked);");
+  printAgain();
 }
 
 /// Where they are.
@@ -235,6 +285,8 @@ void TilePrinter::printCopier() {
   if (copiesByBoxes())
     return printBoxCopier();
   out.line("int turn = 0, lefts = 0;");
+  if (hasLow())
+    out.line("bool is_again = false;");
   out.open("for (int visits = 0;; ++visits) {");
   Expressions::Scope scope(values, {});
   printNextVisit();
@@ -407,9 +459,29 @@ void TilePrinter::printFinish() {
   printTogether();
   out.close();
   out.close("};");
+  if (hasLow()) {
+    out.line("// Which visit `before` was, and whether visits come again.");
+    out.line("int visits_before = 0;");
+    out.line("bool is_again = false;");
+  }
   out.open("const auto finish = [&]([[maybe_unused]] States(&states)[2], Visit "
            "visit) {");
   Expressions::Scope scope(values, {});
+  if (hasLow()) {
+    out.comment("Rows of a warp are written when all of the stream is walked, "
+                "where one of them has seen nothing above what masks hold.");
+    out.line("const int warp = of_warp(thread_again() / 32 - 4);");
+    out.open("if (!is_again && visits_before < Low::kMost) {");
+    out.line("const bool is_low = " + staysLow("states[0]") + " | " +
+             staysLow("states[1]") + ";");
+    out.open("if (any_lane(is_low)) {");
+    out.line("low_visits.add(warp, visits_before);");
+    out.line("return;");
+    out.close();
+    out.close();
+    out.line("if (is_again && !low_visits.has(visits_before, warp))");
+    out.line("  return;");
+  }
   printVisit();
   for (StatePlan *s : movedAt(-1))
     if (!tiles.dropsPivots)
@@ -472,13 +544,21 @@ void TilePrinter::printLastSums() {
   out.line("done[0] = states[0], done[1] = states[1];");
   out.line("bring_together(done);");
   out.line("before = visit;");
+  if (hasLow())
+    out.line("visits_before = visits;");
   out.close();
   out.line("finish(done, before);");
   out.line("forget_sums();");
   out.close();
   out.line("before.matrix = -1;");
-  out.line("if (is_over)");
-  out.line("  break;");
+  if (hasLow()) {
+    out.open("if (is_over) {");
+    printAllWalked();
+    out.close();
+  } else {
+    out.line("if (is_over)");
+    out.line("  break;");
+  }
   out.line("continue;");
   out.close();
 }
@@ -526,6 +606,8 @@ void TilePrinter::printRoleWalk() {
   out.line("++lefts;");
   out.line("done[0] = states[0], done[1] = states[1];");
   out.line("before = visit;");
+  if (hasLow())
+    out.line("visits_before = visits;");
 }
 
 void TilePrinter::printRoles() {
@@ -537,6 +619,7 @@ void TilePrinter::printRoles() {
   out.open("REFOLD_DEVICE void " + options.name + "_by_roles(" + own.first +
            (hasMaps(false) ? ", const ArrayMap *maps) {" : ") {"));
   size_t begin = out.text.size();
+  isOfRoles = true;
   bits.clear();
   scales.clear();
   values.beginFunction();
@@ -601,7 +684,7 @@ void TilePrinter::printRoles() {
   out.line("if (consumer == 0)");
   out.line("  await_turn(1, 256); // that nobody has taken");
   out.close();
-  hasVisits = false;
+  hasVisits = isOfRoles = false;
   values.below.clear();
   body += out.text.substr(begin);
   out.close();

@@ -151,12 +151,25 @@ std::string TilePrinter::rawKept(Node *n) {
     auto number = cast<FloatAttr>(cast<arith::ConstantOp>(n->op).getValue());
     if (!number.getValue().isFinite())
       return literal(number);
-    double by = cast<FloatAttr>(
-                    cast<arith::ConstantOp>(tiles.late->factor->op).getValue())
-                    .getValueAsDouble();
+    // The lowest number stays one, and so does its product with the factor.
+    constexpr double kMost = 3.4e38;
+    double value = number.getValueAsDouble();
+    Node *factor = tiles.late->factor;
+    if (factor && factor->kind != Node::Const) {
+      double inBits = std::clamp(value * 1.4426950408889634, -kMost, kMost);
+      return "fminf(fmaxf(divide(" + literal(FloatAttr::get(n->type, inBits)) +
+             ", " + keptScale + "), -3.4e+38f), 3.4e+38f)";
+    }
+    double by =
+        !factor
+            ? 1.0
+            : cast<FloatAttr>(cast<arith::ConstantOp>(factor->op).getValue())
+                  .getValueAsDouble();
+    if (factor && tiles.late->isDivisor)
+      by = 1 / by;
+    double most = kMost / std::max(1.0, by * 1.4426950408889634);
     return literal(
-        FloatAttr::get(n->type, number.getValueAsDouble() *
-                                    (tiles.late->isDivisor ? by : 1 / by)));
+        FloatAttr::get(n->type, std::clamp(value / by, -most, most)));
   }
   if (isa<arith::SelectOp>(n->op)) {
     std::string condition = values.value(n->in[0]);
@@ -239,19 +252,29 @@ bool TilePrinter::masksAhead() {
   if (!tiles.late)
     return false;
   Node *kept = tiles.kept;
-  auto isBound = [&](Node *n) {
-    return llvm::any_of(plan.passes[0].conditions,
-                        [&](Condition &c) { return c.compare == n; });
-  };
-  while (kept->kind == Node::Elem && isa<arith::SelectOp>(kept->op) &&
-         isBound(kept->in[0]))
+  Node *masked = nullptr;
+  while (kept->kind == Node::Elem && isa<arith::SelectOp>(kept->op)) {
+    const Condition *bound = boundOf(kept->in[0]);
+    if (!bound)
+      break;
+    if (bound->extreme >= 0) {
+      // One number for all of them.
+      Node *low = kept->in[2];
+      if (low->kind != Node::Const ||
+          (masked && masked->op != low->op && rawKept(masked) != rawKept(low)))
+        return false;
+      masked = low;
+    }
     kept = kept->in[1];
+  }
   if (kept != tiles.contraction &&
       (kept->in.size() != 2 ||
        !llvm::is_contained(kept->in, tiles.late->factor) ||
        !llvm::is_contained(kept->in, tiles.contraction)))
     return false;
-  return llvm::all_of(plan.states,
+  maskedProduct = masked;
+  return hasLow() == (masked != nullptr) &&
+         llvm::all_of(plan.states,
                       [&](StatePlan &s) {
                         return tiles.productOf(s) ||
                                isNothingOutside(s.term, identity(s));
@@ -286,9 +309,7 @@ void TilePrinter::findColumns(Node *n, bool isFirst, bool isKept,
                               SmallVectorImpl<Node *> &found,
                               SmallVectorImpl<Node *> &added) {
   // Of what a row leaves out, no formula asks.
-  bool isBound = llvm::any_of(plan.passes[0].conditions,
-                              [&](Condition &c) { return c.compare == n; });
-  if (isBound || n->kind == Node::Contract || (n == tiles.kept && !isFirst))
+  if (boundOf(n) || n->kind == Node::Contract || (n == tiles.kept && !isFirst))
     return;
   if (isOfColumn(n)) {
     if (!llvm::is_contained(found, n) && !llvm::is_contained(added, n))
@@ -358,7 +379,8 @@ void TilePrinter::printOfColumns(
       roots.push_back(one.node);
   Expressions::Scope scope(values, roots);
   for (Condition &condition : plan.passes[0].conditions)
-    values.bind(condition.compare, "true");
+    if (condition.extreme < 0)
+      values.bind(condition.compare, "true");
   for (const OfColumn &one : columns)
     if (isMeant(one))
       out.line(to(one) + " = " +
@@ -394,9 +416,7 @@ void TilePrinter::printColumns() {
 
 /// Names what a row alone reads for a term, before its elements.
 void TilePrinter::hoistRows(Node *n) {
-  bool isBound = llvm::any_of(plan.passes[0].conditions,
-                              [&](Condition &c) { return c.compare == n; });
-  if (isBound || n->kind == Node::Contract || n->isState())
+  if (boundOf(n) || n->kind == Node::Contract || n->isState())
     return;
   if (!kernel.hasStream(n)) {
     if (readsArray(n))

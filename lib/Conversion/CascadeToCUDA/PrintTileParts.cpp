@@ -198,10 +198,10 @@ bool TilePrinter::hasOwnStream(unsigned row) {
   auto packed =
       llvm::find_if(tiles.packed, [&](auto &one) { return one.index == row; });
   return (packed == tiles.packed.end() || packed->share > 0) &&
-         llvm::any_of(plan.passes[0].conditions,
-                      [&](const Condition &condition) {
-                        return dependsOn(condition.bound, row);
-                      });
+         llvm::any_of(
+             plan.passes[0].conditions, [&](const Condition &condition) {
+               return condition.extreme < 0 && dependsOn(condition.bound, row);
+             });
 }
 bool TilePrinter::hasShares() {
   return llvm::any_of(tiles.rows,

@@ -242,8 +242,9 @@ void TilePrinter::printTerms(unsigned level) {
     Expressions::Scope scope(values, {});
     if (!masks) {
       printColumn();
-      bool hasLower = llvm::any_of(plan.passes[0].conditions,
-                                   [](Condition &c) { return !c.isUpper; });
+      bool hasLower = llvm::any_of(plan.passes[0].conditions, [](Condition &c) {
+        return !c.isUpper && c.extreme < 0;
+      });
       out.line(std::string("[[maybe_unused]] const bool is_in = whole.value "
                            "!= 0 || ") +
                (hasLower ? "(column < limit && column >= least);"
@@ -262,9 +263,16 @@ void TilePrinter::printTerms(unsigned level) {
       bits[tiles.contraction] = "product";
     }
     Expressions::Scope terms(values, roots);
-    // Of what a row leaves out, no formula asks.
-    for (Condition &condition : plan.passes[0].conditions)
-      values.bind(condition.compare, "true");
+    // Of what a row leaves out, no formula asks; of what is finite there, in
+    // tiles that some row takes in part.
+    for (auto [i, condition] : llvm::enumerate(plan.passes[0].conditions))
+      if (condition.extreme < 0 || masks)
+        values.bind(condition.compare, "true");
+      else if (isBound(condition))
+        values.bind(condition.compare,
+                    "(whole.value != 0 || column " +
+                        std::string(condition.isUpper ? "<" : ">=") +
+                        " limit_" + std::to_string(i) + ")");
     bindBrought();
     for (const OfColumn &one : columns)
       if (one.isInBits)
@@ -303,15 +311,23 @@ void TilePrinter::printTerms(unsigned level) {
   out.close();
 }
 
-/// The columns of a tile that a row takes.
+/// The columns of a tile that a row takes; those of a finite mask by
+/// themselves.
 void TilePrinter::printLimits() {
   std::string limit = "count", least;
   for (auto [i, condition] : llvm::enumerate(plan.passes[0].conditions)) {
+    if (!isBound(condition))
+      continue;
     std::string bound =
         "within(bound_" + std::to_string(i) +
         (isOfTileRow(condition) ? "(" + kernel.indexNames[tiles.tileRow] + ")"
                                 : "") +
         " - " + kernel.indexNames[tiles.stream] + "_first, kColumns)";
+    if (condition.extreme >= 0) {
+      out.line("[[maybe_unused]] const int limit_" + std::to_string(i) +
+               " = int(" + bound + ");");
+      continue;
+    }
     std::string &to = condition.isUpper ? limit : least;
     to = to.empty() ? bound
                     : (condition.isUpper ? "smaller(" : "larger(") + to + ", " +
@@ -329,24 +345,57 @@ void TilePrinter::printLimits() {
 
 /// Products that rows leave out (masksAhead).
 void TilePrinter::printMasks() {
-  bool hasLower = llvm::any_of(plan.passes[0].conditions,
-                               [](Condition &c) { return !c.isUpper; });
+  std::string low, narrowed[2];
+  bool hasLower = false, hasHardLower = false;
+  for (auto [i, condition] : llvm::enumerate(plan.passes[0].conditions)) {
+    if (!isBound(condition))
+      continue;
+    hasLower |= !condition.isUpper;
+    hasHardLower |= !condition.isUpper && condition.extreme < 0;
+    if (condition.extreme < 0)
+      continue;
+    std::string limit = "limit_" + std::to_string(i) + " - own_column";
+    low += (low.empty() ? "" : " && ") + std::string("step ") +
+           (condition.isUpper ? "< " : ">= ") + limit;
+    std::string &to = narrowed[condition.isUpper];
+    if (to.empty())
+      to = condition.isUpper ? "own_limit" : "own_least";
+    to = (condition.isUpper ? "int(smaller(" : "int(larger(") + to + ", " +
+         limit + "))";
+  }
+  std::string mark = low.empty() ? "const int " : "int ";
+  auto each = [&](const std::string &value) {
+    out.line("REFOLD_UNROLL");
+    out.open("for (int c = 0; c < kColumns / 4; ++c) {");
+    out.line("const int step = c / 2 * 8 + c % 2;");
+    out.line("float &product = products[i / 2][c / 2][i % 2 * 2 + c % 2];");
+    out.line("product = " + value + ";");
+    out.close();
+  };
   out.open("if (!is_whole) {");
+  out.line("const int own_column = fragment_column(0, which);");
   openRows();
   printLimits();
   out.line("// Of the lane's first column.");
-  out.line("const int own_limit = limit - fragment_column(0, which);");
+  out.line(mark + "own_limit = limit - own_column;");
   if (hasLower)
-    out.line("const int own_least = least - fragment_column(0, which);");
-  out.line("REFOLD_UNROLL");
-  out.open("for (int c = 0; c < kColumns / 4; ++c) {");
-  out.line("const int step = c / 2 * 8 + c % 2;");
-  out.line("float &product = products[i / 2][c / 2][i % 2 * 2 + c % 2];");
-  out.line(std::string("product = ") +
-           (hasLower ? "(step < own_limit && step >= own_least)"
-                     : "step < own_limit") +
-           " ? product : -infinity();");
-  out.close();
+    out.line(mark + "own_least = " + (hasHardLower ? "least" : "0") +
+             " - own_column;");
+  if (!low.empty()) {
+    out.open("if (walks_all) {");
+    each(low + " ? product : " + withoutParentheses(rawKept(maskedProduct)));
+    out.otherwise();
+    out.line(
+        "// Nothing to rows that have seen more; others are walked again.");
+    if (!narrowed[0].empty())
+      out.line("own_least = " + narrowed[0] + ";");
+    if (!narrowed[1].empty())
+      out.line("own_limit = " + narrowed[1] + ";");
+    out.close();
+  }
+  each(std::string(hasLower ? "(step < own_limit && step >= own_least)"
+                            : "step < own_limit") +
+       " ? product : -infinity()");
   closeRows();
   out.close();
 }

@@ -430,7 +430,8 @@ void TilePrinter::printMatrices() {
 /// Where of the stream some row, and where every row, has something to do.
 void TilePrinter::printBounds() {
   std::string n = kernel.indexNames[tiles.stream];
-  bool isBounded = !plan.passes[0].conditions.empty();
+  bool isBounded = llvm::any_of(plan.passes[0].conditions,
+                                [&](const Condition &c) { return isBound(c); });
   std::string mark = isBounded ? "int64_t " : "const int64_t ";
   out.comment("Some row of the block needs [" + n + "_begin, " + n +
               "_end), every one needs all of [" + n + "_whole_begin, " + n +
@@ -438,7 +439,7 @@ void TilePrinter::printBounds() {
   out.line(mark + n + "_begin = 0, " + n + "_end = " + n + "_count;");
   out.line(mark + n + "_whole_begin = 0, " + n + "_whole_end = " + n +
            "_count;");
-  for (auto [i, condition] : llvm::enumerate(plan.passes[0].conditions)) {
+  auto print = [&](size_t i, Condition &condition) {
     std::string bound = "bound_" + std::to_string(i), low = bound, high = bound;
     auto value = [&] {
       return withoutParentheses(values.value(condition.bound)) +
@@ -456,15 +457,52 @@ void TilePrinter::printBounds() {
     } else {
       out.line("const int64_t " + bound + " = " + value());
     }
+    if (condition.extreme >= 0 && isOfRoles)
+      out.line("if (!walks_all)");
+    std::string to = condition.extreme >= 0 && isOfRoles ? "  " + n : n;
     if (condition.isUpper) {
-      out.line(n + "_end = smaller(" + n + "_end, " + high + ");");
+      out.line(to + "_end = smaller(" + n + "_end, " + high + ");");
       out.line(n + "_whole_end = smaller(" + n + "_whole_end, " + low + ");");
     } else {
-      out.line(n + "_begin = larger(" + n + "_begin, " + low + ");");
+      out.line(to + "_begin = larger(" + n + "_begin, " + low + ");");
       out.line(n + "_whole_begin = larger(" + n + "_whole_begin, " + high +
                ");");
     }
+  };
+  for (auto [i, condition] : llvm::enumerate(plan.passes[0].conditions))
+    if (condition.extreme < 0)
+      print(i, condition);
+  if (hasLow() && !isOfRoles)
+    out.line("const int64_t " + n + "_all_begin = " + n + "_begin, " + n +
+             "_all_end = " + n + "_end;");
+  for (auto [i, condition] : llvm::enumerate(plan.passes[0].conditions))
+    if (condition.extreme >= 0 && isBound(condition))
+      print(i, condition);
+}
+
+/// Whether rows of `states` have seen nothing above what masks hold, or a NaN.
+/// Numbers near the end of the range are masks before what is applied late, so
+/// that less is asked.
+std::string TilePrinter::staysLow(const std::string &states) {
+  constexpr double kLeastAsked = -1e25;
+  std::map<int, double> least; // by extreme
+  for (const Condition &c : plan.passes[0].conditions)
+    if (c.extreme >= 0) {
+      double value = std::max(c.least, kLeastAsked);
+      auto [known, isNew] = least.try_emplace(c.extreme, value);
+      known->second = std::max(known->second, value);
+    }
+  std::string text;
+  for (auto [number, value] : least) {
+    StatePlan &s = plan.states[unsigned(number)];
+    if (tiles.isInBits && tiles.isExtremeOfKept(s))
+      value *= 1.4426950408889634;
+    std::string bound =
+        literal(FloatAttr::get(cast<FloatType>(s.type()), value));
+    text += (text.empty() ? "" : " | ") + ("!(" + states + ".") + name(s) +
+            " > " + bound + ")";
   }
+  return text;
 }
 
 /// Reads the row's number otherwise than to find what is multiplied.
@@ -480,8 +518,9 @@ bool TilePrinter::needsRow(Node *n) {
 
 /// Whether what a tile is folded with differs from row to row.
 bool TilePrinter::foldsByRow() {
-  bool hasRows = llvm::any_of(plan.passes[0].conditions,
-                              [&](Condition &c) { return isOfTileRow(c); });
+  bool hasRows = llvm::any_of(plan.passes[0].conditions, [&](Condition &c) {
+    return isBound(c) && isOfTileRow(c);
+  });
   for (StatePlan &state : plan.states)
     hasRows |= needsRow(state.term);
   return hasRows;
@@ -539,9 +578,10 @@ void TilePrinter::printCopies() {
 void TilePrinter::printRange() {
   std::string n = kernel.indexNames[tiles.stream];
   std::string columns = isInParts && !isWide ? "Right::kRows" : "kColumns";
-  out.line("const int begin = int(larger(" + n + "_begin, 0) / " + columns +
-           ");");
-  out.line("const int end = " + n + "_end > " + n + "_begin ? int((" + n +
+  // All of the stream may follow.
+  const std::string type = hasLow() && !isOfRoles ? "int " : "const int ";
+  out.line(type + "begin = int(larger(" + n + "_begin, 0) / " + columns + ");");
+  out.line(type + "end = " + n + "_end > " + n + "_begin ? int((" + n +
            "_end + " + columns + " - 1) / " + columns + ") : begin;");
   out.line("[[maybe_unused]] const int whole_begin = int((larger(" + n +
            "_whole_begin, 0) + " + columns + " - 1) / " + columns + ");");
@@ -590,6 +630,8 @@ void TilePrinter::printWalk() {
   out.blank();
   out.line("// 2. The stream from its end, a tile on its way while one is "
            "folded.");
+  if (hasLow())
+    out.open("for (bool walks_all = false;; walks_all = true) {");
   out.open("for (int at = end - 1; at >= begin; --at) {");
   out.line("// What has arrived is seen by all, and all are done with what "
            "comes next overwrites.");
@@ -602,6 +644,38 @@ void TilePrinter::printWalk() {
   printFoldCall("place");
   out.close();
   out.line("wait_copies<0>();");
+  if (hasLow())
+    printLow();
+}
+
+/// Where a row of the block has seen nothing above what masks hold, all of the
+/// stream is walked anew.
+void TilePrinter::printLow() {
+  std::string n = kernel.indexNames[tiles.stream];
+  out.comment("Rows that have seen nothing above what masks hold need all of "
+              "the stream, and so does their block.");
+  out.line("if (walks_all)");
+  out.line("  break;");
+  out.line("bool is_low = false;");
+  out.line("for (const States &s : states)");
+  out.line("  is_low |= " + staysLow("s") + ";");
+  out.line("if (!any_of_block<kWarps>(is_low))");
+  out.line("  break;");
+  out.line("begin = int(larger(" + n + "_all_begin, 0) / kColumns);");
+  out.line("end = " + n + "_all_end > " + n + "_all_begin ? int((" + n +
+           "_all_end + kColumns - 1) / kColumns) : begin;");
+  out.line("for (States &s : states)");
+  out.line("  s = States();");
+  for (const TileState &p : tiles.products) {
+    out.line("REFOLD_UNROLL");
+    out.line("for (auto &tile : " + name(*p.state) + "_sums)");
+    out.line("  REFOLD_UNROLL");
+    out.line("  for (auto &sum : tile)");
+    out.line("    sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;");
+  }
+  out.line("if (begin < end)");
+  out.line("  bring(int64_t(end - 1) * kColumns, 0);");
+  out.close();
 }
 
 void TilePrinter::printBody() {

@@ -69,6 +69,8 @@ private:
   void printFixed();
   void printBounds();
   void printCopies();
+  void printLimit(size_t i, const std::string &name);
+  void printLow();
   void printFold();
   void printLevel(unsigned level);
   void printMoves(unsigned level);
@@ -152,6 +154,10 @@ private:
   void printRoleNumbers();
   void printGates();
   void printNextVisit();
+  void printAgain();
+  void printAllWalked();
+  /// Of shared memory, behind all tiles.
+  int64_t gateBytes() const { return hasLow() ? 256 : 128; }
   void printRoleVisit();
   void printLastSums();
   void printVisit();
@@ -227,6 +233,25 @@ private:
         plan.passes[0].conditions,
         [&](const walk::Condition &c) { return c.isUpper && isOfTileRow(c); });
   }
+  /// Whether tiles are left out by a condition. Those that depend on an extreme
+  /// are asked by nobody where blocks share the stream.
+  bool isBound(const walk::Condition &c) const {
+    return c.extreme < 0 || !isInParts;
+  }
+  /// The condition whose comparison that is; null for anything else.
+  const walk::Condition *boundOf(Node *n) const {
+    for (const walk::Condition &c : plan.passes[0].conditions)
+      if (c.compare == n && isBound(c))
+        return &c;
+    return nullptr;
+  }
+  /// Whether tiles that are left out may have to be walked in the end.
+  bool hasLow() const {
+    return llvm::any_of(
+        plan.passes[0].conditions,
+        [&](const walk::Condition &c) { return c.extreme >= 0 && isBound(c); });
+  }
+  std::string staysLow(const std::string &states);
   /// Whether rows of a tile have bounds of their own.
   bool isOfTileRow(const walk::Condition &condition) const {
     return hasTileRow() && dependsOn(condition.bound, tiles.tileRow);
@@ -234,9 +259,10 @@ private:
   /// Whether of the tiles that are walked only the first one, which has the
   /// stream's end, may be there in part.
   bool isWholeBehindFirst() const {
-    return llvm::all_of(
-        plan.passes[0].conditions,
-        [&](const walk::Condition &c) { return c.isUpper && !isOfTileRow(c); });
+    return llvm::all_of(plan.passes[0].conditions,
+                        [&](const walk::Condition &c) {
+                          return c.isUpper && c.extreme < 0 && !isOfTileRow(c);
+                        });
   }
   bool hasWidth() const { return tiles.width >= 0; }
   bool hasTileRow() const { return tiles.tileRow >= 0; }
@@ -309,8 +335,10 @@ private:
   llvm::SmallVector<std::pair<TileAccess *, std::string>, 2> broughtHere;
   std::string keptScale, pivots; ///< names, where a factor is applied late
   bool isInRoles = false;        ///< sums are under way while a tile is folded
-  bool masks = false;     ///< one text for whole tiles and others (masksAhead)
-  bool hasVisits = false; ///< a block comes to several places
+  bool masks = false; ///< one text for whole tiles and others (masksAhead)
+  Node *maskedProduct = nullptr; ///< the finite number that it masks with
+  bool hasVisits = false;        ///< a block comes to several places
+  bool isOfRoles = false; ///< the text of blocks that do, with who copies
   /// Parameters of the functions that entries share.
   std::pair<std::string, std::string> own, ofParts;
   bool isInParts = false; ///< blocks share the stream, and so do warps

@@ -69,9 +69,15 @@ FIXED |= {"filled": program(64, 64, mask="  s = where(n < length, s, -inf)\n", m
                              more=", first[b,h]: i64, last[b]: i32"),
           "later": program(64, 64, mask="  s = where(n <= m + before, s, -inf)\n", more=", before[b]: i64"),
           "ofrows": program(24, 32, mask="  s = where(n < length, s, -inf)\n", more=", length[b,m]: i64")}
+# Masks of finite numbers: rows that see nothing else, at the beginning, behind a window, at the end, beside a bias.
+LOW = "  s = where(n < m - 3, s, -3.4028235e38)\n"
+FIXED |= {"low": program(40, 72, mask=LOW), "lowwindow": program(32, 16, mask="  s = where(n <= m - 5 and n > m - 60, s, -1e9)\n"),
+          "lowend": program(64, 64, mask="  s = where(n >= m + 20, s, -1e9)\n"),
+          "lowbias": program(24, 32, mask=LOW, more=", r[b,h,m,n]", bias=" + r"),
+          "lowadded": program(80, 80, mask="  s = s + where(n <= m - 2, 0.0, -3.4028235e38)\n")}
 COMPILED = {"hd64": program(64, 64), "hd64causal": program(64, 64, mask=CAUSAL), "hd128": program(128, 128),
             "hd128causal": program(128, 128, mask=CAUSAL), "hd80": program(80, 80), "hd96gqa": program(96, 96, 4, 1),
-            "hd256": program(256, 256), "filled": FIXED["filled"], "later": FIXED["later"],
+            "hd256": program(256, 256), "hd128low": program(128, 128, mask=LOW), "hd64low": program(64, 64, mask=LOW), "filled": FIXED["filled"], "later": FIXED["later"],
             "joined": joined(32), "joinedwide": joined(64)}
 # Rows that are multiplied and, of their front, added: read once, results wider than registers of those who multiply.
 RAGGED = ("  s = where(n < length, s, -inf)\n", ", length[b]: i64")
@@ -246,8 +252,8 @@ def main():
         cases += [(check_far_numbers, folder, name) for name in FAR]
         cases += [(check_bounds, folder, target) for target in ("cuda-emulated", "cuda-emulated-sm90")]
         cases += [(check_example, name, dtype) for name, dtype in zip(EXAMPLES, ["bf16", "f16", "bf16", "f16", "bf16"])]
-        cases += [(check_fixed, folder, name, dtype) for name, dtype in zip(FIXED, ["bf16", "f16"] * 7)]
-        cases += [(check_roles, folder, name, dtype) for name, dtype in zip(FIXED, ["f16", "bf16"] * 7)]
+        cases += [(check_fixed, folder, name, dtype) for name, dtype in zip(FIXED, ["bf16", "f16"] * 9)]
+        cases += [(check_roles, folder, name, dtype) for name, dtype in zip(FIXED, ["f16", "bf16"] * 9)]
         cases += [(check_few, "attention_causal", "f16", "m=3"), (check_few, "attention_gqa", "bf16", "m=1")]
         cases += [(check_no_vectors, folder)]
         cases += [(check_wide, folder, "shared", "bf16", "1,1500", "b=1,m=1,h=3"), (check_wide, folder, "sharedragged", "f16", "70", "b=2,m=1,h=70"),

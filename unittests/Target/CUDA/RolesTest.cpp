@@ -125,6 +125,60 @@ TEST(EmulatedRoles, WhatTheLaunchSaysOfArraysMatters) {
   expectMapsMatter(printRoles(), kEntry, judgeRoles);
 }
 
+// Masks of a finite number, beside which the first row sees nothing: more
+// blocks of rows than blocks, and some that need nothing of the first.
+const Shapes kLowShapes = {{66, 2}, {700, 290}};
+
+CudaKernel printLow() {
+  return printWeighted("cuda-emulated-sm90", kDepth, kWidth, false, "",
+                       "-1.0e+09");
+}
+std::string judgeLow(const CudaKernel &kernel) {
+  return judge(kernel, kLowShapes, kDepth, kWidth, kEntry.data(), false, "",
+               true);
+}
+
+class PlantedLowDefect : public testing::TestWithParam<Defect> {};
+
+TEST_P(PlantedLowDefect, IsCaught) {
+  CudaKernel kernel = printLow();
+  carryHeader(kernel, "refold_cuda_tiles.h",
+              "REFOLD_RUNTIME_CUDA_REFOLD_CUDA_TILES_H");
+  plant(kernel, GetParam());
+  expectCaught(judgeLow(kernel), GetParam());
+}
+
+const std::vector<Defect> kLowDefects = {
+    Defect{"if (any_lane(is_low)) {", "if (false) {"},
+    Defect{"if (any_lane(is_low)) {", "if (is_low) {"},
+    Defect{"arrive(all_walked);", ";"},
+    Defect{"wait_gate(all_walked, 0);", ""},
+    Defect{"low_visits.forget();", ""},
+    Defect{"make_gate(all_walked, 4 * kConsumers);",
+           "make_gate(all_walked, 4);"},
+    Defect{"is_again = true;", ";"},
+    Defect{"is_again || visits >= Low::kMost;", "visits >= Low::kMost;"},
+    Defect{"if (is_again && !low_visits.has(visits_before, warp))",
+           "if (false)"},
+    Defect{"visits_before = visits;", ";"},
+    Defect{"if (walks_all) {", "if (false) {"},
+    Defect{"if (!is_again && visits_before < Low::kMost) {",
+           "if (visits_before < Low::kMost) {"},
+    Defect{"words.store(warp * kWords + kWords - 1, 1);", ";"},
+    Defect{"| 1u << visit % 32);", "| 2u << visit % 32);"}};
+
+INSTANTIATE_TEST_SUITE_P(Text, PlantedLowDefect,
+                         testing::ValuesIn(chosenDefects(kLowDefects, 4)));
+
+TEST(EmulatedRoles, WhatMasksLeaveOutFollowsForRowsOfNothingElse) {
+  EXPECT_EQ(judgeLow(printLow()), "");
+  // Three groups, and the lowest number.
+  EXPECT_EQ(judge(printWeighted("cuda-emulated-sm90", 32, 24, false, "",
+                                "-3.40282347E+38"),
+                  kLowShapes, 32, 24, "roles192x128x32x32", false, "", true),
+            "");
+}
+
 // A bias of every row and position, of which rows begin at multiples of 16
 // bytes.
 const Shapes kBiased = {{66, 2}, {290, 290}};

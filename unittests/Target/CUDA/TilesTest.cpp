@@ -130,4 +130,41 @@ TEST(PlanTiles, TakesTheFirstEntryWithRoomAndVectors) {
   EXPECT_EQ(choose(), -1);
 }
 
+// Masks of a finite number, beside which the first row sees nothing.
+std::string judgeLow(const CudaKernel &kernel) {
+  return judge(kernel, {{20, 300}, {150, 150}}, 32, 24, nullptr, false, "",
+               true);
+}
+
+class PlantedLowTileDefect : public testing::TestWithParam<Defect> {};
+
+TEST_P(PlantedLowTileDefect, IsCaught) {
+  CudaKernel kernel =
+      printWeighted("cuda-emulated", 32, 24, false, "", "-3.40282347E+38");
+  carryHeader(kernel, "refold_cuda_tiles.h",
+              "REFOLD_RUNTIME_CUDA_REFOLD_CUDA_TILES_H");
+  plant(kernel, GetParam());
+  expectCaught(judgeLow(kernel), GetParam());
+}
+
+const std::vector<Defect> kLowDefects = {
+    Defect{"if (!any_of_block<kWarps>(is_low))", "if (true)"},
+    Defect{"    end = n_all_end >",
+           "    (void)n_all_end; if (false) end = n_all_end >"},
+    Defect{"    s = States();", "    ;"},
+    Defect{"bring(int64_t(end - 1) * kColumns, 0);\n  }", ";\n  }"},
+    Defect{"any |= of_warps.load(warp);", "any = of_warps.load(warp);"}};
+
+INSTANTIATE_TEST_SUITE_P(Text, PlantedLowTileDefect,
+                         testing::ValuesIn(chosenDefects(kLowDefects, 3)));
+
+TEST(EmulatedTiles, WhatMasksLeaveOutFollowsForRowsOfNothingElse) {
+  EXPECT_EQ(judgeLow(printWeighted("cuda-emulated", 32, 24, false, "",
+                                   "-3.40282347E+38")),
+            "");
+  EXPECT_EQ(
+      judgeLow(printWeighted("cuda-emulated", 32, 24, false, "", "-1.0e+09")),
+      "");
+}
+
 } // namespace

@@ -61,10 +61,12 @@ func.func @kernel(%q: memref<?x32xbf16>, %k: memref<?x32xbf16>, %v: memref<?x24x
 /// The program with products of `depth` elements and results of `width`, for a
 /// target. `isShared`: the front of k is what v would be, and rows read from
 /// their own position on. `bias`: the type of an array that is added to scores
-/// by row and position, "" for none.
+/// by row and position, "" for none. `low`: the number that masks hold, and
+/// every row begins to see later, "" for -inf.
 inline CudaKernel printWeighted(const std::string &target, int depth = 32,
                                 int width = 24, bool isShared = false,
-                                const std::string &bias = "") {
+                                const std::string &bias = "",
+                                const std::string &low = "") {
   std::string text = kWeighted.str();
   auto replace = [&](const std::string &from, const std::string &to) {
     for (size_t at = 0; (at = text.find(from, at)) != std::string::npos;
@@ -78,6 +80,10 @@ inline CudaKernel printWeighted(const std::string &target, int depth = 32,
   if (isShared) {
     replace("refold.read %c[%n, %w]", "refold.read %b[%n, %w]");
     replace("cmpi sle, %n, %m", "cmpi sge, %n, %m");
+  }
+  if (!low.empty()) {
+    replace("arith.constant 0xFF800000", "arith.constant " + low);
+    replace("cmpi sle, %n, %m", "cmpi slt, %n, %m");
   }
   if (!bias.empty()) {
     replace("%o: memref", "%t: memref<?x?x" + bias + ">, %o: memref");
@@ -127,7 +133,8 @@ inline std::vector<uint16_t> drawn(int64_t rows, int64_t n, float step,
 /// What is wrong with the kernel for some rows and positions, "" if nothing.
 inline std::string judge(const Kernel &kernel, int64_t m, int64_t n,
                          float growth, int64_t depth, int64_t width,
-                         bool isShared = false, const std::string &bias = "") {
+                         bool isShared = false, const std::string &bias = "",
+                         bool isLow = false) {
   // The first product of a row grows by a position, or falls, so that every
   // pivot moves where the stream is walked from its end.
   // Scores of what is shared are near each other, so that every column counts.
@@ -164,11 +171,18 @@ inline std::string judge(const Kernel &kernel, int64_t m, int64_t n,
     return llvm::toString(std::move(error));
   for (int64_t i = 0; i < m; ++i) {
     std::vector<double> scores;
-    int64_t from = isShared ? i : 0, to = isShared ? n : std::min(n, i + 1);
+    int64_t from = isShared ? i : 0,
+            to = isShared ? n : std::min(n, isLow ? i : i + 1);
+    // A row that sees nothing has equal shares of all.
+    bool isAll = isLow && to == 0;
+    if (isAll)
+      to = n;
     for (int64_t j = from; j < to; ++j) {
       double s = 0.0;
       for (int64_t d = 0; d < depth; ++d)
-        s += double(toFloat(q[i * depth + d])) * toFloat(k[j * depth + d]);
+        s += isAll ? 0.0
+                   : double(toFloat(q[i * depth + d])) *
+                         toFloat(k[j * depth + d]);
       scores.push_back(s / 4 +
                        (bias.empty() ? 0.0 : toFloat(b[i * stride + j])));
     }
@@ -203,7 +217,7 @@ using Shapes = std::vector<std::pair<int64_t, int64_t>>;
 inline std::string judge(const CudaKernel &printed, const Shapes &shapes,
                          int64_t depth = 32, int64_t width = 24,
                          const char *entry = nullptr, bool isShared = false,
-                         const std::string &bias = "") {
+                         const std::string &bias = "", bool isLow = false) {
   ExecutableSpec spec;
   if (entry)
     setenv("REFOLD_CUDA_ENTRY", entry, 1);
@@ -217,7 +231,7 @@ inline std::string judge(const CudaKernel &printed, const Shapes &shapes,
     for (float growth : {2.0f, -2.0f, 0x1p34f})
       if (growth <= 2.0f || n <= 256)
         if (std::string wrong = judge(spec.kernels.front(), m, n, growth, depth,
-                                      width, isShared, bias);
+                                      width, isShared, bias, isLow);
             !wrong.empty())
           return wrong;
   return "";
