@@ -60,6 +60,7 @@ private:
   void countAgain(const OpSet &first, const OpSet &later);
   double rowsOfSweep();
   void countRows(const OpSet &ops);
+  void countTurned();
 
   // CountItems.cpp: independent parts, ends of rows.
   double tailOf(unsigned index);

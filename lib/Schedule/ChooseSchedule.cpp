@@ -55,8 +55,26 @@ int ScheduleChooser::chooseTileRow(int except, int64_t wanted) {
   return best;
 }
 
+/// The row index along which most lies that the lanes cross, or none.
+int ScheduleChooser::turnedRow(int lane) {
+  int best = kNone;
+  size_t most = 0;
+  for (unsigned i = 0; i < cascade.numIndices(); ++i) {
+    if (!isRole(i, CascadeOp::Row) || int(i) == lane)
+      continue;
+    TurnedAccesses turned = turnedAccesses(cascade, sets, lane, i, target);
+    size_t count = turned.reads.size() + turned.writes.size();
+    if (count > most) {
+      most = count;
+      best = int(i);
+    }
+  }
+  return best;
+}
+
 void ScheduleChooser::chooseElementwise(Schedule &s) {
   constexpr int64_t kItem = 16 * 1024; // elements: some microseconds of work
+  constexpr int64_t kTurned = 512;
   int64_t lanes = target.lanes(32);
   s.registerRows = 1;
   s.registerLanes = 4 * lanes;
@@ -64,13 +82,23 @@ void ScheduleChooser::chooseElementwise(Schedule &s) {
   if (lane == kNone)
     return;
   s.lanes = name(lane);
-  int row = chooseTileRow(lane);
+  int row = turnedRow(lane);
+  if (row == kNone)
+    row = chooseTileRow(lane);
   int64_t width = ShapedType::isDynamic(extent(lane)) ? 1024 : extent(lane);
   if (isLarge(lane, kItem + 1))
     s.tile[name(lane)] = kItem;
   if (row != kNone)
     s.tile[name(row)] =
         std::clamp<int64_t>(kItem / std::max<int64_t>(width, 1), 1, 64);
+  if (row == kNone)
+    return;
+  TurnedAccesses turned = turnedAccesses(cascade, sets, lane, row, target);
+  if (!turned.any())
+    return;
+  s.tile[name(row)] = rowsTurned(turned, kTurned, target);
+  if (isLarge(lane, kTurned + 1))
+    s.tile[name(lane)] = kTurned;
 }
 
 /// Rows along the lanes: blocks of columns are items, since there may be few
@@ -145,6 +173,14 @@ void ScheduleChooser::chooseRows(Schedule &s, int row, int stream) {
         length > longestSweptAlone(moved, target).value_or(length)
             ? kRowsSwept
             : std::clamp<int64_t>(kTileElements / length, 1, kRowsSwept);
+  if (row == kNone)
+    return;
+  TurnedAccesses turned = turnedAccesses(cascade, sets, stream, row, target);
+  int64_t width = s.tile[name(stream)];
+  if (!ShapedType::isDynamic(length))
+    width = std::min(width, std::max<int64_t>(length, 1));
+  if (turned.any())
+    s.tile[name(row)] = rowsTurned(turned, width, target);
 }
 
 /// Fewer than eight items of known number: the stream is split as well.
@@ -186,11 +222,14 @@ Schedule ScheduleChooser::choose() {
   if (stream == kNone)
     lane = carried ? kNone : chooseLaneRow();
   else if (!hasMatrix)
-    lane = columnRowOf(cascade, sets, stream);
+    lane = columnRowOf(cascade, sets, stream, target);
   if (lane != kNone)
     s.lanes = name(lane);
   int64_t wanted = stream != kNone && hasLists ? target.lanes(32) : 2;
   int row = hasMatrix ? chooseSharedRow(lane) : chooseTileRow(lane, wanted);
+  if (int turned = hasMatrix || lane != kNone ? kNone : turnedRow(stream);
+      turned != kNone)
+    row = turned;
   if (hasMatrix)
     chooseMatrix(s, row, stream);
   else if (lane != kNone)
@@ -211,7 +250,9 @@ Schedule ScheduleChooser::choose() {
     // of 256 7.5 / 3.6.
     s.tile[name(stream)] = 256;
   }
-  if (stream != kNone && s.lanes.empty())
+  bool isTurned = stream != kNone && row != kNone && !hasMatrix &&
+                  turnedAccesses(cascade, sets, stream, row, target).any();
+  if (stream != kNone && s.lanes.empty() && !isTurned)
     chooseSegments(s, row, stream);
   return s;
 }

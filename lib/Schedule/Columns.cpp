@@ -17,11 +17,25 @@ int refold::denseIndexOf(CascadeOp cascade, AffineMap map, ValueRange indices) {
              : -1;
 }
 
-int refold::columnRowOf(CascadeOp cascade, const IndexSets &sets, int stream) {
+/// A list of one: an element of each row is held against it in registers.
+/// Longer ones are quicker made of candidates, of rows that are turned.
+static bool mayEnterLanes(CascadeOp cascade, const IndexSets &sets,
+                          StateOp state) {
+  int64_t length = 1;
+  for (unsigned i = 0; i < cascade.numIndices(); ++i)
+    if (sets.of(state.getResult(0)) &
+        cascade.indicesOfRole(CascadeOp::Carried) & (uint64_t(1) << i))
+      length *= cascade.getExtents()[i];
+  return length == 1 &&
+         llvm::popcount(cascade.indicesOfRole(CascadeOp::Stream)) == 1;
+}
+
+int refold::columnRowOf(CascadeOp cascade, const IndexSets &sets, int stream,
+                        const TargetFacts &target) {
   constexpr int64_t kFew = 4;
   auto bit = [](unsigned i) { return uint64_t(1) << i; };
   for (auto state : cascade.getBody().getOps<StateOp>())
-    if (state.isOrdered())
+    if (state.isOrdered() && !mayEnterLanes(cascade, sets, state))
       return -1;
   std::vector<int> dense(cascade.numIndices(), 0);
   uint64_t alongStream = 0;
@@ -43,5 +57,12 @@ int refold::columnRowOf(CascadeOp cascade, const IndexSets &sets, int stream) {
         (best < 0 || dense[i] >= dense[best]))
       best = int(i);
   }
+  bool isWrittenAlong =
+      llvm::any_of(cascade.getBody().getOps<WriteOp>(), [&](WriteOp w) {
+        return denseIndexOf(cascade, w.getMap(), w.getIndices()) == stream;
+      });
+  if (best >= 0 && isWrittenAlong &&
+      !turnedAccesses(cascade, sets, stream, best, target).reads.empty())
+    return -1;
   return best;
 }

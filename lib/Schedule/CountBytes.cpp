@@ -40,6 +40,37 @@ double CascadeCounter::rowsOfSweep() {
              : 1.0;
 }
 
+/// What lies along the rows of a tile is turned through an array of the
+/// workspace: written there and read again, from the cache that holds it.
+void CascadeCounter::countTurned() {
+  if (laneIndex < 0 || schedule.segments > 1 ||
+      (stream && laneIndex != lastStream))
+    return;
+  for (unsigned i = 0; i < extents.size(); ++i) {
+    if (!(rowSet & bit(i)) || int(i) == laneIndex || rowsOfItem(i) <= 1.0)
+      continue;
+    TurnedAccesses turned =
+        turnedAccesses(cascade, sets, unsigned(laneIndex), i, target);
+    // Lines that are read pages apart come late. Sapphire Rapids, softmax 4096
+    // x 4096 of a transposed operand 9.3 ms, into a transposed result 7.9.
+    constexpr double kRead = 1.4, kWritten = 1.0;
+    auto add = [&](Value value, ValueRange indices, double times) {
+      uint64_t set = 0;
+      for (Value index : indices)
+        set |= sets.of(index);
+      double width = widthOf(value.getType());
+      work.turned += times * elements(set);
+      work.rereads.push_back(
+          {2.0 * elements(set) * width,
+           tileOf(unsigned(laneIndex)) * rowsOfItem(i) * width});
+    };
+    for (ReadOp read : turned.reads)
+      add(read.getValue(), read.getIndices(), kRead);
+    for (WriteOp write : turned.writes)
+      add(write.getValue(), write.getIndices(), kWritten);
+  }
+}
+
 /// Rows walked one after the other read what a row index does not move once
 /// for each of its steps: all that the indices within it move lies in between.
 void CascadeCounter::countRows(const OpSet &ops) {

@@ -154,6 +154,11 @@ void CascadeCounter::countSelection(StateOp state) {
   double length = elements(stream);
   uint64_t set = sets.of(state.getResults()[0]);
   double best = elements(set & ~rowSet), rows = elements(set & rowSet);
+  if (laneIndex != lastStream) { // rows along the lanes, in registers
+    work.stream.simple += rows * length * laneWaste(set) * best *
+                          (4.0 + 2.0 * double(state.getNumResults()));
+    return;
+  }
   int row = tiledRow();
   bool isOpen =
       row < 0 || ShapedType::isDynamic(cascade.getExtents()[unsigned(row)]);
@@ -276,6 +281,8 @@ KernelWork CascadeCounter::count() {
     work.lists *= kOfNest;
   else if (work.lists > 0.0)
     work.lists += kBegin;
+  if (!hasNest)
+    countTurned();
   countItems();
   return work;
 }

@@ -22,17 +22,29 @@ REFOLD = os.environ.get("REFOLD", "refold")
 ALONE = """best(x[t,n]) -> v, i: i32
   v[t,r], i[t,r] = topk(n: x, {k})
 """
+# Of columns: lists of one of a register of them at once, longer ones of columns that are turned.
+COLUMNS = """best(x[n,t]) -> v, i: i32
+  v[t,r], i[t,r] = topk(n: x, {k})
+"""
 # Beside a softmax, whose sum is found while the row is traversed for candidates.
 BESIDE = """best(x[t,n], y[t,n]) -> v, i: i32, z
   v[t,r], i[t,r] = topk(n: x, {k})
   m = max(n: y)
   z = sum(n: exp(y - m))
 """
+COLUMNS_BESIDE = """best(x[n,t]) -> v, i: i32, z
+  v[t,r], i[t,r] = topk(n: x, {k})
+  m = max(n: x)
+  z = sum(n: exp(x - m))
+"""
 TYPES = {"f32": numpy.float32, "f64": numpy.float64, "f16": numpy.float16, "bf16": ml_dtypes.bfloat16}
 TARGETS = ["avx512", "avx2", "baseline"]
 # Rows, their length, places.
 SHAPES = [(16, 64, 8), (35, 37, 5), (1, 20, 4), (17, 16, 16), (33, 128, 1), (16, 33, 2), (48, 300, 3), (31, 9, 12),
           (16, 1, 8), (5, 5000, 8), (20, 9000, 11), (18, 256, 17), (19, 0, 3)]
+
+# The same of columns.
+OF_COLUMNS = [(16, 64, 8), (35, 37, 1), (1, 20, 1), (33, 128, 1), (20, 9000, 1), (70, 1, 1), (19, 0, 1), (40, 300, 3), (24, 5000, 11), (17, 16, 16)]
 
 
 def keys(draw, rows, length, dtype):
@@ -122,6 +134,11 @@ def cases():
             yield shape, "f32", target, None, False
     for shape in SHAPES[:4]:
         yield shape, "f64", "avx512", None, False
+    for shape, dtype, target in itertools.product(OF_COLUMNS, TYPES, TARGETS):
+        if dtype == "f32" or (target == "avx512" and shape[1] < 1000):
+            yield shape, dtype, target, COLUMNS, True
+    for shape, target in itertools.product(OF_COLUMNS, TARGETS):
+        yield shape, "f32", target, COLUMNS_BESIDE, True
 
 
 def main():
@@ -131,7 +148,8 @@ def main():
         for shape, dtype, target, text, isLargest in cases():
             rows, length, k = shape
             x = keys(draw, rows, length, TYPES[dtype])
-            arrays = {"x": x}
+            areColumns = text in (COLUMNS, COLUMNS_BESIDE)
+            arrays = {"x": numpy.ascontiguousarray(x.T) if areColumns else x}
             program = pathlib.Path(folder) / ("best.fold" if text else "best.onnx")
             if text:
                 program.write_text(text.format(k=k), encoding="utf-8")

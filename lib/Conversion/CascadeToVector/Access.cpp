@@ -278,6 +278,10 @@ Buffer Kernel::operandOfRead(Node *read) {
   return to.operand(numberOfOperand(read));
 }
 
+unsigned Kernel::numberOfTarget(WritePlan &w) {
+  return operandOf(plan.cascade, w.op.getTarget());
+}
+
 Buffer Kernel::targetBuffer(WritePlan &w) {
-  return to.operand(operandOf(plan.cascade, w.op.getTarget()));
+  return to.operand(numberOfTarget(w));
 }

@@ -103,7 +103,8 @@ Val Kernel::evalFresh(Tile &t, Node *n, int r, int c) {
   case Node::Extent:
     return to.toData(extents[n->index]);
   case Node::Read:
-    return readOperand(t, n, r, c);
+    return turnedReads.count(n) ? readArray(t, turnedReads.at(n), r, c)
+                                : readOperand(t, n, r, c);
   case Node::Contract:
     return readArray(t, contractions.at(n), r, c);
   case Node::Old:

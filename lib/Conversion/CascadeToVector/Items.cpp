@@ -69,9 +69,11 @@ Ix Kernel::rowTile() {
       plan.tileRows > kWholeTile && plan.tileRows % kWholeTile == 0 &&
       kWholeTile % plan.registerRows == 0)
     return rowsOfCore(kWholeTile);
+  Ix least = plan.row == kNone ? Ix(1) : to.ceilDiv(extents[plan.row], kItems);
+  if (plan.turnsAny() && plan.hasOnlyRows())
+    return to.min(plan.tileRows, to.max(1, to.ceilTo(least, to.lanes())));
   if (!plan.hasShortRows())
     return plan.tileRows;
-  Ix least = to.ceilDiv(extents[plan.row], kItems);
   // No bit depends on it, so each core may have what is best for it.
   if (Ix isTogether = sweepsTogether(); !isTogether.is(0))
     least = to.max(least, to.mul(isTogether, rowsOfCore(1)));
@@ -235,10 +237,26 @@ void Kernel::bindItem(Ix item) {
     base[plan.block] = to.mul(rest, blockTile());
 }
 
+/// Of fewer rows than half a register, where that is known at run time only,
+/// nothing is turned.
 void Kernel::walkItem() {
   prologue();
   if (plan.product)
     return;
+  if (!plan.turnsAny() || !ShapedType::isDynamic(plan.extent(plan.row)))
+    return walkTile();
+  auto apart = [&] {
+    auto reads = std::exchange(turnedReads, {});
+    auto writes = std::exchange(turnedWrites, {});
+    walkTile();
+    turnedReads = std::move(reads);
+    turnedWrites = std::move(writes);
+  };
+  to.branch(to.less(extents[plan.row], plan.facts.lanes(32) / 2), apart,
+            [&] { walkTile(); });
+}
+
+void Kernel::walkTile() {
   if (!plan.hasShortRows() && plan.wholes.empty())
     return walkRows(RowWalk::InTiles);
   Ix length = extents[plan.stream];
@@ -252,9 +270,17 @@ void Kernel::walkItem() {
     to.branch(isShort, shortRows, others);
   };
   if (plan.longestGrouped) {
-    upTo(
-        plan.longestGrouped, [&] { passesOfGroups(); },
-        [&] { rowByRow([&] { walkPasses(); }); });
+    auto inGroups = [&] {
+      base[plan.stream] = Ix(0);
+      valid = extents[plan.stream];
+      areTurned = true;
+      for (unsigned p = 0; p < plan.passes.size(); ++p)
+        fillTurned(readsOfPass(p));
+      passesOfGroups();
+      areTurned = false;
+    };
+    upTo(plan.longestGrouped, inGroups,
+         [&] { rowByRow([&] { walkPasses(); }); });
     return finish();
   }
   auto inTiles = [&] { walkRows(RowWalk::InTiles); };
@@ -298,6 +324,19 @@ void Kernel::walkRows(RowWalk kind) {
       sweep(0, extents[plan.stream]);
   };
   isWholeRow = isWhole;
+  areTurned = isWhole || plan.stream == kNone;
+  if (areTurned && !turnedReads.empty()) {
+    NodeSet used = readsOfWrites();
+    for (unsigned p = 0; p < plan.passes.size(); ++p) {
+      NodeSet some = readsOfPass(p);
+      used.insert(some.begin(), some.end());
+    }
+    if (plan.stream != kNone) {
+      base[plan.stream] = Ix(0);
+      valid = extents[plan.stream];
+    }
+    fillTurned(used);
+  }
   if (isJoined || !walksRowByRow()) {
     passes();
     results();
@@ -311,6 +350,7 @@ void Kernel::walkRows(RowWalk kind) {
       });
       if (!hasSweep)
         finish();
+      flushSweep();
     };
     auto together = [&] {
       rowByRow([&] {
@@ -325,7 +365,7 @@ void Kernel::walkRows(RowWalk kind) {
     else
       to.branch(to.less(0, isTogether), together, oneByOne);
   }
-  isWholeRow = isJoined = false;
+  isWholeRow = isJoined = areTurned = false;
 }
 
 /// What a pass leaves that no row of a tile may need.
@@ -393,7 +433,8 @@ void Kernel::sweepWhole() {
 /// Whether all that the passes compute is of one row, but for counts: nothing
 /// of any size would be computed for every row that one computation serves.
 bool Kernel::walksRowByRow() {
-  if (!plan.hasOnlyRows() || plan.row == kNone || plan.tileRows == 1)
+  if (!plan.hasOnlyRows() || plan.row == kNone || plan.tileRows == 1 ||
+      (!areTurned && !(turnedReads.empty() && turnedWrites.empty())))
     return false;
   // Lists are filled for all rows of a tile at once.
   auto isOfRow = [&](const StatePlan &s) {

@@ -101,6 +101,7 @@ private:
   Ix mainItems();
   void bindItem(Ix item);
   void walkItem();
+  void walkTile();
   bool walksRowByRow();
   void rowByRow(llvm::function_ref<void()> body);
   enum class RowWalk {
@@ -171,6 +172,7 @@ private:
                         bool isInCache = false);
   unsigned numberOfOperand(Node *read);
   Buffer operandOfRead(Node *read);
+  unsigned numberOfTarget(WritePlan &w);
   Buffer targetBuffer(WritePlan &w);
   void prefetchAhead(Tile &t, const Ahead &ahead, int c);
   void prefetchAt(Tile &there, Node *n, int c);
@@ -263,6 +265,21 @@ private:
   Ix bytesToStream(WritePlan &w);
   void writeRows(WritePlan &w);
   bool mayStream(WritePlan &w);
+
+  // Turned.cpp: what lies along the rows of a tile.
+  Array turnedArray(mlir::Type element, int lane, bool isSwept);
+  void layOutTurned();
+  int laneOfTurned() const;
+  void eachTurned(int lane, llvm::function_ref<void(Ix, Ix, bool)> block);
+  Val maskOfTurned(int lane, Ix at, Ix row, int64_t i);
+  void fillTurned(const NodeSet &used);
+  void fillTurned(Node *read);
+  void fillAgain(const NodeSet &used, unsigned passes);
+  NodeSet readsOfPass(unsigned pass);
+  NodeSet readsOfWrites();
+  Val mayStreamTurned(WritePlan &w, Ix step);
+  void flushTurned(WritePlan &w);
+  void flushSweep();
 
   // Groups.cpp.
   int64_t mostPanels();
@@ -465,6 +482,11 @@ private:
 
   // Ordered.cpp.
   void orderedColumn(StatePlan &s, Tile &t, int c, bool isChecked);
+  size_t sizeOfLists(StatePlan &s);
+  Values listsOfLanes(StatePlan &s, Tile &t);
+  void enterLanes(StatePlan &s, Tile &t, int c,
+                  llvm::MutableArrayRef<Val> lists);
+  void keepListsOfLanes(StatePlan &s, Tile &t, llvm::ArrayRef<Val> lists);
   void insertOrdered(StatePlan &s, Ix list, Spelling::Values element);
   Val beats(StatePlan &s, Val key, Val than);
   Values freePlace(StatePlan &s);
@@ -663,6 +685,9 @@ private:
   std::optional<Slice> slice;
   llvm::SmallVector<Array, 2> slicedSums;
   std::map<unsigned, SumsApart> sumsApart; ///< by state
+  std::map<Node *, Array> turnedReads;
+  std::map<WritePlan *, Array> turnedWrites;
+  bool areTurned = false;   ///< all that the item reads, before its rows
   bool hasOperands = false; ///< the item in work has computed them
   /// Kept values and states (of row steps) that this tile has left in their
   /// arrays.

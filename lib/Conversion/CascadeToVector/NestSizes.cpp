@@ -28,7 +28,8 @@ int64_t Kernel::sizeOf(Node *n, int lane) {
   constexpr int64_t kFunction = 16;
   if (n->kind != Node::Read)
     return isCostly(n) ? kFunction : 1;
-  if (lane == kNone || !n->has(lane) || plan.packs.count(n))
+  if (lane == kNone || !n->has(lane) || plan.packs.count(n) ||
+      turnedReads.count(n))
     return 1;
   Along::Kind kind = plan.along(n, lane).kind;
   return kind == Along::Strided || kind == Along::Computed

@@ -36,10 +36,66 @@ Kernel::Values Kernel::freePlace(StatePlan &s) {
   return free;
 }
 
+size_t Kernel::sizeOfLists(StatePlan &s) {
+  return arrays[s.number].values.size() * size_t(plan.extent(rankOf(s)));
+}
+
+/// Rows along the lanes: the lists of a register of rows are registers, best
+/// first.
+Kernel::Values Kernel::listsOfLanes(StatePlan &s, Tile &t) {
+  Values lists;
+  for (Array &array : arrays[s.number].values)
+    for (int64_t k = 0; k < plan.extent(rankOf(s)); ++k) {
+      Tile at(&t);
+      at.local[rankOf(s)] = Ix(k);
+      lists.push_back(readArray(at, array, 0, 0));
+    }
+  return lists;
+}
+
+void Kernel::keepListsOfLanes(StatePlan &s, Tile &t, ArrayRef<Val> lists) {
+  for (Array &array : arrays[s.number].values)
+    for (int64_t k = 0; k < plan.extent(rankOf(s)); ++k) {
+      Tile at(&t);
+      at.local[rankOf(s)] = Ix(k);
+      writeArray(at, array, 0, 0, lists.front());
+      lists = lists.drop_front();
+    }
+}
+
+/// One element of each row: a place keeps what it has, or takes the element, or
+/// what the one before had. As many places are taken as the stream has gone.
+void Kernel::enterLanes(StatePlan &s, Tile &t, int c,
+                        MutableArrayRef<Val> lists) {
+  int64_t length = plan.extent(rankOf(s));
+  Values element{to.splat(eval(t, s.term, 0, c))};
+  for (Node *n : s.payloads)
+    element.push_back(to.splat(eval(t, n, 0, c)));
+  Ix seen = positionAt(t, plan.stream, 0, c);
+  Values moves;
+  for (int64_t k = 0; k < length; ++k)
+    moves.push_back(to.binary(Binary::OrI, to.splat(to.less(seen, k + 1)),
+                              beats(s, element[0], lists[k])));
+  for (auto [a, v] : llvm::enumerate(element))
+    for (int64_t k = length; k-- > 0;) {
+      Val *place = &lists[a * length + k];
+      Val arrives = k ? to.select(moves[k - 1], place[-1], v) : v;
+      *place = to.select(moves[k], arrives, *place);
+    }
+}
+
 void Kernel::initialiseOrdered(StatePlan &s) {
   StateArrays &a = arrays[s.number];
   Builder b(s.op.getContext());
   Values free = freePlace(s);
+  if (plan.rowLane != kNone && (s.set & bit(plan.rowLane))) {
+    Values lists;
+    for (Val v : free)
+      lists.append(plan.extent(rankOf(s)), to.splat(v));
+    return eachRow(plan.hasRow(s.set), [&](Ix row) {
+      eachColumn(row, [&](Tile &t) { keepListsOfLanes(s, t, lists); });
+    });
+  }
   eachRow(plan.hasRow(s.set), [&](Ix row) {
     Tile t = tileOf(row);
     writeArray(t, a.count, 0, 0, to.constant(b.getI32IntegerAttr(0)));

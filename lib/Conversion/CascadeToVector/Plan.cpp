@@ -53,6 +53,8 @@ void Planner::chooseRoles() {
   cascade.getBody().walk([&](StateOp state) {
     for (Value pivot : state.getPivots())
       pivots |= plan->sets.of(pivot);
+    if (state.isOrdered())
+      pivots |= plan->sets.of(state.getResult(0));
   });
   for (unsigned i = 0; i < cascade.numIndices(); ++i)
     if (plan->roles[i] == CascadeOp::Row &&
@@ -145,7 +147,8 @@ LogicalResult Planner::checkOrdered() {
   for (StatePlan &s : plan->states) {
     if (!s.op.isOrdered())
       continue;
-    Set others = s.set & plan->carried & ~plan->sets.of(s.op.getRank()[0]);
+    Set others = s.set & plan->carried & ~plan->sets.of(s.op.getRank()[0]) &
+                 without(plan->rowLane);
     if (others)
       return s.op.emitOpError("has carried indices ")
              << cascade.showIndices(others)
@@ -419,6 +422,7 @@ FailureOr<std::unique_ptr<Plan>> Planner::run() {
   findPacks();
   dropDotsWithoutPanels();
   findOwnPanels();
+  findTurned();
   findReused();
   chooseJoined();
   for (unsigned p = 0; p < plan->passes.size(); ++p)

@@ -111,6 +111,7 @@ struct WritePlan {
   Node *value = nullptr;
   Set set = 0;
   int lane = kNone;
+  bool isTurned = false; ///< lies along the rows of the tile: Turned.cpp
 };
 
 /// Part of the work of one stream tile, in order.
@@ -248,6 +249,7 @@ struct Plan {
   int column = kNone; ///< a row index along the lanes, pivots or not
   int block = kNone;  ///< the carried index with a tile
   int64_t lanes = 1, tileRows = 1, tileStream = 1, tileBlock = 0;
+  int64_t tileSwept = 1; ///< positions of the stream that a sweep takes at once
   int64_t longestWhole = 0; ///< of the rows that may be walked as one tile
   int64_t registerRows = 1, registerLanes = 1, unroll = 1;
   bool hasTail = false; ///< the last stream tile may be partial
@@ -263,6 +265,10 @@ struct Plan {
   /// one stream tile, so that results are written from registers; empty: there
   /// are none, or somebody else reads one of them.
   llvm::SmallVector<unsigned, 2> wholes;
+  /// Reads that lie along the rows of the tile, not along its lanes: turned
+  /// register by register before the tile is looked at.
+  llvm::SetVector<Node *> turned;
+  bool turnsAny() const;
   llvm::MapVector<Node *, DotPlan> dots; ///< by term
   llvm::MapVector<Node *, PackPlan> packs;
   /// By the term that is summed.

@@ -40,6 +40,18 @@ static std::string describeContraction(Plan &plan, Node *n) {
                         : plan.cascade.indexName(lane).str());
 }
 
+static std::string nameOfRead(Plan &plan, Node *read) {
+  unsigned operand =
+      cast<BlockArgument>(cast<ReadOp>(read->op).getSource()).getArgNumber() -
+      plan.cascade.numIndices();
+  return cast<StringAttr>(plan.cascade.getArgNames()[operand]).getValue().str();
+}
+
+static std::string describeWrite(Plan &plan, WritePlan &w) {
+  return "writes " + plan.cascade.showIndices(w.set) +
+         (w.isTurned ? ", turned" : "");
+}
+
 static void describePass(Plan &plan, unsigned number, std::string &text) {
   PassPlan &p = plan.passes[number];
   std::string head = "pass " + std::to_string(number) + ": ";
@@ -118,6 +130,9 @@ std::string Plan::describe() {
   if (usesTiles())
     text += "products of packed operands in matrix tiles, 32 rows by " +
             std::to_string(registerLanes) + "\n";
+  for (Node *n : turned)
+    text += "turned '" + nameOfRead(*this, n) + "', which lies along " +
+            cascade.indexName(row).str() + "\n";
   for (Node *n : prologue)
     text += "before the passes: " + describeContraction(*this, n) + "\n";
   for (unsigned p = 0; p < passes.size(); ++p)
@@ -128,7 +143,7 @@ std::string Plan::describe() {
   for (Node *n : finishContractions)
     text += "finish: " + describeContraction(*this, n) + "\n";
   for (WritePlan &w : finishWrites)
-    text += "finish: writes " + cascade.showIndices(w.set) + "\n";
+    text += "finish: " + describeWrite(*this, w) + "\n";
   if (hasShortRows())
     if (auto longest =
             longestSweptAlone(movedAlong(cascade, sets, stream), facts))
@@ -137,6 +152,6 @@ std::string Plan::describe() {
   for (Node *n : sweepContractions)
     text += "sweep: " + describeContraction(*this, n) + "\n";
   for (WritePlan &w : sweepWrites)
-    text += "sweep: writes " + cascade.showIndices(w.set) + "\n";
+    text += "sweep: " + describeWrite(*this, w) + "\n";
   return text;
 }

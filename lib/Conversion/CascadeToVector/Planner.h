@@ -49,6 +49,8 @@ private:
   void findPacks();
   void findOwnPanels();
   void findFlat();
+  void findTurned();
+  void chooseSwept();
   void findReused();
   void findVanishing();
   void findLazyPivots(unsigned pass);

@@ -463,7 +463,11 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
   for (StatePlan *s : llvm::concat<StatePlan *>(work.states, work.apart))
     init.append(RowWork::kParts,
                 isOneGroup && !areApart ? Val() : to.splat(identity(*s)));
-  size_t numParts = init.size();
+  size_t firstList = init.size(); // rows along the lanes
+  if (step.rowLanes)
+    for (StatePlan *s : work.ordered)
+      init.append(listsOfLanes(*s, t));
+  size_t endOfLists = init.size();
   Values bounds;
   for (StatePlan *s : work.entering) {
     init.push_back(
@@ -506,18 +510,31 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
             writeArray(inside, kept.at(n), 0, c,
                        plan.isPaired(n) ? halfOf(inside, n, 0, c)
                                         : eval(inside, n, 0, c));
-          for (StatePlan *s : work.ordered)
-            orderedColumn(*s, inside, c,
-                          isChecked || inside.laneLimit.has_value());
+          MutableArrayRef<Val> lists =
+              MutableArrayRef(acc).slice(firstList, endOfLists - firstList);
+          for (StatePlan *s : work.ordered) {
+            if (!step.rowLanes) {
+              orderedColumn(*s, inside, c,
+                            isChecked || inside.laneLimit.has_value());
+              continue;
+            }
+            enterLanes(*s, inside, c, lists);
+            lists = lists.drop_front(sizeOfLists(*s));
+          }
           for (auto [k, s] : llvm::enumerate(work.entering))
-            acc[numParts + k] = compressColumn(*s, inside, c, bounds[k],
-                                               work.place, acc[numParts + k]);
+            acc[endOfLists + k] = compressColumn(
+                *s, inside, c, bounds[k], work.place, acc[endOfLists + k]);
         }
         return acc;
       },
       closeChains);
   for (auto [k, s] : llvm::enumerate(work.entering))
-    to.store(parts[numParts + k], candidates[s->number].counts, work.place);
+    to.store(parts[endOfLists + k], candidates[s->number].counts, work.place);
+  if (step.rowLanes)
+    for (ArrayRef<Val> lists = parts; StatePlan * s : work.ordered) {
+      keepListsOfLanes(*s, t, lists.slice(firstList, sizeOfLists(*s)));
+      lists = lists.drop_front(sizeOfLists(*s));
+    }
   Values sums;
   for (StatePlan *s : llvm::concat<StatePlan *>(work.states, work.apart)) {
     auto both = [&](Val x, Val y) {

@@ -251,6 +251,8 @@ public:
     noTiles();
   }
 
+  /// Lane r of the c-th of `lanes()` registers is lane c of the r-th.
+  virtual Values turn(llvm::ArrayRef<Val> wides, mlir::Type element) = 0;
   /// to[c * toStride + r] = from[r * fromStride + c] for r, c < lanes().
   virtual void transposeBlock(const Buffer &from, Ix fromAt, Ix fromStride,
                               const Buffer &to, Ix toAt, Ix toStride) = 0;

@@ -24,6 +24,8 @@ void Kernel::outerStreams(Set rest, llvm::function_ref<void()> body) {
 void Kernel::streamTile(unsigned pass) {
   keptReady.clear();
   statesReady.clear();
+  if (!areTurned)
+    fillAgain(readsOfPass(pass), pass);
   for (Step &step : plan.passes[pass].steps) {
     if (step.kind == Step::Contraction)
       contraction(step.contraction);
@@ -318,10 +320,12 @@ void Kernel::sweep(Ix lo, Ix hi) {
   if (hasNumbers)
     computeNumbers(plan.numbers);
   outerStreams(outer, [&] {
-    int64_t width = plan.tileStream;
+    int64_t width = plan.tileSwept;
     to.each(lo, hi, width, [&](Ix at) {
       base[plan.stream] = at;
       valid = plan.hasTail ? to.min(width, to.sub(hi, at)) : Ix(width);
+      if (!areTurned)
+        fillAgain(readsOfWrites(), plan.passes.size());
       for (Node *n : plan.sweepContractions)
         contraction(n);
       for (WritePlan &w : plan.sweepWrites)

@@ -551,6 +551,17 @@ Val VectorSpelling::dotOfHalfWords(Val sum, Val x, bool isXSigned, Val y,
   return handle(total);
 }
 
+Spelling::Values VectorSpelling::turn(ArrayRef<Val> wides, Type element) {
+  SmallVector<Value> rows; // as they are stored
+  for (Val v : wides)
+    rows.push_back(toStorage(value(v), element));
+  transpose(rows);
+  Values turned;
+  for (Value row : rows)
+    turned.push_back(handle(fromStorage(row, element)));
+  return turned;
+}
+
 void VectorSpelling::transposeBlock(const Buffer &from, Ix fromAt,
                                     Ix fromStride, const Buffer &to, Ix toAt,
                                     Ix toStride) {

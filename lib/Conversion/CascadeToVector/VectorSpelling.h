@@ -98,6 +98,7 @@ public:
   void loadTile(int tile, const Buffer &from, Ix at, Ix stride) override;
   void storeTile(int tile, const Buffer &to, Ix at, Ix stride) override;
   void addTiles(int sum, int left, int right, TileKind kind) override;
+  Values turn(llvm::ArrayRef<Val> wides, mlir::Type element) override;
   void transposeBlock(const Buffer &from, Ix fromAt, Ix fromStride,
                       const Buffer &to, Ix toAt, Ix toStride) override;
   void transposePairs(const Buffer &from, Ix fromAt, Ix fromStride,

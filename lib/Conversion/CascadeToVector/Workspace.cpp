@@ -98,9 +98,11 @@ void Kernel::layOutState(StatePlan &s) {
   if (s.form == StatePlan::Ordered) {
     // Lists are turned by whole registers.
     int64_t least = s.takesCandidates ? to.lanes() : 0;
+    bool hasRowLanes = plan.rowLane != kNone && (set & bit(plan.rowLane));
     for (Type type : s.op.getResultTypes())
-      a.values.push_back(
-          makeArray(set, type, kNone, 0, /*isState=*/true, least));
+      a.values.push_back(makeArray(set, type,
+                                   hasRowLanes ? plan.rowLane : kNone, 0,
+                                   /*isState=*/true, least));
     if (s.takesCandidates)
       layOutCandidates(s);
     a.count = makeArray(set & plan.rows,
@@ -216,6 +218,7 @@ void Kernel::layOut(bool isDryRun) {
                    [&](size_t p) { return flushesIn(p); }))
     flushWords = allocate(/*isShared=*/false,
                           IntegerType::get(plan.cascade.getContext(), 32), 4);
+  layOutTurned();
   layOutSums();
   layOutSlices();
   layOutTiles();

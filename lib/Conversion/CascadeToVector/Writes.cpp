@@ -66,6 +66,12 @@ Ix Kernel::bytesToStream(WritePlan &w) {
 }
 
 void Kernel::writeNest(WritePlan &w) {
+  if (turnedWrites.count(&w)) {
+    writeValues(w, /*isStreamed=*/false);
+    if (!onlyRow)
+      flushTurned(w);
+    return;
+  }
   if (!mayStream(w))
     return writeValues(w, /*isStreamed=*/false);
   Ix bytes = bytesToStream(w);
@@ -103,7 +109,9 @@ void Kernel::writeValues(WritePlan &w, bool isStreamed) {
     bool isTogether = count > 1 && !t.laneLimit && t.lane != kNone &&
                       t.numColumns() % count == 0 &&
                       plan.along(w, t.lane).kind == Along::Unit;
-    if (!isTogether) {
+    if (turnedWrites.count(&w)) {
+      writeArray(t, turnedWrites.at(&w), r, c, v);
+    } else if (!isTogether) {
       storeWrite(t, w, r, c, v, isStreamed);
     } else {
       together.push_back(to.splat(v));
