@@ -24,7 +24,7 @@ OperationCounts refold::kindOf(Operation &op) {
     return one;
   if (isa<math::ExpOp, math::Exp2Op>(op))
     one.exponentials = 1.0;
-  else if (isa<math::ExpM1Op>(op))
+  else if (isa<math::ExpM1Op, math::SinhOp, math::CoshOp>(op))
     one.exponentials = 2.0;
   else if (isa<arith::DivFOp>(op) &&
            matchPattern(op.getOperand(1), m_Constant()))

@@ -275,6 +275,8 @@ struct LowerMath : PassWrapper<LowerMath, OperationPass<ModuleOp>> {
                  ByArithmetic<math::LogOp, emitLog, false>,
                  ByArithmetic<math::Log2Op, emitLog2, false>,
                  ByArithmetic<math::Log1pOp, emitLog1p, false>,
+                 ByArithmetic<math::SinhOp, emitSinh, false>,
+                 ByArithmetic<math::CoshOp, emitCosh, false>,
                  ByArithmetic<math::TanhOp, emitTanh, false>,
                  ByArithmetic<math::ErfOp, emitErf, false>>(context,
                                                             instructionSet);

@@ -475,6 +475,62 @@ Value refold::emitExpM1(VectorMath &m, Value x) {
   return m.select(m.compare(Pred::OLT, m.abs(x), tiny), x, m.add(half, half));
 }
 
+namespace {
+/// |x| = n ln 2 + r: a quarter of 2^n and of 2^-n, which fit for every n, and
+/// what of e^r is even and odd in r but for 1 and r.
+struct Halves {
+  Value size, up, down, r, even, odd;
+};
+} // namespace
+
+static Halves halvesOf(VectorMath &m, Value x) {
+  // cosh r = 1 + r^2 P(r^2), sinh r = r + r^3 Q(r^2) on |r| <= ln(2)/2.
+  static constexpr double kP[] = {1.0 / 2, 1.0 / 24, 1.0 / 720, 1.0 / 40320};
+  static constexpr double kQ[] = {1.0 / 6, 1.0 / 120, 1.0 / 5040};
+  // Infinite from `kHighest` on; from `kFar` on no digit of 2^-n counts.
+  constexpr double kHighest = 89.5, kFar = 40.0;
+  const ExpFormat &f = kExpF32;
+  Halves h;
+  h.size = m.abs(x);
+  Value bounded = m.atMost(h.size, kHighest);
+  Value shifted =
+      m.fma(bounded, m.constant(1.44269504088896340736), m.constant(f.magic));
+  Value n = m.sub(shifted, m.constant(f.magic));
+  h.r = m.fma(n, m.constant(-f.ln2High), bounded);
+  h.r = m.fma(n, m.constant(-f.ln2Low), h.r);
+  int64_t quarter = int64_t(f.bias - 2) << f.mantissaBits;
+  Value bits = m.addInt(m.shiftLeft(m.bitsOf(shifted), f.mantissaBits),
+                        m.integer(quarter));
+  h.up = m.fromBits(bits);
+  h.down = m.select(m.compare(arith::CmpFPredicate::OGT, h.size, kFar),
+                    m.constant(0.0),
+                    m.fromBits(m.subInt(m.integer(2 * quarter), bits)));
+  Value r2 = m.mul(h.r, h.r);
+  h.even = m.mul(r2, m.polynomial(r2, kP));
+  h.odd = m.mul(m.mul(h.r, r2), m.polynomial(r2, kQ));
+  return h;
+}
+
+/// 2^n·(1 + p) + 2^-n·(1 + q): what is rounded is small beside 2^n.
+Value refold::emitCosh(VectorMath &m, Value x) {
+  Halves h = halvesOf(m, x);
+  Value other = m.add(m.sub(h.even, m.add(h.r, h.odd)), m.constant(1.0));
+  Value rest = m.fma(h.up, m.add(h.even, h.odd), m.mul(h.down, other));
+  Value half = m.add(h.up, m.fma(h.up, h.r, rest));
+  return m.add(half, half);
+}
+
+/// (2^n - 2^-n)·cosh r + (2^n + 2^-n)·sinh r, which is r near 0.
+Value refold::emitSinh(VectorMath &m, Value x) {
+  Halves h = halvesOf(m, x);
+  Value less = m.sub(h.up, h.down), sum = m.add(h.up, h.down);
+  Value rest = m.fma(sum, h.odd, m.mul(less, h.even));
+  Value half = m.add(less, m.fma(sum, h.r, rest));
+  // Of so little that x^3 is below its digits: subnormal numbers too.
+  Value isTiny = m.compare(arith::CmpFPredicate::OLT, h.size, 0x1p-12);
+  return m.copySign(m.select(isTiny, h.size, m.add(half, half)), x);
+}
+
 Value refold::emitTanh(VectorMath &m, Value x) {
   // x + x^3 P(x^2) below 0.625; above, 1 - 2 / (e^2x + 1) loses nothing.
   static constexpr double kP[] = {-0.33333281942, 0.133314421982,

@@ -77,6 +77,8 @@ mlir::Value emitExpM1(VectorMath &m, mlir::Value x);
 mlir::Value emitLog(VectorMath &m, mlir::Value x);        ///< f32 only
 mlir::Value emitLog2(VectorMath &m, mlir::Value x);       ///< f32 only
 mlir::Value emitLog1p(VectorMath &m, mlir::Value x);      ///< f32 only
+mlir::Value emitSinh(VectorMath &m, mlir::Value x);       ///< f32 only
+mlir::Value emitCosh(VectorMath &m, mlir::Value x);       ///< f32 only
 mlir::Value emitTanh(VectorMath &m, mlir::Value x);       ///< f32 only
 mlir::Value emitErf(VectorMath &m, mlir::Value x);        ///< f32 only
 mlir::Value emitErfByTable(VectorMath &m, mlir::Value x); ///< `hasScaleF`, f32

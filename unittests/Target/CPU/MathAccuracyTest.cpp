@@ -38,6 +38,8 @@ static const Function kFunctions[] = {
     {"erf", "%y = math.erf %x : FROM", std::erf, 1.0, 1.1},
     {"log1p", "%y = math.log1p %x : FROM", std::log1p, 1.0, 1.0},
     {"expm1", "%y = math.expm1 %x : FROM", std::expm1, 1.25, 1.25},
+    {"sinh", "%y = math.sinh %x : FROM", std::sinh, 1.25, 1.4},
+    {"cosh", "%y = math.cosh %x : FROM", std::cosh, 1.05, 1.05},
     {"log2", "%y = math.log2 %x : FROM", std::log2, 1.05, 2.0},
     {"rsqrt", "%y = math.rsqrt %x : FROM",
      [](double x) { return 1.0 / std::sqrt(x); }, 1.5, 1.5},
@@ -47,11 +49,13 @@ static const Function kFunctions[] = {
 /// Every `step`-th f32 bit pattern, and those that formulas treat specially.
 static std::vector<float> sampledFloats(uint32_t step) {
   std::vector<float> values = {
-      0.0f,       -0.0f,     HUGE_VALF, -HUGE_VALF, NAN,     1.0f,      -1.0f,
-      1e30f,      -1e30f,    88.72283f, 88.72284f,  89.0f,   -87.3365f, -87.34f,
-      -103.9f,    -103.98f,  -104.1f,   -150.0f,    -149.5f, -149.0f,   128.0f,
-      127.99999f, 0x1p-149f, 0x1p-126f, 0.625f,     0.93f,   4.0f,      3.4e38f,
-      -0.999999f, -1.00001f, 0x1p-30f,  -0x1p-31f,  -17.33f, 17.0550f};
+      0.0f,      -0.0f,     HUGE_VALF, -HUGE_VALF, NAN,        1.0f,
+      -1.0f,     1e30f,     -1e30f,    88.72283f,  88.72284f,  89.0f,
+      -87.3365f, -87.34f,   -103.9f,   -103.98f,   -104.1f,    -150.0f,
+      -149.5f,   -149.0f,   128.0f,    127.99999f, 0x1p-149f,  0x1p-126f,
+      0.625f,    0.93f,     4.0f,      3.4e38f,    -0.999999f, -1.00001f,
+      0x1p-30f,  -0x1p-31f, -17.33f,   17.0550f,   89.415985f, 89.415993f,
+      0x1p-12f,  -89.41f};
   for (uint64_t bits = 0; bits < (uint64_t(1) << 32); bits += step)
     values.push_back(std::bit_cast<float>(uint32_t(bits)));
   // Halfway between the places of a table, where rounding decides.
@@ -230,7 +234,7 @@ TEST(MathAccuracyTest, LargeExp) {
 /// Zeros keep their sign, which differences to the exact result do not show.
 TEST(MathAccuracyTest, ZerosKeepTheirSign) {
   for (const CpuTarget &target : runnableTargets())
-    for (const char *name : {"log1p", "expm1"}) {
+    for (const char *name : {"log1p", "expm1", "sinh"}) {
       std::string body = std::string("%y = math.") + name + " %x : FROM";
       Elementwise code("f32", "f32", body, 16, target);
       ASSERT_TRUE(bool(code));
