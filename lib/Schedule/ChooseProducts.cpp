@@ -23,14 +23,17 @@ static int64_t rowsOfOwnPanels(const Schedule &s) {
 
 /// How many rows in a row along `i` share an operand of a matrix nest: all, or
 /// c where it is read at `i floordiv c`, or 1. A mask, which all heads share
-/// too, is none: tiling heads would leave nothing to pack.
+/// too, is none: tiling heads would leave nothing to pack. Neither is what has
+/// nothing along the lanes, weights of a sum (x[b,t,d] and w[d]).
 int64_t ScheduleChooser::rowsSharing(unsigned i) {
   uint64_t nests = cascade.indicesOfRole(CascadeOp::Inner) |
                    cascade.indicesOfRole(CascadeOp::Carried);
+  uint64_t streams = cascade.indicesOfRole(CascadeOp::Stream);
   int64_t sharing = 0;
   for (ReadOp read : cascade.getBody().getOps<ReadOp>()) {
     uint64_t set = sets.of(read.getValue());
-    if (!(set & nests))
+    if (!(set & nests) ||
+        (streams && llvm::popcount(set & (nests | streams)) < 2))
       continue;
     if (!(set & (uint64_t(1) << i)))
       return kAllRows;

@@ -6,6 +6,7 @@ pivot grew, so large that they show, nor beside infinities: then each is what it
     small_probabilities_test.py
 """
 
+import itertools
 import os
 import pathlib
 import subprocess
@@ -21,6 +22,13 @@ SMALL = -95.0  # e^-95 is 5.5e-42
 ULP = 2.0**-23
 
 PROGRAM = """small(q[m,d=1], k[n,d=1], v[n,e=20]) -> o
+  s[m,n] = sum(d: q*k)
+  p = exp(s - max(n: s))
+  o = sum(n: p*v) / sum(n: p)
+"""
+
+# Rows by themselves: each has values of its own, of more columns than a register tile.
+OWN = """small(q[m,d=1], k[m,n,d=1], v[m,n,e=80]) -> o
   s[m,n] = sum(d: q*k)
   p = exp(s - max(n: s))
   o = sum(n: p*v) / sum(n: p)
@@ -64,22 +72,27 @@ def error(found, want):
 def main():
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        pathlib.Path(folder, "small.fold").write_text(PROGRAM)
-        for rows in ROWS:
-            for length in LENGTHS:
-                for kind in ["ordinary", "large", "infinite", "nan", "large before", "last of its columns"]:
-                    given = inputs(kind, rows, length)
-                    q, k, v = (given[name].astype("f8") for name in "qkv")
-                    s = q @ k.T
-                    p = numpy.exp(s - s.max(1, keepdims=True))
-                    want = p @ v / p.sum(1, keepdims=True)
-                    fused = results(folder, given, "--fuse=always")
-                    bound = 2 * error(results(folder, given, "--fuse=never"), want) + 2 * ULP
-                    found = error(fused, want)
-                    again = results(folder, given, "--fuse=always", "--threads=2")
-                    if not found <= bound or fused.tobytes() != again.tobytes():
-                        print(f"{kind}, {rows} rows, {length}: {found:.2e} of {bound:.2e}")
-                        failed += 1
+        for program, rows, length in itertools.product([PROGRAM, OWN], ROWS, LENGTHS):
+            if program == OWN and rows == max(ROWS):
+                continue
+            pathlib.Path(folder, "small.fold").write_text(program)
+            for kind in ["ordinary", "large", "infinite", "nan", "large before", "last of its columns"]:
+                given = inputs(kind, rows, length)
+                q, k, v = (given[name].astype("f8") for name in "qkv")
+                s = q @ k.T
+                if program == OWN:
+                    given["k"] = numpy.repeat(given["k"][None], rows, 0)
+                    given["v"] = numpy.repeat(numpy.tile(given["v"], 4)[None], rows, 0)
+                    v = numpy.tile(v, 4)
+                p = numpy.exp(s - s.max(1, keepdims=True))
+                want = p @ v / p.sum(1, keepdims=True)
+                fused = results(folder, given, "--fuse=always")
+                bound = 2 * error(results(folder, given, "--fuse=never"), want) + 2 * ULP
+                found = error(fused, want)
+                again = results(folder, given, "--fuse=always", "--threads=2")
+                if not found <= bound or fused.tobytes() != again.tobytes():
+                    print(f"{kind}, {rows} rows, {length}: {found:.2e} of {bound:.2e}")
+                    failed += 1
     print(f"{failed} failed")
     return int(failed > 0)
 

@@ -3,7 +3,7 @@
 // machine without AVX-512 brings what is read as a stream sooner by itself than
 // what is asked for. Columns of a tile, line by line of its rows, are no
 // streams, and neither are rows side by side: a tile is read in parts side by
-// side, from their first rows on.
+// side, from their first rows on. With AVX-512 it is read in order.
 #include "Kernel.h"
 
 using namespace mlir;
@@ -33,16 +33,72 @@ void Kernel::layOutApart(StatePlan &s) {
   nest.lane = s.lane;
   nest.term = s.term;
   if (hasPanel(s.term) || !s.keys.empty() || s.lane == plan.stream ||
-      s.lane == kNone || !isa<FloatType>(s.type()) || pairOf(s.term) ||
-      !readsApart(nest) ||
-      plan.tileStream > kParts * kPlacesOfChain * kPlacesOfChain)
+      s.lane == kNone || !isa<FloatType>(s.type()) || pairOf(s.term))
+    return;
+  bool isInOrder = readsInOrder(s);
+  if (!isInOrder &&
+      (!readsApart(nest) ||
+       plan.tileStream > kParts * kPlacesOfChain * kPlacesOfChain))
     return;
   Set inWork = bit(s.lane) | (plan.row == kNone ? 0 : bit(plan.row));
   auto make = [&] { return makeArray(s.set & inWork, s.type(), s.lane); };
   SumsApart &sums = sumsApart[s.number];
   sums.part = make();
-  if (plan.tileStream > kParts * kPlacesOfChain)
+  sums.isInOrder = isInOrder;
+  if (!isInOrder && plan.tileStream > kParts * kPlacesOfChain)
     sums.totals = make();
+}
+
+/// Places of a tile whose sums stay in registers: as many as blocks of short
+/// chains have (`blockOfSum`), so that no chain is longer than without.
+static constexpr int64_t kPlacesInOrder = 16;
+
+/// Whether few rows, or one, multiply more columns of what lies in place than a
+/// register tile has. Tile by tile of them the places of the stream would be
+/// lines far apart, which no machine brings ahead.
+bool Kernel::readsInOrder(const StatePlan &s) {
+  Ix columns = extents[s.lane];
+  if (plan.facts.vectorRegisters < 32 || plan.registerRows > Plan::kFewRows ||
+      s.combine != Binary::AddF || (s.set & plan.carried & ~bit(s.lane)) ||
+      (columns.isConstant() && columns.constant <= plan.registerLanes))
+    return false;
+  NodeSet all;
+  collect(s.term, all);
+  return llvm::all_of(all, [&](Node *n) {
+    return n->kind != Node::Read || !n->has(s.lane) || !n->has(plan.stream) ||
+           plan.along(n, s.lane).kind == Along::Unit;
+  });
+}
+
+/// Some places of a tile at a time, all columns; then what they add to the
+/// state is moved and added to it.
+void Kernel::sumInOrder(Nest &nest, const SumsApart &sums) {
+  auto sink = nest.sink;
+  Nest part = nest;
+  part.sums = {{nest.term, nest.term}};
+  part.results.clear();
+  part.readsPanels = false;
+  part.inPlace = part.fillsArray = part.splitsLanes = true;
+  clearSums(nest, sums.part);
+  Ix length = rangeOf(plan.stream), main = to.floorTo(length, kPlacesInOrder);
+  auto some = [&](Ix first, Ix count) {
+    addParts(part, sums.part, first, count);
+  };
+  to.each(0, main, kPlacesInOrder,
+          [&](Ix first) { some(first, kPlacesInOrder); });
+  if (!main.isConstant() || !length.is(main.constant))
+    some(main, to.sub(length, main));
+  Nest points;
+  points.out = nest.out;
+  points.lane = nest.lane;
+  points.inPlace = points.fillsArray = true;
+  points.results = nest.results;
+  points.init = nest.init;
+  auto add = [&](Tile &t, int r, int c, Val) {
+    sink(t, r, c, readArray(t, sums.part, r, c));
+  };
+  points.sink = add;
+  emitNest(points);
 }
 
 /// As many places of a tile as there are parts, of each the next one; then

@@ -179,5 +179,7 @@ void Kernel::matrixState(StatePlan &s) {
   };
   nest.init = init;
   nest.sink = sink;
+  if (nest.sumsApart && nest.sumsApart->isInOrder)
+    return sumInOrder(nest, *std::exchange(nest.sumsApart, nullptr));
   emitNest(nest);
 }

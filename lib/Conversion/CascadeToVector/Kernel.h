@@ -25,10 +25,12 @@ struct Array {
 };
 
 /// Sums of a tile that is read in parts side by side: those of the chain in
-/// work, and those of the chains before it where there are several.
+/// work, and those of the chains before it where there are several. Of a tile
+/// that is read in order: those of the places before.
 struct SumsApart {
   Array part;
   std::optional<Array> totals;
+  bool isInOrder = false;
 };
 
 /// Registers in work: some rows times some columns. A column is a register
@@ -305,6 +307,8 @@ private:
   bool hasPanel(Node *term);
   void layOutApart(StatePlan &s);
   void nestApart(Nest &nest, Tile &t);
+  bool readsInOrder(const StatePlan &s);
+  void sumInOrder(Nest &nest, const SumsApart &sums);
   void addPart(const Nest &nest, Ix before);
   // NestSizes.cpp.
   int64_t sizeOfGather(mlir::Type element);

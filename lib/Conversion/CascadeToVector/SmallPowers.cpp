@@ -15,8 +15,8 @@ using namespace mlir;
 using namespace refold;
 using namespace refold::walk;
 
-/// The element of another array, which all rows share, that `term` multiplies
-/// `power` by.
+/// The element of another array, which all rows of a tile share, that `term`
+/// multiplies `power` by.
 static Node *factorOf(Plan &plan, Node *term, Node *power) {
   if (term->kind != Node::Elem || !isa<arith::MulFOp>(term->op) ||
       term->in[0] == term->in[1])
@@ -25,7 +25,8 @@ static Node *factorOf(Plan &plan, Node *term, Node *power) {
   Node *read = factor->kind == Node::Elem && isa<arith::ExtFOp>(factor->op)
                    ? factor->in[0]
                    : factor;
-  return read->kind == Node::Read && !plan.hasRow(read->set) ? factor : nullptr;
+  bool isShared = !plan.hasRow(read->set) || plan.tileRows == 1;
+  return read->kind == Node::Read && isShared ? factor : nullptr;
 }
 
 /// Of what may be 0 beside 1 (`flushed`, before its users are asked), what
