@@ -87,6 +87,43 @@ void Planner::findFlat() {
     chooseStreamTile(tileOf(p.stream, kStreamTile));
 }
 
+/// Whether the rows of a tile lie between an outer stream and that of the tiles
+/// wherever these are read: row by row memory would be read in pieces of a few
+/// elements, and all of it once a row.
+bool Planner::haveRowsBetweenStreams() {
+  Plan &p = *plan;
+  if (!p.hasOnlyRows() || p.streams == bit(p.stream) || !p.flat.empty() ||
+      llvm::any_of(p.states, [](StatePlan &s) { return s.isList(); }) ||
+      llvm::any_of(p.passes, [](PassPlan &pass) {
+        return !pass.guards.empty() || pass.hasGuardsApart;
+      }))
+    return false;
+  bool isAny = false;
+  for (Node *n : termsOf(p)) {
+    if (n->kind != Node::Read || !n->has(p.stream) || !n->has(p.row))
+      continue;
+    AffineMap map = cast<ReadOp>(n->op).getMap();
+    auto placeOf = [&](unsigned index) { // kNone: no dimension of its own
+      for (unsigned k = 0; k < map.getNumResults(); ++k)
+        if (auto e = dyn_cast<AffineDimExpr>(map.getResult(k)))
+          if (Node *i = n->in[e.getPosition()];
+              i->kind == Node::Index && i->index == index)
+            return int(k);
+      return kNone;
+    };
+    int row = placeOf(p.row);
+    bool isBetween = row != kNone && row < placeOf(p.stream);
+    bool isBehind = false;
+    for (unsigned i = 0; i < cascade.numIndices(); ++i)
+      isBehind |=
+          (p.streams & bit(i)) && placeOf(i) != kNone && placeOf(i) < row;
+    if (!isBetween || !isBehind)
+      return false;
+    isAny = true;
+  }
+  return isAny;
+}
+
 /// 1 where the strides of all that the passes read are those of one stream.
 Ix Kernel::isFlat() {
   Ix apart(0);

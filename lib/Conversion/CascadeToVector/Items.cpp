@@ -257,7 +257,7 @@ void Kernel::walkItem() {
 }
 
 void Kernel::walkTile() {
-  if (!plan.hasShortRows() && plan.wholes.empty())
+  if (!plan.hasShortRows() && plan.wholes.empty() && !plan.joinsTiles)
     return walkRows(RowWalk::InTiles);
   Ix length = extents[plan.stream];
   auto upTo = [&](int64_t longest, llvm::function_ref<void()> shortRows,
@@ -284,6 +284,9 @@ void Kernel::walkTile() {
     return finish();
   }
   auto inTiles = [&] { walkRows(RowWalk::InTiles); };
+  if (plan.joinsTiles)
+    return upTo(
+        plan.longestJoined, [&] { walkRows(RowWalk::JoinedTiles); }, inTiles);
   auto whole = [&] {
     upTo(plan.longestWhole, [&] { walkRows(RowWalk::Whole); }, inTiles);
   };
@@ -313,8 +316,8 @@ void Kernel::passesOfGroups() {
 /// level by level. Memory is then read in order, and a sweep finds its row in
 /// the nearest cache.
 void Kernel::walkRows(RowWalk kind) {
-  bool isWhole = kind != RowWalk::InTiles;
-  isJoined = kind == RowWalk::Joined;
+  bool isWhole = kind == RowWalk::Whole || kind == RowWalk::Joined;
+  isJoined = kind == RowWalk::Joined || kind == RowWalk::JoinedTiles;
   auto passes = [&] { isWhole ? walkWhole() : walkPasses(); };
   auto results = [&] {
     finish();

@@ -107,9 +107,10 @@ private:
   bool walksRowByRow();
   void rowByRow(llvm::function_ref<void()> body);
   enum class RowWalk {
-    InTiles, ///< from tile to tile of the stream
-    Whole,   ///< the stream is one tile
-    Joined   ///< the same, as many rows at a time as there are lanes
+    InTiles,    ///< from tile to tile of the stream
+    Whole,      ///< the stream is one tile
+    Joined,     ///< the same, as many rows at a time as there are lanes
+    JoinedTiles ///< from tile to tile, so many rows at a time
   };
   void walkRows(RowWalk kind);
   void passesOfGroups();
@@ -541,6 +542,10 @@ private:
   void streamLoop(unsigned pass, Ix lo, Ix hi);
   bool hasBlocks();
   int64_t places();
+  int64_t tilesOfBlock();
+  Ix numTilesAlong(unsigned index);
+  void toDeepTile(Ix at);
+  void outerTiles(Set outer, llvm::function_ref<void()> body);
   void toPlace(unsigned pass, Ix place);
   Ix isFlat();
   void withFlatStreams(llvm::function_ref<void()> body);
@@ -656,6 +661,7 @@ private:
   bool isWholeRow = false;
   /// Rows are walked as many at a time as there are lanes.
   bool isJoined = false;
+  std::optional<Ix> depth; ///< positions of `plan.deep` in the tile
   /// Set: of these, the first of those in work, whose passes all run before
   /// those of the next.
   std::optional<Ix> firstOfGroup;

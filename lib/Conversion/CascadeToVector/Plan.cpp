@@ -327,6 +327,24 @@ void Planner::keepNumbersOfSweep() {
   plan->numbers.assign(numbers.begin(), numbers.end());
 }
 
+/// Nothing may be kept along a tile, whose arrays have its last stream only.
+void Planner::chooseDeepTiles() {
+  constexpr int64_t kElements = 512, kOfOpen = 16, kMost = 32;
+  Plan &p = *plan;
+  Set outer = p.streams & ~bit(p.stream);
+  for (const PassPlan &pass : p.passes)
+    if (pass.lazy ||
+        llvm::any_of(pass.kept, [&](Node *n) { return n->set & p.streams; }))
+      return;
+  int64_t length = p.extent(p.stream);
+  p.tileDeep = ShapedType::isDynamic(length)
+                   ? kOfOpen
+                   : std::clamp<int64_t>(
+                         kElements / std::max<int64_t>(length, 1), 1, kMost);
+  if (p.tileDeep > 1)
+    p.deep = 63 - llvm::countl_zero(uint64_t(outer));
+}
+
 /// Sixteen rows level by level stay in the first cache where they are short.
 /// Lists are filled for as many rows at once anyway.
 void Planner::chooseJoined() {
@@ -334,6 +352,14 @@ void Planner::chooseJoined() {
   Plan &p = *plan;
   if ((p.hasOnlyRows() && p.streams != bit(p.stream)) || p.hasColumns())
     keepNumbersOfSweep();
+  p.joinsTiles = p.mayJoin() && haveRowsBetweenStreams() && !p.turnsAny();
+  if (p.joinsTiles) {
+    p.longestJoined = std::min(kShort, p.tileStream);
+    for (StatePlan &s : p.states)
+      if (s.form == StatePlan::Partial && p.hasRow(s.set))
+        s.form = StatePlan::Reduced;
+    return chooseDeepTiles();
+  }
   if (!p.mayJoin() || !p.hasShortRows())
     return;
   bool hasLists = llvm::any_of(

@@ -341,6 +341,13 @@ struct Plan {
   /// side: the lane sums of all of them are reduced together, and what is made
   /// of a row's numbers is computed with rows along the lanes. 0: none are.
   int64_t longestJoined = 0;
+  /// Rows lie between the streams (x[h,w,g,c], summed over h, w and c): they
+  /// are walked side by side from tile to tile, up to that length.
+  bool joinsTiles = false;
+  /// The outer stream of which such tiles have `tileDeep` positions, so that
+  /// lanes are reduced and sums are moved once for all of them; kNone: one.
+  int deep = kNone;
+  int64_t tileDeep = 1;
   /// The longest rows of which as many as there are lanes are walked by all
   /// passes, each traversed once, before the next ones. 0: none are.
   int64_t longestGrouped = 0;

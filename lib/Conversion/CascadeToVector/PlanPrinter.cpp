@@ -140,6 +140,9 @@ std::string Plan::describe() {
   if (longestGrouped)
     text += "rows of up to " + std::to_string(longestGrouped) + ": " +
             std::to_string(lanes) + " by all passes before the next\n";
+  if (joinsTiles)
+    text += "rows between streams: " + std::to_string(lanes) +
+            " side by side, from tile to tile\n";
   for (Node *n : finishContractions)
     text += "finish: " + describeContraction(*this, n) + "\n";
   for (WritePlan &w : finishWrites)

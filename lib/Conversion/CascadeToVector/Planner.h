@@ -74,6 +74,8 @@ private:
   void keepForLevels(unsigned pass, NodeSet &all, NodeSet &kept);
   void keepNumbersOfSweep();
   void chooseJoined();
+  bool haveRowsBetweenStreams();
+  void chooseDeepTiles();
   bool mayGroup();
   bool fillsFromRegisters(Node *n);
   bool isCompletedFrom(PassPlan &p, Node *n, Node *value);

@@ -210,6 +210,17 @@ Kernel::Values
 Kernel::columns(Step &step, bool isChecked, Tile &t, Values init,
                 llvm::function_ref<Values(Tile &, int64_t, Values)> body,
                 llvm::function_ref<Values(Values)> closeChains) {
+  if (depth) {
+    auto [count, first] =
+        std::pair(*std::exchange(depth, std::nullopt), base[plan.deep]);
+    init = to.loop(0, count, 1, init, [&](Ix k, ArrayRef<Val> in) {
+      base[plan.deep] = to.add(first, k);
+      return columns(step, isChecked, t, Values(in), body, closeChains);
+    });
+    base[plan.deep] = first;
+    depth = count;
+    return init;
+  }
   auto group = [&](Ix at, int64_t count, Values in, bool isMasked) {
     Tile inside(&t);
     for (int64_t c = 0; c < count; ++c)
@@ -308,9 +319,11 @@ void Kernel::startLevel(RowWork &work, Tile &head) {
     writeArray(head, kept.at(n), 0, 0, eval(head, n, 0, 0));
   keptReady.insert(work.numbers.begin(), work.numbers.end());
   for (StatePlan *s : work.counts)
-    updateState(*s, head,
-                to.binary(Binary::MulF, eval(head, s->term, 0, 0),
-                          to.toFloat(to.toData(valid), s->type())));
+    updateState(
+        *s, head,
+        to.binary(Binary::MulF, eval(head, s->term, 0, 0),
+                  to.toFloat(to.toData(depth ? to.mul(valid, *depth) : valid),
+                             s->type())));
   for (StatePlan *s : work.vanishing)
     vanishState(*s, head);
 }
@@ -349,7 +362,7 @@ void Kernel::joinedSums(RowWork &work, int64_t width, Tile &head,
   Ix first = head.laneLocal[0];
   int64_t lanes = to.lanes();
   Ix count = head.laneLimit ? to.min(lanes, to.sub(rows, first)) : Ix(lanes);
-  bool isOneGroup = valid.isConstant() && valid.constant <= width;
+  bool isOneGroup = !depth && valid.isConstant() && valid.constant <= width;
   // Extremes whose lane maxima a list turns and sorts anyway.
   llvm::SmallDenseMap<StatePlan *, StatePlan *> listOf;
   for (StatePlan *list : work.bounded)
@@ -436,15 +449,16 @@ bool Kernel::roundsExponentials(const RowWork &work) {
 Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
                                RowWork &work, bool isChecked, bool isOneGroup,
                                Tile &t) {
+  Set moving = bit(plan.stream) | (depth ? bit(plan.deep) : 0);
   for (auto *some :
        {&work.states, &work.ordered, &work.bounded, &work.entering})
     for (StatePlan *s : *some) {
-      preload(t, s->term, bit(plan.stream));
+      preload(t, s->term, moving);
       for (Node *n : s->payloads)
-        preload(t, n, bit(plan.stream));
+        preload(t, n, moving);
     }
   for (Node *n : work.wide)
-    preload(t, n, bit(plan.stream));
+    preload(t, n, moving);
   // On the last level, which has the costly terms: asked for on the first,
   // lines would come faster than memory gives them, and then none.
   SmallVector<StatePlan *> all;

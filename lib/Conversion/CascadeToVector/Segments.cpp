@@ -105,7 +105,8 @@ void Kernel::mergeRowStates(unsigned pass, bool hasRow, bool hasLists,
   for (StatePlan &s : plan.states) {
     bool hasColumn = plan.rowLane != kNone && (s.set & bit(plan.rowLane));
     if (s.pass != pass || s.form == StatePlan::Matrix ||
-        plan.hasRow(s.set) != hasRow || hasColumn != (mine.lane != kNone) ||
+        plan.hasRow(s.set) != hasRow ||
+        hasColumn != (mine.lane != kNone && mine.lane != plan.row) ||
         (s.isList() && !hasLists))
       continue;
     if (s.isList()) {
@@ -183,7 +184,17 @@ void Kernel::mergeSegment(unsigned pass, bool hasLists) {
   };
   mergeRowStates(pass, /*hasRow=*/false, hasLists, mine, theirs);
   columns(/*hasRow=*/false, Ix(0), mine, theirs);
-  if (plan.row != kNone)
+  if (isJoined && !onlyRow)
+    eachHead([&](Tile &head) {
+      Tile x(&mine), y(&theirs);
+      for (Tile *t : {&x, &y}) {
+        t->lane = head.lane;
+        t->laneLocal = head.laneLocal;
+        t->laneLimit = head.laneLimit;
+      }
+      mergeRowStates(pass, /*hasRow=*/true, hasLists, x, y);
+    });
+  else if (plan.row != kNone)
     eachRow(/*hasRow=*/true, [&](Ix row) {
       Tile x(&mine), y(&theirs);
       x.rowLocal = y.rowLocal = {row};

@@ -21,6 +21,32 @@ void Kernel::outerStreams(Set rest, llvm::function_ref<void()> body) {
   base[index] = Ix(0);
 }
 
+/// Tiles along an outer stream.
+Ix Kernel::numTilesAlong(unsigned index) {
+  return isJoined && int(index) == plan.deep
+             ? to.ceilDiv(extents[index], plan.tileDeep)
+             : extents[index];
+}
+
+void Kernel::toDeepTile(Ix at) {
+  base[plan.deep] = at;
+  depth = to.min(plan.tileDeep, to.sub(extents[plan.deep], at));
+}
+
+/// Loops over the tiles of the outer streams, that of deep tiles innermost.
+void Kernel::outerTiles(Set outer, llvm::function_ref<void()> body) {
+  if (!isJoined || plan.deep == kNone)
+    return outerStreams(outer, body);
+  outerStreams(outer & ~bit(plan.deep), [&] {
+    to.each(0, extents[plan.deep], plan.tileDeep, [&](Ix at) {
+      toDeepTile(at);
+      body();
+      depth.reset();
+    });
+    base[plan.deep] = Ix(0);
+  });
+}
+
 void Kernel::streamTile(unsigned pass) {
   keptReady.clear();
   statesReady.clear();
@@ -151,8 +177,16 @@ void Kernel::streamLoop(unsigned pass, Ix lo, Ix hi) {
           part);
 }
 
-/// Tiles that are added up one after the other.
-constexpr int64_t kTilesOfBlock = 16;
+/// Tiles that are added up one after the other: more of them where they are
+/// short, since what merges blocks takes as long as a tile of them.
+int64_t Kernel::tilesOfBlock() {
+  constexpr int64_t kTiles = 16, kShortTiles = 64;
+  int64_t length = plan.joinsTiles ? plan.extent(plan.stream) : 0;
+  bool areShort = plan.joinsTiles && plan.deep == kNone &&
+                  !ShapedType::isDynamic(length) &&
+                  length <= plan.longestJoined;
+  return areShort ? kShortTiles : kTiles;
+}
 
 /// How many sets of states a segment has: enough for 2^15 blocks. Those of sums
 /// by columns are large: for 2^7 blocks, and of segments, which lie in memory
@@ -187,7 +221,7 @@ bool Kernel::hasBlocks() {
       return true;
     if (int(i) == plan.stream)
       length = llvm::divideCeil(length, plan.tileStream);
-    if (length && tiles > kTilesOfBlock / length)
+    if (length && tiles > tilesOfBlock() / length)
       return true;
     tiles *= length;
   }
@@ -211,10 +245,15 @@ void Kernel::streamTileAt(unsigned pass, Ix lo, Ix hi, Ix number) {
   for (int i = plan.cascade.numIndices() - 1; i >= 0; --i) {
     if (i == plan.stream || !(plan.streams & bit(i)))
       continue;
-    base[i] = to.rem(outer, extents[i]);
-    outer = to.div(outer, extents[i]);
+    Ix count = numTilesAlong(i), place = to.rem(outer, count);
+    if (isJoined && i == plan.deep)
+      toDeepTile(to.mul(place, plan.tileDeep));
+    else
+      base[i] = place;
+    outer = to.div(outer, count);
   }
   streamLoop(pass, at, to.min(to.add(at, plan.tileStream), hi));
+  depth.reset();
   for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
     if (plan.streams & bit(i))
       base[i] = Ix(0);
@@ -229,15 +268,15 @@ void Kernel::streamTileAt(unsigned pass, Ix lo, Ix hi, Ix number) {
 void Kernel::streamBlocks(unsigned pass, Ix lo, Ix hi) {
   Set outer = plan.streams & ~bit(plan.stream);
   if (!hasBlocks())
-    return outerStreams(outer, [&] { streamLoop(pass, lo, hi); });
+    return outerTiles(outer, [&] { streamLoop(pass, lo, hi); });
   // Tiles are numbered where they are of several rows of the stream.
-  int64_t length = outer ? kTilesOfBlock : kTilesOfBlock * plan.tileStream;
+  int64_t length = outer ? tilesOfBlock() : tilesOfBlock() * plan.tileStream;
   Ix first = outer ? Ix(0) : lo, end = hi;
   if (outer) {
     end = to.ceilDiv(to.sub(hi, lo), plan.tileStream);
     for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
       if (outer & bit(i))
-        end = to.mul(end, extents[i]);
+        end = to.mul(end, numTilesAlong(i));
   }
   auto block = [&](Ix at, ArrayRef<Val> carried) -> Spelling::Values {
     auto states = arrays;
