@@ -159,6 +159,8 @@ Val Kernel::evalElem(Tile &t, Node *n, int r, int c) {
                    : flushed.contains(n) ? Exp2Form::Flushed
                                          : Exp2Form::Gradual);
   }
+  if (isa<arith::DivFOp>(n->op) && isByNumber(n))
+    return to.byNumber(n->op, in[0], in[1], n->type);
   return to.elementwise(n->op, in, n->type);
 }
 

@@ -242,6 +242,10 @@ private:
   Val hasReciprocal(Tile &t, Node *divisor);
   Val mayTake(const Shortcuts &shortcuts, Tile &t);
   void nestShortcuts(Nest &nest, Tile &t, const Shortcuts &shortcuts);
+  /// Whether a quotient's divisor divides many elements before it changes. A
+  /// quotient has one form wherever it is computed: what is more than its own
+  /// maximum by one bit may be anything as an exponential.
+  bool isByNumber(Node *quotient);
 
   // Flush.cpp.
   void findFlushed();
@@ -641,7 +645,8 @@ private:
   Ix rows{1};                ///< of this row tile
   std::optional<Ix> onlyRow; ///< set: of these, the one in work
   std::optional<NextRow> nextRow = NextRow();
-  std::map<Node *, Val> reciprocals; ///< of divisors of the row in work
+  std::map<Node *, Val> reciprocals;      ///< of divisors of the row in work
+  llvm::SmallPtrSet<Node *, 2> asWritten; ///< quotients that stay divisions
   /// Flush.cpp: exponentials that may be 0 below 2^-126.
   llvm::SmallPtrSet<Node *, 4> flushed;
   /// Exponentials whose argument has a larger error than a product adds.

@@ -55,6 +55,29 @@ void Kernel::findQuotients(Nest &nest, const NodeSet &all, Shortcuts &found) {
       found.quotients.push_back(n);
 }
 
+bool Kernel::isByNumber(Node *quotient) {
+  constexpr int64_t kMany = 64;
+  Node *divisor = quotient->in[1];
+  Set along = quotient->in[0]->set & ~divisor->set;
+  bool isFloat = quotient->type.isF32() || quotient->type.isF64();
+  if (!isFloat || divisor->kind == Node::Const || asWritten.contains(quotient))
+    return false;
+  // With rows along the lanes every register of the stream has other divisors.
+  if (plan.column != kNone && divisor->has(plan.column))
+    return false;
+  Set lanes = plan.inner;
+  if (plan.stream != kNone)
+    lanes |= bit(plan.stream);
+  else // results are as many as elements
+    for (WritePlan &w : plan.finishWrites)
+      lanes |= w.lane == kNone ? 0 : bit(w.lane);
+  for (unsigned i = 0; i < plan.cascade.numIndices(); ++i)
+    if ((along & lanes & bit(i)) &&
+        (ShapedType::isDynamic(plan.extent(i)) || plan.extent(i) >= kMany))
+      return true;
+  return false;
+}
+
 /// Whether `value` is e^(x - max x) over a number of the row, which is 1 over
 /// that number somewhere in the row: its error is measured by that.
 bool Kernel::isShareOfRow(Node *value) {
@@ -168,6 +191,9 @@ void Kernel::nestShortcuts(Nest &nest, Tile &t, const Shortcuts &shortcuts) {
         Tile inside(&t);
         Nest narrow = nest;
         narrow.width = to.lanes();
+        asWritten.insert(shortcuts.quotients.begin(),
+                         shortcuts.quotients.end());
         nestLanes(narrow, inside);
+        asWritten.clear();
       });
 }

@@ -108,6 +108,11 @@ public:
   /// i32.
   virtual Val elementwise(mlir::Operation *op, llvm::ArrayRef<Val> in,
                           mlir::Type element) = 0;
+  /// The same of a division by a number that divides many.
+  virtual Val byNumber(mlir::Operation *op, Val x, Val number,
+                       mlir::Type element) {
+    return elementwise(op, {x, number}, element);
+  }
   virtual Val binary(Binary kind, Val x, Val y) = 0;
   virtual Val fma(Val x, Val y, Val z) = 0;
   /// Of f32.

@@ -28,6 +28,12 @@ Val VectorSpelling::elementwise(Operation *op, ArrayRef<Val> in, Type element) {
   return handle(b.create(state)->getResult(0));
 }
 
+Val VectorSpelling::byNumber(Operation *, Val x, Val number, Type) {
+  // DivideByNumber.cpp reads it so.
+  return handle(b.create<arith::DivFOp>(loc, value(x), value(number),
+                                        arith::FastMathFlags::arcp));
+}
+
 Val VectorSpelling::binary(Binary kind, Val x, Val y) {
   Value l = value(x), r = value(y);
   switch (kind) {

@@ -32,6 +32,8 @@ public:
   Val constant(mlir::TypedAttr value) override;
   Val elementwise(mlir::Operation *op, llvm::ArrayRef<Val> in,
                   mlir::Type element) override;
+  Val byNumber(mlir::Operation *op, Val x, Val number,
+               mlir::Type element) override;
   Val binary(Binary kind, Val x, Val y) override;
   Val fma(Val x, Val y, Val z) override;
   Val exp2(Val x, Exp2Form form) override;

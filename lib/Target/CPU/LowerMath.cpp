@@ -6,6 +6,7 @@
 #include "mlir/Dialect/Arith/Transforms/Passes.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/Iterators.h"
 #include "mlir/IR/Matchers.h"
@@ -253,8 +254,9 @@ struct LowerMath : PassWrapper<LowerMath, OperationPass<ModuleOp>> {
     return "mathematical functions to arithmetic and libm";
   }
   void getDependentDialects(DialectRegistry &registry) const override {
-    registry.insert<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect,
-                    math::MathDialect, vector::VectorDialect>();
+    registry
+        .insert<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect,
+                math::MathDialect, scf::SCFDialect, vector::VectorDialect>();
   }
 
   void runOnOperation() override {
@@ -268,6 +270,8 @@ struct LowerMath : PassWrapper<LowerMath, OperationPass<ModuleOp>> {
             .wasInterrupted();
     if (hasExpM1 && failed(rewriteRoots(getOperation(), std::move(tails))))
       return signalPassFailure();
+    // What is made of a number has left the loops with it.
+    divideByNumbers(getOperation(), instructionSet);
     RewritePatternSet patterns(context);
     patterns.add<ByArithmetic<math::ExpOp, emitExp, true>,
                  ByArithmetic<math::Exp2Op, emitExp2, false>,

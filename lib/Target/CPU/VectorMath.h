@@ -89,6 +89,11 @@ mlir::Value emitExpTail(VectorMath &m, mlir::Value x);
 /// rounds it but for one mantissa of some divisors, which is its neighbour's.
 void populateDivideByConstant(mlir::RewritePatternSet &patterns);
 
+/// x / d, where `arcp` says that many are divided by one d, as a product and an
+/// FMA with parts that are made where d is: likewise, where d has such parts;
+/// by any other it is a division. Takes the mark off.
+void divideByNumbers(mlir::Operation *inside, InstructionSet instructionSet);
+
 } // namespace refold
 
 #endif // REFOLD_LIB_TARGET_CPU_VECTORMATH_H

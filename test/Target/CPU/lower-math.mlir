@@ -207,3 +207,80 @@ func.func @division_by_what_has_no_reciprocal(%x: f32, %d: f32) -> (f32, f32, f3
   %c = arith.divf %x, %d : f32
   return %a, %b, %c : f32, f32, f32
 }
+
+// A number that divides a whole loop has its reciprocal made before it, where
+// the number is: what is next to 1 / d towards 0, and the rest of it. Quotients
+// side by side ask once whether the number is one that has these parts.
+
+// CHECK-LABEL: func.func @division_by_a_number(
+// CHECK-SAME:    %[[X:.*]]: memref<?xf32>, %[[D:.*]]: f32,
+// CHECK:         %[[ARE_PLAIN:.*]] = arith.andi %{{.*}}, %{{.*}} : i1
+// CHECK:         %[[MINUS:.*]] = arith.negf %[[D]]
+// CHECK:         %[[NEAREST:.*]] = arith.divf %{{.*}}, %[[D]] : f32
+// CHECK:         arith.cmpf ole
+// CHECK:         %[[HIGH:.*]] = arith.bitcast %{{.*}} : i32 to f32
+// CHECK:         %[[REST:.*]] = math.fma %[[MINUS]], %[[HIGH]], %{{.*}} : f32
+// CHECK:         %[[LOW:.*]] = arith.mulf %[[REST]], %[[NEAREST]]
+// CHECK-DAG:     %[[ALL:.*]] = vector.broadcast %[[D]]
+// CHECK-DAG:     %[[HIGHS:.*]] = vector.broadcast %[[HIGH]]
+// CHECK-DAG:     %[[LOWS:.*]] = vector.broadcast %[[LOW]]
+// CHECK:         scf.for
+// CHECK:           %[[V:.*]] = vector.load %[[X]]
+// CHECK:           %[[W:.*]] = vector.load %[[X]]
+// CHECK:           %[[BOTH:.*]]:2 = scf.if %[[ARE_PLAIN]]
+// CHECK:             %[[PV:.*]] = arith.mulf %[[V]], %[[LOWS]]
+// CHECK:             %[[QV:.*]] = math.fma %[[V]], %[[HIGHS]], %[[PV]]
+// CHECK:             %[[PW:.*]] = arith.mulf %[[W]], %[[LOWS]]
+// CHECK:             %[[QW:.*]] = math.fma %[[W]], %[[HIGHS]], %[[PW]]
+// CHECK:             scf.yield %[[QV]], %[[QW]]
+// CHECK:           else
+// CHECK:             arith.divf %[[V]], %[[ALL]] : vector<16xf32>
+// CHECK:             arith.divf %[[W]], %[[ALL]] : vector<16xf32>
+// CHECK:           memref.prefetch
+// CHECK:           vector.store %[[BOTH]]#0
+// CHECK:           %[[LATE:.*]] = vector.load %[[X]]
+// CHECK:           %[[ONE:.*]] = scf.if %[[ARE_PLAIN]]
+// CHECK:             arith.mulf %[[LATE]], %[[LOWS]]
+// CHECK:           %[[SUM:.*]] = arith.addf %[[ONE]], %[[BOTH]]#1
+// CHECK:           scf.if %[[ARE_PLAIN]]
+// CHECK:             arith.mulf %[[SUM]], %[[LOWS]]
+func.func @division_by_a_number(%x: memref<?xf32>, %d: f32, %y: memref<?xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c16 = arith.constant 16 : index
+  %c48 = arith.constant 48 : index
+  %all = vector.broadcast %d : f32 to vector<16xf32>
+  scf.for %i = %c0 to %n step %c48 {
+    %v = vector.load %x[%i] : memref<?xf32>, vector<16xf32>
+    %q = arith.divf %v, %all fastmath<arcp> : vector<16xf32>
+    memref.prefetch %x[%i], read, locality<3>, data : memref<?xf32>
+    %j = arith.addi %i, %c16 : index
+    %w = vector.load %x[%j] : memref<?xf32>, vector<16xf32>
+    %r = arith.divf %w, %all fastmath<arcp> : vector<16xf32>
+    vector.store %q, %y[%i] : memref<?xf32>, vector<16xf32>
+    // Behind a store, and of quotients.
+    %k = arith.addi %j, %c16 : index
+    %late = vector.load %x[%k] : memref<?xf32>, vector<16xf32>
+    %s = arith.divf %late, %all fastmath<arcp> : vector<16xf32>
+    %sum = arith.addf %s, %r : vector<16xf32>
+    %t = arith.divf %sum, %all fastmath<arcp> : vector<16xf32>
+    vector.store %t, %y[%j] : memref<?xf32>, vector<16xf32>
+  }
+  return
+}
+
+// Numbers of the lanes have parts where all of them do.
+
+// CHECK-LABEL: func.func @division_by_numbers_of_lanes(
+// CHECK:         %[[ALL:.*]] = vector.reduction <and>, %{{.*}} : vector<16xi1> into i1
+// CHECK:         scf.for
+// CHECK:           scf.if %[[ALL]]
+func.func @division_by_numbers_of_lanes(%x: memref<?xf32>, %d: vector<16xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c16 = arith.constant 16 : index
+  scf.for %i = %c0 to %n step %c16 {
+    %v = vector.load %x[%i] : memref<?xf32>, vector<16xf32>
+    %q = arith.divf %v, %d fastmath<arcp> : vector<16xf32>
+    vector.store %q, %x[%i] : memref<?xf32>, vector<16xf32>
+  }
+  return
+}

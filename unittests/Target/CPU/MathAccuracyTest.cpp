@@ -5,6 +5,7 @@
 #include "llvm/ADT/StringExtras.h"
 #include <bit>
 #include <cmath>
+#include <random>
 
 using namespace refold;
 using namespace refold::test;
@@ -146,6 +147,20 @@ TEST(MathAccuracyTest, FlushedAndShortExp2) {
     }
 }
 
+/// The bits of a quotient; the neighbour's where the product with the lower
+/// part of a reciprocal is no normal number.
+template <typename T>
+static bool isQuotient(T found, T exact, const CpuTarget &target) {
+  using Limits = std::numeric_limits<T>;
+  if (std::isnan(exact))
+    return std::isnan(found);
+  bool isSmall = std::abs(exact) < std::ldexp(Limits::min(), Limits::digits);
+  bool isNext = found == std::nextafter(exact, Limits::infinity()) ||
+                found == std::nextafter(exact, -Limits::infinity());
+  return (found == exact || (isSmall && isNext && target.hasFma())) &&
+         std::signbit(found) == std::signbit(exact);
+}
+
 /// `x / divisor` on `target`, by vectors and by scalars.
 template <typename T>
 static void expectQuotients(const std::vector<T> &values, T divisor,
@@ -163,15 +178,7 @@ static void expectQuotients(const std::vector<T> &values, T divisor,
     code.run(onVectors, values.data(), results.data(), values.size());
     for (size_t i = 0; i < values.size(); ++i) {
       T exact = values[i] / divisor, y = results[i];
-      // What the product with the lower part loses below the normal numbers.
-      bool isSmall = std::abs(exact) < std::numeric_limits<T>::min() /
-                                           std::numeric_limits<T>::epsilon();
-      bool isNext = y == std::nextafter(exact, T(HUGE_VAL)) ||
-                    y == std::nextafter(exact, -T(HUGE_VAL));
-      bool isRight = std::isnan(exact)
-                         ? std::isnan(y)
-                         : (y == exact || (isSmall && isNext)) &&
-                               std::signbit(y) == std::signbit(exact);
+      bool isRight = isQuotient(y, exact, target);
       ASSERT_TRUE(isRight) << target.name() << ": " << values[i] << " / "
                            << divisor << " is " << y << ", not " << exact;
     }
@@ -192,6 +199,112 @@ TEST(MathAccuracyTest, DivisionByAConstant) {
     for (double divisor : {3.0, -5.656854249492381, 0.1, 4096.0, 1e305})
       expectQuotients<double>(wide, divisor, "f64", target);
   }
+}
+
+/// A number of every exponent and sign, some mantissas of each: the ends, the
+/// next to them and `random` others.
+template <typename T> static std::vector<T> ofEveryExponent(int random) {
+  using Word = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  constexpr int kMantissa = std::numeric_limits<T>::digits - 1;
+  constexpr Word kAll = (Word(1) << kMantissa) - 1;
+  constexpr Word kStep = sizeof(T) == 4 ? 1 : 13; // of 2048 exponents some
+  std::mt19937_64 generator(7);
+  std::vector<T> values;
+  Word most = Word(1) << (8 * sizeof(T) - kMantissa - 1);
+  for (Word exponent = 0; exponent < most; ++exponent) {
+    bool isEnd = exponent < 3 || exponent + 3 > most;
+    if (!isEnd && exponent % kStep)
+      continue;
+    std::vector<Word> mantissas = {0, 1, kAll - 1, kAll};
+    for (int i = 0; i < random; ++i)
+      mantissas.push_back(generator() & kAll);
+    for (Word mantissa : mantissas)
+      for (Word sign : {0, 1})
+        values.push_back(std::bit_cast<T>(sign << (8 * sizeof(T) - 1) |
+                                          exponent << kMantissa | mantissa));
+  }
+  while (values.size() % 64)
+    values.push_back(T(1.0 + values.size()));
+  return values;
+}
+
+/// Rows of x by numbers, each in a loop of its own.
+static std::string quotientsOfRows(const std::string &type, unsigned lanes) {
+  std::string vector = "vector<" + std::to_string(lanes) + "x" + type + ">";
+  std::string array = "memref<?x" + type + ">";
+  bool isVector = lanes > 1;
+  std::string element = isVector ? vector : type;
+  std::string dialect = isVector ? "vector" : "memref";
+  std::string tail = array + (isVector ? ", " + vector : "");
+  return "func.func @rows(%x: " + array + ", %t: " + array + ", %y: " + array +
+         R"() {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %step = arith.constant )" +
+         std::to_string(lanes) + R"( : index
+  %n = memref.dim %x, %c0 : )" +
+         array + R"(
+  %m = memref.dim %t, %c0 : )" +
+         array + R"(
+  scf.for %i = %c0 to %m step %c1 {
+    %row = arith.muli %i, %n : index
+    %d = memref.load %t[%i] : )" +
+         array + R"(
+    scf.for %j = %c0 to %n step %step {
+      %v = )" +
+         dialect + ".load %x[%j] : " + tail + R"(
+      )" +
+         (isVector ? "%all = vector.broadcast %d : " + type + " to " + vector
+                   : "") +
+         R"(
+      %q = arith.divf %v, )" +
+         (isVector ? "%all" : "%d") + " fastmath<arcp> : " + element + R"(
+      %at = arith.addi %row, %j : index
+      )" +
+         dialect + ".store %q, %y[%at] : " + tail + R"(
+    }
+  }
+  return
+})";
+}
+
+template <typename T>
+static void expectQuotientsOfRows(const char *type, int random,
+                                  const CpuTarget &target, bool onVectors) {
+  std::vector<T> values = ofEveryExponent<T>(random), divisors = values;
+  std::vector<T> results(values.size() * divisors.size());
+  auto code = compileText(
+      quotientsOfRows(
+          type, onVectors ? target.facts.vectorBits / (8 * sizeof(T)) : 1),
+      target);
+  ASSERT_TRUE(bool(code));
+  auto rows = code->find("rows");
+  ASSERT_TRUE(bool(rows)) << llvm::toString(rows.takeError());
+  std::vector<int64_t> words;
+  for (std::vector<T> *array : {&values, &divisors, &results}) {
+    auto start = reinterpret_cast<intptr_t>(array->data());
+    words.insert(words.end(),
+                 {start, start, 0, int64_t(array->size()), int64_t(1)});
+  }
+  (*rows)(words.data(), nullptr);
+  const T *y = results.data();
+  for (T divisor : divisors)
+    for (T x : values) {
+      T exact = x / divisor, found = *y++;
+      bool isRight = isQuotient(found, exact, target);
+      ASSERT_TRUE(isRight) << target.name() << ": " << x << " / " << divisor
+                           << " is " << found << ", not " << exact;
+    }
+}
+
+/// The reciprocal made once outside of a loop: the same of every number, be it
+/// 0, infinite, NaN, subnormal or so large that its reciprocal is.
+TEST(MathAccuracyTest, DivisionByANumber) {
+  for (const CpuTarget &target : runnableTargets())
+    for (bool onVectors : {true, false}) {
+      expectQuotientsOfRows<float>("f32", 2, target, onVectors);
+      expectQuotientsOfRows<double>("f64", 2, target, onVectors);
+    }
 }
 
 TEST(MathAccuracyTest, ExpAtTheEdges) {
