@@ -69,7 +69,7 @@ void Planner::findFlat() {
       return; // of which places are kept
   unsigned inner = p.stream;
   auto mayPrecede = [&](unsigned outer) {
-    return p.streams & ~asked & bit(outer) && outer != inner &&
+    return p.streams & ~asked & bit(outer) && int(outer) != p.stream &&
            !llvm::is_contained(p.flat, outer) &&
            llvm::all_of(all, [&](Node *n) {
              return n->kind != Node::Read || areNeighbours(n, outer, inner);

@@ -368,7 +368,8 @@ void Planner::chooseJoined() {
   bool sharesCosts = !p.reused.empty() || !p.likely.empty();
   if (sharesCosts && ShapedType::isDynamic(p.extent(p.stream)))
     return;
-  p.longestJoined = hasLists ? p.tileStream : std::min(kShort, p.tileStream);
+  // Arrays of results that are turned have so many places a row.
+  p.longestJoined = hasLists ? p.tileSwept : std::min(kShort, p.tileSwept);
   keepNumbersOfSweep();
   NodeSet atFinish;
   for (WritePlan &w : p.finishWrites)
@@ -376,7 +377,7 @@ void Planner::chooseJoined() {
       keepNumbers(w.value, atFinish);
   p.finishNumbers.assign(atFinish.begin(), atFinish.end());
   if (mayGroup())
-    p.longestGrouped = p.tileStream;
+    p.longestGrouped = p.tileSwept;
 }
 
 /// What a row costs by itself, behind the traversal, are chains of operations
@@ -422,7 +423,8 @@ FailureOr<std::unique_ptr<Plan>> Planner::run() {
     orderSteps(p);
     keepOldAcrossSteps(p);
     findInPlace(p);
-    findConditions(*plan, p);
+    if (!turnsRows())
+      findConditions(*plan, p);
     findRowGuards(*plan, p);
   }
   chooseCandidates();

@@ -49,6 +49,7 @@ private:
   void findPacks();
   void findOwnPanels();
   void findFlat();
+  bool turnsRows();
   void findTurned();
   void chooseSwept();
   void findReused();

@@ -19,6 +19,15 @@ bool Plan::turnsAny() const {
          llvm::any_of(finishWrites, isTurned);
 }
 
+/// Whether rows by themselves have something to turn: no tile of theirs is left
+/// out then, since a sweep reads what the passes have turned.
+bool Planner::turnsRows() {
+  Plan &p = *plan;
+  return p.stream != kNone && p.row != kNone && p.schedule.segments <= 1 &&
+         p.hasOnlyRows() &&
+         turnedAccesses(cascade, p.sets, p.stream, p.row, target).any();
+}
+
 /// Results that are turned are swept so far that those of all rows of a tile
 /// stay in the first cache. Not where something that is turned is read, which
 /// would be turned again, or where lists are kept, with whole rows.
