@@ -621,7 +621,7 @@ private:
     Ix first, limit; ///< lane; how many of its lanes exist
     Ix target;
   };
-  /// Panels that are filled at once: 256 bytes of f32 a row, 128 of bf16.
+  /// Panels that are filled at once.
   static int64_t numSideBySide(const PackPlan &pack) {
     return pack.inPairs ? 2 : 4;
   }
