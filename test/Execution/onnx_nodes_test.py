@@ -43,7 +43,7 @@ WITHOUT_CASES = set()
 
 # Inputs that say sizes, axes or counts: constants in a model, inputs in a node test.
 SHAPE_INPUTS = {
-    "ConstantOfShape": [0], "Dropout": [1, 2], "Expand": [1], "OneHot": [1], "Pad": [1, 2, 3], "Range": [0, 1, 2],
+    "ConstantOfShape": [0], "CumSum": [1], "Dropout": [1, 2], "Expand": [1], "OneHot": [1], "Pad": [1, 2, 3], "Range": [0, 1, 2],
     "Reshape": [1], "Slice": [1, 2, 3, 4], "Split": [1], "Squeeze": [1], "Tile": [1], "TopK": [1],
     "Trilu": [1], "Unsqueeze": [1],
 }

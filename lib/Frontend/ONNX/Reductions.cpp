@@ -246,6 +246,59 @@ static LogicalResult lowerLogSum(Node &node) {
   return lowerReduction(node, {Combiner::Add, emitSame, emitLog, true});
 }
 
+/// Prefix sums as sums: element i is the sum over j of what is kept of the
+/// elements at j <= i. As many additions as the square of the axis, which is a
+/// sequence of tokens (positions from a mask).
+static LogicalResult lowerCumSum(Node &node) {
+  Tensor &input = node.input(0);
+  if (input.type == ElementType::Bool || input.type == ElementType::U8)
+    return node.error() << "input 0 is of type " << typeName(input.type)
+                        << "; expected numbers";
+  auto given = node.integersOf(1, "the axis");
+  if (failed(given))
+    return failure();
+  if (given->size() != 1)
+    return node.error() << "input 1 has " << given->size()
+                        << " elements; expected one axis";
+  auto axis = node.axis(given->front(), input.rank());
+  if (failed(axis))
+    return failure();
+  bool isExclusive = node.integer("exclusive", 0) != 0;
+  bool isReverse = node.integer("reverse", 0) != 0;
+  GraphBuilder &graph = node.graph;
+  // (..., i, j, ...): i is kept, j is summed over.
+  Extent count = input.shape[*axis];
+  Shape elements(input.shape);
+  elements.insert(elements.begin() + *axis, Extent(1));
+  Shape both(elements), rows(elements.size(), Extent(1)), columns(rows);
+  both[*axis] = rows[*axis] = columns[*axis + 1] = count;
+  SmallVector<bool> isReduced(both.size(), false);
+  isReduced[*axis + 1] = true;
+  Tensor places = graph.generate(
+      {count}, ElementType::I64, graph.ops.getI64Type(),
+      [](Body &body, ValueRange at) -> Value {
+        return body.make<arith::IndexCastOp>(body.builder.getI64Type(), at[0]);
+      });
+  auto element = graph.reshape(input, elements);
+  auto row = graph.reshape(places, rows);
+  auto column = graph.reshape(places, columns);
+  if (failed(element) || failed(row) || failed(column))
+    return failure();
+  using Predicate = arith::CmpIPredicate;
+  Predicate isSummed = isReverse
+                           ? (isExclusive ? Predicate::sgt : Predicate::sge)
+                           : (isExclusive ? Predicate::slt : Predicate::sle);
+  return node.give(graph.reduce(
+      {&*element, &*row, &*column}, both, isReduced, /*keepDims=*/false,
+      Combiner::Add, input.type, [&](Body &body, ValueRange in) -> Value {
+        Type type = in[0].getType();
+        Value none =
+            isa<FloatType>(type) ? body.real(type, 0) : body.integer(type, 0);
+        return body.make<arith::SelectOp>(
+            body.make<arith::CmpIOp>(isSummed, in[2], in[1]), in[0], none);
+      }));
+}
+
 // Until opset 17 the axes were an attribute (of ReduceSum: until 12).
 static constexpr llvm::StringLiteral kAxesAttribute = "axes:is keepdims:i";
 static constexpr llvm::StringLiteral kAxesInput =
@@ -253,6 +306,7 @@ static constexpr llvm::StringLiteral kAxesInput =
 
 ArrayRef<Operator> refold::onnx::reductionOperators() {
   static const Operator rows[] = {
+      {"CumSum", 13, kLastOpset, "exclusive:i reverse:i", 2, 2, lowerCumSum},
       {"GlobalAveragePool", 13, kLastOpset, "", 1, 1, lowerGlobalPool},
       {"GlobalMaxPool", 13, kLastOpset, "", 1, 1, lowerGlobalPool},
       {"ReduceL1", 13, 17, kAxesAttribute, 1, 1, lowerL1},
