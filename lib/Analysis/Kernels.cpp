@@ -8,6 +8,7 @@
 #include "refold/Analysis/Kernels.h"
 
 #include "CommonIndices.h"
+#include "KernelPlans.h"
 #include "Ties.h"
 
 #include "refold/Dialect/Refold/IR/Refold.h"
@@ -82,7 +83,6 @@ private:
   bool gather();
   bool group();
   bool buildKernel(ArrayRef<unsigned> members, KernelPlan &plan);
-  void assignRoles(Formula &formula);
   bool shareExpensive();
   bool separateRows(ArrayRef<unsigned> members, const KernelPlan &kernel);
   bool isCyclic(ArrayRef<unsigned> members, ArrayRef<unsigned> readers);
@@ -111,6 +111,7 @@ private:
   /// Reductions in memory that an output keeps as stages all the same: others
   /// of its group read them, once it is complete.
   DenseMap<Value, DenseSet<Value>> kept;
+  size_t numReleased = 0; ///< of these, read from memory after all
   Ties ties;
   std::vector<Target> targets;
   std::vector<SmallVector<unsigned>> groups;
@@ -436,17 +437,32 @@ bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
   for (unsigned m : members)
     formulas.push_back(targets[m].formula.get());
   // A product that both hold may be all that ties them.
-  auto separate = [&](const Formula &misfit) {
-    for (const auto *uses : {&misfit.contractionUses, &misfit.stageUses})
+  auto separate = [&](const Target &misfit) {
+    const Formula &own = *misfit.formula;
+    for (const auto *uses : {&own.contractionUses, &own.stageUses})
       for (const StageUse &use : *uses)
         if (materialise(use.op->getResult(0)))
           return false;
+    // All of it is in memory, and one of the two keeps it all the same: halves
+    // of a product, windows of rows that were normalised.
+    for (Value tensor : {misfit.tensor, targets[members[0]].tensor})
+      if (auto it = kept.find(tensor); it != kept.end()) {
+        numReleased += it->second.size();
+        kept.erase(it);
+        return false;
+      }
     return false;
   };
   CommonIndices common = CommonIndices::of(formulas);
   if (common.misfit)
-    return separate(*formulas[*common.misfit]);
+    return separate(targets[members[*common.misfit]]);
   DenseMap<unsigned, unsigned> numberOf; // of common indices
+  DenseMap<unsigned, unsigned> numReaders;
+  for (ArrayRef<std::optional<unsigned>> numbers : common.numbers)
+    for (std::optional<unsigned> number : numbers)
+      if (number)
+        ++numReaders[*number];
+  SmallVector<unsigned> columns; // indices that one output alone has
   for (auto [place, m] : llvm::enumerate(members)) {
     Target &target = targets[m];
     ArrayRef<std::optional<unsigned>> toCommon = common.numbers[place];
@@ -457,6 +473,16 @@ bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
     KernelOutput output{target.tensor, {}};
     Subscripts at;
     SmallVector<unsigned> freeStreams = streams;
+    // By another dimension of this output, as far as that is known.
+    auto isTaken = [&](unsigned number) {
+      return llvm::is_contained(output.dims, number) ||
+             llvm::any_of(target.dims, [&](std::optional<unsigned> own) {
+               auto known = own && toCommon[*own]
+                                ? numberOf.find(*toCommon[*own])
+                                : numberOf.end();
+               return known != numberOf.end() && known->second == number;
+             });
+    };
     for (auto [d, own] : llvm::enumerate(target.dims)) {
       if (!own) {
         at.push_back(IndexExpr(0));
@@ -466,6 +492,7 @@ bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
       Size size = target.formula->extents[*own];
       std::optional<unsigned> shared = toCommon[*own];
       bool isOfFirst = shared && *shared < base.extents.size();
+      bool isOwn = !shared || numReaders[*shared] == 1;
       const Formula &ownFormula = *target.formula;
       bool isRank = ownFormula.cascade.indices[*own].role == IndexRole::Rank;
       bool inStage = isRank || (isOfFirst ? (bound & bit(*shared)) != 0
@@ -478,15 +505,27 @@ bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
         freeStreams.erase(stream);
       } else if (shared && numberOf.count(*shared)) {
         number = numberOf[*shared];
+      } else if (auto other = llvm::find_if(columns,
+                                            [&](unsigned i) {
+                                              return isOwn &&
+                                                     formula->extents[i] ==
+                                                         size &&
+                                                     !isTaken(i);
+                                            });
+                 other != columns.end()) {
+        // Products of one row by several matrices have the same columns.
+        number = *other;
       } else {
         number =
             formula->addIndex(indexName(sizes, size), IndexRole::Row, size);
         if (shared)
           numberOf[*shared] = number;
+        if (isOwn)
+          columns.push_back(number);
       }
       // c[i] d[j] beside c[i] d[i] is no diagonal.
       if (llvm::is_contained(output.dims, number))
-        return separate(*target.formula);
+        return separate(target);
       output.dims.push_back(number);
       at.push_back(formula->index(number));
     }
@@ -508,60 +547,6 @@ bool Planner::buildKernel(ArrayRef<unsigned> members, KernelPlan &kernel) {
   assignRoles(*formula);
   kernel.formula = formula;
   return true;
-}
-
-/// Rows are the indices of what other stages read: pivots live there. An index
-/// that only some stages or outputs have is carried, but not where an operand
-/// lies along the stream for each of its places (a mean weighted alike in all
-/// rows): lanes along it would be gathered. A single stage carries its last
-/// index where the operands lie along it and not along the stream.
-void Planner::assignRoles(Formula &formula) {
-  algebra::Cascade &cascade = formula.cascade;
-  if (cascade.stages.empty())
-    return;
-  IndexSet readByStages = 0, everywhere = ~IndexSet(0);
-  bool anyRead = false;
-  for (const algebra::Stage &stage : cascade.stages) {
-    everywhere &= stage.indices;
-    auto visit = [&](Expr e) {
-      for (Expr symbol : algebra::symbolsOf(e))
-        if (symbol.isSym(algebra::Role::Stage)) {
-          readByStages |= symbol.indices();
-          anyRead = true;
-        }
-    };
-    visit(stage.term);
-    for (Expr payload : stage.payloads)
-      visit(payload);
-  }
-  IndexSet rows = anyRead ? readByStages : everywhere;
-  if (!anyRead)
-    for (const Read &read : formula.reads) {
-      std::optional<unsigned> last =
-          read.subscripts.empty()
-              ? std::nullopt
-              : formula.atoms.asIndex(read.subscripts.back());
-      if (last && (cascade.stream() & bit(*last)))
-        rows |= read.symbol.indices();
-    }
-  // Lists of best elements have no lanes.
-  for (const algebra::Stage &stage : cascade.stages)
-    if (stage.reducer == algebra::Reducer::TopK)
-      rows |= stage.indices;
-  if (!anyRead && cascade.stages.size() == 1 &&
-      cascade.stages[0].reducer != algebra::Reducer::TopK)
-    for (const Read &read : formula.reads) {
-      if (read.subscripts.empty())
-        continue;
-      std::optional<unsigned> last =
-          formula.atoms.asIndex(read.subscripts.back());
-      if (last && (rows & bit(*last)) &&
-          (read.symbol.indices() & cascade.stream()))
-        rows &= ~bit(*last);
-    }
-  for (auto [i, index] : llvm::enumerate(cascade.indices))
-    if (index.role == IndexRole::Row && !(rows & bit(i)))
-      index.role = IndexRole::Carried;
 }
 
 //===----------------------------------------------------------------------===//
@@ -716,7 +701,9 @@ FailureOr<ProgramPlan> Planner::run() {
   boundFormulas();
   // Every round adds a tensor, or one that all readers need, so this ends.
   size_t before = 0;
-  auto progress = [&] { return 2 * materialised.size() - shared.size(); };
+  auto progress = [&] {
+    return 2 * materialised.size() - shared.size() + numReleased;
+  };
   for (bool first = true; !fatal; first = false) {
     if (!first && progress() == before) {
       fatal = Refusal{"unsupported-access",
@@ -750,8 +737,10 @@ FailureOr<ProgramPlan> Planner::run() {
     }
     for (auto [members, kernel] : llvm::zip(groups, plan.kernels))
       built = built && separateRows(members, kernel);
-    if (built)
+    if (built) {
+      dropUnread(function, plan);
       return std::move(plan);
+    }
   }
   Operation *at = fatal->at ? fatal->at : function.getOperation();
   return at->emitError() << "no kernel can be made [" << fatal->key
