@@ -321,6 +321,31 @@ int64_t ScheduleChooser::sumsOfLastPass() {
   return count;
 }
 
+/// Those of them that one nest sums: over the same places, and read by one
+/// result, unless an item makes the panels of all of them.
+int64_t ScheduleChooser::sumsTogether(bool makesPanels) {
+  int64_t all = sumsOfLastPass(), most = 1;
+  if (makesPanels)
+    return std::max<int64_t>(all, 1);
+  uint64_t carried = cascade.indicesOfRole(CascadeOp::Carried);
+  for (auto write : cascade.getBody().getOps<WriteOp>()) {
+    llvm::SmallDenseMap<uint64_t, int64_t> counts; // by their indices
+    llvm::SetVector<Value> values;
+    values.insert(write.getValue());
+    for (size_t i = 0; i < values.size(); ++i) {
+      Operation *op = values[i].getDefiningOp();
+      if (auto state = dyn_cast_or_null<StateOp>(op)) {
+        uint64_t set = sets.of(state.getResult(0));
+        if (set & carried)
+          most = std::max(most, ++counts[set]);
+      } else if (op) {
+        values.insert(op->operand_begin(), op->operand_end());
+      }
+    }
+  }
+  return std::min(most, std::max<int64_t>(all, 1));
+}
+
 /// Adds what every row reads along a carried index, of arrays that are others
 /// in every run; whether there are any.
 bool ScheduleChooser::addVaryingPacks(Schedule &s, int row) {
@@ -356,8 +381,10 @@ void ScheduleChooser::chooseWholeRows(Schedule &s, int stream) {
     s.tile[name(stream)] = kLongest;
   else if (length <= kLongest)
     s.tile[name(stream)] = std::max<int64_t>(length, 1);
+  int row = chooseSharedRow(kNone);
+  bool makesPanels = addVaryingPacks(s, row);
   // Several sums of one nest share the registers of a tile.
-  int64_t sums = std::max<int64_t>(sumsOfLastPass(), 1);
+  int64_t sums = sumsTogether(makesPanels);
   int64_t lanes = target.lanes(32);
   if (sums > 1) {
     s.registerLanes =
@@ -365,8 +392,7 @@ void ScheduleChooser::chooseWholeRows(Schedule &s, int stream) {
     if (sums > 3)
       s.registerRows = std::max<int64_t>(s.registerRows / 2, 1);
   }
-  int row = chooseSharedRow(kNone);
-  if (addVaryingPacks(s, row))
+  if (makesPanels)
     s.tile[name(row)] = rowsOfOwnPanels(s);
   // Few rows still give every thread some columns. Each block computes the row
   // states again, which is one part in as many as it has columns.

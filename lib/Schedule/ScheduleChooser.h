@@ -49,6 +49,7 @@ private:
   bool comparesPositions(int stream);
   bool sumsByColumns();
   int64_t sumsOfLastPass();
+  int64_t sumsTogether(bool makesPanels);
   bool addVaryingPacks(Schedule &s, int row);
   void chooseWholeRows(Schedule &s, int stream);
   void choosePacks(Schedule &s, int row);

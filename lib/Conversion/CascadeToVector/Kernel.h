@@ -354,6 +354,9 @@ private:
   void writeFewRows(const Nest &nest);
   void wholeStates();
   bool readsWhole(WritePlan &w);
+  /// The one sum of `Plan::wholes` that is being computed, where they are
+  /// computed one after the other.
+  std::optional<unsigned> wholeAtHand;
 
   // ByteDots.cpp.
   std::pair<Buffer, Ix> narrowAt(const DotPlan &dot, Tile &t, int r);

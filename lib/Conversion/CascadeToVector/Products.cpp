@@ -439,24 +439,42 @@ void Kernel::productWithWrites() {
 }
 
 /// The row states are complete, and this is the first tile and the last: there
-/// is no earlier sum to move.
+/// is no earlier sum to move. Sums that no result reads together are products
+/// one after the other, each in register tiles of its own.
 void Kernel::wholeStates() {
-  StatePlan &first = plan.states[plan.wholes.front()];
-  Nest nest;
-  nest.out = first.set;
-  nest.lane = first.lane;
-  nest.reduced = {unsigned(plan.stream)};
+  auto sum = [&](ArrayRef<unsigned> numbers) {
+    StatePlan &first = plan.states[numbers.front()];
+    Nest nest;
+    nest.out = first.set;
+    nest.lane = first.lane;
+    nest.reduced = {unsigned(plan.stream)};
+    for (unsigned number : numbers) {
+      StatePlan &s = plan.states[number];
+      nest.sums.push_back({s.term, plan.graph->version(s.op, Node::Final)});
+    }
+    nest.term = first.term;
+    nest.combine = first.combine;
+    nest.identity = identityOf(first.op.getReducer(), first.type());
+    writeSumsOfRows(nest);
+  };
+  bool areTogether = plan.hasOwnPanels() || slicedIndex() != kNone ||
+                     llvm::any_of(plan.finishWrites, [&](WritePlan &w) {
+                       return llvm::count_if(plan.wholes, [&](unsigned number) {
+                                return readsStateOf(w.value, number);
+                              }) > 1;
+                     });
+  if (areTogether)
+    return sum(plan.wholes);
   for (unsigned number : plan.wholes) {
-    StatePlan &s = plan.states[number];
-    nest.sums.push_back({s.term, plan.graph->version(s.op, Node::Final)});
+    wholeAtHand = number;
+    sum(number);
   }
-  nest.term = first.term;
-  nest.combine = first.combine;
-  nest.identity = identityOf(first.op.getReducer(), first.type());
-  writeSumsOfRows(nest);
+  wholeAtHand = std::nullopt;
 }
 
 bool Kernel::readsWhole(WritePlan &w) {
+  if (wholeAtHand)
+    return readsStateOf(w.value, *wholeAtHand);
   return llvm::any_of(plan.wholes, [&](unsigned number) {
     return readsStateOf(w.value, number);
   });
