@@ -185,15 +185,20 @@ static std::string describe(double fusedMs, double otherMs,
                             LosingFusions::Alternative other) {
   using Alternative = LosingFusions::Alternative;
   std::string text;
-  llvm::raw_string_ostream(text)
-      << "predicted " << llvm::format("%.4g", fusedMs)
-      << (other == Alternative::Waiting ? " ms in one pass and "
-                                        : " ms fused and ")
-      << llvm::format("%.4g", otherMs)
-      << (other == Alternative::Waiting ? " ms in two"
-          : other == Alternative::KeepsProduct
-              ? " ms with its products left to the library"
-              : " ms as written");
+  llvm::raw_string_ostream out(text);
+  bool isWaiting = other == Alternative::Waiting;
+  const char *how = isWaiting ? "in two"
+                    : other == Alternative::KeepsProduct
+                        ? "with its products left to the library"
+                        : "as written";
+  out << "predicted " << llvm::format("%.4g", fusedMs)
+      << (isWaiting ? " ms in one pass and " : " ms fused and ");
+  // What else of the program becomes faster may take more off than it took.
+  if (otherMs < 0)
+    out << llvm::format("%.4g", fusedMs - otherMs) << " ms less of the program "
+        << how;
+  else
+    out << llvm::format("%.4g", otherMs) << " ms " << how;
   return text;
 }
 

@@ -84,6 +84,27 @@ bool CascadeCounter::dependsOnState(Operation *op) {
   });
 }
 
+/// Elements at computed places are read one by one, if these move with the
+/// lanes; a row at a computed place (an embedding) is read as any other.
+void CascadeCounter::countGathered(ReadOp read) {
+  uint64_t computed = 0;
+  bool isComputed = false;
+  for (Value index : read.getIndices())
+    if (Operation *op = index.getDefiningOp();
+        op && !isa<arith::ConstantOp>(op)) {
+      computed |= sets.of(index);
+      isComputed = true;
+    }
+  if (!isComputed)
+    return;
+  uint64_t lanes = lastStream >= 0 ? bit(lastStream) : 0;
+  if (lastStream < 0)
+    if (auto last = dyn_cast<BlockArgument>(read.getIndices().back()))
+      lanes = sets.of(last);
+  bool areWhole = lanes && !(computed & lanes);
+  work.gathered += elements(areWhole ? computed : sets.of(read.getValue()));
+}
+
 void CascadeCounter::countOps(const OpSet &ops) {
   for (Operation *op : ops) {
     if (auto contract = dyn_cast<ContractOp>(op)) {
@@ -91,12 +112,7 @@ void CascadeCounter::countOps(const OpSet &ops) {
       continue;
     }
     if (auto read = dyn_cast<ReadOp>(op)) {
-      if (read->getNumOperands() > 1 &&
-          llvm::any_of(read.getIndices(), [](Value index) {
-            return index.getDefiningOp() &&
-                   !isa<arith::ConstantOp>(index.getDefiningOp());
-          }))
-        work.gathered += elements(sets.of(read.getValue()));
+      countGathered(read);
       continue;
     }
     if (op->getNumResults() != 1)

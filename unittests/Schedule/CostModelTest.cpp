@@ -120,6 +120,31 @@ constexpr llvm::StringLiteral kSum = R"(
     refold.write %3, %b[%m] : f32
   })";
 
+/// Sums of rows of a table: which row, and which element of it, is data.
+TEST_F(CostModelTest, RowsAtComputedPlacesAreReadAsOthers) {
+  std::string text = R"(
+  %x, %i, %y = "test.arrays"()
+    : () -> (memref<?x?xf32>, memref<?x?xi64>, memref<?xf32>)
+  refold.cascade rows(%m = ?) stream(%n = ?)
+    ins(%a = %x : memref<?x?xf32>, %p = %i : memref<?x?xi64>)
+    outs(%b = %y : memref<?xf32>) sizes(%m = %b[0], %n = %a[1]) {
+    %0 = refold.read %p[%m, PLACE] : i64
+    %1 = arith.index_cast %0 : i64 to index
+    %2 = refold.read %a[SUBSCRIPTS] : f32
+    %3 = refold.state add(%2 : f32)
+    refold.write %3, %b[%m] : f32
+  })";
+  auto gathered = [&](llvm::StringRef place, llvm::StringRef subscripts) {
+    return workOf(replaced(replaced(text, "PLACE", place), "SUBSCRIPTS",
+                           subscripts),
+                  {8, 64})
+        .gathered;
+  };
+  EXPECT_EQ(gathered("%m", "%1, %n"), 8);
+  EXPECT_EQ(gathered("%n", "%m, %1"), 8 * 64);
+  EXPECT_EQ(gathered("%n", "%1, %m"), 8 * 64);
+}
+
 TEST_F(CostModelTest, AsksAheadWhereElementsTakeTime) {
   auto asks = [&](llvm::StringRef text) {
     CascadeOp cascade = parse(text);
