@@ -31,6 +31,24 @@ using namespace refold;
 
 static constexpr llvm::StringLiteral kTriple = "x86_64-unknown-linux-gnu";
 
+/// An option for which LLVM has no call; null: this LLVM has none.
+static llvm::cl::opt<bool> *optionOf(llvm::StringRef name) {
+  auto &named = llvm::cl::getRegisteredOptions();
+  auto found = named.find(name);
+  return found == named.end()
+             ? nullptr
+             : static_cast<llvm::cl::opt<bool> *>(found->second);
+}
+
+/// General registers whose chains could lie in mask registers: of 24 kernels,
+/// extents open, the search changes no instruction, and takes 1 to 12 % of the
+/// code generator's time (attention 9.5 of 106 ms). It is asked whenever a
+/// function is compiled, so that it is left out for good.
+static void leaveOutMaskChains() {
+  if (auto *option = optionOf("disable-x86-domain-reassignment"))
+    option->setValue(true);
+}
+
 static llvm::Expected<std::unique_ptr<llvm::TargetMachine>>
 makeTargetMachine(const CpuTarget &target) {
   static std::once_flag once;
@@ -38,6 +56,7 @@ makeTargetMachine(const CpuTarget &target) {
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
     llvm::InitializeNativeTargetAsmParser();
+    leaveOutMaskChains();
   });
   std::string error;
   const llvm::Target *found =
@@ -228,11 +247,7 @@ static bool addCodeGenerator(llvm::legacy::PassManager &passes,
                              bool keepsOrder) {
   static std::mutex mutex;
   std::lock_guard<std::mutex> guard(mutex);
-  auto &named = llvm::cl::getRegisteredOptions();
-  auto found = named.find("disable-lsr");
-  auto *option = found == named.end()
-                     ? nullptr
-                     : static_cast<llvm::cl::opt<bool> *>(found->second);
+  auto *option = optionOf("disable-lsr");
   bool before = option && *option;
   if (option)
     option->setValue(true);
