@@ -125,7 +125,10 @@ void Kernel::nestBlocks(Nest &nest, Tile &outer, Ix first, Ix end) {
 
 /// One row of a result that is stored past the caches: lanes up to the first
 /// aligned address, blocks of whole registers from there, the rest. The lanes
-/// of the row's head and tail share their lines with other rows.
+/// of the row's head and tail share their lines with other rows; whole
+/// registers behind the last block do not, and lines that are stored through
+/// the caches are read first. Sapphire Rapids, LayerNorm of rows of 96 7.2 ms,
+/// of 64 and 128 5.0 and 4.6.
 void Kernel::nestStreamed(Nest &nest, Tile &outer) {
   Ix range = rangeOf(nest.lane);
   int64_t lanes = to.lanes();
@@ -148,7 +151,14 @@ void Kernel::nestStreamed(Nest &nest, Tile &outer) {
   Ix main = to.add(head, to.floorTo(to.sub(range, head), width));
   to.each(head, main, width,
           [&](Ix at) { block(at, width / lanes, std::nullopt); });
-  to.each(main, range, lanes, [&](Ix at) { block(at, 1, range); });
+  constexpr int64_t kManyBlocks = 16;
+  bool isLong = range.isConstant() && range.constant >= kManyBlocks * width;
+  Ix whole = main;
+  if (width > lanes && !isLong && to.registersOfStore(nest.term->type) == 1) {
+    whole = to.add(head, to.floorTo(to.sub(range, head), lanes));
+    to.each(main, whole, lanes, [&](Ix at) { block(at, 1, std::nullopt); });
+  }
+  to.each(whole, range, lanes, [&](Ix at) { block(at, 1, range); });
 }
 
 /// Nothing is reduced: row by row, so that what a row fixes is computed once.
