@@ -222,6 +222,8 @@ private:
   void storeSums(Nest &nest, Tile &t, llvm::ArrayRef<Val> acc);
   Values reduceStep(Nest &nest, Tile &t, Values acc);
   Values reduceAlongLanes(Nest &nest, Tile &t, Values acc);
+  Values reduceExtreme(const Nest &nest, Ix range, int64_t parts, Values acc,
+                       llvm::function_ref<Values(Ix, Values)> step);
   Values loopUnrolled(Ix hi, int64_t unroll, Values init,
                       llvm::function_ref<Values(Ix, Values)> step);
 
@@ -496,7 +498,11 @@ private:
   void orderedColumn(StatePlan &s, Tile &t, int c, bool isChecked);
   size_t sizeOfLists(StatePlan &s);
   Values listsOfLanes(StatePlan &s, Tile &t);
-  void enterLanes(StatePlan &s, Tile &t, int c,
+  Values elementOfLanes(StatePlan &s, Tile &t, int c);
+  Values bestOfLanes(StatePlan &s, Tile &t, int64_t count);
+  void enterElement(StatePlan &s, const Values &element, Ix seen,
+                    llvm::MutableArrayRef<Val> lists);
+  void enterLanes(StatePlan &s, Tile &t, int64_t count,
                   llvm::MutableArrayRef<Val> lists);
   void keepListsOfLanes(StatePlan &s, Tile &t, llvm::ArrayRef<Val> lists);
   void insertOrdered(StatePlan &s, Ix list, Spelling::Values element);

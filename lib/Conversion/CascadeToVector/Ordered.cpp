@@ -63,15 +63,52 @@ void Kernel::keepListsOfLanes(StatePlan &s, Tile &t, ArrayRef<Val> lists) {
     }
 }
 
-/// One element of each row: a place keeps what it has, or takes the element, or
-/// what the one before had. As many places are taken as the stream has gone.
-void Kernel::enterLanes(StatePlan &s, Tile &t, int c,
-                        MutableArrayRef<Val> lists) {
-  int64_t length = plan.extent(rankOf(s));
+/// Key and payloads of one step, a row a lane.
+Kernel::Values Kernel::elementOfLanes(StatePlan &s, Tile &t, int c) {
   Values element{to.splat(eval(t, s.term, 0, c))};
   for (Node *n : s.payloads)
     element.push_back(to.splat(eval(t, n, 0, c)));
-  Ix seen = positionAt(t, plan.stream, 0, c);
+  return element;
+}
+
+/// The best of some steps, the first of equal ones. Pair by pair, since each
+/// element that is held against a list waits for the one before.
+Kernel::Values Kernel::bestOfLanes(StatePlan &s, Tile &t, int64_t count) {
+  SmallVector<Values> best;
+  for (int64_t c = 0; c < count; ++c)
+    best.push_back(elementOfLanes(s, t, c));
+  while (best.size() > 1) {
+    SmallVector<Values> winners;
+    for (size_t i = 0; i + 1 < best.size(); i += 2) {
+      Val isLater = beats(s, best[i + 1][0], best[i][0]);
+      Values &winner = winners.emplace_back();
+      for (auto [first, later] : llvm::zip(best[i], best[i + 1]))
+        winner.push_back(to.select(isLater, later, first));
+    }
+    if (best.size() % 2)
+      winners.push_back(best.back());
+    best = std::move(winners);
+  }
+  return best.front();
+}
+
+/// Elements of some steps of each row enter: lists of one take the best of
+/// them.
+void Kernel::enterLanes(StatePlan &s, Tile &t, int64_t count,
+                        MutableArrayRef<Val> lists) {
+  if (plan.extent(rankOf(s)) == 1)
+    return enterElement(s, bestOfLanes(s, t, count),
+                        positionAt(t, plan.stream, 0, 0), lists);
+  for (int64_t c = 0; c < count; ++c)
+    enterElement(s, elementOfLanes(s, t, c), positionAt(t, plan.stream, 0, c),
+                 lists);
+}
+
+/// One element of each row: a place keeps what it has, or takes the element, or
+/// what the one before had. As many places are taken as the stream has gone.
+void Kernel::enterElement(StatePlan &s, const Values &element, Ix seen,
+                          MutableArrayRef<Val> lists) {
+  int64_t length = plan.extent(rankOf(s));
   Values moves;
   for (int64_t k = 0; k < length; ++k)
     moves.push_back(to.binary(Binary::OrI, to.splat(to.less(seen, k + 1)),

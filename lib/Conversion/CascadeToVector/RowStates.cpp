@@ -524,21 +524,21 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
             writeArray(inside, kept.at(n), 0, c,
                        plan.isPaired(n) ? halfOf(inside, n, 0, c)
                                         : eval(inside, n, 0, c));
-          MutableArrayRef<Val> lists =
-              MutableArrayRef(acc).slice(firstList, endOfLists - firstList);
-          for (StatePlan *s : work.ordered) {
-            if (!step.rowLanes) {
+          if (!step.rowLanes)
+            for (StatePlan *s : work.ordered)
               orderedColumn(*s, inside, c,
                             isChecked || inside.laneLimit.has_value());
-              continue;
-            }
-            enterLanes(*s, inside, c, lists);
-            lists = lists.drop_front(sizeOfLists(*s));
-          }
           for (auto [k, s] : llvm::enumerate(work.entering))
             acc[endOfLists + k] = compressColumn(
                 *s, inside, c, bounds[k], work.place, acc[endOfLists + k]);
         }
+        MutableArrayRef<Val> lists =
+            MutableArrayRef(acc).slice(firstList, endOfLists - firstList);
+        for (StatePlan *s : work.ordered)
+          if (step.rowLanes) {
+            enterLanes(*s, inside, count, lists);
+            lists = lists.drop_front(sizeOfLists(*s));
+          }
         return acc;
       },
       closeChains);

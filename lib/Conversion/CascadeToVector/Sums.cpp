@@ -24,6 +24,57 @@ Kernel::Values Kernel::reduceStep(Nest &nest, Tile &t, Values acc) {
   return acc;
 }
 
+constexpr int64_t kExtremesInFlight = 4;
+
+/// How many extremes of `sums` registers are found side by side: an operation
+/// that knows NaN and the sign of 0 is some instructions, and the next one
+/// waits for all of them. 1: as many registers do not wait for each other, or
+/// it is one instruction.
+static int64_t partsOfExtreme(const Nest &nest, size_t sums) {
+  switch (nest.combine) {
+  case Binary::MaxF:
+  case Binary::MinF:
+  case Binary::MaximumF:
+  case Binary::MinimumF:
+  case Binary::MaxMagnitude:
+  case Binary::MaxNumF:
+  case Binary::MinNumF:
+    return std::max<int64_t>(kExtremesInFlight / int64_t(sums), 1);
+  default:
+    return 1;
+  }
+}
+
+/// Steps in turns, part by part; no extreme depends on their order.
+Kernel::Values
+Kernel::reduceExtreme(const Nest &nest, Ix range, int64_t parts, Values acc,
+                      llvm::function_ref<Values(Ix, Values)> step) {
+  size_t each = acc.size();
+  Val none = to.constant(nest.identity);
+  Values all(acc);
+  for (int64_t part = 1; part < parts; ++part)
+    for (Val first : acc)
+      all.push_back(first.wide ? to.splat(none) : none);
+  Ix main = to.floorTo(range, kExtremesInFlight);
+  all =
+      to.loop(0, main, kExtremesInFlight, all, [&](Ix k, ArrayRef<Val> values) {
+        Values next(values);
+        for (int64_t i = 0; i < kExtremesInFlight; ++i) {
+          MutableArrayRef<Val> part =
+              MutableArrayRef(next).slice(i % parts * each, each);
+          llvm::copy(step(to.add(k, i), Values(part)), part.begin());
+        }
+        return next;
+      });
+  for (size_t i = each; i < all.size(); ++i)
+    all[i % each] = to.binary(nest.combine, all[i], all[i % each]);
+  all.truncate(each);
+  if (range.isConstant() && main.is(range.constant))
+    return all;
+  return to.loop(main, range, 1, all,
+                 [&](Ix k, ArrayRef<Val> in) { return step(k, Values(in)); });
+}
+
 Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
                                    Values acc) {
   unsigned index = nest.reduced[depth];
@@ -59,6 +110,8 @@ Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
     return reduceInBlocks(nest, range, block, acc, step);
   if (isLast && nest.part)
     return reducePart(range, acc, nest.unroll == plan.unroll, step);
+  if (int64_t parts = partsOfExtreme(nest, acc.size()); isLast && parts > 1)
+    return reduceExtreme(nest, range, parts, acc, step);
   if (isLast)
     return loopUnrolled(range, nest.unroll, acc, step);
   return to.loop(0, range, 1, acc, [&](Ix k, ArrayRef<Val> in) {
