@@ -55,10 +55,12 @@ private:
                   bool isThin, bool isAcross);
   double sumsOf(uint64_t nest);
   void countNest(mlir::Value term, uint64_t nest);
-  void countAlone(uint64_t summed);
+  bool areWholeRows(uint64_t nest);
+  void countAlone(uint64_t summed, int lane, double &steps, double &sums);
 
   // CountBytes.cpp: what is read again, with what lies in between.
   void countAgain(const OpSet &first, const OpSet &later);
+  void countBlocks(double blocks);
   double rowsOfSweep();
   void countRows(const OpSet &ops);
   void countTurned();

@@ -29,6 +29,21 @@ void CascadeCounter::countAgain(const OpSet &first, const OpSet &later) {
     work.rereads.push_back(again);
 }
 
+/// Blocks of columns read again what rows have along the stream; in between
+/// lies all of it, and what a block is multiplied by.
+void CascadeCounter::countBlocks(double blocks) {
+  double ofRows = 0.0, ofColumns = 0.0;
+  for (auto read : cascade.getBody().getOps<ReadOp>()) {
+    uint64_t set = sets.of(read.getValue());
+    if (set & stream)
+      (set & carried ? ofColumns : ofRows) +=
+          elements(set) * widthOf(read.getValue().getType());
+  }
+  if (blocks > 1.0)
+    work.rereads.push_back(
+        {(blocks - 1.0) * ofRows, ofRows + ofColumns / blocks});
+}
+
 double CascadeCounter::rowsOfSweep() {
   if (hasNest || tiledRow() < 0 || lastStream < 0 || stream != bit(lastStream))
     return 1.0;

@@ -76,5 +76,6 @@ void CascadeCounter::countItems() {
   work.visits *= blocks;
   work.tails *= blocks;
   work.stream.add(OperationCounts(work.stream), blocks - 1.0);
+  countBlocks(blocks);
   work.items *= blocks;
 }

@@ -209,6 +209,31 @@ constexpr llvm::StringLiteral kScores = R"(
     refold.write %4, %c[%m] : f32
   })";
 
+/// Rows that are one tile of the stream are summed as by a product by itself.
+TEST_F(CostModelTest, WholeRowsAreSummedAsAProductAlone) {
+  EXPECT_LT(workOf(kProduct, {64, 32, 48}).nestSums, 0.5 * 64 * 48);
+  KernelWork many = workOf(kProduct, {64, 1024, 512});
+  EXPECT_EQ(many.nestSums, 64 * 512);
+  EXPECT_GT(many.nestSteps, 64.0 * 1024 * 512);
+  EXPECT_EQ(workOf(kProduct, {64, 8192, 512}).nestSteps, 64.0 * 8192 * 512);
+}
+
+/// Every block of columns reads its rows; many results have one for each core.
+TEST_F(CostModelTest, BlocksOfColumnsReadRowsAgain) {
+  auto again = [&](double columns) {
+    double bytes = 0.0;
+    for (const KernelWork::Reread &r :
+         workOf(kProduct, {128, 1024, columns}).rereads)
+      bytes += r.bytes;
+    return bytes / (128 * 1024 * 4);
+  };
+  target.cores = 2;
+  EXPECT_EQ(again(512), 0);
+  EXPECT_EQ(again(1024), 1);
+  EXPECT_EQ(again(2040), 3);
+  EXPECT_EQ(again(2048), 1);
+}
+
 TEST_F(CostModelTest, ScoresOfFewRowsNeedNoPanels) {
   KernelWork few = workOf(kScores, {20, 2048, 64});
   EXPECT_EQ(few.sumsAcross, 20 * 2048);
@@ -224,8 +249,8 @@ TEST_F(CostModelTest, ScoresOfFewRowsNeedNoPanels) {
 
 TEST_F(CostModelTest, AContractionBeginsASumForEveryScore) {
   EXPECT_EQ(workOf(kScores, {128, 2048, 64}).nestSums, 128 * 2048);
-  EXPECT_EQ(workOf(kScores, {8, 2048, 64}).nestSums, 0); // across lanes
-  EXPECT_EQ(workOf(kProduct, {64, 32, 48}).nestSums, 0); // kept in the tile
+  EXPECT_EQ(workOf(kScores, {8, 2048, 64}).nestSums, 0);   // across lanes
+  EXPECT_EQ(workOf(kProduct, {64, 8192, 48}).nestSums, 0); // kept in the tile
 }
 
 TEST_F(CostModelTest, FewColumnsOfAContractionTakeWholeRegisters) {

@@ -77,7 +77,7 @@ struct ItemsOfPanels {
   static constexpr int64_t kOfCore = 4;
   /// Of fewer results for each core than `kManyResults`, blocks of columns give
   /// each core two items, and all of them four; else one.
-  static constexpr int64_t kManyResults = 1 << 18;
+  static constexpr int64_t kManyResults = 1 << 17;
   static int64_t withBlocks(int64_t cores) {
     return std::max<int64_t>(2 * cores, 4);
   }
