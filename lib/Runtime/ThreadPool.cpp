@@ -59,10 +59,17 @@ struct Word {
   }
 };
 
-/// Whether a thread takes chunks from the last one down, the others from the
-/// first one up: a region finds in the cache of a core what the one before has
-/// left there, whose chunks were in the same order.
+/// Whether a thread takes chunks of the second half, the others of the first
+/// one: a region finds in the cache of a core what the one before has left
+/// there, whose chunks were in the same order.
 bool isFromBack(unsigned thread) { return thread % 2; }
+
+/// Claimed from the last one down, the second half runs from its first chunk
+/// up: what a chunk asks for ahead is what the next one reads.
+unsigned inOrder(unsigned claimed, unsigned chunks) {
+  unsigned half = (chunks + 1) / 2;
+  return claimed < half ? claimed : half + (chunks - 1 - claimed);
+}
 } // namespace
 
 struct alignas(128) ThreadPool::Slot {
@@ -70,6 +77,7 @@ struct alignas(128) ThreadPool::Slot {
   std::atomic<bool> isTaken{false};
   // Of the region. Only who has claimed one of its chunks may read them.
   llvm::function_ref<void(unsigned, unsigned)> body;
+  unsigned chunks = 0;
   alignas(64) std::atomic<unsigned> unfinished{0};
 
   struct Claim {
@@ -117,7 +125,7 @@ struct alignas(128) ThreadPool::Slot {
         false);
   }
   void call(const Claim &claimed) {
-    body(claimed.thread, claimed.chunk);
+    body(claimed.thread, inOrder(claimed.chunk, chunks));
     unfinished.fetch_sub(1, std::memory_order_release);
   }
 };
@@ -237,6 +245,7 @@ void ThreadPool::run(Slot &slot, unsigned threads, unsigned chunks,
                      llvm::function_ref<void(unsigned, unsigned)> body) {
   start(threads - 1);
   slot.body = body;
+  slot.chunks = chunks;
   slot.unfinished.store(chunks, std::memory_order_relaxed);
   Word word = Word::of(slot.word.load(std::memory_order_relaxed));
   ++word.generation;

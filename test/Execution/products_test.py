@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Products with constant weights and what is done to their elements: rows that fill no register tile, columns that fill
-no register, sums longer than a block or a slice, heads that are columns too, and every instruction set.
+no register, sums longer than a block or a slice, heads that are columns too, rows that threads share, and every instruction
+set.
 
     products_test.py [--self-test]
 """
@@ -23,6 +24,7 @@ except ImportError as error:
 
 REFOLD = os.environ.get("REFOLD", "refold")
 ROWS = [0, 7, 131]
+SHARED_ROWS = [127, 128, 131, 257, 300]  # threads have rows of their own from 128 on
 TARGETS = ["avx512", "avx2", "baseline"]
 
 
@@ -119,6 +121,23 @@ def judge(folder, name, kernels, target):
     return ""
 
 
+def judge_shared(folder, name):
+    """Every element is computed, and the same, whoever computes it. Answers what is wrong, or ""."""
+    path = folder / f"{name}.onnx"
+    for rows in SHARED_ROWS:
+        found = []
+        for threads in (1, 2):
+            output = folder / f"shared{threads}.npz"
+            answer = run("run", path, f"--shape=m={rows}", f"--threads={threads}", f"--outputs-to={output}", target="")
+            if answer.returncode:
+                return f"m = {rows}, {threads} threads: {answer.stdout}{answer.stderr}"
+            with numpy.load(output) as arrays:
+                found.append(arrays["y"])
+        if not numpy.array_equal(*found):
+            return f"m = {rows}: {numpy.count_nonzero(found[0] != found[1])} elements differ between 1 and 2 threads"
+    return ""
+
+
 def judge_rounded(folder, name):
     """Factors rounded to bf16, by what this machine has for them (pairs in matrix tiles) and by the form without: the
     products are the same, only sums differ. Answers what is wrong, or ""."""
@@ -163,6 +182,11 @@ def main():
                 if wrong and wrong != "skip":
                     failed += 1
                     print(f"{case}, {target}: {wrong}")
+            wrong = judge_shared(folder, case)
+            passed += not wrong
+            if wrong:
+                failed += 1
+                print(f"{case}, shared: {wrong}")
             wrong = judge_rounded(folder, case)
             skipped += wrong == "skip"
             passed += not wrong

@@ -156,6 +156,7 @@ void Kernel::nestPanels(Nest &nest, Tile &outer, Ix first, Ix end) {
     Nest part = nest;
     part.window = {row, to.add(row, nest.rows)};
     part.isOneBlock = true;
+    part.panelsAhead = panelsAhead(nest, row);
     nestBlocks(part, outer, first, end);
   });
   if (nest.rows == 1 || (rows.isConstant() && main.is(rows.constant)))

@@ -65,6 +65,8 @@ Ix Kernel::rowTile() {
     return rowsOfCore(plan.registerRows);
   if (multipliesByOwnPanels())
     return rowsOfOwnPanels();
+  if (mayPartRows())
+    return rowsOfParts();
   if (plan.hasMatrixStates() && plan.wholes.empty() && plan.block == kNone &&
       plan.tileRows > kWholeTile && plan.tileRows % kWholeTile == 0 &&
       kWholeTile % plan.registerRows == 0)
@@ -91,6 +93,25 @@ Ix Kernel::rowsOfCore(int64_t least, int64_t itemsOfCore) {
       all = to.mul(all, extents[i]);
   Ix each = to.ceilTo(to.ceilDiv(all, itemsOfCore * plan.facts.cores), least);
   return to.max(least, to.min(plan.tileRows, each));
+}
+
+/// Whether threads may have rows of a product of their own.
+bool Kernel::mayPartRows() {
+  return plan.product && plan.row != kNone && plan.block != kNone &&
+         !plan.hasOwnPanels() && plan.facts.cores > 1;
+}
+
+/// Rows of which each part has as many tiles, all of whole register tiles, so
+/// that no bit depends on it.
+Ix Kernel::rowsOfParts() {
+  constexpr int64_t kLeastOfPart = 64;
+  Ix all = extents[plan.row];
+  Ix areMany = to.min(1, to.div(all, kPartsOfRows * kLeastOfPart));
+  Ix tiles = to.ceilDiv(all, plan.tileRows);
+  Ix more = to.sub(to.ceilTo(tiles, kPartsOfRows), tiles);
+  tiles = to.max(1, to.add(tiles, to.mul(areMany, more)));
+  Ix even = to.ceilTo(to.ceilDiv(all, tiles), plan.registerRows);
+  return to.max(1, to.min(even, plan.tileRows));
 }
 
 /// Rows for which an item lays out panels: equal parts of those that share
@@ -200,11 +221,19 @@ Ix Kernel::blockTile() {
 }
 
 Ix Kernel::mainItems() {
+  Ix items = itemsOfRows();
+  return plan.row == kNone
+             ? items
+             : to.mul(items, to.ceilDiv(extents[plan.row], rowTile()));
+}
+
+/// Items of one row tile.
+Ix Kernel::itemsOfRows() {
   Ix items(1);
   for (unsigned i = 0; i < plan.cascade.numIndices(); ++i) {
     if (int(i) == plan.row)
-      items = to.mul(items, to.ceilDiv(extents[i], rowTile()));
-    else if (plan.rows & bit(i))
+      continue;
+    if (plan.rows & bit(i))
       items = to.mul(items, extents[i]);
     else if (int(i) == plan.block)
       items = to.mul(items, to.ceilDiv(extents[i], blockTile()));
@@ -212,7 +241,8 @@ Ix Kernel::mainItems() {
   return items;
 }
 
-/// Item numbers count row tiles fastest, then outer rows, then blocks.
+/// Item numbers count row tiles fastest, then outer rows, then blocks; of a
+/// product that several threads share those of half the rows come first.
 void Kernel::bindItem(Ix item) {
   Ix rest = item;
   auto take = [&](Ix count) {
@@ -224,7 +254,19 @@ void Kernel::bindItem(Ix item) {
   if (plan.row != kNone) {
     Ix extent = extents[plan.row];
     Ix height = rowTile();
-    Ix tile = take(to.ceilDiv(extent, height));
+    Ix tiles = to.ceilDiv(extent, height), before(0);
+    if (!partsOfRows.is(1)) {
+      Ix each = to.ceilDiv(tiles, partsOfRows);
+      Ix items = to.mul(each, itemsOfRows());
+      Ix part = to.div(rest, items);
+      rest = to.sub(rest, to.mul(part, items));
+      before = to.mul(part, each);
+      tiles = to.min(each, to.sub(tiles, before));
+    }
+    rowsOfPart.first = to.mul(before, height);
+    rowsOfPart.count =
+        to.min(to.mul(tiles, height), to.sub(extent, rowsOfPart.first));
+    Ix tile = to.add(before, take(tiles));
     base[plan.row] = to.mul(tile, height);
     bool isEven = extent.isConstant() && height.isConstant() &&
                   extent.constant % height.constant == 0;
@@ -481,6 +523,8 @@ void Kernel::eachItem(unsigned phase, int64_t step,
   bool hasTiles = plan.usesTiles() && phase >= plan.numPackPhases();
   if (hasTiles)
     to.beginTiles();
+  if (phase == plan.numPackPhases() && mayPartRows())
+    partRows();
   to.each(to.itemBegin(), to.itemEnd(), step, body);
   if (hasTiles)
     to.endTiles();
@@ -492,6 +536,13 @@ void Kernel::emitMain(unsigned phase) {
     bindItem(item);
     walkItem();
   });
+  partsOfRows = Ix(1);
+}
+
+/// Who is called for all items at once is alone.
+void Kernel::partRows() {
+  Ix others = to.add(to.itemBegin(), to.sub(mainItems(), to.itemEnd()));
+  partsOfRows = to.add(1, to.mul(kPartsOfRows - 1, to.min(1, others)));
 }
 
 void Kernel::emitShape() {

@@ -92,6 +92,10 @@ private:
   Ix rowTile();
   Ix rowsOfCore(int64_t least, int64_t itemsOfCore = 1);
   Ix rowsOfTiles(int64_t least);
+  static constexpr int64_t kPartsOfRows = 2;
+  bool mayPartRows();
+  Ix rowsOfParts();
+  void partRows();
   bool multipliesByOwnPanels() {
     return plan.hasOwnPanels() && (plan.product || !plan.wholes.empty());
   }
@@ -101,6 +105,7 @@ private:
   Ix blockOfProduct();
   Ix blockTile();
   Ix mainItems();
+  Ix itemsOfRows();
   void bindItem(Ix item);
   void walkItem();
   void walkTile();
@@ -181,6 +186,10 @@ private:
   void prefetchAt(Tile &there, Node *n, int c);
   llvm::SmallVector<Node *> operandsToPrefetch(const Nest &nest);
   void prefetchOperands(const Nest &nest, Tile &t);
+  llvm::SmallVector<Node *> panelsInBlocks(const Nest &nest);
+  int64_t linesOfSteps(const Nest &nest, Node *read);
+  Ix panelsAhead(const Nest &nest, Ix row);
+  void prefetchPanels(const Nest &nest, Tile &t);
   void prefetchResults(Tile &t, int c);
   int64_t rowsAhead(mlir::Type element);
   /// Where a sweep asks for the row that follows: into which cache, and `times`
@@ -721,6 +730,11 @@ private:
   std::map<Node *, Buffer> staging; ///< one panel before its cast
   /// 1 where items run in rounds of `roundRows` outer rows, else 0.
   Ix isInRounds, roundRows;
+  /// Of a product: runs of items, each of its own rows, and those of this one.
+  Ix partsOfRows{1};
+  struct {
+    Ix first, count;
+  } rowsOfPart;
   std::map<Node *, Ix> rowsOfPanels; ///< outer rows that share panels
   struct StateArrays {
     llvm::SmallVector<Array, 2> values; ///< one, or keys and payloads

@@ -44,6 +44,7 @@ struct NestReads {
   llvm::SmallVector<Node *> ahead; ///< reads to ask for ahead
   Ix depthAhead;          ///< so many steps of the sum; 0: bytes behind each
   int64_t bytesAhead = 0; ///< 0: as many as there are in a few rows
+  Ix panelsAhead;         ///< elements behind those of a panel; 0: no panels
 };
 
 /// What it begins with and where its results go.

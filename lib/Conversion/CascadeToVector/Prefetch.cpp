@@ -227,3 +227,60 @@ void Kernel::prefetchOperands(const Nest &nest, Tile &t) {
                   /*isWrite=*/false, /*level=*/2);
     }
 }
+
+/// Panels of a term that lie ready, and of which an item reads a block.
+SmallVector<Node *> Kernel::panelsInBlocks(const Nest &nest) {
+  SmallVector<Node *> reads;
+  if (!plan.product || !nest.isAlone || slice || plan.block == kNone ||
+      nest.lane != plan.block)
+    return reads;
+  NodeSet all;
+  collect(nest.term, all);
+  for (auto &[value, pack] : plan.packs)
+    if (all.contains(value) && !pack.isOwn && !pack.inPairs)
+      reads.push_back(value);
+  return reads;
+}
+
+/// Lines of panels that the steps of a loop read.
+int64_t Kernel::linesOfSteps(const Nest &nest, Node *read) {
+  int64_t bytes = std::max<int64_t>(read->type.getIntOrFloatBitWidth() / 8, 1);
+  return llvm::divideCeil(nest.unroll * plan.registerLanes * bytes, kLineBytes);
+}
+
+/// How far behind the panels that this block of rows reads those lie that it
+/// asks for, those of the next item with these rows; 0: another block does. All
+/// blocks of rows together ask for each line once, one in each turn of a loop:
+/// panels of constants come from the third cache, if not from memory, and the
+/// first block of rows would wait for them. Sapphire Rapids, 24 products by 384
+/// x 384, 128 rows, one thread 4.13 and 4.00 ms, two (each its own rows) 2.35
+/// and 2.14.
+Ix Kernel::panelsAhead(const Nest &nest, Ix row) {
+  SmallVector<Node *> reads = panelsInBlocks(nest);
+  if (reads.empty())
+    return Ix(0);
+  Node *read = reads.front();
+  int64_t lines = linesOfSteps(nest, read);
+  int64_t bytes = std::max<int64_t>(read->type.getIntOrFloatBitWidth() / 8, 1);
+  Ix at = to.sub(to.add(base[plan.row], row), rowsOfPart.first);
+  Ix turn = to.mul(to.div(at, nest.rows), lines);
+  Ix count = to.max(1, to.div(rowsOfPart.count, nest.rows));
+  Ix line = to.div(turn, count);
+  Ix isOthers = to.min(1, to.div(to.sub(turn, to.mul(line, count)), lines));
+  Ix columns = blockTile();
+  Ix left = to.sub(extents[plan.block], to.add(base[plan.block], columns));
+  Ix asks = to.mul(to.sub(1, isOthers), to.min(1, to.max(0, left)));
+  Ix apart = to.mul(columns, packDepthOf(plan.packs.find(read)->second));
+  return to.mul(asks, to.add(apart, to.mul(line, kLineBytes / bytes)));
+}
+
+/// Once for the steps that are written out behind each other.
+void Kernel::prefetchPanels(const Nest &nest, Tile &t) {
+  if (nest.panelsAhead.is(0) || !t.panel ||
+      localAt(t, t.reduced, 0, 0).constant % nest.unroll)
+    return;
+  for (Node *read : panelsInBlocks(nest))
+    to.prefetch(panels.at(read),
+                to.add(panelOffset(t, read, 0, 0), nest.panelsAhead),
+                /*isWrite=*/false, /*level=*/2);
+}

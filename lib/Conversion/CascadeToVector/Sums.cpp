@@ -12,6 +12,7 @@ using namespace refold::walk;
 Kernel::Values Kernel::reduceStep(Nest &nest, Tile &t, Values acc) {
   int64_t numColumns = t.numColumns();
   prefetchOperands(nest, t);
+  prefetchPanels(nest, t);
   int64_t numSums = std::max<int64_t>(nest.sums.size(), 1);
   int64_t each = acc.size() / numSums;
   for (int64_t place = 0; place < each; ++place)
