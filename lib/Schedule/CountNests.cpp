@@ -20,8 +20,12 @@ bool CascadeCounter::isAddedInPairs(Value term) {
     auto widened = factor.getDefiningOp<arith::ExtFOp>();
     return widened && widened.getIn().getType().isBF16();
   };
-  if (!target.addsPairs || schedule.registerRows < 8 || !product ||
-      !term.getType().isF32() || !isHalf(product.getLhs()) ||
+  constexpr double kManyRows = 8.0;
+  bool areInPlace = target.multipliesTiles && schedule.innerLanes &&
+                    tiledRow() >= 0 &&
+                    tileOf(unsigned(tiledRow())) >= kManyRows;
+  if (!target.addsPairs || (schedule.registerRows < 8 && !areInPlace) ||
+      !product || !term.getType().isF32() || !isHalf(product.getLhs()) ||
       !isHalf(product.getRhs()))
     return false;
   // A product by itself: in tiles, where panels of a constant are there.
@@ -238,8 +242,12 @@ void CascadeCounter::countNest(Value term, uint64_t nest) {
     return;
   }
   if (isAddedInPairs(term)) {
-    work.pairSteps += elements(nest);
-    if (target.multipliesTiles)
+    // A tile takes as long, however few of its rows there are.
+    double rows = tiledRow() < 0 ? 1.0 : tileOf(unsigned(tiledRow()));
+    rows = std::clamp(std::min(rows, sharingRows()), 1.0, kRowsOfTile);
+    bool areTiles = target.multipliesTiles;
+    work.pairSteps += elements(nest) * (areTiles ? kRowsOfTile / rows : 1.0);
+    if (areTiles)
       work.tileSums += sumsOf(nest);
     return;
   }

@@ -26,6 +26,7 @@ void Kernel::prologue() {
     emitNest(nest);
   }
   hasOperands = true;
+  layOutRowsInPlace();
   if (plan.product)
     return productWithWrites();
   for (Node *n : plan.prologue)
@@ -127,7 +128,11 @@ void Kernel::contractionAlong(Node *n, int lane, bool inPlace) {
   keptReady.erase(stored); // another form of this nest has left it
   if (!isGatheredLater)
     startGathered(n);
-  emitNest(nest);
+  if (const PairPlan *pair = pairOf(nest.term);
+      nest.lanesReduced && pair && pair->isInPlace)
+    sumInPlace(nest, *pair);
+  else
+    emitNest(nest);
   if (isGatheredLater)
     gatherRows(n);
   if (stored) {
@@ -181,5 +186,9 @@ void Kernel::matrixState(StatePlan &s) {
   nest.sink = sink;
   if (nest.sumsApart && nest.sumsApart->isInOrder)
     return sumInOrder(nest, *std::exchange(nest.sumsApart, nullptr));
-  emitNest(nest);
+  if (!nest.pair || !nest.pair->isInPlace)
+    return emitNest(nest);
+  const PairPlan &pair = *nest.pair;
+  whereInPlace(
+      pair, [&] { addColumnsInPlace(nest, pair); }, [&] { emitNest(nest); });
 }

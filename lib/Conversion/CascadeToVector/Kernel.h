@@ -397,6 +397,32 @@ private:
                 Ix depth);
   Values addTileSums(const Nest &nest, Tile &t, Values acc);
 
+  // TilesInPlace.cpp: few rows by what lies as a tile has it.
+  struct InPlace {
+    Buffer rows; ///< of this side, as tiles want them
+    Buffer edge; ///< what exists of a tile of the other
+    Buffer sums;
+  };
+  bool hasPanels(const PairPlan &pair);
+  Ix widthInPlace(const PairPlan &pair);
+  void layOutTilesInPlace();
+  Ix sharedInPlace(const PairPlan &pair, Ix n, Ix k);
+  Ix strideInPlace(const PairPlan &pair);
+  void loadInPlace(int tile, const InPlace &place, const PairPlan &pair, Ix n,
+                   Ix k, bool isWhole);
+  void layOutRowsInPlace();
+  void sumPlaces(const InPlace &place, const PairPlan &pair, Ix n, Ix row,
+                 int64_t numTiles, int64_t stride);
+  void sumInPlace(Nest &nest, const PairPlan &pair);
+  void layOutFactors(const InPlace &place, const PairPlan &pair, Ix first);
+  void sumColumns(const InPlace &place, const PairPlan &pair, Ix group,
+                  Ix column, int64_t numTiles, bool isShort);
+  Ix sumsOfRow(const InPlace &place, const PairPlan &pair, Ix row);
+  Val hasNoNumber(const InPlace &place, const PairPlan &pair);
+  void addColumnsInPlace(Nest &nest, const PairPlan &pair);
+  void whereInPlace(const PairPlan &pair, llvm::function_ref<void()> few,
+                    llvm::function_ref<void()> many);
+
   // Keyed.cpp: states of which an element touches one place.
   void layOutKeyed(unsigned pass);
   void initialiseKeyed(unsigned pass);
@@ -704,6 +730,7 @@ private:
   bool isDry = false;
   std::map<Node *, Array> contractions, kept, operands;
   llvm::DenseMap<mlir::Type, Buffer> tileSums; ///< of a block of matrix tiles
+  std::map<Node *, InPlace> inPlace;           ///< by the term that is summed
   Array byteSums;                              ///< one a row: see `sumBytes`
   llvm::SmallVector<Array, 2> sumsInOrder;     ///< see `writeSumsInOrder`
   /// The part of a long sum in work, and the sums of the parts before it.

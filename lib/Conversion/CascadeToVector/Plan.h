@@ -177,8 +177,17 @@ struct PassPlan {
 /// workspace rows dense along the summed index, and of `shared`, a read in
 /// panels of pairs.
 struct PairPlan {
+  /// More rows pay for panels.
+  static constexpr int64_t kMostInPlace = 16;
   Node *own = nullptr, *shared = nullptr;
-  unsigned index = 0; ///< that is summed
+  unsigned index = 0;  ///< that is summed
+  unsigned across = 0; ///< that the shared one has beside it
+  /// Few rows are multiplied by matrix tiles of what is shared as it lies:
+  /// `TilesInPlace.cpp`.
+  bool isInPlace = false;
+  bool sumsStream = false;
+  /// Along which the shared one is dense then.
+  unsigned dense() const { return sumsStream ? across : index; }
 };
 
 /// A read, or what a cast makes of it, in panels [outer][lane /
@@ -296,13 +305,20 @@ struct Plan {
       return kFewRows;
     if (!isInOrder && !direct.contains(contraction))
       return 0;
-    if (pairs.count(contraction->in[0]))
-      return kFewRows;
+    if (auto pair = pairs.find(contraction->in[0]); pair != pairs.end())
+      return pair->second.isInPlace ? PairPlan::kMostInPlace : kFewRows;
     int64_t most = isInOrder ? rowsInOrder(facts) : kRowsAlongSum;
     int64_t length = extent(llvm::countr_zero(contraction->over));
     return mlir::ShapedType::isDynamic(length)
                ? most
                : std::min(most, rowsAlongSum(length, lanes));
+  }
+  /// The same of a state.
+  int64_t rowsWithoutPanels(const StatePlan &s) {
+    auto pair = pairs.find(s.term);
+    return pair != pairs.end() && pair->second.isInPlace
+               ? PairPlan::kMostInPlace
+               : 0;
   }
   /// The index of the sum whose length says how many these are when it is
   /// known; -1: none.

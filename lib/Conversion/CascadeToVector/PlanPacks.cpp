@@ -98,11 +98,31 @@ std::optional<PackPlan> Planner::packOf(Node *read, unsigned lane,
   return pack;
 }
 
+/// Whether what is shared lies as one side of a matrix tile has it: dense along
+/// what is summed or along the columns, and row by row of the stream.
+bool Planner::mayLieInTiles(const PairPlan &pair) {
+  constexpr int64_t kTileLanes = 16;
+  Set inWork =
+      bit(pair.dense()) | (plan->stream == kNone ? 0 : bit(plan->stream));
+  return target.multipliesTiles && plan->lanes == kTileLanes &&
+         plan->stream != kNone && pair.dense() != unsigned(plan->stream) &&
+         plan->row != kNone && !plan->hasRow(pair.shared->set) &&
+         (pair.shared->set & inWork) == inWork &&
+         !(pair.shared->set & ~(plan->rows | plan->streams | inWork)) &&
+         plan->along(pair.shared, pair.dense()).kind == Along::Unit &&
+         plan->along(pair.shared, plan->stream).kind == Along::Strided;
+}
+
 /// A sum of products of two values that are bf16, one of them a read that the
 /// rows of a tile share, the other kept by the item: the read goes into panels
 /// of pairs.
 void Planner::considerPairs(Node *term, int lane, Set over) {
-  constexpr int64_t kManyRows = 8; // fewer do not pay for the packing
+  // Fewer do not pay for the packing, and known to be fewer not for tiles
+  // either: their factors are not rounded (`RoundFactors.cpp`).
+  constexpr int64_t kManyRows = 8;
+  bool areFew = plan->schedule.innerLanes;
+  if (lane == kNone && areFew)
+    lane = plan->stream;
   if (!target.addsPairs || plan->rowLane != kNone ||
       plan->lanes != target.lanes(32) || lane == kNone ||
       llvm::popcount(over) != 1 || plan->tileRows < kManyRows ||
@@ -132,6 +152,18 @@ void Planner::considerPairs(Node *term, int lane, Set over) {
              : !isFixed(pair.own) ||
                    !(isRounded || pair.own->kind == Node::Read) ||
                    (pair.own->set & ~(plan->rows | over)))
+    return;
+  pair.across = lane;
+  pair.sumsStream = isKept;
+  pair.isInPlace = mayLieInTiles(pair);
+  if (areFew && pair.isInPlace && plan->tileRows <= PairPlan::kMostInPlace) {
+    plan->pairs[term] = pair;
+    if (!isKept)
+      plan->operands[pair.own] = pair.index;
+    return;
+  }
+  pair.isInPlace &= ShapedType::isDynamic(plan->extent(plan->row));
+  if (areFew && !isKept)
     return;
   auto pack = packOf(pair.shared, lane, /*isWanted=*/true);
   if (!pack || !pack->depths.empty() || pack->reducedIndex != int(pair.index) ||
@@ -206,7 +238,9 @@ void Planner::considerPack(Node *root, int lane, int64_t rowsWithout,
       pack.openSums.push_back(openSum);
   };
   if (auto it = plan->pairs.find(root); it != plan->pairs.end()) {
-    lower(plan->packs[it->second.shared]);
+    if (auto pack = plan->packs.find(it->second.shared);
+        pack != plan->packs.end())
+      lower(pack->second);
     return;
   }
   collect(root, all);
@@ -311,7 +345,7 @@ void Planner::findPacks() {
       considerContraction(n);
   for (StatePlan &s : plan->states)
     if (s.form == StatePlan::Matrix && !(s.keySet() & bit(s.lane)))
-      considerPack(s.term, s.lane, /*rowsWithout=*/0, kNone,
+      considerPack(s.term, s.lane, plan->rowsWithoutPanels(s), kNone,
                    /*isInOrder=*/false);
 }
 

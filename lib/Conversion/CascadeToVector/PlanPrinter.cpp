@@ -127,7 +127,16 @@ std::string Plan::describe() {
       text += ", or than half the length of " + cascade.indexName(i).str();
     text += "\n";
   }
-  if (usesTiles())
+  for (auto &[term, pair] : pairs)
+    if (pair.isInPlace)
+      text += "'" + nameOfRead(*this, pair.shared) +
+              "' in matrix tiles as it lies" +
+              (packs.count(pair.shared)
+                   ? ", of up to " + std::to_string(PairPlan::kMostInPlace) +
+                         " rows"
+                   : "") +
+              "\n";
+  if (usesTiles() && !packs.empty())
     text += "products of packed operands in matrix tiles, 32 rows by " +
             std::to_string(registerLanes) + "\n";
   for (Node *n : turned)

@@ -90,6 +90,7 @@ private:
                         bool sweep);
   void findPairs(unsigned pass);
   void findPairsOfProduct();
+  bool mayLieInTiles(const PairPlan &pair);
   void considerPairs(Node *term, int lane, Set over);
   void considerPack(Node *root, int lane, int64_t rowsWithout, int openSum,
                     bool isInOrder);

@@ -57,6 +57,14 @@ void Planner::findWhole() {
   }
   if (wholes.empty() || !areAlike(wholes))
     return;
+  auto pairOf = [&](unsigned number) {
+    auto it = p.pairs.find(p.states[number].term);
+    return it == p.pairs.end() ? nullptr : &it->second;
+  };
+  // Whole rows read panels.
+  for (unsigned number : wholes)
+    if (PairPlan *pair = pairOf(number); pair && !p.packs.count(pair->shared))
+      return;
   auto isRead = [&](Node *root) {
     return llvm::any_of(
         wholes, [&](unsigned number) { return readsStateOf(root, number); });
@@ -75,8 +83,12 @@ void Planner::findWhole() {
         return;
       isWritten = true;
     }
-  if (isWritten)
-    p.wholes = wholes;
+  if (!isWritten)
+    return;
+  p.wholes = wholes;
+  for (unsigned number : wholes)
+    if (PairPlan *pair = pairOf(number))
+      pair->isInPlace = false;
 }
 
 bool Plan::hasBlocksOfResults() const {

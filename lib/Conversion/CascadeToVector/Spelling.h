@@ -256,6 +256,8 @@ public:
     noTiles();
   }
 
+  /// Lanes 2i and 2i + 1 are lane i of x and of y, up to half of them.
+  virtual Val interleave(Val x, Val) { return x; } // of one lane
   /// Lane r of the c-th of `lanes()` registers is lane c of the r-th.
   virtual Values turn(llvm::ArrayRef<Val> wides, mlir::Type element) = 0;
   /// to[c * toStride + r] = from[r * fromStride + c] for r, c < lanes().

@@ -167,6 +167,13 @@ Val VectorSpelling::pairUp(Val low, Val high) {
   return handle(b.create<arith::OrIOp>(loc, bits(low), upper));
 }
 
+Val VectorSpelling::interleave(Val x, Val y) {
+  SmallVector<int64_t> from;
+  for (int64_t i = 0; i < lanes(); ++i)
+    from.push_back(i / 2 + (i % 2) * lanes());
+  return handle(b.create<vector::ShuffleOp>(loc, value(x), value(y), from));
+}
+
 /// The target has said that pairs of this type are added by an instruction.
 Val VectorSpelling::narrow(Val x, Type element) {
   auto name = b.getStringAttr("llvm.x86.avx512bf16.cvtneps2bf16.512");

@@ -42,6 +42,7 @@ public:
   Val integerCast(Val x, mlir::Type from, mlir::Type to) override;
   Val toFloat(Val x, mlir::Type to) override;
   Val pairUp(Val low, Val high) override;
+  Val interleave(Val x, Val y) override;
   Val narrow(Val x, mlir::Type element) override;
   Val addPairs(Val x, Val y, Val sum) override;
   Val broadcast(Val scalar) override;

@@ -222,6 +222,7 @@ void Kernel::layOut(bool isDryRun) {
   layOutSums();
   layOutSlices();
   layOutTiles();
+  layOutTilesInPlace();
   placed.clear();
   for (unsigned p = 0; p < plan.passes.size(); ++p)
     layOutKeyed(p);
