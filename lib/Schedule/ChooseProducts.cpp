@@ -145,7 +145,8 @@ int64_t ScheduleChooser::bytesOfPanels() {
 }
 
 /// Whether an item may lay out the panels of a tile of the stream itself: of
-/// many rows, whose contractions have one index each, none of pairs. Sapphire
+/// many rows, whose contractions have one index each, pairs in matrix tiles
+/// only. Sapphire
 /// Rapids, 128 rows by 8192 x 576, one thread and two: panels laid out before,
 /// by whichever thread, 13.1 and 7.3 ms, so 11.0 and 5.5.
 bool ScheduleChooser::mayOwnPanels(int row, int stream) {
@@ -153,7 +154,8 @@ bool ScheduleChooser::mayOwnPanels(int row, int stream) {
   return row != kNone && stream != kNone && !fewRows(row) && sumsByColumns() &&
          llvm::popcount(inner) == 1 &&
          llvm::none_of(cascade.getBody().getOps<ReadOp>(), [&](ReadOp read) {
-           return target.addsPairs && (sets.of(read.getValue()) & inner) &&
+           return target.addsPairs && !target.multipliesTiles &&
+                  (sets.of(read.getValue()) & inner) &&
                   read.getValue().getType().isBF16();
          });
 }

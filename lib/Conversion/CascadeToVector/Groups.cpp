@@ -104,7 +104,7 @@ Ix Kernel::stepsOfPanel(PackPlan &pack) {
     return depth;
   // Rows of several tiles are not sliced, and take panels of a whole one.
   if (pack.reducedIndex == plan.stream)
-    return plan.tileStream;
+    return pack.inPairs ? plan.tileStream / 2 : plan.tileStream;
   return pack.reducedIndex != kNone && pack.reducedIndex == slicedIndex()
              ? lengthOfSlice()
              : to.min(depth, PackPlan::kDeepestOwn);

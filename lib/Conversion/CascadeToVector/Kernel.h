@@ -659,6 +659,8 @@ private:
   void fillPanel(Node *value, PackPlan &pack, Panel p, Ix target, Ix limit);
   void makeOwnPanels(Nest &nest, Ix at, Ix count);
   void makeOwnPanels(Node *value, PackPlan &pack, Ix first, Ix count);
+  void makeOwnPairs(PackPlan &pack, llvm::function_ref<Panel(Ix)> part,
+                    Ix count);
   void askAhead(const Panel &p, PackPlan &pack, Ix k);
   struct PackItem {
     Panel panel;

@@ -25,7 +25,7 @@ Ix Kernel::depthOf(PackPlan &pack) {
 
 Ix Kernel::packDepthOf(PackPlan &pack) {
   if (pack.inPairs)
-    return to.ceilDiv(extents[pack.reducedIndex], 2);
+    return to.ceilDiv(depthOf(pack), 2);
   Ix depth = to.ceilTo(depthOf(pack), pack.group);
   for (PackPlan::Depth &d : pack.depths)
     depth = to.mul(depth, extents[d.index]);
@@ -148,8 +148,9 @@ Kernel::Panel Kernel::panelAt(Node *value, PackPlan &pack, Ix first) {
   Panel p;
   p.from = to.operand(pack.operand);
   p.into = value == pack.read ? panels.at(value) : staging.at(value);
-  p.depth = pack.inPairs || !pack.depths.empty() ? extents[pack.reducedIndex]
-                                                 : packDepthOf(pack);
+  p.depth = pack.inPairs           ? depthOf(pack)
+            : !pack.depths.empty() ? extents[pack.reducedIndex]
+                                   : packDepthOf(pack);
   p.depthStride = pack.reducedIndex == kNone ? Ix(0) : strideOf(pack.reduced);
   bool isOfTile = pack.isOwn && pack.reducedIndex == plan.stream;
   p.laneStride = strideOf(pack.lane);
@@ -280,6 +281,33 @@ void Kernel::makeOwnPanels(Nest &nest, Ix at, Ix count) {
       makeOwnPanels(value, pack, first, count);
 }
 
+/// The same of pairs.
+void Kernel::makeOwnPairs(PackPlan &pack, llvm::function_ref<Panel(Ix)> part,
+                          Ix count) {
+  const int64_t together = plan.ownPanels(), width = plan.registerLanes;
+  Ix depth = depthOf(pack), whole = to.div(depth, 2);
+  auto each = [&](Ix lo, Ix hi, bool isLast) {
+    to.each(lo, hi, 1, [&](Ix k) {
+      for (int64_t n = 0; n < together; ++n) {
+        Ix limit = to.sub(count, n * width);
+        packPairsAt(part(n), k, limit, isLast);
+      }
+    });
+  };
+  auto some = [&](Ix lo, Ix hi, bool isLast) {
+    if (count.isConstant() && count.constant == together * width)
+      return each(lo, hi, isLast);
+    to.each(lo, hi, 1, [&](Ix k) {
+      to.each(0, to.ceilDiv(count, width), 1, [&](Ix n) {
+        packPairsAt(part(n), k, to.sub(count, to.mul(n, width)), isLast);
+      });
+    });
+  };
+  some(0, whole, /*isLast=*/false);
+  if (!depth.isConstant() || depth.constant % 2)
+    some(whole, to.ceilDiv(depth, 2), /*isLast=*/true);
+}
+
 /// Where lanes lie together, panels side by side: a line has parts of several,
 /// and a page more.
 void Kernel::makeOwnPanels(Node *value, PackPlan &pack, Ix first, Ix count) {
@@ -298,6 +326,8 @@ void Kernel::makeOwnPanels(Node *value, PackPlan &pack, Ix first, Ix count) {
       Panel one = part(number);
       fillPanel(value, pack, one, one.target, to.min(left, width));
     });
+  if (pack.inPairs)
+    return makeOwnPairs(pack, part, count);
   p.into = panels.at(value);
   p.cast = value == pack.read ? nullptr : value;
   p.wholeDepth = depthOf(pack);

@@ -366,7 +366,8 @@ void Planner::findOwnPanels() {
   };
   for (auto &[value, pack] : plan->packs)
     pack.isOwn = isVarying(cascade, pack.operand) && pack.depths.empty() &&
-                 !pack.inPairs && pack.reducedIndex != kNone && isOfItem(pack);
+                 (!pack.inPairs || areOfTiles) && pack.reducedIndex != kNone &&
+                 isOfItem(pack);
 }
 
 bool Plan::hasShortRows() const {

@@ -138,7 +138,9 @@ Ix Kernel::ownAt(const PairPlan &pair, Tile &t, int r) {
 
 /// The k-th pair of the stream tile, or of all that is summed.
 Ix Kernel::sharedAt(const PairPlan &pair, Tile &t, Ix k, int c) {
-  Ix first = int(pair.index) == plan.stream ? to.div(base[pair.index], 2) : 0;
+  bool isBefore = int(pair.index) == plan.stream &&
+                  !plan.packs.find(pair.shared)->second.isOwn;
+  Ix first = isBefore ? to.div(base[pair.index], 2) : 0;
   return panelOffset(t, pair.shared, to.add(first, k), 0, c);
 }
 
