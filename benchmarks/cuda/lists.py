@@ -79,7 +79,7 @@ def main():
                 handle = driver.function(module, e["name"])
                 weight.fill_(float("nan"))
                 expert.fill_(-2)
-                chunk = e["threads"] * e["vectors"] * e["width"]
+                chunk = e["width"] if "lanes" in e["name"] else e["threads"] * e["vectors"] * e["width"]
                 shared = -(-width // chunk) * chunk * e["kept_bytes"] + e["shared_bytes"]
                 if shared:
                     driver.allow_shared(handle, shared)

@@ -119,9 +119,11 @@ template <typename T, bool kIsTop, bool kIsNegated> struct StoredKeys {
     const uint32_t order = plain ^ (spread_signs(plain) | 0x80008000u);
     return kIsTop ? order : ~order;
   }
-  static REFOLD_DEVICE float key(uint32_t order) {
-    const uint32_t own = kIsTop ? order : ~order;
-    return to_float(T{uint16_t(own & 0x8000u ? own ^ 0x8000u : ~own)});
+  /// Of the order in the upper half of a word.
+  static REFOLD_DEVICE float key(uint32_t word) {
+    const uint32_t own = kIsTop ? word : ~word;
+    const uint32_t bits = own ^ (~spread_signs(own) | 0x80008000u);
+    return to_float(T{uint16_t(bits >> 16)});
   }
   /// The best key of each of `kCount` vectors, of which the first `there` are;
   /// of others any number.
@@ -180,11 +182,12 @@ REFOLD_DEVICE auto bests_of(const Vectors &from, int there) {
 template <int kCount, bool kIsTop, int kKeyBits, int64_t kLongest,
           typename Keys = float>
 struct List {
-  /// Where key and place fit 32 bits, they are one word of the machine.
+  /// Where key and place fit 32 bits, they are one word of the machine; what
+  /// places count down to has its first bit.
   static constexpr int kPlaceBits = kKeyBits < 32 ? 32 - kKeyBits : 32;
   static constexpr uint32_t kPlaces = uint32_t((uint64_t(1) << kPlaceBits) - 1);
   static constexpr bool kIsShort =
-      kKeyBits < 32 && kLongest >= 0 && kLongest < int64_t(kPlaces);
+      kKeyBits < 32 && kLongest >= 0 && kLongest < int64_t(kPlaces / 2);
   using Word = typename WordOf<kIsShort>::Type;
   static constexpr int kRoom = kCount <= 1    ? 1
                                : kCount <= 2  ? 2
@@ -289,18 +292,30 @@ struct List {
       elements[v + 1] =
           v + 1 < there ? (orders & ~kPlaces) | (places - kWidth) : 0;
     }
-    take<false>(elements, first == 0);
+    // Lists of no more than that are sorted at once.
+    constexpr int kPart = kVectors < 8 ? kVectors : 8;
+    REFOLD_UNROLL
+    for (int part = 0; part < kVectors; part += kPart) {
+      Word some[kPart];
+      REFOLD_UNROLL
+      for (int i = 0; i < kPart; ++i)
+        some[i] = elements[part + i];
+      take<false>(some, first == 0 && part == 0);
+    }
   }
 
   /// As `select`; `vector_at` gives the vector that begins at a place.
-  template <int kWidth, typename VectorAt>
+  /// `kIsFull`: there are at least `kCount` vectors.
+  template <int kWidth, bool kIsFull, typename VectorAt>
   REFOLD_DEVICE void select_stored(List &vectors, VectorAt vector_at) {
     REFOLD_UNROLL
     for (int n = 0; n < kCount; ++n) {
       const Word bound = vectors.words[0];
-      const int64_t first = bound == 0 ? 0 : vectors.place(0) / kWidth * kWidth;
+      const bool is_there = kIsFull || bound != 0;
+      const uint32_t first =
+          is_there ? ~uint32_t(bound) & kPlaces & ~uint32_t(kWidth - 1) : 0;
       // Places count down to the vector's last element.
-      const Word base = kPlaces - uint32_t(first) - (kWidth - 1);
+      const Word base = kPlaces - first - (kWidth - 1);
       const auto vector = vector_at(first);
       Word elements[kWidth];
       REFOLD_UNROLL
@@ -315,13 +330,13 @@ struct List {
       for (int i = 0; i < kWidth; ++i) // unsigned: what is above wraps low
         best = larger_word(best, Word(elements[i] + above));
       best -= above;
-      words[n] = bound == 0 ? Word(0) : Word(best + base);
+      words[n] = is_there ? Word(best + base) : Word(0);
       Word next = 0;
       REFOLD_UNROLL
       for (int i = 0; i < kWidth; ++i)
         next = larger_word(next, Word(elements[i] - best));
       next += best;
-      next = bound != 0 && next < best ? Word(next + base) : Word(0);
+      next = is_there && next < best ? Word(next + base) : Word(0);
       REFOLD_UNROLL
       for (int i = 0; i + 1 < kCount - n; ++i) {
         vectors.words[i] = larger_word(vectors.words[i + 1], next);
@@ -375,7 +390,7 @@ struct List {
   /// -1 where nothing is.
   REFOLD_DEVICE int32_t place(int64_t i) const {
     if constexpr (kIsShort) {
-      return is_free(i) ? -1 : int32_t(kPlaces - (words[i] & kPlaces));
+      return int32_t(~words[i] << (32 - kPlaceBits)) >> (32 - kPlaceBits);
     } else {
       return int32_t(~uint32_t(words[i]));
     }
@@ -389,7 +404,7 @@ struct List {
       if constexpr (IsFloat<Keys>::kValue)
         return float_of(bits_of(number_of(kIsTop ? order : ~order)) & ~kPlaces);
       else
-        return Keys::key(order >> 16);
+        return Keys::key(order);
     } else {
       const uint32_t order = uint32_t(words[i] >> 32);
       return number_of(kIsTop ? order : ~order);

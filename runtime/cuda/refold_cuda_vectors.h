@@ -240,7 +240,8 @@ template <> struct Columns<true> {
 };
 template <Place kPlace>
 using ColumnOf = typename Columns<kPlace == InRegisters || kPlace == InShared ||
-                                  kPlace == Split || kPlace == InRing>::Type;
+                                  kPlace == Split || kPlace == InRing ||
+                                  kPlace == InLanes>::Type;
 
 /// A thread's own vector in shared memory: its parts of 16 bytes lie
 /// `kThreads` of them apart, so that those of a warp are neighbours. No other
@@ -294,7 +295,32 @@ REFOLD_DEVICE Vector<T, kWidth> load_of_warp(uint32_t from) {
 /// A vector of a row that a lane has for itself in shared memory.
 template <typename T, int kWidth>
 REFOLD_DEVICE Vector<T, kWidth> load_own(uint32_t from) {
-  return load_kept<1, T, kWidth>(from);
+  if constexpr (Vector<T, kWidth>::kBytes % 16 == 0) {
+    return load_kept<1, T, kWidth>(from);
+  } else {
+    Vector<T, kWidth> to;
+    load_words_shared<Vector<T, kWidth>::kBytes>(to.words, from);
+    return to;
+  }
+}
+
+/// Vectors as `kCount` of `kPart` elements.
+template <typename T, int kPart, int kCount> struct PartsOfVectors {
+  Vector<T, kPart> of[kCount];
+};
+template <int kPart, typename T, int kWidth, int kCount>
+REFOLD_DEVICE auto parts_of(const Vector<T, kWidth> (&from)[kCount]) {
+  static_assert(kWidth % kPart == 0);
+  constexpr int kParts = kWidth / kPart, kWords = (kPart * sizeof(T) + 3) / 4;
+  PartsOfVectors<T, kPart, kCount * kParts> parts;
+  REFOLD_UNROLL
+  for (int i = 0; i < kCount * kParts; ++i) {
+    REFOLD_UNROLL
+    for (int word = 0; word < kWords; ++word)
+      parts.of[i].words[word] =
+          from[i / kParts].words[i % kParts * kWords + word];
+  }
+  return parts;
 }
 /// Begins to copy the rows of a warp, of `count` elements that are whole
 /// vectors each: row i of it from `row_at(i)` to `to` + i * `stride`. Lanes
@@ -330,6 +356,47 @@ REFOLD_DEVICE void copy_rows(uint32_t to, uint32_t stride, int64_t count,
         copy_kept<1, kWidth>(place, from);
         place += uint32_t(step) * stride;
         from += step * apart;
+      }
+    }
+  }
+}
+
+/// The same of rows that lie evenly: the first begins at `first`, each `apart`
+/// elements behind the one before. `there` of them are; zeros are brought for
+/// the others.
+template <int kWidth, typename T>
+REFOLD_DEVICE void copy_even_rows(uint32_t to, uint32_t stride, int count,
+                                  const T *first, int64_t apart,
+                                  int64_t there) {
+  const int lane = thread() % 32;
+  int bits = 0; // of the lanes that copy one row
+  REFOLD_UNROLL
+  for (int i = 0; i < 5; ++i)
+    bits += int(count > kWidth << i);
+  const int which = lane >> bits, step = 32 >> bits;
+  // Lanes that have eight or more to copy, of rows that are all there.
+  const bool are_eights = bits >= 3 && there >= 32;
+  const int64_t next = step * apart;
+  for (int column = (lane & ((1 << bits) - 1)) * kWidth; column < count;
+       column += kWidth << bits) {
+    uint32_t place =
+        to + uint32_t(which) * stride + uint32_t(column) * uint32_t(sizeof(T));
+    const T *from = first + which * apart + column;
+    if (!are_eights) {
+      for (int row = which; row < 32; row += step) {
+        copy_kept<1, kWidth>(place, from, row < there);
+        place += uint32_t(step) * stride;
+        from += next;
+      }
+      continue;
+    }
+    REFOLD_NO_UNROLL
+    for (int row = which; row < 32; row += 8 * step) {
+      REFOLD_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        copy_kept<1, kWidth>(place, from);
+        place += uint32_t(step) * stride;
+        from += next;
       }
     }
   }

@@ -82,6 +82,9 @@ struct CudaEntry {
   /// one on their way; 0: registers have two.
   int stages = 0;
   int64_t tableBytes = 0; ///< of `keptBytes`, for what all rows read
+  /// Of rows of lanes: a list is chosen from vectors of as many elements, by
+  /// the best of each; 0: of `width`.
+  int picked = 0;
   /// Blocks that are meant to share a multiprocessor; 0: as many as fit.
   int blocksPerUnit = 0;
   /// A launch has as many blocks as the GPU takes at once, for many rows each.

@@ -49,6 +49,8 @@ void RowPrinter::addEntry(CudaEntry entry) {
   entry.name = options.name + kind + std::to_string(entry.threads) + "x" +
                std::to_string(entry.vectors) + "x" +
                std::to_string(entry.width);
+  if (entry.picked)
+    entry.name += "x" + std::to_string(entry.picked);
   bool isKnown = llvm::any_of(result.entries, [&](const CudaEntry &other) {
     return other.name == entry.name;
   });

@@ -12,8 +12,10 @@ using namespace refold;
 using namespace refold::cuda;
 using namespace refold::walk;
 
-/// Rows that a block has, and vectors that a lane reads at once.
-static constexpr int kLanesRows = 64, kLanesVectors = 8;
+/// Rows that a block has, and vectors that a lane reads at once; of longer
+/// rows, where registers have room for more.
+static constexpr int kLanesRows = 64, kLanesVectors = 8, kLongRows = 32,
+                     kLongVectors = 16;
 /// Elements and bytes of a row: fewer blocks share a multiprocessor where it is
 /// longer.
 static constexpr int64_t kLongest = 512, kMostBytes = 1024;
@@ -25,34 +27,68 @@ static constexpr int64_t kLongest = 512, kMostBytes = 1024;
 void RowPrinter::addLanes(int width) {
   constexpr int64_t kFewestRows = 32768, kFewPlaces = 8;
   int64_t places = 0, lists = 0;
-  bool isWide = false;
+  bool isWide = false, areStored = true;
   for (StatePlan &s : plan.states) {
     if (!s.op.isOrdered())
       continue;
     ++lists;
     places += plan.extent(rankOf(s));
     isWide |= keyBits(s.term) == 32;
+    areStored &= storedKeysOf(s).has_value();
   }
   if (isWide && places > kFewPlaces)
     return;
-  CudaEntry entry{"",
-                  1,
-                  kLanesRows,
-                  kLanesVectors,
-                  width,
-                  true,
-                  std::min(kLongest, kMostBytes / keptBytes())};
-  entry.place = CudaEntry::Lanes;
-  entry.keptBytes = keptBytes() * kLanesRows;
-  entry.sharedBytes = 16 * kLanesRows;
-  entry.fewestRows = kFewestRows;
+  auto add = [&](int rows, int vectors, int64_t longest, int blocks,
+                 int picked) {
+    CudaEntry entry{"", 1, rows, vectors, width, true, longest};
+    entry.place = CudaEntry::Lanes;
+    entry.keptBytes = keptBytes() * rows;
+    entry.sharedBytes = 16 * rows;
+    entry.fewestRows = kFewestRows;
+    entry.blocksPerUnit = blocks;
+    entry.picked = picked;
+    addEntry(entry);
+  };
+  hasLanes = true;
+  int64_t longest = std::min(kLongest, kMostBytes / keptBytes());
   // Left alone, ptxas spills to have twelve.
   int numRead = int(llvm::count_if(
       kernel.reads, [](auto &read) { return read.second.isFolded; }));
   bool isMuch = lists > 1 || places > kFewPlaces || (width == 8 && numRead > 1);
-  entry.blocksPerUnit = isMuch ? 8 : 0;
-  addEntry(entry);
-  hasLanes = true;
+  // Before sm_90 ptxas takes 251 registers for 16 vectors, and none was timed.
+  bool isOld = StringRef(options.target).contains("sm80");
+  if (isMuch || !areStored || width < 8 || isOld)
+    return add(kLanesRows, kLanesVectors, longest, isMuch ? 8 : 0, 0);
+  // A vector that is popped costs more than half of two do, and twice as many
+  // of a chunk are more to sort: with as many places as that is worth it, rows
+  // of one chunk are chosen from halves, in 64 registers (softmax and 8 best of
+  // 1M rows of 64 / 128 bf16 on an H200: 58.7 / 92 us, from whole ones 61.2 /
+  // 88).
+  int64_t chunk = kLanesVectors * width;
+  if (places > kFewPlaces / 2 && plan.states.size() <= 3) {
+    hasPicked = true;
+    add(kLanesRows, kLanesVectors, chunk, 16, width / 2);
+  }
+  // Longer rows: fewer merges, and blocks of a warp, of which more fit (of 128
+  // / 256: 91.5 / 155.6 us, by 64 rows and 8 vectors 87.8 / 162.5).
+  add(kLanesRows, kLanesVectors, 2 * chunk, 0, 0);
+  add(kLongRows, kLongVectors, longest, 0, 0);
+}
+
+/// One row index, which subscripts have as it is.
+bool RowPrinter::isEven(const RowRead &read) {
+  if (kernel.rows.size() != 1)
+    return false;
+  bool isLinear = true;
+  for (AffineExpr expr : cast<ReadOp>(read.node->op).getMap().getResults())
+    expr.walk([&](AffineExpr part) {
+      isLinear &= part.getKind() != AffineExprKind::Mod &&
+                  part.getKind() != AffineExprKind::FloorDiv &&
+                  part.getKind() != AffineExprKind::CeilDiv;
+    });
+  return isLinear && llvm::all_of(read.node->in, [&](Node *n) {
+           return n->kind == Node::Index || !(n->set & bit(kernel.rows[0]));
+         });
 }
 
 /// Where a read of a row begins, in bytes from where the row does.
@@ -89,17 +125,26 @@ void RowPrinter::printLanes() {
     if (!isKept(read))
       continue;
     out.open("const auto " + read.name + "_at = [&](int which) {");
-    out.line("int64_t row = block() * kRows + own_warp + which;");
-    out.line("row = row < " + rowCount() + " ? row : 0;");
+    bool areEven = isEven(read);
+    out.line(std::string(areEven ? "const " : "") +
+             "int64_t row = block() * kRows + own_warp + which;");
+    if (!areEven)
+      out.line("row = row < " + rowCount() + " ? row : 0;");
     {
       Expressions::Scope scope(values, {});
       printRowPointers([&](const RowRead &other) { return &other == &read; });
     }
     out.line("return " + read.row + ";");
     out.close("};");
-    out.line("copy_rows<kWidth>(own_rows + uint32_t(own_warp) * own_bytes" +
-             beginOf(kernel, read, count()) + ", own_bytes, " + count() + ", " +
-             read.name + "_at);");
+    std::string at = read.name + "_at";
+    std::string to = "<kWidth>(own_rows + uint32_t(own_warp) * own_bytes" +
+                     beginOf(kernel, read, count()) + ", own_bytes, " +
+                     count() + ", ";
+    if (areEven)
+      out.line("copy_even_rows" + to + at + "(0), " + at + "(1) - " + at +
+               "(0), " + rowCount() + " - block() * kRows - own_warp);");
+    else
+      out.line("copy_rows" + to + at + ");");
   }
   out.line("commit_copies();");
   out.line("wait_copies<0>();");
@@ -110,10 +155,10 @@ void RowPrinter::printLanes() {
 /// Vectors of the thread's own row from `first` on.
 void RowPrinter::printFetchOwn() {
   out.open("[[maybe_unused]] const auto fetch_own = [&](auto whole, auto "
-           "&chunk, int64_t first) {");
+           "&chunk, Column first) {");
   out.line("REFOLD_UNROLL");
   out.open("for (int v = 0; v < chunk.kCount; ++v) {");
-  out.line("const int64_t column = first + v * kWidth;");
+  out.line("const Column column = first + v * kWidth;");
   out.line("if (whole.value == 0 && column >= " + count() + ")");
   out.line("  continue;");
   for (auto &[node, read] : kernel.reads) {
@@ -152,24 +197,28 @@ std::optional<RowPrinter::Stored> RowPrinter::storedKeysOf(StatePlan &s) {
 void RowPrinter::printBestsOfChunk(unsigned pass) {
   for (StatePlan *s : listsOf(pass))
     if (std::optional<Stored> keys = storedKeysOf(*s)) {
-      out.line("[[maybe_unused]] int there = kVectors;");
+      std::string parts = hasPicked ? " * (kWidth / kPicked);" : ";";
+      out.line("[[maybe_unused]] int there = kVectors" + parts);
       out.line("if (whole.value == 0 && kPlace == InLanes)");
-      out.line("  there = int((" + count() + " - first) / kWidth);");
+      out.line("  there = int((" + count() + " - first) / kWidth)" + parts);
       break;
     }
   for (StatePlan *s : listsOf(pass))
     if (std::optional<Stored> keys = storedKeysOf(*s))
       out.line("[[maybe_unused]] const auto bests_" + name(*s) +
-               " = bests_of<kPlace == InLanes, " + keys->type + ">(chunk." +
-               keys->read->name + ", there);");
+               " = bests_of<kPlace == InLanes, " + keys->type + ">(" +
+               (hasPicked
+                    ? "parts_of<kPicked>(chunk." + keys->read->name + ").of"
+                    : "chunk." + keys->read->name) +
+               ", there);");
 }
 
 /// The best of each vector of a chunk, at the vector's place, into a list of
 /// its own. NaN is the best of the largest and the last of the smallest.
 void RowPrinter::printBestsOfVectors(StatePlan &s) {
   if (storedKeysOf(s)) {
-    out.line("vectors_" + name(s) + ".template take_bests<kWidth>(bests_" +
-             name(s) + ", first, there);");
+    out.line("vectors_" + name(s) + ".template take_bests<" + picked() +
+             ">(bests_" + name(s) + ", first, there);");
     return;
   }
   bool isTop = s.op.getReducer() == Reducer::TopK;
@@ -205,24 +254,42 @@ void RowPrinter::printSelections(unsigned pass) {
     return;
   out.open("if (" + count() + " > 0) {");
   for (StatePlan *s : listsOf(pass)) {
-    auto fetch = [&] {
-      out.line("Chunk<1, kWidth> chunk;");
-      out.line("fetch_own(Number<1>{}, chunk, column);");
-    };
     if (std::optional<Stored> keys = storedKeysOf(*s)) {
-      out.open(name(*s) + ".template select_stored<kWidth>(vectors_" +
-               name(*s) + ", [&](int64_t column) {");
-      fetch();
-      out.line("return chunk." + keys->read->name + "[0];");
-      out.close("});");
+      const RowRead &read = *keys->read;
+      std::string vectors = "vectors_" + name(*s), at = name(*s) + "_vector_at";
+      out.open("const auto " + at + " = [&](Column column) {");
+      if (isKept(read))
+        out.line("return load_own<" + storedType(read.node->type) + ", " +
+                 picked() + ">(own_row" + beginOf(kernel, read, count()) +
+                 " + uint32_t(column) * " +
+                 std::to_string(bytesOf(read.node->type)) + ");");
+      else
+        out.line("return load_vector<" + picked() + ", Reuse>(" + read.row +
+                 " + column);");
+      out.close("};");
+      auto select = [&](StringRef isFull) {
+        return name(*s) + ".template select_stored<" + picked() + ", " +
+               isFull.str() + ">(" + vectors + ", " + at + ");";
+      };
+      // Long ones are long text.
+      if (int64_t places = plan.extent(rankOf(*s)); places <= 8) {
+        out.line("if (" + count() + " >= " + std::to_string(places) + " * " +
+                 picked() + ")");
+        out.line("  " + select("true"));
+        out.line("else");
+        out.line("  " + select("false"));
+      } else {
+        out.line(select("false"));
+      }
       continue;
     }
     Expressions::Scope outside(values, {s->term});
     nameLists({s->term});
     values.hoist(s->term);
     out.open(name(*s) + ".template select<kWidth>(vectors_" + name(*s) +
-             ", [&](auto &words, int64_t column) {");
-    fetch();
+             ", [&](auto &words, Column column) {");
+    out.line("Chunk<1, kWidth> chunk;");
+    out.line("fetch_own(Number<1>{}, chunk, column);");
     out.line("constexpr int v = 0;");
     out.line("REFOLD_UNROLL");
     out.open("for (int e = 0; e < kWidth; ++e) {");

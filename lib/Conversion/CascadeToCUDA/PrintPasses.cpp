@@ -290,7 +290,10 @@ void RowPrinter::printMergeAcrossWarps(unsigned pass) {
   SmallVector<StatePlan *> states = statesOf(pass);
   std::string number = std::to_string(pass + 1);
   std::string turn = hasShared ? " + turn" : "";
-  out.line("merge" + number + "(Number<kThreads < 32 ? kThreads : 32>{});");
+  if (hasLanes) // a lane with a row for itself has nothing to merge
+    out.line("if constexpr (kThreads > 1)");
+  out.line(std::string(hasLanes ? "  " : "") + "merge" + number +
+           "(Number<kThreads < 32 ? kThreads : 32>{});");
   if (kernel.product) // whose rows are a warp's
     return;
   out.open("if constexpr (kThreads > 32) {");
@@ -355,7 +358,7 @@ void RowPrinter::printWalk(unsigned pass) {
   if (hasLanes) {
     out.otherwise("if constexpr (kPlace == InLanes)");
     out.line("REFOLD_NO_UNROLL");
-    out.open("for (int64_t first = 0; first < " + count() +
+    out.open("for (Column first = 0; first < " + count() +
              "; first += kChunk) {");
     out.open("if (first + kChunk <= " + count() + ") {");
     out.line("fetch_own(Number<1>{}, chunk, first);");

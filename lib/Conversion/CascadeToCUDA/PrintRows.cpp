@@ -45,7 +45,11 @@ void RowPrinter::printHead() {
                 "ticket of the row; the last one merges them.");
   if (hasLanes)
     out.comment("         _lanesTxVxW brings rows to shared memory, where "
-                "every lane has one for itself.");
+                "every lane has one for itself" +
+                std::string(hasPicked
+                                ? "; _lanesTxVxWxP chooses lists by the best "
+                                  "of P elements each."
+                                : "."));
   if (!hasStates())
     out.comment("No reduction: every element is computed on its own.");
   printIncludes(hasClusters ? "refold_cuda_clusters.h" : "");
@@ -217,6 +221,7 @@ void RowPrinter::printBody() {
              std::string(hasClusters ? ", int kBlocks = 1" : "") +
              (hasRings    ? ", int kAhead = 0>"
               : hasStages ? ", int kStages = 0>"
+              : hasPicked ? ", int kPicked = kWidth>"
                           : ">"));
   out.open("REFOLD_DEVICE void " + options.name + "(" + typedParameters +
            ") {");
@@ -335,6 +340,8 @@ void RowPrinter::printEntries() {
       place += ", " + std::to_string(entry.blocks);
     if (entry.ahead > 0 || entry.stages > 0)
       place += ", " + std::to_string(entry.ahead + entry.stages);
+    if (entry.picked > 0)
+      place += ", " + std::to_string(entry.picked);
     out.line(options.name + "<" + shape + ", " + place + ">(" +
              plainParameters + ");");
     out.close();

@@ -64,6 +64,10 @@ private:
   // A row a lane, in shared memory: PrintLanes.cpp.
   void addLanes(int width);
   void printLanes();
+  /// Whether rows of what is read lie evenly.
+  bool isEven(const RowRead &read);
+  /// How many elements the vectors of a list have that are compared first.
+  std::string picked() const { return hasPicked ? "kPicked" : "kWidth"; }
   void printFetchOwn();
   void printBestsOfVectors(walk::StatePlan &s);
   void printSelections(unsigned pass);
@@ -197,6 +201,7 @@ private:
   bool hasParts = false;    ///< in an entry, blocks share rows
   bool hasStages = false;   ///< in an entry, shared memory has some chunks
   bool hasLanes = false;    ///< an entry keeps a row for each lane there
+  bool hasPicked = false;   ///< in one, lists are chosen by smaller vectors
   bool hasClusters = false; ///< in an entry, blocks have rows together
   NodeSet inRegisters;      ///< tables that have no room in shared memory
   bool isWide = false; ///< 64 registers of a thread hold elements, with tables

@@ -62,7 +62,8 @@ static SizeExpr blocksOf(const CudaEntry &entry, const CudaKernel &kernel,
   return rows * blocks(words.extent(kernel.tiles->rows));
 }
 
-/// Shared memory that the launch asks for: to keep rows, whole chunks of them.
+/// Shared memory that the launch asks for: to keep rows, whole chunks of them,
+/// or whole vectors where every lane has one.
 static SizeExpr sharedOf(const CudaEntry &entry, const CudaKernel &kernel,
                          const Words &words) {
   if (entry.keptBytes == 0)
@@ -72,12 +73,13 @@ static SizeExpr sharedOf(const CudaEntry &entry, const CudaKernel &kernel,
   SizeExpr kept = SizeExpr::binary(
       SizeExpr::Op::Max, lengthOf(kernel, words) - SizeExpr(entry.held()),
       SizeExpr(0));
+  int64_t chunk = entry.place == CudaEntry::Lanes ? entry.width : entry.chunk();
   SizeExpr chunks =
-      SizeExpr::binary(SizeExpr::Op::CeilDiv, kept, SizeExpr(entry.chunk()));
+      SizeExpr::binary(SizeExpr::Op::CeilDiv, kept, SizeExpr(chunk));
   if (entry.blocks > 1)
     chunks =
         SizeExpr::binary(SizeExpr::Op::CeilDiv, chunks, SizeExpr(entry.blocks));
-  return chunks * SizeExpr(entry.chunk() * entry.keptBytes) +
+  return chunks * SizeExpr(chunk * entry.keptBytes) +
          SizeExpr(entry.aheadBytes() + entry.sharedBytes);
 }
 

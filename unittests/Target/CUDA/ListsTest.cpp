@@ -143,8 +143,9 @@ std::string judge(const CudaKernel &printed, bool isNarrow) {
   ExecutableSpec spec;
   if (llvm::Error error = attachEmulated(spec, {printed}))
     return "does not compile: " + llvm::toString(std::move(error));
-  const std::pair<int64_t, int64_t> shapes[] = {
-      {67, 40}, {3, 2}, {5, 1}, {4, 256}, {3, 900}, {3, 2047}, {3, 6000}};
+  const std::pair<int64_t, int64_t> shapes[] = {{67, 40},  {70, 16}, {3, 2},
+                                                {5, 1},    {4, 256}, {3, 900},
+                                                {3, 2047}, {3, 6000}};
   for (auto [rows, n] : shapes)
     if (std::string wrong = judge(spec.kernels.front(), isNarrow, rows, n);
         !wrong.empty())
@@ -210,7 +211,8 @@ const std::vector<Defect> kDefects = {
     {"uint32_t(~uint32_t(place))", "uint32_t(place)"},
     {"(kPlaces - uint32_t(place))", "uint32_t(place)"},
     {"(order & ~kPlaces) |", "order |"},
-    {"is_free(i) ? -1 : ", ""},
+    {"int32_t(~words[i] << (32 - kPlaceBits)) >> (32 - kPlaceBits)",
+     "int32_t(kPlaces - (words[i] & kPlaces))"},
     {"if (is_free(i))\n      return free;", ""},
     {"number_of(kIsTop ? order : ~order)", "number_of(order)"},
     // Sorting and merging.
@@ -228,6 +230,108 @@ const std::vector<Defect> kDefects = {
 
 INSTANTIATE_TEST_SUITE_P(Text, PlantedListDefect,
                          testing::ValuesIn(chosenDefects(kDefects, 3)));
+
+// Long lists of keys as they are stored: rows of one chunk are chosen from
+// halves of vectors, longer ones from more vectors at once.
+constexpr llvm::StringLiteral kLongList = R"(
+func.func @kernel(%x: memref<?x?xbf16>, %v: memref<?x6xf32>, %i: memref<?x6xi32>) {
+  refold.cascade rows(%m = ?) stream(%n = ?) carried(%r = 6)
+    ins(%a = %x : memref<?x?xbf16>)
+    outs(%b = %v : memref<?x6xf32>, %c = %i : memref<?x6xi32>)
+    sizes(%m = %b[0], %n = %a[1]) {
+    %read = refold.read %a[%m, %n] : bf16
+    %key = arith.extf %read : bf16 to f32
+    %at = arith.index_cast %n : index to i32
+    %top:2 = refold.state topk(%key : f32, %at : i32) rank(%r)
+    refold.write %top#0, %b[%m, %r] : f32
+    refold.write %top#1, %c[%m, %r] : i32
+  }
+  return
+})";
+
+CudaKernel printLongList() {
+  auto context = makeContext();
+  auto kernel = printCudaKernel(*context, "best", kLongList, "test",
+                                {CudaDevice::Emulated, "cuda-emulated"});
+  if (!kernel) {
+    ADD_FAILURE() << llvm::toString(kernel.takeError());
+    return {};
+  }
+  return std::move(*kernel);
+}
+
+/// What is wrong with the entry of a row a lane that lists are chosen by
+/// vectors of `picked` elements in (0: whole ones), for rows of its lengths.
+std::string judgeLongList(CudaKernel printed, int picked) {
+  llvm::erase_if(printed.entries, [&](const CudaEntry &entry) {
+    return entry.place != CudaEntry::Lanes || entry.picked != picked;
+  });
+  EXPECT_FALSE(printed.entries.empty());
+  std::vector<int64_t> lengths{8, 48};
+  for (CudaEntry &entry : printed.entries) {
+    entry.fewestRows = 0;
+    lengths.push_back(entry.longest);
+  }
+  ExecutableSpec spec;
+  if (llvm::Error error = attachEmulated(spec, {printed}))
+    return "does not compile: " + llvm::toString(std::move(error));
+  for (int64_t n : lengths) {
+    const int64_t rows = 70, k = 6;
+    std::vector<float> x = drawn(rows, n), v(rows * k);
+    std::vector<int32_t> places(rows * k);
+    std::vector<uint16_t> narrow;
+    for (float value : x) {
+      uint32_t bits;
+      std::memcpy(&bits, &value, 4);
+      narrow.push_back(uint16_t(bits >> 16));
+    }
+    std::vector<int64_t> words;
+    auto add = [&](auto &array, int64_t width) {
+      auto at = int64_t(reinterpret_cast<intptr_t>(array.data()));
+      words.insert(words.end(), {at, at, 0, rows, width, width, 1});
+    };
+    add(narrow, n), add(v, k), add(places, k);
+    if (llvm::Error error = spec.kernels.front().launch(words.data()))
+      return llvm::toString(std::move(error));
+    for (int64_t row = 0; row < rows; ++row) {
+      std::vector<int32_t> order(n);
+      std::iota(order.begin(), order.end(), 0);
+      const float *own = x.data() + row * n;
+      llvm::stable_sort(order, [&](int32_t a, int32_t b) {
+        return std::isnan(own[a]) || std::isnan(own[b])
+                   ? !std::isnan(own[b]) && std::isnan(own[a])
+                   : own[a] > own[b];
+      });
+      for (int64_t r = 0; r < k; ++r)
+        if (places[row * k + r] != order[r])
+          return "found a wrong list";
+    }
+  }
+  return "";
+}
+
+TEST(Lists, OfLanesAreChosenByPartsOfVectors) {
+  for (int picked : {0, 4})
+    EXPECT_EQ(judgeLongList(printLongList(), picked), "");
+}
+
+class PlantedPickedDefect : public testing::TestWithParam<Defect> {};
+
+TEST_P(PlantedPickedDefect, IsCaught) {
+  CudaKernel kernel = printLongList();
+  std::string text = withLists(kernel.text);
+  kernel.text = replaced(text, GetParam().from, GetParam().to);
+  ASSERT_NE(kernel.text, text) << "the text has no '" << GetParam().from << "'";
+  expectCaught(judgeLongList(kernel, 4), GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Text, PlantedPickedDefect,
+    testing::Values(Defect{"/ kWidth) * (kWidth / kPicked)", "/ kWidth)"},
+                    Defect{"take_bests<kPicked>", "take_bests<kWidth>"},
+                    Defect{"load_own<bf16, kPicked>(own_row",
+                           "load_own<bf16, kPicked>(own_row + 8"},
+                    Defect{"first == 0 && part == 0", "first == 0"}));
 
 /// The kernel for a row a lane, and what takes rows that are no whole vectors.
 CudaKernel printLanes(bool isNarrow) {
@@ -263,7 +367,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Defect{"any_lane(false);", ""}, Defect{"wait_copies<0>();", ""},
         Defect{"uint32_t(thread()) * own_bytes", "uint32_t(lane) * own_bytes"},
-        Defect{"row = row < m_count ? row : 0;", ""},
+        Defect{"m_count - block() * kRows - own_warp", "m_count"},
         Defect{"own_rows + uint32_t(own_warp) * own_bytes", "own_rows"},
         Defect{"take_bests<kWidth>(bests_topk_0",
                "take_bests<kWidth>(bests_bottomk_1"},
@@ -271,13 +375,13 @@ INSTANTIATE_TEST_SUITE_P(
         Defect{"min_numbers(x, y, T{})", "min_pairs(x, y, T{})"},
         Defect{"plain_pairs(keys, T{})", "keys"},
         Defect{"(spread_signs(plain) | 0x80008000u)", "0x80008000u"},
-        Defect{"kIsTop ? order : ~order;\n  }\n  static", "order; } static"},
+        Defect{"kIsTop ? order : ~order;\n  }\n  ///", "order; } ///"},
         Defect{"(places - kWidth)", "places"},
-        Defect{"elements, first == 0", "elements, true"},
+        Defect{"some, first == 0", "some, true"},
         Defect{"base - bound - 1", "base - bound"},
         Defect{"(orders & ~kPlaces) | uint32_t(kWidth - 2 - i)",
                "(orders & ~kPlaces) | uint32_t(kWidth - 1 - i)"},
-        Defect{"own & 0x8000u ? own ^ 0x8000u : ~own", "own ^ 0x8000u"},
+        Defect{"own ^ (~spread_signs(own) | 0x80008000u)", "own ^ 0x80008000u"},
         Defect{"vectors.words[i + 1] < next ? vectors.words[i + 1] : next",
                "next"}));
 
