@@ -655,6 +655,9 @@ void TilePrinter::printVectors(WritePlan &w, ArrayRef<Node *> roots,
   const std::string &array = kernel.operandNames[target];
   const std::string &e = kernel.indexNames[tiles.width];
   out.line("uint32_t " + array + "_words[kWidth / 8] = {};");
+  // Two columns are rounded at once.
+  Node *value = withoutCasts(w.value);
+  bool rounds = isRounded(value);
   out.line("REFOLD_UNROLL");
   // What is read for all columns at once has no registers beside their sums.
   bool isInTurn = isOfWidth(w.value);
@@ -662,10 +665,14 @@ void TilePrinter::printVectors(WritePlan &w, ArrayRef<Node *> roots,
     out.open("for (int part = 0; part < kWidth / 16; ++part) {");
     out.open("if (part * 16 < " + countOf(tiles.width) + ") {");
     out.line("REFOLD_UNROLL");
-    out.open("for (int c = part * 4; c < part * 4 + 4; ++c) {");
+    out.open("for (int word = 2 * part; word < 2 * part + 2; ++word) {");
   } else {
-    out.open("for (int c = 0; c < kWidth / 4; ++c) {");
+    out.open("for (int word = 0; word < kWidth / 8; ++word) {");
   }
+  out.line(std::string(rounds ? "float" : storedType(value->type)) +
+           " pair[2];");
+  out.line("REFOLD_UNROLL");
+  out.open("for (int c = 2 * word; c < 2 * word + 2; ++c) {");
   out.line("[[maybe_unused]] const int64_t " + e +
            " = smaller(c / 2 * 8 + "
            "fragment_column(c % 2, which), " +
@@ -673,9 +680,15 @@ void TilePrinter::printVectors(WritePlan &w, ArrayRef<Node *> roots,
   {
     Expressions::Scope inside(values, roots);
     bindSums();
-    out.line(array + "_words[c / 2] |= uint32_t(" + values.value(w.value) +
-             ".bits) << (c % 2 * 16);");
+    out.line("pair[c % 2] = " +
+             withoutParentheses(values.value(rounds ? value->in[0] : value)) +
+             ";");
   }
+  out.close();
+  out.line(array + "_words[word] = " +
+           (rounds
+                ? "pack(pair[0], pair[1], " + storedType(value->type) + "{});"
+                : "uint32_t(pair[0].bits) | uint32_t(pair[1].bits) << 16;"));
   for (int i = 0; i < (isInTurn ? 3 : 1); ++i)
     out.close();
   SmallVector<Node *> in;

@@ -65,6 +65,30 @@ bool TilePrinter::callsFunctions() {
   });
 }
 
+static bool isInfinite(Node *n) {
+  auto constant =
+      n->kind == Node::Const ? dyn_cast<arith::ConstantOp>(n->op) : nullptr;
+  auto number =
+      constant ? dyn_cast<FloatAttr>(constant.getValue()) : FloatAttr();
+  return number && number.getValue().isInfinity();
+}
+
+/// Whether what is kept is products, scaled perhaps, and what one mask leaves
+/// of them: little lives beside them.
+bool TilePrinter::keepsProducts() {
+  NodeSet all;
+  collect(tiles.kept, all);
+  int masks = 0;
+  auto isPlain = [&](Node *n) {
+    if (n->kind != Node::Elem || !dependsOnStream(n))
+      return true;
+    if (isOp(n, "arith.select"))
+      return ++masks == 1 && (isInfinite(n->in[1]) || isInfinite(n->in[2]));
+    return isOp(n, "arith.mulf") || isOp(n, "arith.divf");
+  };
+  return llvm::all_of(all, isPlain) && plan.passes[0].conditions.size() <= 1;
+}
+
 /// Rows a warp has twice over where its registers hold their results: every
 /// fragment that is read from shared memory then feeds two products.
 void TilePrinter::addEntry(int deepest, int widest, int vector) {
@@ -83,8 +107,12 @@ void TilePrinter::addEntry(int deepest, int widest, int vector) {
   // Short streams, and those that end between tiles, lose what is left of the
   // last tile (LaunchConditions says when). Beside roles they are rare, and
   // beside what is read at every element they spill.
-  if (columns == 80 && !hasRoles() && !readsElements())
+  if (columns == 80 && !hasRoles() && !readsElements()) {
     addTiles(deepest, widest, vector, numTiles, 64);
+    // A third block a multiprocessor hides how the others begin and end.
+    if (keepsProducts())
+      result.entries.back().blocksPerUnit = 3;
+  }
   addTiles(deepest, widest, vector, numTiles, columns);
 }
 
@@ -170,7 +198,8 @@ LogicalResult TilePrinter::chooseEntries() {
 
 /// Whether registers hold the rows of the block beside products and sums.
 bool TilePrinter::keepsLeft(const CudaEntry &entry) {
-  constexpr int64_t kMost = 176; // of 255, with what addresses and terms take
+  // Of 168 or 255, with what addresses and terms take.
+  int64_t kMost = entry.blocksPerUnit > 2 ? 128 : 176;
   int64_t rows = entry.rows / (entry.threads / 32); // of a warp
   int64_t held = rows * (int64_t(entry.vectors) +
                          int64_t(tiles.products.size()) * entry.widest +
@@ -185,8 +214,9 @@ void TilePrinter::printEntries() {
     std::string threads = std::to_string(entry.threads);
     // Left alone, ptxas spills to have four blocks of those that share the
     // stream, where shared memory has room for three.
-    bool isHeld = entry.roles == 0 && entry.hasParts() && entry.widest <= 128 &&
-                  entry.deepest <= 128;
+    bool isHeld = entry.blocksPerUnit == 3 ||
+                  (entry.roles == 0 && entry.hasParts() &&
+                   entry.widest <= 128 && entry.deepest <= 128);
     out.line(entry.roles > 0 ? "REFOLD_UNIT_KERNEL(" + threads + ", 1)"
              : isHeld        ? "REFOLD_UNIT_KERNEL(" + threads + ", 3)"
                              : "REFOLD_KERNEL(" + threads + ")");

@@ -52,6 +52,7 @@ private:
   mlir::LogicalResult chooseEntries();
   void addEntry(int deepest, int widest, int vector);
   void addTiles(int deepest, int widest, int vector, int numTiles, int columns);
+  bool keepsProducts();
   bool keepsLeft(const CudaEntry &entry);
   bool readsElements(unsigned brought = 0);
   bool callsFunctions();

@@ -45,18 +45,22 @@ static SizeExpr takesRowProduct(const CudaEntry &entry,
 }
 
 /// What the columns of all tiles that rows walk take, in percent of one of a
-/// long tile (fitted to rows of 512 to 4096, benchmarks/results/cuda-tiles.md).
+/// long tile, and what a block does beside them, of which three blocks hide
+/// more (fitted to rows of 512 to 16384, benchmarks/results/cuda-tiles.md).
 static SizeExpr timeOfColumns(const CudaEntry &entry, const CudaKernel &kernel,
                               const Words &words) {
   using Op = SizeExpr::Op;
-  constexpr int64_t kLong = 80, kShort = 103;
+  constexpr int64_t kLong = 80, kShort = 103, kBeside = 87, kBesideThree = 47;
   SizeExpr length = words.extent(kernel.stream), columns(entry.vectors);
   SizeExpr walked = SizeExpr::binary(Op::CeilDiv, length, columns) * columns;
   // Half of the stream, and where rows of a block end half a tile.
   if (kernel.tiles->isGrowing)
     walked = length + SizeExpr(entry.rows) +
              SizeExpr(entry.rows % entry.vectors == 0 ? 0 : entry.vectors);
-  return walked * SizeExpr(entry.vectors < kLong ? kShort : 100);
+  int64_t beside = (entry.blocksPerUnit == 3 ? kBesideThree : kBeside) *
+                   (kernel.tiles->isGrowing ? 2 : 1);
+  return (walked + SizeExpr(beside)) *
+         SizeExpr(entry.vectors < kLong ? kShort : 100);
 }
 
 /// Whether an array has fewer elements along the summed or the carried index
