@@ -319,7 +319,7 @@ conform_shares(const int32_t *in, int32_t *out, int64_t count) {
   constexpr int kGroups = 256;
   REFOLD_SHARED_BYTES(scratch, (kGroups + 2 * 128) * 16);
   REFOLD_SHARED(int32_t, share, 3);
-  share_blocks<ShareCosts<3, 1, 4, 132>, kGroups, 128>(
+  share_blocks<ShareCosts<3, 1, 1024, 4, 132>, kGroups, 128>(
       share, scratch, count, load_element(in + count),
       [&](int64_t group) { return load_element(in + group); });
   block_barrier();

@@ -29,12 +29,14 @@ REFOLD_DEVICE int most_of_lanes(int x) {
 }
 
 /// How streams are cut, in tiles: what the beginning of a block is worth, what
-/// it is worth to leave a part for a merge, and what no part is shorter than;
-/// `kAtOnceOf`: blocks that a large GPU has at once.
-template <int kBeginOf, int kLeaveOf, int kLeastOf, int kAtOnceOf>
+/// it is worth to leave a part for a merge, how many parts are merged in the
+/// time of one, and what no part is shorter than; `kAtOnceOf`: blocks that a
+/// large GPU has at once.
+template <int kBeginOf, int kLeaveOf, int kMergedOf, int kLeastOf,
+          int kAtOnceOf>
 struct ShareCosts {
   static constexpr int kBegin = kBeginOf, kLeave = kLeaveOf, kLeast = kLeastOf;
-  static constexpr int kAtOnce = kAtOnceOf;
+  static constexpr int kMerged = kMergedOf, kAtOnce = kAtOnceOf;
 };
 
 /// A size of parts that is tried, one a lane: the first is the longest stream,
@@ -80,7 +82,8 @@ struct SharedWork {
   template <typename Costs>
   REFOLD_DEVICE void add(int all, const ShareSize<Costs> &size) {
     const StreamParts cut(all, size);
-    const int besides = Costs::kBegin + (cut.count > 1 ? Costs::kLeave : 0);
+    const int merge = Costs::kLeave + cut.count / Costs::kMerged;
+    const int besides = Costs::kBegin + (cut.count > 1 ? merge : 0);
     const int each = cut.tiles + besides;
     parts += cut.count;
     tiles += all + cut.count * besides;

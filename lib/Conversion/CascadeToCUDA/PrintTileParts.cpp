@@ -591,7 +591,7 @@ void TilePrinter::printMergedParts(bool isOfBlocks) {
   std::string sums;
   for (const TileState &p : tiles.products)
     sums += ", " + name(*p.state) + "_merged" + one;
-  if (!isOfBlocks) {
+  if (!isOfBlocks && !isWide) { // whose sums are left by whoever has them
     out.open("if (row_parts > 1) {");
     out.open("if (column == 0) {");
     for (StatePlan *s : rowStates())
@@ -599,18 +599,15 @@ void TilePrinter::printMergedParts(bool isOfBlocks) {
                name(*s) + ");");
     out.close();
     for (auto [p, product] : llvm::enumerate(tiles.products)) {
-      std::string merged = name(*product.state) + "_merged" + one + "[";
+      std::string merged = name(*product.state) + "_merged[";
       std::string quad = name(*product.state) + "_quad";
-      openQuads();
       out.line("const uint32_t " + quad + "[4] = {bits_of(" + merged +
                "0]), bits_of(" + merged + "1]), bits_of(" + merged +
                "2]), bits_of(" + merged + "3])};");
       out.line("leave_words<16>(left_sums + ((" + std::to_string(p) +
                " * blocks() * kRows + block() * kRows + row) * kWidth + "
-               "column" +
-               (isWide ? " + j * kApart" : "") + "), " + quad + ");");
-      if (isWide)
-        out.close();
+               "column), " +
+               quad + ");");
     }
     out.line("continue;");
     out.close();
@@ -734,7 +731,8 @@ void TilePrinter::printPartsBody() {
   out.blank();
   out.line("// 1. Where the block is, and what does not change there.");
   if (hasShares())
-    printShare("4, 1, " + std::to_string(CudaEntry::kPartChunks), "left_tile");
+    printShare("4, 1, 21, " + std::to_string(CudaEntry::kPartChunks),
+               "left_tile");
   printPackedPlaces();
   for (TileAccess *access : {&tiles.right})
     printMatrix(*access);

@@ -255,7 +255,7 @@ void TilePrinter::printWideNumbers() {
   // What beginning and leaving are worth on an H200; no part is shorter than
   // PlanLaunch has it.
   if (hasShares())
-    printShare("8, 6, 8", "factor_panels");
+    printShare("8, 6, 7, 2", "factor_panels");
   else
     out.line("block_barrier();");
 }
@@ -286,10 +286,19 @@ void TilePrinter::printWideRange() {
 }
 
 /// Every warp that has sums brings a panel of its half, or of those that no
-/// sums read, so that it waits for nobody but its own four.
+/// sums read, so that it waits for nobody but its own four. Tiles come from
+/// memory, and are asked for before rows of the left side where maps are told.
 void TilePrinter::printWideBrings() {
   std::string n = kernel.indexNames[tiles.stream];
   auto read = cast<ReadOp>(tiles.left.read->op);
+  if (hasMaps(true)) {
+    for (auto [i, index] : llvm::enumerate(indicesBeside(tiles.right)))
+      out.line(
+          "beside_" + std::to_string(i) + " = int(" +
+          withoutParentheses(values.subscript(index.at, tiles.right.read->in)) +
+          ");");
+    printWideFirst();
+  }
   out.open("const auto left_row = [&](int i) {");
   {
     Expressions::Scope scope(values, {});
@@ -310,14 +319,8 @@ void TilePrinter::printWideBrings() {
   out.line("return left_steps + Left::place(row, chunk - kKept * 2);");
   out.close("}, left_row, rows, " + countOf(tiles.depth) + ");");
   out.line("arrive_with_copies(left_came);");
-  if (hasMaps(true)) {
-    for (auto [i, index] : llvm::enumerate(indicesBeside(tiles.right)))
-      out.line(
-          "beside_" + std::to_string(i) + " = int(" +
-          withoutParentheses(values.subscript(index.at, tiles.right.read->in)) +
-          ");");
+  if (hasMaps(true))
     return;
-  }
   printMatrix(tiles.right);
   out.open("if (turns > 0 && (mine < kHalves || other < kOthers)) {");
   out.comment("The first tile comes over what the map is made from.");
@@ -328,6 +331,19 @@ void TilePrinter::printWideBrings() {
            " : int64_t(kDepth)) * 2, kColumns);");
   out.line("show_matrices();");
   out.line("warp_barrier();");
+  out.close();
+  printWideFirst();
+}
+
+/// The first tiles, as many as there is room for beside what is kept.
+void TilePrinter::printWideFirst() {
+  out.open("if (thread_again() % 32 == 0) {");
+  out.line("for (int turn = 0; mine < kHalves && turn < kFree && turn < turns; "
+           "++turn)");
+  out.line("  bring(turn);");
+  out.line("for (int turn = 0; other < kOthers && turn < kOtherStages && turn "
+           "< turns; ++turn)");
+  out.line("  bring_other(turn);");
   out.close();
 }
 
@@ -521,6 +537,10 @@ void TilePrinter::printWideSums() {
              "* 4 + mine) * 128;");
   // Where the block is is found again behind the loop: nobody keeps it.
   out.line("int turns, last_tile" + beside + ";");
+  printWideBring();
+  out.line(
+      "constexpr int kFree = kKeptAt / (kShared * Panel::kBytes); // tiles "
+      "beside what is kept");
   out.open("{");
   {
     Expressions::Scope inside(values, {});
@@ -530,18 +550,6 @@ void TilePrinter::printWideSums() {
     out.line("last_tile = part_end - 1;");
     printWideBrings();
   }
-  out.close();
-  printWideBring();
-  out.line(
-      "constexpr int kFree = kKeptAt / (kShared * Panel::kBytes); // tiles "
-      "beside what is kept");
-  out.open("if (thread_again() % 32 == 0) {");
-  out.line("for (int turn = 0; mine < kHalves && turn < kFree && turn < turns; "
-           "++turn)");
-  out.line("  bring(turn);");
-  out.line("for (int turn = 0; other < kOthers && turn < kOtherStages && turn "
-           "< turns; ++turn)");
-  out.line("  bring_other(turn);");
   out.close();
   out.line("await_turn(5, 384);");
   out.open("if (thread_again() % 32 == 0) {");
@@ -615,8 +623,10 @@ void TilePrinter::printWideSums() {
   out.line("const uint32_t row_numbers = factor_panels + (part_end - "
            "part_begin) % 2 * Panel::kBytes;");
   out.blank();
-  out.comment("3. Sums are where tiles have been, so that who merges or writes "
-              "them has neighbours.");
+  printWorkspace();
+  out.comment("3. Sums are left as they are where others have parts of the "
+              "stream, too; else they are where tiles have been, so that who "
+              "writes them has neighbours.");
   out.open("{");
   out.line("const int which = thread_again() % 128;");
   out.line("const int row = which / 32 * 16 + fragment_row(0, which);");
@@ -627,24 +637,39 @@ void TilePrinter::printWideSums() {
              " + 8) * 16)};");
   }
   moveSums();
-  out.line("REFOLD_UNROLL");
-  out.open("for (int c = 0; c < kHalf / 8; c += 2) {");
-  out.line("REFOLD_UNROLL");
-  out.open("for (int i = 0; i < 2; ++i) {");
-  for (const char *side : {"low", "high"})
-    out.line("const float " + std::string(side) + "[2] = {" + sums +
-             (side[0] == 'l' ? "[c]" : "[c + 1]") + "[i * 2], " + sums +
-             (side[0] == 'l' ? "[c]" : "[c + 1]") + "[i * 2 + 1]};");
-  out.line("uint32_t quad[4];");
-  out.line("exchange_quads(quad, low, high);");
-  out.line("const int column = half * kHalf + c * 8 + fragment_quad(which);");
-  out.line("if (column < kWidth)");
-  out.line("  store_shared(right_panels + uint32_t(((row + i * 8) * kWidth + "
-           "column) * 4), quad);");
+  auto put = [&](const std::string &to) {
+    out.line("REFOLD_UNROLL");
+    out.open("for (int c = 0; c < kHalf / 8; c += 2) {");
+    out.line("REFOLD_UNROLL");
+    out.open("for (int i = 0; i < 2; ++i) {");
+    for (const char *side : {"low", "high"})
+      out.line("const float " + std::string(side) + "[2] = {" + sums +
+               (side[0] == 'l' ? "[c]" : "[c + 1]") + "[i * 2], " + sums +
+               (side[0] == 'l' ? "[c]" : "[c + 1]") + "[i * 2 + 1]};");
+    out.line("uint32_t quad[4];");
+    out.line("exchange_quads(quad, low, high);");
+    out.line("const int column = half * kHalf + c * 8 + fragment_quad(which);");
+    out.line("if (column < kWidth)");
+    out.line("  " + to);
+    out.close();
+    out.close();
+  };
+  out.open("if (row_parts > 1) {");
+  out.line("const int at = thread_again() - 128;");
+  out.open("if (at < kRows) {");
+  for (StatePlan *s : rowStates())
+    out.line("leave(left_" + name(*s) +
+             " + block() * kRows + at, take_number("
+             "row_numbers + (" +
+             std::to_string(numberAmongRows(*s)) + " * kRows + at) * 16));");
+  out.close();
+  put("leave_words<16>(left_sums + ((block() * kRows + row + i * 8) * kWidth + "
+      "column), quad);");
+  out.otherwise();
+  put("store_shared(right_panels + uint32_t(((row + i * 8) * kWidth + column) "
+      "* 4), quad);");
   out.close();
   out.close();
-  out.close();
-  out.line("await_turn(6, 256);");
 }
 
 void TilePrinter::printWideBody() {
@@ -677,11 +702,12 @@ void TilePrinter::printWideBody() {
   out.blank();
   out.line("// 2. Four each have half of the sums, and bring what all read.");
   printWideSums();
-  printWorkspace();
   printPartResults();
+  out.open("if (row_parts == 1) {");
+  out.line("await_turn(6, 256);");
   printMergedParts(/*isOfBlocks=*/false);
-  out.line("if (row_parts == 1)");
-  out.line("  return;");
+  out.line("return;");
+  out.close();
   out.line("const int slices = slices_of(row_parts), slice_rows = kRows / "
            "slices;");
   out.line("const uint32_t claimed = claim_slices(tickets + " + firstPart() +

@@ -127,6 +127,7 @@ private:
   void printWidePlaces();
   void printWideRange();
   void printWideBrings();
+  void printWideFirst();
   void printWideBring();
   void printWideFold();
   unsigned numberAmongRows(walk::StatePlan &s);

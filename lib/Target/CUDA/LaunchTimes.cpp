@@ -218,7 +218,7 @@ static SizeExpr partsOfStream(const CudaEntry &entry, const CudaKernel &kernel,
   if (entry.roles > 0) {
     tile = 1350 * (entry.deepest + entry.widest) / (576 + 512);
     taken = std::max<int64_t>(200 * entry.widest / 512, 1);
-    ticket = 3100;
+    ticket = 1500;
   }
   SizeExpr tiles = SizeExpr::binary(
       SizeExpr::Op::CeilDiv, lengthOf(kernel, words), SizeExpr(entry.vectors));
@@ -244,12 +244,12 @@ SizeExpr refold::partsOf(const CudaEntry &entry, const CudaKernel &kernel,
 
 SizeExpr refold::longestParts(const CudaEntry &entry, const CudaKernel &kernel,
                               const Words &words) {
-  // What a block leaves of wide results is worth many tiles.
-  constexpr int kWideChunk = 2;
-  int64_t chunk = !kernel.tiles     ? entry.chunk()
-                  : entry.roles > 0 ? kWideChunk * entry.vectors
-                                    : entry.vectors;
-  int64_t own = CudaEntry::kPartChunks * chunk;
+  // Blocks weigh parts of wide results themselves, from two tiles on.
+  constexpr int kWideTiles = 2;
+  int64_t chunk = kernel.tiles ? entry.vectors : entry.chunk();
+  int64_t own =
+      (kernel.tiles && entry.roles > 0 ? kWideTiles : CudaEntry::kPartChunks) *
+      chunk;
   if (!kernel.tiles) // larger chunks are worth more
     own = std::min(own, CudaEntry::kPartElements * entry.threads);
   return SizeExpr::binary(SizeExpr::Op::CeilDiv, lengthOf(kernel, words),

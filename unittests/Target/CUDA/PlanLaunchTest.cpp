@@ -439,7 +439,8 @@ TEST(PlanCudaLaunch, StreamsHaveThePartsThatAreDoneFirst) {
   EXPECT_EQ(blocks(32, 2048, 0), 32 * 4);
   EXPECT_EQ(blocks(200, 2048, 0), 200);
   EXPECT_EQ(blocks(2, 8192, 3), 2 * 26);
-  EXPECT_EQ(blocks(2, 320, 3), 2);
+  EXPECT_EQ(blocks(2, 128, 3), 2);
+  EXPECT_EQ(blocks(2, 320, 3), 2 * 5);
   EXPECT_EQ(blocks(2, 384, 3), 2 * 6);
   EXPECT_EQ(blocks(32, 8192, 3), 32 * 4);
   EXPECT_EQ(blocks(128, 4096, 3), 128);

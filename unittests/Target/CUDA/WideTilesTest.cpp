@@ -107,6 +107,12 @@ const std::vector<Defect> kDefects = {
     Defect{"fragment_quad(which);", "fragment_quad(which) % 8;"},
     Defect{"(row + i * 8) * kWidth", "row * kWidth"},
     Defect{"await_turn(6, 256);", ""},
+    // What is left for others, from registers.
+    Defect{"if (at < kRows) {", "if (at < kRows / 32) {"},
+    Defect{"+ block() * kRows + at,", "+ at,"},
+    Defect{"leave_words<16>(left_sums", "leave_words<16>(left_sums + kWidth"},
+    Defect{"if (row_parts > 1) {\n      const int at",
+           "if (row_parts > 2) {\n      const int at"},
     // Parts, rows, the end of the stream.
     Defect{"+ int(row_parts) - 1) /", ") /"},
     Defect{"part_end - 1 - turn;", "part_end - 2 - turn;"},
