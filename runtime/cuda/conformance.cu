@@ -311,6 +311,34 @@ conform_slices(const int32_t *in, int32_t *out, int64_t) {
   }
 }
 
+/// Two rows of four blocks of 128 threads: of each part 128 sums of what all
+/// parts of the row have of `in`, 128 each, and the part's number; then of each
+/// row which block writes, and of each part who had it.
+REFOLD_KERNEL(128)
+conform_row_tickets(const int32_t *in, int32_t *out, int64_t) {
+  constexpr int kRows = 2, kOfRow = 4;
+  const int row = int(block()) / kOfRow, own = int(block()) % kOfRow;
+  RowTickets<true> tickets(conform_tickets, row, kRows, own, kOfRow);
+  const auto at = [&](int64_t part) {
+    return (row * kOfRow + int(part)) * 128 + thread();
+  };
+  leave(conform_left + at(own), load_element(in + at(own)));
+  block_barrier();
+  if (!tickets.meet())
+    return tickets.end();
+  int32_t sum = 0;
+  for (int part = 0; part < kOfRow; ++part)
+    sum += take_left(conform_left + at(part));
+  for (int64_t part = tickets.next(); part < kOfRow; part = tickets.next()) {
+    store_element(out + at(part), sum + int32_t(part));
+    if (thread() == 0)
+      store_element(out + 1026 + row * kOfRow + part, own);
+  }
+  if (thread() == 0 && tickets.writes())
+    store_element(out + 1024 + row, own);
+  tickets.end();
+}
+
 /// Shares blocks among `count` groups, whose tiles are `in`, and behind them
 /// how many streams there are: of every block how many parts its group has,
 /// which one it is, and the block's part.

@@ -469,8 +469,26 @@ REFOLD_DEVICE uint32_t take_ticket(uint32_t *ticket, uint32_t count) {
 REFOLD_DEVICE uint32_t add_to_ticket(uint32_t *ticket, uint32_t x) {
   return atomicAdd(ticket, x);
 }
-/// Whether the ticket becomes `value` within some tens of microseconds.
-REFOLD_DEVICE bool wait_for_ticket(const uint32_t *ticket, uint32_t value) {
+/// Adds to the ticket unless its bits of `mask` are `value`; what it is then.
+REFOLD_DEVICE uint32_t add_unless(uint32_t *ticket, uint32_t x, uint32_t mask,
+                                  uint32_t value) {
+  uint32_t now = atomicAdd(ticket, 0);
+  while ((now & mask) != value) {
+    const uint32_t before = atomicCAS(ticket, now, now + x);
+    if (before == now)
+      return now + x;
+    now = before;
+  }
+  return now;
+}
+/// Nobody else changes the ticket any more.
+REFOLD_DEVICE void clear_ticket(uint32_t *ticket) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], 0;" ::"l"(ticket) : "memory");
+}
+/// What the ticket is when its bits of `mask` have become `value`, as behind a
+/// fence, or 0 where that takes longer than some tens of microseconds.
+REFOLD_DEVICE uint32_t wait_for_bits(const uint32_t *ticket, uint32_t mask,
+                                     uint32_t value) {
   constexpr int kLooks = 64; // of some 0.7 us each
   REFOLD_NO_UNROLL
   for (int i = 0; i < kLooks; ++i) {
@@ -479,10 +497,14 @@ REFOLD_DEVICE bool wait_for_ticket(const uint32_t *ticket, uint32_t value) {
                  : "=r"(now)
                  : "l"(ticket)
                  : "memory");
-    if (now == value)
-      return true;
+    if ((now & mask) == value)
+      return now;
   }
-  return false;
+  return 0;
+}
+/// Whether the ticket becomes `value`, which is not 0, in that time.
+REFOLD_DEVICE bool wait_for_ticket(const uint32_t *ticket, uint32_t value) {
+  return wait_for_bits(ticket, ~0u, value) != 0;
 }
 
 } // namespace refold

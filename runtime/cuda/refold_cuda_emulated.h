@@ -129,7 +129,8 @@ struct Fiber {
   Access fence; ///< between blocks, the last one
   uint64_t fenceTime = 0;
   const uint32_t *awaited = nullptr; ///< of others, and what it is to become
-  uint32_t wanted = 0;
+  uint32_t wantedBits = 0, wanted = 0;
+  bool hasCome() const { return awaited && (*awaited & wantedBits) == wanted; }
   uint32_t exchanges = 0, exchangeEpoch = 0; ///< of a cluster, received so far
 };
 struct Warp {
@@ -197,7 +198,7 @@ struct Machine : Block {
   std::map<std::pair<int64_t, uint32_t>, Letters> letters;
   std::vector<Block> waiting;
   std::vector<std::vector<Fiber>> stacks; ///< of blocks that are done
-  bool isPatient = false; ///< whether who waits for a ticket gets it
+  int patience = 0; ///< who waits for a ticket: 0 gives up, 1 at random
   std::function<void()> body;
   std::string error;
   /// Launches before may not be done until a thread waits for them.
@@ -510,12 +511,11 @@ inline void bringBlockBack(size_t which) {
   bool has = false;
   for (int i = 0; i < machine.threads; ++i) {
     Fiber &fiber = machine.fibers[i];
-    has = has ||
-          (!fiber.isDone && fiber.awaited && *fiber.awaited == fiber.wanted);
+    has = has || (!fiber.isDone && fiber.hasCome());
   }
   for (int i = 0; i < machine.threads; ++i) {
     Fiber &fiber = machine.fibers[i];
-    if (!has || (fiber.awaited && *fiber.awaited == fiber.wanted))
+    if (!has || fiber.hasCome())
       fiber.awaited = nullptr;
   }
 }
@@ -524,7 +524,7 @@ inline void bringBlockBack(size_t which) {
 inline int findReady() {
   for (size_t i = 0; i < machine.waiting.size(); ++i)
     for (const Fiber &fiber : machine.waiting[i].fibers)
-      if (!fiber.isDone && fiber.awaited && *fiber.awaited == fiber.wanted)
+      if (!fiber.isDone && fiber.hasCome())
         return int(i);
   return -1;
 }
@@ -564,8 +564,7 @@ inline std::string launch(int64_t blocks, int threads, const Mode &mode,
   machine.clusters.clear();
   machine.letters.clear();
   machine.time = 0;
-  // Who waits for a ticket gets it, or always gives up.
-  machine.isPatient = !mode.starvesWarps;
+  machine.patience = !mode.starvesWarps ? 2 : mode.reversesBlocks ? 1 : 0;
   for (const Range &range : machine.ranges)
     machine.written.emplace_back(range.isResult ? range.bytes : 0);
   machine.seed = mode.seed;

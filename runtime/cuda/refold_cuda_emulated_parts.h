@@ -132,20 +132,44 @@ inline uint32_t take_ticket(uint32_t *ticket, uint32_t count) {
     *ticket = 0;
   return before;
 }
+inline uint32_t add_unless(uint32_t *ticket, uint32_t x, uint32_t mask,
+                           uint32_t value) {
+  emulator::touchTicket(ticket);
+  *ticket += (*ticket & mask) != value ? x : 0;
+  return *ticket;
+}
+inline void clear_ticket(uint32_t *ticket) {
+  emulator::touchTicket(ticket);
+  *ticket = 0;
+}
 /// Other blocks run while one waits, unless it is to wait in vain.
-inline bool wait_for_ticket(const uint32_t *ticket, uint32_t value) {
+inline uint32_t wait_for_bits(const uint32_t *ticket, uint32_t mask,
+                              uint32_t value) {
   using namespace emulator;
   checkLeft(ticket, 4);
   Fiber &own = current();
-  if (*ticket != value && machine.isPatient) {
+  const bool isRandom = machine.patience == 1;
+  // Of some tickets all give up late, if at all: those sit apart by pairs.
+  const bool waits = isRandom ? drawRandom() % 2 || uintptr_t(ticket) / 8 % 2
+                              : machine.patience > 0;
+  if ((*ticket & mask) != value && waits) {
     own.awaited = ticket;
+    own.wantedBits = mask;
     own.wanted = value;
     while (current().awaited)
       yield("a ticket");
   }
-  if (*ticket != value)
+  // The last look may have been just before.
+  if ((*ticket & mask) != value || (isRandom && drawRandom() % 2))
+    return 0;
+  machine.sights.push_back({ticket, ++machine.time, machine.current, now()});
+  return *ticket;
+}
+/// A fence of its own has to be behind it.
+inline bool wait_for_ticket(const uint32_t *ticket, uint32_t value) {
+  if (wait_for_bits(ticket, ~0u, value) == 0)
     return false;
-  machine.sights.push_back({ticket, ++machine.time, machine.current, Access()});
+  emulator::machine.sights.back().fence = emulator::Access();
   return true;
 }
 

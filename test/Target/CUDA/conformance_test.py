@@ -58,11 +58,11 @@ SIDES = {"conform_along_f16x64": (64, True), "conform_along_bf16x128": (128, Tru
 # Bytes of an element, columns, rows that are there.
 ELEMENTS = {"conform_elements_i8x64": (1, 64, 61), "conform_elements_bf16x64": (2, 64, 64), "conform_elements_f16x128": (2, 128, 37),
             "conform_elements_bf16x80": (2, 80, 60), "conform_elements_f32x64": (4, 64, 63), "conform_elements_i64x32": (8, 32, 59)}
-SLICES, WORDS, SHARES = "conform_slices", "conform_words", "conform_shares"
+SLICES, WORDS, SHARES, TICKETS = "conform_slices", "conform_words", "conform_shares", "conform_row_tickets"
 ROLES, HANDOVER, BOXES, STORES = "conform_roles", "conform_handover", "conform_boxes", "conform_stores"
 ARRAYS, PANELS = "conform_array_stores", "conform_panel_stores"
 ARRAY_BOXES, TOLD = "conform_array_boxes", "conform_told"
-KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (SLICES, "int32_t"), (SHARES, "int32_t"), (WORDS, "float"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
+KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (SLICES, "int32_t"), (TICKETS, "int32_t"), (SHARES, "int32_t"), (WORDS, "float"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
 KERNELS += [(n, "int8_t") for n in ELEMENTS]
 KERNELS += [(n, "float") for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]]
 INPUTS.update({n: "int16_t" for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]})
@@ -338,6 +338,19 @@ def check_slices(machine, mode):
         assert (before[order] == np.cumsum(own[order]) - own[order]).all(), (SLICES, mode, before)
 
 
+def check_row_tickets(machine, mode):
+    """Twice: tickets are 0 again. Every part is had by a block that is not gone, its own one where nobody has waited in vain."""
+    x = np.random.default_rng(13).integers(0, 1 << 20, (2, 4, 128)).astype(np.int32)
+    for _ in range(2):
+        out = np.full(1034, -7, np.int32)
+        machine.run(TICKETS, mode, 8, x, out, x.size)
+        assert (out[:1024].reshape(x.shape) == x.sum(1, dtype=np.int32)[:, None] + np.arange(4)[:, None]).all(), (TICKETS, mode)
+        writer, had = out[1024:1026], out[1026:].reshape(2, 4)
+        assert ((writer >= 0) & (writer < 4)).all() and ((had >= 0) & (had < 4)).all(), (TICKETS, mode, writer, had)
+        if isinstance(mode, int) and mode < 2:
+            assert (had == np.arange(4)).all(), (TICKETS, mode, had)
+
+
 def end_of(parts, costs=(3, 1), at_once=132):
     """When the last of blocks is done that take parts in their order: (tiles, how many parts the stream has)."""
     ends = [0] * at_once
@@ -606,7 +619,7 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         machine = Device(*filter(None, [options.cubin, options.roles])) if options.cubin else Emulated(pathlib.Path(folder))
-        checks = [check_arithmetic, check_f8, check_exchange, check_slices, check_shares, check_words, check_matrices, check_elements, check_copies]
+        checks = [check_arithmetic, check_f8, check_exchange, check_slices, check_row_tickets, check_shares, check_words, check_matrices, check_elements, check_copies]
         if options.roles or not options.cubin:
             checks += [check_products, check_sides, check_f8_products, check_boxes, check_array_boxes, check_told, check_stores, check_array_stores, check_panel_stores, check_roles, check_handover, check_clusters, check_mailboxes]
         passed = 0
