@@ -58,6 +58,7 @@ static llvm::json::Object toJson(const CudaKernel &kernel) {
         {"kept_bytes", e.keptBytes},
         {"ahead_bytes", e.aheadBytes()},
         {"most_blocks", e.mostBlocks},
+        {"waits", e.waits},
         {"held", e.held()},
         {"blocks", e.blocks},
         {"fewest_rows", e.fewestRows},

@@ -97,6 +97,8 @@ struct CudaEntry {
   /// Blocks that share the rows of a launch, where a row has parts: as many as
   /// `mostBlocks` while every part is worth having. 0: a row has one block.
   int64_t mostBlocks = 0;
+  /// Those of a row wait for each other, since each has results along its part.
+  bool waits = false;
   int64_t leftBytes = 0; ///< that a block leaves for the last one of its row
   int64_t mapBytes = 0;  ///< of each block, in front of what all leave
   /// Of kernels over tiles, where a block has `threads` threads for `rows`
@@ -135,7 +137,11 @@ struct CudaEntry {
   int64_t mostShares() const {
     return std::max<int64_t>(mostGroups, mostBlocks) + furtherBlocks();
   }
-  int64_t tickets() const { return mostGroups ? mostShares() : mostBlocks; }
+  int64_t tickets() const {
+    return waits        ? 3 * mostBlocks // two a row and one a part
+           : mostGroups ? mostShares()
+                        : mostBlocks;
+  }
   /// Chunks of a row that are worth a block, or elements of each thread.
   static constexpr int64_t kPartChunks = 4, kPartElements = 64;
 };

@@ -103,7 +103,7 @@ void RowPrinter::chooseEntries() {
   }
   if (!kernel.outer.empty()) {
     add(32, 4, 8, 1, true);
-    addPartsEntry(4, 1);
+    addPartsEntry(4, 1, 2);
     add(256, 1, 4, 1, false);
     // Left alone, ptxas spills beside divisions of 64 bits.
     for (CudaEntry &entry : result.entries)
@@ -214,6 +214,8 @@ void RowPrinter::chooseEntries() {
         addWarps(32, 4, 16 << 10);
     }
     if (hasSweep()) {
+      // A chunk of 16 registers waits for the other blocks.
+      addPartsEntry(std::clamp(16 / words, 1, 4), width);
       if (!mayKeep(width) || readsTables())
         add(128, 1, most, width, true);
       if (foldsTables() && !isWide) // 96 registers, of few threads
@@ -263,6 +265,9 @@ void RowPrinter::chooseEntries() {
   add(256, 1, numFolded > 1 ? 4 : 8, 1, true);
   // Of two passes over many states, three leave registers.
   bool isMuch = plan.states.size() >= 10 && plan.passes.size() > 1;
-  addPartsEntry(isMuch ? 3 : 4, 1);
+  addPartsEntry(hasSweep() ? std::clamp(8 / std::max(numFolded, 1), 1, 8)
+                : isMuch   ? 3
+                           : 4,
+                1);
   add(256, 1, hasGroups ? 2 : isMuch ? 3 : 4, 1, false);
 }

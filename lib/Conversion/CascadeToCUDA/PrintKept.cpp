@@ -57,7 +57,8 @@ void RowPrinter::printKept() {
   std::string length = hasClusters ? "part_length" : count();
   if (hasClusters)
     printPartOfCluster();
-  out.line("constexpr bool kIsShared = kPlace >= InShared;");
+  out.line(std::string("constexpr bool kIsShared = kPlace >= InShared") +
+           (hasParts ? " && kPlace != InParts;" : ";"));
   out.line("constexpr Column kHeld = kPlace == Split ? kChunk : 0;");
   out.line("constexpr int kElementBytes = " + std::to_string(keptBytes()) +
            ";");

@@ -27,6 +27,19 @@ std::string RowPrinter::accumulate(StatePlan &s, const std::string &acc) {
   return withoutParentheses(combine(s, acc, values.value(s.term)));
 }
 
+/// Whether an element's place is in a formula, beside what is read there.
+bool RowPrinter::needsPlace(Node *root) {
+  NodeSet all;
+  collect(root, all);
+  return llvm::any_of(all, [&](Node *n) {
+    return n->kind == Node::Index && int(n->index) == kernel.stream &&
+           !llvm::all_of(all, [&](Node *user) {
+             return user->kind == Node::Read ||
+                    !llvm::is_contained(user->in, n);
+           });
+  });
+}
+
 void RowPrinter::printElements(ArrayRef<StatePlan *> states) {
   SmallVector<Node *> roots;
   for (StatePlan *s : states)
@@ -38,18 +51,8 @@ void RowPrinter::printElements(ArrayRef<StatePlan *> states) {
   {
     Expressions::Scope scope(values, roots);
     out.line("const int part = (v * kWidth + e) % kParts;");
-    bool needsPlace = llvm::any_of(roots, [&](Node *root) {
-      NodeSet all;
-      collect(root, all);
-      return llvm::any_of(all, [&](Node *n) {
-        return n->kind == Node::Index && int(n->index) == kernel.stream &&
-               !llvm::all_of(all, [&](Node *user) {
-                 return user->kind == Node::Read ||
-                        !llvm::is_contained(user->in, n);
-               });
-      });
-    });
-    if (needsPlace || kernel.isByPlaces())
+    if (llvm::any_of(roots, [&](Node *root) { return needsPlace(root); }) ||
+        kernel.isByPlaces())
       printStreamIndices("column + e");
     bindElements(true);
     for (StatePlan *s : states)
@@ -187,7 +190,7 @@ void RowPrinter::printLevel(unsigned pass, unsigned level) {
              ", " + others + ", " + others + ", " + others + "};");
   }
   if (!extremes.empty())
-    printExtremes(extremes, hasParts && pass == 0);
+    printExtremes(extremes, hasParts && !hasSweep() && pass == 0);
   if (repeated.empty())
     return;
   for (StatePlan *s : repeated) {
@@ -371,8 +374,9 @@ void RowPrinter::printWalk(unsigned pass) {
     printSelections(pass);
   }
   bool isPart = hasParts && pass == 0;
-  std::string begin = isPart ? "part_first" : "0";
-  std::string end = isPart ? "part_end" : count();
+  std::string of = hasSweep() ? "share_" : "part_";
+  std::string begin = isPart ? of + "first" : "0";
+  std::string end = isPart ? of + "end" : count();
   if (hasStages)
     printStagedWalk("fold" + number, begin, end);
   out.otherwise();

@@ -325,6 +325,10 @@ void RowPrinter::printSweepWalk(const std::string &isPlain) {
     writeAt("0", "held");
     out.close();
   }
+  if (hasParts) {
+    out.otherwise("if constexpr (kIsPart)");
+    printSweepOfParts([&](const std::string &first) { writeAt(first); });
+  }
   out.otherwise();
   out.line("const Column last = (" + count() + " - 1) / kChunk * kChunk;");
   out.open("for (Column first = last; first >= 0; first -= kChunk) {");

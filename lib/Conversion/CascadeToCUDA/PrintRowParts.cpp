@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Blocks that share a row: each folds a part of it; the last of them to be done
-// merges what all have left, in the order of the row.
+// merges what all have left, in the order of the row. Where results lie along
+// the row all of them do, and each has those of its part.
 #include "RowPrinter.h"
 
 using namespace mlir;
@@ -8,10 +9,12 @@ using namespace refold;
 using namespace refold::cuda;
 using namespace refold::walk;
 
-/// Whether one sweep makes all that most rows need, and nothing lies along the
-/// row. Passes behind a guard are walked by the last block alone.
+/// Whether one sweep makes all that most rows need. Passes behind a guard are
+/// walked by the last block alone, so that there are none where results lie
+/// along the row.
 bool RowPrinter::mayHaveParts() {
-  if (!hasStates() || hasSweep() || kernel.isColumns || plan.passes.empty())
+  if (!hasStates() || kernel.isColumns || plan.passes.empty() ||
+      (hasSweep() && plan.passes.size() > 1))
     return false;
   for (StatePlan &s : plan.states)
     if (s.op.isOrdered() || (bytesOf(s.type()) < 4 && !s.type().isInteger(1)))
@@ -24,13 +27,25 @@ bool RowPrinter::mayHaveParts() {
 
 /// As many blocks as four a multiprocessor of a large GPU: what is folded does
 /// not depend on the GPU.
-void RowPrinter::addPartsEntry(int vectors, int width) {
+void RowPrinter::addPartsEntry(int vectors, int width, int blocksPerUnit) {
   if (!mayHaveParts())
     return;
   CudaEntry entry{"", 256, 1, vectors, width, false, -1};
   entry.place = CudaEntry::Nowhere;
   entry.mostBlocks = 512;
   entry.leftBytes = 8 * int64_t(statesOf(0).size());
+  hasParts = true;
+  if (hasSweep()) {
+    // What waits for each other has to run at once. Places of elements take
+    // registers.
+    if (llvm::any_of(plan.states,
+                     [&](StatePlan &s) { return needsPlace(s.term); }))
+      blocksPerUnit = std::min(blocksPerUnit, 2);
+    entry.waits = true;
+    entry.blocksPerUnit = blocksPerUnit;
+    entry.mostBlocks = 132 * blocksPerUnit;
+    return addEntry(entry);
+  }
   addStages(entry);
   // As many as run at once: more would be a second round (moment of inertia of
   // 16M points in space of bf16 on an H200, 512 blocks 47 us, 396 39).
@@ -42,13 +57,26 @@ void RowPrinter::addPartsEntry(int vectors, int width) {
         std::min<int64_t>(132 * entry.blocksPerUnit, entry.mostBlocks);
   }
   addEntry(entry);
-  hasParts = true;
 }
 
 /// Which part of which row the block has.
 void RowPrinter::printPart() {
   out.comment("Blocks beside each other have parts of one row: whole chunks.");
   out.line("constexpr bool kIsPart = kPlace == InParts;");
+  if (hasSweep()) { // beside clusters, whose blocks have parts, too
+    out.line("const int64_t row_parts = kIsPart ? block_quotient(blocks(), " +
+             rowCount() + ") : 1;");
+    out.line("const int64_t own_part = kIsPart ? block_remainder(block(), "
+             "row_parts) : 0;");
+    out.line("const int64_t share_length = kIsPart ? block_quotient((" +
+             count() +
+             " + kChunk - 1) / kChunk + row_parts - 1, row_parts) * kChunk : " +
+             count() + ";");
+    out.line("const int64_t share_first = own_part * share_length;");
+    out.line("const int64_t share_end = smaller(share_first + share_length, " +
+             count() + ");");
+    return;
+  }
   out.line("const int64_t row_parts = kIsPart ? blocks() / (" + rowCount() +
            ") : 1;");
   out.line("const int64_t part_length = kIsPart ? ((" + count() +
@@ -58,6 +86,74 @@ void RowPrinter::printPart() {
            "part_length : 0;");
   out.line("const int64_t part_end = smaller(part_first + part_length, " +
            count() + ");");
+}
+
+/// What blocks tell each other of a row that they sweep again.
+void RowPrinter::printRowTickets() {
+  out.line("[[maybe_unused]] RowTickets<kIsPart> row_tickets(tickets, row, " +
+           rowCount() + ", own_part, row_parts);");
+}
+
+/// The block's own part, whose last chunk is at hand, and those that others
+/// have left to it; backwards, since what was read last is in the caches.
+void RowPrinter::printSweepOfParts(
+    llvm::function_ref<void(const std::string &)> writeAt) {
+  out.comment("Its own part, and those of blocks that are gone.");
+  out.open("for (int64_t part = row_tickets.next(); part < row_parts; part = "
+           "row_tickets.next()) {");
+  out.line("const Column begin = part * share_length;");
+  out.line("const Column last = begin + (smaller(begin + share_length, " +
+           count() + ") - begin - 1) / kChunk * kChunk;");
+  out.line("if (part != own_part)");
+  out.line("  load(chunk, last);");
+  out.open("for (Column first = last; first >= begin; first -= kChunk) {");
+  out.line("Chunk<kVectors, kWidth> next;");
+  out.line("if (first > begin)");
+  out.line("  load(next, first - kChunk);");
+  writeAt("first");
+  out.line("if (first > begin)");
+  out.line("  chunk = next;");
+  out.close();
+  out.close();
+  out.line("row_tickets.end();");
+}
+
+/// Where all blocks of a row merge, none waits for one part before it asks for
+/// the next: a thread has few.
+void RowPrinter::printAllParts(unsigned levels) {
+  int64_t most = 0;
+  for (const CudaEntry &entry : result.entries)
+    if (entry.waits)
+      most = std::max(most,
+                      (entry.mostBlocks + entry.threads - 1) / entry.threads);
+  std::string count = std::to_string(most);
+  out.line("States parts[" + count + "];");
+  out.line("REFOLD_UNROLL");
+  out.open("for (int i = 0; i < " + count + "; ++i) {");
+  out.line("const int64_t part = i * kThreads + lane;");
+  out.open("if (part < row_parts) {");
+  for (StatePlan *s : statesOf(0))
+    out.line("parts[i]." + name(*s) + " = take_left(left_" + name(*s) +
+             " + row * row_parts + part);");
+  out.close();
+  out.close();
+  out.line("s = States();");
+  for (unsigned level = 0; level < levels; ++level) {
+    SmallVector<Node *> roots;
+    for (StatePlan *s : statesOf(0, level))
+      roots.push_back(s->moved);
+    out.line("REFOLD_UNROLL");
+    out.open("for (int i = 0; i < " + count + "; ++i) {");
+    Expressions::Scope scope(values, roots);
+    out.line("[[maybe_unused]] const States &old = parts[i];");
+    for (StatePlan *s : statesOf(0, level)) {
+      bool isMoved = !s->op.getTransport().empty();
+      std::string moved = isMoved ? values.value(s->moved) : "old." + name(*s);
+      out.line("s." + name(*s) + " = " +
+               withoutParentheses(combine(*s, "s." + name(*s), moved)) + ";");
+    }
+    out.close();
+  }
 }
 
 /// All parts of a row that a thread has, to the pivots that are known of them.
@@ -93,8 +189,12 @@ void RowPrinter::printTakenParts(unsigned level) {
 /// Whoever comes last has the states of the whole row, and goes on.
 void RowPrinter::printMergeOfParts() {
   out.open("if constexpr (kIsPart) {");
-  out.comment("The last block of the row merges what all have left: in the "
-              "order of parts, whoever is last.");
+  out.comment(hasSweep()
+                  ? "Every block of the row merges what all have left, in the "
+                    "order of parts; one that waits too long for the others "
+                    "leaves its part to those that come later."
+                  : "The last block of the row merges what all have left: in "
+                    "the order of parts, whoever is last.");
   unsigned number = 0;
   for (StatePlan *s : statesOf(0)) {
     std::string type = valueType(s->type());
@@ -106,14 +206,23 @@ void RowPrinter::printMergeOfParts() {
   for (StatePlan *s : statesOf(0))
     out.line("leave(left_" + name(*s) + " + block(), s." + name(*s) + ");");
   out.close();
-  out.line("if (!is_last_block(tickets + row, row_parts))");
-  out.line("  return;");
-  out.line("s = States();");
+  if (hasSweep()) {
+    out.line("if (!row_tickets.meet())");
+    out.line("  return row_tickets.end();");
+  } else {
+    out.line("if (!is_last_block(tickets + row, row_parts))");
+    out.line("  return;");
+  }
   unsigned levels = 0;
   for (StatePlan *s : statesOf(0))
     levels = std::max(levels, s->level + 1);
-  for (unsigned level = 0; level < levels; ++level)
-    printTakenParts(level);
+  if (hasSweep()) {
+    printAllParts(levels);
+  } else {
+    out.line("s = States();");
+    for (unsigned level = 0; level < levels; ++level)
+      printTakenParts(level);
+  }
   printMergeAcrossWarps(0);
   out.close();
 }

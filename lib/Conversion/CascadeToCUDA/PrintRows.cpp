@@ -42,7 +42,10 @@ void RowPrinter::printHead() {
   if (hasParts)
     out.comment("         _partsTxVxW takes few long rows, of each a part a "
                 "block. They leave states in the workspace and take a "
-                "ticket of the row; the last one merges them.");
+                "ticket of the row; " +
+                std::string(hasSweep() ? "when all have, each merges them and "
+                                         "sweeps its part again."
+                                       : "the last one merges them."));
   if (hasLanes)
     out.comment("         _lanesTxVxW brings rows to shared memory, where "
                 "every lane has one for itself" +
@@ -77,18 +80,21 @@ void RowPrinter::printRowPointers(
 /// What the states and the results ask of a row but its elements.
 void RowPrinter::printRow() {
   out.line("const int lane = thread() % kThreads;");
-  out.line(hasParts ? "int64_t row = kIsPart ? block() / row_parts : block() * "
-                      "kRows + thread() / kThreads;"
-           : hasClusters
-               ? "int64_t row = block() / kBlocks * kRows + thread() / "
-                 "kThreads;"
-               : "int64_t row = block() * kRows + thread() / kThreads;");
+  std::string block =
+      hasClusters ? "block() / kBlocks * kRows" : "block() * kRows";
+  std::string ofPart = !hasParts    ? ""
+                       : hasSweep() ? "kIsPart ? block_quotient(block(), "
+                                      "row_parts) : "
+                                    : "kIsPart ? block() / row_parts : ";
+  out.line("int64_t row = " + ofPart + block + " + thread() / kThreads;");
   out.line("const bool is_row = row < " + rowCount() + ";");
   out.line("// A warp leaves as a whole; what is left of one does row 0 again "
            "and writes nothing.");
   out.line("if (kThreads >= 32 && !is_row)");
   out.line("  return;");
   out.line("row = is_row ? row : 0;");
+  if (hasParts && hasSweep())
+    printRowTickets();
 }
 
 /// Whether the states need such an array.

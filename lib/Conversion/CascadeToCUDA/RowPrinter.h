@@ -89,6 +89,7 @@ private:
   void printFold(unsigned pass);
   void printLevel(unsigned pass, unsigned level);
   void printElements(llvm::ArrayRef<walk::StatePlan *> states);
+  bool needsPlace(Node *root);
   void printMerge(unsigned pass);
   void printMergeAcrossWarps(unsigned pass);
   // Rows of products.
@@ -104,12 +105,17 @@ private:
   void printMailbox(bool isOpening);
   /// Whether the block writes what a row has once.
   std::string isWriter() {
-    return hasClusters ? "is_row && block() % kBlocks == 0" : "is_row";
+    std::string is =
+        hasClusters ? "is_row && block() % kBlocks == 0" : "is_row";
+    return hasParts && hasSweep() ? is + " && row_tickets.writes()" : is;
   }
   // Blocks that share a row.
   bool mayHaveParts();
-  void addPartsEntry(int vectors, int width);
+  void addPartsEntry(int vectors, int width, int blocksPerUnit = 3);
   void printPart();
+  void printRowTickets();
+  void printSweepOfParts(llvm::function_ref<void(const std::string &)> writeAt);
+  void printAllParts(unsigned levels);
   void printMergeOfParts();
   void printTakenParts(unsigned level);
   void printWalk(unsigned pass);

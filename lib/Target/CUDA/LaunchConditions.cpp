@@ -253,6 +253,49 @@ static SizeExpr takesF8Product(const CudaEntry &entry, const CudaKernel &kernel,
   return takes;
 }
 
+/// Whether few rows are done sooner by blocks that sweep their parts again than
+/// by those that have rows to themselves, or together (fitted to 1 to 99 rows
+/// of 16k to 16M elements on an H200, benchmarks/results/cuda-rows.md, "Few
+/// long rows").
+static SizeExpr areSweptSooner(const CudaEntry &entry, const CudaKernel &kernel,
+                               const Words &words) {
+  using Op = SizeExpr::Op;
+  // Blocks that have more chunks of a row than that are waited for.
+  constexpr int64_t kMostChunks = 7;
+  // As many as a large GPU has twice; parts of a row that are worth a wait.
+  constexpr int64_t kFewBlocks = 264, kLeastParts = 4;
+  // One row or two leave most of a GPU idle, unless four blocks or more have
+  // one of half of these chunks.
+  constexpr int64_t kFewRows = 2, kManyChunks = 16, kManyBlocks = 4;
+  int64_t chunk = entry.chunk(), most = kMostChunks * chunk;
+  int64_t held = most, onChip = most, blocks = 1, few = kManyChunks * chunk;
+  bool isKnown = false;
+  for (const CudaEntry &other : kernel.entries) {
+    if (other.hasParts() || other.width != entry.width)
+      continue;
+    held = std::max(held, std::min(other.longest, most * other.blocks));
+    if (other.longest > onChip) {
+      onChip = other.longest;
+      blocks = other.blocks;
+    }
+    int64_t half = kManyChunks / 2 * chunk;
+    if (!isKnown && other.shortest <= half && half <= other.longest &&
+        other.fewestRows <= kFewRows) {
+      isKnown = true;
+      few = other.blocks < kManyBlocks ? half : few;
+    }
+  }
+  SizeExpr length = lengthOf(kernel, words), rows = rowsOf(kernel, words);
+  SizeExpr isLong =
+      SizeExpr::binary(Op::Lt, SizeExpr(held), length) *
+      SizeExpr::select(isAtMost(length, onChip),
+                       isAtMost(rows, kFewBlocks / blocks), SizeExpr(1)) *
+      isAtMost(rows, entry.mostBlocks / kLeastParts);
+  return SizeExpr::binary(Op::Max, isLong,
+                          SizeExpr::binary(Op::Le, SizeExpr(few), length) *
+                              isAtMost(rows, kFewRows));
+}
+
 SizeExpr refold::conditionOf(const CudaEntry &entry, const CudaKernel &kernel,
                              const Words &words, bool isWanted) {
   if (kernel.tiles)
@@ -265,11 +308,14 @@ SizeExpr refold::conditionOf(const CudaEntry &entry, const CudaKernel &kernel,
     return takesF8Product(entry, kernel, words, isWanted);
   SizeExpr length = lengthOf(kernel, words);
   SizeExpr takes = words.takes(length, entry.width);
-  if (entry.hasParts()) // a ticket for every row
-    return takes * isAtMost(rowsOf(kernel, words), entry.mostBlocks) *
-           (isWanted
-                ? SizeExpr(1)
-                : SizeExpr(1) - isAtMost(partsOf(entry, kernel, words), 1));
+  if (entry.hasParts()) { // a ticket for every row
+    takes = takes * isAtMost(rowsOf(kernel, words), entry.mostBlocks);
+    if (entry.waits && !isWanted)
+      takes = takes * areSweptSooner(entry, kernel, words);
+    return isWanted ? takes
+                    : takes * (SizeExpr(1) -
+                               isAtMost(partsOf(entry, kernel, words), 1));
+  }
   bool isLimited = (entry.isResident || !isWanted) && entry.longest >= 0;
   if (entry.fewestRows > 0 && !isWanted)
     takes =

@@ -250,7 +250,9 @@ SizeExpr refold::longestParts(const CudaEntry &entry, const CudaKernel &kernel,
   int64_t own =
       (kernel.tiles && entry.roles > 0 ? kWideTiles : CudaEntry::kPartChunks) *
       chunk;
-  if (!kernel.tiles) // larger chunks are worth more
+  if (entry.waits) // what is in registers is not read again
+    own = chunk;
+  else if (!kernel.tiles) // larger chunks are worth more
     own = std::min(own, CudaEntry::kPartElements * entry.threads);
   return SizeExpr::binary(SizeExpr::Op::CeilDiv, lengthOf(kernel, words),
                           SizeExpr(own));
