@@ -57,6 +57,11 @@ PARTS = [("examples/variance", "f32", "40000,17001", "m=3"), ("examples/entropy"
          ("examples/kl_divergence", "f32", "30001", "m=2"), ("test/Catalogue/masks_masked_variance", "f32", "20000", "row=2"),
          ("test/Execution/coordinates", "f32", "33001,40000", "b=2"), ("test/Execution/coordinates", "bf16", "33000,40000", "b=2"),
          ("examples/variance", "bf16", "70000,65544", "m=2")]
+# The same with results along the row: growing rows, -inf, NaN, several outputs and arrays, groups of indices, one element at once.
+SWEPT = [("examples/softmax", "bf16", "70000,16392", "m=2"), ("examples/layernorm", "f32", "30004,5000", "m=3"),
+         ("test/Catalogue/catalogue_01_log_softmax", "f16", "40000", "b=2"), ("examples/layernorm", "bf16", "20001", "m=2"), ("examples/softmax", "bf16", "20001,2049", "m=2"),
+         ("test/Catalogue/catalogue_36_quantised_rows", "f32", "17000", "b=2"), ("test/Catalogue/catalogue_16_softmax_backward", "bf16", "20000", "b=2"),
+         ("test/Catalogue/catalogue_32_root_mean_square_norm_backward", "f32", "9000", "b=2"), ("examples/groupnorm", "f32", "700", "b=1,g=3")]
 KEPT = [("examples/layernorm", "bf16"), ("examples/rmsnorm_fp8", "bf16"), ("test/Catalogue/catalogue_01_log_softmax", "f32")]  # the entries that keep rows
 
 
@@ -91,6 +96,15 @@ def check_emulated(program, dtype):
 def check_parts(program, dtype, lengths, rows):
     assert any(e["most_blocks"] > 0 for e in kernels_of(program, dtype)[0]["entries"])
     verify(program, dtype, lengths, "0", "--shape", rows)
+
+
+def check_swept(program, dtype, lengths, rows):
+    """By blocks that wait for each other, in all entries that have those, whatever a launch would take."""
+    entries = [e for e in kernels_of(program, dtype)[0]["entries"] if e["waits"]]
+    assert entries, (program, dtype)
+    for entry in entries:
+        suffix = entry["name"].split("_")[-1]
+        verify(program, dtype, lengths, "0", *(["--shape", rows] if rows else []), target="cuda-emulated-sm90", REFOLD_CUDA_ENTRY=suffix)
 
 
 def check_entry(program, dtype, entry):
@@ -177,6 +191,7 @@ def main():
     cases = [(check_emulated, *case) for case in EMULATED]
     cases += [(check_text, *case) for case in COMPILED]
     cases += [(check_parts, *case) for case in PARTS]
+    cases += [(check_swept, *case) for case in SWEPT]
     cases.append((check_text, "test/Catalogue/catalogue_57_kernel_regression", "f32"))  # a quotient by a place
     cases.append((check_places_of_clusters,))
     cases.append((check_overflow, "test/Target/CUDA/Inputs/f8_overflow.mlir"))
