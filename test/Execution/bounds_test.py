@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Kernels read nothing behind their arrays: each ends at a page that nobody may read.
 
-Few rows by weights that are read in place, whose columns are open and no whole number of registers, in every type and
-on every target.
+Few rows by weights that are read in place, whose columns are open and no whole number of registers, and scores with a
+bias and a mask, in every type and on every target.
 """
 
 import os
@@ -20,9 +20,14 @@ PROGRAMS = {
     "few": "few(x[m,k], w[k,n]: {dtype}) -> y\n  y = sum(k: x * w)\n",
     "normed": "normed(x[m,k], w[k,n]: {dtype}) -> y\n  r = mean(k: x^2)\n  y = sum(k: x * rsqrt(r + 1e-5) * w)\n",
     "along": "along(x[m,k], w[n,k]: {dtype}) -> y\n  y = sum(k: x * w)\n",
+    "biased": "biased(q[m,d], k[n,d], v[n,d], bias[m,n]: {dtype}) -> o\n  s = sum(d: q * k) + bias\n"
+              "  t = max(n: s)\n  p = exp(s - t)\n  o[m,d] = sum(n: p * v) / sum(n: p)\n",
+    "masked": "masked(q[m,d], k[n,d], v[n,d]: {dtype}, keep[m,n]: f32) -> o\n  s = where(keep > 0, sum(d: q * k), -inf)\n"
+              "  t = max(n: s)\n  p = exp(s - t)\n  o[m,d] = sum(n: p * v) / sum(n: p)\n",
 }
 # 64 rows of any number of 16-bit or 32-bit columns are whole multiples of 64 bytes: they end where the page begins.
 SHAPES = ["m=1,k=64,n=33", "m=4,k=64,n=17", "m=8,k=64,n=100", "m=3,k=64,n=1025"]
+SHAPES_OF = {name: ["m=64,n=33,d=64", "m=32,n=17,d=32", "m=64,n=515,d=64"] for name in ("biased", "masked")}
 
 
 def main():
@@ -41,7 +46,7 @@ def main():
                 program = folder / f"{name}_{dtype}.fold"
                 program.write_text(text.format(dtype=dtype))
                 for target in ("avx512", "avx2", "baseline"):
-                    for shape in SHAPES:
+                    for shape in SHAPES_OF.get(name, SHAPES):
                         done = subprocess.run([REFOLD, "run", program, "--target", target, "--fuse", "always", "--shape", shape],
                                               capture_output=True, text=True, env=dict(os.environ, LD_PRELOAD=str(guard)))
                         refused = "avx512" in done.stderr and done.returncode == 4

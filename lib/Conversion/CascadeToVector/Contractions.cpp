@@ -117,6 +117,8 @@ void Kernel::contractionAlong(Node *n, int lane, bool inPlace) {
   Node *stored = plan.stored.lookup(n);
   for (StatePlan *s : gathered)
     nest.results.push_back(s->term);
+  if (stored)
+    nest.results.push_back(stored);
   Values lanesOfRow;
   auto sink = [&](Tile &t, int r, int c, Val v) {
     t.memo[keyOf(t, n, r, c)] = v;

@@ -131,6 +131,12 @@ bool Kernel::mayPadLanes(const Nest &nest) {
                     int(pack->second.laneIndex) == nest.lane;
     isPadded &= !isRead || hasPanel;
   });
+  // Nor has a mask or a bias of what is stored, where it lies.
+  for (Node *root : nest.results)
+    eachEvaluated(root, seen, [&](Node *n) {
+      isPadded &= n->kind != Node::Read || !n->has(nest.lane) ||
+                  keptReady.contains(n) || plan.packs.count(n);
+    });
   return isPadded;
 }
 
