@@ -84,6 +84,28 @@ template <typename T> bool isFiniteRow(const RowValues<T> &row) {
   return true;
 }
 
+/// True if an extremum ended between its identity and the numbers of its type,
+/// which only wider arithmetic has. Law `identity-clamp` says nothing of such a
+/// row: pivots are clamped to the numbers of the type.
+template <typename T>
+bool endsBeyondType(const Cascade &cascade, const RowValues<T> &row) {
+  for (size_t i = 0; i < cascade.stages.size(); ++i) {
+    Reducer reducer = cascade.stages[i].reducer;
+    bool isMax = reducer == Reducer::Max || reducer == Reducer::MaxNum;
+    bool isMin = reducer == Reducer::Min || reducer == Reducer::MinNum;
+    Type type = cascade.stages[i].term.type();
+    if (!isFloat(type) || (!isMax && !isMin))
+      continue;
+    double largest = largestFinite(computeType(type));
+    for (T value : row.stages[i][0]) {
+      T towards = isMax ? -value : value; // the identity
+      if (std::isfinite(double(value)) && T(largest) < towards)
+        return true;
+    }
+  }
+  return false;
+}
+
 } // namespace refold::algebra::certifier
 
 #endif // REFOLD_LIB_ALGEBRA_CERTIFYPARTS_H

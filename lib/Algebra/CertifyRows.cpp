@@ -75,6 +75,8 @@ public:
     Row expected = reference(sample), neighbour = reference(shaken);
     if (expected.isSaturated && isExtreme(family))
       return std::nullopt; // the definition itself leaves the range of double
+    if (cascade && endsBeyondType(*cascade, expected))
+      return std::nullopt;
     bound = {};
     if (slack != CastSlack::None) {
       bound = boundOf(sample);

@@ -95,6 +95,61 @@ TEST(CertifyTest, UnguardedPivotIsRejected) {
   EXPECT_FALSE(recertify(h->program).holds);
 }
 
+/// Scores and a mask times the lowest float (of a maximum) or the highest (of a
+/// minimum). A row of elements that are all masked ends there, or beyond it in
+/// wider arithmetic: p is clamped, the extremum is not.
+Cascade maskedByEnds(Context &c, Type type, bool isMax) {
+  Cascade cascade(c);
+  cascade.addIndex("n", IndexRole::Stream);
+  Expr far = c.real((isMax ? -1 : 1) * largestFinite(Type::F32));
+  Expr mask = c.cast(Type::F32, cascade.addRead("mask", 1, type));
+  Expr u = c.add(cascade.addRead("x", 1), c.mul(c.sub(c.real(1), mask), far));
+  Expr m = cascade.addStage("m", isMax ? Reducer::Max : Reducer::Min, u);
+  Expr e = c.exp(isMax ? c.sub(u, m) : c.sub(m, u));
+  Expr s = cascade.addStage("s", Reducer::Sum, e);
+  Expr a =
+      cascade.addStage("a", Reducer::Sum, c.mul(e, cascade.addRead("v", 1)));
+  cascade.addOutput("o", c.div(a, s));
+  return cascade;
+}
+
+TEST(CertifyTest, ExtremaBeyondTheirTypeShowNothing) {
+  for (Type type : {Type::Bool, Type::I64, Type::F32})
+    for (bool isMax : {true, false})
+      for (uint64_t seed = 1; seed <= 16; ++seed) {
+        Context c;
+        Cascade cascade = maskedByEnds(c, type, isMax);
+        CertifyOptions options;
+        options.seed = seed;
+        Certificate found = certify(cascade, derive(cascade), options);
+        EXPECT_TRUE(found.holds) << spelling(type) << " " << isMax << " seed "
+                                 << seed << ": " << found.summary();
+        EXPECT_GE(found.rows, 7u) << spelling(type) << " " << seed;
+      }
+}
+
+/// Other rows still show a clamp that is none of the type's, and what such a
+/// pivot makes of masked rows.
+TEST(CertifyTest, ClampsWithinTheTypeAreRejected) {
+  for (Type type : {Type::Bool, Type::I64, Type::F32})
+    for (double clamp : {-1e38, -1.0}) {
+      Context c;
+      Cascade cascade = maskedByEnds(c, type, true);
+      Derivation derivation = derive(cascade);
+      unsigned changed = 0;
+      for (Definition &definition : derivation.program->definitions)
+        if (Let *let = std::get_if<Let>(&definition);
+            let && let->value.is(Kind::MaxNum)) {
+          let->value =
+              c.maxNum(derivation.program->readouts[0][0], c.real(clamp));
+          ++changed;
+        }
+      EXPECT_EQ(changed, 1u);
+      EXPECT_FALSE(certify(cascade, derivation).holds)
+          << spelling(type) << " " << clamp;
+    }
+}
+
 /// A side that has seen nothing stands at the lowest float: three times the way
 /// from there is infinite in f32, not in double.
 TEST(CertifyTest, OverflowOfTheWayFromNothingIsRejected) {
