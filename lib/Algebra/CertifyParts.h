@@ -85,8 +85,8 @@ template <typename T> bool isFiniteRow(const RowValues<T> &row) {
 }
 
 /// True if an extremum ended between its identity and the numbers of its type,
-/// which only wider arithmetic has. Law `identity-clamp` says nothing of such a
-/// row: pivots are clamped to the numbers of the type.
+/// which only wider arithmetic has. Pivots are clamped to the numbers of the
+/// type (`identity-clamp`): nothing is claimed of such a row.
 template <typename T>
 bool endsBeyondType(const Cascade &cascade, const RowValues<T> &row) {
   for (size_t i = 0; i < cascade.stages.size(); ++i) {
