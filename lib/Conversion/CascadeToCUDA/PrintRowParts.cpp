@@ -35,11 +35,14 @@ void RowPrinter::addPartsEntry(int vectors, int width, int blocksPerUnit) {
   entry.mostBlocks = 512;
   entry.leftBytes = 8 * int64_t(statesOf(0).size());
   hasParts = true;
+  bool hasGroups = llvm::any_of(
+      kernel.reads, [](auto &read) { return read.second.group.size > 1; });
   if (hasSweep()) {
-    // What waits for each other has to run at once. Places of elements take
-    // registers.
-    if (llvm::any_of(plan.states,
-                     [&](StatePlan &s) { return needsPlace(s.term); }))
+    // What waits for each other has to run at once. Places of elements and
+    // groups of them take registers.
+    if (hasGroups || llvm::any_of(plan.states, [&](StatePlan &s) {
+          return needsPlace(s.term);
+        }))
       blocksPerUnit = std::min(blocksPerUnit, 2);
     entry.waits = true;
     entry.blocksPerUnit = blocksPerUnit;
@@ -49,8 +52,6 @@ void RowPrinter::addPartsEntry(int vectors, int width, int blocksPerUnit) {
   addStages(entry);
   // As many as run at once: more would be a second round (moment of inertia of
   // 16M points in space of bf16 on an H200, 512 blocks 47 us, 396 39).
-  bool hasGroups = llvm::any_of(
-      kernel.reads, [](auto &read) { return read.second.group.size > 1; });
   if (entry.stages > 0) {
     entry.blocksPerUnit = plan.states.size() > 8 ? 2 : hasGroups ? 3 : 4;
     entry.mostBlocks =

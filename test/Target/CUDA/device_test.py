@@ -207,7 +207,7 @@ def check_wrong_machine(machine):
     machine.refuses(4, ["found no NVRTC in REFOLD_NVRTC '/no-such.so'"], *run, REFOLD_NVRTC="/no-such.so")
     machine.refuses(70, ["refuses the generated text for sm_90a", "a fake refusal"], *run, FAKE_CUDA_FAIL="nvrtcCompileProgram=6",
                     REFOLD_CACHE_DIR="")
-    machine.refuses(5, ["for inputs and outputs", "out of memory", "CUDA_ERROR_OUT_OF_MEMORY"], *run, FAKE_CUDA_MEMORY="512")
+    machine.refuses(5, ["for inputs and outputs", "out of memory", "CUDA_ERROR_OUT_OF_MEMORY"], *run, FAKE_CUDA_MEMORY="5120")  # tickets of parts take 4752
     machine.refuses(70, ["stopped the GPU 'Fake GPU'", "illegal memory access"], *run, FAKE_CUDA_FAIL="cuStreamSynchronize=700@4")
 
 
