@@ -146,9 +146,8 @@ int64_t ScheduleChooser::bytesOfPanels() {
 
 /// Whether an item may lay out the panels of a tile of the stream itself: of
 /// many rows, whose contractions have one index each, pairs in matrix tiles
-/// only. Sapphire
-/// Rapids, 128 rows by 8192 x 576, one thread and two: panels laid out before,
-/// by whichever thread, 13.1 and 7.3 ms, so 11.0 and 5.5.
+/// only. Sapphire Rapids, 128 rows by 8192 x 576, one thread and two: panels
+/// laid out before, by whichever thread, 13.1 and 7.3 ms, so 11.0 and 5.5.
 bool ScheduleChooser::mayOwnPanels(int row, int stream) {
   uint64_t inner = cascade.indicesOfRole(CascadeOp::Inner);
   return row != kNone && stream != kNone && !fewRows(row) && sumsByColumns() &&
@@ -323,8 +322,8 @@ int64_t ScheduleChooser::sumsOfLastPass() {
   return count;
 }
 
-/// Those of them that one nest sums: over the same places, and read by one
-/// result, unless an item makes the panels of all of them.
+/// Those of them that one nest sums: all, if a result reads several over the
+/// same places or an item makes their panels (`Kernel::wholeStates`); else one.
 int64_t ScheduleChooser::sumsTogether(bool makesPanels) {
   int64_t all = sumsOfLastPass(), most = 1;
   if (makesPanels)
@@ -345,7 +344,7 @@ int64_t ScheduleChooser::sumsTogether(bool makesPanels) {
       }
     }
   }
-  return std::min(most, std::max<int64_t>(all, 1));
+  return most > 1 ? std::max<int64_t>(all, 1) : 1;
 }
 
 /// Adds what every row reads along a carried index, of arrays that are others

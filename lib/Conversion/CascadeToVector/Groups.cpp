@@ -195,7 +195,9 @@ void Kernel::nestSlices(Nest &nest, Tile &outer, Ix first, Ix end) {
   Ix depth = rangeOf(nest.reduced[0]), length = lengthOfSlice();
   bool areEqual = depth.isConstant() && length.isConstant() &&
                   depth.constant % length.constant == 0;
-  SmallVector<Array, 2> sums = slicedSums;
+  // Sums that are computed one after the other share an array.
+  SmallVector<Array, 2> sums(slicedSums);
+  sums.truncate(std::max<size_t>(nest.sums.size(), 1));
   for (Array &array : sums)
     array.buffer.offset = to.sub(array.buffer.offset, first);
   // At least one: sums of no terms are written too.

@@ -469,12 +469,12 @@ void Kernel::wholeStates() {
     nest.identity = identityOf(first.op.getReducer(), first.type());
     writeSumsOfRows(nest);
   };
-  bool areTogether = plan.hasOwnPanels() || slicedIndex() != kNone ||
-                     llvm::any_of(plan.finishWrites, [&](WritePlan &w) {
-                       return llvm::count_if(plan.wholes, [&](unsigned number) {
-                                return readsStateOf(w.value, number);
-                              }) > 1;
-                     });
+  bool areTogether =
+      plan.hasOwnPanels() || llvm::any_of(plan.finishWrites, [&](WritePlan &w) {
+        return llvm::count_if(plan.wholes, [&](unsigned number) {
+                 return readsStateOf(w.value, number);
+               }) > 1;
+      });
   if (areTogether)
     return sum(plan.wholes);
   for (unsigned number : plan.wholes) {

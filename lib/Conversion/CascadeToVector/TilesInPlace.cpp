@@ -91,8 +91,8 @@ void Kernel::loadInPlace(int tile, const InPlace &place, const PairPlan &pair,
     Ix there =
         to.mul(to.min(1, to.max(0, to.sub(valid, to.add(n, row)))), left);
     for (int64_t lane = 0; lane < kHalves; lane += to.lanes()) {
-      Ix from_ = to.add(to.add(at, to.mul(row, stride)), lane);
-      Val v = to.loadWide(from, from_, to.mask(to.sub(there, lane)));
+      Ix source = to.add(to.add(at, to.mul(row, stride)), lane);
+      Val v = to.loadWide(from, source, to.mask(to.sub(there, lane)));
       to.storeWide(
           v, place.edge,
           to.add(place.edge.offset, to.add(to.mul(row, kHalves), lane)), Val());
