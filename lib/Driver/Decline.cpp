@@ -6,7 +6,9 @@
 #include "refold/Support/Reasons.h"
 #include "refold/Target/CPU/CompileProgram.h"
 #include "refold/Transforms/FuseCascades.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
+#include <limits>
 
 namespace refold {
 
@@ -17,21 +19,25 @@ namespace refold {
 static constexpr double kMargin = 0.01;
 /// Kernels that take less of a program are fused without a look.
 static constexpr double kLeastShare = 0.02;
-/// Different kernels of a program that are looked at, the longest first.
+/// Groups of alike kernels that are looked at, the longest first.
 static constexpr size_t kMostGroups = 6;
-/// Ops of a program times the kernels that are looked at: a look plans the
-/// whole program twice, and long programs have to be compiled too.
+/// Ops of a program times the groups that are looked at: a look plans the
+/// whole program up to three times, and long programs have to be compiled too.
 static constexpr size_t kMostOps = 8000;
 
-/// Cascades that one kernel computes: the layers of a model.
+/// Cascades that are decided on together: the layers of a model. Their kernels
+/// need not be the same, since what a layer reads is written in the elements of
+/// all layers before it (a residual is a sum of ever more arrays).
 struct LosingFusions::Group {
-  std::string kernel;
+  std::string form;            ///< `formOf`
   std::vector<size_t> members; ///< in the report
+  std::vector<double> memberMs;
   llvm::DenseSet<unsigned> reductions, products, separated;
   double fusedMs = 0.0;
-  /// The best alternative, if it is good enough.
-  Alternative choice = Alternative::None;
-  double otherMs = 0.0;
+  /// The best alternative, if it is good enough, or what comes nearest.
+  Alternative choice = Alternative::None, nearest = Alternative::None;
+  /// What the whole program is predicted to take less by that.
+  double savedMs = -std::numeric_limits<double>::infinity();
   /// Why an alternative could not be predicted.
   std::vector<std::string> failures;
 
@@ -40,7 +46,29 @@ struct LosingFusions::Group {
            : other == Alternative::KeepsProduct ? products
                                                 : reductions;
   }
+  /// In whose place one of them is told of.
+  LosingFusions::Change changeOf(size_t i, Alternative other) const {
+    double count = static_cast<double>(members.size());
+    return {members[i], other, memberMs[i], memberMs[i] - savedMs / count, ""};
+  }
 };
+
+/// What alike kernels have in common: reducers and their passes, what may be
+/// left apart, and every index with its role and extent, but not the elements
+/// that they read.
+static std::string formOf(const CascadeReport &cascade, const StepWork &step) {
+  std::vector<std::string> stages;
+  for (const StageReport &stage : cascade.stages)
+    stages.push_back(stage.op + "@" + std::to_string(stage.pass));
+  llvm::sort(stages);
+  std::string form;
+  llvm::raw_string_ostream(form)
+      << step.shape << " " << llvm::join(stages, " ") << " " << cascade.passes
+      << " " << cascade.repairPasses << " " << cascade.stateSize << " "
+      << cascade.reductions.size() << " " << cascade.products.size() << " "
+      << cascade.separated.size();
+  return form;
+}
 
 /// The shape of a port; nothing where an extent is unknown.
 static std::optional<llvm::SmallVector<int64_t, 4>>
@@ -93,14 +121,16 @@ predictModule(mlir::ModuleOp fused, const CpuTarget &target,
   return work;
 }
 
+/// With what was already decided on.
 llvm::Expected<double>
 LosingFusions::predictOther(Alternative other,
                             const llvm::DenseSet<unsigned> &numbers,
-                            const FuseOptions &options, Accepts accepts) {
-  FuseOptions trial = options;
+                            const FuseOptions &decided, Accepts accepts) {
+  FuseOptions trial = decided;
   trial.certify = trial.certificate = trial.accuracy = false;
   trial.deferred = nullptr;
-  (other == Alternative::Waiting ? trial.waiting : trial.apart) = numbers;
+  (other == Alternative::Waiting ? trial.waiting : trial.apart)
+      .insert(numbers.begin(), numbers.end());
   mlir::OwningOpRef<mlir::ModuleOp> module = original->clone();
   auto report = fuse(*module, trial);
   if (!report)
@@ -125,13 +155,15 @@ LosingFusions::groupCascades(const FuseReport &report,
           step.axes != cascade.axes)
         continue;
       isTaken[s] = true;
-      auto group = llvm::find_if(
-          groups, [&](const Group &g) { return g.kernel == step.kernel; });
+      std::string form = formOf(cascade, step);
+      auto group =
+          llvm::find_if(groups, [&](const Group &g) { return g.form == form; });
       if (group == groups.end()) {
         group = groups.emplace(groups.end());
-        group->kernel = step.kernel;
+        group->form = std::move(form);
       }
       group->members.push_back(i);
+      group->memberMs.push_back(step.predicted.ms);
       group->fusedMs += step.predicted.ms;
       group->reductions.insert(cascade.reductions.begin(),
                                cascade.reductions.end());
@@ -145,40 +177,33 @@ LosingFusions::groupCascades(const FuseReport &report,
     return std::pair(-a.fusedMs, a.members[0]) <
            std::pair(-b.fusedMs, b.members[0]);
   });
-  size_t ops = 1;
-  original->walk([&](mlir::Operation *) { ++ops; });
-  size_t most = std::min(kMostGroups, kMostOps / ops);
-  if (groups.size() > most)
-    groups.resize(most);
-  llvm::erase_if(groups, [&](const Group &group) {
-    return group.fusedMs < kLeastShare * work.predictedMs;
-  });
   return groups;
 }
 
 /// Against a second pass for what one pass makes several products of, against
 /// the library's products beside what is left of the cascade, and against every
-/// reduction on its own.
-void LosingFusions::judge(Group &group, const FuseOptions &options,
+/// reduction on its own: all of the group at once, in a program that takes
+/// `wholeMs` by what was decided before.
+void LosingFusions::judge(Group &group, const FuseOptions &decided,
                           double wholeMs, Accepts accepts) {
-  double best = group.fusedMs * (1.0 - kMargin);
   for (Alternative other : {Alternative::Waiting, Alternative::KeepsProduct,
                             Alternative::AsWritten}) {
     const auto &numbers = group.numbersOf(other);
     if (numbers.empty() || (other == Alternative::KeepsProduct &&
                             numbers.size() == group.reductions.size()))
       continue;
-    llvm::Expected<double> ms = predictOther(other, numbers, options, accepts);
+    llvm::Expected<double> ms = predictOther(other, numbers, decided, accepts);
     if (!ms) { // what has no plan is no alternative
       takeError(ms.takeError(), group.failures.emplace_back());
       continue;
     }
-    double otherMs = group.fusedMs + *ms - wholeMs;
-    if (!(otherMs < best))
+    if (!(wholeMs - *ms > group.savedMs))
       continue;
-    best = group.otherMs = otherMs;
-    group.choice = other;
+    group.savedMs = wholeMs - *ms;
+    group.nearest = other;
   }
+  if (group.savedMs > kMargin * group.fusedMs)
+    group.choice = group.nearest;
 }
 
 static std::string describe(double fusedMs, double otherMs,
@@ -242,15 +267,60 @@ static void tellFailures(const CascadeReport &cascade,
                             "'" + cascade.name + "'", failure, "", "", ""});
 }
 
+/// Of which cascades the numbers of a remark are a mean, if of several.
+static std::string togetherWith(const FuseReport &report,
+                                llvm::ArrayRef<size_t> members) {
+  if (members.size() < 2)
+    return "";
+  return ", judged with " + std::to_string(members.size() - 1) +
+         " alike of which '" + report.cascades[members.front()].name +
+         "' is the first";
+}
+
+/// Tells cascades that stay why they do.
+void LosingFusions::tellKept(llvm::ArrayRef<Group> groups, size_t numJudged,
+                             double wholeMs, FuseReport &report) {
+  for (auto [number, group] : llvm::enumerate(groups)) {
+    if (group.choice != Alternative::None)
+      continue;
+    for (auto [i, member] : llvm::enumerate(group.members)) {
+      std::string &text = report.cascades[member].judged;
+      if (group.fusedMs < kLeastShare * wholeMs)
+        text = "not judged: it and what is alike take less than 2 % of the "
+               "program";
+      else if (number >= numJudged)
+        text = "not judged: of groups of alike kernels of a program of this "
+               "size the " +
+               std::to_string(numJudged) + " longest are";
+      else if (group.nearest == Alternative::None)
+        text = "kept: there is no other way";
+      else {
+        Change change = group.changeOf(i, group.nearest);
+        text =
+            "kept: " + describe(change.fusedMs, change.otherMs, change.choice) +
+            togetherWith(report, group.members);
+      }
+    }
+  }
+}
+
 /// Tells the report on a program that was fused again what was left for it.
 static void tell(llvm::ArrayRef<LosingFusions::Change> changes,
                  FuseReport &before, FuseReport &after,
                  DeferredCertificates *deferred) {
   using Alternative = LosingFusions::Alternative;
+  for (const CascadeReport &cascade : before.cascades) {
+    auto same = llvm::find_if(after.cascades, [&](const CascadeReport &other) {
+      return other.reductions == cascade.reductions;
+    });
+    if (same != after.cascades.end())
+      same->judged = cascade.judged;
+  }
   // In the order of members, so that each lands about where it stood.
   for (const LosingFusions::Change &change : changes) {
     CascadeReport &cascade = before.cascades[change.member];
-    std::string text = describe(change.fusedMs, change.otherMs, change.choice);
+    std::string text =
+        describe(change.fusedMs, change.otherMs, change.choice) + change.with;
     if (change.choice == Alternative::Waiting) {
       tellWaiting(cascade, std::move(text), after);
       continue;
@@ -276,22 +346,32 @@ llvm::Expected<bool> LosingFusions::decline(LoadedProgram &program,
   if (!work)
     return work.takeError();
   std::vector<Group> groups = groupCascades(report, *work);
+  size_t ops = 1;
+  original->walk([&](mlir::Operation *) { ++ops; });
+  size_t most = std::min({kMostGroups, kMostOps / ops, groups.size()});
   FuseOptions again = options;
   std::vector<Change> changes;
-  for (Group &group : groups) {
-    judge(group, options, work->predictedMs, accepts);
+  // One after the other, each beside what was decided before: what is fused in
+  // the end was predicted as a whole.
+  double wholeMs = work->predictedMs;
+  for (Group &group : llvm::MutableArrayRef(groups).take_front(most)) {
+    if (group.fusedMs < kLeastShare * work->predictedMs)
+      break;
+    judge(group, again, wholeMs, accepts);
     tellFailures(report.cascades[group.members.front()], group.failures,
                  report);
     if (group.choice == Alternative::None)
       continue;
+    wholeMs -= group.savedMs;
     const auto &left = group.numbersOf(group.choice);
     (group.choice == Alternative::Waiting ? again.waiting : again.apart)
         .insert(left.begin(), left.end());
-    double count = static_cast<double>(group.members.size());
-    for (size_t member : group.members)
-      changes.push_back(
-          {member, group.choice, group.fusedMs / count, group.otherMs / count});
+    for (size_t i = 0; i < group.members.size(); ++i) {
+      changes.push_back(group.changeOf(i, group.choice));
+      changes.back().with = togetherWith(report, group.members);
+    }
   }
+  tellKept(groups, most, work->predictedMs, report);
   if (changes.empty())
     return false;
   llvm::sort(changes, [](const Change &a, const Change &b) {

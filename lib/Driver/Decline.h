@@ -25,6 +25,7 @@ public:
     size_t member = 0; ///< of the report
     Alternative choice = Alternative::None;
     double fusedMs = 0.0, otherMs = 0.0;
+    std::string with; ///< which others were judged together with it
   };
 
   /// Before `program` is fused. Nothing is looked at where some extent is
@@ -45,10 +46,12 @@ private:
   using Shapes = std::vector<llvm::SmallVector<int64_t, 4>>;
   llvm::Expected<double> predictOther(Alternative other,
                                       const llvm::DenseSet<unsigned> &numbers,
-                                      const FuseOptions &options,
+                                      const FuseOptions &decided,
                                       Accepts accepts);
-  void judge(Group &group, const FuseOptions &options, double wholeMs,
+  void judge(Group &group, const FuseOptions &decided, double wholeMs,
              Accepts accepts);
+  static void tellKept(llvm::ArrayRef<Group> groups, size_t numJudged,
+                       double wholeMs, FuseReport &report);
   std::vector<Group> groupCascades(const FuseReport &report,
                                    const struct ProgramWork &work);
 

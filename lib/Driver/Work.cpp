@@ -245,9 +245,14 @@ llvm::Error WorkCounter::countKernel(const KernelStep &step, StepWork &work) {
   }
   work.kernel = texts[step.kernel].name;
   CascadeOp cascade = kernel.ir.cascade;
-  for (unsigned i = 0; i < cascade.numIndices(); ++i)
+  llvm::raw_string_ostream shape(work.shape);
+  for (unsigned i = 0; i < cascade.numIndices(); ++i) {
     if (cascade.getRoles()[i] == CascadeOp::Stream)
       work.axes.push_back(cascade.indexName(i).str());
+    shape << int64_t(cascade.getRoles()[i]) << ":" << counter.indexExtents()[i]
+          << " ";
+  }
+  shape << step.operands.size() - step.numInputs;
   return llvm::Error::success();
 }
 

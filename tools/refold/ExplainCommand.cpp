@@ -76,6 +76,9 @@ static void printSchedule(const llvm::json::Object &schedule) {
      << llvm::format("  predicted: %.4g ms on one thread (rates: ",
                      number("predicted_ms"))
      << schedule.getString("rates").value_or("") << ")\n";
+  if (llvm::StringRef judged = schedule.getString("judged").value_or("");
+      !judged.empty())
+    os << "  " << judged << "\n";
 }
 
 /// "  error in f32 over the unfused one: 1.3 as a stream, ...".
@@ -251,6 +254,7 @@ schedule(mlir::MLIRContext &context, LoadedProgram loaded, const Extents &shape,
       (*found)["skips_tiles"] = step.skipsTiles;
       (*found)["predicted_ms"] = step.predicted.ms;
       (*found)["rates"] = facts.source(*machine);
+      (*found)["judged"] = cascade.judged;
       cascade.schedule = std::move(*found);
       break;
     }
@@ -322,6 +326,7 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
                                         Arguments arguments) {
   ProgramFlags program;
   Extents shape;
+  bool hasShape = false;
   std::string target;
   FuseOptions fuseOptions;
   Flags flags;
@@ -331,8 +336,13 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
                fuseOptions.accuracy);
   program.addNumericsTo(flags);
   flags.value("shape", "NAME=EXTENT,...",
-              "shows schedules, bytes and operations for these extents",
-              [&](llvm::StringRef text) { return parseExtents(text, shape); });
+              "shows schedules, bytes and operations for these extents, which "
+              "may be none",
+              [&](llvm::StringRef text) {
+                hasShape = true;
+                return text.empty() ? llvm::Error::success()
+                                    : parseExtents(text, shape);
+              });
   flags.text("target", "NAME",
              "avx512, avx2 or baseline (what the machine offers)", target);
   FusePolicy policy = FusePolicy::Auto;
@@ -350,11 +360,11 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
     return ExitCode::Ok;
   if (llvm::Error error = flags.parse(command.name, arguments))
     return std::move(error);
-  if (fuseOptions.accuracy && !shape.empty())
+  if (fuseOptions.accuracy && hasShape)
     return fail(ExitCode::Usage,
                 "found --accuracy and --shape, expected one of them: rows are "
                 "measured at a length of their own");
-  if ((fuseOptions.certificate || seed != 1) && !shape.empty())
+  if ((fuseOptions.certificate || seed != 1) && hasShape)
     return fail(ExitCode::Usage,
                 "found --shape beside --certificate or --seed, expected one of "
                 "them: a certificate is of every shape");
@@ -366,7 +376,7 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
   double loadMs = watch.ms();
   FuseReport report;
   std::optional<ProgramWork> work;
-  if (shape.empty()) {
+  if (!hasShape) {
     fuseOptions.numerics = program.numerics;
     fuseOptions.policy = policy;
     fuseOptions.seed = uint64_t(seed);

@@ -63,6 +63,75 @@ TEST(DeclineTest, AnotherAlternativeIsTakenAndTheFailureStillSaid) {
   EXPECT_EQ(failuresIn(report).size(), 1u);
 }
 
+/// As many LayerNorms with a product each as asked for, the n-th of a sum of n
+/// arrays: what they are made of differs, and nothing else.
+static std::string layers(int count) {
+  std::string arguments = "layers(x0[b,n]", outs, body, row = "x0";
+  for (int i = 0; i < count; ++i) {
+    std::string n = std::to_string(i), next = std::to_string(i + 1);
+    arguments +=
+        ", x" + next + "[b,n], g" + n + "[n], a" + n + "[n], w" + n + "[n,j]";
+    outs += std::string(i ? ", o" : "o") + n;
+    body += "  mu" + n + " = mean(n: " + row + ")\n  s" + n + " = mean(n: (" +
+            row + " - mu" + n + ")^2)\n  o" + n + "[b,j] = sum(n: ((" + row +
+            " - mu" + n + ") * rsqrt(s" + n + " + 1e-5) * g" + n + " + a" + n +
+            ") * w" + n + ")\n";
+    row += " + x" + next;
+  }
+  return arguments + ") -> " + outs + "\n" + body;
+}
+
+TEST(DeclineTest, AlikeCascadesAreDecidedOnTogether) {
+  constexpr int kLayers = 8; // more than groups that are looked at
+  auto context = makeContext();
+  auto program =
+      llvm::cantFail(loadFoldText(*context, layers(kLayers), "test.fold"));
+  CpuTarget target = llvm::cantFail(detectTarget("baseline"));
+  LosingFusions losing(program, target, {{"b", 128}, {"n", 1024}, {"j", 1024}});
+  FuseOptions options;
+  FuseReport report = llvm::cantFail(fuse(*program.module, options));
+  ASSERT_EQ(report.cascades.size(), size_t(kLayers));
+  int looks = 0;
+  EXPECT_TRUE(llvm::cantFail(
+      losing.decline(program, options, report, [&](mlir::ModuleOp) {
+        ++looks;
+        return llvm::Error::success();
+      })));
+  EXPECT_LE(looks, 3);
+  std::vector<std::string> texts;
+  for (const CascadeReport &cascade : report.cascades) {
+    if (cascade.decline)
+      texts.push_back(cascade.decline->text);
+    for (const ReasonReport &reason : cascade.reasons)
+      if (reason.key == keyOf(Reason::WaitsForResults))
+        texts.push_back(reason.text);
+  }
+  EXPECT_EQ(texts.size(), size_t(kLayers));
+  for (const std::string &text : texts)
+    EXPECT_NE(text.find(", judged with 7 alike of which 'o0' is the first"),
+              std::string::npos)
+        << text;
+}
+
+/// What stays fused says what it was predicted beside.
+TEST(DeclineTest, WhatStaysIsSaidToBeKept) {
+  auto context = makeContext();
+  auto program =
+      llvm::cantFail(loadFoldText(*context,
+                                  "softmax(x[m,n]) -> y\n"
+                                  "  t = max(n: x)\n"
+                                  "  y = exp(x - t) / sum(n: exp(x - t))\n",
+                                  "test.fold"));
+  CpuTarget target = llvm::cantFail(detectTarget("baseline"));
+  LosingFusions losing(program, target, {{"m", 512}, {"n", 4096}});
+  FuseOptions options;
+  FuseReport report = llvm::cantFail(fuse(*program.module, options));
+  EXPECT_FALSE(llvm::cantFail(losing.decline(program, options, report)));
+  ASSERT_EQ(report.cascades.size(), 1u);
+  EXPECT_EQ(report.cascades[0].judged.rfind("kept: predicted ", 0), 0u)
+      << report.cascades[0].judged;
+}
+
 /// The kernel in which a product waits may have lost a reduction to another
 /// that was left apart.
 TEST(DeclineTest, ARegroupedKernelIsStillSaidToWait) {

@@ -190,6 +190,8 @@ struct CascadeReport {
   std::string formula, gauge, certificate;
   std::vector<ReasonReport> reasons;
   std::optional<DeclineReport> decline;
+  /// Why it stays as it is, where predictions were asked for.
+  std::string judged;
   /// Numbers of its reductions in the program, and of those of them that are
   /// matrix products: `FuseOptions::apart`.
   std::vector<unsigned> reductions, products;

@@ -18,6 +18,7 @@ struct StepWork {
   std::string kind;              ///< "kernel", "product", "copy" or "check"
   std::string kernel;            ///< its symbol, where it is one
   std::vector<std::string> axes; ///< that the kernel streams over
+  std::string shape; ///< its indices, each a role and an extent, and results
   double bytesRead = 0.0, bytesWritten = 0.0, operations = 0.0;
   /// Tiles that a mask proves dead are skipped: `operations` is the most.
   bool skipsTiles = false;
