@@ -48,9 +48,8 @@ private:
   void chooseProduct(Schedule &s, int lane, int row);
   bool comparesPositions(int stream);
   bool sumsByColumns();
-  int64_t sumsOfLastPass();
-  int64_t sumsTogether(bool makesPanels);
-  bool addVaryingPacks(Schedule &s, int row);
+  uint64_t placesOfAllSums();
+  bool addSharedPacks(Schedule &s, int row);
   void chooseWholeRows(Schedule &s, int stream);
   void choosePacks(Schedule &s, int row);
 

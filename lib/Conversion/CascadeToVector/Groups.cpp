@@ -17,13 +17,18 @@ int64_t Kernel::mostPanels() { return 2 * plan.ownPanels(); }
 /// second cache.
 int64_t Kernel::stepsOfPanels(int64_t panels) {
   constexpr int64_t kMost = 4096;
-  NodeSet all;
-  for (Node *term : summedTerms())
-    collect(term, all);
+  SmallVector<Node *, 2> terms = summedTerms();
   int64_t bytes = 0;
-  for (auto &[value, pack] : plan.packs)
-    if (all.contains(value))
-      bytes += plan.registerLanes * value->type.getIntOrFloatBitWidth() / 8;
+  for (size_t i = 0; i < terms.size(); i += sumsAtOnce()) {
+    NodeSet all;
+    for (Node *term : ArrayRef(terms).slice(i, sumsAtOnce()))
+      collect(term, all);
+    int64_t some = 0;
+    for (auto &[value, pack] : plan.packs)
+      if (all.contains(value))
+        some += plan.registerLanes * value->type.getIntOrFloatBitWidth() / 8;
+    bytes = std::max(bytes, some);
+  }
   int64_t steps = plan.facts.l2Bytes / 2 / std::max<int64_t>(bytes * panels, 1);
   return std::clamp<int64_t>(llvm::bit_floor(uint64_t(steps)), kBlocksOfSum,
                              kMost);
@@ -124,14 +129,13 @@ void Kernel::layOutSlices() {
   slicedSums.clear();
   if (slicedIndex() == kNone)
     return;
-  int lane = plan.product ? plan.laneOf(plan.product)
-                          : plan.states[plan.wholes.front()].lane;
   Ix apart((mostPanels() + 1) * plan.registerLanes); // not a page
-  for (Node *term : summedTerms()) {
+  Ix count = to.mul(apart, capacity(plan.row, /*isLane=*/false));
+  SmallVector<Node *, 2> terms = summedTerms();
+  for (Node *term : ArrayRef(terms).take_front(sumsAtOnce())) {
     Array &sums = slicedSums.emplace_back();
-    sums.dims = {{unsigned(lane), Ix(1)}, {unsigned(plan.row), apart}};
-    sums.count = to.mul(apart, capacity(plan.row, /*isLane=*/false));
-    sums.buffer = allocate(/*isShared=*/false, term->type, sums.count);
+    sums.count = count;
+    sums.buffer = allocate(/*isShared=*/false, term->type, count);
   }
 }
 
@@ -156,7 +160,7 @@ void Kernel::nestPanels(Nest &nest, Tile &outer, Ix first, Ix end) {
     Nest part = nest;
     part.window = {row, to.add(row, nest.rows)};
     part.isOneBlock = true;
-    part.panelsAhead = panelsAhead(nest, row);
+    part.panelsAhead = panelsAhead(nest, row, first, end);
     nestBlocks(part, outer, first, end);
   });
   if (nest.rows == 1 || (rows.isConstant() && main.is(rows.constant)))
@@ -195,11 +199,12 @@ void Kernel::nestSlices(Nest &nest, Tile &outer, Ix first, Ix end) {
   Ix depth = rangeOf(nest.reduced[0]), length = lengthOfSlice();
   bool areEqual = depth.isConstant() && length.isConstant() &&
                   depth.constant % length.constant == 0;
-  // Sums that are computed one after the other share an array.
-  SmallVector<Array, 2> sums(slicedSums);
-  sums.truncate(std::max<size_t>(nest.sums.size(), 1));
-  for (Array &array : sums)
+  SmallVector<Array, 2> sums = slicedSums;
+  Ix apart((mostPanels() + 1) * plan.registerLanes); // not a page
+  for (Array &array : sums) {
+    array.dims = {{unsigned(nest.lane), Ix(1)}, {unsigned(plan.row), apart}};
     array.buffer.offset = to.sub(array.buffer.offset, first);
+  }
   // At least one: sums of no terms are written too.
   to.each(0, to.max(to.ceilDiv(depth, length), 1), 1, [&](Ix number) {
     Ix at = to.mul(number, length), next = to.add(at, length);

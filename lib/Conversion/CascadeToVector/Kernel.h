@@ -188,7 +188,7 @@ private:
   void prefetchOperands(const Nest &nest, Tile &t);
   llvm::SmallVector<Node *> panelsInBlocks(const Nest &nest);
   int64_t linesOfSteps(const Nest &nest, Node *read);
-  Ix panelsAhead(const Nest &nest, Ix row);
+  Ix panelsAhead(const Nest &nest, Ix row, Ix first, Ix end);
   void prefetchPanels(const Nest &nest, Tile &t);
   void prefetchResults(Tile &t, int c);
   int64_t rowsAhead(mlir::Type element);
@@ -350,6 +350,7 @@ private:
     AlongSum  ///< lanes along what is summed, which does
   };
   llvm::SmallVector<Node *, 2> summedTerms();
+  size_t sumsAtOnce();
   FewRows fewRows();
   int64_t mostFewRows();
   Ix hasFewRows();

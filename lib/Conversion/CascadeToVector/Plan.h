@@ -274,6 +274,9 @@ struct Plan {
   /// one stream tile, so that results are written from registers; empty: there
   /// are none, or somebody else reads one of them.
   llvm::SmallVector<unsigned, 2> wholes;
+  /// No result reads several of them: products one after the other, each with
+  /// register tiles, panels and slices of its own.
+  bool areWholesApart = false;
   /// Reads that lie along the rows of the tile, not along its lanes: turned
   /// register by register before the tile is looked at.
   llvm::SetVector<Node *> turned;
@@ -383,6 +386,8 @@ struct Plan {
   /// memory, 57 ms with four and 54 with eight; from the last cache alike.
   int64_t ownPanels() const {
     constexpr int64_t kPanels = 4, kRegisters = 2;
+    if (!hasOwnPanels()) // no page is walked
+      return kPanels;
     return kPanels * std::max<int64_t>(kRegisters * lanes / registerLanes, 1);
   }
 

@@ -352,17 +352,19 @@ void Planner::findPacks() {
 /// Panels of what is another array in every run are made by the item that
 /// multiplies by them: read once, and in the second cache when they are.
 void Planner::findOwnPanels() {
-  int lane = plan->product          ? plan->laneOf(plan->product)
-             : plan->wholes.empty() ? kNone
-                                    : plan->states[plan->wholes[0]].lane;
+  Set lanes = 0;
+  if (plan->product && plan->laneOf(plan->product) != kNone)
+    lanes = bit(plan->laneOf(plan->product));
+  for (unsigned number : plan->wholes)
+    lanes |= bit(plan->states[number].lane);
   bool areOfTiles = plan->hasPanelsOfTiles();
-  if ((lane == kNone && !areOfTiles) || plan->row == kNone)
+  if ((!lanes && !areOfTiles) || plan->row == kNone)
     return;
   auto isOfItem = [&](const PackPlan &pack) {
     if (areOfTiles)
       return int(pack.laneIndex) == plan->stream ||
              pack.reducedIndex == plan->stream;
-    return pack.outer.empty() && int(pack.laneIndex) == lane;
+    return pack.outer.empty() && (lanes & bit(pack.laneIndex));
   };
   for (auto &[value, pack] : plan->packs)
     pack.isOwn = isVarying(cascade, pack.operand) && pack.depths.empty() &&

@@ -152,6 +152,10 @@ std::string Plan::describe() {
   if (joinsTiles)
     text += "rows between streams: " + std::to_string(lanes) +
             " side by side, from tile to tile\n";
+  if (wholes.size() > 1)
+    text += std::to_string(wholes.size()) + " products " +
+            (areWholesApart ? "one after the other" : "at once") +
+            ", written from registers\n";
   for (Node *n : finishContractions)
     text += "finish: " + describeContraction(*this, n) + "\n";
   for (WritePlan &w : finishWrites)

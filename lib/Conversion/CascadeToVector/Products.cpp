@@ -55,7 +55,14 @@ void Planner::findWhole() {
     if (s.form == StatePlan::Matrix)
       wholes.push_back(s.number);
   }
-  if (wholes.empty() || !areAlike(wholes))
+  if (wholes.empty())
+    return;
+  p.areWholesApart = llvm::none_of(p.finishWrites, [&](WritePlan &w) {
+    return llvm::count_if(wholes, [&](unsigned number) {
+             return readsStateOf(w.value, number);
+           }) > 1;
+  });
+  if (!areAlike(wholes))
     return;
   auto pairOf = [&](unsigned number) {
     auto it = p.pairs.find(p.states[number].term);
@@ -75,14 +82,15 @@ void Planner::findWhole() {
   if (llvm::any_of(p.sweepWrites,
                    [&](WritePlan &w) { return isRead(w.value); }))
     return;
-  StatePlan &first = p.states[wholes.front()];
   bool isWritten = false;
   for (WritePlan &w : p.finishWrites)
-    if (isRead(w.value)) {
-      if (w.set != first.set || w.lane != first.lane)
-        return;
-      isWritten = true;
-    }
+    for (unsigned number : wholes)
+      if (readsStateOf(w.value, number)) {
+        StatePlan &s = p.states[number];
+        if (w.set != s.set || w.lane != s.lane)
+          return;
+        isWritten = true;
+      }
   if (!isWritten)
     return;
   p.wholes = wholes;
@@ -115,21 +123,23 @@ bool Plan::hasBlocksOfResults() const {
          !areOver(finishNumbers);
 }
 
-/// Whether the states are sums of the last pass over the same places, of which
-/// none reads another: one nest sums them all.
+/// Whether the states are sums of the last pass, of which none reads another:
+/// one nest sums them all. Over the same places, unless each is summed by
+/// itself and no item has some places of one.
 bool Planner::areAlike(ArrayRef<unsigned> numbers) {
   StatePlan &first = plan->states[numbers.front()];
   return llvm::all_of(numbers, [&](unsigned number) {
     StatePlan &s = plan->states[number];
+    bool isInPlace = (s.set == first.set && s.lane == first.lane) ||
+                     (plan->areWholesApart && plan->block == kNone);
     bool readsOthers = llvm::any_of(numbers, [&](unsigned other) {
       return other != number &&
              (readsStateOf(s.term, other) || readsStateOf(s.moved, other));
     });
     bool isDot = numbers.size() > 1 && plan->dots.count(s.term);
     return !isDot && s.pass + 1 == plan->passes.size() && s.keys.empty() &&
-           plan->hasRow(s.set) && s.set == first.set && s.lane == first.lane &&
-           s.combine == first.combine && s.type() == first.type() &&
-           !readsOthers;
+           plan->hasRow(s.set) && isInPlace && s.combine == first.combine &&
+           s.type() == first.type() && !readsOthers;
   });
 }
 
@@ -198,6 +208,12 @@ SmallVector<Node *, 2> Kernel::summedTerms() {
   return terms;
 }
 
+/// Of these so many at once. Those of which one begins when another is done
+/// share its arrays.
+size_t Kernel::sumsAtOnce() {
+  return plan.product || plan.areWholesApart ? 1 : plan.wholes.size();
+}
+
 /// Few rows are multiplied by an array that is another one in every run where
 /// it lies, if that is dense along the lanes or along what is summed.
 Kernel::FewRows Kernel::fewRows() {
@@ -252,7 +268,8 @@ void Kernel::layOutSums() {
   Ix width = lane == plan.block ? Ix(std::max(plan.longBlock(), plan.tileBlock))
                                 : to.ceilTo(extents[lane], plan.registerLanes);
   Ix apart = to.add(width, plan.registerLanes); // not a page
-  for (Node *term : summedTerms()) {
+  SmallVector<Node *, 2> terms = summedTerms();
+  for (Node *term : ArrayRef(terms).take_front(sumsAtOnce())) {
     Array &a = sumsInOrder.emplace_back();
     a.dims = {{unsigned(lane), Ix(1)}, {unsigned(plan.row), apart}};
     a.count = to.mul(apart, mostFewRows());
@@ -451,8 +468,7 @@ void Kernel::productWithWrites() {
 }
 
 /// The row states are complete, and this is the first tile and the last: there
-/// is no earlier sum to move. Sums that no result reads together are products
-/// one after the other, each in register tiles of its own.
+/// is no earlier sum to move.
 void Kernel::wholeStates() {
   auto sum = [&](ArrayRef<unsigned> numbers) {
     StatePlan &first = plan.states[numbers.front()];
@@ -469,13 +485,7 @@ void Kernel::wholeStates() {
     nest.identity = identityOf(first.op.getReducer(), first.type());
     writeSumsOfRows(nest);
   };
-  bool areTogether =
-      plan.hasOwnPanels() || llvm::any_of(plan.finishWrites, [&](WritePlan &w) {
-        return llvm::count_if(plan.wholes, [&](unsigned number) {
-                 return readsStateOf(w.value, number);
-               }) > 1;
-      });
-  if (areTogether)
+  if (!plan.areWholesApart)
     return sum(plan.wholes);
   for (unsigned number : plan.wholes) {
     wholeAtHand = number;
