@@ -45,6 +45,8 @@ private:
   bool isByteDot(mlir::Value term) const;
   double sharingRows();
   double waitOfRows();
+  double waitOfSums();
+  double readAgainForHeads(uint64_t nest);
   double sharingOf(uint64_t set, bool isThin, bool isAcross);
   double carriedWaste();
   double wasteOfSums(uint64_t nest, bool isAcross);
