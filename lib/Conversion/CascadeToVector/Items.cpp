@@ -55,7 +55,7 @@ Ix Kernel::span(unsigned index) {
 /// Rows of one item. Those that share an operand are spread over the cores,
 /// others over sixteen items, before an item gets a whole tile of them.
 Ix Kernel::rowTile() {
-  constexpr int64_t kItems = 16, kWholeTile = 64;
+  constexpr int64_t kItems = 16, kWholeTile = 64, kRowsOfPart = 16;
   // What is read at `t floordiv c` is one place for a whole tile.
   if (plan.graph->readsByTile())
     return plan.tileRows;
@@ -71,6 +71,9 @@ Ix Kernel::rowTile() {
       plan.tileRows > kWholeTile && plan.tileRows % kWholeTile == 0 &&
       kWholeTile % plan.registerRows == 0)
     return rowsOfCore(kWholeTile);
+  // Results without blocks of columns: rows are all that cores can share.
+  if (!plan.wholes.empty() && plan.block == kNone && plan.row != kNone)
+    return to.min(plan.tileRows, rowsOfCore(kRowsOfPart));
   Ix least = plan.row == kNone ? Ix(1) : to.ceilDiv(extents[plan.row], kItems);
   if (plan.turnsAny() && plan.hasOnlyRows())
     return to.min(plan.tileRows, to.max(1, to.ceilTo(least, to.lanes())));
