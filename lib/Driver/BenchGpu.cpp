@@ -2,6 +2,7 @@
 #include "refold/Driver/BenchGpu.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "refold/Driver/Compare.h"
+#include "refold/Runtime/ConstantSteps.h"
 #include "refold/Support/Error.h"
 #include "refold/Target/CUDA/CompileCuda.h"
 #include "llvm/Support/Format.h"
@@ -249,8 +250,13 @@ llvm::Error GpuBenchmark::timeForm(Form &form, double &ms,
       form.gpu->timeSteps(*form.plan, form.inputs(), form.outputs(), kStepRuns);
   if (!each)
     return asError(each.error());
-  const auto &names = form.program.executable.spec().steps;
-  for (auto [i, step, stepMs] : llvm::enumerate(names, *each)) {
+  const ExecutableSpec &spec = form.program.executable.spec();
+  ConstantSteps constants = findConstantSteps(spec);
+  for (auto [i, step, stepMs] : llvm::enumerate(spec.steps, *each)) {
+    if (constants.isOnce[i]) {
+      steps.push_back({step.name + " (of weights alone: done once)", 0.0});
+      continue;
+    }
     std::string library = form.gpu->libraryOf(*form.plan, i);
     steps.push_back(
         {step.name + (library.empty() ? "" : " (" + library + ")"), stepMs});

@@ -9,6 +9,8 @@ void predictTimes(ProgramWork &work, const TargetFacts &target,
   for (StepWork &step : work.steps) {
     step.predicted = Cost();
     step.workingSet = work.workingSet;
+    if (step.isOnce)
+      continue;
     if (auto *kernel = std::get_if<KernelWork>(&step.counts))
       step.predicted =
           predict(*kernel, target, rates, threads, work.workingSet);

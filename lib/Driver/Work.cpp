@@ -4,7 +4,9 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "refold/Conversion/CascadeToVector.h"
+#include "refold/Runtime/ConstantSteps.h"
 #include "refold/Runtime/ProductBlocks.h"
+#include "refold/Runtime/StepViews.h"
 #include "refold/Support/Error.h"
 #include <cmath>
 
@@ -156,6 +158,7 @@ private:
   std::vector<int64_t> symbols;
   std::map<unsigned, CountedKernel> kernels;
   std::vector<double> touched; ///< bytes of each buffer that steps read
+  bool isOfRun = true;         ///< the step that is counted, not done once
 };
 
 llvm::Error WorkCounter::readSymbols(llvm::ArrayRef<Shape> shapes) {
@@ -191,7 +194,7 @@ std::optional<Extent> WorkCounter::extentOf(const ViewSpec &view) const {
 /// Bytes of `elements` elements of a view, noted as read from its buffer.
 double WorkCounter::touch(const ViewSpec &view, double elements) {
   double bytes = elements * byteWidth(view.dtype);
-  touched[view.buffer] += bytes;
+  touched[view.buffer] += isOfRun ? bytes : 0.0;
   return bytes;
 }
 
@@ -322,23 +325,33 @@ llvm::Error WorkCounter::countStep(const Step &step, StepWork &work) {
 llvm::Expected<ProgramWork> WorkCounter::count() {
   ProgramWork result;
   touched.assign(spec.buffers.size(), 0.0);
-  for (const Step &step : spec.steps) {
+  ConstantSteps constants = findConstantSteps(spec);
+  std::vector<bool> isNamed(spec.buffers.size()); // by steps of a run
+  result.keptBytes = constants.keptBytes;
+  for (auto [i, step] : llvm::enumerate(spec.steps)) {
     StepWork &work = result.steps.emplace_back();
     work.name = step.name;
+    work.isOnce = constants.isOnce[i];
+    isOfRun = !work.isOnce;
     if (llvm::Error error = countStep(step, work))
       return std::move(error);
+    if (work.isOnce)
+      continue;
+    forEachView(
+        step, [&](const ViewSpec &view, bool) { isNamed[view.buffer] = true; });
     if (!work.skipsTiles)
       result.operations += work.operations;
   }
-  for (auto [buffer, bytesRead] : llvm::zip_equal(spec.buffers, touched)) {
+  for (auto [i, buffer, bytesRead] : llvm::enumerate(spec.buffers, touched)) {
     double bytes =
         static_cast<double>(buffer.bytes.evaluate(symbols).value_or(0));
-    bool isRead =
-        buffer.kind == BufferKind::Input || buffer.kind == BufferKind::Constant;
-    result.workingSet += isRead ? std::min(bytes, bytesRead) : bytes;
+    bool isWeight = buffer.kind == BufferKind::Constant || constants.isKept[i];
+    bool isRead = buffer.kind == BufferKind::Input || isWeight;
+    if (isRead || isNamed[i])
+      result.workingSet += isRead ? std::min(bytes, bytesRead) : bytes;
     if (buffer.kind == BufferKind::Input)
       result.inputBytes += std::min(bytes, bytesRead);
-    else if (buffer.kind == BufferKind::Constant)
+    else if (isWeight)
       result.weightBytes += std::min(bytes, bytesRead);
     else if (buffer.kind == BufferKind::Output)
       result.outputBytes += bytes;

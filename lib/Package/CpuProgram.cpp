@@ -44,13 +44,23 @@ struct CpuProgram::Impl {
   std::shared_ptr<const Package> package;
   unsigned threads = 1;
   std::vector<LoadedKernel> kernels;
+  /// What is computed of constants alone, when the first plan is made.
+  ConstantSteps constants;
+  KeptPlaces places;
+  bool hasConstants = false;
   PlanCache<CpuPlan> plans;
-  AlignedBuffer arena, shared, privates;
+  AlignedBuffer kept, arena, shared, privates;
   int64_t privateStride = 0;
   std::vector<int64_t> words; ///< of every thread
   std::vector<char *> addresses;
 
   Problem load();
+  Outcome<CpuPlan> makePlan(PlannedSteps which,
+                            const std::vector<int64_t> &symbols);
+  Problem computeConstants(const std::vector<int64_t> &symbols);
+  void placeBuffers(const RunPlan &plan, std::span<const void *const> inputs,
+                    std::span<void *const> outputs);
+  Problem runSteps(const CpuPlan &kept);
   Problem shapeCalls(CpuPlan &made);
   Problem reserveFor(const CpuPlan &made);
   void runKernel(const PlannedKernel &kernel, const CallShape &call);
@@ -114,6 +124,14 @@ Problem CpuProgram::Impl::load() {
                      "'" + kernel.name + "' lacks functions of its kernel");
   }
   addresses.resize(package->program.buffers.size());
+  constants = findConstantSteps(package->program);
+  hasConstants = constants.count == 0;
+  std::optional<KeptPlaces> found = placeKept(
+      package->program, constants, int64_t(AlignedBuffer::kAlignment));
+  if (!found)
+    return problem(ExitCode::Limit,
+                   "'" + package->name + "': the size of its arrays overflows");
+  places = std::move(*found);
   return {};
 }
 
@@ -192,6 +210,39 @@ Problem CpuProgram::Impl::reserveFor(const CpuPlan &made) {
   return {};
 }
 
+Outcome<CpuPlan>
+CpuProgram::Impl::makePlan(PlannedSteps which,
+                           const std::vector<int64_t> &symbols) {
+  Outcome<std::unique_ptr<RunPlan>> plan =
+      planRun(package->program, constants, which, symbols);
+  if (!plan)
+    return plan.error();
+  CpuPlan made;
+  made.plan = std::move(*plan);
+  if (Problem error = shapeCalls(made))
+    return error;
+  if (Problem error = reserveFor(made))
+    return error;
+  return made;
+}
+
+/// Where a step fails nothing is kept, and the next plan tries again.
+Problem
+CpuProgram::Impl::computeConstants(const std::vector<int64_t> &symbols) {
+  if (!kept.reserve(size_t(places.bytes)))
+    return problem(ExitCode::Limit, "memory is short for what is computed of "
+                                    "the weights of '" +
+                                        package->name + "' alone");
+  Outcome<CpuPlan> plan = makePlan(PlannedSteps::Once, symbols);
+  if (!plan)
+    return plan.error();
+  placeBuffers(*plan->plan, {}, {});
+  if (Problem error = runSteps(*plan))
+    return error;
+  hasConstants = true;
+  return {};
+}
+
 Outcome<std::shared_ptr<const RunPlan>>
 CpuProgram::planFor(const std::vector<std::vector<int64_t>> &inputShapes) {
   Outcome<std::vector<int64_t>> symbols =
@@ -200,17 +251,13 @@ CpuProgram::planFor(const std::vector<std::vector<int64_t>> &inputShapes) {
     return symbols.error();
   if (CpuPlan *known = impl->plans.find(*symbols))
     return known->plan;
-  Outcome<std::unique_ptr<RunPlan>> plan =
-      planRun(impl->package->program, *symbols);
-  if (!plan)
-    return plan.error();
-  CpuPlan made;
-  made.plan = std::move(*plan);
-  if (Problem error = impl->shapeCalls(made))
-    return error;
-  if (Problem error = impl->reserveFor(made))
-    return error;
-  return impl->plans.add(std::move(made)).plan;
+  Outcome<CpuPlan> made = impl->makePlan(PlannedSteps::Others, *symbols);
+  if (!made)
+    return made.error();
+  if (!impl->hasConstants)
+    if (Problem error = impl->computeConstants(*symbols))
+      return error;
+  return impl->plans.add(std::move(*made)).plan;
 }
 
 std::shared_ptr<const RunPlan> CpuProgram::keptPlan(uint64_t id) {
@@ -294,45 +341,59 @@ Problem CpuProgram::Impl::check(const PlannedCheck &check) const {
   return {};
 }
 
+/// Inputs and outputs of none are not named by the steps that are done once.
+void CpuProgram::Impl::placeBuffers(const RunPlan &plan,
+                                    std::span<const void *const> inputs,
+                                    std::span<void *const> outputs) {
+  const std::vector<BufferSpec> &buffers = package->program.buffers;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const void *address = nullptr;
+    switch (buffers[i].kind) {
+    case BufferKind::Input:
+      address = inputs.empty() ? nullptr : inputs[buffers[i].port];
+      break;
+    case BufferKind::Output:
+      address = outputs.empty() ? nullptr : outputs[buffers[i].port];
+      break;
+    case BufferKind::Constant:
+      address = buffers[i].data;
+      break;
+    case BufferKind::Temporary:
+      address = constants.isKept[i]
+                    ? kept.data() + places.offsets[i]
+                    : arena.data() + std::max<int64_t>(plan.arenaOffsets[i], 0);
+      break;
+    }
+    addresses[i] = static_cast<char *>(
+        const_cast<void *>(address)); // inputs are read only
+  }
+}
+
+Problem CpuProgram::Impl::runSteps(const CpuPlan &known) {
+  const RunPlan &plan = *known.plan;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const PlannedStep &step = plan.steps[i];
+    if (auto *kernel = std::get_if<PlannedKernel>(&step.what)) {
+      runKernel(*kernel, known.calls[i]);
+    } else if (auto *copy = std::get_if<PlannedCopy>(&step.what)) {
+      copyStrided(byteWidth(copy->from.dtype), copy->from.sizes,
+                  addresses[copy->from.buffer] + copy->from.byteOffset,
+                  copy->from.strides,
+                  addresses[copy->to.buffer] + copy->to.byteOffset,
+                  copy->to.strides);
+    } else if (Problem error = check(std::get<PlannedCheck>(step.what))) {
+      return error;
+    }
+  }
+  return {};
+}
+
 Problem CpuProgram::run(const RunPlan &plan,
                         std::span<const void *const> inputs,
                         std::span<void *const> outputs) {
   CpuPlan *known = impl->plans.find(plan.id);
   if (!known)
     return noLongerKept(impl->package->name);
-  const std::vector<BufferSpec> &buffers = impl->package->program.buffers;
-  for (size_t i = 0; i < buffers.size(); ++i) {
-    const void *address = nullptr;
-    switch (buffers[i].kind) {
-    case BufferKind::Input:
-      address = inputs[buffers[i].port];
-      break;
-    case BufferKind::Output:
-      address = outputs[buffers[i].port];
-      break;
-    case BufferKind::Constant:
-      address = buffers[i].data;
-      break;
-    case BufferKind::Temporary:
-      address = impl->arena.data() + std::max<int64_t>(plan.arenaOffsets[i], 0);
-      break;
-    }
-    impl->addresses[i] = static_cast<char *>(
-        const_cast<void *>(address)); // inputs are read only
-  }
-  for (size_t i = 0; i < plan.steps.size(); ++i) {
-    const PlannedStep &step = plan.steps[i];
-    if (auto *kernel = std::get_if<PlannedKernel>(&step.what)) {
-      impl->runKernel(*kernel, known->calls[i]);
-    } else if (auto *copy = std::get_if<PlannedCopy>(&step.what)) {
-      copyStrided(byteWidth(copy->from.dtype), copy->from.sizes,
-                  impl->addresses[copy->from.buffer] + copy->from.byteOffset,
-                  copy->from.strides,
-                  impl->addresses[copy->to.buffer] + copy->to.byteOffset,
-                  copy->to.strides);
-    } else if (Problem error = impl->check(std::get<PlannedCheck>(step.what))) {
-      return error;
-    }
-  }
-  return {};
+  impl->placeBuffers(plan, inputs, outputs);
+  return impl->runSteps(*known);
 }

@@ -18,8 +18,8 @@ CudaProgram::Impl::~Impl() {
     plans.clear();
     library.reset();
     memory.reset();
-    for (DeviceMemory *one :
-         {&constants, &tickets, &staging, &libraryWorkspace, &failedCheck})
+    for (DeviceMemory *one : {&constants, &tickets, &staging, &libraryWorkspace,
+                              &failedCheck, &keptArrays})
       one->release();
   }
   driver.cuDevicePrimaryCtxRelease_v2(device);
@@ -83,6 +83,14 @@ CudaProgram::open(std::shared_ptr<const Package> package,
   auto impl =
       std::make_unique<Impl>(**cudaDriver(), found->first, found->second);
   impl->package = std::move(package);
+  impl->constantSteps = findConstantSteps(impl->package->program);
+  impl->hasConstants = impl->constantSteps.count == 0;
+  auto places =
+      placeKept(impl->package->program, impl->constantSteps, kAddressRemainder);
+  if (!places)
+    return problem(ExitCode::Limit, "'" + impl->package->name +
+                                        "': the size of its arrays overflows");
+  impl->places = std::move(*places);
   impl->compile = options.compile;
   if (Problem error = impl->start())
     return error;
@@ -94,6 +102,42 @@ CudaProgram::~CudaProgram() = default;
 const Package &CudaProgram::package() const { return *impl->package; }
 const GpuFacts &CudaProgram::gpu() const { return impl->gpu; }
 
+Outcome<CudaPlan>
+CudaProgram::Impl::makePlan(PlannedSteps which,
+                            const std::vector<int64_t> &symbols) {
+  Outcome<std::unique_ptr<RunPlan>> plan =
+      planRun(package->program, constantSteps, which, symbols);
+  if (!plan)
+    return plan.error();
+  CudaPlan made;
+  made.plan = std::move(*plan);
+  if (Problem error = reserveFor(made))
+    return error;
+  if (Problem error = loadEntriesOf(made))
+    return error;
+  return made;
+}
+
+/// Where a step fails nothing is kept, and the next plan tries again. Waits:
+/// launches on any stream find it done.
+Problem
+CudaProgram::Impl::computeConstants(const std::vector<int64_t> &symbols) {
+  if (Problem error = keptArrays.reserve(places.bytes, gpu,
+                                         "what is computed of weights alone"))
+    return error;
+  Outcome<CudaPlan> plan = makePlan(PlannedSteps::Once, symbols);
+  if (!plan)
+    return plan.error();
+  isCapturing = false;
+  placeBuffers(*plan, {}, {});
+  if (Problem error = runPlaced(*plan, stream, nullptr, /*checksLater=*/false))
+    return error;
+  if (Problem error = synchronize())
+    return error;
+  hasConstants = true;
+  return {};
+}
+
 Outcome<std::shared_ptr<const RunPlan>>
 CudaProgram::planFor(const std::vector<std::vector<int64_t>> &inputShapes) {
   Outcome<std::vector<int64_t>> symbols =
@@ -102,18 +146,14 @@ CudaProgram::planFor(const std::vector<std::vector<int64_t>> &inputShapes) {
     return symbols.error();
   if (CudaPlan *known = impl->plans.find(*symbols))
     return known->plan;
-  Outcome<std::unique_ptr<RunPlan>> plan =
-      planRun(impl->package->program, *symbols);
-  if (!plan)
-    return plan.error();
   CurrentContext current(*impl);
-  CudaPlan made;
-  made.plan = std::move(*plan);
-  if (Problem error = impl->reserveFor(made))
-    return error;
-  if (Problem error = impl->loadEntriesOf(made))
-    return error;
-  return impl->plans.add(std::move(made)).plan;
+  Outcome<CudaPlan> made = impl->makePlan(PlannedSteps::Others, *symbols);
+  if (!made)
+    return made.error();
+  if (!impl->hasConstants)
+    if (Problem error = impl->computeConstants(*symbols))
+      return error;
+  return impl->plans.add(std::move(*made)).plan;
 }
 
 std::shared_ptr<const RunPlan> CudaProgram::keptPlan(uint64_t id) {

@@ -105,7 +105,7 @@ struct CudaProgram::Impl {
   Impl(const CudaDriver &driver, CuDevice device, GpuFacts gpu)
       : driver(driver), device(device), gpu(std::move(gpu)), constants(driver),
         tickets(driver), staging(driver), libraryWorkspace(driver),
-        failedCheck(driver) {}
+        failedCheck(driver), keptArrays(driver) {}
   ~Impl();
 
   Problem start();
@@ -119,6 +119,9 @@ struct CudaProgram::Impl {
   Problem uploadConstants();
   Problem makeTickets();
   Problem makeFailedCheck();
+  Outcome<CudaPlan> makePlan(PlannedSteps which,
+                             const std::vector<int64_t> &symbols);
+  Problem computeConstants(const std::vector<int64_t> &symbols);
   Problem reserveFor(CudaPlan &made);
   Problem prepareProducts(CudaPlan &made);
   Problem growMemory(int64_t wanted);
@@ -146,6 +149,9 @@ struct CudaProgram::Impl {
   Problem checkLater(const PlannedCheck &check, size_t step, CuStream on);
   Problem runStep(CudaPlan &kept, const PlannedStep &step,
                   ResolvedStep &resolved, CuStream on, bool checksLater);
+  Problem runPlaced(CudaPlan &kept, CuStream on,
+                    const std::function<Problem(size_t)> &onStep,
+                    bool checksLater);
   Problem runSteps(CudaPlan &kept, std::span<const DeviceAddress> inputs,
                    std::span<const DeviceAddress> outputs, CuStream on,
                    const std::function<Problem(size_t)> &onStep,
@@ -169,6 +175,11 @@ struct CudaProgram::Impl {
   std::optional<std::unique_ptr<ProductLibrary>> library;
   DeviceMemory libraryWorkspace;
   DeviceMemory failedCheck; ///< 1 + the step of a check that failed, or 0
+  /// What is computed of constants alone, when the first plan is made.
+  ConstantSteps constantSteps;
+  KeptPlaces places;
+  DeviceMemory keptArrays;
+  bool hasConstants = false;
   std::shared_ptr<DeviceMemory> memory; ///< that further plans get
   PlanCache<CudaPlan> plans;
   // Of the call that is being made.

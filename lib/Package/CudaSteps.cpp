@@ -386,8 +386,9 @@ Problem CudaProgram::Impl::runStep(CudaPlan &kept, const PlannedStep &step,
   return launch(call.launches, on);
 }
 
-/// Where the arrays of a call are.
-void CudaProgram::Impl::placeBuffers(const CudaPlan &kept,
+/// Where the arrays of a call are: none of inputs and outputs for the steps
+/// that are done once.
+void CudaProgram::Impl::placeBuffers(const CudaPlan &plan,
                                      std::span<const DeviceAddress> inputs,
                                      std::span<const DeviceAddress> outputs) {
   const std::vector<BufferSpec> &buffers = package->program.buffers;
@@ -395,33 +396,31 @@ void CudaProgram::Impl::placeBuffers(const CudaPlan &kept,
     const BufferSpec &buffer = buffers[i];
     switch (buffer.kind) {
     case BufferKind::Input:
-      addresses[i] = inputs[buffer.port];
+      addresses[i] = inputs.empty() ? 0 : inputs[buffer.port];
       break;
     case BufferKind::Output:
-      addresses[i] = outputs[buffer.port];
+      addresses[i] = outputs.empty() ? 0 : outputs[buffer.port];
       break;
     case BufferKind::Constant:
       addresses[i] = constantsAt[i];
       break;
     case BufferKind::Temporary:
-      addresses[i] = kept.arena +
-                     uint64_t(std::max<int64_t>(kept.plan->arenaOffsets[i], 0));
+      addresses[i] =
+          constantSteps.isKept[i]
+              ? keptArrays.address + uint64_t(places.offsets[i])
+              : plan.arena +
+                    uint64_t(std::max<int64_t>(plan.plan->arenaOffsets[i], 0));
       break;
     }
   }
 }
 
-Problem CudaProgram::Impl::runSteps(
-    CudaPlan &kept, std::span<const DeviceAddress> inputs,
-    std::span<const DeviceAddress> outputs, CuStream on,
-    const std::function<Problem(size_t)> &onStep, bool checksLater) {
-  const ProgramSpec &program = package->program;
+/// All steps of a plan, on the arrays that `placeBuffers` placed.
+Problem
+CudaProgram::Impl::runPlaced(CudaPlan &kept, CuStream on,
+                             const std::function<Problem(size_t)> &onStep,
+                             bool checksLater) {
   const RunPlan &plan = *kept.plan;
-  if (inputs.size() != program.inputs.size() ||
-      outputs.size() != program.outputs.size())
-    return problem(ExitCode::Model, "found another number of arrays than '" +
-                                        package->name + "' has");
-  placeBuffers(kept, inputs, outputs);
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const PlannedStep &step = plan.steps[i];
     if (onStep)
@@ -430,5 +429,18 @@ Problem CudaProgram::Impl::runSteps(
     if (Problem error = runStep(kept, step, kept.resolved[i], on, checksLater))
       return error;
   }
-  return onStep ? onStep(program.steps.size()) : Problem();
+  return onStep ? onStep(package->program.steps.size()) : Problem();
+}
+
+Problem CudaProgram::Impl::runSteps(
+    CudaPlan &kept, std::span<const DeviceAddress> inputs,
+    std::span<const DeviceAddress> outputs, CuStream on,
+    const std::function<Problem(size_t)> &onStep, bool checksLater) {
+  const ProgramSpec &program = package->program;
+  if (inputs.size() != program.inputs.size() ||
+      outputs.size() != program.outputs.size())
+    return problem(ExitCode::Model, "found another number of arrays than '" +
+                                        package->name + "' has");
+  placeBuffers(kept, inputs, outputs);
+  return runPlaced(kept, on, onStep, checksLater);
 }

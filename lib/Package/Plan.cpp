@@ -69,6 +69,8 @@ namespace {
 /// What every part of planning reads.
 struct Planner {
   const ProgramSpec &program;
+  const ConstantSteps &constants;
+  PlannedSteps which;
   RunPlan &plan;
   SizeValues sizes{plan.symbols};
   std::vector<int64_t> bufferBytes = {};
@@ -266,7 +268,7 @@ Problem Planner::placeBuffers() {
   std::vector<BufferLife> placed;
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     if (program.buffers[i].kind != BufferKind::Temporary ||
-        lives[i].first == kNever)
+        constants.isKept[i] || lives[i].first == kNever)
       continue;
     lives[i].bytes = bufferBytes[i];
     temporaries.push_back(i);
@@ -287,22 +289,41 @@ Problem Planner::run() {
     if (Problem error = (this->*part)())
       return error;
   for (size_t at = 0; at < program.steps.size(); ++at)
-    if (Problem error = planStep(at))
-      return error;
+    if (constants.isOnce[at] == (which == PlannedSteps::Once))
+      if (Problem error = planStep(at))
+        return error;
   return placeBuffers();
 }
 
 Outcome<std::unique_ptr<RunPlan>>
-package::planRun(const ProgramSpec &program,
-                 const std::vector<int64_t> &symbols) {
+package::planRun(const ProgramSpec &program, const ConstantSteps &constants,
+                 PlannedSteps which, const std::vector<int64_t> &symbols) {
   static std::atomic<uint64_t> numPlans{0};
   auto plan = std::make_unique<RunPlan>();
   plan->id = ++numPlans;
   plan->symbols = symbols;
-  Planner planner{program, *plan};
+  Planner planner{program, constants, which, *plan};
   if (Problem error = planner.run())
     return error;
   return plan;
+}
+
+std::optional<KeptPlaces> package::placeKept(const ProgramSpec &program,
+                                             const ConstantSteps &constants,
+                                             int64_t alignment) {
+  KeptPlaces places;
+  places.offsets.assign(program.buffers.size(), -1);
+  for (size_t i = 0; i < places.offsets.size(); ++i) {
+    if (!constants.isKept[i])
+      continue;
+    places.offsets[i] = places.bytes;
+    int64_t bytes = program.buffers[i].bytes.constant().value_or(0);
+    if (__builtin_add_overflow(bytes, alignment - 1, &bytes) ||
+        __builtin_add_overflow(places.bytes, bytes & ~(alignment - 1),
+                               &places.bytes))
+      return std::nullopt;
+  }
+  return places;
 }
 
 Problem package::noLongerKept(const std::string &package) {

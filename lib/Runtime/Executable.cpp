@@ -5,6 +5,7 @@
 #include "ShapePlan.h"
 #include "refold/Runtime/AlignedBuffer.h"
 #include "refold/Runtime/ArenaPlan.h"
+#include "refold/Runtime/ConstantSteps.h"
 #include "refold/Support/Error.h"
 #include <algorithm>
 #include <atomic>
@@ -43,6 +44,12 @@ struct Executable::Impl {
   ExecutableSpec spec;
   std::vector<PackedWeights> weights;
   std::vector<PanelStore> panels;
+  /// What is computed of constants alone, before the first run: `buffers` has
+  /// it as constants from then on. A remote program sees to it itself.
+  ConstantSteps constants;
+  std::vector<BufferSpec> buffers;
+  AlignedBuffer kept;
+  bool hasConstants = false;
   std::mutex mutex;
   /// Plans by the extents that they are for. Old ones go when there are many.
   std::map<std::vector<int64_t>, std::shared_ptr<ShapePlan>, LessSymbols> plans;
@@ -53,16 +60,28 @@ struct Executable::Impl {
 
   explicit Impl(ExecutableSpec spec)
       : spec(std::move(spec)), weights(this->spec.steps.size()),
-        panels(this->spec.steps.size()) {}
+        panels(this->spec.steps.size()),
+        constants(findConstantSteps(this->spec)), buffers(this->spec.buffers),
+        hasConstants(this->spec.remote || constants.count == 0) {
+    if (this->spec.remote)
+      constants.isOnce.assign(this->spec.steps.size(), false);
+  }
 
   llvm::Error readSymbols(llvm::ArrayRef<Tensor> inputs,
                           std::vector<int64_t> &symbols) const;
   llvm::Expected<std::shared_ptr<ShapePlan>>
-  planFor(llvm::ArrayRef<int64_t> symbols);
+  planFor(llvm::ArrayRef<int64_t> symbols, unsigned threads);
+  llvm::Error computeConstants(llvm::ArrayRef<int64_t> symbols,
+                               unsigned threads);
+  llvm::Expected<std::vector<llvm::SmallVector<int64_t, 4>>>
+  outputShapes(llvm::ArrayRef<Tensor> inputs, unsigned threads);
   std::unique_ptr<RunState> takeState();
   void giveBack(std::unique_ptr<RunState> state);
   llvm::Error checkOutputs(llvm::ArrayRef<Tensor> outputs,
                            const ShapePlan &plan) const;
+  bool reserve(const ShapePlan &plan, unsigned threads, RunState &state) const;
+  void placeBuffers(llvm::ArrayRef<BufferSpec> placed, const ShapePlan &plan,
+                    RunState &state) const;
   llvm::Error bind(const Bindings &bindings, const ShapePlan &plan,
                    unsigned threads, RunState &state) const;
   llvm::Error execute(const ShapePlan &plan, unsigned threads,
@@ -139,16 +158,72 @@ llvm::Error Executable::Impl::readSymbols(llvm::ArrayRef<Tensor> inputs,
   return llvm::Error::success();
 }
 
+/// Multiples of a cache line, as arrays begin in an arena.
+static size_t roundedUp(int64_t bytes) {
+  return size_t(bytes + ArenaPlan::kAlignment - 1) & ~size_t(63);
+}
+
+static llvm::Error noMemory() {
+  return fail(ExitCode::Limit, "memory is short for this shape");
+}
+
+/// Runs the steps that are done once. Where one fails nothing has changed, and
+/// the next run tries again.
+llvm::Error Executable::Impl::computeConstants(llvm::ArrayRef<int64_t> symbols,
+                                               unsigned threads) {
+  auto plan = planShape(
+      spec,
+      {spec.buffers, constants.isOnce, /*areOnce=*/true, constants.isKept},
+      symbols, weights, panels);
+  if (!plan)
+    return plan.takeError();
+  std::vector<size_t> offsets(spec.buffers.size());
+  size_t total = 0;
+  for (size_t i = 0; i < offsets.size(); ++i)
+    if (constants.isKept[i]) {
+      offsets[i] = total;
+      total += roundedUp(spec.buffers[i].bytes.constant().value_or(0));
+    }
+  RunState state;
+  if (!kept.reserve(total) || !reserve(**plan, threads, state))
+    return noMemory();
+  state.addresses.resize(spec.buffers.size());
+  placeBuffers(spec.buffers, **plan, state);
+  for (size_t i = 0; i < offsets.size(); ++i)
+    if (constants.isKept[i])
+      state.addresses[i] = kept.data() + offsets[i];
+  if (llvm::Error error = execute(**plan, threads, state))
+    return error;
+  for (size_t i = 0; i < offsets.size(); ++i)
+    if (constants.isKept[i]) {
+      buffers[i].kind = BufferKind::Constant;
+      buffers[i].data = kept.data() + offsets[i];
+    }
+  // What they laid out of their weights nobody reads again.
+  plan->reset();
+  for (size_t i = 0; i < spec.steps.size(); ++i)
+    if (constants.isOnce[i]) {
+      weights[i].clear();
+      panels[i].buffers.clear();
+    }
+  hasConstants = true;
+  return llvm::Error::success();
+}
+
 llvm::Expected<std::shared_ptr<ShapePlan>>
-Executable::Impl::planFor(llvm::ArrayRef<int64_t> symbols) {
+Executable::Impl::planFor(llvm::ArrayRef<int64_t> symbols, unsigned threads) {
   // Planning under the lock: a second run of a new shape waits for the first
   // one's plan instead of making its own.
   std::lock_guard<std::mutex> lock(mutex);
   if (auto known = plans.find(symbols); known != plans.end())
     return known->second;
   SingleThreadedLibraries alone; // what is made now is run on one thread
-  llvm::Expected<std::unique_ptr<ShapePlan>> made =
-      planShape(spec, symbols, weights, panels);
+  if (!hasConstants)
+    if (llvm::Error error = computeConstants(symbols, threads))
+      return std::move(error);
+  llvm::Expected<std::unique_ptr<ShapePlan>> made = planShape(
+      spec, {buffers, constants.isOnce, /*areOnce=*/false, constants.isKept},
+      symbols, weights, panels);
   if (!made)
     return made.takeError();
   if (plans.size() >= kMaxPlans)
@@ -198,56 +273,55 @@ llvm::Error Executable::Impl::checkOutputs(llvm::ArrayRef<Tensor> outputs,
   return llvm::Error::success();
 }
 
-static llvm::Error noMemory() {
-  return fail(ExitCode::Limit, "memory is short for this shape");
+/// Room for what a run has of its own; false where memory is short.
+bool Executable::Impl::reserve(const ShapePlan &plan, unsigned threads,
+                               RunState &state) const {
+  if (!state.arena.reserve(spec.remote ? 0 : plan.arenaBytes) ||
+      !state.shared.reserve(plan.sharedBytes) ||
+      !state.privates.reserve(threads * roundedUp(plan.privateBytes)))
+    return false;
+  if (state.words.size() < threads * plan.maxWords)
+    state.words.resize(threads * plan.maxWords);
+  return true;
+}
+
+/// Where everything but inputs and outputs lies.
+void Executable::Impl::placeBuffers(llvm::ArrayRef<BufferSpec> placed,
+                                    const ShapePlan &plan,
+                                    RunState &state) const {
+  for (auto [i, buffer] : llvm::enumerate(placed)) {
+    if (buffer.kind == BufferKind::Constant)
+      state.addresses[i] =
+          const_cast<char *>(static_cast<const char *>(buffer.data));
+    else if (buffer.kind == BufferKind::Temporary && plan.arenaOffsets[i] >= 0)
+      state.addresses[i] = state.arena.data() + plan.arenaOffsets[i];
+  }
 }
 
 llvm::Error Executable::Impl::bind(const Bindings &bindings,
                                    const ShapePlan &plan, unsigned threads,
                                    RunState &state) const {
-  auto rounded = [](int64_t bytes) -> size_t {
-    return size_t(bytes + ArenaPlan::kAlignment - 1) & ~size_t(63);
-  };
   size_t staged = 0;
   for (const Tensor &tensor : bindings.inputs)
-    staged += tensor.isRowMajor() ? 0 : rounded(tensor.numBytes());
+    staged += tensor.isRowMajor() ? 0 : roundedUp(tensor.numBytes());
   for (const Tensor &tensor : bindings.outputs)
-    staged += tensor.isRowMajor() ? 0 : rounded(tensor.numBytes());
-  int64_t arenaBytes = spec.remote ? 0 : plan.arenaBytes;
-  if (!state.arena.reserve(arenaBytes) || !state.staging.reserve(staged) ||
-      !state.shared.reserve(plan.sharedBytes) ||
-      !state.privates.reserve(threads * rounded(plan.privateBytes)))
+    staged += tensor.isRowMajor() ? 0 : roundedUp(tensor.numBytes());
+  if (!state.staging.reserve(staged) || !reserve(plan, threads, state))
     return noMemory();
-  if (state.words.size() < threads * plan.maxWords)
-    state.words.resize(threads * plan.maxWords);
 
   size_t at = 0;
   auto place = [&](const Tensor &tensor, bool isCopied) {
     if (tensor.isRowMajor())
       return static_cast<char *>(tensor.data());
     char *copy = state.staging.data() + at;
-    at += rounded(tensor.numBytes());
+    at += roundedUp(tensor.numBytes());
     if (isCopied)
       copyStrided(byteWidth(tensor.dtype()), tensor.shape(),
                   static_cast<const char *>(tensor.data()), tensor.strides(),
                   copy, rowMajorStrides(tensor.shape()));
     return copy;
   };
-  for (auto [i, buffer] : llvm::enumerate(spec.buffers)) {
-    switch (buffer.kind) {
-    case BufferKind::Input:
-    case BufferKind::Output:
-      break; // below, in order of ports
-    case BufferKind::Constant:
-      state.addresses[i] =
-          const_cast<char *>(static_cast<const char *>(buffer.data));
-      break;
-    case BufferKind::Temporary:
-      if (plan.arenaOffsets[i] >= 0)
-        state.addresses[i] = state.arena.data() + plan.arenaOffsets[i];
-      break;
-    }
-  }
+  placeBuffers(buffers, plan, state);
   for (auto [i, buffer] : llvm::enumerate(spec.buffers)) {
     if (buffer.kind == BufferKind::Input)
       state.addresses[i] = place(bindings.inputs[buffer.port], true);
@@ -412,7 +486,7 @@ void Executable::observeSteps(StepObserver observer) {
 llvm::Expected<std::vector<Tensor>>
 Executable::run(llvm::ArrayRef<Tensor> inputs, unsigned threads) {
   llvm::Expected<std::vector<llvm::SmallVector<int64_t, 4>>> shapes =
-      outputShapes(inputs);
+      impl->outputShapes(inputs, std::max(threads, 1u));
   if (!shapes)
     return shapes.takeError();
   std::vector<Tensor> outputs;
@@ -436,7 +510,7 @@ llvm::Error Executable::runInto(llvm::ArrayRef<Tensor> inputs,
     if (llvm::Error error = impl->readSymbols(inputs, state->symbols))
       return error;
     llvm::Expected<std::shared_ptr<ShapePlan>> plan =
-        impl->planFor(state->symbols);
+        impl->planFor(state->symbols, threads);
     if (!plan)
       return plan.takeError();
     if (llvm::Error error = impl->checkOutputs(outputs, **plan))
@@ -457,14 +531,20 @@ llvm::Error Executable::runInto(llvm::ArrayRef<Tensor> inputs,
 }
 
 llvm::Expected<std::vector<llvm::SmallVector<int64_t, 4>>>
-Executable::outputShapes(llvm::ArrayRef<Tensor> inputs) {
+Executable::Impl::outputShapes(llvm::ArrayRef<Tensor> inputs,
+                               unsigned threads) {
   std::vector<int64_t> symbols;
-  if (llvm::Error error = impl->readSymbols(inputs, symbols))
+  if (llvm::Error error = readSymbols(inputs, symbols))
     return std::move(error);
-  llvm::Expected<std::shared_ptr<ShapePlan>> plan = impl->planFor(symbols);
+  llvm::Expected<std::shared_ptr<ShapePlan>> plan = planFor(symbols, threads);
   if (!plan)
     return plan.takeError();
   return (*plan)->outputShapes;
+}
+
+llvm::Expected<std::vector<llvm::SmallVector<int64_t, 4>>>
+Executable::outputShapes(llvm::ArrayRef<Tensor> inputs) {
+  return impl->outputShapes(inputs, /*threads=*/1);
 }
 
 llvm::json::Object Executable::counters() const {
@@ -482,7 +562,9 @@ llvm::json::Object Executable::counters() const {
                             {"kernel_calls", calls},
                             {"products", products},
                             {"steps", int64_t(impl->spec.steps.size())},
+                            {"once_steps", int64_t(impl->constants.count)},
                             {"constant_bytes", constantBytes},
+                            {"kept_bytes", impl->constants.keptBytes},
                             {"shapes", impl->shapesSeen},
                             {"arena_bytes", impl->largestArena}};
 }

@@ -46,6 +46,7 @@ struct PackedWeights::Block {
 };
 PackedWeights::PackedWeights() = default;
 PackedWeights::~PackedWeights() = default;
+void PackedWeights::clear() { blocks.clear(); }
 
 struct ProductPlan::Impl {
   ProductShape shape;

@@ -26,6 +26,8 @@ class PackedWeights {
 public:
   PackedWeights();
   ~PackedWeights();
+  /// No plan that uses them may be left.
+  void clear();
 
 private:
   friend class ProductPlan;

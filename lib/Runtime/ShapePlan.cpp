@@ -2,6 +2,7 @@
 #include "ShapePlan.h"
 
 #include "refold/Runtime/ArenaPlan.h"
+#include "refold/Runtime/StepViews.h"
 #include "refold/Support/Error.h"
 #include <algorithm>
 #include <limits>
@@ -12,6 +13,7 @@ namespace {
 /// What every part of planning reads.
 struct Planner {
   const ExecutableSpec &spec;
+  const PlannedSteps &steps;
   SizeValues &sizes;
   std::vector<PackedWeights> &weights;
   std::vector<PanelStore> &panels;
@@ -81,7 +83,7 @@ bool Planner::packsConstantsOnly(const Kernel &kernel,
                             ? std::get_if<ViewSpec>(&step.operands[operand])
                             : nullptr;
            return view && isFixed(*view) &&
-                  spec.buffers[view->buffer].kind == BufferKind::Constant;
+                  steps.buffers[view->buffer].kind == BufferKind::Constant;
          });
 }
 
@@ -104,10 +106,10 @@ llvm::Error Planner::packConstants(size_t at, KernelCall &call) {
     words[word] = words[word + 1] = reinterpret_cast<intptr_t>(address);
   };
   for (const KernelCall::Address &address : call.addresses)
-    if (spec.buffers[address.buffer].kind == BufferKind::Constant)
+    if (const BufferSpec &buffer = steps.buffers[address.buffer];
+        buffer.kind == BufferKind::Constant)
       setMemref(address.word,
-                static_cast<const char *>(spec.buffers[address.buffer].data) +
-                    address.byteOffset);
+                static_cast<const char *>(buffer.data) + address.byteOffset);
   setMemref(call.sharedAt, shared.data());
   setMemref(call.privateAt, privates.data());
   for (unsigned phase = 0; phase < call.firstPhase; ++phase) {
@@ -184,7 +186,7 @@ llvm::Error Planner::planProduct(size_t at, const ProductStep &product) {
   ProductPlan::Options options;
   options.activation = product.activation;
   options.hasBias = product.bias.has_value();
-  const BufferSpec &rhsBuffer = spec.buffers[product.rhs.buffer];
+  const BufferSpec &rhsBuffer = steps.buffers[product.rhs.buffer];
   if (rhsBuffer.kind == BufferKind::Constant)
     options.constantRhs = static_cast<const char *>(rhsBuffer.data);
 
@@ -260,41 +262,22 @@ llvm::Error Planner::planCall(size_t at) {
   return llvm::Error::success();
 }
 
-/// Calls `visit` with every buffer that a step reads or writes.
-static void forEachBuffer(const Step &step,
-                          llvm::function_ref<void(unsigned)> visit) {
-  if (auto *kernel = std::get_if<KernelStep>(&step.what)) {
-    for (const OperandSpec &operand : kernel->operands)
-      if (auto *view = std::get_if<ViewSpec>(&operand))
-        visit(view->buffer);
-  } else if (auto *product = std::get_if<ProductStep>(&step.what)) {
-    visit(product->lhs.buffer);
-    visit(product->rhs.buffer);
-    visit(product->result.buffer);
-    if (product->bias)
-      visit(product->bias->buffer);
-  } else if (auto *copy = std::get_if<CopyStep>(&step.what)) {
-    visit(copy->from.buffer);
-    visit(copy->to.buffer);
-  } else if (auto *assertion = std::get_if<AssertStep>(&step.what)) {
-    if (auto *view = std::get_if<ViewSpec>(&assertion->condition))
-      visit(view->buffer);
-  }
-}
-
 llvm::Error Planner::placeBuffers() {
   constexpr unsigned kNever = std::numeric_limits<unsigned>::max();
   std::vector<BufferLife> lives(spec.buffers.size(), BufferLife{0, kNever, 0});
-  for (auto [at, step] : llvm::enumerate(spec.steps))
-    forEachBuffer(step, [&, at = unsigned(at)](unsigned buffer) {
-      lives[buffer].first = std::min(lives[buffer].first, at);
-      lives[buffer].last = at;
-    });
+  for (unsigned at = 0; at < spec.steps.size(); ++at)
+    if (steps.have(at))
+      forEachView(spec.steps[at], [&](const ViewSpec &view, bool) {
+        BufferLife &life = lives[view.buffer];
+        life.first = std::min(life.first, at);
+        life.last = at;
+      });
   plan.arenaOffsets.assign(spec.buffers.size(), -1);
   std::vector<unsigned> temporaries;
   std::vector<BufferLife> placed;
   for (auto [at, buffer] : llvm::enumerate(spec.buffers)) {
-    if (buffer.kind != BufferKind::Temporary || lives[at].first == kNever)
+    if (buffer.kind != BufferKind::Temporary || steps.isKept[at] ||
+        lives[at].first == kNever)
       continue;
     std::optional<int64_t> bytes = sizes.of(buffer.bytes);
     if (!bytes || *bytes < 0)
@@ -313,12 +296,13 @@ llvm::Error Planner::placeBuffers() {
 }
 
 llvm::Expected<std::unique_ptr<ShapePlan>>
-refold::planShape(const ExecutableSpec &spec, llvm::ArrayRef<int64_t> symbols,
+refold::planShape(const ExecutableSpec &spec, const PlannedSteps &steps,
+                  llvm::ArrayRef<int64_t> symbols,
                   std::vector<PackedWeights> &weights,
                   std::vector<PanelStore> &panels) {
   auto plan = std::make_unique<ShapePlan>();
   SizeValues sizes(symbols);
-  Planner planner{spec, sizes, weights, panels, *plan};
+  Planner planner{spec, steps, sizes, weights, panels, *plan};
   if (llvm::Error error = planner.checkSizes())
     return std::move(error);
   for (const OutputSpec &output : spec.outputs) {
@@ -333,6 +317,8 @@ refold::planShape(const ExecutableSpec &spec, llvm::ArrayRef<int64_t> symbols,
       return overflow("output '" + output.name + "'");
   }
   for (size_t at = 0; at < spec.steps.size(); ++at) {
+    if (!steps.have(at))
+      continue;
     if (llvm::Error error = planner.planCall(at))
       return std::move(error);
     plan->stepOfCall.resize(plan->calls.size(), at);

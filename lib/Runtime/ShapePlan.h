@@ -69,12 +69,24 @@ struct ShapePlan {
   std::vector<llvm::SmallVector<int64_t, 4>> outputShapes;
 };
 
+/// The steps that are planned, and what their buffers are by then.
+struct PlannedSteps {
+  /// As the spec has them, or constants once they were computed.
+  llvm::ArrayRef<BufferSpec> buffers;
+  const std::vector<bool> &isOnce; ///< one a step
+  bool areOnce = false;            ///< these ones; else the others
+  const std::vector<bool> &isKept; ///< one a buffer: lies in no arena
+
+  bool have(size_t step) const { return isOnce[step] == areOnce; }
+};
+
 /// Plans a run. `weights` and `panels` have one entry a step and outlive the
 /// plan; so does `spec`. Fails where a size overflows, is negative, an
 /// assertion about sizes does not hold or a product has no implementation.
 llvm::Expected<std::unique_ptr<ShapePlan>>
-planShape(const ExecutableSpec &spec, llvm::ArrayRef<int64_t> symbols,
-          std::vector<PackedWeights> &weights, std::vector<PanelStore> &panels);
+planShape(const ExecutableSpec &spec, const PlannedSteps &steps,
+          llvm::ArrayRef<int64_t> symbols, std::vector<PackedWeights> &weights,
+          std::vector<PanelStore> &panels);
 
 } // namespace refold
 

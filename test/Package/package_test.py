@@ -27,7 +27,7 @@ LIBRARY = REFOLD.parent.parent / "lib-c/librefold_run.so"
 MOST_BYTES = 5 << 20
 PROGRAMS = [("examples/softmax.fold", "m=3,n=40"), ("examples/entropy.fold", "m=3,n=4290"),
             ("test/Target/CUDA/Inputs/rows_and_copy.mlir", "m=3,n=40"),
-            ("examples/attention.fold", "b=1,h=2,m=19,n=37,d=16,e=16")]
+            ("examples/attention.fold", "b=1,h=2,m=19,n=37,d=16,e=16"), ("test/Execution/Inputs/of_weights.mlir", "n=50")]
 
 
 class Files:
@@ -415,6 +415,35 @@ assert run(handle, small, (x,), (again,)) == (0, "") and bytes(y) == bytes(again
     assert not any(call.startswith("fault") for call in calls), calls
 
 
+def check_once(files):
+    """What follows from weights alone is launched when the first plan is made, and stays."""
+    program = "test/Execution/Inputs/of_weights.mlir"
+    package = files.package(program, "cuda-sm90")
+    write_npy(files.folder / "x.npy", [3, 24], 0)
+    files.machine.answers("run", "--target", "cuda", program, "--input", f"x={files.folder}/x.npy", "--output",
+                          f"y={files.folder}/y.npy")
+    calls = calls_library(files, f"""
+handle = open_package({str(package)!r})
+log("opened")
+error, small = plan(handle, (3, 24))
+log("planned")
+x, y, again, long, wide = numbers(72), numbers(120), numbers(120), numbers(24 * 500), numbers(40 * 500)
+import struct
+x[:] = struct.unpack("<72f", open("{files.folder}/x.npy", "rb").read()[-288:])
+assert run(handle, small, (x,), (y,)) == (0, "")
+assert bytes(y) == open("{files.folder}/y.npy", "rb").read()[-480:]
+log("run")
+error, large = plan(handle, (500, 24))
+log("planned again")
+assert run(handle, large, (long,), (wide,)) == (0, "")
+assert run(handle, small, (x,), (again,)) == (0, "") and bytes(again) == bytes(y)
+""")
+
+    def launches(begin, end):
+        return sum(call.startswith("cuLaunchKernel") for call in calls[calls.index(begin):calls.index(end)])
+    assert (launches("opened", "planned"), launches("planned", "run"), launches("run", "planned again")) == (2, 1, 0), calls
+
+
 def check_stale_plans(files):
     """A plan that is no longer kept is an error, on whatever a new plan lies; a captured one stays, and its memory."""
     for target in ("cpu", "cuda-sm90"):
@@ -517,7 +546,7 @@ assert enqueue(1, 1, 1) == [2, 2, 2] and code_of(lib.refold_package_check(handle
 
 
 CHECKS = [check_size, check_header, check_cpu, check_certificates, check_gpu, check_tiles, check_damage, check_writing, check_library, check_null, check_npy, check_pipe,
-          check_short_memory, check_stale_plans, check_entries, check_late_checks]
+          check_short_memory, check_once, check_stale_plans, check_entries, check_late_checks]
 
 
 def main():

@@ -333,7 +333,13 @@ Problem benchGpu(CudaProgram &gpu, const RunPlan &plan, int64_t bytes) {
   if (Problem error = gpu.findFailedCheck())
     return error;
   const ProgramSpec &program = gpu.package().program;
+  ConstantSteps constants = findConstantSteps(program);
   for (size_t i = 0; i < steps->size(); ++i) {
+    if (constants.isOnce[i]) {
+      std::printf("  done once     %s (of weights alone)\n",
+                  program.steps[i].name.c_str());
+      continue;
+    }
     std::string library = gpu.libraryOf(plan, i);
     std::printf("  %9.4f ms  %s%s\n", (*steps)[i],
                 program.steps[i].name.c_str(),

@@ -90,6 +90,8 @@ struct StepGroup {
 static std::vector<StepGroup> groupSteps(llvm::ArrayRef<StepTime> steps) {
   std::vector<StepGroup> groups;
   for (const StepTime &step : steps) {
+    if (step.work.isOnce)
+      continue;
     auto same = llvm::find_if(groups, [&](const StepGroup &group) {
       return group.work.kind == step.work.kind &&
              group.work.kernel == step.work.kernel &&
@@ -116,17 +118,25 @@ static void printSteps(llvm::StringRef title, llvm::ArrayRef<StepTime> steps) {
   constexpr size_t kMostRows = 24;
   llvm::raw_ostream &os = llvm::outs();
   double total = 0.0;
+  size_t once = 0;
   std::map<std::string, double> byKind;
   for (const StepTime &step : steps) {
+    once += step.work.isOnce;
+    if (step.work.isOnce)
+      continue;
     total += step.ms;
     byKind[step.work.kind] += step.ms;
   }
   os << "\n"
      << title
-     << llvm::format(": %d steps, %.3f ms in all", int(steps.size()), total);
+     << llvm::format(": %d steps, %.3f ms in all", int(steps.size() - once),
+                     total);
   for (const auto &[kind, ms] : byKind)
     os << llvm::format(", %.0f %% in ", total > 0 ? 100.0 * ms / total : 0.0)
        << kind << " steps";
+  if (once)
+    os << "; " << once
+       << " more of weights alone, done once before the first run";
   os << "\n        ms  share  of bound  GFLOP/s    GB/s  steps\n";
   double restMs = 0.0;
   for (auto [i, group] : llvm::enumerate(groupSteps(steps))) {

@@ -238,7 +238,11 @@ static void printCompiled(const CompiledProgram &compiled, bool withStages) {
   if (int64_t cached = count("cached_kernels"))
     os << " (" << cached << " cached)";
   os << ", " << count("products") << " products, " << count("steps")
-     << " steps, " << formatBytes(count("constant_bytes")) << " of constants\n";
+     << " steps, " << formatBytes(count("constant_bytes")) << " of constants";
+  if (int64_t once = count("once_steps"))
+    os << "; " << once << " of the steps are of constants alone, done once ("
+       << formatBytes(count("kept_bytes")) << " kept)";
+  os << "\n";
   if (!withStages)
     return;
   double total = 0;

@@ -13,6 +13,9 @@
 
 namespace refold {
 
+static constexpr const char *kOnceText =
+    "; of weights alone: done once, before the first run";
+
 static void printIndented(llvm::raw_ostream &os, llvm::StringRef text) {
   llvm::SmallVector<llvm::StringRef> lines;
   text.rtrim('\n').split(lines, '\n');
@@ -71,9 +74,13 @@ static void printSchedule(const llvm::json::Object &schedule) {
      << formatBytes(number("bytes_written")) << " written, "
      << formatCount(number("operations")) << " operations"
      << (schedule.getBoolean("skips_tiles").value_or(false)
-             ? " at most: dead tiles are skipped\n"
-             : "\n")
-     << llvm::format("  predicted: %.4g ms on one thread (rates: ",
+             ? " at most: dead tiles are skipped"
+             : "");
+  if (schedule.getBoolean("is_once").value_or(false)) {
+    os << kOnceText << "\n";
+    return;
+  }
+  os << llvm::format("\n  predicted: %.4g ms on one thread (rates: ",
                      number("predicted_ms"))
      << schedule.getString("rates").value_or("") << ")\n";
   if (llvm::StringRef judged = schedule.getString("judged").value_or("");
@@ -198,8 +205,19 @@ static void printOtherSteps(const ProgramWork &work,
     llvm::outs() << "  " << llvm::left_justify(step.kind, 8)
                  << llvm::left_justify(step.name, 24) << " "
                  << formatBytes(step.bytesRead + step.bytesWritten) << ", "
-                 << formatCount(step.operations) << " operations\n";
+                 << formatCount(step.operations) << " operations"
+                 << (step.isOnce ? kOnceText : "") << "\n";
   }
+}
+
+static void printOnce(const ProgramWork &work) {
+  size_t once = llvm::count_if(
+      work.steps, [](const StepWork &step) { return step.isOnce; });
+  if (once)
+    llvm::outs() << once << (once == 1 ? " step" : " steps")
+                 << " of weights alone done once, "
+                 << formatBytes(static_cast<double>(work.keptBytes))
+                 << " kept\n";
 }
 
 /// Compiles the program, so that the kernels are those that would run, and
@@ -251,6 +269,7 @@ schedule(mlir::MLIRContext &context, LoadedProgram loaded, const Extents &shape,
       (*found)["bytes_read"] = step.bytesRead;
       (*found)["bytes_written"] = step.bytesWritten;
       (*found)["operations"] = step.operations;
+      (*found)["is_once"] = step.isOnce;
       (*found)["skips_tiles"] = step.skipsTiles;
       (*found)["predicted_ms"] = step.predicted.ms;
       (*found)["rates"] = facts.source(*machine);
@@ -291,6 +310,7 @@ static void printText(const FuseReport &report,
   if (!work)
     return;
   printOtherSteps(*work, report.cascades);
+  printOnce(*work);
   llvm::outs() << "at this shape: inputs " << formatBytes(work->inputBytes)
                << ", weights " << formatBytes(work->weightBytes) << ", outputs "
                << formatBytes(work->outputBytes)

@@ -84,6 +84,7 @@ llvm::json::Object toJson(const StepWork &step) {
                             {"bytes_read", step.bytesRead},
                             {"bytes_written", step.bytesWritten},
                             {"operations", step.operations},
+                            {"is_once", step.isOnce},
                             {"skips_tiles", step.skipsTiles},
                             {"predicted_ms", step.predicted.ms},
                             {"working_set", step.workingSet},

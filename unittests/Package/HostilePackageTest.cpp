@@ -246,6 +246,48 @@ TEST_F(HostilePackageTest, SizesTakeTheTimeOfTheirTerms) {
 
 /// Words that are others: all is refused, or still a package that may be
 /// planned and run.
+/// What follows from weights alone is computed when the first plan is made:
+/// bytes of the file that change later are not seen.
+TEST_F(HostilePackageTest, WhatFollowsFromWeightsIsComputedOnce) {
+  std::fill(zeros, zeros + 16, 1234.5f);
+  package.program.buffers.push_back({BufferKind::Temporary, 0, nullptr, 64});
+  package.program.buffers.push_back({BufferKind::Temporary, 0, nullptr, 64});
+  Buffer kept = Buffer(3), ofRun = Buffer(4);
+  copy(all(Weights), all(kept));
+  copy(all(X), all(ofRun));
+  copy(view(kept, {8}, {1}), view(Y, {8}, {1}));
+  ViewSpec upper = view(Y, {8}, {1});
+  upper.offset = 8;
+  copy(view(ofRun, {8}, {1}), upper);
+  auto bytes = std::make_shared<std::string>(formatPackage(package));
+  auto read = parsePackage(*bytes, "file", bytes);
+  ASSERT_TRUE(bool(read)) << read.error().message;
+  auto program = CpuProgram::open(*read, 1);
+  ASSERT_TRUE(bool(program)) << program.error().message;
+  auto plan = (*program)->planFor({{16}});
+  ASSERT_TRUE(bool(plan)) << plan.error().message;
+  size_t at = bytes->find(std::string(reinterpret_cast<char *>(zeros), 64));
+  ASSERT_NE(at, std::string::npos);
+  std::memset(bytes->data() + at, 0, 64);
+  const void *from[] = {x};
+  void *to[] = {y};
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ((*program)->run(**plan, from, to).message, "");
+    EXPECT_EQ(y[0], 1234.5f);
+    EXPECT_EQ(y[10], 3.0f);
+  }
+}
+
+TEST_F(HostilePackageTest, TooLargeToBeKept) {
+  // Neither kept nor in the arena of a run is there room for it.
+  package.program.buffers.push_back(
+      {BufferKind::Temporary, 0, nullptr, int64_t(1) << 61});
+  Buffer large = Buffer(3);
+  copy(all(Weights), all(large));
+  copy(all(large), all(Y));
+  EXPECT_EQ(outcome(), "memory is short for this shape");
+}
+
 TEST_F(HostilePackageTest, OtherWordsAreNoCrash) {
   package.program.numSymbols = 1;
   package.program.inputs[0].dims[0] = {"n", -1, 0};

@@ -20,6 +20,8 @@ struct StepWork {
   std::vector<std::string> axes; ///< that the kernel streams over
   std::string shape; ///< its indices, each a role and an extent, and results
   double bytesRead = 0.0, bytesWritten = 0.0, operations = 0.0;
+  /// Done before the first run, of weights alone: no run takes time for it.
+  bool isOnce = false;
   /// Tiles that a mask proves dead are skipped: `operations` is the most.
   bool skipsTiles = false;
   /// The same as the cost model takes it; nothing for checks.
@@ -31,11 +33,13 @@ struct StepWork {
 
 struct ProgramWork {
   std::vector<StepWork> steps; ///< as in the executable
-  /// What any way to compute the program moves: elements of inputs and weights
-  /// that are read, and outputs.
+  /// What any way to compute the program moves in a run: elements of inputs and
+  /// weights that are read, and outputs. What is kept of steps that are done
+  /// once is a weight, what only they read is none.
   double inputBytes = 0.0, weightBytes = 0.0, outputBytes = 0.0;
-  double operations = 0.0;  ///< of steps that skip nothing
-  double workingSet = 0.0;  ///< bytes of all buffers that steps touch
+  double operations = 0.0; ///< of steps that skip nothing and are not done once
+  int64_t keptBytes = 0;   ///< of steps that are done once
+  double workingSet = 0.0; ///< bytes of all buffers that steps touch
   double predictedMs = 0.0; ///< of all steps, by `predictTimes`
 
   double bytes() const { return inputBytes + weightBytes + outputBytes; }

@@ -3,7 +3,7 @@
 #define REFOLD_PACKAGE_PLAN_H
 
 #include "refold/Package/Outcome.h"
-#include "refold/Runtime/ProgramSpec.h"
+#include "refold/Runtime/ConstantSteps.h"
 #include "refold/Runtime/Views.h"
 #include <memory>
 
@@ -52,10 +52,25 @@ Outcome<std::vector<int64_t>>
 readSymbols(const ProgramSpec &program,
             const std::vector<std::vector<int64_t>> &shapes);
 
-/// Fails where a size overflows or is negative, a check of sizes does not hold,
-/// or a view reaches beyond its buffer.
+/// Of `constants`, the steps that are done once, or all the others: what is
+/// kept of the former lies in no arena. Fails where a size overflows or is
+/// negative, a check of sizes does not hold, or a view reaches beyond its
+/// buffer.
+enum class PlannedSteps : uint8_t { Once, Others };
 Outcome<std::unique_ptr<RunPlan>> planRun(const ProgramSpec &program,
+                                          const ConstantSteps &constants,
+                                          PlannedSteps which,
                                           const std::vector<int64_t> &symbols);
+
+/// Where each kept array begins in memory of `bytes`, at a multiple of
+/// `alignment`; nothing where that overflows.
+struct KeptPlaces {
+  std::vector<int64_t> offsets; ///< one a buffer; -1: it is not kept
+  int64_t bytes = 0;
+};
+std::optional<KeptPlaces> placeKept(const ProgramSpec &program,
+                                    const ConstantSteps &constants,
+                                    int64_t alignment);
 
 /// Of a plan that a program does not know.
 Problem noLongerKept(const std::string &package);

@@ -13,7 +13,9 @@ namespace refold {
 /// A compiled program. Re-entrant: calls from several threads run side by side.
 /// After the first run of a shape a run allocates nothing, outputs aside
 /// (`runInto` has none to make). The bits of a result depend on the inputs and
-/// the machine's instruction set, never on `threads`.
+/// the machine's instruction set, never on `threads`. What follows from
+/// constants alone (`findConstantSteps`) is computed once, before the first
+/// run.
 class Executable {
 public:
   explicit Executable(ExecutableSpec spec);
@@ -37,15 +39,18 @@ public:
   outputShapes(llvm::ArrayRef<Tensor> inputs);
 
   /// Called after every step of every run with its number in the spec and the
-  /// milliseconds that it took; empty: nobody is told. Set while nothing runs.
+  /// milliseconds that it took; empty: nobody is told. Steps that are done once
+  /// are told of in the first run. Set while nothing runs.
   using StepObserver = std::function<void(size_t step, double ms)>;
   void observeSteps(StepObserver observer);
 
   const ExecutableSpec &spec() const;
 
   /// {"kernels", "cached_kernels", "kernel_calls", "products", "steps",
-  /// "constant_bytes", "shapes", "arena_bytes"}; the last two over all shapes
-  /// run so far (how many; the largest arena).
+  /// "once_steps", "constant_bytes", "kept_bytes", "shapes", "arena_bytes"};
+  /// the last two over all shapes run so far (how many; the largest arena),
+  /// `once_steps` those of the steps that are done once, `kept_bytes` what is
+  /// kept of them.
   llvm::json::Object counters() const;
 
 private:

@@ -124,6 +124,13 @@ static std::optional<ScalarSpec> scalarFor(Value value,
   return std::nullopt;
 }
 
+/// Whether every run finds the same there: a constant, or what is computed once
+/// and kept.
+bool ProgramCompiler::staysTheSame(unsigned buffer) {
+  flow.followUpTo(spec.steps.size());
+  return flow.isConstant(buffer) && flow.mayBeKept(buffer);
+}
+
 llvm::Error ProgramCompiler::addCascade(CascadeOp op) {
   if (foldEpilogue(op))
     return llvm::Error::success();
@@ -149,8 +156,7 @@ llvm::Error ProgramCompiler::addCascade(CascadeOp op) {
     if (!slot)
       return slot.takeError();
     types.push_back(memrefFor(*slot, tensor));
-    isVarying.push_back(spec.buffers[slot->view.buffer].kind !=
-                        BufferKind::Constant);
+    isVarying.push_back(!staysTheSame(slot->view.buffer));
     step.operands.push_back(slot->view);
   }
   for (auto [output, result] :

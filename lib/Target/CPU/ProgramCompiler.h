@@ -7,6 +7,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "refold/Dialect/Refold/IR/ElementTypes.h"
 #include "refold/Dialect/Refold/IR/Refold.h"
+#include "refold/Runtime/ConstantSteps.h"
 #include "refold/Target/CPU/CompileProgram.h"
 #include "refold/Target/CPU/ObjectCode.h"
 #include "llvm/ADT/StringMap.h"
@@ -86,6 +87,7 @@ private:
 
   // KernelOp.cpp
   llvm::Error addCascade(CascadeOp op);
+  bool staysTheSame(unsigned buffer);
   unsigned kernelFor(CascadeOp op, llvm::ArrayRef<mlir::Type> types,
                      llvm::ArrayRef<bool> isVarying);
 
@@ -110,6 +112,7 @@ private:
   void addCopy(mlir::Operation *op, const ViewSpec &from, const ViewSpec &to);
 
   mlir::func::FuncOp function;
+  ConstantFlow flow{spec};
   llvm::DenseMap<mlir::Value, SizeExpr> sizes;
   llvm::DenseMap<mlir::Value, Slot> slots;
   /// Tensors whose contents nobody has written, or one value everywhere.
