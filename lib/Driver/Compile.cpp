@@ -171,6 +171,7 @@ compile(LoadedProgram program, const CompileOptions &options,
   CompileProgramOptions programOptions;
   programOptions.plansOnly = programOptions.keepsNames =
       programOptions.roundsProducts = cuda->has_value();
+  programOptions.writesParts = !cuda->has_value();
   programOptions.onAssembly = options.onAssembly;
   // Gathered: of an attempt whose certificates fail nobody hears.
   std::vector<std::pair<package::HostKernel, std::string>> objects;

@@ -14,6 +14,7 @@ refusedSteps(mlir::ModuleOp fused, const CpuTarget &target,
   mlir::OwningOpRef<mlir::ModuleOp> copy = fused.clone();
   CompileProgramOptions options;
   options.plansOnly = options.keepsNames = options.roundsProducts = true;
+  options.writesParts = false;
   std::vector<std::optional<std::string>> why;
   llvm::Error failed = llvm::Error::success();
   options.onKernel = [&](llvm::StringRef name, llvm::StringRef text) {

@@ -321,6 +321,7 @@ refold::compileProgram(ModuleOp module, const CpuTarget &target,
   ProgramCompiler compiler(function);
   compiler.keepsNames = options.keepsNames;
   compiler.roundsProducts = options.roundsProducts;
+  compiler.writesParts = options.writesParts;
   {
     StageTimer timer(options.times, "steps and kernels as text");
     if (llvm::Error error = compiler.run())

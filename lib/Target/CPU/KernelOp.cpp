@@ -169,7 +169,10 @@ llvm::Error ProgramCompiler::addCascade(CascadeOp op) {
     Slot slot;
     auto empty = empties.find(output);
     if (empty != empties.end() && !fills.count(output)) {
-      slot = slotForResult(result, *dtype, Sizes(empty->second));
+      // What is computed once stays apart from what every run writes.
+      slot = llvm::is_contained(isVarying, true)
+                 ? slotForResult(result, *dtype, Sizes(empty->second))
+                 : makeTemporary(*dtype, Sizes(empty->second));
     } else {
       llvm::Expected<Slot> before = slotOf(op, output);
       if (!before)

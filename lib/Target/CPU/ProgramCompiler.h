@@ -46,6 +46,7 @@ public:
   std::vector<KernelSource> kernels;
   bool keepsNames = false; ///< of operands, in the texts of kernels
   bool roundsProducts = false;
+  bool writesParts = true;
 
 private:
   // CompileProgram.cpp
@@ -73,7 +74,6 @@ private:
   llvm::Error addCollapse(mlir::tensor::CollapseShapeOp op);
   llvm::Error addExtractSlice(mlir::tensor::ExtractSliceOp op);
   llvm::Error addInsertSlice(mlir::tensor::InsertSliceOp op);
-  llvm::Error addConcat(mlir::tensor::ConcatOp op);
   llvm::Error addPad(mlir::tensor::PadOp op);
   std::optional<Padding> paddingOf(mlir::tensor::PadOp op,
                                    llvm::ArrayRef<SizeExpr> sizes) const;
@@ -84,6 +84,13 @@ private:
   Slot slotForResult(mlir::Value value, DType dtype, const Sizes &sizes);
   llvm::Error addEmpty(mlir::tensor::EmptyOp op);
   llvm::Error addFill(mlir::linalg::FillOp op);
+
+  // ConcatOp.cpp
+  llvm::Error addConcat(mlir::tensor::ConcatOp op);
+  /// The place of the value in the array that it is a part of, if there is one
+  /// and other readers take rows with gaps.
+  std::optional<Slot> slotInConcat(mlir::Value value, DType dtype,
+                                   const Sizes &sizes);
 
   // KernelOp.cpp
   llvm::Error addCascade(CascadeOp op);
@@ -121,8 +128,19 @@ private:
   llvm::DenseMap<mlir::Value, size_t> productSteps; ///< by result
   /// Arrays whose middle is written already, by the op that pads.
   llvm::DenseMap<mlir::Operation *, Slot> padded;
+  /// Arrays of which parts are written already, by the op that puts them
+  /// together; the numbers of these.
+  struct Concat {
+    Slot whole;
+    llvm::SmallDenseSet<unsigned> written;
+  };
+  llvm::DenseMap<mlir::Operation *, Concat> concats;
   llvm::StringMap<unsigned> kernelNumbers; ///< by text
 };
+
+/// Merges the dimensions of each group, where memory runs on evenly.
+std::optional<Slot> collapse(const Slot &from,
+                             llvm::ArrayRef<mlir::ReassociationIndices> groups);
 
 /// Product of all sizes.
 SizeExpr productOf(llvm::ArrayRef<SizeExpr> sizes);

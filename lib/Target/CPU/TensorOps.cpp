@@ -169,9 +169,8 @@ llvm::Error ProgramCompiler::addExpand(tensor::ExpandShapeOp op) {
   return llvm::Error::success();
 }
 
-/// Merges the dimensions of each group, where memory runs on evenly.
-static std::optional<Slot> collapse(const Slot &from,
-                                    ArrayRef<ReassociationIndices> groups) {
+std::optional<Slot> refold::collapse(const Slot &from,
+                                     ArrayRef<ReassociationIndices> groups) {
   Slot to = from;
   to.view.sizes.clear();
   to.view.strides.clear();
@@ -307,38 +306,6 @@ llvm::Error ProgramCompiler::addInsertSlice(tensor::InsertSliceOp op) {
   return llvm::Error::success();
 }
 
-llvm::Error ProgramCompiler::addConcat(tensor::ConcatOp op) {
-  size_t dim = op.getDim();
-  std::vector<Slot> parts;
-  for (Value input : op.getInputs()) {
-    llvm::Expected<Slot> slot = slotOf(op, input);
-    if (!slot)
-      return slot.takeError();
-    parts.push_back(*slot);
-  }
-  Sizes extents = parts[0].view.sizes;
-  for (const Slot &part : ArrayRef<Slot>(parts).drop_front()) {
-    for (size_t i = 0; i < extents.size(); ++i)
-      if (i != dim && !(extents[i] == part.view.sizes[i]))
-        require(
-            op,
-            SizeExpr::binary(SizeExpr::Op::Eq, extents[i], part.view.sizes[i]),
-            "the arrays differ in a dimension that they share");
-    extents[dim] = extents[dim] + part.view.sizes[dim];
-  }
-  Slot to = makeTemporary(parts[0].view.dtype, extents);
-  SizeExpr at = 0;
-  for (const Slot &part : parts) {
-    ViewSpec place = to.view;
-    place.offset = at * to.view.strides[dim];
-    place.sizes = part.view.sizes;
-    addCopy(op, part.view, place);
-    at = at + part.view.sizes[dim];
-  }
-  slots[op.getResult()] = to;
-  return llvm::Error::success();
-}
-
 std::optional<Padding>
 ProgramCompiler::paddingOf(tensor::PadOp op, ArrayRef<SizeExpr> extents) const {
   std::optional<Sizes> low = sizesOf(op.getMixedLowPad());
@@ -367,6 +334,8 @@ static ViewSpec middleOf(const Slot &whole, const Padding &padding,
 
 Slot ProgramCompiler::slotForResult(Value value, DType dtype,
                                     const Sizes &extents) {
+  if (std::optional<Slot> part = slotInConcat(value, dtype, extents))
+    return *part;
   tensor::PadOp pad;
   for (Operation *user : value.getUsers()) {
     auto own = dyn_cast<tensor::PadOp>(user);

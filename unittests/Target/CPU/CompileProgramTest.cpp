@@ -218,6 +218,81 @@ func.func @f(%x: tensor<6x?xf32>, %y: tensor<2x?xf32>)
             std::string::npos);
 }
 
+/// Halves of the rows of x that change places, one with the other sign, as a
+/// kernel for each half makes them, and what `then` makes of %all.
+static std::string turnedHalves(llvm::StringRef then) {
+  return (R"mlir(
+func.func @f(%x: tensor<?x8xf32> {refold.name = "x", refold.dims = ["m", "k"]})
+    -> (tensor<1x?x8xf32>, tensor<?x4xf32>) {
+  %c0 = arith.constant 0 : index
+  %m = tensor.dim %x, %c0 : tensor<?x8xf32>
+  %e = tensor.empty(%m) : tensor<?x4xf32>
+  %upper = refold.cascade rows(%i = ?, %j = 4)
+      ins(%a = %x : tensor<?x8xf32>) outs(%o = %e : tensor<?x4xf32>) {
+    %v = refold.read %a[%i, %j + 4] : f32
+    %n = arith.negf %v : f32
+    refold.write %n, %o[%i, %j] : f32
+  }
+  %lower = refold.cascade rows(%i = ?, %j = 4)
+      ins(%a = %x : tensor<?x8xf32>) outs(%o = %e : tensor<?x4xf32>) {
+    %v = refold.read %a[%i, %j] : f32
+    refold.write %v, %o[%i, %j] : f32
+  }
+  %first = tensor.expand_shape %upper [[0, 1], [2]] output_shape [1, %m, 4] : tensor<?x4xf32> into tensor<1x?x4xf32>
+  %second = tensor.expand_shape %lower [[0, 1], [2]] output_shape [1, %m, 4] : tensor<?x4xf32> into tensor<1x?x4xf32>
+)mlir" + then +
+          "\n}")
+      .str();
+}
+
+/// Copies among the steps.
+static int64_t countCopies(const Executable &executable) {
+  return llvm::count_if(executable.spec().steps, [](const Step &step) {
+    return std::holds_alternative<CopyStep>(step.what);
+  });
+}
+
+// A kernel writes its part of a longer array where it belongs; others that read
+// the part take rows with gaps.
+TEST(CompileProgramTest, PartsAreWrittenInPlace) {
+  const std::string whole = R"mlir(
+  %all = tensor.concat dim(2) %first, %second : (tensor<1x?x4xf32>, tensor<1x?x4xf32>) -> tensor<1x?x8xf32>
+)mlir";
+  const std::string reader = R"mlir(
+  %twice = refold.cascade rows(%i = ?, %j = 4)
+      ins(%a = %upper : tensor<?x4xf32>) outs(%o = %e : tensor<?x4xf32>) {
+    %v = refold.read %a[%i, %j] : f32
+    %d = arith.addf %v, %v : f32
+    refold.write %d, %o[%i, %j] : f32
+  }
+  return %all, %twice : tensor<1x?x8xf32>, tensor<?x4xf32>)mlir";
+  const std::string result =
+      "return %all, %upper : tensor<1x?x8xf32>, tensor<?x4xf32>";
+  const std::string same = R"mlir(
+  %all = tensor.concat dim(2) %first, %first : (tensor<1x?x4xf32>, tensor<1x?x4xf32>) -> tensor<1x?x8xf32>
+)mlir";
+  // A result of the program and what stands twice in the array are copied.
+  for (auto [text, copies, factor, isSame] :
+       {std::tuple(whole + reader, 0, 2.0, false),
+        {whole + result, 1, 1.0, false},
+        {same + reader, 2, 2.0, true}}) {
+    Program program(turnedHalves(text));
+    Executable executable = program.load();
+    EXPECT_EQ(countCopies(executable), copies) << text;
+    for (int64_t m : {0, 1, 5, 70}) {
+      Tensor x = randomTensor({m, 8}, "x");
+      std::vector<Tensor> y = runOrFail(executable, {x}, 2);
+      ASSERT_EQ(y.size(), 2u);
+      for (int64_t i = 0; i < 8 * m; ++i)
+        EXPECT_EQ(y[0].get(i), i % 8 < 4 ? -x.get(i + 4)
+                               : isSame  ? -x.get(i)
+                                         : x.get(i - 4));
+      for (int64_t i = 0; i < 4 * m; ++i)
+        EXPECT_EQ(y[1].get(i), -factor * x.get(i / 4 * 8 + i % 4 + 4));
+    }
+  }
+}
+
 TEST(CompileProgramTest, AssertionsAboutSizesAndData) {
   Program program(R"mlir(
 func.func @f(%x: tensor<?xf32>, %ok: tensor<i1>) -> tensor<?xf32> {

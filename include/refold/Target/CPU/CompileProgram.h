@@ -29,6 +29,9 @@ struct CompileProgramOptions {
   bool keepsNames = false;
   /// Products write f16 and bf16 themselves where the program rounds them next.
   bool roundsProducts = false;
+  /// Kernels write what is a part of a longer array into that array. Not for
+  /// GPUs: their kernels copy boxes of arrays that begin at round addresses.
+  bool writesParts = true;
   /// Told of every kernel in the order of their numbers, before it is lowered:
   /// the text of a module whose one function holds a cascade on memrefs.
   std::function<void(llvm::StringRef kernel, llvm::StringRef text)> onKernel;
