@@ -69,7 +69,7 @@ def walked(kernel, entry, length):
     ends_inside = columns if entry["rows"] % columns else 0
     is_third = f"REFOLD_UNIT_KERNEL(128, 3)\n{entry['name']}(" in kernel["text"]
     beside = (47 if is_third else 87) * (2 if growing else 1)
-    return ((length + entry["rows"] + ends_inside if growing else -(-length // columns) * columns) + beside) * (103 if columns < 80 else 100)
+    return ((length + entry["rows"] + ends_inside if growing else -(-length // columns) * columns) + beside) * (105 if columns < 64 else 103 if columns < 80 else 100)
 
 
 def chosen_entry(kernel, tensors):

@@ -7,13 +7,22 @@
 using namespace refold;
 using namespace refold::package;
 
+/// Whether as many blocks as a way wants find room beside each other: a
+/// multiprocessor has 1 KiB more than one block may have, and keeps that of
+/// each.
+static bool hasRoom(const GpuFacts &gpu, int64_t shared, uint32_t blocks) {
+  constexpr int64_t kOfBlock = 1024;
+  return shared <= gpu.sharedBytesPerBlock &&
+         (shared + kOfBlock) * blocks <= gpu.sharedBytesPerBlock + kOfBlock;
+}
+
 const LaunchWay *CudaProgram::Impl::chooseWay(const Launch &launch) {
   const LaunchWay *tooLarge = nullptr;
   for (const LaunchWay &way : launch.ways) {
     if (!sizes[way.condition].value_or(0))
       continue;
     std::optional<int64_t> shared = sizes[way.sharedBytes];
-    if (shared && *shared <= gpu.sharedBytesPerBlock)
+    if (shared && hasRoom(gpu, *shared, way.leastBlocks))
       return &way;
     tooLarge = tooLarge ? tooLarge : &way;
   }

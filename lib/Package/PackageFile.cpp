@@ -18,7 +18,7 @@ using namespace refold::package;
 static_assert(std::endian::native == std::endian::little);
 
 /// A reader takes its own version only: plans change with the compiler.
-static constexpr uint32_t kVersion = 10;
+static constexpr uint32_t kVersion = 11;
 static constexpr char kMagic[8] = {'r', 'e', 'f', 'o', 'l', 'd', 'p', 'k'};
 static constexpr size_t kAlignment = 64;
 
@@ -336,6 +336,7 @@ private:
           file.number(dim);
       file.number(way.sharedBytes);
       file.number(way.blocksPerUnit);
+      file.number(way.leastBlocks);
       file.list(way.maps, [&](Of<LaunchMap> &one) { map(one); });
     });
   }

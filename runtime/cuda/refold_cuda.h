@@ -64,6 +64,13 @@ REFOLD_DEVICE int thread_again() {
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
   return x;
 }
+/// The same where registers are few: known to be no more than a block has, so
+/// that its quotients are shifts.
+REFOLD_DEVICE int thread_within() {
+  const int x = thread_again();
+  __builtin_assume(x >= 0 && x < 1024);
+  return x;
+}
 REFOLD_DEVICE int64_t block_again() {
   int x;
   asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));

@@ -628,6 +628,7 @@ inline int thread() { return emulator::machine.current; }
 inline int64_t block() { return emulator::machine.block; }
 inline int64_t blocks() { return emulator::machine.blocks; }
 inline int thread_again() { return thread(); }
+inline int thread_within() { return thread(); }
 
 inline void invite_launch() {}
 inline void follow_launch() { emulator::current().hasFollowed = true; }

@@ -31,6 +31,19 @@ template <int kRowsOf, int kColumnsOf> struct Tile {
     return kIsPermuted ? (at ^ ((chunks & 6) << 4)) + (chunks >> 3) * 128
                        : at + chunks * 16;
   }
+  /// Beside products and sums of as many columns registers have room for
+  /// little else.
+  static constexpr bool kIsTight = kRows == 64 && kColumns == 128;
+  /// Of 16 columns at a step as many lie alike, one in each 128 bytes, and come
+  /// after each other, so that one address serves them.
+  static constexpr int kAlike = kIsPermuted ? kChunks / 8 : kChunks / 2;
+  /// From the first address to that of a step, by that of the step before,
+  /// which is needed no longer.
+  REFOLD_DEVICE static void turn(uint32_t &at, int step) {
+    const int turns = step / kAlike;
+    if (turns > 0 && step % kAlike == 0)
+      at = uint32_t(pinned(int32_t(at ^ ((turns ^ (turns - 1)) << 5))));
+  }
   /// From a row that has no bit in common with `rows`, or 8 more, down.
   REFOLD_DEVICE static uint32_t down(uint32_t at, int rows) {
     return (kIsPermuted ? at ^ ((rows & 7) << 4) : at) + rows * kRowBytes;
@@ -198,10 +211,14 @@ template <typename To, int kThreads, typename T> struct Next {
   const T *source;
   int bytes;
 
+  REFOLD_DEVICE static int own() {
+    return To::kIsTight ? thread_within() : thread_again();
+  }
+
   /// Without a tile that is there, zeros are brought.
   REFOLD_DEVICE Next(const T *from, int64_t row_stride, int64_t columns,
                      bool is_there) {
-    const int at = thread_again(), chunk = at % To::kChunks;
+    const int at = own(), chunk = at % To::kChunks;
     source = from + at / To::kChunks * row_stride + chunk * 8;
     const bool is_inside = columns == To::kColumns || chunk * 8 < columns;
     bytes = is_there && is_inside ? 16 : 0;
@@ -209,7 +226,7 @@ template <typename To, int kThreads, typename T> struct Next {
   /// Begins to bring one of `parts` parts into the tile.
   REFOLD_DEVICE void bring(int part, int parts, uint32_t tile,
                            int64_t row_stride) const {
-    const int at = thread_again(), first = at / To::kChunks;
+    const int at = own(), first = at / To::kChunks;
     const uint32_t to = tile + To::place(first, at % To::kChunks);
     REFOLD_UNROLL
     for (int i = 0; i < kPasses; ++i) {
@@ -249,12 +266,19 @@ REFOLD_DEVICE void multiply_rows(float (&products)[kTiles][kParts][4],
   static_assert(kParts * 8 == Right::kRows &&
                 Left::kColumns == Right::kColumns);
   constexpr int kCount = Left::kColumns / 16;
-  const int lane = thread_again() % 32;
-  const uint32_t b =
-      right + Right::place(lane % 8 + lane / 16 * 8, lane / 8 % 2);
-  const uint32_t a = left + Left::place(lane % 16, lane / 16);
+  constexpr bool kIsTight = Right::kIsTight && !kIsKept;
+  const int lane = (kIsTight ? thread_within() : thread_again()) % 32;
+  uint32_t b = right + Right::place(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  uint32_t a = left + Left::place(lane % 16, lane / 16);
   REFOLD_UNROLL
-  for (int k = 0; k < kCount; ++k) {
+  for (int step = 0; step < kCount; ++step) {
+    // Columns from the address on.
+    int k = step;
+    if constexpr (kIsTight) {
+      Left::turn(a, step);
+      Right::turn(b, step);
+      k = step % Right::kAlike * 4;
+    }
     uint32_t l[kTiles][4];
     REFOLD_UNROLL
     for (int i = 0; i < kTiles; ++i)
@@ -275,7 +299,7 @@ REFOLD_DEVICE void multiply_rows(float (&products)[kTiles][kParts][4],
         multiply_matrices(products[i][2 * c + 1], l[i], r[2], r[3], T{});
       }
     }
-    between(k, kCount);
+    between(step, kCount);
   }
 }
 

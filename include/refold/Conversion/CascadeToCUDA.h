@@ -87,6 +87,8 @@ struct CudaEntry {
   int picked = 0;
   /// Blocks that are meant to share a multiprocessor; 0: as many as fit.
   int blocksPerUnit = 0;
+  /// Taken only where its shared memory has room for as many; 0: for one.
+  int leastBlocks = 0;
   /// A launch has as many blocks as the GPU takes at once, for many rows each.
   bool isLoop = false;
   /// Rows that a block does in turn where a launch has more blocks than that;

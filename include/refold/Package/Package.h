@@ -60,6 +60,9 @@ struct LaunchWay {
   /// At most as many blocks a multiprocessor, for kernels that take any number
   /// of them; 0: the whole grid.
   uint32_t blocksPerUnit = 0;
+  /// Taken only where a multiprocessor has shared memory for as many blocks; 0:
+  /// for one.
+  uint32_t leastBlocks = 0;
   std::vector<LaunchMap> maps; ///< its last parameter, where there are some
   bool operator==(const LaunchWay &) const = default;
 };

@@ -50,7 +50,8 @@ static SizeExpr takesRowProduct(const CudaEntry &entry,
 static SizeExpr timeOfColumns(const CudaEntry &entry, const CudaKernel &kernel,
                               const Words &words) {
   using Op = SizeExpr::Op;
-  constexpr int64_t kLong = 80, kShort = 103, kBeside = 87, kBesideThree = 47;
+  constexpr int64_t kBeside = 87, kBesideThree = 47;
+  int64_t percent = entry.vectors < 64 ? 105 : entry.vectors < 80 ? 103 : 100;
   SizeExpr length = words.extent(kernel.stream), columns(entry.vectors);
   SizeExpr walked = SizeExpr::binary(Op::CeilDiv, length, columns) * columns;
   // Half of the stream, and where rows of a block end half a tile.
@@ -59,8 +60,7 @@ static SizeExpr timeOfColumns(const CudaEntry &entry, const CudaKernel &kernel,
              SizeExpr(entry.rows % entry.vectors == 0 ? 0 : entry.vectors);
   int64_t beside = (entry.blocksPerUnit == 3 ? kBesideThree : kBeside) *
                    (kernel.tiles->isGrowing ? 2 : 1);
-  return (walked + SizeExpr(beside)) *
-         SizeExpr(entry.vectors < kLong ? kShort : 100);
+  return (walked + SizeExpr(beside)) * SizeExpr(percent);
 }
 
 /// Whether an array has fewer elements along the summed or the carried index

@@ -160,7 +160,8 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
       described.tickets =
           std::max(described.tickets, uint32_t(entry.tickets()));
   described.product = describeForLibrary(kernel, words, sharing);
-  auto add = [&](const CudaEntry &entry, const SizeExpr &condition) {
+  auto add = [&](const CudaEntry &entry, const SizeExpr &condition,
+                 int leastBlocks) {
     package::LaunchWay way;
     way.entry = entry.name;
     way.condition = sharing.add(condition);
@@ -171,18 +172,21 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
                  one};
     way.sharedBytes = sharing.add(sharedOf(entry, kernel, words));
     way.blocksPerUnit = entry.isLoop ? unsigned(entry.blocksPerUnit) : 0;
+    way.leastBlocks = unsigned(leastBlocks);
     for (const CudaMap &map : entry.maps)
       way.maps.push_back(words.map(map, sharing));
     launch.ways.push_back(std::move(way));
   };
   if (wanted)
     add(kernel.entries[*wanted],
-        conditionOf(kernel.entries[*wanted], kernel, words, true));
+        conditionOf(kernel.entries[*wanted], kernel, words, true), 0);
   // The first that takes the rows; of rows, the last one takes all.
   for (const CudaEntry &entry : kernel.entries)
-    add(entry, &entry == &kernel.entries.back() && !kernel.tiles
-                   ? SizeExpr(1)
-                   : conditionOf(entry, kernel, words, false));
+    add(entry,
+        &entry == &kernel.entries.back() && !kernel.tiles
+            ? SizeExpr(1)
+            : conditionOf(entry, kernel, words, false),
+        entry.leastBlocks);
   described.launches.push_back(std::move(launch));
   return described;
 }

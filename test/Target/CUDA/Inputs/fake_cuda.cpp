@@ -140,7 +140,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int) {
     *value = 4;
     break;
   case 97:
-    *value = 227 << 10;
+    *value = std::stoi(setting("FAKE_CUDA_SHARED", "227")) << 10;
     break;
   default:
     *value = 1 << 20;
