@@ -34,6 +34,8 @@ template <int kRowsOf, int kColumnsOf> struct Tile {
   /// Beside products and sums of as many columns registers have room for
   /// little else.
   static constexpr bool kIsTight = kRows == 64 && kColumns == 128;
+  /// Tiles of other sizes gain nothing, or have something else spilled.
+  static constexpr bool kHasShifts = kRows == 64 && kColumns <= 128;
   /// Of 16 columns at a step as many lie alike, one in each 128 bytes, and come
   /// after each other, so that one address serves them.
   static constexpr int kAlike = kIsPermuted ? kChunks / 8 : kChunks / 2;
@@ -212,7 +214,7 @@ template <typename To, int kThreads, typename T> struct Next {
   int bytes;
 
   REFOLD_DEVICE static int own() {
-    return To::kIsTight ? thread_within() : thread_again();
+    return To::kHasShifts ? thread_within() : thread_again();
   }
 
   /// Without a tile that is there, zeros are brought.
@@ -267,7 +269,7 @@ REFOLD_DEVICE void multiply_rows(float (&products)[kTiles][kParts][4],
                 Left::kColumns == Right::kColumns);
   constexpr int kCount = Left::kColumns / 16;
   constexpr bool kIsTight = Right::kIsTight && !kIsKept;
-  const int lane = (kIsTight ? thread_within() : thread_again()) % 32;
+  const int lane = (Right::kHasShifts ? thread_within() : thread_again()) % 32;
   uint32_t b = right + Right::place(lane % 8 + lane / 16 * 8, lane / 8 % 2);
   uint32_t a = left + Left::place(lane % 16, lane / 16);
   REFOLD_UNROLL

@@ -244,6 +244,57 @@ bool TilePrinter::isNothingOutside(Node *n, const std::string &identity) {
   return isFloored && identity == "0.0f";
 }
 
+/// Whether an entry has one text for whole tiles and others, beside entries of
+/// which that would take a register more than there are.
+bool TilePrinter::hasTight() {
+  return llvm::any_of(result.entries,
+                      [](const CudaEntry &e) { return e.leastBlocks > 0; });
+}
+
+/// Where the text that absorbs a tile begins, once for whole tiles and once for
+/// others, or once for both.
+void TilePrinter::openFold(const std::string &parameters, bool mayMaskAhead) {
+  masks = mayMaskAhead && masksAhead();
+  out.open(std::string("const auto fold = [&](") +
+           (masks    ? "bool is_whole"
+            : mayMix ? "auto whole, [[maybe_unused]] bool is_whole"
+                     : "auto whole") +
+           ", int64_t " + parameters + ") {");
+}
+
+/// Absorbs the tile at hand.
+void TilePrinter::printFoldCall(const std::string &place) {
+  const std::string whole = "at >= whole_begin && at < whole_end";
+  if (masks) {
+    out.line("fold(" + whole + ", first, " + place + ");");
+    return;
+  }
+  if (mayMix) {
+    out.line("const bool is_whole = " + whole + ";");
+    out.line("if constexpr (Right::kIsTight)");
+    out.line("  fold(Number<1>{}, is_whole, first, " + place + ");");
+    out.line("else if (is_whole)");
+    out.line("  fold(Number<1>{}, true, first, " + place + ");");
+    out.line("else");
+    out.line("  fold(Number<0>{}, false, first, " + place + ");");
+    mayMix = false;
+    return;
+  }
+  out.line("if (" + whole + ")");
+  out.line("  fold(Number<1>{}, first, " + place + ");");
+  out.line("else");
+  out.line("  fold(Number<0>{}, first, " + place + ");");
+}
+
+/// What an entry that has one text leaves out of tiles that are not whole.
+void TilePrinter::printMixedMasks() {
+  if (!mayMix)
+    return;
+  out.open("if constexpr (Right::kIsTight) {");
+  printMasks();
+  out.close();
+}
+
 /// Whether what a row leaves out of a tile may be -inf among the products
 /// already: all that is made of an element is made of its product and of
 /// pivots, and is nothing then. One text does for whole tiles and for others,

@@ -527,35 +527,13 @@ SmallVector<const TileState *> TilePrinter::factorsOf(unsigned level) {
   return products;
 }
 
-/// Where the text that absorbs a tile begins, once for whole tiles and once for
-/// others, or once for both.
-void TilePrinter::openFold(const std::string &parameters, bool mayMaskAhead) {
-  masks = mayMaskAhead && masksAhead();
-  out.open(std::string("const auto fold = [&](") +
-           (masks ? "bool is_whole" : "auto whole") + ", int64_t " +
-           parameters + ") {");
-}
-
-/// Absorbs the tile at hand.
-void TilePrinter::printFoldCall(const std::string &place) {
-  const std::string whole = "at >= whole_begin && at < whole_end";
-  if (masks) {
-    out.line("fold(" + whole + ", first, " + place + ");");
-    return;
-  }
-  out.line("if (" + whole + ")");
-  out.line("  fold(Number<1>{}, first, " + place + ");");
-  out.line("else");
-  out.line("  fold(Number<0>{}, first, " + place + ");");
-}
-
 void TilePrinter::printFold() {
   std::string n = kernel.indexNames[tiles.stream];
   out.line("States states[2 * kTiles];");
   for (const TileState &p : tiles.products)
     out.line("float " + name(*p.state) + "_sums[kTiles][kWidth / 8][4] = {};");
   out.line("// Absorbs a tile: states that others are relative to come first.");
-  // One text for both would need a register more than there are.
+  mayMix = hasTight() && masksAhead();
   openFold(n + "_first, int place", /*mayMaskAhead=*/false);
   out.line("// Read again, so that nothing that follows from it is kept.");
   out.line("const int which = thread_again();");
@@ -569,6 +547,7 @@ void TilePrinter::printFold() {
            ", Left, Right, kIsKept>(products, kept, left_tile + which / 32 * "
            "kTiles * 16 * Left::kRowBytes, right_tiles + place * "
            "Right::kBytes, bring_part);");
+  printMixedMasks();
   for (unsigned level = 0; level < tiles.numLevels(); ++level)
     printLevel(level);
   out.close("};");

@@ -114,8 +114,10 @@ void TilePrinter::addEntry(int deepest, int widest, int vector) {
       result.entries.back().blocksPerUnit = 3;
   }
   // All registers that there are hold products of 64 columns beside these sums,
-  // but nothing else; two blocks of them ask for 194 KiB, or they are slower.
-  if (columns == 48 && sums > 32 && deepest <= 128 && !hasRoles() &&
+  // but no extents; two blocks of them ask for 194 KiB, or they are slower.
+  bool isFixed = plan.extent(tiles.depth) == deepest && hasWidth() &&
+                 plan.extent(tiles.width) == widest;
+  if (columns == 48 && sums > 32 && deepest <= 128 && isFixed && !hasRoles() &&
       !hasMoreStates && keepsProducts() && !readsElements()) {
     addTiles(deepest, widest, vector, numTiles, 64);
     result.entries.back().leastBlocks = 2;

@@ -81,6 +81,8 @@ private:
   void openFold(const std::string &parameters, bool mayMaskAhead);
   void printFoldCall(const std::string &place);
   void printMasks();
+  bool hasTight();
+  void printMixedMasks();
   void printElements(unsigned level);
   void printTerms(unsigned level);
   void printReductions(unsigned level);
@@ -337,7 +339,8 @@ private:
   llvm::SmallVector<std::pair<TileAccess *, std::string>, 2> broughtHere;
   std::string keptScale, pivots; ///< names, where a factor is applied late
   bool isInRoles = false;        ///< sums are under way while a tile is folded
-  bool masks = false; ///< one text for whole tiles and others (masksAhead)
+  bool masks = false;  ///< one text for whole tiles and others (masksAhead)
+  bool mayMix = false; ///< the same, of some entries (hasTight)
   Node *maskedProduct = nullptr; ///< the finite number that it masks with
   bool hasVisits = false;        ///< a block comes to several places
   bool isOfRoles = false; ///< the text of blocks that do, with who copies
