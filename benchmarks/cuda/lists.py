@@ -88,6 +88,7 @@ def main():
                 torch.cuda.synchronize()
                 error = is_right(x, weight, expert, {"bf16": 5e-3, "f16": 1e-3, "f32": 3e-6}[dtype_name])
                 failed |= error != error
+                # A group's events and first launch are 10 us.
                 ms = time_ms(run, launches=40) if error == error else float("nan")
                 note(program=program, dtype=dtype_name, width=width, entry=e["name"], chosen=int(chosen), ms=ms, tbs=moved / ms / 1e9,
                      error=error)

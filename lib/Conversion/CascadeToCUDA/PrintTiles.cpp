@@ -117,8 +117,8 @@ void TilePrinter::addEntry(int deepest, int widest, int vector) {
   // but no extents; two blocks of them ask for 194 KiB, or they are slower.
   bool isFixed = plan.extent(tiles.depth) == deepest && hasWidth() &&
                  plan.extent(tiles.width) == widest;
-  if (columns == 48 && sums > 32 && deepest <= 128 && isFixed && !hasRoles() &&
-      !hasMoreStates && keepsProducts() && !readsElements()) {
+  if (columns == 48 && deepest == 128 && widest == 128 && isFixed &&
+      !hasRoles() && !hasMoreStates && keepsProducts() && !readsElements()) {
     addTiles(deepest, widest, vector, numTiles, 64);
     result.entries.back().leastBlocks = 2;
   }

@@ -169,7 +169,7 @@ def check_tiles(machine):
             assert len(asked) == int(int(launches[0][4]) > 24 << 10) and (asked or not room), calls
         # Tiles of 64 columns where a multiprocessor has room for two blocks of them, of which one would do.
         for room, columns in (("227", 64), ("163", 48), ("99", 48)):
-            _, calls = machine.answers(*run, fixed, "--shape", "m=130,n=70", FAKE_CUDA_CAPABILITY="8.0", FAKE_CUDA_SHARED=room)
+            _, calls = machine.answers(*run, fixed, "--shape", "m=130,n=128", FAKE_CUDA_CAPABILITY="8.0", FAKE_CUDA_SHARED=room)
             _, launched = entries(calls)
             assert [name.split("_tiles")[1] for name in launched] == [f"128x{columns}x128x128x8"], (room, launched)
         machine.refuses(4, ["[cuda-not-tiles]"], *run, open_ended, "--shape", "m=3,n=7,d=300,e=40")

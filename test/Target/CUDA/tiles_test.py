@@ -253,6 +253,8 @@ def main():
         cases += [(check_bounds, folder, target) for target in ("cuda-emulated", "cuda-emulated-sm90")]
         cases += [(check_example, name, dtype) for name, dtype in zip(EXAMPLES, ["bf16", "f16", "bf16", "f16", "bf16"])]
         cases += [(check_fixed, folder, name, dtype) for name, dtype in zip(FIXED, ["bf16", "f16"] * 9)]
+        # Tiles of 64 columns beside results of 128, and of 48 where the stream is shorter.
+        cases += [(check_fixed, folder, "hd128", "f16"), (check_fixed, folder, "hd128causal", "bf16")]
         cases += [(check_roles, folder, name, dtype) for name, dtype in zip(FIXED, ["f16", "bf16"] * 9)]
         cases += [(check_few, "attention_causal", "f16", "m=3"), (check_few, "attention_gqa", "bf16", "m=1")]
         cases += [(check_no_vectors, folder)]
