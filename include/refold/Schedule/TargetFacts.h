@@ -42,6 +42,9 @@ struct TargetFacts {
   /// Parts of rows that lie apart come early enough by themselves where they
   /// are copied: to ask for them is in their way.
   bool followsRows = false;
+  /// What is read soon is asked for into the first cache, even where it has
+  /// little room: from the second it comes late.
+  bool asksIntoFirst = false;
   /// An instruction multiplies two tiles, each of 16 rows of 64 bytes, which
   /// hold bytes in fours or bf16 in pairs, and adds to 16 x 16 sums.
   bool multipliesTiles = false;

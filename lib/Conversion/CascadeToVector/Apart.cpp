@@ -78,6 +78,8 @@ void Kernel::sumInOrder(Nest &nest, const SumsApart &sums) {
   part.sums = {{nest.term, nest.term}};
   part.results.clear();
   part.readsPanels = false;
+  if (plan.facts.asksIntoFirst)
+    part.ahead = operandsToPrefetch(nest);
   part.inPlace = part.fillsArray = part.splitsLanes = true;
   clearSums(nest, sums.part);
   Ix length = rangeOf(plan.stream), main = to.floorTo(length, kPlacesInOrder);

@@ -133,7 +133,9 @@ bool Kernel::passAsksForNextRow() {
 /// 3.7 ms, 4.4, 4.7; without weights 4096 x 4096 3.7, 4.5; with two weights
 /// (64 KB) 5.0, 4.7, 4.9; 256 x 131072 (2 MB) 12.7, 12.3, 11.1; RMSNorm there
 /// (1.5 MB) 9.2, 9.4, 10.0. Where the pass begins the next row: softmax 256 x
-/// 131072 12.0, 11.2, 10.2; 4096 x 4096 4.7, 4.6, 4.5.
+/// 131072 12.0, 11.2, 10.2; 4096 x 4096 4.7, 4.6, 4.5. Zen 5 (48 KB, 1 MB):
+/// LayerNorm with two weights 4096 x 4096 3.0, 3.4, 3.7; 1024 x 16384 3.6, 3.4,
+/// 3.2; softmax 4096 x 4096 2.8, 2.9, 3.2; 128 x 131072 3.8, 3.8, 3.2.
 void Kernel::writeStreamed(WritePlan &w) {
   auto write = [&](std::optional<NextRow> next) {
     nextRow = next;
@@ -147,22 +149,31 @@ void Kernel::writeStreamed(WritePlan &w) {
     int64_t size = std::max<int64_t>(n->type.getIntOrFloatBitWidth() / 8, 1);
     bytes = to.add(bytes, to.mul(extents[plan.stream], rows * size));
   };
+  bool isFirst = plan.facts.asksIntoFirst;
   SmallVector<Node *> own = readsAlongRow(w, /*isOfRow=*/true);
   for (Node *n : own)
     add(n, 1 + rowsAhead(n->type));
   for (Node *n : readsAlongRow(w, /*isOfRow=*/false))
-    add(n, 1);
-  if (own.empty() || passAsksForNextRow())
+    if (!isFirst)
+      add(n, 1);
+  bool isAsked = passAsksForNextRow();
+  if (own.empty() || (!isFirst && isAsked))
     return write(std::nullopt);
+  // What the pass has asked for: its own distance, in this row and behind it.
+  int64_t asked = isFirst && isAsked ? 2 * kAheadBytes : 0;
   Ix isInSecond =
       to.min(to.div(plan.facts.l2Bytes / 4 * 3, to.max(bytes, 1)), Ix(1));
+  auto near = [&] { write(NextRow{1, 1}); };
   auto far = [&] {
-    isInSecond.is(0) ? write(std::nullopt) : write(NextRow{2, isInSecond});
+    bool isNone = isFirst || isInSecond.is(0);
+    isNone ? write(std::nullopt) : write(NextRow{2, isInSecond});
   };
-  if (bytes.isConstant())
-    return bytes.constant <= plan.facts.l1Bytes ? write(NextRow{1, 1}) : far();
-  to.branch(to.less(plan.facts.l1Bytes, bytes), far,
-            [&] { write(NextRow{1, 1}); });
+  Ix beyond = to.sub(bytes, plan.facts.l1Bytes);
+  if (asked)
+    beyond = to.max(beyond, to.sub(asked + 1, bytes));
+  if (beyond.isConstant())
+    return beyond.constant <= 0 ? near() : far();
+  to.branch(to.less(0, beyond), far, near);
 }
 
 /// While this row is written, what the next row tile reads comes in; by itself
@@ -203,9 +214,14 @@ SmallVector<Node *> Kernel::operandsToPrefetch(const Nest &nest) {
 void Kernel::prefetchOperands(const Nest &nest, Tile &t) {
   // Into the second cache: tiles of keys and values take turns in the first.
   // Zen 4, decode 32/8 heads of 128, 16384 keys, tiles of 128: 8 KB 9.7 ms,
-  // 16 KB 8.6, 32 KB 9.8; 8 KB into the first cache 14.2.
+  // 16 KB 8.6, 32 KB 9.8; 8 KB into the first cache 14.2. Zen 5, tiles of 256,
+  // 16 KB into the second cache 6.5; into the first 4 KB 5.2, 8 KB 4.8, 12 KB
+  // 5.1, 16 KB 5.4.
   constexpr int64_t kFarBytes = 16 * 1024;
-  int64_t farBytes = nest.bytesAhead ? nest.bytesAhead : kFarBytes;
+  bool isFirst = plan.facts.asksIntoFirst && !nest.bytesAhead;
+  int64_t farBytes = isFirst           ? kAheadBytes
+                     : nest.bytesAhead ? nest.bytesAhead
+                                       : kFarBytes;
   if (!nest.depthAhead.is(0)) {
     Tile there = t;
     Ix &depth = there.local[t.reduced];
@@ -224,7 +240,7 @@ void Kernel::prefetchOperands(const Nest &nest, Tile &t) {
       int64_t bytes = std::max<int64_t>(n->type.getIntOrFloatBitWidth() / 8, 1);
       to.prefetch(operandOfRead(n),
                   to.add(offsetOf(t, n, 0, c), farBytes / bytes),
-                  /*isWrite=*/false, /*level=*/2);
+                  /*isWrite=*/false, /*level=*/isFirst ? 1 : 2);
     }
 }
 
