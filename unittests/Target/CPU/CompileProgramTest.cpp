@@ -484,3 +484,81 @@ func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {
                       "or copy"),
             std::string::npos);
 }
+
+/// Lines that AVX-512 code of a program asks for, into the first cache and into
+/// the second; nothing where this machine does not generate it.
+static std::optional<std::pair<size_t, size_t>> linesAskedFor(Program &program,
+                                                              bool intoFirst) {
+  llvm::Expected<CpuTarget> target = detectTarget("avx512");
+  if (!target) {
+    llvm::consumeError(target.takeError());
+    return std::nullopt;
+  }
+  target->facts.asksIntoFirst = intoFirst;
+  std::pair<size_t, size_t> lines;
+  CompileProgramOptions options;
+  options.onAssembly = [&](llvm::StringRef, llvm::StringRef text) {
+    lines.first += text.count("prefetcht0");
+    lines.second += text.count("prefetcht1");
+  };
+  auto spec = compileProgram(*program.module, *target, options);
+  if (!spec) {
+    ADD_FAILURE() << llvm::toString(spec.takeError());
+    return std::nullopt;
+  }
+  return lines;
+}
+
+// Rows of 16 KB: this one and the next have room in 48 KB, what both read too
+// has not.
+TEST(CompileProgramTest, NextRowsAreAskedForAsTheProcessorLikes) {
+  Program program(R"mlir(
+func.func @f(%x: tensor<8192x4096xf32>) -> tensor<8192x4096xf32> {
+  %e = tensor.empty() : tensor<8192x4096xf32>
+  %p = refold.cascade rows(%i = 8192) stream(%j = 4096)
+      ins(%a = %x : tensor<8192x4096xf32>)
+      outs(%o = %e : tensor<8192x4096xf32>) {
+    %lowest = arith.constant -3.40282347E+38 : f32
+    %v = refold.read %a[%i, %j] : f32
+)mlir" + test::softmaxOf("v") +
+                  R"mlir(
+    %y = arith.divf %p, %z : f32
+    refold.write %y, %o[%i, %j] : f32
+  }
+  return %p : tensor<8192x4096xf32>
+})mlir");
+  auto usual = linesAskedFor(program, /*intoFirst=*/false);
+  auto first = linesAskedFor(program, /*intoFirst=*/true);
+  if (!usual || !first)
+    GTEST_SKIP() << "no AVX-512";
+  EXPECT_EQ(usual->second, 0u); // the pass asks for it
+  EXPECT_GT(first->first, usual->first);
+  EXPECT_EQ(first->second, 0u);
+}
+
+// Four rows share what they multiply: it comes from memory.
+TEST(CompileProgramTest, SharedFactorsAreAskedForAsTheProcessorLikes) {
+  Program program(R"mlir(
+func.func @f(%x: tensor<32x16384xf32>, %w: tensor<8x16384x128xf32>)
+    -> tensor<32x128xf32> {
+  %e = tensor.empty() : tensor<32x128xf32>
+  %p = refold.cascade rows(%i = 32) stream(%j = 16384) carried(%c = 128)
+      ins(%a = %x : tensor<32x16384xf32>, %b = %w : tensor<8x16384x128xf32>)
+      outs(%o = %e : tensor<32x128xf32>) {
+    %lowest = arith.constant -3.40282347E+38 : f32
+    %s = refold.read %a[%i, %j] : f32
+    %v = refold.read %b[%i floordiv 4, %j, %c] : f32
+)mlir" + test::softmaxOf("s", "v", "0") +
+                  R"mlir(
+    %y = arith.divf %a0, %z0 : f32
+    refold.write %y, %o[%i, %c] : f32
+  }
+  return %p : tensor<32x128xf32>
+})mlir");
+  auto usual = linesAskedFor(program, /*intoFirst=*/false);
+  auto first = linesAskedFor(program, /*intoFirst=*/true);
+  if (!usual || !first)
+    GTEST_SKIP() << "no AVX-512";
+  EXPECT_GE(first->first, usual->first + 4);
+  EXPECT_EQ(first->second, 0u);
+}
