@@ -65,6 +65,11 @@ Value VectorMath::atLeast(Value x, double bound) {
   Value above = b.create<arith::CmpFOp>(loc, arith::CmpFPredicate::OGT, c, x);
   return select(above, c, x);
 }
+Value VectorMath::aboveOrBound(Value x, double bound) {
+  Value c = constant(bound);
+  Value above = b.create<arith::CmpFOp>(loc, arith::CmpFPredicate::OGT, x, c);
+  return select(above, x, c);
+}
 Value VectorMath::atMost(Value x, double bound) {
   Value c = constant(bound);
   Value below = b.create<arith::CmpFOp>(loc, arith::CmpFPredicate::OLT, c, x);
@@ -256,15 +261,18 @@ static Value emitExpByRoots(VectorMath &m, Value x) {
   // (e^r - 1) / r on |r| <= ln(2)/32; Taylor, error 2^-26.7 of e^r.
   static constexpr double kQ[] = {1.0, 0.5, 0.166666666667};
   static constexpr double kLn2High = 0x1.62e43p-1, kLn2Low = -0x1.05c61p-29;
-  Value bounded = m.atLeast(x, kExpF32.farBelow);
-  Value shifted = m.fma(bounded, m.constant(1.44269504088896340736),
-                        m.constant(kRoundToRoots));
+  static constexpr double kMostLeft = 0x1p-5; // more than ln(2)/32
+  Value shifted =
+      m.fma(x, m.constant(1.44269504088896340736), m.constant(kRoundToRoots));
   Value n = m.sub(shifted, m.constant(kRoundToRoots));
-  Value r = m.fma(n, m.constant(-kLn2High), bounded);
+  Value r = m.fma(n, m.constant(-kLn2High), x);
   r = m.fma(n, m.constant(-kLn2Low), r);
-  // From 89 on any p but 0 will do; above 2^19 r is what rounding left, and p
-  // may be negative (MathAccuracyTest.LargeExp runs every such x).
-  return m.scaleF(m.abs(timesRoot(m, shifted, r, kQ)), n);
+  // Far out r is what rounding left, infinite or a NaN, and any p that is
+  // positive and finite will do (MathAccuracyTest.LargeExp runs every such x):
+  // where n is -infinity, as for the first pivot of a row, the result is 0 and
+  // nothing underflows.
+  r = m.atMost(m.aboveOrBound(r, -kMostLeft), kMostLeft);
+  return m.scaleF(timesRoot(m, shifted, r, kQ), n);
 }
 
 /// Rounded down: then vreduceps leaves r in one step, and vscalefps, which

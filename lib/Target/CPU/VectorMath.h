@@ -31,6 +31,8 @@ public:
   /// `x` where it is a NaN; one instruction.
   mlir::Value atLeast(mlir::Value x, double bound);
   mlir::Value atMost(mlir::Value x, double bound);
+  /// The bound where `x` is a NaN; one instruction.
+  mlir::Value aboveOrBound(mlir::Value x, double bound);
   mlir::Value compare(mlir::arith::CmpFPredicate predicate, mlir::Value x,
                       double y);
   mlir::Value select(mlir::Value condition, mlir::Value x, mlir::Value y);

@@ -4,6 +4,7 @@
 
 #include "llvm/ADT/StringExtras.h"
 #include <bit>
+#include <cfenv>
 #include <cmath>
 #include <random>
 
@@ -340,6 +341,39 @@ TEST(MathAccuracyTest, LargeExp) {
       code.run(/*onVectors=*/true, from.data(), to.data(), from.size());
       for (size_t i = 0; i < to.size(); ++i)
         ASSERT_EQ(to[i], HUGE_VALF) << target.name() << " " << from[i];
+    }
+  }
+}
+
+/// Far below there is nothing left, and beyond all numbers not even an
+/// underflow: a kernel that asks for one would look at what it multiplies by
+/// for the first pivot of every row.
+TEST(MathAccuracyTest, FarExp) {
+  constexpr uint32_t kStep = 61, kFirst = 0x42d20000; // 105
+  for (const CpuTarget &target : runnableTargets()) {
+    Elementwise code("f32", "f32", "%y = math.exp %x : FROM", 16, target);
+    ASSERT_TRUE(bool(code));
+    std::vector<float> from(1 << 16), to(from.size());
+    uint32_t bits = kFirst;
+    while (bits < 0x7f800000) {
+      for (float &x : from) {
+        x = -std::bit_cast<float>(std::min(bits, uint32_t(0x7f800000)));
+        bits += kStep;
+      }
+      code.run(/*onVectors=*/true, from.data(), to.data(), from.size());
+      for (size_t i = 0; i < to.size(); ++i)
+        ASSERT_EQ(std::bit_cast<uint32_t>(to[i]), 0u)
+            << target.name() << " " << from[i];
+    }
+    std::fill_n(from.begin(), 16, std::nanf(""));
+    code.run(/*onVectors=*/true, from.data(), to.data(), 16);
+    EXPECT_TRUE(std::isnan(to[0])) << target.name();
+    for (float x : {-HUGE_VALF, std::numeric_limits<float>::lowest()}) {
+      std::fill_n(from.begin(), 16, x);
+      std::feclearexcept(FE_ALL_EXCEPT);
+      code.run(/*onVectors=*/true, from.data(), to.data(), 16);
+      EXPECT_FALSE(std::fetestexcept(FE_UNDERFLOW))
+          << target.name() << " " << x;
     }
   }
 }
