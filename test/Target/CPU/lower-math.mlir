@@ -1,22 +1,27 @@
 // RUN: %refold-opt %s -refold-lower-math -canonicalize | %FileCheck %s
 
 // A full vector of AVX-512: a root of 2 from a register and one scalef, no branch
-// for overflow. The argument is bounded below, so that -inf gives 0 and not NaN;
-// above, what is scaled has to be positive.
+// for overflow. What is left of the argument is bounded, a NaN from below, so
+// that what is scaled is positive and finite: -inf gives 0 and not NaN, and
+// nothing underflows.
 
 // CHECK-LABEL: func.func @exp_of_full_vector(
 // CHECK-SAME:    %[[X:.*]]: vector<16xf32>
-// CHECK-DAG:     %[[LOWEST:.*]] = arith.constant dense<-1.000000e+03> : vector<16xf32>
-// CHECK:         %[[ABOVE:.*]] = arith.cmpf ogt, %[[LOWEST]], %[[X]]
-// CHECK:         %[[BOUNDED:.*]] = arith.select %[[ABOVE]], %[[LOWEST]], %[[X]]
-// CHECK:         %[[SHIFTED:.*]] = math.fma %[[BOUNDED]],
+// CHECK-DAG:     %[[LOWEST:.*]] = arith.constant dense<-3.125000e-02> : vector<16xf32>
+// CHECK-DAG:     %[[HIGHEST:.*]] = arith.constant dense<3.125000e-02> : vector<16xf32>
+// CHECK:         %[[SHIFTED:.*]] = math.fma %[[X]],
 // CHECK:         %[[N:.*]] = arith.subf %[[SHIFTED]],
+// CHECK:         %[[MOST:.*]] = math.fma %[[N]], %{{.*}}, %[[X]]
+// CHECK-NEXT:    %[[LEFT:.*]] = math.fma %[[N]], %{{.*}}, %[[MOST]]
+// CHECK-NEXT:    %[[IS_ABOVE:.*]] = arith.cmpf ogt, %[[LEFT]], %[[LOWEST]]
+// CHECK-NEXT:    %[[ABOVE:.*]] = arith.select %[[IS_ABOVE]], %[[LEFT]], %[[LOWEST]]
+// CHECK-NEXT:    %[[IS_BELOW:.*]] = arith.cmpf olt, %[[HIGHEST]], %[[ABOVE]]
+// CHECK-NEXT:    arith.select %[[IS_BELOW]], %[[HIGHEST]], %[[ABOVE]]
 // CHECK-NOT:     math.exp
 // CHECK:         %[[BITS:.*]] = arith.bitcast %[[SHIFTED]]
 // CHECK:         %[[ROOT:.*]] = llvm.call_intrinsic "llvm.x86.avx512.permvar.sf.512"(%{{.*}}, %[[BITS]])
 // CHECK:         %[[P:.*]] = math.fma %[[ROOT]], %{{.*}}, %[[ROOT]]
-// CHECK:         %[[POSITIVE:.*]] = math.absf %[[P]]
-// CHECK:         llvm.call_intrinsic "llvm.x86.avx512.mask.scalef.ps.512"(%[[POSITIVE]], %[[N]],
+// CHECK-NEXT:    llvm.call_intrinsic "llvm.x86.avx512.mask.scalef.ps.512"(%[[P]], %[[N]],
 func.func @exp_of_full_vector(%x: vector<16xf32>) -> vector<16xf32> {
   %y = math.exp %x : vector<16xf32>
   return %y : vector<16xf32>
