@@ -3,6 +3,7 @@
 #include "CompileText.h"
 
 #include "llvm/ADT/StringExtras.h"
+#include <array>
 #include <bit>
 #include <cfenv>
 #include <cmath>
@@ -325,23 +326,32 @@ TEST(MathAccuracyTest, ExpAtTheEdges) {
   }
 }
 
+/// e^x of every 61st number from `first` out to infinity, in the direction of
+/// `sign`, is `expected` bit by bit.
+static void expectFar(Elementwise &code, float first, float sign,
+                      float expected, const std::string &target) {
+  constexpr uint32_t kStep = 61, kInfinity = 0x7f800000;
+  std::vector<float> from(1 << 16), to(from.size());
+  uint32_t bits = std::bit_cast<uint32_t>(first);
+  while (bits < kInfinity) {
+    for (float &x : from) {
+      x = sign * std::bit_cast<float>(std::min(bits, kInfinity));
+      bits += kStep;
+    }
+    code.run(/*onVectors=*/true, from.data(), to.data(), from.size());
+    for (size_t i = 0; i < to.size(); ++i)
+      ASSERT_EQ(std::bit_cast<uint32_t>(to[i]),
+                std::bit_cast<uint32_t>(expected))
+          << target << " " << from[i];
+  }
+}
+
 /// Far out what the reduction leaves is as large as the rounding of x.
 TEST(MathAccuracyTest, LargeExp) {
-  constexpr uint32_t kStep = 61, kFirst = 0x42b20000; // 89
   for (const CpuTarget &target : runnableTargets()) {
     Elementwise code("f32", "f32", "%y = math.exp %x : FROM", 16, target);
     ASSERT_TRUE(bool(code));
-    std::vector<float> from(1 << 16), to(from.size());
-    uint32_t bits = kFirst;
-    while (bits < 0x7f800000) {
-      for (float &x : from) {
-        x = std::bit_cast<float>(std::min(bits, uint32_t(0x7f800000)));
-        bits += kStep;
-      }
-      code.run(/*onVectors=*/true, from.data(), to.data(), from.size());
-      for (size_t i = 0; i < to.size(); ++i)
-        ASSERT_EQ(to[i], HUGE_VALF) << target.name() << " " << from[i];
-    }
+    expectFar(code, 89.0f, 1.0f, HUGE_VALF, target.name());
   }
 }
 
@@ -349,27 +359,16 @@ TEST(MathAccuracyTest, LargeExp) {
 /// underflow: a kernel that asks for one would look at what it multiplies by
 /// for the first pivot of every row.
 TEST(MathAccuracyTest, FarExp) {
-  constexpr uint32_t kStep = 61, kFirst = 0x42d20000; // 105
   for (const CpuTarget &target : runnableTargets()) {
     Elementwise code("f32", "f32", "%y = math.exp %x : FROM", 16, target);
     ASSERT_TRUE(bool(code));
-    std::vector<float> from(1 << 16), to(from.size());
-    uint32_t bits = kFirst;
-    while (bits < 0x7f800000) {
-      for (float &x : from) {
-        x = -std::bit_cast<float>(std::min(bits, uint32_t(0x7f800000)));
-        bits += kStep;
-      }
-      code.run(/*onVectors=*/true, from.data(), to.data(), from.size());
-      for (size_t i = 0; i < to.size(); ++i)
-        ASSERT_EQ(std::bit_cast<uint32_t>(to[i]), 0u)
-            << target.name() << " " << from[i];
-    }
-    std::fill_n(from.begin(), 16, std::nanf(""));
+    expectFar(code, 105.0f, -1.0f, 0.0f, target.name());
+    std::array<float, 16> from, to;
+    from.fill(std::nanf(""));
     code.run(/*onVectors=*/true, from.data(), to.data(), 16);
     EXPECT_TRUE(std::isnan(to[0])) << target.name();
     for (float x : {-HUGE_VALF, std::numeric_limits<float>::lowest()}) {
-      std::fill_n(from.begin(), 16, x);
+      from.fill(x);
       std::feclearexcept(FE_ALL_EXCEPT);
       code.run(/*onVectors=*/true, from.data(), to.data(), 16);
       EXPECT_FALSE(std::fetestexcept(FE_UNDERFLOW))
