@@ -92,7 +92,7 @@ std::string describe(const Verification &found) {
     const OutputCase &one = output.worst();
     os << output.name << " errs by " << llvm::format("%.3g", one.fusedError)
        << ", bound " << llvm::format("%.3g", one.bound) << ", unfused "
-       << llvm::format("%.3g", one.firstUnfusedError) << ", bound "
+       << llvm::format("%.3g", one.judgedUnfusedError) << ", bound "
        << llvm::format("%.3g", one.writtenBound) << ", classes lost "
        << one.classLosses << " and " << one.unfusedLosses << " at n = "
        << (one.shape.count("n") ? std::to_string(one.shape.at("n")) : "known")

@@ -266,9 +266,34 @@ static Expr unsignedLess(Context &c, Expr a, Expr b) {
                   c.cmp(Pred::Lt, a, b));
 }
 
+/// Is it a place, or one as a number that holds every place?
+static bool isNumberOfPlace(Expr e) {
+  if (e.is(algebra::Kind::Cast) && e.type() == algebra::Type::I64)
+    e = e.operand(0);
+  return e.type() == algebra::Type::Index && isPlace(e);
+}
+
+/// What is known of `a < b` without data: no place is below 0. Masks that
+/// models compute of positions ask for it.
+static std::optional<bool> isKnownLess(Expr a, Expr b) {
+  if (std::optional<double> most = b.constant();
+      most && *most <= 0 && isNumberOfPlace(a))
+    return false;
+  if (std::optional<double> least = a.constant();
+      least && *least < 0 && isNumberOfPlace(b))
+    return true;
+  return std::nullopt;
+}
+
 static Expr importCmpI(Context &c, arith::CmpIPredicate predicate, Expr a,
                        Expr b) {
   using P = arith::CmpIPredicate;
+  bool isOfSwapped = predicate == P::sgt || predicate == P::sle;
+  bool isNot = predicate == P::sge || predicate == P::sle;
+  if (isOfSwapped || isNot || predicate == P::slt)
+    if (std::optional<bool> known =
+            isOfSwapped ? isKnownLess(b, a) : isKnownLess(a, b))
+      return c.boolean(*known != isNot);
   switch (predicate) {
   case P::eq:
     return c.cmp(Pred::Eq, a, b);

@@ -202,8 +202,8 @@ void printFaults(const OutputCase &one) {
           "written";
     printPlace();
   }
-  if (!(one.firstUnfusedError <= one.writtenBound)) {
-    os << "     unfused: error " << formatError(one.firstUnfusedError)
+  if (!(one.judgedUnfusedError <= one.writtenBound)) {
+    os << "     unfused: error " << formatError(one.judgedUnfusedError)
        << ", rounded as written " << formatError(one.writtenError) << ", bound "
        << formatError(one.writtenBound);
     printPlace();

@@ -54,16 +54,17 @@ struct OutputCase {
   double shareOfBound = 0.0;
   /// The unfused error includes that on inputs that differ in their last bit.
   bool isConditioned = false;
-  /// Of the judge with every operation rounded, on the first input, and what
-  /// unfused may err there: several times that and what the last bits of the
-  /// inputs do. Fused and unfused share code, and with it mistakes.
+  /// Of the judge with every operation rounded, on the first input and on each
+  /// where unfused errs more than it may there, and what unfused may err:
+  /// several times that and what the last bits of the inputs do. Fused and
+  /// unfused share code, and with it mistakes.
   double writtenError = 0.0, writtenBound = 0.0;
-  /// Of unfused on that input; and elements that lose a class which the judge
-  /// keeps with every operation rounded.
-  double firstUnfusedError = 0.0;
+  /// Of unfused on the last such input; and elements that lose a class which
+  /// the judge keeps with every operation rounded.
+  double judgedUnfusedError = 0.0;
   int64_t unfusedLosses = 0;
   bool isUnfusedGood() const {
-    return firstUnfusedError <= writtenBound && unfusedLosses == 0;
+    return judgedUnfusedError <= writtenBound && unfusedLosses == 0;
   }
   bool isGood() const {
     return fusedError <= bound && classLosses == 0 && isUnfusedGood();

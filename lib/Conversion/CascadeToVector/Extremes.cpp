@@ -43,16 +43,18 @@ static NodeSet rootsOf(Plan &plan) {
   return roots;
 }
 
-/// Whether one nest leaves `n` in an array, along the stream.
+/// Whether one nest leaves `n` in an array, along the stream. Passes of rows
+/// that need them have nests of their own.
 bool Planner::fillsFromRegisters(Node *n) {
   unsigned count = llvm::is_contained(plan->finishContractions, n) +
                    llvm::is_contained(plan->sweepContractions, n);
+  unsigned again = 0;
   for (PassPlan &p : plan->passes)
-    count += llvm::count_if(
+    (p.guards.empty() ? count : again) += llvm::count_if(
         p.steps, [&](const Step &step) { return step.contraction == n; });
-  return count == 1 && plan->mayJoin() && plan->laneOf(n) == plan->stream &&
-         plan->hasRow(n->set) && plan->hasStream(n->set) &&
-         !(n->set & ~(plan->rows | plan->streams)) &&
+  return (count ? count : again) == 1 && plan->mayJoin() &&
+         plan->laneOf(n) == plan->stream && plan->hasRow(n->set) &&
+         plan->hasStream(n->set) && !(n->set & ~(plan->rows | plan->streams)) &&
          !plan->denseAlongLanes.contains(n);
 }
 
@@ -166,8 +168,12 @@ void Planner::gatherExtremes(unsigned pass) {
 // Code
 //===----------------------------------------------------------------------===//
 
+/// The states that the nest of `n` finds; none of them belongs to a pass of
+/// rows that need it.
 SmallVector<StatePlan *, 2> Kernel::gatheredBy(Node *n) {
   SmallVector<StatePlan *, 2> states;
+  if (!guardsHold.empty())
+    return states;
   for (StatePlan &s : plan.states)
     if (s.gatheredBy == n)
       states.push_back(&s);
