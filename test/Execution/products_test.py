@@ -23,7 +23,7 @@ except ImportError as error:
     sys.exit(77)
 
 REFOLD = os.environ.get("REFOLD", "refold")
-ROWS = [0, 7, 131]
+ROWS = [0, 7, 27, 131]  # up to 32 pass by one panel before the next
 SHARED_ROWS = [127, 128, 131, 257, 300]  # threads have rows of their own from 128 on
 # How the plan of products of one norm is asked for: one pass would make several of each that has a bias.
 NORMS = {"norm": ["--shape=m=128"], "split": ["--shape=m=5", "--fuse=always"]}

@@ -186,6 +186,7 @@ private:
   void prefetchAt(Tile &there, Node *n, int c);
   llvm::SmallVector<Node *> operandsToPrefetch(const Nest &nest);
   void prefetchOperands(const Nest &nest, Tile &t);
+  llvm::SmallVector<Node *> readyPanels(const Nest &nest);
   llvm::SmallVector<Node *> panelsInBlocks(const Nest &nest);
   int64_t linesOfSteps(const Nest &nest, Node *read);
   Ix panelsAhead(const Nest &nest, Ix row, Ix first, Ix end);
@@ -303,6 +304,7 @@ private:
   int64_t mostPanels();
   int64_t stepsOfPanels(int64_t panels);
   int indexOfSum();
+  Ix passByPanel();
   int slicedIndex();
   Ix haveFewRows();
   int64_t stepsOfFew();
@@ -312,6 +314,7 @@ private:
   Ix stepsOfOwnPanels(PackPlan &pack);
   void layOutSlices();
   bool readsRowsOnce(const Nest &nest);
+  void nestAsking(Nest &nest, Tile &t, Ix first, Ix end, Ix asks);
   void nestPanels(Nest &nest, Tile &t, Ix first, Ix end);
   void nestGroups(Nest &nest, Tile &t);
   void nestSlices(Nest &nest, Tile &t, Ix first, Ix end);

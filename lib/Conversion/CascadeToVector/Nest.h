@@ -42,9 +42,10 @@ struct NestReads {
   bool inPlace = false;            ///< without panels
   bool isSliced = false;           ///< see `nestSlices`
   llvm::SmallVector<Node *> ahead; ///< reads to ask for ahead
-  Ix depthAhead;          ///< so many steps of the sum; 0: bytes behind each
-  int64_t bytesAhead = 0; ///< 0: as many as there are in a few rows
-  Ix panelsAhead;         ///< elements behind those of a panel; 0: no panels
+  Ix depthAhead;           ///< so many steps of the sum; 0: bytes behind each
+  int64_t bytesAhead = 0;  ///< 0: as many as there are in a few rows
+  Ix panelsAhead;          ///< elements behind those of a panel; 0: no panels
+  bool asksForAll = false; ///< for every line of panels, a little ahead
 };
 
 /// What it begins with and where its results go.
