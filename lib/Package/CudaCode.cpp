@@ -76,7 +76,7 @@ void CudaProgram::Impl::noteMissing(size_t number,
   LoadedEntry *first = kernels[number].entries.data();
   sizes.start(kernel.sizes, words);
   for (const Launch &launch : kernel.launches) {
-    const LaunchWay *way = chooseWay(launch);
+    const LaunchWay *way = chooseWay(launch, sizes, gpu);
     LoadedEntry *entry = way ? first + (way - launch.ways.data()) : nullptr;
     first += launch.ways.size();
     auto isThis = [&](const MissingEntry &one) { return one.entry == entry; };
@@ -144,7 +144,8 @@ Problem CudaProgram::Impl::loadEntriesOf(const CudaPlan &made) {
   for (size_t i = 0; i < made.plan->steps.size(); ++i) {
     const PlannedStep &step = made.plan->steps[i];
     if (auto *copy = std::get_if<PlannedCopy>(&step.what)) {
-      Outcome<bool> takesKernel = setCopyWords(*copy);
+      Outcome<bool> takesKernel =
+          setCopyWords(*copy, addresses, package->copyKernel >= 0, words);
       if (takesKernel && *takesKernel)
         noteMissing(size_t(package->copyKernel), missing);
     } else if (auto *check = std::get_if<PlannedCheck>(&step.what)) {
@@ -155,7 +156,7 @@ Problem CudaProgram::Impl::loadEntriesOf(const CudaPlan &made) {
         noteMissing(size_t(package->checkKernel), missing);
     } else {
       const auto &kernel = std::get<PlannedKernel>(step.what);
-      setKernelWords(made, kernel);
+      setKernelWords(kernel, addresses, made.workspace, tickets.address, words);
       const std::unique_ptr<LibraryProduct> &product = made.resolved[i].product;
       if (!product || !product->takes(words))
         noteMissing(kernel.kernel, missing);

@@ -124,6 +124,12 @@ Outcome<std::pair<CuDevice, GpuFacts>> package::findDevice(int ordinal) {
   facts.memoryBytes = int64_t(bytes);
   facts.l2Bytes = l2;
   facts.sharedBytesPerBlock = shared;
+  // Nothing hangs on these but what is predicted.
+  int clock = 0, memoryClock = 0, width = 0;
+  if (!ask(&clock, kClockRate))
+    facts.cyclesAMs = clock;
+  if (!ask(&memoryClock, kMemoryClockRate) && !ask(&width, kMemoryBusWidth))
+    facts.memoryBytesAMs = int64_t(memoryClock) * 2 * width / 8;
   return std::pair(device, std::move(facts));
 }
 

@@ -29,7 +29,10 @@ enum : CuResult {
 };
 /// CUdevice_attribute.
 enum : int {
+  kClockRate = 13, // kHz
   kMultiprocessorCount = 16,
+  kMemoryClockRate = 36, // kHz
+  kMemoryBusWidth = 37,  // bits
   kL2CacheSize = 38,
   kComputeCapabilityMajor = 75,
   kComputeCapabilityMinor = 76,

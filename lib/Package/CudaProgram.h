@@ -5,6 +5,7 @@
 #include "CudaDriver.h"
 #include "PlanCache.h"
 #include "ProductLibrary.h"
+#include "refold/Package/LaunchPlan.h"
 #include <array>
 
 namespace refold::package {
@@ -97,10 +98,6 @@ struct MissingEntry {
   LoadedEntry *entry;
 };
 
-/// Words of the kernel that copies arrays: from, to, bytes of an element,
-/// elements, sizes, strides of both sides.
-inline constexpr size_t kCopyRank = 8, kCopyWords = 4 + 3 * kCopyRank;
-
 struct CudaProgram::Impl {
   Impl(const CudaDriver &driver, CuDevice device, GpuFacts gpu)
       : driver(driver), device(device), gpu(std::move(gpu)), constants(driver),
@@ -125,23 +122,20 @@ struct CudaProgram::Impl {
   Problem reserveFor(CudaPlan &made);
   Problem prepareProducts(CudaPlan &made);
   Problem growMemory(int64_t wanted);
-  const LaunchWay *chooseWay(const Launch &launch);
   Problem resolve(size_t number, std::vector<ResolvedLaunch> &launches);
   Problem resolveAlike(const PlannedKernel &kernel, ResolvedStep &resolved,
                        ResolvedStep::Call &call);
   Problem resolveValues(ResolvedLaunch &resolved);
   Problem makeMap(const LaunchMap &map, const std::string &entry,
                   CuTensorMap &made);
-  int64_t residentBlocks(const LaunchWay &way, const ResolvedLaunch &resolved);
+  void cutToRun(const LaunchWay &way, CuFunction function, WaySizes &launched);
   Problem resolveEntry(const DeviceKernel &kernel, const Launch &one,
                        const LaunchWay &way, LoadedEntry &entry,
                        ResolvedLaunch &resolved);
   Problem multiply(LibraryProduct &product, CuStream on);
   Problem launch(std::vector<ResolvedLaunch> &launches, CuStream on);
   Problem launchNow(size_t number, CuStream on);
-  Outcome<bool> setCopyWords(const PlannedCopy &copy);
   Outcome<bool> setCheckWords(const PlannedCheck &check, size_t step);
-  void setKernelWords(const CudaPlan &kept, const PlannedKernel &kernel);
   void placeBuffers(const CudaPlan &kept, std::span<const DeviceAddress> inputs,
                     std::span<const DeviceAddress> outputs);
   Problem copy(const PlannedCopy &copy, CuStream on);

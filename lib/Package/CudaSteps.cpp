@@ -7,28 +7,6 @@
 using namespace refold;
 using namespace refold::package;
 
-/// Whether as many blocks as a way wants find room beside each other: a
-/// multiprocessor has 1 KiB more than one block may have, and keeps that of
-/// each.
-static bool hasRoom(const GpuFacts &gpu, int64_t shared, uint32_t blocks) {
-  constexpr int64_t kOfBlock = 1024;
-  return shared <= gpu.sharedBytesPerBlock &&
-         (shared + kOfBlock) * blocks <= gpu.sharedBytesPerBlock + kOfBlock;
-}
-
-const LaunchWay *CudaProgram::Impl::chooseWay(const Launch &launch) {
-  const LaunchWay *tooLarge = nullptr;
-  for (const LaunchWay &way : launch.ways) {
-    if (!sizes[way.condition].value_or(0))
-      continue;
-    std::optional<int64_t> shared = sizes[way.sharedBytes];
-    if (shared && hasRoom(gpu, *shared, way.leastBlocks))
-      return &way;
-    tooLarge = tooLarge ? tooLarge : &way;
-  }
-  return tooLarge; // what launches it says so
-}
-
 /// What kernel `number` launches where `words` are as they are.
 Problem CudaProgram::Impl::resolve(size_t number,
                                    std::vector<ResolvedLaunch> &launches) {
@@ -38,7 +16,7 @@ Problem CudaProgram::Impl::resolve(size_t number,
   launches.resize(kernel.launches.size());
   for (size_t i = 0; i < launches.size(); ++i) {
     const Launch &one = kernel.launches[i];
-    const LaunchWay *way = chooseWay(one);
+    const LaunchWay *way = chooseWay(one, sizes, gpu);
     if (!way)
       return problem(ExitCode::Unsupported,
                      "'" + kernel.name +
@@ -53,31 +31,30 @@ Problem CudaProgram::Impl::resolve(size_t number,
   return {};
 }
 
-/// Blocks that the GPU runs at once, of a way whose blocks do many rows each.
-/// Of clusters as many as find room: those of a second wave would begin when
-/// the others have done all they have.
-int64_t CudaProgram::Impl::residentBlocks(const LaunchWay &way,
-                                          const ResolvedLaunch &resolved) {
-  int64_t blocks =
-      int64_t(std::max(gpu.multiprocessors, 1)) * way.blocksPerUnit;
+/// Of a way whose blocks do many rows each as many as run at once. Of clusters
+/// as many as find room: those of a second wave would begin when the others
+/// have done all they have.
+void CudaProgram::Impl::cutToRun(const LaunchWay &way, CuFunction function,
+                                 WaySizes &launched) {
   int width = 0, clusters = 0;
-  if (!driver.cuFuncGetAttribute || !driver.cuOccupancyMaxActiveClusters ||
-      driver.cuFuncGetAttribute(&width, kRequiredClusterWidth,
-                                resolved.function) != kCudaSuccess ||
-      width <= 1)
-    return blocks;
-  CuLaunchConfig config{
-      {resolved.grid[0], resolved.grid[1], resolved.grid[2]},
-      {resolved.block[0], resolved.block[1], resolved.block[2]},
-      resolved.sharedBytes,
-      nullptr,
-      nullptr,
-      0};
-  if (driver.cuOccupancyMaxActiveClusters(&clusters, resolved.function,
-                                          &config) == kCudaSuccess &&
-      clusters > 0)
-    return int64_t(clusters) * width;
-  return std::max<int64_t>(blocks / width, 1) * width;
+  if (driver.cuFuncGetAttribute && driver.cuOccupancyMaxActiveClusters &&
+      driver.cuFuncGetAttribute(&width, kRequiredClusterWidth, function) ==
+          kCudaSuccess &&
+      width > 1) {
+    CuLaunchConfig config{
+        {unsigned(launched.grid[0]), unsigned(launched.grid[1]),
+         unsigned(launched.grid[2])},
+        {unsigned(launched.block[0]), unsigned(launched.block[1]),
+         unsigned(launched.block[2])},
+        unsigned(launched.sharedBytes),
+        nullptr,
+        nullptr,
+        0};
+    if (driver.cuOccupancyMaxActiveClusters(&clusters, function, &config) !=
+        kCudaSuccess)
+      clusters = 0;
+  }
+  cutGrid(launched, way, gpu, width, clusters);
 }
 
 /// A grid without blocks launches nothing: its first extent is 0.
@@ -85,46 +62,36 @@ Problem CudaProgram::Impl::resolveEntry(const DeviceKernel &kernel,
                                         const Launch &one, const LaunchWay &way,
                                         LoadedEntry &entry,
                                         ResolvedLaunch &resolved) {
-  static constexpr int64_t kMostBlocks[] = {INT32_MAX, 65535, 65535};
-  static constexpr int64_t kMostThreads[] = {1024, 1024, 64};
   resolved.launch = &one;
   resolved.way = &way;
-  bool isEmpty = false;
-  for (int d = 0; d < 3; ++d) {
-    std::optional<int64_t> blocks = sizes[way.grid[d]],
-                           threads = sizes[way.block[d]];
-    if (!blocks || *blocks < 0 || *blocks > kMostBlocks[d] || !threads ||
-        *threads < 1 || *threads > kMostThreads[d])
-      return problem(ExitCode::Limit,
-                     "'" + way.entry + "': found more blocks than a grid has");
-    isEmpty |= *blocks == 0;
-    resolved.grid[d] = unsigned(*blocks);
-    resolved.block[d] = unsigned(*threads);
-  }
-  if (isEmpty) {
-    resolved.grid[0] = 0;
+  Outcome<WaySizes> found = sizesOf(way, sizes, gpu);
+  if (!found)
+    return found.error();
+  WaySizes launched = *found;
+  auto keep = [&] {
+    for (size_t d = 0; d < 3; ++d) {
+      resolved.grid[d] = unsigned(launched.grid[d]);
+      resolved.block[d] = unsigned(launched.block[d]);
+    }
+    resolved.sharedBytes = unsigned(launched.sharedBytes);
+  };
+  keep();
+  if (launched.isEmpty())
     return {};
-  }
-  std::optional<int64_t> shared = sizes[way.sharedBytes];
-  if (!shared || *shared < 0 || *shared > gpu.sharedBytesPerBlock)
-    return problem(ExitCode::Limit,
-                   "'" + way.entry +
-                       "' needs more shared memory than the GPU '" + gpu.name +
-                       "' has for a block");
   if (!entry.function)
     if (Problem error = loadMissing({{&kernel, &way, &entry}}))
       return error;
   resolved.function = entry.function;
-  if (*shared > entry.sharedBytes) {
+  if (launched.sharedBytes > entry.sharedBytes) {
     if (CuResult error = driver.cuFuncSetAttribute(
-            entry.function, kMaxDynamicSharedBytes, int(*shared)))
+            entry.function, kMaxDynamicSharedBytes, int(launched.sharedBytes)))
       return failed("cuFuncSetAttribute", error);
-    entry.sharedBytes = *shared;
+    entry.sharedBytes = launched.sharedBytes;
   }
-  resolved.sharedBytes = unsigned(*shared);
-  if (way.blocksPerUnit > 0)
-    resolved.grid[0] = unsigned(
-        std::min<int64_t>(resolved.grid[0], residentBlocks(way, resolved)));
+  if (way.blocksPerUnit > 0) {
+    cutToRun(way, entry.function, launched);
+    keep();
+  }
   return resolveValues(resolved);
 }
 
@@ -258,37 +225,9 @@ Problem CudaProgram::Impl::launchNow(size_t number, CuStream on) {
   return launch(launches, on);
 }
 
-/// The words of the kernel that copies, `words` then; false: the driver does,
-/// or there is nothing to copy.
-Outcome<bool> CudaProgram::Impl::setCopyWords(const PlannedCopy &copy) {
-  std::pmr::vector<int64_t> sizes(copy.from.sizes.begin(),
-                                  copy.from.sizes.end()),
-      from(copy.from.strides.begin(), copy.from.strides.end()),
-      to(copy.to.strides.begin(), copy.to.strides.end());
-  int64_t count = copy.from.numElements();
-  if (count == 0)
-    return false;
-  mergeDims(sizes, from, to);
-  if (sizes.empty() || (sizes.size() == 1 && from[0] == 1 && to[0] == 1))
-    return false;
-  if (sizes.size() > kCopyRank || package->copyKernel < 0)
-    return problem(ExitCode::Unsupported,
-                   "found a copy of an array with " +
-                       std::to_string(sizes.size()) +
-                       " dimensions that lie apart, expected at most " +
-                       std::to_string(kCopyRank));
-  words.assign({int64_t(addresses[copy.from.buffer]) + copy.from.byteOffset,
-                int64_t(addresses[copy.to.buffer]) + copy.to.byteOffset,
-                byteWidth(copy.from.dtype), count});
-  for (auto [dims, filler] : {std::pair(&sizes, 1), {&from, 0}, {&to, 0}}) {
-    words.insert(words.end(), kCopyRank - dims->size(), filler);
-    words.insert(words.end(), dims->begin(), dims->end());
-  }
-  return true;
-}
-
 Problem CudaProgram::Impl::copy(const PlannedCopy &copy, CuStream on) {
-  Outcome<bool> takesKernel = setCopyWords(copy);
+  Outcome<bool> takesKernel =
+      setCopyWords(copy, addresses, package->copyKernel >= 0, words);
   if (!takesKernel)
     return takesKernel.error();
   if (*takesKernel)
@@ -365,16 +304,6 @@ Problem CudaProgram::Impl::checkLater(const PlannedCheck &check, size_t step,
   return *isAny ? launchNow(size_t(package->checkKernel), on) : Problem();
 }
 
-void CudaProgram::Impl::setKernelWords(const CudaPlan &kept,
-                                       const PlannedKernel &kernel) {
-  words.assign(kernel.words.begin(), kernel.words.end());
-  for (const PlannedKernel::Address &address : kernel.addresses)
-    words[address.word] = words[address.word + 1] =
-        int64_t(addresses[address.buffer]) + address.byteOffset;
-  words.push_back(int64_t(kept.workspace));
-  words.push_back(int64_t(tickets.address));
-}
-
 Problem CudaProgram::Impl::runStep(CudaPlan &kept, const PlannedStep &step,
                                    ResolvedStep &resolved, CuStream on,
                                    bool checksLater) {
@@ -384,7 +313,7 @@ Problem CudaProgram::Impl::runStep(CudaPlan &kept, const PlannedStep &step,
     return checksLater ? checkLater(*checkStep, step.step, on)
                        : check(*checkStep);
   const PlannedKernel &kernel = std::get<PlannedKernel>(step.what);
-  setKernelWords(kept, kernel);
+  setKernelWords(kernel, addresses, kept.workspace, tickets.address, words);
   resolved.wasMultiplied = resolved.product && resolved.product->takes(words);
   if (resolved.wasMultiplied)
     return multiply(*resolved.product, on);

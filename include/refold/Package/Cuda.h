@@ -16,6 +16,9 @@ struct GpuFacts {
   int major = 0, minor = 0; ///< compute capability
   int multiprocessors = 0;
   int64_t memoryBytes = 0, l2Bytes = 0, sharedBytesPerBlock = 0;
+  /// Cycles a millisecond at most, and bytes that its memory moves in one, as
+  /// the driver has them; 0: it does not say.
+  int64_t cyclesAMs = 0, memoryBytesAMs = 0;
   /// "sm_90a", "sm_80", ...: what code is made for here.
   std::string architecture() const;
   /// "cuda-sm90" or "cuda-sm80": the text that it runs fastest.
