@@ -138,8 +138,10 @@ struct CountedKernel {
 class WorkCounter {
 public:
   WorkCounter(mlir::MLIRContext &context, const ExecutableSpec &spec,
-              llvm::ArrayRef<KernelText> texts, const TargetFacts &facts)
-      : context(context), spec(spec), texts(texts), facts(facts) {}
+              llvm::ArrayRef<KernelText> texts, const TargetFacts &facts,
+              bool isForGpu = false)
+      : context(context), spec(spec), texts(texts), facts(facts),
+        isForGpu(isForGpu) {}
 
   llvm::Error readSymbols(llvm::ArrayRef<Shape> shapes);
   llvm::Expected<ProgramWork> count();
@@ -147,14 +149,19 @@ public:
 private:
   std::optional<Extent> extentOf(const ViewSpec &view) const;
   llvm::Error countKernel(const KernelStep &step, StepWork &work);
+  llvm::Error countGpuProduct(const KernelStep &step, StepWork &work);
+  GpuWork countForGpu(const CountedKernel &kernel, const KernelStep &step,
+                      KernelCounter &counter, bool skipsTiles);
   void countProduct(const ProductStep &step, StepWork &work);
   llvm::Error countStep(const Step &step, StepWork &work);
   double touch(const ViewSpec &view, double elements);
+  void notePassed(const Step &step, StepWork &work) const;
 
   mlir::MLIRContext &context;
   const ExecutableSpec &spec;
   llvm::ArrayRef<KernelText> texts;
   const TargetFacts &facts; ///< that the program was compiled for
+  bool isForGpu;
   std::vector<int64_t> symbols;
   std::map<unsigned, CountedKernel> kernels;
   std::vector<double> touched; ///< bytes of each buffer that steps read
@@ -232,7 +239,9 @@ llvm::Error WorkCounter::countKernel(const KernelStep &step, StepWork &work) {
   }
   work.operations = counter.operations();
   work.skipsTiles = kernel.skipsTiles;
-  if (kernel.schedule) {
+  if (isForGpu) {
+    work.counts = countForGpu(kernel, step, counter, work.skipsTiles);
+  } else if (kernel.schedule) {
     KernelWork counts =
         countWork(kernel.ir.cascade, kernel.ir.sets, counter.indexExtents(),
                   *kernel.schedule, facts);
@@ -256,6 +265,68 @@ llvm::Error WorkCounter::countKernel(const KernelStep &step, StepWork &work) {
           << " ";
   }
   shape << step.operands.size() - step.numInputs;
+  return llvm::Error::success();
+}
+
+GpuWork WorkCounter::countForGpu(const CountedKernel &kernel,
+                                 const KernelStep &step, KernelCounter &counter,
+                                 bool skipsTiles) {
+  CascadeOp cascade = kernel.ir.cascade;
+  GpuWork counts =
+      countGpuWork(cascade, kernel.ir.sets, counter.indexExtents());
+  uint64_t stream = cascade.indicesOfRole(CascadeOp::Stream),
+           rows = cascade.indicesOfRole(CascadeOp::Row);
+  double all = 1.0;
+  for (auto [i, extent] : llvm::enumerate(counter.indexExtents()))
+    all *= rows >> i & 1 ? extent : 1.0;
+  llvm::SmallDenseSet<unsigned> seen;
+  for (auto read : cascade.getBody().getOps<ReadOp>()) {
+    unsigned number =
+        mlir::cast<mlir::BlockArgument>(read.getSource()).getArgNumber() -
+        cascade.numIndices();
+    uint64_t set = kernel.ir.sets.of(read.getValue());
+    auto *view = std::get_if<ViewSpec>(&step.operands[number]);
+    if (!view || !(set & stream) || !seen.insert(number).second)
+      continue;
+    double bytes = counter.elements(number) * byteWidth(view->dtype);
+    counts.streamBytes += bytes;
+    if (!(set & rows))
+      counts.sharedBytes += bytes * all;
+  }
+  if (skipsTiles)
+    if (mlir::FailureOr<double> walked =
+            walkedShare(cascade, facts, counter.indexExtents());
+        mlir::succeeded(walked))
+      counts.walked = *walked;
+  return counts;
+}
+
+/// A product is a kernel of its own: a left side, right sides, biases perhaps,
+/// and as many results.
+llvm::Error WorkCounter::countGpuProduct(const KernelStep &step,
+                                         StepWork &work) {
+  work.kind = "product";
+  std::vector<Extent> extents;
+  for (auto [i, operand] : llvm::enumerate(step.operands)) {
+    auto *view = std::get_if<ViewSpec>(&operand);
+    std::optional<Extent> extent = view ? extentOf(*view) : std::nullopt;
+    if (!extent)
+      return fail(ExitCode::Limit, "'" + work.name + "': a size overflows");
+    if (i < step.numInputs)
+      work.bytesRead += touch(*view, extent->elements());
+    else
+      work.bytesWritten += extent->elements() * extent->width;
+    extents.push_back(std::move(*extent));
+  }
+  GpuWork counts;
+  double results = 0.0;
+  for (const Extent &result :
+       llvm::ArrayRef(extents).drop_front(step.numInputs))
+    results += result.elements();
+  counts.products = results * double(extents.front().sizes.back());
+  counts.rows.simple = results;
+  work.operations = 2.0 * counts.products;
+  work.counts = counts;
   return llvm::Error::success();
 }
 
@@ -305,7 +376,8 @@ void WorkCounter::countProduct(const ProductStep &step, StepWork &work) {
 llvm::Error WorkCounter::countStep(const Step &step, StepWork &work) {
   if (auto *kernel = std::get_if<KernelStep>(&step.what)) {
     work.kind = "kernel";
-    return countKernel(*kernel, work);
+    return kernel->kernel < texts.size() ? countKernel(*kernel, work)
+                                         : countGpuProduct(*kernel, work);
   }
   if (auto *product = std::get_if<ProductStep>(&step.what)) {
     work.kind = "product";
@@ -320,6 +392,19 @@ llvm::Error WorkCounter::countStep(const Step &step, StepWork &work) {
     work.kind = "check";
   }
   return llvm::Error::success();
+}
+
+/// What is read or written of arrays that are no one's but the program's, at
+/// most as many bytes as the step moves.
+void WorkCounter::notePassed(const Step &step, StepWork &work) const {
+  double read = 0.0, written = 0.0;
+  forEachView(step, [&](const ViewSpec &view, bool isWritten) {
+    std::optional<Extent> extent = extentOf(view);
+    if (spec.buffers[view.buffer].kind == BufferKind::Temporary && extent)
+      (isWritten ? written : read) += extent->elements() * extent->width;
+  });
+  work.passedRead = std::min(read, work.bytesRead);
+  work.passedWritten = std::min(written, work.bytesWritten);
 }
 
 llvm::Expected<ProgramWork> WorkCounter::count() {
@@ -339,6 +424,7 @@ llvm::Expected<ProgramWork> WorkCounter::count() {
       continue;
     forEachView(
         step, [&](const ViewSpec &view, bool) { isNamed[view.buffer] = true; });
+    notePassed(step, work);
     if (!work.skipsTiles)
       result.operations += work.operations;
   }
@@ -374,6 +460,16 @@ llvm::Expected<ProgramWork> measureWork(mlir::MLIRContext &context,
                                         const TargetFacts &facts,
                                         llvm::ArrayRef<Shape> shapes) {
   WorkCounter counter(context, spec, kernels, facts);
+  if (llvm::Error error = counter.readSymbols(shapes))
+    return std::move(error);
+  return counter.count();
+}
+
+llvm::Expected<ProgramWork> measureGpuWork(mlir::MLIRContext &context,
+                                           const CompiledProgram &program,
+                                           llvm::ArrayRef<Shape> shapes) {
+  WorkCounter counter(context, program.executable.spec(), program.kernels,
+                      program.facts, /*isForGpu=*/true);
   if (llvm::Error error = counter.readSymbols(shapes))
     return std::move(error);
   return counter.count();

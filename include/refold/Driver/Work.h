@@ -5,6 +5,7 @@
 #include "refold/Driver/Inputs.h"
 #include "refold/Driver/MachineFacts.h"
 #include "refold/Schedule/CostModel.h"
+#include "refold/Schedule/GpuCost.h"
 #include <variant>
 
 namespace refold {
@@ -20,12 +21,14 @@ struct StepWork {
   std::vector<std::string> axes; ///< that the kernel streams over
   std::string shape; ///< its indices, each a role and an extent, and results
   double bytesRead = 0.0, bytesWritten = 0.0, operations = 0.0;
+  /// Of them, those of arrays that steps pass to each other.
+  double passedRead = 0.0, passedWritten = 0.0;
   /// Done before the first run, of weights alone: no run takes time for it.
   bool isOnce = false;
   /// Tiles that a mask proves dead are skipped: `operations` is the most.
   bool skipsTiles = false;
   /// The same as the cost model takes it; nothing for checks.
-  std::variant<std::monostate, KernelWork, ProductWork> counts;
+  std::variant<std::monostate, KernelWork, ProductWork, GpuWork> counts;
   /// Milliseconds, by `predictTimes`, in a program of so many bytes.
   Cost predicted;
   double workingSet = 0.0;
@@ -55,6 +58,11 @@ llvm::Expected<ProgramWork>
 measureWork(mlir::MLIRContext &context, const ExecutableSpec &spec,
             llvm::ArrayRef<KernelText> kernels, const TargetFacts &facts,
             llvm::ArrayRef<llvm::SmallVector<int64_t, 4>> shapes);
+/// The same of a program whose products are kernels of a GPU: `counts` are
+/// those that a GPU's time is predicted from.
+llvm::Expected<ProgramWork>
+measureGpuWork(mlir::MLIRContext &context, const CompiledProgram &program,
+               llvm::ArrayRef<llvm::SmallVector<int64_t, 4>> shapes);
 
 /// Fills in what every step and the whole program are predicted to take.
 void predictTimes(ProgramWork &work, const TargetFacts &target,
