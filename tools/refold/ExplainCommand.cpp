@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Commands.h"
+#include "GpuText.h"
 #include "Output.h"
 #include "ProgramFlags.h"
 #include "ProofText.h"
 #include "ReportJson.h"
+#include "refold/Conversion/CascadeToCUDA.h"
+#include "refold/Driver/GpuPlan.h"
 #include "refold/Driver/Work.h"
 #include "refold/Support/Error.h"
 #include "refold/Support/Reasons.h"
@@ -54,9 +57,19 @@ static void printSchedule(const llvm::json::Object &schedule) {
   llvm::raw_ostream &os = llvm::outs();
   if (schedule.get("declined")) {
     os << "  cascade not fused [" << schedule.getString("declined").value_or("")
-       << "]: " << schedule.getString("text").value_or("")
-       << " (rates: " << schedule.getString("rates").value_or("")
+       << "]: " << schedule.getString("text").value_or("");
+    if (!schedule.get("rates")) { // a GPU has no fused code for it
+      os << (schedule.getBoolean("keeps_product").value_or(false)
+                 ? "; its products are steps of their own\n"
+                 : "; it runs as written\n");
+      return;
+    }
+    os << " (rates: " << schedule.getString("rates").value_or("")
        << "); --fuse always fuses it nevertheless\n";
+    return;
+  }
+  if (schedule.get("form")) {
+    printLaunch(schedule, schedule.getBoolean("is_once").value_or(false));
     return;
   }
   os << "  kernel " << schedule.getString("kernel").value_or("") << " for "
@@ -193,15 +206,22 @@ static void print(const CascadeReport &report, llvm::StringRef placeWord) {
 
 /// The steps that run none of the cascades, by what they do.
 static void printOtherSteps(const ProgramWork &work,
-                            const std::vector<CascadeReport> &cascades) {
-  for (const StepWork &step : work.steps) {
+                            const std::vector<CascadeReport> &cascades,
+                            const std::optional<GpuPlan> &gpu) {
+  for (auto [i, step] : llvm::enumerate(work.steps)) {
+    llvm::StringRef kernel = step.kernel;
     bool isShown = llvm::any_of(cascades, [&](const CascadeReport &cascade) {
-      return cascade.schedule &&
+      return cascade.schedule && !kernel.empty() &&
              cascade.schedule->getString("kernel") ==
-                 std::optional<llvm::StringRef>(step.kernel);
+                 std::optional<llvm::StringRef>(kernel);
     });
     if (isShown || step.kind == "check")
       continue;
+    if (gpu) {
+      const std::optional<llvm::json::Object> &launch = gpu->launches[i];
+      printShortLaunch(step, launch ? &*launch : nullptr);
+      continue;
+    }
     llvm::outs() << "  " << llvm::left_justify(step.kind, 8)
                  << llvm::left_justify(step.name, 24) << " "
                  << formatBytes(step.bytesRead + step.bytesWritten) << ", "
@@ -281,9 +301,58 @@ schedule(mlir::MLIRContext &context, LoadedProgram loaded, const Extents &shape,
   return std::move(*work);
 }
 
+/// A cascade that is left apart because the target has no fused code for it.
+static llvm::json::Object describeDecline(const DeclineReport &decline) {
+  return llvm::json::Object{{"declined", decline.key},
+                            {"text", decline.text},
+                            {"keeps_product", decline.keepsProduct}};
+}
+
+/// The same for a GPU: compiles the program as a package would be, and says
+/// what every step launches.
+static llvm::Expected<GpuPlan>
+scheduleOnGpu(mlir::MLIRContext &context, LoadedProgram loaded,
+              const Extents &shape, const GpuCard &card,
+              const CompileOptions &asked, FuseReport &report) {
+  auto shapes = shapesOf(loaded.inputs, shape);
+  if (!shapes)
+    return shapes.takeError();
+  CompileOptions options = asked;
+  options.usualExtents = shape;
+  std::vector<CudaKernel> kernels;
+  options.onCuda = [&](const CudaKernel &kernel) { kernels.push_back(kernel); };
+  auto compiled = compile(std::move(loaded), options);
+  if (!compiled)
+    return compiled.takeError();
+  auto plan =
+      planForGpu(context, *compiled, kernels, *shapes, card, options.cache);
+  if (!plan)
+    return plan.takeError();
+  report = std::move(compiled->fusion);
+  std::vector<bool> isTaken(plan->work.steps.size());
+  for (CascadeReport &cascade : report.cascades) {
+    if (cascade.decline) {
+      cascade.schedule = describeDecline(*cascade.decline);
+      continue;
+    }
+    for (auto [i, step] : llvm::enumerate(plan->work.steps)) {
+      if (isTaken[i] || step.kernel.empty() || step.name != cascade.step ||
+          step.axes != cascade.axes || !plan->launches[i])
+        continue;
+      isTaken[i] = true;
+      cascade.schedule = llvm::json::Object(*plan->launches[i]);
+      (*cascade.schedule)["target"] = options.target;
+      (*cascade.schedule)["is_once"] = step.isOnce;
+      break;
+    }
+  }
+  return std::move(*plan);
+}
+
 static void printText(const FuseReport &report,
                       const std::optional<ProgramWork> &work,
-                      llvm::StringRef path) {
+                      const std::optional<GpuCard> &card,
+                      const std::optional<GpuPlan> &gpu, llvm::StringRef path) {
   for (const CascadeReport &cascade : report.cascades)
     print(cascade, path.ends_with_insensitive(".onnx") ? "node" : "line");
   for (const ReasonReport &note : report.notes) {
@@ -309,8 +378,10 @@ static void printText(const FuseReport &report,
                << " products\n";
   if (!work)
     return;
-  printOtherSteps(*work, report.cascades);
+  printOtherSteps(*work, report.cascades, gpu);
   printOnce(*work);
+  if (gpu)
+    printCard(*card, *gpu);
   llvm::outs() << "at this shape: inputs " << formatBytes(work->inputBytes)
                << ", weights " << formatBytes(work->weightBytes) << ", outputs "
                << formatBytes(work->outputBytes)
@@ -364,7 +435,10 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
                                     : parseExtents(text, shape);
               });
   flags.text("target", "NAME",
-             "avx512, avx2 or baseline (what the machine offers)", target);
+             "avx512, avx2 or baseline (what the machine offers), cuda, "
+             "cuda-sm80 or cuda-sm90",
+             target);
+  program.addCacheTo(flags);
   FusePolicy policy = FusePolicy::Auto;
   addFuseTo(flags, policy);
   flags.toggle("certificate",
@@ -384,10 +458,23 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
     return fail(ExitCode::Usage,
                 "found --accuracy and --shape, expected one of them: rows are "
                 "measured at a length of their own");
+  bool isForGpu = llvm::StringRef(target).starts_with("cuda");
+  if (isForGpu && (fuseOptions.accuracy || fuseOptions.certificate))
+    return fail(ExitCode::Usage,
+                "found --target " + target +
+                    " beside --accuracy or --certificate, expected one of "
+                    "them: both are of every target");
   if ((fuseOptions.certificate || seed != 1) && hasShape)
     return fail(ExitCode::Usage,
                 "found --shape beside --certificate or --seed, expected one of "
                 "them: a certificate is of every shape");
+  std::optional<GpuCard> card;
+  if (isForGpu) {
+    auto found = cardFor(target);
+    if (!found)
+      return found.takeError();
+    card = std::move(*found);
+  }
   auto context = makeContext();
   Stopwatch watch;
   auto loaded = load(*context, program.path, program.loadOptions());
@@ -396,7 +483,30 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
   double loadMs = watch.ms();
   FuseReport report;
   std::optional<ProgramWork> work;
-  if (!hasShape) {
+  std::optional<GpuPlan> gpu;
+  std::unique_ptr<DiskCache> cache;
+  if (!hasShape && card && !openDims(loaded->inputs).empty())
+    return fail(ExitCode::Usage,
+                "found no --shape, expected extents of " +
+                    llvm::join(openDims(loaded->inputs), ", ") +
+                    ": what is launched hangs on them");
+  if (card) {
+    auto opened = program.openCache();
+    if (!opened)
+      return opened.takeError();
+    cache = std::move(*opened);
+    CompileOptions options;
+    options.target = target == "cuda" ? card->facts.textTarget() : target;
+    options.numerics = program.numerics;
+    options.policy = policy;
+    options.cache = cache.get();
+    auto found = scheduleOnGpu(*context, std::move(*loaded), shape, *card,
+                               options, report);
+    if (!found)
+      return found.takeError();
+    gpu = std::move(*found);
+    work = gpu->work;
+  } else if (!hasShape) {
     fuseOptions.numerics = program.numerics;
     fuseOptions.policy = policy;
     fuseOptions.seed = uint64_t(seed);
@@ -412,7 +522,7 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
     work = std::move(*found);
   }
   if (!program.isJson()) {
-    printText(report, work, program.path);
+    printText(report, work, card, gpu, program.path);
     if (isTimed)
       printTiming(report, loadMs);
     return ExitCode::Ok;
@@ -426,13 +536,23 @@ llvm::Expected<ExitCode> explainCommand(const Command &command,
                             {"products", report.products}};
   if (work) {
     llvm::json::Array steps;
-    for (const StepWork &step : work->steps)
-      steps.push_back(toJson(step));
+    for (auto [i, step] : llvm::enumerate(work->steps)) {
+      llvm::json::Object one = toJson(step);
+      if (gpu)
+        one["launch"] = gpu->launches[i]
+                            ? llvm::json::Value(std::move(*gpu->launches[i]))
+                            : llvm::json::Value(nullptr);
+      steps.push_back(std::move(one));
+    }
     answer["steps"] = std::move(steps);
     answer["bytes"] = llvm::json::Object{{"inputs", work->inputBytes},
                                          {"weights", work->weightBytes},
                                          {"outputs", work->outputBytes}};
     answer["predicted_ms"] = work->predictedMs;
+  }
+  if (gpu) {
+    answer["card"] = toJson(*card);
+    answer["code"] = gpu->code;
   }
   if (isTimed)
     answer["timing"] = timingOf(report, loadMs);

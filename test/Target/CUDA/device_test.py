@@ -145,6 +145,28 @@ def check_clusters(machine):
     assert texts[0] == texts[1] and len(texts[0]) > 0, texts
 
 
+def check_explain(machine):
+    """What explain says is launched is what is launched: entries, grids, threads and dynamic shared memory, in their order, of rows,
+    parts, clusters, lists, tiles, steps beside each other and copies, on cards with much shared memory and with little."""
+    attention = ["--dtype", "bf16", "--dim", "d=64,e=64", "examples/attention.fold", "--shape"]
+    cases = [(SOFTMAX, {}), (["examples/variance.fold", "--shape", "m=2,n=20000"], {}), (["test/Target/CUDA/Inputs/router.fold", "--shape", "m=300,n=64"], {}),
+             (["--dtype", "bf16", "examples/rmsnorm_fp8.fold", "--shape", "m=3,n=131072"], {"FAKE_CUDA_CLUSTERS": "1"}),
+             ([*attention, "b=1,h=2,m=150,n=130"], {}), ([*attention, "b=1,h=2,m=150,n=130"], {"FAKE_CUDA_CAPABILITY": "8.0", "FAKE_CUDA_SHARED": "99"}),
+             ([*attention, "b=1,h=1,m=3,n=70"], {}), (["--fuse", "never", "examples/entropy.fold", "--shape", "m=3,n=40"], {}),
+             (["--fuse", "never", "test/Target/CUDA/Inputs/rows_and_copy.mlir", "--shape", "m=3,n=40"], {}),
+             (["examples/attention.fold", "--shape", "b=1,h=2,m=20,n=30,d=8,e=8"], {})]
+    for arguments, card in cases:
+        text, calls = machine.answers("explain", "--target", "cuda", *arguments, "--format", "json", **card)
+        assert count(calls, "cuLaunchKernel") + count(calls, "cuMemAlloc_v2") == 0, calls
+        answer = json.loads(text)
+        assert answer["card"]["name"] == "Fake GPU" and not answer["card"]["assumed"], answer["card"]
+        said = [step["launch"] for step in answer["steps"] if step["launch"] and "entry" in step["launch"]]
+        said = [[one["entry"], *one["grid"][:1], *one["block"][:1], one["dynamic_shared_bytes"]] for one in said]
+        _, calls = machine.answers("run", "--target", "cuda", *arguments, **card)
+        launched = [call.split()[1:] for call in calls if call.startswith("cuLaunchKernel ")]
+        assert [[str(x) for x in one] for one in said] == launched != [], (arguments, said, launched)
+
+
 def check_shared_bytes(machine):
     """Rows of 48 KB, beside states of warps in shared memory: more than a launch has unasked."""
     _, calls = machine.answers("run", "--target", "cuda", "--dtype", "bf16", "examples/layernorm.fold", "--shape", "m=2,n=24576")
@@ -329,7 +351,7 @@ def check_interrupt(machine):
         assert not list(pathlib.Path(folder).glob("refold-cuda*")), list(pathlib.Path(folder).iterdir())
 
 
-CHECKS = [check_run, check_early, check_tiles, check_maps, check_entries, check_plan, check_interrupt, check_level, check_capability, check_steps, check_verify, check_parts, check_clusters, check_shared_bytes, check_bench, check_wrong_machine, check_every_failure,
+CHECKS = [check_run, check_early, check_tiles, check_maps, check_entries, check_plan, check_interrupt, check_level, check_capability, check_steps, check_verify, check_parts, check_clusters, check_explain, check_shared_bytes, check_bench, check_wrong_machine, check_every_failure,
           check_cache]
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Fails where the answer of `refold explain --format json` lacks a field of its contract; with --shape,
-where schedules and steps do; with --accuracy, where measurements do, or where one does not hold; with --certificate,
+where schedules and steps do; with --cuda, where launches on a GPU do; with --accuracy, where measurements do, or where one does not hold; with --certificate,
 where the checks of certificates do."""
 
 import json
@@ -32,6 +32,50 @@ STEP = {"name": str, "kind": str, "kernel": str, "bytes_read": (int, float), "by
         "operations": (int, float), "skips_tiles": bool}
 
 
+NUMBERS = (int, float)
+LAUNCH = {"kernel": str, "form": str, "entry": str, "what": str, "grid": list, "block": list, "cluster": int, "whole_grid": int,
+          "groups": int, "parts": int, "call": dict, "dynamic_shared_bytes": int, "workspace_bytes": int, "occupancy": dict,
+          "entries": list, "bytes": dict, "work": dict, "waves": NUMBERS, "predicted_ms": NUMBERS, "bound": str, "parts_ms": dict}
+CARD = {"name": str, "assumed": bool, "source": str, "architecture": str, "multiprocessors": int, "cache_bytes": int,
+        "shared_bytes_per_block": int, "memory_bytes": int, "rates": dict}
+ENTRY = {"name": str, "what": str, "taken": bool, "why": str}
+GPU_PARTS = {
+    "call": ("batch", "rows", "length", "columns", "depth"), "occupancy": ("blocks", "warps", "most_warps"),
+    "bytes": ("read", "written", "read_again", "from_memory", "to_memory", "through_cache"),
+    "work": ("products", "simple", "exponentials", "functions", "divisions", "conversions", "slots", "walked"),
+    "parts_ms": ("memory", "cache", "slots", "functions", "products", "waiting", "launch")}
+
+
+def check_launch(launch):
+    """What a step launches: every field, one entry taken, and no part of the time above all of it."""
+    check(launch, LAUNCH, launch.get("entry"))
+    for part, names in GPU_PARTS.items():
+        check(launch[part], {name: NUMBERS for name in names}, part)
+    for entry in launch["entries"]:
+        check(entry, ENTRY, launch["entry"])
+    assert [entry["name"] for entry in launch["entries"] if entry["taken"]] == [launch["entry"]]
+    assert len(launch["grid"]) == len(launch["block"]) == 3
+    assert all(launch["parts_ms"][p] <= launch["predicted_ms"] for p in ("memory", "cache", "launch")), launch["parts_ms"]
+
+
+def check_gpu(answer):
+    check(answer["card"], CARD, "card")
+    assert answer["card"]["assumed"] and isinstance(answer["code"], str)
+    steps = [step for step in answer["steps"] if step["launch"]]
+    assert steps and abs(sum(step["predicted_ms"] for step in steps) - answer["predicted_ms"]) < 1e-9
+    for step in steps:
+        check_launch(step["launch"])
+        assert step["launch"]["code"] is None  # the test has no NVRTC
+    for cascade in answer["cascades"]:
+        check(cascade, FIELDS, cascade.get("name"))
+        schedule = cascade["schedule"]
+        if schedule.get("declined"):
+            check(schedule, {"declined": str, "text": str, "keeps_product": bool}, cascade["name"])
+        else:
+            check(schedule, {"target": str, "is_once": bool}, cascade["name"])
+            assert any(step["launch"]["entry"] == schedule["entry"] for step in steps)
+
+
 def check(record, fields, where):
     for name, kind in fields.items():
         assert isinstance(record.get(name), kind), f"{where}: {name} is {record.get(name)!r}"
@@ -41,6 +85,9 @@ has_shape = sys.argv[1:] == ["--shape"]
 has_accuracy = sys.argv[1:] == ["--accuracy"]
 has_proof = sys.argv[1:] == ["--certificate"]
 answer = json.load(sys.stdin)
+if sys.argv[1:] == ["--cuda"]:
+    check_gpu(answer)
+    sys.exit()
 for step in answer["steps"] if has_shape else []:
     check(step, STEP, step.get("name"))
 assert answer["cascades"], "no cascade"
