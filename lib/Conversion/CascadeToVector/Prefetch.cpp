@@ -329,6 +329,8 @@ void Kernel::prefetchPanels(const Nest &nest, Tile &t) {
         ask(read, nest.panelsAhead, 2);
     return;
   }
+  if (t.rowLocal.size() < 2)
+    return; // the machine follows one row by itself
   for (Node *read : readyPanels(nest)) {
     int64_t bytes =
         std::max<int64_t>(read->type.getIntOrFloatBitWidth() / 8, 1);
