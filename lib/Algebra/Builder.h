@@ -210,8 +210,10 @@ public:
                      const std::vector<Variable> &variables,
                      const Gauge &gauge) const;
   Expr firstMoment(const Mean &mean, Type type, unsigned pass);
-  /// `value` with means S/W as pivot + moment/W, which keeps the digits that
-  /// the rounded pivot lacks.
+  Expr squaresAbout(const Mean &mean) const;
+  Expr refinedMean(const Mean &mean, Expr written, Expr weight);
+  /// `value` with means S/W as pivot + moment/W where squares about the pivot
+  /// say that the moment has digits that the rounded pivot lacks.
   Expr refined(Expr value);
 
   // Sums.cpp

@@ -98,6 +98,50 @@ Expr Builder::firstMoment(const Mean &mean, Type type, unsigned pass) {
   return means.at({mean.sum, mean.weight}).moment = moment.front().second;
 }
 
+/// The state of Σ w·(u - pivot)² for the mean's own weights, or of such a sum
+/// with squares of other distances, if some state is that; else null.
+Expr Builder::squaresAbout(const Mean &mean) const {
+  const SumInfo &weight = sums.at(mean.weight);
+  for (const auto &[key, sum] : built) {
+    auto isSquare = [&](const auto &term) {
+      const auto &[g, powers] = term.first;
+      return g == weight.g && powers.size() == 1 &&
+             powers.begin()->second == 2 && term.second == 1.0;
+    };
+    auto isDistance = [&](const auto &term) {
+      Expr t = key.variables[term.first.second.begin()->first];
+      return t.is(Kind::Sub) && t.operand(0) == mean.feature &&
+             t.operand(1) == mean.pivot;
+    };
+    bool isOfMean = key.exponential ==
+                        (weight.gauge.factor ? weight.gauge.factor->id : 0) &&
+                    key.guards == weight.gauge.xGuards &&
+                    key.outer == weight.gauge.outer;
+    if (isOfMean && sum.size() == 1 && sum[0].first == 1.0 &&
+        std::all_of(key.poly.begin(), key.poly.end(), isSquare) &&
+        std::any_of(key.poly.begin(), key.poly.end(), isDistance))
+      return sum[0].second;
+  }
+  return Expr();
+}
+
+/// The moment is summed of rounded distances. Where the pivot is smaller than
+/// they are, all of one binade are rounded to the same side, and the moment
+/// errs by more than the sum that it would correct; where it is larger,
+/// distances are exact or nearly so.
+Expr Builder::refinedMean(const Mean &mean, Expr written, Expr weight) {
+  Expr squares = squaresAbout(mean);
+  if (!squares)
+    return written;
+  // Infinite elements have an infinite mean and no moments.
+  Expr isNumber = context.cmp(Pred::Eq, mean.moment, mean.moment);
+  Expr isFar =
+      context.cmp(Pred::Ge, context.mul(mean.pivot, mean.sum), squares);
+  return context.select(
+      context.logicalAnd(isNumber, isFar),
+      context.add(mean.pivot, context.div(mean.moment, weight)), written);
+}
+
 Expr Builder::refined(Expr value) {
   Poly length = lengthOf(cascade, normaliser);
   ExprMap map;
@@ -118,14 +162,8 @@ Expr Builder::refined(Expr value) {
       if (!(divisor == Poly::atom(mean.weight)) &&
           !(isCount && divisor == length))
         continue;
-      // Infinite elements have an infinite mean and no moments.
-      Type type = mean.moment.type();
       bool isWritten = e.is(Kind::Div) && e.operand(0) == mean.sum;
-      Expr weight = isWritten ? e.operand(1) : mean.weight;
-      Expr rest = context.div(mean.moment, weight);
-      rest = context.select(context.cmp(Pred::Eq, mean.moment, mean.moment),
-                            rest, context.real(0, type));
-      map[e] = context.add(mean.pivot, rest);
+      map[e] = refinedMean(mean, e, isWritten ? e.operand(1) : mean.weight);
     }
   });
   return map.empty() ? value : substitute(context, value, map);
