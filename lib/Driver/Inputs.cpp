@@ -132,6 +132,23 @@ void moveLastBits(Tensor &tensor, std::mt19937_64 &random) {
   }
 }
 
+llvm::Error
+eachMoved(llvm::ArrayRef<Tensor> given, uint64_t seed,
+          llvm::function_ref<llvm::Error(llvm::ArrayRef<Tensor>)> run) {
+  constexpr int kDraws = 8;
+  std::mt19937_64 random(seed);
+  for (int draw = 0; draw < kDraws; ++draw) {
+    auto moved = asComputed(given);
+    if (!moved)
+      return moved.takeError();
+    for (Tensor &input : *moved)
+      moveLastBits(input, random);
+    if (llvm::Error error = run(*moved))
+      return error;
+  }
+  return llvm::Error::success();
+}
+
 /// The elements of `tensor` through a view of `storage`.
 static Tensor viewOf(const Tensor &tensor, const Tensor &storage,
                      llvm::ArrayRef<int64_t> strides) {

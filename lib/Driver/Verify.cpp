@@ -205,7 +205,6 @@ llvm::Error Verifier::measureUnfused(llvm::ArrayRef<Tensor> given,
 /// differ in their last bit is the part of the error that is the problem's own.
 llvm::Error Verifier::measureCondition(const InputRecipe &family,
                                        std::vector<OutputCase> &cases) {
-  constexpr int kDraws = 8;
   if (readsNarrow() && !forms.unrounded)
     return llvm::Error::success(); // no program takes what is in between
   for (size_t i = 0; i < cases.size(); ++i) {
@@ -219,16 +218,11 @@ llvm::Error Verifier::measureCondition(const InputRecipe &family,
     auto reference = judge(*given);
     if (!reference)
       return reference.takeError();
-    std::mt19937_64 random(seed);
-    for (int draw = 0; draw < kDraws; ++draw) {
-      auto moved = asComputed(*given);
-      if (!moved)
-        return moved.takeError();
-      for (Tensor &input : *moved)
-        moveLastBits(input, random);
-      if (llvm::Error error = measureUnfused(*moved, *reference, cases))
-        return error;
-    }
+    auto measure = [&](llvm::ArrayRef<Tensor> moved) {
+      return measureUnfused(moved, *reference, cases);
+    };
+    if (llvm::Error error = eachMoved(*given, seed, measure))
+      return error;
     cases[i].isConditioned = true;
   }
   return llvm::Error::success();

@@ -67,6 +67,7 @@ static void printJsonOf(const BenchResult &result, bool withSteps) {
                             {"checked", result.isChecked},
                             {"checked_against", result.checkedAgainst},
                             {"error", jsonNumber(result.error)},
+                            {"conditioned", result.isConditioned},
                             {"bound", toJson(result.bound)},
                             {"predicted", predictionToJson(result)},
                             {"declined", declinedToJson(result)},
@@ -177,7 +178,11 @@ static void printText(const BenchResult &result) {
               : " (from default rates: refold doctor measures)\n")
       << llvm::format("compile  %10.1f ms\n", result.compileMs) << "error    "
       << llvm::right_justify(formatError(result.error), 10) << " against "
-      << result.checkedAgainst << "\n"
+      << result.checkedAgainst
+      << (result.isConditioned
+              ? " (its terms cancel: bounded by inputs moved in their last bit)"
+              : "")
+      << "\n"
       << llvm::format("bound    %10.3f ms (%s), reached by %.0f %%\n", bound.ms,
                       bound.name.c_str(), 100.0 * bound.share)
       << llvm::format("  memory     %8.3f ms: ", bound.memoryMs)
@@ -219,6 +224,7 @@ static void serveTurns(BenchOptions &options, bool &isRefused) {
       sendLine(llvm::json::Object{{"checked", checked.isChecked},
                                   {"checked_against", checked.checkedAgainst},
                                   {"error", jsonNumber(checked.error)},
+                                  {"conditioned", checked.isConditioned},
                                   {"compile_ms", checked.compileMs}});
     std::string line;
     if (!std::getline(std::cin, line))

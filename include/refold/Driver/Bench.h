@@ -75,6 +75,9 @@ struct BenchResult {
   std::string
       checkedAgainst; ///< "double", or "unfused" where double takes too long
   double error = 0.0;
+  /// An error is beyond the bound of this input, and within that of inputs that
+  /// differ from it in their last bits.
+  bool isConditioned = false;
   double compileMs = 0.0; ///< of the fused program, without a cache
   std::vector<StageTimes::Stage> stages; ///< of that
   BenchBound bound;

@@ -42,6 +42,13 @@ llvm::Expected<std::vector<Tensor>> asComputed(llvm::ArrayRef<Tensor> given);
 /// Moves every finite f32 and f64 to a neighbour or leaves it, a third each.
 void moveLastBits(Tensor &tensor, std::mt19937_64 &random);
 
+/// Gives `run` eight draws of `given` as computed with last bits moved: what a
+/// program errs on them against what `given` itself should give is the part of
+/// an error that the problem decides, and not the order of its sums.
+llvm::Error
+eachMoved(llvm::ArrayRef<Tensor> given, uint64_t seed,
+          llvm::function_ref<llvm::Error(llvm::ArrayRef<Tensor>)> run);
+
 /// The same values behind strides with gaps.
 llvm::Expected<Tensor> makeStrided(const Tensor &tensor);
 /// The same values with the first axis dense in memory, not the last.
