@@ -3,7 +3,9 @@
 #include "DeferredCertificates.h"
 #include "Refused.h"
 #include "TunedSchedules.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "refold/Driver/Driver.h"
+#include "refold/Schedule/FewRows.h"
 #include "refold/Schedule/Schedule.h"
 #include "refold/Support/Diagnostics.h"
 #include "refold/Support/Error.h"
@@ -39,6 +41,80 @@ static llvm::Error splitStreams(mlir::ModuleOp module, const StreamSplit &split,
   if (walked.wasInterrupted())
     return collector.takeErrors("a stream was not split, without reason");
   return llvm::Error::success();
+}
+
+/// What `index` will mostly run over: its own extent, or that of a dimension of
+/// the program's inputs that it is a subscript of by itself.
+static std::optional<int64_t> usualExtent(CascadeOp op, unsigned index,
+                                          const NamedExtents &usual) {
+  int64_t extent = op.getExtents()[index];
+  if (!mlir::ShapedType::isDynamic(extent))
+    return extent;
+  for (ReadOp read : op.getBody().getOps<ReadOp>()) {
+    auto input =
+        mlir::dyn_cast<mlir::BlockArgument>(op.operandOf(read.getSource()));
+    auto function = input ? mlir::dyn_cast<mlir::func::FuncOp>(
+                                input.getOwner()->getParentOp())
+                          : nullptr;
+    auto dims = function ? function.getArgAttrOfType<mlir::ArrayAttr>(
+                               input.getArgNumber(), "refold.dims")
+                         : nullptr;
+    for (auto [i, subscript] : llvm::enumerate(read.getMap().getResults())) {
+      auto dim = mlir::dyn_cast<mlir::AffineDimExpr>(subscript);
+      if (!dims || !dim ||
+          read.getIndices()[dim.getPosition()] !=
+              op.bodyBlock()->getArgument(index))
+        continue;
+      auto name = mlir::cast<mlir::StringAttr>(dims[i]).getValue();
+      if (auto known = usual.find(name.str()); known != usual.end())
+        return known->second;
+    }
+  }
+  return std::nullopt;
+}
+
+/// Rows of open number that are usually too few to keep cores at work are split
+/// as rows of known number are. Not where a sweep follows: it would read again
+/// what one item has just read.
+static void splitFewRows(mlir::ModuleOp module, const NamedExtents &usual,
+                         const TargetFacts &facts) {
+  module.walk([&](CascadeOp op) {
+    uint64_t streams = op.indicesOfRole(CascadeOp::Stream),
+             carried = op.indicesOfRole(CascadeOp::Carried);
+    mlir::FailureOr<IndexSets> sets = IndexSets::infer(op);
+    if (llvm::popcount(streams) != 1 || op.indicesOfRole(CascadeOp::Inner) ||
+        mlir::failed(sets) ||
+        llvm::any_of(op.getBody().getOps<StateOp>(), [&](StateOp state) {
+          return sets->of(state->getResult(0)) & carried;
+        }))
+      return;
+    unsigned stream = llvm::countr_zero(streams);
+    mlir::Value along = op.bodyBlock()->getArgument(stream);
+    if (llvm::any_of(op.getBody().getOps<WriteOp>(), [&](WriteOp write) {
+          return llvm::is_contained(write.getIndices(), along);
+        }))
+      return;
+    mlir::FailureOr<Schedule> schedule = chooseSchedule(op, facts);
+    std::optional<int64_t> length = usualExtent(op, stream, usual);
+    if (mlir::failed(schedule) || schedule->segments > 1 ||
+        !schedule->lanes.empty() || length.value_or(0) < FewRows::kLong)
+      return;
+    int64_t items = 1;
+    for (unsigned i = 0; i < op.numIndices(); ++i) {
+      if (op.getRoles()[i] != CascadeOp::Row)
+        continue;
+      auto tile = schedule->tile.find(op.indexName(i).str());
+      std::optional<int64_t> extent = usualExtent(op, i, usual);
+      items *= std::min<int64_t>(
+          llvm::divideCeil(extent.value_or(INT32_MAX),
+                           tile == schedule->tile.end() ? 1 : tile->second),
+          FewRows::kItems);
+    }
+    if (items >= FewRows::kItems)
+      return;
+    schedule->segments = FewRows::kSegments;
+    op.setScheduleAttr(schedule->toAttr(op.getContext()));
+  });
 }
 
 /// Gives the planned program kernels of the CUDA target, and a GPU to run it
@@ -158,6 +234,8 @@ compile(LoadedProgram program, const CompileOptions &options,
     certificates.entries.clear();
   bool defers = !certificates.entries.empty();
   certificates.start();
+  if (!*cuda)
+    splitFewRows(*program.module, options.usualExtents, target->facts);
   if (options.usesTuned)
     applyTuned(*program.module, options.usualExtents, *target);
   if (options.onFused)

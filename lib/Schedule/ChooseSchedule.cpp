@@ -3,6 +3,7 @@
 // tiles. The numbers were measured on Zen 4 and Zen 5 (docs/targets/cpu.md).
 #include "Columns.h"
 #include "ScheduleChooser.h"
+#include "refold/Schedule/FewRows.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -183,9 +184,9 @@ void ScheduleChooser::chooseRows(Schedule &s, int row, int stream) {
     s.tile[name(row)] = rowsTurned(turned, width, target);
 }
 
-/// Fewer than eight items of known number: the stream is split as well.
+/// Fewer than eight items of known number: the stream is split as well. Where
+/// the number is open, what is usual decides (`splitFewRows` of the driver).
 void ScheduleChooser::chooseSegments(Schedule &s, int row, int stream) {
-  constexpr int64_t kFewItems = 8, kMaxSegments = 16, kLong = 8192;
   int64_t items = 1;
   for (unsigned i = 0; i < cascade.numIndices(); ++i) {
     if (!isRole(i, CascadeOp::Row))
@@ -194,10 +195,11 @@ void ScheduleChooser::chooseSegments(Schedule &s, int row, int stream) {
       return;
     auto it = s.tile.find(name(i));
     int64_t tile = it == s.tile.end() || int(i) != row ? 1 : it->second;
-    items *= std::min<int64_t>(llvm::divideCeil(extent(i), tile), kFewItems);
+    items *=
+        std::min<int64_t>(llvm::divideCeil(extent(i), tile), FewRows::kItems);
   }
-  if (items < kFewItems && isLarge(stream, kLong))
-    s.segments = kMaxSegments;
+  if (items < FewRows::kItems && isLarge(stream, FewRows::kLong))
+    s.segments = FewRows::kSegments;
 }
 
 Schedule ScheduleChooser::choose() {

@@ -300,7 +300,8 @@ struct CompileOptions {
   FusePolicy policy = FusePolicy::Auto;
   NumericPolicy numerics;
   /// Extents of named dimensions for which the program will mostly run. The
-  /// code is for all; whether a fusion pays is decided for these. One that
+  /// code is for all; whether a fusion pays, and whether few long rows are cut
+  /// into segments, is decided for these. One that
   /// depends on others is fused.
   std::map<std::string, int64_t> usualExtents;
   /// Takes the schedules that `tune` kept for these extents on this machine.

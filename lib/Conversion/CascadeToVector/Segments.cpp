@@ -75,12 +75,23 @@ void Kernel::emitSegments(unsigned pass, unsigned phase) {
 void Kernel::emitMerge(unsigned pass, unsigned phase) {
   eachItem(phase, 1, [&](Ix item) {
     bindItem(item);
-    to.each(1, numSegments(), 1, [&](Ix segment) {
-      bindStates(item, segment);
-      others = arrays;
-      bindStates(item, 0);
-      mergeSegment(pass, /*hasLists=*/true);
-    });
+    // Neighbours, two by two: merged one after the other they are a chain.
+    auto isApart = [&](ArrayRef<Val> now) {
+      return to.less(Ix(now[0]), numSegments());
+    };
+    auto mergePairs = [&](ArrayRef<Val> now) -> Spelling::Values {
+      Ix apart(now[0]), stride = to.mul(apart, 2);
+      Ix pairs = to.div(to.add(to.add(numSegments(), apart), -1), stride);
+      to.each(0, pairs, 1, [&](Ix pair) {
+        Ix segment = to.mul(pair, stride);
+        bindStates(item, to.add(segment, apart));
+        others = arrays;
+        bindStates(item, segment);
+        mergeSegment(pass, /*hasLists=*/true);
+      });
+      return {to.materialise(stride)};
+    };
+    to.repeat({to.materialise(1)}, isApart, mergePairs);
     bindStates(item, 0);
     reducePartials(pass);
     if (pass + 1 < plan.passes.size())
