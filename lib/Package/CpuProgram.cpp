@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Package/Cpu.h"
 
-#include "PlanCache.h"
+#include "ProgramPlans.h"
 #include "refold/Package/ObjectCode.h"
 #include "refold/Runtime/AlignedBuffer.h"
+#include "refold/Runtime/ConstantPanels.h"
 #include "refold/Runtime/MatrixTiles.h"
 #include "refold/Runtime/ThreadPool.h"
 #include <algorithm>
+#include <limits>
+#include <map>
 #include <sstream>
 
 using namespace refold;
@@ -15,6 +18,12 @@ using namespace refold::package;
 using KernelFunction = void (*)(const int64_t *words, int64_t *results);
 
 namespace {
+/// Constant operands of one step as its kernel lays them out.
+struct Panels {
+  AlignedBuffer bytes;
+  bool areMade = false;
+};
+
 /// The functions of a kernel (docs/architecture.md, "Kernel ABI").
 struct LoadedKernel {
   std::unique_ptr<ObjectCode> code;
@@ -28,6 +37,10 @@ struct CallShape {
   int64_t sharedBytes = 0, privateBytes = 0;
   std::vector<int64_t> items;       ///< of each phase
   std::vector<int64_t> itemsAtOnce; ///< of them, those of one round
+  /// What the first `numPacks` phases leave, in place of a shared workspace:
+  /// they run once, when the plan is made. Null: they run in every run.
+  Panels *panels = nullptr;
+  size_t numPacks = 0;
 };
 
 struct CpuPlan {
@@ -40,29 +53,32 @@ struct CpuPlan {
 constexpr size_t kWorkspaceWords = 5;
 } // namespace
 
-struct CpuProgram::Impl {
-  std::shared_ptr<const Package> package;
+struct CpuProgram::Impl : ProgramPlans<CpuPlan> {
   unsigned threads = 1;
   std::vector<LoadedKernel> kernels;
-  /// What is computed of constants alone, when the first plan is made.
-  ConstantSteps constants;
-  KeptPlaces places;
-  bool hasConstants = false;
-  PlanCache<CpuPlan> plans;
+  /// By step and `panelKey`; at most `mostPanelBytes` of them.
+  std::map<std::pair<size_t, std::vector<int64_t>>, Panels> panels;
+  int64_t panelBytes = 0, mostPanelBytes = 0;
+  /// `kept` has what is computed of constants alone.
   AlignedBuffer kept, arena, shared, privates;
   int64_t privateStride = 0;
   std::vector<int64_t> words; ///< of every thread
   std::vector<char *> addresses;
 
   Problem load();
-  Outcome<CpuPlan> makePlan(PlannedSteps which,
-                            const std::vector<int64_t> &symbols);
-  Problem computeConstants(const std::vector<int64_t> &symbols);
+  Problem prepare(CpuPlan &made, PlannedSteps which) override;
+  Problem reserveKept() override;
+  Problem runOnce(CpuPlan &made) override;
+  Problem finish(CpuPlan &made) override;
   void placeBuffers(const RunPlan &plan, std::span<const void *const> inputs,
                     std::span<void *const> outputs);
   Problem runSteps(const CpuPlan &kept);
   Problem shapeCalls(CpuPlan &made);
+  Problem keepPanels(CpuPlan &made);
   Problem reserveFor(const CpuPlan &made);
+  void setWords(const PlannedKernel &kernel, const CallShape &call);
+  void runPhase(const PlannedKernel &kernel, const CallShape &call,
+                size_t phase, int64_t before, int64_t items);
   void runKernel(const PlannedKernel &kernel, const CallShape &call);
   Problem check(const PlannedCheck &check) const;
 };
@@ -124,15 +140,22 @@ Problem CpuProgram::Impl::load() {
                      "'" + kernel.name + "' lacks functions of its kernel");
   }
   addresses.resize(package->program.buffers.size());
-  constants = findConstantSteps(package->program);
-  hasConstants = constants.count == 0;
-  std::optional<KeptPlaces> found = placeKept(
-      package->program, constants, int64_t(AlignedBuffer::kAlignment));
-  if (!found)
-    return problem(ExitCode::Limit,
-                   "'" + package->name + "': the size of its arrays overflows");
-  places = std::move(*found);
   return {};
+}
+
+/// A few times the constants, or a little: the bytes of a program's constants
+/// as kernels lay them out. Shapes may lay out one constant in several ways.
+static int64_t mostPanelBytesOf(const ProgramSpec &program) {
+  int64_t bytes = 0;
+  for (const BufferSpec &buffer : program.buffers)
+    if (buffer.kind == BufferKind::Constant &&
+        __builtin_add_overflow(bytes, buffer.bytes.constant().value_or(0),
+                               &bytes))
+      return std::numeric_limits<int64_t>::max();
+  if (__builtin_mul_overflow(bytes, kMostGrowth, &bytes) ||
+      __builtin_add_overflow(bytes, kMostFreeBytes, &bytes))
+    return std::numeric_limits<int64_t>::max();
+  return bytes;
 }
 
 Outcome<std::unique_ptr<CpuProgram>>
@@ -142,7 +165,10 @@ CpuProgram::open(std::shared_ptr<const Package> package, unsigned threads) {
                                         "' is made for a GPU, expected a "
                                         "package for the CPU");
   auto impl = std::make_unique<Impl>();
-  impl->package = std::move(package);
+  if (Problem error = impl->findConstants(std::move(package),
+                                          int64_t(AlignedBuffer::kAlignment)))
+    return error;
+  impl->mostPanelBytes = mostPanelBytesOf(impl->package->program);
   impl->threads = std::clamp(threads, 1u, ThreadPool::mostThreads());
   if (Problem error = impl->load())
     return error;
@@ -190,7 +216,8 @@ Problem CpuProgram::Impl::reserveFor(const CpuPlan &made) {
   int64_t sharedBytes = 0, privateBytes = 0;
   size_t mostWords = 0;
   for (const CallShape &call : made.calls) {
-    sharedBytes = std::max(sharedBytes, call.sharedBytes);
+    if (!call.panels)
+      sharedBytes = std::max(sharedBytes, call.sharedBytes);
     privateBytes = std::max(privateBytes, call.privateBytes);
     mostWords = std::max(mostWords, call.words);
   }
@@ -210,59 +237,87 @@ Problem CpuProgram::Impl::reserveFor(const CpuPlan &made) {
   return {};
 }
 
-Outcome<CpuPlan>
-CpuProgram::Impl::makePlan(PlannedSteps which,
-                           const std::vector<int64_t> &symbols) {
-  Outcome<std::unique_ptr<RunPlan>> plan =
-      planRun(package->program, constants, which, symbols);
-  if (!plan)
-    return plan.error();
-  CpuPlan made;
-  made.plan = std::move(*plan);
-  if (Problem error = shapeCalls(made))
-    return error;
-  if (Problem error = reserveFor(made))
-    return error;
-  return made;
+/// Memory for what is laid out once, as far as the bound allows: the rest is
+/// laid out in every run.
+Problem CpuProgram::Impl::keepPanels(CpuPlan &made) {
+  const ProgramSpec &program = package->program;
+  auto isConstant = [&](unsigned buffer) {
+    return program.buffers[buffer].kind == BufferKind::Constant ||
+           constantSteps.isKept[buffer];
+  };
+  for (size_t i = 0; i < made.calls.size(); ++i) {
+    CallShape &call = made.calls[i];
+    size_t at = made.plan->steps[i].step;
+    auto *step = std::get_if<KernelStep>(&program.steps[at].what);
+    if (!step || call.items != call.itemsAtOnce)
+      continue;
+    const HostKernel &kernel = package->hostKernels[step->kernel];
+    if (!kernel.sharesOnlyPanels ||
+        !packsConstants(kernel.packedOperands, *step, isConstant))
+      continue;
+    call.numPacks = kernel.packedOperands.size();
+    auto [known, isNew] = panels.try_emplace(
+        {at, panelKey(call.sharedBytes, call.items, call.numPacks)});
+    if (isNew && call.sharedBytes > mostPanelBytes - panelBytes) {
+      panels.erase(known);
+      continue;
+    }
+    if (isNew && !known->second.bytes.reserve(size_t(call.sharedBytes))) {
+      panels.erase(known);
+      return problem(ExitCode::Limit, "memory is short for the weights of '" +
+                                          program.steps[at].name + "'");
+    }
+    panelBytes += isNew ? call.sharedBytes : 0;
+    call.panels = &known->second;
+  }
+  return {};
 }
 
-/// Where a step fails nothing is kept, and the next plan tries again.
-Problem
-CpuProgram::Impl::computeConstants(const std::vector<int64_t> &symbols) {
-  if (!kept.reserve(size_t(places.bytes)))
-    return problem(ExitCode::Limit, "memory is short for what is computed of "
-                                    "the weights of '" +
-                                        package->name + "' alone");
-  Outcome<CpuPlan> plan = makePlan(PlannedSteps::Once, symbols);
-  if (!plan)
-    return plan.error();
-  placeBuffers(*plan->plan, {}, {});
-  if (Problem error = runSteps(*plan))
+Problem CpuProgram::Impl::prepare(CpuPlan &made, PlannedSteps which) {
+  if (Problem error = shapeCalls(made))
     return error;
-  hasConstants = true;
+  if (which == PlannedSteps::Others)
+    if (Problem error = keepPanels(made))
+      return error;
+  return reserveFor(made);
+}
+
+Problem CpuProgram::Impl::reserveKept() {
+  if (kept.reserve(size_t(places.bytes)))
+    return {};
+  return problem(ExitCode::Limit, "memory is short for what is computed of "
+                                  "the weights of '" +
+                                      package->name + "' alone");
+}
+
+Problem CpuProgram::Impl::runOnce(CpuPlan &made) {
+  placeBuffers(*made.plan, {}, {});
+  return runSteps(made);
+}
+
+/// Lays out what no plan before has.
+Problem CpuProgram::Impl::finish(CpuPlan &made) {
+  placeBuffers(*made.plan, {}, {});
+  for (size_t i = 0; i < made.calls.size(); ++i) {
+    const CallShape &call = made.calls[i];
+    if (!call.panels || call.panels->areMade)
+      continue;
+    auto &kernel = std::get<PlannedKernel>(made.plan->steps[i].what);
+    setWords(kernel, call);
+    for (size_t phase = 0; phase < call.numPacks; ++phase)
+      runPhase(kernel, call, phase, 0, call.items[phase]);
+    call.panels->areMade = true;
+  }
   return {};
 }
 
 Outcome<std::shared_ptr<const RunPlan>>
 CpuProgram::planFor(const std::vector<std::vector<int64_t>> &inputShapes) {
-  Outcome<std::vector<int64_t>> symbols =
-      readSymbols(impl->package->program, inputShapes);
-  if (!symbols)
-    return symbols.error();
-  if (CpuPlan *known = impl->plans.find(*symbols))
-    return known->plan;
-  Outcome<CpuPlan> made = impl->makePlan(PlannedSteps::Others, *symbols);
-  if (!made)
-    return made.error();
-  if (!impl->hasConstants)
-    if (Problem error = impl->computeConstants(*symbols))
-      return error;
-  return impl->plans.add(std::move(*made)).plan;
+  return impl->planFor(inputShapes);
 }
 
 std::shared_ptr<const RunPlan> CpuProgram::keptPlan(uint64_t id) {
-  CpuPlan *kept = impl->plans.find(id);
-  return kept ? kept->plan : nullptr;
+  return impl->keptPlan(id);
 }
 
 /// Sixteen chunks a thread, as they become free.
@@ -285,9 +340,10 @@ static void runInParallel(unsigned threads, int64_t items, auto body) {
   ThreadPool::instance().giveBack(slot);
 }
 
-void CpuProgram::Impl::runKernel(const PlannedKernel &kernel,
-                                 const CallShape &call) {
-  size_t own = kernel.words.size(), rangeAt = call.words - 2;
+/// Of every thread, but for the range.
+void CpuProgram::Impl::setWords(const PlannedKernel &kernel,
+                                const CallShape &call) {
+  size_t own = kernel.words.size();
   for (unsigned thread = 0; thread < threads; ++thread) {
     int64_t *to = words.data() + thread * call.words;
     std::copy(kernel.words.begin(), kernel.words.end(), to);
@@ -302,26 +358,40 @@ void CpuProgram::Impl::runKernel(const PlannedKernel &kernel,
       to[at + 3] = bytes;
       to[at + 4] = 1;
     };
-    setWorkspace(own, shared.data(), call.sharedBytes);
+    setWorkspace(own, (call.panels ? call.panels->bytes : shared).data(),
+                 call.sharedBytes);
     setWorkspace(own + kWorkspaceWords,
                  privates.data() + int64_t(thread) * privateStride,
                  call.privateBytes);
   }
-  const LoadedKernel &loaded = kernels[kernel.kernel];
+}
+
+/// Items [before, before + items) of it.
+void CpuProgram::Impl::runPhase(const PlannedKernel &kernel,
+                                const CallShape &call, size_t phase,
+                                int64_t before, int64_t items) {
+  KernelFunction function = kernels[kernel.kernel].phases[phase];
+  size_t rangeAt = call.words - 2;
+  runInParallel(threads, items,
+                [&](unsigned thread, int64_t begin, int64_t end) {
+                  int64_t *own = words.data() + thread * call.words;
+                  own[rangeAt] = before + begin;
+                  own[rangeAt + 1] = before + end;
+                  function(own, nullptr);
+                });
+}
+
+void CpuProgram::Impl::runKernel(const PlannedKernel &kernel,
+                                 const CallShape &call) {
+  setWords(kernel, call);
+  size_t firstPhase = call.panels ? call.numPacks : 0;
   // The last phase has items in every round.
   for (int64_t first = 0, round = 0; first < call.items.back();
        first += call.itemsAtOnce.back(), ++round)
-    for (size_t phase = 0; phase < call.items.size(); ++phase) {
+    for (size_t phase = firstPhase; phase < call.items.size(); ++phase) {
       int64_t before = round * call.itemsAtOnce[phase];
-      int64_t items =
-          std::min(call.itemsAtOnce[phase], call.items[phase] - before);
-      runInParallel(threads, items,
-                    [&](unsigned thread, int64_t begin, int64_t end) {
-                      int64_t *own = words.data() + thread * call.words;
-                      own[rangeAt] = before + begin;
-                      own[rangeAt + 1] = before + end;
-                      loaded.phases[phase](own, nullptr);
-                    });
+      runPhase(kernel, call, phase, before,
+               std::min(call.itemsAtOnce[phase], call.items[phase] - before));
     }
 }
 
@@ -359,7 +429,7 @@ void CpuProgram::Impl::placeBuffers(const RunPlan &plan,
       address = buffers[i].data;
       break;
     case BufferKind::Temporary:
-      address = constants.isKept[i]
+      address = constantSteps.isKept[i]
                     ? kept.data() + places.offsets[i]
                     : arena.data() + std::max<int64_t>(plan.arenaOffsets[i], 0);
       break;

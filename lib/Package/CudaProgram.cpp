@@ -82,15 +82,9 @@ CudaProgram::open(std::shared_ptr<const Package> package,
     return found.error();
   auto impl =
       std::make_unique<Impl>(**cudaDriver(), found->first, found->second);
-  impl->package = std::move(package);
-  impl->constantSteps = findConstantSteps(impl->package->program);
-  impl->hasConstants = impl->constantSteps.count == 0;
-  auto places =
-      placeKept(impl->package->program, impl->constantSteps, kAddressRemainder);
-  if (!places)
-    return problem(ExitCode::Limit, "'" + impl->package->name +
-                                        "': the size of its arrays overflows");
-  impl->places = std::move(*places);
+  if (Problem error =
+          impl->findConstants(std::move(package), kAddressRemainder))
+    return error;
   impl->compile = options.compile;
   if (Problem error = impl->start())
     return error;
@@ -102,63 +96,34 @@ CudaProgram::~CudaProgram() = default;
 const Package &CudaProgram::package() const { return *impl->package; }
 const GpuFacts &CudaProgram::gpu() const { return impl->gpu; }
 
-Outcome<CudaPlan>
-CudaProgram::Impl::makePlan(PlannedSteps which,
-                            const std::vector<int64_t> &symbols) {
-  Outcome<std::unique_ptr<RunPlan>> plan =
-      planRun(package->program, constantSteps, which, symbols);
-  if (!plan)
-    return plan.error();
-  CudaPlan made;
-  made.plan = std::move(*plan);
+Problem CudaProgram::Impl::prepare(CudaPlan &made, PlannedSteps) {
   if (Problem error = reserveFor(made))
     return error;
-  if (Problem error = loadEntriesOf(made))
-    return error;
-  return made;
+  return loadEntriesOf(made);
 }
 
-/// Where a step fails nothing is kept, and the next plan tries again. Waits:
-/// launches on any stream find it done.
-Problem
-CudaProgram::Impl::computeConstants(const std::vector<int64_t> &symbols) {
-  if (Problem error = keptArrays.reserve(places.bytes, gpu,
-                                         "what is computed of weights alone"))
-    return error;
-  Outcome<CudaPlan> plan = makePlan(PlannedSteps::Once, symbols);
-  if (!plan)
-    return plan.error();
+Problem CudaProgram::Impl::reserveKept() {
+  return keptArrays.reserve(places.bytes, gpu,
+                            "what is computed of weights alone");
+}
+
+/// Waits: launches on any stream find it done.
+Problem CudaProgram::Impl::runOnce(CudaPlan &made) {
   isCapturing = false;
-  placeBuffers(*plan, {}, {});
-  if (Problem error = runPlaced(*plan, stream, nullptr, /*checksLater=*/false))
+  placeBuffers(made, {}, {});
+  if (Problem error = runPlaced(made, stream, nullptr, /*checksLater=*/false))
     return error;
-  if (Problem error = synchronize())
-    return error;
-  hasConstants = true;
-  return {};
+  return synchronize();
 }
 
 Outcome<std::shared_ptr<const RunPlan>>
 CudaProgram::planFor(const std::vector<std::vector<int64_t>> &inputShapes) {
-  Outcome<std::vector<int64_t>> symbols =
-      readSymbols(impl->package->program, inputShapes);
-  if (!symbols)
-    return symbols.error();
-  if (CudaPlan *known = impl->plans.find(*symbols))
-    return known->plan;
   CurrentContext current(*impl);
-  Outcome<CudaPlan> made = impl->makePlan(PlannedSteps::Others, *symbols);
-  if (!made)
-    return made.error();
-  if (!impl->hasConstants)
-    if (Problem error = impl->computeConstants(*symbols))
-      return error;
-  return impl->plans.add(std::move(*made)).plan;
+  return impl->planFor(inputShapes);
 }
 
 std::shared_ptr<const RunPlan> CudaProgram::keptPlan(uint64_t id) {
-  CudaPlan *kept = impl->plans.find(id);
-  return kept ? kept->plan : nullptr;
+  return impl->keptPlan(id);
 }
 
 Problem CudaProgram::enqueue(const RunPlan &plan,

@@ -3,8 +3,8 @@
 #define REFOLD_LIB_PACKAGE_CUDAPROGRAM_H
 
 #include "CudaDriver.h"
-#include "PlanCache.h"
 #include "ProductLibrary.h"
+#include "ProgramPlans.h"
 #include "refold/Package/LaunchPlan.h"
 #include <array>
 
@@ -98,12 +98,12 @@ struct MissingEntry {
   LoadedEntry *entry;
 };
 
-struct CudaProgram::Impl {
+struct CudaProgram::Impl : ProgramPlans<CudaPlan> {
   Impl(const CudaDriver &driver, CuDevice device, GpuFacts gpu)
       : driver(driver), device(device), gpu(std::move(gpu)), constants(driver),
         tickets(driver), staging(driver), libraryWorkspace(driver),
         failedCheck(driver), keptArrays(driver) {}
-  ~Impl();
+  ~Impl() override;
 
   Problem start();
   Problem loadKernel(const DeviceKernel &kernel, LoadedKernel &loaded);
@@ -116,9 +116,9 @@ struct CudaProgram::Impl {
   Problem uploadConstants();
   Problem makeTickets();
   Problem makeFailedCheck();
-  Outcome<CudaPlan> makePlan(PlannedSteps which,
-                             const std::vector<int64_t> &symbols);
-  Problem computeConstants(const std::vector<int64_t> &symbols);
+  Problem prepare(CudaPlan &made, PlannedSteps which) override;
+  Problem reserveKept() override;
+  Problem runOnce(CudaPlan &made) override;
   Problem reserveFor(CudaPlan &made);
   Problem prepareProducts(CudaPlan &made);
   Problem growMemory(int64_t wanted);
@@ -156,7 +156,6 @@ struct CudaProgram::Impl {
   const CudaDriver &driver;
   CuDevice device;
   GpuFacts gpu;
-  std::shared_ptr<const Package> package;
   CuContext context = nullptr;
   CuStream stream = nullptr; ///< of what is not on the caller's
   decltype(Options::compile) compile;
@@ -169,13 +168,8 @@ struct CudaProgram::Impl {
   std::optional<std::unique_ptr<ProductLibrary>> library;
   DeviceMemory libraryWorkspace;
   DeviceMemory failedCheck; ///< 1 + the step of a check that failed, or 0
-  /// What is computed of constants alone, when the first plan is made.
-  ConstantSteps constantSteps;
-  KeptPlaces places;
-  DeviceMemory keptArrays;
-  bool hasConstants = false;
+  DeviceMemory keptArrays;  ///< of what is computed of constants alone
   std::shared_ptr<DeviceMemory> memory; ///< that further plans get
-  PlanCache<CudaPlan> plans;
   // Of the call that is being made.
   bool isCapturing = false; ///< a graph, where no code can be loaded
   std::vector<DeviceAddress> addresses; ///< one a buffer

@@ -308,24 +308,6 @@ package::planRun(const ProgramSpec &program, const ConstantSteps &constants,
   return plan;
 }
 
-std::optional<KeptPlaces> package::placeKept(const ProgramSpec &program,
-                                             const ConstantSteps &constants,
-                                             int64_t alignment) {
-  KeptPlaces places;
-  places.offsets.assign(program.buffers.size(), -1);
-  for (size_t i = 0; i < places.offsets.size(); ++i) {
-    if (!constants.isKept[i])
-      continue;
-    places.offsets[i] = places.bytes;
-    int64_t bytes = program.buffers[i].bytes.constant().value_or(0);
-    if (__builtin_add_overflow(bytes, alignment - 1, &bytes) ||
-        __builtin_add_overflow(places.bytes, bytes & ~(alignment - 1),
-                               &places.bytes))
-      return std::nullopt;
-  }
-  return places;
-}
-
 Problem package::noLongerKept(const std::string &package) {
   return problem(ExitCode::Usage,
                  "found a plan that is not or no longer kept, expected one of "

@@ -7,8 +7,7 @@
 
 using namespace refold;
 
-/// Whether the same elements of the buffer are seen at every shape.
-static bool isFixed(const ViewSpec &view) {
+bool refold::isFixed(const ViewSpec &view) {
   auto isNumber = [](const SizeExpr &size) {
     return size.constant().has_value();
   };
@@ -209,4 +208,22 @@ ConstantSteps refold::findConstantSteps(const ProgramSpec &program) {
   found.count =
       size_t(std::count(found.isOnce.begin(), found.isOnce.end(), true));
   return found;
+}
+
+std::optional<KeptPlaces> refold::placeKept(const ProgramSpec &program,
+                                            const ConstantSteps &constants,
+                                            int64_t alignment) {
+  KeptPlaces places;
+  places.offsets.assign(program.buffers.size(), -1);
+  for (size_t i = 0; i < places.offsets.size(); ++i) {
+    if (!constants.isKept[i])
+      continue;
+    places.offsets[i] = places.bytes;
+    int64_t bytes = program.buffers[i].bytes.constant().value_or(0);
+    if (__builtin_add_overflow(bytes, alignment - 1, &bytes) ||
+        __builtin_add_overflow(places.bytes, bytes & ~(alignment - 1),
+                               &places.bytes))
+      return std::nullopt;
+  }
+  return places;
 }

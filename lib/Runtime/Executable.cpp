@@ -177,27 +177,23 @@ llvm::Error Executable::Impl::computeConstants(llvm::ArrayRef<int64_t> symbols,
       symbols, weights, panels);
   if (!plan)
     return plan.takeError();
-  std::vector<size_t> offsets(spec.buffers.size());
-  size_t total = 0;
-  for (size_t i = 0; i < offsets.size(); ++i)
-    if (constants.isKept[i]) {
-      offsets[i] = total;
-      total += roundedUp(spec.buffers[i].bytes.constant().value_or(0));
-    }
+  std::optional<KeptPlaces> places =
+      placeKept(spec, constants, int64_t(AlignedBuffer::kAlignment));
   RunState state;
-  if (!kept.reserve(total) || !reserve(**plan, threads, state))
+  if (!places || !kept.reserve(size_t(places->bytes)) ||
+      !reserve(**plan, threads, state))
     return noMemory();
   state.addresses.resize(spec.buffers.size());
   placeBuffers(spec.buffers, **plan, state);
-  for (size_t i = 0; i < offsets.size(); ++i)
+  for (size_t i = 0; i < buffers.size(); ++i)
     if (constants.isKept[i])
-      state.addresses[i] = kept.data() + offsets[i];
+      state.addresses[i] = kept.data() + places->offsets[i];
   if (llvm::Error error = execute(**plan, threads, state))
     return error;
-  for (size_t i = 0; i < offsets.size(); ++i)
+  for (size_t i = 0; i < buffers.size(); ++i)
     if (constants.isKept[i]) {
       buffers[i].kind = BufferKind::Constant;
-      buffers[i].data = kept.data() + offsets[i];
+      buffers[i].data = kept.data() + places->offsets[i];
     }
   // What they laid out of their weights nobody reads again.
   plan->reset();

@@ -2,6 +2,7 @@
 #include "ShapePlan.h"
 
 #include "refold/Runtime/ArenaPlan.h"
+#include "refold/Runtime/ConstantPanels.h"
 #include "refold/Runtime/StepViews.h"
 #include "refold/Support/Error.h"
 #include <algorithm>
@@ -22,7 +23,6 @@ struct Planner {
   llvm::Error checkSizes() const;
   llvm::Error planCall(size_t at);
   llvm::Error planKernel(size_t at, const KernelStep &kernel);
-  bool packsConstantsOnly(const Kernel &kernel, const KernelStep &step) const;
   llvm::Error packConstants(size_t at, KernelCall &call);
   llvm::Error planProduct(size_t at, const ProductStep &product);
   llvm::Error planAssert(const Step &step, const AssertStep &assertion);
@@ -64,33 +64,11 @@ static unsigned appendWorkspace(KernelCall &call, int64_t bytes) {
   return at;
 }
 
-/// Whether the same elements of the buffer are seen at every shape.
-static bool isFixed(const ViewSpec &view) {
-  auto isNumber = [](const SizeExpr &size) {
-    return size.constant().has_value();
-  };
-  return isNumber(view.offset) && llvm::all_of(view.sizes, isNumber) &&
-         llvm::all_of(view.strides, isNumber);
-}
-
-/// Whether all that lies in the shared workspace follows from constants, of
-/// which no shape sees another part.
-bool Planner::packsConstantsOnly(const Kernel &kernel,
-                                 const KernelStep &step) const {
-  return kernel.sharesOnlyPanels && !kernel.packedOperands.empty() &&
-         llvm::all_of(kernel.packedOperands, [&](unsigned operand) {
-           auto *view = operand < step.operands.size()
-                            ? std::get_if<ViewSpec>(&step.operands[operand])
-                            : nullptr;
-           return view && isFixed(*view) &&
-                  steps.buffers[view->buffer].kind == BufferKind::Constant;
-         });
-}
-
 /// Runs the packing phases of `call`, unless an earlier shape has.
 llvm::Error Planner::packConstants(size_t at, KernelCall &call) {
   call.firstPhase = call.kernel->packedOperands.size();
-  auto [known, isNew] = panels[at].buffers.try_emplace(call.sharedBytes);
+  auto [known, isNew] = panels[at].buffers.try_emplace(
+      panelKey(call.sharedBytes, call.items, call.firstPhase));
   AlignedBuffer &shared = known->second, privates;
   if (isNew && (!shared.reserve(std::max<int64_t>(call.sharedBytes, 1)) ||
                 !privates.reserve(std::max<int64_t>(call.privateBytes, 1)))) {
@@ -159,8 +137,11 @@ llvm::Error Planner::planKernel(size_t at, const KernelStep &kernelStep) {
   call.privateAt = appendWorkspace(call, call.privateBytes);
   call.rangeAt = call.words.size();
   call.words.append({0, 0});
-  if (call.items == call.itemsAtOnce &&
-      packsConstantsOnly(kernel, kernelStep)) {
+  auto isConstant = [&](unsigned buffer) {
+    return steps.buffers[buffer].kind == BufferKind::Constant;
+  };
+  if (kernel.sharesOnlyPanels && call.items == call.itemsAtOnce &&
+      packsConstants(kernel.packedOperands, kernelStep, isConstant)) {
     if (llvm::Error error = packConstants(at, call))
       return error;
   } else {

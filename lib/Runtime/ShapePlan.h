@@ -53,7 +53,7 @@ struct AssertCall {
 /// Constant operands of one step in the panels that its kernel reads, made once
 /// for all shapes.
 struct PanelStore {
-  std::map<int64_t, AlignedBuffer> buffers; ///< by bytes
+  std::map<std::vector<int64_t>, AlignedBuffer> buffers; ///< by `panelKey`
 };
 
 using Call = std::variant<KernelCall, ProductCall, CopyCall, AssertCall>;

@@ -444,6 +444,33 @@ assert run(handle, small, (x,), (again,)) == (0, "") and bytes(again) == bytes(y
     assert (launches("opened", "planned"), launches("planned", "run"), launches("run", "planned again")) == (2, 1, 0), calls
 
 
+def check_panels(files):
+    """Constants that a kernel lays out are laid out when the first plan is made: what becomes of the file is not seen.
+    Shapes without rows lay out nothing that others read; the bits are those of the compiler."""
+    program = "test/Package/Inputs/rows_of_weights.mlir"
+    package = files.package(program)
+    write_npy(files.folder / "x.npy", [5, 24], 3)
+    files.machine.answers("run", program, "--input", f"x={files.folder}/x.npy", "--output", f"y={files.folder}/y.npy")
+    calls_library(files, f"""
+import mmap, struct
+x, y, again, none = numbers(120), numbers(40 * 5), numbers(40 * 5), numbers(0)
+x[:] = struct.unpack("<120f", open("{files.folder}/x.npy", "rb").read()[-480:])
+wanted = open("{files.folder}/y.npy", "rb").read()[-800:]
+for threads in (1, 3):
+    handle = open_package({str(package)!r}, threads)
+    error, empty = plan(handle, (0, 24))
+    assert run(handle, empty, (none,), (none,)) == (0, "")
+    error, whole = plan(handle, (5, 24))
+    assert run(handle, whole, (x,), (y,)) == (0, "") and bytes(y) == wanted
+weights = struct.pack("<3f", 0.875, 0.8125, 0.75)
+with open({str(package)!r}, "r+b") as file, mmap.mmap(file.fileno(), 0) as bytes_of:
+    at = bytes_of.find(weights)
+    assert at > 0
+    bytes_of[at:at + 12] = bytes(12)
+assert run(handle, whole, (x,), (again,)) == (0, "") and bytes(again) == wanted
+""")
+
+
 def check_stale_plans(files):
     """A plan that is no longer kept is an error, on whatever a new plan lies; a captured one stays, and its memory."""
     for target in ("cpu", "cuda-sm90"):
@@ -546,7 +573,7 @@ assert enqueue(1, 1, 1) == [2, 2, 2] and code_of(lib.refold_package_check(handle
 
 
 CHECKS = [check_size, check_header, check_cpu, check_certificates, check_gpu, check_tiles, check_damage, check_writing, check_library, check_null, check_npy, check_pipe,
-          check_short_memory, check_once, check_stale_plans, check_entries, check_late_checks]
+          check_short_memory, check_once, check_panels, check_stale_plans, check_entries, check_late_checks]
 
 
 def main():

@@ -62,16 +62,6 @@ Outcome<std::unique_ptr<RunPlan>> planRun(const ProgramSpec &program,
                                           PlannedSteps which,
                                           const std::vector<int64_t> &symbols);
 
-/// Where each kept array begins in memory of `bytes`, at a multiple of
-/// `alignment`; nothing where that overflows.
-struct KeptPlaces {
-  std::vector<int64_t> offsets; ///< one a buffer; -1: it is not kept
-  int64_t bytes = 0;
-};
-std::optional<KeptPlaces> placeKept(const ProgramSpec &program,
-                                    const ConstantSteps &constants,
-                                    int64_t alignment);
-
 /// Of a plan that a program does not know.
 Problem noLongerKept(const std::string &package);
 

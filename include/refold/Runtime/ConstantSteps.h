@@ -58,6 +58,19 @@ struct ConstantSteps {
 /// constants and `kMostFreeBytes`. Order among them stays that of the program.
 ConstantSteps findConstantSteps(const ProgramSpec &program);
 
+/// Where each kept array begins in memory of `bytes`, at a multiple of
+/// `alignment`, a power of two; nothing where that overflows.
+struct KeptPlaces {
+  std::vector<int64_t> offsets; ///< one a buffer; -1: it is not kept
+  int64_t bytes = 0;
+};
+std::optional<KeptPlaces> placeKept(const ProgramSpec &program,
+                                    const ConstantSteps &constants,
+                                    int64_t alignment);
+
+/// Whether the same elements of the buffer are seen at every shape.
+bool isFixed(const ViewSpec &view);
+
 /// What may be kept whatever it is made of: one array, and all together.
 inline constexpr int64_t kFreeBytes = int64_t(16) << 20,
                          kMostFreeBytes = int64_t(64) << 20;
