@@ -2,6 +2,8 @@
 // Operators that read elements at computed positions. Positions that are affine
 // in the subscripts (ranges, masks of exporters) become slices and views; only
 // positions that are data become gathers.
+#include "Gathers.h"
+
 #include "Operators.h"
 #include "Scalars.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -11,7 +13,7 @@
 using namespace mlir;
 using namespace refold::onnx;
 
-static LogicalResult requireIndices(Node &node, unsigned i) {
+LogicalResult refold::onnx::requireIndices(Node &node, unsigned i) {
   ElementType type = node.input(i).type;
   if (type == ElementType::I32 || type == ElementType::I64)
     return success();
@@ -49,13 +51,7 @@ static FailureOr<Tensor> place(Node &node, Tensor data, ArrayRef<int> target,
   return graph.broadcastTo(*spreadView, shape);
 }
 
-/// The subscript that an affine part runs along, if it is offset + that one.
-struct Walk {
-  int along = -1; ///< -1: constant
-  Extent offset, step = Extent(1);
-};
-
-static std::optional<Walk> walkOf(Extents &extents, const Affine &part) {
+std::optional<Walk> refold::onnx::walkOf(Extents &extents, const Affine &part) {
   Walk walk;
   walk.offset = part.offset;
   for (auto [k, slope] : llvm::enumerate(part.coefficients)) {
@@ -69,9 +65,8 @@ static std::optional<Walk> walkOf(Extents &extents, const Affine &part) {
   return walk;
 }
 
-/// A negative position counts from the end; which it is must be known.
-static bool normalise(Extents &extents, Affine &part, const Extent &extent,
-                      ArrayRef<Extent> shape) {
+bool refold::onnx::normalise(Extents &extents, Affine &part,
+                             const Extent &extent, ArrayRef<Extent> shape) {
   std::optional<Interval> range = rangeOf(extents, part, shape);
   if (!range)
     return false;
@@ -83,10 +78,9 @@ static bool normalise(Extents &extents, Affine &part, const Extent &extent,
   return extents.isNonNegative(range->least);
 }
 
-/// Positions known while importing must be inside, or be checked to be.
-static LogicalResult requireInside(Node &node, const Affine &part,
-                                   const Extent &extent,
-                                   ArrayRef<Extent> shape) {
+LogicalResult refold::onnx::requireInside(Node &node, const Affine &part,
+                                          const Extent &extent,
+                                          ArrayRef<Extent> shape) {
   Extents &extents = node.extents;
   std::optional<Interval> range = rangeOf(extents, part, shape);
   if (range &&
@@ -101,9 +95,8 @@ static LogicalResult requireInside(Node &node, const Affine &part,
 
 //===- Positions that are data ===//
 
-/// cf.assert that every position is in [-extent, extent).
-static LogicalResult checkPositions(Node &node, Tensor &indices,
-                                    const Extent &extent) {
+LogicalResult refold::onnx::checkPositions(Node &node, Tensor &indices,
+                                           const Extent &extent) {
   GraphBuilder &graph = node.graph;
   if (indices.isKnown()) {
     for (const Scalar &scalar : indices.known) {
@@ -142,9 +135,8 @@ static LogicalResult checkPositions(Node &node, Tensor &indices,
   return success();
 }
 
-/// As an index; from the end where negative.
-static Value emitPosition(GraphBuilder &graph, Body &body, Value position,
-                          const Extent &extent) {
+Value refold::onnx::emitPosition(GraphBuilder &graph, Body &body,
+                                 Value position, const Extent &extent) {
   Type indexType = body.builder.getIndexType();
   Value at = body.make<arith::IndexCastOp>(indexType, position);
   Value zero = body.integer(indexType, 0);
@@ -294,42 +286,45 @@ static FailureOr<Tensor> gatherAffine(Node &node, Tensor &data, Tensor &indices,
   return place(node, *view, target, shape);
 }
 
-static LogicalResult lowerGather(Node &node) {
-  Tensor &data = node.input(0), &indices = node.input(1);
-  if (failed(requireIndices(node, 1)))
-    return failure();
-  auto axis = node.axisAttribute(0, data.rank());
-  if (failed(axis))
-    return failure();
-  Shape shape(data.shape.begin(), data.shape.begin() + *axis);
+FailureOr<Tensor> refold::onnx::gather(Node &node, Tensor &data,
+                                       Tensor &indices, unsigned axis) {
+  Shape shape(data.shape.begin(), data.shape.begin() + axis);
   shape.append(indices.shape.begin(), indices.shape.end());
-  shape.append(data.shape.begin() + *axis + 1, data.shape.end());
-  const Extent &extent = data.shape[*axis];
-  if (auto known = gatherKnown(node, data, indices, *axis, shape))
-    return node.give(std::move(*known));
+  shape.append(data.shape.begin() + axis + 1, data.shape.end());
+  const Extent &extent = data.shape[axis];
+  if (auto known = gatherKnown(node, data, indices, axis, shape))
+    return std::move(*known);
   if (auto form = formOver(node.extents, indices, indices.shape)) {
     FailureOr<Tensor> result =
-        gatherAffine(node, data, indices, form->parts.front(), *axis, shape);
-    if (succeeded(result))
-      return node.give(std::move(*result));
-    if (node.hasErrors())
-      return failure();
+        gatherAffine(node, data, indices, form->parts.front(), axis, shape);
+    if (succeeded(result) || node.hasErrors())
+      return result;
   }
   if (failed(checkPositions(node, indices, extent)))
     return failure();
   SmallVector<AffineExpr> at;
   for (unsigned k = 0; k < indices.rank(); ++k)
-    at.push_back(node.graph.ops.getAffineDimExpr(*axis + k));
+    at.push_back(node.graph.ops.getAffineDimExpr(axis + k));
   unsigned added = indices.rank();
-  return node.give(gatherData(
+  return gatherData(
       node, data, indices, at, shape,
       [&](Body &body, Value position, ValueRange subscripts) {
         SmallVector<Value> source(subscripts.begin(),
-                                  subscripts.begin() + *axis);
+                                  subscripts.begin() + axis);
         source.push_back(emitPosition(node.graph, body, position, extent));
-        source.append(subscripts.begin() + *axis + added, subscripts.end());
+        source.append(subscripts.begin() + axis + added, subscripts.end());
         return source;
-      }));
+      });
+}
+
+static LogicalResult lowerGather(Node &node) {
+  if (failed(requireIndices(node, 1)))
+    return failure();
+  auto axis = node.axisAttribute(0, node.input(0).rank());
+  if (failed(axis))
+    return failure();
+  FailureOr<Tensor> result = gather(node, node.input(0), node.input(1), *axis);
+  return failed(result) ? failure() : node.give(std::move(*result));
 }
 
 /// The indices have the result's shape; one subscript is replaced.

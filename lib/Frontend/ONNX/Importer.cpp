@@ -43,11 +43,14 @@ private:
   LogicalResult fail(llvm::Error error, Location loc, const Twine &what = "");
   LogicalResult readOpset();
   LogicalResult checkDimOptions();
-  LogicalResult declareInitializers();
+  LogicalResult declareInitializers(const GraphProto &proto, bool isMain);
   FailureOr<Shape> shapeOf(const ValueInfoProto &info,
                            SmallVectorImpl<std::string> &names);
   LogicalResult declareInputs();
   LogicalResult lowerNode(const NodeProto &proto, int number);
+  LogicalResult lowerIf(const NodeProto &proto, int number, Location loc);
+  FailureOr<std::vector<Tensor>> lowerBranch(const GraphProto &proto,
+                                             int number, Location loc);
   LogicalResult checkResult(Node &node, unsigned i, Tensor &tensor);
   LogicalResult finish();
   LogicalResult finishOutput(const ValueInfoProto &info,
@@ -66,6 +69,7 @@ private:
   int opset = 0;
   Extents extents;
   std::map<std::string, Tensor> tensors;
+  std::vector<std::string> *branchNames = nullptr; ///< those it has defined
   OwningOpRef<ModuleOp> module;
   func::FuncOp function;
   std::optional<GraphBuilder> graph;
@@ -105,11 +109,14 @@ LogicalResult Importer::define(StringRef name, Tensor tensor, Location loc) {
   if (!tensors.try_emplace(name.str(), std::move(tensor)).second)
     return emitError(loc) << "the name '" << name
                           << "' is defined twice; expected distinct names";
+  if (branchNames)
+    branchNames->push_back(name.str());
   return success();
 }
 
-LogicalResult Importer::declareInitializers() {
-  const GraphProto &proto = file->model().graph();
+/// Only those of the main graph have their numbers outside the message.
+LogicalResult Importer::declareInitializers(const GraphProto &proto,
+                                            bool isMain) {
   if (proto.sparse_initializer_size())
     return error("a sparse initializer; expected dense ones only",
                  ExitCode::Unsupported);
@@ -118,7 +125,8 @@ LogicalResult Importer::declareInitializers() {
     Location loc = NameLoc::get(builder.getStringAttr(initializer.name()),
                                 FileLineColLoc::get(&context, path, 0, 0));
     llvm::Expected<Tensor> tensor =
-        constants->read(initializer, file->payload(i), initializer.name());
+        constants->read(initializer, isMain ? file->payload(i) : StringRef(),
+                        initializer.name());
     if (!tensor)
       return fail(tensor.takeError(), loc,
                   "initializer '" + initializer.name() + "': ");
@@ -290,6 +298,8 @@ LogicalResult Importer::lowerNode(const NodeProto &proto, int number) {
     return emitError(isUnsupported)
            << "operator '" << proto.op_type() << "' of domain '"
            << proto.domain() << "'; expected operators of 'ai.onnx'";
+  if (proto.op_type() == "If")
+    return lowerIf(proto, number, loc);
   const Operator *row = findOperator(proto.op_type(), opset);
   if (!row)
     return emitError(isUnsupported) << whyUnknown(proto.op_type(), opset);
@@ -320,6 +330,75 @@ LogicalResult Importer::lowerNode(const NodeProto &proto, int number) {
         failed(define(proto.output(i), std::move(*node.results[i]), loc)))
       return failure();
   }
+  return success();
+}
+
+/// The results of a graph that is part of a node, as nodes of this one. Its
+/// names are known inside it only.
+FailureOr<std::vector<Tensor>> Importer::lowerBranch(const GraphProto &proto,
+                                                     int number, Location loc) {
+  std::vector<std::string> names;
+  std::vector<std::string> *outer = std::exchange(branchNames, &names);
+  std::vector<Tensor> results;
+  auto lower = [&]() -> LogicalResult {
+    if (failed(declareInitializers(proto, /*isMain=*/false)))
+      return failure();
+    for (const NodeProto &node : proto.node())
+      if (failed(lowerNode(node, number)))
+        return failure();
+    for (const ValueInfoProto &output : proto.output()) {
+      auto found = tensors.find(output.name());
+      if (found == tensors.end())
+        return emitError(loc) << "If: the result '" << output.name()
+                              << "' of a branch is not defined; expected a "
+                                 "node that gives it";
+      results.push_back(found->second);
+    }
+    return success();
+  };
+  LogicalResult done = lower();
+  branchNames = outer;
+  for (const std::string &name : names)
+    tensors.erase(name);
+  if (failed(done))
+    return failure();
+  return results;
+}
+
+/// One branch, in place of the node: which one must follow from constants and
+/// sizes.
+LogicalResult Importer::lowerIf(const NodeProto &proto, int number,
+                                Location loc) {
+  auto graphOf = [&](StringRef name) -> const GraphProto * {
+    for (const ::onnx::AttributeProto &attribute : proto.attribute())
+      if (name == attribute.name() && attribute.has_g())
+        return &attribute.g();
+    return nullptr;
+  };
+  const GraphProto *then = graphOf("then_branch");
+  const GraphProto *otherwise = graphOf("else_branch");
+  auto condition =
+      proto.input_size() == 1 ? tensors.find(proto.input(0)) : tensors.end();
+  if (!then || !otherwise || condition == tensors.end() ||
+      condition->second.type != ElementType::Bool)
+    return emitError(loc) << "If: a node without a condition that is defined "
+                             "before it and two branches; expected them";
+  const Scalar *flag = condition->second.splat();
+  std::optional<int64_t> value =
+      flag && flag->integer ? flag->integer->constant() : std::nullopt;
+  if (!value)
+    return emitError(endingWith(ExitCode::Unsupported, loc))
+           << "If: the condition is known only at run time; expected one that "
+              "follows from constants and sizes";
+  auto results = lowerBranch(*value ? *then : *otherwise, number, loc);
+  if (failed(results))
+    return failure();
+  if (int(results->size()) != proto.output_size())
+    return emitError(loc) << "If: a branch gives " << results->size()
+                          << " results; expected " << proto.output_size();
+  for (auto [name, tensor] : llvm::zip_equal(proto.output(), *results))
+    if (!name.empty() && failed(define(name, std::move(tensor), loc)))
+      return failure();
   return success();
 }
 
@@ -402,7 +481,8 @@ Importer::run(llvm::Expected<std::shared_ptr<ModelFile>> opened) {
   file = *opened;
   constants.emplace(ConstantReader{context, file});
   if (failed(readOpset()) || failed(checkDimOptions()) ||
-      failed(declareInitializers()) || failed(declareInputs()))
+      failed(declareInitializers(file->model().graph(), /*isMain=*/true)) ||
+      failed(declareInputs()))
     return failure();
   int number = 0;
   for (const NodeProto &proto : file->model().graph().node())

@@ -4,6 +4,7 @@
 #include "refold/Frontend/ONNX.h"
 #include "refold/Support/NearestName.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSwitch.h"
 #include <map>
 
 using namespace mlir;
@@ -16,12 +17,17 @@ static const std::multimap<StringRef, const Operator *> &table() {
   static const auto *rows = [] {
     auto *all = new std::multimap<StringRef, const Operator *>;
     for (ArrayRef<Operator> kind :
-         {activationOperators(), arithmeticOperators(), attentionOperators(),
-          castOperators(), comparisonOperators(), constantOperators(),
-          einsumOperators(), gatherOperators(), lossOperators(),
-          movementOperators(), normalisationOperators(), productOperators(),
-          quantisationOperators(), reductionOperators(), selectionOperators(),
-          shapeOperators(), windowOperators()})
+         {activationOperators(),    arithmeticOperators(),
+          attentionOperators(),     castOperators(),
+          comparisonOperators(),    constantOperators(),
+          einsumOperators(),        gatherOperators(),
+          lossOperators(),          movementOperators(),
+          normalisationOperators(), productOperators(),
+          quantisationOperators(),  reductionOperators(),
+          resizeOperators(),        rotaryOperators(),
+          scatterOperators(),       selectionOperators(),
+          shapeOperators(),         transposedOperators(),
+          windowOperators()})
       for (const Operator &row : kind)
         all->emplace(row.name, &row);
     return all;
@@ -37,7 +43,23 @@ const Operator *refold::onnx::findOperator(StringRef name, int opset) {
   return nullptr;
 }
 
+/// What stands in the way of operators that models do hold, or "".
+static StringRef whyRefused(StringRef name) {
+  return llvm::StringSwitch<StringRef>(name)
+      .Cases("LSTM", "GRU", "RNN", "each step of it needs the step before")
+      .Cases("Loop", "Scan", "it runs a graph a number of times")
+      .Cases("NonZero", "Compress", "Unique", "NonMaxSuppression",
+             "sizes of its results are data")
+      .Cases("RandomNormal", "RandomNormalLike", "RandomUniform",
+             "RandomUniformLike", "Bernoulli", "Multinomial",
+             "its results are random")
+      .Default("");
+}
+
 std::string refold::onnx::whyUnknown(StringRef name, int opset) {
+  if (StringRef reason = whyRefused(name); !reason.empty())
+    return "operator '" + name.str() + "' is not read: " + reason.str() +
+           "; expected one that 'refold ops' lists";
   auto [begin, end] = table().equal_range(name);
   if (begin != end)
     return "operator '" + name.str() + "' of opset " + std::to_string(opset) +

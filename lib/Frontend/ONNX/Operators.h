@@ -39,8 +39,12 @@ llvm::ArrayRef<Operator> normalisationOperators(); // Normalisation.cpp
 llvm::ArrayRef<Operator> productOperators();       // Products.cpp
 llvm::ArrayRef<Operator> quantisationOperators();  // Quantisation.cpp
 llvm::ArrayRef<Operator> reductionOperators();     // Reductions.cpp
+llvm::ArrayRef<Operator> resizeOperators();        // Resize.cpp
+llvm::ArrayRef<Operator> rotaryOperators();        // Rotary.cpp
+llvm::ArrayRef<Operator> scatterOperators();       // Scatters.cpp
 llvm::ArrayRef<Operator> selectionOperators();     // Selection.cpp
 llvm::ArrayRef<Operator> shapeOperators();         // Shapes.cpp
+llvm::ArrayRef<Operator> transposedOperators();    // TransposedWindows.cpp
 llvm::ArrayRef<Operator> windowOperators();        // Windows.cpp
 
 /// The row for this operator in this opset, or null.

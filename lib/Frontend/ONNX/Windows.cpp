@@ -2,6 +2,7 @@
 // Convolutions and pooling: sums and extremes over windows that slide along the
 // spatial dimensions. They are computed with the channels last, which is a view
 // for whoever reads them.
+#include "Windows.h"
 #include "Contraction.h"
 #include "Operators.h"
 #include "Reductions.h"
@@ -12,28 +13,9 @@
 using namespace mlir;
 using namespace refold::onnx;
 
-namespace {
-/// Strides, dilations and kernel extents beyond are no model of ours; products
-/// of two of them stay in 64 bits.
-constexpr int64_t kLargest = int64_t(1) << 24;
-constexpr unsigned kMostSpatial = 3;
-
-/// How windows lie along one spatial dimension.
-struct Axis {
-  int64_t taps = 1, stride = 1, dilation = 1;
-  Extent low, high; ///< padding
-  Extent in, out;
-  /// Elements from the first to the last tap.
-  int64_t span() const { return dilation * (taps - 1) + 1; }
-};
-using Axes = SmallVector<Axis, kMostSpatial>;
-} // namespace
-
-/// A list attribute of one number a spatial dimension (or `each`), within
-/// [least, kLargest]; absent: all `otherwise`.
-static FailureOr<SmallVector<int64_t>> readList(Node &node, StringRef name,
-                                                unsigned count, int64_t least,
-                                                int64_t otherwise) {
+FailureOr<SmallVector<int64_t>>
+refold::onnx::readWindowList(Node &node, StringRef name, unsigned count,
+                             int64_t least, int64_t otherwise) {
   if (!node.has(name))
     return SmallVector<int64_t>(count, otherwise);
   SmallVector<int64_t> list = node.integers(name);
@@ -48,9 +30,9 @@ static FailureOr<SmallVector<int64_t>> readList(Node &node, StringRef name,
                    << "; expected at least " << least;
       return failure();
     }
-    if (value > kLargest) {
+    if (value > kLargestWindow) {
       node.beyondLimit() << "attribute '" << name << "' has " << value
-                         << "; expected at most " << kLargest;
+                         << "; expected at most " << kLargestWindow;
       return failure();
     }
   }
@@ -58,7 +40,7 @@ static FailureOr<SmallVector<int64_t>> readList(Node &node, StringRef name,
 }
 
 /// The padding of `auto_pad`: as much as ceil(in / stride) windows need.
-static void padForSame(Extents &extents, Axis &axis, bool isMoreAtEnd) {
+static void padForSame(Extents &extents, WindowAxis &axis, bool isMoreAtEnd) {
   axis.out = extents.ceilDiv(axis.in, Extent(axis.stride));
   Extent last =
       extents.mul(extents.sub(axis.out, Extent(1)), Extent(axis.stride));
@@ -72,8 +54,8 @@ static void padForSame(Extents &extents, Axis &axis, bool isMoreAtEnd) {
 
 /// Number of windows; with `isCeil` the last one may begin inside and end
 /// behind the padding, which then grows.
-static LogicalResult countWindows(Node &node, Axis &axis, unsigned dimension,
-                                  bool isCeil) {
+static LogicalResult countWindows(Node &node, WindowAxis &axis,
+                                  unsigned dimension, bool isCeil) {
   Extents &extents = node.extents;
   Extent padded = extents.add(axis.in, extents.add(axis.low, axis.high));
   Extent stride(axis.stride);
@@ -108,12 +90,12 @@ static LogicalResult countWindows(Node &node, Axis &axis, unsigned dimension,
 }
 
 /// The axes from attributes and the spatial extents of `input`.
-static FailureOr<Axes> readAxes(Node &node, const Tensor &input,
-                                ArrayRef<int64_t> taps) {
+static FailureOr<WindowAxes> readAxes(Node &node, const Tensor &input,
+                                      ArrayRef<int64_t> taps) {
   unsigned count = taps.size();
-  auto strides = readList(node, "strides", count, 1, 1);
-  auto dilations = readList(node, "dilations", count, 1, 1);
-  auto pads = readList(node, "pads", 2 * count, 0, 0);
+  auto strides = readWindowList(node, "strides", count, 1, 1);
+  auto dilations = readWindowList(node, "dilations", count, 1, 1);
+  auto pads = readWindowList(node, "pads", 2 * count, 0, 0);
   if (failed(strides) || failed(dilations) || failed(pads))
     return failure();
   std::string mode = node.string("auto_pad", "NOTSET");
@@ -128,9 +110,9 @@ static FailureOr<Axes> readAxes(Node &node, const Tensor &input,
     return failure();
   }
   bool isCeil = node.integer("ceil_mode", 0) != 0;
-  Axes axes;
+  WindowAxes axes;
   for (unsigned k = 0; k < count; ++k) {
-    Axis &axis = axes.emplace_back();
+    WindowAxis &axis = axes.emplace_back();
     axis.taps = taps[k];
     axis.stride = (*strides)[k];
     axis.dilation = (*dilations)[k];
@@ -145,7 +127,7 @@ static FailureOr<Axes> readAxes(Node &node, const Tensor &input,
   return axes;
 }
 
-static LogicalResult requireSpatial(Node &node) {
+LogicalResult refold::onnx::requireSpatial(Node &node) {
   unsigned rank = node.input(0).rank();
   if (rank < 3)
     return node.error() << "input 0 has rank " << rank
@@ -156,8 +138,7 @@ static LogicalResult requireSpatial(Node &node) {
   return success();
 }
 
-/// (n, c, ...) as a view (n, ..., c).
-static Tensor withChannelsLast(GraphBuilder &graph, Tensor &tensor) {
+Tensor refold::onnx::withChannelsLast(GraphBuilder &graph, Tensor &tensor) {
   SmallVector<unsigned> order{0};
   for (unsigned k = 2; k < tensor.rank(); ++k)
     order.push_back(k);
@@ -165,8 +146,7 @@ static Tensor withChannelsLast(GraphBuilder &graph, Tensor &tensor) {
   return graph.transpose(tensor, order);
 }
 
-/// (n, ..., c) as a view (n, c, ...).
-static Tensor withChannelsSecond(GraphBuilder &graph, Tensor &tensor) {
+Tensor refold::onnx::withChannelsSecond(GraphBuilder &graph, Tensor &tensor) {
   SmallVector<unsigned> order{0, tensor.rank() - 1};
   for (unsigned k = 1; k + 1 < tensor.rank(); ++k)
     order.push_back(k);
@@ -176,17 +156,16 @@ static Tensor withChannelsSecond(GraphBuilder &graph, Tensor &tensor) {
 /// What is left of the axes where there is one window: nothing behind it, so
 /// that its extent is the axis's.
 static Tensor cutToWindow(GraphBuilder &graph, Tensor tensor,
-                          ArrayRef<Axis> axes) {
+                          ArrayRef<WindowAxis> axes) {
   for (auto [k, axis] : llvm::enumerate(axes))
     if (axis.out.is(1) && !tensor.shape[1 + k].is(axis.span()))
       tensor = graph.slice(tensor, 1 + k, 0, Extent(axis.span()), 1);
   return tensor;
 }
 
-/// Padding of a tensor with the channels last, where an axis has any.
-static Tensor padded(GraphBuilder &graph, Tensor tensor, ArrayRef<Axis> axes,
-                     double value) {
-  if (llvm::all_of(axes, [](const Axis &axis) {
+Tensor refold::onnx::paddedForWindows(GraphBuilder &graph, Tensor tensor,
+                                      ArrayRef<WindowAxis> axes, double value) {
+  if (llvm::all_of(axes, [](const WindowAxis &axis) {
         return axis.low.is(0) && axis.high.is(0);
       }))
     return cutToWindow(graph, tensor, axes);
@@ -210,7 +189,7 @@ namespace {
 /// The dimensions of a reduction over windows: batch, places, `channels`, and
 /// reduced, `depth` and taps.
 struct Windows {
-  Windows(GraphBuilder &graph, ArrayRef<Axis> axes)
+  Windows(GraphBuilder &graph, ArrayRef<WindowAxis> axes)
       : graph(graph), axes(axes) {}
 
   /// A dimension of extent 1 is none.
@@ -233,7 +212,7 @@ struct Windows {
     isReduced.push_back(false);
   }
   void addTaps() {
-    for (const Axis &axis : axes)
+    for (const WindowAxis &axis : axes)
       taps.push_back(add(Extent(axis.taps), true));
   }
   /// Where place and tap meet along one axis.
@@ -242,7 +221,7 @@ struct Windows {
   }
 
   GraphBuilder &graph;
-  ArrayRef<Axis> axes;
+  ArrayRef<WindowAxis> axes;
   Shape shape;
   SmallVector<bool> isReduced;
   SmallVector<AffineExpr, kMostSpatial> places, taps;
@@ -251,8 +230,7 @@ struct Windows {
 
 //===- Convolution ===//
 
-/// What the weights say: (outputs, channels of a group, taps...).
-static FailureOr<SmallVector<int64_t>> weightExtents(Node &node) {
+FailureOr<SmallVector<int64_t>> refold::onnx::weightExtents(Node &node) {
   const Tensor &weights = node.input(1);
   unsigned rank = node.input(0).rank();
   if (weights.rank() != rank) {
@@ -274,14 +252,14 @@ static FailureOr<SmallVector<int64_t>> weightExtents(Node &node) {
                    << "; expected at least 1";
       return failure();
     }
-    if (*size > kLargest) {
+    if (*size > kLargestWindow) {
       node.beyondLimit() << "the weights have an extent of " << *size
-                         << "; expected at most " << kLargest;
+                         << "; expected at most " << kLargestWindow;
       return failure();
     }
     sizes.push_back(*size);
   }
-  auto kernel = readList(node, "kernel_shape", rank - 2, 1, 0);
+  auto kernel = readWindowList(node, "kernel_shape", rank - 2, 1, 0);
   if (failed(kernel))
     return failure();
   if (node.has("kernel_shape") && *kernel != ArrayRef(sizes).drop_front(2)) {
@@ -295,7 +273,7 @@ static FailureOr<SmallVector<int64_t>> weightExtents(Node &node) {
 
 static LogicalResult checkGroups(Node &node, ArrayRef<int64_t> sizes,
                                  int64_t groups) {
-  if (groups < 1 || groups > kLargest || sizes[0] % groups)
+  if (groups < 1 || groups > kLargestWindow || sizes[0] % groups)
     return node.error() << "group is " << groups << " for " << sizes[0]
                         << " outputs; expected a divisor";
   const Extent &channels = node.input(0).shape[1];
@@ -318,7 +296,7 @@ static LogicalResult checkGroups(Node &node, ArrayRef<int64_t> sizes,
 /// The axis whose place has to be a dimension although there is one: windows
 /// that do not slide are a matrix product, whose summed dimensions would have
 /// to lie in the same order in the input, channels last, as in the weights.
-static std::optional<unsigned> keptPlace(ArrayRef<Axis> axes,
+static std::optional<unsigned> keptPlace(ArrayRef<WindowAxis> axes,
                                          const Extent &batch,
                                          const Extent &outputs,
                                          const Extent &depth) {
@@ -336,11 +314,12 @@ static std::optional<unsigned> keptPlace(ArrayRef<Axis> axes,
   return hasRows && !outputs.is(1) && sums > 1 ? kept : std::nullopt;
 }
 
-/// out[n, p..., g, o] = sum of x[n, p * stride + t * dilation..., g, c] *
-/// w[g, o, c, t...]; one group and groups of one output have no dimension.
-static FailureOr<Tensor> convolve(Node &node, Tensor input, Tensor weights,
-                                  ArrayRef<Axis> axes, ArrayRef<int64_t> sizes,
-                                  int64_t groups) {
+/// One group and groups of one output have no dimension.
+FailureOr<Tensor> refold::onnx::convolve(Node &node, Tensor input,
+                                         Tensor weights,
+                                         ArrayRef<WindowAxis> axes,
+                                         ArrayRef<int64_t> sizes,
+                                         int64_t groups) {
   GraphBuilder &graph = node.graph;
   bool hasGroups = groups > 1, hasOutputs = !hasGroups || sizes[0] > groups;
   Extent outputs(sizes[0] / groups), depth(sizes[1]);
@@ -351,7 +330,7 @@ static FailureOr<Tensor> convolve(Node &node, Tensor input, Tensor weights,
     kernel.push_back(outputs);
   split.push_back(depth);
   kernel.push_back(depth);
-  for (const Axis &axis : axes)
+  for (const WindowAxis &axis : axes)
     kernel.push_back(Extent(axis.taps));
   FailureOr<Tensor> x = graph.reshape(input, split);
   FailureOr<Tensor> w = graph.reshape(weights, kernel);
@@ -385,7 +364,7 @@ static FailureOr<Tensor> convolve(Node &node, Tensor input, Tensor weights,
                                windows.isReduced, /*keepDims=*/false,
                                Combiner::Add, input.type, emitProduct);
   Shape merged{input.shape[0]};
-  for (const Axis &axis : axes)
+  for (const WindowAxis &axis : axes)
     merged.push_back(axis.out);
   merged.push_back(Extent(sizes[0]));
   FailureOr<Tensor> result = graph.reshape(sums, merged);
@@ -409,7 +388,8 @@ static LogicalResult lowerConv(Node &node) {
   auto axes = readAxes(node, given, ArrayRef(*sizes).drop_front(2));
   if (failed(axes))
     return failure();
-  Tensor input = padded(graph, withChannelsLast(graph, given), *axes, 0);
+  Tensor input =
+      paddedForWindows(graph, withChannelsLast(graph, given), *axes, 0);
   input.shape.back() = Extent((*sizes)[1] * groups); // as was required
   auto sums = convolve(node, input, node.input(1), *axes, *sizes, groups);
   if (failed(sums))
@@ -428,10 +408,10 @@ static LogicalResult lowerConv(Node &node) {
 /// How many taps of each window meet an element (or, if those count, padding),
 /// as a tensor that broadcasts along the other axes; nothing where all do.
 static FailureOr<std::optional<Tensor>> tapCounts(Node &node, unsigned k,
-                                                  ArrayRef<Axis> axes,
+                                                  ArrayRef<WindowAxis> axes,
                                                   bool countsPadding,
                                                   const Extent &givenHigh) {
-  const Axis &axis = axes[k];
+  const WindowAxis &axis = axes[k];
   Extents &extents = node.extents;
   Extent before = countsPadding ? Extent(0) : axis.low;
   Extent behind = countsPadding ? extents.sub(axis.high, givenHigh) : axis.high;
@@ -439,7 +419,7 @@ static FailureOr<std::optional<Tensor>> tapCounts(Node &node, unsigned k,
     return std::optional<Tensor>();
   std::optional<int64_t> in = axis.in.constant(), out = axis.out.constant();
   std::optional<int64_t> low = axis.low.constant(), high = givenHigh.constant();
-  if (!in || !out || !low || !high || *out > kLargest) {
+  if (!in || !out || !low || !high || *out > kLargestWindow) {
     node.unsupported() << "the mean of windows that hang over an extent of "
                        << extents.toString(axis.in) << "; expected a number";
     return failure();
@@ -466,7 +446,7 @@ static FailureOr<std::optional<Tensor>> tapCounts(Node &node, unsigned k,
 
 /// The sum of each window divided by how many elements it has.
 static FailureOr<Tensor> meanOfWindows(Node &node, Tensor &sums,
-                                       ArrayRef<Axis> axes,
+                                       ArrayRef<WindowAxis> axes,
                                        ArrayRef<Extent> givenHigh) {
   bool countsPadding = node.integer("count_include_pad", 0) != 0;
   double whole = 1;
@@ -522,13 +502,13 @@ static LogicalResult lowerPool(Node &node) {
   if (!node.has("kernel_shape"))
     return node.error() << "no attribute 'kernel_shape'; expected one number a "
                         << "spatial dimension";
-  auto taps = readList(node, "kernel_shape", given.rank() - 2, 1, 1);
+  auto taps = readWindowList(node, "kernel_shape", given.rank() - 2, 1, 1);
   if (failed(taps))
     return failure();
   auto axes = readAxes(node, given, *taps);
   if (failed(axes))
     return failure();
-  auto pads = readList(node, "pads", 2 * taps->size(), 0, 0);
+  auto pads = readWindowList(node, "pads", 2 * taps->size(), 0, 0);
   if (failed(pads))
     return failure();
   bool isSame = node.has("auto_pad") &&
@@ -539,8 +519,8 @@ static LogicalResult lowerPool(Node &node) {
   for (auto [k, axis] : llvm::enumerate(*axes))
     givenHigh.push_back(isSame ? axis.high : Extent((*pads)[taps->size() + k]));
 
-  Tensor input = padded(graph, withChannelsLast(graph, given), *axes,
-                        isMax ? -HUGE_VAL : 0);
+  Tensor input = paddedForWindows(graph, withChannelsLast(graph, given), *axes,
+                                  isMax ? -HUGE_VAL : 0);
   Windows windows(graph, *axes);
   AffineExpr batch = windows.add(given.shape[0], false);
   windows.addPlaces();
@@ -548,7 +528,7 @@ static LogicalResult lowerPool(Node &node) {
   windows.addTaps();
   // The extents of a window are those of an operand that nothing reads.
   Shape kernel;
-  for (const Axis &axis : *axes)
+  for (const WindowAxis &axis : *axes)
     if (axis.taps != 1)
       kernel.push_back(Extent(axis.taps));
   Tensor window =
@@ -567,7 +547,7 @@ static LogicalResult lowerPool(Node &node) {
       /*keepDims=*/false, isMax ? Combiner::MaxSticky : Combiner::Add,
       given.type, emitSame);
   Shape shape{given.shape[0]};
-  for (const Axis &axis : *axes)
+  for (const WindowAxis &axis : *axes)
     shape.push_back(axis.out);
   shape.push_back(given.shape[1]);
   auto whole = graph.reshape(found, shape);

@@ -63,6 +63,21 @@ def window(op, shape, weights=None, opset=20, outputs=("y",), bias=None, **attri
     return model([node(op, names, outputs, **attributes)], inputs=[value("x", shape)], initializers=initializers, opset=opset)
 
 
+def resize(shape=(1, 1, 4, 4), scales=(1, 1, 2, 2), sizes=None, **attributes):
+    """A Resize by constants."""
+    given = np.array(sizes or scales, np.int64 if sizes else np.float32)
+    return model([node("Resize", ["x", "", "", "s"] if sizes else ["x", "", "s"], **attributes)], inputs=[value("x", list(shape))],
+                 outputs=[value("y", None)], initializers=[constant("s", given)], opset=19)
+
+
+def branches(condition, result="b"):
+    """An If between Relu and Abs; `condition` is the argument 'c' or the constant 'yes'."""
+    parts = {name: helper.make_graph([node(op, ["x"], ["b"])], name, [], [value(result, None)])
+             for name, op in (("then_branch", "Relu"), ("else_branch", "Abs"))}
+    return model([node("If", [condition], **parts)], inputs=[value("x", [2, 3]), value("c", [], TensorProto.BOOL)],
+                 outputs=[value("y", None)], initializers=[constant("yes", np.array(True))])
+
+
 def field(number, payload):
     """One length-delimited field, by hand: the package refuses what is too deep."""
     size, length = len(payload), b""
@@ -217,8 +232,72 @@ CASES = {
                     opset=23), 1, "expected rank 4, or rank 3 and a number of heads that divides the last extent"),
     "past_key": (model([node("Attention", ["x", "x", "x", "", "x"])], inputs=[value("x", [1, 2, 4, 3])], opset=23), 1,
                  "one of past_key and past_value; expected both or none"),
-    "scatter": (model([node("ScatterND", ["x", "i", "u"])], inputs=[value("x", [4]), value("i", [2, 1], INT64), value("u", [2])]),
-                4, "operator 'ScatterND' is not known; expected one that 'refold ops' lists"),
+    "scatter": (model([node("ScatterND", ["x", "i", "u"])], inputs=[value("x", [4]), value("i", [2, 1], INT64), value("u", [3])]),
+                1, "ScatterND: updates of shape (3); expected (2)"),
+    "scatter_tuples": (model([node("ScatterND", ["x", "i", "u"])],
+                             inputs=[value("x", [4]), value("i", [2, 2], INT64), value("u", [2])]), 1,
+                       "index tuples of shape (2, 2) into rank 1; expected tuples of 1 to rank numbers"),
+    "scatter_reduction": (model([node("ScatterND", ["x", "i", "u"], reduction="mean")],
+                                inputs=[value("x", [4]), value("i", [2, 1], INT64), value("u", [2])]), 1,
+                          "reduction is 'mean'; expected none, add, mul, max or min"),
+    "scatter_bool": (model([node("ScatterND", ["x", "i", "u"], reduction="add")], inputs=[
+        value("x", [4], TensorProto.BOOL), value("i", [2, 1], INT64), value("u", [2], TensorProto.BOOL)],
+                           outputs=[value("y", [4], TensorProto.BOOL)]), 4, "reduction 'add' of bool; expected numbers"),
+    "scatter_types": (model([node("ScatterND", ["x", "i", "u"])],
+                            inputs=[value("x", [4]), value("i", [2, 1], INT64), value("u", [2], INT64)]), 1,
+                      "the updates are of type int64; expected float, that of the data"),
+    "scatter_part": (model([node("ScatterElements", ["x", "i", "u"])],
+                           inputs=[value("x", [4, 3]), value("i", [2, 2], INT64), value("u", [2, 2])]), 4,
+                     "indices of shape (2, 2) into (4, 3); expected all of the data besides the axis"),
+    "scatter_shapes": (model([node("ScatterElements", ["x", "i", "u"])],
+                             inputs=[value("x", [4, 3]), value("i", [2, 3], INT64), value("u", [1, 3])]), 1,
+                       "indices of shape (2, 3) and updates of shape (1, 3); expected one shape of rank 2"),
+    "rotary_heads": (model([node("RotaryEmbedding", ["x", "c", "c"], num_heads=2)],
+                           inputs=[value("x", [1, 4, 3]), value("c", [1, 4, 1])], opset=23), 1,
+                     "expected rank 4, or rank 3 and a number of heads that divides the last extent"),
+    "rotary_angles": (model([node("RotaryEmbedding", ["x", "c", "c"])],
+                            inputs=[value("x", [1, 2, 4, 6]), value("c", [1, 4, 2])], opset=23), 1,
+                      "input 1 has shape (1, 4, 2); expected (1, 4, 3)"),
+    "rotary_odd": (model([node("RotaryEmbedding", ["x", "c", "c"], rotary_embedding_dim=5)],
+                         inputs=[value("x", [1, 2, 4, 6]), value("c", [1, 4, 2])], opset=23), 1,
+                   "pairs of 5 elements of 6; expected an even number, at most all"),
+    "recurrence": (model([node("LSTM", ["x", "x", "x"])]), 4,
+                   "operator 'LSTM' is not read: each step of it needs the step before; expected one that 'refold ops' lists"),
+    "loop": (model([node("Loop", ["x", "x"])]), 4, "operator 'Loop' is not read: it runs a graph a number of times"),
+    "data_sizes": (model([node("NonZero", ["x"])]), 4, "operator 'NonZero' is not read: sizes of its results are data"),
+    "random": (model([node("RandomNormalLike", ["x"])]), 4, "operator 'RandomNormalLike' is not read: its results are random"),
+    "branches": (branches("c"), 4, "If: the condition is known only at run time; expected one that follows from constants and sizes"),
+    "no_branch": (model([node("If", ["c"])], inputs=[value("c", [], TensorProto.BOOL)]), 1,
+                  "If: a node without a condition that is defined before it and two branches; expected them"),
+    "branch_result": (branches("yes", "z"), 1, "If: the result 'z' of a branch is not defined; expected a node that gives it"),
+    "resize_mode": (resize(mode="quadratic"), 1, "mode is 'quadratic'; expected nearest, linear or cubic"),
+    "resize_rounding": (resize(nearest_mode="round"), 1, "nearest_mode is 'round'; expected round_prefer_floor"),
+    "resize_coordinates": (resize(coordinate_transformation_mode="centre"), 1,
+                           "coordinate_transformation_mode is 'centre'; expected half_pixel"),
+    "resize_crop": (resize(coordinate_transformation_mode="tf_crop_and_resize"), 4,
+                    "coordinate_transformation_mode is 'tf_crop_and_resize'; expected half_pixel"),
+    "resize_antialias": (resize(mode="linear", antialias=1), 4, "antialias is set; expected 0"),
+    "resize_scale": (resize(scales=(1, 1, 0, 1)), 1, "scale 0.000000e+00; expected one above 0, at most 2^20"),
+    "resize_scales": (resize(scales=(1, 1)), 1, "scales of shape (2) for 4 axes; expected one an axis"),
+    "resize_fraction": (resize(["n", 1, "h", 4], (1, 1, 0.3, 1)), 4,
+                        "of an extent of h; expected a fraction of a power of two up to 1024"),
+    "resize_neither": (model([node("Resize", ["x"])], opset=18), 1, "neither scales nor sizes; expected one of them"),
+    "resize_sizes": (model([node("Resize", ["x", "", "", "s"])], initializers=[constant("s", np.array([2]))], opset=18), 1,
+                     "1 sizes for 2 axes; expected one an axis"),
+    "resize_empty": (resize([1, 1, 0, 4]), 1, "dimension 2 of input 0 has no elements; expected at least 1"),
+    "resize_policy": (resize(sizes=(1, 1, 8, 8), keep_aspect_ratio_policy="larger"), 1,
+                      "keep_aspect_ratio_policy is 'larger'; expected stretch, not_larger or not_smaller"),
+    "resize_named_policy": (resize([1, 1, "h", 4], sizes=(1, 1, 8, 8), keep_aspect_ratio_policy="not_larger"), 4,
+                            "keep_aspect_ratio_policy is 'not_larger' for an extent of h that becomes 8; expected numbers"),
+    "turned_channels": (window("ConvTranspose", [1, 3, 5, 5], [2, 2, 3, 3]), 1, "3 channels; expected 2, those of the weights"),
+    "turned_groups": (window("ConvTranspose", [1, 2, 5, 5], [2, 2, 3, 3], group=3), 1, "group is 3 for 2 channels; expected a divisor"),
+    "turned_bias": (window("ConvTranspose", [1, 2, 5, 5], [2, 2, 3, 3], bias=[3]), 1, "the bias has shape (3); expected (2)"),
+    "turned_auto": (window("ConvTranspose", [1, 2, 5, 5], [2, 2, 3, 3], auto_pad="FULL"), 1,
+                    "auto_pad is 'FULL'; expected NOTSET, VALID, SAME_UPPER or SAME_LOWER"),
+    "turned_pads": (window("ConvTranspose", [1, 2, 1, 1], [2, 2, 3, 3], pads=[2, 0, 1, 0]), 1,
+                    "pads of 2 and 1 of 3 elements; expected less than all"),
+    "turned_shape": (window("ConvTranspose", [1, 2, "h", 5], [2, 2, 3, 3], output_shape=[7, 7]), 4,
+                     "output_shape for an extent of h; expected a number"),
     "window_rank": (window("Conv", [1, 2, 3, 3, 3, 3], [2, 2, 1, 1, 1, 1]), 4, "Conv: input 0 has rank 6; expected at most 5"),
     "window_flat": (window("MaxPool", [2, 3], kernel_shape=[1]), 1, "MaxPool: input 0 has rank 2; expected at least 3"),
     "window_weights_rank": (window("Conv", [1, 2, 5, 5], [2, 2, 3]), 1, "input 1 has rank 3; expected 4, that of input 0"),
