@@ -34,6 +34,8 @@ REFUSED = [
     ("center_crop_pad", "sizes computed from data"),
     ("maxpool_2d_uint8", "floats only"),
     ("maxpool_with_argmax", "no positions"),
+    ("gridsample_bicubic", "linear and nearest only"),
+    ("gridsample_volumetric", "images only"),
     ("antialias", "no filter that grows with the scale"),
     ("tf_crop_and_resize", "no part of an image"),
 ]

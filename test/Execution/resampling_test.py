@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Resize, ConvTranspose, RotaryEmbedding, ScatterND, ScatterElements and If against their definitions in double precision: odd
+"""Resize, ConvTranspose, RotaryEmbedding, GridSample, ScatterND, ScatterElements and If against their definitions in double precision: odd
 extents, extents with names, half floats, NaN and infinities.
 
     resampling_test.py [--self-test]
@@ -257,6 +257,52 @@ def check_rotary():
               run(node, {"x": given, "p": at}, dims, {"c": cosines, "s": sines}), wanted)
 
 
+# GridSample: places along one dimension, then the four corners.
+
+def line(given, size, aligns, padding):
+    place = (given + 1) / 2 * (size - 1) if aligns else ((given + 1) * size - 1) / 2
+    if padding == "reflection":
+        low, span = (0.0, size - 1.0) if aligns else (-0.5, float(size))
+        if span == 0:
+            place = 0.0 * place
+        else:
+            off = numpy.abs(place - low)
+            turns, rest = numpy.floor(off / span), off % span
+            place = numpy.where(turns % 2 == 0, rest, span - rest) + low
+    return place if padding == "zeros" else numpy.clip(place, 0, size - 1)
+
+
+def sampled(image, grid, mode, aligns, padding):
+    n, c, h, w = image.shape
+    x, y = (line(grid[..., k], size, aligns, padding) for k, size in ((0, w), (1, h)))
+    if mode == "nearest":
+        corners = [(numpy.round(x), numpy.round(y), 1.0)]
+    else:
+        corners = [(numpy.floor(x) + a, numpy.floor(y) + b, abs(1 - a - (x - numpy.floor(x))) * abs(1 - b - (y - numpy.floor(y))))
+                   for a in (0, 1) for b in (0, 1)]
+    total = numpy.zeros((n, c, *grid.shape[1:3]))
+    for at, down, weight in corners:
+        inside = (at >= 0) & (at < w) & (down >= 0) & (down < h)
+        i, j = (numpy.where(inside, t, 0).astype(int) for t in (down, at))
+        for k in range(n):
+            total[k] += numpy.where(inside[k], image[k][:, i[k], j[k]] * (weight if mode == "nearest" else weight[k]), 0)
+    return total
+
+
+def check_grid():
+    for mode, aligns, padding, named, (h, w) in itertools.product(["nearest", "linear"], [0, 1], ["zeros", "border", "reflection"],
+                                                                  [False, True], [(5, 7), (1, 2)]):
+        image = RANDOM.standard_normal((2, 3, h, w)).astype(numpy.float32)
+        grid = (RANDOM.integers(-400, 400, (2, 4, 3, 2)) / 256 + 1 / 1024).astype(numpy.float32)
+        node = helper.make_node("GridSample", ["x", "g"], ["y"], mode=mode, align_corners=aligns, padding_mode=padding)
+        found = run(node, {"x": image, "g": grid}, {"x": ["n", 3, "h", "w"], "g": ["n", "a", "b", 2]} if named else {}, {})
+        wanted = sampled(image.astype(float), grid.astype(float), mode, aligns, padding)
+        check(f"GridSample {mode} {aligns} {padding} {(h, w)}{' named' if named else ''}", found, wanted)
+    grid = numpy.array([[[[numpy.nan, 0], [numpy.inf, 0], [0, -numpy.inf], [1e30, 1e30]]]], numpy.float32)
+    node = helper.make_node("GridSample", ["x", "g"], ["y"])
+    check("GridSample of no place", run(node, {"x": image[:1], "g": grid}, {}, {}), numpy.zeros((1, 3, 1, 4), numpy.float32))
+
+
 def check_branches():
     """Of an If whose condition follows from sizes, one inside the other; both branches use one name."""
     x = RANDOM.standard_normal((2, 3)).astype(numpy.float32)
@@ -292,6 +338,7 @@ def main():
     check_transposed()
     check_scatters()
     check_rotary()
+    check_grid()
     check_branches()
     print(f"{passed} passed, {failed} failed, 0 skipped")
     return int(failed > 0)

@@ -17,17 +17,17 @@ static const std::multimap<StringRef, const Operator *> &table() {
   static const auto *rows = [] {
     auto *all = new std::multimap<StringRef, const Operator *>;
     for (ArrayRef<Operator> kind :
-         {activationOperators(),    arithmeticOperators(),
-          attentionOperators(),     castOperators(),
-          comparisonOperators(),    constantOperators(),
-          einsumOperators(),        gatherOperators(),
-          lossOperators(),          movementOperators(),
-          normalisationOperators(), productOperators(),
-          quantisationOperators(),  reductionOperators(),
-          resizeOperators(),        rotaryOperators(),
-          scatterOperators(),       selectionOperators(),
-          shapeOperators(),         transposedOperators(),
-          windowOperators()})
+         {activationOperators(), arithmeticOperators(),
+          attentionOperators(),  castOperators(),
+          comparisonOperators(), constantOperators(),
+          einsumOperators(),     gatherOperators(),
+          gridSampleOperators(), lossOperators(),
+          movementOperators(),   normalisationOperators(),
+          productOperators(),    quantisationOperators(),
+          reductionOperators(),  resizeOperators(),
+          rotaryOperators(),     scatterOperators(),
+          selectionOperators(),  shapeOperators(),
+          transposedOperators(), windowOperators()})
       for (const Operator &row : kind)
         all->emplace(row.name, &row);
     return all;

@@ -33,6 +33,7 @@ llvm::ArrayRef<Operator> comparisonOperators();    // Comparisons.cpp
 llvm::ArrayRef<Operator> constantOperators();      // Constants.cpp
 llvm::ArrayRef<Operator> einsumOperators();        // Einsum.cpp
 llvm::ArrayRef<Operator> gatherOperators();        // Gathers.cpp
+llvm::ArrayRef<Operator> gridSampleOperators();    // GridSample.cpp
 llvm::ArrayRef<Operator> lossOperators();          // Losses.cpp
 llvm::ArrayRef<Operator> movementOperators();      // Movement.cpp
 llvm::ArrayRef<Operator> normalisationOperators(); // Normalisation.cpp

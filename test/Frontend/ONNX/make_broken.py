@@ -70,6 +70,12 @@ def resize(shape=(1, 1, 4, 4), scales=(1, 1, 2, 2), sizes=None, **attributes):
                  outputs=[value("y", None)], initializers=[constant("s", given)], opset=19)
 
 
+def sample(shape=(1, 1, 4, 4), places=(1, 2, 2, 2), **attributes):
+    """A GridSample of an image."""
+    return model([node("GridSample", ["x", "g"], **attributes)], inputs=[value("x", list(shape)), value("g", list(places))],
+                 outputs=[value("y", None)], opset=20)
+
+
 def branches(condition, result="b"):
     """An If between Relu and Abs; `condition` is the argument 'c' or the constant 'yes'."""
     parts = {name: helper.make_graph([node(op, ["x"], ["b"])], name, [], [value(result, None)])
@@ -289,6 +295,13 @@ CASES = {
                       "keep_aspect_ratio_policy is 'larger'; expected stretch, not_larger or not_smaller"),
     "resize_named_policy": (resize([1, 1, "h", 4], sizes=(1, 1, 8, 8), keep_aspect_ratio_policy="not_larger"), 4,
                             "keep_aspect_ratio_policy is 'not_larger' for an extent of h that becomes 8; expected numbers"),
+    "grid_rank": (sample([1, 1, 4, 4, 4], [1, 2, 2, 2, 3]), 4, "GridSample: input 0 has rank 5; expected 4"),
+    "grid_places": (sample([1, 1, 4, 4], [1, 2, 2, 3]), 1,
+                    "places of shape (1, 2, 2, 3) for images of shape (1, 1, 4, 4); expected (images, height, width, 2)"),
+    "grid_mode": (sample(mode="quadratic"), 1, "mode is 'quadratic'; expected linear or nearest"),
+    "grid_cubic": (sample(mode="cubic"), 4, "mode is 'cubic'; expected linear or nearest"),
+    "grid_padding": (sample(padding_mode="ones"), 1, "padding_mode is 'ones'; expected zeros, border or reflection"),
+    "grid_empty": (sample([1, 1, 4, 0]), 1, "dimension 3 of input 0 has no elements; expected at least 1"),
     "turned_channels": (window("ConvTranspose", [1, 3, 5, 5], [2, 2, 3, 3]), 1, "3 channels; expected 2, those of the weights"),
     "turned_groups": (window("ConvTranspose", [1, 2, 5, 5], [2, 2, 3, 3], group=3), 1, "group is 3 for 2 channels; expected a divisor"),
     "turned_bias": (window("ConvTranspose", [1, 2, 5, 5], [2, 2, 3, 3], bias=[3]), 1, "the bias has shape (3); expected (2)"),
