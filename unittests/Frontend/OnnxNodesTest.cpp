@@ -113,12 +113,13 @@ std::optional<Case> readCase(const std::string &folder) {
 /// constants, in a node test they are inputs.
 bool saysShape(llvm::StringRef op, int place) {
   static const std::set<std::pair<std::string, int>> places = {
-      {"ConstantOfShape", 0}, {"CumSum", 1},    {"Dropout", 1}, {"Dropout", 2},
-      {"Expand", 1},          {"Pad", 1},       {"Pad", 2},     {"Pad", 3},
-      {"Range", 0},           {"Range", 1},     {"Range", 2},   {"Reshape", 1},
-      {"Slice", 1},           {"Slice", 2},     {"Slice", 3},   {"Slice", 4},
-      {"Split", 1},           {"Squeeze", 1},   {"Tile", 1},    {"TopK", 1},
-      {"Trilu", 1},           {"Unsqueeze", 1},
+      {"ConstantOfShape", 0}, {"CumSum", 1}, {"Dropout", 1}, {"Dropout", 2},
+      {"Expand", 1},          {"Pad", 1},    {"Pad", 2},     {"Pad", 3},
+      {"Range", 0},           {"Range", 1},  {"Range", 2},   {"Reshape", 1},
+      {"Resize", 1},          {"Resize", 2}, {"Resize", 3},  {"Slice", 1},
+      {"Slice", 2},           {"Slice", 3},  {"Slice", 4},   {"Split", 1},
+      {"Squeeze", 1},         {"Tile", 1},   {"TopK", 1},    {"Trilu", 1},
+      {"Unsqueeze", 1},
   };
   return places.count({op.str(), place}) ||
          (op.starts_with("Reduce") && place == 1);
@@ -251,6 +252,13 @@ const char *const kRefused[] = {
     "window_expanded", // sizes computed from the data of an input
     "window_symmetric_expanded",
     "test_center_crop_pad",
+    "gridsample_bicubic", // linear and nearest
+    "gridsample_volumetric",
+    "antialias", // filters of one, two or four taps
+    "tf_crop_and_resize",
+    // The result's extent is the whole number that it is.
+    "test_resize_downsample_scales_cubic_align_corners",
+    "test_resize_downsample_scales_linear_align_corners",
 };
 
 bool isRefused(const std::string &name) {
