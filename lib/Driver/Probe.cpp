@@ -212,15 +212,14 @@ compileProbe(const CpuTarget &target) {
   return LoadedCode::load(std::move(objects));
 }
 
-/// Units a millisecond of all threads, each of which does `each` units a call;
-/// the best of many short rounds, so that a disturbance is not taken for the
-/// limit.
-static double rateOf(int64_t threads, int rounds, double each,
-                     const std::function<void(int64_t thread)> &call) {
+/// Units a millisecond of all threads, each of which does `each` units a call,
+/// in many short rounds, from the slowest to the fastest.
+static std::vector<double>
+ratesOf(int64_t threads, int rounds, double each,
+        const std::function<void(int64_t thread)> &call) {
   using Clock = std::chrono::steady_clock;
   constexpr double kRoundMs = 2.0;
-  std::vector<double> rates(threads);
-  double best = 0.0;
+  std::vector<double> rates(threads), ofRounds;
   std::barrier together(threads);
   auto work = [&](int64_t thread) {
     call(thread); // what is cold, warm
@@ -241,7 +240,7 @@ static double rateOf(int64_t threads, int rounds, double each,
       double total = 0.0;
       for (double rate : rates)
         total += rate;
-      best = std::max(best, total);
+      ofRounds.push_back(total);
     }
   };
   std::vector<std::thread> others;
@@ -256,7 +255,19 @@ static double rateOf(int64_t threads, int rounds, double each,
   work(0);
   for (std::thread &other : others)
     other.join();
-  return best;
+  llvm::sort(ofRounds);
+  return ofRounds;
+}
+
+/// The best round, so that a disturbance is not taken for the limit.
+static double rateOf(int64_t threads, int rounds, double each,
+                     const std::function<void(int64_t thread)> &call) {
+  return ratesOf(threads, rounds, each, call).back();
+}
+
+/// What disturbs is what a program finds too.
+static double medianOf(const std::vector<double> &sorted) {
+  return sorted[sorted.size() / 2];
 }
 
 llvm::Expected<Probe> Probe::create(const CpuTarget &target, int64_t threads,
@@ -364,42 +375,52 @@ int64_t Probe::elementsOf(double bytes) const {
   return static_cast<int64_t>(bytes / sizeof(float)) / block * block;
 }
 
+std::vector<double> Probe::readInRounds(int64_t elements) {
+  Arrays arrays(threads, elements), sums(threads, lanes);
+  return ratesOf(threads, rounds, 4.0 * elements, [&](int64_t thread) {
+    int64_t in = arrays.address(thread), out = sums.address(thread);
+    int64_t words[] = {elements, in, in, 0, elements, 1, out, out, 0, lanes, 1};
+    read(words, nullptr);
+  });
+}
+
 double Probe::bytesPerMs(double workingSet) {
   double each = kLeast;
   while (each < workingSet / threads && each < kMost)
     each *= 4.0;
   int64_t elements = elementsOf(each);
   double &rate = readRates[elements];
-  if (rate > 0)
-    return rate;
-  Arrays arrays(threads, elements), sums(threads, lanes);
-  rate = rateOf(threads, rounds, 4.0 * elements, [&](int64_t thread) {
-    int64_t in = arrays.address(thread), out = sums.address(thread);
-    int64_t words[] = {elements, in, in, 0, elements, 1, out, out, 0, lanes, 1};
-    read(words, nullptr);
-  });
+  if (rate <= 0)
+    rate = readInRounds(elements).back();
   return rate;
 }
 
-double Probe::writtenPerMs() {
-  int64_t elements = elementsOf(kMost);
+double Probe::usualBytesPerMs(double workingSet) {
+  double each = std::max(workingSet / static_cast<double>(threads), kLeast);
+  return medianOf(readInRounds(elementsOf(each)));
+}
+
+double Probe::writtenPerMs(double bytes) {
+  int64_t elements = elementsOf(bytes / static_cast<double>(threads));
   Arrays arrays(threads, elements);
-  return rateOf(threads, rounds, 4.0 * elements, [&](int64_t thread) {
+  auto call = [&](int64_t thread) {
     int64_t to = arrays.address(thread);
     int64_t words[] = {elements, to, to, 0, elements, 1};
     write(words, nullptr);
-  });
+  };
+  return medianOf(ratesOf(threads, rounds, 4.0 * elements, call));
 }
 
-double Probe::copiedPerMs() {
-  int64_t elements = elementsOf(kMost / 2.0);
+double Probe::copiedPerMs(double bytes) {
+  int64_t elements = elementsOf(bytes / static_cast<double>(2 * threads));
   Arrays from(threads, elements), arrays(threads, elements);
-  return rateOf(threads, rounds, 8.0 * elements, [&](int64_t thread) {
+  auto call = [&](int64_t thread) {
     int64_t in = from.address(thread), to = arrays.address(thread);
     int64_t words[] = {elements, in, in, 0,        elements, 1,
                        to,       to, 0,  elements, 1};
     copy(words, nullptr);
-  });
+  };
+  return medianOf(ratesOf(threads, rounds, 8.0 * elements, call));
 }
 
 } // namespace refold

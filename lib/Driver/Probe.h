@@ -6,6 +6,7 @@
 #include "refold/Target/CPU/ObjectCode.h"
 #include "llvm/Support/Error.h"
 #include <map>
+#include <vector>
 
 namespace refold {
 
@@ -36,15 +37,21 @@ public:
   /// machine has none.
   double bf16PerMs();
   double int8PerMs();
+  /// The same of exactly so many bytes, in a usual round, not in the best one:
+  /// other programs and machines use the third cache and the memory too.
+  double usualBytesPerMs(double workingSet);
   /// Bytes written by streaming stores a millisecond, and bytes read and
-  /// written by a copy with them; of memory.
-  double writtenPerMs();
-  double copiedPerMs();
+  /// written by a copy with them; of memory, of so many bytes, in a usual
+  /// round.
+  double writtenPerMs(double bytes);
+  double copiedPerMs(double bytes);
 
 private:
   class Arrays;
   double rateOfLoop(KernelFunction loop, double each);
   int64_t elementsOf(double bytes) const;
+  /// Bytes that are read a millisecond in each round, from the slowest on.
+  std::vector<double> readInRounds(int64_t elements);
 
   std::shared_ptr<LoadedCode> code;
   KernelFunction fma = nullptr, exp = nullptr, tile = nullptr, read = nullptr,

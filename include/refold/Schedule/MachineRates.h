@@ -7,8 +7,10 @@
 
 namespace refold {
 
-/// What a machine does at best, as plain numbers: those of one thread, and of
-/// the memory those of all threads at once too. Rates are a millisecond.
+/// What a machine does, as plain numbers: those of one thread, and of the
+/// memory those of all threads at once too. Rates are a millisecond; of the
+/// third cache and the memory, which others use at the same time, those of a
+/// usual moment, of all else the best.
 struct MachineRates {
   double flops = 0.0; ///< of f32 fma, two each
   /// The same in tiles of registers with operands from the second cache: how
@@ -21,6 +23,10 @@ struct MachineRates {
   double int8Flops = 0.0;
   /// Bytes read again and again from L1, L2, L3 and memory.
   std::array<double, 4> read = {};
+  /// The same of half as much as L3 holds, as much, and twice as much: of that
+  /// memory gives a part. By how much is not known from its size, of which
+  /// other machines may have their share.
+  std::array<double, 3> readAround = {};
   double readAll = 0.0;  ///< from memory, by all threads together
   double write = 0.0;    ///< streaming stores to memory
   double writeAll = 0.0; ///< by all threads together
