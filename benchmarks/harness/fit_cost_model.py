@@ -124,31 +124,46 @@ class Model:
         self.flops, self.tile_flops, self.exponentials = rates["flops"], rates["tile_flops"], rates["exponentials"]
         self.pair_share = rates["flops"] / rates["bf16_flops"] if rates["bf16_flops"] else 0.5
         self.read = [rates[f"read_{level}"] for level in ("l1", "l2", "l3", "memory")]
+        self.read_around = [rates[f"read_{share}_l3"] for share in ("half", "whole", "twice")]
         self.write, self.read_all, self.copy = rates["write"], rates["read_all"], rates["copy"]
+        self.int8_flops = rates["int8_flops"] or 4.0 * rates["tile_flops"]
+        self.multiplies_tiles = "amx-tile" in machine["features"]
         self.caches, self.lanes = machine["cache_bytes"], lanes
 
     @staticmethod
     def served(size, cache):
         return min(max(1.5 - size / cache, 0.0), 1.0) if cache > 0 else 0.0
 
-    def read_ms_per_byte(self, c, size):
+    def served_by_shared(self, size):
+        memory, cache = 1.0 / self.read[3], 1.0 / self.read[2]
+        if self.caches[2] <= 0 or cache >= memory:
+            return 0.0
+        size, begin, share = size / self.caches[2], 0.25, 1.0
+        for rate in self.read_around:
+            after = min(max((memory - 1.0 / rate) / (memory - cache), 0.0), share)
+            if size <= 2.0 * begin:
+                return share + (after - share) * max(size / begin - 1.0, 0.0)
+            begin, share = 2.0 * begin, after
+        return share * min(max(2.0 - size / begin, 0.0), 1.0)
+
+    def read_ms_per_byte(self, size):
         left, ms = 1.0, 0.0
         for level in range(3):
-            share = left * self.served(size, self.caches[level] * (c["sharedCache"] if level == 2 else 1.0))
+            share = left * (self.served(size, self.caches[level]) if level < 2 else self.served_by_shared(size))
             ms += share / self.read[level]
             left -= share
         return ms + left / min(self.read[3], max(self.read_all, self.read[3]))
 
     def traffic(self, c, working_set):
-        read_ms = self.read_ms_per_byte(c, working_set)
-        served = self.served(working_set, self.caches[2] * c["sharedCache"])
+        read_ms = self.read_ms_per_byte(working_set)
+        served = self.served_by_shared(working_set)
         write_ms = served * read_ms / c["writeInCache"] + (1.0 - served) / self.write
         saved = (1.0 - served) * max(read_ms + 1.0 / self.write - 2.0 / self.copy, 0.0)
         return lambda reads, writes: reads * read_ms + writes * write_ms - min(reads, writes) * saved
 
     @staticmethod
-    def join(c, arithmetic, memory, overhead):
-        return max(arithmetic, memory) + c["apart"] * min(arithmetic, memory) + overhead
+    def join(c, arithmetic, memory, overhead, beside=0.0):
+        return max(arithmetic, memory) + c["apart"] * min(arithmetic - beside, memory) + overhead
 
     def predict(self, step, c):
         if step["kind"] == "copy":
@@ -158,27 +173,28 @@ class Model:
         return self.product(step, work, c) if "depth" in work else self.kernel(step, work, c)
 
     def kernel(self, step, work, c):
-        register_ms = 2.0 * self.lanes / self.flops
+        register_ms, power_ms = 2.0 * self.lanes / self.flops, c["power"] / self.exponentials
 
         def ms_of(counts):
             return register_ms / self.lanes * (c["simple"] * counts["simple"] + c["division"] * counts["divisions"] +
                                                c["conversion"] * counts["conversions"]) + \
-                (counts["exponentials"] + c["lagging"] * counts["lagging"] + c["function"] * counts["functions"]) / self.exponentials
+                power_ms * (counts["exponentials"] + counts["lagging"]) + c["function"] * counts["functions"] / self.exponentials
         live = min(c["liveShare"], work["walked"]) if step["skips_tiles"] else 1.0
         arithmetic = live * ms_of(work["stream"]) + c["rowOperation"] * self.lanes * (ms_of(work["rows"]) + ms_of(work["moves"]))
         arithmetic += live * 2.0 / self.tile_flops * (
             c["nest"] * (work["nest_steps"] + c["nestSum"] * work["nest_sums"] + c["nestOther"] * work["nest_others"]) +
-            c["pair"] * self.pair_share * work["pair_steps"])
+            (c["tile"] if self.multiplies_tiles else c["pair"]) * self.pair_share * work["pair_steps"])
         arithmetic += live * register_ms / self.lanes * (
             c["thin"] * work["thin_steps"] + c["thinLoad"] * work["thin_loads"] + c["compared"] * work["compared"] +
             c["searched"] * work["searched"] + c["placed"] * work["placed"] + c["sumAcross"] * work["sums_across"] + c["turned"] * work["turned"])
         arithmetic += c["enteredMs"] * work["entered"] + c["listMs"] * work["lists"] + c["movedMs"] * work["moved"] + \
-            c["gatheredMs"] * work["gathered"]
+            c["gatheredMs"] * work["gathered"] + c["visitMs"] * work["visits"] + c["tailMs"] * work["tails"] + \
+            c["mergeMs"] * work["merges"] + c["extremeMs"] * work["extremes"] + \
+            live * (c["byteTile"] * 2.0 / self.int8_flops * work["byte_steps"] + c["tileSumMs"] * work["tile_sums"])
         memory = self.traffic(c, step["working_set"])(step["bytes_read"], step["bytes_written"])
-        memory += sum(again["bytes"] * self.read_ms_per_byte(c, again["between"]) for again in work["rereads"])
-        overhead = c["launchMs"] + c["visitMs"] * work["visits"] + c["tailMs"] * work["tails"] + c["mergeMs"] * work["merges"] + \
-            c["extremeMs"] * work["extremes"] + c["itemMs"] * work["items"]
-        return self.join(c, arithmetic, memory, overhead)
+        memory += sum(again["bytes"] * self.read_ms_per_byte(again["between"]) for again in work["rereads"])
+        beside = live * power_ms * work["stream"]["lagging"]
+        return self.join(c, arithmetic, memory, c["launchMs"] + c["itemMs"] * work["items"], beside)
 
     def product(self, step, work, c):
         padded = math.ceil(work["columns"] / self.lanes) * self.lanes
@@ -188,8 +204,8 @@ class Model:
         written = step["bytes_written"]
         memory = self.traffic(c, step["working_set"])(step["bytes_read"] + c["productWrite"] * written, written)
         turned = c["productTurned"] * work["turned"] * min(1.0, work["rows"] / 16.0)
-        converted = c["f16Ms"] * work["from_f16"] + c["narrowMs"] * work["from_others"]
-        return self.join(c, 2.0 * (steps / rate + turned / self.flops) + converted, memory, c["productMs"] * work["batch"])
+        converted = c["fromF16"] * work["from_f16"] + c["fromOthers"] * work["from_others"]
+        return self.join(c, 2.0 * (steps / rate + (turned + converted) / self.flops), memory, c["productMs"] * work["batch"])
 
 
 def distance(model, steps, c, start):
@@ -212,7 +228,7 @@ def improve(model, steps, c):
         for name in c:
             for way in (factor, 1.0 / factor):
                 trial = dict(c, **{name: c[name] * way})
-                if name in ("apart", "liveShare", "sharedCache") and trial[name] > 1.0:
+                if name in ("apart", "liveShare") and trial[name] > 1.0:
                     continue
                 found = distance(model, steps, trial, start)
                 if found < best * (1.0 - 1e-5):

@@ -35,6 +35,9 @@ private:
   bool dependsOnState(mlir::Operation *op);
   void countGathered(ReadOp read);
   void countOps(const OpSet &ops);
+  bool areRowsAlongLanes();
+  bool isOneTile();
+  double ofPasses(const OpSet &passes, const OpSet &swept);
   void countMoves(StateOp state);
   void countMerge(StateOp state, double states);
   void countSelection(StateOp state);
@@ -53,6 +56,8 @@ private:
   int denseIndex(ReadOp read);
   bool isSummedAcross(const OpSet &ops, uint64_t nest);
   void countPanels(const OpSet &ops);
+  void countBytePanels(mlir::Value term);
+  double waitInOrder(const OpSet &ops);
   double othersOf(mlir::Value term, const OpSet &ops, uint64_t nest,
                   bool isThin, bool isAcross);
   double sumsOf(uint64_t nest);
@@ -71,6 +76,9 @@ private:
   double tailOf(unsigned index);
   double rowsOfItem(unsigned index);
   double tileCount();
+  bool makesPanels();
+  bool hasBlocks(uint64_t set);
+  double moreColumns(double tiles);
   void countItems();
 
   CascadeOp cascade;
@@ -82,7 +90,7 @@ private:
   uint64_t stream, carried, rowSet;
   int laneIndex = -1;  ///< that the lanes of row steps lie along
   int lastStream = -1; ///< the one that is tiled
-  bool hasNest = false;
+  bool hasNest = false, rowsAreAlongLanes = false;
   double rowsSwept = 1.0; ///< at once: see `longestSweptAlone`
   OpSet lagging;          ///< terms of sums relative to pivots
   KernelWork work;

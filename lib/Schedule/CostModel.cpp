@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 using namespace refold;
 
@@ -29,6 +30,9 @@ MachineRates MachineRates::defaults(const TargetFacts &target) {
     rates.int8Flops = 32.0 * rates.flops;
   }
   rates.read = {150e6, 115e6, 62e6, 21e6};
+  // A third of half as much comes from L3, where others use it too, and nothing
+  // of more (fitted to a Zen 5).
+  rates.readAround = {28e6, 21e6, 21e6};
   rates.readAll = 35e6;
   rates.write = 24e6;
   rates.writeAll = 40e6;
@@ -51,11 +55,8 @@ struct Coefficients {
   /// By the probed e^x: shares and terms of sums are 2^x. Sapphire Rapids, 8.8
   /// G a second and 11.2.
   double power = 0.8;
-  /// One about a pivot that lags behind beside memory: logsumexp and entropy of
-  /// 4096 x 4096 take 1.87 and 2.05 ms, reading 1.93.
-  double lagging = 0.05;
   double division = 0.595;
-  double conversion = 2.21;
+  double conversion = 1.06;
   double rowOperation = 0.296; ///< in registers, though a row has one: tiles
   double nest = 1.08;          ///< a step at the probed rate of register tiles
   double nestSum = 10.0;       ///< steps that the ends of a sum take
@@ -68,17 +69,17 @@ struct Coefficients {
   /// A sum that leaves them through memory: attention, 5 shapes of width 32 to
   /// 128, 1.4e-7 to 1.9e-7, short rows 2.8e-7.
   double tileSumMs = 1.6e-07;
-  double thin = 0.124;        ///< few rows: sums wait for each other
-  double thinLoad = 3.53;     ///< and for what only these rows share
-  double sumAcross = 22.0;    ///< a sum whose lanes are added at the end
-  double turned = 13.0;       ///< an element laid out for a product
-  double liveShare = 0.503;   ///< of a mask, at most: fitted to triangles
-  double visitMs = 1.2e-06;   ///< a row that is begun
-  double mergeMs = 3.57e-07;  ///< a sum of its lanes
-  double tailMs = 9.4e-07;    ///< a register at its end
-  double extremeMs = 4e-06;   ///< what an extreme takes more
-  double compared = 0.838;    ///< an element held against a list of the best
-  double enteredMs = 1.4e-05; ///< into a register of a list, by itself
+  double thin = 0.124;         ///< few rows: sums wait for each other
+  double thinLoad = 3.53;      ///< and for what only these rows share
+  double sumAcross = 22.0;     ///< a sum whose lanes are added at the end
+  double turned = 13.0;        ///< an element laid out for a product
+  double liveShare = 0.503;    ///< of a mask, at most: fitted to triangles
+  double visitMs = 7e-07;      ///< a row that is begun
+  double mergeMs = 1.9e-07;    ///< a sum of its lanes
+  double tailMs = 6.6e-07;     ///< a register at its end
+  double extremeMs = 1.15e-06; ///< what an extreme takes more
+  double compared = 0.838;     ///< an element held against a list of the best
+  double enteredMs = 1.4e-05;  ///< into a register of a list, by itself
   /// Zen 4: softmax and the 8 best of 65536 x 64, 128, 256 in 2.9, 4.6, 8.9 ms.
   double searched = 7.4; ///< an element among which candidates are looked for
   double listMs = 7e-06; ///< the candidates of a row, however few they are
@@ -86,18 +87,16 @@ struct Coefficients {
   double placed = 1.4;
   double gatheredMs = 3.67e-06;
   double itemMs = 2.92e-06;
-  double launchMs = 0.000404;
-  double regionMs = 0.003; ///< of more than one thread
+  double launchMs = 0.00024;
+  double regionMs = 0.0005; ///< of more than one thread
   /// Of the shorter one of arithmetic and memory, what does not overlap.
   double apart = 0.658;
-  /// What is left of a cache that other cores, and other machines, use too.
-  double sharedCache = 0.445;
   double writeInCache = 1.51; ///< of the rate at which a level is read
   double product = 1.12;      ///< of the fma peak; oneDNN
   double productSum = 3.0;    ///< steps that the ends of a sum take
   double productWrite = 1.2;  ///< what it writes is read before
-  double f16Ms = 1.3e-06;     ///< an element that is made f32 for it
-  double narrowMs = 8e-07;    ///< of other narrow types
+  double fromF16 = 76.7;      ///< an element that is made f32 for it
+  double fromOthers = 47.2;   ///< of other narrow types
   double productTurned = 6.0; ///< an element of a right side laid out for it
   double productMs = 0.0006;  ///< a matrix of a batch
   double integerProduct = 0.0212; ///< of the fma rate, operations; oneDNN
@@ -111,17 +110,31 @@ struct Traffic {
 };
 } // namespace
 
-/// How much of a working set a cache still serves: all of it up to half its
-/// size, nothing from half as much again on.
-static double servedShare(double bytes, double cache) {
-  if (cache <= 0.0)
+/// How much of a working set a cache of one core still serves: all of it up to
+/// half its size, nothing from half as much again on.
+static double servedShare(double bytes, int64_t cache) {
+  if (cache <= 0)
     return 0.0;
-  return std::clamp(1.5 - bytes / cache, 0.0, 1.0);
+  return std::clamp(1.5 - bytes / static_cast<double>(cache), 0.0, 1.0);
 }
 
-static double cacheOf(const MachineRates &rates, unsigned level) {
-  double bytes = static_cast<double>(rates.cacheBytes[level]);
-  return level < 2 ? bytes : bytes * kCoefficients.sharedCache;
+/// How much of a working set the third cache still serves, by the rates at
+/// which half as much as it holds, as much, and twice as much were read.
+static double servedByShared(const MachineRates &rates, double bytes) {
+  double memory = 1.0 / rates.read[3], cache = 1.0 / rates.read[2];
+  if (rates.cacheBytes[2] <= 0 || cache >= memory)
+    return 0.0;
+  double size = bytes / static_cast<double>(rates.cacheBytes[2]);
+  double from = 0.25, share = 1.0;
+  for (double rate : rates.readAround) {
+    double next =
+        std::clamp((memory - 1.0 / rate) / (memory - cache), 0.0, share);
+    double to = 2.0 * from;
+    if (size <= to)
+      return share + (next - share) * std::max(size / from - 1.0, 0.0);
+    std::tie(from, share) = std::pair(to, next);
+  }
+  return share * std::clamp(2.0 - size / from, 0.0, 1.0);
 }
 
 /// Milliseconds a byte that is read from wherever `bytes` fit.
@@ -129,8 +142,9 @@ static double readMsPerByte(const MachineRates &rates, double bytes,
                             double threads) {
   double left = 1.0, ms = 0.0;
   for (unsigned level = 0; level < 3; ++level) {
-    double own = level < 2 ? bytes / threads : bytes;
-    double share = left * servedShare(own, cacheOf(rates, level));
+    double share = left * (level < 2 ? servedShare(bytes / threads,
+                                                   rates.cacheBytes[level])
+                                     : servedByShared(rates, bytes));
     ms += share / (rates.read[level] * threads);
     left -= share;
   }
@@ -146,7 +160,7 @@ static Traffic trafficOf(const MachineRates &rates, double workingSet,
   traffic.read = 1.0 / readMs;
   double memory =
       std::min(rates.write * threads, std::max(rates.writeAll, rates.write));
-  double served = servedShare(workingSet, cacheOf(rates, 2));
+  double served = servedByShared(rates, workingSet);
   traffic.write = 1.0 / (served * readMs / kCoefficients.writeInCache +
                          (1.0 - served) / memory);
   double copy =
@@ -171,11 +185,18 @@ static double parallelism(double items, double threads,
   return std::max(items * fullShare / std::ceil(items / threads), 1.0);
 }
 
-static Cost join(Cost cost) {
+/// `besideMs` of the arithmetic is done as memory comes, and never waits for
+/// it.
+static Cost join(Cost cost, double besideMs = 0.0) {
   double longer = std::max(cost.arithmeticMs, cost.memoryMs);
-  double shorter = std::min(cost.arithmeticMs, cost.memoryMs);
+  double shorter = std::min(cost.arithmeticMs - besideMs, cost.memoryMs);
   cost.ms = longer + kCoefficients.apart * shorter + cost.overheadMs;
   return cost;
+}
+
+/// A region of one part is done by who asks for it.
+static double regionMs(int64_t threads, double items) {
+  return threads > 1 && items > 1.0 ? kCoefficients.regionMs : 0.0;
 }
 
 Cost refold::predict(const KernelWork &work, const TargetFacts &target,
@@ -184,13 +205,13 @@ Cost refold::predict(const KernelWork &work, const TargetFacts &target,
   const Coefficients &c = kCoefficients;
   double lanes = static_cast<double>(target.lanes(32));
   double registerMs = 2.0 * lanes / rates.flops;
-  auto sumOf = [&](const OperationCounts &counts, double simple) {
+  double powerMs = c.power / rates.exponentials;
+  auto sumOf = [&](const OperationCounts &counts) {
     return registerMs / lanes *
-               (simple * counts.simple + c.division * counts.divisions +
+               (c.simple * counts.simple + c.division * counts.divisions +
                 c.conversion * counts.conversions) +
-           (c.power * counts.exponentials + c.lagging * counts.lagging +
-            c.function * counts.functions) /
-               rates.exponentials;
+           powerMs * (counts.exponentials + counts.lagging) +
+           c.function * counts.functions / rates.exponentials;
   };
   double stepMs = 2.0 / rates.tileFlops;
   // Half the steps, where the rate is not known.
@@ -203,9 +224,8 @@ Cost refold::predict(const KernelWork &work, const TargetFacts &target,
   double live = work.skipsTiles ? std::min(c.liveShare, work.walked) : 1.0;
   Cost cost;
   cost.arithmeticMs =
-      live * sumOf(work.stream, c.simple) +
-      c.rowOperation * lanes * sumOf(work.rows, c.simple) +
-      c.rowOperation * lanes * sumOf(work.moves, c.simple) +
+      live * sumOf(work.stream) + c.rowOperation * lanes * sumOf(work.rows) +
+      c.rowOperation * lanes * sumOf(work.moves) +
       live * (c.nest * stepMs *
                   (work.nestSteps + c.nestSum * work.nestSums +
                    c.nestOther * work.nestOthers) +
@@ -218,19 +238,20 @@ Cost refold::predict(const KernelWork &work, const TargetFacts &target,
            c.turned * work.turned) +
       live * c.tileSumMs * work.tileSums + c.enteredMs * work.entered +
       c.listMs * work.lists + c.movedMs * work.moved +
-      c.gatheredMs * work.gathered;
+      c.gatheredMs * work.gathered + c.visitMs * work.visits +
+      c.tailMs * work.tails + c.mergeMs * work.merges +
+      c.extremeMs * work.extremes;
   cost.arithmeticMs /= busy;
+  // Pivots that lag behind are those of one traversal, which reads.
+  double besideMs = live * powerMs * work.stream.lagging / busy;
   Traffic traffic = trafficOf(rates, workingSet, busy);
   cost.memoryMs = msOf(traffic, work.bytesRead, work.bytesWritten);
   for (const KernelWork::Reread &again : work.rereads)
     cost.memoryMs +=
         again.bytes * readMsPerByte(rates, again.between * busy, busy);
-  cost.overheadMs = c.launchMs + (threads > 1 ? c.regionMs : 0.0) +
-                    (c.visitMs * work.visits + c.tailMs * work.tails +
-                     c.mergeMs * work.merges + c.extremeMs * work.extremes +
-                     c.itemMs * work.items) /
-                        busy;
-  return join(cost);
+  cost.overheadMs =
+      c.launchMs + regionMs(threads, work.items) + c.itemMs * work.items / busy;
+  return join(cost, besideMs);
 }
 
 Cost refold::predict(const ProductWork &work, const TargetFacts &target,
@@ -250,15 +271,16 @@ Cost refold::predict(const ProductWork &work, const TargetFacts &target,
   constexpr double kRowsThatTurn = 16.0;
   double turned = work.turned * std::min(1.0, work.rows / kRowsThatTurn);
   cost.arithmeticMs =
-      (2.0 * (steps / rate + c.productTurned * turned / rates.flops) +
-       c.f16Ms * work.fromF16 + c.narrowMs * work.fromOthers) /
+      2.0 *
+      (steps / rate + (c.productTurned * turned + c.fromF16 * work.fromF16 +
+                       c.fromOthers * work.fromOthers) /
+                          rates.flops) /
       busy;
   Traffic traffic = trafficOf(rates, workingSet, busy);
   cost.memoryMs =
       msOf(traffic, work.bytesRead + c.productWrite * work.bytesWritten,
            work.bytesWritten);
-  cost.overheadMs =
-      (threads > 1 ? c.regionMs : 0.0) + c.productMs * work.batch / busy;
+  cost.overheadMs = regionMs(threads, busy) + c.productMs * work.batch / busy;
   return join(cost);
 }
 

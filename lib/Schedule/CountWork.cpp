@@ -53,6 +53,26 @@ bool CascadeCounter::isGuarded(StateOp state) const {
           select.getFalseValue().getDefiningOp<arith::ConstantOp>());
 }
 
+/// Rows of one tile are walked as many at a time as there are lanes: short ones
+/// level by level, others where one traversal finds all of them. What is made
+/// of their numbers then has a row a lane.
+bool CascadeCounter::areRowsAlongLanes() {
+  constexpr double kShort = 256.0, kJoined = 4096.0;
+  int row = tiledRow();
+  if (row < 0 || carried || cascade.indicesOfRole(CascadeOp::Inner) ||
+      schedule.segments > 1 || lastStream < 0 || laneIndex != lastStream ||
+      stream != bit(unsigned(lastStream)) ||
+      double(schedule.tile.at(cascade.indexName(unsigned(row)).str())) < lanes)
+    return false;
+  bool hasSweep =
+      llvm::any_of(cascade.getBody().getOps<WriteOp>(), [&](WriteOp write) {
+        return llvm::any_of(write.getIndices(), [&](Value index) {
+          return (sets.of(index) & stream) != 0;
+        });
+      });
+  return extents[lastStream] <= (hasSweep ? kShort : kJoined);
+}
+
 /// What `value` is computed from, up to states.
 void CascadeCounter::gather(Value value, OpSet &ops) {
   SmallVector<Value> open = {value};
@@ -127,11 +147,32 @@ void CascadeCounter::countOps(const OpSet &ops) {
     OperationCounts one = kindOf(*op);
     if (lagging.contains(op))
       std::swap(one.exponentials, one.lagging);
-    if ((set & stream) || !stream)
+    if ((set & stream) || !stream || rowsAreAlongLanes)
       work.stream.add(one, elements(set) * laneWaste(set));
     else
       work.rows.add(one, elements(set));
   }
+}
+
+/// Whether a row is one tile of the stream, walked element by element.
+bool CascadeCounter::isOneTile() {
+  return !hasNest && lastStream >= 0 && laneIndex == lastStream &&
+         stream == bit(unsigned(lastStream)) && schedule.segments <= 1 &&
+         tileOf(unsigned(lastStream)) >= extents[lastStream];
+}
+
+/// Exponentials of the sweep that the passes have too: of each element no more
+/// than these compute.
+double CascadeCounter::ofPasses(const OpSet &passes, const OpSet &swept) {
+  auto inAll = [&](const OpSet &ops) {
+    double count = 0.0;
+    for (Operation *op : ops)
+      if (op->getNumResults() == 1 && (sets.of(op->getResult(0)) & stream))
+        count += kindOf(*op).exponentials;
+    return count;
+  };
+  return std::min(inAll(passes), inAll(swept)) * elements(rowSet | stream) *
+         laneWaste(rowSet | stream);
 }
 
 /// States are moved to the pivots of a tile once a tile, if there are several.
@@ -244,6 +285,7 @@ void CascadeCounter::countStates(unsigned pass, OpSet &ops) {
 
 KernelWork CascadeCounter::count() {
   chooseLanes();
+  rowsAreAlongLanes = areRowsAlongLanes();
   OpSet seen;
   unsigned passes = 0;
   for (unsigned pass = 0; pass < sets.numPasses; ++pass) {
@@ -266,7 +308,11 @@ KernelWork CascadeCounter::count() {
     OpSet &ops = isSwept ? swept : finished;
     gather(write.getValue(), ops);
   }
+  double exponentials = work.stream.exponentials;
   countOps(swept);
+  if (isOneTile()) // what its passes have computed is there
+    work.stream.exponentials = std::max(
+        exponentials, work.stream.exponentials - ofPasses(seen, swept));
   rowsSwept = rowsOfSweep();
   countAgain(seen, swept);
   finished.remove_if(

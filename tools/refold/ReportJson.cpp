@@ -46,6 +46,8 @@ static llvm::json::Object toJson(const KernelWork &work) {
                             {"thin_steps", work.thinSteps},
                             {"thin_loads", work.thinLoads},
                             {"pair_steps", work.pairSteps},
+                            {"byte_steps", work.byteSteps},
+                            {"tile_sums", work.tileSums},
                             {"sums_across", work.sumsAcross},
                             {"turned", work.turned},
                             {"walked", work.walked},
@@ -61,6 +63,7 @@ static llvm::json::Object toJson(const KernelWork &work) {
                             {"placed", work.placed},
                             {"gathered", work.gathered},
                             {"items", work.items},
+                            {"full_share", work.fullShare},
                             {"nest_sums", work.nestSums},
                             {"rereads", std::move(rereads)}};
 }

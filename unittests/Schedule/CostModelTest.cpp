@@ -85,21 +85,28 @@ constexpr llvm::StringLiteral kSoftmax = R"(
   })";
 
 TEST_F(CostModelTest, TheSweepComputesAgain) {
-  KernelWork work = workOf(kSoftmax, {8, 64});
-  EXPECT_EQ(work.stream.exponentials, 8 * 64);
-  EXPECT_EQ(work.stream.lagging, 8 * 64);
-  EXPECT_EQ(work.stream.divisions, 8 * 64);
+  KernelWork work = workOf(kSoftmax, {8, 2048});
+  EXPECT_EQ(work.stream.exponentials, 8 * 2048);
+  EXPECT_EQ(work.stream.lagging, 8 * 2048);
+  EXPECT_EQ(work.stream.divisions, 8 * 2048);
   ASSERT_EQ(work.rereads.size(), 1u);
-  EXPECT_EQ(work.rereads[0].bytes, 8 * 64 * 4);
-  EXPECT_EQ(work.rereads[0].between, 64 * 4);
+  EXPECT_EQ(work.rereads[0].bytes, 8 * 2048 * 4);
+  EXPECT_EQ(work.rereads[0].between, 2048 * 4);
   EXPECT_EQ(work.visits, 2 * 8);
   EXPECT_EQ(work.merges, 2 * 8);
   EXPECT_EQ(work.nestSteps, 0);
 }
 
+TEST_F(CostModelTest, TheSweepOfOneTileReadsWhatThePassesHaveComputed) {
+  KernelWork work = workOf(kSoftmax, {8, 64});
+  EXPECT_EQ(work.stream.exponentials, 0);
+  EXPECT_EQ(work.stream.lagging, 8 * 64);
+  EXPECT_EQ(work.stream.divisions, 8 * 64);
+}
+
 TEST_F(CostModelTest, RegistersThatAreNotFullCountAsFull) {
-  EXPECT_EQ(workOf(kSoftmax, {8, 17}).stream.exponentials, 8 * 32);
-  EXPECT_EQ(workOf(kSoftmax, {8, 1}).stream.exponentials, 8 * 16);
+  EXPECT_EQ(workOf(kSoftmax, {8, 17}).stream.lagging, 8 * 32);
+  EXPECT_EQ(workOf(kSoftmax, {8, 1}).stream.lagging, 8 * 16);
 }
 
 TEST_F(CostModelTest, StatesAreMovedOnceATile) {
@@ -304,6 +311,21 @@ TEST_F(CostModelTest, AProductAloneOnlyStoresItsSums) {
   EXPECT_GE(workOf(kAlone, {128, 300, 64}).nestSums, 128 * 300);
 }
 
+TEST_F(CostModelTest, BytesOfFourStepsAreLaidBesideEachOther) {
+  target.hasByteDots = true;
+  std::string bytes = replaced(kAlone, "f32", "i8");
+  bytes = replaced(bytes, "memref<?x?xi8>", "memref<?x?xi32>");
+  bytes = replaced(bytes, "%2 = arith.mulf %0, %1 : i8",
+                   "%w0 = arith.extsi %0 : i8 to i32\n"
+                   "%w1 = arith.extsi %1 : i8 to i32\n"
+                   "%2 = arith.muli %w0, %w1 : i32");
+  bytes = replaced(bytes, "over(%d) : i8", "over(%d) : i32");
+  bytes = replaced(bytes, "%c[%m, %n] : i8", "%c[%m, %n] : i32");
+  KernelWork work = workOf(bytes, {16, 128, 64});
+  EXPECT_EQ(work.nestSteps, 16 * 128 * 64 / 4);
+  EXPECT_NEAR(work.turned, 0.35 * (16 * 64 + 64 * 128), 1.0);
+}
+
 /// The BEST places of the first of the rows, or of ROWS of them.
 constexpr llvm::StringLiteral kList = R"(
   %x, %y = "test.arrays"() : () -> (memref<?x?xf32>, memref<?xBESTxf32>)
@@ -358,6 +380,13 @@ TEST_F(CostModelTest, TheFormOfAListIsDecidedOnce) {
   EXPECT_EQ(listFormOf(f32, 8, 0, 16), ListForm::ByElement);
 }
 
+TEST_F(CostModelTest, WhatIsMadeOfRowsHasThemAlongTheLanes) {
+  std::string sum = replaced(kSum, "ELEMENT", "arith.mulf %0, %0");
+  EXPECT_EQ(workOf(sum, {1000, 4096}).rows.exponentials, 0);
+  EXPECT_EQ(workOf(sum, {1000, 4096}).stream.exponentials, 1000);
+  EXPECT_EQ(workOf(sum, {1000, 5000}).rows.exponentials, 1000);
+}
+
 TEST_F(CostModelTest, ShortRowsTakeTheirEndsAndExtremesLong) {
   std::string sum = replaced(kSum, "ELEMENT", "arith.mulf %0, %0");
   std::string extreme = replaced(sum, "state add", "state max");
@@ -367,7 +396,20 @@ TEST_F(CostModelTest, ShortRowsTakeTheirEndsAndExtremesLong) {
   EXPECT_EQ(workOf(sum, {1000, 128}).tails, 0);
   EXPECT_EQ(added.extremes, 0);
   EXPECT_EQ(most.extremes, 1000);
-  EXPECT_GT(msOf(most, 1e5), 1.2 * msOf(added, 1e5));
+  EXPECT_GT(msOf(most, 1e5), 1.05 * msOf(added, 1e5));
+}
+
+/// As many rows as a core of two has, which read in order, and their sums.
+TEST_F(CostModelTest, SumsOfFewRowsThatLeaveTheFirstCacheWait) {
+  target.l1Bytes = 48 * 1024;
+  auto steps = [&](double rows, double columns) {
+    return workOf(kAlone, {rows, columns, 64}).nestSteps /
+           (rows * columns * 64);
+  };
+  EXPECT_EQ(steps(64, 64), 1.0);
+  EXPECT_GT(steps(64, 128), 1.05);
+  EXPECT_EQ(steps(128, 128), 1.0); // in panels
+  EXPECT_EQ(steps(16, 128), 1.0);
 }
 
 TEST_F(CostModelTest, ShortSumsTakeLonger) {
@@ -479,6 +521,53 @@ TEST_F(CostModelTest, CachesServeWhatFits) {
     EXPECT_GT(ms, last) << workingSet;
     last = ms;
   }
+}
+
+/// Its size does not say how much of the third cache is there.
+TEST_F(CostModelTest, TheThirdCacheServesWhatItWasSeenToServe) {
+  KernelWork work = workOf(kProduct, {1, 1, 1});
+  work.bytesRead = 1e8;
+  auto size = static_cast<double>(rates.cacheBytes[2]);
+  auto read = [&](double ofCache) {
+    return predict(work, target, rates, 1, ofCache * size).memoryMs;
+  };
+  rates.readAround.fill(rates.read[3]);
+  double memory = read(8.0), cache = read(0.25);
+  EXPECT_NEAR(cache, 1e8 / rates.read[2], 0.01 * cache);
+  EXPECT_NEAR(memory, 1e8 / rates.read[3], 0.01 * memory);
+  EXPECT_DOUBLE_EQ(read(0.5), memory);
+  rates.readAround = {rates.read[2], 2.0 * rates.read[3], rates.read[3]};
+  EXPECT_DOUBLE_EQ(read(0.5), cache);
+  EXPECT_NEAR(read(1.0), 1e8 / (2.0 * rates.read[3]), 0.01 * memory);
+  EXPECT_NEAR(read(1.5), 0.5 * (read(1.0) + memory), 0.01 * memory);
+  EXPECT_DOUBLE_EQ(read(2.0), memory);
+}
+
+/// e^x about a pivot that lags behind is computed as the row comes.
+TEST_F(CostModelTest, WhatLagsBehindRunsBesideMemory) {
+  KernelWork work;
+  work.bytesRead = 1e9;
+  double ms = msOf(work, 1e9);
+  work.stream.lagging = 0.9 * ms * rates.exponentials;
+  EXPECT_DOUBLE_EQ(msOf(work, 1e9), ms);
+  std::swap(work.stream.lagging, work.stream.exponentials);
+  EXPECT_GT(msOf(work, 1e9), 1.2 * ms);
+}
+
+TEST_F(CostModelTest, ARegionOfOnePartWakesNobody) {
+  KernelWork work = workOf(kProduct, {64, 64, 64});
+  work.items = 1.0;
+  EXPECT_DOUBLE_EQ(msOf(work, 1e5, 2), msOf(work, 1e5, 1));
+}
+
+/// One tile of rows is shared by columns.
+TEST_F(CostModelTest, AProductThatMakesPanelsGivesEveryCoreColumns) {
+  target.cores = 2;
+  EXPECT_EQ(workOf(kAlone, {16, 128, 64}).items, 2);
+  EXPECT_EQ(workOf(kAlone, {16, 32, 64}).items, 1);
+  // However the indices are ordered.
+  std::string turned = replaced(kAlone, "%m = ?, %n = ?", "%n = ?, %m = ?");
+  EXPECT_EQ(workOf(turned, {128, 16, 64}).items, 2);
 }
 
 TEST_F(CostModelTest, ThreadsShareItemsAndMemory) {
