@@ -69,6 +69,7 @@ private:
   void countAgain(const OpSet &first, const OpSet &later);
   void countBlocks(double blocks);
   double rowsOfSweep();
+  bool beginsNextRow();
   void countRows(const OpSet &ops);
   void countTurned();
 

@@ -23,7 +23,8 @@ void CascadeCounter::countAgain(const OpSet &first, const OpSet &later) {
       continue;
     double width = widthOf(read.getValue().getType());
     again.bytes += elements(set) * width;
-    again.between += elements(set & ~rowSet) * width * rowsSwept;
+    again.between +=
+        elements(set & ~rowSet) * width * (beginsNextRow() ? 2.0 : rowsSwept);
   }
   if (again.bytes > 0.0)
     work.rereads.push_back(again);
@@ -44,11 +45,21 @@ void CascadeCounter::countBlocks(double blocks) {
         {(blocks - 1.0) * ofRows, ofRows + ofColumns / blocks});
 }
 
+/// Whether the next row is begun while one is written: they share what they
+/// read in common, no others do.
+bool CascadeCounter::beginsNextRow() {
+  return rowsSwept > 1.0 &&
+         longestWrittenFirst(movedAlong(cascade, sets, lastStream), target);
+}
+
+/// Rows of an item that are so long that they are not walked one by one.
 double CascadeCounter::rowsOfSweep() {
   if (hasNest || tiledRow() < 0 || lastStream < 0 || stream != bit(lastStream))
     return 1.0;
-  auto longest =
-      longestSweptAlone(movedAlong(cascade, sets, lastStream), target);
+  MovedAlong moved = movedAlong(cascade, sets, lastStream);
+  auto longest = longestWrittenFirst(moved, target);
+  if (!longest)
+    longest = longestSweptAlone(moved, target);
   double each = std::ceil(elements(rowSet) / double(target.cores));
   return longest && extents[lastStream] > double(*longest)
              ? std::clamp(each, 1.0, rowsOfItem(tiledRow()))
@@ -100,7 +111,8 @@ void CascadeCounter::countRows(const OpSet &ops) {
         continue;
       uint64_t within = ~(bit(i) | (bit(i) - 1)) | ~rowSet;
       double between = elements(set & within) * width;
-      double visits = std::ceil(extents[i] / rowsSwept);
+      double visits =
+          std::ceil(extents[i] / (beginsNextRow() ? 1.0 : rowsSwept));
       if (between * times > 0.0)
         work.rereads.push_back(
             {elements(set) * width * times * (visits - 1.0), between});

@@ -40,8 +40,10 @@ MovedAlong refold::movedAlong(CascadeOp cascade, const IndexSets &sets,
     moved.bits += bitsOf(type);
     if (!swept.contains(read))
       continue;
-    moved.sweptBytes +=
+    int64_t bytes =
         type.isIntOrFloat() ? std::max<int64_t>(bitsOf(type) / 8, 1) : 4;
+    moved.sweptBytes += bytes;
+    moved.ownSweptBytes += set & rows ? bytes : 0;
     moved.sweepsShared |= !(set & rows);
   }
   for (auto write : cascade.getBody().getOps<WriteOp>())
@@ -54,6 +56,13 @@ MovedAlong refold::movedAlong(CascadeOp cascade, const IndexSets &sets,
 std::optional<int64_t> refold::longestSweptAlone(const MovedAlong &moved,
                                                  const TargetFacts &target) {
   if (!moved.sweepsShared)
+    return std::nullopt;
+  return target.l2Bytes / 4 * 3 / moved.sweptBytes;
+}
+
+std::optional<int64_t> refold::longestWrittenFirst(const MovedAlong &moved,
+                                                   const TargetFacts &target) {
+  if (!target.asksIntoFirst || !moved.ownSweptBytes)
     return std::nullopt;
   return target.l2Bytes / 4 * 3 / moved.sweptBytes;
 }

@@ -80,8 +80,8 @@ Ix Kernel::rowTile() {
   if (!plan.hasShortRows())
     return plan.tileRows;
   // No bit depends on it, so each core may have what is best for it.
-  if (Ix isTogether = sweepsTogether(); !isTogether.is(0))
-    least = to.max(least, to.mul(isTogether, rowsOfCore(1)));
+  if (Ix isLong = areLong(); !isLong.is(0))
+    least = to.max(least, to.mul(isLong, rowsOfCore(1)));
   return to.max(1, to.min(plan.tileRows, least));
 }
 
@@ -400,18 +400,14 @@ void Kernel::walkRows(RowWalk kind) {
         finish();
       flushSweep();
     };
-    auto together = [&] {
-      rowByRow([&] {
-        passes();
-        finish();
-      });
-      sweepRows(0, extents[plan.stream]);
+    auto longRows = [&] {
+      plan.longestWrittenFirst() ? walkBeside() : walkTogether();
     };
-    Ix isTogether = isWhole ? Ix(0) : sweepsTogether();
-    if (isTogether.isConstant())
-      isTogether.is(1) ? together() : oneByOne();
+    Ix isLong = isWhole ? Ix(0) : areLong();
+    if (isLong.isConstant())
+      isLong.is(1) ? longRows() : oneByOne();
     else
-      to.branch(to.less(0, isTogether), together, oneByOne);
+      to.branch(to.less(0, isLong), longRows, oneByOne);
   }
   isWholeRow = isJoined = areTurned = false;
 }

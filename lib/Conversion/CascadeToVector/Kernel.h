@@ -607,8 +607,13 @@ private:
   void outerStreams(Set rest, llvm::function_ref<void()> body);
   void finish();
   void sweep(Ix lo, Ix hi);
-  Ix sweepsTogether();
-  void sweepRows(Ix lo, Ix hi);
+  Ix areLong();
+  void walkTogether();
+  void walkBeside();
+  void sweepBefore(Ix at, Ix end);
+  Values
+  besideRow(Ix first, Ix end, llvm::ArrayRef<Val> init,
+            llvm::function_ref<Values(Ix, Ix, llvm::ArrayRef<Val>)> part);
 
   // RowGuards.cpp: passes that only some rows need.
   mlir::TypedAttr guardIs(bool value);
@@ -784,6 +789,13 @@ private:
     Array array;
   };
   std::map<std::pair<unsigned, unsigned>, Placed> placed;
+  /// The row that is written, up to `end`, beside the first pass of the next.
+  struct RowBefore {
+    Ix row, end;
+    llvm::SmallVector<StateArrays, 0> arrays; ///< where its states are
+    bool isDue = false; ///< of the tile in work nothing is written yet
+  };
+  std::optional<RowBefore> rowBefore;
 };
 
 } // namespace refold::walk

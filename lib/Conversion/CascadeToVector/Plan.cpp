@@ -320,6 +320,21 @@ bool Plan::mayJoin() const {
          tileRows % lanes == 0 && schedule.segments <= 1;
 }
 
+std::optional<int64_t> Plan::longestWrittenFirst() const {
+  if (!hasShortRows() || row == kNone || schedule.segments > 1 ||
+      !schedule.prefetch || sweepWrites.empty() || passes.empty() ||
+      !passes[0].conditions.empty() || !passes[0].guards.empty() ||
+      !sweepContractions.empty() || tileSwept != tileStream || turnsAny())
+    return std::nullopt;
+  return refold::longestWrittenFirst(movedAlong(cascade, sets, stream), facts);
+}
+
+std::optional<int64_t> Plan::longestSweptAlone() const {
+  if (!hasShortRows() || longestWrittenFirst())
+    return std::nullopt;
+  return refold::longestSweptAlone(movedAlong(cascade, sets, stream), facts);
+}
+
 void Planner::keepNumbersOfSweep() {
   NodeSet numbers;
   for (WritePlan &w : plan->sweepWrites)
@@ -350,7 +365,8 @@ void Planner::chooseDeepTiles() {
 void Planner::chooseJoined() {
   constexpr int64_t kShort = 256;
   Plan &p = *plan;
-  if ((p.hasOnlyRows() && p.streams != bit(p.stream)) || p.hasColumns())
+  if ((p.hasOnlyRows() && p.streams != bit(p.stream)) || p.hasColumns() ||
+      p.longestWrittenFirst())
     keepNumbersOfSweep();
   p.joinsTiles = p.mayJoin() && haveRowsBetweenStreams() && !p.turnsAny();
   if (p.joinsTiles) {

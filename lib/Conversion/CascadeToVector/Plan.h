@@ -428,6 +428,16 @@ struct Plan {
   bool hasBlocksOfResults() const;
   /// Whether the rows of a tile fill registers.
   bool mayJoin() const;
+  /// The longest rows that are written before the next one is begun, and that
+  /// are swept one by one (`longestWrittenFirst`, `longestSweptAlone`); none:
+  /// all are.
+  std::optional<int64_t> longestWrittenFirst() const;
+  std::optional<int64_t> longestSweptAlone() const;
+  /// Places of a row that are written before those of the next are read.
+  int64_t tileBeside() const {
+    constexpr int64_t kPlaces = 1024;
+    return tileStream % kPlaces ? tileStream : kPlaces;
+  }
   /// Whether rows lie along the lanes, and the stream is walked step by step:
   /// what is made of a row's numbers would be made anew in every step.
   bool hasColumns() const { return column != kNone && stream != kNone; }

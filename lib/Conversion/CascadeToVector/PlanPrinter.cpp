@@ -160,11 +160,12 @@ std::string Plan::describe() {
     text += "finish: " + describeContraction(*this, n) + "\n";
   for (WritePlan &w : finishWrites)
     text += "finish: " + describeWrite(*this, w) + "\n";
-  if (hasShortRows())
-    if (auto longest =
-            longestSweptAlone(movedAlong(cascade, sets, stream), facts))
-      text += "sweep: of rows longer than " + std::to_string(*longest) +
-              " all of an item, tile by tile\n";
+  if (auto longest = longestSweptAlone())
+    text += "sweep: of rows longer than " + std::to_string(*longest) +
+            " all of an item, tile by tile\n";
+  if (auto longest = longestWrittenFirst())
+    text += "sweep: of rows longer than " + std::to_string(*longest) +
+            " beside the pass of the next, tile by tile\n";
   for (Node *n : sweepContractions)
     text += "sweep: " + describeContraction(*this, n) + "\n";
   for (WritePlan &w : sweepWrites)

@@ -241,13 +241,18 @@ Kernel::columns(Step &step, bool isChecked, Tile &t, Values init,
                  !valid.is(width));
   Ix hi = isChecked || endsHere || step.rowLanes ? valid : Ix(plan.tileStream);
   Ix main = endsHere || step.rowLanes ? to.floorTo(hi, width) : hi;
-  auto groups = [&](Ix first, Ix end, ArrayRef<Val> in) {
+  auto someGroups = [&](Ix first, Ix end, ArrayRef<Val> in) -> Values {
     return to.loop(first, end, width, in, [&](Ix at, ArrayRef<Val> values) {
       return group(at, count, Values(values), isChecked);
     });
   };
+  bool isBeside = rowBefore && rowBefore->isDue;
+  auto groups = [&](Ix first, Ix end, ArrayRef<Val> in) {
+    return isBeside ? besideRow(first, end, in, someGroups)
+                    : someGroups(first, end, in);
+  };
   int64_t chain = closeChains ? positionsOfChain(step) : 0;
-  if (main.isConstant() && main.constant <= width) {
+  if (main.isConstant() && main.constant <= width && !isBeside) {
     if (main.constant > 0)
       init = group(0, count, init, isChecked);
   } else if (chain && !(main.isConstant() && main.constant <= chain)) {
@@ -261,6 +266,8 @@ Kernel::columns(Step &step, bool isChecked, Tile &t, Values init,
   }
   if (main.isConstant() && hi.isConstant() && main.constant >= hi.constant)
     return init;
+  if (isBeside)
+    sweepBefore(main, hi);
   // The rest: single positions, or single registers of which some lanes count.
   if (step.rowLanes || endsHere)
     init = to.loop(main, hi, step.rowLanes ? 1 : to.lanes(), init,

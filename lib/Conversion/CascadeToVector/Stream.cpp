@@ -144,8 +144,10 @@ void Kernel::streamLoop(unsigned pass, Ix lo, Ix hi) {
   int64_t width = plan.tileStream;
   auto tiles = [&](Ix first, Ix last) {
     to.each(first, last, width, [&](Ix at) {
-      base[plan.stream] = at;
       bool mayEnd = plan.hasTail || walked.isPart;
+      if (rowBefore)
+        rowBefore->isDue = pass == 0;
+      base[plan.stream] = at;
       valid = mayEnd ? to.min(width, to.sub(last, at)) : Ix(width);
       isBoundary.reset();
       if (mayEnd) {
@@ -332,22 +334,88 @@ void Kernel::finish() {
     keptReady.erase(n);
 }
 
-/// 1 where passes go row by row and then a sweep tile by tile, each of all rows
-/// of the item, so that what they have in common is read once; else 0.
-Ix Kernel::sweepsTogether() {
-  if (!plan.hasShortRows() || !walksRowByRow() || hasSegments())
+/// 1 where rows are so long that they are not walked one after the other.
+Ix Kernel::areLong() {
+  if (!walksRowByRow() || hasSegments())
     return 0;
-  std::optional<int64_t> longest = longestSweptAlone(
-      movedAlong(plan.cascade, plan.sets, plan.stream), plan.facts);
+  std::optional<int64_t> longest = plan.longestWrittenFirst();
+  if (!longest)
+    longest = plan.longestSweptAlone();
   if (!longest)
     return 0;
   return to.min(1, to.div(extents[plan.stream], *longest + 1));
 }
 
-void Kernel::sweepRows(Ix lo, Ix hi) {
-  to.each(lo, hi, plan.tileStream, [&](Ix at) {
-    rowByRow([&] { sweep(at, to.min(to.add(at, plan.tileStream), hi)); });
+/// Passes row by row and then a sweep tile by tile, each of all rows of the
+/// item, so that what they have in common is read once.
+void Kernel::walkTogether() {
+  rowByRow([&] {
+    walkPasses();
+    finish();
   });
+  to.each(0, extents[plan.stream], plan.tileStream, [&](Ix at) {
+    Ix end = to.min(to.add(at, plan.tileStream), extents[plan.stream]);
+    rowByRow([&] { sweep(at, end); });
+  });
+}
+
+/// The first pass of each row beside the sweep of the one before. The last row
+/// of the item is swept by itself.
+void Kernel::walkBeside() {
+  rowByRow([&] {
+    Ix isBehind = to.min(1, *onlyRow);
+    rowBefore = {to.add(*onlyRow, -1), to.mul(isBehind, extents[plan.stream]),
+                 arrays};
+    walkPasses();
+    rowBefore.reset();
+    finish();
+    Tile head = tileOf(*onlyRow);
+    for (Node *n : plan.numbers)
+      writeArray(head, kept.at(n), 0, 0, eval(head, n, 0, 0));
+  });
+  onlyRow = to.add(rows, -1);
+  keptReady.insert(plan.numbers.begin(), plan.numbers.end());
+  sweep(0, extents[plan.stream]);
+  keptReady.clear();
+  onlyRow.reset();
+}
+
+/// Places [at, end) of the tile in work, of the row before. What the sweep
+/// reads of the row that is begun comes into the first cache meanwhile.
+void Kernel::sweepBefore(Ix at, Ix end) {
+  auto places = std::exchange(arrays, rowBefore->arrays);
+  auto row = std::exchange(onlyRow, rowBefore->row);
+  auto ahead = std::exchange(nextRow, NextRow{1, 1});
+  auto ready = std::exchange(keptReady, {});
+  auto states = std::exchange(statesReady, {});
+  bool hasEnd = std::exchange(isRagged, false);
+  Ix tile = base[plan.stream], length = valid;
+  keptReady.insert(plan.numbers.begin(), plan.numbers.end());
+  sweep(to.add(tile, at), to.min(to.add(tile, end), rowBefore->end));
+  base[plan.stream] = tile;
+  valid = length;
+  isRagged = hasEnd;
+  statesReady = states;
+  keptReady = ready;
+  nextRow = ahead;
+  onlyRow = row;
+  arrays = places;
+  rowBefore->isDue = false;
+}
+
+/// Places [first, end) of the tile in work: some of the row before, then the
+/// same of the row that is begun, while all that both read of them stays in the
+/// first cache. Zen 5, one thread, LayerNorm 128 x 131072 a tile of 4096 at a
+/// time 4.8 ms, 1024 or 256 places 4.0.
+Kernel::Values
+Kernel::besideRow(Ix first, Ix end, ArrayRef<Val> init,
+                  llvm::function_ref<Values(Ix, Ix, ArrayRef<Val>)> part) {
+  return to.loop(first, end, plan.tileBeside(), init,
+                 [&](Ix at, ArrayRef<Val> in) {
+                   Ix next = to.min(to.add(at, plan.tileBeside()), end);
+                   sweepBefore(at, next);
+                   return part(at, next, in);
+                 });
 }
 
 /// The second traversal: results that vary with the stream.
@@ -359,7 +427,7 @@ void Kernel::sweep(Ix lo, Ix hi) {
   if (hasNumbers)
     computeNumbers(plan.numbers);
   outerStreams(outer, [&] {
-    int64_t width = plan.tileSwept;
+    int64_t width = rowBefore ? plan.tileBeside() : plan.tileSwept;
     to.each(lo, hi, width, [&](Ix at) {
       base[plan.stream] = at;
       valid = plan.hasTail ? to.min(width, to.sub(hi, at)) : Ix(width);

@@ -298,7 +298,15 @@ void Kernel::trailingLevels(unsigned pass, Step &step, unsigned level,
   for (StatePlan *s : work.both.states)
     init.push_back(identity(*s));
   countTrailing(work);
+  auto isFirst = [&](ArrayRef<Val> in) {
+    Val one = to.constant(b.getI32IntegerAttr(1)),
+        none = to.constant(b.getI32IntegerAttr(0));
+    return to.toIndex(to.select(in[1], one, none));
+  };
+  std::optional<RowBefore> beside = rowBefore;
   auto traverse = [&](ArrayRef<Val> in) -> Values {
+    if (beside && beside->isDue) // its results are written once
+      rowBefore->end = to.mul(isFirst(in), beside->end);
     ArrayRef<Val> pivots = in.slice(2, numPivots);
     Tile about(&head), all(&head), own(plan.cascade.numIndices()),
         moving(plan.cascade.numIndices());
@@ -327,6 +335,8 @@ void Kernel::trailingLevels(unsigned pass, Step &step, unsigned level,
   };
   Values found =
       to.repeat(init, [](ArrayRef<Val> in) { return in[0]; }, traverse);
+  if (beside)
+    rowBefore->end = beside->end;
   for (auto [i, s] : llvm::enumerate(work.low.states))
     updateState(*s, head, found[firstSum + i]);
   startLevel(work.high, head);
