@@ -171,9 +171,7 @@ void ScheduleChooser::chooseRows(Schedule &s, int row, int stream) {
     s.tile[name(row)] = std::max<int64_t>(lanes, 4);
   else if (row != kNone)
     s.tile[name(row)] =
-        length >
-                longestWrittenFirst(moved, target)
-                    .value_or(longestSweptAlone(moved, target).value_or(length))
+        length > longestSweptAlone(moved, target).value_or(length)
             ? kRowsSwept
             : std::clamp<int64_t>(kTileElements / length, 1, kRowsSwept);
   if (row == kNone)
