@@ -304,7 +304,7 @@ conform_slices(const int32_t *in, int32_t *out, int64_t) {
     const uint32_t before = add_to_ticket(conform_tickets + 16, 1u << part);
     const bool is_last = (before | 1u << part) == 0xff;
     store_element(out + 1024 + part,
-                  int32_t(wait_for_ticket(conform_tickets + 17, 1)));
+                  int32_t(wait_for_bits(conform_tickets + 17, ~0u, 1)));
     if (is_last)
       add_to_ticket(conform_tickets + 16, 0u - 0xff);
     store_element(out + 1032 + part, int32_t(before));

@@ -284,6 +284,10 @@ REFOLD_DEVICE void copy_async(uint32_t to, const void *from, int bytes) {
                "l"(from), "r"(bytes)
                : "memory");
 }
+/// The same of what blocks of the launch have left.
+REFOLD_DEVICE void take_async(uint32_t to, const void *from, int bytes) {
+  copy_async(to, from, bytes);
+}
 /// 4 bytes, or 0 where `is_there` is false.
 REFOLD_DEVICE void copy_word_async(uint32_t to, const void *from,
                                    bool is_there) {
@@ -508,10 +512,6 @@ REFOLD_DEVICE uint32_t wait_for_bits(const uint32_t *ticket, uint32_t mask,
       return now;
   }
   return 0;
-}
-/// Whether the ticket becomes `value`, which is not 0, in that time.
-REFOLD_DEVICE bool wait_for_ticket(const uint32_t *ticket, uint32_t value) {
-  return wait_for_bits(ticket, ~0u, value) != 0;
 }
 
 } // namespace refold

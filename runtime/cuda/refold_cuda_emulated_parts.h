@@ -165,13 +165,6 @@ inline uint32_t wait_for_bits(const uint32_t *ticket, uint32_t mask,
   machine.sights.push_back({ticket, ++machine.time, machine.current, now()});
   return *ticket;
 }
-/// A fence of its own has to be behind it.
-inline bool wait_for_ticket(const uint32_t *ticket, uint32_t value) {
-  if (wait_for_bits(ticket, ~0u, value) == 0)
-    return false;
-  emulator::machine.sights.back().fence = emulator::Access();
-  return true;
-}
 
 } // namespace refold
 

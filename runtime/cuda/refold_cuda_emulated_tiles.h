@@ -47,9 +47,9 @@ inline void land(const Copy &copy) {
 }
 
 /// Begins to copy `bytes` to shared memory, of which `there` are read and the
-/// others 0.
-inline void beginCopy(uint32_t to, const void *from, uint32_t bytes,
-                      int there) {
+/// others 0; `isLeft`: of what blocks have left.
+inline void beginCopy(uint32_t to, const void *from, uint32_t bytes, int there,
+                      bool isLeft = false) {
   Copy copy;
   copy.to = to;
   copy.bytes = bytes;
@@ -62,9 +62,12 @@ inline void beginCopy(uint32_t to, const void *from, uint32_t bytes,
     report("a copy of " + std::to_string(bytes) + " bytes reads " +
            std::to_string(there));
   if (there > 0) {
-    // Within an array: the copy may end inside its last 16 bytes.
-    checkGlobal(from, 1, false);
-    checkGlobal(static_cast<const char *>(from) + there - 1, 1, false);
+    if (isLeft) {
+      takeValue(from, there);
+    } else { // within an array: the copy may end inside its last 16 bytes
+      checkGlobal(from, 1, false);
+      checkGlobal(static_cast<const char *>(from) + there - 1, 1, false);
+    }
     std::memcpy(copy.data, from, there);
   }
   eachElement(to, bytes,
@@ -104,6 +107,9 @@ void load_words_shared(uint32_t (&to)[(kBytes + 3) / 4], uint32_t from) {
 
 inline void copy_async(uint32_t to, const void *from, int bytes) {
   emulator::beginCopy(to, from, 16, bytes);
+}
+inline void take_async(uint32_t to, const void *from, int bytes) {
+  emulator::beginCopy(to, from, 16, bytes, /*isLeft=*/true);
 }
 inline void copy_word_async(uint32_t to, const void *from, bool is_there) {
   emulator::beginCopy(to, from, 4, is_there ? 4 : 0);

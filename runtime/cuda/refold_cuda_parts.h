@@ -160,10 +160,11 @@ public:
   REFOLD_DEVICE bool writes() const { return true; }
 };
 
-/// In how many slices rows are merged that `parts` blocks share.
-REFOLD_DEVICE int slices_of(int64_t parts) {
+/// In how many slices rows are merged that `parts` blocks share: `kMost` at
+/// most, which is 32 at most.
+template <int kMost = 16> REFOLD_DEVICE int slices_of(int64_t parts) {
   int slices = 1;
-  while (slices < 16 && slices * 2 <= parts)
+  while (slices < kMost && slices * 2 <= parts)
     slices *= 2;
   return slices;
 }
@@ -184,19 +185,26 @@ REFOLD_DEVICE uint32_t claim_slices(uint32_t *tickets, int64_t part,
       uint32_t *const ticket = tickets + thread();
       const uint32_t all = uint32_t(parts);
       fence_blocks();
-      uint32_t seen = add_to_ticket(ticket, 1) + 1;
-      if (thread() == part)
-        seen = wait_for_ticket(ticket, all)
-                   ? all
-                   : add_to_ticket(ticket, kIsGone) + kIsGone;
-      if (seen == all + kIsGone || (seen == all && thread() == part)) {
-        fence_blocks();
+      uint32_t seen;
+      bool is_own = false;
+      if (thread() == part) { // looks at once, without what it was before
+        add_to_ticket(ticket, 1);
+        seen = wait_for_bits(ticket, ~0u, all);
+        is_own = seen == all;
+        if (!is_own)
+          seen = add_to_ticket(ticket, kIsGone) + kIsGone;
+      } else {
+        seen = add_to_ticket(ticket, 1) + 1;
+      }
+      if (is_own || seen == all + kIsGone) {
+        if (!is_own) // who has looked has seen what was left, too
+          fence_blocks();
         add_to_ticket(ticket, 0u - seen);
         mine = 1 << thread();
       }
     }
     REFOLD_UNROLL
-    for (int mask = 1; mask < 16; mask *= 2)
+    for (int mask = 1; mask < 32; mask *= 2)
       mine |= shuffle_xor(mine, mask);
     if (thread() == 0)
       shared_slices.store(0, mine);

@@ -30,18 +30,23 @@ REFOLD_DEVICE uint64_t describe_step(uint32_t at) {
 
 /// Begins to bring rows that lie anywhere, all `kThreads` threads of a role
 /// together, of which this is the one with number `which`: chunk c of row r to
-/// `place_of(r, c)`; what is not there is 0.
+/// `place_of(r, c)`; what is not there is 0. Straight code for a row, whose
+/// places are then known from the first one.
 template <int kThreads, int kRows, int kChunks, typename PlaceOf,
           typename RowOf>
 REFOLD_DEVICE void gather_rows(int which, PlaceOf place_of, RowOf row_of,
                                int rows, int64_t columns) {
+  const int lane = which & 7;
   REFOLD_NO_UNROLL
   for (int row = which / 8; row < kRows; row += kThreads / 8) {
-    const auto *const from = row_of(row < rows ? row : 0);
-    REFOLD_NO_UNROLL
-    for (int chunk = which % 8; chunk < kChunks; chunk += 8) {
+    const auto *const from = row_of(row < rows ? row : 0) + lane * 8;
+    REFOLD_UNROLL
+    for (int first = 0; first < kChunks; first += 8) {
+      const int chunk = first + lane;
+      if (kChunks % 8 != 0 && chunk >= kChunks)
+        continue;
       const bool is_there = row < rows && chunk * 8 < columns;
-      copy_async(place_of(row, chunk), is_there ? from + chunk * 8 : from,
+      copy_async(place_of(row, chunk), is_there ? from + first * 8 : from,
                  is_there ? 16 : 0);
     }
   }
@@ -130,6 +135,83 @@ REFOLD_DEVICE float take_number(uint32_t from) {
   load_shared(words, from);
   return float_of(words[0]);
 }
+
+/// What blocks that share a stream have left of a slice of their rows, four
+/// parts at a time: `kNumbers` of a row, which all threads of the role then see
+/// in shared memory, and a quad of columns of each thread, which it has brought
+/// to places of its own there. As many are under way as there are places; in
+/// registers an eighth of that would be. All `kThreads` threads of the role
+/// make one, and meet before they take numbers.
+template <int kThreads, int kRows, int kSliceRows, int kWidth, int kNumbers,
+          int kPlaces>
+class LeftParts {
+public:
+  /// `sums` and `numbers`: of the first part and the first row of the slice;
+  /// the next of the numbers are `apart` further on.
+  REFOLD_DEVICE LeftParts(int which, int parts, const float *numbers,
+                          int64_t apart, const float *sums, uint32_t places,
+                          uint32_t numbers_at)
+      : sums(sums + which * 4), places(places + which * 16),
+        numbers_at(numbers_at), parts(parts),
+        has_quad(which < kSliceRows * (kWidth / 4)) {
+    static_assert(kPlaces >= 2 && kSliceRows * (kWidth / 4) <= kThreads);
+    // Numbers are under way while quads are asked for.
+    const int at = which / kSliceRows * 4;
+    uint32_t quads[kNumbers > 0 ? kNumbers : 1][4] = {};
+    REFOLD_UNROLL
+    for (int i = 0; at < parts && i < 4 * kNumbers; ++i) {
+      const int64_t part = smaller(at + i % 4, parts - 1);
+      quads[i / 4][i % 4] = bits_of(take_left(
+          numbers + i / 4 * apart + part * kRows + which % kSliceRows));
+    }
+    REFOLD_NO_UNROLL
+    for (int i = 0; i < kPlaces - 1; ++i)
+      ask();
+    REFOLD_UNROLL
+    for (int k = 0; k < kNumbers; ++k)
+      if (at < parts)
+        store_shared(numbers_at + (which * kNumbers + k) * 16, quads[k]);
+  }
+  /// The `k`-th of a row's numbers, of four parts.
+  REFOLD_DEVICE void take_numbers(uint32_t (&to)[4], int part, int row,
+                                  int k) const {
+    load_shared(to, numbers_at +
+                        ((part / 4 * kSliceRows + row) * kNumbers + k) * 16);
+  }
+  /// The thread's next four quads, of parts in their order; 0 of parts that are
+  /// not there.
+  REFOLD_DEVICE void take_quads(uint32_t (&to)[4][4]) {
+    ask();
+    wait_copies<kPlaces - 1>();
+    REFOLD_UNROLL
+    for (int j = 0; j < 4; ++j)
+      load_shared(to[j], places + (taken * 4 + j) * (kThreads * 16));
+    taken = taken + 1 < kPlaces ? taken + 1 : 0;
+  }
+
+private:
+  REFOLD_DEVICE void ask() {
+    if (has_quad && part < parts) {
+      const float *const from = sums + int64_t(part) * (kRows * kWidth);
+      REFOLD_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const bool is_there = part + j < parts;
+        take_async(places + (place * 4 + j) * (kThreads * 16),
+                   is_there ? from + j * (kRows * kWidth) : from,
+                   is_there ? 16 : 0);
+      }
+    }
+    commit_copies();
+    place = place + 1 < kPlaces ? place + 1 : 0;
+    part += 4;
+  }
+
+  const float *const sums;
+  const uint32_t places, numbers_at;
+  const int parts;
+  const bool has_quad;
+  int part = 0, place = 0, taken = 0;
+};
 
 } // namespace refold
 

@@ -310,8 +310,11 @@ void TilePrinter::printBrings() {
              " * kPlaces + place) * Values::kBytes",
          tiles.width);
   out.close();
-  out.line("commit_copies();");
   out.close("};");
+  out.comment(
+      "The left side comes with the first tile, and is asked for behind "
+      "it: where its rows are takes longer to find.");
+  out.line("bring(part_end - 1, 0);");
   auto read = cast<ReadOp>(tiles.left.read->op);
   out.open("gather_tile<Left, kThreads, kVector>(left_tile, [&](int i) {");
   {
@@ -324,8 +327,11 @@ void TilePrinter::printBrings() {
   }
   out.close("}, int(smaller(packed_count - packed_first, kRows)), " +
             countOf(tiles.depth) + ");");
-  out.line("for (int i = 0; i < kPlaces - 1; ++i)");
-  out.line("  bring(part_end - 1 - i, i);");
+  out.line("commit_copies();");
+  out.open("for (int i = 1; i < kPlaces - 1; ++i) {");
+  out.line("bring(part_end - 1 - i, i);");
+  out.line("commit_copies();");
+  out.close();
   out.line("// Fragments that fit into registers stay there.");
   out.line("[[maybe_unused]] uint32_t kept[kIsKept ? kDepth / 16 : "
            "1][kTiles][4];");
@@ -370,6 +376,7 @@ void TilePrinter::printPartsWalk() {
   out.line("block_barrier();");
   out.line("const int place = (part_end - 1 - at) % kPlaces;");
   out.line("bring(at - (kPlaces - 1), (place + kPlaces - 1) % kPlaces);");
+  out.line("commit_copies();");
   out.line("const int64_t first = int64_t(at) * Right::kRows + thread_again() "
            "/ 32 * kColumns;");
   out.line("if (first >= " + countOf(tiles.stream) + ")");
@@ -432,6 +439,58 @@ void TilePrinter::printWarpStates() {
   closeRows();
   out.close();
   out.line("block_barrier();");
+}
+
+/// What states and sums become by those of a part, `old`; `one`: which of
+/// several quads that a thread has.
+void TilePrinter::printMergedStates(ArrayRef<StatePlan *> here,
+                                    ArrayRef<const TileState *> products,
+                                    const std::string &one, bool isOfBlocks) {
+  auto ifThere = [&](const std::string &value, const std::string &otherwise) {
+    return isOfBlocks ? "is_there ? " + value + " : " + otherwise : value;
+  };
+  SmallVector<Node *> roots;
+  for (StatePlan *s : here)
+    roots.push_back(s->moved);
+  for (const TileState *p : products)
+    roots.push_back(p->state->moved);
+  auto moved = [&](StatePlan &s, const std::string &plain) {
+    return s.op.getTransport().empty() ? plain : values.value(s.moved);
+  };
+  for (StatePlan *s : here)
+    out.line("s." + name(*s) + " = " +
+             withoutParentheses(
+                 combine(*s, "s." + name(*s), moved(*s, "old." + name(*s)))) +
+             ";");
+  for (const TileState *p : products)
+    values.hoist(p->state->moved);
+  if (!products.empty()) {
+    if (!one.empty()) {
+      out.line("REFOLD_UNROLL");
+      out.open("for (int j = 0; j < kAtOnce; ++j) {");
+    }
+    out.line("REFOLD_UNROLL");
+    out.open("for (int e = 0; e < 4; ++e) {");
+    Expressions::Scope inside(values, roots);
+    for (const TileState *p : products) {
+      std::string sum = name(*p->state);
+      out.line("const float " + sum + " = " +
+               ifThere("float_of(" + sum + "_quads[slot]" + one + "[e])",
+                       identity(*p->state)) +
+               ";");
+      values.bind(plan.graph->version(p->state->op, Node::Old), sum);
+    }
+    for (const TileState *p : products) {
+      std::string sum = name(*p->state) + "_merged" + one + "[e]";
+      out.line(sum + " = " +
+               withoutParentheses(
+                   combine(*p->state, sum, moved(*p->state, name(*p->state)))) +
+               ";");
+    }
+    out.close();
+    if (!one.empty())
+      out.close();
+  }
 }
 
 /// A level of the states of a row, of all warps or blocks, several of them
@@ -510,49 +569,14 @@ void TilePrinter::printMergeLevel(unsigned level, bool isOfBlocks) {
   out.line("// A branch would have every load wait for the one before.");
   if (isOfBlocks)
     out.line("const bool is_there = base + slot < row_parts;");
-  auto ifThere = [&](const std::string &value, const std::string &otherwise) {
-    return isOfBlocks ? "is_there ? " + value + " : " + otherwise : value;
-  };
-  out.line("[[maybe_unused]] const States old = " +
-           ifThere("olds[slot]", "States()") + ";");
+  out.line(std::string("[[maybe_unused]] const States old = ") +
+           (isOfBlocks ? "is_there ? olds[slot] : States();" : "olds[slot];"));
   {
     Expressions::Scope scope(values, roots);
     mode = Merging;
     int stream = kernel.stream;
     kernel.stream = tiles.width;
-    auto moved = [&](StatePlan &s, const std::string &plain) {
-      return s.op.getTransport().empty() ? plain : values.value(s.moved);
-    };
-    for (StatePlan *s : here)
-      out.line("s." + name(*s) + " = " +
-               withoutParentheses(
-                   combine(*s, "s." + name(*s), moved(*s, "old." + name(*s)))) +
-               ";");
-    for (const TileState *p : products)
-      values.hoist(p->state->moved);
-    if (!products.empty()) {
-      openQuads();
-      out.line("REFOLD_UNROLL");
-      out.open("for (int e = 0; e < 4; ++e) {");
-      Expressions::Scope inside(values, roots);
-      for (const TileState *p : products) {
-        std::string sum = name(*p->state);
-        out.line("const float " + sum + " = " +
-                 ifThere("float_of(" + sum + "_quads[slot]" + one + "[e])",
-                         identity(*p->state)) +
-                 ";");
-        values.bind(plan.graph->version(p->state->op, Node::Old), sum);
-      }
-      for (const TileState *p : products) {
-        std::string sum = name(*p->state) + "_merged" + one + "[e]";
-        out.line(sum + " = " +
-                 withoutParentheses(combine(
-                     *p->state, sum, moved(*p->state, name(*p->state)))) +
-                 ";");
-      }
-      out.close();
-      closeQuads();
-    }
+    printMergedStates(here, products, one, isOfBlocks);
     kernel.stream = stream;
     mode = Absorbing;
   }

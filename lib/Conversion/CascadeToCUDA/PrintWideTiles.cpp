@@ -207,6 +207,8 @@ void TilePrinter::printWideNumbers() {
            "/ 4;");
   out.line("// Quads of a row that a thread merges at once, so many apart.");
   out.line("constexpr int kAtOnce = 4, kApart = kWidth / kAtOnce;");
+  out.line("// Blocks that merge a slice each of the rows that they share.");
+  out.line("constexpr int kSlices = 32;");
   out.comment("A tile is panels of 64 columns: those that sums read, kStages "
               "tiles of them, and others. The left side's first kKept steps "
               "of 16 columns are in registers.");
@@ -266,7 +268,7 @@ void TilePrinter::printWideEnd() {
   out.line("if (row_parts > 1)");
   out.line("  claim_slices(tickets + " + firstPart() +
            ", part, row_parts, "
-           "slices_of(row_parts));");
+           "slices_of<kSlices>(row_parts));");
   out.line("return;");
 }
 
@@ -286,19 +288,17 @@ void TilePrinter::printWideRange() {
 }
 
 /// Every warp that has sums brings a panel of its half, or of those that no
-/// sums read, so that it waits for nobody but its own four. Tiles come from
-/// memory, and are asked for before rows of the left side where maps are told.
+/// sums read, so that it waits for nobody but its own four. Tiles are asked for
+/// behind rows of the left side, which would wait for them on their way.
 void TilePrinter::printWideBrings() {
   std::string n = kernel.indexNames[tiles.stream];
   auto read = cast<ReadOp>(tiles.left.read->op);
-  if (hasMaps(true)) {
+  if (hasMaps(true))
     for (auto [i, index] : llvm::enumerate(indicesBeside(tiles.right)))
       out.line(
           "beside_" + std::to_string(i) + " = int(" +
           withoutParentheses(values.subscript(index.at, tiles.right.read->in)) +
           ");");
-    printWideFirst();
-  }
   out.open("const auto left_row = [&](int i) {");
   {
     Expressions::Scope scope(values, {});
@@ -320,7 +320,7 @@ void TilePrinter::printWideBrings() {
   out.close("}, left_row, rows, " + countOf(tiles.depth) + ");");
   out.line("arrive_with_copies(left_came);");
   if (hasMaps(true))
-    return;
+    return printWideFirst();
   printMatrix(tiles.right);
   out.open("if (turns > 0 && (mine < kHalves || other < kOthers)) {");
   out.comment("The first tile comes over what the map is made from.");
@@ -708,15 +708,7 @@ void TilePrinter::printWideBody() {
   printMergedParts(/*isOfBlocks=*/false);
   out.line("return;");
   out.close();
-  out.line("const int slices = slices_of(row_parts), slice_rows = kRows / "
-           "slices;");
-  out.line("const uint32_t claimed = claim_slices(tickets + " + firstPart() +
-           ", part, row_parts, slices);");
-  out.open("for (int slice = 0; slice < slices; ++slice) {");
-  out.line("if ((claimed >> slice & 1) == 0)");
-  out.line("  continue;");
-  printMergedParts(/*isOfBlocks=*/true);
-  out.close();
+  printSlices();
   partsBody = out.text.substr(begin);
   out.close();
 }

@@ -102,6 +102,9 @@ private:
   void printWarpStates();
   void printMergedParts(bool isOfBlocks);
   void printMergeLevel(unsigned level, bool isOfBlocks);
+  void printMergedStates(llvm::ArrayRef<walk::StatePlan *> here,
+                         llvm::ArrayRef<const TileState *> products,
+                         const std::string &one, bool isOfBlocks);
   void printPartResults();
   llvm::SmallVector<walk::StatePlan *> rowStates();
   void printWorkspace();
@@ -136,6 +139,9 @@ private:
   void printWideRows();
   void printWideSums();
   void printWideEnd();
+  void printSlices();
+  void printSliceLevel(unsigned level);
+  void printThinSlice();
   // What the text with roles brings to shared memory beside what is multiplied.
   int64_t bytesOfBrought(unsigned brought, int64_t rows, int64_t columns);
   unsigned mostBrought();

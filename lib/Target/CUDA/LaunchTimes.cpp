@@ -208,21 +208,44 @@ SizeExpr refold::cyclesOfProduct(const CudaEntry &entry,
   return ProductCycles(entry, kernel, words).all();
 }
 
-/// How many blocks share each of `groups` streams: what a tile takes against
-/// what every part takes to be left and merged, in nanoseconds (fitted to one
-/// to four batches of 77 to 32768 on an H100, benchmarks/results/cuda-latent.md
-/// and cuda-parts.md). Of wide results both go with what a tile has.
+/// How many blocks share each of `groups` streams, of `tiles` each, where
+/// results are wide: what a tile takes against what a part takes to be left and
+/// merged. Of few streams up to 32 parts take little, since as many blocks
+/// merge a slice of the rows each and leave room for each other. In
+/// nanoseconds, fitted to one to four batches of 512 to 32768 on an H200
+/// (benchmarks/results/cuda-latent.md).
+static SizeExpr partsOfWide(const CudaEntry &entry, const SizeExpr &tiles,
+                            const SizeExpr &groups) {
+  using Op = SizeExpr::Op;
+  constexpr int64_t kTile = 1350, kTaken = 200, kTakenOfFew = 30;
+  constexpr int64_t kTicket = 1500, kSlices = 32;
+  SizeExpr all =
+      tiles * SizeExpr(kTile * (entry.deepest + entry.widest) / (576 + 512));
+  auto taken = [&](int64_t of) {
+    return SizeExpr(std::max<int64_t>(of * entry.widest / 512, 1));
+  };
+  SizeExpr most = SizeExpr::binary(Op::FloorDiv, entry.mostBlocks,
+                                   SizeExpr::binary(Op::Max, groups, 1));
+  SizeExpr areFew = SizeExpr::binary(Op::Lt, kSlices - 1, most);
+  SizeExpr few = bestParts(tiles, all, taken(kTakenOfFew),
+                           SizeExpr::select(areFew, kSlices, 1));
+  SizeExpr many = bestParts(tiles, all, taken(kTaken), most);
+  SizeExpr isWorth = SizeExpr::binary(
+      Op::Lt, SizeExpr(2 * kTicket) + SizeExpr(6) * taken(kTaken), all);
+  return SizeExpr::select(isWorth, SizeExpr::binary(Op::Max, few, many), 1);
+}
+
+/// The same of any stream: what a tile takes against what every part takes to
+/// be left and merged, in nanoseconds (fitted to one to four batches of 256 to
+/// 8192 on an H100, benchmarks/results/cuda-parts.md).
 static SizeExpr partsOfStream(const CudaEntry &entry, const CudaKernel &kernel,
                               const Words &words, const SizeExpr &groups) {
-  int64_t tile = 640, taken = 30, ticket = 1700;
-  if (entry.roles > 0) {
-    tile = 1350 * (entry.deepest + entry.widest) / (576 + 512);
-    taken = std::max<int64_t>(200 * entry.widest / 512, 1);
-    ticket = 1500;
-  }
+  constexpr int64_t kTile = 640, kTaken = 30, kTicket = 1700;
   SizeExpr tiles = SizeExpr::binary(
       SizeExpr::Op::CeilDiv, lengthOf(kernel, words), SizeExpr(entry.vectors));
-  return partsOfSum(tiles, tile, taken, ticket, groups, entry.mostBlocks);
+  if (entry.roles > 0)
+    return partsOfWide(entry, tiles, groups);
+  return partsOfSum(tiles, kTile, kTaken, kTicket, groups, entry.mostBlocks);
 }
 
 SizeExpr refold::partsOf(const CudaEntry &entry, const CudaKernel &kernel,

@@ -438,7 +438,11 @@ TEST(PlanCudaLaunch, StreamsHaveThePartsThatAreDoneFirst) {
   EXPECT_EQ(blocks(8, 8192, 0), 8 * 16);
   EXPECT_EQ(blocks(32, 2048, 0), 32 * 4);
   EXPECT_EQ(blocks(200, 2048, 0), 200);
-  EXPECT_EQ(blocks(2, 8192, 3), 2 * 26);
+  EXPECT_EQ(blocks(2, 1024, 3), 2 * 16);
+  EXPECT_EQ(blocks(2, 2048, 3), 2 * 32);
+  EXPECT_EQ(blocks(6, 1024, 3), 6 * 8);
+  EXPECT_EQ(blocks(2, 8192, 3), 2 * 32);
+  EXPECT_EQ(blocks(2, 32768, 3), 2 * 64);
   EXPECT_EQ(blocks(2, 128, 3), 2);
   EXPECT_EQ(blocks(2, 320, 3), 2 * 5);
   EXPECT_EQ(blocks(2, 384, 3), 2 * 6);

@@ -131,6 +131,53 @@ const std::vector<Defect> kDefects = {
 INSTANTIATE_TEST_SUITE_P(Text, PlantedWideDefect,
                          testing::ValuesIn(chosenDefects(kDefects)));
 
+// Streams of so many parts that slices of the rows are thin: two groups of 32,
+// and a number that is no multiple of four.
+const Shapes kManyParts = {{66, 2040}, {3, 4470}};
+
+CudaKernel printThin() {
+  CudaKernel kernel = printWeighted("cuda-emulated-sm90", kDepth, kWidth,
+                                    /*isShared=*/true);
+  carryHeader(kernel, "refold_cuda_wide.h",
+              "REFOLD_RUNTIME_CUDA_REFOLD_CUDA_WIDE_H");
+  return kernel;
+}
+std::string judgeThin(const CudaKernel &kernel) {
+  return judge(kernel, kManyParts, kDepth, kWidth, kEntry.data(),
+               /*isShared=*/true);
+}
+
+class PlantedThinDefect : public testing::TestWithParam<Defect> {};
+
+TEST_P(PlantedThinDefect, IsCaught) {
+  CudaKernel kernel = printThin();
+  plant(kernel, GetParam());
+  expectCaught(judgeThin(kernel), GetParam());
+}
+
+const std::vector<Defect> kThinDefects = {
+    Defect{"wait_copies<kPlaces - 1>();", ""},
+    Defect{"part + j < parts", "part + j < parts - 1"},
+    Defect{"(place * 4 + j)", "(place * 2 + j)"},
+    Defect{"part += 4;", "part += 8;"},
+    Defect{"taken = taken + 1 < kPlaces ? taken + 1 : 0;", ""},
+    Defect{"+ i / 4 * apart", ""},
+    Defect{"which % kSliceRows));", "0));"},
+    Defect{"at + i % 4, parts - 1", "at, parts - 1"},
+    Defect{"await_turn(6, 256);\n      if (own", "if (own"},
+    Defect{"slice * kSliceRows + own_row", "own_row"},
+    Defect{"+ slice * kSliceRows;", ";"},
+    Defect{"base + slot < row_parts;\n            [[maybe_unused]] const "
+           "States old",
+           "true;\n            [[maybe_unused]] const States old"}};
+
+INSTANTIATE_TEST_SUITE_P(Text, PlantedThinDefect,
+                         testing::ValuesIn(chosenDefects(kThinDefects)));
+
+TEST(EmulatedWide, ThinSlicesAreRight) {
+  EXPECT_EQ(judgeThin(printThin()), "");
+}
+
 TEST(EmulatedWide, AGeneratedKernelIsRight) {
   EXPECT_EQ(judgeWide(printWide()), "");
 }
