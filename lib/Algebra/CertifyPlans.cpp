@@ -35,20 +35,27 @@ static void certifyRepaired(const Cascade &cascade, Program &program,
   bool mayOverflow = movesProducts(cascade, program) || program.assumesNumbers;
   if (certificate.holds && !certificate.edgeDifferences && !mayOverflow)
     return;
-  for (bool areDeadRegular : {true, false}) {
-    Program repaired = withIrregularRows(cascade, program, areDeadRegular);
+  bool losesSquares = certificate.rangeDifferences > 0;
+  std::optional<Program> best;
+  for (Regularity regularity : kRegularities) {
+    if (regularity.losesSquares && !losesSquares)
+      continue;
+    Program repaired = withIrregularRows(cascade, program, regularity);
     if (repaired.definitions.size() == program.definitions.size())
       return;
     Certificate own = judge(repaired);
     unsigned before = certificate.edgeDifferences;
     bool isBetter = !certificate.holds || own.edgeDifferences < before ||
-                    (mayOverflow && own.edgeDifferences == before);
-    if (!own.holds || !isBetter || (areDeadRegular && own.edgeDifferences))
+                    (mayOverflow && !best && own.edgeDifferences == before);
+    if (!own.holds || !isBetter || (regularity.deadRows && own.edgeDifferences))
       continue;
     certificate = own;
-    program = std::move(repaired);
-    return;
+    best = std::move(repaired);
+    if (!own.edgeDifferences)
+      break;
   }
+  if (best)
+    program = std::move(*best);
 }
 
 //===----------------------------------------------------------------------===//

@@ -19,8 +19,17 @@ static constexpr double kNothing = 1e-18;
 /// beyond this multiple of the error as written, has lost its digits.
 static constexpr double kLost = 0.01, kGross = 100;
 
-/// Sizes of elements whose squares are f32, and whose cubes are not.
-static constexpr double kScales[] = {1e-18, 1e17};
+/// Sizes of elements, and whether their squares leave the range of f32 (some
+/// digits, or all) or their cubes alone.
+struct Scale {
+  double size;
+  bool leavesBySquares;
+};
+static constexpr Scale kScales[] = {
+    {1e-18, false}, {1e17, false}, {1e-22, true}, {1e-26, true}, {1e20, true}};
+/// An error that shows that squares lost digits below the range: half of them.
+static constexpr double kHalfOfDigits = 0x1p-12;
+static constexpr double kUlp = 0x1p-23;
 
 /// Rows beyond this length are read in two orders, not in five.
 static constexpr uint32_t kLongForAllOrders = 64;
@@ -116,7 +125,7 @@ public:
             isMild && length > 3 ? runShifted(sample, expected) : std::nullopt)
       return failure;
     if (family == Family::Normal && length > 3)
-      for (double scale : kScales)
+      for (const Scale &scale : kScales)
         runScaled(sample, scale);
     return isExtreme(family) && family != Family::Tiny
                ? runSingle(sample, family)
@@ -231,32 +240,53 @@ private:
     return std::nullopt;
   }
 
-  /// Elements of another size, in f32, one input after the other: powers that a
-  /// program adds up may leave the range of f32 where the stages as written do
-  /// not. Such rows are irregular.
-  void runScaled(const Sample &sample, double scale) {
+  /// Elements of another size, in f32, one input after the other and all of
+  /// them: powers that a program adds up, and what divides them, may leave the
+  /// range of f32 where the stages as written do not. Such rows are irregular.
+  void runScaled(const Sample &sample, const Scale &scale) {
     if (!isSingle || slack != CastSlack::None || !cascade)
       return;
-    for (const auto &[symbol, values] : sample.values) {
-      if (!isFloat(symbol->type) || symbol->role != Role::Element ||
-          std::isfinite(symbol->facts.low) || std::isfinite(symbol->facts.high))
-        continue;
-      Sample scaled = sample;
-      for (double &value : scaled.values[symbol])
-        value = float(scale * value);
-      std::string lost = lostNumber(scaled);
-      if (lost.empty())
-        continue;
-      ++certificate.edgeDifferences;
-      if (certificate.edgeExample.empty())
-        certificate.edgeExample = "'" + symbol->name + "' of " +
-                                  shortNumber(scale) + " in f32: '" + lost +
-                                  "' is no number";
+    std::vector<const Symbol *> symbols;
+    for (const auto &[symbol, values] : sample.values)
+      if (isFloat(symbol->type) && symbol->role == Role::Element &&
+          !std::isfinite(symbol->facts.low) &&
+          !std::isfinite(symbol->facts.high))
+        symbols.push_back(symbol);
+    // The order of a map is not the same in every run.
+    std::sort(symbols.begin(), symbols.end(),
+              [](const Symbol *a, const Symbol *b) { return a->id < b->id; });
+    auto scaled = [&](Sample &row, const Symbol *symbol) {
+      for (double &value : row.values[symbol])
+        value = float(scale.size * value);
+    };
+    for (const Symbol *symbol : symbols) {
+      Sample row = sample;
+      scaled(row, symbol);
+      noteLost(row, scale, "'" + symbol->name + "'");
     }
+    if (symbols.size() < 2 || !scale.leavesBySquares)
+      return;
+    Sample row = sample;
+    for (const Symbol *symbol : symbols)
+      scaled(row, symbol);
+    noteLost(row, scale, "everything");
   }
 
-  /// The output that is finite in f32 as written and not in the program.
-  std::string lostNumber(const Sample &sample) {
+  void noteLost(const Sample &row, const Scale &scale,
+                const std::string &what) {
+    std::string lost = lostNumber(row, scale);
+    if (lost.empty())
+      return;
+    ++certificate.edgeDifferences;
+    certificate.rangeDifferences += scale.leavesBySquares;
+    if (certificate.edgeExample.empty())
+      certificate.edgeExample =
+          what + " of " + shortNumber(scale.size) + " in f32: " + lost;
+  }
+
+  /// The output that is finite in f32 as written and not in the program, or has
+  /// lost half of its digits there.
+  std::string lostNumber(const Sample &sample, const Scale &scale) {
     RowValues<float> expected =
         DefinitionEvaluator<float>(*cascade, sample.extents).run(sample);
     RowValues<float> found =
@@ -266,7 +296,19 @@ private:
       for (size_t j = 0; j < expected.outputs[i].size(); ++j)
         if (std::isfinite(expected.outputs[i][j]) &&
             !std::isfinite(found.outputs[i][j]))
-          return program.outputs[i].name;
+          return "'" + program.outputs[i].name + "' is no number";
+    if (!scale.leavesBySquares)
+      return {};
+    Row exact = reference(sample);
+    for (size_t i = 0; i < expected.outputs.size(); ++i) {
+      auto errs = [&](const RowValues<float> &row) {
+        return errorOf(row.outputs[i], exact.outputs[i], expected.outputs[i]);
+      };
+      double error = errs(found), unfused = errs(expected);
+      if (error > kHalfOfDigits && error > kGross * (unfused + kUlp))
+        return "'" + program.outputs[i].name + "' errs by " +
+               shortNumber(error);
+    }
     return {};
   }
 

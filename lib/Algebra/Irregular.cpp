@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Law `irregular-rows`: a finished row whose states, pivots and results are all
-// finite has the class of the stages as written. The others are computed again,
-// as written, in passes of which regular rows have nothing.
+// finite has the class of the stages as written, and its digits if no product
+// in them has left the range of its type. The others are computed again, as
+// written, in passes of which regular rows have nothing.
 #include "refold/Algebra/Derive.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
@@ -16,16 +18,23 @@ static constexpr unsigned kPowers = 3;
 /// A sum of f32 no less than this has its digits, whatever of its elements fell
 /// below 2^-149.
 static constexpr double kLeastOfPowers = 0x1p-116;
+/// The same of up to 2^26 elements that are equal, whose roundings do not
+/// cancel.
+static constexpr double kLeastOfSquares = 0x1p-100, kLeastInF64 = 0x1p-996;
 
 namespace {
 class Repair {
 public:
-  Repair(const Cascade &cascade, const Program &derived, bool areDeadRegular)
+  Repair(const Cascade &cascade, const Program &derived, Regularity regularity)
       : cascade(cascade), derived(derived), context(*cascade.context),
-        areDeadRegular(areDeadRegular), program(derived) {}
+        areDeadRegular(regularity.deadRows),
+        losesSquares(regularity.losesSquares), program(derived) {}
   Program run();
 
 private:
+  bool isPower(const State &state) const;
+  Expr isAtLeast(double least, Expr value);
+  std::vector<Expr> regularProducts(const std::vector<Expr> &values);
   bool needsRepair(unsigned number) const;
   Expr isFinite(Expr value);
   Expr isRegular(const State &state, Expr value);
@@ -50,6 +59,7 @@ private:
   const Program &derived;
   Context &context;
   bool areDeadRegular;
+  bool losesSquares;
   Program program;
   ExprMap results; ///< of stages -> what holds on every row
   ExprMap flags;   ///< of results: not regular
@@ -106,6 +116,93 @@ static unsigned highestPower(Expr value, IndexSet stream) {
   return highest;
 }
 
+/// Factors of elements in a product, of the summand that has most.
+static unsigned degreeOf(Expr value, IndexSet stream) {
+  if (!(value.indices() & stream) || !isFloat(value.type()) ||
+      value.is(Fn::Exp) || value.is(Fn::Exp2))
+    return 0;
+  unsigned degree = 0;
+  switch (value.kind()) {
+  case Kind::Mul:
+  case Kind::Div:
+    for (unsigned i = 0; i < value.size(); ++i)
+      degree += degreeOf(value.operand(i), stream);
+    return degree;
+  case Kind::Pow: {
+    double exponent = std::ceil(std::fabs(value->exponent.value()));
+    return unsigned(exponent) * degreeOf(value.operand(0), stream);
+  }
+  default:
+    for (unsigned i = 0; i < value.size(); ++i)
+      degree = std::max(degree, degreeOf(value.operand(i), stream));
+    return std::max(degree, 1u);
+  }
+}
+
+/// A sum of products that may fall below the range where their quotients, as
+/// written, do not.
+bool Repair::isPower(const State &state) const {
+  if (state.reducer != Reducer::Sum)
+    return false;
+  Expr value = state.values[0];
+  if (losesSquares)
+    return degreeOf(value, cascade.stream()) >= 2;
+  return computeType(value.type()) == Type::F32 &&
+         highestPower(value, cascade.stream()) >= kPowers;
+}
+
+Expr Repair::isAtLeast(double least, Expr value) {
+  Type type = computeType(value.type());
+  return context.logicalAnd(
+      context.cmp(Pred::Le, context.real(least, type),
+                  context.fn(Fn::Abs, context.cast(type, value))),
+      isFinite(value));
+}
+
+static double leastNormal(Type type) {
+  return type == Type::F64 ? std::numeric_limits<double>::min()
+                           : double(std::numeric_limits<float>::min());
+}
+
+static bool hasExponential(Expr value) {
+  bool result = false;
+  forEachNode(value,
+              [&](Expr e) { result |= e.is(Fn::Exp) || e.is(Fn::Exp2); });
+  return result;
+}
+
+/// Products of a row's numbers within the range of their type. One that is
+/// infinite divides to 0, and digits that it loses below the range come back
+/// when it divides. A product of 0 is exact; exponentials underflow on regular
+/// rows.
+std::vector<Expr> Repair::regularProducts(const std::vector<Expr> &values) {
+  std::vector<Expr> parts;
+  ExprSet seen;
+  std::function<void(Expr)> visit = [&](Expr value) {
+    forEachNode(value, [&](Expr e) {
+      if (!seen.insert(e).second || (e.indices() & cascade.stream()))
+        return;
+      if (e.isSym())
+        if (const Let *let = program.findLet(e))
+          visit(let->value);
+      bool isPower = e.is(Kind::Pow) && !(e->exponent == rational(1, 2));
+      bool isOfRow = e.uses(Role::State) || e.uses(Role::Let);
+      if (!(e.is(Kind::Mul) || isPower) || !isFloat(e.type()) || !isOfRow ||
+          hasExponential(e))
+        return;
+      Expr part = isAtLeast(leastNormal(computeType(e.type())), e);
+      for (unsigned i = 0; i < e.size(); ++i)
+        part = context.logicalOr(
+            part, context.cmp(Pred::Eq, e.operand(i),
+                              context.real(0, e.operand(i).type())));
+      parts.push_back(part);
+    });
+  };
+  for (Expr value : values)
+    visit(value);
+  return parts;
+}
+
 /// A product that underflows is not regular: digits that are lost there come
 /// back when it is divided. Nor is a sum of cubes, where squares do not yet
 /// underflow. An extreme at its identity is, where the readouts of such rows
@@ -114,22 +211,14 @@ Expr Repair::isRegular(const State &state, Expr value) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   Type type = computeType(value.type());
   switch (state.reducer) {
-  case Reducer::Prod: {
-    double least = type == Type::F64
-                       ? std::numeric_limits<double>::min()
-                       : double(std::numeric_limits<float>::min());
-    Expr size = context.fn(Fn::Abs, context.cast(type, value));
-    return context.logicalAnd(
-        context.cmp(Pred::Le, context.real(least, type), size),
-        isFinite(value));
-  }
+  case Reducer::Prod:
+    return isAtLeast(leastNormal(type), value);
   case Reducer::Sum:
-    if (type == Type::F32 &&
-        highestPower(state.values[0], cascade.stream()) >= kPowers)
-      return context.logicalAnd(
-          context.cmp(Pred::Le, context.real(kLeastOfPowers, type),
-                      context.fn(Fn::Abs, context.cast(type, value))),
-          isFinite(value));
+    if (isPower(state))
+      return isAtLeast(!losesSquares       ? kLeastOfPowers
+                       : type == Type::F64 ? kLeastInF64
+                                           : kLeastOfSquares,
+                       value);
     break;
   case Reducer::Max:
   case Reducer::MaxNum:
@@ -259,6 +348,9 @@ Expr Repair::irregular(unsigned number) {
   for (Expr readout : sources)
     if (isFloat(readout.type()) && !readout.isSym() && !isBounded(readout))
       parts.push_back(isRegularReadout(readout));
+  if (losesSquares)
+    for (Expr part : regularProducts(sources))
+      parts.push_back(part);
   const Stage &stage = cascade.stages[number];
   if (stage.rank >= 0 || !derived.readouts[number][0])
     for (Expr part : regularKeys(stage))
@@ -274,9 +366,7 @@ bool Repair::addsPowers(unsigned number) const {
   if (derived.readouts[number][0])
     collect(derived.readouts[number][0], parts, seen);
   return std::any_of(parts.begin(), parts.end(), [&](Expr part) {
-    const State &state = *derived.findState(part);
-    return state.reducer == Reducer::Sum &&
-           highestPower(state.values[0], cascade.stream()) >= kPowers;
+    return isPower(*derived.findState(part));
   });
 }
 
@@ -405,6 +495,9 @@ void Repair::output(unsigned number) {
       flag = flag ? context.logicalOr(flag, it->second) : it->second;
   if (!flag)
     return;
+  if (losesSquares)
+    for (Expr part : regularProducts({output.value}))
+      flag = context.logicalOr(flag, context.logicalNot(part));
   bool isZeroed =
       std::find(program.zeroedOutputs.begin(), program.zeroedOutputs.end(),
                 output.name) != program.zeroedOutputs.end();
@@ -450,8 +543,8 @@ Program Repair::run() {
 }
 
 Program withIrregularRows(const Cascade &cascade, const Program &program,
-                          bool areDeadRegular) {
-  return Repair(cascade, program, areDeadRegular).run();
+                          Regularity regularity) {
+  return Repair(cascade, program, regularity).run();
 }
 
 } // namespace refold::algebra

@@ -176,9 +176,9 @@ bool Deriver::isKnown(FusedKernel &kernel) {
   if (entry && entry->isRepaired) {
     // What holds is the program with passes for irregular rows.
     algebra::Program plain = std::move(*kernel.derivation.program);
-    for (bool areDeadRegular : {true, false}) {
+    for (algebra::Regularity regularity : algebra::kRegularities) {
       kernel.derivation.program =
-          algebra::withIrregularRows(cascade, plain, areDeadRegular);
+          algebra::withIrregularRows(cascade, plain, regularity);
       if (entry = lookUp(); entry)
         break;
     }

@@ -48,18 +48,19 @@ struct Certificate {
   /// What failed first, with the names of the program; empty if `holds`.
   std::string failure;
 
-  unsigned transports = 0;      ///< identities shown over the field
-  unsigned modularTrials = 0;   ///< in all
-  unsigned readouts = 0;        ///< stage results compared with the definition
-  unsigned readoutSamples = 0;  ///< comparisons
-  unsigned rows = 0;            ///< rows executed with 31 digits
-  unsigned orders = 0;          ///< executions of the program on them
-  double worst = 0;             ///< largest relative disagreement found
-  unsigned boundedRows = 0;     ///< rows whose roundings may differ
-  double shareOfBound = 0;      ///< largest difference over what they may
-  unsigned edgeRows = 0;        ///< rows of -inf, ..., NaN
-  unsigned edgeDifferences = 0; ///< irregular rows that differ in class
-  std::string edgeExample;      ///< the shortest of them
+  unsigned transports = 0;       ///< identities shown over the field
+  unsigned modularTrials = 0;    ///< in all
+  unsigned readouts = 0;         ///< stage results compared with the definition
+  unsigned readoutSamples = 0;   ///< comparisons
+  unsigned rows = 0;             ///< rows executed with 31 digits
+  unsigned orders = 0;           ///< executions of the program on them
+  double worst = 0;              ///< largest relative disagreement found
+  unsigned boundedRows = 0;      ///< rows whose roundings may differ
+  unsigned rangeDifferences = 0; ///< irregular rows: squares out of range
+  double shareOfBound = 0;       ///< largest difference over what they may
+  unsigned edgeRows = 0;         ///< rows of -inf, ..., NaN
+  unsigned edgeDifferences = 0;  ///< irregular rows that differ in class
+  std::string edgeExample;       ///< the shortest of them
 
   // In full, for who asks what was looked at.
   std::vector<std::string> moved; ///< states that have transports

@@ -68,13 +68,26 @@ struct Derivation {
 /// a cascade that verifies, and is deterministic.
 Derivation derive(const Cascade &cascade, const Policy &policy = {});
 
+/// Which rows a program with passes for irregular rows calls regular.
+struct Regularity {
+  /// Readouts hold on rows whose extremes are at their identities.
+  bool deadRows = true;
+  /// Rows whose squares leave the range of their type are irregular too, sums
+  /// of products and what divides them. Otherwise only those of cubes are.
+  bool losesSquares = false;
+};
+
+/// What is tried, in this order.
+inline constexpr Regularity kRegularities[] = {
+    {true, false}, {true, true}, {false, false}, {false, true}};
+
 /// The program, followed by passes that compute rows again as the stages are
 /// written where the derived states cannot tell what they would be: where an
-/// accumulator, a pivot or a result is not finite (law `irregular-rows`).
-/// The program itself if it keeps every stage as written. `areDeadRegular`:
-/// readouts hold on rows whose extremes are at their identities.
+/// accumulator, a pivot or a result is not finite or has lost digits below the
+/// range of its type (law `irregular-rows`). The program itself if it keeps
+/// every stage as written.
 Program withIrregularRows(const Cascade &cascade, const Program &program,
-                          bool areDeadRegular);
+                          Regularity regularity);
 
 } // namespace refold::algebra
 
