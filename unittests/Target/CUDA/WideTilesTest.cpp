@@ -166,10 +166,7 @@ const std::vector<Defect> kThinDefects = {
     Defect{"at + i % 4, parts - 1", "at, parts - 1"},
     Defect{"await_turn(6, 256);\n      if (own", "if (own"},
     Defect{"slice * kSliceRows + own_row", "own_row"},
-    Defect{"+ slice * kSliceRows;", ";"},
-    Defect{"base + slot < row_parts;\n            [[maybe_unused]] const "
-           "States old",
-           "true;\n            [[maybe_unused]] const States old"}};
+    Defect{"+ slice * kSliceRows;", ";"}};
 
 INSTANTIATE_TEST_SUITE_P(Text, PlantedThinDefect,
                          testing::ValuesIn(chosenDefects(kThinDefects)));
