@@ -10,9 +10,6 @@ using namespace refold::walk;
 /// Whole blocks of `blockOfSum` and whole groups of them: slices change no bit.
 constexpr int64_t kBlocksOfSum = 256;
 
-/// Panels of a group, `ownPanels` where fewer save slices.
-int64_t Kernel::mostPanels() { return 2 * plan.ownPanels(); }
-
 /// Steps of the sum of which `panels` panels of each operand fill half of the
 /// second cache.
 int64_t Kernel::stepsOfPanels(int64_t panels) {
@@ -94,13 +91,13 @@ int Kernel::slicedIndex() {
 }
 
 int64_t Kernel::stepsOfFew() {
-  return std::max(stepsOfPanels(mostPanels()) / 2, kBlocksOfSum);
+  return std::max(stepsOfPanels(plan.mostPanels()) / 2, kBlocksOfSum);
 }
 
 /// Elements of a slice: all of a sum that is not long.
 Ix Kernel::lengthOfSlice() {
   int64_t longest = stepsOfPanels(plan.ownPanels()),
-          slice = stepsOfPanels(mostPanels());
+          slice = stepsOfPanels(plan.mostPanels());
   Ix depth = extents[slicedIndex()];
   Ix isShort = to.sub(1, to.min(1, to.div(depth, longest + 1)));
   Ix length = to.add(slice, to.mul(isShort, longest - slice));
@@ -114,13 +111,13 @@ Ix Kernel::panelsOfGroup() {
   if (index == kNone)
     return plan.ownPanels();
   int64_t longest = stepsOfPanels(plan.ownPanels()),
-          slice = stepsOfPanels(mostPanels());
+          slice = stepsOfPanels(plan.mostPanels());
   Ix depth = extents[index];
   // 1 from `count` on.
   auto isFrom = [&](int64_t count) { return to.min(1, to.div(depth, count)); };
   Ix isBetween = to.sub(isFrom(slice + 1), isFrom(longest + 1));
   Ix areSome = to.max(isBetween, haveFewRows());
-  return to.sub(mostPanels(), to.mul(areSome, plan.ownPanels()));
+  return to.sub(plan.mostPanels(), to.mul(areSome, plan.ownPanels()));
 }
 
 /// Steps that there is room for in one panel.
@@ -150,7 +147,7 @@ void Kernel::layOutSlices() {
   slicedSums.clear();
   if (slicedIndex() == kNone)
     return;
-  Ix apart((mostPanels() + 1) * plan.registerLanes); // not a page
+  Ix apart((plan.mostPanels() + 1) * plan.registerLanes); // not a page
   Ix count = to.mul(apart, capacity(plan.row, /*isLane=*/false));
   SmallVector<Node *, 2> terms = summedTerms();
   for (Node *term : ArrayRef(terms).take_front(sumsAtOnce())) {
@@ -172,20 +169,6 @@ bool Kernel::readsRowsOnce(const Nest &nest) {
   return int(nest.reduced.front()) == indexOfSum();
 }
 
-/// Lanes [first, end), whose panels are asked for where `asks` is 1. A branch
-/// in the loop itself: products of 128 and more open rows take 1.03 times as
-/// long.
-void Kernel::nestAsking(Nest &nest, Tile &outer, Ix first, Ix end, Ix asks) {
-  auto take = [&](bool asksForAll) {
-    Nest part = nest;
-    part.asksForAll = asksForAll;
-    nestBlocks(part, outer, first, end);
-  };
-  if (asks.isConstant())
-    return take(asks.is(1));
-  to.branch(to.less(0, asks), [&] { take(true); }, [&] { take(false); });
-}
-
 /// Lanes [first, end), some panels, of all rows of the item.
 void Kernel::nestPanels(Nest &nest, Tile &outer, Ix first, Ix end) {
   if (!readsRowsOnce(nest))
@@ -200,8 +183,17 @@ void Kernel::nestPanels(Nest &nest, Tile &outer, Ix first, Ix end) {
         isByPanel.is(1)
             ? Ix(0)
             : to.mul(to.sub(1, isByPanel), panelsAhead(nest, row, first, end));
-    Ix isFirst = to.sub(1, to.min(1, row));
-    nestAsking(part, outer, from, behind, to.mul(isByPanel, isFirst));
+    auto take = [&](bool asksForAll) {
+      part.asksForAll = asksForAll;
+      nestBlocks(part, outer, from, behind);
+    };
+    // A branch in the loop itself: products of 128 and more open rows take 1.03
+    // times as long.
+    Ix asks = to.mul(isByPanel, to.sub(1, to.min(1, row)));
+    if (asks.isConstant())
+      take(asks.is(1));
+    else
+      to.branch(to.less(0, asks), [&] { take(true); }, [&] { take(false); });
   };
   Ix length = to.sub(end, first), width(plan.registerLanes);
   Ix range = rangeOf(nest.lane);
@@ -260,7 +252,7 @@ void Kernel::nestSlices(Nest &nest, Tile &outer, Ix first, Ix end) {
   bool areEqual = depth.isConstant() && length.isConstant() &&
                   depth.constant % length.constant == 0;
   SmallVector<Array, 2> sums = slicedSums;
-  Ix apart((mostPanels() + 1) * plan.registerLanes); // not a page
+  Ix apart((plan.mostPanels() + 1) * plan.registerLanes); // not a page
   for (Array &array : sums) {
     array.dims = {{unsigned(nest.lane), Ix(1)}, {unsigned(plan.row), apart}};
     array.buffer.offset = to.sub(array.buffer.offset, first);

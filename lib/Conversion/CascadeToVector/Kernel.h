@@ -188,7 +188,6 @@ private:
   void prefetchOperands(const Nest &nest, Tile &t);
   llvm::SmallVector<Node *> readyPanels(const Nest &nest);
   llvm::SmallVector<Node *> panelsInBlocks(const Nest &nest);
-  int64_t linesOfSteps(const Nest &nest, Node *read);
   Ix panelsAhead(const Nest &nest, Ix row, Ix first, Ix end);
   void prefetchPanels(const Nest &nest, Tile &t);
   void prefetchResults(Tile &t, int c);
@@ -301,7 +300,6 @@ private:
   void flushSweep();
 
   // Groups.cpp.
-  int64_t mostPanels();
   int64_t stepsOfPanels(int64_t panels);
   int indexOfSum();
   Ix passByPanel();
@@ -314,7 +312,6 @@ private:
   Ix stepsOfOwnPanels(PackPlan &pack);
   void layOutSlices();
   bool readsRowsOnce(const Nest &nest);
-  void nestAsking(Nest &nest, Tile &t, Ix first, Ix end, Ix asks);
   void nestPanels(Nest &nest, Tile &t, Ix first, Ix end);
   void nestGroups(Nest &nest, Tile &t);
   void nestSlices(Nest &nest, Tile &t, Ix first, Ix end);

@@ -390,6 +390,8 @@ struct Plan {
       return kPanels;
     return kPanels * std::max<int64_t>(kRegisters * lanes / registerLanes, 1);
   }
+  /// Panels of a group, `ownPanels` where fewer save slices.
+  int64_t mostPanels() const { return 2 * ownPanels(); }
 
   /// Phases that lay out panels for all items.
   unsigned numPackPhases() const {

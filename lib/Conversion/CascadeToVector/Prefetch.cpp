@@ -279,7 +279,7 @@ SmallVector<Node *> Kernel::panelsInBlocks(const Nest &nest) {
 }
 
 /// Lines of panels that the steps of a loop read.
-int64_t Kernel::linesOfSteps(const Nest &nest, Node *read) {
+static int64_t linesOfSteps(const Plan &plan, const Nest &nest, Node *read) {
   int64_t bytes = std::max<int64_t>(read->type.getIntOrFloatBitWidth() / 8, 1);
   return llvm::divideCeil(nest.unroll * plan.registerLanes * bytes, kLineBytes);
 }
@@ -297,7 +297,7 @@ Ix Kernel::panelsAhead(const Nest &nest, Ix row, Ix first, Ix end) {
   if (reads.empty())
     return Ix(0);
   Node *read = reads.front();
-  int64_t lines = linesOfSteps(nest, read);
+  int64_t lines = linesOfSteps(plan, nest, read);
   int64_t bytes = std::max<int64_t>(read->type.getIntOrFloatBitWidth() / 8, 1);
   Ix at = row, all = rows, columns = to.sub(end, first);
   // Behind the lanes of one outer place lie those of the next.
@@ -347,7 +347,7 @@ void Kernel::prefetchPanels(const Nest &nest, Tile &t) {
   for (Node *read : readyPanels(nest)) {
     int64_t bytes =
         std::max<int64_t>(read->type.getIntOrFloatBitWidth() / 8, 1);
-    for (int64_t line = 0; line < linesOfSteps(nest, read); ++line)
+    for (int64_t line = 0; line < linesOfSteps(plan, nest, read); ++line)
       ask(read, (kFarBytes + line * kLineBytes) / bytes,
           plan.facts.asksIntoFirst ? 1 : 2);
   }
