@@ -61,6 +61,7 @@ constexpr std::pair<InputFamily, const char *> kFamilies[] = {
     {InputFamily::Normal, "normal"}, {InputFamily::NegInf, "ninf"},
     {InputFamily::NaN, "nan"},       {InputFamily::Offset, "offset"},
     {InputFamily::Const, "const"},   {InputFamily::Growing, "growing"},
+    {InputFamily::Tiny, "tiny"},     {InputFamily::Huge, "huge"},
 };
 
 } // namespace
@@ -85,7 +86,7 @@ llvm::Expected<InputRecipe> parseInputRecipe(llvm::StringRef text) {
   return fail(ExitCode::Usage,
               "found '" + text +
                   "', expected normal, ninf, nan, offset, const, "
-                  "growing or uniform(low,high)");
+                  "growing, tiny, huge or uniform(low,high)");
 }
 
 std::string describe(const InputRecipe &recipe) {
@@ -99,10 +100,27 @@ std::string describe(const InputRecipe &recipe) {
   return text;
 }
 
+/// The power of two whose square leaves the range of the type: f32 2^-146 and
+/// 2^134, where a square has some of its digits, or is infinite.
+static int scaleOf(DType dtype, bool isHuge) {
+  switch (dtype) {
+  case DType::F64:
+    return isHuge ? 532 : -548;
+  case DType::F16:
+    return isHuge ? 9 : -14;
+  case DType::F8E4M3:
+    return isHuge ? 5 : -6;
+  case DType::F8E5M2:
+    return isHuge ? 9 : -14;
+  default:
+    return isHuge ? 67 : -73;
+  }
+}
+
 /// One float at a column of a row; `level` is the one value of Const.
 static double floatSample(const InputRecipe &recipe, int64_t column,
                           bool isMarkedRow, bool isMarkedColumn, double level,
-                          Generator &generator) {
+                          DType dtype, Generator &generator) {
   double value = generator.normal();
   switch (recipe.family) {
   case InputFamily::Normal:
@@ -117,6 +135,10 @@ static double floatSample(const InputRecipe &recipe, int64_t column,
     return level;
   case InputFamily::Growing:
     return 0.1 * static_cast<double>(column) + 0.01 * value;
+  case InputFamily::Tiny:
+  case InputFamily::Huge:
+    return std::ldexp(value,
+                      scaleOf(dtype, recipe.family == InputFamily::Huge));
   case InputFamily::Uniform:
     return recipe.low + (recipe.high - recipe.low) * generator.uniform();
   }
@@ -149,7 +171,7 @@ void fillRandom(Tensor &tensor, const InputRecipe &recipe, uint64_t seed,
       set(i, isConst ? 3.0 : integerSample(recipe, generator));
     else
       set(i, floatSample(recipe, column, row % 3 == 2, column == nanColumn,
-                         level, generator));
+                         level, tensor.dtype(), generator));
     if (++column == rowLength) {
       column = 0;
       ++row;

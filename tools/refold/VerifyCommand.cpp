@@ -49,7 +49,7 @@ void VerifyFlags::addTo(Flags &flags) {
   program.addNumericsTo(flags);
   inputs.addTo(flags, /*withFiles=*/false);
   flags.value("inputs", "FAMILY,...",
-              "families of random inputs (all without uniform)",
+              "families of random inputs (normal to growing)",
               [this](llvm::StringRef text) {
                 return parseFamilies(text, options.families);
               });

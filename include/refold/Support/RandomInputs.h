@@ -17,6 +17,8 @@ enum class InputFamily : uint8_t {
   Growing, ///< rises along the row by a tenth a step: every element is the new
            ///< maximum
   Uniform, ///< uniform in [low, high); an integer type gets integers
+  Tiny,    ///< standard normal, so small that squares are subnormal
+  Huge,    ///< so large that squares are infinite
 };
 
 struct InputRecipe {
@@ -24,7 +26,8 @@ struct InputRecipe {
   double low = 0.0, high = 1.0; ///< of Uniform
 };
 
-/// "normal", "ninf", "nan", "offset", "const", "growing", "uniform(a,b)".
+/// "normal", "ninf", "nan", "offset", "const", "growing", "tiny",
+/// "huge", "uniform(a,b)".
 llvm::Expected<InputRecipe> parseInputRecipe(llvm::StringRef text);
 std::string describe(const InputRecipe &recipe);
 
