@@ -33,6 +33,7 @@ public:
 
 private:
   bool isPower(const State &state) const;
+  Expr isRegularExtreme(const State &state, Expr value);
   Expr isAtLeast(double least, Expr value);
   std::vector<Expr> regularProducts(const std::vector<Expr> &values);
   bool needsRepair(unsigned number) const;
@@ -139,16 +140,20 @@ static unsigned degreeOf(Expr value, IndexSet stream) {
   }
 }
 
-/// A sum of products that may fall below the range where their quotients, as
-/// written, do not.
+/// Of products that may fall below the range where their quotients, as written,
+/// do not. What is a stage as written loses no more than that.
 bool Repair::isPower(const State &state) const {
-  if (state.reducer != Reducer::Sum)
-    return false;
   Expr value = state.values[0];
-  if (losesSquares)
-    return degreeOf(value, cascade.stream()) >= 2;
-  return computeType(value.type()) == Type::F32 &&
-         highestPower(value, cascade.stream()) >= kPowers;
+  if (!losesSquares)
+    return state.reducer == Reducer::Sum &&
+           computeType(value.type()) == Type::F32 &&
+           highestPower(value, cascade.stream()) >= kPowers;
+  bool isWritten =
+      state.pivots.empty() &&
+      std::any_of(cascade.stages.begin(), cascade.stages.end(),
+                  [&](const Stage &stage) { return stage.term == value; });
+  return state.reducer != Reducer::TopK && !isWritten &&
+         degreeOf(value, cascade.stream()) >= 2;
 }
 
 Expr Repair::isAtLeast(double least, Expr value) {
@@ -208,7 +213,6 @@ std::vector<Expr> Repair::regularProducts(const std::vector<Expr> &values) {
 /// underflow. An extreme at its identity is, where the readouts of such rows
 /// are folded.
 Expr Repair::isRegular(const State &state, Expr value) {
-  constexpr double kInf = std::numeric_limits<double>::infinity();
   Type type = computeType(value.type());
   switch (state.reducer) {
   case Reducer::Prod:
@@ -222,18 +226,29 @@ Expr Repair::isRegular(const State &state, Expr value) {
     break;
   case Reducer::Max:
   case Reducer::MaxNum:
-    if (areDeadRegular)
-      return context.cmp(Pred::Lt, value, context.real(kInf, value.type()));
-    break;
   case Reducer::Min:
   case Reducer::MinNum:
-    if (areDeadRegular)
-      return context.cmp(Pred::Gt, value, context.real(-kInf, value.type()));
-    break;
+    return isRegularExtreme(state, value);
   default:
     break;
   }
   return isFinite(value);
+}
+
+Expr Repair::isRegularExtreme(const State &state, Expr value) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  bool isMax =
+      state.reducer == Reducer::Max || state.reducer == Reducer::MaxNum;
+  Expr result = isFinite(value);
+  if (areDeadRegular)
+    result = context.cmp(isMax ? Pred::Lt : Pred::Gt, value,
+                         context.real(isMax ? kInf : -kInf, value.type()));
+  if (!losesSquares || !isPower(state))
+    return result;
+  double least = leastNormal(computeType(value.type()));
+  return context.logicalAnd(
+      result, context.cmp(Pred::Le, context.real(least, value.type()),
+                          context.fn(Fn::Abs, value)));
 }
 
 /// The states that `value` is made of, and their pivots. Lists are kept as
@@ -366,7 +381,8 @@ bool Repair::addsPowers(unsigned number) const {
   if (derived.readouts[number][0])
     collect(derived.readouts[number][0], parts, seen);
   return std::any_of(parts.begin(), parts.end(), [&](Expr part) {
-    return isPower(*derived.findState(part));
+    const State &state = *derived.findState(part);
+    return state.reducer == Reducer::Sum && isPower(state);
   });
 }
 
@@ -396,8 +412,12 @@ bool Repair::reads(unsigned reader, unsigned number) const {
 Expr Repair::irregularFor(unsigned number) {
   Expr flag = irregular(number);
   for (unsigned other = number + 1; other < cascade.stages.size(); ++other)
-    if (addsPowers(other) && reads(other, number))
-      flag = context.logicalOr(flag, irregular(other));
+    if (addsPowers(other) && reads(other, number)) {
+      Expr own = irregular(other);
+      // One of many that read the result has no say in what it is.
+      if (!(own.indices() & ~cascade.stages[number].indices))
+        flag = context.logicalOr(flag, own);
+    }
   return flag;
 }
 

@@ -26,12 +26,12 @@ void InputFlags::addTo(Flags &flags, bool withFiles) {
   flags.value(
       "shape", "NAME=EXTENT,...", "extents of open dimensions",
       [this](llvm::StringRef text) { return parseExtents(text, shape); });
-  flags.value(
-      "input", withFiles ? "NAME=FILE.npy|FAMILY" : "NAME=FAMILY",
-      "one input; FAMILY is normal ninf nan offset const growing tiny huge uniform(a,b)",
-      [this, withFiles](llvm::StringRef text) {
-        return parseInput(text, withFiles);
-      });
+  flags.value("input", withFiles ? "NAME=FILE.npy|FAMILY" : "NAME=FAMILY",
+              "one input; FAMILY is normal ninf nan offset const growing tiny "
+              "huge uniform(a,b)",
+              [this, withFiles](llvm::StringRef text) {
+                return parseInput(text, withFiles);
+              });
   if (withFiles)
     flags.text("inputs-from", "FILE.npz", "inputs by name from one file", npz);
   flags.integer("seed", "N", "of random inputs (0)", seed, 0, INT64_MAX);

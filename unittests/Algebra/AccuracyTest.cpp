@@ -346,6 +346,70 @@ TEST(AccuracyTest, PowersBeyondTheRange) {
   }
 }
 
+/// A quotient as written keeps what a sum of squares loses below the range, and
+/// what the square of its divisor loses beyond it.
+TEST(AccuracyTest, SquaresBeyondTheRange) {
+  Text text(R"(
+    in x
+    hi = max x
+    lo = min x
+    Y = sum ((x - lo)/(hi - lo))**2
+    out y = Y)");
+  Cascade cascade = text.cascade();
+  Certified whole = certified(cascade, derive(cascade), {});
+  EXPECT_TRUE(whole.certificate.holds) << whole.certificate.failure;
+  EXPECT_EQ(whole.certificate.edgeDifferences, 0u);
+  const Program &program = *whole.derivation.program;
+  EXPECT_EQ(program.passes, 1u);
+  EXPECT_GT(program.repairPasses, 0u);
+  Random random(3);
+  for (double scale : {1e-30, 1e-22, 1e-20, 1e-18, 1.0, 1e18, 1e19, 1e20}) {
+    Sample sample = makeSample(cascade.indices, rootsOf(cascade),
+                               Family::Normal, 100, random);
+    for (auto &[symbol, values] : sample.values)
+      for (double &value : values)
+        value = float(symbol->name == "x" ? scale * value : value);
+    double exact =
+        double(DefinitionEvaluator<DoubleDouble>(cascade, sample.extents)
+                   .run(sample)
+                   .outputs[0][0]);
+    double found = ProgramEvaluator<float>(program, sample.extents)
+                       .run(sample, Order::Tiles, random)
+                       .outputs[0][0];
+    EXPECT_NEAR(found / exact, 1, 1e-5) << scale;
+  }
+}
+
+/// Whose squares are summed as written loses no more than that, and pays for
+/// nothing.
+TEST(AccuracyTest, SquaresAsWrittenHaveNoMorePasses) {
+  for (const char *lines : {R"(
+    in x w
+    Q = sum x*x
+    r := rsqrt(Q/n + 0.00001)
+    Y = sum x*r*w
+    out y = Y)",
+                            R"(
+    in x v
+    m = max x
+    s = sum exp(x - m)
+    Y = sum exp(x - m)/s*v
+    out y = Y)",
+                            R"(
+    in x
+    S = sum x
+    mu := S/n
+    V = sum (x - mu)**2
+    out v = V/n)"}) {
+    Text text(lines);
+    Cascade cascade = text.cascade();
+    Certified whole = certified(cascade, derive(cascade), {});
+    EXPECT_TRUE(whole.certificate.holds) << whole.certificate.failure;
+    EXPECT_EQ(whole.certificate.rangeDifferences, 0u)
+        << whole.certificate.edgeExample;
+  }
+}
+
 /// Weights of unknown sign: the pivot of the squares follows the elements that
 /// weigh, not those that are large.
 TEST(AccuracyTest, PivotsOfSignedWeights) {
