@@ -53,6 +53,9 @@ OPTIONS = {
     # f32 in one order and not in another.
     **{name: ["--broad-length", "130"] for name in ["catalogue_61_gyration", "theory_product_of_ratios"]},
 }
+# Where elements are so small that their squares are subnormal, nothing is owed: the result is below 2^-100, the stages as
+# written lose most digits too, or divide by the square of a number that is 0 as written.
+NOT_TINY = {"theory_min_max_normalise", "theory_cosine_similarity", "catalogue_57_kernel_regression"}
 # Unfused, this is a product whose operand may lie in memory as no library reads it.
 NOT_RUN = {"axes_group_norm_and_product"}
 
@@ -73,8 +76,13 @@ def verify(path):
     command = [REFOLD, "verify", str(path), "--first-seeds", "1", "--seeds", "16", "--splits", "1"]
     options = OPTIONS.get(path.stem, []) + POLICIES.get(path.stem, [])
     command += options if "--lengths" in options else ["--lengths", LENGTHS, *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    return "" if done.returncode == 0 else " ".join(command) + "\n" + done.stdout + done.stderr
+    tiny = command[:3] + ["--inputs", "tiny", "--lengths", "17", "--broad-length", "0", "--first-seeds", "1", "--seeds", "8",
+                          "--splits", "0", *POLICIES.get(path.stem, [])]
+    wrong = ""
+    for own in [command] + ([] if path.stem in NOT_TINY else [tiny]):
+        done = subprocess.run(own, cwd=ROOT, capture_output=True, text=True)
+        wrong += "" if done.returncode == 0 else " ".join(own) + "\n" + done.stdout + done.stderr
+    return wrong
 
 
 def examine(path, runs):
