@@ -323,9 +323,9 @@ private:
           !isFloat(program.outputs[i].value.type()) ||
           differ(exact.outputs[i], neighbour.outputs[i], kHalfOfDigits * size))
         continue;
-      if (double error = errorIn(found);
-          error > kHalfOfDigits &&
-          error > kMoreThanWritten * (errorIn(expected) + kUlp))
+      if (double error = errorIn(found), unfused = errorIn(expected);
+          error > kHalfOfDigits && unfused <= kHalfOfDigits &&
+          error > kMoreThanWritten * (unfused + kUlp))
         return "'" + program.outputs[i].name + "' errs by " +
                shortNumber(error);
     }
