@@ -107,7 +107,7 @@ make_venv() {
 # NVRTC, for the tests of the CUDA target; without it they say what they skip.
 install_nvrtc() {
   [[ -f .venv/cuda.stamp && $(<.venv/cuda.stamp) == "$(<utils/requirements-cuda.txt)" ]] && return
-  say "installing $(listed requirements-cuda.txt) into .venv/: about 90 MB to download, 220 MB on disk"
+  say "installing $(listed requirements-cuda.txt) into .venv/: about 95 MB to download, 225 MB on disk"
   if .venv/bin/python -m pip install --disable-pip-version-check -q --progress-bar off --no-deps -r utils/requirements-cuda.txt; then
     cp utils/requirements-cuda.txt .venv/cuda.stamp
   else
