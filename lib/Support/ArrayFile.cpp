@@ -112,9 +112,10 @@ llvm::Error HeaderParser::parseShape() {
     skipSpace();
     llvm::StringRef digits = text.substr(position).take_while(llvm::isDigit);
     int64_t extent = 0;
-    if (digits.empty() || digits.getAsInteger(10, extent))
-      return expected("an extent below 2^63",
-                      digits.empty() ? ExitCode::Model : ExitCode::Limit);
+    if (digits.empty())
+      return expected("an extent of at least 0");
+    if (digits.getAsInteger(10, extent))
+      return expected("an extent below 2^63", ExitCode::Limit);
     if (header.shape.size() == kMaxRank)
       return expected("at most " + llvm::Twine(kMaxRank) + " extents",
                       ExitCode::Limit);

@@ -13,15 +13,26 @@ using namespace refold;
 
 using Parts = std::vector<std::string_view>;
 
+/// Full disks, quotas, files that may not grow.
+static constexpr int kFull[] = {ENOSPC, EDQUOT, EFBIG};
+
 /// A full disk is a limit; a folder that is missing or closed is a wrong path.
-static WriteFailure failed(const std::string &path, int code) {
-  bool isFull = code == ENOSPC || code == EDQUOT || code == EFBIG;
+WriteFailure refold::writeFailure(const std::string &path, int code) {
+  bool isFull =
+      std::find(std::begin(kFull), std::end(kFull), code) != std::end(kFull);
   std::string why = std::strerror(code);
   for (char &one : why)
     if (one >= 'A' && one <= 'Z')
       one = char(one - 'A' + 'a');
   return {isFull ? ExitCode::Limit : ExitCode::Model,
           path + ": not written: " + why};
+}
+
+int refold::findFullDisk(const std::string &text) {
+  for (int code : kFull)
+    if (text.find(std::strerror(code)) != text.npos)
+      return code;
+  return 0;
 }
 
 /// Writes all bytes; errno of the failing call, or 0.
@@ -42,11 +53,11 @@ static int writeAll(int descriptor, const Parts &parts) {
 static WriteFailure writeDirectly(const std::string &path, const Parts &parts) {
   int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
   if (descriptor < 0)
-    return failed(path, errno);
+    return writeFailure(path, errno);
   int code = writeAll(descriptor, parts);
   if (::close(descriptor) != 0 && code == 0)
     code = errno;
-  return code ? failed(path, code) : WriteFailure();
+  return code ? writeFailure(path, code) : WriteFailure();
 }
 
 /// Makes the new name durable; a file system that cannot sync a folder is not
@@ -77,7 +88,7 @@ WriteFailure refold::writeWholeFile(const std::string &path,
   if (exists && !S_ISREG(status.st_mode))
     return writeDirectly(path, parts);
   if (exists && ::access(path.c_str(), W_OK) != 0)
-    return failed(path, errno);
+    return writeFailure(path, errno);
 
   std::string target = exists ? behindLinks(path) : path;
   size_t nameAt = target.rfind('/') + 1; // 0 where there is no folder
@@ -85,7 +96,7 @@ WriteFailure refold::writeWholeFile(const std::string &path,
   std::string temporary = folder + "." + target.substr(nameAt) + ".XXXXXX";
   int descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
   if (descriptor < 0)
-    return failed(path, errno);
+    return writeFailure(path, errno);
   mode_t mask = ::umask(0);
   ::umask(mask);
   int code =
@@ -102,7 +113,7 @@ WriteFailure refold::writeWholeFile(const std::string &path,
     code = errno;
   if (code) {
     ::unlink(temporary.c_str());
-    return failed(path, code);
+    return writeFailure(path, code);
   }
   syncFolder(folder);
   return {};

@@ -389,6 +389,27 @@ assert code_of(lib.refold_package_run(handle, empty, nothing, nothing)) == (0, "
 """)
 
 
+def check_no_room(files):
+    """An array that there is no memory for is named by its size: a random one, a file's, and one of the results."""
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+    def ends(package, *arguments, size):
+        done = subprocess.run([RUN, package, *arguments], capture_output=True, text=True, preexec_fn=limit)
+        wanted = (5, f"error: no memory for an array of {size} bytes\n")
+        assert (done.returncode, done.stderr) == wanted, f"found {(done.returncode, done.stderr)}, expected {wanted}"
+
+    ends(files.package("examples/softmax.fold"), "--shape", "m=1000000,n=100000", size=400_000_000_000)
+    wide = files.write("wide", "wide(x[m], w[n]) -> y\n  y[m,n] = x + w\n")
+    ends(files.package(wide), "--shape", "m=100000,n=1000000", size=400_000_000_000)
+    long = files.folder / "long.npy"
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1024, 1048576), }".ljust(117) + b"\n"
+    with open(long, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+        file.truncate(128 + (4 << 30))  # takes no room on a disk
+    ends(files.package("examples/softmax.fold"), "--input", f"x={long}", size=4 << 30)
+
+
 def check_short_memory(files):
     """A shape that there is no memory for leaves the plans there are as they were."""
     package = files.package("examples/attention.fold")
@@ -573,7 +594,7 @@ assert enqueue(1, 1, 1) == [2, 2, 2] and code_of(lib.refold_package_check(handle
 
 
 CHECKS = [check_size, check_header, check_cpu, check_certificates, check_gpu, check_tiles, check_damage, check_writing, check_library, check_null, check_npy, check_pipe,
-          check_short_memory, check_once, check_panels, check_stale_plans, check_entries, check_late_checks]
+          check_no_room, check_short_memory, check_once, check_panels, check_stale_plans, check_entries, check_late_checks]
 
 
 def main():

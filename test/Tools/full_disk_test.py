@@ -71,6 +71,26 @@ def small_disk(folder):
         subprocess.run(["umount", str(folder)], check=True)
 
 
+def small_emulator(folder):
+    """Where emulated kernels are compiled there is no room for their headers, or none for what the compiler makes; then there is."""
+    for size, code in (("256k", 5), ("700k", 5), ("64m", 0)):
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if mounted.returncode:
+            return "skipped: no file system may be mounted here"
+        try:
+            environment = {name: value for name, value in os.environ.items() if name != "REFOLD_EMULATOR_DIR"}
+            found, message = run([REFOLD, "verify", "examples/softmax.fold", "--target", "cuda-emulated", "--seeds=1", "--splits=0",
+                                  "--first-seeds=1"], env=dict(environment, TMPDIR=str(folder)))
+            wanted = "not written: no space left on device" if code else ""
+            wrong = judge(f"an emulator with {size}", found, message, code, wanted, folder, [])
+            if wrong:
+                return wrong
+        finally:
+            subprocess.run(["umount", str(folder)], check=True)
+    return None
+
+
 def closed_folder(folder):
     """A folder in which nothing may be made: one without the right to, for root one of the kernel's."""
     closed = pathlib.Path("/proc") if os.geteuid() == 0 else folder
@@ -114,7 +134,7 @@ def killed(folder):
 
 def main():
     counts = {"passed": 0, "failed": 0, "skipped": 0}
-    for case in (file_limit, small_disk, closed_folder, full_stdout, killed):
+    for case in (file_limit, small_disk, small_emulator, closed_folder, full_stdout, killed):
         with tempfile.TemporaryDirectory() as folder:
             wrong = case(pathlib.Path(folder))
         verdict = "passed" if wrong is None else "skipped" if wrong.startswith("skipped") else "failed"

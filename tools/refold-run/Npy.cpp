@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <memory>
 
 using namespace refold;
@@ -91,6 +92,16 @@ static bool isSpelling(const std::string &description,
   return same == expected;
 }
 
+Problem package::growArray(Array &array, size_t size, size_t total) {
+  try {
+    array.bytes.resize(size);
+  } catch (const std::exception &) { // bad_alloc, length_error
+    return problem(ExitCode::Limit, "no memory for an array of " +
+                                        std::to_string(total) + " bytes");
+  }
+  return {};
+}
+
 Outcome<Array> package::readNpy(const std::string &path, DType wanted) {
   auto wrong = [&](const std::string &what) {
     return problem(ExitCode::Model, path + ": " + what);
@@ -134,7 +145,8 @@ Outcome<Array> package::readNpy(const std::string &path, DType wanted) {
   size_t total = size_t(*count) * byteWidth(wanted);
   while (array.bytes.size() < total) {
     size_t at = array.bytes.size(), piece = std::min(kPiece, total - at);
-    array.bytes.resize(at + piece);
+    if (Problem error = growArray(array, at + piece, total))
+      return error;
     if (std::fread(array.bytes.data() + at, 1, piece, file.get()) != piece)
       return wrong("the array is cut off");
   }

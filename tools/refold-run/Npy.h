@@ -15,6 +15,10 @@ struct Array {
   std::vector<char> bytes;
 };
 
+/// Gives an array on its way to `total` bytes a size; a limit with that number
+/// where there is no memory.
+Problem growArray(Array &array, size_t size, size_t total);
+
 /// Reads a NumPy file of the wanted type in C order and little endian; `|V2` is
 /// bf16, `|V1` an f8. Whatever the bytes are, the answer is an array or a
 /// message.

@@ -140,6 +140,9 @@ Outcome<Array> randomArray(const InputSpec &input, std::vector<int64_t> shape,
   // More numbers than these are the same ones again.
   constexpr int64_t kMostDrawn = int64_t(1) << 20;
   size_t total = size_t(*count) * byteWidth(input.dtype);
+  if (Problem error = growArray(array, total, total))
+    return error;
+  array.bytes.clear(); // its room stays
   count = std::min(*count, kMostDrawn);
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
@@ -428,9 +431,11 @@ Problem runAll(const Options &options) {
   for (size_t i = 0; i < program.outputs.size(); ++i) {
     const std::vector<int64_t> &shape = (*plan)->outputShapes[i];
     DType dtype = program.outputs[i].dtype;
-    outputs.push_back(
-        {dtype, shape, std::vector<char>(size_t(bytesOf(dtype, shape)))});
-    bytes += bytesOf(dtype, shape);
+    outputs.push_back({dtype, shape, {}});
+    size_t size = size_t(bytesOf(dtype, shape));
+    if (Problem error = growArray(outputs.back(), size, size))
+      return error;
+    bytes += int64_t(size);
   }
   for (Array &output : outputs)
     to.push_back(output.bytes.data());

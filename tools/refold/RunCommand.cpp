@@ -49,8 +49,8 @@ void RunFlags::addTo(Flags &flags) {
   addFuseTo(flags, fuse);
   addTunedTo(flags, usesTuned);
   flags.text("target", "NAME",
-             "avx512, avx2, baseline, cuda, cuda-sm80 or cuda-sm90 (what the "
-             "machine's CPU offers)",
+             "avx512, avx2, baseline, cuda, cuda-sm80, cuda-sm90 or "
+             "cuda-emulated (what the machine's CPU offers)",
              target);
   flags.toggle("reference",
                "evaluates in double precision instead of compiling",

@@ -4,6 +4,7 @@
 #include "EmulatorHeaders.h"
 #include "Machines.h"
 #include "refold/Support/Error.h"
+#include "refold/Support/WriteFile.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -11,10 +12,12 @@
 #include "llvm/Support/Program.h"
 #include "llvm/Support/Signals.h"
 #include "llvm/Support/raw_ostream.h"
+#include <cerrno>
 #include <climits>
 #include <csignal>
 #include <cstring>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <map>
 #include <mutex>
 #include <unistd.h>
@@ -108,6 +111,35 @@ static std::string readAll(llvm::StringRef path) {
   return buffer ? (*buffer)->getBuffer().str() : std::string();
 }
 
+/// What says that `folder` has no room for what a compiler makes, or 0. Asked
+/// of the file system: what the compiler had begun is gone again.
+static int findNoRoom(llvm::StringRef folder) {
+  constexpr off_t kRoom = off_t(4) << 20;
+  std::string path = (folder + "/room").str();
+  int descriptor = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  if (descriptor < 0)
+    return errno;
+  int code = ::posix_fallocate(descriptor, 0, kRoom);
+  ::close(descriptor);
+  ::unlink(path.c_str());
+  return code;
+}
+
+/// Why the host's compiler made nothing. What has no room left is a limit: it
+/// says so, or not even its messages had room.
+static llvm::Error refused(const CudaKernel &kernel, llvm::StringRef folder,
+                           const std::string &messages) {
+  int full = messages.empty() ? findNoRoom(folder) : findFullDisk(messages);
+  if (full) {
+    WriteFailure failure = writeFailure(folder.str(), full);
+    return fail(failure.code, failure.message);
+  }
+  return fail(ExitCode::Internal, "'" + kernel.name +
+                                      "': the host's compiler refuses the "
+                                      "generated text: " +
+                                      messages);
+}
+
 /// The library's path inside `folder`.
 static llvm::Expected<std::string>
 compileIn(llvm::StringRef folder, const CudaKernel &kernel, unsigned entry) {
@@ -120,17 +152,10 @@ compileIn(llvm::StringRef folder, const CudaKernel &kernel, unsigned entry) {
       return std::move(error);
   std::string source = in("kernel.cpp"), output = in("kernel.so"),
               messages = in("messages");
-  std::error_code code;
-  llvm::raw_fd_ostream file(source, code);
-  if (!code) {
-    file << "#include <utility>\n"
-         << kernel.text << launcherText(kernel, entry);
-    file.close();
-    code = file.error();
-    file.clear_error();
-  }
-  if (code)
-    return fail(ExitCode::Internal, source + ": " + code.message());
+  if (llvm::Error error =
+          writeForEmulator(source, "#include <utility>\n" + kernel.text +
+                                       launcherText(kernel, entry)))
+    return std::move(error);
   llvm::SmallVector<llvm::StringRef> arguments = {compiler->path};
   arguments.append(compiler->flags.begin(), compiler->flags.end());
   std::string headers = "-I" + compiler->headers;
@@ -142,10 +167,7 @@ compileIn(llvm::StringRef folder, const CudaKernel &kernel, unsigned entry) {
   std::optional<llvm::StringRef> redirects[] = {"", "", messages};
   if (llvm::sys::ExecuteAndWait(compiler->path, arguments, std::nullopt,
                                 redirects) != 0)
-    return fail(ExitCode::Internal, "'" + kernel.name +
-                                        "': the host's compiler refuses the "
-                                        "generated text: " +
-                                        readAll(messages));
+    return refused(kernel, folder, readAll(messages));
   return output;
 }
 
@@ -170,6 +192,14 @@ static void removeOpenFolder() {
   ::_exit(128 + SIGINT);
 }
 
+/// Where folders of emulated kernels are made there is no room, or no folder.
+static llvm::Error noFolder(std::error_code code) {
+  llvm::SmallString<128> where;
+  llvm::sys::path::system_temp_directory(/*ErasedOnReboot=*/true, where);
+  WriteFailure failure = writeFailure(where.str().str(), code.value());
+  return fail(failure.code, failure.message);
+}
+
 static llvm::Expected<EmulatedText::Entry> load(const CudaKernel &kernel,
                                                 unsigned entry) {
   static std::mutex mutex; // of `openFolder`
@@ -177,8 +207,7 @@ static llvm::Expected<EmulatedText::Entry> load(const CudaKernel &kernel,
   llvm::SmallString<128> folder;
   if (std::error_code code =
           llvm::sys::fs::createUniqueDirectory("refold-cuda", folder))
-    return fail(ExitCode::Internal,
-                "no folder for the emulated kernel: " + code.message());
+    return noFolder(code);
   ::strncpy(openFolder, folder.c_str(), sizeof(openFolder) - 1);
   llvm::sys::SetInterruptFunction(removeOpenFolder);
   auto cleanUp = llvm::make_scope_exit([&] {

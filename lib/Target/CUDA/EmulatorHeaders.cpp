@@ -2,6 +2,7 @@
 #include "EmulatorHeaders.h"
 #include "refold/Support/DiskCache.h"
 #include "refold/Support/Error.h"
+#include "refold/Support/WriteFile.h"
 #include "refold/Target/CUDA/CompileCuda.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/ScopeExit.h"
@@ -33,7 +34,8 @@ static llvm::Expected<std::string> findCompiler() {
               "PATH, or one in REFOLD_HOST_CXX: the emulator needs it");
 }
 
-static llvm::Error writeTo(const llvm::Twine &path, llvm::StringRef text) {
+llvm::Error refold::writeForEmulator(const llvm::Twine &path,
+                                     llvm::StringRef text) {
   std::error_code code;
   llvm::raw_fd_ostream file(path.str(), code);
   if (!code) {
@@ -42,9 +44,10 @@ static llvm::Error writeTo(const llvm::Twine &path, llvm::StringRef text) {
     code = file.error();
     file.clear_error();
   }
-  if (code)
-    return fail(ExitCode::Internal, path + ": " + code.message());
-  return llvm::Error::success();
+  if (!code)
+    return llvm::Error::success();
+  WriteFailure failure = writeFailure(path.str(), code.value());
+  return fail(failure.code, failure.message);
 }
 
 /// What is slow to parse, and what no test of planted defects changes.
@@ -57,9 +60,9 @@ static constexpr llvm::StringLiteral kPrefix =
 
 llvm::Error refold::writeEmulatorHeaders(llvm::StringRef folder) {
   for (auto [name, text] : cudaHeaders())
-    if (llvm::Error error = writeTo(folder + "/" + name, text))
+    if (llvm::Error error = writeForEmulator(folder + "/" + name, text))
       return error;
-  return writeTo(folder + "/refold_cuda_prefix.h", kPrefix);
+  return writeForEmulator(folder + "/refold_cuda_prefix.h", kPrefix);
 }
 
 /// Headers are written again where something is missing; what others have read

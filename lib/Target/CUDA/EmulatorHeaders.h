@@ -4,6 +4,7 @@
 #define REFOLD_LIB_TARGET_CUDA_EMULATORHEADERS_H
 
 #include "llvm/ADT/StringRef.h"
+#include "llvm/ADT/Twine.h"
 #include "llvm/Support/Error.h"
 #include <string>
 #include <vector>
@@ -28,7 +29,10 @@ struct EmulatorCompiler {
 /// REFOLD_EMULATOR_OPT is how far the compiler optimises, 0 to 3; 1 without it.
 llvm::Expected<EmulatorCompiler> findEmulatorCompiler();
 
-/// Writes them into a folder.
+/// Writes a file that the emulator needs; a full disk is a limit.
+llvm::Error writeForEmulator(const llvm::Twine &path, llvm::StringRef text);
+
+/// Writes the headers into a folder.
 llvm::Error writeEmulatorHeaders(llvm::StringRef folder);
 
 } // namespace refold

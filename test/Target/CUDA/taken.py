@@ -27,13 +27,17 @@ def judge(path, dtype):
     return ("unfused" if said else "taken"), said
 
 
+def programs():
+    return sorted([*(ROOT / "examples").glob("*.fold"), *(ROOT / "test/Catalogue").glob("*.fold")])
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--dtype", default="f32")
     parser.add_argument("--list", action="store_true", help="every program that is not taken whole")
     options = parser.parse_args()
     counts, why = collections.Counter(), collections.Counter()
-    for path in sorted([*(ROOT / "examples").glob("*.fold"), *(ROOT / "test/Catalogue").glob("*.fold")]):
+    for path in programs():
         what, said = judge(path, options.dtype)
         counts[what] += 1
         why.update({(what, key, re.sub(r"'[^']*'", "'...'", text)) for key, text in said})
