@@ -13,26 +13,15 @@ using namespace refold;
 
 using Parts = std::vector<std::string_view>;
 
-/// Full disks, quotas, files that may not grow.
-static constexpr int kFull[] = {ENOSPC, EDQUOT, EFBIG};
-
 /// A full disk is a limit; a folder that is missing or closed is a wrong path.
 WriteFailure refold::writeFailure(const std::string &path, int code) {
-  bool isFull =
-      std::find(std::begin(kFull), std::end(kFull), code) != std::end(kFull);
+  bool isFull = code == ENOSPC || code == EDQUOT || code == EFBIG;
   std::string why = std::strerror(code);
   for (char &one : why)
     if (one >= 'A' && one <= 'Z')
       one = char(one - 'A' + 'a');
   return {isFull ? ExitCode::Limit : ExitCode::Model,
           path + ": not written: " + why};
-}
-
-int refold::findFullDisk(const std::string &text) {
-  for (int code : kFull)
-    if (text.find(std::strerror(code)) != text.npos)
-      return code;
-  return 0;
 }
 
 /// Writes all bytes; errno of the failing call, or 0.

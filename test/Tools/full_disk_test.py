@@ -71,17 +71,33 @@ def small_disk(folder):
         subprocess.run(["umount", str(folder)], check=True)
 
 
+EMULATED = [REFOLD, "verify", "examples/softmax.fold", "--target", "cuda-emulated", "--seeds=1", "--splits=0", "--first-seeds=1"]
+
+
+def emulate(folder, **more):
+    environment = {name: value for name, value in os.environ.items() if name != "REFOLD_EMULATOR_DIR"}
+    return run(EMULATED, env=dict(environment, TMPDIR=str(folder)), **more)
+
+
+def limited_emulator(folder):
+    """Files where emulated kernels are compiled may not grow: headers, then what the compiler makes."""
+    for most in (1 << 14, 1 << 16):
+        code, message = emulate(folder, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)))
+        wrong = judge(f"an emulator of {most} bytes a file", code, message, 5, "not written: file too large", folder, [])
+        if wrong:
+            return wrong
+    return None
+
+
 def small_emulator(folder):
-    """Where emulated kernels are compiled there is no room for their headers, or none for what the compiler makes; then there is."""
-    for size, code in (("256k", 5), ("700k", 5), ("64m", 0)):
+    """A file system with no room for the headers of emulated kernels, with none for what the compiler makes, and with enough."""
+    for size, code in (("256k", 5), ("560k", 5), ("700k", 5), ("64m", 0)):
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)],
                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if mounted.returncode:
             return "skipped: no file system may be mounted here"
         try:
-            environment = {name: value for name, value in os.environ.items() if name != "REFOLD_EMULATOR_DIR"}
-            found, message = run([REFOLD, "verify", "examples/softmax.fold", "--target", "cuda-emulated", "--seeds=1", "--splits=0",
-                                  "--first-seeds=1"], env=dict(environment, TMPDIR=str(folder)))
+            found, message = emulate(folder)
             wanted = "not written: no space left on device" if code else ""
             wrong = judge(f"an emulator with {size}", found, message, code, wanted, folder, [])
             if wrong:
@@ -134,7 +150,7 @@ def killed(folder):
 
 def main():
     counts = {"passed": 0, "failed": 0, "skipped": 0}
-    for case in (file_limit, small_disk, small_emulator, closed_folder, full_stdout, killed):
+    for case in (file_limit, small_disk, limited_emulator, small_emulator, closed_folder, full_stdout, killed):
         with tempfile.TemporaryDirectory() as folder:
             wrong = case(pathlib.Path(folder))
         verdict = "passed" if wrong is None else "skipped" if wrong.startswith("skipped") else "failed"

@@ -20,9 +20,6 @@ struct [[nodiscard]] WriteFailure {
 /// What a call that failed with this errno says of the file.
 WriteFailure writeFailure(const std::string &path, int code);
 
-/// The errno of a full disk that a program's messages speak of, or 0.
-int findFullDisk(const std::string &text);
-
 /// Writes `parts`, one after the other, as the whole file, or leaves what was
 /// there: the bytes go to a file of a fresh name beside it, are synced, and
 /// take its name. What a link points to is replaced, with the mode that it has.

@@ -111,29 +111,30 @@ static std::string readAll(llvm::StringRef path) {
   return buffer ? (*buffer)->getBuffer().str() : std::string();
 }
 
-/// What says that `folder` has no room for what a compiler makes, or 0. Asked
-/// of the file system: what the compiler had begun is gone again.
-static int findNoRoom(llvm::StringRef folder) {
-  constexpr off_t kRoom = off_t(4) << 20;
+/// Says that `folder` has no room for what a compiler makes; Ok where it has.
+/// Asked of the file system: what the compiler had begun is gone again.
+static WriteFailure findNoRoom(llvm::StringRef folder) {
+  constexpr off_t kRoom = off_t(16) << 20;
   std::string path = (folder + "/room").str();
   int descriptor = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   if (descriptor < 0)
-    return errno;
+    return writeFailure(folder.str(), errno);
   int code = ::posix_fallocate(descriptor, 0, kRoom);
   ::close(descriptor);
   ::unlink(path.c_str());
-  return code;
+  return code ? writeFailure(folder.str(), code) : WriteFailure();
 }
 
-/// Why the host's compiler made nothing. What has no room left is a limit: it
-/// says so, or not even its messages had room.
+/// Why the host's compiler made nothing. What has no room left is a limit,
+/// whatever the compiler says: its words may have had none, and crashes of
+/// clang and linkers do not tell.
 static llvm::Error refused(const CudaKernel &kernel, llvm::StringRef folder,
                            const std::string &messages) {
-  int full = messages.empty() ? findNoRoom(folder) : findFullDisk(messages);
-  if (full) {
-    WriteFailure failure = writeFailure(folder.str(), full);
-    return fail(failure.code, failure.message);
-  }
+  WriteFailure failure = findNoRoom(folder);
+  if (failure.code == ExitCode::Limit)
+    return fail(failure.code, failure.message +
+                                  "; the host's compiler ends with: '" +
+                                  messages + "'");
   return fail(ExitCode::Internal, "'" + kernel.name +
                                       "': the host's compiler refuses the "
                                       "generated text: " +

@@ -181,8 +181,11 @@ llvm::Expected<EmulatorCompiler> refold::findEmulatorCompiler() {
                     "-DREFOLD_CUDA_EMULATED=",
                     "-DREFOLD_ENTRIES_WHERE_USED"};
   bool isClang = llvm::StringRef(*path).contains("clang");
+  // One that dies of a full disk would leave the text in TMPDIR.
   if (isClang)
-    compiler.flags.push_back("-ftrivial-auto-var-init=pattern");
+    compiler.flags.insert(
+        compiler.flags.end(),
+        {"-ftrivial-auto-var-init=pattern", "-fno-crash-diagnostics"});
   const char *named = std::getenv("REFOLD_EMULATOR_DIR");
   if (!isClang || !named || !*named)
     return compiler;
