@@ -312,6 +312,27 @@ TEST(AccuracyTest, RootsOfSquaresAreNumbers) {
     }
 }
 
+/// Whether `program` keeps the digits of rows whose x is of each size.
+static void expectDigits(const Cascade &cascade, const Program &program,
+                         std::initializer_list<double> scales) {
+  Random random(3);
+  for (double scale : scales) {
+    Sample sample = makeSample(cascade.indices, rootsOf(cascade),
+                               Family::Normal, 100, random);
+    for (auto &[symbol, values] : sample.values)
+      for (double &value : values)
+        value = float(symbol->name == "x" ? scale * value : value);
+    double exact =
+        double(DefinitionEvaluator<DoubleDouble>(cascade, sample.extents)
+                   .run(sample)
+                   .outputs[0][0]);
+    double found = ProgramEvaluator<float>(program, sample.extents)
+                       .run(sample, Order::Tiles, random)
+                       .outputs[0][0];
+    EXPECT_NEAR(found / exact, 1, 1e-5) << scale;
+  }
+}
+
 /// Fourth powers leave the range of f32 where the squares that the definition
 /// adds up do not: such rows are computed again as written.
 TEST(AccuracyTest, PowersBeyondTheRange) {
@@ -328,22 +349,8 @@ TEST(AccuracyTest, PowersBeyondTheRange) {
   const Program &program = *whole.derivation.program;
   EXPECT_EQ(program.passes, 1u);
   EXPECT_GT(program.repairPasses, 0u);
-  Random random(3);
-  for (double scale : {1e-18, 1e-15, 1e-12, 1e-10, 1e-9, 1.0, 1e9, 1e17}) {
-    Sample sample = makeSample(cascade.indices, rootsOf(cascade),
-                               Family::Normal, 100, random);
-    for (auto &[symbol, values] : sample.values)
-      for (double &value : values)
-        value = float(symbol->name == "x" ? scale * value : value);
-    double exact =
-        double(DefinitionEvaluator<DoubleDouble>(cascade, sample.extents)
-                   .run(sample)
-                   .outputs[0][0]);
-    double found = ProgramEvaluator<float>(program, sample.extents)
-                       .run(sample, Order::Tiles, random)
-                       .outputs[0][0];
-    EXPECT_NEAR(found / exact, 1, 1e-5) << scale;
-  }
+  expectDigits(cascade, program,
+               {1e-18, 1e-15, 1e-12, 1e-10, 1e-9, 1.0, 1e9, 1e17});
 }
 
 /// A quotient as written keeps what a sum of squares loses below the range, and
@@ -362,22 +369,8 @@ TEST(AccuracyTest, SquaresBeyondTheRange) {
   const Program &program = *whole.derivation.program;
   EXPECT_EQ(program.passes, 1u);
   EXPECT_GT(program.repairPasses, 0u);
-  Random random(3);
-  for (double scale : {1e-30, 1e-22, 1e-20, 1e-18, 1.0, 1e18, 1e19, 1e20}) {
-    Sample sample = makeSample(cascade.indices, rootsOf(cascade),
-                               Family::Normal, 100, random);
-    for (auto &[symbol, values] : sample.values)
-      for (double &value : values)
-        value = float(symbol->name == "x" ? scale * value : value);
-    double exact =
-        double(DefinitionEvaluator<DoubleDouble>(cascade, sample.extents)
-                   .run(sample)
-                   .outputs[0][0]);
-    double found = ProgramEvaluator<float>(program, sample.extents)
-                       .run(sample, Order::Tiles, random)
-                       .outputs[0][0];
-    EXPECT_NEAR(found / exact, 1, 1e-5) << scale;
-  }
+  expectDigits(cascade, program,
+               {1e-30, 1e-22, 1e-20, 1e-18, 1.0, 1e18, 1e19, 1e20});
 }
 
 /// Whose squares are summed as written loses no more than that, and pays for
