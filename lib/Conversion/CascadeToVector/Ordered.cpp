@@ -142,10 +142,11 @@ void Kernel::initialiseOrdered(StatePlan &s) {
         to.storeWide(to.splat(v), array.buffer, offsetIn(t, array, 0, 0),
                      Val());
       else
-        to.each(0, extents[rankOf(s)], 1, [&](Ix k) {
+        to.each(0, extents[rankOf(s)], to.lanes(), [&](Ix k) {
           Tile at = tileOf(row);
           at.local[rankOf(s)] = k;
-          writeArray(at, array, 0, 0, v);
+          to.storeWide(to.splat(v), array.buffer, offsetIn(at, array, 0, 0),
+                       to.mask(to.sub(extents[rankOf(s)], k)));
         });
     }
   });

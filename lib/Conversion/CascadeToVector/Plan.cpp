@@ -306,7 +306,8 @@ void Planner::chooseCandidates() {
       p.schedule.segments > 1)
     return;
   for (StatePlan &s : p.states) {
-    if (s.form != StatePlan::Ordered || !p.hasRow(s.set) || s.level > 0)
+    if (s.form != StatePlan::Ordered || !p.hasRow(s.set) || s.level > 0 ||
+        !p.passes[s.pass].guards.empty())
       continue;
     unsigned rank = cast<BlockArgument>(s.op.getRank()[0]).getArgNumber();
     ListForm form = listFormOf(s.type(), p.extent(rank), p.tileRows, p.lanes);

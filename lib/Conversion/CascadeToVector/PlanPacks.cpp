@@ -374,8 +374,9 @@ void Planner::findOwnPanels() {
 
 bool Plan::hasShortRows() const {
   return hasOnlyRows() && streams == bit(stream) &&
-         llvm::all_of(states, [](const StatePlan &s) {
-           return !s.isList() || s.takesCandidates;
+         llvm::all_of(states, [&](const StatePlan &s) {
+           return !s.isList() || s.takesCandidates ||
+                  !passes[s.pass].guards.empty();
          });
 }
 

@@ -174,6 +174,9 @@ void Kernel::rowGroup(unsigned pass, Step &step, bool isChecked, Tile &head) {
 }
 
 int64_t Kernel::columnsOfGroup(Step &step) {
+  // Few rows need the pass: it should be short, not fast.
+  if (!guardsHold.empty())
+    return 1;
   int64_t total =
       step.rowLanes ? plan.tileStream : plan.tileStream / to.lanes();
   // What is compared with the pivots of a step of two levels is the best of a
