@@ -139,13 +139,15 @@ template <typename T>
 Code<T>::Code(Expr root, const Resolver &resolve,
               const std::vector<uint32_t> &extents)
     : extents(extents) {
-  std::unordered_map<Expr, uint32_t, ExprHash> registerOf;
+  // By numbers of nodes, none of which is above that of the root.
+  constexpr uint32_t kMissing = ~uint32_t(0);
+  std::vector<uint32_t> registerOf(root->id + 1, kMissing);
   // Not forEachNode: bodies of contractions are code of their own.
   std::vector<std::pair<Expr, bool>> stack = {{root, false}};
   while (!stack.empty()) {
     auto [e, ready] = stack.back();
     stack.pop_back();
-    if (registerOf.count(e))
+    if (registerOf[e->id] != kMissing)
       continue;
     bool isContract = e.is(Kind::Contract);
     if (!ready && !isContract && e.size()) {
@@ -172,13 +174,13 @@ Code<T>::Code(Expr root, const Resolver &resolve,
       inner.emplace_back(e.operand(0), resolve, extents);
     } else {
       for (unsigned i = 0; i < e.size(); ++i)
-        next.operands[i] = registerOf.at(e.operand(i));
+        next.operands[i] = registerOf[e.operand(i)->id];
       next.isTail = e.is(Kind::Sub) && e.operand(0).is(Fn::Expm1) &&
                     e.operand(0).operand(0) == e.operand(1);
       if (e.is(Kind::Pow))
         next.value = T(double(e->exponent.num)) / T(double(e->exponent.den));
     }
-    registerOf[e] = uint32_t(instructions.size());
+    registerOf[e->id] = uint32_t(instructions.size());
     instructions.push_back(std::move(next));
   }
   for (const Instruction &instruction : instructions)

@@ -7,12 +7,43 @@
 
 namespace refold::algebra {
 
+namespace {
+/// Nodes of an expression: a bit each by their numbers, none of which is above
+/// that of the expression, unless the context has very many.
+class Visited {
+public:
+  explicit Visited(Expr root)
+      : bits(root->id < kMost ? root->id / kBits + 1 : 0) {}
+  bool contains(Expr e) const {
+    return bits.empty() ? others.contains(e)
+                        : bits[e->id / kBits] >> (e->id % kBits) & 1;
+  }
+  /// False where it was there.
+  bool insert(Expr e) {
+    if (bits.empty())
+      return others.insert(e).second;
+    uint64_t bit = uint64_t(1) << (e->id % kBits);
+    bool isNew = !(bits[e->id / kBits] & bit);
+    bits[e->id / kBits] |= bit;
+    return isNew;
+  }
+
+private:
+  static constexpr uint32_t kBits = 64, kMost = 1 << 15;
+  std::vector<uint64_t> bits;
+  ExprSet others;
+};
+} // namespace
+
 /// Operands first, each node once. No recursion: terms come from user programs.
 void forEachNode(Expr root, const std::function<void(Expr)> &visit) {
+  constexpr size_t kUsualDepth = 32;
   if (!root)
     return;
-  ExprSet done;
-  std::vector<std::pair<Expr, unsigned>> stack{{root, 0}};
+  Visited done(root);
+  std::vector<std::pair<Expr, unsigned>> stack;
+  stack.reserve(kUsualDepth);
+  stack.push_back({root, 0});
   while (!stack.empty()) {
     auto &[node, next] = stack.back();
     if (next == 0 && done.contains(node)) {
@@ -27,7 +58,7 @@ void forEachNode(Expr root, const std::function<void(Expr)> &visit) {
     }
     Expr finished = node;
     stack.pop_back();
-    if (done.insert(finished).second)
+    if (done.insert(finished))
       visit(finished);
   }
 }

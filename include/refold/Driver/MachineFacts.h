@@ -29,7 +29,8 @@ struct MachineFacts {
 /// What was measured before, or the defaults. Never measures.
 MachineFacts knownFacts(const CpuTarget &target);
 
-/// Measures everything anew and keeps it.
+/// Measures everything anew and keeps it, of what was kept before the higher
+/// rates.
 llvm::Expected<MachineFacts> measureFacts(const CpuTarget &target);
 
 llvm::json::Object toJson(const MachineFacts &facts);
