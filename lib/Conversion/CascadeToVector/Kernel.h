@@ -191,12 +191,12 @@ private:
   Ix panelsAhead(const Nest &nest, Ix row, Ix first, Ix end);
   void prefetchPanels(const Nest &nest, Tile &t);
   void prefetchResults(Tile &t, int c);
-  int64_t rowsAhead(mlir::Type element);
+  Ix rowsAhead(WritePlan &w);
   /// Where a sweep asks for the row that follows: into which cache, and `times`
-  /// the usual distance; 0 where that turns out to be too far.
+  /// the usual distance, `rows`; 0 where that turns out to be too far.
   struct NextRow {
     int level = 2;
-    Ix times{1};
+    Ix times{1}, rows{1};
   };
   llvm::SmallVector<Node *> readsAlongRow(WritePlan &w, bool isOfRow);
   bool passAsksForNextRow();

@@ -101,6 +101,8 @@ void Kernel::writeValues(WritePlan &w, bool isStreamed) {
   nest.term = w.value;
   if (isStreamed)
     nest.streamed = &w;
+  if (nextRow && plan.row != kNone && plan.stream != kNone)
+    nextRow->rows = rowsAhead(w);
   auto init = [&](Tile &t, int r, int c) { return eval(t, w.value, r, c); };
   Buffer target = targetBuffer(w);
   int64_t count = to.registersOfStore(target.element);

@@ -487,8 +487,9 @@ func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {
 
 /// Lines that AVX-512 code of a program asks for, into the first cache and into
 /// the second; nothing where this machine does not generate it.
-static std::optional<std::pair<size_t, size_t>> linesAskedFor(Program &program,
-                                                              bool intoFirst) {
+static std::optional<std::pair<size_t, size_t>>
+linesAskedFor(Program &program, bool intoFirst,
+              llvm::StringRef ofFirst = "prefetcht0") {
   llvm::Expected<CpuTarget> target = detectTarget("avx512");
   if (!target) {
     llvm::consumeError(target.takeError());
@@ -498,7 +499,7 @@ static std::optional<std::pair<size_t, size_t>> linesAskedFor(Program &program,
   std::pair<size_t, size_t> lines;
   CompileProgramOptions options;
   options.onAssembly = [&](llvm::StringRef, llvm::StringRef text) {
-    lines.first += text.count("prefetcht0");
+    lines.first += text.count(ofFirst);
     lines.second += text.count("prefetcht1");
   };
   auto spec = compileProgram(*program.module, *target, options);
@@ -534,6 +535,30 @@ func.func @f(%x: tensor<8192x4096xf32>) -> tensor<8192x4096xf32> {
   EXPECT_EQ(usual->second, 0u); // the pass asks for it
   EXPECT_GT(first->first, usual->first);
   EXPECT_EQ(first->second, 0u);
+}
+
+// Rows of 4 KB: two of them are as far as others ask, four as far as this one.
+TEST(CompileProgramTest, ShortRowsAreAskedForFurtherAhead) {
+  Program program(R"mlir(
+func.func @f(%x: tensor<32768x1024xf32>) -> tensor<32768x1024xf32> {
+  %e = tensor.empty() : tensor<32768x1024xf32>
+  %p = refold.cascade rows(%i = 32768) stream(%j = 1024)
+      ins(%a = %x : tensor<32768x1024xf32>)
+      outs(%o = %e : tensor<32768x1024xf32>) {
+    %v = refold.read %a[%i, %j] : f32
+    %w = arith.mulf %v, %v : f32
+    %s = refold.state add(%w : f32)
+    %y = arith.divf %v, %s : f32
+    refold.write %y, %o[%i, %j] : f32
+  }
+  return %p : tensor<32768x1024xf32>
+})mlir");
+  auto usual = linesAskedFor(program, /*intoFirst=*/false, "prefetcht0\t8192(");
+  auto first = linesAskedFor(program, /*intoFirst=*/true, "prefetcht0\t16384(");
+  if (!usual || !first)
+    GTEST_SKIP() << "no AVX-512";
+  EXPECT_GT(usual->first, 0u);
+  EXPECT_GT(first->first, 0u);
 }
 
 // Four rows share what they multiply: it comes from memory.
