@@ -358,7 +358,7 @@ private:
   void storeResults(Tile &t, int r, int c);
   void writeSumsInOrder(const Nest &nest);
   void addParts(Nest &part, llvm::ArrayRef<Array> arrays, Ix first, Ix count);
-  void addSumsOfOneRow(const Nest &nest);
+  void addSumsOfFewest(const Nest &nest);
   void clearSums(const Nest &nest, llvm::ArrayRef<Array> arrays);
   void addSumsOfRows(const Nest &nest, llvm::ArrayRef<Array> arrays);
   void contractionInOrder(Node *n);

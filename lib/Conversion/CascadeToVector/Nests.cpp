@@ -120,6 +120,11 @@ void Kernel::nestBlocks(Nest &nest, Tile &outer, Ix first, Ix end) {
     whole = to.add(first, to.floorTo(length, lanes));
     to.each(main, whole, lanes, [&](Ix at) { block(at, 1, false); });
   }
+  // Few lanes, if any: each body more has addresses that are computed for all.
+  if (nest.splitsLanes && !length.isConstant()) {
+    halves.addsAsHalves = halves.halvesRows;
+    halves.halvesRows = false;
+  }
   to.each(whole, end, lanes, [&](Ix at) { block(at, 1, true); });
 }
 

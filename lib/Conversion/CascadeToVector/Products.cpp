@@ -349,11 +349,14 @@ void Kernel::clearSums(const Nest &nest, ArrayRef<Array> arrays) {
   emitNest(points);
 }
 
-/// One row: nothing reads an operand twice, and the machine follows as many of
-/// its rows by itself as there are steps. Sum by sum, since it does not follow
-/// twice as many. Zen 5, 1 x 4096 x 4096: 16 steps that ask ahead 2.5 to 2.9
-/// ms, these 1.5 to 2.0 (the read alone 1.3 to 1.6); of eight rows 3.0 and 6.9.
-void Kernel::addSumsOfOneRow(const Nest &nest) {
+constexpr int64_t kFewest = 2;
+
+/// One row or two: nothing reads an operand twice, and the machine follows as
+/// many of its rows by itself as there are steps. Sum by sum, since it does not
+/// follow twice as many. Zen 5, 1 x 4096 x 4096: 16 steps that ask ahead 2.5
+/// to 2.9 ms, these 1.5 to 2.0 (the read alone 1.3 to 1.6); of eight rows 3.0
+/// and 6.9. Two rows 2.7 (masked, below) or 3.0 (not), these 2.3.
+void Kernel::addSumsOfFewest(const Nest &nest) {
   constexpr int64_t kSteps = 8, kRegisters = 4;
   Ix depth = rangeOf(nest.reduced[0]), main = to.floorTo(depth, kSteps);
   for (size_t s = 0; s < nest.sums.size(); ++s) {
@@ -361,21 +364,26 @@ void Kernel::addSumsOfOneRow(const Nest &nest) {
     part.sums = {nest.sums[s]};
     part.term = nest.sums[s].term;
     part.inPlace = part.fillsArray = part.splitsLanes = true;
-    part.rows = 1;
+    part.rows = kFewest;
+    part.halvesRows = true;
     part.width = kRegisters * to.lanes();
     ArrayRef<Array> array(sumsInOrder[s]);
-    auto some = [&](Ix first, Ix count) {
-      addParts(part, array, first, count);
-    };
-    to.each(0, main, kSteps, [&](Ix first) { some(first, kSteps); });
-    if (!depth.isConstant() || depth.constant % kSteps)
-      some(main, to.sub(depth, main));
+    to.each(0, main, kSteps,
+            [&](Ix first) { addParts(part, array, first, kSteps); });
+    if (depth.isConstant() && depth.constant % kSteps == 0)
+      continue;
+    part.splitsLanes = false; // a few steps, which one body is enough for
+    part.width = to.lanes();
+    addParts(part, array, main, to.sub(depth, main));
   }
 }
 
 /// More rows take more steps for one reading of their sums. Sapphire Rapids,
 /// x[m, 4096] by 4096 x 4096, steps of 16, 32, 64 and 128: m = 8 2.4, -, 2.8
 /// and 3.3 ms, m = 16 4.1, 3.9, 3.7 and 4.6, m = 32 8.2, 7.6, 7.2 and 8.4.
+/// Whole blocks have a body without masks: a Zen 5 waits longer for a load
+/// behind one, whatever it holds (3, 8, 16 and 32 rows by 4096 x 4096, open
+/// extents, masked 4.4, 3.1, 5.8 and 8.7 ms, so 2.3, 1.65, 4.6 and 6.8).
 void Kernel::addSumsOfRows(const Nest &nest, ArrayRef<Array> arrays) {
   constexpr int64_t kSteps = 16, kStepsOfMore = 64, kRowsOfTile = 8;
   unsigned index = nest.reduced[0];
@@ -383,7 +391,7 @@ void Kernel::addSumsOfRows(const Nest &nest, ArrayRef<Array> arrays) {
   Ix areMore = to.min(1, to.div(extents[plan.row], kRowsOfTile + 1));
   Ix steps = to.add(kSteps, to.mul(areMore, kStepsOfMore - kSteps));
   Nest part = nest;
-  part.inPlace = part.fillsArray = part.halvesRows = true;
+  part.inPlace = part.fillsArray = part.halvesRows = part.splitsLanes = true;
   part.depthAhead = steps;
   NodeSet all;
   for (const Sum &sum : nest.sums)
@@ -405,12 +413,12 @@ void Kernel::addSumsOfRows(const Nest &nest, ArrayRef<Array> arrays) {
 /// rows the sums come from the second cache.
 void Kernel::writeSumsInOrder(const Nest &nest) {
   clearSums(nest, sumsInOrder);
-  auto one = [&] { addSumsOfOneRow(nest); };
+  auto fewest = [&] { addSumsOfFewest(nest); };
   auto more = [&] { addSumsOfRows(nest, sumsInOrder); };
   if (rows.isConstant())
-    rows.is(1) ? one() : more();
+    rows.constant <= kFewest ? fewest() : more();
   else
-    to.branch(to.less(rows, 2), one, more);
+    to.branch(to.less(rows, kFewest + 1), fewest, more);
 
   auto finish = [&](Tile &t, int r, int c, Val) {
     for (auto [sum, array] : llvm::zip(nest.sums, sumsInOrder))
