@@ -95,6 +95,9 @@ private:
   bool isNoise(size_t output, const Tensor &found, const Outputs &want);
   void compareFused(bool fuses, const Outputs &want, Outcome &outcome);
   bool forgives() const;
+  bool hasOtherSize() const {
+    return InputFamily(program.family) >= InputFamily::Tiny;
+  }
   void compareCompiled(Outcome &outcome);
   void compareRuns(llvm::MutableArrayRef<CompiledProgram> forms,
                    Outcome &outcome);
@@ -138,8 +141,10 @@ void Check::makeInputs() {
       dtype = *parseDType(argument.substr(colon + 2));
     Tensor tensor = llvm::cantFail(Tensor::create(dtype, shape));
     InputRecipe recipe;
-    // Only the array that is reduced gets the special values.
-    bool isMain = argument[0] == 'x' || argument[0] == 'q';
+    // The array that is reduced gets the special values; another size all have,
+    // or it alone.
+    bool isMain = argument[0] == 'x' || argument[0] == 'q' ||
+                  (hasOtherSize() && seed / 8 % 2);
     recipe.family = isMain ? InputFamily(program.family) : InputFamily::Normal;
     fillRandom(tensor, recipe, seed, argument.substr(0, open));
     inputs.push_back(tensor);

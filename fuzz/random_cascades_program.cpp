@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "random_cascades_program.h"
+#include "refold/Support/RandomInputs.h"
 #include <algorithm>
 #include <cctype>
 #include <random>
@@ -42,6 +43,11 @@ bool RandomProgram::ordersByResults() const {
 }
 
 namespace {
+
+/// Families of other sizes than 1.
+constexpr auto kTiny = unsigned(refold::InputFamily::Tiny),
+               kHuge = unsigned(refold::InputFamily::Huge),
+               kMixed = unsigned(refold::InputFamily::Mixed);
 
 class Generator {
 public:
@@ -386,6 +392,9 @@ RandomProgram Generator::run() {
                      {"d", pick<int64_t>({1, 2, 5, 16})},
                      {"e", pick<int64_t>({1, 3, 8, 19})}};
   program.family = below(6);
+  // Drawn last: a seed keeps its program.
+  if (chance(25))
+    program.family = pick<unsigned>({kTiny, kHuge, kMixed});
   return std::move(program);
 }
 

@@ -46,7 +46,6 @@ private:
   bool isBounded(Expr readout) const;
   Expr irregular(unsigned number);
   Expr irregularFor(unsigned number);
-  bool addsPowers(unsigned number) const;
   bool reads(unsigned reader, unsigned number) const;
   Expr isRegularReadout(Expr readout);
   void collect(Expr value, std::vector<Expr> &all, ExprSet &seen) const;
@@ -374,18 +373,6 @@ Expr Repair::irregular(unsigned number) {
   return regular ? context.logicalNot(regular) : context.boolean(false);
 }
 
-/// Whether some state of the stage is a sum of cubes or more.
-bool Repair::addsPowers(unsigned number) const {
-  std::vector<Expr> parts;
-  ExprSet seen;
-  if (derived.readouts[number][0])
-    collect(derived.readouts[number][0], parts, seen);
-  return std::any_of(parts.begin(), parts.end(), [&](Expr part) {
-    const State &state = *derived.findState(part);
-    return state.reducer == Reducer::Sum && isPower(state);
-  });
-}
-
 /// In one step or several.
 bool Repair::reads(unsigned reader, unsigned number) const {
   std::vector<bool> isSeen(cascade.stages.size());
@@ -407,12 +394,13 @@ bool Repair::reads(unsigned reader, unsigned number) const {
   return false;
 }
 
-/// Powers that underflow are divided by results: as written, or (x - mean)/0 is
-/// infinite where both are a rounding.
+/// Where a stage that reads this one is computed again, this one is: beside a
+/// term as written, what the derived form has rounded otherwise may be 0 alone,
+/// and (x - mean)/0 is infinite where both are a rounding.
 Expr Repair::irregularFor(unsigned number) {
   Expr flag = irregular(number);
   for (unsigned other = number + 1; other < cascade.stages.size(); ++other)
-    if (addsPowers(other) && reads(other, number)) {
+    if (needsRepair(other) && reads(other, number)) {
       Expr own = irregular(other);
       // One of many that read the result has no say in what it is.
       if (!(own.indices() & ~cascade.stages[number].indices))
@@ -539,13 +527,12 @@ void Repair::output(unsigned number) {
 }
 
 Program Repair::run() {
-  for (unsigned i = 0; i < cascade.stages.size(); ++i) {
-    const Stage &stage = cascade.stages[i];
-    for (size_t k = 0; k < stage.results.size(); ++k)
-      results[stage.results[k]] = program.readouts[i][k];
+  for (unsigned i = 0; i < cascade.stages.size(); ++i)
+    for (size_t k = 0; k < cascade.stages[i].results.size(); ++k)
+      results[cascade.stages[i].results[k]] = program.readouts[i][k];
+  for (unsigned i = 0; i < cascade.stages.size(); ++i)
     if (needsRepair(i))
       repair(i);
-  }
   if (flags.empty())
     return std::move(program);
   for (unsigned i = 0; i < program.outputs.size(); ++i)

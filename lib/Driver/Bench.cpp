@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Driver/Bench.h"
+#include "JudgeRun.h"
 #include "Probe.h"
 #include "ThreadClocks.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "refold/Conversion/RoundFactors.h"
-#include "refold/Driver/Compare.h"
 #include "refold/Support/Error.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/Support/Format.h"
@@ -14,12 +13,6 @@
 namespace refold {
 
 namespace {
-
-/// Steps of the reference that a benchmark waits for: some ten seconds.
-constexpr int64_t kMaxReferenceSteps = int64_t(5) << 30;
-/// Allowed beside a step of the type against the unfused program only, where
-/// double takes too long.
-constexpr double kMaxDifference = 1e-3;
 
 double millisecondsOf(llvm::function_ref<void()> work) {
   auto begin = std::chrono::steady_clock::now();
@@ -33,34 +26,6 @@ double medianOf(std::vector<double> values) {
   size_t middle = values.size() / 2;
   std::nth_element(values.begin(), values.begin() + middle, values.end());
   return values[middle];
-}
-
-llvm::Error mismatch(const Port &port, double error, double bound,
-                     llvm::StringRef against) {
-  std::string text;
-  llvm::raw_string_ostream(text)
-      << "output '" << port.name << "': found an error of "
-      << llvm::format("%.2e", error) << " against " << against
-      << ", expected at most " << llvm::format("%.2e", bound);
-  return fail(ExitCode::Mismatch, text);
-}
-
-RefOutput asReference(const Tensor &tensor) {
-  return {RefTensor::fromTensor(tensor), std::nullopt};
-}
-
-/// Allowed against the unfused program, where the fused one rounds at running
-/// values: each is off by at most one rounding of each term. Of what the
-/// program itself rounds between products (`--multiply`), a difference in the
-/// last bit makes one of a step of that type, for products of its own: it is
-/// allowed once.
-double maxDifference(llvm::ArrayRef<CascadeReport> cascades,
-                     std::optional<DType> multiply) {
-  double bound = kMaxDifference + (multiply ? stepOf(*multiply) : 0.0);
-  for (const CascadeReport &cascade : cascades)
-    for (const RoundingReport &rounding : cascade.roundings)
-      bound += 2.0 * rounding.unit;
-  return bound;
 }
 
 class Benchmark {
@@ -77,8 +42,6 @@ public:
 
 private:
   llvm::Error check();
-  llvm::Error measureCondition(llvm::ArrayRef<RefOutput> reference,
-                               std::vector<double> &errors);
   llvm::Error tellExpected(const std::vector<RefOutput> *reference);
   llvm::Error time();
   llvm::Error takeTurns();
@@ -109,80 +72,22 @@ llvm::Error Benchmark::check() {
   auto one = fused.executable.run(inputs, options.threads);
   if (!one)
     return one.takeError();
-  auto other = unfused.executable.run(inputs, options.threads);
-  if (!other)
-    return other.takeError();
   fusedOutputs = std::move(*one);
-  unfusedOutputs = std::move(*other);
-
-  EvaluationOptions limited;
-  limited.keepOutputsExact = true;
-  limited.limits.steps = kMaxReferenceSteps;
-  limited.running = roundingsOf(fused.fusion.cascades);
-  auto reference = evaluateProgram(function, inputs, limited);
-  if (!reference) {
-    std::string message;
-    ExitCode code = takeError(reference.takeError(), message);
-    if (code != ExitCode::Limit)
-      return fail(code, message);
-  }
-  result.checkedAgainst = reference ? "double" : "unfused";
-  std::vector<double> unfusedErrors;
-  if (reference)
-    for (auto [output, expected] : llvm::zip(unfusedOutputs, *reference))
-      unfusedErrors.push_back(compare(output, expected).error);
-  for (auto [i, port] : llvm::enumerate(fused.outputs)) {
-    RefOutput expected =
-        reference ? (*reference)[i] : asReference(unfusedOutputs[i]);
-    bool isRunning = reference && !limited.running.empty();
-    double error = compare(fusedOutputs[i], expected, isRunning,
-                           leastOfRow(fused.factorRounding[i]))
-                       .error;
-    auto boundNow = [&] {
-      return reference ? boundOf(unfusedErrors[i], port.dtype,
-                                 fused.factorRounding[i])
-                       : maxDifference(fused.fusion.cascades, multiply) +
-                             stepOf(port.dtype) +
-                             allowanceOf(fused.factorRounding[i]);
-    };
-    double bound = boundNow();
-    if (error > bound && reference && !result.isConditioned) {
-      if (llvm::Error failure = measureCondition(*reference, unfusedErrors))
-        return failure;
-      bound = boundNow();
-    }
-    result.error = std::max(result.error, error);
-    if (!(error <= bound) ||
-        countClassLosses(fusedOutputs[i], unfusedOutputs[i], expected,
-                         NanPolicy::MayBeMissed))
-      return mismatch(port, error, bound, result.checkedAgainst);
-  }
+  auto runUnfused = [&](llvm::ArrayRef<Tensor> given) {
+    return unfused.executable.run(given, options.threads);
+  };
+  auto judged =
+      judgeRun({function, fused, inputs, fusedOutputs, runUnfused, multiply});
+  if (!judged)
+    return judged.takeError();
+  unfusedOutputs = std::move(judged->unfusedOutputs);
+  result.checkedAgainst = judged->reference ? "double" : "unfused";
+  result.error = judged->error;
+  result.isConditioned = judged->isConditioned;
   result.isChecked = true;
-  return options.onExpected ? tellExpected(reference ? &*reference : nullptr)
-                            : llvm::Error::success();
-}
-
-/// One input is all that a benchmark looks at: where terms cancel, which of two
-/// programs errs more on it is luck. So as in `verify` the unfused error is the
-/// largest on inputs that differ in their last bits. Inputs of 16 bits and
-/// fewer have no such neighbours.
-llvm::Error Benchmark::measureCondition(llvm::ArrayRef<RefOutput> reference,
-                                        std::vector<double> &errors) {
-  auto isNarrow = [](const Port &port) {
-    return isFloat(port.dtype) && byteWidth(port.dtype) < 4;
-  };
-  if (llvm::any_of(unfused.inputs, isNarrow))
-    return llvm::Error::success();
-  result.isConditioned = true;
-  auto measure = [&](llvm::ArrayRef<Tensor> moved) -> llvm::Error {
-    auto found = unfused.executable.run(moved, options.threads);
-    if (!found)
-      return found.takeError();
-    for (auto [error, output, expected] : llvm::zip(errors, *found, reference))
-      error = std::max(error, compare(output, expected).error);
-    return llvm::Error::success();
-  };
-  return eachMoved(inputs, /*seed=*/0, measure);
+  return options.onExpected
+             ? tellExpected(judged->reference ? &*judged->reference : nullptr)
+             : llvm::Error::success();
 }
 
 llvm::Error Benchmark::tellExpected(const std::vector<RefOutput> *reference) {

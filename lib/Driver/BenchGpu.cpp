@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Driver/BenchGpu.h"
-#include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "refold/Driver/Compare.h"
+#include "JudgeRun.h"
 #include "refold/Runtime/ConstantSteps.h"
 #include "refold/Support/Error.h"
 #include "refold/Target/CUDA/CompileCuda.h"
@@ -19,21 +18,9 @@ using package::RunPlan;
 constexpr int64_t kCheckedElements = int64_t(1) << 20;
 /// Bytes at either end of an output that are compared at full size.
 constexpr int64_t kComparedBytes = int64_t(1) << 20;
-/// Allowed there between fused and unfused, beside a step of the type.
-constexpr double kMaxDifference = 2e-2;
 
 llvm::Error asError(const package::Problem &problem) {
   return fail(problem.code, problem.message);
-}
-
-llvm::Error mismatch(const Port &port, double error, double bound,
-                     llvm::StringRef against) {
-  std::string text;
-  llvm::raw_string_ostream(text)
-      << "output '" << port.name << "': found an error of "
-      << llvm::format("%.2e", error) << " against " << against
-      << ", expected at most " << llvm::format("%.2e", bound);
-  return fail(ExitCode::Mismatch, text);
 }
 
 /// One form of the program with its arrays on the GPU.
@@ -60,8 +47,10 @@ struct Form {
 class GpuBenchmark {
 public:
   GpuBenchmark(const GpuBenchOptions &options, LoadedProgram &reference,
+               std::optional<DType> multiply, CompiledProgram &written,
                Form &fused, std::optional<Form> &unfused)
-      : options(options), reference(reference), fused(fused), unfused(unfused),
+      : options(options), reference(reference), multiply(multiply),
+        written(written), fused(fused), unfused(unfused),
         function(*reference.module->getOps<mlir::func::FuncOp>().begin()) {}
   llvm::Expected<GpuBenchResult> run();
 
@@ -75,6 +64,8 @@ private:
 
   const GpuBenchOptions &options;
   LoadedProgram &reference;
+  std::optional<DType> multiply;
+  CompiledProgram &written; ///< unfused, for the CPU
   Form &fused;
   std::optional<Form> &unfused;
   mlir::func::FuncOp function;
@@ -125,34 +116,20 @@ llvm::Error GpuBenchmark::chooseShapes() {
   return llvm::Error::success();
 }
 
+/// As `verify` does: what a GPU computes is held against the program as the CPU
+/// runs it unfused.
 llvm::Error GpuBenchmark::check() {
   auto found = fused.program.executable.run(inputs, 1);
   if (!found)
     return found.takeError();
-  EvaluationOptions limited;
-  limited.keepOutputsExact = true;
-  limited.running = roundingsOf(fused.program.fusion.cascades);
-  auto exact = evaluateProgram(function, inputs, limited);
-  if (!exact)
-    return exact.takeError();
-  std::optional<std::vector<Tensor>> other;
-  if (unfused) {
-    auto run = unfused->program.executable.run(inputs, 1);
-    if (!run)
-      return run.takeError();
-    other = std::move(*run);
-  }
-  for (auto [i, port] : llvm::enumerate(fused.program.outputs)) {
-    double error =
-        compare((*found)[i], (*exact)[i], !limited.running.empty()).error;
-    double bound = other ? boundOf(compare((*other)[i], (*exact)[i]).error,
-                                   port.dtype, fused.program.factorRounding[i])
-                         : kMaxDifference;
-    result.error = std::max(result.error, error);
-    if (error <= bound)
-      continue;
-    return mismatch(port, error, bound, "double");
-  }
+  auto runUnfused = [&](llvm::ArrayRef<Tensor> given) {
+    return written.executable.run(given, 1);
+  };
+  auto judged =
+      judgeRun({function, fused.program, inputs, *found, runUnfused, multiply});
+  if (!judged)
+    return judged.takeError();
+  result.error = judged->error;
   return llvm::Error::success();
 }
 
@@ -199,6 +176,19 @@ llvm::Error Form::runOnce() {
   return ms ? llvm::Error::success() : asError(ms.error());
 }
 
+/// As many whole rows as are compared, or a part of one.
+llvm::SmallVector<int64_t> comparedShape(const Port &port,
+                                         llvm::ArrayRef<int64_t> shape) {
+  int64_t elements = kComparedBytes / byteWidth(port.dtype), total = 1;
+  for (int64_t extent : shape)
+    total *= extent;
+  int64_t row = shape.empty() ? 1 : std::max<int64_t>(shape.back(), 1);
+  elements = std::min(elements, total);
+  if (row > elements)
+    return {elements};
+  return {elements / row, row};
+}
+
 /// Both ends of every output, fused against unfused.
 llvm::Error GpuBenchmark::compareEnds() {
   if (llvm::Error error = fused.runOnce())
@@ -208,24 +198,23 @@ llvm::Error GpuBenchmark::compareEnds() {
   if (llvm::Error error = unfused->runOnce())
     return error;
   for (auto [i, port] : llvm::enumerate(fused.program.outputs)) {
-    int64_t width = byteWidth(port.dtype);
-    int64_t bytes = package::bytesOf(port.dtype, fused.plan->outputShapes[i]);
-    int64_t part = std::min(bytes, kComparedBytes) / width * width;
-    for (int64_t at : {int64_t(0), bytes - part}) {
+    llvm::ArrayRef<int64_t> whole = fused.plan->outputShapes[i];
+    int64_t bytes = package::bytesOf(port.dtype, whole);
+    for (bool isEnd : {false, true}) {
       Tensor parts[2];
       for (auto [form, to] : llvm::zip(std::array{&fused, &*unfused}, parts)) {
-        auto made = Tensor::create(port.dtype, {part / width});
+        auto made = Tensor::create(port.dtype, comparedShape(port, whole));
         if (!made)
           return made.takeError();
         to = std::move(*made);
+        int64_t part = int64_t(to.numBytes()), at = isEnd ? bytes - part : 0;
         if (package::Problem problem = form->gpu->download(
                 to.data(), form->outputs()[i] + uint64_t(at), part))
           return asError(problem);
       }
-      RefOutput other{RefTensor::fromTensor(parts[1]), std::nullopt};
-      double error = compare(parts[0], other).error;
-      if (!(error <= kMaxDifference))
-        return mismatch(port, error, kMaxDifference, "unfused");
+      if (llvm::Error error = compareWithUnfused(fused.program, i, multiply,
+                                                 parts[0], parts[1]))
+        return error;
     }
   }
   return llvm::Error::success();
@@ -311,16 +300,19 @@ llvm::Expected<GpuBenchResult> benchOnGpu(mlir::MLIRContext &context,
                                           llvm::StringRef path,
                                           const LoadOptions &loadOptions,
                                           const GpuBenchOptions &options) {
-  auto make = [&](FusePolicy policy) -> llvm::Expected<Form> {
+  auto compileAs = [&](FusePolicy policy, const std::string &target) {
     CompileOptions compileOptions;
     compileOptions.policy = policy;
-    compileOptions.target = options.target;
+    compileOptions.target = target;
     compileOptions.numerics = options.numerics;
     compileOptions.usualExtents = options.shape;
     compileOptions.cache = options.cache;
     if (policy != FusePolicy::Never)
       compileOptions.onReport = options.onReport;
-    auto compiled = compileFile(context, path, loadOptions, compileOptions);
+    return compileFile(context, path, loadOptions, compileOptions);
+  };
+  auto make = [&](FusePolicy policy) -> llvm::Expected<Form> {
+    auto compiled = compileAs(policy, options.target);
     if (!compiled)
       return compiled.takeError();
     Form form{std::move(*compiled), nullptr, nullptr, {}};
@@ -336,6 +328,9 @@ llvm::Expected<GpuBenchResult> benchOnGpu(mlir::MLIRContext &context,
   auto fused = make(options.policy);
   if (!fused)
     return fused.takeError();
+  auto written = compileAs(FusePolicy::Never, /*target=*/"");
+  if (!written)
+    return written.takeError();
   std::optional<Form> other;
   auto unfused = make(FusePolicy::Never);
   if (unfused) {
@@ -346,7 +341,9 @@ llvm::Expected<GpuBenchResult> benchOnGpu(mlir::MLIRContext &context,
     if (code != ExitCode::Unsupported)
       return fail(code, message);
   }
-  return GpuBenchmark(options, *reference, *fused, other).run();
+  return GpuBenchmark(options, *reference, loadOptions.multiply, *written,
+                      *fused, other)
+      .run();
 }
 
 } // namespace refold

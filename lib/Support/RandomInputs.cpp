@@ -62,6 +62,7 @@ constexpr std::pair<InputFamily, const char *> kFamilies[] = {
     {InputFamily::NaN, "nan"},       {InputFamily::Offset, "offset"},
     {InputFamily::Const, "const"},   {InputFamily::Growing, "growing"},
     {InputFamily::Tiny, "tiny"},     {InputFamily::Huge, "huge"},
+    {InputFamily::Mixed, "mixed"},
 };
 
 } // namespace
@@ -86,7 +87,7 @@ llvm::Expected<InputRecipe> parseInputRecipe(llvm::StringRef text) {
   return fail(ExitCode::Usage,
               "found '" + text +
                   "', expected normal, ninf, nan, offset, const, "
-                  "growing, tiny, huge or uniform(low,high)");
+                  "growing, tiny, huge, mixed or uniform(low,high)");
 }
 
 std::string describe(const InputRecipe &recipe) {
@@ -117,10 +118,17 @@ static int scaleOf(DType dtype, bool isHuge) {
   }
 }
 
-/// One float at a column of a row; `level` is the one value of Const.
+/// A power of two between those of Tiny and Huge.
+static int mixedScale(DType dtype, Generator &generator) {
+  int least = scaleOf(dtype, false), most = scaleOf(dtype, true);
+  return least + static_cast<int>(generator.uniform() * (most - least + 1));
+}
+
+/// One float at a column of a row; `level` is the one value of Const, `scale`
+/// the row's power of two of Mixed.
 static double floatSample(const InputRecipe &recipe, int64_t column,
                           bool isMarkedRow, bool isMarkedColumn, double level,
-                          DType dtype, Generator &generator) {
+                          int scale, DType dtype, Generator &generator) {
   double value = generator.normal();
   switch (recipe.family) {
   case InputFamily::Normal:
@@ -139,6 +147,10 @@ static double floatSample(const InputRecipe &recipe, int64_t column,
   case InputFamily::Huge:
     return std::ldexp(value,
                       scaleOf(dtype, recipe.family == InputFamily::Huge));
+  case InputFamily::Mixed:
+    return std::ldexp(value, generator.uniform() < 0.25
+                                 ? mixedScale(dtype, generator)
+                                 : scale);
   case InputFamily::Uniform:
     return recipe.low + (recipe.high - recipe.low) * generator.uniform();
   }
@@ -161,17 +173,20 @@ void fillRandom(Tensor &tensor, const InputRecipe &recipe, uint64_t seed,
                           : tensor.at(i));
   };
   int64_t nanColumn = 0;
+  int scale = 0;
   for (int64_t i = 0, row = 0, column = 0; i < count; ++i) {
     if (column == 0)
       nanColumn = static_cast<int64_t>(generator.next() %
                                        static_cast<uint64_t>(rowLength));
+    if (column == 0 && recipe.family == InputFamily::Mixed)
+      scale = mixedScale(tensor.dtype(), generator);
     if (tensor.dtype() == DType::Bool)
       set(i, isConst || generator.uniform() < 0.5);
     else if (!isFloat(tensor.dtype()))
       set(i, isConst ? 3.0 : integerSample(recipe, generator));
     else
       set(i, floatSample(recipe, column, row % 3 == 2, column == nanColumn,
-                         level, tensor.dtype(), generator));
+                         level, scale, tensor.dtype(), generator));
     if (++column == rowLength) {
       column = 0;
       ++row;

@@ -28,7 +28,7 @@ void InputFlags::addTo(Flags &flags, bool withFiles) {
       [this](llvm::StringRef text) { return parseExtents(text, shape); });
   flags.value("input", withFiles ? "NAME=FILE.npy|FAMILY" : "NAME=FAMILY",
               "one input; FAMILY is normal ninf nan offset const growing tiny "
-              "huge uniform(a,b)",
+              "huge mixed uniform(a,b)",
               [this, withFiles](llvm::StringRef text) {
                 return parseInput(text, withFiles);
               });

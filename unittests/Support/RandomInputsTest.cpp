@@ -63,6 +63,18 @@ TEST(RandomInputsTest, FamiliesAreWhatTheirNamesSay) {
   Tensor constant = filled("const", DType::F32);
   EXPECT_EQ(countIf(constant, [&](double x) { return x == constant.get(0); }),
             6000);
+  // A quarter of a row's elements are of another size than the row.
+  Tensor mixed = filled("mixed", DType::F32);
+  for (int64_t row = 0; row < 6; ++row) {
+    std::vector<double> sizes;
+    for (int64_t i = 0; i < 1000; ++i)
+      sizes.push_back(std::abs(mixed.get(row * 1000 + i)));
+    std::sort(sizes.begin(), sizes.end());
+    EXPECT_LT(sizes[700] / sizes[300], 32.0);
+    EXPECT_GT(sizes[995] / sizes[5], 0x1p60);
+  }
+  EXPECT_EQ(countIf(mixed, [](double x) { return std::abs(x) < 0x1p71; }),
+            6000);
   Tensor growing = filled("growing", DType::F64);
   for (int64_t i = 1; i < 1000; ++i)
     EXPECT_GT(growing.get(i), growing.get(i - 1));

@@ -19,6 +19,8 @@ enum class InputFamily : uint8_t {
   Uniform, ///< uniform in [low, high); an integer type gets integers
   Tiny,    ///< standard normal, so small that squares are subnormal
   Huge,    ///< so large that squares are infinite
+  Mixed,   ///< each row of another size between these two, and in it a quarter
+           ///< of the elements
 };
 
 struct InputRecipe {
@@ -27,7 +29,7 @@ struct InputRecipe {
 };
 
 /// "normal", "ninf", "nan", "offset", "const", "growing", "tiny",
-/// "huge", "uniform(a,b)".
+/// "huge", "mixed", "uniform(a,b)".
 llvm::Expected<InputRecipe> parseInputRecipe(llvm::StringRef text);
 std::string describe(const InputRecipe &recipe);
 

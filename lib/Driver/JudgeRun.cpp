@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "JudgeRun.h"
+#include "refold/Conversion/RoundFactors.h"
+#include "refold/Driver/Inputs.h"
+#include "refold/Support/Error.h"
+#include "llvm/Support/Format.h"
+
+namespace refold {
+
+/// Steps of the reference that a benchmark waits for: some ten seconds.
+static constexpr int64_t kMaxReferenceSteps = int64_t(5) << 30;
+/// Allowed beside a step of the type against the unfused program only.
+static constexpr double kMaxDifference = 1e-3;
+
+/// Allowed against the unfused program, where the fused one rounds at running
+/// values: each is off by at most one rounding of each term. Of what the
+/// program itself rounds between products (`--multiply`), a difference in the
+/// last bit makes one of a step of that type, for products of its own: it is
+/// allowed once.
+static double maxDifference(const CompiledProgram &fused, size_t index,
+                            std::optional<DType> multiply) {
+  double bound = kMaxDifference + (multiply ? stepOf(*multiply) : 0.0) +
+                 stepOf(fused.outputs[index].dtype) +
+                 allowanceOf(fused.factorRounding[index]);
+  for (const CascadeReport &cascade : fused.fusion.cascades)
+    for (const RoundingReport &rounding : cascade.roundings)
+      bound += 2.0 * rounding.unit;
+  return bound;
+}
+
+static llvm::Error mismatch(const Port &port, double error, double bound,
+                            int64_t losses, llvm::StringRef against) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  stream << "output '" << port.name << "': found ";
+  if (losses)
+    stream << losses << " elements of another class than " << against
+           << ", expected finite, infinite and NaN elements where it has them";
+  else
+    stream << "an error of " << llvm::format("%.2e", error) << " against "
+           << against << ", expected at most " << llvm::format("%.2e", bound);
+  return fail(ExitCode::Mismatch, text);
+}
+
+/// One input is all that is looked at: where terms cancel, which of two
+/// programs errs more on it is luck. So as in `verify` the unfused error is the
+/// largest on inputs that differ in their last bits. Inputs of 16 bits and
+/// fewer have no such neighbours.
+static llvm::Error measureCondition(const RunToJudge &run, RunJudgement &judged,
+                                    std::vector<double> &errors) {
+  bool hasNarrow = llvm::any_of(run.inputs, [](const Tensor &input) {
+    return isFloat(input.dtype()) && byteWidth(input.dtype()) < 4;
+  });
+  if (hasNarrow)
+    return llvm::Error::success();
+  judged.isConditioned = true;
+  auto measure = [&](llvm::ArrayRef<Tensor> moved) -> llvm::Error {
+    auto found = run.runUnfused(moved);
+    if (!found)
+      return found.takeError();
+    for (auto [error, output, expected] :
+         llvm::zip(errors, *found, *judged.reference))
+      error = std::max(error, compare(output, expected).error);
+    return llvm::Error::success();
+  };
+  return eachMoved(run.inputs, /*seed=*/0, measure);
+}
+
+llvm::Error compareWithUnfused(const CompiledProgram &fused, size_t index,
+                               std::optional<DType> multiply,
+                               const Tensor &found, const Tensor &unfused) {
+  RefOutput expected{RefTensor::fromTensor(unfused), std::nullopt};
+  double error =
+      compare(found, expected, false, leastOfRow(fused.factorRounding[index]))
+          .error;
+  double bound = maxDifference(fused, index, multiply);
+  int64_t losses = countClassLosses(found, unfused, expected,
+                                    nanPolicyOf(fused.fusion.cascades));
+  if (error <= bound && losses == 0)
+    return llvm::Error::success();
+  return mismatch(fused.outputs[index], error, bound, losses, "unfused");
+}
+
+/// Every output against double.
+static llvm::Error judgeByReference(const RunToJudge &run, bool isRunning,
+                                    RunJudgement &judged) {
+  std::vector<double> unfused;
+  for (auto [output, expected] :
+       llvm::zip(judged.unfusedOutputs, *judged.reference))
+    unfused.push_back(compare(output, expected).error);
+  for (auto [i, port] : llvm::enumerate(run.fused.outputs)) {
+    const RefOutput &expected = (*judged.reference)[i];
+    double rounding = run.fused.factorRounding[i];
+    double error =
+        compare(run.fusedOutputs[i], expected, isRunning, leastOfRow(rounding))
+            .error;
+    auto bound = [&] { return boundOf(unfused[i], port.dtype, rounding); };
+    if (error > bound() && !judged.isConditioned)
+      if (llvm::Error failure = measureCondition(run, judged, unfused))
+        return failure;
+    judged.error = std::max(judged.error, error);
+    int64_t losses =
+        countClassLosses(run.fusedOutputs[i], judged.unfusedOutputs[i],
+                         expected, nanPolicyOf(run.fused.fusion.cascades));
+    if (!(error <= bound()) || losses)
+      return mismatch(port, error, bound(), losses, "double");
+  }
+  return llvm::Error::success();
+}
+
+llvm::Expected<RunJudgement> judgeRun(const RunToJudge &run) {
+  RunJudgement judged;
+  auto unfused = run.runUnfused(run.inputs);
+  if (!unfused)
+    return unfused.takeError();
+  judged.unfusedOutputs = std::move(*unfused);
+  EvaluationOptions limited;
+  limited.keepOutputsExact = true;
+  limited.limits.steps = kMaxReferenceSteps;
+  limited.running = roundingsOf(run.fused.fusion.cascades);
+  auto reference = evaluateProgram(run.function, run.inputs, limited);
+  if (reference) {
+    judged.reference = std::move(*reference);
+    if (llvm::Error error =
+            judgeByReference(run, !limited.running.empty(), judged))
+      return std::move(error);
+    return std::move(judged);
+  }
+  std::string message;
+  ExitCode code = takeError(reference.takeError(), message);
+  if (code != ExitCode::Limit)
+    return fail(code, message);
+  for (size_t i = 0; i < run.fused.outputs.size(); ++i) {
+    RefOutput other{RefTensor::fromTensor(judged.unfusedOutputs[i]),
+                    std::nullopt};
+    judged.error =
+        std::max(judged.error, compare(run.fusedOutputs[i], other).error);
+    if (llvm::Error error =
+            compareWithUnfused(run.fused, i, run.multiply, run.fusedOutputs[i],
+                               judged.unfusedOutputs[i]))
+      return std::move(error);
+  }
+  return std::move(judged);
+}
+
+} // namespace refold
