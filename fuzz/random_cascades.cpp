@@ -20,6 +20,7 @@
 #include "random_cascades_program.h"
 #include "refold/Driver/Compare.h"
 #include "refold/Driver/Driver.h"
+#include "refold/Driver/Owed.h"
 #include "refold/Frontend/Fold.h"
 #include "refold/Reference/Evaluate.h"
 #include "refold/Support/RandomInputs.h"
@@ -418,6 +419,15 @@ void Check::compareRuns(llvm::MutableArrayRef<CompiledProgram> forms,
   auto written = evaluate(functionOf(*module), asWritten);
   if (!written)
     return llvm::consumeError(written.takeError());
+  // The first is what the others are held to, and owes nothing that is lost as
+  // written.
+  auto plain = forms.front().executable.run(inputs, /*threads=*/2);
+  Owed owed(functionOf(*module), inputs, seed, exactly.limits);
+  if (!plain) {
+    llvm::consumeError(plain.takeError()); // told of below
+  } else if (llvm::Error error = owed.dropLost(*plain, *want)) {
+    return llvm::consumeError(std::move(error));
+  }
   std::vector<Tensor> unfused;
   for (auto [name, form] : llvm::zip(kForms, forms)) {
     auto outputs = form.executable.run(inputs, /*threads=*/2);
@@ -437,8 +447,14 @@ void Check::compareRuns(llvm::MutableArrayRef<CompiledProgram> forms,
               : unfused[o];
       double error = compare(found, (*want)[o]).error,
              allowed = kFactor * compare(base, (*want)[o]).error + kFloor;
-      bool isLost = !forgives() && countClassLosses(found, base, (*want)[o],
-                                                    NanPolicy::Kept) > 0;
+      auto losses =
+          &form == &forms.front()
+              ? owed.countUnfusedLosses(o, found, base, (*want)[o],
+                                        NanPolicy::Kept)
+              : owed.countLosses(o, found, base, (*want)[o], NanPolicy::Kept);
+      if (!losses)
+        return llvm::consumeError(losses.takeError());
+      bool isLost = !forgives() && *losses > 0;
       if (!isLost && (error <= allowed || isNoise(o, found, *want)))
         continue;
       outcome.verdict = Verdict::Differs;

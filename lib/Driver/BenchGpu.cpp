@@ -130,6 +130,8 @@ llvm::Error GpuBenchmark::check() {
   if (!judged)
     return judged.takeError();
   result.error = judged->error;
+  result.checkedAgainst = judged->reference ? "double" : "unfused";
+  result.isConditioned = judged->isConditioned;
   return llvm::Error::success();
 }
 

@@ -235,12 +235,16 @@ RunningRoundings roundingsOf(llvm::ArrayRef<CascadeReport> cascades) {
   return running;
 }
 
-int64_t countClassLosses(const Tensor &fused, const Tensor &unfused,
-                         const RefOutput &reference, NanPolicy policy) {
-  if (reference.selects)
-    return compare(fused, reference).wrongClass >
-           compare(unfused, reference).wrongClass;
-  int64_t losses = 0;
+std::vector<int64_t> findClassLosses(const Tensor &fused, const Tensor &unfused,
+                                     const RefOutput &reference,
+                                     NanPolicy policy) {
+  std::vector<int64_t> losses;
+  if (reference.selects) {
+    if (compare(fused, reference).wrongClass >
+        compare(unfused, reference).wrongClass)
+      losses.push_back(0);
+    return losses;
+  }
   for (int64_t i = 0, e = fused.numElements(); i < e; ++i) {
     Class expected = storedClass(fused.dtype(), reference.value.get(i));
     Class found = classOf(fused.get(i));
@@ -251,9 +255,20 @@ int64_t countClassLosses(const Tensor &fused, const Tensor &unfused,
     Class written = classOf(unfused.get(i));
     bool isOverflow = leavesRange(fused.dtype(), reference.value.get(i)) &&
                       written != Class::Finite && found != Class::Finite;
-    losses += found != expected && found != written && !isMissed && !isOverflow;
+    if (found != expected && found != written && !isMissed && !isOverflow)
+      losses.push_back(i);
   }
   return losses;
+}
+
+int64_t countClassLosses(const Tensor &fused, const Tensor &unfused,
+                         const RefOutput &reference, NanPolicy policy) {
+  return findClassLosses(fused, unfused, reference, policy).size();
+}
+
+bool hasClassOf(const Tensor &found, int64_t i, const RefOutput &reference) {
+  return classOf(found.get(i)) ==
+         storedClass(found.dtype(), reference.value.get(i));
 }
 
 llvm::Expected<Tensor> stored(const RefTensor &values, DType dtype) {

@@ -2,6 +2,7 @@
 #include "JudgeRun.h"
 #include "refold/Conversion/RoundFactors.h"
 #include "refold/Driver/Inputs.h"
+#include "refold/Driver/Owed.h"
 #include "refold/Support/Error.h"
 #include "llvm/Support/Format.h"
 
@@ -84,6 +85,12 @@ llvm::Error compareWithUnfused(const CompiledProgram &fused, size_t index,
 /// Every output against double.
 static llvm::Error judgeByReference(const RunToJudge &run, bool isRunning,
                                     RunJudgement &judged) {
+  EvaluationLimits limits;
+  limits.steps = kMaxReferenceSteps;
+  Owed owed(run.function, run.inputs, /*seed=*/0, limits);
+  if (llvm::Error error =
+          owed.dropLost(judged.unfusedOutputs, *judged.reference))
+    return error;
   std::vector<double> unfused;
   for (auto [output, expected] :
        llvm::zip(judged.unfusedOutputs, *judged.reference))
@@ -99,11 +106,13 @@ static llvm::Error judgeByReference(const RunToJudge &run, bool isRunning,
       if (llvm::Error failure = measureCondition(run, judged, unfused))
         return failure;
     judged.error = std::max(judged.error, error);
-    int64_t losses =
-        countClassLosses(run.fusedOutputs[i], judged.unfusedOutputs[i],
+    auto losses =
+        owed.countLosses(i, run.fusedOutputs[i], judged.unfusedOutputs[i],
                          expected, nanPolicyOf(run.fused.fusion.cascades));
-    if (!(error <= bound()) || losses)
-      return mismatch(port, error, bound(), losses, "double");
+    if (!losses)
+      return losses.takeError();
+    if (!(error <= bound()) || *losses)
+      return mismatch(port, error, bound(), *losses, "double");
   }
   return llvm::Error::success();
 }

@@ -2,6 +2,7 @@
 #include "refold/Driver/Verify.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "refold/Conversion/RoundFactors.h"
+#include "refold/Driver/Owed.h"
 #include "refold/Support/Error.h"
 #include "refold/Support/Reasons.h"
 #include <cmath>
@@ -74,8 +75,8 @@ private:
                                std::vector<OutputCase> &cases);
   llvm::Error checkUnfused(llvm::ArrayRef<Tensor> given,
                            llvm::ArrayRef<Tensor> unfused,
-                           llvm::ArrayRef<RefOutput> exact, uint64_t seed,
-                           std::vector<OutputCase> &cases);
+                           llvm::ArrayRef<RefOutput> exact, Owed &owed,
+                           uint64_t seed, std::vector<OutputCase> &cases);
   llvm::Error checkBits(CompiledProgram &form, llvm::ArrayRef<Tensor> given,
                         llvm::ArrayRef<Tensor> expected);
   llvm::Error checkViews(llvm::ArrayRef<Tensor> given,
@@ -218,6 +219,13 @@ llvm::Error Verifier::measureCondition(const InputRecipe &family,
     auto reference = judge(*given);
     if (!reference)
       return reference.takeError();
+    auto written =
+        forms.unfused.executable.run(*given, options.threads.front());
+    if (!written)
+      return written.takeError();
+    Owed owed(function, *given, seed);
+    if (llvm::Error error = owed.dropLost(*written, *reference))
+      return error;
     auto measure = [&](llvm::ArrayRef<Tensor> moved) {
       return measureUnfused(moved, *reference, cases);
     };
@@ -233,7 +241,7 @@ llvm::Error Verifier::measureCondition(const InputRecipe &family,
 /// element, a wrong position or a forgotten rescaling makes one of thousands.
 llvm::Error Verifier::checkUnfused(llvm::ArrayRef<Tensor> given,
                                    llvm::ArrayRef<Tensor> unfused,
-                                   llvm::ArrayRef<RefOutput> exact,
+                                   llvm::ArrayRef<RefOutput> exact, Owed &owed,
                                    uint64_t seed,
                                    std::vector<OutputCase> &cases) {
   constexpr double kFactor = 16.0, kUnits = 64.0;
@@ -283,7 +291,11 @@ llvm::Error Verifier::checkUnfused(llvm::ArrayRef<Tensor> given,
   };
   for (auto [i, one] : llvm::enumerate(cases)) {
     one.judgedUnfusedError = compare(unfused[i], exact[i]).error;
-    one.unfusedLosses += countClassLosses(unfused[i], first[i], exact[i], nans);
+    auto losses =
+        owed.countUnfusedLosses(i, unfused[i], first[i], exact[i], nans);
+    if (!losses)
+      return losses.takeError();
+    one.unfusedLosses += *losses;
   }
   // What the last bits of inputs and functions decide, nobody is blamed for.
   std::mt19937_64 random(seed);
@@ -350,6 +362,9 @@ llvm::Error Verifier::verifySeed(const InputRecipe &family, uint64_t seed,
   auto base = forms.unfused.executable.run(*given, options.threads.front());
   if (!base)
     return base.takeError();
+  Owed owed(function, *given, seed);
+  if (llvm::Error error = owed.dropLost(*base, *reference))
+    return error;
   bool isFirst = cases.front().seeds == 0, isJudged = isFirst;
   for (auto [one, y, exact] : llvm::zip(cases, *base, *reference)) {
     Deviation deviation = compare(y, exact);
@@ -369,14 +384,17 @@ llvm::Error Verifier::verifySeed(const InputRecipe &family, uint64_t seed,
       cases, [](const OutputCase &one) { return one.isUnfusedGood(); });
   if (isJudged)
     if (llvm::Error error =
-            checkUnfused(*given, *base, *reference, seed, cases))
+            checkUnfused(*given, *base, *reference, owed, seed, cases))
       return error;
   for (CompiledProgram &form : forms.fused) {
     auto found = form.executable.run(*given, options.threads.front());
     if (!found)
       return found.takeError();
-    for (auto [one, y, other, exact, rounding] : llvm::zip_equal(
-             cases, *found, *base, *reference, form.factorRounding)) {
+    for (size_t i = 0; i < cases.size(); ++i) {
+      OutputCase &one = cases[i];
+      const Tensor &y = (*found)[i];
+      const RefOutput &exact = (*reference)[i];
+      double rounding = form.factorRounding[i];
       Deviation deviation =
           compare(y, exact, !running.empty(), leastOfRow(rounding));
       double error = deviation.error;
@@ -384,7 +402,10 @@ llvm::Error Verifier::verifySeed(const InputRecipe &family, uint64_t seed,
       if (error > one.fusedError)
         one.worstSeed = seed;
       one.fusedError = std::max(one.fusedError, error);
-      one.classLosses += countClassLosses(y, other, exact, nans);
+      auto losses = owed.countLosses(i, y, (*base)[i], exact, nans);
+      if (!losses)
+        return losses.takeError();
+      one.classLosses += *losses;
     }
     if (!isFirst)
       continue;

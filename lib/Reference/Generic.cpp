@@ -53,6 +53,7 @@ public:
         compiler(program, session.options) {
     program.running = session.running();
     program.functionNoise = session.options.functionNoise;
+    session.setRange(program);
   }
 
   llvm::Expected<SmallVector<RefTensor>> run(bool keepsExact);
@@ -376,7 +377,8 @@ reference::evaluateGeneric(linalg::GenericOp op, ArrayRef<RefTensor> inputs,
   auto extents = loopExtents(op, operands);
   if (!extents)
     return extents.takeError();
-  if (!session.options.roundEveryOp && !session.running()) {
+  if (!session.options.roundEveryOp && !session.running() &&
+      session.options.beyondRange == BeyondRange::AsIs) {
     auto product = evaluateContraction(op, operands, *extents, session);
     if (!product)
       return product.takeError();

@@ -630,6 +630,94 @@ static bool runTracked(const ScalarProgram &program, const Instruction &in,
   return true;
 }
 
+namespace {
+/// Of one instruction that numbers, and no pole, have made infinite or 0.
+template <typename Real> class RangeKeeper {
+public:
+  RangeKeeper(const Instruction &in, Lanes &registers)
+      : in(in), a(registers.of(in.a)), b(registers.of(in.b)),
+        c(registers.of(in.c)) {}
+
+  /// The result has become infinite.
+  bool hasOverflown(unsigned lane) const {
+    switch (in.opcode) {
+    case Opcode::Copy:
+    case Opcode::Exp:
+    case Opcode::Exp2:
+    case Opcode::ExpM1:
+    case Opcode::Sinh:
+    case Opcode::Cosh:
+      return isNumber(a, lane);
+    case Opcode::AddF:
+    case Opcode::SubF:
+    case Opcode::MulF:
+      return isNumber(a, lane) && isNumber(b, lane);
+    case Opcode::DivF:
+      return isNumber(a, lane) && isNumber(b, lane) && valueOf(b, lane) != 0;
+    case Opcode::PowF:
+      return isNumber(a, lane) && isNumber(b, lane) && valueOf(a, lane) != 0;
+    case Opcode::FPowI:
+      return isNumber(a, lane) && valueOf(a, lane) != 0;
+    case Opcode::FmaF:
+      return isNumber(a, lane) && isNumber(b, lane) && isNumber(c, lane);
+    default:
+      return false;
+    }
+  }
+
+  /// The result has become 0, or has lost digits below the range.
+  bool hasVanished(unsigned lane) const {
+    switch (in.opcode) {
+    case Opcode::Exp:
+    case Opcode::Exp2:
+      return isNumber(a, lane);
+    case Opcode::MulF:
+      return valueOf(a, lane) != 0 && valueOf(b, lane) != 0;
+    case Opcode::DivF:
+      return valueOf(a, lane) != 0 && isNumber(b, lane);
+    case Opcode::PowF:
+      return valueOf(a, lane) != 0 && isNumber(b, lane);
+    default:
+      return false;
+    }
+  }
+
+private:
+  static Real valueOf(const Cell *cells, unsigned lane) {
+    return cells[lane].*kFloatField<Real>;
+  }
+  static bool isNumber(const Cell *cells, unsigned lane) {
+    return std::isfinite(valueOf(cells, lane));
+  }
+
+  const Instruction &in;
+  const Cell *a, *b, *c;
+};
+} // namespace
+
+/// Casts to a storage type overflow because the program says so.
+template <typename Real>
+static void keepRange(const ScalarProgram &program, const Instruction &in,
+                      Lanes &registers, unsigned lanes) {
+  bool isSingle = in.round != kNoRounding && DType(in.round) == DType::F32;
+  if (in.round != kNoRounding && !isSingle && DType(in.round) != DType::F64)
+    return;
+  constexpr Real kNan = std::numeric_limits<Real>::quiet_NaN();
+  Real least = isSingle ? Real(std::numeric_limits<float>::min())
+                        : std::numeric_limits<Real>::min();
+  RangeKeeper<Real> keeper(in, registers);
+  Cell *to = registers.of(in.to);
+  for (unsigned l = 0; l < lanes; ++l) {
+    Real &value = to[l].*kFloatField<Real>;
+    if (std::isinf(value) && keeper.hasOverflown(l))
+      value = program.leavingIsNan
+                  ? kNan
+                  : std::copysign(std::numeric_limits<Real>::max(), value);
+    else if (std::fabs(value) < least && keeper.hasVanished(l))
+      value = program.leavingIsNan ? kNan : std::copysign(least, value);
+  }
+}
+
 /// Do libraries differ in its last bit?
 static bool isInexact(Opcode opcode) {
   return opcode == Opcode::DivF || opcode == Opcode::PowF ||
@@ -669,8 +757,12 @@ static bool runAs(const ScalarProgram &program, Lanes &registers,
       trap.instruction = i;
       return false;
     }
-    if (in.round == kNoRounding)
+    bool keepsRange = program.leavingIsNan || program.keepsRange;
+    if (in.round == kNoRounding) {
+      if (keepsRange)
+        keepRange<Real>(program, in, registers, lanes);
       continue;
+    }
     DType type = DType(in.round);
     bool isNoisy = program.functionNoise && isInexact(in.opcode);
     for (unsigned l = 0; l < lanes; ++l) {
@@ -680,6 +772,8 @@ static bool runAs(const ScalarProgram &program, Lanes &registers,
         value = roundTo(
             type, value * noiseOf(*program.functionNoise, i, type, value));
     }
+    if (keepsRange)
+      keepRange<Real>(program, in, registers, lanes);
   }
   return true;
 }

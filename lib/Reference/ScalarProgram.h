@@ -140,6 +140,8 @@ struct ScalarProgram {
   bool isWide; ///< floats are long double
   /// Seed of the last bits of functions that are rounded.
   std::optional<uint64_t> functionNoise;
+  /// What leaves the range of its type is NaN; or it is kept within.
+  bool leavingIsNan = false, keepsRange = false;
   /// Set where radii are tracked.
   const RunningRoundings *running = nullptr;
 

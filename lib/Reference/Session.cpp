@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Session.h"
+#include "ScalarProgram.h"
 #include "refold/Support/Error.h"
 
 using namespace mlir;
@@ -62,4 +63,9 @@ llvm::Error Session::charge(double amount, Location location) {
                       llvm::Twine(options.limits.steps) +
                       " scalar operations is exceeded");
   return llvm::Error::success();
+}
+
+void Session::setRange(ScalarProgram &program) const {
+  program.leavingIsNan = options.beyondRange == BeyondRange::IsNan;
+  program.keepsRange = options.beyondRange == BeyondRange::IsKept;
 }

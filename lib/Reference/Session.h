@@ -13,6 +13,8 @@ namespace refold::reference {
 /// The value of something at function level; null where there is none.
 using Lookup = std::function<const RefTensor *(mlir::Value)>;
 
+struct ScalarProgram;
+
 struct Session {
   explicit Session(const EvaluationOptions &options, bool isWide = false)
       : options(options), isWide(isWide) {}
@@ -30,6 +32,9 @@ struct Session {
   const RunningRoundings *running() const {
     return isWide || options.running.empty() ? nullptr : &options.running;
   }
+
+  /// What becomes of its numbers that leave their range.
+  void setRange(ScalarProgram &program) const;
 
   const EvaluationOptions &options;
   /// Floats are long double: the program computes in f64.

@@ -40,9 +40,6 @@ OPTIONS = {
     "masks_no_maximum_of_masked_elements": ["--inputs", "normal,ninf,nan"],
     # The cube of a distance is summed from powers, which cancel where the weights differ much.
     "facts_cube_of_a_distance": ["--input", "w=normal"],
-    # Rows of one value have no correlation: 0 / 0. The pass that computes irregular rows as written divides the rounding
-    # error of their mean by the 0 that the sums about their pivot are: inf for nan, where unfused has -1.
-    "theory_correlation": ["--inputs", "normal,ninf,nan,offset,growing"],
     # Logarithms and roots of rounding errors.
     **{name: ["--inputs", "normal,ninf,nan,growing"] for name in
        ["partial_best_logarithms", "partial_largest_logarithm", "partial_smallest_root"]},

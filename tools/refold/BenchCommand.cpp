@@ -264,7 +264,8 @@ static void printJsonOf(const GpuBenchResult &result) {
       {"gpu", result.gpu},
       {"fused_ms", result.fusedMs},
       {"checked", true},
-      {"checked_against", "double"},
+      {"checked_against", result.checkedAgainst},
+      {"conditioned", result.isConditioned},
       {"checked_shape", std::move(shape)},
       {"error", jsonNumber(result.error)},
       {"bytes", result.bytes()},
@@ -293,7 +294,7 @@ static void printText(const GpuBenchResult &result) {
   os << llvm::format("copy     %10.0f GB/s, reached by %.0f %%\n",
                      result.copyBytesPerMs * 1e-6, 100.0 * result.shareOfCopy())
      << "error    " << llvm::right_justify(formatError(result.error), 10)
-     << " against double";
+     << " against " << result.checkedAgainst;
   for (const auto &[dim, extent] : result.checkedShape)
     os << " " << dim << "=" << extent;
   os << "\nbytes    " << formatBytes(result.inputBytes) << " of inputs, "

@@ -36,6 +36,8 @@ struct GpuBenchResult {
   /// Where the answer was compared with double: fewer rows than are timed.
   Extents checkedShape;
   double error = 0.0;
+  std::string checkedAgainst; ///< "double"; "unfused" where that takes too long
+  bool isConditioned = false; ///< the unfused error is that of neighbours too
   int64_t inputBytes = 0, outputBytes = 0, weightBytes = 0;
   int64_t bytes() const { return inputBytes + outputBytes + weightBytes; }
   /// What the driver's copy moves, read and written, in the same run.
@@ -45,10 +47,10 @@ struct GpuBenchResult {
   double compileMs = 0.0;
 };
 
-/// Checks the fused program's answer on the GPU against double, on fewer rows
-/// where there are many, and on all of them against the unfused program at both
-/// ends of the outputs; then times both, and a copy of as many bytes. Large
-/// inputs repeat the small ones that were checked.
+/// Checks the fused program's answer on the GPU as `verify` does, on fewer rows
+/// where there are many, and on all of them against the unfused program on the
+/// GPU at both ends of the outputs; then times both, and a copy of as many
+/// bytes. Large inputs repeat the small ones that were checked.
 llvm::Expected<GpuBenchResult> benchOnGpu(mlir::MLIRContext &context,
                                           llvm::StringRef path,
                                           const LoadOptions &loadOptions,

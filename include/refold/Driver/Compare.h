@@ -64,6 +64,13 @@ RunningRoundings roundingsOf(llvm::ArrayRef<CascadeReport> cascades);
 /// overflows first, or whether two such meet, is a matter of the order.
 int64_t countClassLosses(const Tensor &fused, const Tensor &unfused,
                          const RefOutput &reference, NanPolicy policy);
+/// Where they are. Of selected positions it is known only whether there are
+/// any: element 0.
+std::vector<int64_t> findClassLosses(const Tensor &fused, const Tensor &unfused,
+                                     const RefOutput &reference,
+                                     NanPolicy policy);
+/// Has element `i` the class that the reference has once it is stored?
+bool hasClassOf(const Tensor &found, int64_t i, const RefOutput &reference);
 /// A tensor of `dtype` with the values of a reference that has them rounded.
 llvm::Expected<Tensor> stored(const RefTensor &values, DType dtype);
 

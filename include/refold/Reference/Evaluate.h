@@ -28,6 +28,18 @@ struct Splits {
   bool randomPivots = true;
 };
 
+/// What becomes of numbers that leave the range of what they are computed in.
+enum class BeyondRange : uint8_t {
+  AsIs,
+  /// What has become infinite, or has lost digits below the least normal
+  /// number, is NaN, and with it all that is made of it. With `roundEveryOp`:
+  /// of the program as written.
+  IsNan,
+  /// The largest number stays in the place of infinity, the least normal one in
+  /// that of less, so that a class is not that of double's range.
+  IsKept
+};
+
 struct EvaluationOptions {
   /// Rounds the result of every float operation to its type: the error of a
   /// program that computes as written, one operation at a time.
@@ -35,6 +47,7 @@ struct EvaluationOptions {
   /// With `roundEveryOp`: quotients and functions are off by up to one more
   /// unit in the last place, drawn with this seed. Nothing: rounded once.
   std::optional<uint64_t> functionNoise;
+  BeyondRange beyondRange = BeyondRange::AsIs;
   /// Leaves an output as it is before the cast to its storage type, so that a
   /// comparison can measure the distance to a rounding boundary.
   bool keepOutputsExact = false;

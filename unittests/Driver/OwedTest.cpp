@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "refold/Driver/Owed.h"
+#include "refold/Driver/Driver.h"
+#include "gtest/gtest.h"
+
+using namespace refold;
+
+namespace {
+constexpr double kInf = HUGE_VAL;
+
+Tensor row(llvm::ArrayRef<double> values) {
+  Tensor tensor =
+      llvm::cantFail(Tensor::create(DType::F32, {1, int64_t(values.size())}));
+  for (auto [i, value] : llvm::enumerate(values))
+    tensor.set(i, value);
+  return tensor;
+}
+
+Tensor one(double value) {
+  Tensor tensor = llvm::cantFail(Tensor::create(DType::F32, {1}));
+  tensor.set(0, value);
+  return tensor;
+}
+
+/// A program of one row x, and one number that comes of it.
+class OwedTest : public testing::Test {
+protected:
+  /// Losses of `fused` where unfused gives `unfused`, and the error that is
+  /// left to be measured.
+  std::pair<int64_t, double> judge(llvm::StringRef lines,
+                                   llvm::ArrayRef<double> x, double fused,
+                                   double unfused) {
+    auto loaded = llvm::cantFail(loadFoldText(
+        *context, ("f(x[m,n]) -> y\n" + lines).str(), "test.fold"));
+    auto function = *loaded.module->getOps<mlir::func::FuncOp>().begin();
+    std::vector<Tensor> inputs{row(x)};
+    EvaluationOptions exactly;
+    exactly.keepOutputsExact = true;
+    auto exact = llvm::cantFail(evaluateProgram(function, inputs, exactly));
+    Owed owed(function, inputs, /*seed=*/0);
+    Tensor written[] = {one(unfused)};
+    llvm::cantFail(owed.dropLost(written, exact));
+    int64_t losses = llvm::cantFail(
+        owed.countLosses(0, one(fused), written[0], exact[0], NanPolicy::Kept));
+    return {losses, compare(one(fused), exact[0]).error};
+  }
+
+  std::unique_ptr<mlir::MLIRContext> context = makeContext();
+};
+} // namespace
+
+/// x / sqrt(inf) is 0 as written: neither 0 nor NaN is asked for.
+TEST_F(OwedTest, AnOverflowAsWrittenThatIsANumber) {
+  llvm::StringRef norm = "  y = sum(n: x)*rsqrt(sum(n: x^2))\n";
+  EXPECT_EQ(judge(norm, {1e30, 1e30}, NAN, 0).first, 0);
+  EXPECT_EQ(judge(norm, {1e30, 1e30}, 7, 0).second, 0);
+  // Within the range both are.
+  EXPECT_EQ(judge(norm, {1e10, 1e10}, NAN, 0).first, 1);
+  EXPECT_GT(judge(norm, {1e10, 1e10}, 7, 0).second, 1);
+}
+
+/// e^-inf is right, whatever has overflown on the way.
+TEST_F(OwedTest, AnOverflowAsWrittenThatDoesNoHarm) {
+  llvm::StringRef decay = "  y = exp(-sum(n: x^2)) + 1\n";
+  EXPECT_EQ(judge(decay, {1e30, 1e30}, NAN, 1).first, 1);
+  EXPECT_GT(judge(decay, {1e30, 1e30}, 2, 1).second, 0.5);
+}
+
+/// 0 / 0 where a mean has no rounding error, and ±1 where it has one.
+TEST_F(OwedTest, AClassThatTheLastBitsDecide) {
+  llvm::StringRef ratio =
+      "  d = x - mean(n: x)\n  y = sum(n: d*x)/sqrt(sum(n: d^2))\n";
+  EXPECT_EQ(judge(ratio, {0.1, 0.1, 0.1}, 1, NAN).first, 0);
+  EXPECT_EQ(judge(ratio, {0.1, 0.1, 0.1}, kInf, NAN).first, 1);
+  // A pole of the formula, which no last bit moves.
+  EXPECT_EQ(judge("  y = sum(n: x*0)/sum(n: x*0)\n", {1, 2}, 1, NAN).first, 1);
+}
+
+/// e^1000 is infinite in double as well, but no infinity of the formula.
+TEST_F(OwedTest, AClassThatTheRangeOfDoubleDecides) {
+  llvm::StringRef share = "  y = max(n: exp(x)/sum(n: exp(x)))\n";
+  EXPECT_EQ(judge(share, {1000, 1}, 1, NAN).first, 0);
+  EXPECT_EQ(judge(share, {kInf, 1}, 1, NAN).first, 1);
+  llvm::StringRef entropy = "  p = exp(x - max(n: x))\n"
+                            "  y = sum(n: p*log(p))\n";
+  EXPECT_EQ(judge(entropy, {0, -1e20}, 0, NAN).first, 0);
+  EXPECT_EQ(judge(entropy, {0, -kInf}, 0, NAN).first, 1);
+}
