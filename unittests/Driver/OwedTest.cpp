@@ -59,6 +59,13 @@ TEST_F(OwedTest, AnOverflowAsWrittenThatIsANumber) {
   EXPECT_GT(judge(norm, {1e10, 1e10}, 7, 0).second, 1);
 }
 
+/// inf - inf as written, where an FMA does not round the second product.
+TEST_F(OwedTest, AnOverflowAsWrittenThatIsLuck) {
+  llvm::StringRef sum = "  y = tanh(sum(n: x*abs(x)))\n";
+  EXPECT_EQ(judge(sum, {1e30, -1e25}, NAN, 1).first, 0);
+  EXPECT_EQ(judge(sum, {1e10, -1e5}, NAN, 1).first, 1);
+}
+
 /// e^-inf is right, whatever has overflown on the way.
 TEST_F(OwedTest, AnOverflowAsWrittenThatDoesNoHarm) {
   llvm::StringRef decay = "  y = exp(-sum(n: x^2)) + 1\n";

@@ -22,8 +22,10 @@ public:
   llvm::Error dropLost(llvm::ArrayRef<Tensor> unfused,
                        std::vector<RefOutput> &exact);
 
-  /// As `countClassLosses`, but for elements that were dropped, and for a class
-  /// that is decided by the last bits of the inputs or by the range of double.
+  /// As `countClassLosses`, but for elements that were dropped, those that are
+  /// lost as written though `unfused` has them by the luck of its order, and
+  /// for a class that is decided by the last bits of the inputs or by the range
+  /// of double.
   llvm::Expected<int64_t> countLosses(size_t output, const Tensor &fused,
                                       const Tensor &unfused,
                                       const RefOutput &exact, NanPolicy policy);
@@ -41,6 +43,8 @@ private:
   llvm::Error evaluateBeyond();
   llvm::Error evaluateOthers();
   bool isBeyond(size_t output, int64_t element, const RefOutput &exact) const;
+  bool isLostAsWritten(size_t output, int64_t element,
+                       const RefOutput &exact) const;
   llvm::Expected<int64_t> countDecided(size_t output, const Tensor &found,
                                        llvm::ArrayRef<int64_t> losses);
 
@@ -49,8 +53,9 @@ private:
   uint64_t seed;
   EvaluationLimits limits;
   std::vector<llvm::BitVector> lost; ///< of each output; empty: nothing is
-  /// As written, where what leaves the range is NaN.
-  std::vector<RefOutput> beyond;
+  /// As written, every operation rounded; then where what leaves the range is
+  /// NaN.
+  std::vector<RefOutput> asWritten, beyond;
   /// Kept within the range of double; then of inputs with other last bits.
   std::vector<std::vector<RefOutput>> others;
 };
