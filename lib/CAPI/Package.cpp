@@ -5,6 +5,7 @@
 #include "refold/Package/Cuda.h"
 #include "refold/Package/EntryText.h"
 #include "refold/Package/Nvrtc.h"
+#include "refold/Package/TunedFile.h"
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -59,6 +60,21 @@ compilerOf(std::shared_ptr<Package> package) {
   };
 }
 
+/// Plans ask for choices as long as the program is there.
+static Problem loadTuned(const refold_open_options &options,
+                         CudaProgram::Options &gpuOptions) {
+  Outcome<GpuFacts> gpu = findGpu(options.gpu);
+  if (!gpu)
+    return gpu.error();
+  auto file = std::make_shared<TunedFile>(*gpu);
+  if (Problem error = file->load(options.tuned))
+    return error;
+  gpuOptions.findChoice = [file](const LaunchOfShape &of) {
+    return file->find(of);
+  };
+  return {};
+}
+
 static Problem open(const char *path, const refold_open_options &options,
                     refold_package **result) {
   Outcome<std::shared_ptr<Package>> read = openPackage(path);
@@ -69,6 +85,9 @@ static Problem open(const char *path, const refold_open_options &options,
   if (opened->package->target == PackageTarget::Cuda) {
     CudaProgram::Options gpuOptions;
     gpuOptions.ordinal = options.gpu;
+    if (options.tuned)
+      if (Problem error = loadTuned(options, gpuOptions))
+        return error;
     if (options.compiles)
       gpuOptions.compile = compilerOf(opened->package);
     auto gpu = CudaProgram::open(opened->package, gpuOptions);
@@ -93,7 +112,7 @@ static Problem isNull(const std::string &what) {
 refold_error *refold_package_open(const char *path,
                                   const refold_open_options *options,
                                   refold_package **result) {
-  refold_open_options known = {sizeof(known), 0, 0, 1};
+  refold_open_options known = {sizeof(known), 0, 0, 1, nullptr};
   if (options)
     std::memcpy(&known, options, std::min(options->size, sizeof(known)));
   *result = nullptr;

@@ -58,6 +58,8 @@ private:
   llvm::Error chooseShapes();
   llvm::Error check();
   llvm::Error placeAll();
+  llvm::Error tuneForm(Form &form);
+  llvm::Error tuneAll();
   llvm::Error compareEnds();
   llvm::Error timeForm(Form &form, double &ms, std::vector<GpuStepTime> &steps);
   void countBytes();
@@ -178,6 +180,32 @@ llvm::Error Form::runOnce() {
   return ms ? llvm::Error::success() : asError(ms.error());
 }
 
+/// On the arrays that are timed.
+llvm::Error GpuBenchmark::tuneForm(Form &form) {
+  package::TuneOptions tuning;
+  tuning.onProgress = [&](const std::string &what) {
+    if (options.onProgress)
+      options.onProgress(what);
+  };
+  auto tuned =
+      form.program.gpu->tune(*form.plan, form.inputs(), form.outputs(), tuning);
+  if (!tuned)
+    return tuned.takeError();
+  for (const package::TunedLaunch &one : *tuned)
+    if (options.onTuned)
+      options.onTuned(
+          package::describeTuned(form.program.gpu->described(), one));
+  return llvm::Error::success();
+}
+
+llvm::Error GpuBenchmark::tuneAll() {
+  if (!options.tunes)
+    return llvm::Error::success();
+  if (llvm::Error error = tuneForm(fused))
+    return error;
+  return unfused ? tuneForm(*unfused) : llvm::Error::success();
+}
+
 /// As many whole rows as are compared, or a part of one.
 llvm::SmallVector<int64_t> comparedShape(const Port &port,
                                          llvm::ArrayRef<int64_t> shape) {
@@ -275,7 +303,8 @@ llvm::Expected<GpuBenchResult> GpuBenchmark::run() {
   result.gpu = fused.gpu->gpu().name;
   result.compileMs = fused.program.compileMs;
   for (auto part : {&GpuBenchmark::chooseShapes, &GpuBenchmark::check,
-                    &GpuBenchmark::placeAll, &GpuBenchmark::compareEnds})
+                    &GpuBenchmark::placeAll, &GpuBenchmark::tuneAll,
+                    &GpuBenchmark::compareEnds})
     if (llvm::Error error = (this->*part)())
       return std::move(error);
   tell("timing");
@@ -309,6 +338,8 @@ llvm::Expected<GpuBenchResult> benchOnGpu(mlir::MLIRContext &context,
     compileOptions.numerics = options.numerics;
     compileOptions.usualExtents = options.shape;
     compileOptions.cache = options.cache;
+    compileOptions.usesTuned = options.usesTuned || options.tunes;
+    compileOptions.countsWork = options.tunes;
     if (policy != FusePolicy::Never)
       compileOptions.onReport = options.onReport;
     return compileFile(context, path, loadOptions, compileOptions);

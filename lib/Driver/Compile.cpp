@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Decline.h"
 #include "DeferredCertificates.h"
+#include "GpuWork.h"
 #include "Refused.h"
 #include "TunedSchedules.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -122,8 +123,8 @@ static void splitFewRows(mlir::ModuleOp module, const NamedExtents &usual,
 static llvm::Expected<std::shared_ptr<GpuProgram>>
 addCudaKernels(mlir::MLIRContext &context, llvm::StringRef source,
                const CudaTarget &target, const CompileOptions &options,
-               llvm::ArrayRef<KernelText> texts, ExecutableSpec &spec,
-               std::vector<double> &factorRounding) {
+               llvm::ArrayRef<KernelText> texts, const TargetFacts &facts,
+               ExecutableSpec &spec, std::vector<double> &factorRounding) {
   std::vector<CudaKernel> kernels;
   for (const KernelText &text : texts) {
     auto kernel =
@@ -142,7 +143,12 @@ addCudaKernels(mlir::MLIRContext &context, llvm::StringRef source,
     auto made = packageForGpu(spec, kernels, source, target);
     if (!made)
       return made.takeError();
-    program = std::make_shared<GpuProgram>(std::move(*made), options.cache);
+    if (options.countsWork)
+      if (llvm::Error error =
+              addGpuWork(context, texts, kernels, facts, **made))
+        return std::move(error);
+    program = std::make_shared<GpuProgram>(std::move(*made), options.cache,
+                                           options.usesTuned);
     attachGpu(spec, kernels.size(), program);
   }
   for (const CudaKernel &kernel : kernels) {
@@ -236,7 +242,7 @@ compile(LoadedProgram program, const CompileOptions &options,
   certificates.start();
   if (!*cuda)
     splitFewRows(*program.module, options.usualExtents, target->facts);
-  if (options.usesTuned)
+  if (options.usesTuned && !*cuda)
     applyTuned(*program.module, options.usualExtents, *target);
   if (options.onFused)
     options.onFused(*program.module);
@@ -281,7 +287,7 @@ compile(LoadedProgram program, const CompileOptions &options,
   if (*cuda) {
     auto added =
         addCudaKernels(*program.module->getContext(), program.name, **cuda,
-                       options, kernels, *spec, factorRounding);
+                       options, kernels, target->facts, *spec, factorRounding);
     if (!added)
       return added.takeError();
     gpu = std::move(*added);

@@ -3,208 +3,70 @@
 // multiprocessor, what it moves and computes, how long that is predicted to
 // take.
 #include "GpuLaunch.h"
+#include "refold/Schedule/GpuCost.h"
 #include "refold/Support/Error.h"
 #include "refold/Target/CUDA/DescribeLaunch.h"
 #include <cmath>
 
 namespace refold {
 
-namespace {
-/// What a launch moves and computes, with what its entry adds to the formula:
-/// rows that are read again, rectangles that are not full.
-class LaunchCounter {
-public:
-  LaunchCounter(const GpuLaunchContext &context, const CudaCall &call,
-                const Occupancy &occupancy)
-      : launch(context.launch), kernel(*context.kernel), entry(*context.entry),
-        work(context.work), counts(std::get<GpuWork>(context.work.counts)),
-        rates(context.card.rates), call(call) {
-    result.workingSet = context.workingSet;
-    result.residentBlocks = double(std::max<int64_t>(occupancy.blocks, 1));
-    if (launch.way->blocksPerUnit > 0)
-      result.residentBlocks =
-          std::min(result.residentBlocks, double(launch.way->blocksPerUnit));
-  }
-  GpuLaunchWork count();
-  double readAgain() const { return again; }
-  double walked() const;
-
-private:
-  GpuUnit unitOf() const;
-  double fullness() const;
-  void countRows();
-  void countTiles();
-  void countCache();
-  double blocks() const {
-    return double(std::max<int64_t>(launch.wholeBlocks, 1));
-  }
-  /// Bytes that are not in the second level cache, of such a distance.
-  double missing(double bytes, double distance) const {
-    double served =
-        rates.cacheBytes > 0.0 ? 1.5 - distance / rates.cacheBytes : 0.0;
-    return bytes * (1.0 - std::clamp(served, 0.0, 1.0));
-  }
-
-  const package::DescribedLaunch &launch;
-  const CudaKernel &kernel;
-  const CudaEntry &entry;
-  const StepWork &work;
-  const GpuWork &counts;
-  const GpuRates &rates;
-  const CudaCall &call;
-  GpuLaunchWork result;
-  double again = 0.0; ///< bytes of the stream that are asked for once more
-};
-} // namespace
-
-/// Of the stream's places, what blocks walk: their rows end at different ones.
-double LaunchCounter::walked() const {
-  if (counts.walked >= 1.0 || !kernel.tiles || call.length == 0)
-    return counts.walked;
-  return std::min(
-      counts.walked + double(entry.rows) / 2.0 / double(call.length), 1.0);
-}
-
-GpuUnit LaunchCounter::unitOf() const {
-  bool isOfWords = kernel.product && entry.copied > 0 && entry.roles == 0;
-  bool isFlat = kernel.product && entry.roles == 0 && entry.sharedBytes == 0;
-  if (isOfWords || isFlat ||
-      (!kernel.tiles && !kernel.rowProduct && !kernel.product &&
-       !kernel.f8Product))
-    return GpuUnit::Lanes;
-  if (entry.roles == 0)
-    return GpuUnit::Warps;
-  return kernel.f8Product ? GpuUnit::Bytes : GpuUnit::WarpGroups;
-}
-
-/// Products of whole rectangles, of those that are asked for.
-double LaunchCounter::fullness() const {
-  auto whole = [](int64_t extent, int64_t of) {
-    if (extent <= 0 || of <= 0)
-      return 1.0;
-    return std::ceil(double(extent) / double(of)) * double(of) / double(extent);
-  };
-  if (kernel.tiles) {
-    constexpr int64_t kUnit = 16;
-    double rows = entry.hasParts()
-                      ? double(call.groups) * entry.rows /
-                            std::max(double(call.batch * call.rows), 1.0)
-                      : whole(call.rows, entry.rows);
-    return rows * whole(call.length, entry.vectors) *
-           (whole(call.depth, kUnit) + whole(call.columns, kUnit)) / 2.0;
-  }
-  if (kernel.rowProduct)
-    return whole(call.rows, entry.rows) * whole(call.length, entry.columns);
-  if (kernel.product || kernel.f8Product)
-    return whole(call.rows, entry.rows) * whole(call.columns, entry.columns);
-  return 1.0;
-}
-
-/// Rows that are nowhere between sweeps are read again, from memory where
-/// others came between.
-void LaunchCounter::countRows() {
-  double rows = double(std::max<int64_t>(call.rows, 1));
-  double ofRow = counts.streamBytes / rows;
-  bool isNowhere = entry.place == CudaEntry::Nowhere || entry.hasParts();
-  if (isNowhere && counts.sweeps > 1) {
-    // What a block has last is still there, and is read first.
-    double held = double(entry.chunk()) * double(call.parts) * ofRow /
-                  std::max(double(call.length), 1.0);
-    again = double(counts.sweeps - 1) * rows * std::max(ofRow - held, 0.0);
-    double atOnce = entry.hasParts()
-                        ? rows
-                        : std::min(rows, rates.units * result.residentBlocks *
-                                             double(entry.rows));
-    result.bytesRead += missing(again, atOnce * ofRow);
-  }
-  // What all rows read stays in a multiprocessor's first cache where it fits.
-  constexpr double kFirstCache = 128.0 * 1024;
-  if (entry.place != CudaEntry::Ring && rows > 0.0)
-    result.cacheBytes +=
-        counts.sharedBytes * double(counts.sweeps) *
-        std::clamp(counts.sharedBytes / rows / kFirstCache - 0.5, 0.0, 1.0);
-  double ofElement = ofRow / std::max(double(call.length), 1.0);
-  double held = double(entry.threads) * entry.vectors * entry.width * ofElement;
-  double chunks = entry.stages > 1 ? entry.stages - 1 : 1;
-  if (entry.place == CudaEntry::Shared || entry.place == CudaEntry::Split ||
-      entry.place == CudaEntry::Lanes || entry.place == CudaEntry::Ring)
-    result.bytesOnTheWay =
-        std::max(held, ofRow / double(std::max(entry.blocks, 1)));
-  else
-    result.bytesOnTheWay = held * chunks;
-  result.bytesOnTheWay *= double(std::max(entry.rows, 1));
-}
-
-/// Blocks of rows read the whole stream each, from the second level cache.
-void LaunchCounter::countTiles() {
-  double ofPlace = 2.0 * double(call.depth + call.columns);
-  double streams = entry.hasParts()
-                       ? double(call.groups)
-                       : double(call.batch) *
-                             std::ceil(double(call.rows) / double(entry.rows));
-  result.cacheBytes += streams * double(call.length) * walked() * ofPlace;
-  if (entry.hasParts()) // two to four tiles are under way
-    result.bytesOnTheWay = 2.0 * double(entry.vectors) * ofPlace;
-}
-
-/// Rectangles of a product read both sides anew.
-void LaunchCounter::countCache() {
-  double bytes = kernel.f8Product ? 1.0 : 2.0;
-  if (unitOf() == GpuUnit::Lanes && kernel.product)
-    bytes = double(kernel.operands[0].elementBytes);
-  int64_t sum = kernel.rowProduct ? call.depth : call.length;
-  int64_t columns = kernel.rowProduct ? call.length : call.columns;
-  double rectangles =
-      double(std::max<int64_t>(call.batch, 1)) *
-      std::ceil(double(call.rows) / std::max(double(entry.rows), 1.0)) *
-      std::ceil(double(columns) / std::max(double(entry.columns), 1.0));
-  result.cacheBytes +=
-      rectangles * double(sum) * double(entry.rows + entry.columns) * bytes;
-}
-
-GpuLaunchWork LaunchCounter::count() {
-  result.unit = unitOf();
-  // Arrays of the caller come from memory, what other steps have just made from
-  // wherever it fits.
-  result.bytesRead = work.bytesRead - work.passedRead +
-                     missing(work.passedRead, result.workingSet);
-  result.bytesWritten = work.bytesWritten - work.passedWritten +
-                        missing(work.passedWritten, result.workingSet);
-  result.isEmpty = launch.sizes.isEmpty();
-  result.isExchanged = call.parts > 1;
-  result.pieces = blocks();
-  result.warps = double(launch.sizes.block[0]) / 32.0;
-  bool isRows = !kernel.tiles && !kernel.product && !kernel.rowProduct &&
-                !kernel.f8Product;
-  if (isRows) {
-    countRows();
-    result.cacheBytes += work.bytesRead + again;
-    // Blocks that do many rows do as many as they can.
-    if (launch.way->blocksPerUnit > 0 || entry.turnRows > 0)
-      result.pieces =
-          std::min(result.pieces, rates.units * result.residentBlocks);
-  } else if (kernel.tiles) {
-    countTiles();
-  } else {
-    countCache();
-  }
-  result.cacheBytes += work.bytesWritten;
-  result.products = counts.products * walked() * fullness();
-  GpuWork ofLaunch = counts;
-  ofLaunch.walked = walked();
-  result.slots = slotsOf(ofLaunch);
-  result.functions = functionsOf(ofLaunch);
-  return result;
+/// What the step does, as its launches are counted.
+static package::CallWork callOf(const GpuLaunchContext &context,
+                                TermValues &sizes) {
+  const StepWork &work = context.work;
+  const GpuWork &counts = std::get<GpuWork>(work.counts);
+  package::CallWork call = package::callWorkOf(context.device, sizes);
+  call.isKnown = true;
+  call.bytesRead = work.bytesRead;
+  call.bytesWritten = work.bytesWritten;
+  call.passedRead = work.passedRead;
+  call.passedWritten = work.passedWritten;
+  call.workingSet = context.workingSet;
+  call.streamBytes = counts.streamBytes;
+  call.sharedBytes = counts.sharedBytes;
+  call.sweeps = counts.sweeps;
+  call.walked = counts.walked;
+  call.products = counts.products;
+  GpuWork fixed = counts;
+  fixed.walked = 0.0;
+  call.fixedSlots = slotsOf(fixed);
+  call.fixedFunctions = functionsOf(fixed);
+  fixed.walked = 1.0;
+  call.slots = slotsOf(fixed) - call.fixedSlots;
+  call.functions = functionsOf(fixed) - call.fixedFunctions;
+  return call;
 }
 
 static llvm::json::Array toJson(const std::array<int64_t, 3> &extents) {
   return llvm::json::Array{extents[0], extents[1], extents[2]};
 }
 
+/// All ways to make the launch, by what they are predicted to take: those that
+/// `--tune` would time first.
+static std::vector<package::LegalWay> rankOf(const GpuLaunchContext &context) {
+  if (!std::holds_alternative<GpuWork>(context.work.counts))
+    return {};
+  TermValues sizes;
+  sizes.start(context.device.sizes, context.step.words);
+  auto codeOf = [&](const package::LaunchWay &way) {
+    return &way == context.launch.way ? context.code : nullptr;
+  };
+  return package::legalWays(context.device, context.device.launches.front(),
+                            sizes, context.card.facts, callOf(context, sizes),
+                            codeOf);
+}
+
 /// Every entry of the kernel, in the order in which they are asked.
 static llvm::json::Array entriesOf(const GpuLaunchContext &context) {
   llvm::json::Array entries;
   const CudaKernel &kernel = *context.kernel;
+  std::vector<package::LegalWay> ranked = rankOf(context);
+  auto predictedOf = [&](const CudaEntry &entry) -> llvm::json::Value {
+    for (const package::LegalWay &way : ranked)
+      if (way.choice.blocks == 0 && way.choice.entry == entry.name)
+        return way.predictedMs;
+    return nullptr;
+  };
   for (auto [entry, holds] : llvm::zip(kernel.entries, context.launch.holds)) {
     bool isTaken = &entry == context.entry;
     bool isBehind = context.entry && &entry > context.entry;
@@ -212,6 +74,7 @@ static llvm::json::Array entriesOf(const GpuLaunchContext &context) {
         {"name", entry.name},
         {"what", describeEntry(kernel, entry)},
         {"taken", isTaken},
+        {"predicted_ms", predictedOf(entry)},
         {"why", isTaken    ? "the first that takes this shape"
                 : isBehind ? "stands behind"
                 : holds    ? "a multiprocessor has no room for it"
@@ -241,20 +104,24 @@ static llvm::json::Object codeOf(const package::EntryCode &code) {
       {"local_loads", code.localLoads},   {"local_stores", code.localStores}};
 }
 
-static void addCounts(const GpuLaunchContext &context, const CudaCall &call,
+static void addCounts(const GpuLaunchContext &context,
                       const Occupancy &occupancy, llvm::json::Object &answer,
                       GpuCost &cost) {
-  LaunchCounter counter(context, call, occupancy);
-  GpuLaunchWork moved = counter.count();
+  const package::DescribedLaunch &launch = context.launch;
+  TermValues sizes;
+  sizes.start(context.device.sizes, context.step.words);
+  package::CountedLaunch counted = package::countLaunch(
+      *launch.way, callOf(context, sizes), sizes,
+      launch.sizes.isEmpty() ? 0 : launch.wholeBlocks, launch.sizes.block[0],
+      occupancy.blocks, context.card.rates);
+  const GpuLaunchWork &moved = counted.work;
   cost = predictLaunch(moved, context.card.rates);
   const GpuWork &counts = std::get<GpuWork>(context.work.counts);
   const OperationCounts &ops = counts.elements;
-  answer["bytes"] = llvm::json::Object{{"read", context.work.bytesRead},
-                                       {"written", context.work.bytesWritten},
-                                       {"read_again", counter.readAgain()},
-                                       {"from_memory", moved.bytesRead},
-                                       {"to_memory", moved.bytesWritten},
-                                       {"through_cache", moved.cacheBytes}};
+  answer["bytes"] = llvm::json::Object{
+      {"read", context.work.bytesRead},  {"written", context.work.bytesWritten},
+      {"read_again", counted.readAgain}, {"from_memory", moved.bytesRead},
+      {"to_memory", moved.bytesWritten}, {"through_cache", moved.cacheBytes}};
   answer["work"] =
       llvm::json::Object{{"products", moved.products},
                          {"unit", nameOf(moved.unit)},
@@ -264,7 +131,7 @@ static void addCounts(const GpuLaunchContext &context, const CudaCall &call,
                          {"divisions", ops.divisions},
                          {"conversions", ops.conversions},
                          {"slots", moved.slots},
-                         {"walked", counter.walked()}};
+                         {"walked", counted.walked}};
   answer["waves"] =
       moved.pieces / (context.card.rates.units * moved.residentBlocks);
   answer["predicted_ms"] = cost.ms;
@@ -351,7 +218,7 @@ llvm::json::Object describeLaunch(const GpuLaunchContext &context,
                                       {"depth", call.depth}};
   answer["library"] = libraryOf(context);
   answer["entries"] = entriesOf(context);
-  addCounts(context, call, occupancy, answer, cost);
+  addCounts(context, occupancy, answer, cost);
   return answer;
 }
 

@@ -14,6 +14,7 @@ struct GpuLaunchContext {
   const GpuCard &card;
   const package::DescribedStep &step;
   const package::DescribedLaunch &launch;
+  const package::DeviceKernel &device;
   const CudaKernel *kernel;       ///< null: it copies arrays
   const CudaEntry *entry;         ///< null: none is taken, or it copies
   const package::EntryCode *code; ///< null: there is none

@@ -127,8 +127,11 @@ void GpuPlanner::describe(const package::DescribedStep &step) {
     return;
   }
   for (const package::DescribedLaunch &launch : step.launches) {
-    GpuLaunchContext context{card,    step, launch,    nullptr, entryOf(launch),
-                             nullptr, work, workingSet};
+    GpuLaunchContext context{card,      step,
+                             launch,    package.deviceKernels[launch.kernel],
+                             nullptr,   entryOf(launch),
+                             nullptr,   work,
+                             workingSet};
     if (launch.kernel < kernels.size())
       context.kernel = &kernels[launch.kernel];
     if (launch.way)

@@ -85,7 +85,8 @@ static llvm::Expected<std::string> formatForCpu(LoadedProgram program,
 }
 
 static llvm::Expected<std::string> formatForGpu(LoadedProgram program,
-                                                const CompileOptions &options) {
+                                                CompileOptions options) {
+  options.countsWork = true;
   auto compiled = compile(std::move(program), options);
   if (!compiled)
     return compiled.takeError();

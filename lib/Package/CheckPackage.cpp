@@ -34,7 +34,11 @@ private:
     };
     auto isWay = [&](const LaunchWay &way) {
       constexpr size_t kMostMaps = 16;
-      return isSize(way.condition) && areSizes(way.grid) &&
+      return isSize(way.condition) && isSize(way.legal) && areSizes(way.grid) &&
+             isSize(way.shape.groups) && isSize(way.shape.parts) &&
+             way.shape.place <= WayShape::Ring && way.shape.unit <= 3 &&
+             (!way.freeBlocks || (isSize(way.freeBlocks->unit) &&
+                                  isSize(way.freeBlocks->pieces))) &&
              areSizes(way.block) && isSize(way.sharedBytes) &&
              way.maps.size() <= kMostMaps &&
              std::all_of(way.maps.begin(), way.maps.end(), isMap);
@@ -43,7 +47,18 @@ private:
       return !launch.ways.empty() && areSizes(launch.parameters) &&
              std::all_of(launch.ways.begin(), launch.ways.end(), isWay);
     };
+    const CallExtents &call = kernel.call;
+    auto isWork = [&](const DeviceWork &work) {
+      return areSizes(std::array{work.bytesRead, work.bytesWritten,
+                                 work.streamBytes, work.sharedBytes}) &&
+             std::all_of(work.parts.begin(), work.parts.end(),
+                         [&](auto &part) { return isSize(part.places); });
+    };
     return isSize(kernel.workspaceBytes) &&
+           call.form <= CallForm::ByteProduct &&
+           areSizes(std::array{call.batch, call.rows, call.length, call.columns,
+                               call.depth}) &&
+           (!kernel.work || isWork(*kernel.work)) &&
            (!kernel.product || isSize(kernel.product->condition)) &&
            std::all_of(kernel.launches.begin(), kernel.launches.end(),
                        isLaunch);

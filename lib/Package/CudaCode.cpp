@@ -70,13 +70,14 @@ Problem CudaProgram::Impl::loadKernel(const DeviceKernel &kernel,
 
 /// What kernel `number` launches where `words` are as they are, and has no code
 /// yet. What is wrong with the words, the launch says.
-void CudaProgram::Impl::noteMissing(size_t number,
+void CudaProgram::Impl::noteMissing(size_t number, Choices choices,
                                     std::vector<MissingEntry> &missing) {
   const DeviceKernel &kernel = package->deviceKernels[number];
   LoadedEntry *first = kernels[number].entries.data();
   sizes.start(kernel.sizes, words);
-  for (const Launch &launch : kernel.launches) {
-    const LaunchWay *way = chooseWay(launch, sizes, gpu);
+  for (size_t i = 0; i < kernel.launches.size(); ++i) {
+    const Launch &launch = kernel.launches[i];
+    const LaunchWay *way = chooseWay(launch, sizes, gpu, choiceOf(choices, i));
     LoadedEntry *entry = way ? first + (way - launch.ways.data()) : nullptr;
     first += launch.ways.size();
     auto isThis = [&](const MissingEntry &one) { return one.entry == entry; };
@@ -147,19 +148,19 @@ Problem CudaProgram::Impl::loadEntriesOf(const CudaPlan &made) {
       Outcome<bool> takesKernel =
           setCopyWords(*copy, addresses, package->copyKernel >= 0, words);
       if (takesKernel && *takesKernel)
-        noteMissing(size_t(package->copyKernel), missing);
+        noteMissing(size_t(package->copyKernel), {}, missing);
     } else if (auto *check = std::get_if<PlannedCheck>(&step.what)) {
       if (package->checkKernel < 0)
         continue;
       Outcome<bool> isAny = setCheckWords(*check, step.step);
       if (isAny && *isAny)
-        noteMissing(size_t(package->checkKernel), missing);
+        noteMissing(size_t(package->checkKernel), {}, missing);
     } else {
       const auto &kernel = std::get<PlannedKernel>(step.what);
       setKernelWords(kernel, addresses, made.workspace, tickets.address, words);
       const std::unique_ptr<LibraryProduct> &product = made.resolved[i].product;
       if (!product || !product->takes(words))
-        noteMissing(kernel.kernel, missing);
+        noteMissing(kernel.kernel, made.resolved[i].choices, missing);
     }
   }
   return loadMissing(missing);

@@ -128,6 +128,9 @@ Outcome<std::pair<CuDevice, GpuFacts>> package::findDevice(int ordinal) {
   int clock = 0, memoryClock = 0, width = 0;
   if (!ask(&clock, kClockRate))
     facts.cyclesAMs = clock;
+  if (driver.cuDriverGetVersion &&
+      driver.cuDriverGetVersion(&facts.driverVersion))
+    facts.driverVersion = 0;
   if (!ask(&memoryClock, kMemoryClockRate) && !ask(&width, kMemoryBusWidth))
     facts.memoryBytesAMs = int64_t(memoryClock) * 2 * width / 8;
   return std::pair(device, std::move(facts));

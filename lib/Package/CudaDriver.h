@@ -18,6 +18,8 @@ using CuModule = struct CuModuleTag *;
 using CuFunction = struct CuFunctionTag *;
 using CuStream = struct CuStreamTag *;
 using CuEvent = struct CuEventTag *;
+using CuGraph = struct CuGraphTag *;
+using CuGraphExec = struct CuGraphExecTag *;
 
 enum : CuResult {
   kCudaSuccess = 0,
@@ -73,6 +75,8 @@ inline constexpr int kEarlyLaunchVersion = 12030;
 inline constexpr unsigned kStreamNonBlocking = 1;
 /// CU_STREAM_CAPTURE_STATUS_NONE.
 inline constexpr int kNoCapture = 0;
+/// CU_STREAM_CAPTURE_MODE_THREAD_LOCAL.
+inline constexpr int kCaptureOfThread = 1;
 /// What a launch may ask for: a block has 48 KB unasked, of which kernels have
 /// some KB for themselves.
 inline constexpr int64_t kSharedBytesWithoutAsking = 24 << 10;
@@ -129,7 +133,14 @@ inline constexpr int64_t kSharedBytesWithoutAsking = 24 << 10;
   X(cuOccupancyMaxActiveClusters,                                              \
     (int *count, CuFunction function, const CuLaunchConfig *config))           \
   X(cuLaunchKernelEx, (const CuLaunchConfig *config, CuFunction function,      \
-                       void **parameters, void **extra))
+                       void **parameters, void **extra))                       \
+  X(cuStreamBeginCapture_v2, (CuStream stream, int mode))                      \
+  X(cuStreamEndCapture, (CuStream stream, CuGraph * graph))                    \
+  X(cuGraphInstantiateWithFlags,                                               \
+    (CuGraphExec * made, CuGraph graph, unsigned long long flags))             \
+  X(cuGraphLaunch, (CuGraphExec graph, CuStream stream))                       \
+  X(cuGraphExecDestroy, (CuGraphExec graph))                                   \
+  X(cuGraphDestroy, (CuGraph graph))
 
 /// The driver's functions by their names.
 struct CudaDriver {

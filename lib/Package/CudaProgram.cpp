@@ -86,6 +86,7 @@ CudaProgram::open(std::shared_ptr<const Package> package,
           impl->findConstants(std::move(package), kAddressRemainder))
     return error;
   impl->compile = options.compile;
+  impl->findChoice = options.findChoice;
   if (Problem error = impl->start())
     return error;
   return std::unique_ptr<CudaProgram>(new CudaProgram(std::move(impl)));
@@ -99,6 +100,7 @@ const GpuFacts &CudaProgram::gpu() const { return impl->gpu; }
 Problem CudaProgram::Impl::prepare(CudaPlan &made, PlannedSteps) {
   if (Problem error = reserveFor(made))
     return error;
+  findChoices(made);
   return loadEntriesOf(made);
 }
 

@@ -66,8 +66,15 @@ struct ResolvedStep {
         });
     return found != calls.end() ? &*found : nullptr;
   }
+  /// After a choice that has changed.
+  void forgetCalls() {
+    for (Call &call : calls)
+      call.words.clear();
+  }
   std::array<Call, 4> calls;
   size_t next = 0;
+  /// One a launch of the kernel, or none at all.
+  std::vector<std::optional<LaunchChoice>> choices;
   /// That computes it where arrays are aligned; null: its launches do.
   std::unique_ptr<LibraryProduct> product;
   bool wasMultiplied = false; ///< by it, when it was last run
@@ -110,7 +117,9 @@ struct CudaProgram::Impl : ProgramPlans<CudaPlan> {
   Problem loadModule(const std::string &name, std::string_view image,
                      CuModule &module);
   Problem findEntry(CuModule module, const LaunchWay &way, LoadedEntry &entry);
-  void noteMissing(size_t number, std::vector<MissingEntry> &missing);
+  using Choices = std::span<const std::optional<LaunchChoice>>;
+  void noteMissing(size_t number, Choices choices,
+                   std::vector<MissingEntry> &missing);
   Problem loadMissing(const std::vector<MissingEntry> &missing);
   Problem loadEntriesOf(const CudaPlan &made);
   Problem uploadConstants();
@@ -121,8 +130,10 @@ struct CudaProgram::Impl : ProgramPlans<CudaPlan> {
   Problem runOnce(CudaPlan &made) override;
   Problem reserveFor(CudaPlan &made);
   Problem prepareProducts(CudaPlan &made);
+  void findChoices(CudaPlan &made);
   Problem growMemory(int64_t wanted);
-  Problem resolve(size_t number, std::vector<ResolvedLaunch> &launches);
+  Problem resolve(size_t number, Choices choices,
+                  std::vector<ResolvedLaunch> &launches);
   Problem resolveAlike(const PlannedKernel &kernel, ResolvedStep &resolved,
                        ResolvedStep::Call &call);
   Problem resolveValues(ResolvedLaunch &resolved);
@@ -130,8 +141,8 @@ struct CudaProgram::Impl : ProgramPlans<CudaPlan> {
                   CuTensorMap &made);
   void cutToRun(const LaunchWay &way, CuFunction function, WaySizes &launched);
   Problem resolveEntry(const DeviceKernel &kernel, const Launch &one,
-                       const LaunchWay &way, LoadedEntry &entry,
-                       ResolvedLaunch &resolved);
+                       const LaunchWay &way, const LaunchChoice *choice,
+                       LoadedEntry &entry, ResolvedLaunch &resolved);
   Problem multiply(LibraryProduct &product, CuStream on);
   Problem launch(std::vector<ResolvedLaunch> &launches, CuStream on);
   Problem launchNow(size_t number, CuStream on);
@@ -159,6 +170,7 @@ struct CudaProgram::Impl : ProgramPlans<CudaPlan> {
   CuContext context = nullptr;
   CuStream stream = nullptr; ///< of what is not on the caller's
   decltype(Options::compile) compile;
+  decltype(Options::findChoice) findChoice;
   std::vector<LoadedKernel> kernels;
   std::vector<CuModule> modules;
   bool makesCode = false; ///< of entries, when they are first wanted
@@ -180,6 +192,13 @@ struct CudaProgram::Impl : ProgramPlans<CudaPlan> {
   std::vector<void *> cells;
   std::vector<char> flags;
 };
+
+/// The choice of a launch; null: it has none.
+inline const LaunchChoice *choiceOf(CudaProgram::Impl::Choices choices,
+                                    size_t launch) {
+  return launch < choices.size() && choices[launch] ? &*choices[launch]
+                                                    : nullptr;
+}
 
 /// The program's context is the thread's while it lives.
 class CurrentContext {

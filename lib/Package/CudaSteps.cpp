@@ -8,7 +8,7 @@ using namespace refold;
 using namespace refold::package;
 
 /// What kernel `number` launches where `words` are as they are.
-Problem CudaProgram::Impl::resolve(size_t number,
+Problem CudaProgram::Impl::resolve(size_t number, Choices choices,
                                    std::vector<ResolvedLaunch> &launches) {
   const DeviceKernel &kernel = package->deviceKernels[number];
   size_t firstEntry = 0;
@@ -16,7 +16,8 @@ Problem CudaProgram::Impl::resolve(size_t number,
   launches.resize(kernel.launches.size());
   for (size_t i = 0; i < launches.size(); ++i) {
     const Launch &one = kernel.launches[i];
-    const LaunchWay *way = chooseWay(one, sizes, gpu);
+    const LaunchChoice *choice = choiceOf(choices, i);
+    const LaunchWay *way = chooseWay(one, sizes, gpu, choice);
     if (!way)
       return problem(ExitCode::Unsupported,
                      "'" + kernel.name +
@@ -24,7 +25,8 @@ Problem CudaProgram::Impl::resolve(size_t number,
                          "no entry has room for, expected shorter ones");
     LoadedEntry &entry =
         kernels[number].entries[firstEntry + (way - one.ways.data())];
-    if (Problem error = resolveEntry(kernel, one, *way, entry, launches[i]))
+    if (Problem error =
+            resolveEntry(kernel, one, *way, choice, entry, launches[i]))
       return error;
     firstEntry += one.ways.size();
   }
@@ -60,6 +62,7 @@ void CudaProgram::Impl::cutToRun(const LaunchWay &way, CuFunction function,
 /// A grid without blocks launches nothing: its first extent is 0.
 Problem CudaProgram::Impl::resolveEntry(const DeviceKernel &kernel,
                                         const Launch &one, const LaunchWay &way,
+                                        const LaunchChoice *choice,
                                         LoadedEntry &entry,
                                         ResolvedLaunch &resolved) {
   resolved.launch = &one;
@@ -90,6 +93,11 @@ Problem CudaProgram::Impl::resolveEntry(const DeviceKernel &kernel,
   }
   if (way.blocksPerUnit > 0) {
     cutToRun(way, entry.function, launched);
+    keep();
+  }
+  if (choice && choice->blocks > 0 && choice->entry == way.entry) {
+    setBlocks(launched, way, sizes, sizes[kernel.workspaceBytes].value_or(0),
+              choice->blocks);
     keep();
   }
   return resolveValues(resolved);
@@ -165,7 +173,8 @@ Problem CudaProgram::Impl::resolveAlike(const PlannedKernel &kernel,
       if (one.grid[0] > 0)
         if (Problem error = resolveValues(one))
           return error;
-  } else if (Problem error = resolve(kernel.kernel, call.launches)) {
+  } else if (Problem error =
+                 resolve(kernel.kernel, resolved.choices, call.launches)) {
     return error;
   }
   call.remainders = remainders;
@@ -220,7 +229,7 @@ Problem CudaProgram::Impl::multiply(LibraryProduct &product, CuStream on) {
 
 /// Launches what `words` say.
 Problem CudaProgram::Impl::launchNow(size_t number, CuStream on) {
-  if (Problem error = resolve(number, launches))
+  if (Problem error = resolve(number, {}, launches))
     return error;
   return launch(launches, on);
 }

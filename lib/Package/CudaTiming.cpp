@@ -82,6 +82,79 @@ CudaProgram::time(int launches, int groups,
   return medianOf(times);
 }
 
+namespace {
+/// A graph of launches, where the driver makes them.
+class ReplayedGraph {
+public:
+  ReplayedGraph(const CudaDriver &driver, CuStream stream)
+      : driver(driver), stream(stream) {}
+  ~ReplayedGraph() {
+    if (made)
+      driver.cuGraphExecDestroy(made);
+    if (graph)
+      driver.cuGraphDestroy(graph);
+  }
+  ReplayedGraph(const ReplayedGraph &) = delete;
+  ReplayedGraph &operator=(const ReplayedGraph &) = delete;
+
+  static bool areThere(const CudaDriver &driver) {
+    return driver.cuStreamBeginCapture_v2 && driver.cuStreamEndCapture &&
+           driver.cuGraphInstantiateWithFlags && driver.cuGraphLaunch &&
+           driver.cuGraphExecDestroy && driver.cuGraphDestroy;
+  }
+  /// `failing` is set to the call that went wrong.
+  Problem capture(const std::function<Problem()> &launches, CuResult &error,
+                  const char *&failing) {
+    failing = "cuStreamBeginCapture";
+    if ((error = driver.cuStreamBeginCapture_v2(stream, kCaptureOfThread)))
+      return {};
+    Problem problem = launches();
+    failing = "cuStreamEndCapture";
+    error = driver.cuStreamEndCapture(stream, &graph);
+    if (problem || error)
+      return problem;
+    failing = "cuGraphInstantiate";
+    error = driver.cuGraphInstantiateWithFlags(&made, graph, 0);
+    return {};
+  }
+  CuResult launch() { return driver.cuGraphLaunch(made, stream); }
+
+private:
+  const CudaDriver &driver;
+  CuStream stream;
+  CuGraph graph = nullptr;
+  CuGraphExec made = nullptr;
+};
+} // namespace
+
+Outcome<double>
+CudaProgram::timeReplayed(int launches, int groups,
+                          const std::function<Problem(DeviceStream)> &run) {
+  if (!ReplayedGraph::areThere(impl->driver))
+    return time(launches, groups, run);
+  CurrentContext current(*impl);
+  ReplayedGraph graph(impl->driver, impl->stream);
+  CuResult error = kCudaSuccess;
+  const char *failing = "";
+  Problem problem = graph.capture(
+      [&]() -> Problem {
+        for (int i = 0; i < launches; ++i)
+          if (Problem one = run(impl->stream))
+            return one;
+        return {};
+      },
+      error, failing);
+  if (problem)
+    return problem;
+  if (error)
+    return impl->failed(failing, error);
+  Outcome<double> ms = time(1, groups, [&](DeviceStream) {
+    CuResult failed = graph.launch();
+    return failed ? impl->failed("cuGraphLaunch", failed) : Problem();
+  });
+  return ms ? Outcome<double>(*ms / launches) : ms;
+}
+
 Outcome<std::vector<double>>
 CudaProgram::timeSteps(const RunPlan &plan,
                        std::span<const DeviceAddress> inputs,

@@ -15,8 +15,23 @@ static bool hasRoom(const GpuFacts &gpu, int64_t shared, uint32_t blocks) {
          (shared + kOfBlock) * blocks <= gpu.sharedBytesPerBlock + kOfBlock;
 }
 
+/// Whether a way gives the results where `sizes` are as they are: nobody else
+/// vouches for a choice that was kept in a file.
+static bool isLegal(const LaunchWay &way, TermValues &sizes,
+                    const GpuFacts &gpu) {
+  if (!sizes[way.legal].value_or(0))
+    return false;
+  std::optional<int64_t> shared = sizes[way.sharedBytes];
+  return shared && hasRoom(gpu, *shared, 1);
+}
+
 const LaunchWay *package::chooseWay(const Launch &launch, TermValues &sizes,
-                                    const GpuFacts &gpu) {
+                                    const GpuFacts &gpu,
+                                    const LaunchChoice *choice) {
+  if (choice)
+    for (const LaunchWay &way : launch.ways)
+      if (way.entry == choice->entry && isLegal(way, sizes, gpu))
+        return &way;
   const LaunchWay *tooLarge = nullptr;
   for (const LaunchWay &way : launch.ways) {
     if (!sizes[way.condition].value_or(0))
@@ -71,6 +86,87 @@ void package::cutGrid(WaySizes &sizes, const LaunchWay &way,
                        ? clusters * width
                        : std::max<int64_t>(blocks / width, 1) * width;
   sizes.grid[0] = std::min(sizes.grid[0], atOnce);
+}
+
+/// `blocks` as the way takes them, so that each has something and nobody's
+/// memory is exceeded; 0: it takes no such number.
+static int64_t fitBlocks(const LaunchWay &way, TermValues &sizes,
+                         int64_t workspaceBytes, int64_t blocks) {
+  if (!way.freeBlocks || blocks <= 0)
+    return 0;
+  const FreeBlocks &free = *way.freeBlocks;
+  int64_t unit = sizes[free.unit].value_or(0),
+          pieces = sizes[free.pieces].value_or(0);
+  if (unit <= 0 || pieces <= 0 || blocks < unit)
+    return 0;
+  int64_t of = std::min(blocks / unit, pieces);
+  int64_t each = (pieces + of - 1) / of;
+  of = (pieces + each - 1) / each;
+  int64_t all = 0, left = 0;
+  if (__builtin_mul_overflow(of, unit, &all) ||
+      __builtin_mul_overflow(all, int64_t(free.leftBytes), &left))
+    return 0;
+  bool fits = all <= INT32_MAX && left <= workspaceBytes &&
+              (free.most == 0 || all <= int64_t(free.most));
+  return fits ? all : 0;
+}
+
+void package::setBlocks(WaySizes &sizes, const LaunchWay &way,
+                        TermValues &terms, int64_t workspaceBytes,
+                        int64_t blocks) {
+  int64_t fitting = fitBlocks(way, terms, workspaceBytes, blocks);
+  if (!sizes.isEmpty() && fitting > 0 && fitting == blocks)
+    sizes.grid[0] = blocks;
+}
+
+std::vector<LegalWay> package::legalWays(const DeviceKernel &kernel,
+                                         const Launch &launch,
+                                         TermValues &sizes, const GpuFacts &gpu,
+                                         const CallWork &call,
+                                         const CodeOfWay &codeOf) {
+  // Of equals, the one that is asked first.
+  auto isBefore = [](const LegalWay &a, const LegalWay &b) {
+    return std::pair(!a.isDefault, a.predictedMs) <
+           std::pair(!b.isDefault, b.predictedMs);
+  };
+  std::vector<LegalWay> found;
+  const GpuRates rates = ratesOf(gpu);
+  const LaunchWay *usual = chooseWay(launch, sizes, gpu);
+  int64_t workspaceBytes = sizes[kernel.workspaceBytes].value_or(0);
+  for (const LaunchWay &way : launch.ways) {
+    if (!isLegal(way, sizes, gpu))
+      continue;
+    Outcome<WaySizes> own = sizesOf(way, sizes, gpu);
+    if (!own)
+      continue;
+    int64_t threads = own->block[0] * own->block[1] * own->block[2];
+    const EntryCode *code = codeOf ? codeOf(way) : nullptr;
+    int64_t resident =
+        occupancyOf(gpu, threads, code ? code->registers : 0,
+                    own->sharedBytes + (code ? code->sharedBytes : 0))
+            .blocks;
+    auto add = [&](int64_t chosen, int64_t blocks, bool isDefault) {
+      double ms = 0.0;
+      if (call.isKnown)
+        ms = predictLaunch(
+                 countLaunch(way, call, sizes, blocks, threads, resident, rates)
+                     .work,
+                 rates)
+                 .ms;
+      LegalWay legal{&way, {way.entry, chosen}, isDefault, ms};
+      found.insert(
+          std::upper_bound(found.begin(), found.end(), legal, isBefore), legal);
+    };
+    int64_t blocks = own->grid[0], before = blocks;
+    add(0, blocks, &way == usual);
+    for (int64_t wanted : {blocks / 2, blocks * 2}) {
+      int64_t fitting = fitBlocks(way, sizes, workspaceBytes, wanted);
+      if (fitting > 0 && fitting != blocks && fitting != before)
+        add(fitting, fitting, false);
+      before = fitting;
+    }
+  }
+  return found;
 }
 
 void package::setKernelWords(const PlannedKernel &kernel,

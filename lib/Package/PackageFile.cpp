@@ -18,7 +18,7 @@ using namespace refold::package;
 static_assert(std::endian::native == std::endian::little);
 
 /// A reader takes its own version only: plans change with the compiler.
-static constexpr uint32_t kVersion = 11;
+static constexpr uint32_t kVersion = 12;
 static constexpr char kMagic[8] = {'r', 'e', 'f', 'o', 'l', 'd', 'p', 'k'};
 static constexpr size_t kAlignment = 64;
 
@@ -325,19 +325,52 @@ private:
     maybe(k.product, [&](Of<DeviceProduct> &p) { product(p); });
     file.number(k.workspaceBytes);
     file.number(k.tickets);
+    file.number(k.call.form);
+    for (auto *number : {&k.call.elementBytes, &k.call.batch, &k.call.rows,
+                         &k.call.length, &k.call.columns, &k.call.depth})
+      file.number(*number);
+    maybe(k.work, [&](Of<DeviceWork> &w) { work(w); });
   }
   void launch(Of<Launch> &l) {
     file.list(l.parameters, [&](Of<SizeNumber> &one) { file.number(one); });
     file.list(l.ways, [&](Of<LaunchWay> &way) {
       file.text(way.entry);
       file.number(way.condition);
+      file.number(way.legal);
       for (auto *dims : {&way.grid, &way.block})
         for (auto &dim : *dims)
           file.number(dim);
       file.number(way.sharedBytes);
       file.number(way.blocksPerUnit);
       file.number(way.leastBlocks);
+      maybe(way.freeBlocks, [&](Of<FreeBlocks> &blocks) {
+        file.number(blocks.unit);
+        file.number(blocks.pieces);
+        file.number(blocks.most);
+        file.number(blocks.leftBytes);
+      });
+      shape(way.shape);
       file.list(way.maps, [&](Of<LaunchMap> &one) { map(one); });
+    });
+  }
+  void shape(Of<WayShape> &s) {
+    file.number(s.place);
+    file.number(s.unit);
+    flag(s.hasParts);
+    flag(s.takesTurns);
+    for (auto *number : {&s.threads, &s.rows, &s.vectors, &s.width, &s.columns,
+                         &s.stages, &s.blocks, &s.groups, &s.parts})
+      file.number(*number);
+  }
+  void work(Of<DeviceWork> &w) {
+    for (auto *number : {&w.bytesRead, &w.bytesWritten, &w.streamBytes,
+                         &w.sharedBytes, &w.sweeps, &w.walked})
+      file.number(*number);
+    file.list(w.parts, [&](Of<DeviceWork::Part> &part) {
+      for (auto *number :
+           {&part.places, &part.products, &part.slots, &part.fixedSlots,
+            &part.functions, &part.fixedFunctions})
+        file.number(*number);
     });
   }
   void map(Of<LaunchMap> &m) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What a launch on a GPU is predicted to take: of bytes, instructions and
-// products, by rates of the card. The few numbers below are of no program:
-// fitted once to all kinds together (benchmarks/results/cuda-predicted.md).
+// What a cascade asks of a GPU, in instructions of lanes and products. The few
+// numbers below are of no program: fitted once to all kinds together, with
+// those of lib/Package/LaunchCost (benchmarks/results/cuda-predicted.md).
 #include "refold/Schedule/GpuCost.h"
 #include "CountOperation.h"
 
@@ -18,42 +18,25 @@ struct GpuCoefficients {
   /// Instructions of a lane for one operation of the formula.
   double simple = 1.0, conversion = 1.0, exponential = 2.0, function = 20.0,
          division = 4.0;
-  double listed = 6.0;      ///< sorting, an element
-  double chosen = 62.0;     ///< a place of a list
-  double longWords = 3.0;   ///< both, of 64 bits in place of 32
-  double beside = 1.4;      ///< addresses, guards, loads and stores
-  double issued = 0.75;     ///< slots that a kernel gets
-  double fullWarps = 12.0;  ///< of a multiprocessor that gets them
-  double besideSums = 1.15; ///< loads and addresses, beside multiply-adds
-  /// Of the shorter one of products and other instructions, what does not
-  /// overlap.
-  double apart = 0.7;
-  double launchMs = 0.0023;   ///< that begins and ends
-  double rampMs = 0.008;      ///< until memory has its rate
-  double visitMs = 0.0018;    ///< a block from its first address to its results
-  double exchangeMs = 0.0015; ///< what blocks leave, a ticket, the merge
-  double latencyMs = 0.0008;  ///< of memory under load
+  double listed = 6.0;    ///< sorting, an element
+  double chosen = 62.0;   ///< a place of a list
+  double longWords = 3.0; ///< both, of 64 bits in place of 32
+  double beside = 1.4;    ///< addresses, guards, loads and stores
 };
 constexpr GpuCoefficients kGpu;
 
 /// Operations of a cascade, pass by pass.
 class GpuCounter {
 public:
-  GpuCounter(CascadeOp cascade, const IndexSets &sets, ArrayRef<double> extents)
-      : cascade(cascade), sets(sets), extents(extents),
+  GpuCounter(CascadeOp cascade, const IndexSets &sets)
+      : cascade(cascade), sets(sets),
         stream(cascade.indicesOfRole(CascadeOp::Stream)),
         carried(cascade.indicesOfRole(CascadeOp::Carried)) {}
-  GpuWork count();
+  GpuWorkForm count();
 
 private:
   using OpSet = llvm::SetVector<Operation *>;
-  double elements(uint64_t set) const {
-    double result = 1.0;
-    for (unsigned i = 0; i < extents.size(); ++i)
-      if (set >> i & 1)
-        result *= extents[i];
-    return result;
-  }
+  GpuWork &at(uint64_t set) { return work.parts[set]; }
   void gather(Value value, OpSet &ops);
   OperationCounts kindFor(Operation *op) const;
   void countOps(const OpSet &ops);
@@ -62,9 +45,8 @@ private:
 
   CascadeOp cascade;
   const IndexSets &sets;
-  ArrayRef<double> extents;
   uint64_t stream, carried;
-  GpuWork work;
+  GpuWorkForm work;
 };
 } // namespace
 
@@ -108,7 +90,7 @@ OperationCounts GpuCounter::kindFor(Operation *op) const {
 void GpuCounter::countOps(const OpSet &ops) {
   for (Operation *op : ops) {
     if (auto contract = dyn_cast<ContractOp>(op)) {
-      work.products += elements(sets.of(contract.getValue()));
+      at(sets.of(contract.getValue())).products += 1.0;
       continue;
     }
     if (op->getNumResults() != 1 || isa<ReadOp>(op))
@@ -116,8 +98,8 @@ void GpuCounter::countOps(const OpSet &ops) {
     uint64_t set = sets.of(op->getResult(0));
     if ((set & stream) && (set & carried)) // a factor of a product
       continue;
-    ((set & stream) || !stream ? work.elements : work.rows)
-        .add(kindFor(op), elements(set));
+    GpuWork &part = at(set);
+    ((set & stream) || !stream ? part.elements : part.rows).add(kindFor(op));
   }
 }
 
@@ -128,16 +110,16 @@ void GpuCounter::countState(StateOp state, OpSet &ops) {
   if (state.isOrdered()) {
     // Keys of 16 bits are words of 32, others of 64.
     double words = isNarrow(state.getValues()[0]) ? 1.0 : kGpu.longWords;
-    work.listed += words * elements((set & ~carried) | stream);
-    work.chosen += words * elements(set);
+    at((set & ~carried) | stream).listed += words;
+    at(set).chosen += words;
   } else if (set & carried) {
-    work.products += elements(set | stream);
+    at(set | stream).products += 1.0;
   } else if (sets.of(state.getValues()[0]) & stream) {
-    work.elements.simple += elements(set | stream);
+    at(set | stream).elements.simple += 1.0;
   }
 }
 
-GpuWork GpuCounter::count() {
+GpuWorkForm GpuCounter::count() {
   work.sweeps = 0;
   for (unsigned pass = 0; pass < sets.numPasses; ++pass) {
     OpSet ops;
@@ -165,9 +147,27 @@ GpuWork GpuCounter::count() {
   return work;
 }
 
+GpuWorkForm refold::formOfGpuWork(CascadeOp cascade, const IndexSets &sets) {
+  return GpuCounter(cascade, sets).count();
+}
+
 GpuWork refold::countGpuWork(CascadeOp cascade, const IndexSets &sets,
                              ArrayRef<double> extents) {
-  return GpuCounter(cascade, sets, extents).count();
+  GpuWorkForm form = formOfGpuWork(cascade, sets);
+  GpuWork work;
+  work.sweeps = form.sweeps;
+  work.isSwept = form.isSwept;
+  for (const auto &[set, part] : form.parts) {
+    double places = 1.0;
+    for (unsigned i = 0; i < extents.size(); ++i)
+      places *= set >> i & 1 ? extents[i] : 1.0;
+    work.elements.add(part.elements, places);
+    work.rows.add(part.rows, places);
+    work.products += places * part.products;
+    work.listed += places * part.listed;
+    work.chosen += places * part.chosen;
+  }
+  return work;
 }
 
 double refold::slotsOf(const GpuWork &work) {
@@ -185,86 +185,4 @@ double refold::functionsOf(const GpuWork &work) {
     return ops.exponentials + ops.lagging + 2.0 * ops.functions + ops.divisions;
   };
   return work.walked * sum(work.elements) + sum(work.rows);
-}
-
-/// Bytes at a rate that memory reaches after a while.
-static double movedMs(double bytes, double rate) {
-  double full = bytes / rate;
-  return full < kGpu.rampMs / 2.0 ? std::sqrt(2.0 * full * kGpu.rampMs)
-                                  : full + kGpu.rampMs / 2.0;
-}
-
-static double productsAMs(GpuUnit unit, const GpuRates &rates) {
-  switch (unit) {
-  case GpuUnit::Lanes:
-    return rates.units * rates.cycles * rates.sumsACycle * kGpu.issued /
-           kGpu.besideSums;
-  case GpuUnit::Warps:
-    return rates.multiplied * rates.warpShare;
-  case GpuUnit::WarpGroups:
-    return rates.multiplied;
-  case GpuUnit::Bytes:
-    return rates.multiplied * rates.byteShare;
-  }
-  return rates.multiplied;
-}
-
-GpuCost refold::predictLaunch(const GpuLaunchWork &work,
-                              const GpuRates &rates) {
-  GpuCost cost;
-  if (work.isEmpty)
-    return cost;
-  // Multiprocessors have whole pieces: of 133 one has two.
-  double pieces = std::max(work.pieces, 1.0);
-  double most = std::ceil(pieces / rates.units) * rates.units;
-  double uneven = most / pieces;
-  double bytes = work.bytesRead + work.bytesWritten;
-  double writtenShare = bytes > 0.0 ? work.bytesWritten / bytes : 0.0;
-  double rate = rates.memory + std::min(2.0 * writtenShare, 1.0) *
-                                   (rates.copied - rates.memory);
-  cost.memoryMs = bytes > 0.0 ? movedMs(bytes, rate) : 0.0;
-  // What runs at once has no more than so much on its way.
-  double atOnce = std::min(pieces, rates.units * work.residentBlocks);
-  if (work.bytesOnTheWay > 0.0)
-    cost.memoryMs = std::max(cost.memoryMs, bytes * kGpu.latencyMs /
-                                                (atOnce * work.bytesOnTheWay));
-  cost.cacheMs = work.cacheBytes / rates.cache;
-  // A multiprocessor with few warps waits for most of what they ask.
-  double warps = work.warps *
-                 std::min(work.residentBlocks, std::ceil(pieces / rates.units));
-  double busy = std::min(warps / kGpu.fullWarps, 1.0);
-  double slots =
-      busy * rates.units * rates.cycles * rates.slotsACycle * kGpu.issued;
-  cost.slotMs = uneven * work.slots / slots;
-  cost.functionMs = uneven * work.functions /
-                    (rates.units * rates.cycles * rates.functionsACycle);
-  cost.productMs = uneven * work.products / productsAMs(work.unit, rates);
-  if (work.unit == GpuUnit::Lanes)
-    cost.productMs /= busy;
-  double others = std::max(cost.slotMs, cost.functionMs);
-  double computed =
-      work.unit == GpuUnit::Lanes
-          ? std::max(cost.slotMs + cost.productMs, cost.functionMs)
-          : std::max(cost.productMs, others) +
-                kGpu.apart * std::min(cost.productMs, others);
-  // Blocks that run together hide what each waits for, of one after the other
-  // it adds up; the first begin with the launch.
-  double waves = std::ceil(pieces / (rates.units * work.residentBlocks));
-  double ofPiece = computed / (most / rates.units);
-  cost.waitMs =
-      std::max(waves * ofPiece + (waves - 1.0) * kGpu.visitMs - computed, 0.0);
-  cost.launchMs = kGpu.launchMs + (work.isExchanged ? kGpu.exchangeMs : 0.0);
-  cost.ms = std::max({cost.memoryMs, cost.cacheMs, computed + cost.waitMs}) +
-            cost.launchMs;
-  const std::pair<double, const char *> parts[] = {
-      {cost.memoryMs, "memory"},
-      {cost.cacheMs, "second level cache"},
-      {cost.productMs,
-       work.unit == GpuUnit::Lanes ? "issue slots" : "matrix units"},
-      {cost.slotMs, "issue slots"},
-      {cost.functionMs, "functions"},
-      {cost.waitMs, "waiting"},
-      {cost.launchMs, "launch"}};
-  cost.bound = std::max_element(std::begin(parts), std::end(parts))->second;
-  return cost;
 }

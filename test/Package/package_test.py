@@ -593,8 +593,42 @@ assert enqueue(1, 1, 1) == [2, 2, 2] and code_of(lib.refold_package_check(handle
     assert not any(device_test.count(during, name) for name in ("cuMemAlloc_v2", "cuStreamSynchronize", "cuMemcpyDtoHAsync_v2")), during
 
 
+def check_tuned(files):
+    """The library takes the choices of refold-run --tune, and says what is wrong with such a file."""
+    package, tuned = files.package("examples/softmax.fold", "cuda-sm90"), files.folder / "choices"
+    write_npy(files.folder / "x.npy", [3, 40], 0)
+    run = [RUN, package, "--input", f"x={files.folder}/x.npy", "--tuned-file", tuned, "--tune"]
+    code, text, _ = files.machine.run(*run)
+    ways = [line.split()[2] for line in text.splitlines() if line.startswith("  ") and line.split()[0] != "ms"]
+    tuned.unlink()
+    other = next(way for way in ways[1:] if way != ways[0] and not way.endswith(","))
+    code, text, _ = files.machine.run(*run, FAKE_CUDA_TIMES=f"{other}=0.5")
+    assert code == 0, text
+    calls = calls_library(files, f"""
+class Tuned(ctypes.Structure):
+    _fields_ = Options._fields_ + [("tuned", ctypes.c_char_p)]
+def opened(path):
+    handle, options = ctypes.c_void_p(), Tuned(ctypes.sizeof(Tuned), 0, 0, 1, path)
+    return code_of(lib.refold_package_open({str(package)!r}.encode(), ctypes.byref(options), ctypes.byref(handle))), handle
+x, y, again = numbers(120), numbers(120), numbers(120)
+for path, to in ((None, y), ({str(tuned)!r}.encode(), again)):
+    error, handle = opened(path)
+    assert error == (0, ""), error
+    error, planned = plan(handle, (3, 40))
+    assert run(handle, planned, (x,), (to,)) == (0, "")
+assert all(abs(a - b) < 1e-6 for a, b in zip(y, again)) and sum(y) > 2.9
+code, message = opened(b"/no/such")[0]
+assert code == 1 and "/no/such" in message, message
+open({str(tuned)!r}, "ab").write(b"x")
+code, message = opened({str(tuned)!r}.encode())[0]
+assert code == 1 and "damaged" in message, message
+""")
+    launched = [call.split()[1] for call in calls if call.startswith("cuLaunchKernel ")]
+    assert launched == [ways[0], other], launched
+
+
 CHECKS = [check_size, check_header, check_cpu, check_certificates, check_gpu, check_tiles, check_damage, check_writing, check_library, check_null, check_npy, check_pipe,
-          check_no_room, check_short_memory, check_once, check_panels, check_stale_plans, check_entries, check_late_checks]
+          check_no_room, check_short_memory, check_once, check_panels, check_stale_plans, check_entries, check_late_checks, check_tuned]
 
 
 def main():

@@ -5,6 +5,7 @@
 #include "refold/Package/Cuda.h"
 #include "refold/Package/EntryText.h"
 #include "refold/Package/Nvrtc.h"
+#include "refold/Package/TunedFile.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -13,6 +14,7 @@
 #include <cstring>
 #include <new>
 #include <random>
+#include <unistd.h>
 
 using namespace refold;
 using namespace refold::package;
@@ -31,6 +33,11 @@ constexpr const char *kUsage =
     "  --threads N              of the CPU (1)\n"
     "  --gpu N                  number of the GPU (0)\n"
     "  --compile                lets NVRTC make code that the package lacks\n"
+    "  --tune                   times other ways to launch each kernel of a "
+    "GPU,\n"
+    "                           and keeps which is the quickest\n"
+    "  --tuned                  takes what was kept, and times nothing\n"
+    "  --tuned-file FILE        where it is kept (PACKAGE.tuned)\n"
     "  --bench                  times runs\n";
 
 struct Options {
@@ -40,7 +47,8 @@ struct Options {
   double tolerance = 1e-5;
   unsigned threads = 1;
   int gpu = 0;
-  bool isBench = false, compiles = false;
+  std::string tunedFile;
+  bool isBench = false, compiles = false, tunes = false, isTuned = false;
 };
 
 Problem usage(const std::string &what) {
@@ -86,6 +94,11 @@ Problem parseFlag(const std::string &flag, const std::string &value,
     return addFile(options.expected);
   if (flag == "--shape")
     return parseShape(value, options);
+  if (flag == "--tuned-file") {
+    options.tunedFile = value;
+    options.isTuned = true;
+    return {};
+  }
   if (flag == "--tolerance") {
     options.tolerance = std::atof(value.c_str());
     return {};
@@ -99,9 +112,9 @@ Problem parseFlag(const std::string &flag, const std::string &value,
 }
 
 Problem parse(int count, char **arguments, Options &options) {
-  static const char *const valued[] = {"--input",     "--output", "--expect",
-                                       "--tolerance", "--shape",  "--threads",
-                                       "--gpu"};
+  static const char *const valued[] = {
+      "--input", "--output",  "--expect", "--tolerance",
+      "--shape", "--threads", "--gpu",    "--tuned-file"};
   for (int i = 1; i < count; ++i) {
     std::string flag = arguments[i];
     if (flag.rfind("--", 0) != 0) {
@@ -112,6 +125,10 @@ Problem parse(int count, char **arguments, Options &options) {
       options.isBench = true;
     } else if (flag == "--compile") {
       options.compiles = true;
+    } else if (flag == "--tune") {
+      options.tunes = options.isTuned = true;
+    } else if (flag == "--tuned") {
+      options.isTuned = true;
     } else if (std::find(std::begin(valued), std::end(valued), flag) ==
                std::end(valued)) {
       return usage("found the unknown flag '" + flag + "'");
@@ -231,19 +248,78 @@ double errorOf(const Array &found, const Array &expected) {
 struct Runner {
   std::unique_ptr<CudaProgram> gpu;
   std::unique_ptr<CpuProgram> cpu;
+  std::optional<TunedFile> tuned;
+  std::string tunedPath;
 
   Problem open(std::shared_ptr<Package> package, const Options &options);
   Outcome<std::shared_ptr<const RunPlan>>
   planFor(const std::vector<std::vector<int64_t>> &s) {
     return gpu ? gpu->planFor(s) : cpu->planFor(s);
   }
+  Problem loadTuned(const Options &options);
+  Problem tune(const RunPlan &plan, std::span<const void *const> from);
   Problem run(const RunPlan &plan, std::span<const void *const> from,
               std::span<void *const> to) {
     return gpu ? gpu->run(plan, from, to) : cpu->run(plan, from, to);
   }
 };
 
+/// A file that holds nothing for this GPU is told of, and takes nothing away.
+Problem Runner::loadTuned(const Options &options) {
+  Outcome<GpuFacts> facts = findGpu(options.gpu);
+  if (!facts)
+    return facts.error();
+  tuned.emplace(*facts);
+  tunedPath = options.tunedFile.empty() ? options.package + ".tuned"
+                                        : options.tunedFile;
+  if (options.tunes && ::access(tunedPath.c_str(), F_OK) != 0)
+    return {};
+  if (Problem error = tuned->load(tunedPath))
+    std::fprintf(stderr, "warning: %s: ignored\n", error.message.c_str());
+  return {};
+}
+
+/// Times what the file has no choice of, and adds it there.
+Problem Runner::tune(const RunPlan &plan, std::span<const void *const> from) {
+  const ProgramSpec &program = gpu->package().program;
+  Outcome<std::vector<DeviceAddress>> places = gpu->stage(plan);
+  if (!places)
+    return places.error();
+  size_t numInputs = program.inputs.size();
+  for (size_t i = 0; i < numInputs; ++i)
+    if (Problem error =
+            gpu->upload((*places)[i], from[i],
+                        bytesOf(program.inputs[i].dtype, plan.inputShapes[i])))
+      return error;
+  TuneOptions options;
+  options.onProgress = [](const std::string &what) {
+    std::fprintf(stderr, "tune: %s\n", what.c_str());
+  };
+  auto found = gpu->tune(plan, std::span(*places).first(numInputs),
+                         std::span(*places).subspan(numInputs), options);
+  if (!found)
+    return found.error();
+  size_t numTimed = 0;
+  for (const TunedLaunch &one : *found) {
+    std::fputs(describeTuned(gpu->package(), one).c_str(), stderr);
+    if (one.wasKept)
+      continue;
+    ++numTimed;
+    tuned->keep(
+        {gpu->package().deviceKernels[one.kernel], one.launch, one.words},
+        one.choice);
+  }
+  return numTimed ? tuned->save(tunedPath) : Problem();
+}
+
 Problem Runner::open(std::shared_ptr<Package> package, const Options &options) {
+  if (options.isTuned && package->target == PackageTarget::Cpu)
+    return usage("'" + package->name +
+                 "' is made for the CPU, expected a package for GPUs with "
+                 "--tune and --tuned");
+  if (options.isTuned)
+    if (Problem error = loadTuned(options))
+      return error;
   if (package->target == PackageTarget::Cpu) {
     auto opened = CpuProgram::open(package, options.threads);
     if (!opened)
@@ -262,6 +338,10 @@ Problem Runner::open(std::shared_ptr<Package> package, const Options &options) {
         return nvrtc.error();
       return (*nvrtc)->compile(entry, textOfEntry(kernel.text, entry),
                                package->headers, architecture);
+    };
+  if (tuned)
+    gpuOptions.findChoice = [this](const LaunchOfShape &of) {
+      return tuned->find(of);
     };
   auto opened = CudaProgram::open(package, gpuOptions);
   if (!opened)
@@ -426,6 +506,9 @@ Problem runAll(const Options &options) {
   Outcome<std::shared_ptr<const RunPlan>> plan = runner.planFor(shapes);
   if (!plan)
     return plan.error();
+  if (options.tunes)
+    if (Problem error = runner.tune(**plan, from))
+      return error;
   std::vector<Array> outputs;
   std::vector<void *> to;
   for (size_t i = 0; i < program.outputs.size(); ++i) {

@@ -309,11 +309,10 @@ static void printText(const GpuBenchResult &result) {
 }
 
 /// The GPU's own form of the command: times by events, no turns.
-static llvm::Expected<ExitCode> benchGpu(mlir::MLIRContext &context,
-                                         const ProgramFlags &program,
-                                         const InputFlags &inputs,
-                                         const std::string &target,
-                                         FusePolicy policy) {
+static llvm::Expected<ExitCode>
+benchGpu(mlir::MLIRContext &context, const ProgramFlags &program,
+         const InputFlags &inputs, const std::string &target, FusePolicy policy,
+         bool usesTuned, bool tunes) {
   if (target == "cuda-emulated")
     return fail(ExitCode::Usage, "found the target 'cuda-emulated', which says "
                                  "nothing of speed, expected cuda");
@@ -333,8 +332,14 @@ static llvm::Expected<ExitCode> benchGpu(mlir::MLIRContext &context,
   options.policy = policy;
   options.cache = cache->get();
   options.onReport = tellDeclined;
+  options.usesTuned = usesTuned;
+  options.tunes = tunes;
   Progress progress("bench", 3);
   options.onProgress = [&](llvm::StringRef what) { progress.step(what); };
+  options.onTuned = [&](llvm::StringRef what) {
+    progress.clear();
+    llvm::errs() << what;
+  };
   auto result =
       benchOnGpu(context, program.path, program.loadOptions(), options);
   if (!result)
@@ -353,7 +358,7 @@ llvm::Expected<ExitCode> benchCommand(const Command &command,
   InputFlags inputs;
   BenchOptions options;
   std::string baseline = "unfused", expected;
-  bool takesTurns = false, isRefused = false;
+  bool takesTurns = false, isRefused = false, tunes = false;
   FusePolicy policy = FusePolicy::Auto;
   Flags flags;
   program.addTo(flags);
@@ -364,6 +369,7 @@ llvm::Expected<ExitCode> benchCommand(const Command &command,
   flags.integer("threads", "N", "threads (1)", options.threads, 1, 1024);
   addFuseTo(flags, policy);
   addTunedTo(flags, options.usesTuned);
+  addTuneTo(flags, tunes);
   flags.choice("baseline", "what it is compared with (unfused)", baseline,
                {"unfused"});
   flags.integer("pairs", "N", "least number of paired runs (7)",
@@ -383,6 +389,8 @@ llvm::Expected<ExitCode> benchCommand(const Command &command,
     return ExitCode::Ok;
   if (llvm::Error error = flags.parse(command.name, arguments))
     return std::move(error);
+  if (llvm::Error error = checkTune(tunes, options.target))
+    return std::move(error);
   auto context = makeContext();
   options.makeInputs = [&](llvm::ArrayRef<Port> ports) {
     return inputs.make(ports);
@@ -392,7 +400,8 @@ llvm::Expected<ExitCode> benchCommand(const Command &command,
       return writeExpected(expected, arrays);
     };
   if (llvm::StringRef(options.target).starts_with("cuda"))
-    return benchGpu(*context, program, inputs, options.target, policy);
+    return benchGpu(*context, program, inputs, options.target, policy,
+                    options.usesTuned, tunes);
   if (takesTurns)
     serveTurns(options, isRefused);
   options.numerics = program.numerics;

@@ -47,6 +47,24 @@ void addTunedTo(Flags &flags, bool &usesTuned) {
                usesTuned);
 }
 
+void addTuneTo(Flags &flags, bool &tunes) {
+  flags.toggle("tune",
+               "times other ways to launch each kernel of a GPU at this shape, "
+               "and takes the quickest; the cache keeps it for --tuned",
+               tunes);
+}
+
+llvm::Error checkTune(bool tunes, llvm::StringRef target) {
+  bool isGpu = target.starts_with("cuda") && !target.contains("emulated");
+  if (!tunes || isGpu)
+    return llvm::Error::success();
+  return fail(ExitCode::Usage,
+              "found --tune with the target '" +
+                  (target.empty() ? "of the machine's CPU" : target) +
+                  "', expected cuda, cuda-sm80 or cuda-sm90; schedules of a "
+                  "CPU are measured by 'refold tune'");
+}
+
 /// "exact", "requantise" or "requantise=0.01".
 static llvm::Error parseCasts(llvm::StringRef text, NumericPolicy &numerics) {
   auto [word, bound] = text.split('=');

@@ -36,6 +36,10 @@ bool showHelp(const Command &command, const Flags &flags, Arguments arguments);
 void addFuseTo(Flags &flags, FusePolicy &policy);
 /// "--tuned".
 void addTunedTo(Flags &flags, bool &usesTuned);
+/// "--tune".
+void addTuneTo(Flags &flags, bool &tunes);
+/// Refuses it where no GPU runs the program.
+llvm::Error checkTune(bool tunes, llvm::StringRef target);
 
 } // namespace refold
 

@@ -8,6 +8,7 @@
 #include "refold/Support/Files.h"
 #include "refold/Support/Json.h"
 #include "refold/Support/NearestName.h"
+#include "refold/Target/CUDA/CompileCuda.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
 #include <chrono>
@@ -24,7 +25,7 @@ struct RunFlags {
   FusePolicy fuse = FusePolicy::Auto;
   std::map<std::string, std::string> outputs;
   int64_t threads = 1;
-  bool useReference = false, usesTuned = false;
+  bool useReference = false, usesTuned = false, tunes = false;
 
   void addTo(Flags &flags);
 };
@@ -48,6 +49,7 @@ void RunFlags::addTo(Flags &flags) {
   flags.integer("threads", "N", "threads (1)", threads, 1, 1024);
   addFuseTo(flags, fuse);
   addTunedTo(flags, usesTuned);
+  addTuneTo(flags, tunes);
   flags.text("target", "NAME",
              "avx512, avx2, baseline, cuda, cuda-sm80, cuda-sm90 or "
              "cuda-emulated (what the machine's CPU offers)",
@@ -84,13 +86,29 @@ llvm::Expected<RunResult> evaluate(LoadedProgram &program,
   return result;
 }
 
+/// Tells what was timed on standard error: the answer is on the other.
+llvm::Error tuneOnGpu(CompiledProgram &program, llvm::ArrayRef<Tensor> inputs) {
+  constexpr size_t kUsualWays = 6;
+  Progress progress("tune", kUsualWays);
+  package::TuneOptions options;
+  options.onProgress = [&](const std::string &what) { progress.step(what); };
+  auto tuned = program.gpu->tune(inputs, options);
+  if (!tuned)
+    return tuned.takeError();
+  progress.clear();
+  for (const package::TunedLaunch &one : *tuned)
+    llvm::errs() << package::describeTuned(program.gpu->described(), one);
+  return llvm::Error::success();
+}
+
 llvm::Expected<RunResult> compileAndRun(LoadedProgram program,
                                         const RunFlags &options,
                                         llvm::ArrayRef<Tensor> inputs) {
   CompileOptions compileOptions;
   compileOptions.policy = options.fuse;
   compileOptions.usualExtents = extentsOf(program.inputs, inputs);
-  compileOptions.usesTuned = options.usesTuned;
+  compileOptions.usesTuned = options.usesTuned || options.tunes;
+  compileOptions.countsWork = options.tunes;
   compileOptions.target = options.target;
   if (llvm::StringRef(options.target).starts_with("cuda"))
     compileOptions.onReport = tellDeclined;
@@ -102,6 +120,9 @@ llvm::Expected<RunResult> compileAndRun(LoadedProgram program,
   auto compiled = compile(std::move(program), compileOptions);
   if (!compiled)
     return compiled.takeError();
+  if (options.tunes)
+    if (llvm::Error error = tuneOnGpu(*compiled, inputs))
+      return std::move(error);
   auto begin = std::chrono::steady_clock::now();
   auto outputs = compiled->executable.run(inputs, options.threads);
   if (!outputs)
@@ -204,6 +225,8 @@ llvm::Expected<ExitCode> runCommand(const Command &command,
   if (showHelp(command, flags, arguments))
     return ExitCode::Ok;
   if (llvm::Error error = flags.parse(command.name, arguments))
+    return std::move(error);
+  if (llvm::Error error = checkTune(options.tunes, options.target))
     return std::move(error);
   auto context = makeContext();
   auto loaded =

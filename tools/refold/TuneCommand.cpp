@@ -62,6 +62,12 @@ llvm::Expected<ExitCode> tuneCommand(const Command &command,
     return ExitCode::Ok;
   if (llvm::Error error = flags.parse(command.name, arguments))
     return std::move(error);
+  if (llvm::StringRef(options.target).starts_with("cuda"))
+    return fail(ExitCode::Usage,
+                "found the target '" + options.target +
+                    "', expected avx512, avx2 or baseline; launches on a GPU "
+                    "are tuned by 'refold run --tune' and 'refold bench "
+                    "--tune'");
   options.shape = inputs.shape;
   options.inputs = inputs.recipes;
   options.seed = inputs.seed;

@@ -188,11 +188,28 @@ TEST_F(HostilePackageTest, LaunchesNameTermsThatThereAre) {
   LaunchWay &way = launch.ways.emplace_back();
   LaunchMap &map = way.maps.emplace_back();
   map.extents = map.strides = {0, 0};
-  SizeNumber *const places[] = {
-      &launch.parameters[0],  &way.condition,   &way.grid[2],
-      &way.block[0],          &way.sharedBytes, &kernel.product->condition,
-      &kernel.workspaceBytes, &map.first,       &map.columns,
-      &map.extents[1],        &map.strides[0]};
+  way.freeBlocks.emplace();
+  DeviceWork::Part &part = kernel.work.emplace().parts.emplace_back();
+  SizeNumber *const places[] = {&way.shape.groups,
+                                &way.shape.parts,
+                                &kernel.call.batch,
+                                &kernel.call.depth,
+                                &kernel.work->bytesRead,
+                                &part.places,
+                                &way.legal,
+                                &way.freeBlocks->unit,
+                                &way.freeBlocks->pieces,
+                                &launch.parameters[0],
+                                &way.condition,
+                                &way.grid[2],
+                                &way.block[0],
+                                &way.sharedBytes,
+                                &kernel.product->condition,
+                                &kernel.workspaceBytes,
+                                &map.first,
+                                &map.columns,
+                                &map.extents[1],
+                                &map.strides[0]};
   EXPECT_NE(outcome(), kDoesNotFit);
   for (SizeNumber *place : places) {
     *place = 1;

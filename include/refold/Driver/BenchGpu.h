@@ -18,6 +18,10 @@ struct GpuBenchOptions {
   NumericPolicy numerics;
   FusePolicy policy = FusePolicy::Auto;
   const DiskCache *cache = nullptr;
+  bool usesTuned = false; ///< what was tuned before, of both programs
+  bool tunes = false;     ///< what was not
+  /// Told of every launch that was tuned.
+  std::function<void(llvm::StringRef what)> onTuned;
   std::function<void(llvm::StringRef what)> onProgress;
   /// Told of what was fused, and what was not.
   std::function<void(const FuseReport &report)> onReport;

@@ -304,8 +304,12 @@ struct CompileOptions {
   /// into segments, is decided for these. One that
   /// depends on others is fused.
   std::map<std::string, int64_t> usualExtents;
-  /// Takes the schedules that `tune` kept for these extents on this machine.
+  /// Takes the schedules that `tune` kept for these extents on this machine; on
+  /// a GPU, the ways to launch that `GpuProgram::tune` kept.
   bool usesTuned = false;
+  /// Adds to the kernels of a GPU what their times are predicted by, which
+  /// packages and tuning have.
+  bool countsWork = false;
   /// Called with the fused module before code is made of it, where set.
   std::function<void(mlir::ModuleOp module)> onFused;
   /// Set by who exercises merges and transports; results differ by rounding.

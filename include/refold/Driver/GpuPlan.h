@@ -3,8 +3,7 @@
 #define REFOLD_DRIVER_GPUPLAN_H
 
 #include "refold/Driver/Work.h"
-#include "refold/Package/Cuda.h"
-#include "refold/Schedule/GpuCost.h"
+#include "refold/Package/LaunchCost.h"
 
 namespace refold {
 
@@ -26,17 +25,6 @@ struct GpuCard {
 /// the one that this text was timed on: an H200 for cuda-sm90, an A100 for
 /// cuda-sm80. Fails for a name that is none of these three.
 llvm::Expected<GpuCard> cardFor(llvm::StringRef target);
-/// What kernels get of a GPU at best, from what its driver says.
-GpuRates ratesOf(const package::GpuFacts &facts);
-
-/// How many blocks of an entry a multiprocessor runs at once.
-struct Occupancy {
-  int64_t blocks = 0, warps = 0, mostWarps = 0;
-  const char *bound = ""; ///< "registers", "shared memory", ...
-};
-/// `registers`: of a thread; 0: not known. `sharedBytes`: static and dynamic.
-Occupancy occupancyOf(const package::GpuFacts &gpu, int64_t threads,
-                      int64_t registers, int64_t sharedBytes);
 
 /// What a program launches at one shape, step by step, as JSON: the fields of
 /// docs/tools.md.

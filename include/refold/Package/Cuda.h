@@ -6,6 +6,7 @@
 #include "refold/Package/Plan.h"
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 
 namespace refold::package {
@@ -19,6 +20,7 @@ struct GpuFacts {
   /// Cycles a millisecond at most, and bytes that its memory moves in one, as
   /// the driver has them; 0: it does not say.
   int64_t cyclesAMs = 0, memoryBytesAMs = 0;
+  int driverVersion = 0; ///< 13000 for CUDA 13.0; 0: it does not say
   /// "sm_90a", "sm_80", ...: what code is made for here.
   std::string architecture() const;
   /// "cuda-sm90" or "cuda-sm80": the text that it runs fastest.
@@ -35,6 +37,47 @@ bool runsOn(const std::string &architecture, const GpuFacts &gpu);
 using DeviceAddress = uint64_t;
 using DeviceStream = void *; ///< a CUstream
 
+/// A launch of a kernel at one shape: what a choice is kept under, with the GPU
+/// and its driver.
+struct LaunchOfShape {
+  const DeviceKernel &kernel;
+  size_t launch = 0;                   ///< of the kernel's
+  std::span<const int64_t> words = {}; ///< of its call, addresses left out
+};
+
+/// One way to make a launch that was timed.
+struct TunedWay {
+  LaunchChoice choice;
+  double predictedMs = 0.0, ms = 0.0;
+  bool isDefault = false;
+  /// Largest difference to what the default gives, of the largest element of
+  /// the array; nothing was compared of the default.
+  double difference = 0.0;
+  bool isWrong = false; ///< it is more than rounding: never taken
+};
+
+/// What came of one launch of a step.
+struct TunedLaunch {
+  size_t step = 0;     ///< of the program
+  uint32_t kernel = 0; ///< of the package
+  size_t launch = 0;
+  std::vector<int64_t> words; ///< as in `LaunchOfShape`
+  size_t numLegal = 0;        ///< ways that give the results
+  std::vector<TunedWay> ways; ///< that were timed; the default comes first
+  size_t best = 0;
+  bool wasKept = false; ///< the choice was known: nothing was timed
+  LaunchChoice choice;
+};
+/// Lines of what was timed, as tools show them.
+std::string describeTuned(const Package &package, const TunedLaunch &tuned);
+
+struct TuneOptions {
+  size_t mostWays = 6;
+  /// Of its time that a way has to be faster than the default: less is noise.
+  double leastGain = 0.02;
+  std::function<void(const std::string &what)> onProgress = nullptr;
+};
+
 /// A package on a GPU: modules, constants, and memory for the shapes that are
 /// run. One thread at a time.
 class CudaProgram {
@@ -48,6 +91,10 @@ public:
                                        const std::string &entry,
                                        const std::string &architecture)>
         compile;
+    /// What `tune` has found before, asked when a plan is made. What it says is
+    /// taken where that way is legal, whoever says so.
+    std::function<std::optional<LaunchChoice>(const LaunchOfShape &of)>
+        findChoice = nullptr;
   };
   static Outcome<std::unique_ptr<CudaProgram>>
   open(std::shared_ptr<const Package> package, const Options &options);
@@ -103,11 +150,25 @@ public:
   /// events around them.
   Outcome<double> time(int launches, int groups,
                        const std::function<Problem(DeviceStream)> &run);
+  /// The same by replays of a graph of the launches, where the driver has such:
+  /// what the host takes for each does not count.
+  Outcome<double> timeReplayed(int launches, int groups,
+                               const std::function<Problem(DeviceStream)> &run);
   /// Median milliseconds of every step of the program, by its number.
   Outcome<std::vector<double>> timeSteps(const RunPlan &plan,
                                          std::span<const DeviceAddress> inputs,
                                          std::span<const DeviceAddress> outputs,
                                          int runs);
+  /// Times the best ways of every launch of a plan on these arrays, by graphs
+  /// where the driver has them, and takes the quickest from then on, as the
+  /// plan's other runs do. A way whose answer differs from the default's by
+  /// more than rounding is never taken, one that is no quicker than noise
+  /// neither. Launches whose choice is known are not timed. The arrays hold the
+  /// outputs afterwards. Steps that are done once stay as they are.
+  Outcome<std::vector<TunedLaunch>> tune(const RunPlan &plan,
+                                         std::span<const DeviceAddress> inputs,
+                                         std::span<const DeviceAddress> outputs,
+                                         const TuneOptions &options);
   /// Bytes a millisecond, read and written, of the driver's copy of as many
   /// bytes as half of `bytes`.
   Outcome<double> copyRate(int64_t bytes);

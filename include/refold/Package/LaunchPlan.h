@@ -2,7 +2,8 @@
 #ifndef REFOLD_PACKAGE_LAUNCHPLAN_H
 #define REFOLD_PACKAGE_LAUNCHPLAN_H
 
-#include "refold/Package/Cuda.h"
+#include "refold/Package/CubinFacts.h"
+#include "refold/Package/LaunchCost.h"
 
 /// What a step of a plan launches on a GPU, as numbers: asked by what launches
 /// it and by what only describes it, so that both say the same.
@@ -10,9 +11,11 @@ namespace refold::package {
 
 /// The first way that a launch may take: its condition holds, and the GPU has
 /// its shared memory. Where none has room the first whose condition holds,
-/// which `sizesOf` then refuses. Null: none takes such sizes.
+/// which `sizesOf` then refuses. Null: none takes such sizes. A choice, if
+/// there is one, is taken where that way is legal and there is room for it.
 const LaunchWay *chooseWay(const Launch &launch, TermValues &sizes,
-                           const GpuFacts &gpu);
+                           const GpuFacts &gpu,
+                           const LaunchChoice *choice = nullptr);
 
 /// The numbers of a way. Of one that takes any number of blocks the grid is the
 /// most that it has use for: `cutGrid`.
@@ -32,6 +35,30 @@ Outcome<WaySizes> sizesOf(const LaunchWay &way, TermValues &sizes,
 /// `clusterBlocks` the driver finds room for; 0: it was not asked.
 void cutGrid(WaySizes &sizes, const LaunchWay &way, const GpuFacts &gpu,
              int clusterBlocks, int clusters);
+
+/// The blocks that were chosen for a way in place of its own, of a workspace of
+/// so many bytes; others than it takes leave the grid as it is.
+void setBlocks(WaySizes &sizes, const LaunchWay &way, TermValues &terms,
+               int64_t workspaceBytes, int64_t blocks);
+
+/// A way to make a launch that gives its results.
+struct LegalWay {
+  const LaunchWay *way = nullptr;
+  LaunchChoice choice;
+  bool isDefault = false; ///< that `chooseWay` takes without a choice
+  double predictedMs = 0.0;
+};
+/// Machine code of a way, where it is known; null.
+using CodeOfWay = std::function<const EntryCode *(const LaunchWay &way)>;
+
+/// All there are for the words that `sizes` has: ways that are legal and that
+/// the GPU has room for, each with its own blocks and, where it takes others,
+/// with half and twice as many. The default comes first, then what is predicted
+/// to be done soonest.
+std::vector<LegalWay> legalWays(const DeviceKernel &kernel,
+                                const Launch &launch, TermValues &sizes,
+                                const GpuFacts &gpu, const CallWork &call,
+                                const CodeOfWay &codeOf);
 
 /// The words of a kernel's call, with the arrays where `addresses` says.
 void setKernelWords(const PlannedKernel &kernel,

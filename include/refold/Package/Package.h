@@ -47,13 +47,40 @@ struct MapValues {
 /// Nothing where one of them overflows. A single place has any stride.
 std::optional<MapValues> valuesOf(const LaunchMap &map, TermValues &sizes);
 
+/// The blocks of a way that takes other numbers of them as well: `unit` times
+/// a number. They are measured by `--tune` only; which bits come out may depend
+/// on them.
+struct FreeBlocks {
+  SizeNumber unit = 0;   ///< blocks beside each other, or what has parts
+  SizeNumber pieces = 0; ///< that so many blocks of a unit have together
+  uint32_t most = 0;     ///< blocks in all, of which others know; 0: any number
+  uint32_t leftBytes = 0; ///< of the workspace, for each block
+  bool operator==(const FreeBlocks &) const = default;
+};
+
+/// What a way is, as far as its time is predicted by that.
+struct WayShape {
+  /// Of rows, where they are between sweeps.
+  enum Place : uint8_t { Nowhere, Registers, OnChip, Ring };
+  Place place = Nowhere;
+  uint8_t unit = 0; ///< a GpuUnit
+  bool hasParts = false, takesTurns = false;
+  uint32_t threads = 32, rows = 1, vectors = 1, width = 1, columns = 0,
+           stages = 0, blocks = 1;
+  SizeNumber groups = 0, parts = 0; ///< where it has some
+  bool operator==(const WayShape &) const = default;
+};
+
 /// One way to make a launch. Sizes are numbers of the kernel's terms, functions
 /// of the words of its call (docs/architecture.md, "Kernel ABI"): symbol k is
 /// word k, and the words after the last are the addresses of the workspace and
 /// of the tickets.
 struct LaunchWay {
-  std::string entry;                   ///< the function's name in the code
-  SizeNumber condition = 0;            ///< taken where it is not 0
+  std::string entry;        ///< the function's name in the code
+  SizeNumber condition = 0; ///< taken where it is not 0
+  /// Where it is not 0 the way gives the results as well, whichever is expected
+  /// to be done sooner. Holds wherever the condition does.
+  SizeNumber legal = 0;
   std::array<SizeNumber, 3> grid = {}, ///< blocks; none: no launch
       block = {};                      ///< threads
   SizeNumber sharedBytes = 0;          ///< dynamic shared memory
@@ -63,6 +90,8 @@ struct LaunchWay {
   /// Taken only where a multiprocessor has shared memory for as many blocks; 0:
   /// for one.
   uint32_t leastBlocks = 0;
+  std::optional<FreeBlocks> freeBlocks;
+  WayShape shape;
   std::vector<LaunchMap> maps; ///< its last parameter, where there are some
   bool operator==(const LaunchWay &) const = default;
 };
@@ -71,6 +100,14 @@ struct LaunchWay {
 struct Launch {
   std::vector<SizeNumber> parameters; ///< of every entry, a word each
   std::vector<LaunchWay> ways;
+};
+
+/// Which way a launch takes in place of the first that may: measured, of one
+/// shape.
+struct LaunchChoice {
+  std::string entry;
+  int64_t blocks = 0; ///< 0: as the way has them
+  bool operator==(const LaunchChoice &) const = default;
 };
 
 /// A matrix product that a library of the machine may compute in place of a
@@ -90,6 +127,29 @@ struct DeviceProduct {
   SizeNumber condition = 0;
 };
 
+/// What a call of a kernel is made of: elements of rows, tiles, rectangles.
+enum class CallForm : uint8_t { Rows, Tiles, RowProduct, Product, ByteProduct };
+struct CallExtents {
+  CallForm form = CallForm::Rows;
+  uint32_t elementBytes = 2; ///< of what is multiplied
+  SizeNumber batch = 0, rows = 0, length = 0, columns = 0, depth = 0;
+};
+
+/// What a call of a kernel moves and computes, for what is predicted of it.
+struct DeviceWork {
+  static constexpr int64_t kUnit = 1024; ///< of what is a fraction
+  /// For each of so many places.
+  struct Part {
+    SizeNumber places = 0;
+    uint32_t products = 0, slots = 0, fixedSlots = 0, functions = 0,
+             fixedFunctions = 0;
+  };
+  SizeNumber bytesRead = 0, bytesWritten = 0, streamBytes = 0, sharedBytes = 0;
+  uint32_t sweeps = 1;
+  uint32_t walked = kUnit; ///< of a stream of usual length
+  std::vector<Part> parts;
+};
+
 /// A kernel for a GPU: launches one after the other.
 struct DeviceKernel {
   std::string name;
@@ -103,6 +163,8 @@ struct DeviceKernel {
   /// Words of 32 bits that are 0 before and after every launch; all kernels of
   /// a program have the same.
   uint32_t tickets = 0;
+  CallExtents call;
+  std::optional<DeviceWork> work; ///< nothing: times are not predicted
 };
 
 /// The ways of all its launches.

@@ -7,9 +7,9 @@ using namespace refold;
 
 namespace {
 /// Sizes of a call as numbers.
-class CallSizes {
+class CallNumbers {
 public:
-  CallSizes(const CudaKernel &kernel, llvm::ArrayRef<int64_t> values)
+  CallNumbers(const CudaKernel &kernel, llvm::ArrayRef<int64_t> values)
       : words(kernel), values(values) {}
   int64_t of(const SizeExpr &size) const {
     return size.evaluate(values).value_or(0);
@@ -35,39 +35,14 @@ const char *refold::formOf(const CudaKernel &kernel) {
 
 CudaCall refold::describeCall(const CudaKernel &kernel, const CudaEntry &entry,
                               llvm::ArrayRef<int64_t> words) {
-  CallSizes sizes(kernel, words);
+  CallNumbers sizes(kernel, words);
+  CallSizes found = callSizesOf(kernel, sizes.words);
   CudaCall call;
-  if (kernel.product) {
-    const CudaOperand &lhs = kernel.operands[0],
-                      &result = kernel.operands.back();
-    call.rows = sizes.of(sizes.words.size(result, result.rank - 2));
-    call.columns = sizes.of(sizes.words.size(result, result.rank - 1));
-    call.length = sizes.of(sizes.words.size(lhs, lhs.rank - 1));
-    for (unsigned d = 0; d + 2 < result.rank; ++d)
-      call.batch *= sizes.of(sizes.words.size(result, d));
-  } else if (kernel.f8Product) {
-    const CudaF8Product &product = *kernel.f8Product;
-    call.rows = sizes.of(product.rows);
-    call.columns = sizes.of(product.columns);
-    call.length = sizes.of(sizes.words.size(
-        kernel.operands[product.left.operand], product.left.flat));
-  } else {
-    call.rows = sizes.of(rowsOf(kernel, sizes.words));
-    call.length = sizes.of(lengthOf(kernel, sizes.words));
-  }
-  if (kernel.rowProduct) {
-    const CudaRowProduct::Side &left = kernel.rowProduct->left;
-    call.batch = call.rows;
-    call.rows = sizes.of(kernel.rowProduct->rows);
-    call.depth =
-        sizes.of(sizes.words.size(kernel.operands[left.operand], left.flat));
-  }
-  if (kernel.tiles) {
-    call.batch = call.rows;
-    call.rows = sizes.of(kernel.tiles->rows);
-    call.depth = sizes.of(kernel.tiles->depth);
-    call.columns = sizes.of(kernel.tiles->width);
-  }
+  call.batch = sizes.of(found.batch);
+  call.rows = sizes.of(found.rows);
+  call.length = sizes.of(found.length);
+  call.columns = sizes.of(found.columns);
+  call.depth = sizes.of(found.depth);
   if (entry.hasParts()) {
     call.groups = sizes.of(groupsOf(entry, kernel, sizes.words));
     call.parts = sizes.of(partsOf(entry, kernel, sizes.words));
@@ -158,7 +133,7 @@ static std::string moreThan(const char *what, int64_t found, int64_t most) {
 
 /// Limits of entries over tiles.
 static std::string whyNotTiles(const CudaKernel &kernel, const CudaEntry &entry,
-                               const CallSizes &sizes, const CudaCall &call) {
+                               const CallNumbers &sizes, const CudaCall &call) {
   if (call.depth > entry.deepest)
     return moreThan("products of", call.depth, entry.deepest);
   if (call.columns > entry.widest && entry.widest > 0)
@@ -180,7 +155,7 @@ static std::string whyNotTiles(const CudaKernel &kernel, const CudaEntry &entry,
 }
 
 static std::string whyNotRows(const CudaKernel &kernel, const CudaEntry &entry,
-                              const CallSizes &sizes, const CudaCall &call) {
+                              const CallNumbers &sizes, const CudaCall &call) {
   if (entry.longest >= 0 && call.length > entry.longest)
     return moreThan("rows of", call.length, entry.longest);
   if (call.length < entry.shortest)
@@ -203,7 +178,7 @@ static std::string whyNotRows(const CudaKernel &kernel, const CudaEntry &entry,
 
 std::string refold::whyNot(const CudaKernel &kernel, const CudaEntry &entry,
                            llvm::ArrayRef<int64_t> words) {
-  CallSizes sizes(kernel, words);
+  CallNumbers sizes(kernel, words);
   CudaCall call = describeCall(kernel, entry, words);
   std::string why;
   if (kernel.tiles)

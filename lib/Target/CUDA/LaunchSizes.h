@@ -76,6 +76,12 @@ SizeExpr packedRows(const CudaKernel &kernel, const Words &words);
 SizeExpr groupsOf(const CudaEntry &entry, const CudaKernel &kernel,
                   const Words &words);
 
+/// What a call is made of, in the words of `CudaCall`.
+struct CallSizes {
+  SizeExpr batch = 1, rows = 0, length = 0, columns = 0, depth = 0;
+};
+CallSizes callSizesOf(const CudaKernel &kernel, const Words &words);
+
 // LaunchTimes.cpp: how long it takes, and so how many blocks share it.
 
 /// About how many nanoseconds an entry takes for rows of products, but for what

@@ -181,3 +181,39 @@ SizeExpr refold::groupsOf(const CudaEntry &entry, const CudaKernel &kernel,
                                        SizeExpr(group.share));
   return groups;
 }
+
+CallSizes refold::callSizesOf(const CudaKernel &kernel, const Words &words) {
+  CallSizes call;
+  if (kernel.product) {
+    const CudaOperand &lhs = kernel.operands[0],
+                      &result = kernel.operands.back();
+    call.rows = words.size(result, result.rank - 2);
+    call.columns = words.size(result, result.rank - 1);
+    call.length = words.size(lhs, lhs.rank - 1);
+    for (unsigned d = 0; d + 2 < result.rank; ++d)
+      call.batch = call.batch * words.size(result, d);
+    return call;
+  }
+  if (kernel.f8Product) {
+    const CudaF8Product &product = *kernel.f8Product;
+    call.rows = words.extent(product.rows);
+    call.columns = words.extent(product.columns);
+    call.length =
+        words.size(kernel.operands[product.left.operand], product.left.flat);
+    return call;
+  }
+  call.rows = rowsOf(kernel, words);
+  call.length = lengthOf(kernel, words);
+  if (kernel.rowProduct) {
+    const CudaRowProduct::Side &left = kernel.rowProduct->left;
+    call.batch = call.rows;
+    call.rows = words.extent(kernel.rowProduct->rows);
+    call.depth = words.size(kernel.operands[left.operand], left.flat);
+  } else if (kernel.tiles) {
+    call.batch = call.rows;
+    call.rows = words.extent(kernel.tiles->rows);
+    call.depth = words.extent(kernel.tiles->depth);
+    call.columns = words.extent(kernel.tiles->width);
+  }
+  return call;
+}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "LaunchSizes.h"
+#include "refold/Package/LaunchCost.h"
 #include "refold/Support/Error.h"
 #include "refold/Support/Reasons.h"
 
@@ -137,6 +138,104 @@ static SizeExpr workspaceOf(const CudaKernel &kernel, const Words &words) {
   return bytes;
 }
 
+/// Whether an entry gives the results, whichever is expected to be done sooner:
+/// wherever it is taken, and wherever it may be asked for; over tiles, while
+/// every group of rows has a ticket. Of products, blocks that are alone have
+/// none.
+static SizeExpr legalOf(const CudaEntry &entry, const CudaKernel &kernel,
+                        const Words &words, const SizeExpr &condition) {
+  SizeExpr legal = conditionOf(entry, kernel, words, /*isWanted=*/true);
+  if (entry.hasParts() && kernel.tiles)
+    legal =
+        legal * isAtMost(groupsOf(entry, kernel, words),
+                         std::max<int64_t>(entry.mostBlocks, entry.mostGroups));
+  return SizeExpr::binary(SizeExpr::Op::Max, condition, legal);
+}
+
+/// Other numbers of blocks that an entry takes. Kernels work out of their grid
+/// how many have a row together. None where streams of different lengths are
+/// shared by weight.
+static std::optional<package::FreeBlocks> freeBlocksOf(const CudaEntry &entry,
+                                                       const CudaKernel &kernel,
+                                                       const Words &words,
+                                                       SizeSharing &sharing) {
+  using Op = SizeExpr::Op;
+  package::FreeBlocks free;
+  if (entry.turnRows > 0) {
+    free.unit = sharing.add(entry.blocks);
+    free.pieces = sharing.add(rowsOf(kernel, words));
+    return free;
+  }
+  if (!entry.hasParts() ||
+      (kernel.tiles && (entry.roles > 0 || entry.mostGroups > 0)))
+    return std::nullopt;
+  constexpr int64_t kRowProductStep = 64; // RowProductTime's
+  SizeExpr length = lengthOf(kernel, words);
+  int64_t piece = kernel.tiles ? entry.vectors : entry.chunk();
+  if (kernel.rowProduct || kernel.product) {
+    const CudaOperand &left =
+        kernel.operands[kernel.product ? 0 : kernel.rowProduct->left.operand];
+    length = words.size(left, kernel.product ? left.rank - 1
+                                             : kernel.rowProduct->left.flat);
+    piece = kernel.product ? std::max(entry.copied, 1) : kRowProductStep;
+  }
+  free.unit = sharing.add(groupsOf(entry, kernel, words));
+  free.pieces =
+      sharing.add(SizeExpr::binary(Op::CeilDiv, length, SizeExpr(piece)));
+  free.most = unsigned(entry.mostBlocks);
+  free.leftBytes = unsigned(entry.leftBytes + entry.mapBytes);
+  return free;
+}
+
+static package::CallForm formOfCall(const CudaKernel &kernel) {
+  using Form = package::CallForm;
+  return kernel.tiles        ? Form::Tiles
+         : kernel.rowProduct ? Form::RowProduct
+         : kernel.product    ? Form::Product
+         : kernel.f8Product  ? Form::ByteProduct
+                             : Form::Rows;
+}
+
+/// What multiplies.
+static GpuUnit unitOf(const CudaKernel &kernel, const CudaEntry &entry) {
+  bool isOfWords = kernel.product && entry.copied > 0 && entry.roles == 0;
+  bool isFlat = kernel.product && entry.roles == 0 && entry.sharedBytes == 0;
+  if (isOfWords || isFlat ||
+      (!kernel.tiles && !kernel.rowProduct && !kernel.product &&
+       !kernel.f8Product))
+    return GpuUnit::Lanes;
+  if (entry.roles == 0)
+    return GpuUnit::Warps;
+  return kernel.f8Product ? GpuUnit::Bytes : GpuUnit::WarpGroups;
+}
+
+/// What the time of an entry is predicted by.
+static package::WayShape shapeOf(const CudaEntry &entry,
+                                 const CudaKernel &kernel, const Words &words,
+                                 SizeSharing &sharing) {
+  using Shape = package::WayShape;
+  Shape shape;
+  shape.place = entry.place == CudaEntry::Nowhere     ? Shape::Nowhere
+                : entry.place == CudaEntry::Registers ? Shape::Registers
+                : entry.place == CudaEntry::Ring      ? Shape::Ring
+                                                      : Shape::OnChip;
+  shape.unit = uint8_t(unitOf(kernel, entry));
+  shape.hasParts = entry.hasParts();
+  shape.takesTurns = entry.turnRows > 0;
+  shape.threads = unsigned(entry.threads);
+  shape.rows = unsigned(entry.rows);
+  shape.vectors = unsigned(entry.vectors);
+  shape.width = unsigned(entry.width);
+  shape.columns = unsigned(entry.columns);
+  shape.stages = unsigned(entry.stages);
+  shape.blocks = unsigned(entry.blocks);
+  if (entry.hasParts()) {
+    shape.groups = sharing.add(groupsOf(entry, kernel, words));
+    shape.parts = sharing.add(partsOf(entry, kernel, words));
+  }
+  return shape;
+}
+
 package::DeviceKernel
 refold::describeCudaLaunch(const CudaKernel &kernel,
                            std::optional<unsigned> wanted) {
@@ -160,6 +259,7 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
       described.tickets =
           std::max(described.tickets, uint32_t(entry.tickets()));
   described.product = describeForLibrary(kernel, words, sharing);
+  std::vector<std::pair<const CudaEntry *, SizeExpr>> taken;
   auto add = [&](const CudaEntry &entry, const SizeExpr &condition,
                  int leastBlocks) {
     package::LaunchWay way;
@@ -176,6 +276,7 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
     for (const CudaMap &map : entry.maps)
       way.maps.push_back(words.map(map, sharing));
     launch.ways.push_back(std::move(way));
+    taken.emplace_back(&entry, condition);
   };
   if (wanted)
     add(kernel.entries[*wanted],
@@ -187,6 +288,22 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
             ? SizeExpr(1)
             : conditionOf(entry, kernel, words, false),
         entry.leastBlocks);
+  // Only who tunes, or explains, asks for these: behind all that others do.
+  for (auto [way, one] : llvm::zip_equal(launch.ways, taken)) {
+    auto &[entry, condition] = one;
+    way.legal = sharing.add(legalOf(*entry, kernel, words, condition));
+    way.freeBlocks = freeBlocksOf(*entry, kernel, words, sharing);
+    way.shape = shapeOf(*entry, kernel, words, sharing);
+  }
+  CallSizes call = callSizesOf(kernel, words);
+  described.call.form = formOfCall(kernel);
+  described.call.elementBytes = unsigned(kernel.operands.front().elementBytes);
+  for (auto [size, to] : {std::pair(&call.batch, &described.call.batch),
+                          {&call.rows, &described.call.rows},
+                          {&call.length, &described.call.length},
+                          {&call.columns, &described.call.columns},
+                          {&call.depth, &described.call.depth}})
+    *to = sharing.add(*size);
   described.launches.push_back(std::move(launch));
   return described;
 }

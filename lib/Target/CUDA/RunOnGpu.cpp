@@ -125,10 +125,45 @@ llvm::Error refold::makeCubins(package::Package &package,
   return llvm::Error::success();
 }
 
+/// All that the time of a launch depends on.
+static std::string keyOfChoice(const package::LaunchOfShape &of,
+                               const package::GpuFacts &gpu) {
+  std::string key = "launch choice\n" + gpu.name + "\n" + gpu.architecture() +
+                    "\n" + std::to_string(gpu.driverVersion) + "\n" +
+                    std::to_string(of.launch);
+  for (int64_t word : of.words)
+    key += " " + std::to_string(word);
+  for (const auto &[name, header] : headersOfTexts())
+    key += "\n" + name + "\n" + header;
+  return key + "\n" + of.kernel.text;
+}
+
+static std::optional<package::LaunchChoice>
+keptChoice(const DiskCache &cache, const package::LaunchOfShape &of,
+           const package::GpuFacts &gpu) {
+  std::unique_ptr<llvm::MemoryBuffer> kept = cache.get(keyOfChoice(of, gpu));
+  if (!kept)
+    return std::nullopt;
+  auto [blocks, entry] = kept->getBuffer().split(' ');
+  package::LaunchChoice choice;
+  choice.entry = entry.str();
+  if (entry.empty() || blocks.getAsInteger(10, choice.blocks))
+    return std::nullopt;
+  return choice;
+}
+
 llvm::Expected<package::CudaProgram *> GpuProgram::open() {
   if (program)
     return program.get();
   package::CudaProgram::Options options;
+  if (usesTuned && cache) {
+    package::Outcome<package::GpuFacts> gpu = package::findGpu();
+    if (!gpu)
+      return asError(gpu.error());
+    options.findChoice = [this, gpu = *gpu](const package::LaunchOfShape &of) {
+      return keptChoice(*cache, of, gpu);
+    };
+  }
   options.compile =
       [this](const package::DeviceKernel &kernel, const std::string &entry,
              const std::string &architecture) -> package::Outcome<std::string> {
@@ -145,6 +180,51 @@ llvm::Expected<package::CudaProgram *> GpuProgram::open() {
     return asError(opened.error());
   program = std::move(*opened);
   return program.get();
+}
+
+llvm::Expected<std::vector<package::TunedLaunch>>
+GpuProgram::tune(const package::RunPlan &plan,
+                 std::span<const package::DeviceAddress> inputs,
+                 std::span<const package::DeviceAddress> outputs,
+                 const package::TuneOptions &options) {
+  auto opened = open();
+  if (!opened)
+    return opened.takeError();
+  auto found = (*opened)->tune(plan, inputs, outputs, options);
+  if (!found)
+    return asError(found.error());
+  for (const package::TunedLaunch &one : *found)
+    if (cache && !one.wasKept)
+      cache->put(keyOfChoice({package->deviceKernels[one.kernel], one.launch,
+                              one.words},
+                             (*opened)->gpu()),
+                 std::to_string(one.choice.blocks) + " " + one.choice.entry);
+  return std::move(*found);
+}
+
+llvm::Expected<std::vector<package::TunedLaunch>>
+GpuProgram::tune(llvm::ArrayRef<Tensor> inputs,
+                 const package::TuneOptions &options) {
+  std::lock_guard<std::mutex> lock(mutex);
+  auto opened = open();
+  if (!opened)
+    return opened.takeError();
+  std::vector<std::vector<int64_t>> shapes;
+  for (const Tensor &input : inputs)
+    shapes.push_back(input.shape().vec());
+  auto plan = (*opened)->planFor(shapes);
+  if (!plan)
+    return asError(plan.error());
+  auto places = (*opened)->stage(**plan);
+  if (!places)
+    return asError(places.error());
+  for (auto [place, input] : llvm::zip(*places, inputs))
+    if (package::Problem problem =
+            (*opened)->upload(place, input.data(), input.numBytes()))
+      return asError(problem);
+  std::span<const package::DeviceAddress> all(*places);
+  return tune(**plan, all.first(inputs.size()), all.subspan(inputs.size()),
+              options);
 }
 
 llvm::Error GpuProgram::run(llvm::ArrayRef<Tensor> inputs,

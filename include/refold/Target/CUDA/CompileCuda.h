@@ -68,10 +68,12 @@ llvm::Error makeCubins(package::Package &package,
 /// code is made for it, when it is first needed.
 class GpuProgram : public RemoteProgram {
 public:
-  /// The cache, if any, outlives the program.
+  /// The cache, if any, outlives the program. `usesTuned`: launches are made by
+  /// what `tune` has found before, which the cache keeps for the GPU and its
+  /// driver.
   GpuProgram(std::shared_ptr<const package::Package> package,
-             const DiskCache *cache)
-      : package(std::move(package)), cache(cache) {}
+             const DiskCache *cache, bool usesTuned = false)
+      : package(std::move(package)), cache(cache), usesTuned(usesTuned) {}
 
   llvm::Error run(llvm::ArrayRef<Tensor> inputs,
                   llvm::ArrayRef<const void *> from,
@@ -79,10 +81,21 @@ public:
   /// Alone until the next call of `run`.
   llvm::Expected<package::CudaProgram *> open();
   const package::Package &described() const { return *package; }
+  /// `CudaProgram::tune` on arrays of the GPU; what it finds is kept in the
+  /// cache.
+  llvm::Expected<std::vector<package::TunedLaunch>>
+  tune(const package::RunPlan &plan,
+       std::span<const package::DeviceAddress> inputs,
+       std::span<const package::DeviceAddress> outputs,
+       const package::TuneOptions &options);
+  /// The same on arrays of the host.
+  llvm::Expected<std::vector<package::TunedLaunch>>
+  tune(llvm::ArrayRef<Tensor> inputs, const package::TuneOptions &options);
 
 private:
   std::shared_ptr<const package::Package> package;
   const DiskCache *cache;
+  bool usesTuned;
   std::mutex mutex;
   std::unique_ptr<package::CudaProgram> program;
 };

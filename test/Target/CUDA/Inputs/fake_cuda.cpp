@@ -10,6 +10,8 @@
 //   early FAKE_CUDA_MEMORY      bytes that may be allocated FAKE_CUDA_CAPTURE
 //   1: every stream captures a graph FAKE_CUDA_HEADERS     the folder of
 //   refold_cuda.h FAKE_CUDA_CXX         the compiler
+//   FAKE_CUDA_TIMES       ENTRY=MS,ENTRY/BLOCKS=MS: what launches take (1 ms)
+//   FAKE_CUDA_IDLE        an entry whose launches do nothing
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -81,13 +83,37 @@ struct Function {
   int most = (48 << 10) - 512;
 };
 struct Event {
-  int number;
+  double at;
+};
+/// Launches that were captured: they take their time when it is launched, and
+/// compute nothing anew.
+struct Graph {
+  double ms;
 };
 
 std::map<uint64_t, size_t> memory;
 size_t used = 0;
-int stuck = 0; ///< a kernel went wrong: every later call says so
-int depth = 0; ///< contexts pushed
+int stuck = 0;           ///< a kernel went wrong: every later call says so
+int depth = 0;           ///< contexts pushed
+double now = 0.0;        ///< milliseconds
+bool isCaptured = false; ///< launches go to `captured`
+double captured = 0.0;
+
+/// What a launch takes, by the name of its entry.
+double timeOf(const std::string &name, unsigned blocks) {
+  std::stringstream times(setting("FAKE_CUDA_TIMES", ""));
+  double found = 1.0;
+  bool isExact = false;
+  for (std::string one; std::getline(times, one, ',');) {
+    size_t equals = one.find('=');
+    std::string of = one.substr(0, equals);
+    bool isOfBlocks = of == name + "/" + std::to_string(blocks);
+    if (isOfBlocks || (of == name && !isExact))
+      found = std::stod(one.substr(equals + 1));
+    isExact |= isOfBlocks;
+  }
+  return found;
+}
 
 constexpr int kIllegalAddress = 700, kNotCurrent = 201, kNotFound = 500;
 
@@ -209,6 +235,9 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
     return failure;
   if (gy * gz * by * bz != 1 || shared > unsigned(wanted->most))
     return 1;
+  (isCaptured ? captured : now) += timeOf(wanted->name, gx);
+  if (isCaptured || wanted->name == setting("FAKE_CUDA_IDLE", ""))
+    return 0;
   // What is allocated may be read, written once a launch, and shared by blocks.
   std::vector<Range> ranges;
   for (auto [address, bytes] : memory) {
@@ -351,6 +380,7 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *) {
     return failure;
   std::memmove(reinterpret_cast<void *>(to), reinterpret_cast<void *>(from),
                bytes);
+  now += 0.5;
   return 0;
 }
 int cuStreamCreate(void **stream, unsigned) {
@@ -364,7 +394,7 @@ int cuStreamIsCapturing(void *, int *status) {
 }
 int cuStreamSynchronize(void *) { return answer(begin("cuStreamSynchronize")); }
 int cuEventCreate(void **event, unsigned) {
-  *event = new Event{0};
+  *event = new Event{0.0};
   return answer(begin("cuEventCreate"));
 }
 int cuEventDestroy_v2(void *event) {
@@ -372,16 +402,46 @@ int cuEventDestroy_v2(void *event) {
   return 0;
 }
 int cuEventRecord(void *event, void *) {
-  static int next = 0;
-  static_cast<Event *>(event)->number = ++next;
+  now += 1e-6;
+  static_cast<Event *>(event)->at = now;
   return answer(begin("cuEventRecord"));
 }
 int cuEventSynchronize(void *) { return answer(begin("cuEventSynchronize")); }
 int cuEventElapsedTime(float *ms, void *first, void *last) {
-  *ms = float(static_cast<Event *>(last)->number -
-              static_cast<Event *>(first)->number);
+  *ms = float(static_cast<Event *>(last)->at - static_cast<Event *>(first)->at);
   return answer(begin("cuEventElapsedTime"));
 }
+
+#ifndef FAKE_CUDA_WITHOUT_GRAPHS
+int cuStreamBeginCapture_v2(void *, int mode) {
+  if (isCaptured || mode != 1)
+    return 1;
+  isCaptured = true;
+  captured = 0.0;
+  return answer(begin("cuStreamBeginCapture_v2"));
+}
+int cuStreamEndCapture(void *, void **graph) {
+  isCaptured = false;
+  *graph = new Graph{captured};
+  return answer(begin("cuStreamEndCapture"));
+}
+int cuGraphInstantiateWithFlags(void **made, void *graph, unsigned long long) {
+  *made = new Graph(*static_cast<Graph *>(graph));
+  return answer(begin("cuGraphInstantiateWithFlags"));
+}
+int cuGraphLaunch(void *graph, void *) {
+  now += static_cast<Graph *>(graph)->ms;
+  return answer(begin("cuGraphLaunch"));
+}
+int cuGraphExecDestroy(void *graph) {
+  delete static_cast<Graph *>(graph);
+  return begin("cuGraphExecDestroy");
+}
+int cuGraphDestroy(void *graph) {
+  delete static_cast<Graph *>(graph);
+  return begin("cuGraphDestroy");
+}
+#endif
 
 //===----------------------------------------------------------------------===//
 // NVRTC
