@@ -63,6 +63,42 @@ static SizeExpr timeOfColumns(const CudaEntry &entry, const CudaKernel &kernel,
   return (walked + SizeExpr(beside)) * SizeExpr(percent);
 }
 
+/// Whether rows are enough for an entry over tiles. With roles a multiprocessor
+/// does one visit after the other: where all of them have two at most, the
+/// entry whose visits are done first (of 192 rows one takes 1.28 times as long
+/// as of 128), and from half of 65 rows on a visit each, which is done before
+/// the blocks of other entries are (benchmarks/results/cuda-tune.md).
+static SizeExpr hasEnoughRows(const CudaEntry &entry, const CudaKernel &kernel,
+                              const Words &words) {
+  using Op = SizeExpr::Op;
+  constexpr int64_t kUnits = 132, kFewRounds = 2, kLongStream = 512;
+  constexpr int64_t kHalf = 33, kTime = 100, kTimeOf192 = 128;
+  SizeExpr rows = words.extent(kernel.tiles->rows);
+  SizeExpr isEnough =
+      SizeExpr::binary(Op::Le, SizeExpr(entry.fewestRows), rows);
+  if (entry.roles == 0 || entry.hasParts() || kernel.tiles->isGrowing)
+    return isEnough;
+  auto visits = [&](const CudaEntry &one) {
+    return rowsOf(kernel, words) *
+           SizeExpr::binary(Op::CeilDiv, rows, SizeExpr(one.rows));
+  };
+  auto time = [&](const CudaEntry &one) {
+    return SizeExpr::binary(Op::CeilDiv, visits(one), SizeExpr(kUnits)) *
+           SizeExpr(one.rows > 128 ? kTimeOf192 : kTime);
+  };
+  for (const CudaEntry &other : kernel.entries)
+    if (other.roles > 0 && !other.hasParts() && other.rows < entry.rows &&
+        other.deepest == entry.deepest && other.widest == entry.widest)
+      return SizeExpr::select(
+          isAtMost(visits(other), kFewRounds * kUnits),
+          SizeExpr::binary(Op::Lt, time(entry), time(other)), isEnough);
+  SizeExpr isAlone =
+      SizeExpr::binary(Op::Le, SizeExpr(kHalf), rows) *
+      isAtMost(visits(entry), kUnits) *
+      SizeExpr::binary(Op::Le, kLongStream, words.extent(kernel.stream));
+  return SizeExpr::binary(Op::Max, isEnough, isAlone);
+}
+
 /// Whether an array has fewer elements along the summed or the carried index
 /// than an entry has room for.
 static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
@@ -73,7 +109,9 @@ static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
       isAtMost(depth, entry.deepest) * words.takes(depth, entry.width);
   if (kernel.tiles->width.operand >= 0)
     takes = takes * Words::isMultiple(width, entry.width);
-  // More rows are worth blocks of 128 of them.
+  // More rows are worth blocks of 128 of them; twice as many, where these would
+  // leave multiprocessors idle and all groups of few are there at once
+  // (benchmarks/results/cuda-tune.md).
   constexpr int64_t kFewRows = 32;
   bool isWide = entry.hasParts() && entry.roles > 0;
   if (isWide) // results are the front of what is multiplied, by maps
@@ -89,11 +127,14 @@ static SizeExpr takesTiles(const CudaEntry &entry, const CudaKernel &kernel,
     for (const CudaExtent &places : {kernel.tiles->rows, kernel.stream})
       takes = takes * isAtMost(words.extent(places), CudaTiles::kMostPlaces);
   if (entry.hasParts() && !isWide && !isWanted)
-    takes = takes * isAtMost(packedRows(kernel, words), kFewRows);
-  if (entry.fewestRows > 0 && !isWanted)
     takes =
-        takes * SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(entry.fewestRows),
-                                 words.extent(kernel.tiles->rows));
+        takes *
+        SizeExpr::binary(
+            SizeExpr::Op::Max, isAtMost(packedRows(kernel, words), kFewRows),
+            isAtMost(packedRows(kernel, words), 2 * kFewRows) *
+                isAtMost(groupsOf(entry, kernel, words), entry.mostBlocks));
+  if (entry.fewestRows > 0 && !isWanted)
+    takes = takes * hasEnoughRows(entry, kernel, words);
   // Of entries that tiles' columns alone tell apart, the one that walks less.
   for (const CudaEntry &other : kernel.entries)
     if (&other > &entry && !isWanted && entry.roles + other.roles == 0 &&
@@ -296,6 +337,67 @@ static SizeExpr areSweptSooner(const CudaEntry &entry, const CudaKernel &kernel,
                               isAtMost(rows, kFewRows));
 }
 
+/// Whether threads of an entry have so much of a row that few rows, which leave
+/// multiprocessors idle, are done sooner by more threads.
+static bool isSlowForFew(const CudaEntry &entry) {
+  constexpr int kMostVectors = 8, kFewThreads = 64;
+  return entry.place == CudaEntry::Registers && !entry.hasParts() &&
+         (entry.vectors > kMostVectors ||
+          (entry.vectors == kMostVectors && entry.threads <= kFewThreads));
+}
+
+/// Whether rows are so few that an entry behind this one, of more threads, is
+/// done sooner: every second multiprocessor has one at most, and such an entry
+/// takes them (20 rows of 3000: 0.3 to 0.8 us of 2.4 to 3.5,
+/// benchmarks/results/cuda-tune.md).
+/// Lists, whose threads each bring one to be merged, are not.
+static SizeExpr areTooFew(const CudaEntry &entry, const CudaKernel &kernel,
+                          const Words &words) {
+  constexpr int64_t kHalfOfUnits = 66;
+  constexpr int kManyThreads = 128;
+  SizeExpr isOther;
+  auto isOfLists = [](const CudaEntry &one) {
+    return one.place == CudaEntry::Lanes;
+  };
+  if (!isSlowForFew(entry) || llvm::any_of(kernel.entries, isOfLists))
+    return isOther;
+  SizeExpr length = lengthOf(kernel, words);
+  for (const CudaEntry &other : kernel.entries) {
+    if (&other <= &entry || other.width != entry.width || other.hasParts() ||
+        other.blocks > 1 || other.threads < kManyThreads ||
+        other.fewestRows > 0 || other.turnRows > 0 || isSlowForFew(other))
+      continue;
+    SizeExpr takes =
+        SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(other.shortest), length);
+    if (other.longest >= 0)
+      takes = takes * isAtMost(length, other.longest);
+    isOther = SizeExpr::binary(SizeExpr::Op::Max, isOther, takes);
+  }
+  return isOther * isAtMost(rowsOf(kernel, words), kHalfOfUnits);
+}
+
+/// Whether rows are so few that clusters of twice as many blocks all run at
+/// once: each has half as much to bring, which is much (1 to 30 rows of 70 to
+/// 200 thousand: 1.2 to 1.6 times as fast, benchmarks/results/cuda-tune.md).
+static SizeExpr areFewForCluster(const CudaEntry &entry,
+                                 const CudaKernel &kernel, const Words &words) {
+  constexpr int64_t kBlocks = 264; // two a multiprocessor
+  constexpr int64_t kManyOfThread = 32;
+  SizeExpr length = lengthOf(kernel, words), isOther;
+  for (const CudaEntry &other : kernel.entries)
+    if (&other > &entry && other.blocks == 2 * entry.blocks &&
+        other.width == entry.width && other.threads == entry.threads &&
+        other.turnRows == 0 && entry.turnRows == 0)
+      isOther = SizeExpr::binary(
+          SizeExpr::Op::Max, isOther,
+          other.longest >= 0 ? isAtMost(length, other.longest) : SizeExpr(1));
+  SizeExpr isLong = SizeExpr::binary(
+      SizeExpr::Op::Lt, SizeExpr(kManyOfThread * entry.threads * entry.blocks),
+      length);
+  return isOther * isLong *
+         isAtMost(rowsOf(kernel, words), kBlocks / (2 * entry.blocks));
+}
+
 SizeExpr refold::conditionOf(const CudaEntry &entry, const CudaKernel &kernel,
                              const Words &words, bool isWanted) {
   if (kernel.tiles)
@@ -324,5 +426,9 @@ SizeExpr refold::conditionOf(const CudaEntry &entry, const CudaKernel &kernel,
   if (entry.shortest > 0 && !isWanted)
     takes = takes * SizeExpr::binary(SizeExpr::Op::Le, SizeExpr(entry.shortest),
                                      length);
+  if (!isWanted && entry.blocks > 1)
+    takes = takes * (SizeExpr(1) - areFewForCluster(entry, kernel, words));
+  if (!isWanted && isSlowForFew(entry))
+    takes = takes * (SizeExpr(1) - areTooFew(entry, kernel, words));
   return isLimited ? takes * isAtMost(length, entry.longest) : takes;
 }
