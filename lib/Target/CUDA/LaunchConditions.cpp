@@ -387,7 +387,7 @@ static SizeExpr areFewForCluster(const CudaEntry &entry,
   for (const CudaEntry &other : kernel.entries)
     if (&other > &entry && other.blocks == 2 * entry.blocks &&
         other.width == entry.width && other.threads == entry.threads &&
-        other.turnRows == 0 && entry.turnRows == 0)
+        other.place == entry.place && entry.place != CudaEntry::Ring)
       isOther = SizeExpr::binary(
           SizeExpr::Op::Max, isOther,
           other.longest >= 0 ? isAtMost(length, other.longest) : SizeExpr(1));
