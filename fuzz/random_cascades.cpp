@@ -419,15 +419,13 @@ void Check::compareRuns(llvm::MutableArrayRef<CompiledProgram> forms,
   auto written = evaluate(functionOf(*module), asWritten);
   if (!written)
     return llvm::consumeError(written.takeError());
-  // The first is what the others are held to, and owes nothing that is lost as
-  // written.
+  // What is lost as written is not owed.
   auto plain = forms.front().executable.run(inputs, /*threads=*/2);
   Owed owed(functionOf(*module), inputs, seed, exactly.limits);
-  if (!plain) {
+  if (!plain)
     llvm::consumeError(plain.takeError()); // told of below
-  } else if (llvm::Error error = owed.dropLost(*plain, *want)) {
+  else if (llvm::Error error = owed.dropLost(*plain, *want))
     return llvm::consumeError(std::move(error));
-  }
   std::vector<Tensor> unfused;
   for (auto [name, form] : llvm::zip(kForms, forms)) {
     auto outputs = form.executable.run(inputs, /*threads=*/2);
