@@ -35,6 +35,37 @@ OWN = """small(q[m,d=1], k[m,n,d=1], v[m,n,e=80]) -> o
 """
 
 
+# A number of the program that is made where they are made: h·h below the normal numbers divides what is as small; and a sum beside them.
+SCALED = {"a divisor": "  s[m,n] = sum(d: q*k)/(h*h)\n", "a factor": "  s[m,n] = sum(d: q*k)*1e-3*(1/(h*h)*1e3)\n"}
+BESIDE = """small(q[m,d=1], k[n,d=1], v[n,e=20], h, a[m,n]) -> o, b
+SCORES  p = exp(s - max(n: s))
+  o = sum(n: p*v) / sum(n: p)
+  b = sum(n: a*a)
+"""
+
+
+def check_scaled(folder):
+    """How many differ from double by more than twice the unfused program's error and two units."""
+    failed = 0
+    for (what, scores), h in itertools.product(SCALED.items(), [1e-20, 1e-19, 3e-10]):
+        if what == "a factor" and h < 1e-19:
+            continue  # its reciprocal is infinite
+        pathlib.Path(folder, "small.fold").write_text(BESIDE.replace("SCORES", scores))
+        draw = numpy.random.default_rng(7)
+        given = {"q": numpy.full((3, 1), h, "f4"), "k": (draw.uniform(1, 4, (700, 1)) * h).astype("f4"), "h": numpy.float32(h),
+                 "v": draw.uniform(0.5, 1, (700, COLUMNS)).astype("f4"), "a": draw.uniform(1e-20, 2e-20, (3, 700)).astype("f4")}
+        q, k, v, a, unit = (given[name].astype("f8") for name in "qkvah")
+        s = q @ k.T / (unit * unit)
+        p = numpy.exp(s - s.max(1, keepdims=True))
+        for name, want in {"o": p @ v / p.sum(1, keepdims=True), "b": (a * a).sum(1)}.items():
+            fused, unfused = (results(folder, given, f"--fuse={how}", name=name) for how in ("always", "never"))
+            bound, found = 2 * error(unfused, want) + 2 * ULP, error(fused, want)
+            if not found <= bound:
+                print(f"{what}, h {h}, {name}: {found:.2e} of {bound:.2e}")
+                failed += 1
+    return failed
+
+
 def inputs(kind, rows, length):
     draw = numpy.random.default_rng(length)
     q = numpy.ones((rows, 1), "f4")
@@ -53,12 +84,12 @@ def inputs(kind, rows, length):
     return {"q": q, "k": k, "v": v}
 
 
-def results(folder, given, *options):
+def results(folder, given, *options, name="o"):
     numpy.savez(f"{folder}/in.npz", **given)
     subprocess.run([REFOLD, "run", f"{folder}/small.fold", *options, f"--inputs-from={folder}/in.npz",
                     f"--outputs-to={folder}/out.npz"], check=True, stdout=subprocess.DEVNULL)
     with numpy.load(f"{folder}/out.npz") as found:
-        return found["o"]
+        return found[name]
 
 
 def error(found, want):
@@ -72,6 +103,7 @@ def error(found, want):
 def main():
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
+        failed += check_scaled(folder)
         for program, rows, length in itertools.product([PROGRAM, OWN], ROWS, LENGTHS):
             if program == OWN and rows == max(ROWS):
                 continue

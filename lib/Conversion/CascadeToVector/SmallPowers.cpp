@@ -10,6 +10,7 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace refold;
@@ -54,7 +55,61 @@ void Kernel::findSmallPowers(const NodeSet &all) {
   }
 }
 
-/// Whether all that a step leaves along its rows are such powers.
+/// Whether a result may be a number that is not 0 and below all normal ones:
+/// of numbers of the program, not of extents and constants alone.
+static bool mayBeSubnormal(Node *n) {
+  if (n->kind != Node::Elem || !isa<FloatType>(n->type))
+    return false;
+  if (isa<arith::SIToFPOp, arith::UIToFPOp, arith::ExtFOp>(n->op))
+    return false;
+  NodeSet all;
+  collect(n, all);
+  return llvm::any_of(all, [](Node *part) {
+    return isa<FloatType>(part->type) && part->kind != Node::Elem &&
+           part->kind != Node::Const;
+  });
+}
+
+/// Whether `user` does not show that an operand is 0 in place of a subnormal
+/// number: it is added to others, taken for an extreme or an exponent, or
+/// multiplied by no more than 2^64.
+static bool bearsZero(Node *user, Node *operand) {
+  constexpr double kMost = 0x1p64;
+  if (isa<arith::AddFOp, arith::SubFOp, arith::NegFOp, arith::MaximumFOp,
+          arith::MinimumFOp, arith::MaxNumFOp, arith::MinNumFOp,
+          arith::SelectOp, arith::TruncFOp, arith::ExtFOp, math::ExpOp,
+          math::TanhOp, math::AbsFOp>(user->op))
+    return true;
+  bool isProduct = isa<arith::MulFOp>(user->op);
+  if (!isProduct && !isa<arith::DivFOp>(user->op))
+    return false;
+  Node *other = user->in[user->in[0] == operand ? 1 : 0];
+  if (other->kind != Node::Const || (!isProduct && user->in[0] != operand))
+    return false;
+  auto number =
+      dyn_cast<FloatAttr>(cast<arith::ConstantOp>(other->op).getValue());
+  double size = number ? std::abs(number.getValueAsDouble()) : 0.0;
+  return isProduct ? size <= kMost : size >= 1.0 / kMost;
+}
+
+/// Whether `root` is as good as what it is if each operation may give 0 in
+/// place of a subnormal number: k = h·h, by which scores are divided, is not.
+/// What is summed in a contraction was there before.
+static bool bearsFlushing(Node *root, NodeSet &known) {
+  if (root->kind != Node::Elem || !known.insert(root))
+    return true;
+  return llvm::all_of(root->in, [&](Node *operand) {
+    return (!mayBeSubnormal(operand) || bearsZero(root, operand)) &&
+           bearsFlushing(operand, known);
+  });
+}
+static bool bearsFlushing(Node *root) {
+  NodeSet known;
+  return bearsFlushing(root, known);
+}
+
+/// Whether all that a step leaves along its rows are such powers, and nothing
+/// that it computes beside them shows what is 0 in its stead.
 bool Kernel::hasSmallPowers(unsigned pass, const Step &step) {
   if (step.kind != Step::Rows || step.isGathered || !step.hasRow ||
       step.rowLanes)
@@ -65,11 +120,21 @@ bool Kernel::hasSmallPowers(unsigned pass, const Step &step) {
         !plan.hasStream(n->set) || n->level < step.firstLevel ||
         n->level > step.lastLevel)
       continue;
-    if (!smallPowers.count(n))
+    if (!smallPowers.count(n) || !bearsFlushing(n->in[0]))
       return false;
     isAny = true;
   }
-  return isAny;
+  auto bears = [&](StatePlan &s) {
+    bool isOfStep = s.pass == pass && s.form != StatePlan::Matrix &&
+                    belongs(step, s.set) && s.level >= step.firstLevel &&
+                    s.level <= step.lastLevel;
+    if (!isOfStep || s.combine != Binary::AddF || s.isCount)
+      return !isOfStep || bearsFlushing(s.term);
+    // Who reads such a power is small where it is.
+    auto isPower = [&](Node *n) { return flushed.contains(n); };
+    return isPower(s.term) || llvm::any_of(s.term->in, isPower);
+  };
+  return isAny && llvm::all_of(plan.states, bears);
 }
 
 bool Kernel::flushesIn(unsigned pass) {
