@@ -345,6 +345,8 @@ benchGpu(mlir::MLIRContext &context, const ProgramFlags &program,
   if (!result)
     return result.takeError();
   progress.clear();
+  if (tunes)
+    tellNotKept(options.cache != nullptr);
   if (program.isJson())
     printJsonOf(*result);
   else

@@ -65,6 +65,12 @@ llvm::Error checkTune(bool tunes, llvm::StringRef target) {
                   "CPU are measured by 'refold tune'");
 }
 
+void tellNotKept(bool hasCache) {
+  if (!hasCache)
+    llvm::errs() << "warning: found no cache, which would keep what was tuned "
+                    "for --tuned\n";
+}
+
 /// "exact", "requantise" or "requantise=0.01".
 static llvm::Error parseCasts(llvm::StringRef text, NumericPolicy &numerics) {
   auto [word, bound] = text.split('=');

@@ -40,6 +40,8 @@ void addTunedTo(Flags &flags, bool &usesTuned);
 void addTuneTo(Flags &flags, bool &tunes);
 /// Refuses it where no GPU runs the program.
 llvm::Error checkTune(bool tunes, llvm::StringRef target);
+/// Says that what was tuned is lost, where there is no cache.
+void tellNotKept(bool hasCache);
 
 } // namespace refold
 

@@ -87,7 +87,8 @@ llvm::Expected<RunResult> evaluate(LoadedProgram &program,
 }
 
 /// Tells what was timed on standard error: the answer is on the other.
-llvm::Error tuneOnGpu(CompiledProgram &program, llvm::ArrayRef<Tensor> inputs) {
+llvm::Error tuneOnGpu(CompiledProgram &program, llvm::ArrayRef<Tensor> inputs,
+                      bool hasCache) {
   constexpr size_t kUsualWays = 6;
   Progress progress("tune", kUsualWays);
   package::TuneOptions options;
@@ -98,6 +99,7 @@ llvm::Error tuneOnGpu(CompiledProgram &program, llvm::ArrayRef<Tensor> inputs) {
   progress.clear();
   for (const package::TunedLaunch &one : *tuned)
     llvm::errs() << package::describeTuned(program.gpu->described(), one);
+  tellNotKept(hasCache);
   return llvm::Error::success();
 }
 
@@ -121,7 +123,8 @@ llvm::Expected<RunResult> compileAndRun(LoadedProgram program,
   if (!compiled)
     return compiled.takeError();
   if (options.tunes)
-    if (llvm::Error error = tuneOnGpu(*compiled, inputs))
+    if (llvm::Error error =
+            tuneOnGpu(*compiled, inputs, compileOptions.cache != nullptr))
       return std::move(error);
   auto begin = std::chrono::steady_clock::now();
   auto outputs = compiled->executable.run(inputs, options.threads);

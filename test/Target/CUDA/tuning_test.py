@@ -210,6 +210,12 @@ def check_bench(machine):
     assert "ways timed" in text and "speedup" in text, text
 
 
+def check_no_cache(machine):
+    """What cannot be kept is said."""
+    text, _ = machine.answers("run", "--target", "cuda", *SOFTMAX, "--tune", REFOLD_CACHE_DIR="")
+    assert "ways timed" in text and text.count("warning: found no cache") == 1, text
+
+
 def check_refused(machine):
     """Without a device, and for a CPU."""
     machine.refuses(4, ["found no CUDA driver", "no-such.so"], "run", "--target", "cuda-sm90", *SOFTMAX, "--tune", REFOLD_LIBCUDA="/no-such.so")
@@ -226,7 +232,7 @@ def check_refused(machine):
         assert code == 2 and "made for the CPU" in text, text
 
 
-CHECKS = [check_taken, check_noise, check_another_answer, check_answers, check_predicted, check_files, check_no_graphs, check_failures, check_bench, check_refused]
+CHECKS = [check_taken, check_noise, check_another_answer, check_answers, check_predicted, check_files, check_no_graphs, check_failures, check_bench, check_no_cache, check_refused]
 
 if __name__ == "__main__":
     wanted = sys.argv[1:]
