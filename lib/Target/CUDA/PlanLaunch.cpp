@@ -236,6 +236,30 @@ static package::WayShape shapeOf(const CudaEntry &entry,
   return shape;
 }
 
+/// What only who tunes, or explains, asks for: behind all that others do.
+/// `taken`: the entry and the condition of each way.
+static void
+addForTuning(const CudaKernel &kernel, const Words &words,
+             llvm::ArrayRef<std::pair<const CudaEntry *, SizeExpr>> taken,
+             package::DeviceKernel &described, package::Launch &launch,
+             SizeSharing &sharing) {
+  for (auto [way, one] : llvm::zip_equal(launch.ways, taken)) {
+    const auto &[entry, condition] = one;
+    way.legal = sharing.add(legalOf(*entry, kernel, words, condition));
+    way.freeBlocks = freeBlocksOf(*entry, kernel, words, sharing);
+    way.shape = shapeOf(*entry, kernel, words, sharing);
+  }
+  CallSizes call = callSizesOf(kernel, words);
+  described.call.form = formOfCall(kernel);
+  described.call.elementBytes = unsigned(kernel.operands.front().elementBytes);
+  for (auto [size, to] : {std::pair(&call.batch, &described.call.batch),
+                          {&call.rows, &described.call.rows},
+                          {&call.length, &described.call.length},
+                          {&call.columns, &described.call.columns},
+                          {&call.depth, &described.call.depth}})
+    *to = sharing.add(*size);
+}
+
 package::DeviceKernel
 refold::describeCudaLaunch(const CudaKernel &kernel,
                            std::optional<unsigned> wanted) {
@@ -288,22 +312,7 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
             ? SizeExpr(1)
             : conditionOf(entry, kernel, words, false),
         entry.leastBlocks);
-  // Only who tunes, or explains, asks for these: behind all that others do.
-  for (auto [way, one] : llvm::zip_equal(launch.ways, taken)) {
-    auto &[entry, condition] = one;
-    way.legal = sharing.add(legalOf(*entry, kernel, words, condition));
-    way.freeBlocks = freeBlocksOf(*entry, kernel, words, sharing);
-    way.shape = shapeOf(*entry, kernel, words, sharing);
-  }
-  CallSizes call = callSizesOf(kernel, words);
-  described.call.form = formOfCall(kernel);
-  described.call.elementBytes = unsigned(kernel.operands.front().elementBytes);
-  for (auto [size, to] : {std::pair(&call.batch, &described.call.batch),
-                          {&call.rows, &described.call.rows},
-                          {&call.length, &described.call.length},
-                          {&call.columns, &described.call.columns},
-                          {&call.depth, &described.call.depth}})
-    *to = sharing.add(*size);
+  addForTuning(kernel, words, taken, described, launch, sharing);
   described.launches.push_back(std::move(launch));
   return described;
 }
