@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Runtime/Executable.h"
 
+#include "LinkedOneDnn.h"
 #include "Parallel.h"
 #include "ShapePlan.h"
 #include "refold/Runtime/AlignedBuffer.h"

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 using namespace refold;
 
@@ -204,14 +205,30 @@ static void packRows(const char *from, int64_t rowStride, int64_t colStride,
       *to++ = toArithmetic(load<T>(from, row * rowStride + col * colStride));
 }
 
+/// A float of 8 bits: one without infinities of 3 bits of fraction, or the
+/// upper half of an f16.
+static float ofByte(DType type, unsigned code) {
+  if (type == DType::F8E5M2)
+    return toArithmetic(Half{uint16_t(code << 8)});
+  constexpr int kFraction = 3, kBias = 7;
+  int exponent = int(code >> kFraction & 0xf);
+  int fraction = int(code & 7);
+  float sign = code & 0x80 ? -1.0f : 1.0f;
+  if (exponent == 0xf && fraction == 7)
+    return std::numeric_limits<float>::quiet_NaN();
+  if (exponent != 0)
+    fraction += 1 << kFraction;
+  return sign *
+         std::ldexp(float(fraction), std::max(exponent, 1) - kBias - kFraction);
+}
+
 /// A type of 256 values, by table.
 static void packBytes(DType type, const char *from, int64_t rowStride,
                       int64_t colStride, int64_t rows, int64_t cols,
                       float *to) {
   float values[256];
   for (unsigned i = 0; i < 256; ++i) {
-    uint8_t byte = uint8_t(i);
-    values[i] = float(loadAsDouble(type, &byte));
+    values[i] = ofByte(type, i);
   }
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t col = 0; col < cols; ++col)

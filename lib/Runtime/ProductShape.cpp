@@ -37,7 +37,7 @@ static void mergeBatches(ProductShape &shape, bool mayGrowColumns) {
     for (size_t i = 0; i < shape.batch.size() && !changed; ++i) {
       changed = absorb(shape, shape.batch[i], mayGrowColumns);
       if (changed)
-        shape.batch.erase(shape.batch.begin() + i);
+        shape.batch.erase(shape.batch.begin() + int64_t(i));
     }
   }
 }

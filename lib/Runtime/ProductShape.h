@@ -3,7 +3,7 @@
 #define REFOLD_LIB_RUNTIME_PRODUCTSHAPE_H
 
 #include "refold/Runtime/Views.h"
-#include "refold/Support/Tensor.h"
+#include <vector>
 
 namespace refold {
 
@@ -26,7 +26,7 @@ struct ProductShape {
   DType lhsType, rhsType, resultType;
   int64_t m = 0, n = 0, k = 0;
   MatrixRef lhs, rhs, result;
-  llvm::SmallVector<BatchDim, 4> batch;
+  std::vector<BatchDim> batch;
   /// lhs and rhs have changed places, so that the result's rows are contiguous:
   /// a bias then belongs to the rows.
   bool isSwapped = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "ShapePlan.h"
 
+#include "LinkedOneDnn.h"
 #include "refold/Runtime/ArenaPlan.h"
 #include "refold/Runtime/ConstantPanels.h"
 #include "refold/Runtime/StepViews.h"
@@ -171,13 +172,13 @@ llvm::Error Planner::planProduct(size_t at, const ProductStep &product) {
   if (rhsBuffer.kind == BufferKind::Constant)
     options.constantRhs = static_cast<const char *>(rhsBuffer.data);
 
-  llvm::Expected<std::unique_ptr<ProductPlan>> made =
-      ProductPlan::create(*lhs, *rhs, *result, options, weights[at]);
-  if (!made)
-    return fail(ExitCode::Unsupported,
-                "'" + step.name + "': " + llvm::toString(made.takeError()));
+  options.library = &linkedOneDnn();
   ProductCall call;
-  call.plan = std::move(*made);
+  std::string error;
+  call.plan =
+      ProductPlan::create(*lhs, *rhs, *result, options, weights[at], error);
+  if (!call.plan)
+    return fail(ExitCode::Unsupported, "'" + step.name + "': " + error);
   int64_t multiplications = 0;
   call.isSmall = !__builtin_mul_overflow(lhs->numElements(), rhs->sizes.back(),
                                          &multiplications) &&

@@ -2,9 +2,9 @@
 #ifndef REFOLD_LIB_RUNTIME_SHAPEPLAN_H
 #define REFOLD_LIB_RUNTIME_SHAPEPLAN_H
 
-#include "Product.h"
 #include "refold/Runtime/AlignedBuffer.h"
 #include "refold/Runtime/ExecutableSpec.h"
+#include "refold/Runtime/Product.h"
 #include "refold/Runtime/Views.h"
 #include "llvm/Support/Error.h"
 #include <map>

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef REFOLD_LIB_RUNTIME_PRODUCT_H
-#define REFOLD_LIB_RUNTIME_PRODUCT_H
+#ifndef REFOLD_RUNTIME_PRODUCT_H
+#define REFOLD_RUNTIME_PRODUCT_H
 
-#include "ProductShape.h"
 #include "refold/Runtime/AlignedBuffer.h"
-#include "refold/Runtime/InstructionSet.h"
-#include "llvm/Support/Error.h"
+#include "refold/Runtime/OneDnn.h"
+#include "refold/Runtime/Views.h"
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 
 namespace refold {
 
-/// Limits the library to an instruction set. Has an effect only before its
-/// first use in the process.
-void limitProductLibrary(InstructionSet instructionSet);
+/// Whether oneDNN computes products of these types: sums of f32. Others are
+/// computed by plain loops.
+bool needsProductLibrary(DType lhs, DType rhs, DType result);
+/// Whether there are products of these types at all.
+bool hasProduct(DType lhs, DType rhs, DType result);
 
 /// True while the calling thread is inside the library, which allocates a small
 /// table for each call: the one exception to `Executable`'s promise.
@@ -52,13 +54,16 @@ public:
     bool hasBias = false;
     /// The bytes of a constant right side; null where it is computed.
     const char *constantRhs = nullptr;
+    /// Null where `needsProductLibrary` is false.
+    const onednn::Library *library = nullptr;
   };
 
   /// Views as in `ProductStep`. Must be called, and its items run, with
-  /// libraries on one thread.
-  static llvm::Expected<std::unique_ptr<ProductPlan>>
+  /// libraries on one thread: it is where the library has its own runtime.
+  /// Null where there is none; `error` then says why.
+  static std::unique_ptr<ProductPlan>
   create(const View &lhs, const View &rhs, const View &result,
-         const Options &options, PackedWeights &weights);
+         const Options &options, PackedWeights &weights, std::string &error);
   ~ProductPlan();
 
   int64_t numItems() const;
@@ -76,4 +81,4 @@ private:
 
 } // namespace refold
 
-#endif // REFOLD_LIB_RUNTIME_PRODUCT_H
+#endif // REFOLD_RUNTIME_PRODUCT_H
