@@ -32,6 +32,8 @@ typedef struct refold_open_options {
   const char *tuned; /* the file that refold-run --tune made on this machine;
                         null: launches are those of the shapes alone. One that
                         holds nothing for the GPU, or is damaged, is an error */
+  const char *weights; /* the folder of the files that the package leaves its
+                          weights in; null or empty: where it says */
 } refold_open_options;
 
 /* Reads a package, and loads its code onto the machine that it is for.

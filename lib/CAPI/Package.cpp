@@ -77,7 +77,8 @@ static Problem loadTuned(const refold_open_options &options,
 
 static Problem open(const char *path, const refold_open_options &options,
                     refold_package **result) {
-  Outcome<std::shared_ptr<Package>> read = openPackage(path);
+  Outcome<std::shared_ptr<Package>> read =
+      openPackage(path, options.weights ? options.weights : "");
   if (!read)
     return read.error();
   auto opened = std::make_unique<refold_package>();

@@ -169,7 +169,9 @@ static LoadedProgram copyOf(const LoadedProgram &program) {
           program.outputs,
           program.storage,
           program.readMs,
-          program.narrowed};
+          program.narrowed,
+          program.weightsFolder,
+          program.weightFiles};
 }
 
 /// Whether code may be generated before certificates are made. Not where

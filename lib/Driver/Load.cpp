@@ -10,6 +10,7 @@
 #include "refold/Support/Error.h"
 #include "refold/Support/Files.h"
 #include "refold/Support/Stopwatch.h"
+#include "llvm/Support/Path.h"
 
 namespace refold {
 
@@ -131,6 +132,9 @@ static llvm::Error loadOnnx(mlir::MLIRContext &context, llvm::StringRef path,
     return collector.takeErrors("the ONNX front end failed without reason");
   program.module = std::move(model->module);
   program.storage = std::move(model->storage);
+  llvm::StringRef folder = llvm::sys::path::parent_path(path);
+  program.weightsFolder = folder.empty() ? "." : folder.str();
+  program.weightFiles = std::move(model->files);
   return llvm::Error::success();
 }
 

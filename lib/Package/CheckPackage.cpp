@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Package/Package.h"
+#include "refold/Runtime/Product.h"
 
 #include <algorithm>
 
@@ -14,6 +15,7 @@ struct Checker {
 
   bool isGood() const;
   bool hasPlainNames() const;
+  bool hasWeightPlaces() const;
 
 private:
   static bool isType(DType dtype) { return dtype <= DType::Bool; }
@@ -88,6 +90,7 @@ private:
     return kind == BufferKind::Output || kind == BufferKind::Temporary;
   }
   bool isKernelStep(const KernelStep &kernel) const;
+  bool isProductStep(const ProductStep &product) const;
   bool isBuffer(const BufferSpec &buffer) const;
   bool isStep(const Step &step) const;
   bool isInput(const InputSpec &input) const {
@@ -130,9 +133,27 @@ bool Checker::isKernelStep(const KernelStep &kernel) const {
   return true;
 }
 
+/// GPUs have kernels for all. What is done to results is done to floats.
+bool Checker::isProductStep(const ProductStep &product) const {
+  size_t rank = product.result.sizes.size();
+  DType type = product.result.dtype;
+  bool isReal = type == DType::F32 || type == DType::F64;
+  bool hasEpilogue = product.bias || product.activation != Activation::None;
+  return package.target == PackageTarget::Cpu && isView(product.lhs) &&
+         isView(product.rhs) && isTarget(product.result) && rank >= 2 &&
+         product.lhs.sizes.size() == rank && product.rhs.sizes.size() == rank &&
+         product.activation <= Activation::Tanh && (isReal || !hasEpilogue) &&
+         (!product.bias ||
+          (isView(*product.bias) && product.bias->dtype == type &&
+           product.bias->sizes.size() == 1)) &&
+         hasProduct(product.lhs.dtype, product.rhs.dtype, type);
+}
+
 bool Checker::isStep(const Step &step) const {
   if (auto *kernel = std::get_if<KernelStep>(&step.what))
     return isKernelStep(*kernel);
+  if (auto *product = std::get_if<ProductStep>(&step.what))
+    return isProductStep(*product);
   if (auto *copy = std::get_if<CopyStep>(&step.what))
     return isView(copy->from) && isTarget(copy->to) &&
            copy->from.dtype == copy->to.dtype;
@@ -141,6 +162,35 @@ bool Checker::isStep(const Step &step) const {
     return !view || (isView(*view) && byteWidth(view->dtype) == 1);
   }
   return false;
+}
+
+/// Whether it is a path below a folder.
+static bool isBelow(const std::string &name) {
+  std::string parts = "/" + name + "/";
+  return !name.empty() && name[0] != '/' && name.back() != '/' &&
+         parts.find("/../") == std::string::npos;
+}
+
+/// Ends are checked here once: whoever maps a file may add.
+bool Checker::hasWeightPlaces() const {
+  constexpr uint64_t kMost = INT64_MAX;
+  int64_t last = -1;
+  for (const WeightPlace &place : package.weightPlaces) {
+    if (int64_t(place.buffer) <= last ||
+        place.buffer >= program.buffers.size() ||
+        place.file >= package.weightFiles.size())
+      return false;
+    const BufferSpec &buffer = program.buffers[place.buffer];
+    if (buffer.kind != BufferKind::Constant || place.offset > kMost ||
+        uint64_t(buffer.bytes.constant().value_or(0)) > kMost - place.offset)
+      return false;
+    last = place.buffer;
+  }
+  bool isFolder =
+      !package.weightsFolder.empty() && package.weightsFolder[0] != '/';
+  return std::all_of(package.weightFiles.begin(), package.weightFiles.end(),
+                     isBelow) &&
+         (package.weightFiles.empty() || isFolder);
 }
 
 bool Checker::isGood() const {
@@ -155,6 +205,7 @@ bool Checker::isGood() const {
          all(program.outputs, [&](auto &one) { return isType(one.dtype); }) &&
          all(program.buffers, [&](auto &one) { return isBuffer(one); }) &&
          all(program.steps, [&](auto &one) { return isStep(one); }) &&
+         hasWeightPlaces() &&
          all(package.deviceKernels,
              [&](auto &kernel) {
                return kernel.tickets <= kMostTickets &&
@@ -192,6 +243,9 @@ bool Checker::hasPlainNames() const {
   bool arePlain = isPlain(package.name) && isPlain(package.architecture) &&
                   isPlain(package.features) && isPlain(package.textTarget);
   auto look = [&](const std::string &name) { arePlain &= isPlain(name); };
+  look(package.weightsFolder);
+  for (const std::string &file : package.weightFiles)
+    look(file);
   for (const InputSpec &input : program.inputs) {
     look(input.name);
     for (const DimSpec &dim : input.dims)

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Package/Cpu.h"
 
+#include "FindOneDnn.h"
 #include "ProgramPlans.h"
 #include "refold/Package/ObjectCode.h"
 #include "refold/Runtime/AlignedBuffer.h"
 #include "refold/Runtime/ConstantPanels.h"
 #include "refold/Runtime/MatrixTiles.h"
+#include "refold/Runtime/Product.h"
 #include "refold/Runtime/ThreadPool.h"
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <map>
 #include <sstream>
@@ -41,6 +44,7 @@ struct CallShape {
   /// they run once, when the plan is made. Null: they run in every run.
   Panels *panels = nullptr;
   size_t numPacks = 0;
+  std::unique_ptr<ProductPlan> product; ///< of a step that is none of a kernel
 };
 
 struct CpuPlan {
@@ -59,6 +63,8 @@ struct CpuProgram::Impl : ProgramPlans<CpuPlan> {
   /// By step and `panelKey`; at most `mostPanelBytes` of them.
   std::map<std::pair<size_t, std::vector<int64_t>>, Panels> panels;
   int64_t panelBytes = 0, mostPanelBytes = 0;
+  std::vector<PackedWeights> weights;       ///< of products, one a step
+  const onednn::Library *library = nullptr; ///< where products need it
   /// `kept` has what is computed of constants alone.
   AlignedBuffer kept, arena, shared, privates;
   int64_t privateStride = 0;
@@ -66,6 +72,7 @@ struct CpuProgram::Impl : ProgramPlans<CpuPlan> {
   std::vector<char *> addresses;
 
   Problem load();
+  Problem loadLibrary();
   Problem prepare(CpuPlan &made, PlannedSteps which) override;
   Problem reserveKept() override;
   Problem runOnce(CpuPlan &made) override;
@@ -74,12 +81,14 @@ struct CpuProgram::Impl : ProgramPlans<CpuPlan> {
                     std::span<void *const> outputs);
   Problem runSteps(const CpuPlan &kept);
   Problem shapeCalls(CpuPlan &made);
+  Problem makeProducts(CpuPlan &made, PlannedSteps which);
   Problem keepPanels(CpuPlan &made);
   Problem reserveFor(const CpuPlan &made);
   void setWords(const PlannedKernel &kernel, const CallShape &call);
   void runPhase(const PlannedKernel &kernel, const CallShape &call,
                 size_t phase, int64_t before, int64_t items);
   void runKernel(const PlannedKernel &kernel, const CallShape &call);
+  Problem runProduct(const PlannedStep &step, const CallShape &call);
   Problem check(const PlannedCheck &check) const;
 };
 
@@ -140,6 +149,26 @@ Problem CpuProgram::Impl::load() {
                      "'" + kernel.name + "' lacks functions of its kernel");
   }
   addresses.resize(package->program.buffers.size());
+  weights = std::vector<PackedWeights>(package->program.steps.size());
+  return loadLibrary();
+}
+
+/// Before anything runs, and only where a step needs it.
+Problem CpuProgram::Impl::loadLibrary() {
+  for (const Step &step : package->program.steps) {
+    auto *product = std::get_if<ProductStep>(&step.what);
+    if (!product || !needsProductLibrary(product->lhs.dtype, product->rhs.dtype,
+                                         product->result.dtype))
+      continue;
+    Outcome<const onednn::Library *> found = oneDnn();
+    if (!found)
+      return problem(
+          found.error().code,
+          "'" + package->name + "': '" + step.name +
+              "' is a matrix product by oneDNN: " + found.error().message);
+    library = *found;
+    return {};
+  }
   return {};
 }
 
@@ -218,7 +247,9 @@ Problem CpuProgram::Impl::reserveFor(const CpuPlan &made) {
   for (const CallShape &call : made.calls) {
     if (!call.panels)
       sharedBytes = std::max(sharedBytes, call.sharedBytes);
-    privateBytes = std::max(privateBytes, call.privateBytes);
+    privateBytes =
+        std::max({privateBytes, call.privateBytes,
+                  call.product ? call.product->privateBytes() : int64_t(0)});
     mostWords = std::max(mostWords, call.words);
   }
   int64_t stride = std::max(privateStride, privateBytes), allPrivates = 0;
@@ -273,12 +304,43 @@ Problem CpuProgram::Impl::keepPanels(CpuPlan &made) {
   return {};
 }
 
+/// Products of the plan. Right sides that are constants are laid out: those
+/// that are computed once have to be there.
+Problem CpuProgram::Impl::makeProducts(CpuPlan &made, PlannedSteps which) {
+  const ProgramSpec &program = package->program;
+  for (size_t i = 0; i < made.calls.size(); ++i) {
+    const PlannedStep &planned = made.plan->steps[i];
+    auto *product = std::get_if<PlannedProduct>(&planned.what);
+    if (!product)
+      continue;
+    auto &step = std::get<ProductStep>(program.steps[planned.step].what);
+    unsigned rhs = product->rhs.buffer;
+    ProductPlan::Options options;
+    options.activation = step.activation;
+    options.hasBias = product->bias.has_value();
+    options.library = library;
+    if (program.buffers[rhs].kind == BufferKind::Constant)
+      options.constantRhs =
+          static_cast<const char *>(program.buffers[rhs].data);
+    else if (which == PlannedSteps::Others && constantSteps.isKept[rhs])
+      options.constantRhs = kept.data() + places.offsets[rhs];
+    std::string error;
+    made.calls[i].product =
+        ProductPlan::create(product->lhs, product->rhs, product->result,
+                            options, weights[planned.step], error);
+    if (!made.calls[i].product)
+      return problem(ExitCode::Unsupported,
+                     "'" + program.steps[planned.step].name + "': " + error);
+  }
+  return {};
+}
+
 Problem CpuProgram::Impl::prepare(CpuPlan &made, PlannedSteps which) {
   if (Problem error = shapeCalls(made))
     return error;
-  if (which == PlannedSteps::Others)
-    if (Problem error = keepPanels(made))
-      return error;
+  if (Problem error = which == PlannedSteps::Others ? keepPanels(made)
+                                                    : makeProducts(made, which))
+    return error;
   return reserveFor(made);
 }
 
@@ -292,11 +354,21 @@ Problem CpuProgram::Impl::reserveKept() {
 
 Problem CpuProgram::Impl::runOnce(CpuPlan &made) {
   placeBuffers(*made.plan, {}, {});
-  return runSteps(made);
+  if (Problem error = runSteps(made))
+    return error;
+  // What they laid out of their weights nobody reads again.
+  for (size_t i = 0; i < weights.size(); ++i)
+    if (constantSteps.isOnce[i])
+      weights[i].clear();
+  return {};
 }
 
 /// Lays out what no plan before has.
 Problem CpuProgram::Impl::finish(CpuPlan &made) {
+  if (Problem error = makeProducts(made, PlannedSteps::Others))
+    return error;
+  if (Problem error = reserveFor(made))
+    return error;
   placeBuffers(*made.plan, {}, {});
   for (size_t i = 0; i < made.calls.size(); ++i) {
     const CallShape &call = made.calls[i];
@@ -395,6 +467,38 @@ void CpuProgram::Impl::runKernel(const PlannedKernel &kernel,
     }
 }
 
+Problem CpuProgram::Impl::runProduct(const PlannedStep &step,
+                                     const CallShape &call) {
+  auto &product = std::get<PlannedProduct>(step.what);
+  ProductOperands operands;
+  operands.lhs = addresses[product.lhs.buffer];
+  operands.rhs = addresses[product.rhs.buffer];
+  operands.result = addresses[product.result.buffer];
+  operands.bias =
+      product.bias ? addresses[product.bias->buffer] + product.bias->byteOffset
+                   : nullptr;
+  // Waking a thread takes as long as so many multiplications.
+  constexpr int64_t kSmall = int64_t(1) << 18;
+  int64_t multiplications = 0;
+  bool isSmall =
+      !__builtin_mul_overflow(product.lhs.numElements(),
+                              product.rhs.sizes.back(), &multiplications) &&
+      multiplications < kSmall;
+  std::atomic<bool> isGood{true};
+  runInParallel(isSmall ? 1 : threads, call.product->numItems(),
+                [&](unsigned thread, int64_t begin, int64_t end) {
+                  char *workspace =
+                      privates.data() + int64_t(thread) * privateStride;
+                  if (!call.product->run(operands, begin, end, workspace))
+                    isGood = false;
+                });
+  if (isGood)
+    return {};
+  return problem(ExitCode::Internal,
+                 "'" + package->program.steps[step.step].name +
+                     "': oneDNN failed to run a matrix product");
+}
+
 Problem CpuProgram::Impl::check(const PlannedCheck &check) const {
   const View &flags = check.flags;
   const char *base = addresses[flags.buffer] + flags.byteOffset;
@@ -445,6 +549,9 @@ Problem CpuProgram::Impl::runSteps(const CpuPlan &known) {
     const PlannedStep &step = plan.steps[i];
     if (auto *kernel = std::get_if<PlannedKernel>(&step.what)) {
       runKernel(*kernel, known.calls[i]);
+    } else if (std::get_if<PlannedProduct>(&step.what)) {
+      if (Problem error = runProduct(step, known.calls[i]))
+        return error;
     } else if (auto *copy = std::get_if<PlannedCopy>(&step.what)) {
       copyStrided(byteWidth(copy->from.dtype), copy->from.sizes,
                   addresses[copy->from.buffer] + copy->from.byteOffset,

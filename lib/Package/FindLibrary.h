@@ -7,7 +7,7 @@
 
 namespace refold::package {
 
-/// A library of NVIDIA's that is looked for when it is needed.
+/// A library that is looked for when it is needed.
 struct WantedLibrary {
   const char *environment; ///< a variable that names a file or folder; or null
   std::vector<std::string> names;    ///< best first

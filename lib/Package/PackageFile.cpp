@@ -4,12 +4,11 @@
 // is that of `describe`, which reads and writes: they cannot differ.
 #include "refold/Package/Package.h"
 
+#include "FileMapping.h"
+#include <algorithm>
 #include <bit>
 #include <cstring>
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include <span>
 #include <utility>
 
 using namespace refold;
@@ -154,6 +153,7 @@ public:
     file.text(p.architecture);
     file.text(p.features);
     file.text(p.textTarget);
+    weights(p);
     program(p.program);
     file.list(p.deviceKernels, [&](Of<DeviceKernel> &k) { device(k); });
     file.list(p.hostKernels, [&](Of<HostKernel> &k) { host(k); });
@@ -166,6 +166,26 @@ public:
   }
 
 private:
+  /// Before the program, whose constants are read by it.
+  void weights(Of<Package> &p) {
+    file.text(p.weightsFolder);
+    file.list(p.weightFiles, [&](Of<std::string> &name) { file.text(name); });
+    file.list(p.weightPlaces, [&](Of<WeightPlace> &place) {
+      file.number(place.buffer);
+      file.number(place.file);
+      file.number(place.offset);
+      file.number(place.sum);
+    });
+    places = p.weightPlaces;
+  }
+  /// Whether the next buffer lies in another file. They are in order.
+  bool isElsewhere() {
+    bool is = !places.empty() && places.front().buffer == numBuffers;
+    if (is)
+      places = places.subspan(1);
+    ++numBuffers;
+    return is;
+  }
   void size(Of<SizeExpr> &expr) {
     SizeNumber number = 0;
     if constexpr (!isReader)
@@ -266,7 +286,7 @@ private:
     file.number(b.kind);
     file.number(b.port);
     size(b.bytes);
-    if (b.kind != BufferKind::Constant)
+    if (isElsewhere() || b.kind != BufferKind::Constant)
       return;
     std::string_view bytes;
     if constexpr (!isReader)
@@ -288,15 +308,27 @@ private:
           [&](Of<ScalarSpec> &s) { size(s.value); });
     });
   }
+  void productStep(Of<ProductStep> &p) {
+    for (auto *one : {&p.lhs, &p.rhs, &p.result})
+      view(*one);
+    maybe(p.bias, [&](Of<ViewSpec> &v) { view(v); });
+    file.number(p.activation);
+    auto scale = std::bit_cast<int64_t>(p.erfScale);
+    file.number(scale);
+    if constexpr (isReader)
+      p.erfScale = std::bit_cast<double>(scale);
+  }
   void step(Of<Step> &s) {
     file.text(s.name);
-    // Products have no form in packages: 0 kernel, 2 copy, 3 check.
+    // 0 kernel, 1 product, 2 copy, 3 check.
     uint8_t which = 0;
     if constexpr (!isReader)
       which = uint8_t(s.what.index());
     file.number(which);
     if constexpr (isReader) {
-      if (which == 2)
+      if (which == 1)
+        s.what.template emplace<ProductStep>();
+      else if (which == 2)
         s.what.template emplace<CopyStep>();
       else if (which == 3)
         s.what.template emplace<AssertStep>();
@@ -305,6 +337,8 @@ private:
     }
     if (auto *kernel = std::get_if<KernelStep>(&s.what))
       return kernelStep(*kernel);
+    if (auto *product = std::get_if<ProductStep>(&s.what))
+      return productStep(*product);
     if (auto *copy = std::get_if<CopyStep>(&s.what)) {
       view(copy->from);
       return view(copy->to);
@@ -419,6 +453,8 @@ private:
 
   File &file;
   ProgramSizes<isReader> programSizes;
+  std::span<const WeightPlace> places; ///< of the buffers that follow
+  uint32_t numBuffers = 0;
 };
 } // namespace
 
@@ -475,35 +511,17 @@ package::parsePackage(std::string_view bytes, const std::string &where,
   return package;
 }
 
-namespace {
-/// A file in memory.
-struct Mapping {
-  void *address;
-  size_t bytes;
-  ~Mapping() { ::munmap(address, bytes); }
-};
-} // namespace
-
 Outcome<std::shared_ptr<Package>>
-package::openPackage(const std::string &path) {
-  // Not blocking: nobody may write to what turns out to be a pipe.
-  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  struct stat status;
-  if (file < 0 || ::fstat(file, &status) != 0) {
-    std::string why = std::strerror(errno);
-    if (file >= 0)
-      ::close(file);
-    return problem(ExitCode::Model, path + ": " + why);
-  }
-  bool isFile = S_ISREG(status.st_mode) && status.st_size > 0;
-  size_t bytes = isFile ? size_t(status.st_size) : 0;
-  void *address = isFile
-                      ? ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0)
-                      : MAP_FAILED;
-  ::close(file);
-  if (address == MAP_FAILED)
+package::openPackage(const std::string &path, const std::string &weights) {
+  Outcome<std::shared_ptr<FileMapping>> mapping = FileMapping::open(path);
+  if (!mapping)
+    return mapping.error();
+  if ((*mapping)->bytes().empty())
     return problem(ExitCode::Model, path + ": found no package of refold");
-  auto mapping = std::make_shared<Mapping>(address, bytes);
-  return parsePackage({static_cast<const char *>(address), bytes}, path,
-                      mapping);
+  auto package = parsePackage((*mapping)->bytes(), path, *mapping);
+  if (!package)
+    return package.error();
+  if (Problem error = mapWeights(**package, path, weights))
+    return error;
+  return package;
 }

@@ -2,6 +2,7 @@
 #include "refold/Package/Plan.h"
 #include "refold/Runtime/ArenaPlan.h"
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <limits>
 
@@ -86,6 +87,8 @@ private:
   Problem planStep(size_t at);
   Problem planKernel(const Step &step, const KernelStep &kernel,
                      PlannedKernel &call);
+  Problem planProduct(const Step &step, const ProductStep &product,
+                      PlannedProduct &call);
   Problem placeBuffers();
 };
 } // namespace
@@ -202,6 +205,61 @@ Problem Planner::planKernel(const Step &step, const KernelStep &kernel,
   return {};
 }
 
+/// Whether the sides, the bias and the result are those of one product.
+static bool isProduct(const PlannedProduct &call) {
+  size_t batch = call.result.sizes.size() - 2;
+  int64_t m = call.lhs.sizes[batch], k = call.lhs.sizes[batch + 1],
+          n = call.rhs.sizes[batch + 1];
+  for (size_t d = 0; d < batch; ++d)
+    if (call.lhs.sizes[d] != call.result.sizes[d] ||
+        call.rhs.sizes[d] != call.result.sizes[d])
+      return false;
+  bool isBias = !call.bias || (call.bias->sizes[0] == n &&
+                               (n <= 1 || call.bias->strides[0] == 1));
+  return isBias && call.rhs.sizes[batch] == k &&
+         call.result.sizes[batch] == m && call.result.sizes[batch + 1] == n;
+}
+
+/// As many terms as one pair of elements is multiplied for.
+static constexpr int64_t kMostRepeats = int64_t(1) << 24;
+
+Problem Planner::planProduct(const Step &step, const ProductStep &product,
+                             PlannedProduct &call) {
+  for (auto [spec, to] : {std::pair(&product.lhs, &call.lhs),
+                          {&product.rhs, &call.rhs},
+                          {&product.result, &call.result}})
+    if (Problem error = view(step, *spec, *to))
+      return error;
+  if (product.bias)
+    if (Problem error = view(step, *product.bias, call.bias.emplace()))
+      return error;
+  if (!isProduct(call))
+    return problem(ExitCode::Model,
+                   quoted(step.name) + " multiplies matrices that do not fit");
+  if (repeats(call.result))
+    return problem(ExitCode::Model,
+                   quoted(step.name) + " writes an element more than once");
+  size_t last = call.result.sizes.size() - 1;
+  int64_t m = call.result.sizes[last - 1], n = call.result.sizes[last],
+          k = call.lhs.sizes[last];
+  // Copies that are made of matrices have these sizes.
+  for (std::array<int64_t, 2> copy : {std::array{m, k}, {k, n}, {m, n}})
+    if (!checkedNumElements(copy, sizeof(double)))
+      return overflow(quoted(step.name));
+  bool isEmpty = call.result.numElements() == 0;
+  if (isEmpty)
+    std::fill(call.result.strides.begin(), call.result.strides.end(), 0);
+  if (isEmpty || k == 0)
+    for (View *side : {&call.lhs, &call.rhs})
+      std::fill(side->strides.begin(), side->strides.end(), 0);
+  else if (k > kMostRepeats && call.lhs.strides[last] == 0 &&
+           call.rhs.strides[last - 1] == 0)
+    return problem(ExitCode::Model, quoted(step.name) +
+                                        " multiplies the same elements " +
+                                        std::to_string(k) + " times");
+  return {};
+}
+
 Problem Planner::planStep(size_t at) {
   const Step &step = program.steps[at];
   PlannedStep planned;
@@ -223,6 +281,10 @@ Problem Planner::planStep(size_t at) {
       error = problem(ExitCode::Model,
                       quoted(step.name) + " writes an element more than once");
     planned.what = std::move(call);
+  } else if (auto *product = std::get_if<ProductStep>(&step.what)) {
+    PlannedProduct call;
+    error = planProduct(step, *product, call);
+    planned.what = std::move(call);
   } else if (auto *assertion = std::get_if<AssertStep>(&step.what)) {
     auto *flags = std::get_if<ViewSpec>(&assertion->condition);
     if (!flags)
@@ -234,11 +296,6 @@ Problem Planner::planStep(size_t at) {
       error = problem(ExitCode::Model,
                       quoted(step.name) + " checks an element more than once");
     planned.what = std::move(call);
-  } else {
-    return problem(ExitCode::Unsupported,
-                   quoted(step.name) +
-                       " is a matrix product outside a cascade; expected "
-                       "kernels, copies and checks");
   }
   if (!error)
     plan.steps.push_back(std::move(planned));
@@ -257,6 +314,12 @@ Problem Planner::placeBuffers() {
     if (auto *kernel = std::get_if<PlannedKernel>(&step.what))
       for (const PlannedKernel::Address &address : kernel->addresses)
         touch(address.buffer, step.step);
+    if (auto *product = std::get_if<PlannedProduct>(&step.what)) {
+      for (const View *one : {&product->lhs, &product->rhs, &product->result})
+        touch(one->buffer, step.step);
+      if (product->bias)
+        touch(product->bias->buffer, step.step);
+    }
     if (auto *copy = std::get_if<PlannedCopy>(&step.what))
       for (const View *one : {&copy->from, &copy->to})
         touch(one->buffer, step.step);

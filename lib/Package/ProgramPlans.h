@@ -17,6 +17,10 @@ template <typename Kept> struct ProgramPlans {
   Problem findConstants(std::shared_ptr<const Package> opened,
                         int64_t alignment) {
     package = std::move(opened);
+    if (!hasWeights(*package))
+      return problem(ExitCode::Usage, "'" + package->name +
+                                          "': the files of its weights are "
+                                          "not mapped");
     constantSteps = findConstantSteps(package->program);
     hasConstants = constantSteps.count == 0;
     auto found = placeKept(package->program, constantSteps, alignment);

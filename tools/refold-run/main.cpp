@@ -30,6 +30,8 @@ constexpr const char *kUsage =
     "|expected| "
     "of a row (1e-5)\n"
     "  --shape DIM=EXTENT,...   extents of dimensions that no file gives\n"
+    "  --weights FOLDER         of the files that the package leaves its "
+    "weights in (where it says)\n"
     "  --threads N              of the CPU (1)\n"
     "  --gpu N                  number of the GPU (0)\n"
     "  --compile                lets NVRTC make code that the package lacks\n"
@@ -41,7 +43,7 @@ constexpr const char *kUsage =
     "  --bench                  times runs\n";
 
 struct Options {
-  std::string package;
+  std::string package, weights;
   std::map<std::string, std::string> inputs, outputs, expected;
   std::map<std::string, int64_t> shape;
   double tolerance = 1e-5;
@@ -99,6 +101,10 @@ Problem parseFlag(const std::string &flag, const std::string &value,
     options.isTuned = true;
     return {};
   }
+  if (flag == "--weights") {
+    options.weights = value;
+    return {};
+  }
   if (flag == "--tolerance") {
     options.tolerance = std::atof(value.c_str());
     return {};
@@ -113,8 +119,8 @@ Problem parseFlag(const std::string &flag, const std::string &value,
 
 Problem parse(int count, char **arguments, Options &options) {
   static const char *const valued[] = {
-      "--input", "--output",  "--expect", "--tolerance",
-      "--shape", "--threads", "--gpu",    "--tuned-file"};
+      "--input",   "--output", "--expect",     "--tolerance", "--shape",
+      "--threads", "--gpu",    "--tuned-file", "--weights"};
   for (int i = 1; i < count; ++i) {
     std::string flag = arguments[i];
     if (flag.rfind("--", 0) != 0) {
@@ -480,7 +486,8 @@ Problem compareAndWrite(const ProgramSpec &program,
 }
 
 Problem runAll(const Options &options) {
-  Outcome<std::shared_ptr<Package>> package = openPackage(options.package);
+  Outcome<std::shared_ptr<Package>> package =
+      openPackage(options.package, options.weights);
   if (!package)
     return package.error();
   const ProgramSpec &program = (*package)->program;

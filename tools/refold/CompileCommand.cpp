@@ -261,7 +261,7 @@ llvm::Expected<ExitCode> compileCommand(const Command &command,
                                         Arguments arguments) {
   ProgramFlags program;
   CompileOptions options;
-  std::string emit, output;
+  std::string emit, output, weights;
   bool withLocations = false, withStages = false;
   Flags flags;
   program.addTo(flags);
@@ -280,6 +280,10 @@ llvm::Expected<ExitCode> compileCommand(const Command &command,
   flags.toggle("locations", "with the definition or node of every operation",
                withLocations);
   flags.toggle("timing", "with the time of every stage", withStages);
+  flags.choice("weights",
+               "what a package has of its weights: a copy of all (the "
+               "default), or where they lie in the files of the program",
+               weights, {"copy", "reference"});
   flags.text("output", "FILE",
              "where --emit writes (stdout), or else a package; also -o",
              output);
@@ -287,6 +291,9 @@ llvm::Expected<ExitCode> compileCommand(const Command &command,
     return ExitCode::Ok;
   if (llvm::Error error = flags.parse(command.name, arguments))
     return std::move(error);
+  if (!weights.empty() && (output.empty() || !emit.empty()))
+    return fail(ExitCode::Usage, "found --weights without a package, expected "
+                                 "it with -o FILE and no --emit");
   options.numerics = program.numerics;
   if (llvm::StringRef(options.target).starts_with("cuda") || emit == "cuda")
     options.onReport = tellDeclined;
@@ -313,8 +320,14 @@ llvm::Expected<ExitCode> compileCommand(const Command &command,
   if (options.target == "cpu")
     options.target.clear();
   if (!output.empty()) {
-    if (llvm::Error error = writePackage(std::move(*loaded), options, output))
-      return std::move(error);
+    auto storage = weights == "reference" ? WeightStorage::Referenced
+                                          : WeightStorage::Copied;
+    auto report = writePackage(std::move(*loaded), options, storage, output);
+    if (!report)
+      return report.takeError();
+    if (storage == WeightStorage::Referenced)
+      tellReferenced(*report);
+    tellLibraryProducts(*report);
     return ExitCode::Ok;
   }
   auto compiled = compile(std::move(*loaded), options);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Output.h"
 #include "refold/Driver/Driver.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
 #include <cstdlib>
 #include <unistd.h>
@@ -54,6 +55,24 @@ void tellNarrowed(const LoadedProgram &program, llvm::StringRef type) {
     llvm::errs() << "; " << report.tooLarge
                  << " stay f32, which it has no numbers for";
   llvm::errs() << "\n";
+}
+
+void tellReferenced(const PackageReport &report) {
+  llvm::errs() << "remark: " << formatBytes(double(report.referencedBytes))
+               << " of weights stay where they are";
+  for (const std::string &file : report.files)
+    llvm::errs() << (&file == &report.files.front() ? ": '" : ", '") << file
+                 << "'";
+  llvm::errs() << "; " << formatBytes(double(report.copiedBytes))
+               << " are in the package\n";
+}
+
+void tellLibraryProducts(const PackageReport &report) {
+  if (report.libraryProducts.empty())
+    return;
+  llvm::errs() << "remark: the package needs oneDNN where it runs, for "
+               << report.libraryProducts.size() << " products: '"
+               << llvm::join(report.libraryProducts, "', '") << "'\n";
 }
 
 void tellDeclined(const FuseReport &report) {

@@ -12,6 +12,7 @@ namespace refold {
 
 struct LoadedProgram;
 struct FuseReport;
+struct PackageReport;
 
 /// Writes JSON and a line break to stdout.
 void printJson(const llvm::json::Value &value);
@@ -26,6 +27,10 @@ void printError(llvm::StringRef message);
 
 /// What `--multiply` has rounded, if it was given, on stderr.
 void tellNarrowed(const LoadedProgram &program, llvm::StringRef type);
+/// Where a package has its weights that may refer to them, on stderr.
+void tellReferenced(const PackageReport &report);
+/// What a package needs oneDNN for, likewise.
+void tellLibraryProducts(const PackageReport &report);
 /// What a GPU has no fused code for, as remarks on stderr.
 void tellDeclined(const FuseReport &report);
 

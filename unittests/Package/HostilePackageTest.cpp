@@ -261,8 +261,112 @@ TEST_F(HostilePackageTest, SizesTakeTheTimeOfTheirTerms) {
   EXPECT_EQ(y[2], 3.0f);
 }
 
-/// Words that are others: all is refused, or still a package that may be
-/// planned and run.
+/// Weights in files: places that name something else, names that lead
+/// elsewhere, and weights that nobody has mapped.
+TEST_F(HostilePackageTest, WeightsLieInFilesBelowAFolder) {
+  copy(all(Weights), all(Y));
+  package.weightsFolder = "../models";
+  package.weightFiles = {"data/weights.bin"};
+  package.weightPlaces = {{Weights, 0, 7, 0}};
+  const std::string notMapped = "'copies': the files of its weights are not "
+                                "mapped";
+  EXPECT_EQ(outcome(), notMapped);
+  auto refused = [&](auto change) {
+    Package before = package;
+    change();
+    EXPECT_EQ(outcome(), kDoesNotFit);
+    package = before;
+  };
+  for (const char *name : {"", "/etc/passwd", "..", "../x", "a/../../x", "a/"})
+    refused([&] { package.weightFiles[0] = name; });
+  for (const char *folder : {"", "/models"})
+    refused([&] { package.weightsFolder = folder; });
+  WeightPlace &place = package.weightPlaces[0];
+  refused([&] { place.file = 1; });
+  refused([&] { place.offset = uint64_t(1) << 63; });
+  refused([&] { place.offset = INT64_MAX - 63; });
+  refused([&] { package.weightPlaces.push_back({9, 0, 0, 0}); });
+  place.offset = INT64_MAX - 64;
+  EXPECT_EQ(outcome(), notMapped);
+  package.weightFiles[0] = "a\nb";
+  EXPECT_EQ(outcome(), "file: found a name with control characters, expected "
+                       "plain text");
+}
+
+/// A place of what is no constant, or two of one: the rest of the plan is read
+/// as something else.
+TEST_F(HostilePackageTest, OneConstantLiesInOnePlace) {
+  copy(all(X), all(Y));
+  package.weightsFolder = ".";
+  package.weightFiles = {"w"};
+  for (auto places :
+       {std::vector<WeightPlace>{{X, 0, 0, 0}},
+        std::vector<WeightPlace>{{Weights, 0, 0, 0}, {Weights, 0, 0, 0}}}) {
+    package.weightPlaces = places;
+    EXPECT_EQ(outcome(), kDoesNotFit);
+  }
+}
+
+TEST_F(HostilePackageTest, ProductsAreOfMatricesThatFit) {
+  // Doubles, which plain loops multiply: 2 x 2 of them.
+  auto matrix = [](Buffer buffer, int64_t rows, int64_t columns) {
+    ViewSpec spec = view(buffer, {rows, columns}, {columns, 1});
+    spec.dtype = DType::F64;
+    return spec;
+  };
+  ProductStep good;
+  good.lhs = matrix(X, 2, 3);
+  good.rhs = matrix(Weights, 3, 2);
+  good.result = matrix(Y, 2, 2);
+  auto with = [&](auto change) {
+    ProductStep step = good;
+    change(step);
+    package.program.steps = {{step, "a product"}};
+    return outcome();
+  };
+  const double left[] = {1, 2, 3, 4, 5, 6}, right[] = {1, 0, 0, 1, 2, 2};
+  std::memcpy(x, left, sizeof(left));
+  std::memcpy(zeros, right, sizeof(right));
+  EXPECT_EQ(with([](ProductStep &) {}), "");
+  double found[4];
+  std::memcpy(found, y, sizeof(found));
+  EXPECT_EQ(std::vector<double>(found, found + 4),
+            (std::vector<double>{7, 8, 16, 17}));
+
+  for (auto change : {+[](ProductStep &p) { p.result.buffer = Weights; },
+                      +[](ProductStep &p) { p.lhs.buffer = 77; },
+                      +[](ProductStep &p) { p.lhs.dtype = DType::I32; },
+                      +[](ProductStep &p) { p.lhs.sizes.pop_back(); },
+                      +[](ProductStep &p) { p.activation = Activation(4); },
+                      +[](ProductStep &p) { p.bias = p.lhs; }})
+    EXPECT_EQ(with(change), kDoesNotFit);
+  const std::string noFit = "'a product' multiplies matrices that do not fit";
+  EXPECT_EQ(with([](ProductStep &p) { p.lhs.sizes[1] = 2; }), noFit);
+  EXPECT_EQ(with([](ProductStep &p) { p.result.sizes[0] = 1; }), noFit);
+  EXPECT_EQ(with([](ProductStep &p) { p.rhs.strides[0] = 1000; }),
+            "'a product' reaches beyond its array");
+  EXPECT_EQ(with([](ProductStep &p) {
+              p.lhs.sizes[0] = p.result.sizes[0] = 100;
+              p.lhs.strides[0] = p.result.strides[0] = 0;
+            }),
+            "'a product' writes an element more than once");
+  EXPECT_EQ(with([](ProductStep &p) {
+              p.lhs.sizes[1] = p.rhs.sizes[0] = int64_t(1) << 40;
+              p.lhs.strides[1] = p.rhs.strides[0] = 0;
+            }),
+            "'a product' multiplies the same elements 1099511627776 times");
+  // Nothing is read: strides may be anything.
+  EXPECT_EQ(with([](ProductStep &p) {
+              p.lhs.sizes[1] = p.rhs.sizes[0] = 0;
+              p.lhs.strides[0] = p.rhs.strides[1] = INT64_MAX;
+            }),
+            "");
+  std::memcpy(found, y, sizeof(found));
+  EXPECT_EQ(found[3], 0.0);
+  package.target = PackageTarget::Cuda;
+  EXPECT_EQ(with([](ProductStep &) {}), kDoesNotFit);
+}
+
 /// What follows from weights alone is computed when the first plan is made:
 /// bytes of the file that change later are not seen.
 TEST_F(HostilePackageTest, WhatFollowsFromWeightsIsComputedOnce) {
@@ -305,6 +409,8 @@ TEST_F(HostilePackageTest, TooLargeToBeKept) {
   EXPECT_EQ(outcome(), "memory is short for this shape");
 }
 
+/// Words that are others: all is refused, or still a package that may be
+/// planned and run.
 TEST_F(HostilePackageTest, OtherWordsAreNoCrash) {
   package.program.numSymbols = 1;
   package.program.inputs[0].dims[0] = {"n", -1, 0};

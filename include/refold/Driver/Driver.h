@@ -5,6 +5,7 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/OwningOpRef.h"
+#include "refold/Frontend/ONNX.h"
 #include "refold/Package/Package.h"
 #include "refold/Runtime/Executable.h"
 #include "refold/Schedule/TargetFacts.h"
@@ -47,6 +48,9 @@ struct LoadedProgram {
   std::shared_ptr<void> storage; ///< of the constants that the module points to
   double readMs = 0.0;           ///< CPU time of the front end
   std::optional<NarrowReport> narrowed; ///< by `LoadOptions::multiply`
+  /// Files that constants may point into, below one folder.
+  std::string weightsFolder;
+  std::vector<MappedFile> weightFiles;
 };
 
 struct LoadOptions {
@@ -337,11 +341,25 @@ struct CompileOptions {
 llvm::Expected<CompiledProgram> compile(LoadedProgram program,
                                         const CompileOptions &options);
 
+/// Where a package has its constants.
+enum class WeightStorage : uint8_t {
+  Copied,     ///< in itself
+  Referenced, ///< where they lie in the files of the program, if they do
+};
+struct PackageReport {
+  int64_t copiedBytes = 0, referencedBytes = 0; ///< of constants
+  std::vector<std::string> files; ///< that are referred to, from the package
+  /// Steps that oneDNN computes where the package runs.
+  std::vector<std::string> libraryProducts;
+};
+
 /// Compiles a program into a package (docs/packages.md) and writes it, whole or
-/// not at all. A program that needs more than kernels, copies and checks is
+/// not at all. A program that needs what packages have no form for is
 /// Unsupported.
-llvm::Error writePackage(LoadedProgram program, const CompileOptions &options,
-                         llvm::StringRef path);
+llvm::Expected<PackageReport> writePackage(LoadedProgram program,
+                                           const CompileOptions &options,
+                                           WeightStorage weights,
+                                           llvm::StringRef path);
 
 /// Loads a file and compiles what it holds.
 llvm::Expected<CompiledProgram> compileFile(mlir::MLIRContext &context,

@@ -21,12 +21,19 @@ struct OnnxOptions {
   llvm::StringMap<int64_t> dims;
 };
 
+/// A file that constants of a model may point into.
+struct MappedFile {
+  std::string name; ///< below the folder of the model
+  llvm::StringRef bytes;
+};
+
 /// A model as a program (docs/architecture.md, "Program form").
 struct OnnxModel {
   mlir::OwningOpRef<mlir::ModuleOp> module;
   /// Keeps the mapped files alive that large constants point into. Keep it as
   /// long as the module, or anything compiled from it that reads its constants.
   std::shared_ptr<void> storage;
+  std::vector<MappedFile> files; ///< the model and its external data
 };
 
 /// Reads a model of opset 13 to 20. Errors go to the context's diagnostics, at

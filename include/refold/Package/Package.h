@@ -185,6 +185,15 @@ struct HostKernel {
   bool sharesOnlyPanels = false;
 };
 
+/// Where a constant lies that is in another file than the package.
+struct WeightPlace {
+  uint32_t buffer = 0; ///< of the program
+  uint32_t file = 0;   ///< of `weightFiles`
+  uint64_t offset = 0; ///< of its first byte
+  uint64_t sum = 0;    ///< `checksum` of its bytes
+  bool operator==(const WeightPlace &) const = default;
+};
+
 enum class PackageTarget : uint8_t { Cpu, Cuda };
 
 struct Package {
@@ -202,6 +211,13 @@ struct Package {
   std::vector<HostKernel> hostKernels;
   /// That texts include, by name.
   std::vector<std::pair<std::string, std::string>> headers;
+  /// From the folder of the package to that of `weightFiles`, whose names are
+  /// paths below it.
+  std::string weightsFolder;
+  std::vector<std::string> weightFiles;
+  /// Of the constants that lie there, by buffer. Their data is null until the
+  /// files are mapped.
+  std::vector<WeightPlace> weightPlaces;
   /// Of `deviceKernels`, the one that copies arrays; -1: nothing is copied.
   int64_t copyKernel = -1;
   /// Of them, the one that looks at checked data; -1: nothing is checked.
@@ -216,13 +232,26 @@ std::string formatPackage(const Package &package);
 
 /// Reads a package whose bytes `owner` keeps (nothing is copied that is large).
 /// Whatever the bytes are, the answer is a package whose parts fit each other,
-/// or what is wrong with it; `where` begins the message.
+/// or what is wrong with it; `where` begins the message. Weights in other files
+/// are to be mapped before it runs.
 Outcome<std::shared_ptr<Package>> parsePackage(std::string_view bytes,
                                                const std::string &where,
                                                std::shared_ptr<void> owner);
 
-/// Maps a file and parses it.
-Outcome<std::shared_ptr<Package>> openPackage(const std::string &path);
+/// Maps a file and parses it, and maps the files that its weights lie in: in
+/// the folder `weights`, or where the package says if that is empty. A file is
+/// taken as the only one.
+Outcome<std::shared_ptr<Package>> openPackage(const std::string &path,
+                                              const std::string &weights = {});
+
+/// Maps the files of the weights of a package that was read at `path`. A file
+/// that is not there, is shorter or has other bytes where a constant lies is
+/// told by its name.
+Problem mapWeights(Package &package, const std::string &path,
+                   const std::string &weights);
+
+/// Whether all constants have their bytes.
+bool hasWeights(const Package &package);
 
 /// Of a plan or of data, as the head of a file has them: tells damage, not
 /// malice.

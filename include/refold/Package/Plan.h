@@ -20,6 +20,12 @@ struct PlannedKernel {
   std::vector<int64_t> words;
   std::vector<Address> addresses;
 };
+/// A product whose sizes fit each other. Of sides that are not read, strides
+/// are 0.
+struct PlannedProduct {
+  View lhs, rhs, result;
+  std::optional<View> bias; ///< without gaps
+};
 struct PlannedCopy {
   View from, to;
 };
@@ -30,7 +36,7 @@ struct PlannedCheck {
 
 struct PlannedStep {
   size_t step = 0; ///< number in the program
-  std::variant<PlannedKernel, PlannedCopy, PlannedCheck> what;
+  std::variant<PlannedKernel, PlannedProduct, PlannedCopy, PlannedCheck> what;
 };
 
 /// As many plans as a program keeps for later runs.

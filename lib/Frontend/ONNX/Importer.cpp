@@ -490,7 +490,7 @@ Importer::run(llvm::Expected<std::shared_ptr<ModelFile>> opened) {
       return failure();
   if (failed(finish()))
     return failure();
-  return OnnxModel{std::move(module), file};
+  return OnnxModel{std::move(module), file, file->files()};
 }
 
 FailureOr<OnnxModel> refold::importOnnx(StringRef path, MLIRContext &context,

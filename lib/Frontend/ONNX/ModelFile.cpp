@@ -156,3 +156,16 @@ Expected<StringRef> ModelFile::external(const ::onnx::TensorProto &tensor) {
                     "; expected them inside the file");
   return bytes.substr(entry->offset, length);
 }
+
+std::vector<MappedFile> ModelFile::files() const {
+  std::vector<MappedFile> all = {
+      {llvm::sys::path::filename(path).str(), file->getBuffer()}};
+  for (const auto &entry : externals)
+    if (entry.second)
+      all.push_back({entry.first().str(), entry.second->getBuffer()});
+  // The order of a hash table is none.
+  llvm::sort(
+      all.begin() + 1, all.end(),
+      [](const MappedFile &a, const MappedFile &b) { return a.name < b.name; });
+  return all;
+}

@@ -4,6 +4,7 @@
 
 #include "WireScanner.h"
 #include "onnx.pb.h"
+#include "refold/Frontend/ONNX.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include <memory>
@@ -28,6 +29,8 @@ public:
   /// The bytes that the external_data entries of a tensor mean. The file must
   /// lie in the model's folder, after links are followed.
   llvm::Expected<llvm::StringRef> external(const ::onnx::TensorProto &tensor);
+  /// The model, and the external data that was asked for.
+  std::vector<MappedFile> files() const;
 
 private:
   std::string path;
