@@ -113,11 +113,11 @@ def check_same(files):
             for target in ("cpu", "cuda-sm90"):
                 copied = files.folder / f"packages/{dtype}.{bool(external)}.{target}.rfx"
                 referring = copied.with_suffix(".ref.rfx")
-                assert compile_to(files, model, copied, target=target) == ""
+                assert "weights" not in compile_to(files, model, copied, target=target)
                 told = compile_to(files, model, referring, "--weights", "reference", target=target)
                 place = external or "model.onnx"
                 assert f"of weights stay where they are: '../models/{dtype}/{bool(external)}/{place}'; " in told, told
-                assert told.startswith("remark: ") and told.count("\n") == 1, told
+                assert told.count("of weights") == 1, told
                 saved = copied.stat().st_size - referring.stat().st_size
                 assert WEIGHT_BYTES[dtype] - 512 <= saved <= WEIGHT_BYTES[dtype], (saved, WEIGHT_BYTES[dtype])
                 found = outputs_of(files, referring, dtype=dtype)
