@@ -59,7 +59,7 @@ void TilePrinter::addRoles(int deepest, int widest, int groups, bool brings) {
   entry.isLoop = true;
   entry.blocksPerUnit = 1;
   auto bytes = [](int64_t rows, int64_t length) {
-    return rows * 128 * ((length + 63) / 64);
+    return tile::SharedRows::panel(rows, length).bytes();
   };
   // What columns decide takes some of a third group's few.
   NodeSet all;

@@ -9,28 +9,69 @@ using namespace refold;
 using namespace refold::cuda;
 using namespace refold::walk;
 
+static int64_t bytesOfElement(const TileAccess &access) {
+  return access.read->type.isInteger(1)
+             ? 1
+             : (access.read->type.getIntOrFloatBitWidth() + 7) / 8;
+}
+
 static std::string typeOfElements(const TileAccess &access) {
   return storedType(access.read->type);
 }
 
-/// Bytes of both places of a rectangle: what Elements of the tile level takes.
-static int64_t bytesOfElements(const TileAccess &access, int64_t rows,
-                               int64_t columns) {
-  int64_t size = access.read->type.isInteger(1)
-                     ? 1
-                     : (access.read->type.getIntOrFloatBitWidth() + 7) / 8;
-  int64_t unit = std::max<int64_t>(size / 2, 1), chunks = columns * size / 16;
-  if (chunks % 8 != 0)
-    chunks = (chunks / unit | 1) * unit;
-  return 2 * rows * 16 * chunks;
+static tile::SharedRows rowsOfElements(const TileAccess &access, int64_t rows,
+                                       int64_t columns) {
+  return tile::SharedRows::elements(rows, columns, bytesOfElement(access));
+}
+
+int64_t TilePrinter::bytesOfElements(const TileAccess &access, int64_t rows,
+                                     int64_t columns) {
+  return rowsOfElements(access, rows, columns).bytes();
 }
 
 int64_t TilePrinter::bytesOfBrought(unsigned brought, int64_t rows,
                                     int64_t columns) {
   int64_t bytes = 0;
   for (const TileAccess &access : ArrayRef(tiles.elements).take_front(brought))
-    bytes += bytesOfElements(access, rows, columns);
+    bytes += 2 * bytesOfElements(access, rows, columns);
   return bytes;
+}
+
+/// What the texts of entries take for granted of tiles: that sums are factors
+/// where they are, that nothing meets in a bank.
+LogicalResult TilePrinter::checkLayouts() {
+  for (const CudaEntry &entry : result.entries) {
+    // Tile has elements of 16 bits, and so has what is made of them in place.
+    if (!entry.roles && bytesOfElement(tiles.right) != 2)
+      continue;
+    tile::PlannedTiles planned;
+    planned.isOfFourWarps = entry.roles > 0;
+    auto add = [&](const char *name, int64_t rows, int64_t columns) {
+      planned.matrices.push_back(
+          {name, planned.isOfFourWarps
+                     ? tile::SharedRows::panel(rows, columns)
+                     : tile::SharedRows::tile(rows, columns)});
+    };
+    add("left", entry.rows, entry.deepest);
+    add("right", entry.vectors, entry.deepest);
+    if (hasWidth())
+      add("values", entry.vectors, entry.widest);
+    if (auto count = brought.find(entry.name); count != brought.end())
+      for (const TileAccess &access :
+           ArrayRef(tiles.elements).take_front(count->second))
+        planned.matrices.push_back(
+            {access.name, rowsOfElements(access, entry.rows, entry.vectors),
+             8 * bytesOfElement(access)});
+    if (!tiles.products.empty()) {
+      const TileAccess &values = tiles.values[tiles.products.front().values];
+      planned.columns = unsigned(entry.vectors);
+      planned.factorBytes = unsigned(bytesOfElement(values));
+    }
+    if (std::string fault = tile::faultOf(planned); !fault.empty())
+      return refuse(plan.cascade, Reason::CudaTileFault)
+             << entry.name << ": " << fault;
+  }
+  return success();
 }
 
 unsigned TilePrinter::mostBrought() {

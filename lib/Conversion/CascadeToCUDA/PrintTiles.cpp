@@ -136,11 +136,8 @@ void TilePrinter::addTiles(int deepest, int widest, int vector, int numTiles,
   entry.isResident = false;
   entry.deepest = deepest;
   entry.widest = widest;
-  // What Tile of the tile level takes.
   auto bytes = [](int64_t rows, int64_t length) {
-    int64_t chunks = length / 8;
-    bool isPermuted = chunks >= 8 && llvm::isPowerOf2_64(chunks);
-    return rows * 16 * (isPermuted ? chunks : chunks | 1);
+    return tile::SharedRows::tile(rows, length).bytes();
   };
   entry.sharedBytes =
       bytes(entry.rows, deepest) +
@@ -760,7 +757,7 @@ void TilePrinter::printBody() {
 FailureOr<CudaKernel> TilePrinter::print() {
   findParameters();
   findGrid();
-  if (failed(chooseEntries()))
+  if (failed(chooseEntries()) || failed(checkLayouts()))
     return failure();
   std::string parts;
   bool hasTiles = !result.entries.empty();

@@ -4,6 +4,7 @@
 
 #include "KernelPrinter.h"
 #include "TileKernel.h"
+#include "refold/Conversion/TileLayouts.h"
 #include <map>
 
 namespace refold::cuda {
@@ -50,6 +51,7 @@ private:
   // What is launched.
   void findGrid();
   mlir::LogicalResult chooseEntries();
+  mlir::LogicalResult checkLayouts();
   void addEntry(int deepest, int widest, int vector);
   void addTiles(int deepest, int widest, int vector, int numTiles, int columns);
   bool keepsProducts();
@@ -143,6 +145,8 @@ private:
   void printSliceLevel(unsigned level);
   void printThinSlice();
   // What the text with roles brings to shared memory beside what is multiplied.
+  static int64_t bytesOfElements(const TileAccess &access, int64_t rows,
+                                 int64_t columns);
   int64_t bytesOfBrought(unsigned brought, int64_t rows, int64_t columns);
   unsigned mostBrought();
   unsigned fewestBrought();

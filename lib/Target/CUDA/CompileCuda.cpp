@@ -34,10 +34,12 @@ refold::findCudaTarget(llvm::StringRef name) {
 }
 
 /// Whether a kernel was refused, which the messages then say with the key of a
-/// reason. Any other failure is ours.
+/// reason. Any other failure is ours, and so are kernels against the rules of
+/// the tile level.
 static bool isRefusal(llvm::StringRef messages) {
   return llvm::any_of(allReasons(), [&](const ReasonInfo &info) {
-    return messages.contains(("[" + llvm::Twine(info.key) + "]").str());
+    return info.key != keyOf(Reason::CudaTileFault) &&
+           messages.contains(("[" + llvm::Twine(info.key) + "]").str());
   });
 }
 
