@@ -166,7 +166,6 @@ PlannedTiles planned() {
   return tiles;
 }
 
-// The printer ends with "cuda-tile-fault" and one of these.
 TEST(PlannedTiles, FaultsAreNamed) {
   EXPECT_EQ(faultOf(planned()), "");
   PlannedTiles tiles = planned();

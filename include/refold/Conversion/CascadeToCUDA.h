@@ -4,9 +4,15 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "refold/Support/DType.h"
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
+
+namespace refold::tile {
+struct Program;
+struct Entry;
+} // namespace refold::tile
 
 namespace refold {
 
@@ -236,6 +242,9 @@ struct CudaOptions {
   std::string source;          ///< the user's file, for the head
   std::string target = "cuda-sm80";
   F8Sums f8Sums = F8Sums::Together;
+  /// Is shown what the verifier of the tile level is: a program for each entry
+  /// with roles.
+  std::function<void(const tile::Program &, const tile::Entry &)> seesTiles;
 };
 
 /// The same kernel as `lowerCascade` takes, as CUDA C++ over

@@ -7,6 +7,7 @@ using namespace mlir;
 using namespace refold;
 using namespace refold::cuda;
 using namespace refold::walk;
+using TileOp = tile::Op;
 
 static bool beginsInside(const TileAccess &access) {
   auto constant = dyn_cast<AffineConstantExpr>(access.inside);
@@ -70,12 +71,13 @@ CudaMap TilePrinter::mapOf(const TileAccess &access, int row, int columns,
 /// Arrays that are copied, in the order of their maps.
 SmallVector<BoxedCopy> TilePrinter::boxedCopies() {
   SmallVector<BoxedCopy> copies = {
-      {&tiles.right, "Right", "right", "right_tiles + place * Right::kBytes"},
-      {&tiles.left, "Left", "left", "left_tile + place * Left::kBytes"}};
+      {&tiles.right, "right", {"right_tiles", "place", "Right"}},
+      {&tiles.left, "left", {"left_tile", "place", "Left"}}};
   for (auto [i, access] : llvm::enumerate(tiles.values))
-    copies.push_back({&access, "Values", "values",
-                      "value_tiles + (" + std::to_string(2 * i) +
-                          " + place) * Values::kBytes"});
+    copies.push_back(
+        {&access,
+         "values",
+         {"value_tiles", "(" + std::to_string(2 * i) + " + place)", "Values"}});
   return copies;
 }
 
@@ -88,11 +90,10 @@ static std::string warpOf(size_t copy) {
 void TilePrinter::printBringing() {
   size_t count = boxedCopies().size();
   out.comment("A thread of a warp for each array asks for its boxes.");
-  out.line("const int bringing = of_warp(thread_again() / 32);");
+  ops.add(let("const int", {{"bringing", "of_warp(thread_again() / 32)"}}));
   std::string others =
       count < 4 ? "bringing >= " + std::to_string(count) + " || " : "";
-  out.line("if (" + others + "thread_again() % 32 != 0)");
-  out.line("  return;");
+  ops.add(where(others + "thread_again() % 32 != 0", jump(TileOp::Return)));
 }
 
 std::vector<CudaMap> TilePrinter::copyMaps(const CudaEntry &entry) {
@@ -114,47 +115,49 @@ void TilePrinter::printBoxCopy(const BoxedCopy &copy, size_t number,
         ", int(" +
         withoutParentheses(values.subscript(index.at, copy.access->read->in)) +
         ")";
-  out.open("if (" + warpOf(number) + ") {");
-  out.line("wait_gate(" + copy.gate + "_left + 8 * place, parity);");
-  if (copy.access == &tiles.right) {
+  ops.open(where(warpOf(number)));
+  ops.add(atGate(TileOp::WaitGate, copy.gate + "_left", "place", "parity"));
+  if (copy.access == &tiles.right)
     // Groups that take no turns are slower (7 % of growing rows) where it comes
     // before all are done with the values two tiles ago.
-    out.line("if constexpr (kConsumers == 3)");
-    out.line(
-        "  wait_gate(values_left + 8 * (place ^ 1), ((turn - 1) / 2 + 1) & "
-        "1);");
-  }
-  out.line("copy_by_boxes<" + copy.type + ">(" + copy.to + ", maps" +
-           (number ? " + " + std::to_string(number) : "") + ", " + copy.gate +
-           "_came + 8 * place, " + row + at + ");");
-  out.close();
+    ops.add(where("kConsumers == 3",
+                  atGate(TileOp::WaitGate, "values_left", "place ^ 1",
+                         "((turn - 1) / 2 + 1) & 1"),
+                  /*isConstant=*/true));
+  TileOp op = atGate(TileOp::CopyBoxes, copy.gate + "_came", "place");
+  op.callee = "copy_by_boxes<" + copy.to.type + ">";
+  op.to = copy.to;
+  op.arguments = {"maps" + (number ? " + " + std::to_string(number) : ""),
+                  row + at};
+  ops.add(op);
+  ops.close();
 }
 
 void TilePrinter::printBoxCopier() {
   SmallVector<BoxedCopy> copies = boxedCopies();
   printBringing();
-  out.line("int turn = 0, lefts = 0;");
+  ops.add(let("int", {{"turn", "0"}, {"lefts", "0"}}));
   if (hasLow())
-    out.line("bool is_again = false;");
-  out.open("for (int visits = 0;; ++visits) {");
+    ops.add(let("bool", {{"is_again", "false"}}));
+  ops.open(loop({{"visits", "0"}}, "", "++visits"));
   Expressions::Scope scope(values, {});
   printNextVisit();
   printVisit();
   printBounds();
-  printRange();
-  out.open("if (begin < end) {");
-  out.line("const int place = lefts % kLefts;");
-  out.line("const uint32_t parity = (lefts / kLefts + 1) & 1;");
+  printRoleRange();
+  ops.open(where("begin < end"));
+  ops.add(let("const int", {{"place", "lefts % kLefts"}}));
+  ops.add(let("const uint32_t", {{"parity", "(lefts / kLefts + 1) & 1"}}));
   printBoxCopy(copies[1], 1,
                "int(" + kernel.indexNames[tiles.tileRow] + "_first)");
-  out.line("++lefts;");
-  out.close();
-  out.open("for (int at = end - 1; at >= begin; --at, ++turn) {");
-  out.line("const int place = turn & 1;");
-  out.line("const uint32_t parity = (turn / 2 + 1) & 1;");
+  ops.add(step("++lefts"));
+  ops.close();
+  ops.open(loop({{"at", "end - 1"}}, "at >= begin", "--at, ++turn"));
+  ops.add(let("const int", {{"place", "turn & 1"}}));
+  ops.add(let("const uint32_t", {{"parity", "(turn / 2 + 1) & 1"}}));
   for (auto [i, copy] : llvm::enumerate(copies))
     if (copy.access != &tiles.left)
       printBoxCopy(copy, i, "at * kColumns");
-  out.close();
-  out.close();
+  ops.close();
+  ops.close();
 }

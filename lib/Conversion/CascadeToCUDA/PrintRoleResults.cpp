@@ -7,6 +7,7 @@ using namespace mlir;
 using namespace refold;
 using namespace refold::cuda;
 using namespace refold::walk;
+using TileOp = tile::Op;
 
 static unsigned targetOf(WritePlan &w, Plan &plan) {
   return cast<BlockArgument>(w.op.getTarget()).getArgNumber() -
@@ -70,11 +71,12 @@ CudaMap TilePrinter::resultMap() {
 }
 
 void TilePrinter::printOwnRows() {
-  out.line("[[maybe_unused]] const int computing = of_warp((thread_again() - "
-           "128) / 32);");
-  out.line("[[maybe_unused]] const uint32_t own_rows = value_tiles + " +
-           std::to_string(2 * tiles.values.size()) +
-           " * Values::kBytes + computing * Rows::kBytes;");
+  ops.add(let("[[maybe_unused]] const int",
+              {{"computing", "of_warp((thread_again() - 128) / 32)"}}));
+  ops.add(letAs("[[maybe_unused]] const uint32_t own_rows = value_tiles + " +
+                    std::to_string(2 * tiles.values.size()) +
+                    " * Values::kBytes + computing * Rows::kBytes;",
+                {}));
 }
 
 /// What a thread has of a row, two columns at once.
@@ -112,9 +114,11 @@ void TilePrinter::printBoxes() {
   for (unsigned index : llvm::reverse(indices))
     if (int(index) != tiles.width && int(index) != tiles.tileRow)
       at += ", int(" + kernel.indexNames[index] + ")";
-  out.line("if constexpr (kIsBoxed)");
-  out.line("  store_by_boxes<Rows>(maps + " +
-           std::to_string(copiesByBoxes() ? boxedCopies().size() : 0) +
-           ", own_rows, " + boxedName() + "_words, int(" +
-           firstOf(tiles.tileRow) + ") + which / 32 * 16" + at + ");");
+  TileOp op = plain(TileOp::StoreBoxes);
+  op.callee = "store_by_boxes<Rows>";
+  op.arguments = {
+      "maps + " + std::to_string(copiesByBoxes() ? boxedCopies().size() : 0),
+      "own_rows", boxedName() + "_words",
+      "int(" + firstOf(tiles.tileRow) + ") + which / 32 * 16" + at};
+  ops.add(where("kIsBoxed", op, /*isConstant=*/true));
 }

@@ -9,6 +9,7 @@ using namespace mlir;
 using namespace refold;
 using namespace refold::cuda;
 using namespace refold::walk;
+using TileOp = tile::Op;
 
 //===----------------------------------------------------------------------===//
 // What is launched
@@ -133,86 +134,122 @@ void TilePrinter::printRoleNumbers() {
   out.line("using Values = Panels<kColumns, kWidth>;");
   std::string values = std::to_string(2 * tiles.values.size());
   if (hasBoxes()) {
-    out.line("constexpr bool kIsBoxed = kBoxColumns > 0;");
+    ops.add(let("constexpr bool", {{"kIsBoxed", "kBoxColumns > 0"}}));
     out.line("using Rows = Panels<16, kBoxColumns>; // of a warp, at once");
-    out.line("constexpr int kRowsBytes = 4 * kConsumers * Rows::kBytes;");
+    ops.add(let("constexpr int",
+                {{"kRowsBytes", "4 * kConsumers * Rows::kBytes"}}));
   }
   std::string behind =
       hasBoxes() ? " * Values::kBytes + kRowsBytes" : " * Values::kBytes";
   printElementNumbers();
-  out.line("constexpr int64_t kLeast = Left::kBytes + 2 * Right::kBytes + " +
-           values + behind + " + " + (mostBrought() ? "kElementBytes + " : "") +
-           std::to_string(gateBytes()) + ";");
-  out.line("constexpr int kLefts = kSharedBytes == kLeast ? 1 : 2;");
+  ops.add(
+      let("constexpr int64_t",
+          {{"kLeast", "Left::kBytes + 2 * Right::kBytes + " + values + behind +
+                          " + " + (mostBrought() ? "kElementBytes + " : "") +
+                          std::to_string(gateBytes())}}));
+  ops.add(let("constexpr int", {{"kLefts", "kSharedBytes == kLeast ? 1 : 2"}}));
   out.line("static_assert(kSharedBytes == kLeast + (kLefts - 1) * "
            "Left::kBytes);");
-  out.line("REFOLD_SHARED_BYTES(left_tile, kSharedBytes);");
-  out.line("const uint32_t right_tiles = left_tile + kLefts * Left::kBytes;");
-  out.line("const uint32_t value_tiles = right_tiles + 2 * Right::kBytes;");
+  ops.add(letAs("REFOLD_SHARED_BYTES(left_tile, kSharedBytes);",
+                {{"left_tile", "0"}}));
+  ops.add(let("const uint32_t",
+              {{"right_tiles", "left_tile + kLefts * Left::kBytes"}}));
+  ops.add(let("const uint32_t",
+              {{"value_tiles", "right_tiles + 2 * Right::kBytes"}}));
   printElementPlaces();
   out.comment("Gates of two places each: what is there has come, and all are "
               "done with it.");
-  out.line("const uint32_t left_came = value_tiles + " + values + behind +
-           (mostBrought() ? " + kElementBytes" : "") +
-           ", left_left = left_came + 16;");
-  out.line("const uint32_t right_came = left_left + 16, right_left = "
-           "right_came + 16;");
-  out.line("const uint32_t values_came = right_left + 16, values_left = "
-           "values_came + 16;");
+  const char *type = "const uint32_t";
+  ops.add(
+      let(type, {{"left_came", "value_tiles + " + values + behind +
+                                   (mostBrought() ? " + kElementBytes" : "")},
+                 {"left_left", "left_came + 16"}}));
+  ops.add(let(type, {{"right_came", "left_left + 16"},
+                     {"right_left", "right_came + 16"}}));
+  ops.add(let(type, {{"values_came", "right_left + 16"},
+                     {"values_left", "values_came + 16"}}));
   if (mostBrought())
-    out.line("const uint32_t elements_came = values_left + 16, elements_left = "
-             "elements_came + 16;");
+    ops.add(let(type, {{"elements_came", "values_left + 16"},
+                       {"elements_left", "elements_came + 16"}}));
   if (hasLow()) {
-    out.line("const uint32_t all_walked = left_came + 128;");
+    ops.add(let(type, {{"all_walked", "left_came + 128"}}));
     out.line("using Low = LowVisits<4 * kConsumers>;");
     out.line("REFOLD_SHARED(uint32_t, low_words, Low::kCount);");
     out.line("const Low low_visits{low_words};");
   }
 }
 
+/// What is written of the visits that are low in a warp.
+static TileOp lowWords(const std::string &text, const std::string &warp) {
+  TileOp op = plain(TileOp::Write);
+  op.text = text;
+  op.to = {"low_words", warp, ""};
+  return op;
+}
+
 void TilePrinter::printGates() {
-  out.open("if (thread() == 0) {");
-  out.open("for (int place = 0; place < 2; ++place) {");
+  ops.open(where("thread() == 0"));
+  ops.open(loop({{"place", "0"}}, "place < 2", "++place"));
   for (const char *name : {"left", "right", "values", "elements"}) {
     if (StringRef(name) == "elements" && !mostBrought())
       continue;
     size_t arrivals = !copiesByBoxes()              ? 128
                       : StringRef(name) == "values" ? tiles.values.size()
                                                     : 1;
-    out.line("make_gate(" + std::string(name) + "_came + 8 * place, " +
-             std::to_string(arrivals) + ");");
-    out.line("make_gate(" + std::string(name) +
-             "_left + 8 * place, 4 * kConsumers);");
+    ops.add(atGate(TileOp::MakeGate, std::string(name) + "_came", "place",
+                   std::to_string(arrivals)));
+    ops.add(atGate(TileOp::MakeGate, std::string(name) + "_left", "place",
+                   "4 * kConsumers"));
   }
-  out.close();
+  ops.close();
   if (hasLow())
-    out.line("make_gate(all_walked, 4 * kConsumers);");
-  if (copiesByBoxes())
-    out.line("show_matrices(); // the gates, to copies that arrive at them");
-  out.close();
-  if (hasLow())
-    out.line("low_visits.forget();");
-  out.line("block_barrier();");
+    ops.add(atGate(TileOp::MakeGate, "all_walked", "", "4 * kConsumers"));
+  if (copiesByBoxes()) {
+    TileOp fence = plain(TileOp::Fence);
+    fence.comment = "the gates, to copies that arrive at them";
+    ops.add(fence);
+  }
+  ops.close();
+  if (hasLow()) {
+    // All threads write some of the words of all warps.
+    ops.add(lowWords("low_visits.forget();",
+                     "thread_again() / 32 % (4 * kConsumers)"));
+  }
+  ops.add(plain(TileOp::BlockBarrier));
+}
+
+/// Names of a visit that the ops know: which matrix, which rows of it, and
+/// which visit of the block it is.
+static std::vector<tile::Number> visit(const std::string &name,
+                                       const std::string &matrix,
+                                       const std::string &rows,
+                                       const std::string &number) {
+  return {{name + ".matrix", matrix},
+          {name + ".rows", rows},
+          {name + ".number", number}};
+}
+
+static TileOp nextVisit(const std::string &name, bool isGrowing) {
+  return letAs("const Visit " + name + " = visit_of<" +
+                   (isGrowing ? "true" : "false") +
+                   ">(visits, m_blocks, matrices);",
+               visit(name, "matrix_of(visits)", "rows_of(visits)", "visits"));
 }
 
 /// The rows that a block comes to next.
 void TilePrinter::printNextVisit() {
-  out.line(std::string("const Visit visit = visit_of<") +
-           (hasUpper() ? "true" : "false") + ">(visits, m_blocks, matrices);");
+  ops.add(nextVisit("visit", hasUpper()));
   if (hasLow()) {
-    out.open("if (visit.matrix < 0) {");
+    ops.open(where("visit.matrix < 0"));
     printAgain();
-    out.close();
-    out.line("if (is_again && !low_visits.has(visits))");
-    out.line("  continue;");
+    ops.close();
+    ops.add(
+        where("is_again && !low_visits.has(visits)", jump(TileOp::Continue)));
   } else {
-    out.line("if (visit.matrix < 0)");
-    out.line("  break;");
+    ops.add(where("visit.matrix < 0", jump(TileOp::Break)));
   }
-  if (hasUpper()) {
-    out.line("if (visit.rows < 0)");
-    out.line("  continue;");
-  }
+  if (hasUpper())
+    ops.add(where("visit.rows < 0", jump(TileOp::Continue)));
   if (hasLow())
     out.line("const bool walks_all = is_again || visits >= Low::kMost;");
 }
@@ -220,45 +257,51 @@ void TilePrinter::printNextVisit() {
 /// What follows the last visit: those again whose rows stayed low in some warp,
 /// with all of the stream, once everybody knows which these are.
 void TilePrinter::printAgain() {
-  out.line("if (is_again)");
-  out.line("  break;");
-  out.line("wait_gate(all_walked, 0);");
-  out.line("if (!low_visits.hasAny())");
-  out.line("  break;");
-  out.line("is_again = true;");
-  out.line("visits = -1;");
-  out.line("continue;");
+  ops.add(where("is_again", jump(TileOp::Break)));
+  ops.add(atGate(TileOp::WaitGate, "all_walked", "", "0"));
+  ops.add(where("!low_visits.hasAny()", jump(TileOp::Break)));
+  ops.add(assign("is_again", "true"));
+  ops.add(assign("visits", "-1"));
+  ops.add(jump(TileOp::Continue));
 }
 
 /// The same for those who compute: behind the last rows these come once more,
 /// for their results.
 void TilePrinter::printRoleVisit() {
-  out.line(std::string("const Visit next = visit_of<") +
-           (hasUpper() ? "true" : "false") + ">(visits, m_blocks, matrices);");
-  out.line("const bool is_over = next.matrix < 0;");
+  ops.add(nextVisit("next", hasUpper()));
+  ops.add(let("const bool", {{"is_over", "next.matrix < 0"}}));
   if (hasLow()) {
-    out.open("if (is_over && before.matrix < 0) {");
+    ops.open(where("is_over && before.matrix < 0"));
     printAllWalked();
-    out.close();
-    out.line("if (is_again && !is_over && !low_visits.has(visits))");
-    out.line("  continue;");
+    ops.close();
+    ops.add(where("is_again && !is_over && !low_visits.has(visits)",
+                  jump(TileOp::Continue)));
   } else {
-    out.line("if (is_over && before.matrix < 0)");
-    out.line("  break;");
+    ops.add(where("is_over && before.matrix < 0", jump(TileOp::Break)));
   }
-  if (hasUpper()) {
-    out.line("if (next.rows < 0)");
-    out.line("  continue;");
-  }
+  if (hasUpper())
+    ops.add(where("next.rows < 0", jump(TileOp::Continue)));
   if (hasLow())
     out.line("const bool walks_all = is_again || visits >= Low::kMost;");
-  out.line("const Visit visit = is_over ? before : next;");
+  auto either = [](const std::string &part) {
+    return "is_over ? before." + part + " : next." + part;
+  };
+  ops.add(letAs(
+      "const Visit visit = is_over ? before : next;",
+      visit("visit", either("matrix"), either("rows"), either("number"))));
 }
 
 void TilePrinter::printAllWalked() {
-  out.line("if (!is_again && thread_again() % 32 == 0)");
-  out.line("  arrive(all_walked);");
+  ops.add(where("!is_again && thread_again() % 32 == 0",
+                atGate(TileOp::Arrive, "all_walked", "")));
   printAgain();
+}
+
+/// Which tiles they need: the text computes it.
+void TilePrinter::printRoleRange() {
+  printRange();
+  ops.add(letAs("", {{"begin", "begin_of(visit.number)"},
+                     {"end", "end_of(visit.number)"}}));
 }
 
 /// Where they are.
@@ -275,54 +318,58 @@ void TilePrinter::printCopier() {
   std::string n = kernel.indexNames[tiles.stream];
   std::string m = kernel.indexNames[tiles.tileRow];
   auto copy = [&](TileAccess &access, const std::string &type,
-                  const std::string &to, const std::string &from,
-                  const std::string &rows, int column) {
-    out.line("copy_panels<" + type + ">(" + to + ", " + access.name + from +
-             ", " + strideOf(access) + ", " + rows + ", " + countOf(column) +
-             ");");
+                  const std::string &to, const std::string &stage,
+                  const std::string &from, const std::string &rows,
+                  int column) {
+    TileOp op = plain(TileOp::CopyRows);
+    op.callee = "copy_panels<" + type + ">";
+    op.to = {to, stage, type};
+    op.arguments = {access.name + from, strideOf(access), rows,
+                    countOf(column)};
+    ops.add(op);
   };
-  out.line("give_registers<kConsumers == 3 ? 32 : 40>();");
+  ops.add(plain(TileOp::GiveRegisters, "kConsumers == 3 ? 32 : 40"));
   if (copiesByBoxes())
     return printBoxCopier();
-  out.line("int turn = 0, lefts = 0;");
+  ops.add(let("int", {{"turn", "0"}, {"lefts", "0"}}));
   if (hasLow())
-    out.line("bool is_again = false;");
-  out.open("for (int visits = 0;; ++visits) {");
+    ops.add(let("bool", {{"is_again", "false"}}));
+  ops.open(loop({{"visits", "0"}}, "", "++visits"));
   Expressions::Scope scope(values, {});
   printNextVisit();
   printVisit();
   printMatrices();
   printElementRows();
   printBounds();
-  printRange();
-  out.open("for (int at = end - 1; at >= begin; --at, ++turn) {");
-  out.line("const int place = turn & 1;");
-  out.line("const uint32_t parity = (turn / 2 + 1) & 1;");
+  printRoleRange();
+  ops.open(loop({{"at", "end - 1"}}, "at >= begin", "--at, ++turn"));
+  ops.add(let("const int", {{"place", "turn & 1"}}));
+  ops.add(let("const uint32_t", {{"parity", "(turn / 2 + 1) & 1"}}));
   out.line("const int64_t first = int64_t(at) * kColumns;");
-  out.line("wait_gate(right_left + 8 * place, parity);");
-  copy(tiles.right, "Right", "right_tiles + place * Right::kBytes",
+  ops.add(atGate(TileOp::WaitGate, "right_left", "place", "parity"));
+  copy(tiles.right, "Right", "right_tiles", "place",
        " + first * " + strideOf(tiles.right), n + "_count - first",
        tiles.depth);
-  out.line("arrive_with_copies(right_came + 8 * place);");
-  out.open("if (at == end - 1) {");
-  out.line("const int left = lefts % kLefts;");
-  out.line("wait_gate(left_left + 8 * left, (lefts / kLefts + 1) & 1);");
-  copy(tiles.left, "Left", "left_tile + left * Left::kBytes", "",
+  ops.add(atGate(TileOp::ArriveWithCopies, "right_came", "place"));
+  ops.open(where("at == end - 1"));
+  ops.add(let("const int", {{"left", "lefts % kLefts"}}));
+  ops.add(atGate(TileOp::WaitGate, "left_left", "left",
+                 "(lefts / kLefts + 1) & 1"));
+  copy(tiles.left, "Left", "left_tile", "left", "",
        m + "_end - " + m + "_first", tiles.depth);
-  out.line("arrive_with_copies(left_came + 8 * left);");
-  out.line("++lefts;");
-  out.close();
+  ops.add(atGate(TileOp::ArriveWithCopies, "left_came", "left"));
+  ops.add(step("++lefts"));
+  ops.close();
   printElementCopies();
-  out.line("wait_gate(values_left + 8 * place, parity);");
+  ops.add(atGate(TileOp::WaitGate, "values_left", "place", "parity"));
   for (auto [i, access] : llvm::enumerate(tiles.values))
-    copy(access, "Values",
-         "value_tiles + (" + std::to_string(2 * i) +
-             " + place) * Values::kBytes",
+    copy(access, "Values", "value_tiles",
+         "(" + std::to_string(2 * i) + " + place)",
          " + first * " + strideOf(access), n + "_count - first", tiles.width);
-  out.line("arrive_with_copies(values_came + 8 * place);");
-  out.close();
-  out.close();
-  out.line("wait_copies<0>();");
+  ops.add(atGate(TileOp::ArriveWithCopies, "values_came", "place"));
+  ops.close();
+  ops.close();
+  ops.add(plain(TileOp::WaitCopies, "0"));
 }
 
 //===----------------------------------------------------------------------===//
@@ -331,28 +378,34 @@ void TilePrinter::printCopier() {
 
 /// Begins the products of a tile, and the sums of the one before.
 void TilePrinter::printIssue() {
-  out.line("if constexpr (kConsumers == 2)");
-  out.line("  await_turn(1 + consumer, 256);");
-  out.line("begin_products();");
-  out.line("multiply_panels<" + typeOf(tiles.left) +
-           ", Left, Right>(products[0], left_rows_of, right_tiles + place * "
-           "Right::kBytes);");
-  out.line("commit_products();");
+  ops.add(where("kConsumers == 2",
+                turn(TileOp::AwaitTurn, "1 + consumer", "256"),
+                /*isConstant=*/true));
+  ops.add(plain(TileOp::BeginProducts));
+  TileOp multiply = plain(TileOp::Multiply);
+  multiply.callee = "multiply_panels<" + typeOf(tiles.left) + ", Left, Right>";
+  multiply.arguments = {"products[0]", "left_rows_of", ""};
+  multiply.reads = {{"right_tiles", "place", "Right"},
+                    {"left_tile", "left", "Left"}};
+  multiply.sums = {"products"};
+  ops.add(multiply);
+  ops.add(plain(TileOp::CommitProducts));
   out.comment("Where no rows come before, sums of this very tile, which are "
               "forgotten: registers of sums under way have one way to come "
               "here.");
-  out.line("const bool has_before = kind.value == Further || before.matrix >= "
-           "0;");
-  out.line("multiply_values(turn - has_before, place ^ int(has_before));");
-  out.line("if constexpr (kConsumers == 2)");
-  out.line("  pass_turn(2 - consumer, 256);");
-  out.line("wait_products<1>();");
-  out.line("settle(products[0]);");
-  out.open("if (which % 32 == 0) {");
-  out.line("arrive(right_left + 8 * place);");
-  out.line("if (!has_next)");
-  out.line("  arrive(left_left + 8 * left);");
-  out.close();
+  ops.add(let("const bool", {{"has_before", "kind.value == Further || "
+                                            "before.matrix >= 0"}}));
+  ops.add(call("multiply_values",
+               {"turn - has_before", "place ^ int(has_before)"}));
+  ops.add(where("kConsumers == 2",
+                turn(TileOp::PassTurn, "2 - consumer", "256"),
+                /*isConstant=*/true));
+  ops.add(plain(TileOp::WaitProducts, "1"));
+  ops.add(settle("products[0]", "products"));
+  ops.open(where("which % 32 == 0"));
+  ops.add(atGate(TileOp::Arrive, "right_left", "place"));
+  ops.add(where("!has_next", atGate(TileOp::Arrive, "left_left", "left")));
+  ops.close();
 }
 
 /// Sums of the tile before have come; what was computed since becomes the
@@ -360,18 +413,19 @@ void TilePrinter::printIssue() {
 void TilePrinter::printSettle() {
   out.comment("The wait for the next tile keeps what is above it there: the "
               "sums are under way until here.");
-  out.open("if (has_next) {");
-  out.line("wait_gate(right_came + 8 * (place ^ 1), ((turn + 1) / 2) & 1);");
-  out.line("show_matrices();");
-  out.close();
-  out.line("if constexpr (kind.value == FirstOfRows)");
-  out.line("  bring_together(done);");
-  out.line("settle_sums(place ^ 1, has_before);");
-  out.open("if constexpr (kind.value == FirstOfRows) {");
-  out.line("if (has_before)");
-  out.line("  finish(done, before);");
-  out.line("forget_sums();");
-  out.otherwise();
+  ops.open(where("has_next"));
+  ops.add(atGate(TileOp::WaitGate, "right_came", "place ^ 1",
+                 "((turn + 1) / 2) & 1"));
+  ops.add(plain(TileOp::Fence));
+  ops.close();
+  const char *isFirst = "kind.value == FirstOfRows";
+  ops.add(where(isFirst, call("bring_together", {"done"}),
+                /*isConstant=*/true));
+  ops.add(call("settle_sums", {"place ^ 1", "has_before"}));
+  ops.open(where(isFirst, /*isConstant=*/true));
+  ops.add(where("has_before", call("finish", {"done", "before"})));
+  ops.add(call("forget_sums", {}));
+  ops.otherwise();
   bool isMoved = llvm::any_of(tiles.products, [](const TileState &p) {
     return !p.state->op.getTransport().empty();
   });
@@ -387,7 +441,7 @@ void TilePrinter::printSettle() {
     }
     out.close();
   }
-  out.close();
+  ops.close();
   out.line("REFOLD_UNROLL");
   out.open("for (int c = 0; c < kColumns / 16; ++c) {");
   out.line("REFOLD_UNROLL");
@@ -405,39 +459,47 @@ void TilePrinter::printSums() {
   out.line("uint32_t factors[kColumns / 16][1][4] = {};");
   out.comment("Whether sums have anything of the rows at hand. Wide ones leave "
               "no register for it, and begin as 0.");
-  out.line("constexpr bool kIsZeroed = kWidth > 128;");
-  out.line("int adds = kIsZeroed;");
+  ops.add(let("constexpr bool", {{"kIsZeroed", "kWidth > 128"}}));
+  ops.add(let("int", {{"adds", "kIsZeroed"}}));
   out.line("// Begins to add what a tile has to the sums.");
-  out.open("const auto multiply_values = [&](int turn, int place) {");
-  out.line("wait_gate(values_came + 8 * place, (turn / 2) & 1);");
-  out.line("show_matrices();");
-  out.line("begin_products();");
-  for (const TileState &p : tiles.products)
-    out.line("multiply_factors<" + typeOf(tiles.values[p.values]) +
-             ", Values>(" + name(*p.state) +
-             "_sums[0], factors, value_tiles + (" +
-             std::to_string(2 * p.values) +
-             " + place) * Values::kBytes, kIsZeroed ? 1 : adds);");
-  out.line("commit_products();");
-  out.line("if constexpr (!kIsZeroed)");
-  out.line("  adds = 1;");
-  out.close("};");
+  ops.open(define("multiply_values", "[&](int turn, int place)",
+                  {{"turn", "number"}, {"place", "number"}}));
+  ops.add(atGate(TileOp::WaitGate, "values_came", "place", "(turn / 2) & 1"));
+  ops.add(plain(TileOp::Fence));
+  ops.add(plain(TileOp::BeginProducts));
+  for (const TileState &p : tiles.products) {
+    TileOp multiply = plain(TileOp::Multiply);
+    multiply.callee =
+        "multiply_factors<" + typeOf(tiles.values[p.values]) + ", Values>";
+    multiply.arguments = {name(*p.state) + "_sums[0]", "factors", "",
+                          "kIsZeroed ? 1 : adds"};
+    multiply.reads = {{"value_tiles",
+                       "(" + std::to_string(2 * p.values) + " + place)",
+                       "Values"}};
+    multiply.sums = {name(*p.state) + "_sums"};
+    multiply.factors = {"factors"};
+    ops.add(multiply);
+  }
+  ops.add(plain(TileOp::CommitProducts));
+  ops.add(where("!kIsZeroed", assign("adds", "1"), /*isConstant=*/true));
+  ops.close();
   out.line("// They have come; of a tile of other rows it is not done yet.");
-  out.open("const auto settle_sums = [&](int place, bool is_done) {");
-  out.line("wait_products<0>();");
+  ops.open(define("settle_sums", "[&](int place, bool is_done)",
+                  {{"place", "number"}, {"is_done", "number"}}));
+  ops.add(plain(TileOp::WaitProducts, "0"));
   for (const TileState &p : tiles.products)
-    out.line("settle(" + name(*p.state) + "_sums[0]);");
-  out.line("if (is_done && thread_again() % 32 == 0)");
-  out.line("  arrive(values_left + 8 * place);");
-  out.close("};");
+    ops.add(settle(name(*p.state) + "_sums[0]", name(*p.state) + "_sums"));
+  ops.add(where("is_done && thread_again() % 32 == 0",
+                atGate(TileOp::Arrive, "values_left", "place")));
+  ops.close();
   out.line("// The next ones are those of new rows.");
-  out.open("const auto forget_sums = [&] {");
-  out.open("if constexpr (kIsZeroed) {");
+  ops.open(define("forget_sums", "[&]", {}));
+  ops.open(where("kIsZeroed", /*isConstant=*/true));
   printZeros();
-  out.otherwise();
-  out.line("adds = 0;");
-  out.close();
-  out.close("};");
+  ops.otherwise();
+  ops.add(assign("adds", "0"));
+  ops.close();
+  ops.close();
 }
 
 void TilePrinter::printZeros() {
@@ -452,35 +514,37 @@ void TilePrinter::printZeros() {
 void TilePrinter::printFinish() {
   out.blank();
   out.line("// What lanes of a row have apart.");
-  out.open("const auto bring_together = [&]([[maybe_unused]] "
-           "States(&states)[2]) {");
+  ops.open(define("bring_together", "[&]([[maybe_unused]] States(&states)[2])",
+                  {{"states", ""}}));
   out.line("REFOLD_UNROLL");
   out.open("for (States &s : states) {");
   printTogether();
   out.close();
-  out.close("};");
+  ops.close();
   if (hasLow()) {
     out.line("// Which visit `before` was, and whether visits come again.");
-    out.line("int visits_before = 0;");
-    out.line("bool is_again = false;");
+    ops.add(let("int", {{"visits_before", "0"}}));
+    ops.add(let("bool", {{"is_again", "false"}}));
   }
-  out.open("const auto finish = [&]([[maybe_unused]] States(&states)[2], Visit "
-           "visit) {");
+  ops.open(define("finish",
+                  "[&]([[maybe_unused]] States(&states)[2], Visit visit)",
+                  {{"states", ""}, {"visit", "visit"}}));
   Expressions::Scope scope(values, {});
   if (hasLow()) {
     out.comment("Rows of a warp are written when all of the stream is walked, "
                 "where one of them has seen nothing above what masks hold.");
-    out.line("const int warp = of_warp(thread_again() / 32 - 4);");
-    out.open("if (!is_again && visits_before < Low::kMost) {");
-    out.line("const bool is_low = " + staysLow("states[0]") + " | " +
-             staysLow("states[1]") + ";");
-    out.open("if (any_lane(is_low)) {");
-    out.line("low_visits.add(warp, visits_before);");
-    out.line("return;");
-    out.close();
-    out.close();
-    out.line("if (is_again && !low_visits.has(visits_before, warp))");
-    out.line("  return;");
+    ops.add(let("const int", {{"warp", "of_warp(thread_again() / 32 - 4)"}}));
+    ops.open(where("!is_again && visits_before < Low::kMost"));
+    ops.add(letAs("const bool is_low = " + staysLow("states[0]") + " | " +
+                      staysLow("states[1]") + ";",
+                  {{"is_low", "low_of(visits_before)"}}));
+    ops.open(where("any_lane(is_low)"));
+    ops.add(lowWords("low_visits.add(warp, visits_before);", "warp"));
+    ops.add(jump(TileOp::Return));
+    ops.close();
+    ops.close();
+    ops.add(where("is_again && !low_visits.has(visits_before, warp)",
+                  jump(TileOp::Return)));
   }
   printVisit();
   for (StatePlan *s : movedAt(-1))
@@ -489,26 +553,33 @@ void TilePrinter::printFinish() {
   for (WritePlan &w : plan.finishWrites)
     nameFixed(w.value);
   printResults();
-  out.close("};");
+  ops.close();
   out.line("// Rows of which the last sums are still to be added.");
   out.line("States done[2];");
-  out.line("Visit before = {-1, 0};");
+  ops.add(letAs("Visit before = {-1, 0};", visit("before", "-1", "0", "0")));
 }
 
 void TilePrinter::printRoleFold() {
   std::string n = kernel.indexNames[tiles.stream];
   out.line("States states[2];");
-  out.line("const int left = of_warp(lefts % kLefts);");
-  out.line("const uint32_t left_rows_of = left_tile + left * Left::kBytes + "
-           "consumer * 64 * Left::kRowBytes;");
+  ops.add(let("const int", {{"left", "of_warp(lefts % kLefts)"}}));
+  ops.add(letAs("const uint32_t left_rows_of = left_tile + left * Left::kBytes "
+                "+ consumer * 64 * Left::kRowBytes;",
+                {}));
   out.comment("Absorbs a tile: states that others are relative to come first. "
               "The sums of the tile before are under way meanwhile, which is "
               "the last one of other rows where this one is the first.");
-  out.open(std::string("const auto fold = [&](") +
-           (masks ? "bool is_whole" : "auto whole") + ", auto kind, int64_t " +
-           n + "_first, int turn, bool has_next) {");
-  out.line(
-      "const int which = thread_again() - 128, place = of_warp(turn & 1);");
+  ops.open(define(
+      "fold",
+      std::string("[&](") + (masks ? "bool is_whole" : "auto whole") +
+          ", auto kind, int64_t " + n + "_first, int turn, bool has_next)",
+      {{"whole", ""},
+       {"kind", "constant"},
+       {"first", ""},
+       {"turn", "number"},
+       {"has_next", "number"}}));
+  ops.add(let("const int", {{"which", "thread_again() - 128"},
+                            {"place", "of_warp(turn & 1)"}}));
   out.line("[[maybe_unused]] const int count = within(" + n + "_count - " + n +
            "_first, kColumns);");
   out.line("float products[kTiles][kColumns / 8][4];");
@@ -524,93 +595,109 @@ void TilePrinter::printRoleFold() {
   printElementsLeave();
   isInRoles = false;
   printSettle();
-  out.close("};");
+  ops.close();
+}
+
+/// The rows at hand are those that sums are still to be added to.
+void TilePrinter::printBefore() {
+  TileOp op = assign("", "");
+  op.text = "before = visit;";
+  op.numbers = visit("before", "visit.matrix", "visit.rows", "visit.number");
+  ops.add(op);
+  if (hasLow())
+    ops.add(assign("visits_before", "visits"));
 }
 
 /// The last sums of rows, where no others follow: of those before, and of rows
 /// of which there is nothing to fold.
 void TilePrinter::printLastSums() {
-  out.open("if (is_over || begin >= end) {");
+  ops.open(where("is_over || begin >= end"));
   out.line("REFOLD_NO_UNROLL");
-  out.open("for (int some = before.matrix < 0; some < (is_over ? 1 : 2); "
-           "++some) {");
-  out.open("if (some == 0) {");
-  out.line("multiply_values(turns - 1, of_warp((turns - 1) & 1));");
-  out.line("bring_together(done);");
-  out.line("settle_sums((turns - 1) & 1, true);");
-  out.otherwise();
+  ops.open(loop({{"some", "before.matrix < 0"}}, "some < (is_over ? 1 : 2)",
+                "++some"));
+  ops.open(where("some == 0"));
+  ops.add(call("multiply_values", {"turns - 1", "of_warp((turns - 1) & 1)"}));
+  ops.add(call("bring_together", {"done"}));
+  ops.add(call("settle_sums", {"(turns - 1) & 1", "true"}));
+  ops.otherwise();
   out.line("// What rows begin with is what they have.");
   printZeros();
   out.line("done[0] = states[0], done[1] = states[1];");
-  out.line("bring_together(done);");
-  out.line("before = visit;");
-  if (hasLow())
-    out.line("visits_before = visits;");
-  out.close();
-  out.line("finish(done, before);");
-  out.line("forget_sums();");
-  out.close();
-  out.line("before.matrix = -1;");
+  ops.add(call("bring_together", {"done"}));
+  printBefore();
+  ops.close();
+  ops.add(call("finish", {"done", "before"}));
+  ops.add(call("forget_sums", {}));
+  ops.close();
+  ops.add(assign("before.matrix", "-1"));
   if (hasLow()) {
-    out.open("if (is_over) {");
+    ops.open(where("is_over"));
     printAllWalked();
-    out.close();
+    ops.close();
   } else {
-    out.line("if (is_over)");
-    out.line("  break;");
+    ops.add(where("is_over", jump(TileOp::Break)));
   }
-  out.line("continue;");
-  out.close();
+  ops.add(jump(TileOp::Continue));
+  ops.close();
 }
 
 void TilePrinter::printRoleWalk() {
   printLastSums();
-  out.line("wait_gate(left_came + 8 * left, (lefts / kLefts) & 1);");
-  out.line("wait_gate(right_came + 8 * (turns & 1), (turns / 2) & 1);");
-  out.line("show_matrices();");
+  ops.add(
+      atGate(TileOp::WaitGate, "left_came", "left", "(lefts / kLefts) & 1"));
+  ops.add(
+      atGate(TileOp::WaitGate, "right_came", "turns & 1", "(turns / 2) & 1"));
+  ops.add(plain(TileOp::Fence));
   out.line("const int64_t last = int64_t(end - 1) * kColumns;");
-  auto fold = [&](const std::string &whole, const char *rest) {
-    out.line("fold(" + whole + ", " + rest + ");");
-  };
-  auto indented = [&](const char *whole, const char *rest) {
-    out.line(std::string("  fold(") + whole + ", " + rest + ");");
+  using Arguments = std::vector<std::string>;
+  auto fold = [&](const std::string &whole, Arguments rest) {
+    rest.insert(rest.begin(), whole);
+    return call("fold", rest);
   };
   // `whole` is asked where the text has masks for both.
-  auto foldEither = [&](const std::string &whole, const char *rest) {
+  auto foldEither = [&](const std::string &whole, const Arguments &rest) {
     if (masks)
-      return fold(whole, rest);
-    out.line("if (" + whole + ")");
-    indented("Number<1>{}", rest);
-    out.line("else");
-    indented("Number<0>{}", rest);
+      return ops.add(fold(whole, rest));
+    TileOp either = where(whole, fold("Number<1>{}", rest));
+    either.isOpen = either.hasOtherwise = true;
+    either.otherwise.push_back(fold("Number<0>{}", rest));
+    ops.add(either);
   };
-  const char *first = "Number<FirstOfRows>{}, last, turns, end - 1 > begin";
-  const char *further = "Number<Further>{}, first, turn, at > begin";
+  Arguments first = {"Number<FirstOfRows>{}", "last", "turns",
+                     "end - 1 > begin"};
+  Arguments further = {"Number<Further>{}", "first", "turn", "at > begin"};
   // Masks of a whole tile are 6 % of a visit of four tiles. Where elements of
   // the stream are left out the first tile is the one that is not whole.
   if (isWholeBehindFirst())
     foldEither("end - 1 < whole_end", first);
   else
-    fold(masks ? "false" : "Number<0>{}", first);
-  out.open("for (int at = end - 2; at >= begin; --at) {");
+    ops.add(fold(masks ? "false" : "Number<0>{}", first));
+  ops.open(loop({{"at", "end - 2"}}, "at >= begin", "--at"));
   out.line("const int64_t first = int64_t(at) * kColumns;");
-  out.line("const int turn = turns + end - 1 - at;");
+  ops.add(let("const int", {{"turn", "turns + end - 1 - at"}}));
   if (isWholeBehindFirst()) {
     out.line("// Only the first of them is not whole.");
-    fold(masks ? "true" : "Number<1>{}", further);
+    ops.add(fold(masks ? "true" : "Number<1>{}", further));
   } else {
     foldEither("at >= whole_begin && at < whole_end", further);
   }
-  out.close();
-  out.line("turns += end - begin;");
-  out.line("++lefts;");
+  ops.close();
+  ops.add(step("turns += end - begin"));
+  ops.add(step("++lefts"));
   out.line("done[0] = states[0], done[1] = states[1];");
-  out.line("before = visit;");
-  if (hasLow())
-    out.line("visits_before = visits;");
+  printBefore();
 }
 
-void TilePrinter::printRoles() {
+/// The first turn of two groups that multiply, and the last one.
+void TilePrinter::printTurn(const std::string &consumer, TileOp op,
+                            const char *why) {
+  op.comment = why;
+  ops.open(where("kConsumers == 2", /*isConstant=*/true));
+  ops.add(where("consumer == " + consumer, op));
+  ops.close();
+}
+
+LogicalResult TilePrinter::printRoles() {
   out.blank();
   out.line(std::string("template <int kConsumers, int kColumns, int kDepth, "
                        "int kWidth, ") +
@@ -629,6 +716,7 @@ void TilePrinter::printRoles() {
     if (extentOf(i).operand < 0 && isNamed(kernel.indexNames[i] + "_count"))
       out.line("[[maybe_unused]] constexpr int64_t " + kernel.indexNames[i] +
                "_count = " + std::to_string(plan.extent(i)) + ";");
+  ops.begin();
   printRoleNumbers();
   printGates();
   std::string m = kernel.indexNames[tiles.tileRow], matrices;
@@ -640,26 +728,24 @@ void TilePrinter::printRoles() {
            ");");
   out.blank();
   out.line("// 1. Four warps bring what the others need.");
-  out.open("if (thread_again() < 128) {");
+  ops.open(where("thread_again() < 128"));
   printCopier();
-  out.line("return;");
-  out.close();
+  ops.add(jump(TileOp::Return));
+  ops.close();
   out.blank();
   out.line("// 2. The stream from its end, for some rows after the other.");
-  out.line("take_registers<kConsumers == 3 ? 160 : 232>();");
-  out.line("const int consumer = of_warp((thread_again() - 128) / 128);");
-  out.open("if constexpr (kConsumers == 2) {");
-  out.line("if (consumer == 1)");
-  out.line("  pass_turn(1, 256); // the others go first");
-  out.close();
-  out.line("int turns = 0, lefts = 0;");
+  ops.add(plain(TileOp::TakeRegisters, "kConsumers == 3 ? 160 : 232"));
+  ops.add(let("const int",
+              {{"consumer", "of_warp((thread_again() - 128) / 128)"}}));
+  printTurn("1", turn(TileOp::PassTurn, "1", "256"), "the others go first");
+  ops.add(let("int", {{"turns", "0"}, {"lefts", "0"}}));
   hasVisits = true;
   if (hasBoxes())
     printOwnRows();
   printSums();
   values.beginFunction();
   printFinish();
-  out.open("for (int visits = 0;; ++visits) {");
+  ops.open(loop({{"visits", "0"}}, "", "++visits"));
   {
     Expressions::Scope scope(values, {});
     values.beginFunction();
@@ -670,22 +756,20 @@ void TilePrinter::printRoles() {
     printVisit();
     printFixed();
     printBounds();
-    printRange();
+    printRoleRange();
     printRoleFold();
     printRoleWalk();
   }
   masks = false;
-  out.close();
-  if (hasBoxes()) {
-    out.line("if (kIsBoxed && thread_again() % 32 == 0)");
-    out.line("  wait_boxes<0>();");
-  }
-  out.open("if constexpr (kConsumers == 2) {");
-  out.line("if (consumer == 0)");
-  out.line("  await_turn(1, 256); // that nobody has taken");
-  out.close();
+  ops.close();
+  if (hasBoxes())
+    ops.add(where("kIsBoxed && thread_again() % 32 == 0",
+                  plain(TileOp::WaitBoxes, "0")));
+  printTurn("0", turn(TileOp::AwaitTurn, "1", "256"), "that nobody has taken");
+  LogicalResult verified = verifyRoles(ops.end());
   hasVisits = isOfRoles = false;
   values.below.clear();
   body += out.text.substr(begin);
   out.close();
+  return verified;
 }

@@ -8,6 +8,7 @@ using namespace mlir;
 using namespace refold;
 using namespace refold::cuda;
 using namespace refold::walk;
+using TileOp = tile::Op;
 
 static int64_t bytesOfElement(const TileAccess &access) {
   return access.read->type.isInteger(1)
@@ -98,13 +99,6 @@ void TilePrinter::eachBrought(
                                  : "kBrought > " + std::to_string(i));
 }
 
-/// `statement`, where the condition holds if there is one.
-static std::string where(const std::string &condition,
-                         const std::string &statement) {
-  return condition.empty() ? statement
-                           : "if constexpr (" + condition + ") " + statement;
-}
-
 /// Types and bytes; rectangles lie behind the values.
 void TilePrinter::printElementNumbers() {
   if (!mostBrought())
@@ -119,15 +113,15 @@ void TilePrinter::printElementNumbers() {
       own = "(" + condition + " ? " + own + " : 0)";
     bytes += (bytes.empty() ? "" : " + ") + own;
   });
-  out.line("constexpr int64_t kElementBytes = " + bytes + ";");
+  ops.add(let("constexpr int64_t", {{"kElementBytes", bytes}}));
 }
 
 void TilePrinter::printElementPlaces() {
   std::string at = "value_tiles + " + std::to_string(2 * tiles.values.size()) +
                    " * Values::kBytes" + (hasBoxes() ? " + kRowsBytes" : "");
   eachBrought([&](TileAccess &access, const std::string &condition) {
-    out.line("[[maybe_unused]] const uint32_t " + access.name +
-             "_tiles = " + at + ";");
+    ops.add(
+        let("[[maybe_unused]] const uint32_t", {{access.name + "_tiles", at}}));
     at = access.name + "_tiles + 2 * " + access.name + "_type::kBytes";
   });
 }
@@ -145,27 +139,28 @@ void TilePrinter::printElementCopies() {
   const std::string &n = kernel.indexNames[tiles.stream];
   const std::string &m = kernel.indexNames[tiles.tileRow];
   openWhereBrought();
-  out.line("wait_gate(elements_left + 8 * place, parity);");
+  ops.add(atGate(TileOp::WaitGate, "elements_left", "place", "parity"));
   eachBrought([&](TileAccess &access, const std::string &condition) {
-    out.line(where(condition, "copy_elements<" + access.name + "_type, 128>(" +
-                                  access.name + "_tiles + place * " +
-                                  access.name + "_type::kBytes, " +
-                                  access.name + " + first, " +
-                                  strideOf(access) + ", " + m + "_end - " + m +
-                                  "_first, " + n + "_count - first);"));
+    std::string type = access.name + "_type";
+    TileOp op = plain(TileOp::CopyRows);
+    op.callee = "copy_elements<" + type + ", 128>";
+    op.to = {access.name + "_tiles", "place", type};
+    op.arguments = {access.name + " + first", strideOf(access),
+                    m + "_end - " + m + "_first", n + "_count - first"};
+    ops.add(whereInline(condition, op));
   });
-  out.line("arrive_with_copies(elements_came + 8 * place);");
+  ops.add(atGate(TileOp::ArriveWithCopies, "elements_came", "place"));
   closeWhereBrought();
 }
 
 /// Around what entries that bring nothing leave out.
 void TilePrinter::openWhereBrought() {
   if (fewestBrought() == 0)
-    out.open("if constexpr (kBrought > 0) {");
+    ops.open(where("kBrought > 0", /*isConstant=*/true));
 }
 void TilePrinter::closeWhereBrought() {
   if (fewestBrought() == 0)
-    out.close();
+    ops.close();
 }
 
 /// Before the first term that reads one, and behind the last.
@@ -173,16 +168,18 @@ void TilePrinter::printElementsCome() {
   if (!mostBrought())
     return;
   openWhereBrought();
-  out.line("wait_gate(elements_came + 8 * place, (turn / 2) & 1);");
+  ops.add(atGate(TileOp::WaitGate, "elements_came", "place", "(turn / 2) & 1"));
   closeWhereBrought();
 }
 void TilePrinter::printElementsLeave() {
   if (!mostBrought())
     return;
   openWhereBrought();
-  out.line("warp_barrier(); // one lane says so for all");
-  out.line("if (which % 32 == 0)");
-  out.line("  arrive(elements_left + 8 * place);");
+  TileOp barrier = plain(TileOp::WarpBarrier);
+  barrier.comment = "one lane says so for all";
+  ops.add(barrier);
+  ops.add(where("which % 32 == 0",
+                atGate(TileOp::Arrive, "elements_left", "place")));
   closeWhereBrought();
 }
 
@@ -210,11 +207,13 @@ void TilePrinter::printBrought() {
   for (auto &[access, condition] : broughtHere) {
     out.line("[[maybe_unused]] " + typeOfElements(*access) + " " +
              access->name + "_here[2 * kTiles][4] = {};");
-    out.line(
-        where(condition, "take_elements<" + access->name + "_type, kTiles>(" +
-                             access->name + "_here, " + access->name +
-                             "_tiles + place * " + access->name +
-                             "_type::kBytes, which / 32 * kTiles * 16, c);"));
+    std::string type = access->name + "_type";
+    tile::Stage from = {access->name + "_tiles", "place", type};
+    TileOp op = plain(TileOp::Read);
+    op.text = "take_elements<" + type + ", kTiles>(" + access->name +
+              "_here, " + from.text() + ", which / 32 * kTiles * 16, c);";
+    op.reads = {from};
+    ops.add(whereInline(condition, op));
   }
 }
 

@@ -777,8 +777,8 @@ FailureOr<CudaKernel> TilePrinter::print() {
   }
   if (hasTiles)
     printBody();
-  if (hasTiles && hasRoles())
-    printRoles();
+  if (hasTiles && hasRoles() && failed(printRoles()))
+    return failure();
   out.text += parts;
   out.line("} // namespace");
   printEntries();

@@ -3,19 +3,22 @@
 #define REFOLD_LIB_CONVERSION_CASCADETOCUDA_TILEPRINTER_H
 
 #include "KernelPrinter.h"
+#include "OpText.h"
 #include "TileKernel.h"
 #include "refold/Conversion/TileLayouts.h"
+#include "refold/Conversion/VerifyTiles.h"
 #include <map>
 
 namespace refold::cuda {
 
 constexpr const char *kLog2E = "1.44269504f", *kLog2 = "0.693147181f";
 
-/// An array of which one thread asks for boxes: the type of its tiles, what its
-/// gates are called, and the place of a tile.
+/// An array of which one thread asks for boxes: what its gates are called, and
+/// the place of a tile.
 struct BoxedCopy {
   const TileAccess *access;
-  std::string type, gate, to;
+  std::string gate;
+  tile::Stage to;
 };
 
 /// A dimension of a map in front of the row: of the array, or -1 where whole
@@ -164,7 +167,13 @@ private:
   void printBrought();
   void bindBrought();
   // The text with roles.
-  void printRoles();
+  mlir::LogicalResult printRoles();
+  mlir::LogicalResult verifyRoles(tile::Program program);
+  tile::Entry entryOf(const CudaEntry &entry);
+  void describeRoles(tile::Program &program);
+  void printTurn(const std::string &consumer, tile::Op op, const char *why);
+  void printRoleRange();
+  void printBefore();
   void printRoleNumbers();
   void printGates();
   void printNextVisit();
@@ -326,6 +335,7 @@ private:
   void nameFixed(Node *n);
 
   TileKernel &tiles;
+  OpText ops{out}; ///< of the text with roles
   /// Whether a running state is asked for as what others are relative to now,
   /// or as it is.
   /// or whether two sides of a merge are.

@@ -58,13 +58,13 @@ func.func @kernel(%q: memref<?x32xbf16>, %k: memref<?x32xbf16>, %v: memref<?x24x
   return
 })";
 
-/// The program with products of `depth` elements and results of `width`, for a
-/// target. `isShared`: the front of k is what v would be, and rows read from
+/// The program with products of `depth` elements and results of `width`.
+/// `isShared`: the front of k is what v would be, and rows read from
 /// their own position on. `bias`: the type of an array that is added to scores
 /// by row and position, "" for none. `low`: the number that masks hold, and
 /// every row begins to see later, "" for -inf.
-inline CudaKernel printWeighted(const std::string &target, int depth = 32,
-                                int width = 24, bool isShared = false,
+inline std::string weightedText(int depth = 32, int width = 24,
+                                bool isShared = false,
                                 const std::string &bias = "",
                                 const std::string &low = "") {
   std::string text = kWeighted.str();
@@ -98,9 +98,18 @@ inline CudaKernel printWeighted(const std::string &target, int depth = 32,
                                     "%s1 = arith.addf %s2, " + added +
                                     " : f32\n");
   }
+  return text;
+}
+
+/// Its kernel for a target.
+inline CudaKernel printWeighted(const std::string &target, int depth = 32,
+                                int width = 24, bool isShared = false,
+                                const std::string &bias = "",
+                                const std::string &low = "") {
   auto context = makeContext();
-  auto kernel = printCudaKernel(*context, "weighted", text, "test",
-                                {CudaDevice::Emulated, target});
+  auto kernel = printCudaKernel(*context, "weighted",
+                                weightedText(depth, width, isShared, bias, low),
+                                "test", {CudaDevice::Emulated, target});
   if (!kernel) {
     ADD_FAILURE() << llvm::toString(kernel.takeError());
     return {};
