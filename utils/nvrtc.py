@@ -9,7 +9,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OPTIONS = ["--std=c++17", "-fmad=false", "-default-device", "--ptxas-options=-v"]
 HEADERS = ["refold_cuda.h", "refold_cuda_f8.h", "refold_cuda_vectors.h", "refold_cuda_lists.h", "refold_cuda_parts.h",
-           "refold_cuda_tiles.h", "refold_cuda_products.h", "refold_cuda_products_rows.h", "refold_cuda_products_words.h",
+           "refold_cuda_tiles.h", "refold_cuda_tiles_words.h", "refold_cuda_products.h", "refold_cuda_products_rows.h", "refold_cuda_products_words.h",
            "refold_cuda_wgmma.h", "refold_cuda_products_roles.h", "refold_cuda_products_panels.h", "refold_cuda_products_f8.h",
            "refold_cuda_products_f8_roles.h", "refold_cuda_wide.h", "refold_cuda_clusters.h",
            "refold_cuda_shares.h"]

@@ -232,6 +232,8 @@ REFOLD_DEVICE float shuffle_from(float x, int lane) {
 /// Whether a lane of the warp says so; all 32 lanes call it.
 REFOLD_DEVICE bool any_lane(bool x) { return __any_sync(0xffffffffu, x) != 0; }
 
+/// Orders the shared memory accesses of the lanes of a warp, all of which meet.
+REFOLD_DEVICE void warp_barrier() { __syncwarp(); }
 /// Orders the shared memory accesses of all threads of a block.
 REFOLD_DEVICE void block_barrier() { __syncthreads(); }
 

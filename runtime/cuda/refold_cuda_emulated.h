@@ -147,6 +147,9 @@ struct Engine {
   virtual void beforeWrite(int chunk) = 0;
   /// All threads of the block are at a barrier.
   virtual void meet() = 0;
+  /// A lane is at a barrier of its warp; all of them are.
+  virtual void reachWarp() = 0;
+  virtual void meetWarp() = 0;
   /// Whether a turn that the thread has waited for came after the access.
   virtual bool isPassed(const Access &before) = 0;
   /// What a thread has begun to copy, and waits for.
@@ -732,20 +735,6 @@ inline int32_t shuffle_xor(int32_t x, int mask) {
 }
 inline int64_t shuffle_xor(int64_t x, int mask) {
   return emulator::shuffle("shuffle_xor of 64 bits", x, thread() ^ mask);
-}
-
-inline bool any_lane(bool x) {
-  struct Slot {
-    bool in, out;
-  } slot{x, false};
-  emulator::meetWarp("any_lane", &slot, [](void **slots) {
-    bool any = false;
-    for (int i = 0; i < 32; ++i)
-      any = any || static_cast<Slot *>(slots[i])->in;
-    for (int i = 0; i < 32; ++i)
-      static_cast<Slot *>(slots[i])->out = any;
-  });
-  return slot.out;
 }
 
 inline void block_barrier() {

@@ -82,6 +82,31 @@ inline void beginCopy(uint32_t to, const void *from, uint32_t bytes, int there,
 
 namespace refold {
 
+inline bool any_lane(bool x) {
+  struct Slot {
+    bool in, out;
+  } slot{x, false};
+  emulator::meetWarp("any_lane", &slot, [](void **slots) {
+    bool any = false;
+    for (int i = 0; i < 32; ++i)
+      any = any || static_cast<Slot *>(slots[i])->in;
+    for (int i = 0; i < 32; ++i)
+      static_cast<Slot *>(slots[i])->out = any;
+  });
+  return slot.out;
+}
+
+/// What each lane has done before all have done.
+inline void warp_barrier() {
+  using namespace emulator;
+  if (engine)
+    engine->reachWarp();
+  meetWarp("warp_barrier", nullptr, [](void **) {
+    if (engine)
+      engine->meetWarp();
+  });
+}
+
 inline void store_shared(uint32_t to, const uint32_t (&from)[4]) {
   using namespace emulator;
   eachElement(to, 16, [](int i) { writeShared(machine.bytes, i); });

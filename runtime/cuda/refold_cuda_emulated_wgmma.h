@@ -270,19 +270,6 @@ inline void retire(FourWarps &four, size_t left) {
 
 namespace refold {
 
-/// What one lane arrives at a gate for, all have done before.
-inline void warp_barrier() {
-  using namespace emulator;
-  roles.nextTurn();
-  meetWarp("warp_barrier", nullptr, [](void **) {
-    const int first = machine.current / 32 * 32;
-    std::vector<uint32_t> all;
-    for (int i = first; i < first + 32; ++i)
-      joinTurns(all, roles.witnesses[i].turns);
-    for (int i = first; i < first + 32; ++i)
-      roles.witnesses[i].turns = all;
-  });
-}
 inline int of_warp(int x) { return emulator::shuffle("of_warp", x, 0); }
 
 inline void make_gate(uint32_t gate, int arrivals) {

@@ -14,7 +14,7 @@ namespace refold {
 /// chunks apart.
 template <int kRowsOf, int kColumnsOf> struct Tile {
   static constexpr int kRows = kRowsOf, kColumns = kColumnsOf;
-  static constexpr int kChunks = kColumns / 8;
+  static constexpr int kInChunk = 8, kChunks = kColumns / kInChunk;
   static constexpr bool kIsPermuted =
       kChunks >= 8 && (kChunks & (kChunks - 1)) == 0;
   static constexpr int kRowBytes =
@@ -107,10 +107,19 @@ REFOLD_DEVICE int fragment_column(int e, int at = thread()) {
   return at % 4 * 2 + e;
 }
 
+/// Element e of 16 bytes that are 0 there.
+template <typename T>
+REFOLD_DEVICE void put_element(uint32_t (&words)[4], int e, T x) {
+  words[e / 2] |= uint32_t(x.bits) << (e % 2 * 16);
+}
+REFOLD_DEVICE void put_element(uint32_t (&words)[4], int e, float x) {
+  words[e] = bits_of(x);
+}
+
 /// Begins to bring rows of a matrix into a tile, all threads of the block
-/// together. What lies beyond `rows` and `columns` is 0. `kVector` is 8 where
-/// rows begin at multiples of 16 bytes and `columns` is a multiple of 8,
-/// otherwise 1.
+/// together. What lies beyond `rows` and `columns` is 0. `kVector` is what 16
+/// bytes hold where rows begin at multiples of them and `columns` is a multiple
+/// of it, otherwise 1.
 template <typename To, int kThreads, int kVector, typename T>
 REFOLD_DEVICE void copy_tile(uint32_t to, const T *from, int64_t row_stride,
                              int64_t rows, int64_t columns) {
@@ -120,9 +129,9 @@ REFOLD_DEVICE void copy_tile(uint32_t to, const T *from, int64_t row_stride,
   const int first = at / To::kChunks;
   if (kThreads % To::kChunks != 0 && first >= kStep)
     return;
-  const T *source = from + first * row_stride + chunk * 8;
+  const T *source = from + first * row_stride + chunk * To::kInChunk;
   to += To::place(first, chunk);
-  if constexpr (kVector == 8 && To::kRows % kStep == 0) {
+  if constexpr (kVector == To::kInChunk && To::kRows % kStep == 0) {
     if (rows >= To::kRows && columns == To::kColumns) {
       REFOLD_UNROLL
       for (int i = 0; i < kPasses; ++i)
@@ -132,26 +141,26 @@ REFOLD_DEVICE void copy_tile(uint32_t to, const T *from, int64_t row_stride,
     }
   }
   const int last = rows < To::kRows ? int(rows) : To::kRows;
-  const int inside = chunk * 8 < columns ? last : 0; // rows of this chunk
+  const int inside =
+      chunk * To::kInChunk < columns ? last : 0; // rows of this chunk
   const auto pass = [&](int i) {
     const int row = first + i * kStep;
     if (To::kRows % kStep != 0 && row >= To::kRows)
       return;
-    if constexpr (kVector == 8) {
+    if constexpr (kVector == To::kInChunk) {
       copy_async(To::down(to, i * kStep), row < inside ? source : from,
                  row < inside ? 16 : 0);
     } else {
       uint32_t words[4] = {};
       REFOLD_UNROLL
-      for (int e = 0; e < 8; ++e)
-        if (row < inside && chunk * 8 + e < columns)
-          words[e / 2] |= uint32_t(load_element(source + e).bits)
-                          << (e % 2 * 16);
+      for (int e = 0; e < To::kInChunk; ++e)
+        if (row < inside && chunk * To::kInChunk + e < columns)
+          put_element(words, e, load_element(source + e));
       store_shared(To::down(to, i * kStep), words);
     }
     source += kStep * row_stride;
   };
-  if constexpr (kVector == 8) {
+  if constexpr (kVector == To::kInChunk) {
     REFOLD_UNROLL
     for (int i = 0; i < kPasses; ++i)
       pass(i);
@@ -168,22 +177,79 @@ REFOLD_DEVICE void gather_tile(uint32_t to, RowOf row_of, int rows,
                                int64_t columns) {
   for (int at = thread(); at < To::kRows * To::kChunks; at += kThreads) {
     const int row = at / To::kChunks, chunk = at % To::kChunks;
-    const bool is_inside = row < rows && chunk * 8 < columns;
+    const bool is_inside = row < rows && chunk * To::kInChunk < columns;
     const auto *const from = row_of(is_inside ? row : 0);
     const uint32_t place = to + To::place(row, chunk);
-    if constexpr (kVector == 8) {
-      copy_async(place, is_inside ? from + chunk * 8 : from,
+    if constexpr (kVector == To::kInChunk) {
+      copy_async(place, is_inside ? from + chunk * To::kInChunk : from,
                  is_inside ? 16 : 0);
     } else {
       uint32_t words[4] = {};
       REFOLD_UNROLL
-      for (int e = 0; e < 8; ++e)
-        if (is_inside && chunk * 8 + e < columns)
-          words[e / 2] |= uint32_t(load_element(from + chunk * 8 + e).bits)
-                          << (e % 2 * 16);
+      for (int e = 0; e < To::kInChunk; ++e)
+        if (is_inside && chunk * To::kInChunk + e < columns)
+          put_element(words, e, load_element(from + chunk * To::kInChunk + e));
       store_shared(place, words);
     }
   }
+}
+
+/// Two floats of 8 bits as two of 16 that have all of their numbers.
+template <typename T> REFOLD_DEVICE uint32_t widen_two(uint32_t two, f16) {
+  return widen_pair(two, T{});
+}
+template <typename T> REFOLD_DEVICE uint32_t widen_two(uint32_t two, bf16) {
+  return pack(to_float(T{uint8_t(two)}), to_float(T{uint8_t(two >> 8)}),
+              bf16{});
+}
+
+/// The same of rows of 8 bits, which are widened on their way to what a tile
+/// has: they are there behind a barrier. `kVector` is 8 where rows begin at
+/// multiples of 8 bytes.
+template <typename To, int kThreads, int kVector, typename As, typename RowOf>
+REFOLD_DEVICE void gather_widened(uint32_t to, RowOf row_of, int64_t rows,
+                                  int64_t columns) {
+  constexpr int kAll = To::kRows * To::kChunks;
+  const int first = thread_again();
+  const auto pass = [&](int at) {
+    const int row = at / To::kChunks, chunk = at % To::kChunks;
+    const bool is_inside = row < rows && chunk * 8 < columns;
+    const auto *const from = row_of(is_inside ? row : 0);
+    using T = decltype(load_element(from));
+    uint32_t words[4] = {};
+    if constexpr (kVector == 8) {
+      if (is_inside) {
+        uint32_t bytes[2];
+        load_words<8, Reuse>(bytes, from + chunk * 8);
+        REFOLD_UNROLL
+        for (int i = 0; i < 4; ++i)
+          words[i] = widen_two<T>(bytes[i / 2] >> i % 2 * 16, As{});
+      }
+    } else {
+      REFOLD_UNROLL
+      for (int e = 0; e < 8; ++e)
+        if (is_inside && chunk * 8 + e < columns)
+          words[e / 2] |=
+              widen_two<T>(load_element(from + chunk * 8 + e).bits, As{})
+              << e % 2 * 16;
+    }
+    store_shared(to + To::place(row, chunk), words);
+  };
+  if constexpr (kVector == 8 && kAll % kThreads == 0) {
+    REFOLD_UNROLL
+    for (int i = 0; i < kAll / kThreads; ++i)
+      pass(first + i * kThreads);
+  } else {
+    REFOLD_NO_UNROLL
+    for (int at = first; at < kAll; at += kThreads)
+      pass(at);
+  }
+}
+template <typename To, int kThreads, int kVector, typename As, typename T>
+REFOLD_DEVICE void copy_widened(uint32_t to, const T *from, int64_t row_stride,
+                                int64_t rows, int64_t columns) {
+  gather_widened<To, kThreads, kVector, As>(
+      to, [&](int i) { return from + i * row_stride; }, rows, columns);
 }
 
 /// Four neighbours of 16 columns that four lanes have of a row, `low` and

@@ -18,8 +18,6 @@
 
 namespace refold {
 
-/// Meets the other lanes of the warp.
-REFOLD_DEVICE void warp_barrier() { __syncwarp(); }
 /// What lane 0 of the warp has: the same for all of them, as descriptors and
 /// branches of a warp want it.
 REFOLD_DEVICE int of_warp(int x) { return __shfl_sync(0xffffffffu, x, 0); }

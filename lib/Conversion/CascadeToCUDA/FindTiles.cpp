@@ -189,6 +189,33 @@ Node *cuda::widenedRead(Node *n) {
   return isRead ? n->in[0] : nullptr;
 }
 
+/// The same of f32, which is read as it is.
+static bool isOfBytes(Type type) {
+  return type.isFloat8E4M3FN() || type.isFloat8E5M2();
+}
+static Node *tileRead(Node *n) {
+  if (n->kind == Node::Read && n->type.isF32())
+    return n;
+  bool isByte = isOp(n, "arith.extf") && n->in[0]->kind == Node::Read &&
+                isOfBytes(n->in[0]->type);
+  return isByte ? n->in[0] : widenedRead(n);
+}
+
+/// The type that has all numbers of both; null where there is none of 16 bits.
+/// f16 and bf16 have those of either type of 8 bits.
+static Type unitOf(Type x, Type y) {
+  if (isOfBytes(x) && isOfBytes(y))
+    return Float16Type::get(x.getContext());
+  if (isOfBytes(x) || x == y)
+    return y.isF32() && x != y ? Type() : y;
+  return isOfBytes(y) && !x.isF32() ? x : Type();
+}
+
+bool TileKernel::widens() const {
+  auto isNarrow = [](const TileAccess &a) { return isOfBytes(a.read->type); };
+  return isNarrow(left) || isNarrow(right) || llvm::any_of(values, isNarrow);
+}
+
 static InFlightDiagnostic refuseTiles(TileKernel &kernel) {
   return refuse(kernel.plan->cascade, Reason::CudaNotTiles);
 }
@@ -339,11 +366,16 @@ static LogicalResult findContraction(TileKernel &kernel) {
   Node *sides[2] = {};
   if (isOp(product, "arith.mulf"))
     for (unsigned i : {0, 1})
-      sides[i] = widenedRead(product->in[i]);
-  if (!sides[0] || !sides[1] || sides[0]->type != sides[1]->type)
+      sides[i] = tileRead(product->in[i]);
+  Type unit =
+      sides[0] && sides[1] ? unitOf(sides[0]->type, sides[1]->type) : Type();
+  if (!unit)
     return refuseTiles(kernel)
-           << "found a sum of something else than products of two f16 or two "
-              "bf16 arrays; expected that, which is what matrix units take";
+           << "found a sum of something else than products of two f32, two f16 "
+              "or two bf16 arrays, or of one of these and 8-bit floats; "
+              "expected that";
+  kernel.isOfWords = unit.isF32();
+  kernel.left.unit = kernel.right.unit = unit;
   if (dependsOn(sides[0], kernel.stream))
     std::swap(sides[0], sides[1]);
   if (dependsOn(sides[0], kernel.stream) || !dependsOn(sides[1], kernel.stream))
@@ -387,8 +419,9 @@ static LogicalResult findProducts(TileKernel &kernel) {
     Node *read = nullptr;
     if (s.op.getReducer() == Reducer::Add && isOp(s.term, "arith.mulf"))
       for (unsigned i : {0, 1})
-        if (Node *side = widenedRead(s.term->in[i]);
-            side && dependsOn(side, kernel.width) &&
+        if (Node *side = tileRead(s.term->in[i]);
+            side && side->type.isF32() == kernel.isOfWords &&
+            dependsOn(side, kernel.width) &&
             !dependsOn(s.term->in[1 - i], kernel.width)) {
           read = side;
           product.factor = s.term->in[1 - i];
@@ -396,18 +429,30 @@ static LogicalResult findProducts(TileKernel &kernel) {
     if (!read)
       return refuseTiles(kernel)
              << "found '" << kernel.operandNames.back()
-             << "' made of something else than a sum of numbers times f16 or "
-                "bf16 rows; expected that, which is what matrix units take";
-    if (read->type.isF16() && !isAtMostOne(kernel, product.factor))
+             << "' made of something else than a sum of numbers times "
+             << (kernel.isOfWords ? "f32 rows; expected that, as what is "
+                                    "multiplied before is f32"
+                                  : "rows of 16 or 8 bits; expected that, "
+                                    "which is what matrix units take");
+    // Of 8 bits either type has them; f16 rounds factors less.
+    bool isSmall = isAtMostOne(kernel, product.factor);
+    Type unit = read->type;
+    if (isOfBytes(unit))
+      unit = isSmall ? Type(Float16Type::get(unit.getContext()))
+                     : Type(BFloat16Type::get(unit.getContext()));
+    if (read->type.isF16() && !isSmall)
       return refuseTiles(kernel)
              << "found factors of f16 rows that are not known to be at most 1; "
                 "expected that, or bf16, which has the range of f32";
-    kernel.rounding = std::max(kernel.rounding, factorRoundingOf(read->type));
-    auto known = llvm::find_if(
-        kernel.values, [&](const TileAccess &a) { return a.read == read; });
+    if (!kernel.isOfWords)
+      kernel.rounding = std::max(kernel.rounding, factorRoundingOf(unit));
+    auto known = llvm::find_if(kernel.values, [&](const TileAccess &a) {
+      return a.read == read && a.unit == unit;
+    });
     product.values = known - kernel.values.begin();
     if (known == kernel.values.end()) {
       TileAccess &access = kernel.values.emplace_back();
+      access.unit = unit;
       if (failed(findAccess(kernel, access, read, kernel.stream, kernel.width)))
         return failure();
       if (access.rowDim < 0)
@@ -609,6 +654,8 @@ FailureOr<TileKernel> cuda::findTiles(Plan &plan, bool packs) {
       failed(findAccess(kernel, right, kernel.right.read, kernel.stream,
                         kernel.depth)))
     return failure();
+  left.unit = kernel.left.unit;
+  right.unit = kernel.right.unit;
   kernel.left = left;
   kernel.right = right;
   if (right.rowDim < 0)
@@ -631,7 +678,10 @@ FailureOr<TileKernel> cuda::findTiles(Plan &plan, bool packs) {
   kernel.dropsPivots = mayDropPivots(kernel);
   if (kernel.dropsPivots)
     findFloors(kernel);
-  kernel.isInBits = kernel.isNarrow && !mayLeaveBits(kernel);
+  // Of f32 what rounding an exponent takes is no more than what the scores'
+  // own rounding does.
+  kernel.isInBits =
+      (kernel.isNarrow || kernel.isOfWords) && !mayLeaveBits(kernel);
   kernel.isInBits = llvm::any_of(plan.states, [&](StatePlan &s) {
     NodeSet all;
     collect(s.term, all);

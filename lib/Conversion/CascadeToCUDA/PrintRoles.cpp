@@ -19,8 +19,9 @@ using TileOp = tile::Op;
 /// products were, and transports multiply by one number a row: sums are then
 /// moved when they have come.
 bool TilePrinter::mayHaveRoles() {
-  if (!StringRef(options.target).contains("sm90") || !hasTileRow() ||
-      !hasWidth() || tiles.products.empty() || tiles.numLevels() > 2)
+  if (!StringRef(options.target).contains("sm90") || tiles.isOfWords ||
+      tiles.widens() || !hasTileRow() || !hasWidth() ||
+      tiles.products.empty() || tiles.numLevels() > 2)
     return false;
   Node *factor = tiles.products.front().factor, *move = nullptr;
   std::string type = typeOf(tiles.values.front());

@@ -383,8 +383,8 @@ void TilePrinter::findColumns(Node *n, bool isFirst, bool isKept,
 /// Where an element of the tile is in the stream.
 void TilePrinter::printColumn() {
   const std::string &n = kernel.indexNames[tiles.stream];
-  out.line("const int column = c * 16 + e / 2 * 8 + fragment_column(e % 2, "
-           "which);");
+  out.line("const int column = c * 16 + e / 2 * 8 + " + laneColumn("e % 2") +
+           ";");
   out.line("[[maybe_unused]] const int64_t " + n + " = " + n +
            "_first + (whole.value != 0 || column < count ? column : count - "
            "1);");
@@ -460,8 +460,8 @@ void TilePrinter::printColumns() {
   for (const OfColumn &one : columns)
     if (!isRead(one))
       out.line(one.name + "[e] = shuffle_from(" + one.lanes +
-               "[c / 2], c % 2 * 16 + e / 2 * 8 + fragment_column(e % 2, "
-               "which));");
+               "[c / 2], c % 2 * 16 + e / 2 * 8 + " + laneColumn("e % 2") +
+               ");");
   out.close();
 }
 

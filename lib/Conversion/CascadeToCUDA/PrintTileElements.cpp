@@ -42,8 +42,8 @@ int64_t TilePrinter::bytesOfBrought(unsigned brought, int64_t rows,
 /// where they are, that nothing meets in a bank.
 LogicalResult TilePrinter::checkLayouts() {
   for (const CudaEntry &entry : result.entries) {
-    // Tile has elements of 16 bits, and so has what is made of them in place.
-    if (!entry.roles && bytesOfElement(tiles.right) != 2)
+    // Of f32 factors are handed over in shared memory.
+    if (tiles.isOfWords)
       continue;
     tile::PlannedTiles planned;
     planned.isOfFourWarps = entry.roles > 0;
@@ -64,9 +64,10 @@ LogicalResult TilePrinter::checkLayouts() {
             {access.name, rowsOfElements(access, entry.rows, entry.vectors),
              8 * bytesOfElement(access)});
     if (!tiles.products.empty()) {
+      // As they are in shared memory: those of 8 bits are widened.
       const TileAccess &values = tiles.values[tiles.products.front().values];
       planned.columns = unsigned(entry.vectors);
-      planned.factorBytes = unsigned(bytesOfElement(values));
+      planned.factorBytes = values.unit.getIntOrFloatBitWidth() / 8;
     }
     if (std::string fault = tile::faultOf(planned); !fault.empty())
       return refuse(plan.cascade, Reason::CudaTileFault)

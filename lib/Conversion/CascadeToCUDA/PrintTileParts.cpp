@@ -20,12 +20,6 @@ constexpr int kRows = 16, kWarps = 4, kColumns = 16; ///< columns of a warp
 // What is launched
 //===----------------------------------------------------------------------===//
 
-static int64_t bytesOfTile(int64_t rows, int64_t length) {
-  int64_t chunks = length / 8;
-  bool isPermuted = chunks >= 8 && llvm::isPowerOf2_64(chunks);
-  return rows * 16 * (isPermuted ? chunks : chunks | 1);
-}
-
 /// As many tiles under way as the smallest multiprocessor has room for, up to
 /// four: with more, nothing was gained on an H200.
 void TilePrinter::addPartsEntry(const CudaEntry &like) {
@@ -38,7 +32,8 @@ void TilePrinter::addPartsEntry(const CudaEntry &like) {
   entry.isResident = false;
   entry.deepest = like.deepest;
   entry.widest = like.widest;
-  int64_t left = bytesOfTile(kRows, entry.deepest);
+  int64_t left = bytesOfTile(kRows, entry.deepest) +
+                 kWarps * wordFactorBytes(kRows, kColumns);
   int64_t place =
       bytesOfTile(entry.vectors, entry.deepest) +
       int64_t(tiles.values.size()) * bytesOfTile(entry.vectors, entry.widest);
@@ -82,7 +77,7 @@ void TilePrinter::findPacking(CudaTiles &grid) {
 void TilePrinter::printPartsEntry(const CudaEntry &entry) {
   if (entry.roles > 0)
     return printWideEntry(entry);
-  bool isKept = entry.deepest <= 128;
+  bool isKept = entry.deepest <= 128 && !tiles.isOfWords;
   out.line(options.name + "_in_parts<" + std::to_string(entry.columns) + ", " +
            std::to_string(entry.deepest) + ", " + std::to_string(entry.widest) +
            ", " + std::to_string(entry.width) + ", " +
@@ -297,10 +292,9 @@ void TilePrinter::printBrings() {
   out.line("const int64_t first = int64_t(at) * Right::kRows;");
   auto copy = [&](TileAccess &access, const std::string &tile,
                   const std::string &to, int column) {
-    out.line("copy_tile<" + tile + ", kThreads, kVector>(" + to + ", " +
-             access.name + " + first * " + strideOf(access) + ", " +
-             strideOf(access) + ", " + n + "_count - first, " +
-             countOf(column) + ");");
+    out.line(copyOf(access, "copy", tile) + "(" + to + ", " + access.name +
+             " + first * " + strideOf(access) + ", " + strideOf(access) + ", " +
+             n + "_count - first, " + countOf(column) + ");");
   };
   copy(tiles.right, "Right", "right_tiles + place * Right::kBytes",
        tiles.depth);
@@ -316,7 +310,7 @@ void TilePrinter::printBrings() {
       "it: where its rows are takes longer to find.");
   out.line("bring(part_end - 1, 0);");
   auto read = cast<ReadOp>(tiles.left.read->op);
-  out.open("gather_tile<Left, kThreads, kVector>(left_tile, [&](int i) {");
+  out.open(copyOf(tiles.left, "gather", "Left") + "(left_tile, [&](int i) {");
   {
     Expressions::Scope scope(values, {});
     printPackedRow("packed_first + i");
@@ -332,6 +326,8 @@ void TilePrinter::printBrings() {
   out.line("bring(part_end - 1 - i, i);");
   out.line("commit_copies();");
   out.close();
+  if (tiles.isOfWords)
+    return;
   out.line("// Fragments that fit into registers stay there.");
   out.line("[[maybe_unused]] uint32_t kept[kIsKept ? kDepth / 16 : "
            "1][kTiles][4];");
@@ -347,21 +343,30 @@ void TilePrinter::printBrings() {
 void TilePrinter::printPartsFold() {
   std::string n = kernel.indexNames[tiles.stream];
   out.line("States states[2 * kTiles];");
-  for (const TileState &p : tiles.products)
-    out.line("float " + name(*p.state) + "_sums[kTiles][kWidth / 8][4] = {};");
+  printLaneSums();
   out.line("// Absorbs the warp's columns of a tile: states that others are "
            "relative to come first.");
   openFold(n + "_first, int place", /*mayMaskAhead=*/true);
   out.line("const int which = thread_again();");
   out.line("[[maybe_unused]] const int count = within(" + n + "_count - " + n +
            "_first, kColumns);");
-  out.line("float products[kTiles][kColumns / 8][4] = {};");
-  out.line("multiply_rows<" + typeOf(tiles.left) +
-           ", Left, Own, kIsKept>(products, kept, left_tile, right_tiles + "
-           "place * Right::kBytes + which / 32 * kColumns * Right::kRowBytes, "
-           "[](int, int) {});");
+  const std::string right =
+      "right_tiles + place * Right::kBytes + which / 32 * kColumns * "
+      "Right::kRowBytes";
+  if (tiles.isOfWords) {
+    printWordProducts("Own", "left_tile", right);
+  } else {
+    out.line("float products[kTiles][kColumns / 8][4] = {};");
+    out.line("multiply_rows<" + unitOf(tiles.left) +
+             ", Left, Own, kIsKept>(products, kept, left_tile, " + right +
+             ", [](int, int) {});");
+  }
   for (unsigned level = 0; level < tiles.numLevels(); ++level)
     printLevel(level);
+  if (tiles.isOfWords && !tiles.products.empty()) {
+    out.line("warp_barrier(); // of what lanes have put there for each other");
+    printWordSums();
+  }
   out.close("};");
 }
 
@@ -402,7 +407,7 @@ void TilePrinter::printWarpStates() {
   openRows();
   for (StatePlan *s : rowStates())
     if (!isReduced(*s))
-      for (const char *mask : {"1", "2"})
+      for (const char *mask : laneMasks())
         out.line("s." + name(*s) + " = " +
                  withoutParentheses(combine(*s, "s." + name(*s),
                                             "shuffle_xor(s." + name(*s) + ", " +
@@ -416,13 +421,17 @@ void TilePrinter::printWarpStates() {
     out.close();
     mode = Absorbing;
   }
-  out.line("const int row = which / 32 * kRows + fragment_row(i, which);");
-  out.open("if (fragment_column(0, which) == 0) {");
+  out.line("const int row = which / 32 * kRows + " + laneRow("i") + ";");
+  out.open("if (" + laneColumn("0") + " == 0) {");
   for (StatePlan *s : rowStates())
     out.line("shared_" + name(*s) + ".store(row, s." + name(*s) + ");");
   out.close();
   for (auto [p, product] : llvm::enumerate(tiles.products)) {
     std::string sums = name(*product.state) + "_sums[0]";
+    if (tiles.isOfWords) {
+      printWordQuads(product, unsigned(p));
+      continue;
+    }
     out.line("REFOLD_UNROLL");
     out.open("for (int c = 0; c < kWidth / 8; c += 2) {");
     for (const char *side : {"low", "high"})
@@ -735,19 +744,22 @@ void TilePrinter::printPartsBody() {
            ", kThreads = kWarps * 32, kRows = " + std::to_string(kRows) +
            ", kTiles = 1, kColumns = " + std::to_string(kColumns) +
            "; // of a warp");
-  out.line("using Left = Tile<kRows, kDepth>;");
-  out.line("using Right = Tile<kWarps * kColumns, kDepth>;");
-  out.line("using Own = Tile<kColumns, kDepth>;");
+  const std::string tile = tileType();
+  out.line("using Left = " + tile + "<kRows, kDepth>;");
+  out.line("using Right = " + tile + "<kWarps * kColumns, kDepth>;");
+  out.line("using Own = " + tile + "<kColumns, kDepth>;");
   std::string total = "Left::kBytes + kPlaces * Right::kBytes";
+  total += printWordFactorType();
   if (hasWidth()) {
-    out.line("using Values = Tile<kWarps * kColumns, kWidth>;");
+    out.line("using Values = " + tile + "<kWarps * kColumns, kWidth>;");
     total += " + " + std::to_string(tiles.values.size()) +
              " * kPlaces * Values::kBytes";
   }
   out.line("constexpr int kQuads = kWidth == 0 ? 1 : kWidth / 4;");
   out.line("static_assert(kSharedBytes >= " + total + ");");
   out.line("REFOLD_SHARED_BYTES(left_tile, kSharedBytes);");
-  out.line("const uint32_t right_tiles = left_tile + Left::kBytes;");
+  out.line("const uint32_t right_tiles = left_tile + Left::kBytes" +
+           factorBytes() + ";");
   if (hasWidth())
     out.line("const uint32_t value_tiles = right_tiles + kPlaces * "
              "Right::kBytes;");

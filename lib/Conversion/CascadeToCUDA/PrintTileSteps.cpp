@@ -32,17 +32,15 @@ void TilePrinter::openRows() {
   out.line("[[maybe_unused]] States &s = states[i];");
   if (isInParts) {
     if (foldsByRow())
-      printPackedRow(isWide ? "packed_first + which / 32 * 16 + "
-                              "fragment_row(i, which)"
-                            : "packed_first + fragment_row(i, which)");
+      printPackedRow(std::string("packed_first + ") +
+                     (isWide ? "which / 32 * 16 + " : "") + laneRow("i"));
     return;
   }
   if (!hasTileRow())
     return;
   const std::string &m = kernel.indexNames[tiles.tileRow];
   out.line("[[maybe_unused]] const int64_t " + m + "_at = " + m + "_first + " +
-           "which / 32 * kTiles * 16 + i / 2 * 16 + fragment_row(i % 2, "
-           "which);");
+           "which / 32 * kTiles * 16 + i / 2 * 16 + " + laneRow("i % 2") + ";");
   out.line("[[maybe_unused]] const int64_t " + m + " = smaller(" + m + "_at, " +
            m + "_end - 1);");
 }
@@ -143,8 +141,8 @@ void TilePrinter::printTransports(ArrayRef<StatePlan *> moved) {
     out.open("for (int c = 0; c < kWidth / 4; ++c) {");
     Expressions::Scope inside(values, roots);
     for (const TileState &p : tiles.products) {
-      out.line("float &" + name(*p.state) + " = " + name(*p.state) +
-               "_sums[i / 2][c / 2][i % 2 * 2 + c % 2];");
+      out.line("float &" + name(*p.state) + " = " + name(*p.state) + "_sums" +
+               laneElement("c") + ";");
       values.bind(plan.graph->version(p.state->op, Node::Old), name(*p.state));
     }
     for (StatePlan *s : moved)
@@ -222,7 +220,7 @@ void TilePrinter::printLargePivots() {
   out.line("const float inverse = reciprocal_fast(" + keptScale + ");");
   out.line("REFOLD_UNROLL");
   out.open("for (int c = 0; c < kColumns / 4; ++c) {");
-  out.line("float &product = products[i / 2][c / 2][i % 2 * 2 + c % 2];");
+  out.line("float &product = products" + laneElement("c") + ";");
   out.line("product = (product * " + keptScale + " - " + pivot +
            ") * inverse;");
   out.close();
@@ -250,8 +248,10 @@ void TilePrinter::printTerms(unsigned level) {
                (hasLower ? "(column < limit && column >= least);"
                          : "column < limit;"));
     }
-    out.line("float &product = products[i / 2][2 * c + e / 2][i % 2 * 2 + e % "
-             "2];");
+    out.line("float &product = products" +
+             (tiles.isOfWords ? std::string("[i][4 * c + e]")
+                              : "[i / 2][2 * c + e / 2][i % 2 * 2 + e % 2]") +
+             ";");
     SmallVector<Node *> roots;
     for (StatePlan *s : rowStatesOf(level))
       roots.push_back(s->term);
@@ -368,12 +368,12 @@ void TilePrinter::printMasks() {
     out.line("REFOLD_UNROLL");
     out.open("for (int c = 0; c < kColumns / 4; ++c) {");
     out.line("const int step = c / 2 * 8 + c % 2;");
-    out.line("float &product = products[i / 2][c / 2][i % 2 * 2 + c % 2];");
+    out.line("float &product = products" + laneElement("c") + ";");
     out.line("product = " + value + ";");
     out.close();
   };
   out.open("if (!is_whole) {");
-  out.line("const int own_column = fragment_column(0, which);");
+  out.line("const int own_column = " + laneColumn("0") + ";");
   openRows();
   printLimits();
   out.line("// Of the lane's first column.");
@@ -408,19 +408,23 @@ void TilePrinter::printElements(unsigned level) {
   if (!isInRoles)
     packed = products;
   for (StatePlan *s : states)
-    if (isReduced(*s)) {
+    if (isOfTile(*s)) {
       out.line("float " + name(*s) + "_tile[2 * kTiles];");
       out.line("REFOLD_UNROLL");
       out.line("for (float &value : " + name(*s) + "_tile)");
       out.line("  value = " + identity(*s) + ";");
     }
-  for (const TileState *p : packed)
-    out.line("const uint32_t " + name(*p->state) + "_values = value_tiles + (" +
-             (isInParts ? std::to_string(p->values) + " * kPlaces"
-                        : std::to_string(2 * p->values)) +
-             " + place) * Values::kBytes + " +
-             (isInParts ? "which / 32 * kColumns * Values::kRowBytes + " : "") +
-             "lane_of_columns<Values>(which);");
+  if (tiles.isOfWords)
+    printWordFactors(packed);
+  else
+    for (const TileState *p : packed)
+      out.line(
+          "const uint32_t " + name(*p->state) + "_values = value_tiles + (" +
+          (isInParts ? std::to_string(p->values) + " * kPlaces"
+                     : std::to_string(2 * p->values)) +
+          " + place) * Values::kBytes + " +
+          (isInParts ? "which / 32 * kColumns * Values::kRowBytes + " : "") +
+          "lane_of_columns<Values>(which);");
   SmallVector<Node *> roots;
   for (StatePlan *s : states)
     roots.push_back(s->term);
@@ -431,7 +435,8 @@ void TilePrinter::printElements(unsigned level) {
   out.line("REFOLD_UNROLL");
   out.open("for (int c = 0; c < kColumns / 16; ++c) {");
   for (const TileState *p : packed)
-    out.line("uint32_t " + name(*p->state) + "_factors[kTiles][4];");
+    if (!tiles.isOfWords)
+      out.line("uint32_t " + name(*p->state) + "_factors[kTiles][4];");
   // A branch that is always taken has what later columns read wait for it.
   bool isInTurn = level == 0 && !isInRoles && !isInParts && readsElements();
   if (isInTurn)
@@ -462,28 +467,34 @@ void TilePrinter::printElements(unsigned level) {
     bits = outside;
     for (StatePlan *s : states) {
       std::string t = name(*s) + "_terms[";
-      std::string to = isReduced(*s) ? name(*s) + "_tile[i]" : "s." + name(*s);
+      std::string to = isOfTile(*s) ? name(*s) + "_tile[i]" : "s." + name(*s);
       std::string four = combine(*s, combine(*s, t + "0]", t + "1]"),
                                  combine(*s, t + "2]", t + "3]"));
       out.line(to + " = " +
                withoutParentheses(combine(
-                   *s, to, isReduced(*s) ? four : scaledExtreme(*s, four))) +
+                   *s, to, isOfTile(*s) ? four : scaledExtreme(*s, four))) +
                ";");
     }
     for (const TileState *p : packed)
-      out.line("pack_factors<" + typeOf(tiles.values[p->values]) + ">(" +
-               name(*p->state) + "_factors, i / 2, i % 2, " + name(*p->state) +
-               "_terms);");
+      if (tiles.isOfWords)
+        out.line("Factors::put(" + factorsName(*p) + ", i, c, " +
+                 name(*p->state) + "_terms);");
+      else
+        out.line("pack_factors<" + unitOf(tiles.values[p->values]) + ">(" +
+                 name(*p->state) + "_factors, i / 2, i % 2, " +
+                 name(*p->state) + "_terms);");
   }
   closeRows();
   if (isInTurn)
     out.close();
   for (const TileState *p : packed)
-    out.line("multiply_columns<" + typeOf(tiles.values[p->values]) +
-             ", Values>(" + name(*p->state) + "_sums, " + name(*p->state) +
-             "_factors, " + name(*p->state) +
-             "_values + c * 16 * Values::kRowBytes);");
+    if (!tiles.isOfWords)
+      out.line("multiply_columns<" + unitOf(tiles.values[p->values]) +
+               ", Values>(" + name(*p->state) + "_sums, " + name(*p->state) +
+               "_factors, " + name(*p->state) +
+               "_values + c * 16 * Values::kRowBytes);");
   out.close();
+  printSumsOfTile(states);
 }
 
 /// States that others read: all four lanes of a row get those of the tile.
@@ -497,7 +508,7 @@ void TilePrinter::printReductions(unsigned level) {
   openRows();
   for (StatePlan *s : reduced) {
     std::string tile = name(*s) + "_tile[i]";
-    for (const char *mask : {"1", "2"})
+    for (const char *mask : laneMasks())
       out.line(tile + " = " +
                withoutParentheses(combine(*s, tile,
                                           "shuffle_xor(" + tile + ", " +
@@ -530,20 +541,23 @@ SmallVector<const TileState *> TilePrinter::factorsOf(unsigned level) {
 void TilePrinter::printFold() {
   std::string n = kernel.indexNames[tiles.stream];
   out.line("States states[2 * kTiles];");
-  for (const TileState &p : tiles.products)
-    out.line("float " + name(*p.state) + "_sums[kTiles][kWidth / 8][4] = {};");
+  printLaneSums();
   out.line("// Absorbs a tile: states that others are relative to come first.");
   mayMix = hasTight() && masksAhead();
-  openFold(n + "_first, int place", /*mayMaskAhead=*/false);
+  openFold(n + (tiles.isOfWords ? "_first, [[maybe_unused]] int place"
+                                : "_first, int place"),
+           /*mayMaskAhead=*/tiles.isOfWords && !hasLow());
   out.line("// Read again, so that nothing that follows from it is kept.");
   out.line("const int which = thread_again();");
   out.line("[[maybe_unused]] const int count = within(" + n + "_count - " + n +
            "_first, kColumns);");
   if (foldsByRow())
     printPlaces("block_again()");
+  if (tiles.isOfWords)
+    return printWordFold();
   printNext();
   out.line("float products[kTiles][kColumns / 8][4] = {};");
-  out.line("multiply_rows<" + typeOf(tiles.left) +
+  out.line("multiply_rows<" + unitOf(tiles.left) +
            ", Left, Right, kIsKept>(products, kept, left_tile + which / 32 * "
            "kTiles * 16 * Left::kRowBytes, right_tiles + place * "
            "Right::kBytes, bring_part);");
@@ -572,7 +586,7 @@ void TilePrinter::printResult(WritePlan &w) {
   out.line("store_element(" + array + at + ", " + value + ");");
 }
 
-/// Whether rows of a result of 16 bits may be written 16 bytes at once.
+/// Whether rows of a result may be written 16 bytes at once.
 bool TilePrinter::isStoredByVectors(WritePlan &w) {
   unsigned target = cast<BlockArgument>(w.op.getTarget()).getArgNumber() -
                     plan.cascade.numIndices();
@@ -583,8 +597,10 @@ bool TilePrinter::isStoredByVectors(WritePlan &w) {
                   : BlockArgument();
   SmallVector<int64_t> strides;
   int64_t offset = 0;
+  Type stored = w.value->type;
   return arg && int(arg.getArgNumber()) == tiles.width &&
-         (w.value->type.isF16() || w.value->type.isBF16()) &&
+         (tiles.isOfWords ? stored.isF32()
+                          : stored.isF16() || stored.isBF16()) &&
          succeeded(getStridesAndOffset(type, strides, offset)) &&
          strides.back() == 1;
 }
@@ -592,7 +608,7 @@ bool TilePrinter::isStoredByVectors(WritePlan &w) {
 void TilePrinter::bindSums() {
   for (const TileState &p : tiles.products)
     values.bind(plan.graph->version(p.state->op, Node::Final),
-                name(*p.state) + "_sums[i / 2][c / 2][i % 2 * 2 + c % 2]");
+                name(*p.state) + "_sums" + laneElement("c"));
 }
 
 /// One element after the other.
@@ -603,8 +619,7 @@ void TilePrinter::printElementwise(ArrayRef<WritePlan *> writes,
   out.open("if (" + isRow + ") {");
   out.line("REFOLD_UNROLL");
   out.open("for (int c = 0; c < kWidth / 4; ++c) {");
-  out.line("const int64_t " + e +
-           " = c / 2 * 8 + fragment_column(c % 2, which);");
+  out.line("const int64_t " + e + " = " + resultColumn() + ";");
   out.open("if (" + countOf(tiles.width) + " == kWidth || " + e + " < " +
            countOf(tiles.width) + ") {");
   {
@@ -629,6 +644,8 @@ bool TilePrinter::isOfWidth(Node *n) {
 /// 16 bytes at once, of lanes that have exchanged what they hold.
 void TilePrinter::printVectors(WritePlan &w, ArrayRef<Node *> roots,
                                const std::string &isRow) {
+  if (tiles.isOfWords)
+    return printWordVectors(w, roots, isRow);
   unsigned target = cast<BlockArgument>(w.op.getTarget()).getArgNumber() -
                     plan.cascade.numIndices();
   const std::string &array = kernel.operandNames[target];
@@ -652,10 +669,8 @@ void TilePrinter::printVectors(WritePlan &w, ArrayRef<Node *> roots,
            " pair[2];");
   out.line("REFOLD_UNROLL");
   out.open("for (int c = 2 * word; c < 2 * word + 2; ++c) {");
-  out.line("[[maybe_unused]] const int64_t " + e +
-           " = smaller(c / 2 * 8 + "
-           "fragment_column(c % 2, which), " +
-           countOf(tiles.width) + " - 1);");
+  out.line("[[maybe_unused]] const int64_t " + e + " = smaller(" +
+           resultColumn() + ", " + countOf(tiles.width) + " - 1);");
   {
     Expressions::Scope inside(values, roots);
     bindSums();
@@ -684,7 +699,7 @@ void TilePrinter::printVectors(WritePlan &w, ArrayRef<Node *> roots,
 void TilePrinter::printTogether() {
   for (StatePlan &s : plan.states)
     if (!tiles.productOf(s) && !isReduced(s))
-      for (const char *mask : {"1", "2"})
+      for (const char *mask : laneMasks())
         out.line("s." + name(s) + " = " +
                  withoutParentheses(combine(s, "s." + name(s),
                                             "shuffle_xor(s." + name(s) + ", " +
@@ -721,10 +736,10 @@ void TilePrinter::printResults() {
   }
   out.line(std::string(isBoxed ? "[[maybe_unused]] " : "") +
            "const bool is_row = " +
-           (hasTileRow() ? kernel.indexNames[tiles.tileRow] + "_at < " +
-                               kernel.indexNames[tiles.tileRow] + "_end;"
-                         : std::string("which / 32 == 0 && i == 0 && "
-                                       "fragment_row(0, which) == 0;")));
+           (hasTileRow()
+                ? kernel.indexNames[tiles.tileRow] + "_at < " +
+                      kernel.indexNames[tiles.tileRow] + "_end;"
+                : "which / 32 == 0 && i == 0 && " + laneRow("0") + " == 0;"));
   SmallVector<WritePlan *> rows, wide;
   SmallVector<Node *> roots;
   for (WritePlan &w : plan.finishWrites) {
@@ -735,7 +750,7 @@ void TilePrinter::printResults() {
   int stream = kernel.stream;
   kernel.stream = tiles.width;
   if (!rows.empty()) {
-    out.open("if (is_row && fragment_column(0, which) == 0) {");
+    out.open("if (is_row && " + laneColumn("0") + " == 0) {");
     Expressions::Scope inside(values, roots);
     for (WritePlan *w : rows)
       printResult(*w);
@@ -754,7 +769,7 @@ void TilePrinter::printResults() {
       printBoxWords(*wide.front(), roots);
       out.otherwise("if constexpr (kVector == 8)");
     } else {
-      out.open("if constexpr (kVector == 8) {");
+      out.open("if constexpr (" + isByVectors() + ") {");
     }
     for (WritePlan *w : wide)
       if (isStoredByVectors(*w))
@@ -763,7 +778,7 @@ void TilePrinter::printResults() {
     printElementwise(wide, roots, "is_row");
     out.close();
     if (!elements.empty()) {
-      out.line("if constexpr (kVector == 8)");
+      out.line("if constexpr (" + isByVectors() + ")");
       printElementwise(elements, roots, "is_row");
     }
   } else if (!wide.empty()) {

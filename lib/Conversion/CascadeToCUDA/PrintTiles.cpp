@@ -92,6 +92,8 @@ bool TilePrinter::keepsProducts() {
 /// Rows a warp has twice over where its registers hold their results: every
 /// fragment that is read from shared memory then feeds two products.
 void TilePrinter::addEntry(int deepest, int widest, int vector) {
+  if (tiles.isOfWords)
+    return addWordEntry(deepest, widest, vector);
   int sums = int(tiles.products.size()) * widest / 2; // registers of 16 rows
   bool isDouble = vector == 8 && sums <= 64;
   // More states a row than a pivot and a sum take what a second tile of rows,
@@ -136,13 +138,13 @@ void TilePrinter::addTiles(int deepest, int widest, int vector, int numTiles,
   entry.isResident = false;
   entry.deepest = deepest;
   entry.widest = widest;
-  auto bytes = [](int64_t rows, int64_t length) {
-    return tile::SharedRows::tile(rows, length).bytes();
-  };
+  // Two places of what the stream brings, of f32 one.
+  int64_t places = tiles.isOfWords ? 1 : 2;
   entry.sharedBytes =
-      bytes(entry.rows, deepest) +
-      2 * (bytes(columns, deepest) +
-           int64_t(tiles.values.size()) * bytes(columns, widest));
+      bytesOfTile(entry.rows, deepest) +
+      warps * wordFactorBytes(numTiles * 16, columns) +
+      places * (bytesOfTile(columns, deepest) +
+                int64_t(tiles.values.size()) * bytesOfTile(columns, widest));
   entry.name = options.name + "_tiles" + std::to_string(entry.rows) + "x" +
                std::to_string(columns) + "x" + std::to_string(deepest);
   if (hasWidth())
@@ -190,12 +192,12 @@ LogicalResult TilePrinter::chooseEntries() {
            << " elements; expected at most " << kMost;
   if (isSquare) {
     for (int length : lengths)
-      addEntry(length, length, 8);
+      addEntry(length, length, tiles.vector());
     addEntry(64, 64, 1);
     addEntry(kMost, kMost, 1);
     return success();
   }
-  for (int vector : {8, 1})
+  for (int vector : {tiles.vector(), 1})
     for (int depth : depths)
       for (int width : widths)
         addEntry(depth, hasWidth() ? width : 0, vector);
@@ -210,7 +212,7 @@ bool TilePrinter::keepsLeft(const CudaEntry &entry) {
   int64_t held = rows * (int64_t(entry.vectors) +
                          int64_t(tiles.products.size()) * entry.widest +
                          entry.deepest / 2);
-  return rows > 16 && held / 32 <= kMost;
+  return !tiles.isOfWords && rows > 16 && held / 32 <= kMost;
 }
 
 void TilePrinter::printEntries() {
@@ -223,9 +225,10 @@ void TilePrinter::printEntries() {
     bool isHeld = entry.blocksPerUnit == 3 ||
                   (entry.roles == 0 && entry.hasParts() &&
                    entry.widest <= 128 && entry.deepest <= 128);
-    out.line(entry.roles > 0 ? "REFOLD_UNIT_KERNEL(" + threads + ", 1)"
-             : isHeld        ? "REFOLD_UNIT_KERNEL(" + threads + ", 3)"
-                             : "REFOLD_KERNEL(" + threads + ")");
+    out.line(entry.roles > 0   ? "REFOLD_UNIT_KERNEL(" + threads + ", 1)"
+             : isHeld          ? "REFOLD_UNIT_KERNEL(" + threads + ", 3)"
+             : tiles.isOfWords ? "REFOLD_UNIT_KERNEL(" + threads + ", 2)"
+                               : "REFOLD_KERNEL(" + threads + ")");
     // All entries are launched with the same.
     const std::string &used = (entry.hasParts() ? ofParts : own).second;
     std::string typed;
@@ -320,11 +323,12 @@ void TilePrinter::printHead() {
   }
   if (tiles.rounding > 0)
     out.comment("Factors  of " + kernel.operandNames[tiles.values[0].operand] +
-                " are rounded to " + typeOf(tiles.values[0]) +
+                " are rounded to " + unitOf(tiles.values[0]) +
                 ", which is what matrix units take.");
-  printIncludes(isWide       ? "refold_cuda_wide.h"
-                : hasRoles() ? "refold_cuda_wgmma.h"
-                             : "",
+  printIncludes(isWide            ? "refold_cuda_wide.h"
+                : hasRoles()      ? "refold_cuda_wgmma.h"
+                : tiles.isOfWords ? "refold_cuda_tiles_words.h"
+                                  : "",
                 !isWide && partsHaveShares ? "refold_cuda_shares.h" : "");
 }
 
@@ -568,48 +572,6 @@ std::string TilePrinter::strideOf(const TileAccess &access) {
                                  std::to_string(access.rowDim);
 }
 
-void TilePrinter::printCopies() {
-  std::string n = kernel.indexNames[tiles.stream];
-  auto copy = [&](TileAccess &access, const std::string &tile,
-                  const std::string &to, const std::string &first,
-                  const std::string &rows, int column) {
-    std::string stride = strideOf(access);
-    std::string from = access.name;
-    if (!first.empty())
-      from += " + " + first + " * " + stride;
-    out.line("copy_tile<" + tile + ", kThreads, kVector>(" + to + ", " + from +
-             ", " + stride + ", " + rows + ", " + countOf(column) + ");");
-  };
-  out.line("// Begins to bring a part of the stream into one of two places.");
-  out.open("const auto bring = [&](int64_t " + n + "_first, int place) {");
-  copy(tiles.right, "Right", "right_tiles + place * Right::kBytes",
-       n + "_first", n + "_count - " + n + "_first", tiles.depth);
-  for (auto [i, access] : llvm::enumerate(tiles.values))
-    copy(access, "Values",
-         "value_tiles + (" + std::to_string(2 * i) +
-             " + place) * Values::kBytes",
-         n + "_first", n + "_count - " + n + "_first", tiles.width);
-  out.line("commit_copies();");
-  out.close("};");
-  std::string m = hasTileRow() ? kernel.indexNames[tiles.tileRow] : "";
-  copy(tiles.left, "Left", "left_tile", "",
-       m.empty() ? "1" : m + "_end - " + m + "_first", tiles.depth);
-  out.line("if (begin < end)");
-  out.line("  bring(int64_t(end - 1) * kColumns, 0);");
-  out.line("// Fragments that fit into registers stay there.");
-  out.line("[[maybe_unused]] uint32_t kept[kIsKept ? kDepth / 16 : "
-           "1][kTiles][4];");
-  out.open("if constexpr (kIsKept) {");
-  out.line("commit_copies();");
-  out.line("wait_copies<0>();");
-  out.line("block_barrier();");
-  out.line("REFOLD_UNROLL");
-  out.line("for (int k = 0; k < kDepth / 16; ++k)");
-  out.line("  load_rows<Left>(kept[k], left_tile + thread() / 32 * kTiles * 16 "
-           "* Left::kRowBytes, k);");
-  out.close();
-}
-
 /// What of the stream tiles are made of.
 void TilePrinter::printRange() {
   std::string n = kernel.indexNames[tiles.stream];
@@ -625,41 +587,6 @@ void TilePrinter::printRange() {
            "_whole_end, 0) / " + columns + ");");
 }
 
-/// How what comes after a tile is brought between the products of that one.
-void TilePrinter::printNext() {
-  std::string n = kernel.indexNames[tiles.stream];
-  out.line("// What comes next is brought between products, if it is brought "
-           "by vectors.");
-  out.line("[[maybe_unused]] const bool has_next = " + n +
-           "_first > int64_t(begin) * kColumns;");
-  out.line("[[maybe_unused]] const int64_t next_first = " + n +
-           "_first - (has_next ? kColumns : 0);");
-  auto next = [&](TileAccess &access, const char *tile, int column) {
-    out.line("[[maybe_unused]] const Next<" + std::string(tile) +
-             ", kThreads, " + typeOf(access) + "> " + access.name + "_next(" +
-             access.name + " + next_first * " + strideOf(access) + ", " +
-             strideOf(access) + ", " + countOf(column) + ", has_next);");
-  };
-  next(tiles.right, "Right", tiles.depth);
-  for (TileAccess &access : tiles.values)
-    next(access, "Values", tiles.width);
-  out.open("const auto bring_part = [&]([[maybe_unused]] int part, "
-           "[[maybe_unused]] int parts) {");
-  out.open("if constexpr (kVector == 8) {");
-  out.line(tiles.right.name +
-           "_next.bring(part, parts, right_tiles + (place ^ 1) * "
-           "Right::kBytes, " +
-           strideOf(tiles.right) + ");");
-  for (auto [i, access] : llvm::enumerate(tiles.values))
-    out.line(access.name + "_next.bring(part, parts, value_tiles + (" +
-             std::to_string(2 * i) + " + (place ^ 1)) * Values::kBytes, " +
-             strideOf(access) + ");");
-  out.line("if (part + 1 == parts)");
-  out.line("  commit_copies();");
-  out.close();
-  out.close("};");
-}
-
 /// The stream from its end: what is past it comes first, so that all that is
 /// on its way while a tile is folded is whole.
 void TilePrinter::printWalk() {
@@ -673,9 +600,14 @@ void TilePrinter::printWalk() {
            "comes next overwrites.");
   out.line("wait_copies<0>();");
   out.line("block_barrier();");
-  out.line("const int place = (end - 1 - at) & 1;");
-  out.line("if (kVector == 1 && at > begin)");
-  out.line("  bring((int64_t(at) - 1) * kColumns, place ^ 1);");
+  if (tiles.isOfWords) {
+    out.line("const int place = 0;");
+  } else {
+    out.line("const int place = (end - 1 - at) & 1;");
+    out.line(tiles.widens() ? "if (at > begin)"
+                            : "if (kVector == 1 && at > begin)");
+    out.line("  bring((int64_t(at) - 1) * kColumns, place ^ 1);");
+  }
   out.line("const int64_t first = int64_t(at) * kColumns;");
   printFoldCall("place");
   out.close();
@@ -707,10 +639,12 @@ void TilePrinter::printLow() {
     out.line("for (auto &tile : " + name(*p.state) + "_sums)");
     out.line("  REFOLD_UNROLL");
     out.line("  for (auto &sum : tile)");
-    out.line("    sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;");
+    out.line(tiles.isOfWords ? "    sum = 0.0f;"
+                             : "    sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;");
   }
   out.line("if (begin < end)");
-  out.line("  bring(int64_t(end - 1) * kColumns, 0);");
+  out.line(std::string("  ") + (tiles.isOfWords ? "bring_right" : "bring") +
+           "(int64_t(end - 1) * kColumns" + (tiles.isOfWords ? ");" : ", 0);"));
   out.close();
 }
 
@@ -725,19 +659,25 @@ void TilePrinter::printBody() {
                "_count = " + std::to_string(plan.extent(i)) + ";");
   out.line("constexpr int kThreads = kWarps * 32, kBlockRows = kWarps * kTiles "
            "* 16;");
-  out.line("using Left = Tile<kBlockRows, kDepth>;");
-  out.line("using Right = Tile<kColumns, kDepth>;");
-  std::string total = "Left::kBytes + 2 * Right::kBytes";
+  const std::string tile = tileType();
+  const size_t places = tiles.isOfWords ? 1 : 2;
+  out.line("using Left = " + tile + "<kBlockRows, kDepth>;");
+  out.line("using Right = " + tile + "<kColumns, kDepth>;");
+  std::string total =
+      "Left::kBytes + " + std::to_string(places) + " * Right::kBytes";
+  total += printWordFactorType();
   if (hasWidth()) {
-    out.line("using Values = Tile<kColumns, kWidth>;");
-    total +=
-        " + " + std::to_string(2 * tiles.values.size()) + " * Values::kBytes";
+    out.line("using Values = " + tile + "<kColumns, kWidth>;");
+    total += " + " + std::to_string(places * tiles.values.size()) +
+             " * Values::kBytes";
   }
   out.line("static_assert(kSharedBytes == " + total + ");");
   out.line("REFOLD_SHARED_BYTES(left_tile, kSharedBytes);");
-  out.line("const uint32_t right_tiles = left_tile + Left::kBytes;");
+  out.line("const uint32_t right_tiles = left_tile + Left::kBytes" +
+           factorBytes() + ";");
   if (hasWidth())
-    out.line("const uint32_t value_tiles = right_tiles + 2 * Right::kBytes;");
+    out.line("const uint32_t value_tiles = right_tiles + " +
+             std::to_string(places) + " * Right::kBytes;");
   Expressions::Scope scope(values, {});
   out.blank();
   out.line("// 1. Where the block is, and what does not change there.");

@@ -70,8 +70,8 @@ bool TileKernel::sharesRows() const {
 /// Whether rows are shared, and one number a row moves its sums.
 bool TilePrinter::mayBeWide() {
   if (!StringRef(options.target).contains("sm90") || !packing ||
-      tiles.products.size() != 1 || tiles.numLevels() > 2 ||
-      !tiles.sharesRows())
+      tiles.isOfWords || tiles.widens() || tiles.products.size() != 1 ||
+      tiles.numLevels() > 2 || !tiles.sharesRows())
     return false;
   const StatePlan &sum = *tiles.products.front().state;
   // Known ones: other entries, and other kernels, take what this one refuses.

@@ -14,6 +14,9 @@ struct TileAccess {
   int rowDim = -1;         ///< of the array; -1: there is one row
   mlir::AffineExpr inside; ///< where in its last dimension rows begin
   std::string name;        ///< of the pointer to its first row
+  /// What it is in tiles: of 8 bits, a type of 16 bits that has all of its
+  /// numbers.
+  mlir::Type unit;
 };
 
 /// A state with a carried index: the sum of `factor` times a row of `values`.
@@ -34,6 +37,11 @@ struct TileKernel : RowKernel {
     int64_t share;
   };
   llvm::SmallVector<Packed, 2> packed;
+  /// Arrays of f32, which are multiplied and added by lanes: matrix units would
+  /// round what they multiply.
+  bool isOfWords = false;
+  /// Elements of 16 bytes.
+  int vector() const { return isOfWords ? 4 : 8; }
   int depth = walk::kNone; ///< the summed index
   int width = walk::kNone; ///< the carried index; kNone: no result has one
   Node *contraction = nullptr;
@@ -59,6 +67,9 @@ struct TileKernel : RowKernel {
   };
   std::optional<LateScale> late;
   double rounding = 0.0; ///< of a factor
+  /// Some array that is multiplied has 8 bits, and is widened on its way to
+  /// shared memory.
+  bool widens() const;
 
   unsigned numLevels() const;
   /// Results are the same relative to any pivot, and no one reads the pivots

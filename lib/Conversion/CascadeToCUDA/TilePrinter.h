@@ -7,6 +7,7 @@
 #include "TileKernel.h"
 #include "refold/Conversion/TileLayouts.h"
 #include "refold/Conversion/VerifyTiles.h"
+#include <array>
 #include <map>
 
 namespace refold::cuda {
@@ -126,6 +127,62 @@ private:
   bool isSharing = false; ///< asks how much of the stream a group has
   /// How many rows a group packs, and how many groups there are.
   std::string packedText, groupsText;
+  // Where an element of a lane is, which sums and products it has: as matrix
+  // units leave them, or of f32.
+  std::string tileType() { return tiles.isOfWords ? "WordTile" : "Tile"; }
+  int64_t bytesOfTile(int64_t rows, int64_t length) const;
+  std::string laneRow(const std::string &half) {
+    return (tiles.isOfWords ? "word_row(" : "fragment_row(") + half +
+           ", which)";
+  }
+  std::string laneColumn(const std::string &e) {
+    return (tiles.isOfWords ? "word_column(" : "fragment_column(") + e +
+           ", which)";
+  }
+  std::string laneElement(const std::string &c) {
+    return tiles.isOfWords
+               ? "[i][" + c + "]"
+               : "[i / 2][" + c + " / 2][i % 2 * 2 + " + c + " % 2]";
+  }
+  std::array<const char *, 2> laneMasks() {
+    return tiles.isOfWords ? std::array{"2", "4"} : std::array{"1", "2"};
+  }
+  std::string resultColumn() {
+    return tiles.isOfWords ? "c / 4 * 16 + word_quad(which) + c % 4"
+                           : "c / 2 * 8 + " + laneColumn("c % 2");
+  }
+  std::string isByVectors() {
+    return "kVector == " + std::to_string(tiles.vector());
+  }
+  void printLaneSums();
+  // The text of f32.
+  /// The number of the factors of a product among those that differ.
+  size_t numberOfFactor(const TileState &product) const;
+  size_t numFactors() const;
+  int64_t wordFactorBytes(int64_t rows, int64_t columns) const;
+  std::string factorBytes() const;
+  std::string printWordFactorType();
+  std::string factorsName(const TileState &product);
+  void addWordEntry(int deepest, int widest, int vector);
+  using PrintCopy = llvm::function_ref<void(
+      TileAccess &, const std::string &tile, const std::string &to,
+      const std::string &first, const std::string &rows, int column)>;
+  void printWordCopies(PrintCopy copy);
+  void printWordFold();
+  void printWordProducts(const std::string &right, const std::string &leftAt,
+                         const std::string &rightAt);
+  void printWordFactors(llvm::ArrayRef<const TileState *> products);
+  void printWordSums();
+  void printWordQuads(const TileState &product, unsigned number);
+  void printWordVectors(walk::WritePlan &w, llvm::ArrayRef<Node *> roots,
+                        const std::string &isRow);
+  /// Sums of f32 are of a tile's elements before they are added to a row's:
+  /// errors then grow with tiles, not with elements.
+  bool isSumOfTile(const walk::StatePlan &s) const;
+  bool isOfTile(const walk::StatePlan &s) const {
+    return isReduced(s) || isSumOfTile(s);
+  }
+  void printSumsOfTile(llvm::ArrayRef<walk::StatePlan *> states);
   // The text where rows are shared and results wide.
   bool mayBeWide();
   void addWideEntry();
@@ -292,6 +349,13 @@ private:
   std::string typeOf(const TileAccess &access) {
     return storedType(access.read->type);
   }
+  /// What it is multiplied as.
+  std::string unitOf(const TileAccess &access) {
+    return storedType(access.unit);
+  }
+  /// The function of the tile level that brings rows of it.
+  std::string copyOf(const TileAccess &access, const std::string &function,
+                     const std::string &tile);
   /// States of the level that are numbers of a row.
   llvm::SmallVector<walk::StatePlan *> rowStatesOf(unsigned level);
   llvm::SmallVector<const TileState *> productsOf(unsigned level);
