@@ -223,7 +223,7 @@ void TilePrinter::printEntries() {
     // Left alone, ptxas spills to have four blocks of those that share the
     // stream, where shared memory has room for three.
     bool isHeld = entry.blocksPerUnit == 3 ||
-                  (entry.roles == 0 && entry.hasParts() &&
+                  (entry.roles == 0 && entry.hasParts() && !tiles.isOfWords &&
                    entry.widest <= 128 && entry.deepest <= 128);
     out.line(entry.roles > 0   ? "REFOLD_UNIT_KERNEL(" + threads + ", 1)"
              : isHeld          ? "REFOLD_UNIT_KERNEL(" + threads + ", 3)"

@@ -200,7 +200,12 @@ static package::CallForm formOfCall(const CudaKernel &kernel) {
 static GpuUnit unitOf(const CudaKernel &kernel, const CudaEntry &entry) {
   bool isOfWords = kernel.product && entry.copied > 0 && entry.roles == 0;
   bool isFlat = kernel.product && entry.roles == 0 && entry.sharedBytes == 0;
-  if (isOfWords || isFlat ||
+  // What tiles multiply has one type, or types of 16 bits and less.
+  bool areWords =
+      kernel.tiles && llvm::any_of(kernel.operands, [](const CudaOperand &o) {
+        return o.hasVectors && !o.isResult && o.elementBytes == 4;
+      });
+  if (areWords || isOfWords || isFlat ||
       (!kernel.tiles && !kernel.rowProduct && !kernel.product &&
        !kernel.f8Product))
     return GpuUnit::Lanes;

@@ -100,6 +100,23 @@ def check_example(name, dtype):
     verify(ROOT / f"examples/{name}.fold", dtype, "0,17,40")
 
 
+# Of 8 bits, of one format or both, beside 16 bits, whose factors are rounded to f16.
+BYTES = {"bytes": ("f8e4m3", "f8e4m3", "f8e4m3", ""), "bytesbeside": ("bf16", "f8e5m2", "f8e4m3", CAUSAL),
+         "bytesof16": ("f8e5m2", "f8e4m3", "f16", CAUSAL)}
+
+
+def bytes_program(q, k, v, mask):
+    return (program(40, 24, mask=mask).replace("m,d=40]", f"m,d=40]: {q}").replace("n,d=40]", f"n,d=40]: {k}")
+            .replace("n,e=24]", f"n,e=24]: {v}"))
+
+
+def check_words(path, lengths, shape, families="normal,ninf,nan,const,growing"):
+    """Tiles of f32 by its own bound: twice unfused's error and 2 ulp. Rows at an offset have scores of which all is rounding."""
+    text = kernels_of(str(path)[:-5], "f32")[0]["text"]
+    assert "WordTile" in text and "are rounded to" not in text, path
+    verify(path, "f32", lengths, "--shape", shape, "--inputs", families)
+
+
 def check_few(name, dtype, shape):
     """Few rows of several heads in one block, several blocks a stream, ragged ends."""
     path = ROOT / f"examples/{name}.fold"
@@ -238,6 +255,14 @@ def check_compiled(compiler, folder, name, arch):
 SPILLS_ON_NEWER = {"attention_causal": {"k0_o_tiles128x48x128x128x8"}}
 
 
+def check_compiled_words(compiler, path, arch):
+    """f32: the same text for sm_80 and sm_90, without spills."""
+    for kernel in kernels_of(str(path)[:-5], "f32", "cuda-sm80"):
+        _, log = compiler.compile(kernel["text"], arch)
+        for name, (registers, stack, spilled) in nvrtc.resources(log).items():
+            assert (stack, spilled) == (0, 0), (name, arch, registers, stack, spilled)
+
+
 def check_compiled_for_newer(compiler, name):
     """The text for sm_80 of widths that the program does not state, as an sm_90 has it compiled."""
     for kernel in kernels_of(str(ROOT / f"examples/{name}"), "bf16", "cuda-sm80"):
@@ -254,6 +279,8 @@ def main():
             (folder / f"{name}.fold").write_text(text)
         for name, (text, _) in {**WIDE, **COMPILED_WIDE}.items():
             (folder / f"{name}.fold").write_text(text)
+        for name, parts in BYTES.items():
+            (folder / f"{name}.fold").write_text(bytes_program(*parts))
         (folder / "lowest.fold").write_text(program(32, 32, more=", r[b,h,m,n]: f32", bias=" + r").replace("n,d=32]", "n,d=32]: f16")
                                             .replace("m,d=32]", "m,d=32]: f16").replace("e=32]", "e=32]: f16"))
         lowest = np.zeros((1, 2, 20, 40), np.float32)
@@ -274,12 +301,21 @@ def main():
         cases += [(check_wide, folder, "shared", "bf16", "1,1500", "b=1,m=1,h=3"), (check_wide, folder, "sharedragged", "f16", "70", "b=2,m=1,h=70"),
                   (check_wide, folder, "sharedcausal", "bf16", "40", "b=1,m=3,h=30"), (check_shares, folder)]
         cases += [(check_few_shares, folder, most, shape) for most, shape in ((2, "b=3,m=2"), (2000, "b=9,m=1"), (300, "b=90,m=1"))]
+        # f32: more rows than a block has, ragged, one tile and several, few rows in parts; masks, groups, biases.
+        cases += [(check_words, folder / f"{name}.fold", "1,150", "b=1,m=140")
+                  for name in ("plain", "causal", "odd", "grouped", "low", "lowwindow", "biases", "joined", "later", "hd128causal")]
+        cases += [(check_words, ROOT / f"examples/{name}.fold", "0,17,40", "b=2") for name in EXAMPLES]
+        cases += [(check_words, ROOT / "examples/attention_causal.fold", "70,600", "m=3")]
+        cases += [(check_fixed, folder, name, "f16") for name in BYTES]
         cases += [(check_written, folder, name) for name in FIXED]
         gates = [(folder, name, arch) for name in COMPILED for arch in ("sm_80", "sm_90a")]
         gates += [(folder, name, "sm_90a") for name in COMPILED_WIDE]
         gated, skipped = checks.compiled(check_compiled, gates)
+        words, skipped_words = checks.compiled(check_compiled_words, [
+            (path, arch) for path in [*[folder / f"{name}.fold" for name in ("hd64", "hd128", "hd128causal", "hd256", "biases", "joined")],
+                                      ROOT / "examples/attention.fold"] for arch in ("sm_80", "sm_90")])
         newer, more_skipped = checks.compiled(check_compiled_for_newer, [(name,) for name in EXAMPLES[:3]])
-        return checks.run(cases + gated + newer, skipped + more_skipped)
+        return checks.run(cases + gated + words + newer, skipped + skipped_words + more_skipped)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ const std::vector<Defect> kDefects = {
     // Copies.
     Defect{"wait_copies<kPlaces - 2>();", "wait_copies<kPlaces - 1>();"},
     Defect{"wait_copies<0>();\n  block_barrier();", "wait_copies<0>();"},
-    Defect{"is_inside ? from + chunk * 8 : from", "from"},
+    Defect{"is_inside ? from + chunk * To::kInChunk : from", "from"},
     Defect{"if (at >= part_begin) {", "if (at > part_begin) {"},
     // Columns of warps, and parts.
     Defect{"thread_again() / 32 * kColumns;", "0;"},
