@@ -306,7 +306,8 @@ def main():
                   for name in ("plain", "causal", "odd", "grouped", "low", "lowwindow", "biases", "joined", "later", "hd128causal")]
         cases += [(check_words, ROOT / f"examples/{name}.fold", "0,17,40", "b=2") for name in EXAMPLES]
         cases += [(check_words, ROOT / "examples/attention_causal.fold", "70,600", "m=3")]
-        cases += [(check_fixed, folder, name, "f16") for name in BYTES]
+        # --dtype is the type of what has 16 bits.
+        cases += [(check_fixed, folder, name, dtype) for name, dtype in zip(BYTES, ("f16", "bf16", "f16"))]
         cases += [(check_written, folder, name) for name in FIXED]
         gates = [(folder, name, arch) for name in COMPILED for arch in ("sm_80", "sm_90a")]
         gates += [(folder, name, "sm_90a") for name in COMPILED_WIDE]
