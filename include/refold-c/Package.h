@@ -29,9 +29,9 @@ typedef struct refold_open_options {
   int compiles;     /* not 0: text is compiled by NVRTC where the package has no
                        code for the GPU */
   unsigned threads; /* of the CPU; 0: one */
-  const char *tuned; /* the file that refold-run --tune made on this machine;
-                        null: launches are those of the shapes alone. One that
-                        holds nothing for the GPU, or is damaged, is an error */
+  const char *tuned;   /* the file that refold-run --tune made on this machine;
+                          null: launches are those of the shapes alone. One that
+                          holds nothing for the GPU, or is damaged, is an error */
   const char *weights; /* the folder of the files that the package leaves its
                           weights in; null or empty: where it says */
 } refold_open_options;

@@ -119,11 +119,12 @@ void TilePrinter::printBoxCopy(const BoxedCopy &copy, size_t number,
   ops.add(atGate(TileOp::WaitGate, copy.gate + "_left", "place", "parity"));
   if (copy.access == &tiles.right)
     // Groups that take no turns are slower (7 % of growing rows) where it comes
-    // before all are done with the values two tiles ago.
-    ops.add(where("kConsumers == 3",
+    // before all are done with the values two tiles ago. Not asked of the first
+    // tile of rows: where no other rows follow at once, the values of the last
+    // tile before are let go before it comes, and the wait would not end.
+    ops.add(where("kConsumers == 3 && at + 1 < end",
                   atGate(TileOp::WaitGate, "values_left", "place ^ 1",
-                         "((turn - 1) / 2 + 1) & 1"),
-                  /*isConstant=*/true));
+                         "((turn - 1) / 2 + 1) & 1")));
   TileOp op = atGate(TileOp::CopyBoxes, copy.gate + "_came", "place");
   op.callee = "copy_by_boxes<" + copy.to.type + ">";
   op.to = copy.to;

@@ -78,11 +78,6 @@ tile::Entry TilePrinter::entryOf(const CudaEntry &entry) {
                   {"Low::kMost", 1024},
                   {"Further", 0},
                   {"FirstOfRows", 1}};
-  // Of three groups that copy by boxes, who brings the right side waits for
-  // values that rows without tiles may let go too early (docs/targets/cuda.md,
-  // "Not built"): not asked until that is mended.
-  if (entry.roles == 3 && copiesByBoxes())
-    to.constants["kAllHaveTiles"] = 1;
   // A second place of the left side where there is room: kLefts of the text.
   int64_t least =
       panels(entry.rows, entry.deepest) +

@@ -153,10 +153,7 @@ std::optional<Fault> refold::tile::verify(const Program &program,
   if (entry.isLikeAnother)
     return check(compiled, entry, {{{1}}, false}, true);
   bool isFirst = true;
-  bool allHaveTiles = entry.constants.count("kAllHaveTiles") != 0;
-  for (Scenario scenario : scenarios(compiled.lowStage >= 0 && !allHaveTiles)) {
-    if (allHaveTiles)
-      std::erase_if(scenario.visits, [](auto &v) { return v.tiles == 0; });
+  for (const Scenario &scenario : scenarios(compiled.lowStage >= 0)) {
     if (auto fault = check(compiled, entry, scenario, isFirst))
       return fault;
     isFirst = false;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Changes rates that `doctor` has kept: FOLDER NAME=VALUE ..."""
 
 import json
