@@ -170,10 +170,10 @@ def check_moved(files):
     assert f"{folder}/none/data/weights.bin: No such file" in text, text
     calls_library(files, f"""
 class WithWeights(ctypes.Structure):
-    _fields_ = Options._fields_ + [("weights", ctypes.c_char_p)]
+    _fields_ = Options._fields_ + [("tuned", ctypes.c_char_p), ("weights", ctypes.c_char_p)]
 def opened(weights):
     handle = ctypes.c_void_p()
-    options = WithWeights(ctypes.sizeof(WithWeights), 0, 0, 1, weights)
+    options = WithWeights(ctypes.sizeof(WithWeights), 0, 0, 1, None, weights)
     return code_of(lib.refold_package_open({str(alone)!r}.encode(), ctypes.byref(options), ctypes.byref(handle))), handle
 found, handle = opened({str(folder / "b/models")!r}.encode())
 assert found == (0, ""), found

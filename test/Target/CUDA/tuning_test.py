@@ -129,7 +129,7 @@ def check_predicted(machine):
         explained = json.loads(machine.answers("explain", "--target", "cuda", program, *flags, "--shape", shape, "--format", "json")[0])
         launch, = (step["launch"] for step in explained["steps"])
         expected = {entry["name"]: entry["predicted_ms"] for entry in launch["entries"] if entry["predicted_ms"] is not None}
-        text, _ = machine.answers("run", "--target", "cuda", program, *flags, "--shape", shape, "--tune")
+        text, _ = machine.answers("run", "--target", "cuda", program, *flags, "--shape", shape, "--tune", REFOLD_CACHE_DIR=str(machine.folder / "predicted"))
         found = {name: float(ms) for ms, name in re.findall(r"^ +[\d.-]+ +([\d.]+)  (\w+)(?: \(|:|$)", text, re.MULTILINE)}
         assert found and set(found) <= set(expected), (found, expected)
         assert all(abs(ms - expected[name]) <= 0.02 * expected[name] + 1e-5 for name, ms in found.items()), (program, found, expected)
@@ -201,7 +201,8 @@ def check_no_graphs(machine):
 def check_failures(machine):
     """Calls of a graph that fail: one message."""
     for call in ("cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags", "cuGraphLaunch"):
-        code, text, _ = machine.refold("run", "--target", "cuda", *SOFTMAX, "--tune", FAKE_CUDA_FAIL=f"{call}=999")
+        code, text, _ = machine.refold("run", "--target", "cuda", *SOFTMAX, "--tune", FAKE_CUDA_FAIL=f"{call}=999",
+                                       REFOLD_CACHE_DIR=str(machine.folder / "failures"))
         assert code == 70 and text.count("error: ") == 1 and call.split("_")[0].removesuffix("WithFlags") in text, text
 
 
