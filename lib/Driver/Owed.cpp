@@ -5,8 +5,9 @@
 
 namespace refold {
 
-/// An error of this part of the row's largest has lost half of the digits.
-static constexpr double kHalfOfDigits = 0x1p-12;
+/// An error of this part of the row's largest has lost most of the digits. What
+/// has lost fewer is what others are held to as well.
+static constexpr double kMostDigits = 0x1p-8;
 
 llvm::Error Owed::evaluateBeyond() {
   if (!beyond.empty())
@@ -60,7 +61,7 @@ bool Owed::isLostAsWritten(size_t output, int64_t element,
     return false;
   if (!std::isfinite(found) || !std::isfinite(expected))
     return found != expected;
-  return std::abs(found - expected) > kHalfOfDigits * std::abs(expected);
+  return std::abs(found - expected) > kMostDigits * std::abs(expected);
 }
 
 /// Of each row, its largest number.
@@ -77,7 +78,7 @@ llvm::Error Owed::dropLost(llvm::ArrayRef<Tensor> unfused,
                            std::vector<RefOutput> &exact) {
   for (auto [output, found, reference] : llvm::enumerate(unfused, exact)) {
     if (reference.selects || !isFloat(found.dtype()) ||
-        compare(found, reference).error <= kHalfOfDigits)
+        compare(found, reference).error <= kMostDigits)
       continue;
     if (llvm::Error error = evaluateBeyond())
       return error;
@@ -92,7 +93,7 @@ llvm::Error Owed::dropLost(llvm::ArrayRef<Tensor> unfused,
       if (!std::isfinite(value) || !std::isfinite(expected) ||
           !isBeyond(output, i, reference) ||
           distanceFromRounding(found.dtype(), value, expected) <=
-              kHalfOfDigits * sizes[i / rowLength])
+              kMostDigits * sizes[i / rowLength])
         continue;
       lost[output].set(i);
       setFloat(kept.at(i), kept.isWide(), std::nan(""));

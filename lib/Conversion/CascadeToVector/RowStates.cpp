@@ -194,7 +194,9 @@ int64_t Kernel::columnsOfGroup(Step &step) {
 /// equal terms err by the length of the chain.
 int64_t Kernel::positionsOfChain(Step &step) {
   constexpr int64_t kChain = 16;
-  int64_t positions = kChain * RowWork::kParts * to.lanes();
+  // Where groups are single registers they are all of one part.
+  int64_t parts = guardsHold.empty() ? RowWork::kParts : 1;
+  int64_t positions = kChain * parts * to.lanes();
   return step.rowLanes || plan.tileStream <= positions ? 0 : positions;
 }
 
