@@ -5,9 +5,11 @@
 
 namespace refold {
 
-/// An error of this part of the row's largest has lost most of the digits. What
-/// has lost fewer is what others are held to as well.
-static constexpr double kMostDigits = 0x1p-8;
+/// A number that is off by this part of itself has lost half of its digits.
+static constexpr double kHalfOfDigits = 0x1p-12;
+/// An error of this part of the row's largest is more than half of its digits:
+/// what has lost fewer is what others are held to as well.
+static constexpr double kOfRow = 0x1p-11;
 
 llvm::Error Owed::evaluateBeyond() {
   if (!beyond.empty())
@@ -61,7 +63,7 @@ bool Owed::isLostAsWritten(size_t output, int64_t element,
     return false;
   if (!std::isfinite(found) || !std::isfinite(expected))
     return found != expected;
-  return std::abs(found - expected) > kMostDigits * std::abs(expected);
+  return std::abs(found - expected) > kHalfOfDigits * std::abs(expected);
 }
 
 /// Of each row, its largest number.
@@ -78,7 +80,7 @@ llvm::Error Owed::dropLost(llvm::ArrayRef<Tensor> unfused,
                            std::vector<RefOutput> &exact) {
   for (auto [output, found, reference] : llvm::enumerate(unfused, exact)) {
     if (reference.selects || !isFloat(found.dtype()) ||
-        compare(found, reference).error <= kMostDigits)
+        compare(found, reference).error <= kOfRow)
       continue;
     if (llvm::Error error = evaluateBeyond())
       return error;
@@ -93,7 +95,7 @@ llvm::Error Owed::dropLost(llvm::ArrayRef<Tensor> unfused,
       if (!std::isfinite(value) || !std::isfinite(expected) ||
           !isBeyond(output, i, reference) ||
           distanceFromRounding(found.dtype(), value, expected) <=
-              kMostDigits * sizes[i / rowLength])
+              kOfRow * sizes[i / rowLength])
         continue;
       lost[output].set(i);
       setFloat(kept.at(i), kept.isWide(), std::nan(""));
