@@ -19,7 +19,6 @@ from checks import ROOT, nvrtc
 ARCHES = {"cuda-sm90": "sm_90a", "cuda-sm80": "sm_80"}
 ROWS = "64 registers a thread; 512 threads of more elements spill more"
 CHUNKS = "32 elements of a thread; not mended"
-PAIR = "16 to 88 bytes of two arrays and a table since chunks that are whole have a way of their own; not mended"
 ROLES = "8 to 148 bytes; with 32 columns 1.1 to 1.5 times as long on an H200, with 128 they spill up to 1.7 KB"
 BROUGHT = "16 to 72 bytes; tiles of 64 columns in place of 128 spill nothing and take 1.1 to 1.6 times as long on an H100"
 TILES = "8 to 652 bytes beside what is read at every element; narrower ones were not timed"
@@ -28,7 +27,7 @@ PARTS = "8 bytes: the first tile is asked for before the left side, beside a bia
 KNOWN = {
     ("catalogue_32_layer_norm_backward", "f32", "cuda-sm90"): {"split1024x1x4": ROWS},
     ("catalogue_32_layer_norm_backward", "bf16", "cuda-sm90"):
-        {"split1024x1x8": ROWS, "cluster8x512x1x8": PAIR, "cluster4x512x1x8": PAIR, "rows128x4x8": PAIR},
+        {"split1024x1x8": ROWS},
     ("catalogue_05_pair_bias", "bf16", "cuda-sm90"):
         {"tiles128x48x128x128x8": TILES, "tiles128x80x64x64x8": TILES, "roles128x64x256x256": ROLES,
          "roles128x128x64x64e": BROUGHT, "roles128x128x128x128e": BROUGHT, "parts16x64x128x128x8": PARTS},
