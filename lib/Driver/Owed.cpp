@@ -5,11 +5,8 @@
 
 namespace refold {
 
-/// A number that is off by this part of itself has lost half of its digits.
+/// An error of this part of the row's largest has lost half of the digits.
 static constexpr double kHalfOfDigits = 0x1p-12;
-/// An error of this part of the row's largest is more than half of its digits:
-/// what has lost fewer is what others are held to as well.
-static constexpr double kOfRow = 0x1p-11;
 
 llvm::Error Owed::evaluateBeyond() {
   if (!beyond.empty())
@@ -80,7 +77,7 @@ llvm::Error Owed::dropLost(llvm::ArrayRef<Tensor> unfused,
                            std::vector<RefOutput> &exact) {
   for (auto [output, found, reference] : llvm::enumerate(unfused, exact)) {
     if (reference.selects || !isFloat(found.dtype()) ||
-        compare(found, reference).error <= kOfRow)
+        compare(found, reference).error <= kHalfOfDigits)
       continue;
     if (llvm::Error error = evaluateBeyond())
       return error;
@@ -95,7 +92,7 @@ llvm::Error Owed::dropLost(llvm::ArrayRef<Tensor> unfused,
       if (!std::isfinite(value) || !std::isfinite(expected) ||
           !isBeyond(output, i, reference) ||
           distanceFromRounding(found.dtype(), value, expected) <=
-              kOfRow * sizes[i / rowLength])
+              kHalfOfDigits * sizes[i / rowLength])
         continue;
       lost[output].set(i);
       setFloat(kept.at(i), kept.isWide(), std::nan(""));

@@ -36,9 +36,10 @@ OWN = """small(q[m,d=1], k[m,n,d=1], v[m,n,e=80]) -> o
 
 
 # A number of the program that is made where they are made: h·h below the normal numbers divides what is as small; and a sum beside them.
-SCALED = {"a divisor": "  s[m,n] = sum(d: q*k)/(h*h)\n", "a factor": "  s[m,n] = sum(d: q*k)*1e-3*(1/(h*h)*1e3)\n"}
-BESIDE = """small(q[m,d=1], k[n,d=1], v[n,e=20], h, a[m,n]) -> o, b
-SCORES  p = exp(s - max(n: s))
+SCALED = {"a half": "  s[m,n] = sum(d: q*k) * 0.5\n", "a divisor": "  s[m,n] = sum(d: q*k)/(h*h)\n", "a factor": "  s[m,n] = sum(d: q*k)*1e-3*(1/(h*h)*1e3)\n"}
+BESIDE = """small(q[m,d=1], k[n,d=1], v[n,e=20], h, a[m,n]) -> o, b, t
+SCORES  t = max(n: s)
+  p = exp(s - t)
   o = sum(n: p*v) / sum(n: p)
   b = sum(n: a*a)
 """
@@ -55,9 +56,9 @@ def check_scaled(folder):
         given = {"q": numpy.full((3, 1), h, "f4"), "k": (draw.uniform(1, 4, (700, 1)) * h).astype("f4"), "h": numpy.float32(h),
                  "v": draw.uniform(0.5, 1, (700, COLUMNS)).astype("f4"), "a": draw.uniform(1e-20, 2e-20, (3, 700)).astype("f4")}
         q, k, v, a, unit = (given[name].astype("f8") for name in "qkvah")
-        s = q @ k.T / (unit * unit)
+        s = q @ k.T * 0.5 if what == "a half" else q @ k.T / (unit * unit)
         p = numpy.exp(s - s.max(1, keepdims=True))
-        for name, want in {"o": p @ v / p.sum(1, keepdims=True), "b": (a * a).sum(1)}.items():
+        for name, want in {"o": p @ v / p.sum(1, keepdims=True), "b": (a * a).sum(1), "t": s.max(1)}.items():
             fused, unfused = (results(folder, given, f"--fuse={how}", name=name) for how in ("always", "never"))
             bound, found = 2 * error(unfused, want) + 2 * ULP, error(fused, want)
             if not found <= bound:

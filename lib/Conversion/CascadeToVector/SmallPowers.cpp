@@ -131,7 +131,9 @@ bool Kernel::hasSmallPowers(unsigned pass, const Step &step) {
     if (!isOfStep || s.combine != Binary::AddF || s.isCount)
       return !isOfStep || bearsFlushing(s.term);
     // Who reads such a power is small where it is.
-    auto isPower = [&](Node *n) { return flushed.contains(n); };
+    auto isPower = [&](Node *n) {
+      return flushed.contains(n) || smallPowers.count(n);
+    };
     return isPower(s.term) || llvm::any_of(s.term->in, isPower);
   };
   return isAny && llvm::all_of(plan.states, bears);
