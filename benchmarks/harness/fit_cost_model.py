@@ -146,16 +146,16 @@ class Model:
             begin, share = 2.0 * begin, after
         return share * min(max(2.0 - size / begin, 0.0), 1.0)
 
-    def read_ms_per_byte(self, size):
+    def read_ms_per_byte(self, c, size):
         left, ms = 1.0, 0.0
         for level in range(3):
             share = left * (self.served(size, self.caches[level]) if level < 2 else self.served_by_shared(size))
-            ms += share / self.read[level]
+            ms += (1.0 if level < 2 else c["far"]) * share / self.read[level]
             left -= share
-        return ms + left / min(self.read[3], max(self.read_all, self.read[3]))
+        return ms + c["far"] * left / min(self.read[3], max(self.read_all, self.read[3]))
 
     def traffic(self, c, working_set):
-        read_ms = self.read_ms_per_byte(working_set)
+        read_ms = self.read_ms_per_byte(c, working_set)
         served = self.served_by_shared(working_set)
         write_ms = served * read_ms / c["writeInCache"] + (1.0 - served) / self.write
         saved = (1.0 - served) * max(read_ms + 1.0 / self.write - 2.0 / self.copy, 0.0)
@@ -192,7 +192,7 @@ class Model:
             c["mergeMs"] * work["merges"] + c["extremeMs"] * work["extremes"] + \
             live * (c["byteTile"] * 2.0 / self.int8_flops * work["byte_steps"] + c["tileSumMs"] * work["tile_sums"])
         memory = self.traffic(c, step["working_set"])(step["bytes_read"], step["bytes_written"])
-        memory += sum(again["bytes"] * self.read_ms_per_byte(again["between"]) for again in work["rereads"])
+        memory += sum(again["bytes"] * self.read_ms_per_byte(c, again["between"]) for again in work["rereads"])
         beside = live * power_ms * work["stream"]["lagging"]
         return self.join(c, arithmetic, memory, c["launchMs"] + c["itemMs"] * work["items"], beside)
 

@@ -58,12 +58,16 @@ Ix Kernel::haveFewRows() {
              : Ix(0);
 }
 
-/// 1 where rows are so few that all of them pass by one panel before the next,
-/// which lies ready: the first block of rows asks for every line ahead, the
-/// others find them in the second cache. Else 0. By hand, Zen 5, one
-/// thread, 24 products by 384 x 1536 or 1536 x 384 (54 MB), ms, nothing asked
-/// for and so: 8 rows 1.8 and 1.0, 16 2.8 and 1.9, 32 4.7 and 3.9, 64 8.1 and
-/// 7.4, 128 15.1 and 14.6.
+/// 1 where all rows pass by one panel before the next, which lies ready; else
+/// 0: blocks of rows pass by groups of panels. Few rows do so that the panel is
+/// in the second cache for all but the first block of them. More do where that
+/// cache holds the next one too, which they ask for meanwhile. By hand, Zen 5
+/// (1 MB), one thread, GFLOP/s (the peak 276) of 8 rows in groups of four (in
+/// slices of 1024 where sums are longer), panel by panel, and so with the next
+/// one asked for: 128 rows by 384 x 1536 250, 228, 242; by 768 x 3072 239, 230,
+/// 260; by 1536 x 384 249, 232, 254; by 4096 x 4096 257, 237, 254; 64 rows by
+/// it 249, 224, 251; 512 rows by 768 x 3072 255, 243, 247; 4096 rows 243, 248,
+/// 256.
 Ix Kernel::passByPanel() {
   constexpr int64_t kFew = 32;
   NodeSet all;
@@ -75,8 +79,19 @@ Ix Kernel::passByPanel() {
         const PackPlan &pack = entry.second;
         return all.contains(entry.first) && !pack.isOwn && !pack.inPairs;
       });
-  return areReady ? to.min(1, to.div(kFew, to.max(extents[plan.row], 1)))
-                  : Ix(0);
+  if (!areReady || plan.facts.asksIntoFirst)
+    return Ix(areReady);
+  return to.min(1, to.div(kFew, to.max(extents[plan.row], 1)));
+}
+
+/// 1 where rows are so few that the first block of those that pass by a panel
+/// asks for every line of it, a little ahead. By hand, Zen 5, one thread, 24
+/// products by 384 x 1536 or 1536 x 384 (54 MB), ms, nothing asked for and so:
+/// 8 rows 1.8 and 1.0, 16 2.8 and 1.9, 32 4.7 and 3.9, 64 8.1 and 7.4, 128 15.1
+/// and 14.6.
+static Ix asksForPanel(Spelling &to, Ix isByPanel, Ix allRows) {
+  constexpr int64_t kFew = 63;
+  return to.mul(isByPanel, to.min(1, to.div(kFew, to.max(allRows, 1))));
 }
 
 /// The index whose sums may be made in slices; kNone: they are short.
@@ -85,8 +100,9 @@ int Kernel::slicedIndex() {
   if (index == kNone)
     return kNone;
   Ix extent = extents[index], areFew = haveFewRows();
-  int64_t longest =
-      areFew.is(0) ? stepsOfPanels(plan.ownPanels()) : stepsOfFew();
+  int64_t longest = passByPanel().is(1) ? stepsOfPanels(1)
+                    : areFew.is(0)      ? stepsOfPanels(plan.ownPanels())
+                                        : stepsOfFew();
   return extent.isConstant() && extent.constant <= longest ? kNone : index;
 }
 
@@ -96,6 +112,11 @@ int64_t Kernel::stepsOfFew() {
 
 /// Elements of a slice: all of a sum that is not long.
 Ix Kernel::lengthOfSlice() {
+  if (passByPanel().is(1)) {
+    Ix all = to.max(extents[slicedIndex()], 1);
+    Ix slices = to.ceilDiv(all, stepsOfPanels(1));
+    return to.min(to.ceilTo(to.ceilDiv(all, slices), kBlocksOfSum), all);
+  }
   int64_t longest = stepsOfPanels(plan.ownPanels()),
           slice = stepsOfPanels(plan.mostPanels());
   Ix depth = extents[slicedIndex()];
@@ -175,21 +196,23 @@ void Kernel::nestPanels(Nest &nest, Tile &outer, Ix first, Ix end) {
     return nestBlocks(nest, outer, first, end);
   Ix main = to.floorTo(rows, nest.rows), blocks = to.div(main, nest.rows);
   Ix isByPanel = passByPanel();
+  Ix areAsked =
+      isByPanel.is(0) ? Ix(0) : asksForPanel(to, isByPanel, extents[plan.row]);
   auto some = [&](Ix row, Ix from, Ix behind) {
     Nest part = nest;
     part.window = {row, to.add(row, nest.rows)};
     part.isOneBlock = true;
     part.panelsAhead =
-        isByPanel.is(1)
+        areAsked.is(1)
             ? Ix(0)
-            : to.mul(to.sub(1, isByPanel), panelsAhead(nest, row, first, end));
+            : to.mul(to.sub(1, areAsked), panelsAhead(nest, row, first, end));
     auto take = [&](bool asksForAll) {
       part.asksForAll = asksForAll;
       nestBlocks(part, outer, from, behind);
     };
     // A branch in the loop itself: products of 128 and more open rows take 1.03
     // times as long.
-    Ix asks = to.mul(isByPanel, to.sub(1, to.min(1, row)));
+    Ix asks = to.mul(areAsked, to.sub(1, to.min(1, row)));
     if (asks.isConstant())
       take(asks.is(1));
     else
@@ -197,7 +220,7 @@ void Kernel::nestPanels(Nest &nest, Tile &outer, Ix first, Ix end) {
   };
   Ix length = to.sub(end, first), width(plan.registerLanes);
   Ix range = rangeOf(nest.lane);
-  if (isByPanel.is(0)) {
+  if (isByPanel.isConstant()) {
     to.each(0, main, nest.rows, [&](Ix row) { some(row, first, end); });
   } else {
     bool areWhole = range.isConstant() && range.constant % width.constant == 0;
@@ -218,7 +241,7 @@ void Kernel::nestPanels(Nest &nest, Tile &outer, Ix first, Ix end) {
   rest.rows = nest.halvesRows ? rowsBelow(nest.rows) : 1;
   // Asking costs so few rows nothing where it is not needed; a second body
   // costs time to compile.
-  rest.asksForAll = !isByPanel.is(0);
+  rest.asksForAll = !areAsked.is(0);
   nestBlocks(rest, outer, first, end);
 }
 

@@ -288,7 +288,7 @@ SmallVector<Node *> Kernel::readyPanels(const Nest &nest) {
 /// Those of which an item reads a block, or some at a time.
 SmallVector<Node *> Kernel::panelsInBlocks(const Nest &nest) {
   bool isBlock = plan.product && plan.block != kNone && nest.lane == plan.block;
-  if ((!isBlock || slice) && plan.wholes.empty())
+  if ((!isBlock || (slice && !passByPanel().is(1))) && plan.wholes.empty())
     return {};
   return readyPanels(nest);
 }
@@ -318,7 +318,17 @@ Ix Kernel::panelsAhead(const Nest &nest, Ix row, Ix first, Ix end) {
   // Behind the lanes of one outer place lie those of the next.
   bool hasOuter = nest.out & plan.carried & ~bit(nest.lane);
   Ix left = hasOuter ? Ix(1) : to.sub(rangeOf(nest.lane), end);
-  if (plan.product) {
+  bool isByPanel = passByPanel().is(1);
+  Ix wrapped(0);
+  if (plan.product && isByPanel) {
+    // Behind the last panel of a block more rows begin at its first one again.
+    Ix done = to.sub(to.add(base[plan.row], rows), rowsOfPart.first);
+    Ix areMore = to.min(1, to.max(0, to.sub(rowsOfPart.count, done)));
+    Ix isLast = to.sub(1, to.min(1, to.max(0, left)));
+    wrapped = to.mul(to.mul(isLast, areMore), rangeOf(nest.lane));
+    Ix others = to.sub(extents[plan.block], to.add(base[plan.block], end));
+    left = to.max(areMore, others);
+  } else if (plan.product) {
     at = to.sub(to.add(base[plan.row], row), rowsOfPart.first);
     all = rowsOfPart.count;
     columns = blockTile();
@@ -328,7 +338,8 @@ Ix Kernel::panelsAhead(const Nest &nest, Ix row, Ix first, Ix end) {
   Ix count = to.max(1, to.div(all, nest.rows));
   Ix line = to.div(turn, count);
   Ix isOthers = to.min(1, to.div(to.sub(turn, to.mul(line, count)), lines));
-  Ix apart = to.mul(columns, packDepthOf(plan.packs.find(read)->second));
+  Ix apart = to.mul(to.sub(columns, wrapped),
+                    packDepthOf(plan.packs.find(read)->second));
   if (slice) { // the next slice of these panels, the first of the next
     Ix behind = to.sub(rangeOf(nest.reduced[0]), slice->first);
     Ix isMore = to.min(1, to.max(0, to.sub(behind, slice->count)));
