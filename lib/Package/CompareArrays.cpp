@@ -21,7 +21,7 @@ static double floatOf8(uint8_t bits, int mantissa) {
                           : std::ldexp(fraction, 1 - bias));
 }
 
-static double elementOf(DType dtype, const char *at) {
+double package::elementOf(DType dtype, const char *at) {
   auto get = [&]<typename T>(T value) {
     std::memcpy(&value, at, sizeof(T));
     return value;

@@ -238,6 +238,21 @@ def check_npy(files):
     assert written[0] == written[1]
 
 
+def check_f8(files):
+    """What is stored in 8 bits is compared as the number that it is."""
+    program = files.write("halves", "halves(x[m,n]) -> y: f8e4m3\n  y = f8e4m3(x/max(n: abs(x)))\n")
+    package = files.package(program)
+    header = str({"descr": "<f8", "fortran_order": False, "shape": (1, 2)})
+    header = (header + " " * (63 - (len(header) + 10) % 64) + "\n").encode()
+    for descr, kind, values in (("f4", "f", (2.0, 1.0)), ("f8", "d", (1.0, 0.5)), ("f8", "d", (1.0, 0.25))):
+        data = header.replace(b"f8", descr.encode()) + struct.pack(f"<2{kind}", *values)
+        (files.folder / f"{kind}{values[1]}.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + data)
+    for expected, wanted in (("d0.5", 0), ("d0.25", 1)):
+        code, text, _ = files.machine.run(RUN, package, "--input", f"x={files.folder}/f1.0.npy", "--expect",
+                                          f"y={files.folder}/{expected}.npy")
+        assert bool(code) == bool(wanted), (expected, code, text)
+
+
 def check_pipe(files):
     """A pipe that nobody writes to is no package; nobody waits for it."""
     pipe = files.folder / "pipe.rfx"
@@ -624,7 +639,7 @@ assert code == 1 and "damaged" in message, message
     assert launched == [ways[0], other], launched
 
 
-CHECKS = [check_size, check_header, check_cpu, check_certificates, check_gpu, check_tiles, check_damage, check_writing, check_library, check_null, check_npy, check_pipe,
+CHECKS = [check_size, check_header, check_cpu, check_certificates, check_gpu, check_tiles, check_damage, check_writing, check_library, check_null, check_npy, check_f8, check_pipe,
           check_no_room, check_short_memory, check_once, check_panels, check_stale_plans, check_entries, check_late_checks, check_tuned]
 
 

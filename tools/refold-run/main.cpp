@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Runs a package where there is no compiler.
 #include "Npy.h"
+#include "refold/Package/CompareArrays.h"
 #include "refold/Package/Cpu.h"
 #include "refold/Package/Cuda.h"
 #include "refold/Package/EntryText.h"
@@ -199,35 +200,6 @@ Outcome<Array> randomArray(const InputSpec &input, std::vector<int64_t> shape,
   return array;
 }
 
-double load(DType dtype, const char *at) {
-  auto get = [&]<typename T>(T value) {
-    std::memcpy(&value, at, sizeof(T));
-    return value;
-  };
-  switch (dtype) {
-  case DType::F64:
-    return get(double());
-  case DType::F32:
-    return double(get(float()));
-  case DType::F16:
-    return double(float(get(_Float16())));
-  case DType::BF16: {
-    uint32_t bits = uint32_t(get(uint16_t())) << 16;
-    float x;
-    std::memcpy(&x, &bits, sizeof(x));
-    return double(x);
-  }
-  case DType::I64:
-    return double(get(int64_t()));
-  case DType::I32:
-    return get(int32_t());
-  case DType::I8:
-    return get(int8_t());
-  default:
-    return get(uint8_t());
-  }
-}
-
 /// max |y - expected| over a row, of the row's max |expected|.
 double errorOf(const Array &found, const Array &expected) {
   size_t count = expected.bytes.size() / sizeof(double);
@@ -236,9 +208,10 @@ double errorOf(const Array &found, const Array &expected) {
   for (size_t first = 0; row && first < count; first += row) {
     double largest = 0.0, error = 0.0;
     for (size_t i = first; i < first + row; ++i) {
-      double y = load(found.dtype,
-                      found.bytes.data() + i * byteWidth(found.dtype)),
-             e = load(DType::F64, expected.bytes.data() + i * sizeof(double));
+      double y = elementOf(found.dtype,
+                           found.bytes.data() + i * byteWidth(found.dtype)),
+             e = elementOf(DType::F64,
+                           expected.bytes.data() + i * sizeof(double));
       largest = std::max(largest, std::abs(e));
       bool isSame = y == e || (std::isnan(y) && std::isnan(e));
       double difference = isSame ? 0.0 : std::abs(y - e);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Package/CompareArrays.h"
 #include "refold/Package/LaunchPlan.h"
+#include "refold/Support/Tensor.h"
 #include "gtest/gtest.h"
 #include <cmath>
 #include <cstring>
@@ -12,6 +13,23 @@ template <typename T> static std::vector<char> bytesOf(std::vector<T> values) {
   std::vector<char> bytes(values.size() * sizeof(T));
   std::memcpy(bytes.data(), values.data(), bytes.size());
   return bytes;
+}
+
+/// Every number of the narrow types is read as a compiler reads it.
+TEST(CompareArraysTest, ElementsAreNumbers) {
+  for (DType dtype : {DType::F8E4M3, DType::F8E5M2, DType::F16, DType::BF16,
+                      DType::I8, DType::U8})
+    for (uint32_t bits = 0; bits < (byteWidth(dtype) == 1 ? 0x100 : 0x10000);
+         ++bits) {
+      auto at = bytesOf<uint16_t>({uint16_t(bits)});
+      double found = elementOf(dtype, at.data()),
+             expected = loadAsDouble(dtype, at.data());
+      ASSERT_TRUE(found == expected ||
+                  (std::isnan(found) && std::isnan(expected)))
+          << bits << " is " << found << ", expected " << expected;
+    }
+  EXPECT_EQ(elementOf(DType::F8E4M3, "\x38"), 1.0);
+  EXPECT_EQ(elementOf(DType::F8E5M2, "\x38"), 0.5);
 }
 
 TEST(CompareArraysTest, FloatsMayDifferByRounding) {

@@ -7,6 +7,10 @@
 
 namespace refold::package {
 
+/// The number that the bytes at `at` hold. Neither LLVM nor a table: packages
+/// run without a compiler.
+double elementOf(DType dtype, const char *at);
+
 /// How far two ways to compute one array are apart.
 struct ArrayDifference {
   double relative = 0.0; ///< of the largest element of all
