@@ -71,8 +71,8 @@ static bool mayBeSubnormal(Node *n) {
 }
 
 /// Whether `user` does not show that an operand is 0 in place of a subnormal
-/// number: it is added to others, taken for an extreme or an exponent, or
-/// multiplied by no more than 2^64.
+/// number: it is added to others, taken for an extreme or an exponent, compared
+/// with a number that is none, or multiplied by no more than 2^64.
 static bool bearsZero(Node *user, Node *operand) {
   constexpr double kMost = 0x1p64;
   if (isa<arith::AddFOp, arith::SubFOp, arith::NegFOp, arith::MaximumFOp,
@@ -80,11 +80,13 @@ static bool bearsZero(Node *user, Node *operand) {
           arith::SelectOp, arith::TruncFOp, arith::ExtFOp, math::ExpOp,
           math::TanhOp, math::AbsFOp>(user->op))
     return true;
-  bool isProduct = isa<arith::MulFOp>(user->op);
-  if (!isProduct && !isa<arith::DivFOp>(user->op))
+  bool isProduct = isa<arith::MulFOp>(user->op),
+       isComparison = isa<arith::CmpFOp>(user->op);
+  if (!isProduct && !isComparison && !isa<arith::DivFOp>(user->op))
     return false;
   Node *other = user->in[user->in[0] == operand ? 1 : 0];
-  if (other->kind != Node::Const || (!isProduct && user->in[0] != operand))
+  bool isDivisor = isa<arith::DivFOp>(user->op) && user->in[0] != operand;
+  if (other->kind != Node::Const || isDivisor)
     return false;
   auto number =
       dyn_cast<FloatAttr>(cast<arith::ConstantOp>(other->op).getValue());
@@ -108,6 +110,37 @@ static bool bearsFlushing(Node *root) {
   return bearsFlushing(root, known);
 }
 
+/// Whether what is made of `state` in `root` shows that it is 0 in place of a
+/// subnormal number. A result that is the state itself does.
+static bool showsZeroOf(Node *root, unsigned state, NodeSet &known) {
+  auto isState = [&](Node *n) {
+    return n->isState() && n->state == int(state);
+  };
+  if (isState(root))
+    return true;
+  if (root->kind != Node::Elem || !known.insert(root))
+    return false;
+  return llvm::any_of(root->in, [&](Node *operand) {
+    return isState(operand) ? !bearsZero(root, operand)
+                            : showsZeroOf(operand, state, known);
+  });
+}
+
+/// Whether a result or another state shows it.
+static bool showsZeroOf(Plan &plan, StatePlan &s) {
+  NodeSet known;
+  auto shows = [&](Node *root) { return showsZeroOf(root, s.number, known); };
+  auto isShownBy = [&](StatePlan &other) {
+    return other.number != s.number &&
+           (shows(other.term) || shows(other.moved) ||
+            llvm::any_of(other.payloads, shows));
+  };
+  return llvm::any_of(plan.states, isShownBy) ||
+         llvm::any_of(
+             llvm::concat<WritePlan>(plan.finishWrites, plan.sweepWrites),
+             [&](WritePlan &w) { return shows(w.value); });
+}
+
 /// Whether all that a step leaves along its rows are such powers, and nothing
 /// that it computes beside them shows what is 0 in its stead.
 bool Kernel::hasSmallPowers(unsigned pass, const Step &step) {
@@ -128,8 +161,12 @@ bool Kernel::hasSmallPowers(unsigned pass, const Step &step) {
     bool isOfStep = s.pass == pass && s.form != StatePlan::Matrix &&
                     belongs(step, s.set) && s.level >= step.firstLevel &&
                     s.level <= step.lastLevel;
-    if (!isOfStep || s.combine != Binary::AddF || s.isCount)
-      return !isOfStep || bearsFlushing(s.term);
+    if (!isOfStep)
+      return true;
+    // The largest of the scores, times a scale, may leave the program.
+    if (s.combine != Binary::AddF || s.isCount)
+      return bearsFlushing(s.term) &&
+             (!mayBeSubnormal(s.term) || !showsZeroOf(plan, s));
     // Who reads such a power is small where it is.
     auto isPower = [&](Node *n) {
       return flushed.contains(n) || smallPowers.count(n);
