@@ -100,6 +100,8 @@ private:
     return InputFamily(program.family) >= InputFamily::Tiny;
   }
   void compareCompiled(Outcome &outcome);
+  std::vector<std::vector<Tensor>>
+  runAll(llvm::MutableArrayRef<CompiledProgram> forms, Outcome &outcome);
   void compareRuns(llvm::MutableArrayRef<CompiledProgram> forms,
                    Outcome &outcome);
   llvm::Expected<Outputs> evaluate(mlir::func::FuncOp function,
@@ -402,6 +404,22 @@ void Check::compareCompiled(Outcome &outcome) {
                      ", n = " + std::to_string(larger.extents["n"]);
 }
 
+std::vector<std::vector<Tensor>>
+Check::runAll(llvm::MutableArrayRef<CompiledProgram> forms, Outcome &outcome) {
+  std::vector<std::vector<Tensor>> results;
+  for (auto [name, form] : llvm::zip(kForms, forms)) {
+    auto outputs = form.executable.run(inputs, /*threads=*/2);
+    if (!outputs) {
+      outcome.verdict = Verdict::Differs;
+      outcome.where = name + std::string(" does not run");
+      outcome.what = toString(outputs.takeError());
+      break;
+    }
+    results.push_back(std::move(*outputs));
+  }
+  return results;
+}
+
 /// Runs the forms and compares them with the judge: unfused with what the judge
 /// errs where it rounds every operation, fused with unfused. One seed is too
 /// few for the bound of `refold verify`, so this looks for gross errors only.
@@ -419,34 +437,30 @@ void Check::compareRuns(llvm::MutableArrayRef<CompiledProgram> forms,
   auto written = evaluate(functionOf(*module), asWritten);
   if (!written)
     return llvm::consumeError(written.takeError());
+  std::vector<std::vector<Tensor>> results = runAll(forms, outcome);
+  if (outcome.verdict == Verdict::Differs)
+    return;
   // What is lost as written is not owed.
-  auto plain = forms.front().executable.run(inputs, /*threads=*/2);
   Owed owed(functionOf(*module), inputs, seed, exactly.limits);
-  if (!plain)
-    llvm::consumeError(plain.takeError()); // told of below
-  else if (llvm::Error error = owed.dropLost(*plain, *want))
+  llvm::SmallVector<llvm::ArrayRef<Tensor>> all(results.begin(), results.end());
+  if (llvm::Error error = owed.findLost(
+          results.front(), llvm::ArrayRef(all).drop_front(), *want))
     return llvm::consumeError(std::move(error));
-  std::vector<Tensor> unfused;
-  for (auto [name, form] : llvm::zip(kForms, forms)) {
-    auto outputs = form.executable.run(inputs, /*threads=*/2);
-    if (!outputs) {
-      outcome.verdict = Verdict::Differs;
-      outcome.where = name + std::string(" does not run");
-      outcome.what = toString(outputs.takeError());
-      return;
-    }
-    if (unfused.empty())
-      unfused.assign(outputs->begin(), outputs->end());
+  for (auto [name, outputs] : llvm::zip(kForms, results)) {
+    bool isUnfused = &outputs == &results.front();
     for (size_t o = 0; o < want->size(); ++o) {
-      const Tensor &found = (*outputs)[o];
+      const Tensor &found = outputs[o];
       Tensor base =
-          &form == &forms.front()
-              ? llvm::cantFail(stored((*written)[o].value, found.dtype()))
-              : unfused[o];
-      double error = compare(found, (*want)[o]).error,
-             allowed = kFactor * compare(base, (*want)[o]).error + kFloor;
+          isUnfused ? llvm::cantFail(stored((*written)[o].value, found.dtype()))
+                    : results.front()[o];
+      auto errorOf = [&](const Tensor &y) {
+        Deviation deviation = compare(y, (*want)[o], /*isRunning=*/false,
+                                      /*leastOfRow=*/1, owed.apartOf(o));
+        return std::max(deviation.error, deviation.touchedError);
+      };
+      double error = errorOf(found), allowed = kFactor * errorOf(base) + kFloor;
       auto losses =
-          &form == &forms.front()
+          isUnfused
               ? owed.countUnfusedLosses(o, found, base, (*want)[o],
                                         NanPolicy::Kept)
               : owed.countLosses(o, found, base, (*want)[o], NanPolicy::Kept);

@@ -176,7 +176,7 @@ double boundOf(double unfusedError, DType dtype, double factorRounding) {
 }
 
 Deviation compare(const Tensor &result, const RefOutput &reference,
-                  bool isRunning, int64_t leastOfRow) {
+                  bool isRunning, int64_t leastOfRow, const Apart &apart) {
   if (reference.selects)
     return compareSelected(result, reference);
   Deviation deviation;
@@ -203,7 +203,18 @@ Deviation compare(const Tensor &result, const RefOutput &reference,
   int64_t rowLength =
       result.rank() ? std::max<int64_t>(result.shape().back(), 1) : 1;
   rowLength = llvm::alignTo(std::max(rowLength, leastOfRow), rowLength);
-  deviation.error = worstRow(count, rowLength, distance, size);
+  auto isIn = [](const llvm::BitVector &elements, int64_t i) {
+    return !elements.empty() && elements.test(i);
+  };
+  auto distanceIf = [&](bool isTouched) {
+    return [&, isTouched](int64_t i) {
+      bool isMeasured = isIn(apart.touched, i) == isTouched;
+      return isMeasured && !isIn(apart.lost, i) ? distance(i) : 0.0;
+    };
+  };
+  deviation.error = worstRow(count, rowLength, distanceIf(false), size);
+  if (!apart.touched.empty())
+    deviation.touchedError = worstRow(count, rowLength, distanceIf(true), size);
   return deviation;
 }
 

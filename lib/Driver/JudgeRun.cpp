@@ -47,8 +47,9 @@ static llvm::Error mismatch(const Port &port, double error, double bound,
 /// programs errs more on it is luck. So as in `verify` the unfused error is the
 /// largest on inputs that differ in their last bits. Inputs of 16 bits and
 /// fewer have no such neighbours.
-static llvm::Error measureCondition(const RunToJudge &run, RunJudgement &judged,
-                                    std::vector<double> &errors) {
+static llvm::Error measureCondition(const RunToJudge &run, const Owed &owed,
+                                    RunJudgement &judged,
+                                    std::vector<Deviation> &errors) {
   bool hasNarrow = llvm::any_of(run.inputs, [](const Tensor &input) {
     return isFloat(input.dtype()) && byteWidth(input.dtype()) < 4;
   });
@@ -59,9 +60,9 @@ static llvm::Error measureCondition(const RunToJudge &run, RunJudgement &judged,
     auto found = run.runUnfused(moved);
     if (!found)
       return found.takeError();
-    for (auto [error, output, expected] :
-         llvm::zip(errors, *found, *judged.reference))
-      error = std::max(error, compare(output, expected).error);
+    for (auto [i, output] : llvm::enumerate(*found))
+      errors[i].add(compare(output, (*judged.reference)[i], /*isRunning=*/false,
+                            /*leastOfRow=*/1, owed.apartOf(i)));
     return llvm::Error::success();
   };
   return eachMoved(run.inputs, /*seed=*/0, measure);
@@ -88,31 +89,44 @@ static llvm::Error judgeByReference(const RunToJudge &run, bool isRunning,
   EvaluationLimits limits;
   limits.steps = kMaxReferenceSteps;
   Owed owed(run.function, run.inputs, /*seed=*/0, limits);
-  if (llvm::Error error =
-          owed.dropLost(judged.unfusedOutputs, *judged.reference))
+  if (llvm::Error error = owed.findLost(judged.unfusedOutputs, run.fusedOutputs,
+                                        *judged.reference))
     return error;
-  std::vector<double> unfused;
-  for (auto [output, expected] :
-       llvm::zip(judged.unfusedOutputs, *judged.reference))
-    unfused.push_back(compare(output, expected).error);
+  std::vector<Deviation> unfused;
+  for (auto [i, output] : llvm::enumerate(judged.unfusedOutputs)) {
+    Deviation &one = unfused.emplace_back(
+        compare(output, (*judged.reference)[i], /*isRunning=*/false,
+                /*leastOfRow=*/1, owed.apartOf(i)));
+    one.touchedError = std::max(one.touchedError, owed.allowanceOfTouched(i));
+  }
   for (auto [i, port] : llvm::enumerate(run.fused.outputs)) {
     const RefOutput &expected = (*judged.reference)[i];
     double rounding = run.fused.factorRounding[i];
-    double error =
-        compare(run.fusedOutputs[i], expected, isRunning, leastOfRow(rounding))
-            .error;
-    auto bound = [&] { return boundOf(unfused[i], port.dtype, rounding); };
-    if (error > bound() && !judged.isConditioned)
-      if (llvm::Error failure = measureCondition(run, judged, unfused))
+    Deviation found = compare(run.fusedOutputs[i], expected, isRunning,
+                              leastOfRow(rounding), owed.apartOf(i));
+    auto bound = [&](bool isTouched) {
+      double of = unfused[i].error;
+      if (isTouched)
+        of = std::max(of, unfused[i].touchedError);
+      return boundOf(of, port.dtype, rounding);
+    };
+    auto isWithin = [&] {
+      return found.error <= bound(false) && found.touchedError <= bound(true);
+    };
+    if (!isWithin() && !judged.isConditioned)
+      if (llvm::Error failure = measureCondition(run, owed, judged, unfused))
         return failure;
-    judged.error = std::max(judged.error, error);
+    judged.error = std::max({judged.error, found.error, found.touchedError});
     auto losses =
         owed.countLosses(i, run.fusedOutputs[i], judged.unfusedOutputs[i],
                          expected, nanPolicyOf(run.fused.fusion.cascades));
     if (!losses)
       return losses.takeError();
-    if (!(error <= bound()) || *losses)
-      return mismatch(port, error, bound(), *losses, "double");
+    if (*losses || !isWithin()) {
+      bool isTouched = found.error <= bound(false);
+      return mismatch(port, isTouched ? found.touchedError : found.error,
+                      bound(isTouched), *losses, "double");
+    }
   }
   return llvm::Error::success();
 }

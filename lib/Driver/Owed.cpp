@@ -7,20 +7,38 @@ namespace refold {
 
 /// An error of this part of the row's largest has lost half of the digits.
 static constexpr double kHalfOfDigits = 0x1p-12;
+/// What the range changes by less than this is rounding: a sum of a number and
+/// one that is subnormal in one evaluation and not in the other.
+static constexpr double kTouched = 0x1p-20;
+/// What the range takes in the order as written is known to this factor: sums
+/// in another order, and products that an FMA does not round, lose several
+/// times as much or as little.
+static constexpr double kLuck = 16.0;
+/// The same where the fused program is to have what the unfused one has.
+static constexpr double kLuckOfFused = 4.0;
 
-llvm::Error Owed::evaluateBeyond() {
-  if (!beyond.empty())
+llvm::Error Owed::evaluateAsWritten(bool isWide) {
+  if (!asWritten.empty())
     return llvm::Error::success();
   EvaluationOptions how;
   how.roundEveryOp = how.keepOutputsExact = true;
+  how.isWide = isWide; // of all the same, so that functions are
   how.limits = limits;
-  for (auto [range, into] : {std::pair(BeyondRange::AsIs, &asWritten),
-                             std::pair(BeyondRange::IsNan, &beyond)}) {
-    how.beyondRange = range;
+  how.beyondRange = BeyondRange::IsUnlimited;
+  auto whole = evaluateProgram(function, inputs, how);
+  if (!whole)
+    return whole.takeError();
+  unlimited = std::move(*whole);
+  how.beyondRange = BeyondRange::AsIs;
+  for (int draw = 0; draw < 3; ++draw) {
+    if (draw > 0) // of two, to opposite sides
+      how.subnormalNoise = 2 * seed + draw - 1;
     auto found = evaluateProgram(function, inputs, how);
     if (!found)
       return found.takeError();
-    *into = std::move(*found);
+    asWritten.push_back(std::move(*found));
+    if (!isTouched())
+      break; // nor by luck
   }
   return llvm::Error::success();
 }
@@ -45,22 +63,97 @@ llvm::Error Owed::evaluateOthers() {
   return eachMoved(inputs, seed, evaluate);
 }
 
-bool Owed::isBeyond(size_t output, int64_t element,
-                    const RefOutput &exact) const {
-  return std::isnan(beyond[output].value.get(element)) &&
-         !std::isnan(exact.value.get(element));
+/// Inputs with numbers in the place of their NaNs.
+llvm::Error Owed::evaluateWithoutNans() {
+  if (!withoutNans.empty())
+    return llvm::Error::success();
+  EvaluationOptions how;
+  how.keepOutputsExact = true;
+  how.limits = limits;
+  for (double number : {0.0, 9.0, -9.0}) {
+    std::vector<Tensor> changed;
+    for (const Tensor &input : inputs) {
+      auto copy = input.clone();
+      if (!copy)
+        return copy.takeError();
+      for (int64_t i = 0, e = copy->numElements(); i < e; ++i)
+        if (isFloat(copy->dtype()) && std::isnan(copy->get(i)))
+          copy->set(i, number);
+      changed.push_back(std::move(*copy));
+    }
+    auto found = evaluateProgram(function, changed, how);
+    if (!found)
+      return found.takeError();
+    withoutNans.push_back(std::move(*found));
+  }
+  return llvm::Error::success();
+}
+
+/// Does another number in the place of a NaN change the element? If not, it
+/// was of a value that the program masks.
+bool Owed::readsNan(size_t output, int64_t element) const {
+  double first = withoutNans.front()[output].value.get(element);
+  return llvm::any_of(withoutNans, [&](const std::vector<RefOutput> &other) {
+    double value = other[output].value.get(element);
+    return std::isfinite(first) && std::isfinite(value) && value != first;
+  });
+}
+
+/// What the range takes of an element, as a part of `size`, the largest of the
+/// draws. Where it decides the class, everything.
+double Owed::lossOf(size_t output, int64_t element, double size) const {
+  double loss = 0.0, whole = unlimited[output].value.get(element);
+  for (const std::vector<RefOutput> &draw : asWritten) {
+    double limited = draw[output].value.get(element);
+    if (limited == whole || (std::isnan(limited) && std::isnan(whole)))
+      continue;
+    bool isNumber = std::isfinite(limited) && std::isfinite(whole);
+    loss =
+        isNumber ? std::max(loss, std::abs(limited - whole) / size) : HUGE_VAL;
+  }
+  return loss;
+}
+
+bool Owed::isTouched() const {
+  for (auto [output, whole] : llvm::enumerate(unlimited))
+    for (int64_t i = 0, e = whole.value.numElements(); i < e; ++i)
+      if (whole.value.isFloat() && lossOf(output, i, /*size=*/1.0) > 0)
+        return true;
+  return false;
+}
+
+/// Has the range taken half of the digits of the element, in a row of which it
+/// has taken more than small elements? A probability of e^-100 is 0 and does no
+/// harm: a NaN in its place does. Elements of one axis are rows by themselves.
+bool Owed::isLostToRange(size_t output, int64_t element,
+                         const RefOutput &exact) const {
+  llvm::ArrayRef<int64_t> shape = exact.value.shape();
+  int64_t length = shape.size() > 1 ? shape.back() : 1,
+          begin = element / length * length;
+  double size = 0.0;
+  for (int64_t i = begin; i < begin + length; ++i)
+    if (double value = exact.value.get(i); std::isfinite(value))
+      size = std::max(size, std::abs(value));
+  auto isLost = [&](int64_t i, double beside) {
+    return lossOf(output, i, beside) > kHalfOfDigits;
+  };
+  return isLost(element, std::abs(exact.value.get(element))) &&
+         llvm::any_of(llvm::seq(begin, begin + length),
+                      [&](int64_t i) { return isLost(i, size); });
 }
 
 /// What is right in spite of what has left the range (e^-inf) is not lost.
 bool Owed::isLostAsWritten(size_t output, int64_t element,
                            const RefOutput &exact) const {
-  double expected = exact.value.get(element),
-         found = asWritten[output].value.get(element);
-  if (!isBeyond(output, element, exact))
+  double expected = exact.value.get(element);
+  if (std::isnan(expected) || !isLostToRange(output, element, exact))
     return false;
-  if (!std::isfinite(found) || !std::isfinite(expected))
-    return found != expected;
-  return std::abs(found - expected) > kHalfOfDigits * std::abs(expected);
+  return llvm::any_of(asWritten, [&](const std::vector<RefOutput> &draw) {
+    double found = draw[output].value.get(element);
+    if (!std::isfinite(found) || !std::isfinite(expected))
+      return found != expected;
+    return std::abs(found - expected) > kHalfOfDigits * std::abs(expected);
+  });
 }
 
 /// Of each row, its largest number.
@@ -73,33 +166,63 @@ static std::vector<double> sizesOf(const RefTensor &values, int64_t rowLength) {
   return sizes;
 }
 
-llvm::Error Owed::dropLost(llvm::ArrayRef<Tensor> unfused,
-                           std::vector<RefOutput> &exact) {
-  for (auto [output, found, reference] : llvm::enumerate(unfused, exact)) {
-    if (reference.selects || !isFloat(found.dtype()) ||
-        compare(found, reference).error <= kHalfOfDigits)
+void Owed::findLostOf(size_t output, const Tensor &unfused,
+                      const RefOutput &exact) {
+  int64_t count = unfused.numElements();
+  int64_t rowLength =
+      unfused.rank() ? std::max<int64_t>(unfused.shape().back(), 1) : 1;
+  std::vector<double> sizes = sizesOf(exact.value, rowLength);
+  llvm::BitVector lost(count), touched(count);
+  for (int64_t i = 0; i < count; ++i) {
+    double value = unfused.get(i), expected = exact.value.get(i),
+           size = sizes[i / rowLength];
+    double loss = lossOf(output, i, size);
+    if (!std::isfinite(expected) || !(loss > kTouched))
       continue;
-    if (llvm::Error error = evaluateBeyond())
-      return error;
-    lost.resize(exact.size());
-    lost[output].resize(found.numElements());
-    int64_t rowLength =
-        found.rank() ? std::max<int64_t>(found.shape().back(), 1) : 1;
-    std::vector<double> sizes = sizesOf(reference.value, rowLength);
-    RefTensor kept = reference.value.clone();
-    for (int64_t i = 0, e = found.numElements(); i < e; ++i) {
-      double value = found.get(i), expected = reference.value.get(i);
-      if (!std::isfinite(value) || !std::isfinite(expected) ||
-          !isBeyond(output, i, reference) ||
-          distanceFromRounding(found.dtype(), value, expected) <=
-              kHalfOfDigits * sizes[i / rowLength])
-        continue;
-      lost[output].set(i);
-      setFloat(kept.at(i), kept.isWide(), std::nan(""));
+    double error = distanceFromRounding(unfused.dtype(), value, expected);
+    // What unfused errs beside it is no loss to the range.
+    if (loss > kHalfOfDigits && std::isfinite(value) &&
+        kLuck * loss >= std::min(error / size, 1.0)) {
+      lost.set(i);
+      continue;
     }
-    reference.value = std::move(kept);
+    touched.set(i);
+    allowances[output] = std::max(allowances[output],
+                                  kLuckOfFused * std::min(loss, kHalfOfDigits));
+  }
+  if (lost.any())
+    apart[output].lost = std::move(lost);
+  if (touched.any())
+    apart[output].touched = std::move(touched);
+}
+
+llvm::Error Owed::findLost(llvm::ArrayRef<Tensor> unfused,
+                           llvm::ArrayRef<llvm::ArrayRef<Tensor>> fused,
+                           llvm::ArrayRef<RefOutput> exact) {
+  apart.resize(exact.size());
+  allowances.resize(exact.size());
+  for (auto [i, found, reference] : llvm::enumerate(unfused, exact)) {
+    if (reference.selects || !isFloat(found.dtype()))
+      continue;
+    double worst = compare(found, reference).error;
+    for (llvm::ArrayRef<Tensor> other : fused)
+      worst = std::max(worst, compare(other[i], reference).error);
+    if (worst <= kHalfOfDigits)
+      continue;
+    if (llvm::Error error = evaluateAsWritten(reference.value.isWide()))
+      return error;
+    findLostOf(i, found, reference);
   }
   return llvm::Error::success();
+}
+
+const Apart &Owed::apartOf(size_t output) const {
+  static const Apart kNone;
+  return output < apart.size() ? apart[output] : kNone;
+}
+
+double Owed::allowanceOfTouched(size_t output) const {
+  return output < allowances.size() ? allowances[output] : 0.0;
 }
 
 /// Losses but for those whose class another evaluation has.
@@ -120,14 +243,24 @@ llvm::Expected<int64_t> Owed::countLosses(size_t output, const Tensor &fused,
                                           const Tensor &unfused,
                                           const RefOutput &exact,
                                           NanPolicy policy) {
-  std::vector<int64_t> losses = findClassLosses(fused, unfused, exact, policy);
+  bool mayBeMissed = policy == NanPolicy::MayBeMissed && !exact.selects;
+  std::vector<int64_t> losses = findClassLosses(
+      fused, unfused, exact, mayBeMissed ? NanPolicy::Kept : policy);
   if (exact.selects)
     return int64_t(losses.size());
-  if (output < lost.size() && !lost[output].empty())
-    llvm::erase_if(losses, [&](int64_t i) { return lost[output].test(i); });
+  if (mayBeMissed && !losses.empty()) {
+    if (llvm::Error error = evaluateWithoutNans())
+      return std::move(error);
+    llvm::erase_if(losses, [&](int64_t i) {
+      return std::isnan(exact.value.get(i)) && std::isfinite(fused.get(i)) &&
+             !readsNan(output, i);
+    });
+  }
+  if (const llvm::BitVector &lost = apartOf(output).lost; !lost.empty())
+    llvm::erase_if(losses, [&](int64_t i) { return lost.test(i); });
   if (losses.empty())
     return 0;
-  if (llvm::Error error = evaluateBeyond())
+  if (llvm::Error error = evaluateAsWritten(exact.value.isWide()))
     return std::move(error);
   llvm::erase_if(losses,
                  [&](int64_t i) { return isLostAsWritten(output, i, exact); });
@@ -143,9 +276,10 @@ llvm::Expected<int64_t> Owed::countUnfusedLosses(size_t output,
       findClassLosses(unfused, written, exact, policy);
   if (exact.selects || losses.empty())
     return int64_t(losses.size());
-  if (llvm::Error error = evaluateBeyond())
+  if (llvm::Error error = evaluateAsWritten(exact.value.isWide()))
     return std::move(error);
-  llvm::erase_if(losses, [&](int64_t i) { return isBeyond(output, i, exact); });
+  llvm::erase_if(losses,
+                 [&](int64_t i) { return isLostToRange(output, i, exact); });
   if (losses.empty())
     return 0;
   if (llvm::Error error = evaluateOthers())

@@ -15,7 +15,8 @@ const OutputCase &OutputVerdict::worst() const {
     // Beyond every error: a lost class, or an error that is no number.
     if (!one.isGood())
       return HUGE_VAL;
-    return one.fusedError / one.bound;
+    return std::max(one.fusedError / one.bound,
+                    one.touchedError / one.touchedBound);
   };
   return *llvm::max_element(cases,
                             [&](const OutputCase &a, const OutputCase &b) {
@@ -34,6 +35,17 @@ namespace {
 
 bool isNarrow(const Port &port) {
   return isFloat(port.dtype) && byteWidth(port.dtype) < 4;
+}
+
+Deviation compareParts(const Tensor &result, const RefOutput &exact,
+                       const Apart &apart) {
+  return compare(result, exact, /*isRunning=*/false, /*leastOfRow=*/1, apart);
+}
+
+void addUnfused(OutputCase &one, const Deviation &deviation) {
+  one.unfusedError = std::max(one.unfusedError, deviation.error);
+  one.touchedUnfusedError =
+      std::max(one.touchedUnfusedError, deviation.touchedError);
 }
 
 /// The forms of one program.
@@ -69,7 +81,7 @@ private:
   llvm::Error confirmRefusal(llvm::Error refused, llvm::ArrayRef<Tensor> given);
   llvm::Expected<std::vector<RefOutput>> judge(llvm::ArrayRef<Tensor> given);
   llvm::Error measureUnfused(llvm::ArrayRef<Tensor> given,
-                             llvm::ArrayRef<RefOutput> exact,
+                             llvm::ArrayRef<RefOutput> exact, const Owed &owed,
                              llvm::MutableArrayRef<OutputCase> cases);
   llvm::Error measureCondition(const InputRecipe &family,
                                std::vector<OutputCase> &cases);
@@ -191,13 +203,14 @@ llvm::Error Verifier::checkViews(llvm::ArrayRef<Tensor> given,
 /// Narrow storage types are computed in f32: `given` holds floats of that type.
 llvm::Error Verifier::measureUnfused(llvm::ArrayRef<Tensor> given,
                                      llvm::ArrayRef<RefOutput> exact,
+                                     const Owed &owed,
                                      llvm::MutableArrayRef<OutputCase> cases) {
   CompiledProgram &form = forms.unrounded ? *forms.unrounded : forms.unfused;
   auto found = form.executable.run(given, options.threads.front());
   if (!found)
     return found.takeError();
-  for (auto [one, y, reference] : llvm::zip(cases, *found, exact))
-    one.unfusedError = std::max(one.unfusedError, compare(y, reference).error);
+  for (auto [i, one] : llvm::enumerate(cases))
+    addUnfused(one, compareParts((*found)[i], exact[i], owed.apartOf(i)));
   return llvm::Error::success();
 }
 
@@ -223,11 +236,16 @@ llvm::Error Verifier::measureCondition(const InputRecipe &family,
         forms.unfused.executable.run(*given, options.threads.front());
     if (!written)
       return written.takeError();
+    auto fused =
+        forms.fused.front().executable.run(*given, options.threads.front());
+    if (!fused)
+      return fused.takeError();
     Owed owed(function, *given, seed);
-    if (llvm::Error error = owed.dropLost(*written, *reference))
+    if (llvm::Error error =
+            owed.findLost(*written, llvm::ArrayRef(*fused), *reference))
       return error;
     auto measure = [&](llvm::ArrayRef<Tensor> moved) {
-      return measureUnfused(moved, *reference, cases);
+      return measureUnfused(moved, *reference, owed, cases);
     };
     if (llvm::Error error = eachMoved(*given, seed, measure))
       return error;
@@ -276,13 +294,16 @@ llvm::Error Verifier::checkUnfused(llvm::ArrayRef<Tensor> given,
   };
   if (llvm::Error error = add(given, asWritten))
     return error;
+  auto errorOf = [&](const Tensor &result, size_t i) {
+    Deviation found = compareParts(result, exact[i], owed.apartOf(i));
+    return std::max(found.error, found.touchedError);
+  };
   auto setBounds = [&] {
     bool isGood = true;
     for (auto [i, one] : llvm::enumerate(cases)) {
       one.writtenError = 0.0;
       for (const std::vector<Tensor> &other : others)
-        one.writtenError =
-            std::max(one.writtenError, compare(other[i], exact[i]).error);
+        one.writtenError = std::max(one.writtenError, errorOf(other[i], i));
       one.writtenBound =
           kFactor * one.writtenError + kUnits * ulpOf(unfused[i].dtype());
       isGood &= one.judgedUnfusedError <= one.writtenBound;
@@ -290,7 +311,7 @@ llvm::Error Verifier::checkUnfused(llvm::ArrayRef<Tensor> given,
     return isGood;
   };
   for (auto [i, one] : llvm::enumerate(cases)) {
-    one.judgedUnfusedError = compare(unfused[i], exact[i]).error;
+    one.judgedUnfusedError = errorOf(unfused[i], i);
     auto losses =
         owed.countUnfusedLosses(i, unfused[i], first[i], exact[i], nans);
     if (!losses)
@@ -362,26 +383,37 @@ llvm::Error Verifier::verifySeed(const InputRecipe &family, uint64_t seed,
   auto base = forms.unfused.executable.run(*given, options.threads.front());
   if (!base)
     return base.takeError();
-  // What unfused has lost is not owed, and allows others no more than this.
-  constexpr double kOfLost = 0x1p-10;
-  for (auto [one, y, exact] : llvm::zip(cases, *base, *reference))
-    one.unfusedError =
-        std::max(one.unfusedError, std::min(compare(y, exact).error, kOfLost));
+  if (options.disturb)
+    options.disturb(*base, /*isFused=*/false);
+  std::vector<std::vector<Tensor>> found;
+  for (CompiledProgram &form : forms.fused) {
+    auto outputs = form.executable.run(*given, options.threads.front());
+    if (!outputs)
+      return outputs.takeError();
+    if (options.disturb)
+      options.disturb(*outputs, /*isFused=*/true);
+    found.push_back(std::move(*outputs));
+  }
   Owed owed(function, *given, seed);
-  if (llvm::Error error = owed.dropLost(*base, *reference))
+  llvm::SmallVector<llvm::ArrayRef<Tensor>> fused(found.begin(), found.end());
+  if (llvm::Error error = owed.findLost(*base, fused, *reference))
     return error;
   bool isFirst = cases.front().seeds == 0, isJudged = isFirst;
-  for (auto [one, y, exact] : llvm::zip(cases, *base, *reference)) {
-    Deviation deviation = compare(y, exact);
-    isJudged |= deviation.error > one.writtenBound;
-    one.unfusedError = std::max(one.unfusedError, deviation.error);
+  for (auto [i, one] : llvm::enumerate(cases)) {
+    Deviation deviation =
+        compareParts((*base)[i], (*reference)[i], owed.apartOf(i));
+    isJudged |=
+        std::max(deviation.error, deviation.touchedError) > one.writtenBound;
+    addUnfused(one, deviation);
+    one.touchedUnfusedError =
+        std::max(one.touchedUnfusedError, owed.allowanceOfTouched(i));
     one.unfusedClassErrors += deviation.wrongClass;
   }
   if (forms.unrounded) {
     auto wide = asComputed(*given);
     if (!wide)
       return wide.takeError();
-    if (llvm::Error error = measureUnfused(*wide, *reference, cases))
+    if (llvm::Error error = measureUnfused(*wide, *reference, owed, cases))
       return error;
   }
   // What was found wrong of an input before stays found.
@@ -391,22 +423,20 @@ llvm::Error Verifier::verifySeed(const InputRecipe &family, uint64_t seed,
     if (llvm::Error error =
             checkUnfused(*given, *base, *reference, owed, seed, cases))
       return error;
-  for (CompiledProgram &form : forms.fused) {
-    auto found = form.executable.run(*given, options.threads.front());
-    if (!found)
-      return found.takeError();
+  for (auto [form, outputs] : llvm::zip(forms.fused, found)) {
     for (size_t i = 0; i < cases.size(); ++i) {
       OutputCase &one = cases[i];
-      const Tensor &y = (*found)[i];
+      const Tensor &y = outputs[i];
       const RefOutput &exact = (*reference)[i];
       double rounding = form.factorRounding[i];
-      Deviation deviation =
-          compare(y, exact, !running.empty(), leastOfRow(rounding));
-      double error = deviation.error;
+      Deviation deviation = compare(y, exact, !running.empty(),
+                                    leastOfRow(rounding), owed.apartOf(i));
       one.shareOfBound = std::max(one.shareOfBound, deviation.shareOfBound);
-      if (error > one.fusedError)
+      if (deviation.error > one.fusedError ||
+          deviation.touchedError > one.touchedError)
         one.worstSeed = seed;
-      one.fusedError = std::max(one.fusedError, error);
+      one.fusedError = std::max(one.fusedError, deviation.error);
+      one.touchedError = std::max(one.touchedError, deviation.touchedError);
       auto losses = owed.countLosses(i, y, (*base)[i], exact, nans);
       if (!losses)
         return losses.takeError();
@@ -414,10 +444,10 @@ llvm::Error Verifier::verifySeed(const InputRecipe &family, uint64_t seed,
     }
     if (!isFirst)
       continue;
-    if (llvm::Error error = checkBits(form, *given, *found))
+    if (llvm::Error error = checkBits(form, *given, outputs))
       return error;
     if (&form == &forms.fused.front())
-      if (llvm::Error error = checkViews(*given, *found))
+      if (llvm::Error error = checkViews(*given, outputs))
         return error;
   }
   for (OutputCase &one : cases)
@@ -437,8 +467,12 @@ Verifier::verifyCell(const Extents &shape, const InputRecipe &family,
   }
   auto setBounds = [&] {
     for (auto [one, port, rounding] :
-         llvm::zip_equal(cases, outputs, forms.fused.front().factorRounding))
+         llvm::zip_equal(cases, outputs, forms.fused.front().factorRounding)) {
       one.bound = boundOf(one.unfusedError, port.dtype, rounding);
+      one.touchedBound =
+          boundOf(std::max(one.unfusedError, one.touchedUnfusedError),
+                  port.dtype, rounding);
+    }
   };
   auto isDone = [&] {
     return llvm::none_of(cases,

@@ -86,7 +86,8 @@ Cell CascadeRow::combineCells(StateOp state, Cell a, Cell b) const {
   }
   cell.f = combineFloats(state.getReducer(), a.f, b.f);
   if (session.options.roundEveryOp)
-    cell.f = roundTo(*dtypeOf(type), cell.f);
+    cell.f = session.isUnlimited() ? roundDigits(*dtypeOf(type), cell.f)
+                                   : roundTo(*dtypeOf(type), cell.f);
   return cell;
 }
 

@@ -327,7 +327,9 @@ llvm::Expected<Field> CascadeRow::contract(ContractOp op, const Field &value) {
       if (!cells->isFloat())
         sum.i = wrapTo(widthOf(type), sum.i + data[k].i);
       else if (session.options.roundEveryOp)
-        sum.f = roundTo(*dtypeOf(type), sum.f + data[k].f);
+        sum.f = session.isUnlimited()
+                    ? roundDigits(*dtypeOf(type), sum.f + data[k].f)
+                    : roundTo(*dtypeOf(type), sum.f + data[k].f);
       else
         sum.f += data[k].f;
     }

@@ -15,8 +15,8 @@ using namespace refold;
 using namespace refold::reference;
 
 /// Does a program compute in f64, so that its judge must be finer than double?
-/// Rounding every operation to its type is no judging, and states of cascades
-/// are doubles.
+/// Rounding every operation to its type is no judging, but where it is asked
+/// for, and states of cascades are doubles.
 static bool computesInDouble(func::FuncOp function,
                              const EvaluationOptions &options) {
   auto isDouble = [](Type type) { return getElementTypeOrSelf(type).isF64(); };
@@ -26,8 +26,8 @@ static bool computesInDouble(func::FuncOp function,
     hasDouble |= llvm::any_of(op->getOperandTypes(), isDouble) ||
                  llvm::any_of(op->getResultTypes(), isDouble);
   });
-  return !hasCascade && !options.roundEveryOp &&
-         options.isWide.value_or(hasDouble);
+  return !hasCascade &&
+         options.isWide.value_or(hasDouble && !options.roundEveryOp);
 }
 
 namespace {

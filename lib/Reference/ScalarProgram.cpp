@@ -1,41 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "ScalarProgram.h"
-#include "refold/Support/Ball.h"
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
-#include <random>
 
 using namespace refold;
 using namespace refold::reference;
-
-double reference::roundTo(DType dtype, double value) {
-  if (dtype == DType::F32)
-    return float(value);
-  if (dtype == DType::F64)
-    return value;
-  uint64_t bits = 0;
-  storeFromDouble(dtype, value, &bits);
-  return loadAsDouble(dtype, &bits);
-}
-
-/// Half a unit in the last place, relative, and half the smallest step.
-static RoundingError roundingErrorOf(DType type) {
-  switch (type) {
-  case DType::F16:
-    return {0x1p-11, 0x1p-25};
-  case DType::BF16:
-    return {0x1p-8, 0x1p-134};
-  case DType::F8E4M3:
-    return {0x1p-4, 0x1p-10};
-  case DType::F8E5M2:
-    return {0x1p-3, 0x1p-17};
-  default:
-    return {0x1p-24, 0x1p-150};
-  }
-}
 
 Lanes::Lanes(const ScalarProgram &program)
     : cells(size_t(program.numRegisters) * kLanes) {
@@ -697,12 +668,10 @@ private:
 
 /// Casts to a storage type overflow because the program says so.
 template <typename Real>
-static void keepRange(const ScalarProgram &program, const Instruction &in,
-                      Lanes &registers, unsigned lanes) {
+static void keepRange(const Instruction &in, Lanes &registers, unsigned lanes) {
   bool isSingle = in.round != kNoRounding && DType(in.round) == DType::F32;
   if (in.round != kNoRounding && !isSingle && DType(in.round) != DType::F64)
     return;
-  constexpr Real kNan = std::numeric_limits<Real>::quiet_NaN();
   Real least = isSingle ? Real(std::numeric_limits<float>::min())
                         : std::numeric_limits<Real>::min();
   RangeKeeper<Real> keeper(in, registers);
@@ -710,30 +679,10 @@ static void keepRange(const ScalarProgram &program, const Instruction &in,
   for (unsigned l = 0; l < lanes; ++l) {
     Real &value = to[l].*kFloatField<Real>;
     if (std::isinf(value) && keeper.hasOverflown(l))
-      value = program.leavingIsNan
-                  ? kNan
-                  : std::copysign(std::numeric_limits<Real>::max(), value);
+      value = std::copysign(std::numeric_limits<Real>::max(), value);
     else if (std::fabs(value) < least && keeper.hasVanished(l))
-      value = program.leavingIsNan ? kNan : std::copysign(least, value);
+      value = std::copysign(least, value);
   }
-}
-
-/// Do libraries differ in its last bit?
-static bool isInexact(Opcode opcode) {
-  return opcode == Opcode::DivF || opcode == Opcode::PowF ||
-         opcode == Opcode::FPowI ||
-         (opcode >= Opcode::Exp && opcode <= Opcode::Erf &&
-          opcode != Opcode::AbsF);
-}
-
-/// A factor within one unit in the last place, the same for the same value of
-/// the same instruction.
-static double noiseOf(uint64_t seed, size_t instruction, DType type,
-                      double value) {
-  uint64_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  std::mt19937_64 random(bits ^ (seed << 32) ^ instruction);
-  return 1.0 + (int(random() % 3) - 1) * 2.0 * roundingErrorOf(type).unit;
 }
 
 template <typename Real>
@@ -757,23 +706,14 @@ static bool runAs(const ScalarProgram &program, Lanes &registers,
       trap.instruction = i;
       return false;
     }
-    bool keepsRange = program.leavingIsNan || program.keepsRange;
     if (in.round == kNoRounding) {
-      if (keepsRange)
-        keepRange<Real>(program, in, registers, lanes);
+      if (program.keepsRange)
+        keepRange<Real>(in, registers, lanes);
       continue;
     }
-    DType type = DType(in.round);
-    bool isNoisy = program.functionNoise && isInexact(in.opcode);
-    for (unsigned l = 0; l < lanes; ++l) {
-      Real &value = step.to[l].*Step<Real>::real;
-      value = roundTo(type, value);
-      if (isNoisy)
-        value = roundTo(
-            type, value * noiseOf(*program.functionNoise, i, type, value));
-    }
-    if (keepsRange)
-      keepRange<Real>(program, in, registers, lanes);
+    roundResults<Real>(program, i, step.to, lanes);
+    if (program.keepsRange)
+      keepRange<Real>(in, registers, lanes);
   }
   return true;
 }

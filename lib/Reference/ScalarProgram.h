@@ -5,7 +5,9 @@
 #define REFOLD_LIB_REFERENCE_SCALARPROGRAM_H
 
 #include "refold/Reference/RefTensor.h"
+#include "refold/Support/Ball.h"
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <vector>
 
@@ -140,8 +142,10 @@ struct ScalarProgram {
   bool isWide; ///< floats are long double
   /// Seed of the last bits of functions that are rounded.
   std::optional<uint64_t> functionNoise;
-  /// What leaves the range of its type is NaN; or it is kept within.
-  bool leavingIsNan = false, keepsRange = false;
+  /// Seed of the last bits of results that are rounded to subnormal numbers.
+  std::optional<uint64_t> subnormalNoise;
+  /// Types have no range, only digits; or what leaves it is kept within.
+  bool isUnlimited = false, keepsRange = false;
   /// Set where radii are tracked.
   const RunningRoundings *running = nullptr;
 
@@ -177,6 +181,30 @@ inline int64_t wrapTo(unsigned width, int64_t value) {
 
 /// Rounds to the format once and comes back.
 double roundTo(DType dtype, double value);
+
+/// The same to the digits of f32 or f64, where the exponent has no limits but
+/// those of `Real`.
+template <typename Real> Real roundDigits(DType dtype, Real value) {
+  bool isSingle = dtype == DType::F32;
+  int exponent = 0;
+  Real fraction = std::frexp(value, &exponent);
+  // In the range both are the same; of what rounds to the first number beyond
+  // it they are not.
+  if (!std::isfinite(value) || (!isSingle && dtype != DType::F64) ||
+      (isSingle ? std::abs(exponent) < 125 : std::abs(exponent) < 1021))
+    return roundTo(dtype, double(value));
+  int digits = isSingle ? 24 : 53;
+  return std::ldexp(std::nearbyint(std::ldexp(fraction, digits)),
+                    exponent - digits);
+}
+
+/// Half a unit in the last place, relative, and half the smallest step.
+RoundingError roundingErrorOf(DType type);
+
+/// Rounds the first `lanes` results of an instruction as the program says.
+template <typename Real>
+void roundResults(const ScalarProgram &program, size_t index, Cell *results,
+                  unsigned lanes);
 
 /// max with NaN sticky, and -0 below +0.
 template <typename Real> Real maximum(Real a, Real b) {

@@ -66,6 +66,7 @@ llvm::Error Session::charge(double amount, Location location) {
 }
 
 void Session::setRange(ScalarProgram &program) const {
-  program.leavingIsNan = options.beyondRange == BeyondRange::IsNan;
+  program.isUnlimited = isUnlimited();
+  program.subnormalNoise = options.subnormalNoise;
   program.keepsRange = options.beyondRange == BeyondRange::IsKept;
 }

@@ -33,6 +33,10 @@ struct Session {
     return isWide || options.running.empty() ? nullptr : &options.running;
   }
 
+  /// Are numbers rounded to the digits of their type only?
+  bool isUnlimited() const {
+    return options.beyondRange == BeyondRange::IsUnlimited;
+  }
   /// What becomes of its numbers that leave their range.
   void setRange(ScalarProgram &program) const;
 

@@ -106,6 +106,8 @@ llvm::json::Value verdictJson(const OutputVerdict &output) {
                            {"fused_error", jsonNumber(one.fusedError)},
                            {"unfused_error", jsonNumber(one.unfusedError)},
                            {"bound", jsonNumber(one.bound)},
+                           {"touched_error", jsonNumber(one.touchedError)},
+                           {"touched_bound", jsonNumber(one.touchedBound)},
                            {"seeds", one.seeds},
                            {"worst_seed", static_cast<int64_t>(one.worstSeed)},
                            {"conditioned", one.isConditioned},
@@ -200,6 +202,13 @@ void printFaults(const OutputCase &one) {
     os << "     unfused: " << one.unfusedLosses
        << " elements of another class than double and the program rounded as "
           "written";
+    printPlace();
+  }
+  if (!(one.touchedError <= one.touchedBound)) {
+    os << "     beside the limits of the range: error "
+       << formatError(one.touchedError) << " fused, "
+       << formatError(one.touchedUnfusedError) << " unfused, bound "
+       << formatError(one.touchedBound);
     printPlace();
   }
   if (!(one.judgedUnfusedError <= one.writtenBound)) {

@@ -29,7 +29,8 @@ protected:
   /// left to be measured.
   std::pair<int64_t, double> judge(llvm::StringRef lines,
                                    llvm::ArrayRef<double> x, double fused,
-                                   double unfused) {
+                                   double unfused,
+                                   NanPolicy policy = NanPolicy::Kept) {
     auto loaded = llvm::cantFail(loadFoldText(
         *context, ("f(x[m,n]) -> y\n" + lines).str(), "test.fold"));
     auto function = *loaded.module->getOps<mlir::func::FuncOp>().begin();
@@ -38,11 +39,13 @@ protected:
     exactly.keepOutputsExact = true;
     auto exact = llvm::cantFail(evaluateProgram(function, inputs, exactly));
     Owed owed(function, inputs, /*seed=*/0);
-    Tensor written[] = {one(unfused)};
-    llvm::cantFail(owed.dropLost(written, exact));
+    Tensor written[] = {one(unfused)}, found[] = {one(fused)};
+    llvm::cantFail(owed.findLost(written, llvm::ArrayRef(found), exact));
     int64_t losses = llvm::cantFail(
-        owed.countLosses(0, one(fused), written[0], exact[0], NanPolicy::Kept));
-    return {losses, compare(one(fused), exact[0]).error};
+        owed.countLosses(0, found[0], written[0], exact[0], policy));
+    Deviation deviation = compare(found[0], exact[0], /*isRunning=*/false,
+                                  /*leastOfRow=*/1, owed.apartOf(0));
+    return {losses, std::max(deviation.error, deviation.touchedError)};
   }
 
   std::unique_ptr<mlir::MLIRContext> context = makeContext();
@@ -92,4 +95,36 @@ TEST_F(OwedTest, AClassThatTheRangeOfDoubleDecides) {
                             "  y = sum(n: p*log(p))\n";
   EXPECT_EQ(judge(entropy, {0, -1e20}, 0, NAN).first, 0);
   EXPECT_EQ(judge(entropy, {0, -kInf}, 0, NAN).first, 1);
+}
+
+/// Cancellation is no loss to the range, whatever has left it beside.
+TEST_F(OwedTest, WhatHasLeftTheRangeAndDoesNoHarm) {
+  llvm::StringRef shares = "  y = sum(n: exp(x - max(n: x))) - 1\n";
+  EXPECT_GT(judge(shares, {0, -200, -7}, 0.5, 1e-3).second, 0.1);
+  EXPECT_EQ(judge(shares, {0, -200, -7}, NAN, 1e-3).first, 1);
+}
+
+/// x² is 2^-148 and something: how near to a multiple of 2^-149 is luck.
+TEST_F(OwedTest, DigitsBelowTheRangeAreLuck) {
+  llvm::StringRef norm = "  y = sum(n: x)*rsqrt(sum(n: x^2))\n";
+  double x = std::ldexp(1.7, -74);
+  EXPECT_EQ(judge(norm, {x, x}, 1.3, std::sqrt(2)).second, 0);
+  EXPECT_EQ(judge(norm, {x, x}, NAN, std::sqrt(2)).first, 0);
+  double normal = std::ldexp(1.7, -60);
+  EXPECT_GT(judge(norm, {normal, normal}, 1.3, std::sqrt(2)).second, 0.05);
+}
+
+/// What unfused errs without a loss to the range is its own fault.
+TEST_F(OwedTest, AFaultOfUnfusedIsNoLoss) {
+  llvm::StringRef norm = "  y = sum(n: x)*rsqrt(sum(n: x^2))\n";
+  double x = std::ldexp(1.7, -71); // loses 2^-9
+  EXPECT_GT(judge(norm, {x, x}, 1, 1).second, 0.2);
+}
+
+TEST_F(OwedTest, ANanThatMayBeMissed) {
+  llvm::StringRef first = "  y = sum(n: where(n < 2, x, 0*x))\n";
+  auto missed = NanPolicy::MayBeMissed;
+  EXPECT_EQ(judge(first, {1, 2, NAN}, 3, NAN, missed).first, 0);
+  EXPECT_EQ(judge(first, {1, 2, NAN}, 3, NAN).first, 1);
+  EXPECT_EQ(judge(first, {1, NAN, 2}, 1, NAN, missed).first, 1);
 }

@@ -4,6 +4,7 @@
 
 #include "refold/Driver/Driver.h"
 #include "refold/Reference/Evaluate.h"
+#include "llvm/ADT/BitVector.h"
 
 namespace refold {
 
@@ -11,6 +12,9 @@ namespace refold {
 struct Deviation {
   /// max |y - ref| over a row (the last axis), divided by the row's max |ref|.
   double error = 0.0;
+  /// The same of elements that were named as touched by the range, which
+  /// `error` leaves out.
+  double touchedError = 0.0;
   /// Elements whose class (finite, +inf, -inf, NaN) is not the reference's.
   int64_t wrongClass = 0;
   /// Of what the bound of running roundings allows, the largest part used.
@@ -18,6 +22,7 @@ struct Deviation {
 
   void add(const Deviation &other) {
     error = std::max(error, other.error);
+    touchedError = std::max(touchedError, other.touchedError);
     wrongClass += other.wrongClass;
   }
 };
@@ -38,12 +43,19 @@ double stepOf(DType dtype);
 /// units in the last place, and what rounded factors make.
 double boundOf(double unfusedError, DType dtype, double factorRounding);
 
+/// Elements of an output that are measured not at all, or by themselves; empty
+/// for none. All count for the largest of their row.
+struct Apart {
+  llvm::BitVector lost, touched;
+};
+
 /// Compares a result with the reference (outputs kept exact). Selected
 /// positions are compared by the keys that they select. `isRunning`: only what
 /// exceeds the reference's radius counts, where that is known. Rows of fewer
 /// than `leastOfRow` elements are measured with their neighbours.
 Deviation compare(const Tensor &result, const RefOutput &reference,
-                  bool isRunning = false, int64_t leastOfRow = 1);
+                  bool isRunning = false, int64_t leastOfRow = 1,
+                  const Apart &apart = {});
 
 /// What a policy lets a fused program do with a NaN of the formula.
 enum class NanPolicy : uint8_t { Kept, MayBeMissed, MayBeZero };

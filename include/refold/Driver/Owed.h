@@ -3,7 +3,6 @@
 #define REFOLD_DRIVER_OWED_H
 
 #include "refold/Driver/Compare.h"
-#include "llvm/ADT/BitVector.h"
 
 namespace refold {
 
@@ -16,16 +15,26 @@ public:
        uint64_t seed, const EvaluationLimits &limits = {})
       : function(function), inputs(inputs), seed(seed), limits(limits) {}
 
-  /// Makes elements of `exact` NaN, so that no error is measured there, that
-  /// the program as written has lost: what they are made of left the range of
-  /// its type, and `unfused` has numbers without half of their digits.
-  llvm::Error dropLost(llvm::ArrayRef<Tensor> unfused,
-                       std::vector<RefOutput> &exact);
+  /// Finds the elements, in which no error is to be measured, that the program
+  /// as written loses to the range of its type: more than half of the digits,
+  /// and no less than what `unfused` errs there but for the order of its sums.
+  /// Looks where `unfused` or one of `fused` errs by as much.
+  llvm::Error findLost(llvm::ArrayRef<Tensor> unfused,
+                       llvm::ArrayRef<llvm::ArrayRef<Tensor>> fused,
+                       llvm::ArrayRef<RefOutput> exact);
 
-  /// As `countClassLosses`, but for elements that were dropped, those that are
+  /// Of an output, after `findLost`: what is lost, and what the range as
+  /// written has changed and not lost.
+  const Apart &apartOf(size_t output) const;
+  /// What the range as written takes of touched elements of an output that
+  /// are not lost, and what luck makes of that.
+  double allowanceOfTouched(size_t output) const;
+
+  /// As `countClassLosses`, but for elements that are lost, those that are
   /// lost as written though `unfused` has them by the luck of its order, and
   /// for a class that is decided by the last bits of the inputs or by the range
-  /// of double.
+  /// of double. A NaN that may be missed is one that no number in its place
+  /// makes a difference for.
   llvm::Expected<int64_t> countLosses(size_t output, const Tensor &fused,
                                       const Tensor &unfused,
                                       const RefOutput &exact, NanPolicy policy);
@@ -40,9 +49,15 @@ public:
                                              NanPolicy policy);
 
 private:
-  llvm::Error evaluateBeyond();
+  llvm::Error evaluateAsWritten(bool isWide);
   llvm::Error evaluateOthers();
-  bool isBeyond(size_t output, int64_t element, const RefOutput &exact) const;
+  llvm::Error evaluateWithoutNans();
+  bool readsNan(size_t output, int64_t element) const;
+  void findLostOf(size_t output, const Tensor &unfused, const RefOutput &exact);
+  double lossOf(size_t output, int64_t element, double size) const;
+  bool isTouched() const;
+  bool isLostToRange(size_t output, int64_t element,
+                     const RefOutput &exact) const;
   bool isLostAsWritten(size_t output, int64_t element,
                        const RefOutput &exact) const;
   llvm::Expected<int64_t> countDecided(size_t output, const Tensor &found,
@@ -52,10 +67,13 @@ private:
   llvm::ArrayRef<Tensor> inputs;
   uint64_t seed;
   EvaluationLimits limits;
-  std::vector<llvm::BitVector> lost; ///< of each output; empty: nothing is
-  /// As written, every operation rounded; then where what leaves the range is
-  /// NaN.
-  std::vector<RefOutput> asWritten, beyond;
+  std::vector<Apart> apart; ///< of each output
+  std::vector<double> allowances;
+  /// As written, every operation rounded to the digits of its type without its
+  /// range; then to its type, and with other last bits of subnormal numbers.
+  std::vector<RefOutput> unlimited;
+  std::vector<std::vector<RefOutput>> asWritten;
+  std::vector<std::vector<RefOutput>> withoutNans;
   /// Kept within the range of double; then of inputs with other last bits.
   std::vector<std::vector<RefOutput>> others;
 };

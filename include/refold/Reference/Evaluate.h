@@ -31,10 +31,10 @@ struct Splits {
 /// What becomes of numbers that leave the range of what they are computed in.
 enum class BeyondRange : uint8_t {
   AsIs,
-  /// What has become infinite, or has lost digits below the least normal
-  /// number, is NaN, and with it all that is made of it. With `roundEveryOp`:
-  /// of the program as written.
-  IsNan,
+  /// With `roundEveryOp`: numbers of f32 and f64 are rounded to the digits of
+  /// their type whatever their exponent. What differs from `AsIs` has been lost
+  /// to the range, and to nothing else.
+  IsUnlimited,
   /// The largest number stays in the place of infinity, the least normal one in
   /// that of less, so that a class is not that of double's range.
   IsKept
@@ -47,11 +47,16 @@ struct EvaluationOptions {
   /// With `roundEveryOp`: quotients and functions are off by up to one more
   /// unit in the last place, drawn with this seed. Nothing: rounded once.
   std::optional<uint64_t> functionNoise;
+  /// With `roundEveryOp`: what is rounded to a subnormal number of f32 or f64
+  /// is one step larger or smaller, as drawn; seeds 2k and 2k + 1 choose
+  /// opposite sides. How near a product is to a multiple of 2^-149 is luck.
+  std::optional<uint64_t> subnormalNoise;
   BeyondRange beyondRange = BeyondRange::AsIs;
   /// Leaves an output as it is before the cast to its storage type, so that a
   /// comparison can measure the distance to a rounding boundary.
   bool keepOutputsExact = false;
-  /// Long double (true) or double whatever the program computes in. What
+  /// Long double (true) or double whatever the program computes in; with
+  /// `roundEveryOp` double where nothing is said. What
   /// underflows in double is 0 in its cascades too; where both differ, rounding
   /// decides.
   std::optional<bool> isWide;

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The judge itself: planted wrong results have to be told.
+#include "../Support/Outcome.h"
+#include "refold/Driver/Verify.h"
+#include "llvm/Support/raw_ostream.h"
+#include "gtest/gtest.h"
+#include <cmath>
+
+using namespace refold;
+
+namespace {
+using Fault = llvm::function_ref<void(Tensor &)>;
+
+void scale(Tensor &y, double by) {
+  for (int64_t i = 0, e = y.numElements(); i < e; ++i)
+    y.set(i, y.get(i) * by);
+}
+
+class JudgeTest : public testing::Test {
+protected:
+  /// Is every output good where this fault is planted in what the fused program
+  /// gives, or (`isShared`) in what both give?
+  bool holds(llvm::StringRef lines, llvm::StringRef family, Fault fault,
+             bool isShared = false) {
+    std::string path = folder.path("judged.fold");
+    std::error_code error;
+    llvm::raw_fd_ostream(path, error) << "judged(x[m,n]) -> y\n" << lines;
+    EXPECT_FALSE(error);
+    VerifyOptions options;
+    options.shape = {{"m", 13}};
+    options.streamExtents = {17};
+    options.broadLength = 0;
+    options.threads = {1};
+    options.splits = 0;
+    options.firstSeeds = options.seeds = 4;
+    options.families = {llvm::cantFail(parseInputRecipe(family))};
+    options.disturb = [&](llvm::MutableArrayRef<Tensor> results, bool isFused) {
+      if (isFused || isShared)
+        fault(results.front());
+    };
+    auto verified = llvm::cantFail(verify(*context, path, {}, options));
+    return verified.outputs.front().worst().isGood();
+  }
+
+  TempDir folder;
+  std::unique_ptr<mlir::MLIRContext> context = makeContext();
+};
+
+constexpr llvm::StringLiteral kSoftmax =
+    "  p = exp(x - max(n: x))\n  y = p / sum(n: p)\n";
+/// Most of the exponentials are 0 in f32, which does no harm.
+constexpr llvm::StringLiteral kSteep =
+    "  p = exp(50*x - max(n: 50*x))\n  y = p / sum(n: p)\n";
+/// Lost where squares leave the range.
+constexpr llvm::StringLiteral kNorm = "  y = x / sqrt(sum(n: x^2))\n";
+
+void nothing(Tensor &) {}
+} // namespace
+
+TEST_F(JudgeTest, RightResultsHold) {
+  for (llvm::StringRef family :
+       {"normal", "ninf", "nan", "offset", "growing", "tiny", "huge", "mixed"})
+    for (llvm::StringRef lines : {kSoftmax, kSteep, kNorm})
+      EXPECT_TRUE(holds(lines, family, nothing)) << lines.str() << family.str();
+}
+
+TEST_F(JudgeTest, FourUnitsInTheLastPlace) {
+  auto step = [](Tensor &y) { scale(y, 1 + 0x1p-21); };
+  for (llvm::StringRef family : {"normal", "offset", "tiny", "huge", "mixed"})
+    EXPECT_FALSE(holds("  y = max(n: x)\n", family, step)) << family.str();
+}
+
+TEST_F(JudgeTest, PlacesAreMixedUp) {
+  auto swap = [](Tensor &y) {
+    double first = y.get(0);
+    y.set(0, y.get(1));
+    y.set(1, first);
+  };
+  auto dropLast = [](Tensor &y) { y.set(y.numElements() - 1, 0); };
+  for (llvm::StringRef lines : {kSoftmax, kNorm}) {
+    EXPECT_FALSE(holds(lines, "normal", swap));
+    EXPECT_FALSE(holds(lines, "normal", dropLast));
+  }
+}
+
+/// In rows beside others that are lost as written.
+TEST_F(JudgeTest, AThousandthBesideWhatIsLost) {
+  for (double by : {1.001, 0.999, 1.00001})
+    EXPECT_FALSE(holds(kNorm, "mixed", [&](Tensor &y) { return scale(y, by); }))
+        << by;
+}
+
+/// What has underflown and did no harm excuses nothing.
+TEST_F(JudgeTest, BothAreWrong) {
+  for (bool isShared : {false, true}) {
+    EXPECT_FALSE(
+        holds(kSteep, "normal", [](Tensor &y) { scale(y, 1.01); }, isShared));
+    EXPECT_FALSE(
+        holds(kSteep, "normal", [](Tensor &y) { y.set(0, NAN); }, isShared));
+    EXPECT_FALSE(
+        holds(kNorm, "mixed", [](Tensor &y) { scale(y, 1.01); }, isShared));
+  }
+}
