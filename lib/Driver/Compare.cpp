@@ -140,8 +140,11 @@ Deviation compareSelected(const Tensor &result, const RefOutput &reference) {
 } // namespace
 
 double distanceFromRounding(DType dtype, double stored, long double exact) {
-  if (dtype == DType::F64 || dtype == DType::F32)
-    return double(std::abs(stored - exact));
+  if (dtype == DType::F64 || dtype == DType::F32) {
+    // What is below half of the smallest number is rounded to 0.
+    long double least = dtype == DType::F32 ? 0x1p-150L : 0x1p-1075L;
+    return double(std::max(std::abs(stored - exact) - least, 0.0L));
+  }
   if (dtype == DType::Bool)
     return stored == exact ? 0.0 : 1.0;
   alignas(8) char bytes[8];

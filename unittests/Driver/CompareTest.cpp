@@ -43,6 +43,13 @@ TEST(CompareTest, ARowOfZerosTakesTheScaleOfTheOutput) {
   EXPECT_EQ(compare(stored(DType::F64, {0}, {}), exact({0}, {})).error, 0);
 }
 
+/// f32 has 0 in the place of 1e-60: that is no error of 1.
+TEST(CompareTest, WhatIsBelowTheSmallestNumberIsZero) {
+  RefOutput reference = exact({1, 2}, {1e-60, -1e-50});
+  EXPECT_EQ(compare(stored(DType::F32, {1, 2}, {0, 0}), reference).error, 0);
+  EXPECT_EQ(compare(stored(DType::F64, {1, 2}, {0, 0}), reference).error, 1);
+}
+
 TEST(CompareTest, ClassesAreCounted) {
   double inf = HUGE_VAL;
   RefOutput reference = exact({4}, {1, inf, -inf, NAN});

@@ -29,7 +29,7 @@ struct Deviation {
 
 /// Distance of `exact` from the values that round to `stored` in `dtype`: a
 /// result that is rounded at the end is not blamed for that rounding. f32 and
-/// f64: |stored - exact|.
+/// f64: |stored - exact|, less half of the smallest number.
 double distanceFromRounding(DType dtype, double stored, long double exact);
 
 /// 2^-52 for f64, otherwise 2^-23: narrower types are computed in f32.
