@@ -92,6 +92,11 @@ static void keepKernel(const KernelSource &source, const CpuTarget &target,
     options.cache->put(key, packKernel(result.lowered, object));
 }
 
+static unsigned threadsOf(const CompileKernelsOptions &options) {
+  return options.threads ? options.threads
+                         : std::max(1u, std::thread::hardware_concurrency());
+}
+
 static llvm::Error compileOne(mlir::MLIRContext &context,
                               const KernelSource &source,
                               const CpuTarget &target,
@@ -112,6 +117,7 @@ static llvm::Error compileOne(mlir::MLIRContext &context,
     objectOptions.asAssembly = false;
   }
   objectOptions.times = options.times;
+  objectOptions.threads = threadsOf(options);
   objectOptions.isCancelled = options.isCancelled;
   auto object = emitObject(**module, target, objectOptions);
   if (!object)
@@ -132,10 +138,7 @@ static void compileAll(llvm::ArrayRef<KernelSource> sources,
                        llvm::ArrayRef<size_t> wanted, const CpuTarget &target,
                        const CompileKernelsOptions &options,
                        std::vector<Result> &results) {
-  unsigned threads = options.threads;
-  if (!threads)
-    threads = std::max(1u, std::thread::hardware_concurrency());
-  threads = std::min<unsigned>(threads, wanted.size());
+  unsigned threads = std::min<unsigned>(threadsOf(options), wanted.size());
   std::atomic<size_t> next{0};
   auto work = [&] {
     mlir::DialectRegistry registry;

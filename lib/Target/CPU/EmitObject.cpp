@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Target/CPU/ObjectCode.h"
 
+#include "JoinObjects.h"
+#include "SplitModule.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/IR/Diagnostics.h"
@@ -10,6 +12,8 @@
 #include "mlir/Target/LLVMIR/Export.h"
 #include "refold/Support/Error.h"
 #include "refold/Target/CPU/Pipeline.h"
+#include "llvm/Bitcode/BitcodeReader.h"
+#include "llvm/Bitcode/BitcodeWriter.h"
 #include "llvm/CodeGen/MachineModuleInfo.h"
 #include "llvm/CodeGen/Passes.h"
 #include "llvm/CodeGen/TargetPassConfig.h"
@@ -26,6 +30,7 @@
 #include "llvm/TargetParser/Triple.h"
 #include "llvm/Transforms/Utils/Cloning.h"
 #include <mutex>
+#include <thread>
 
 using namespace refold;
 
@@ -301,6 +306,100 @@ static llvm::Error stopIfCancelled(const ObjectOptions &options) {
   return llvm::Error::success();
 }
 
+using Bytes = llvm::SmallVector<char, 0>;
+
+static llvm::StringRef textOf(const Bytes &bytes) {
+  return {bytes.data(), bytes.size()};
+}
+
+namespace {
+/// Generates code of modules of one kernel.
+struct Generator {
+  const CpuTarget &target;
+  const ObjectOptions &options;
+  bool keepsOrder;
+
+  llvm::Expected<Bytes> generate(llvm::Module &code,
+                                 llvm::TargetMachine &machine) const;
+  llvm::Expected<Bytes> generateFrom(const Bytes &bitcode) const;
+  llvm::Expected<std::pair<Bytes, Bytes>>
+  generateBoth(llvm::Module &code, llvm::TargetMachine &machine,
+               const Bytes &other) const;
+};
+} // namespace
+
+llvm::Expected<Bytes> Generator::generate(llvm::Module &code,
+                                          llvm::TargetMachine &machine) const {
+  StageTimer timer(options.times, "kernel: LLVM code generation");
+  Bytes bytes;
+  llvm::raw_svector_ostream stream(bytes);
+  llvm::legacy::PassManager codegen;
+  if (!addCodeGenerator(codegen, machine, stream, options.asAssembly,
+                        keepsOrder))
+    return fail(ExitCode::Internal, "the code generator cannot write objects");
+  codegen.run(code);
+  return std::move(bytes);
+}
+
+/// In a context of its own, as a thread wants it.
+llvm::Expected<Bytes> Generator::generateFrom(const Bytes &bitcode) const {
+  auto machine = makeTargetMachine(target);
+  if (!machine)
+    return machine.takeError();
+  llvm::LLVMContext context;
+  auto code = llvm::parseBitcodeFile(
+      llvm::MemoryBufferRef(textOf(bitcode), "kernel"), context);
+  if (!code)
+    return code.takeError();
+  return generate(**code, **machine);
+}
+
+llvm::Expected<std::pair<Bytes, Bytes>>
+Generator::generateBoth(llvm::Module &code, llvm::TargetMachine &machine,
+                        const Bytes &other) const {
+  std::optional<llvm::Expected<Bytes>> second;
+  auto work = [&] { second.emplace(generateFrom(other)); };
+  std::thread helper;
+  try {
+    if (options.threads > 1)
+      helper = std::thread(work);
+  } catch (const std::system_error &) {
+    // The machine gives no more threads: this one does the work.
+  }
+  llvm::Expected<Bytes> first = generate(code, machine);
+  helper.joinable() ? helper.join() : work();
+  if (!first || !*second)
+    return llvm::joinErrors(first.takeError(), second->takeError());
+  return std::pair(std::move(*first), std::move(**second));
+}
+
+/// A large module in two parts, whatever the number of threads.
+static llvm::Expected<std::string> generateCode(llvm::Module &code,
+                                                const Generator &generator,
+                                                llvm::TargetMachine &machine) {
+  Bytes other;
+  {
+    StageTimer timer(generator.options.times, "kernel: split");
+    if (std::unique_ptr<llvm::Module> half = splitOffHalf(code)) {
+      llvm::raw_svector_ostream stream(other);
+      llvm::WriteBitcodeToFile(*half, stream);
+    }
+  }
+  if (other.empty()) {
+    llvm::Expected<Bytes> bytes = generator.generate(code, machine);
+    if (!bytes)
+      return bytes.takeError();
+    return textOf(*bytes).str();
+  }
+  auto both = generator.generateBoth(code, machine, other);
+  if (!both)
+    return both.takeError();
+  auto &[first, second] = *both;
+  if (generator.options.asAssembly)
+    return (textOf(first) + textOf(second)).str();
+  return joinObjects({textOf(first), textOf(second)});
+}
+
 llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>>
 refold::emitObject(mlir::ModuleOp module, const CpuTarget &target,
                    const ObjectOptions &options) {
@@ -326,14 +425,9 @@ refold::emitObject(mlir::ModuleOp module, const CpuTarget &target,
     StageTimer timer(options.times, "kernel: LLVM middle end");
     optimise(*code, **machine, options.middleEnd);
   }
-  StageTimer timer(options.times, "kernel: LLVM code generation");
-  llvm::SmallVector<char, 0> bytes;
-  llvm::raw_svector_ostream stream(bytes);
-  llvm::legacy::PassManager codegen;
-  if (!addCodeGenerator(codegen, **machine, stream, options.asAssembly,
-                        carriesRegisterTile(*code, target)))
-    return fail(ExitCode::Internal, "the code generator cannot write objects");
-  codegen.run(*code);
-  return std::make_unique<llvm::SmallVectorMemoryBuffer>(
-      std::move(bytes), "kernel", /*RequiresNullTerminator=*/false);
+  Generator generator{target, options, carriesRegisterTile(*code, target)};
+  llvm::Expected<std::string> bytes = generateCode(*code, generator, **machine);
+  if (!bytes)
+    return bytes.takeError();
+  return llvm::MemoryBuffer::getMemBufferCopy(*bytes, "kernel");
 }

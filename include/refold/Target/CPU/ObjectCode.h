@@ -23,6 +23,7 @@ struct ObjectOptions {
   /// the time of code generation and has halved the speed of some.
   unsigned middleEnd = 0;
   bool asAssembly = false;     ///< text instead of an object
+  unsigned threads = 1;        ///< two generate code of large modules
   StageTimes *times = nullptr; ///< gets the time of every stage, where set
   /// Asked between the stages of a kernel, from any thread, where set; if so
   /// the compilation ends with an error.
