@@ -282,6 +282,7 @@ private:
   Ix bytesOf(mlir::Type element, Set set);
   Ix bytesToStream(WritePlan &w);
   void writeRows(WritePlan &w);
+  bool writeTogether(WritePlan &w);
   bool mayStream(WritePlan &w);
 
   // Turned.cpp: what lies along the rows of a tile.
