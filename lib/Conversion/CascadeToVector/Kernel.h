@@ -174,14 +174,13 @@ private:
   struct Ahead {
     llvm::SmallVector<Node *> reads;
     int64_t bytes = 0;      ///< from what is read
+    int64_t rows = 0;       ///< or so many rows, if that is more
     std::optional<Ix> most; ///< elements that there are, if that may be less
   };
   Ahead readsToPrefetch(llvm::ArrayRef<StatePlan *> states,
                         bool isInCache = false);
-  unsigned numberOfOperand(Node *read);
-  Buffer operandOfRead(Node *read);
-  unsigned numberOfTarget(WritePlan &w);
-  Buffer targetBuffer(WritePlan &w);
+  unsigned numberOfOperand(Node *read), numberOfTarget(WritePlan &w);
+  Buffer operandOfRead(Node *read), targetBuffer(WritePlan &w);
   void prefetchAhead(Tile &t, const Ahead &ahead, int c);
   void prefetchAt(Tile &there, Node *n, int c);
   llvm::SmallVector<Node *> operandsToPrefetch(const Nest &nest);

@@ -72,6 +72,8 @@ void Kernel::prefetchAhead(Tile &t, const Ahead &ahead, int c) {
       continue;
     int64_t bytes = std::max<int64_t>(n->type.getIntOrFloatBitWidth() / 8, 1);
     Ix distance(ahead.bytes / bytes);
+    if (ahead.rows)
+      distance = to.max(distance, to.mul(extents[plan.stream], ahead.rows));
     if (ahead.most)
       distance = to.min(distance, to.max(*ahead.most, 0));
     to.prefetch(operandOfRead(n), to.add(offsetOf(t, n, 0, c), distance),
