@@ -32,7 +32,7 @@ def cells(refold, program, extents, runs):
     """Of the quickest run: wall, kernels, the stages."""
     least = min((compile_once(refold, program, extents) for _ in range(runs)), key=lambda run: run["compile_ms"])
     times = {stage["name"]: stage["ms"] for stage in least["stages"]}
-    compiled = next(stage["count"] for stage in least["stages"] if stage["name"] == STAGES["LLVM"])
+    compiled = next(stage["count"] for stage in least["stages"] if stage["name"] == STAGES["to LLVM"])
     return [f"{least['compile_ms']:.0f}", str(compiled)] + [f"{times.get(name, 0.0):.0f}" for name in STAGES.values()]
 
 

@@ -26,12 +26,14 @@ TEST(LoadedCodeTest, ScalarsAndSeveralResults) {
 }
 
 /// The object of a module.
-static std::string objectOf(llvm::StringRef text) {
+static std::string objectOf(llvm::StringRef text, unsigned threads = 1) {
   mlir::DialectRegistry registry;
   registerCpuDialects(registry);
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
   auto module = mlir::parseSourceString<mlir::ModuleOp>(text, &context);
-  auto object = llvm::cantFail(emitObject(*module, *detectTarget()));
+  ObjectOptions options;
+  options.threads = threads;
+  auto object = llvm::cantFail(emitObject(*module, *detectTarget(), options));
   return object->getBuffer().str();
 }
 
@@ -91,6 +93,54 @@ TEST(LoadedCodeTest, BrokenObjectsAreRefused) {
   };
   for (size_t bytes = 0; bytes < good.size(); bytes += 7)
     EXPECT_FALSE(tryToLoad(good.substr(0, bytes))) << bytes << " bytes";
+}
+
+/// A loop whose turns take one of two long ways.
+static std::string textOfLongWays(int64_t steps) {
+  std::string text = R"(
+    func.func @f(%n: index, %x: i64, %b: i1) -> i64 {
+      %c0 = arith.constant 0 : index
+      %c1 = arith.constant 1 : index
+      %three = arith.constant 3 : i64
+      %y = scf.for %i = %c0 to %n step %c1 iter_args(%s = %x) -> i64 {
+        %r = scf.if %b -> i64 {
+)";
+  for (const char *step : {"addi", "xori"}) {
+    std::string last = "%s";
+    for (int64_t i = 0; i < steps; ++i) {
+      std::string at = std::to_string(i);
+      text += "%p" + at + " = arith.muli " + last + ", %three : i64\n";
+      text += "%q" + at + " = arith." + step + " %p" + at + ", %x : i64\n";
+      last = "%q" + at;
+    }
+    text += "scf.yield " + last + " : i64\n}";
+    text += step == std::string("addi") ? " else {\n" : "\n";
+  }
+  return text + R"(
+        scf.yield %r : i64
+      }
+      return %y : i64
+    })";
+}
+
+/// Large modules are two objects joined, whatever the number of threads.
+TEST(LoadedCodeTest, HalvesOfALargeModuleAreJoined) {
+  constexpr int64_t kSteps = 600;
+  std::string text = textOfLongWays(kSteps), one = objectOf(text, 1);
+  EXPECT_EQ(one, objectOf(text, 2));
+  EXPECT_NE(one.find(".part"), std::string::npos);
+  EXPECT_EQ(objectOf(textOfLongWays(20), 2).find(".part"), std::string::npos);
+  auto code = loadBytes(one);
+  ASSERT_TRUE(bool(code)) << llvm::toString(code.takeError());
+  KernelFunction function = llvm::cantFail((*code)->find("f"));
+  for (bool adds : {true, false}) {
+    uint64_t x = 5, expected = x;
+    for (int64_t i = 0; i < 3 * kSteps; ++i)
+      expected = adds ? 3 * expected + x : (3 * expected) ^ x;
+    int64_t words[3] = {3, int64_t(x), adds}, result = 0;
+    function(words, &result);
+    EXPECT_EQ(uint64_t(result), expected);
+  }
 }
 
 TEST(LoadedCodeTest, SameModuleSameBytes) {
