@@ -92,6 +92,14 @@ static bool mayBeFunction(llvm::ArrayRef<llvm::BasicBlock *> blocks,
   return next.size() == 1 && (!loop || loop->getLoopDepth() <= kMostLoops);
 }
 
+/// A call wants all registers: those of what lies beside it in a loop go to the
+/// stack where the call is, not where they are in use.
+static void makeCallsCold(llvm::Function &function) {
+  for (llvm::User *user : function.users())
+    if (auto *call = llvm::dyn_cast<llvm::CallInst>(user))
+      call->addFnAttr(llvm::Attribute::Cold);
+}
+
 /// Makes a function of a part; null where that cannot be.
 static llvm::Function *outline(const Part &part) {
   if (!part.first)
@@ -108,8 +116,11 @@ static llvm::Function *outline(const Part &part) {
       /*AllocationBlock=*/nullptr, "part");
   if (!extractor.isEligible())
     return nullptr;
-  return extractor.extractCodeRegion(
+  llvm::Function *made = extractor.extractCodeRegion(
       llvm::CodeExtractorAnalysisCache(*part.function));
+  if (made)
+    makeCallsCold(*made);
+  return made;
 }
 
 /// Gives the other module the definitions and this one declarations.
