@@ -105,7 +105,9 @@ void Kernel::laneMaxima(StatePlan &s, Step &step, bool isChecked, Tile &t,
   // Later stream tiles of a long row are rarely looked at again.
   int64_t length = plan.extent(plan.stream);
   bool isLong = !ShapedType::isDynamic(length) && length > plan.tileStream;
-  Ahead ahead = isLong && !isChecked ? readsToPrefetch({&s}) : Ahead();
+  Ahead ahead = isLong && !isChecked
+                    ? readsToPrefetch({&s}, /*isInCache=*/false)
+                    : Ahead();
   bool hasNan = isTop(s) && isa<FloatType>(s.type());
   Val worst = to.splat(identity(s));
   Values init(kParts, worst);
@@ -160,7 +162,8 @@ void Kernel::compressRow(StatePlan &s, Step &step, bool isChecked, Tile &t,
           ? to.load(candidates[s.number].counts, place)
           : to.constant(Builder(s.op.getContext()).getI32IntegerAttr(0));
   // What this loop reads is in a cache, and memory is free for the next rows.
-  SmallVector<Node *> streamed = readsToPrefetch({&s}).reads;
+  SmallVector<Node *> streamed =
+      readsToPrefetch({&s}, /*isInCache=*/false).reads;
   Tile next = t;
   next.rowLocal[0] = to.add(t.rowLocal[0], to.lanes());
   Values count =

@@ -185,6 +185,8 @@ private:
   void prefetchAt(Tile &there, Node *n, int c);
   llvm::SmallVector<Node *> operandsToPrefetch(const Nest &nest);
   void prefetchOperands(const Nest &nest, Tile &t);
+  int64_t stepsInOrder(const Nest &nest, const Tile &t);
+  bool prefetchInOrder(const Nest &nest, Tile &t, Node *n);
   llvm::SmallVector<Node *> readyPanels(const Nest &nest);
   llvm::SmallVector<Node *> panelsInBlocks(const Nest &nest);
   Ix panelsAhead(const Nest &nest, Ix row, Ix first, Ix end);
@@ -201,7 +203,6 @@ private:
   bool passAsksForNextRow();
   void writeStreamed(WritePlan &w);
   void prefetchNextRow(Tile &t, WritePlan &w, int c);
-  bool startsLine(mlir::Type element, int c);
 
   // Nests.cpp, Sums.cpp.
   using Values = Spelling::Values;

@@ -503,7 +503,7 @@ Kernel::Values Kernel::traverseOnce(LazySums &work, unsigned level, Step &step,
   if (level + 1 == step.lastLevel && !isChecked)
     for (RowWork *part : {&work.low, &work.high})
       all.append(part->states);
-  Ahead ahead = readsToPrefetch(all);
+  Ahead ahead = readsToPrefetch(all, /*isInCache=*/false);
   for (StatePlan *s : work.low.states)
     init.push_back(to.splat(identity(*s)));
   for (StatePlan *s : work.high.states)

@@ -248,8 +248,9 @@ Kernel::Values Kernel::reduceAlongLanes(Nest &nest, Tile &t, Values acc) {
     return in;
   };
   Ix main = to.floorTo(range, lanes);
+  int64_t inOrder = stepsInOrder(nest, t);
   acc = loopUnrolled(
-      to.div(range, lanes), nest.unroll, acc,
+      to.div(range, lanes), inOrder ? inOrder : nest.unroll, acc,
       [&](Ix k, Values in) { return step(to.mul(k, lanes), in, false); });
   if (!range.isConstant() || range.constant % lanes)
     acc = to.loop(main, range, lanes, acc, [&](Ix k, ArrayRef<Val> in) {
