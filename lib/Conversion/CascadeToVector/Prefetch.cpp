@@ -230,13 +230,15 @@ SmallVector<Node *> Kernel::operandsToPrefetch(const Nest &nest) {
   SmallVector<Node *> reads;
   if (!plan.schedule.prefetch || plan.tileRows > kFewRows)
     return reads;
+  bool isAlone = plan.facts.asksIntoFirst && plan.tileRows == 1;
   int lane = nest.lanesReduced ? int(nest.reduced.back()) : nest.lane;
   NodeSet all;
   collect(nest.term, all);
   for (Node *n : all)
     if (n->kind == Node::Read && !plan.packs.count(n) &&
-        plan.hasStream(n->set) && !plan.hasRow(n->set) && lane != kNone &&
-        n->has(lane) && plan.along(n, lane).kind == Along::Unit)
+        plan.hasStream(n->set) && (isAlone || !plan.hasRow(n->set)) &&
+        lane != kNone && n->has(lane) &&
+        plan.along(n, lane).kind == Along::Unit)
       reads.push_back(n);
   return reads;
 }
