@@ -224,7 +224,8 @@ void Kernel::prefetchNextRow(Tile &t, WritePlan &w, int c) {
 }
 
 /// What a nest of few rows reads of the stream: each row of the tile shares it,
-/// so that memory is what the nest waits for.
+/// so that memory is what the nest waits for. A row by itself waits too, but
+/// not for what a contraction of the tile has read.
 SmallVector<Node *> Kernel::operandsToPrefetch(const Nest &nest) {
   constexpr int64_t kFewRows = 8;
   SmallVector<Node *> reads;
@@ -234,28 +235,46 @@ SmallVector<Node *> Kernel::operandsToPrefetch(const Nest &nest) {
   int lane = nest.lanesReduced ? int(nest.reduced.back()) : nest.lane;
   NodeSet all;
   collect(nest.term, all);
+  auto isReadBefore = [&](Node *n) {
+    return llvm::any_of(all, [&](Node *other) {
+      return other != n && other->kind == Node::Read &&
+             numberOfOperand(other) == numberOfOperand(n);
+    });
+  };
   for (Node *n : all)
     if (n->kind == Node::Read && !plan.packs.count(n) &&
-        plan.hasStream(n->set) && (isAlone || !plan.hasRow(n->set)) &&
-        lane != kNone && n->has(lane) &&
-        plan.along(n, lane).kind == Along::Unit)
+        plan.hasStream(n->set) && lane != kNone && n->has(lane) &&
+        plan.along(n, lane).kind == Along::Unit &&
+        (!plan.hasRow(n->set) || (isAlone && !isReadBefore(n))))
       reads.push_back(n);
   return reads;
+}
+
+static int64_t bytesOfElement(Node *read) {
+  return std::max<int64_t>(read->type.getIntOrFloatBitWidth() / 8, 1);
 }
 
 /// How many steps of a loop over columns, a register of each, are written out
 /// where it asks for their lines in order: a turn of it then reads as much as
 /// whole columns have, or an equal part of one, and which lines are its own is
-/// one division. 0: there is no such number, or it does not ask so.
+/// one division. 0: there is no such number, or it does not ask so: what it
+/// asks for is to lie behind the columns in work.
 int64_t Kernel::stepsInOrder(const Nest &nest, const Tile &t) {
   constexpr int64_t kMostSteps = 8;
   if (!plan.facts.asksIntoFirst || nest.ahead.empty() || nest.bytesAhead ||
-      !nest.lanesReduced || nest.unroll < plan.unroll || t.numColumns() == 1)
+      !nest.lanesReduced || nest.unroll < plan.unroll || t.column == kNone)
     return 0;
   Ix range = rangeOf(nest.reduced.back());
-  if (t.column == kNone || !range.isConstant() || range.constant % to.lanes())
+  int64_t lanes = to.lanes(), columns = t.numColumns();
+  if (columns == 1 || !range.isConstant() || range.constant % lanes)
     return 0;
-  int64_t steps = range.constant / to.lanes(), columns = t.numColumns();
+  for (Node *n : nest.ahead)
+    if (int64_t bytes = bytesOfElement(n);
+        range.constant * bytes % kLineBytes ||
+        columns * lanes * bytes % kLineBytes ||
+        columns * range.constant * bytes > kAheadBytes)
+      return 0;
+  int64_t steps = range.constant / lanes;
   if (steps <= kMostSteps)
     return steps;
   for (int64_t some = kMostSteps; some > 1; --some)
@@ -273,15 +292,12 @@ int64_t Kernel::stepsInOrder(const Nest &nest, const Tile &t) {
 /// reads 4.4 ms, so 3.4; all lines of a block of columns at once 3.95, column
 /// by column, loads too, 4.3 (beside 4.0); reading alone 2.8.
 bool Kernel::prefetchInOrder(const Nest &nest, Tile &t, Node *n) {
-  int64_t bytes = std::max<int64_t>(n->type.getIntOrFloatBitWidth() / 8, 1);
-  int64_t perLine = kLineBytes / bytes;
+  if (!stepsInOrder(nest, t))
+    return false;
+  int64_t perLine = kLineBytes / bytesOfElement(n);
   int64_t perStep = t.numColumns() * to.lanes();
-  if (!stepsInOrder(nest, t) || perStep % perLine)
-    return false;
   int64_t length = rangeOf(nest.reduced.back()).constant;
-  if (length % perLine)
-    return false;
-  int64_t ahead = std::max<int64_t>(kAheadBytes / (length * bytes), 1);
+  int64_t ahead = kAheadBytes / (length * bytesOfElement(n));
   // The first element of the loop's turn, and what follows it in this one.
   Ix at = to.mul(t.laneLocal[0], t.numColumns()), turn(at.value);
   Ix column = to.div(turn, length), place = to.rem(turn, length);
@@ -318,7 +334,8 @@ void Kernel::prefetchOperands(const Nest &nest, Tile &t) {
     return;
   }
   for (Node *n : nest.ahead) {
-    if (isFirst && prefetchInOrder(nest, t, n))
+    if (isFirst && (prefetchInOrder(nest, t, n) ||
+                    (t.column != kNone && plan.hasRow(n->set))))
       continue;
     for (int64_t c = 0; c < t.numColumns(); ++c) {
       if (t.column == kNone && !startsLine(to, n->type, c))
