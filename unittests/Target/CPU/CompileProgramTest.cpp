@@ -587,3 +587,38 @@ func.func @f(%x: tensor<32x16384xf32>, %w: tensor<8x16384x128xf32>)
   EXPECT_GE(first->first, usual->first + 4);
   EXPECT_EQ(first->second, 0u);
 }
+
+// Four keys are in work side by side, or sixteen: rows that lie together.
+TEST(CompileProgramTest, KeysAreAskedForInOrder) {
+  for (bool isShared : {true, false}) {
+    std::string head = isShared ? "%i floordiv 4" : "%i";
+    Program program(R"mlir(
+func.func @f(%x: tensor<32x128xf32>, %w: tensor<32x16384x128xf32>)
+    -> tensor<32xf32> {
+  %e = tensor.empty() : tensor<32xf32>
+  %p = refold.cascade rows(%i = 32) stream(%j = 16384) inner(%d = 128)
+      ins(%a = %x : tensor<32x128xf32>, %b = %w : tensor<32x16384x128xf32>)
+      outs(%o = %e : tensor<32xf32>) {
+    %lowest = arith.constant -3.40282347E+38 : f32
+    %q = refold.read %a[%i, %d] : f32
+    %k = refold.read %b[)mlir" +
+                    head + R"mlir(, %j, %d] : f32
+    %m = arith.mulf %q, %k : f32
+    %s = refold.contract %m over(%d) : f32
+    %t = refold.state max(%s : f32)
+    refold.write %t, %o[%i] : f32
+  }
+  return %p : tensor<32xf32>
+})mlir");
+    // The seventh line of the keys ahead; no step reads it of its own keys.
+    llvm::StringRef line = "prefetcht0\t8576(";
+    auto usual = linesAskedFor(program, /*intoFirst=*/false, line);
+    auto first = linesAskedFor(program, /*intoFirst=*/true, line);
+    if (!usual || !first)
+      GTEST_SKIP() << "no AVX-512";
+    EXPECT_EQ(usual->first, 0u);
+    EXPECT_EQ(usual->second > 0, isShared);
+    EXPECT_EQ(first->first, 1u);
+    EXPECT_EQ(first->second, 0u);
+  }
+}
