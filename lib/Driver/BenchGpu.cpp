@@ -272,6 +272,8 @@ llvm::Error GpuBenchmark::timeForm(Form &form, double &ms,
   const ExecutableSpec &spec = form.program.executable.spec();
   ConstantSteps constants = findConstantSteps(spec);
   for (auto [i, step, stepMs] : llvm::enumerate(spec.steps, *each)) {
+    if (step.condition.evaluate(form.plan->symbols) == 0)
+      continue; // for other sizes
     if (constants.isOnce[i]) {
       steps.push_back({step.name + " (of weights alone: done once)", 0.0});
       continue;

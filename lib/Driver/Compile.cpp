@@ -2,6 +2,7 @@
 #include "Decline.h"
 #include "DeferredCertificates.h"
 #include "GpuWork.h"
+#include "OtherSizes.h"
 #include "Refused.h"
 #include "TunedSchedules.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -10,6 +11,7 @@
 #include "refold/Schedule/Schedule.h"
 #include "refold/Support/Diagnostics.h"
 #include "refold/Support/Error.h"
+#include "refold/Support/Reasons.h"
 #include "refold/Target/CPU/CompileProgram.h"
 #include "refold/Target/CPU/DetectTarget.h"
 #include "refold/Target/CUDA/CompileCuda.h"
@@ -133,6 +135,7 @@ addCudaKernels(mlir::MLIRContext &context, llvm::StringRef source,
       return kernel.takeError();
     kernels.push_back(std::move(*kernel));
   }
+  chooseBySizes(spec, kernels);
   if (llvm::Error error = addProductKernels(spec, kernels, target))
     return std::move(error);
   std::shared_ptr<GpuProgram> program;
@@ -158,6 +161,32 @@ addCudaKernels(mlir::MLIRContext &context, llvm::StringRef source,
       options.onCuda(kernel);
   }
   return program;
+}
+
+/// Of a program whose fused kernels may lack room: the steps for sizes that
+/// they have none for, whose cascades are left apart. Their kernels go behind
+/// `kernels`.
+static llvm::Error
+addOtherSteps(RefusedFusions &refused, const FuseOptions &options,
+              const CpuTarget &target, RefusedFusions::Check check,
+              CompileProgramOptions programOptions,
+              std::vector<KernelText> &kernels, ExecutableSpec &spec) {
+  auto module = refused.without(options, target, check);
+  if (!module)
+    return module.takeError();
+  if (!*module)
+    return llvm::Error::success();
+  for (auto function : (*module)->getOps<mlir::func::FuncOp>())
+    fuseEpilogues(function, EpilogueTarget::Gpu);
+  auto firstKernel = unsigned(kernels.size());
+  programOptions.onKernel = [&](llvm::StringRef name, llvm::StringRef text) {
+    kernels.push_back({name.str() + "_apart", text.str()});
+  };
+  llvm::Expected<ExecutableSpec> other =
+      compileProgram(**module, target, programOptions);
+  if (!other)
+    return other.takeError();
+  return appendOther(spec, std::move(*other), firstKernel);
 }
 
 /// A program to begin anew with.
@@ -217,6 +246,7 @@ compile(LoadedProgram program, const CompileOptions &options,
   // By the costs of a CPU, or by what a GPU has code for.
   std::optional<LosingFusions> losing;
   std::optional<RefusedFusions> refused;
+  mlir::MLIRContext &context = *program.module->getContext();
   if (!*cuda)
     fuseOptions.facts = target->facts;
   if (!*cuda)
@@ -226,10 +256,24 @@ compile(LoadedProgram program, const CompileOptions &options,
   llvm::Expected<FuseReport> fusion = fuse(*program.module, fuseOptions);
   if (!fusion)
     return fusion.takeError();
+  auto print = [&](const KernelText &kernel) {
+    return printCudaKernel(context, kernel.name, kernel.text, program.name,
+                           **cuda);
+  };
+  bool mayLackSome = false;
   auto isTaken = [&](const KernelText &kernel) {
-    return printCudaKernel(*program.module->getContext(), kernel.name,
-                           kernel.text, program.name, **cuda)
-        .takeError();
+    auto printed = print(kernel);
+    mayLackSome |= printed && mayLackRoom(*printed);
+    return printed.takeError();
+  };
+  auto isTakenAlways = [&](const KernelText &kernel) {
+    auto printed = print(kernel);
+    if (printed && mayLackRoom(*printed))
+      return fail(ExitCode::Unsupported,
+                  "'" + kernel.name + "': [" +
+                      llvm::StringRef(keyOf(Reason::CudaNotTiles)) +
+                      "] found sizes that are not known, expected known ones");
+    return printed.takeError();
   };
   llvm::Expected<bool> isDeclined =
       losing ? losing->decline(program, fuseOptions, *fusion)
@@ -282,14 +326,18 @@ compile(LoadedProgram program, const CompileOptions &options,
   }
   if (!spec)
     return spec.takeError();
+  if (mayLackSome)
+    if (llvm::Error error =
+            addOtherSteps(*refused, fuseOptions, *target, isTakenAlways,
+                          programOptions, kernels, *spec))
+      return std::move(error);
   for (auto &[kernel, object] : objects)
     options.onObject(std::move(kernel), std::move(object));
   std::vector<double> factorRounding = fusion->factorRounding;
   std::shared_ptr<GpuProgram> gpu;
   if (*cuda) {
-    auto added =
-        addCudaKernels(*program.module->getContext(), program.name, **cuda,
-                       options, kernels, target->facts, *spec, factorRounding);
+    auto added = addCudaKernels(context, program.name, **cuda, options, kernels,
+                                target->facts, *spec, factorRounding);
     if (!added)
       return added.takeError();
     gpu = std::move(*added);

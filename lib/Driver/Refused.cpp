@@ -1,28 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Refused.h"
+#include "mlir/Parser/Parser.h"
 #include "refold/Support/Error.h"
 #include "refold/Support/Reasons.h"
 #include "refold/Target/CPU/CompileProgram.h"
+#include "refold/Transforms/FuseCascades.h"
 
 namespace refold {
 
+namespace {
+struct RefusedStep {
+  std::string why;
+  /// It has sums of numbers times rows of an array, which are products, too:
+  /// rows alone are slow at them (widths of 320: 1.6 to 2 times as slow as
+  /// products).
+  bool hasCarriedSums = false;
+};
+using RefusedSteps = std::map<std::string, RefusedStep>;
+} // namespace
+
+static bool hasCarriedSums(mlir::MLIRContext &context, llvm::StringRef text) {
+  mlir::OwningOpRef<mlir::ModuleOp> module =
+      mlir::parseSourceString<mlir::ModuleOp>(text, &context);
+  bool has = false;
+  if (module)
+    module->walk([&](CascadeOp op) {
+      has |= op.indicesOfRole(CascadeOp::Carried) != 0 &&
+             op.indicesOfRole(CascadeOp::Inner) != 0;
+    });
+  return has;
+}
+
 /// Steps of the fused module whose kernels are refused, and why. What is wrong
 /// with the target's own work is an error.
-static llvm::Expected<std::map<std::string, std::string>>
-refusedSteps(mlir::ModuleOp fused, const CpuTarget &target,
-             RefusedFusions::Check check) {
+static llvm::Expected<RefusedSteps> refusedSteps(mlir::ModuleOp fused,
+                                                 const CpuTarget &target,
+                                                 RefusedFusions::Check check) {
   mlir::OwningOpRef<mlir::ModuleOp> copy = fused.clone();
   CompileProgramOptions options;
   options.plansOnly = options.keepsNames = options.roundsProducts = true;
   options.writesParts = false;
-  std::vector<std::optional<std::string>> why;
+  std::vector<std::optional<RefusedStep>> why;
   llvm::Error failed = llvm::Error::success();
   options.onKernel = [&](llvm::StringRef name, llvm::StringRef text) {
     auto &own = why.emplace_back();
     std::string message;
     ExitCode code = takeError(check({name.str(), text.str()}), message);
     if (code == ExitCode::Unsupported)
-      own = message;
+      own = {message, hasCarriedSums(*copy->getContext(), text)};
     else if (code != ExitCode::Ok)
       failed = llvm::joinErrors(std::move(failed), fail(code, message));
   };
@@ -31,7 +56,7 @@ refusedSteps(mlir::ModuleOp fused, const CpuTarget &target,
     return llvm::joinErrors(std::move(failed), spec.takeError());
   if (failed)
     return std::move(failed);
-  std::map<std::string, std::string> refused;
+  RefusedSteps refused;
   for (const Step &step : spec->steps)
     if (auto *kernel = std::get_if<KernelStep>(&step.what);
         kernel && why[kernel->kernel])
@@ -50,19 +75,19 @@ static DeclineReport describe(llvm::StringRef message, bool keepsProduct) {
 }
 
 /// Marks what `refused` names, with the reductions that are to be apart for it.
-static void markRefused(const std::map<std::string, std::string> &refused,
-                        bool keepsProducts, FuseReport &report,
-                        llvm::DenseSet<unsigned> &apart,
+static void markRefused(const RefusedSteps &refused, bool keepsProducts,
+                        FuseReport &report, llvm::DenseSet<unsigned> &apart,
                         std::vector<CascadeReport> &left) {
   for (CascadeReport &cascade : report.cascades) {
     auto why = refused.find(cascade.step);
     if (why == refused.end())
       continue;
-    bool keepsProduct = keepsProducts && !cascade.products.empty() &&
+    bool keepsProduct = keepsProducts && !why->second.hasCarriedSums &&
+                        !cascade.products.empty() &&
                         cascade.products.size() < cascade.reductions.size();
     const auto &own = keepsProduct ? cascade.products : cascade.reductions;
     apart.insert(own.begin(), own.end());
-    cascade.decline = describe(why->second, keepsProduct);
+    cascade.decline = describe(why->second.why, keepsProduct);
     left.push_back(std::move(cascade));
   }
 }
@@ -107,6 +132,25 @@ llvm::Expected<bool> RefusedFusions::leave(LoadedProgram &program,
                          std::make_move_iterator(left.begin()),
                          std::make_move_iterator(left.end()));
   return true;
+}
+
+llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>>
+RefusedFusions::without(const FuseOptions &options, const CpuTarget &target,
+                        Check check) {
+  FuseOptions own = options;
+  own.certificate = own.accuracy = false;
+  own.deferred = nullptr;
+  LoadedProgram program;
+  program.module = original->clone();
+  llvm::Expected<FuseReport> report = fuse(*program.module, own);
+  if (!report)
+    return report.takeError();
+  llvm::Expected<bool> isLeft = leave(program, own, target, check, *report);
+  if (!isLeft)
+    return isLeft.takeError();
+  if (!*isLeft)
+    return mlir::OwningOpRef<mlir::ModuleOp>();
+  return std::move(program.module);
 }
 
 } // namespace refold

@@ -27,6 +27,11 @@ public:
                              const CpuTarget &target, Check check,
                              FuseReport &report);
 
+  /// The program fused with these options, but for what `check` refuses; null
+  /// where that is nothing, or cannot be left apart.
+  llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>>
+  without(const FuseOptions &options, const CpuTarget &target, Check check);
+
 private:
   mlir::OwningOpRef<mlir::ModuleOp> original;
 };

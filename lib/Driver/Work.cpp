@@ -417,6 +417,9 @@ llvm::Expected<ProgramWork> WorkCounter::count() {
     StepWork &work = result.steps.emplace_back();
     work.name = step.name;
     work.isOnce = constants.isOnce[i];
+    work.isLeftOut = step.condition.evaluate(symbols).value_or(1) == 0;
+    if (work.isLeftOut)
+      continue;
     isOfRun = !work.isOnce;
     if (llvm::Error error = countStep(step, work))
       return std::move(error);

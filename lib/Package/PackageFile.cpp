@@ -17,7 +17,7 @@ using namespace refold::package;
 static_assert(std::endian::native == std::endian::little);
 
 /// A reader takes its own version only: plans change with the compiler.
-static constexpr uint32_t kVersion = 12;
+static constexpr uint32_t kVersion = 13;
 static constexpr char kMagic[8] = {'r', 'e', 'f', 'o', 'l', 'd', 'p', 'k'};
 static constexpr size_t kAlignment = 64;
 
@@ -320,6 +320,7 @@ private:
   }
   void step(Of<Step> &s) {
     file.text(s.name);
+    size(s.condition);
     // 0 kernel, 1 product, 2 copy, 3 check.
     uint8_t which = 0;
     if constexpr (!isReader)

@@ -75,10 +75,12 @@ struct Planner {
   RunPlan &plan;
   SizeValues sizes{plan.symbols};
   std::vector<int64_t> bufferBytes = {};
+  std::vector<bool> isTaken = {}; ///< one a step: its condition holds
 
   Problem run();
 
 private:
+  Problem findTaken();
   Problem checkSizes();
   Problem planOutputs();
   Problem measureBuffers();
@@ -93,13 +95,24 @@ private:
 };
 } // namespace
 
+Problem Planner::findTaken() {
+  for (const Step &step : program.steps) {
+    std::optional<int64_t> holds = sizes.of(step.condition);
+    if (!holds)
+      return overflow(quoted(step.name));
+    isTaken.push_back(*holds != 0);
+  }
+  return {};
+}
+
 /// Assertions about sizes hold before anything relies on them.
 Problem Planner::checkSizes() {
-  for (const Step &step : program.steps) {
+  for (size_t at = 0; at < program.steps.size(); ++at) {
+    const Step &step = program.steps[at];
     auto *assertion = std::get_if<AssertStep>(&step.what);
     auto *condition =
         assertion ? std::get_if<SizeExpr>(&assertion->condition) : nullptr;
-    if (!condition)
+    if (!condition || !isTaken[at])
       continue;
     std::optional<int64_t> holds = sizes.of(*condition);
     if (!holds)
@@ -347,12 +360,12 @@ Problem Planner::placeBuffers() {
 }
 
 Problem Planner::run() {
-  for (auto part :
-       {&Planner::checkSizes, &Planner::planOutputs, &Planner::measureBuffers})
+  for (auto part : {&Planner::findTaken, &Planner::checkSizes,
+                    &Planner::planOutputs, &Planner::measureBuffers})
     if (Problem error = (this->*part)())
       return error;
   for (size_t at = 0; at < program.steps.size(); ++at)
-    if (constants.isOnce[at] == (which == PlannedSteps::Once))
+    if (isTaken[at] && constants.isOnce[at] == (which == PlannedSteps::Once))
       if (Problem error = planStep(at))
         return error;
   return placeBuffers();

@@ -53,9 +53,11 @@ bool ConstantFlow::mayBeWritten(const ViewSpec &view) const {
          buffer.bytes.constant().value_or(-1) >= 0;
 }
 
-/// Whether it takes no size of this run, and is no check of sizes: these hold
-/// before anything runs.
+/// Whether it takes no size of this run, not even to be there, and is no check
+/// of sizes: these hold before anything runs.
 static bool hasFixedScalars(const Step &step) {
+  if (!step.condition.constant())
+    return false;
   if (auto *assertion = std::get_if<AssertStep>(&step.what))
     return std::holds_alternative<ViewSpec>(assertion->condition);
   auto *kernel = std::get_if<KernelStep>(&step.what);

@@ -20,7 +20,9 @@ struct Planner {
   std::vector<PackedWeights> &weights;
   std::vector<PanelStore> &panels;
   ShapePlan &plan;
+  std::vector<bool> isTaken = {}; ///< one a step: its condition holds
 
+  llvm::Error findTaken();
   llvm::Error checkSizes() const;
   llvm::Error planCall(size_t at);
   llvm::Error planKernel(size_t at, const KernelStep &kernel);
@@ -208,13 +210,23 @@ llvm::Error Planner::planAssert(const Step &step, const AssertStep &assertion) {
   return llvm::Error::success();
 }
 
+llvm::Error Planner::findTaken() {
+  for (const Step &step : spec.steps) {
+    std::optional<int64_t> holds = sizes.of(step.condition);
+    if (!holds)
+      return overflow("'" + step.name + "'");
+    isTaken.push_back(*holds != 0);
+  }
+  return llvm::Error::success();
+}
+
 /// Assertions about sizes hold before anything relies on them.
 llvm::Error Planner::checkSizes() const {
-  for (const Step &step : spec.steps) {
+  for (auto [at, step] : llvm::enumerate(spec.steps)) {
     auto *assertion = std::get_if<AssertStep>(&step.what);
     auto *condition =
         assertion ? std::get_if<SizeExpr>(&assertion->condition) : nullptr;
-    if (!condition)
+    if (!condition || !isTaken[at])
       continue;
     std::optional<int64_t> holds = sizes.of(*condition);
     if (!holds)
@@ -248,7 +260,7 @@ llvm::Error Planner::placeBuffers() {
   constexpr unsigned kNever = std::numeric_limits<unsigned>::max();
   std::vector<BufferLife> lives(spec.buffers.size(), BufferLife{0, kNever, 0});
   for (unsigned at = 0; at < spec.steps.size(); ++at)
-    if (steps.have(at))
+    if (steps.have(at) && isTaken[at])
       forEachView(spec.steps[at], [&](const ViewSpec &view, bool) {
         BufferLife &life = lives[view.buffer];
         life.first = std::min(life.first, at);
@@ -285,6 +297,8 @@ refold::planShape(const ExecutableSpec &spec, const PlannedSteps &steps,
   auto plan = std::make_unique<ShapePlan>();
   SizeValues sizes(symbols);
   Planner planner{spec, steps, sizes, weights, panels, *plan};
+  if (llvm::Error error = planner.findTaken())
+    return std::move(error);
   if (llvm::Error error = planner.checkSizes())
     return std::move(error);
   for (const OutputSpec &output : spec.outputs) {
@@ -299,7 +313,7 @@ refold::planShape(const ExecutableSpec &spec, const PlannedSteps &steps,
       return overflow("output '" + output.name + "'");
   }
   for (size_t at = 0; at < spec.steps.size(); ++at) {
-    if (!steps.have(at))
+    if (!steps.have(at) || !planner.isTaken[at])
       continue;
     if (llvm::Error error = planner.planCall(at))
       return std::move(error);

@@ -397,6 +397,8 @@ Problem benchGpu(CudaProgram &gpu, const RunPlan &plan, int64_t bytes) {
   const ProgramSpec &program = gpu.package().program;
   ConstantSteps constants = findConstantSteps(program);
   for (size_t i = 0; i < steps->size(); ++i) {
+    if (program.steps[i].condition.evaluate(plan.symbols) == 0)
+      continue; // for other sizes
     if (constants.isOnce[i]) {
       std::printf("  done once     %s (of weights alone)\n",
                   program.steps[i].name.c_str());

@@ -101,6 +101,8 @@ static llvm::json::Object toJson(const ViewSpec &view) {
 
 static llvm::json::Object toJson(const Step &step) {
   llvm::json::Object answer{{"name", step.name}};
+  if (!step.condition.constant())
+    answer["condition"] = step.condition.show();
   if (auto *kernel = std::get_if<KernelStep>(&step.what)) {
     llvm::json::Array operands;
     for (const OperandSpec &operand : kernel->operands) {
@@ -153,6 +155,15 @@ static void addPlan(const ExecutableSpec &spec, llvm::json::Object &answer) {
   answer["steps"] = std::move(steps);
 }
 
+/// Which kernels run only for sizes that those of fused steps have no room for.
+static std::vector<bool> areForOthers(const ExecutableSpec &spec) {
+  std::vector<bool> isOther(spec.kernels.size(), true);
+  for (size_t i = 0; i < std::min(spec.firstOther, spec.steps.size()); ++i)
+    if (auto *kernel = std::get_if<KernelStep>(&spec.steps[i].what))
+      isOther[kernel->kernel] = false;
+  return isOther;
+}
+
 /// The program as text at one stage of its way through the folders of lib/.
 static llvm::Expected<std::string> textAt(llvm::StringRef stage,
                                           LoadedProgram program,
@@ -197,17 +208,24 @@ static llvm::Expected<std::string> textAt(llvm::StringRef stage,
       return fail(ExitCode::Usage, "found --emit cuda with the target '" +
                                        listening.target +
                                        "', expected cuda-sm80 or cuda-sm90");
-    llvm::json::Array kernels;
+    std::vector<CudaKernel> kernels;
     listening.onCuda = [&](const CudaKernel &kernel) {
-      kernels.push_back(toJson(kernel));
-      if (!isJson)
-        os << kernel.text;
+      kernels.push_back(kernel);
     };
     auto compiled = compile(std::move(program), listening);
     if (!compiled)
       return compiled.takeError();
+    llvm::json::Array described;
+    std::vector<bool> isOther = areForOthers(compiled->executable.spec());
+    for (auto [kernel, isForOthers] : llvm::zip_equal(kernels, isOther)) {
+      llvm::json::Object one = toJson(kernel);
+      one["for_other_sizes"] = bool(isForOthers);
+      described.push_back(std::move(one));
+      if (!isJson && !isForOthers)
+        os << kernel.text;
+    }
     if (isJson) {
-      llvm::json::Object answer{{"kernels", std::move(kernels)}};
+      llvm::json::Object answer{{"kernels", std::move(described)}};
       addPlan(compiled->executable.spec(), answer);
       os << llvm::json::Value(std::move(answer)) << "\n";
     }

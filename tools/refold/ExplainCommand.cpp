@@ -215,7 +215,7 @@ static void printOtherSteps(const ProgramWork &work,
              cascade.schedule->getString("kernel") ==
                  std::optional<llvm::StringRef>(kernel);
     });
-    if (isShown || step.kind == "check")
+    if (isShown || step.isLeftOut || step.kind == "check")
       continue;
     if (gpu) {
       const std::optional<llvm::json::Object> &launch = gpu->launches[i];
@@ -228,6 +228,15 @@ static void printOtherSteps(const ProgramWork &work,
                  << formatCount(step.operations) << " operations"
                  << (step.isOnce ? kOnceText : "") << "\n";
   }
+}
+
+/// Steps that the program has for other sizes.
+static void printLeftOut(const ProgramWork &work) {
+  size_t left = llvm::count_if(
+      work.steps, [](const StepWork &step) { return step.isLeftOut; });
+  if (left)
+    llvm::outs() << left << (left == 1 ? " step" : " steps")
+                 << " for other sizes, left out at these\n";
 }
 
 static void printOnce(const ProgramWork &work) {
@@ -380,6 +389,7 @@ static void printText(const FuseReport &report,
     return;
   printOtherSteps(*work, report.cascades, gpu);
   printOnce(*work);
+  printLeftOut(*work);
   if (gpu)
     printCard(*card, *gpu);
   llvm::outs() << "at this shape: inputs " << formatBytes(work->inputBytes)

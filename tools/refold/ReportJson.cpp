@@ -88,6 +88,7 @@ llvm::json::Object toJson(const StepWork &step) {
                             {"bytes_written", step.bytesWritten},
                             {"operations", step.operations},
                             {"is_once", step.isOnce},
+                            {"is_left_out", step.isLeftOut},
                             {"skips_tiles", step.skipsTiles},
                             {"predicted_ms", step.predicted.ms},
                             {"working_set", step.workingSet},

@@ -25,6 +25,8 @@ struct StepWork {
   double passedRead = 0.0, passedWritten = 0.0;
   /// Done before the first run, of weights alone: no run takes time for it.
   bool isOnce = false;
+  /// Other steps do its work at these sizes: nothing of it is counted.
+  bool isLeftOut = false;
   /// Tiles that a mask proves dead are skipped: `operations` is the most.
   bool skipsTiles = false;
   /// The same as the cost model takes it; nothing for checks.

@@ -55,6 +55,9 @@ struct ExecutableSpec : ProgramSpec {
   /// Limits the product library too.
   InstructionSet instructionSet = InstructionSet::Baseline;
   std::vector<Kernel> kernels;
+  /// Steps from here on are for sizes that the kernels of those before have no
+  /// room for: runs have the ones or the others.
+  size_t firstOther = SIZE_MAX;
   int64_t cachedKernels = 0; ///< of those, not compiled but found in a cache
   /// Where set, it runs the steps; kernels only have names.
   std::shared_ptr<RemoteProgram> remote;

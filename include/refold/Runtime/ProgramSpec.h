@@ -96,6 +96,8 @@ struct AssertStep {
 struct Step {
   std::variant<KernelStep, ProductStep, CopyStep, AssertStep> what;
   std::string name; ///< of the definition in the user's program
+  /// A run has it where this is not 0.
+  SizeExpr condition = 1;
 };
 
 /// All of a program but its code.

@@ -322,6 +322,57 @@ refold::describeCudaLaunch(const CudaKernel &kernel,
   return described;
 }
 
+bool refold::mayLackRoom(const CudaKernel &kernel) {
+  return kernel.tiles &&
+         (kernel.tiles->depth.operand >= 0 || kernel.tiles->width.operand >= 0);
+}
+
+namespace {
+/// Sizes with other symbols.
+class Substitution {
+public:
+  explicit Substitution(llvm::ArrayRef<SizeExpr> values) : values(values) {}
+  SizeExpr of(const SizeExpr &size) {
+    if (size.op() == SizeExpr::Op::Const)
+      return size;
+    if (size.op() == SizeExpr::Op::Symbol)
+      return values[size.value()];
+    auto known = made.find(size.identity());
+    if (known != made.end())
+      return known->second;
+    std::span<const SizeExpr> in = size.operands();
+    SizeExpr result = in.size() == 3
+                          ? SizeExpr::select(of(in[0]), of(in[1]), of(in[2]))
+                          : SizeExpr::binary(size.op(), of(in[0]), of(in[1]));
+    made.try_emplace(size.identity(), result);
+    return result;
+  }
+
+private:
+  llvm::ArrayRef<SizeExpr> values;
+  llvm::DenseMap<const void *, SizeExpr> made;
+};
+} // namespace
+
+SizeExpr refold::hasRoom(const CudaKernel &kernel, const KernelStep &step) {
+  // The words of the call, as the plan of a run has them.
+  std::vector<SizeExpr> words;
+  for (const OperandSpec &operand : step.operands) {
+    if (auto *scalar = std::get_if<ScalarSpec>(&operand)) {
+      words.push_back(scalar->value);
+      continue;
+    }
+    const ViewSpec &view = std::get<ViewSpec>(operand);
+    SizeExpr begin = view.offset * SizeExpr(int64_t(byteWidth(view.dtype)));
+    words.insert(words.end(), {begin, begin, SizeExpr(0)});
+    words.insert(words.end(), view.sizes.begin(), view.sizes.end());
+    words.insert(words.end(), view.strides.begin(), view.strides.end());
+  }
+  // The last entry takes whatever any other one does.
+  return Substitution(words).of(conditionOf(kernel.entries.back(), kernel,
+                                            Words(kernel), /*isWanted=*/true));
+}
+
 /// Products that no entry has room for.
 static llvm::Error refuseTiles(const CudaKernel &kernel,
                                llvm::ArrayRef<int64_t> values) {

@@ -616,7 +616,12 @@ llvm::Error refold::addProductKernels(ExecutableSpec &spec,
   std::map<std::string, unsigned> known;
   std::vector<Step> steps;
   llvm::ArrayRef<Step> all = spec.steps;
+  size_t firstOther = SIZE_MAX;
   for (size_t at = 0; at < all.size();) {
+    // What is for other sizes is launched alone.
+    bool isOther = at >= spec.firstOther;
+    if (isOther && firstOther == SIZE_MAX)
+      firstOther = steps.size();
     if (!std::holds_alternative<ProductStep>(all[at].what)) {
       steps.push_back(all[at++]);
       continue;
@@ -635,7 +640,8 @@ llvm::Error refold::addProductKernels(ExecutableSpec &spec,
       llvm::consumeError(other.takeError());
       return std::string();
     };
-    size_t count = countBeside(all, at, plain->text, textAt);
+    size_t count = countBeside(isOther ? all : all.take_front(spec.firstOther),
+                               at, plain->text, textAt);
     llvm::ArrayRef<Step> some = all.slice(at, count);
     if (count > 1) {
       plain = print(some, "product");
@@ -657,5 +663,6 @@ llvm::Error refold::addProductKernels(ExecutableSpec &spec,
     at += count;
   }
   spec.steps = std::move(steps);
+  spec.firstOther = firstOther;
   return llvm::Error::success();
 }

@@ -194,7 +194,29 @@ def check_tiles(machine):
             _, calls = machine.answers(*run, fixed, "--shape", "m=130,n=128", FAKE_CUDA_CAPABILITY="8.0", FAKE_CUDA_SHARED=room)
             _, launched = entries(calls)
             assert [name.split("_tiles")[1] for name in launched] == [f"128x{columns}x128x128x8"], (room, launched)
-        machine.refuses(4, ["[cuda-not-tiles]"], *run, open_ended, "--shape", "m=3,n=7,d=300,e=40")
+        check_wider(machine, open_ended, pathlib.Path(folder) / "open.rfx")
+
+
+def check_wider(machine, program, package):
+    """Extents that no entry has room for: other steps of the same program, in a run and in a package."""
+    wide, narrow = "m=3,n=7,d=300,e=40", "m=3,n=7,d=64,e=40"
+    expected, _ = machine.answers("run", "--dtype", "bf16", program, "--shape", wide)
+    text, calls = machine.answers("run", "--target", "cuda", "--dtype", "bf16", program, "--shape", wide)
+    assert_near(text, expected, 0.05)
+    _, launched = entries(calls)
+    assert len(launched) > 1 and not any("_tiles" in name or "_parts" in name for name in launched), launched
+    text, _ = machine.answers("explain", "--target", "cuda-sm90", "--dtype", "bf16", program, "--shape", wide)
+    assert "1 step for other sizes, left out at these" in text, text
+    text, _ = machine.answers("explain", "--target", "cuda-sm90", "--dtype", "bf16", program, "--shape", narrow)
+    assert f"{len(launched)} steps for other sizes, left out at these" in text, text
+    machine.answers("compile", "--target", "cuda-sm90", "--dtype", "bf16", program, "-o", package)
+    runner = str(pathlib.Path(REFOLD).parent / "refold-run")
+    for shape, fused in ((wide, False), (narrow, True)):
+        code, text, calls = machine.run(runner, package, "--shape", shape)
+        _, names = entries(calls)
+        assert code == 0 and (len(names) == 1) == fused, (code, text, names)
+        bench, found, _ = machine.run(runner, package, "--shape", shape, "--bench")
+        assert bench == 0 and found.count(" ms  ") == len(names), found
 
 
 def check_maps(machine):

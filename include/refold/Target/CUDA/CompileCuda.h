@@ -133,6 +133,12 @@ planCudaLaunch(const CudaKernel &kernel, const int64_t *words,
 int64_t cudaWorkspaceBytes(const CudaKernel &kernel, const int64_t *words,
                            std::optional<unsigned> wanted = std::nullopt);
 
+/// Whether there are sizes that no entry has room for.
+bool mayLackRoom(const CudaKernel &kernel);
+/// Where it has room for them, 1 or 0, as sizes of the program: of arrays that
+/// begin at multiples of 256.
+SizeExpr hasRoom(const CudaKernel &kernel, const KernelStep &step);
+
 /// The headers that kernels include, by name.
 llvm::ArrayRef<std::pair<llvm::StringRef, llvm::StringRef>> cudaHeaders();
 
