@@ -252,6 +252,107 @@ REFOLD_DEVICE void copy_widened(uint32_t to, const T *from, int64_t row_stride,
       to, [&](int i) { return from + i * row_stride; }, rows, columns);
 }
 
+/// Rows of 8 bits on their way to a tile that has them in 16: they come, 16
+/// bytes at once, to places that only the thread reads which asked for them. It
+/// widens them when they have come. Rows begin at multiples of 16 bytes and are
+/// whole vectors of as many.
+template <typename To, int kThreads, typename As, typename T> struct Narrow {
+  static constexpr int kPairs = To::kChunks / 2; ///< of chunks, in a row
+  static constexpr int kStep = kThreads / kPairs / 8 * 8; ///< rows at once
+  static constexpr int kPasses = (To::kRows + kStep - 1) / kStep;
+  static constexpr int kBytes = kPasses * kThreads * 16;
+
+  /// Whether the thread has something of a pass.
+  REFOLD_DEVICE static bool has(int first, int pass) {
+    return !(kStep * kPairs != kThreads && first >= kStep) &&
+           !(To::kRows % kStep != 0 && first + pass * kStep >= To::kRows);
+  }
+  /// Begins to bring rows. What lies beyond `rows` and `columns` is 0.
+  REFOLD_DEVICE static void bring(uint32_t to, const T *from,
+                                  int64_t row_stride, int64_t rows,
+                                  int64_t columns) {
+    const int at = thread_within(), first = at / kPairs, pair = at % kPairs;
+    const int last = pair * 16 < columns ? int(smaller(rows, To::kRows)) : 0;
+    const T *source = from + first * row_stride + pair * 16;
+    REFOLD_UNROLL
+    for (int i = 0; i < kPasses; ++i) {
+      const bool is_there = first + i * kStep < last;
+      if (has(first, i))
+        copy_async(to + (i * kThreads + at) * 16, is_there ? source : from,
+                   is_there ? 16 : 0);
+      source += kStep * row_stride;
+    }
+  }
+  /// Widens a pass of what has come to `from` for thread `at`.
+  REFOLD_DEVICE static void widen(int at, int pass, uint32_t to,
+                                  uint32_t from) {
+    const int first = at / kPairs, pair = at % kPairs;
+    if (!has(first, pass))
+      return;
+    REFOLD_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int half = i ^ (pair / 4 & 1); // eight lanes meet in no bank
+      uint32_t bytes[2], words[4];
+      load_words_shared<8>(bytes,
+                           from + (pass * kThreads + at) * 16 + half * 8);
+      REFOLD_UNROLL
+      for (int w = 0; w < 4; ++w)
+        words[w] = widen_two<T>(bytes[w / 2] >> w % 2 * 16, As{});
+      store_shared(
+          To::down(to + To::place(first, pair * 2 + half), pass * kStep),
+          words);
+    }
+  }
+  REFOLD_DEVICE static void widen_all(uint32_t to, uint32_t from) {
+    const int at = thread_within();
+    REFOLD_UNROLL
+    for (int i = 0; i < kPasses; ++i)
+      widen(at, i, to, from);
+  }
+  /// The same when all groups of copies but the last one have come.
+  REFOLD_DEVICE static void take(uint32_t to, uint32_t from) {
+    wait_copies<1>();
+    widen_all(to, from);
+  }
+  /// When all have.
+  REFOLD_DEVICE static void take_all(uint32_t to, uint32_t from) {
+    wait_copies<0>();
+    widen_all(to, from);
+  }
+};
+
+/// What a thread widens of one tile, and brings of a whole one behind that, a
+/// part at a time between products.
+template <typename To, int kThreads, typename As, typename T>
+struct NextNarrow {
+  using Rows = Narrow<To, kThreads, As, T>;
+  const T *source;
+  int bytes;
+
+  /// Without a tile that is there, zeros are brought.
+  REFOLD_DEVICE NextNarrow(const T *from, int64_t row_stride, int64_t columns,
+                           bool is_there) {
+    const int at = thread_within(), pair = at % Rows::kPairs;
+    source = from + at / Rows::kPairs * row_stride + pair * 16;
+    const bool is_inside = columns == To::kColumns || pair * 16 < columns;
+    bytes = is_there && is_inside ? 16 : 0;
+  }
+  /// One of `parts` parts: from its places, and to them.
+  REFOLD_DEVICE void pass_on(int part, int parts, uint32_t tile,
+                             uint32_t places, int64_t row_stride) const {
+    const int at = thread_within(), first = at / Rows::kPairs;
+    REFOLD_UNROLL
+    for (int i = 0; i < Rows::kPasses; ++i) {
+      if (i * parts / Rows::kPasses != part)
+        continue;
+      Rows::widen(at, i, tile, places);
+      if (Rows::has(first, i))
+        copy_async(places + (i * kThreads + at) * 16,
+                   source + i * Rows::kStep * row_stride, bytes);
+    }
+  }
+};
+
 /// Four neighbours of 16 columns that four lanes have of a row, `low` and
 /// `high` as the matrix units leave them; those of `fragment_quad`. All lanes
 /// of the warp call it.

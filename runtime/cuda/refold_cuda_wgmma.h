@@ -514,6 +514,10 @@ template <int kRowsOf, int kColumnsOf> struct Panels {
   REFOLD_DEVICE static uint32_t place(int row, int chunk) {
     return chunk / 8 * kPanelBytes + row * kRowBytes + ((chunk ^ row) & 7) * 16;
   }
+  /// A multiple of 8 rows down.
+  REFOLD_DEVICE static uint32_t down(uint32_t at, int rows) {
+    return at + rows * kRowBytes;
+  }
 };
 
 /// What the matrix units are told of a matrix: where it begins, how far apart

@@ -88,6 +88,8 @@ static constexpr llvm::StringLiteral kTaken =
     "kPasses kPerWord kPolicy kRowBytes kRows "
     "kRoom kRowsOf kSharedBytes kStackBytes kStep kThreads kTiles kValue "
     "kVector "
+    "Narrow NextNarrow RightNarrow ValuesNarrow further kInVector "
+    "kTilePlaces slot "
     "kVectors kWaitingBits kWaits kWarps kWidth kind land lane lanes larger "
     "last launch "
     "launchBytes left live load loadMatrices log1pf logf long low machine map "

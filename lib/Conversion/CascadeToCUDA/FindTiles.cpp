@@ -211,9 +211,25 @@ static Type unitOf(Type x, Type y) {
   return isOfBytes(y) && !x.isF32() ? x : Type();
 }
 
-bool TileKernel::widens() const {
-  auto isNarrow = [](const TileAccess &a) { return isOfBytes(a.read->type); };
-  return isNarrow(left) || isNarrow(right) || llvm::any_of(values, isNarrow);
+bool TileAccess::isWidened() const { return isOfBytes(read->type); }
+
+bool TileKernel::widens() const { return left.isWidened() || widensStream(); }
+
+bool TileKernel::widensStream() const {
+  return right.isWidened() ||
+         llvm::any_of(values, [](auto &a) { return a.isWidened(); });
+}
+
+bool TileKernel::mayWidenAhead() const {
+  auto isWhole = [](const TileAccess &a) {
+    return !a.isWidened() || a.inside.isMultipleOf(kNarrowVector);
+  };
+  return widensStream() && isWhole(right) && llvm::all_of(values, isWhole);
+}
+
+bool TileKernel::widensAllOfStream() const {
+  return right.isWidened() &&
+         llvm::all_of(values, [](auto &a) { return a.isWidened(); });
 }
 
 static InFlightDiagnostic refuseTiles(TileKernel &kernel) {

@@ -36,8 +36,9 @@ bool TilePrinter::hasNarrowRows() {
 /// What every element reads comes by all threads of the role, and everything
 /// else then with it.
 bool TilePrinter::copiesByBoxes() {
-  return !hasNarrowRows() && tiles.elements.empty() && mayMap(tiles.left) &&
-         mayMap(tiles.right) && llvm::all_of(tiles.values, mayMap);
+  return !tiles.widens() && !hasNarrowRows() && tiles.elements.empty() &&
+         mayMap(tiles.left) && mayMap(tiles.right) &&
+         llvm::all_of(tiles.values, mayMap);
 }
 
 SmallVector<MapIndex> cuda::indicesBeside(const TileAccess &access) {

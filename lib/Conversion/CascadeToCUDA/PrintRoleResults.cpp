@@ -70,6 +70,14 @@ CudaMap TilePrinter::resultMap() {
   return map;
 }
 
+void TilePrinter::printZeros() {
+  for (const TileState &p : tiles.products) {
+    out.line("REFOLD_UNROLL");
+    out.line("for (auto &sum : " + name(*p.state) + "_sums[0])");
+    out.line("  sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;");
+  }
+}
+
 void TilePrinter::printOwnRows() {
   ops.add(let("[[maybe_unused]] const int",
               {{"computing", "of_warp((thread_again() - 128) / 32)"}}));

@@ -20,7 +20,7 @@ using TileOp = tile::Op;
 /// moved when they have come.
 bool TilePrinter::mayHaveRoles() {
   if (!StringRef(options.target).contains("sm90") || tiles.isOfWords ||
-      tiles.widens() || !hasTileRow() || !hasWidth() ||
+      (tiles.widens() && !widensByRoles()) || !hasTileRow() || !hasWidth() ||
       tiles.products.empty() || tiles.numLevels() > 2)
     return false;
   Node *factor = tiles.products.front().factor, *move = nullptr;
@@ -50,7 +50,7 @@ void TilePrinter::addRoles(int deepest, int widest, int groups, bool brings) {
   entry.roles = groups;
   entry.rows = 64 * groups;
   entry.threads = 128 * (groups + 1);
-  entry.width = 8;
+  entry.width = vectorsOfEntries().front();
   entry.isResident = false;
   entry.deepest = deepest;
   entry.widest = widest;
@@ -86,7 +86,8 @@ void TilePrinter::addRoles(int deepest, int widest, int groups, bool brings) {
           bytes(entry.rows, deepest) +
           2 * (bytes(columns, deepest) +
                int64_t(tiles.values.size()) * bytes(columns, widest)) +
-          bytesOfBrought(count, entry.rows, columns) + gateBytes();
+          bytesOfBrought(count, entry.rows, columns) + gateBytes() +
+          narrowBytes(entry);
       if (sums + columns * 3 / 4 > mostRegisters ||
           entry.sharedBytes > kMostBytes || (brings && columns < 64))
         continue;
@@ -133,6 +134,7 @@ void TilePrinter::printRoleNumbers() {
   out.line("using Left = Panels<kBlockRows, kDepth>;");
   out.line("using Right = Panels<kColumns, kDepth>;");
   out.line("using Values = Panels<kColumns, kWidth>;");
+  const std::string narrow = printNarrowTypes();
   std::string values = std::to_string(2 * tiles.values.size());
   if (hasBoxes()) {
     ops.add(let("constexpr bool", {{"kIsBoxed", "kBoxColumns > 0"}}));
@@ -147,7 +149,7 @@ void TilePrinter::printRoleNumbers() {
       let("constexpr int64_t",
           {{"kLeast", "Left::kBytes + 2 * Right::kBytes + " + values + behind +
                           " + " + (mostBrought() ? "kElementBytes + " : "") +
-                          std::to_string(gateBytes())}}));
+                          std::to_string(gateBytes()) + narrow}}));
   ops.add(let("constexpr int", {{"kLefts", "kSharedBytes == kLeast ? 1 : 2"}}));
   out.line("static_assert(kSharedBytes == kLeast + (kLefts - 1) * "
            "Left::kBytes);");
@@ -172,6 +174,7 @@ void TilePrinter::printRoleNumbers() {
   if (mostBrought())
     ops.add(let(type, {{"elements_came", "values_left + 16"},
                        {"elements_left", "elements_came + 16"}}));
+  printNarrowRolePlaces("left_came + " + std::to_string(gateBytes()));
   if (hasLow()) {
     ops.add(let(type, {{"all_walked", "left_came + 128"}}));
     out.line("using Low = LowVisits<4 * kConsumers>;");
@@ -318,16 +321,26 @@ void TilePrinter::printVisit() {
 void TilePrinter::printCopier() {
   std::string n = kernel.indexNames[tiles.stream];
   std::string m = kernel.indexNames[tiles.tileRow];
+  auto arrive = [&](const TileAccess &access, const std::string &gate,
+                    const std::string &place) {
+    if (access.isWidened()) // by ordinary accesses
+      ops.add(plain(TileOp::Fence));
+    ops.add(
+        atGate(access.isWidened() ? TileOp::Arrive : TileOp::ArriveWithCopies,
+               gate, place));
+  };
   auto copy = [&](TileAccess &access, const std::string &type,
                   const std::string &to, const std::string &stage,
                   const std::string &from, const std::string &rows,
                   int column) {
+    if (access.isWidened())
+      return ops.add(widening(access, {to, stage, type}));
     TileOp op = plain(TileOp::CopyRows);
     op.callee = "copy_panels<" + type + ">";
     op.to = {to, stage, type};
     op.arguments = {access.name + from, strideOf(access), rows,
                     countOf(column)};
-    ops.add(op);
+    return ops.add(op);
   };
   ops.add(plain(TileOp::GiveRegisters, "kConsumers == 3 ? 32 : 40"));
   if (copiesByBoxes())
@@ -343,6 +356,16 @@ void TilePrinter::printCopier() {
   printElementRows();
   printBounds();
   printRoleRange();
+  if (tiles.widensStream()) {
+    out.line("// What is widened comes a tile before.");
+    out.open("if (begin < end) {");
+    printNarrowNext("end", /*ofValues=*/false);
+    if (tiles.left.isWidened())
+      printNarrowLeft();
+    else
+      printNarrowNext("end", /*ofValues=*/true);
+    out.close();
+  }
   ops.open(loop({{"at", "end - 1"}}, "at >= begin", "--at, ++turn"));
   ops.add(let("const int", {{"place", "turn & 1"}}));
   ops.add(let("const uint32_t", {{"parity", "(turn / 2 + 1) & 1"}}));
@@ -351,14 +374,18 @@ void TilePrinter::printCopier() {
   copy(tiles.right, "Right", "right_tiles", "place",
        " + first * " + strideOf(tiles.right), n + "_count - first",
        tiles.depth);
-  ops.add(atGate(TileOp::ArriveWithCopies, "right_came", "place"));
+  arrive(tiles.right, "right_came", "place");
+  if (tiles.widensStream())
+    printNarrowNext("at", /*ofValues=*/false);
   ops.open(where("at == end - 1"));
   ops.add(let("const int", {{"left", "lefts % kLefts"}}));
   ops.add(atGate(TileOp::WaitGate, "left_left", "left",
                  "(lefts / kLefts + 1) & 1"));
   copy(tiles.left, "Left", "left_tile", "left", "",
        m + "_end - " + m + "_first", tiles.depth);
-  ops.add(atGate(TileOp::ArriveWithCopies, "left_came", "left"));
+  arrive(tiles.left, "left_came", "left");
+  if (tiles.left.isWidened())
+    printNarrowNext("(at + 1)", /*ofValues=*/true);
   ops.add(step("++lefts"));
   ops.close();
   printElementCopies();
@@ -367,7 +394,9 @@ void TilePrinter::printCopier() {
     copy(access, "Values", "value_tiles",
          "(" + std::to_string(2 * i) + " + place)",
          " + first * " + strideOf(access), n + "_count - first", tiles.width);
-  ops.add(atGate(TileOp::ArriveWithCopies, "values_came", "place"));
+  arrive(tiles.values.front(), "values_came", "place");
+  if (tiles.widensStream())
+    printNarrowNext("at", /*ofValues=*/true);
   ops.close();
   ops.close();
   ops.add(plain(TileOp::WaitCopies, "0"));
@@ -384,7 +413,7 @@ void TilePrinter::printIssue() {
                 /*isConstant=*/true));
   ops.add(plain(TileOp::BeginProducts));
   TileOp multiply = plain(TileOp::Multiply);
-  multiply.callee = "multiply_panels<" + typeOf(tiles.left) + ", Left, Right>";
+  multiply.callee = "multiply_panels<" + unitOf(tiles.left) + ", Left, Right>";
   multiply.arguments = {"products[0]", "left_rows_of", ""};
   multiply.reads = {{"right_tiles", "place", "Right"},
                     {"left_tile", "left", "Left"}};
@@ -449,7 +478,7 @@ void TilePrinter::printSettle() {
   out.line("for (int word = 0; word < 4; ++word)");
   out.line("  factors[c][0][word] = pack(products[0][2 * c + word / 2][word % "
            "2 * 2], products[0][2 * c + word / 2][word % 2 * 2 + 1], " +
-           typeOf(tiles.values[tiles.products.front().values]) + "{});");
+           unitOf(tiles.values[tiles.products.front().values]) + "{});");
   out.close();
 }
 
@@ -471,7 +500,7 @@ void TilePrinter::printSums() {
   for (const TileState &p : tiles.products) {
     TileOp multiply = plain(TileOp::Multiply);
     multiply.callee =
-        "multiply_factors<" + typeOf(tiles.values[p.values]) + ", Values>";
+        "multiply_factors<" + unitOf(tiles.values[p.values]) + ", Values>";
     multiply.arguments = {name(*p.state) + "_sums[0]", "factors", "",
                           "kIsZeroed ? 1 : adds"};
     multiply.reads = {{"value_tiles",
@@ -501,14 +530,6 @@ void TilePrinter::printSums() {
   ops.add(assign("adds", "0"));
   ops.close();
   ops.close();
-}
-
-void TilePrinter::printZeros() {
-  for (const TileState &p : tiles.products) {
-    out.line("REFOLD_UNROLL");
-    out.line("for (auto &sum : " + name(*p.state) + "_sums[0])");
-    out.line("  sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;");
-  }
 }
 
 /// Results, once the sums of some rows have come.

@@ -20,10 +20,10 @@ int64_t TilePrinter::bytesOfTile(int64_t rows, int64_t length) const {
 std::string TilePrinter::copyOf(const TileAccess &access,
                                 const std::string &function,
                                 const std::string &tile) {
-  bool isWidened = access.unit != access.read->type;
-  return function + (isWidened ? "_widened<" : "_tile<") + tile +
-         ", kThreads, kVector" +
-         (isWidened ? ", " + unitOf(access) + ">" : ">");
+  std::string vector = tiles.mayWidenAhead() ? "kInVector" : "kVector";
+  return function + (access.isWidened() ? "_widened<" : "_tile<") + tile +
+         ", kThreads, " + vector +
+         (access.isWidened() ? ", " + unitOf(access) + ">" : ">");
 }
 
 void TilePrinter::printCopies() {
@@ -42,14 +42,18 @@ void TilePrinter::printCopies() {
     return printWordCopies(copy);
   out.line("// Begins to bring a part of the stream into one of two places.");
   out.open("const auto bring = [&](int64_t " + n + "_first, int place) {");
-  copy(tiles.right, "Right", "right_tiles + place * Right::kBytes",
-       n + "_first", n + "_count - " + n + "_first", tiles.depth);
-  for (auto [i, access] : llvm::enumerate(tiles.values))
-    copy(access, "Values",
-         "value_tiles + (" + std::to_string(2 * i) +
-             " + place) * Values::kBytes",
-         n + "_first", n + "_count - " + n + "_first", tiles.width);
-  out.line("commit_copies();");
+  if (tiles.mayWidenAhead()) {
+    printNarrowBring(copy);
+  } else {
+    copy(tiles.right, "Right", "right_tiles + place * Right::kBytes",
+         n + "_first", n + "_count - " + n + "_first", tiles.depth);
+    for (auto [i, access] : llvm::enumerate(tiles.values))
+      copy(access, "Values",
+           "value_tiles + (" + std::to_string(2 * i) +
+               " + place) * Values::kBytes",
+           n + "_first", n + "_count - " + n + "_first", tiles.width);
+    out.line("commit_copies();");
+  }
   out.close("};");
   std::string m = hasTileRow() ? kernel.indexNames[tiles.tileRow] : "";
   copy(tiles.left, "Left", "left_tile", "",
@@ -72,7 +76,8 @@ void TilePrinter::printCopies() {
 
 /// How what comes after a tile is brought between the products of that one.
 void TilePrinter::printNext() {
-  if (tiles.widens()) { // all of it is brought before
+  if (tiles.widensStream() && !tiles.mayWidenAhead()) {
+    // All of it is brought before.
     out.line("const auto bring_part = [](int, int) {};");
     return;
   }
@@ -83,26 +88,38 @@ void TilePrinter::printNext() {
            "_first > int64_t(begin) * kColumns;");
   out.line("[[maybe_unused]] const int64_t next_first = " + n +
            "_first - (has_next ? kColumns : 0);");
+  if (tiles.mayWidenAhead()) {
+    out.line("// Of what is widened the tile behind it.");
+    out.line("[[maybe_unused]] const bool has_further = " + n +
+             "_first > (int64_t(begin) + 1) * kColumns;");
+    out.line("[[maybe_unused]] const int64_t further_first = " + n +
+             "_first - (has_further ? 2 * kColumns : 0);");
+  }
   auto next = [&](TileAccess &access, const char *tile, int column) {
-    out.line("[[maybe_unused]] const Next<" + std::string(tile) +
-             ", kThreads, " + typeOf(access) + "> " + access.name + "_next(" +
-             access.name + " + next_first * " + strideOf(access) + ", " +
-             strideOf(access) + ", " + countOf(column) + ", has_next);");
+    bool isAhead = access.isWidened() && tiles.mayWidenAhead();
+    out.line("[[maybe_unused]] const Next" +
+             std::string(isAhead ? "Narrow<" : "<") + tile + ", kThreads, " +
+             (isAhead ? unitOf(access) + ", " : "") + typeOf(access) + "> " +
+             access.name + "_next(" + access.name +
+             (isAhead ? " + further_first * " : " + next_first * ") +
+             strideOf(access) + ", " + strideOf(access) + ", " +
+             countOf(column) + (isAhead ? ", has_further);" : ", has_next);"));
   };
   next(tiles.right, "Right", tiles.depth);
   for (TileAccess &access : tiles.values)
     next(access, "Values", tiles.width);
   out.open("const auto bring_part = [&]([[maybe_unused]] int part, "
            "[[maybe_unused]] int parts) {");
-  out.open("if constexpr (kVector == 8) {");
-  out.line(tiles.right.name +
-           "_next.bring(part, parts, right_tiles + (place ^ 1) * "
-           "Right::kBytes, " +
-           strideOf(tiles.right) + ");");
-  for (auto [i, access] : llvm::enumerate(tiles.values))
-    out.line(access.name + "_next.bring(part, parts, value_tiles + (" +
-             std::to_string(2 * i) + " + (place ^ 1)) * Values::kBytes, " +
-             strideOf(access) + ");");
+  out.open(tiles.mayWidenAhead() ? "if constexpr (kVector == 16) {"
+                                 : "if constexpr (kVector == 8) {");
+  for (TileAccess *access : streamed()) {
+    bool isAhead = access->isWidened() && tiles.mayWidenAhead();
+    out.line(access->name + "_next." +
+             (isAhead ? "pass_on(part, parts, " : "bring(part, parts, ") +
+             tileAt(*access, "(place ^ 1)") + ", " +
+             (isAhead ? access->name + "_places, " : "") + strideOf(*access) +
+             ");");
+  }
   out.line("if (part + 1 == parts)");
   out.line("  commit_copies();");
   out.close();

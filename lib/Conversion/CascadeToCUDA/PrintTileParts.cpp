@@ -38,9 +38,16 @@ void TilePrinter::addPartsEntry(const CudaEntry &like) {
       bytesOfTile(entry.vectors, entry.deepest) +
       int64_t(tiles.values.size()) * bytesOfTile(entry.vectors, entry.widest);
   int64_t places = std::clamp<int64_t>((kRoom - left) / place, 2, 4);
+  int64_t bytes = places * place;
+  if (int64_t narrow = narrowBytes(entry)) { // two tiles that are widened
+    constexpr int64_t kMostNarrow = 6;
+    places = std::clamp<int64_t>((kRoom - left - 2 * place) / narrow, 2,
+                                 kMostNarrow);
+    bytes = 2 * place + places * narrow;
+  }
   int64_t sums = int64_t(tiles.products.size()) * entry.widest * kRows * 4;
   entry.columns = int(places);
-  entry.sharedBytes = left + std::max(places * place, kWarps * sums);
+  entry.sharedBytes = left + std::max(bytes, kWarps * sums);
   if (hasShares()) {
     entry.mostGroups = kMostGroups;
     entry.sharedBytes = std::max(entry.sharedBytes, shareBytes(entry.threads));
@@ -92,7 +99,8 @@ std::string TilePrinter::printParts(TilePrinter &of) {
   ofParts = of.ofParts;
   findPacking(*of.result.tiles);
   for (const CudaEntry &entry : of.result.entries)
-    if (entry.roles == 0)
+    if (entry.roles == 0 &&
+        (entry.width < TileKernel::kNarrowVector || widensParts()))
       addPartsEntry(entry);
   of.result.entries.insert(of.result.entries.begin(), result.entries.begin(),
                            result.entries.end());
@@ -107,11 +115,6 @@ SmallVector<StatePlan *> TilePrinter::rowStates() {
     if (!tiles.productOf(s))
       states.push_back(&s);
   return states;
-}
-
-unsigned TilePrinter::numberAmongRows(StatePlan &s) {
-  SmallVector<StatePlan *> all = rowStates();
-  return unsigned(llvm::find(all, &s) - all.begin());
 }
 
 //===----------------------------------------------------------------------===//
@@ -296,13 +299,20 @@ void TilePrinter::printBrings() {
              " + first * " + strideOf(access) + ", " + strideOf(access) + ", " +
              n + "_count - first, " + countOf(column) + ");");
   };
+  const std::string each = widensParts() ? "kTilePlaces" : "kPlaces";
+  if (widensParts()) {
+    printNarrowPart();
+    out.otherwise();
+  }
   copy(tiles.right, "Right", "right_tiles + place * Right::kBytes",
        tiles.depth);
   for (auto [i, access] : llvm::enumerate(tiles.values))
     copy(access, "Values",
-         "value_tiles + (" + std::to_string(i) +
-             " * kPlaces + place) * Values::kBytes",
+         "value_tiles + (" + std::to_string(i) + " * " + each +
+             " + place) * Values::kBytes",
          tiles.width);
+  if (widensParts())
+    out.close();
   out.close();
   out.close("};");
   out.comment(
@@ -378,9 +388,14 @@ void TilePrinter::printPartsWalk() {
   out.line("// What has arrived is seen by all, and all are done with what "
            "comes next overwrites.");
   out.line("wait_copies<kPlaces - 2>();");
+  if (widensParts())
+    printNarrowPartTaken();
   out.line("block_barrier();");
-  out.line("const int place = (part_end - 1 - at) % kPlaces;");
-  out.line("bring(at - (kPlaces - 1), (place + kPlaces - 1) % kPlaces);");
+  if (!widensParts())
+    out.line("const int place = (part_end - 1 - at) % kPlaces;");
+  const std::string slot = widensParts() ? "slot" : "place";
+  out.line("bring(at - (kPlaces - 1), (" + slot +
+           " + kPlaces - 1) % kPlaces);");
   out.line("commit_copies();");
   out.line("const int64_t first = int64_t(at) * Right::kRows + thread_again() "
            "/ 32 * kColumns;");
@@ -707,28 +722,6 @@ void TilePrinter::printPartResults() {
   out.close("};");
 }
 
-/// The block that has the first part of this one's group.
-std::string TilePrinter::firstPart() {
-  return hasShares() ? "block() - part" : "group * row_parts";
-}
-
-/// What blocks leave for the last one.
-void TilePrinter::printWorkspace() {
-  unsigned number = 0;
-  int64_t maps = result.entries.front().mapBytes;
-  auto place = [&](unsigned number) {
-    std::string behind =
-        maps ? std::to_string(maps) + " * blocks() + " : std::string();
-    return " = reinterpret_cast<float *>(workspace + " + behind +
-           std::to_string(number * 4) + " * kRows * blocks());";
-  };
-  for (StatePlan *s : rowStates())
-    out.line("[[maybe_unused]] float *const left_" + name(*s) +
-             place(number++));
-  if (!tiles.products.empty())
-    out.line("[[maybe_unused]] float *const left_sums" + place(number));
-}
-
 void TilePrinter::printPartsBody() {
   out.blank();
   out.line("template <int kPlaces, int kDepth, int kWidth, int kVector, bool "
@@ -748,12 +741,18 @@ void TilePrinter::printPartsBody() {
   out.line("using Left = " + tile + "<kRows, kDepth>;");
   out.line("using Right = " + tile + "<kWarps * kColumns, kDepth>;");
   out.line("using Own = " + tile + "<kColumns, kDepth>;");
-  std::string total = "Left::kBytes + kPlaces * Right::kBytes";
+  const std::string each = widensParts() ? "kTilePlaces" : "kPlaces";
+  if (tiles.mayWidenAhead())
+    out.line("[[maybe_unused]] constexpr int kInVector = kVector == 16 ? 8 : "
+             "kVector; // of a chunk");
+  if (widensParts())
+    out.line("constexpr int kTilePlaces = kVector == 16 ? 2 : kPlaces;");
+  std::string total = "Left::kBytes + " + each + " * Right::kBytes";
   total += printWordFactorType();
   if (hasWidth()) {
     out.line("using Values = " + tile + "<kWarps * kColumns, kWidth>;");
-    total += " + " + std::to_string(tiles.values.size()) +
-             " * kPlaces * Values::kBytes";
+    total += " + " + std::to_string(tiles.values.size()) + " * " + each +
+             " * Values::kBytes";
   }
   out.line("constexpr int kQuads = kWidth == 0 ? 1 : kWidth / 4;");
   out.line("static_assert(kSharedBytes >= " + total + ");");
@@ -761,8 +760,10 @@ void TilePrinter::printPartsBody() {
   out.line("const uint32_t right_tiles = left_tile + Left::kBytes" +
            factorBytes() + ";");
   if (hasWidth())
-    out.line("const uint32_t value_tiles = right_tiles + kPlaces * "
-             "Right::kBytes;");
+    out.line("const uint32_t value_tiles = right_tiles + " + each +
+             " * Right::kBytes;");
+  if (widensParts())
+    printNarrowPlaces("left_tile + " + total, "kPlaces");
   Expressions::Scope scope(values, {});
   out.blank();
   out.line("// 1. Where the block is, and what does not change there.");

@@ -420,7 +420,8 @@ void TilePrinter::printElements(unsigned level) {
     for (const TileState *p : packed)
       out.line(
           "const uint32_t " + name(*p->state) + "_values = value_tiles + (" +
-          (isInParts ? std::to_string(p->values) + " * kPlaces"
+          (isInParts ? std::to_string(p->values) +
+                           (widensParts() ? " * kTilePlaces" : " * kPlaces")
                      : std::to_string(2 * p->values)) +
           " + place) * Values::kBytes + " +
           (isInParts ? "which / 32 * kColumns * Values::kRowBytes + " : "") +

@@ -10,6 +10,33 @@ using namespace refold;
 using namespace refold::cuda;
 using namespace refold::walk;
 
+unsigned TilePrinter::numberAmongRows(StatePlan &s) {
+  SmallVector<StatePlan *> all = rowStates();
+  return unsigned(llvm::find(all, &s) - all.begin());
+}
+
+/// The block that has the first part of this one's group.
+std::string TilePrinter::firstPart() {
+  return hasShares() ? "block() - part" : "group * row_parts";
+}
+
+/// What blocks leave for the last one.
+void TilePrinter::printWorkspace() {
+  unsigned number = 0;
+  int64_t maps = result.entries.front().mapBytes;
+  auto place = [&](unsigned number) {
+    std::string behind =
+        maps ? std::to_string(maps) + " * blocks() + " : std::string();
+    return " = reinterpret_cast<float *>(workspace + " + behind +
+           std::to_string(number * 4) + " * kRows * blocks());";
+  };
+  for (StatePlan *s : rowStates())
+    out.line("[[maybe_unused]] float *const left_" + name(*s) +
+             place(number++));
+  if (!tiles.products.empty())
+    out.line("[[maybe_unused]] float *const left_sums" + place(number));
+}
+
 /// What states of `level` become, of four parts: those of them whose numbers
 /// are read, and the quads of sums.
 void TilePrinter::printSliceLevel(unsigned level) {

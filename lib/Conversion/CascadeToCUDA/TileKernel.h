@@ -17,6 +17,7 @@ struct TileAccess {
   /// What it is in tiles: of 8 bits, a type of 16 bits that has all of its
   /// numbers.
   mlir::Type unit;
+  bool isWidened() const;
 };
 
 /// A state with a carried index: the sum of `factor` times a row of `values`.
@@ -70,6 +71,13 @@ struct TileKernel : RowKernel {
   /// Some array that is multiplied has 8 bits, and is widened on its way to
   /// shared memory.
   bool widens() const;
+  /// The stream brings such an array: where its rows begin at multiples of 16
+  /// bytes it is widened a tile ahead.
+  bool widensStream() const;
+  bool mayWidenAhead() const;
+  /// It brings no other ones.
+  bool widensAllOfStream() const;
+  static constexpr int kNarrowVector = 16;
 
   unsigned numLevels() const;
   /// Results are the same relative to any pivot, and no one reads the pivots

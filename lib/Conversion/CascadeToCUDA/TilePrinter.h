@@ -131,6 +131,28 @@ private:
   // units leave them, or of f32.
   std::string tileType() { return tiles.isOfWords ? "WordTile" : "Tile"; }
   int64_t bytesOfTile(int64_t rows, int64_t length) const;
+  // Arrays of 8 bits that are widened a tile ahead.
+  int64_t bytesOfNarrow(int64_t rows, int64_t length, int64_t threads) const;
+  int64_t narrowBytes(const CudaEntry &entry) const;
+  std::string narrowType(const TileAccess &access);
+  llvm::SmallVector<TileAccess *> narrowOnes();
+  llvm::SmallVector<TileAccess *> streamed();
+  std::string printNarrowPlaces(const std::string &from,
+                                const std::string &places);
+  void printWidening(llvm::function_ref<std::string(TileAccess &)> to,
+                     const std::string &from);
+  std::string tileAt(const TileAccess &access, const std::string &place);
+  llvm::SmallVector<int> vectorsOfEntries();
+  bool widensParts() const;
+  bool widensByRoles();
+  void printNarrowPart();
+  void printNarrowPartTaken();
+  tile::Op widening(TileAccess &access, const tile::Stage &to);
+  void printNarrowLeft();
+  std::string printNarrowTypes();
+  void printNarrowNext(const std::string &at,
+                       std::optional<bool> ofValues = std::nullopt);
+  void printNarrowRolePlaces(const std::string &from);
   std::string laneRow(const std::string &half) {
     return (tiles.isOfWords ? "word_row(" : "fragment_row(") + half +
            ", which)";
@@ -152,7 +174,9 @@ private:
                            : "c / 2 * 8 + " + laneColumn("c % 2");
   }
   std::string isByVectors() {
-    return "kVector == " + std::to_string(tiles.vector());
+    return tiles.mayWidenAhead()
+               ? "kVector > 1"
+               : "kVector == " + std::to_string(tiles.vector());
   }
   void printLaneSums();
   // The text of f32.
@@ -168,6 +192,7 @@ private:
       TileAccess &, const std::string &tile, const std::string &to,
       const std::string &first, const std::string &rows, int column)>;
   void printWordCopies(PrintCopy copy);
+  void printNarrowBring(PrintCopy copy);
   void printWordFold();
   void printWordProducts(const std::string &right, const std::string &leftAt,
                          const std::string &rightAt);

@@ -86,7 +86,13 @@ tile::Entry TilePrinter::entryOf(const CudaEntry &entry) {
       4 * entry.roles * panels(16, boxed) +
       bytesOfBrought(unsigned(to.constants["kBrought"]), entry.rows,
                      entry.vectors) +
-      gateBytes();
+      gateBytes() + narrowBytes(entry);
+  for (auto [name, rows, length] :
+       {std::tuple("Left", int64_t(entry.rows), entry.deepest),
+        {"Right", int64_t(entry.vectors), entry.deepest},
+        {"Values", int64_t(entry.vectors), entry.widest}})
+    to.constants[std::string(name) + "Narrow::kBytes"] =
+        tiles.widensStream() ? bytesOfNarrow(rows, length, 128) : 0;
   to.constants["kLefts"] = entry.sharedBytes == least ? 1 : 2;
   eachBrought([&](TileAccess &access, const std::string &condition) {
     to.constants[access.name + "_type::kBytes"] =

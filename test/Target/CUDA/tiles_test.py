@@ -103,11 +103,37 @@ def check_example(name, dtype):
 # Of 8 bits, of one format or both, beside 16 bits, whose factors are rounded to f16.
 BYTES = {"bytes": ("f8e4m3", "f8e4m3", "f8e4m3", ""), "bytesbeside": ("bf16", "f8e5m2", "f8e4m3", CAUSAL),
          "bytesof16": ("f8e5m2", "f8e4m3", "f16", CAUSAL)}
+# The same whose rows are whole vectors of 16 bytes: what is streamed is widened a tile ahead, all of it or the keys alone.
+BYTES |= {"byteswhole": ("f8e4m3", "f8e4m3", "f8e5m2", "", 64, 48), "byteswholemasked": ("bf16", "f8e4m3", "f8e4m3", CAUSAL, 32, 64),
+          "byteskeys": ("f16", "f8e5m2", "f16", LOW, 48, 32)}
+COMPILED_BYTES = {"byteshd64": ("f8e4m3", "f8e4m3", "f8e4m3", "", 64, 64), "byteshd128": ("f8e4m3", "f8e4m3", "f8e4m3", CAUSAL, 128, 128),
+                  "byteshd128beside": ("bf16", "f8e4m3", "f8e4m3", "", 128, 128)}
 
 
-def bytes_program(q, k, v, mask):
-    return (program(40, 24, mask=mask).replace("m,d=40]", f"m,d=40]: {q}").replace("n,d=40]", f"n,d=40]: {k}")
-            .replace("n,e=24]", f"n,e=24]: {v}"))
+def bytes_program(q, k, v, mask, depth=40, width=24):
+    return (program(depth, width, mask=mask).replace(f"m,d={depth}]", f"m,d={depth}]: {q}")
+            .replace(f"n,d={depth}]", f"n,d={depth}]: {k}").replace(f"n,e={width}]", f"n,e={width}]: {v}"))
+
+
+def check_bytes_ahead(folder, name, dtype):
+    """More tiles than places, ragged ones, more rows than a block has, and few rows whose blocks share the stream."""
+    for target in ("cuda-emulated", "cuda-emulated-sm90"):
+        verify(folder / f"{name}.fold", dtype, "1,150,400", "--shape", "b=1,m=140", target=target)
+    entries = kernels_of(str(folder / name), dtype, "cuda-sm90")[0]["entries"]
+    assert entries[0]["vectors"] and any(e["name"].endswith("x16") for e in entries), name
+    if name != "byteskeys":
+        assert any("_roles" in e["name"] for e in entries) and any("_parts" in e["name"] and e["width"] == 16 for e in entries), name
+        verify(folder / f"{name}.fold", dtype, "70,900", "--shape", "b=1,m=3")
+
+
+def check_wider(name, dtype, shapes):
+    """Extents that are known when it runs, and that no entry has room for: steps of their own, in the same program."""
+    path = ROOT / f"examples/{name}.fold"
+    for target in ("cuda-emulated", "cuda-emulated-sm90"):
+        for shape in shapes:
+            verify(path, dtype, "1,40", "--shape", shape, target=target)
+    kernels = kernels_of(str(path)[:-5], dtype)
+    assert not kernels[0]["for_other_sizes"] and len(kernels) > 2 and all(k["for_other_sizes"] for k in kernels[1:]), name
 
 
 def check_words(path, lengths, shape, families="normal,ninf,nan,const,growing"):
@@ -279,7 +305,7 @@ def main():
             (folder / f"{name}.fold").write_text(text)
         for name, (text, _) in {**WIDE, **COMPILED_WIDE}.items():
             (folder / f"{name}.fold").write_text(text)
-        for name, parts in BYTES.items():
+        for name, parts in {**BYTES, **COMPILED_BYTES}.items():
             (folder / f"{name}.fold").write_text(bytes_program(*parts))
         (folder / "lowest.fold").write_text(program(32, 32, more=", r[b,h,m,n]: f32", bias=" + r").replace("n,d=32]", "n,d=32]: f16")
                                             .replace("m,d=32]", "m,d=32]: f16").replace("e=32]", "e=32]: f16"))
@@ -308,9 +334,14 @@ def main():
         cases += [(check_words, ROOT / "examples/attention_causal.fold", "70,600", "m=3")]
         # --dtype is the type of what has 16 bits.
         cases += [(check_fixed, folder, name, dtype) for name, dtype in zip(BYTES, ("f16", "bf16", "f16"))]
+        cases += [(check_bytes_ahead, folder, name, dtype)
+                  for name, dtype in (("byteswhole", "f16"), ("byteswholemasked", "bf16"), ("byteskeys", "f16"))]
+        cases += [(check_wider, "attention_causal", "f32", ("b=1,h=2,m=9,d=260,e=257", "b=1,h=2,m=9,d=256,e=300")),
+                  (check_wider, "attention", "bf16", ("b=1,h=2,m=9,d=272,e=8", "b=1,h=2,m=9,d=40,e=24"))]
         cases += [(check_written, folder, name) for name in FIXED]
         gates = [(folder, name, arch) for name in COMPILED for arch in ("sm_80", "sm_90a")]
         gates += [(folder, name, "sm_90a") for name in COMPILED_WIDE]
+        gates += [(folder, name, arch) for name in COMPILED_BYTES for arch in ("sm_80", "sm_90a")]
         gated, skipped = checks.compiled(check_compiled, gates)
         words, skipped_words = checks.compiled(check_compiled_words, [
             (path, arch) for path in [*[folder / f"{name}.fold" for name in ("hd64", "hd128", "hd128causal", "hd256", "biases", "joined")],
