@@ -25,8 +25,13 @@ static bool hasCarriedSums(mlir::MLIRContext &context, llvm::StringRef text) {
   bool has = false;
   if (module)
     module->walk([&](CascadeOp op) {
-      has |= op.indicesOfRole(CascadeOp::Carried) != 0 &&
-             op.indicesOfRole(CascadeOp::Inner) != 0;
+      mlir::FailureOr<IndexSets> sets = IndexSets::infer(op);
+      uint64_t carried = op.indicesOfRole(CascadeOp::Carried);
+      if (mlir::failed(sets) || op.indicesOfRole(CascadeOp::Inner) == 0)
+        return;
+      for (StateOp state : op.getBody().getOps<StateOp>())
+        has |= state.getReducer() == Reducer::Add &&
+               (sets->of(state->getResult(0)) & carried) != 0;
     });
   return has;
 }
