@@ -341,7 +341,8 @@ def main():
         cases += [(check_written, folder, name) for name in FIXED]
         gates = [(folder, name, arch) for name in COMPILED for arch in ("sm_80", "sm_90a")]
         gates += [(folder, name, "sm_90a") for name in COMPILED_WIDE]
-        gates += [(folder, name, arch) for name in COMPILED_BYTES for arch in ("sm_80", "sm_90a")]
+        # Before sm_89 bytes are widened by integers, which spills.
+        gates += [(folder, name, "sm_90a") for name in COMPILED_BYTES]
         gated, skipped = checks.compiled(check_compiled, gates)
         words, skipped_words = checks.compiled(check_compiled_words, [
             (path, arch) for path in [*[folder / f"{name}.fold" for name in ("hd64", "hd128", "hd128causal", "hd256", "biases", "joined")],
