@@ -177,8 +177,7 @@ private:
     int64_t rows = 0;       ///< or so many rows, if that is more
     std::optional<Ix> most; ///< elements that there are, if that may be less
   };
-  Ahead readsToPrefetch(llvm::ArrayRef<StatePlan *> states,
-                        bool isInCache = false);
+  Ahead readsToPrefetch(llvm::ArrayRef<StatePlan *> states, bool isInCache);
   unsigned numberOfOperand(Node *read), numberOfTarget(WritePlan &w);
   Buffer operandOfRead(Node *read), targetBuffer(WritePlan &w);
   void prefetchAhead(Tile &t, const Ahead &ahead, int c);
