@@ -154,6 +154,8 @@ struct Engine {
   virtual bool isPassed(const Access &before) = 0;
   /// What a thread has begun to copy, and waits for.
   virtual void landCopies(int thread) = 0;
+  /// The same of groups before `end`, which gates are still to be told of.
+  virtual void landGroups(int thread, uint64_t end) = 0;
   /// Whether it did something; it does if it can where nothing else goes on.
   virtual bool advance(bool isIdle) = 0;
   virtual std::string finish() = 0;

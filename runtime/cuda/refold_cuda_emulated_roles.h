@@ -281,22 +281,24 @@ struct Roles : Engine {
     gate.passed.join(gate.next);
     joinTurns(gate.passedTurns, gate.nextTurns);
   }
+  void landOf(const Arrival &arrival, const Copy &copy) {
+    land(copy);
+    SharedElement &element = machine.bytes.elements[copy.to / 16];
+    element.isUnderWay = false;
+    element.write = arrival.made;
+    Chunk &one = chunk(int(copy.to / 16));
+    one.gate = arrival.gate;
+    one.opening = gates[arrival.gate].opened + 1;
+    one.isOfBox = arrival.isBox;
+  }
   void landFirst(int thread) {
     auto first = std::find_if(
         arrivals.begin(), arrivals.end(),
         [&](const Arrival &arrival) { return arrival.thread == thread; });
     if (first == arrivals.end())
       return;
-    for (const Copy &copy : first->copies) {
-      land(copy);
-      SharedElement &element = machine.bytes.elements[copy.to / 16];
-      element.isUnderWay = false;
-      element.write = first->made;
-      Chunk &one = chunk(int(copy.to / 16));
-      one.gate = first->gate;
-      one.opening = gates[first->gate].opened + 1;
-      one.isOfBox = first->isBox;
-    }
+    for (const Copy &copy : first->copies)
+      landOf(*first, copy);
     const int gate = first->gate;
     const bool isBox = first->isBox;
     const std::vector<uint32_t> turns = std::move(first->turns);
@@ -314,6 +316,15 @@ struct Roles : Engine {
       before = arrivals.size();
       landFirst(thread);
     }
+  }
+  void landGroups(int thread, uint64_t end) override {
+    for (Arrival &arrival : arrivals)
+      if (arrival.thread == thread && !arrival.isBox)
+        std::erase_if(arrival.copies, [&](const Copy &copy) {
+          if (copy.group < end)
+            landOf(arrival, copy);
+          return copy.group < end;
+        });
   }
   /// At random in odd modes but the late one.
   bool advance(bool isIdle) override {

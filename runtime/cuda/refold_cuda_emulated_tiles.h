@@ -142,22 +142,23 @@ inline void copy_word_async(uint32_t to, const void *from, bool is_there) {
 inline void commit_copies() { ++emulator::current().group; }
 template <int kLeft> void wait_copies() {
   using namespace emulator;
-  std::vector<Copy> left;
-  for (const Copy &copy : current().copies) {
-    if (copy.group + kLeft >= current().group) {
-      left.push_back(copy);
-      continue;
-    }
+  const uint64_t groups = current().group;
+  const uint64_t end = groups < kLeft ? 0 : groups - kLeft;
+  std::erase_if(current().copies, [&](const Copy &copy) {
+    if (copy.group >= end)
+      return false;
     land(copy);
     eachElement(copy.to, copy.bytes, [](int i) {
       SharedElement &element = machine.bytes.elements[i];
       element.isUnderWay = false;
       element.write = now();
     });
-  }
-  current().copies = std::move(left);
+    return true;
+  });
   if (engine && kLeft == 0)
     engine->landCopies(machine.current);
+  else if (engine)
+    engine->landGroups(machine.current, end);
 }
 
 namespace emulator {

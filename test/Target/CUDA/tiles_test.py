@@ -107,7 +107,7 @@ BYTES = {"bytes": ("f8e4m3", "f8e4m3", "f8e4m3", ""), "bytesbeside": ("bf16", "f
 BYTES |= {"byteswhole": ("f8e4m3", "f8e4m3", "f8e5m2", "", 64, 48), "byteswholemasked": ("bf16", "f8e4m3", "f8e4m3", CAUSAL, 32, 64),
           "byteskeys": ("f16", "f8e5m2", "f16", LOW, 48, 32)}
 COMPILED_BYTES = {"byteshd64": ("f8e4m3", "f8e4m3", "f8e4m3", "", 64, 64), "byteshd128": ("f8e4m3", "f8e4m3", "f8e4m3", CAUSAL, 128, 128),
-                  "byteshd128beside": ("bf16", "f8e4m3", "f8e4m3", "", 128, 128)}
+                  "byteshd64beside": ("bf16", "f8e4m3", "f8e4m3", "", 64, 64)}
 
 
 def bytes_program(q, k, v, mask, depth=40, width=24):
