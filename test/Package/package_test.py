@@ -143,23 +143,21 @@ def check_gpu(files):
 
 
 def check_tiles(files):
-    """Conditions on several sizes and shared memory by request travel: the bits of `refold run`, or the same refusal."""
+    """Conditions on several sizes and shared memory by request travel, and steps for sizes that no entry has room for: the bits of `refold run`."""
     program = files.folder / "tiles.fold"
     program.write_text("f(q[m,d], k[n,d], v[n,e]) -> o\n  s = sum(d: q*k)\n  t = max(n: s)\n"
                        "  o[m,e] = sum(n: exp(s - t)*v) / sum(n: exp(s - t))\n")
     package = files.folder / "tiles.rfx"
     files.machine.answers("compile", "--target", "cuda-sm90", "--dtype", "f16", program, "-o", package)
-    for depth, width, tool_code in ((128, 128, 0), (13, 40, 0), (300, 40, 4)):
+    for depth, width in ((128, 128), (13, 40), (300, 40), (24, 260)):
         given = []
         for i, (name, dims) in enumerate((("q", [70, depth]), ("k", [90, depth]), ("v", [90, width]))):
             write_npy(files.folder / f"{name}.npy", dims, i, "e")
             given += ["--input", f"{name}={files.folder}/{name}.npy"]
         code, text, _ = files.machine.run(RUN, package, *given, "--output", f"o={files.folder}/o.npy", REFOLD_NVRTC="/no-such.so")
-        assert code == tool_code and (code == 0 or "[cuda-not-tiles]" in text), (code, text)
-        if code == 0:
-            files.machine.answers("run", "--target", "cuda", "--dtype", "f16", program, *given, "--output",
-                                  f"o={files.folder}/same.npy")
-            assert (files.folder / "o.npy").read_bytes() == (files.folder / "same.npy").read_bytes(), (depth, width)
+        assert code == 0, (code, text)
+        files.machine.answers("run", "--target", "cuda", "--dtype", "f16", program, *given, "--output", f"o={files.folder}/same.npy")
+        assert (files.folder / "o.npy").read_bytes() == (files.folder / "same.npy").read_bytes(), (depth, width)
 
 
 def check_damage(files):
