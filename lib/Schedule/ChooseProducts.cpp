@@ -81,6 +81,17 @@ bool ScheduleChooser::isDenseAlongSum() {
   });
 }
 
+/// Whether what contractions read of the stream has 16 bits or fewer.
+bool ScheduleChooser::readsHalvesAlong(int stream) {
+  uint64_t inner = cascade.indicesOfRole(CascadeOp::Inner);
+  return llvm::all_of(cascade.getBody().getOps<ReadOp>(), [&](ReadOp read) {
+    uint64_t set = sets.of(read.getValue());
+    Type type = read.getValue().getType();
+    return !(set & inner) || !(set >> stream & 1) ||
+           (type.isIntOrFloat() && type.getIntOrFloatBitWidth() <= 16);
+  });
+}
+
 bool refold::multipliesPairsByConstant(CascadeOp cascade, Value term) {
   auto product = term.getDefiningOp<arith::MulFOp>();
   auto halfOf = [](Value factor) {

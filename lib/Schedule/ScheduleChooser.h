@@ -38,6 +38,7 @@ private:
   int64_t rowsSharing(unsigned i);
   int chooseSharedRow(int except);
   bool isDenseAlongSum();
+  bool readsHalvesAlong(int stream);
   bool hasPairsInTiles();
   int64_t fewRows(int row, int64_t most = kFewRows);
   int64_t rowsAlongSum();
