@@ -172,6 +172,31 @@ TEST_F(CostModelTest, AsksAheadWhereElementsTakeTime) {
   EXPECT_TRUE(asks(kSoftmax));
 }
 
+TEST_F(CostModelTest, TilesOfHalvesAreLongerWhereLinesComeIntoTheFirstCache) {
+  constexpr llvm::StringLiteral text = R"(
+    %x, %w, %y = "test.arrays"()
+        : () -> (memref<32x128xTYPE>, memref<8x?x128xTYPE>, memref<32xTYPE>)
+    refold.cascade rows(%h = 32) stream(%n = ?) inner(%d = 128)
+      ins(%a = %x : memref<32x128xTYPE>, %b = %w : memref<8x?x128xTYPE>)
+      outs(%c = %y : memref<32xTYPE>) sizes(%n = %b[1]) {
+      %0 = refold.read %a[%h, %d] : TYPE
+      %1 = refold.read %b[%h floordiv 4, %n, %d] : TYPE
+      %2 = arith.mulf %0, %1 : TYPE
+      %3 = refold.contract %2 over(%d) : TYPE
+      %4 = refold.state max(%3 : TYPE)
+      refold.write %4, %c[%h] : TYPE
+    })";
+  auto tile = [&](llvm::StringRef type) -> int64_t {
+    CascadeOp cascade = parse(replaced(text, "TYPE", type));
+    auto schedule = chooseSchedule(cascade, target);
+    return mlir::succeeded(schedule) ? schedule->tile["n"] : 0;
+  };
+  EXPECT_EQ(tile("f16"), 256);
+  target.asksIntoFirst = true;
+  EXPECT_EQ(tile("f16"), 512);
+  EXPECT_EQ(tile("f32"), 256);
+}
+
 constexpr llvm::StringLiteral kProduct = R"(
   %x, %w, %y = "test.arrays"()
       : () -> (memref<?x?xf32>, memref<?x?xf32>, memref<?x?xf32>)
