@@ -408,6 +408,7 @@ llvm::Error Verifier::verifySeed(const InputRecipe &family, uint64_t seed,
     one.touchedUnfusedError =
         std::max(one.touchedUnfusedError, owed.allowanceOfTouched(i));
     one.unfusedClassErrors += deviation.wrongClass;
+    one.lost += owed.apartOf(i).lost.count();
   }
   if (forms.unrounded) {
     auto wide = asComputed(*given);

@@ -108,6 +108,7 @@ llvm::json::Value verdictJson(const OutputVerdict &output) {
                            {"bound", jsonNumber(one.bound)},
                            {"touched_error", jsonNumber(one.touchedError)},
                            {"touched_bound", jsonNumber(one.touchedBound)},
+                           {"lost", one.lost},
                            {"seeds", one.seeds},
                            {"worst_seed", static_cast<int64_t>(one.worstSeed)},
                            {"conditioned", one.isConditioned},
@@ -229,8 +230,13 @@ void printText(const Verification &verification) {
        << " fused, " << formatError(worst.unfusedError) << " unfused, bound "
        << formatError(worst.bound);
     double share = 0;
-    for (const OutputCase &one : output.cases)
+    int64_t lost = 0;
+    for (const OutputCase &one : output.cases) {
       share = std::max(share, one.shareOfBound);
+      lost += one.lost;
+    }
+    if (lost)
+      os << ", " << lost << " elements lost as written";
     if (share > 0)
       os << llvm::format(", beside %.2f of what running roundings may change",
                          share);

@@ -51,6 +51,7 @@ struct OutputCase {
   /// The same of elements that the range of the type as written has changed
   /// (docs/numerics.md, "What is lost as written").
   double touchedError = 0.0, touchedUnfusedError = 0.0, touchedBound = 0.0;
+  int64_t lost = 0; ///< elements that the program as written loses: not judged
   /// Fused loses a class that unfused has; or unfused itself has another class
   /// than double.
   int64_t classLosses = 0, unfusedClassErrors = 0;
