@@ -249,6 +249,8 @@ inline void enterFiber() {
     machine.body();
     if (machine.arrived > 0)
       report("ends while other threads wait at a block barrier");
+    if (!current().copies.empty())
+      report("ends while its copies are under way");
   } catch (std::string &what) {
     if (machine.error.empty())
       machine.error = what;

@@ -60,6 +60,9 @@ void TilePrinter::printCopies() {
        m.empty() ? "1" : m + "_end - " + m + "_first", tiles.depth);
   out.line("if (begin < end)");
   out.line("  bring(int64_t(end - 1) * kColumns, 0);");
+  out.line("else");
+  out.line("  commit_copies(); // of the left side, which is waited for in the "
+           "end");
   out.line("// Fragments that fit into registers stay there.");
   out.line("[[maybe_unused]] uint32_t kept[kIsKept ? kDepth / 16 : "
            "1][kTiles][4];");

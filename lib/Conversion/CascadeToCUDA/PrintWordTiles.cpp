@@ -101,6 +101,9 @@ void TilePrinter::printWordCopies(PrintCopy copy) {
        m.empty() ? "1" : m + "_end - " + m + "_first", tiles.depth);
   out.line("if (begin < end)");
   out.line("  bring_right(int64_t(end - 1) * kColumns);");
+  out.line("else");
+  out.line("  commit_copies(); // of the left side, which is waited for in the "
+           "end");
 }
 
 //===----------------------------------------------------------------------===//
