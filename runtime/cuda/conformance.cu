@@ -4,6 +4,7 @@
 // wrong in one of them.
 #include "refold_cuda.h"
 #include "refold_cuda_shares.h"
+#include "refold_cuda_tiles_words.h"
 
 using namespace refold;
 
@@ -216,6 +217,63 @@ conform_words(const float *in, float *out, int64_t count) {
   for (int i = 0; i < 4; ++i)
     store_element(out + lane * 4 + i, float_of(four[i]));
 }
+
+/// One warp, f32: 16 rows of kDepth elements against kColumns rows of as many,
+/// of which `count` are there; then, of these products, sums with kWidth
+/// columns of each. `in` has the three matrices behind each other, `out` the
+/// products and the sums as lanes say that they have them.
+template <int kColumns, int kDepth, int kWidth>
+REFOLD_DEVICE void multiply_words(const float *in, float *out, int64_t count) {
+  using Left = WordTile<16, kDepth>;
+  using Right = WordTile<kColumns, kDepth>;
+  using Values = WordTile<kColumns, kWidth>;
+  using Factors = WordFactors<2, kColumns>;
+  REFOLD_SHARED_BYTES(factors, Factors::kBytes + Left::kBytes + Right::kBytes +
+                                   Values::kBytes);
+  const uint32_t left = factors + Factors::kBytes;
+  const uint32_t right = left + Left::kBytes, values = right + Right::kBytes;
+  copy_tile<Left, 32, 4>(left, in, kDepth, 16, kDepth);
+  copy_tile<Right, 32, 4>(right, in + 16 * kDepth, kDepth, count, kDepth);
+  copy_tile<Values, 32, 4>(values, in + (16 + kColumns) * kDepth, kWidth, count,
+                           kWidth);
+  commit_copies();
+  wait_copies<0>();
+  block_barrier();
+  float products[2][kColumns / 4] = {}, sums[2][kWidth / 4] = {};
+  multiply_word_rows<Left, Right>(products, left, right);
+  REFOLD_UNROLL
+  for (int i = 0; i < 2; ++i)
+    REFOLD_UNROLL
+  for (int c = 0; c < kColumns / 16; ++c) {
+    const float four[4] = {products[i][4 * c], products[i][4 * c + 1],
+                           products[i][4 * c + 2], products[i][4 * c + 3]};
+    Factors::put(factors, i, c, four);
+    REFOLD_UNROLL
+    for (int e = 0; e < 4; ++e)
+      store_element(out + word_row(i) * kColumns + c * 16 + e / 2 * 8 +
+                        word_column(e % 2),
+                    four[e]);
+  }
+  warp_barrier();
+  multiply_word_columns<Factors, Values>(sums, factors, values);
+  REFOLD_UNROLL
+  for (int i = 0; i < 2; ++i)
+    REFOLD_UNROLL
+  for (int c = 0; c < kWidth / 4; ++c)
+    store_element(out + 16 * kColumns + word_row(i) * kWidth + c / 4 * 16 +
+                      word_quad() + c % 4,
+                  sums[i][c]);
+}
+
+#define CONFORM_WORD_TILES(columns, depth, width)                              \
+  REFOLD_KERNEL(32)                                                            \
+  conform_word_tiles_##columns##x##depth##x##width(                            \
+      const float *in, float *out, int64_t count) {                            \
+    multiply_words<columns, depth, width>(in, out, count);                     \
+  }
+CONFORM_WORD_TILES(16, 80, 48)
+CONFORM_WORD_TILES(32, 64, 128)
+CONFORM_WORD_TILES(64, 128, 80)
 
 /// Rows of `in`, `stride` elements apart, of which kLast and as many columns
 /// less 3 are there: `out` has 64 rows of kColumns as lanes have taken them,

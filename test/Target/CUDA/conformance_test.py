@@ -58,12 +58,14 @@ SIDES = {"conform_along_f16x64": (64, True), "conform_along_bf16x128": (128, Tru
 # Bytes of an element, columns, rows that are there.
 ELEMENTS = {"conform_elements_i8x64": (1, 64, 61), "conform_elements_bf16x64": (2, 64, 64), "conform_elements_f16x128": (2, 128, 37),
             "conform_elements_bf16x80": (2, 80, 60), "conform_elements_f32x64": (4, 64, 63), "conform_elements_i64x32": (8, 32, 59)}
+# Products of f32: columns of a product, elements of each, columns of the sums.
+WORD_TILES = {"conform_word_tiles_%dx%dx%d" % n: n for n in [(16, 80, 48), (32, 64, 128), (64, 128, 80)]}
 SLICES, WORDS, SHARES, TICKETS = "conform_slices", "conform_words", "conform_shares", "conform_row_tickets"
 ROLES, HANDOVER, BOXES, STORES = "conform_roles", "conform_handover", "conform_boxes", "conform_stores"
 ARRAYS, PANELS = "conform_array_stores", "conform_panel_stores"
 ARRAY_BOXES, TOLD = "conform_array_boxes", "conform_told"
 KERNELS = [(ARITHMETIC, "float"), (F8, "float"), (EXCHANGE, "int32_t"), (SLICES, "int32_t"), (TICKETS, "int32_t"), (SHARES, "int32_t"), (WORDS, "float"), (MATRICES, "float")] + [(f"conform_copy_{n}", "int8_t") for n in COPIES]
-KERNELS += [(n, "int8_t") for n in ELEMENTS]
+KERNELS += [(n, "int8_t") for n in ELEMENTS] + [(n, "float") for n in WORD_TILES]
 KERNELS += [(n, "float") for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]]
 INPUTS.update({n: "int16_t" for n in [*PRODUCTS, *SIDES, ROLES, HANDOVER]})
 INPUTS[SHARES] = "int32_t"
@@ -84,6 +86,10 @@ def launch_of(name):
         size, columns, _ = ELEMENTS[name]
         chunks, unit = columns * size // 16, max(size // 2, 1)
         return 128, 64 * 16 * (chunks if chunks % 8 == 0 else (chunks // unit | 1) * unit)
+    if name in WORD_TILES:
+        columns, depth, width = WORD_TILES[name]
+        tiles = [(16, depth), (columns, depth), (columns, width)]
+        return 32, 64 * columns + sum(rows * 16 * (n // 4 if n // 4 in (8, 16, 32) else n // 4 | 1) for rows, n in tiles)
     if name in F8_PRODUCTS:
         return 128, 128 * (64 + F8_PRODUCTS[name][2]) + 16
     if name in SIDES:
@@ -420,6 +426,20 @@ def check_matrices(machine, mode):
     assert (out[384:].reshape(32, 4) == half).all(), (MATRICES, mode, "half a copy")
 
 
+def check_word_tiles(machine, mode):
+    """Products of f32 and sums of these with columns, of small whole numbers; rows that are not there are zeros."""
+    random = np.random.default_rng(14)
+    for name, (columns, depth, width) in WORD_TILES.items():
+        for count in (columns, columns - 5, 1):
+            left, right, values = (random.integers(-3, 4, n).astype(np.float32) for n in [(16, depth), (columns, depth), (columns, width)])
+            out = np.full(16 * (columns + width), np.nan, np.float32)
+            machine.run(name, mode, 1, np.concatenate([left.ravel(), right.ravel(), values.ravel()]), out, count)
+            right[count:] = values[count:] = 0
+            products = left @ right.T
+            assert (out[:16 * columns].reshape(16, columns) == products).all(), (name, mode, count, "products")
+            assert (out[16 * columns:].reshape(16, width) == products @ values).all(), (name, mode, count, "sums")
+
+
 def check_words(machine, mode):
     data, out = np.random.default_rng(4).standard_normal(128).astype(np.float32), np.full(128, np.nan, np.float32)
     machine.run(WORDS, mode, 1, data, out, 99)
@@ -619,7 +639,7 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         machine = Device(*filter(None, [options.cubin, options.roles])) if options.cubin else Emulated(pathlib.Path(folder))
-        checks = [check_arithmetic, check_f8, check_exchange, check_slices, check_row_tickets, check_shares, check_words, check_matrices, check_elements, check_copies]
+        checks = [check_arithmetic, check_f8, check_exchange, check_slices, check_row_tickets, check_shares, check_words, check_word_tiles, check_matrices, check_elements, check_copies]
         if options.roles or not options.cubin:
             checks += [check_products, check_sides, check_f8_products, check_boxes, check_array_boxes, check_told, check_stores, check_array_stores, check_panel_stores, check_roles, check_handover, check_clusters, check_mailboxes]
         passed = 0
