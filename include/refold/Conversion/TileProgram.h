@@ -13,7 +13,8 @@
 
 namespace refold::tile {
 
-/// A place of some tiles in shared memory: `tiles` + `stage` * type::kBytes.
+/// A place of some tiles in shared memory: `tiles` + `stage` * type::kBytes;
+/// without `tiles`, `stage` is where it is in shared memory.
 struct Stage {
   std::string tiles, stage, type;
   std::string text() const {
@@ -38,17 +39,24 @@ struct Op {
     Define, ///< a lambda `callee`, of `numbers`: a name, and "constant" of a
             ///< Number<>, "visit", "number", or "" for what is text
     Call,
-    // Gates: `gate` at `place`.
+    // Gates: `gate` at `place`; without a name, where it is in shared memory,
+    // or `to` is the one.
     MakeGate, ///< of `count` arrivals
     WaitGate, ///< until phases of `count` are over
     Arrive,   ///< by each thread
     ArriveWithCopies,
+    ArriveExpecting, ///< and `count` bytes of boxes
     // Copies to `to`.
     CopyBoxes, ///< by one thread, arriving at `gate` at `place`
+    CopyBox,   ///< one of those that `gate` expects, of the map in `reads`
+    SeeMap,    ///< that somebody has written
     CopyRows,  ///< by all threads of a role
-    WaitCopies,
+    CommitCopies,
+    WaitCopies, ///< all but `count` groups
     StoreBoxes, ///< from shared memory of a warp
-    WaitBoxes,
+    StoreBox,   ///< one of a group
+    CommitBoxes,
+    WaitBoxes, ///< until all but `count` groups are read
     // Accesses in order by the threads themselves.
     Read,
     Write,
@@ -65,7 +73,14 @@ struct Op {
     GiveRegisters, ///< `count` of each thread
     TakeRegisters,
     BlockBarrier,
-    WarpBarrier
+    WarpBarrier,
+    // Other blocks.
+    FenceBlocks, ///< what was written is seen by who takes a ticket later
+    TakeTicket,
+    ArriveAtCluster,
+    WaitForCluster,
+    SendAcross ///< `count` bytes to `to` of block `place`, and to the gate of
+               ///< it that is the first of `reads`
   };
   /// How a branch or the body of one is written.
   enum Style : uint8_t { Braced, Bare, Inline };
@@ -75,12 +90,14 @@ struct Op {
   bool isConstant = false; ///< if constexpr
   bool isOpen = false;     ///< a condition on numbers that are text
   bool isSilent = false;   ///< what text around it says already
+  bool isApart = false;    ///< a loop that lanes of a warp may leave apart
   int inside = 0;          ///< braces of text that are open around it
   bool hasOtherwise = false;
   std::string text;    ///< as it is written, where it does not follow
   std::string comment; ///< behind the statement
   std::string condition, step;
   std::vector<Number> numbers;
+  std::vector<Number> steps; ///< of a loop, beside `step`
   std::string callee;
   /// As they are written; of products, "" is where the next of `reads` stands.
   std::vector<std::string> arguments;
@@ -92,6 +109,7 @@ struct Op {
 
   /// Whether other threads or units are told or waited for.
   bool isSynchronisation() const;
+  bool isAtGate() const;
   /// The statement that it is, without what it holds.
   std::string statement() const;
 };
@@ -117,6 +135,11 @@ struct Tiles {
   int64_t alignment = 16;
   /// Whether an entry has them, a number of its template; "" for all.
   std::string when;
+  bool isGate = false;   ///< of 8 bytes each
+  bool isGlobal = false; ///< memory that all blocks have
+  /// Whether lanes of a warp access what others of it wrote: they meet between.
+  bool isMet = false;
+  bool isOwn = false; ///< each thread has places of its own in them
 };
 
 /// Sums or factors in registers, as many of each thread as `count` says.

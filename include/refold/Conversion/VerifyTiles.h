@@ -16,6 +16,10 @@ struct Entry {
   std::map<std::string, int64_t> constants;
   int threads = 0;
   int64_t sharedBytes = 0;
+  /// The first of those that are walked, how many these are, and of how many.
+  int block = 0, walkedBlocks = 1, blocks = 1;
+  bool hasVisits = true;  ///< rows and tiles that the walk makes up
+  bool takesOpen = false; ///< conditions that only the text knows, without them
   /// Whether another entry has been verified whose warps go the same ways: only
   /// memory and registers are other ones.
   bool isLikeAnother = false;

@@ -12,10 +12,16 @@ constexpr int64_t kOtherRegisters = 24;
 
 Block::Block(const Compiled &program, const std::vector<Path> &paths,
              int threads)
-    : program(program), paths(paths), numWarps(threads / 32), threads(threads),
-      warps(paths.size()), memory(program.stages.size()),
-      gates(program.gates.size() * kMostPlaces), barriers(kBarriers),
-      boxes(program.stages.size()) {
+    : program(program), paths(paths), numWarps(int(paths.size())),
+      threads(threads), warpsOfBlock(threads / 32),
+      blocks(numWarps / warpsOfBlock),
+      gatesOfBlock(int(program.gates.size()) * kMostPlaces +
+                   int(program.stages.size())),
+      warps(paths.size()), memory(size_t(blocks) * program.stages.size()),
+      gates(size_t(blocks) * size_t(gatesOfBlock)),
+      barriers(size_t(blocks) * kBarriers), freeRegisters(size_t(blocks)),
+      boxes(memory.size()), boxNumbers(memory.size(), -1),
+      ticketsOf(size_t(blocks)) {
   int64_t registers = 65536 / threads / 8 * 8;
   size_t arrays = program.registers.size();
   for (size_t i = 0; i < warps.size(); ++i) {
@@ -28,6 +34,21 @@ Block::Block(const Compiled &program, const std::vector<Path> &paths,
     warp.isUnsettled.resize(arrays);
   }
   matches.resize(paths.size());
+  int next = 0;
+  for (size_t i = 0; i < warps.size(); ++i)
+    for (const Event &event : paths[i].events) {
+      bool isBox = event.kind == Op::CopyBoxes || event.kind == Op::CopyBox;
+      // What is sent has the place of that name in the other block.
+      for (int block = 0; block < blocks; ++block)
+        if (event.kind == Op::SendAcross || (isBox && block == blockOf(int(i))))
+          if (int &to = boxNumbers[size_t(block) * program.stages.size() +
+                                   size_t(event.to)];
+              to < 0)
+            to = next++;
+    }
+  if (4 * numWarps + next > Clock::kMost)
+    fail("known-numbers",
+         "found more warps and places than are walked; expected fewer");
 }
 
 bool Block::fail(const std::string &rule, const std::string &detail) {
@@ -36,77 +57,13 @@ bool Block::fail(const std::string &rule, const std::string &detail) {
   return true;
 }
 
-std::string Block::placeOf(int gate) const {
-  return "place " + std::to_string(gate % kMostPlaces) + " of gate " +
-         program.gates[size_t(gate / kMostPlaces)];
-}
-
-//===----------------------------------------------------------------------===//
-// Memory
-//===----------------------------------------------------------------------===//
-
-bool Block::isSeen(int number, const Access &by, bool needsShown,
-                   const std::string &what, int stage) {
-  const Seen &seen = warps[size_t(number)].seen;
-  if (seen.all.at[size_t(by.component)] < by.moment) {
-    fail("ordered-access", "found " + program.stages[size_t(stage)] + " " +
-                               what + "; expected a wait for that");
-    return false;
-  }
-  if (needsShown && seen.shown.at[size_t(by.component)] < by.moment) {
-    fail("proxy-fence",
-         "found " + program.stages[size_t(stage)] + " " + what +
-             " by another way; expected a fence between ordinary accesses and "
-             "those of matrix units and boxes");
-    return false;
-  }
-  return true;
-}
-
-void Block::read(int number, int stage, Access access) {
-  Memory &m = memory[size_t(stage)];
-  if (m.writes.empty())
-    fail("ordered-access", "found " + program.stages[size_t(stage)] +
-                               " read where nobody has written it");
-  for (const Access &write : m.writes)
-    if (!isSeen(number, write, access.isAsynchronous && !write.isAsynchronous,
-                "read while it may be written", stage))
-      return;
-  m.wasRead = true;
-  m.reads.push_back(access);
-}
-
-void Block::write(int number, int stage, Access access) {
-  Memory &m = memory[size_t(stage)];
-  for (const Access &read : m.reads)
-    if (!isSeen(number, read, access.isAsynchronous && !read.isAsynchronous,
-                "written while it may be read", stage))
-      return;
-  // Warps that copy together have parts of the same place.
-  std::vector<Access> kept;
-  for (const Access &write : m.writes) {
-    bool isPart = write.node == access.node && write.warp != access.warp;
-    if (isPart && warps[size_t(number)].seen.all.at[size_t(write.component)] <
-                      write.moment)
-      kept.push_back(write);
-    else if (!isSeen(number, write,
-                     access.isAsynchronous && !write.isAsynchronous,
-                     "written while it may be written", stage))
-      return;
-  }
-  bool hasGates = false;
-  for (const Compiled::Memory &tiles : program.memory)
-    hasGates |= stage >= tiles.firstStage &&
-                stage < tiles.firstStage + tiles.count && !tiles.came.empty();
-  if (kept.empty() && hasGates && !m.wasRead)
-    fail("stage-read", "found " + program.stages[size_t(stage)] +
-                           " written again before it was read");
-  m.wasRead = !kept.empty() && m.wasRead;
-  if (kept.empty())
-    m.wasRead = false;
-  m.reads.clear();
-  m.writes = std::move(kept);
-  m.writes.push_back(access);
+std::string Block::nameOf(int gate) const {
+  int own = gate % gatesOfBlock;
+  int named = int(program.gates.size()) * kMostPlaces;
+  if (own >= named)
+    return program.stages[size_t(own - named)];
+  return "place " + std::to_string(own % kMostPlaces) + " of gate " +
+         program.gates[size_t(own / kMostPlaces)];
 }
 
 //===----------------------------------------------------------------------===//
@@ -117,17 +74,48 @@ void Block::release(int number) {
   ++warps[size_t(number)].seen.all.at[size_t(number)];
 }
 
+/// To what the warp, or the lanes of it that have waited, have seen.
+void Block::learn(int number, const Event &event, const Seen &what) {
+  Warp &warp = warps[size_t(number)];
+  (event.lanes < 32 && program.isRead ? warp.ofLanes : warp.seen).join(what);
+}
+
+/// Lanes that meet see what each of them has.
+void Block::joinLanes(int number) {
+  Warp &warp = warps[size_t(number)];
+  warp.seen.join(warp.ofLanes);
+  warp.ofLanes = Seen();
+  uint16_t &copies = warp.seen.all.at[size_t(componentOfCopies(number))];
+  copies = std::max(copies, warp.ownCopies);
+  warp.shownThen = warp.seen.shown;
+  warp.momentThen = warp.seen.all.at[size_t(number)];
+  release(number);
+  ++warp.meetings;
+  warp.hasRead = false;
+}
+
 /// `copies`: when copies of the warp have, up to that number; `boxes`: when
 /// those to that place have.
 void Block::arrive(int number, int gate, int64_t lanes, int copies, int boxes) {
   Gate &g = gates[size_t(gate)];
   Warp &warp = warps[size_t(number)];
   if (g.maker < 0 || warp.seen.all.at[size_t(g.maker)] < g.made) {
-    fail("gate-made", "found an arrival at " + placeOf(gate) +
+    fail("gate-made", "found an arrival at " + nameOf(gate) +
                           " before it is made; expected a barrier between");
     return;
   }
-  g.here.join(warp.seen);
+  if (lanes < 32 && program.isRead) {
+    // What other lanes have done since all met is theirs to tell.
+    Seen own = warp.seen;
+    own.join(warp.ofLanes);
+    uint16_t &moment = own.all.at[size_t(number)];
+    uint16_t &shown = own.shown.at[size_t(number)];
+    moment = std::min(moment, warp.momentThen);
+    shown = std::min(shown, warp.momentThen);
+    g.here.join(own);
+  } else {
+    g.here.join(warp.seen);
+  }
   if (copies >= 0) {
     uint16_t &at = g.here.all.at[size_t(componentOfCopies(number))];
     at = std::max(at, uint16_t(copies));
@@ -141,12 +129,16 @@ void Block::arrive(int number, int gate, int64_t lanes, int copies, int boxes) {
   release(number);
   if (lanes > g.left) {
     fail("barrier-participants",
-         "found " + std::to_string(lanes) + " arrivals at " + placeOf(gate) +
+         "found " + std::to_string(lanes) + " arrivals at " + nameOf(gate) +
              ", of which a phase expects " + std::to_string(g.left) + " more");
     return;
   }
   g.left -= lanes;
-  if (g.left)
+  endPhase(g);
+}
+
+void Block::endPhase(Gate &g) {
+  if (g.left || g.owed)
     return;
   g.left = g.count;
   ++g.phases;
@@ -154,17 +146,18 @@ void Block::arrive(int number, int gate, int64_t lanes, int copies, int boxes) {
 }
 
 bool Block::waitGate(int number, const Event &event) {
-  Gate &g = gates[size_t(event.gate)];
+  int gate = gateOf(number, event.gate);
+  Gate &g = gates[size_t(gate)];
   Warp &warp = warps[size_t(number)];
   if (g.maker < 0 || warp.seen.all.at[size_t(g.maker)] < g.made)
-    return fail("gate-made", "found a wait for " + placeOf(event.gate) +
+    return fail("gate-made", "found a wait for " + nameOf(gate) +
                                  " before it is made; expected a barrier "
                                  "between");
   if ((g.phases & 1) == (event.count & 1))
     return false;
   matches[size_t(number)].push_back(g.phases);
   if (g.phases)
-    warp.seen.join(g.last);
+    learn(number, event, g.last);
   return true;
 }
 
@@ -176,13 +169,14 @@ bool Block::meet(int number, const Event &event, bool waits) {
     return fail("barrier-participants", "found barrier " +
                                             std::to_string(place) +
                                             "; expected one from 1 to 15");
-  Barrier &b = barriers[size_t(place)];
+  Barrier &b = barriers[size_t(blockOf(number) * kBarriers + place)];
   Warp &warp = warps[size_t(number)];
   if (warp.awaits >= 0) {
     if (b.phases == warp.awaits)
       return false;
     warp.awaits = -1;
     warp.seen.join(b.last);
+    joinLanes(number);
     return true;
   }
   if (b.arrived && b.count != count)
@@ -197,13 +191,18 @@ bool Block::meet(int number, const Event &event, bool waits) {
                 "found more threads at barrier " + std::to_string(place) +
                     " than the " + std::to_string(count) + " that it is of");
   b.here.join(warp.seen);
+  b.here.join(warp.ofLanes);
+  uint16_t &copies = b.here.all.at[size_t(componentOfCopies(number))];
+  copies = std::max(copies, warp.ownCopies);
   release(number);
   if (b.arrived == count) {
     b.arrived = 0;
     ++b.phases;
     b.last.join(b.here);
-    if (waits)
+    if (waits) {
       warp.seen.join(b.last);
+      joinLanes(number);
+    }
     return true;
   }
   if (!waits)
@@ -223,7 +222,7 @@ void Block::giveRegisters(int number, const Event &event) {
                                 std::to_string(event.count) + " of " +
                                 std::to_string(warp.registers) +
                                 " registers; expected fewer, a multiple of 8");
-  freeRegisters += (warp.registers - event.count) * 32;
+  freeRegisters[size_t(blockOf(number))] += (warp.registers - event.count) * 32;
   warp.registers = event.count;
 }
 
@@ -235,9 +234,10 @@ bool Block::takeRegisters(int number, const Event &event) {
                                        " registers where it has " +
                                        std::to_string(warp.registers));
   int64_t more = (event.count - warp.registers) * 32;
-  if (more > freeRegisters)
+  int64_t &free = freeRegisters[size_t(blockOf(number))];
+  if (more > free)
     return false;
-  freeRegisters -= more;
+  free -= more;
   warp.registers = event.count;
   return true;
 }
@@ -270,11 +270,13 @@ void Block::multiply(int number, const Event &event) {
                                 std::to_string(needs) +
                                 " registers of a thread, which has " +
                                 std::to_string(warp.registers));
+  Access by = accessOf(number, event);
+  by.component = componentOfProducts(number);
+  by.moment = uint16_t(group);
+  by.isAsynchronous = true;
   for (int stage : event.reads)
     if (stage >= 0)
-      read(number, stage,
-           {componentOfProducts(number), uint16_t(group), true, event.node,
-            number});
+      read(number, stage, by);
 }
 
 void Block::settle(int number, const Event &event) {
@@ -302,19 +304,6 @@ void Block::touch(int number, const Node &node) {
   }
 }
 
-void Block::copyBoxes(int number, const Event &event) {
-  Warp &warp = warps[size_t(number)];
-  Gate &g = gates[size_t(event.gate)];
-  if (g.maker >= 0 && warp.seen.shown.at[size_t(g.maker)] < g.made)
-    fail("proxy-fence", "found boxes that arrive at " + placeOf(event.gate) +
-                            ", which they have not been shown; expected a "
-                            "fence after it is made");
-  uint16_t moment = ++boxes[size_t(event.to)];
-  write(number, event.to,
-        {componentOfBoxes(event.to), moment, true, event.node, number});
-  arrive(number, event.gate, event.lanes, -1, event.to);
-}
-
 //===----------------------------------------------------------------------===//
 // Warps
 //===----------------------------------------------------------------------===//
@@ -322,10 +311,9 @@ void Block::copyBoxes(int number, const Event &event) {
 bool Block::act(int number, const Event &event) {
   Warp &warp = warps[size_t(number)];
   Clock &all = warp.seen.all;
-  Access own{number, all.at[size_t(number)], false, event.node, number};
   switch (event.kind) {
   case Op::MakeGate: {
-    Gate &g = gates[size_t(event.gate)];
+    Gate &g = gates[size_t(gateOf(number, event.gate))];
     g = Gate();
     g.count = g.left = event.count;
     g.maker = number;
@@ -335,26 +323,56 @@ bool Block::act(int number, const Event &event) {
   case Op::WaitGate:
     return waitGate(number, event);
   case Op::Arrive:
-    if (warp.hasRead && event.lanes < 32)
+    if (warp.hasRead && event.lanes < 32 && !program.isRead)
       return fail("ordered-access",
                   "found an arrival by some lanes for others of a warp that "
                   "may still read; expected a barrier of the warp between");
-    arrive(number, event.gate, event.lanes, -1, -1);
+    arrive(number, gateOf(number, event.gate), event.lanes, -1, -1);
     return true;
   case Op::ArriveWithCopies:
-    arrive(number, event.gate, event.lanes, warp.copies, -1);
+    arrive(number, gateOf(number, event.gate), event.lanes, warp.copies, -1);
+    return true;
+  case Op::ArriveExpecting:
+    expect(number, event);
+    return true;
+  case Op::CopyBox:
+    copyBox(number, event);
+    return true;
+  case Op::SeeMap:
+    read(number, event.reads[0], accessOf(number, event));
+    warp.maps.insert(event.reads[0]);
+    return true;
+  case Op::SendAcross:
+    sendAcross(number, event);
     return true;
   case Op::CopyBoxes:
     copyBoxes(number, event);
     return true;
-  case Op::CopyRows:
-    write(
-        number, event.to,
-        {componentOfCopies(number), ++warp.copies, false, event.node, number});
+  case Op::CopyRows: {
+    Access copy = accessOf(number, event);
+    copy.component = componentOfCopies(number);
+    copy.moment = ++warp.copies;
+    write(number, event.to, copy);
+    return true;
+  }
+  case Op::CommitCopies:
+    warp.copyGroups.push_back(warp.copies);
     return true;
   case Op::WaitCopies:
-    all.at[size_t(componentOfCopies(number))] =
-        uint16_t(std::max<int64_t>(warp.copies - event.count, 0));
+    waitCopies(number, event);
+    return true;
+  case Op::StoreBox: {
+    ++warp.stores;
+    Access store = accessOf(number, event);
+    store.component = componentOfStores(number);
+    store.moment = uint16_t(warp.storeGroups + 1);
+    store.isAsynchronous = true;
+    read(number, event.reads[0], store);
+    return true;
+  }
+  case Op::CommitBoxes:
+    ++warp.storeGroups;
+    warp.stores = 0;
     return true;
   case Op::StoreBoxes:
     touch(number, *event.node);
@@ -362,18 +380,19 @@ bool Block::act(int number, const Event &event) {
     return true;
   case Op::WaitBoxes:
     warp.hasBoxes &= event.count != 0;
+    waitStores(number, event);
     return true;
   case Op::Read:
     warp.hasRead |= event.node != nullptr;
     for (int stage : event.reads)
       if (stage >= 0)
-        read(number, stage, own);
+        read(number, stage, accessOf(number, event));
     return true;
   case Op::Write:
-    write(number, event.to, own);
+    write(number, event.to, accessOf(number, event));
     return true;
   case Op::Fence:
-    warp.seen.shown.join(all);
+    show(number, event);
     return true;
   case Op::BeginProducts:
     warp.hasBegun = true;
@@ -389,6 +408,22 @@ bool Block::act(int number, const Event &event) {
     warp.retired = std::max(warp.retired, warp.committed - int(event.count));
     all.at[size_t(componentOfProducts(number))] = uint16_t(warp.retired);
     return true;
+  case Op::FenceBlocks: {
+    // What is known, to others; and what the ticket has told.
+    Seen known = warp.seen;
+    known.join(warp.ofLanes);
+    warp.fenced.join(known.all);
+    Seen told;
+    told.all = warp.acquired;
+    learn(number, event, told);
+    release(number);
+    return true;
+  }
+  case Op::TakeTicket:
+    return takeTicket(number, event);
+  case Op::ArriveAtCluster:
+  case Op::WaitForCluster:
+    return meetCluster(number, event);
   case Op::Settle:
     settle(number, event);
     return true;
@@ -398,7 +433,7 @@ bool Block::act(int number, const Event &event) {
   case Op::PassTurn:
     return meet(number, event, false);
   case Op::WarpBarrier:
-    warp.hasRead = false;
+    joinLanes(number);
     return true;
   case Op::GiveRegisters:
     giveRegisters(number, event);
@@ -430,7 +465,10 @@ void Block::checkDeadlock() {
     bool isBudget = event.kind == Op::TakeRegisters;
     fail(isBudget ? "register-budget" : "deadlock",
          "found warp " + std::to_string(i) + " waiting for ever in '" +
-             event.node->op->statement() + "'");
+             (event.node->op->statement().empty()
+                  ? event.node->op->text
+                  : event.node->op->statement()) +
+             "'");
   }
 }
 
@@ -440,22 +478,38 @@ void Block::checkEnd() {
     std::string who = " of warp " + std::to_string(i);
     if (warp.issued > warp.retired)
       fail("token-waited", "found products" + who + " that nobody waits for");
-    if (warp.hasBoxes)
+    Seen known = warp.seen;
+    known.join(warp.ofLanes);
+    size_t stores = size_t(componentOfStores(int(i)));
+    if (warp.hasBoxes || warp.stores || warp.storeGroups > known.all.at[stores])
       fail("token-waited", "found boxes" + who + " that nobody waits for");
-    if (warp.copies > warp.seen.all.at[size_t(componentOfCopies(int(i)))])
+    // Who reads what was copied may have waited instead, at a gate.
+    size_t copies = size_t(componentOfCopies(int(i)));
+    bool isWaited =
+        std::any_of(warps.begin(), warps.end(),
+                    [&](const Warp &other) {
+                      bool isAsked = &other == &warp || program.isRead;
+                      return isAsked &&
+                             (other.seen.all.at[copies] >= warp.copies ||
+                              other.ofLanes.all.at[copies] >= warp.copies);
+                    }) ||
+        warp.ownCopies >= warp.copies;
+    if (!isWaited)
       fail("token-waited", "found copies" + who + " that nobody waits for");
   }
   for (size_t i = 0; i < gates.size(); ++i)
-    if (gates[i].maker >= 0 && gates[i].left != gates[i].count)
-      fail("stage-release", "found " + placeOf(int(i)) + " with " +
+    if (gates[i].maker >= 0 &&
+        (gates[i].left != gates[i].count || gates[i].owed))
+      fail("stage-release", "found " + nameOf(int(i)) + " with " +
                                 std::to_string(gates[i].count - gates[i].left) +
                                 " arrivals of " +
                                 std::to_string(gates[i].count) +
                                 " in the end; expected whole phases");
   for (size_t i = 0; i < barriers.size(); ++i)
     if (barriers[i].arrived)
-      fail("barrier-participants",
-           "found barrier " + std::to_string(i) + " half arrived in the end");
+      fail("barrier-participants", "found barrier " +
+                                       std::to_string(i % kBarriers) +
+                                       " half arrived in the end");
   for (const Compiled::Memory &tiles : program.memory) {
     auto phases = [&](const std::string &name, int64_t place) {
       auto at = std::find(program.gates.begin(), program.gates.end(), name);
@@ -472,9 +526,10 @@ void Block::checkEnd() {
                                   " that came and left another number of "
                                   "times; expected one release of each");
   }
-  if (freeRegisters)
-    fail("register-budget", "found " + std::to_string(freeRegisters) +
-                                " registers that nobody takes");
+  for (int64_t free : freeRegisters)
+    if (free)
+      fail("register-budget",
+           "found " + std::to_string(free) + " registers that nobody takes");
 }
 
 std::optional<Fault> Block::run(bool isBackwards) {

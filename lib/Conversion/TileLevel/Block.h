@@ -6,12 +6,15 @@
 
 #include "Paths.h"
 
+#include <set>
+
 namespace refold::tile {
 
-/// Moments of warps, of products and copies under way of each, and of boxes
-/// that are copied to each place of tiles, that somebody knows to be over.
+/// Moments of warps, of products, copies and boxes on their way out of each,
+/// and of what others copy to each place of tiles, that somebody knows to be
+/// over.
 struct Clock {
-  static constexpr int kMost = 96;
+  static constexpr int kMost = 160;
   std::array<uint16_t, kMost> at = {};
   void join(const Clock &other) {
     for (int i = 0; i < kMost; ++i)
@@ -28,6 +31,8 @@ struct Seen {
   }
 };
 
+/// A block, or several that tell each other something: warps of the second one
+/// are numbered behind those of the first one.
 class Block {
 public:
   Block(const Compiled &program, const std::vector<Path> &paths, int threads);
@@ -43,6 +48,8 @@ private:
     bool isAsynchronous;
     const Node *node;
     int warp;
+    uint32_t lanes = ~0u;
+    int meeting = 0; ///< of the warp's lanes, before
   };
   struct Memory {
     std::vector<Access> writes, reads;
@@ -50,8 +57,10 @@ private:
   };
   struct Gate {
     int64_t count = 0, left = 0; ///< arrivals of a phase
+    int64_t owed = 0;            ///< bytes that it expects
     int phases = 0;              ///< that are over
     int maker = -1;
+    bool isShown = false; ///< by the lane that made it
     uint16_t made = 0;
     Seen here, last;
   };
@@ -63,26 +72,58 @@ private:
   struct Warp {
     size_t at = 0;
     Seen seen;
+    /// What some of its lanes have seen, until all meet; what was shown then.
+    Seen ofLanes;
+    Clock shownThen;
+    uint16_t momentThen = 0;
+    int meetings = 0;
     int awaits = -1; ///< the phase of a barrier that it has arrived at
     int64_t registers = 0;
     bool hasBegun = false, hasBoxes = false;
     bool hasRead = false; ///< by lanes that have not met since
     int committed = 0, retired = 0, issued = 0;
-    uint16_t copies = 0;
-    std::vector<int> sumsOf, factorsOf; ///< groups that have them
+    uint16_t copies = 0, ownCopies = 0;   ///< `ownCopies`: each lane's are over
+    std::vector<uint16_t> copyGroups;     ///< how many copies there were then
+    uint16_t stores = 0, storeGroups = 0; ///< of boxes: begun, and in groups
+    std::set<int> maps;                   ///< that are seen
+    Clock fenced, acquired;               ///< for, and of, other blocks
+    std::vector<int> sumsOf, factorsOf;   ///< groups that have them
     std::vector<bool> isTouched, isUnsettled;
   };
 
   bool fail(const std::string &rule, const std::string &detail);
   int componentOfProducts(int warp) const { return numWarps + warp; }
   int componentOfCopies(int warp) const { return 2 * numWarps + warp; }
-  int componentOfBoxes(int stage) const { return 3 * numWarps + stage; }
-  std::string placeOf(int gate) const;
+  int componentOfStores(int warp) const { return 3 * numWarps + warp; }
+  int componentOfBoxes(int place) const {
+    return 4 * numWarps + boxNumbers[size_t(place)];
+  }
+  int blockOf(int warp) const { return warp / warpsOfBlock; }
+  /// A place of tiles of that warp's block, among those of all blocks.
+  int placeOf(int number, int stage) const;
+  int gateOf(int number, int gate) const {
+    return blockOf(number) * gatesOfBlock + gate;
+  }
+  const Compiled::Memory &tilesOf(int stage) const;
+  std::string nameOf(int gate) const;
   /// Whether the warp goes on.
   bool step(int number);
   bool act(int number, const Event &event);
   bool waitGate(int number, const Event &event);
   void arrive(int number, int gate, int64_t lanes, int copies, int boxes);
+  /// Whether a phase is over now.
+  void endPhase(Gate &gate);
+  void expect(int number, const Event &event);
+  void copyBox(int number, const Event &event);
+  void sendAcross(int number, const Event &event);
+  void waitCopies(int number, const Event &event);
+  void waitStores(int number, const Event &event);
+  void show(int number, const Event &event);
+  bool takeTicket(int number, const Event &event);
+  bool meetCluster(int number, const Event &event);
+  void joinLanes(int number);
+  /// To what the warp, or the lanes that have waited, have seen.
+  void learn(int number, const Event &event, const Seen &what);
   bool meet(int number, const Event &event, bool waits);
   bool takeRegisters(int number, const Event &event);
   void giveRegisters(int number, const Event &event);
@@ -92,21 +133,30 @@ private:
   void touch(int number, const Node &node);
   void read(int number, int stage, Access access);
   void write(int number, int stage, Access access);
-  bool isSeen(int number, const Access &by, bool needsShown,
-              const std::string &what, int stage);
+  bool isSeen(int number, const Access &access, const Access &by,
+              bool needsShown, const std::string &what, int stage);
+  Access accessOf(int number, const Event &event);
   void checkDeadlock();
   void checkEnd();
   void release(int number);
 
   const Compiled &program;
   const std::vector<Path> &paths;
-  int numWarps, threads;
+  int numWarps, threads, warpsOfBlock, blocks, gatesOfBlock;
   std::vector<Warp> warps;
   std::vector<Memory> memory;
   std::vector<Gate> gates;
   std::vector<Barrier> barriers;
-  int64_t freeRegisters = 0;
-  std::vector<uint16_t> boxes; ///< to each place
+  std::vector<int64_t> freeRegisters; ///< of each block
+  std::vector<uint16_t> boxes;        ///< to each place
+  std::vector<int> boxNumbers; ///< of places that boxes come to, -1 of others
+  Clock ticket;
+  int tickets = 0;
+  std::vector<int> ticketsOf; ///< each block
+  struct {
+    int arrived = 0, phases = 0;
+    Seen here, last;
+  } cluster;
   std::optional<Fault> fault;
 };
 

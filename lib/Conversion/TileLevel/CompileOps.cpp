@@ -14,14 +14,16 @@ static const char *const kCollectives[] = {
     "load_transposed(", "take_elements<", "store_quads<"};
 /// What only ops may say.
 static const char *const kOfOps[] = {
-    "wait_gate(",       "arrive(",           "arrive_with_copies(",
-    "make_gate(",       "copy_by_boxes<",    "copy_panels<",
-    "copy_elements<",   "wait_copies<",      "wait_boxes<",
-    "commit_boxes(",    "store_by_boxes<",   "show_matrices(",
-    "multiply_panels<", "multiply_factors<", "begin_products(",
-    "commit_products(", "wait_products<",    "settle(",
-    "await_turn(",      "pass_turn(",        "give_registers<",
-    "take_registers<",  "block_barrier(",    "warp_barrier("};
+    "wait_gate(",        "arrive(",         "arrive_with_copies(",
+    "make_gate(",        "copy_by_boxes<",  "copy_panels<",
+    "copy_elements<",    "wait_copies<",    "wait_boxes<",
+    "store_by_boxes<",   "show_matrices(",  "multiply_panels<",
+    "multiply_factors<", "begin_products(", "commit_products(",
+    "wait_products<",    "settle(",         "await_turn(",
+    "pass_turn(",        "give_registers<", "take_registers<",
+    "block_barrier(",    "warp_barrier(",   "commit_copies(",
+    "copy_box(",         "store_box(",      "commit_boxes(",
+    "arrive_expecting("};
 
 static bool isOfName(char c) { return std::isalnum(uint8_t(c)) || c == '_'; }
 
@@ -64,7 +66,6 @@ private:
   int declare(const std::string &name, bool isOfLanes);
   std::optional<Formula> read(const std::string &text);
   Formula need(const std::string &text);
-  std::optional<int64_t> constant(const Formula &formula) const;
   void fail(const std::string &rule, const std::string &detail);
   void findMemory();
   std::optional<Node::Place> placeOf(const Stage &stage);
@@ -119,46 +120,24 @@ Formula Compiler::need(const std::string &text) {
   return {};
 }
 
-namespace {
-struct NoNumbers : Numbers {
-  int64_t slot(int64_t, int) override { return 0; }
-  int64_t call(NumberFunction function, const int64_t *arguments, int count,
-               int) override {
-    if (function == NumberFunction::Smaller && count == 2)
-      return std::min(arguments[0], arguments[1]);
-    if (function == NumberFunction::Larger && count == 2)
-      return std::max(arguments[0], arguments[1]);
-    return count ? arguments[0] : 0;
-  }
-};
-} // namespace
-
-/// The number of a formula without names or threads.
-std::optional<int64_t> Compiler::constant(const Formula &formula) const {
-  for (const Formula::Step &step : formula.steps)
-    if (step.code == Formula::Name ||
-        (step.code == Formula::Function &&
-         step.value > int64_t(NumberFunction::Larger)))
-      return std::nullopt;
-  NoNumbers none;
-  return compute(formula, none, 0);
-}
-
 void Compiler::findMemory() {
   for (const RegisterArray &array : program.registers) {
-    auto count = constant(need(array.count));
+    auto count = constantIn(need(array.count));
     to.registerNames.push_back(array.name);
     to.registers.push_back(count.value_or(0));
   }
   for (const Tiles &tiles : program.tiles) {
-    if (!tiles.when.empty() && !constant(need(tiles.when)).value_or(1))
+    if (!tiles.when.empty() && !constantIn(need(tiles.when)).value_or(1))
       continue;
     Compiled::Memory memory;
     memory.name = tiles.name;
-    memory.count = constant(need(tiles.count)).value_or(0);
+    memory.count = constantIn(need(tiles.count)).value_or(0);
     memory.alignment = tiles.alignment;
     memory.came = tiles.came;
     memory.left = tiles.left;
+    memory.isGlobal = tiles.isGlobal;
+    memory.isMet = tiles.isMet;
+    memory.isOwn = tiles.isOwn;
     memory.firstStage = int(to.stages.size());
     for (int64_t i = 0; i < memory.count; ++i)
       to.stages.push_back("place " + std::to_string(i) + " of " + tiles.name);
@@ -167,6 +146,8 @@ void Compiler::findMemory() {
 }
 
 std::optional<Node::Place> Compiler::placeOf(const Stage &stage) {
+  if (stage.tiles.empty())
+    return Node::Place{-1, 0, need(stage.stage)};
   for (const Compiled::Memory &memory : to.memory)
     if (memory.name == stage.tiles)
       return Node::Place{memory.firstStage, int(memory.count),
@@ -191,6 +172,9 @@ int Compiler::registerArray(const std::string &name) {
 
 void Compiler::readNumbers(const Op &op, Node &node) {
   for (auto &[name, number] : op.numbers) {
+    // The result of a function that nobody asks for.
+    if (op.isOpen && !find(name))
+      continue;
     Formula formula = need(number);
     int slot = 0;
     if (op.kind == Op::Assign) {
@@ -311,7 +295,7 @@ std::optional<Node> Compiler::readBranch(const Op &op) {
   if (!op.isOpen) {
     node.condition = need(op.condition);
     // The side that is not there may say what this entry has not.
-    if (auto known = constant(*node.condition)) {
+    if (auto known = constantIn(*node.condition)) {
       bool isTrue = *known != 0;
       node.body = isTrue ? side(op.body) : std::vector<Node>();
       node.otherwise = isTrue ? std::vector<Node>() : side(op.otherwise);
@@ -345,6 +329,9 @@ std::optional<Node> Compiler::readOp(const Op &op) {
       node.condition = need(op.condition);
     node.step = readSteps(op.step);
     node.body = readOps(op.body);
+    for (auto &[name, number] : op.steps)
+      if (auto found = find(name); found && !found->isConstant)
+        node.step.push_back({int(found->value), need(number)});
     names.resize(outside);
     return node;
   }
@@ -360,6 +347,8 @@ std::optional<Node> Compiler::readOp(const Op &op) {
   default:
     break;
   }
+  // Of a gate without a name, `place` is where it is.
+  node.isAddress = op.gate.empty() && op.isAtGate();
   if (!op.gate.empty()) {
     auto at = std::find(to.gates.begin(), to.gates.end(), op.gate);
     node.gate = int(at - to.gates.begin());
@@ -370,7 +359,7 @@ std::optional<Node> Compiler::readOp(const Op &op) {
     node.place = need(op.place);
   if (!op.count.empty())
     node.count = need(op.count);
-  if (!op.to.tiles.empty())
+  if (!op.to.stage.empty())
     node.to = placeOf(op.to);
   for (const Stage &stage : op.reads)
     if (auto place = placeOf(stage))

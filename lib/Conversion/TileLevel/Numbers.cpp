@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <utility>
 
 using namespace refold::tile;
@@ -24,6 +25,7 @@ static constexpr Operator kOperators[] = {
     {"||", 1, Formula::Either},    {"&&", 2, Formula::Both},
     {"==", 6, Formula::Equal},     {"!=", 6, Formula::NotEqual},
     {"<=", 7, Formula::LessEqual}, {">=", 7, Formula::LessEqual},
+    {"<<", 8, Formula::ShiftLeft}, {">>", 8, Formula::ShiftRight},
     {"|", 3, Formula::Or},         {"^", 4, Formula::Xor},
     {"&", 5, Formula::And},        {"<", 7, Formula::Less},
     {">", 7, Formula::Less},       {"+", 9, Formula::Add},
@@ -35,10 +37,20 @@ static constexpr std::pair<const char *, NumberFunction> kFunctions[] = {
     {"bool", NumberFunction::Same},
     {"int64_t", NumberFunction::Same},
     {"uint32_t", NumberFunction::Same},
+    {"int32_t", NumberFunction::Same},
+    {"uint64_t", NumberFunction::Same},
+    {"Column", NumberFunction::Same},
+    {"pinned", NumberFunction::Same},
+    {"describe", NumberFunction::Same}, // of a matrix, by where it is
+    {"further", NumberFunction::Sum},
+    {"block", NumberFunction::Block},
+    {"block_again", NumberFunction::Block},
+    {"blocks", NumberFunction::Blocks},
     {"smaller", NumberFunction::Smaller},
     {"larger", NumberFunction::Larger},
     {"thread", NumberFunction::Thread},
     {"thread_again", NumberFunction::Thread},
+    {"thread_within", NumberFunction::Thread},
     {"of_warp", NumberFunction::OfWarp},
     {"any_lane", NumberFunction::AnyLane},
     {"matrix_of", NumberFunction::Matrix},
@@ -111,8 +123,9 @@ private:
       if (isGuarded)
         formula.steps[middle - 1].value =
             int64_t(formula.steps.size() - middle) + 1;
-      if (op->text[0] == '>')
-        exchange(middle);
+      if (op->code == Formula::Less || op->code == Formula::LessEqual)
+        if (op->text[0] == '>')
+          exchange(middle);
       add(op->code);
     }
     return true;
@@ -160,9 +173,9 @@ private:
     return name();
   }
   bool number() {
-    int64_t value = 0;
-    for (; at < text.size() && std::isdigit(uint8_t(text[at])); ++at)
-      value = value * 10 + (text[at] - '0');
+    char *end = nullptr;
+    int64_t value = int64_t(std::strtoull(text.c_str() + at, &end, 0));
+    at = size_t(end - text.c_str());
     if (at < text.size() && text[at] == 'u')
       ++at;
     return add(Formula::Constant, value);
@@ -258,6 +271,10 @@ static int64_t binary(Formula::Code code, int64_t x, int64_t y) {
     return x | y;
   case Formula::Xor:
     return x ^ y;
+  case Formula::ShiftLeft:
+    return int64_t(uint64_t(x) << (y & 63));
+  case Formula::ShiftRight:
+    return x >> (y & 63);
   case Formula::Less:
     return x < y;
   case Formula::LessEqual:
@@ -316,4 +333,30 @@ int64_t refold::tile::compute(const Formula &formula, Numbers &of, int lane) {
     }
   }
   return top ? stack[top - 1] : 0;
+}
+
+namespace {
+struct NoNumbers : Numbers {
+  int64_t slot(int64_t, int) override { return 0; }
+  int64_t call(NumberFunction function, const int64_t *arguments, int count,
+               int) override {
+    if (function == NumberFunction::Smaller && count == 2)
+      return std::min(arguments[0], arguments[1]);
+    if (function == NumberFunction::Larger && count == 2)
+      return std::max(arguments[0], arguments[1]);
+    if (function == NumberFunction::Sum && count == 2)
+      return arguments[0] + arguments[1];
+    return count ? arguments[0] : 0;
+  }
+};
+} // namespace
+
+std::optional<int64_t> refold::tile::constantIn(const Formula &formula) {
+  for (const Formula::Step &step : formula.steps)
+    if (step.code == Formula::Name ||
+        (step.code == Formula::Function &&
+         step.value > int64_t(NumberFunction::Sum)))
+      return std::nullopt;
+  NoNumbers none;
+  return compute(formula, none, 0);
 }

@@ -26,6 +26,8 @@ public:
     And,
     Or,
     Xor,
+    ShiftLeft,
+    ShiftRight,
     Less,
     LessEqual,
     Equal,
@@ -52,6 +54,9 @@ enum class NumberFunction {
   Same, ///< casts
   Smaller,
   Larger,
+  Sum, ///< of addresses
+  Block,
+  Blocks,
   Thread,
   OfWarp,
   AnyLane,
@@ -91,6 +96,8 @@ public:
                        int count, int lane) = 0;
 };
 int64_t compute(const Formula &formula, Numbers &of, int lane);
+/// The number of a formula without names or threads.
+std::optional<int64_t> constantIn(const Formula &formula);
 
 } // namespace refold::tile
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <utility>
 
 using namespace refold::tile;
 
@@ -11,10 +13,10 @@ constexpr int kLanes = 32;
 
 class Warp : public Numbers {
 public:
-  Warp(const Compiled &program, const Scenario &scenario, int warp,
+  Warp(const Compiled &program, const Scenario &scenario, int block, int warp,
        int numWarps, std::optional<Fault> &fault)
-      : program(program), scenario(scenario), warp(warp), numWarps(numWarps),
-        fault(fault), values(program.areOfLanes.size()),
+      : program(program), scenario(scenario), block(block), warp(warp),
+        numWarps(numWarps), fault(fault), values(program.areOfLanes.size()),
         lanes(program.areOfLanes.size()) {}
   Path walk() {
     run(program.nodes);
@@ -49,16 +51,21 @@ private:
   Way runBranch(const Node &node);
   void runCall(const Node &node);
   void record(const Node &node);
-  int stageOf(const Node::Place &place);
+  int stageOf(const Node::Place &place, int ofLane);
+  int stageAt(int64_t address);
+  void recordOf(Event event, const Node &node);
   void access(Op::Kind kind, int stage);
 
   const Compiled &program;
   const Scenario &scenario;
-  int warp, numWarps;
+  int block, warp, numWarps;
   std::optional<Fault> &fault;
   std::vector<int64_t> values;
   std::vector<std::array<int64_t, kLanes>> lanes;
   uint32_t mask = ~0u;
+  /// Lanes that have left a function, or this turn of a loop.
+  uint32_t returned = 0, continued = 0;
+  bool isLoopApart = false;
   Path path;
 };
 } // namespace
@@ -74,6 +81,7 @@ void Warp::access(Op::Kind kind, int stage) {
   Event event;
   event.kind = kind;
   event.lanes = std::popcount(mask);
+  event.mask = mask;
   (kind == Op::Write ? event.to : event.reads[0]) = stage;
   path.events.push_back(event);
 }
@@ -89,6 +97,12 @@ int64_t Warp::call(NumberFunction function, const int64_t *arguments, int count,
   switch (function) {
   case NumberFunction::Same:
     return count ? arguments[0] : 0;
+  case NumberFunction::Sum:
+    return arguments[0] + arguments[1];
+  case NumberFunction::Block:
+    return block;
+  case NumberFunction::Blocks:
+    return program.blocks;
   case NumberFunction::Smaller:
     return std::min(arguments[0], arguments[1]);
   case NumberFunction::Larger:
@@ -150,8 +164,24 @@ uint32_t Warp::whereTrue(const Formula &condition) {
   return found;
 }
 
-int Warp::stageOf(const Node::Place &place) {
-  int64_t stage = number(place.stage);
+/// The place that is there in shared memory.
+int Warp::stageAt(int64_t address) {
+  for (const Compiled::Memory &tiles : program.memory) {
+    auto begin = constantIn(tiles.begin), bytes = constantIn(tiles.bytes);
+    bool isHere = !tiles.begin.steps.empty() && begin && bytes && *bytes > 0 &&
+                  address >= *begin && address < *begin + tiles.count * *bytes;
+    if (isHere)
+      return tiles.firstStage + int((address - *begin) / *bytes);
+  }
+  fail("stage-in-ring", "found an access at byte " + std::to_string(address) +
+                            ", where no tiles are; expected one of them");
+  return 0;
+}
+
+int Warp::stageOf(const Node::Place &place, int ofLane) {
+  int64_t stage = compute(place.stage, *this, ofLane);
+  if (place.tiles < 0)
+    return stageAt(stage);
   if (stage < 0 || stage >= place.count) {
     fail("stage-in-ring", "found place " + std::to_string(stage) + " of " +
                               std::to_string(place.count) +
@@ -161,26 +191,64 @@ int Warp::stageOf(const Node::Place &place) {
   return place.tiles + int(stage);
 }
 
+/// Of lanes that access the same place.
+void Warp::recordOf(Event event, const Node &node) {
+  event.lanes = std::popcount(event.mask);
+  int ofLane = event.mask ? std::countr_zero(event.mask) : 0;
+  if (node.to)
+    event.to = stageOf(*node.to, ofLane);
+  for (size_t i = 0; i < node.reads.size() && i < event.reads.size(); ++i)
+    event.reads[i] = stageOf(node.reads[i], ofLane);
+  path.events.push_back(event);
+}
+
 void Warp::record(const Node &node) {
   Event event;
   event.node = &node;
   event.kind = node.op->kind;
-  event.lanes = std::popcount(mask);
+  event.mask = mask;
   if (node.place)
     event.place = number(*node.place);
   if (node.count)
     event.count = number(*node.count);
-  if (node.gate >= 0)
+  if (node.isAddress) {
+    // Gates that are only addresses come behind those that have names.
+    bool isNamed = node.to && !node.place;
+    event.gate = int(program.gates.size()) * kMostPlaces +
+                 (isNamed ? stageOf(*node.to, lane()) : stageAt(event.place));
+    event.place = 0;
+  } else if (node.gate >= 0) {
     event.gate = node.gate * kMostPlaces + int(event.place);
+  }
   if (event.place < 0 || (node.gate >= 0 && event.place >= kMostPlaces))
     return fail("stage-in-ring", "found a gate of place " +
                                      std::to_string(event.place) +
                                      "; expected one of the ring");
-  if (node.to)
-    event.to = stageOf(*node.to);
-  for (size_t i = 0; i < node.reads.size() && i < event.reads.size(); ++i)
-    event.reads[i] = stageOf(node.reads[i]);
-  path.events.push_back(event);
+  bool isOfLanes = (node.to && node.to->stage.isOfLanes) ||
+                   (node.place && node.place->isOfLanes) ||
+                   std::any_of(node.reads.begin(), node.reads.end(),
+                               [](auto &one) { return one.stage.isOfLanes; });
+  if (!isOfLanes)
+    return recordOf(event, node);
+  // Lanes that go to the same place go together.
+  std::map<std::array<int, 4>, uint32_t> places;
+  for (int lane = 0; lane < kLanes; ++lane)
+    if (mask >> lane & 1) {
+      std::array<int, 4> at = {-1, -1, -1, -1};
+      if (node.to)
+        at[0] = stageOf(*node.to, lane);
+      for (size_t i = 0; i < node.reads.size() && i < 2; ++i)
+        at[1 + i] = stageOf(node.reads[i], lane);
+      if (node.place)
+        at[3] = int(compute(*node.place, *this, lane));
+      places[at] |= 1u << lane;
+    }
+  for (auto &[at, lanes] : places) {
+    event.mask = lanes;
+    if (node.place && !node.isAddress && node.gate < 0)
+      event.place = at[3];
+    recordOf(event, node);
+  }
 }
 
 Warp::Way Warp::run(const std::vector<Node> &nodes) {
@@ -204,18 +272,25 @@ Warp::Way Warp::runBranch(const Node &node) {
   auto side = [&](const std::vector<Node> &nodes, uint32_t lanes) -> uint32_t {
     mask = lanes;
     Way way = run(nodes);
-    if (way == Broken || way == Continued)
+    if ((way == Broken || way == Continued) && !isLoopApart)
       fail("uniform-collective", "found lanes of a warp that leave a loop "
                                  "apart; expected all of them");
-    return way == Returned ? 0 : mask;
+    if (way == Continued)
+      continued |= mask;
+    return way == Onwards ? mask : 0;
   };
   uint32_t left = side(node.body, taken);
   mask = left | side(node.otherwise, before & ~taken);
-  return mask ? Onwards : Returned;
+  if (mask)
+    return Onwards;
+  // Nobody is left: of some, the loop goes on.
+  return (before & ~returned) ? Continued : Returned;
 }
 
 Warp::Way Warp::runLoop(const Node &node) {
-  constexpr int kMostTurns = 64;
+  constexpr int kMostTurns = 160;
+  uint32_t before = mask, continuedOutside = continued;
+  bool wasApart = std::exchange(isLoopApart, node.op->isApart);
   for (const Node::Assigned &one : node.numbers)
     assign(one);
   for (int turn = 0;; ++turn) {
@@ -223,24 +298,30 @@ Warp::Way Warp::runLoop(const Node &node) {
       fail("loop-ends", "found a loop of more than " +
                             std::to_string(kMostTurns) +
                             " turns; expected one that ends");
-      return Returned;
+      break;
     }
     if (node.condition) {
       uint32_t taken = whereTrue(*node.condition);
       if (!taken)
-        return Onwards;
-      if (taken != mask)
+        break;
+      if (taken != mask && !node.op->isApart)
         fail("uniform-collective", "found lanes of a warp that leave a loop "
                                    "apart; expected all of them");
+      mask = taken;
     }
+    continued = 0;
     Way way = run(node.body);
-    if (way == Broken)
-      return Onwards;
-    if (way == Returned)
-      return Returned;
+    bool goesOn = way == Onwards || way == Continued;
+    mask = (goesOn ? mask : 0) | continued;
+    if (!mask)
+      break;
     for (const Node::Assigned &one : node.step)
       assign(one);
   }
+  mask = before & ~returned;
+  continued = continuedOutside;
+  isLoopApart = wasApart;
+  return mask && !fault ? Onwards : Returned;
 }
 
 void Warp::runCall(const Node &node) {
@@ -249,9 +330,10 @@ void Warp::runCall(const Node &node) {
     given.push_back(number(one.number));
   for (size_t i = 0; i < given.size(); ++i)
     values[size_t(node.numbers[i].slot)] = given[i];
-  uint32_t before = mask;
+  uint32_t before = mask, returnedOutside = std::exchange(returned, 0);
   run(program.lambdas[size_t(node.callee)].body);
   mask = before;
+  returned = returnedOutside;
 }
 
 Warp::Way Warp::runOne(const Node &node) {
@@ -271,6 +353,7 @@ Warp::Way Warp::runOne(const Node &node) {
     runCall(node);
     return Onwards;
   case Op::Return:
+    returned |= mask;
     return Returned;
   case Op::Break:
     return Broken;
@@ -292,6 +375,8 @@ Warp::Way Warp::runOne(const Node &node) {
   case Op::TakeRegisters:
   case Op::BlockBarrier:
   case Op::WarpBarrier:
+  case Op::ArriveAtCluster:
+  case Op::WaitForCluster:
     needWarp(node.op->statement().c_str());
     record(node);
     return Onwards;
@@ -302,8 +387,9 @@ Warp::Way Warp::runOne(const Node &node) {
 }
 
 Path refold::tile::walk(const Compiled &program, const Scenario &scenario,
-                        int warp, int numWarps, std::optional<Fault> &fault) {
-  return Warp(program, scenario, warp, numWarps, fault).walk();
+                        int block, int warp, int numWarps,
+                        std::optional<Fault> &fault) {
+  return Warp(program, scenario, block, warp, numWarps, fault).walk();
 }
 
 namespace {

@@ -29,7 +29,7 @@ struct Node {
     Formula number;
   };
   struct Place {
-    int tiles; ///< number of the first of its stages
+    int tiles; ///< number of the first of its stages; -1: `stage` is where
     int count;
     Formula stage;
   };
@@ -37,6 +37,7 @@ struct Node {
   std::vector<Assigned> numbers, step;
   std::optional<Formula> condition, place, count;
   int gate = -1;
+  bool isAddress = false; ///< `place` is where a gate is
   std::vector<Place> reads;
   std::optional<Place> to;
   std::vector<int> sums, factors, touched; ///< numbers of register arrays
@@ -65,9 +66,12 @@ struct Compiled {
     int64_t count, alignment;
     std::string came, left;
     int firstStage;
+    bool isGlobal = false, isMet = false, isOwn = false;
   };
   std::vector<Memory> memory;
   int lowStage = -1; ///< of warps' bits of visits
+  int blocks = 1;
+  bool isRead = false; ///< from text, by its addresses
   std::optional<Fault> fault;
 };
 Compiled compile(const Program &program, const Entry &entry);
@@ -77,6 +81,7 @@ struct Event {
   const Node *node = nullptr;
   Op::Kind kind = Op::Text;
   int lanes = 0; ///< of the warp
+  uint32_t mask = 0;
   int gate = -1; ///< and its place, as one number
   int to = -1;
   std::array<int, 2> reads = {-1, -1};
@@ -88,9 +93,9 @@ struct Path {
   std::vector<Event> events;
   std::vector<int64_t> slots; ///< in the end
 };
-/// The way of a warp; `fault` is set where it has none.
-Path walk(const Compiled &program, const Scenario &scenario, int warp,
-          int numWarps, std::optional<Fault> &fault);
+/// The way of a warp of a block; `fault` is set where it has none.
+Path walk(const Compiled &program, const Scenario &scenario, int block,
+          int warp, int numWarps, std::optional<Fault> &fault);
 /// A number of the whole block.
 int64_t numberOf(const Formula &formula, const Path &path);
 

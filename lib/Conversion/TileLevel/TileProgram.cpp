@@ -4,6 +4,9 @@
 using namespace refold::tile;
 
 bool Op::isSynchronisation() const { return kind >= MakeGate; }
+bool Op::isAtGate() const {
+  return (kind >= MakeGate && kind <= CopyBoxes) || kind == CopyBox;
+}
 
 /// A place as it is written behind "8 * ".
 static std::string factor(const std::string &place) {
@@ -103,11 +106,24 @@ std::string Op::statement() const {
     return "block_barrier();";
   case WarpBarrier:
     return "warp_barrier();";
+  case CommitCopies:
+    return "commit_copies();";
+  case CommitBoxes:
+    return "commit_boxes();";
   case Text:
   case Define:
   case Read:
   case Write:
-    return "";
+  case ArriveExpecting:
+  case CopyBox:
+  case SeeMap:
+  case StoreBox:
+  case FenceBlocks:
+  case TakeTicket:
+  case ArriveAtCluster:
+  case WaitForCluster:
+  case SendAcross:
+    return ""; // as they are read
   }
   return "";
 }

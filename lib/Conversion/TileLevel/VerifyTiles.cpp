@@ -8,24 +8,14 @@
 using namespace refold::tile;
 
 const std::vector<std::string> &refold::tile::allRules() {
-  static const std::vector<std::string> rules = {"known-numbers",
-                                                 "unmodelled",
-                                                 "loop-ends",
-                                                 "stage-in-ring",
-                                                 "uniform-collective",
-                                                 "group-collective",
-                                                 "gate-made",
-                                                 "ordered-access",
-                                                 "proxy-fence",
-                                                 "stage-read",
-                                                 "stage-release",
-                                                 "token-waited",
-                                                 "accumulator-touched",
-                                                 "register-budget",
-                                                 "shared-memory",
-                                                 "barrier-participants",
-                                                 "deadlock",
-                                                 "one-order"};
+  static const std::vector<std::string> rules = {
+      "known-numbers",   "unmodelled",         "loop-ends",
+      "stage-in-ring",   "uniform-collective", "group-collective",
+      "gate-made",       "ordered-access",     "proxy-fence",
+      "gate-bytes",      "cluster-lives",      "stage-read",
+      "stage-release",   "token-waited",       "accumulator-touched",
+      "register-budget", "shared-memory",      "barrier-participants",
+      "deadlock",        "one-order"};
   return rules;
 }
 
@@ -61,7 +51,7 @@ static std::optional<Fault> checkMemory(const Compiled &program,
   };
   std::vector<Range> ranges;
   for (const Compiled::Memory &tiles : program.memory) {
-    if (tiles.begin.steps.empty())
+    if (tiles.begin.steps.empty() || tiles.isGlobal)
       continue;
     int64_t begin = numberOf(tiles.begin, path);
     int64_t bytes = numberOf(tiles.bytes, path);
@@ -120,8 +110,10 @@ static std::optional<Fault> check(const Compiled &program, const Entry &entry,
   int numWarps = entry.threads / 32;
   std::vector<Path> paths;
   std::optional<Fault> fault;
-  for (int warp = 0; warp < numWarps && !fault; ++warp)
-    paths.push_back(walk(program, scenario, warp, numWarps, fault));
+  for (int block = 0; block < entry.walkedBlocks; ++block)
+    for (int warp = 0; warp < numWarps && !fault; ++warp)
+      paths.push_back(
+          walk(program, scenario, entry.block + block, warp, numWarps, fault));
   if (fault)
     return fault;
   if (isFirst)
@@ -146,10 +138,10 @@ std::optional<Fault> refold::tile::verify(const Program &program,
   Compiled compiled = compile(program, entry);
   if (compiled.fault)
     return compiled.fault;
-  size_t components = 3 * size_t(entry.threads / 32) + compiled.stages.size();
-  if (components > size_t(Clock::kMost))
-    return Fault{"known-numbers", "found more warps and places than are "
-                                  "walked; expected fewer"};
+  compiled.blocks = entry.blocks;
+  compiled.isRead = !entry.hasVisits;
+  if (!entry.hasVisits)
+    return check(compiled, entry, {{}, entry.takesOpen}, true);
   if (entry.isLikeAnother)
     return check(compiled, entry, {{{1}}, false}, true);
   bool isFirst = true;
