@@ -482,7 +482,7 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
   // A register of rows is in the cache since its first level: what comes next
   // are the rows behind it. Zen 5, one thread, softmax and lists of 8 by hand,
   // none, 8, 16, 24, 32 and 48 rows ahead: 65536 x 256 4.0 ms, 3.5, 2.5, 2.5,
-  // 2.7, 2.7; 128 2.0, 1.8, 1.5, 1.4, 1.4, 1.5; 64 1.2, 1.04, 1.02, 1.0 ...
+  // 2.7, 2.7; 65536 x 128 2.0, 1.8, 1.5, 1.4, 1.4, 1.5; of 64 1.2 and then 1.0.
   if (isJoined && isWholeRow && !firstOfGroup && step.hasRow && !onlyRow &&
       level > step.firstLevel)
     ahead.rows = to.lanes() + to.lanes() / 2;
