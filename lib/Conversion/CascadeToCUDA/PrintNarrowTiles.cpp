@@ -222,7 +222,7 @@ void TilePrinter::printNarrowNext(const std::string &at,
                  countOf(isOfValues ? tiles.width : tiles.depth) + ");");
     if (at != "end")
       out.close();
-    out.line("commit_copies();");
+    ops.add(plain(TileOp::CommitCopies));
   }
 }
 
@@ -232,7 +232,7 @@ void TilePrinter::printNarrowLeft() {
   out.line("LeftNarrow::bring(" + tiles.values.front().name + "_places, " +
            tiles.left.name + ", " + strideOf(tiles.left) + ", " + m +
            "_end - " + m + "_first, " + countOf(tiles.depth) + ");");
-  out.line("commit_copies();");
+  ops.add(plain(TileOp::CommitCopies));
 }
 
 /// The types of places, and the bytes of all of them.

@@ -358,13 +358,13 @@ void TilePrinter::printCopier() {
   printRoleRange();
   if (tiles.widensStream()) {
     out.line("// What is widened comes a tile before.");
-    out.open("if (begin < end) {");
+    ops.open(where("begin < end"));
     printNarrowNext("end", /*ofValues=*/false);
     if (tiles.left.isWidened())
       printNarrowLeft();
     else
       printNarrowNext("end", /*ofValues=*/true);
-    out.close();
+    ops.close();
   }
   ops.open(loop({{"at", "end - 1"}}, "at >= begin", "--at, ++turn"));
   ops.add(let("const int", {{"place", "turn & 1"}}));
