@@ -23,8 +23,10 @@ ROLES = "8 to 148 bytes; with 32 columns 1.1 to 1.5 times as long on an H200, wi
 BROUGHT = "16 to 72 bytes; tiles of 64 columns in place of 128 spill nothing and take 1.1 to 1.6 times as long on an H100"
 TILES = "8 to 652 bytes beside what is read at every element; narrower ones were not timed"
 PARTS = "8 bytes: the first tile is asked for before the left side, beside a bias"
+APART = "16 bytes, in rows of a step that only sizes beyond those of tiles take"
 # (program, type, target): what an entry's name ends with, and why it spills.
 KNOWN = {
+    ("catalogue_06_soft_capped_attention", "bf16", "cuda-sm90"): {"apart_chunks1024x1x8": APART},
     ("catalogue_32_layer_norm_backward", "f32", "cuda-sm90"): {"split1024x1x4": ROWS},
     ("catalogue_32_layer_norm_backward", "bf16", "cuda-sm90"):
         {"split1024x1x8": ROWS},
