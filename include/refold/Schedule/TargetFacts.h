@@ -45,6 +45,9 @@ struct TargetFacts {
   /// What is read soon is asked for into the first cache, even where it has
   /// little room: from the second it comes late.
   bool asksIntoFirst = false;
+  /// Up to so many rows of a product all pass by one panel that lies ready
+  /// before the next.
+  int64_t mostRowsByPanel = 32;
   /// An instruction multiplies two tiles, each of 16 rows of 64 bytes, which
   /// hold bytes in fours or bf16 in pairs, and adds to 16 x 16 sums.
   bool multipliesTiles = false;

@@ -3,6 +3,8 @@
 // rows reads, and so much of the sum that these are half of the second cache.
 #include "Kernel.h"
 
+#include <limits>
+
 using namespace mlir;
 using namespace refold;
 using namespace refold::walk;
@@ -69,7 +71,6 @@ Ix Kernel::haveFewRows() {
 /// it 249, 224, 251; 512 rows by 768 x 3072 255, 243, 247; 4096 rows 243, 248,
 /// 256.
 Ix Kernel::passByPanel() {
-  constexpr int64_t kFew = 32;
   NodeSet all;
   for (Node *term : summedTerms())
     collect(term, all);
@@ -79,9 +80,10 @@ Ix Kernel::passByPanel() {
         const PackPlan &pack = entry.second;
         return all.contains(entry.first) && !pack.isOwn && !pack.inPairs;
       });
-  if (!areReady || plan.facts.asksIntoFirst)
+  int64_t most = plan.facts.mostRowsByPanel;
+  if (!areReady || most == std::numeric_limits<int64_t>::max())
     return Ix(areReady);
-  return to.min(1, to.div(kFew, to.max(extents[plan.row], 1)));
+  return to.min(1, to.div(most, to.max(extents[plan.row], 1)));
 }
 
 /// 1 where rows are so few that the first block of those that pass by a panel

@@ -9,6 +9,7 @@
 #include "llvm/TargetParser/Host.h"
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <thread>
 #include <unistd.h>
 
@@ -113,6 +114,18 @@ static bool followsRows() {
 /// LayerNorm 4096 x 4096 3.4 and 3.0. Zen 4 (32 KB), decode: 8.6 and 14.2.
 static bool asksIntoFirst() { return llvm::sys::getHostCPUName() == "znver5"; }
 
+/// Zen 4 (118 GFLOP/s), one thread, ms, in groups from 33 rows on and panel by
+/// panel: 384 x 1536 and back 12 times, 33 / 40 / 48 / 64 / 128 / 512 rows 9.2
+/// / 11.4 / 13.5 / 16.3 / 31.9 / 126.8 and 8.6 / 10.0 / 12.1 / 16.3 / 32.2 /
+/// 127; 768 x 3072 and back, three times, 48 / 64 / 128 rows 13.4 / 16.6 / 32.3
+/// and 12.1 / 17.2 / 33.5. Zen 5: `Kernel::passByPanel`.
+static int64_t mostRowsByPanel() {
+  llvm::StringRef name = llvm::sys::getHostCPUName();
+  return name == "znver5"   ? std::numeric_limits<int64_t>::max()
+         : name == "znver4" ? 63
+                            : TargetFacts().mostRowsByPanel;
+}
+
 /// A virtual machine lists the whole last cache of its host, which others use
 /// too: no core counts for more. Sapphire Rapids, 2 of its cores, 300 MB
 /// listed, softmax stored past the caches from 300 MB on and from 32 MB: 4096 x
@@ -176,6 +189,7 @@ llvm::Expected<CpuTarget> refold::detectTarget(llvm::StringRef wanted) {
       target.facts.readsAhead = readsAhead();
       target.facts.followsRows = followsRows();
       target.facts.asksIntoFirst = asksIntoFirst();
+      target.facts.mostRowsByPanel = mostRowsByPanel();
       return target;
     }
     if (wanted != form.name)
