@@ -62,7 +62,7 @@ std::optional<int64_t> refold::longestSweptAlone(const MovedAlong &moved,
 
 std::optional<int64_t> refold::longestWrittenFirst(const MovedAlong &moved,
                                                    const TargetFacts &target) {
-  if (!target.asksIntoFirst || !moved.ownSweptBytes)
+  if (!target.beginsNextRow || !moved.ownSweptBytes)
     return std::nullopt;
   return target.l2Bytes / 4 * 3 / moved.sweptBytes;
 }

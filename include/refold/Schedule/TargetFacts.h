@@ -45,6 +45,11 @@ struct TargetFacts {
   /// What is read soon is asked for into the first cache, even where it has
   /// little room: from the second it comes late.
   bool asksIntoFirst = false;
+  /// Of rows that the second cache does not hold the next one is read while
+  /// results of this one are written.
+  bool beginsNextRow = false;
+  /// Additions have ports of their own, no more than multiplications have.
+  bool addsApart = false;
   /// Up to so many rows of a product all pass by one panel that lies ready
   /// before the next.
   int64_t mostRowsByPanel = 32;

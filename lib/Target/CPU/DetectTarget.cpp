@@ -114,6 +114,18 @@ static bool followsRows() {
 /// LayerNorm 4096 x 4096 3.4 and 3.0. Zen 4 (32 KB), decode: 8.6 and 14.2.
 static bool asksIntoFirst() { return llvm::sys::getHostCPUName() == "znver5"; }
 
+/// `longestWrittenFirst`. Zen 4, one thread, ms, without and with: RMSNorm 128
+/// x 131072 6.7 and 4.4, to int8 6.8 and 5.3, 16 x 1048576 6.0 and 5.6,
+/// LayerNorm 128 x 131072 6.6 and 5.5, softmax 5.7 and 5.4.
+static bool beginsNextRow() {
+  llvm::StringRef name = llvm::sys::getHostCPUName();
+  return name == "znver4" || name == "znver5";
+}
+
+/// Pairs of 512 bits, Zen 4, cycles: fma and fma 1.9, fma and add 1.1, fma and
+/// vscalefps 1.9, add and vscalefps 2.9. Other machines were not measured.
+static bool addsApart() { return llvm::sys::getHostCPUName() == "znver4"; }
+
 /// Zen 4 (118 GFLOP/s), one thread, ms, in groups from 33 rows on and panel by
 /// panel: 384 x 1536 and back 12 times, 33 / 40 / 48 / 64 / 128 / 512 rows 9.2
 /// / 11.4 / 13.5 / 16.3 / 31.9 / 126.8 and 8.6 / 10.0 / 12.1 / 16.3 / 32.2 /
@@ -189,6 +201,9 @@ llvm::Expected<CpuTarget> refold::detectTarget(llvm::StringRef wanted) {
       target.facts.readsAhead = readsAhead();
       target.facts.followsRows = followsRows();
       target.facts.asksIntoFirst = asksIntoFirst();
+      target.facts.beginsNextRow = beginsNextRow();
+      target.facts.addsApart =
+          addsApart() && form.instructionSet == InstructionSet::AVX512;
       target.facts.mostRowsByPanel = mostRowsByPanel();
       return target;
     }

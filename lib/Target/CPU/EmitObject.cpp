@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Target/CPU/ObjectCode.h"
 
+#include "BalancePorts.h"
 #include "JoinObjects.h"
 #include "SplitModule.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
@@ -425,6 +426,10 @@ refold::emitObject(mlir::ModuleOp module, const CpuTarget &target,
     StageTimer timer(options.times, "kernel: LLVM middle end");
     optimise(*code, **machine, options.middleEnd);
   }
+  if (target.facts.addsApart)
+    for (llvm::Function &function : *code)
+      if (!function.isDeclaration())
+        balancePorts(function);
   Generator generator{target, options, carriesRegisterTile(*code, target)};
   llvm::Expected<std::string> bytes = generateCode(*code, generator, **machine);
   if (!bytes)
