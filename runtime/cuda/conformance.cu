@@ -160,11 +160,11 @@ conform_matrices(const int16_t *in, float *out, int64_t count) {
     copy_async(tiles + 1024 + (lane - 16) * 16, in + (lane - 16) * 8, 8);
   commit_copies();
   wait_copies<1>();
-  any_lane(false); // a warp's copies are seen by its lanes
+  warp_barrier(); // a warp's copies are seen by its lanes
   uint32_t left[4], right[4], columns[4];
   load_matrices(left, tiles + (lane % 16 * 2 + lane / 16) * 16);
   wait_copies<0>();
-  any_lane(false);
+  warp_barrier();
   load_transposed(right, tiles + 512 + lane % 16 * 16);
   uint32_t moved[4];
   load_shared(moved, tiles + 512 + lane % 16 * 16);

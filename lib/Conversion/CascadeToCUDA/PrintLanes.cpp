@@ -148,7 +148,7 @@ void RowPrinter::printLanes() {
   }
   out.line("commit_copies();");
   out.line("wait_copies<0>();");
-  out.line("any_lane(false); // a warp's copies are seen by its lanes");
+  out.line("warp_barrier(); // a warp's copies are seen by its lanes");
   out.close();
 }
 

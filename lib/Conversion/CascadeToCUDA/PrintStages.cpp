@@ -119,11 +119,11 @@ void RowPrinter::printStagedWalk(const std::string &fold,
   out.open("for (Column first = " + begin + "; first < " + end +
            "; first += kChunk) {");
   if (ofWarps)
-    out.line("any_lane(false); // all lanes have read what was there");
+    out.line("warp_barrier(); // all lanes have read what was there");
   out.line("bring_later(first + (kStages - 1) * kChunk, free);");
   out.line("wait_copies<kStages - 1>();");
   if (ofWarps)
-    out.line("any_lane(false); // a warp's copies are seen by its lanes");
+    out.line("warp_barrier(); // a warp's copies are seen by its lanes");
   // Before the branch: ptxas would widen elements once for each sweep over a
   // chunk (variance of bf16, 334 instructions for 299).
   out.line("fetch(chunk, at);");

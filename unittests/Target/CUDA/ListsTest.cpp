@@ -365,7 +365,7 @@ TEST_P(PlantedLanesDefect, IsCaught) {
 INSTANTIATE_TEST_SUITE_P(
     Text, PlantedLanesDefect,
     testing::Values(
-        Defect{"any_lane(false);", ""}, Defect{"wait_copies<0>();", ""},
+        Defect{"warp_barrier();", ""}, Defect{"wait_copies<0>();", ""},
         Defect{"uint32_t(thread()) * own_bytes", "uint32_t(lane) * own_bytes"},
         Defect{"m_count - block() * kRows - own_warp", "m_count"},
         Defect{"own_rows + uint32_t(own_warp) * own_bytes", "own_rows"},
