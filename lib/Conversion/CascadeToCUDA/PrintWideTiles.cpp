@@ -501,9 +501,10 @@ void TilePrinter::printWideRows() {
     isInRoles = false;
     mode = Absorbing;
   }
+  // Of parts behind the end of the stream there are less than no turns.
   out.line("// Numbers of a row lie where factors have been.");
-  out.line("const uint32_t place = factor_panels + turns % 2 * Panel::kBytes + "
-           "(which / 32 * 16 + fragment_row(i, which)) * 16;");
+  out.line("const uint32_t place = factor_panels + (turns & 1) * Panel::kBytes "
+           "+ (which / 32 * 16 + fragment_row(i, which)) * 16;");
   out.open("if (fragment_column(0, which) == 0) {");
   for (StatePlan *s : rowStates())
     out.line("put_number(place + " + std::to_string(numberAmongRows(*s)) +
@@ -620,8 +621,8 @@ void TilePrinter::printWideSums() {
   for (WritePlan &w : plan.finishWrites)
     nameFixed(w.value);
   out.line("block_barrier();");
-  out.line("const uint32_t row_numbers = factor_panels + (part_end - "
-           "part_begin) % 2 * Panel::kBytes;");
+  out.line("const uint32_t row_numbers = factor_panels + ((part_end - "
+           "part_begin) & 1) * Panel::kBytes;");
   out.blank();
   printWorkspace();
   out.comment("3. Sums are left as they are where others have parts of the "
