@@ -7,6 +7,7 @@
 #include "refold/Conversion/ReadTiles.h"
 
 #include <functional>
+#include <gtest/gtest.h>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,9 @@ namespace refold::test {
 
 /// Why programs without, or with a second one of, an op are the same.
 struct SameWithout {
-  std::string statement; ///< that it begins with
+  /// What it begins with; or with numbers as "#" and names without theirs, and
+  /// which of those that are the same then.
+  std::string statement;
   std::string why;
 };
 
@@ -30,6 +33,8 @@ struct ReadKernel {
   tile::Reading reading; ///< without numbers of a launch
   int threads = 0;
   std::vector<Launch> launches;
+  /// The first launches, in which changes are tried: ops left out, or twice.
+  size_t mostSwept = ~size_t(0), mostRepeated = ~size_t(0);
   std::vector<SameWithout> removed, repeated;
 };
 
@@ -40,10 +45,16 @@ tile::Tiles tilesAt(const std::string &name, int64_t begin, int64_t count,
                     int64_t bytes);
 tile::Tiles gatesAt(const std::string &name, int64_t begin, int64_t count);
 
-void expectVerified(const ReadKernel &kernel);
-/// `most`: every so many ops, all where it is 1.
-void expectRemovalsRejected(const ReadKernel &kernel);
-void expectRepetitionsRejected(const ReadKernel &kernel);
+/// What `count` blocks leave for each other.
+tile::Tiles partsOf(int64_t count);
+
+/// What of a kernel is verified: as it is, and with each op that synchronises
+/// left out, or there twice.
+class ReadKernelTest : public testing::TestWithParam<ReadKernel> {};
+inline std::string
+nameOfKernel(const testing::TestParamInfo<ReadKernel> &info) {
+  return info.param.name;
+}
 
 } // namespace refold::test
 

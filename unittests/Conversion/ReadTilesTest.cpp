@@ -42,6 +42,7 @@ const std::vector<SameWithout> kRepeated = {
     {"bring(", "the same bytes, in the same group"},
     {"copy_tile(", "the same bytes, in the same group"},
     {"see_map(", "it is seen already"},
+    {"make_map(", "the same map, by the same way"},
     {"fence_blocks(", "what was seen is told already"},
     // Sums are added twice: a wrong number, which is no matter of order.
     {"multiply_", "not of the order: the emulator finds it"}};
@@ -118,6 +119,7 @@ ReadKernel rowsByRoles(int columns, int stages, bool isBoxed) {
   reading.tiles.push_back(gatesAt("gone", gates + stages * kGate, stages));
   constexpr int64_t kMaps = int64_t(1) << 30; // not in shared memory
   if (isBoxed) {
+    reading.tiles.push_back(tilesAt("scratch", stages * step, 2, 128));
     reading.tiles.push_back(
         gatesAt("first", gates + 2 * stages * kGate, stages));
     reading.tiles.push_back(tilesAt("maps", kMaps, 2, 128));
@@ -155,11 +157,7 @@ Launch sharedBy(std::map<std::string, int64_t> numbers, int64_t parts,
 void addParts(tile::Reading &reading, int64_t most) {
   reading.texts.push_back(readHeader("refold_cuda_parts.h"));
   reading.loads = {{"shared_last", "block() == last_block"}};
-  tile::Tiles parts;
-  parts.name = "parts";
-  parts.count = std::to_string(most);
-  parts.isGlobal = true;
-  reading.tiles.push_back(parts);
+  reading.tiles.push_back(partsOf(most));
 }
 
 /// Products of 16 bits with roles; blocks may share their sums.
@@ -331,17 +329,66 @@ std::vector<ReadKernel> kernels() {
           bytesByRoles(128, 6, false)};
 }
 
-class ReadTiles : public testing::TestWithParam<ReadKernel> {};
-
-TEST_P(ReadTiles, IsVerified) { expectVerified(GetParam()); }
-TEST_P(ReadTiles, EveryRemovalIsRejected) {
-  expectRemovalsRejected(GetParam());
+/// The rule that a function breaks, "" for none: two warps of each of two
+/// blocks, in 2 KB of shared memory and a ticket.
+std::string ruleOf(const std::string &body) {
+  tile::Reading reading;
+  reading.texts = {"REFOLD_DEVICE void f(uint32_t at, uint32_t *ticket) {" +
+                   body + "}"};
+  reading.function = "f";
+  reading.numbers = {{"at", 0}, {"ticket", 0}};
+  reading.answers = {{"add_to_ticket(ticket,1)", "block()"},
+                     {"wait_for_bits(ticket", "2"}};
+  reading.numbers["parts"] = 2;
+  reading.tiles = {tilesAt("places", 0, 1, 2048), partsOf(2)};
+  std::optional<tile::Fault> fault;
+  tile::Program program = tile::readProgram(reading, fault);
+  tile::Entry entry{reading.numbers, 64, 2048, 0, 2, 2, false};
+  if (!fault)
+    fault = tile::verify(program, entry);
+  return fault ? fault->rule : "";
 }
-TEST_P(ReadTiles, EveryRepetitionIsRejected) {
-  expectRepetitionsRejected(GetParam());
+
+TEST(ReadRules, LanesHavePlacesOfTheirOwn) {
+  const std::string own = "copy_async(at + thread() * 16, x, 16);"
+                          "commit_copies(); wait_copies<0>();";
+  EXPECT_EQ(ruleOf(own + "load_shared(y, at + thread() * 16);"), "");
+  EXPECT_EQ(ruleOf(own + "load_shared(y, at + (thread() ^ 1) * 16);"),
+            "ordered-access");
+  EXPECT_EQ(
+      ruleOf(own + "warp_barrier(); load_shared(y, at + (thread() ^ 1) * 16);"),
+      "");
+  EXPECT_EQ(ruleOf(own + "warp_barrier();"
+                         "load_shared(y, at + (thread() ^ 32) * 16);"),
+            "ordered-access");
+  // A vote orders no memory.
+  EXPECT_EQ(ruleOf(own + "any_lane(false);"
+                         "load_shared(y, at + (thread() ^ 1) * 16);"),
+            "ordered-access");
 }
 
-INSTANTIATE_TEST_SUITE_P(Headers, ReadTiles, testing::ValuesIn(kernels()),
-                         [](const auto &info) { return info.param.name; });
+TEST(ReadRules, TicketsTellWhatWasFenced) {
+  auto ruleWith = [](const std::string &before, const std::string &behind,
+                     const std::string &end) {
+    return ruleOf("if (thread() == 0) { leave(x, y);" + before +
+                  "add_to_ticket(ticket, 1); if (block() == 0) {"
+                  "wait_for_bits(ticket, ~0u, 2);" +
+                  behind + "take_left(x);" + end + "}}");
+  };
+  const std::string fence = "fence_blocks();",
+                    end = "add_to_ticket(ticket, 0u - 2);";
+  // A look is an acquire, as it is behind a fence.
+  EXPECT_EQ(ruleWith(fence, "", end), "");
+  EXPECT_EQ(ruleWith("", "", end), "ordered-access");
+  EXPECT_EQ(ruleWith("", fence, end), "ordered-access");
+  EXPECT_EQ(ruleWith(fence, "", ""), "stage-release");
+  EXPECT_EQ(ruleWith(fence, "", "clear_ticket(ticket);" + end),
+            "stage-release");
+  EXPECT_EQ(ruleOf("if (thread() == 0) wait_for_bits(ticket, ~0u, 2);"),
+            "deadlock");
+}
+
+INSTANTIATE_TEST_SUITE_P(Headers, ReadKernelTest, testing::ValuesIn(kernels()),
+                         nameOfKernel);
 
 } // namespace

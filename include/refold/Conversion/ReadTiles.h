@@ -17,8 +17,13 @@ struct Reading {
   std::string function;
   /// Parameters, and names that stand for numbers of arrays.
   std::map<std::string, int64_t> numbers;
-  /// What is found in arrays of shared memory, as formulas, by their names.
+  /// What is found in arrays of shared memory, as formulas, by their names, or
+  /// "name[1]" of one element.
   std::map<std::string, std::string> loads;
+  /// What calls return and conditions are that text does not decide, as
+  /// formulas, by how these begin; "~": of tickets, whatever they are;
+  /// "!": a call that is not followed, of places that data say.
+  std::map<std::string, std::string> answers;
   std::vector<Tiles> tiles;
   std::vector<RegisterArray> registers;
   /// Conditions that any block may meet or not.

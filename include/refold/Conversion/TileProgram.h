@@ -50,6 +50,7 @@ struct Op {
     CopyBoxes, ///< by one thread, arriving at `gate` at `place`
     CopyBox,   ///< one of those that `gate` expects, of the map in `reads`
     SeeMap,    ///< that somebody has written
+    MakeMap,   ///< at `to`, by way of what is in `reads`; seen by who makes it
     CopyRows,  ///< by all threads of a role
     CommitCopies,
     WaitCopies, ///< all but `count` groups
@@ -77,6 +78,10 @@ struct Op {
     // Other blocks.
     FenceBlocks, ///< what was written is seen by who takes a ticket later
     TakeTicket,
+    AddToTicket, ///< `count` to that of `place`, which then is `seen`
+    AddUnless,   ///< its bits `bits[0]` are `bits[1]`; `seen` then
+    AwaitTicket, ///< until it is `seen`; 0 where that takes too long
+    ClearTicket,
     ArriveAtCluster,
     WaitForCluster,
     SendAcross ///< `count` bytes to `to` of block `place`, and to the gate of
@@ -101,15 +106,19 @@ struct Op {
   std::string callee;
   /// As they are written; of products, "" is where the next of `reads` stands.
   std::vector<std::string> arguments;
-  std::string gate, place, count;
+  std::string gate, place, count, seen;
+  std::vector<std::string> bits;
   Stage to;
   std::vector<Stage> reads;
+  int bytes = 0;  ///< that each lane accesses, at its own address; 0: others
+  int panels = 1; ///< of the last of `reads`, as far apart as its address says
   std::vector<std::string> sums, factors; ///< arrays in registers
   std::vector<Op> body, otherwise;
 
   /// Whether other threads or units are told or waited for.
   bool isSynchronisation() const;
   bool isAtGate() const;
+  bool isAtTicket() const;
   /// The statement that it is, without what it holds.
   std::string statement() const;
 };

@@ -34,6 +34,8 @@ Block::Block(const Compiled &program, const std::vector<Path> &paths,
     warp.isUnsettled.resize(arrays);
   }
   matches.resize(paths.size());
+  for (size_t i = 0; i < warps.size(); ++i)
+    warps[i].needs = registersOf(paths[i]);
   int next = 0;
   for (size_t i = 0; i < warps.size(); ++i)
     for (const Event &event : paths[i].events) {
@@ -49,6 +51,20 @@ Block::Block(const Compiled &program, const std::vector<Path> &paths,
   if (4 * numWarps + next > Clock::kMost)
     fail("known-numbers",
          "found more warps and places than are walked; expected fewer");
+}
+
+/// What products of a warp take: addresses and loops, sums and factors.
+int64_t Block::registersOf(const Path &path) const {
+  std::set<int> arrays;
+  for (const Event &event : path.events)
+    if (event.kind == Op::Multiply) {
+      arrays.insert(event.node->sums.begin(), event.node->sums.end());
+      arrays.insert(event.node->factors.begin(), event.node->factors.end());
+    }
+  int64_t count = kOtherRegisters;
+  for (int array : arrays)
+    count += program.registers[size_t(array)];
+  return count;
 }
 
 bool Block::fail(const std::string &rule, const std::string &detail) {
@@ -262,12 +278,9 @@ void Block::multiply(int number, const Event &event) {
   for (int array : event.node->sums)
     warp.isUnsettled[size_t(array)] = true;
   warp.issued = group;
-  int64_t needs = kOtherRegisters;
-  for (int64_t count : program.registers)
-    needs += count;
-  if (needs > warp.registers)
+  if (warp.needs > warp.registers)
     fail("register-budget", "found products that need " +
-                                std::to_string(needs) +
+                                std::to_string(warp.needs) +
                                 " registers of a thread, which has " +
                                 std::to_string(warp.registers));
   Access by = accessOf(number, event);
@@ -341,6 +354,9 @@ bool Block::act(int number, const Event &event) {
   case Op::SeeMap:
     read(number, event.reads[0], accessOf(number, event));
     warp.maps.insert(event.reads[0]);
+    return true;
+  case Op::MakeMap:
+    makeMap(number, event);
     return true;
   case Op::SendAcross:
     sendAcross(number, event);
@@ -421,6 +437,11 @@ bool Block::act(int number, const Event &event) {
   }
   case Op::TakeTicket:
     return takeTicket(number, event);
+  case Op::AddToTicket:
+  case Op::AddUnless:
+  case Op::AwaitTicket:
+  case Op::ClearTicket:
+    return atTicket(number, event);
   case Op::ArriveAtCluster:
   case Op::WaitForCluster:
     return meetCluster(number, event);
@@ -526,6 +547,7 @@ void Block::checkEnd() {
                                   " that came and left another number of "
                                   "times; expected one release of each");
   }
+  checkTickets();
   for (int64_t free : freeRegisters)
     if (free)
       fail("register-budget",

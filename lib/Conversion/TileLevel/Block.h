@@ -6,6 +6,7 @@
 
 #include "Paths.h"
 
+#include <map>
 #include <set>
 
 namespace refold::tile {
@@ -14,7 +15,7 @@ namespace refold::tile {
 /// and of what others copy to each place of tiles, that somebody knows to be
 /// over.
 struct Clock {
-  static constexpr int kMost = 160;
+  static constexpr int kMost = 256;
   std::array<uint16_t, kMost> at = {};
   void join(const Clock &other) {
     for (int i = 0; i < kMost; ++i)
@@ -50,6 +51,7 @@ private:
     int warp;
     uint32_t lanes = ~0u;
     int meeting = 0; ///< of the warp's lanes, before
+    Range range;
   };
   struct Memory {
     std::vector<Access> writes, reads;
@@ -79,6 +81,7 @@ private:
     int meetings = 0;
     int awaits = -1; ///< the phase of a barrier that it has arrived at
     int64_t registers = 0;
+    int64_t needs = 0; ///< registers of arrays that its products have
     bool hasBegun = false, hasBoxes = false;
     bool hasRead = false; ///< by lanes that have not met since
     int committed = 0, retired = 0, issued = 0;
@@ -91,6 +94,7 @@ private:
     std::vector<bool> isTouched, isUnsettled;
   };
 
+  int64_t registersOf(const Path &path) const;
   bool fail(const std::string &rule, const std::string &detail);
   int componentOfProducts(int warp) const { return numWarps + warp; }
   int componentOfCopies(int warp) const { return 2 * numWarps + warp; }
@@ -114,12 +118,15 @@ private:
   /// Whether a phase is over now.
   void endPhase(Gate &gate);
   void expect(int number, const Event &event);
+  void makeMap(int number, const Event &event);
   void copyBox(int number, const Event &event);
   void sendAcross(int number, const Event &event);
   void waitCopies(int number, const Event &event);
   void waitStores(int number, const Event &event);
   void show(int number, const Event &event);
   bool takeTicket(int number, const Event &event);
+  bool atTicket(int number, const Event &event);
+  void checkTickets();
   bool meetCluster(int number, const Event &event);
   void joinLanes(int number);
   /// To what the warp, or the lanes that have waited, have seen.
@@ -150,6 +157,12 @@ private:
   std::vector<int64_t> freeRegisters; ///< of each block
   std::vector<uint16_t> boxes;        ///< to each place
   std::vector<int> boxNumbers; ///< of places that boxes come to, -1 of others
+  struct Ticket {
+    int64_t value = 0;
+    bool isCleared = false;
+    Clock told; ///< by those who have added
+  };
+  std::map<int64_t, Ticket> numbers;
   Clock ticket;
   int tickets = 0;
   std::vector<int> ticketsOf; ///< each block

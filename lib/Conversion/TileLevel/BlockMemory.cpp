@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What warps access, and what accesses it for them: copies, boxes, other
-// blocks.
+// What warps access, and what accesses it for them: copies and boxes.
 #include "Block.h"
 
 #include <algorithm>
@@ -22,10 +21,10 @@ int Block::placeOf(int number, int stage) const {
 
 Block::Access Block::accessOf(int number, const Event &event) {
   const Warp &warp = warps[size_t(number)];
-  return {number,       warp.seen.all.at[size_t(number)],
-          false,        event.node,
-          number,       event.mask,
-          warp.meetings};
+  return {number,        warp.seen.all.at[size_t(number)],
+          false,         event.node,
+          number,        event.mask,
+          warp.meetings, event.range};
 }
 
 bool Block::isSeen(int number, const Access &access, const Access &by,
@@ -39,14 +38,21 @@ bool Block::isSeen(int number, const Access &access, const Access &by,
   if (isOfLanes)
     seen = std::max(seen, warp.ofLanes.all.at[component]);
   // Of its own copies, a lane that has waited for them.
-  if (by.component == componentOfCopies(number) && !tilesOf(stage).isMet)
+  bool areOwn = !tilesOf(stage).isMet ||
+                (by.warp == number && access.range.isOfSameLanes(by.range));
+  if (by.component == componentOfCopies(number) && areOwn)
     seen = std::max(seen, warp.ownCopies);
-  const std::string &name = program.stages[size_t(stage)];
+  std::string name = program.stages[size_t(stage)];
+  if (access.node && by.node)
+    name += " (in '" + access.node->op->statement() + "' behind '" +
+            by.node->op->statement() + "')";
   if (seen < by.moment)
     return !fail("ordered-access",
                  "found " + name + " " + what + "; expected a wait for that");
   bool isOwn = by.warp == number && access.warp == number;
-  bool isSameLane = by.lanes == access.lanes && std::has_single_bit(by.lanes);
+  bool isSameLane =
+      (by.lanes == access.lanes && std::has_single_bit(by.lanes)) ||
+      (isOwn && access.range.isOfSameLanes(by.range));
   if (isOwn && !isSameLane && tilesOf(stage).isMet) {
     // Lanes know of each other when they have met.
     bool haveMet = by.component != number || by.meeting < warp.meetings;
@@ -75,11 +81,19 @@ bool Block::isSeen(int number, const Access &access, const Access &by,
 
 void Block::read(int number, int stage, Access access) {
   Memory &m = memory[size_t(placeOf(number, stage))];
+  // What has been asked already: nobody has written since.
+  if (std::any_of(m.reads.begin(), m.reads.end(), [&](const Access &one) {
+        return one.component == access.component &&
+               one.moment == access.moment && one.lanes == access.lanes &&
+               one.meeting == access.meeting && one.range == access.range;
+      }))
+    return;
   if (m.writes.empty())
     fail("ordered-access", "found " + program.stages[size_t(stage)] +
                                " read where nobody has written it");
   for (const Access &write : m.writes)
-    if (!isSeen(number, access, write,
+    if (write.range.meets(access.range) &&
+        !isSeen(number, access, write,
                 access.isAsynchronous && !write.isAsynchronous,
                 "read while it may be written", stage))
       return;
@@ -97,7 +111,8 @@ static bool areOfOne(const Node &x, const Node &y) {
 void Block::write(int number, int stage, Access access) {
   Memory &m = memory[size_t(placeOf(number, stage))];
   for (const Access &read : m.reads)
-    if (!isSeen(number, access, read,
+    if (read.range.meets(access.range) &&
+        !isSeen(number, access, read,
                 access.isAsynchronous && !read.isAsynchronous,
                 "written while it may be read", stage))
       return;
@@ -129,7 +144,8 @@ void Block::write(int number, int stage, Access access) {
                      write.meeting == access.meeting && program.isRead &&
                      write.component == number;
     bool isElsewhere = isOther && tilesOf(stage).isOwn;
-    if ((isPart && isUnseen) || isOfLanes || isElsewhere)
+    bool isBeside = !write.range.meets(access.range);
+    if ((isPart && isUnseen) || isOfLanes || isElsewhere || isBeside)
       kept.push_back(write);
     else if (!isSeen(number, access, write,
                      access.isAsynchronous && !write.isAsynchronous,
@@ -142,7 +158,7 @@ void Block::write(int number, int stage, Access access) {
   m.wasRead = !kept.empty() && m.wasRead;
   bool isOwn = tilesOf(stage).isOwn;
   std::erase_if(m.reads, [&](const Access &read) {
-    return !isOwn || read.warp == number;
+    return read.range.meets(access.range) && (!isOwn || read.warp == number);
   });
   m.writes = std::move(kept);
   m.writes.push_back(access);
@@ -175,6 +191,14 @@ void Block::expect(int number, const Event &event) {
   Gate &g = gates[size_t(gate)];
   g.owed += event.count * event.lanes;
   arrive(number, gate, event.lanes, -1, -1);
+}
+
+/// In shared memory first, then where boxes are told of it.
+void Block::makeMap(int number, const Event &event) {
+  if (event.reads[0] >= 0)
+    write(number, event.reads[0], accessOf(number, event));
+  write(number, event.to, accessOf(number, event));
+  warps[size_t(number)].maps.insert(event.to);
 }
 
 /// One of the boxes that a gate expects.
@@ -251,112 +275,4 @@ void Block::show(int number, const Event &event) {
   }
   // What is written later is not shown.
   release(number);
-}
-
-//===----------------------------------------------------------------------===//
-// Other blocks
-//===----------------------------------------------------------------------===//
-
-/// `count`: the block that is last, which the others go before.
-bool Block::takeTicket(int number, const Event &event) {
-  Warp &warp = warps[size_t(number)];
-  if (blockOf(number) == event.count && tickets + 1 < blocks)
-    return false;
-  int &own = ticketsOf[size_t(blockOf(number))];
-  if (own > *std::min_element(ticketsOf.begin(), ticketsOf.end()))
-    return fail("stage-release",
-                "found a ticket that block " + std::to_string(blockOf(number)) +
-                    " takes again before all others have; expected one each");
-  ++own;
-  ++tickets;
-  ticket.join(warp.fenced);
-  warp.acquired = ticket;
-  release(number);
-  return true;
-}
-
-/// All warps of all blocks; what an arrival says is seen behind the wait.
-bool Block::meetCluster(int number, const Event &event) {
-  Warp &warp = warps[size_t(number)];
-  if (event.kind == Op::ArriveAtCluster) {
-    if (warp.awaits >= 0)
-      return fail("barrier-participants",
-                  "found an arrival at the cluster behind another one; "
-                  "expected a wait between");
-    warp.awaits = cluster.phases;
-    cluster.here.join(warp.seen);
-    cluster.here.join(warp.ofLanes);
-    release(number);
-    if (++cluster.arrived == numWarps) {
-      cluster.arrived = 0;
-      ++cluster.phases;
-      cluster.last.join(cluster.here);
-    }
-    return true;
-  }
-  if (warp.awaits < 0)
-    return fail("barrier-participants", "found a wait for the cluster without "
-                                        "an arrival; expected one before");
-  if (cluster.phases == warp.awaits)
-    return false;
-  warp.awaits = -1;
-  warp.seen.join(cluster.last);
-  joinLanes(number);
-  return true;
-}
-
-/// To a place of another block, and to its gate of that exchange: as many bytes
-/// as it will expect, in whatever order.
-void Block::sendAcross(int number, const Event &event) {
-  Warp &warp = warps[size_t(number)];
-  int to = int(event.place);
-  if (to < 0 || to >= blocks) {
-    fail("stage-in-ring", "found something sent to block " +
-                              std::to_string(to) + " of a cluster of " +
-                              std::to_string(blocks));
-    return;
-  }
-  int gate = to * gatesOfBlock + int(program.gates.size()) * kMostPlaces +
-             event.reads[0];
-  Gate &g = gates[size_t(gate)];
-  uint16_t made = std::max(warp.seen.all.at[size_t(std::max(g.maker, 0))],
-                           warp.ofLanes.all.at[size_t(std::max(g.maker, 0))]);
-  if (g.maker < 0 || made < g.made) {
-    fail("gate-made", "found something sent to " + nameOf(gate) +
-                          " of a block that may not have made it; expected a "
-                          "wait for the cluster between");
-    return;
-  }
-  auto hasEnded = [&](int warp) {
-    return blockOf(warp) != to ||
-           warps[size_t(warp)].at == paths[size_t(warp)].events.size();
-  };
-  bool isOver = true;
-  for (int warp = 0; warp < numWarps; ++warp)
-    isOver &= hasEnded(warp);
-  if (isOver) {
-    fail("cluster-lives", "found something sent to " + nameOf(gate) +
-                              " of a block that has ended; expected a wait of "
-                              "that block");
-    return;
-  }
-  int place = to * int(program.stages.size()) + event.to;
-  Access access = accessOf(number, event);
-  access.component = componentOfBoxes(place);
-  access.moment = ++boxes[size_t(place)];
-  Memory &m = memory[size_t(place)];
-  for (const std::vector<Access> *list : {&m.reads, &m.writes})
-    for (const Access &before : *list)
-      if (!isSeen(number, access, before, false,
-                  "sent while another block may still access it", event.to))
-        return;
-  m.reads.clear();
-  m.writes = {access};
-  g.owed -= event.count;
-  // What the sender's block has read before its barrier it has read when the
-  // other one learns of what is sent.
-  g.here.all.join(warp.seen.all);
-  g.here.all.at[size_t(access.component)] = access.moment;
-  g.here.shown.at[size_t(access.component)] = access.moment;
-  endPhase(g);
 }

@@ -4,16 +4,19 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
+#include <string_view>
+#include <utility>
 
 using namespace refold::tile;
 
 /// What text says that a whole warp has to say together.
-static const char *const kCollectives[] = {
+static constexpr std::string_view kCollectives[] = {
     "shuffle_xor(",     "any_lane(",      "of_warp(",
     "load_matrices(",   "store_quads(",   "exchange_quads(",
     "load_transposed(", "take_elements<", "store_quads<"};
 /// What only ops may say.
-static const char *const kOfOps[] = {
+static constexpr std::string_view kOfOps[] = {
     "wait_gate(",        "arrive(",         "arrive_with_copies(",
     "make_gate(",        "copy_by_boxes<",  "copy_panels<",
     "copy_elements<",    "wait_copies<",    "wait_boxes<",
@@ -28,7 +31,7 @@ static const char *const kOfOps[] = {
 static bool isOfName(char c) { return std::isalnum(uint8_t(c)) || c == '_'; }
 
 /// Where `name` stands as a word.
-static size_t findWord(const std::string &text, const std::string &name,
+static size_t findWord(const std::string &text, std::string_view name,
                        size_t from = 0) {
   for (size_t at = text.find(name, from); at != std::string::npos;
        at = text.find(name, at + 1)) {
@@ -71,6 +74,7 @@ private:
   std::optional<Node::Place> placeOf(const Stage &stage);
   int registerArray(const std::string &name);
   void readNumbers(const Op &op, Node &node);
+  void findOfLanes(int slot, const Formula &formula);
   std::vector<Node::Assigned> readSteps(const std::string &text);
   void readText(const Op &op, Node &node);
   void readCall(const Op &op, Node &node);
@@ -83,6 +87,12 @@ private:
   const Entry &entry;
   Compiled to;
   Scope names;
+  /// Names whose numbers turn out to be of lanes behind where they are
+  /// declared: what is assigned to them is, or lanes that are apart assign it.
+  std::set<int> ofLanes;
+  std::vector<int> apartAt; ///< how often lanes are apart, of each declaration
+  int apart = 0, apartOutside = 0;
+  bool hasMore = false; ///< of `ofLanes`, than were known
 };
 } // namespace
 
@@ -102,7 +112,9 @@ std::optional<Names::Found> Compiler::find(const std::string &name) const {
 
 int Compiler::declare(const std::string &name, bool isOfLanes) {
   names.push_back({name, int(to.areOfLanes.size())});
-  to.areOfLanes.push_back(isOfLanes);
+  to.areOfLanes.push_back(isOfLanes ||
+                          ofLanes.count(int(to.areOfLanes.size())));
+  apartAt.push_back(apart);
   return names.back().second;
 }
 
@@ -184,11 +196,18 @@ void Compiler::readNumbers(const Op &op, Node &node) {
                                          "' assigned; expected "
                                          "a name that an op declares");
       slot = int(found->value);
+      findOfLanes(slot, formula);
     } else {
       slot = declare(name, formula.isOfLanes);
     }
     node.numbers.push_back({slot, std::move(formula)});
   }
+}
+
+void Compiler::findOfLanes(int slot, const Formula &formula) {
+  bool isOfLanes = formula.isOfLanes || apart > apartAt[size_t(slot)];
+  if (isOfLanes && !to.areOfLanes[size_t(slot)])
+    hasMore |= ofLanes.insert(slot).second;
 }
 
 /// "--at, ++turn", "turns += n".
@@ -208,8 +227,10 @@ std::vector<Node::Assigned> Compiler::readSteps(const std::string &text) {
     if (!found || found->isConstant)
       fail("known-numbers", "found the step '" + one +
                                 "'; expected one of a name that is there");
-    else
+    else {
       steps.push_back({int(found->value), need(number)});
+      findOfLanes(int(found->value), steps.back().number);
+    }
     at = end + 2;
   }
   return steps;
@@ -218,11 +239,11 @@ std::vector<Node::Assigned> Compiler::readSteps(const std::string &text) {
 /// What text touches: registers by their names, tiles as they are read.
 void Compiler::readText(const Op &op, Node &node) {
   std::string code = withoutComments(op.text);
-  for (const char *name : kOfOps)
+  for (std::string_view name : kOfOps)
     if (findWord(code, name) != std::string::npos)
-      fail("unmodelled", std::string("found '") + name +
+      fail("unmodelled", "found '" + std::string(name) +
                              "' in text; expected an op that says it");
-  for (const char *name : kCollectives)
+  for (std::string_view name : kCollectives)
     node.isCollective |= findWord(code, name) != std::string::npos;
   for (size_t i = 0; i < to.registerNames.size(); ++i)
     if (findWord(code, to.registerNames[i]) != std::string::npos)
@@ -252,7 +273,9 @@ void Compiler::define(const Op &op) {
       lambda.slots.push_back(-1);
     }
   }
+  int before = std::exchange(apartOutside, apart);
   lambda.body = readOps(op.body);
+  apart = std::exchange(apartOutside, before);
   names.resize(outside);
   to.lambdas.push_back(std::move(lambda));
 }
@@ -302,8 +325,17 @@ std::optional<Node> Compiler::readBranch(const Op &op) {
       return node;
     }
   }
+  bool isApart = node.condition && node.condition->isOfLanes;
+  int outer = apart;
+  apart += isApart;
+  int inner = apart;
   node.body = side(op.body);
+  // Who has left a function is apart from who has not.
+  bool hasLeft = apart > inner;
+  apart = inner;
   node.otherwise = side(op.otherwise);
+  hasLeft |= apart > inner;
+  apart = outer + hasLeft;
   return node;
 }
 
@@ -327,11 +359,16 @@ std::optional<Node> Compiler::readOp(const Op &op) {
     readNumbers(op, node);
     if (!op.condition.empty())
       node.condition = need(op.condition);
+    int outer = apart;
+    apart += node.condition && node.condition->isOfLanes;
     node.step = readSteps(op.step);
     node.body = readOps(op.body);
     for (auto &[name, number] : op.steps)
-      if (auto found = find(name); found && !found->isConstant)
+      if (auto found = find(name); found && !found->isConstant) {
         node.step.push_back({int(found->value), need(number)});
+        findOfLanes(int(found->value), node.step.back().number);
+      }
+    apart = outer;
     names.resize(outside);
     return node;
   }
@@ -343,6 +380,9 @@ std::optional<Node> Compiler::readOp(const Op &op) {
     return node;
   case Op::Call:
     readCall(op, node);
+    return node;
+  case Op::Return:
+    apart += apart > apartOutside;
     return node;
   default:
     break;
@@ -359,6 +399,10 @@ std::optional<Node> Compiler::readOp(const Op &op) {
     node.place = need(op.place);
   if (!op.count.empty())
     node.count = need(op.count);
+  if (!op.seen.empty())
+    node.seen = need(op.seen);
+  for (const std::string &bits : op.bits)
+    node.bits.push_back(need(bits));
   if (!op.to.stage.empty())
     node.to = placeOf(op.to);
   for (const Stage &stage : op.reads)
@@ -380,8 +424,15 @@ std::vector<Node> Compiler::readOps(const std::vector<Op> &ops) {
 }
 
 Compiled Compiler::compile() {
-  findMemory();
-  to.nodes = readOps(program.ops);
+  do {
+    hasMore = false;
+    apart = apartOutside = 0;
+    apartAt.clear();
+    names.clear();
+    to = Compiled();
+    findMemory();
+    to.nodes = readOps(program.ops);
+  } while (hasMore && !to.fault);
   size_t number = 0;
   for (const Tiles &tiles : program.tiles) {
     if (number == to.memory.size() || to.memory[number].name != tiles.name)

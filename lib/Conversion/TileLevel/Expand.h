@@ -29,6 +29,7 @@ struct Scope {
   ScopePtr outer;
   bool isLoop = false, isFunction = false;
   std::string result; ///< of a function: where what it returns goes
+  std::string object; ///< whose function it is
 };
 
 /// A call as it is written: `object.name<templates>(arguments)`.
@@ -77,12 +78,20 @@ private:
                          const ScopePtr &declared, const ScopePtr &scope);
   /// Ops of the calls in `tokens`, which then name what these return.
   Tokens follow(const Tokens &tokens, const ScopePtr &scope);
+  bool takeStep(const Tokens &tokens, size_t &at, const ScopePtr &scope,
+                Tokens &to);
+  std::string guardOf(const Tokens &before, const ScopePtr &scope);
   Tokens followCall(const CallText &call, const ScopePtr &scope, bool &isKnown);
+  Tokens followKnown(const CallText &call, const ScopePtr &scope,
+                     bool &isKnown);
   std::string followFunction(const Function &function, const ScopePtr &own);
+  void deduceExtents(const Function &function, const CallText &call,
+                     const ScopePtr &own, const ScopePtr &scope);
   bool addPrimitive(const CallText &call, const ScopePtr &scope,
                     Tokens &result);
   void addProducts(const CallText &call, const ScopePtr &scope);
   bool addParts(const CallText &call);
+  bool addTicket(const CallText &call, const ScopePtr &scope);
   bool addAcross(const CallText &call, const ScopePtr &scope);
   void addShared(const Tokens &tokens, const ScopePtr &scope);
 
@@ -95,13 +104,18 @@ private:
   bool walkDeclaration(const Tokens &tokens, const ScopePtr &scope);
   void declareNumber(const Tokens &declarator, bool isConstant,
                      const ScopePtr &scope);
+  void declareExtents(const Tokens &declarator, const ScopePtr &scope);
+  bool isAddress(const Tokens &declarator, const ScopePtr &scope);
   bool hasGivenMembers(const std::string &name) const;
   bool declareObject(const Tokens &type, const Tokens &declarator,
-                     const ScopePtr &scope);
+                     const ScopePtr &scope, bool isPointer);
   bool walkAssignment(const Tokens &tokens, const ScopePtr &scope,
                       std::vector<Number> *steps = nullptr);
   void walkReturn(const Tokens &tokens, const ScopePtr &scope);
   void addText(const Tokens &tokens);
+  std::optional<Tokens> answerTo(const std::string &text) const;
+  bool isLoose(const std::string &text) const;
+  bool isLeftOut(const std::string &text) const;
   std::vector<Op> collect(const std::vector<Statement> &statements,
                           const ScopePtr &scope);
   void addAsText(std::vector<Op> from);
@@ -113,10 +127,13 @@ private:
   Program program;
   std::vector<Op> *ops = nullptr;
   std::set<std::string> numbers; ///< that ops say
+  std::set<std::string> counted; ///< arrays, by how often they are asked
+  std::set<std::string> empty;   ///< those that were given no value yet
   std::map<std::string, std::string> typeNames;
   std::map<std::string, Binding> objects;    ///< their types
   std::map<std::string, int> elementBytes;   ///< of arrays of shared memory
   std::map<std::string, std::string> arrays; ///< members that refer to them
+  std::map<std::string, std::vector<Tokens>> extents; ///< of arrays, by names
   std::optional<Fault> *fault = nullptr;
   int number = 0, deep = 0;
   bool isLastKnown = false; ///< of the calls that were followed

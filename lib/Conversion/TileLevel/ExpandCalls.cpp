@@ -26,6 +26,7 @@ struct Primitive {
   bool countsTemplate = false; ///< the number is its template's
   int registers = -1;
   int vector = -1; ///< of its template: copied by vectors, written otherwise
+  int bytes = 0;   ///< that each lane accesses where it says, no more
 };
 } // namespace
 
@@ -36,12 +37,13 @@ static constexpr Primitive kPrimitives[] = {
     {"arrive_with_copies", Op::ArriveWithCopies, -1, -1, 0},
     {"arrive_expecting", Op::ArriveExpecting, -1, -1, 0, 1},
     {"copy_box", Op::CopyBox, 0, 1, 2},
-    {"make_map", Op::Write, 0},
+    {"make_map", Op::MakeMap, 0, 1},
     {"see_map", Op::SeeMap, -1, 0},
     {"store_box", Op::StoreBox, -1, 1},
     {"commit_boxes", Op::CommitBoxes},
     {"wait_boxes", Op::WaitBoxes, -1, -1, -1, -1, true},
-    {"copy_async", Op::CopyRows, 0},
+    {"copy_async", Op::CopyRows, 0, -1, -1, -1, false, -1, -1, 16},
+    {"take_async", Op::CopyRows, 0, -1, -1, -1, false, -1, -1, 16},
     {"copy_kept", Op::CopyRows, 0},
     {"copy_of_warp", Op::CopyRows, 0},
     {"copy_word_async", Op::CopyRows, 0},
@@ -54,9 +56,9 @@ static constexpr Primitive kPrimitives[] = {
     {".bring", Op::CopyRows, 0},
     {"commit_copies", Op::CommitCopies},
     {"wait_copies", Op::WaitCopies, -1, -1, -1, -1, true},
-    {"store_shared", Op::Write, 0},
+    {"store_shared", Op::Write, 0, -1, -1, -1, false, -1, -1, 16},
     {"store_matrices", Op::Write, 0},
-    {"load_shared", Op::Read, -1, 1},
+    {"load_shared", Op::Read, -1, 1, -1, -1, false, -1, -1, 16},
     {"load_kept", Op::Read, -1, 0},
     {"load_of_warp", Op::Read, -1, 0},
     {"load_matrices", Op::Read, -1, 1},
@@ -84,7 +86,8 @@ static const char *const kPlain[] = {
     "shuffle_xor", "shuffle_from",   "any_lane",      "of_warp",
     "store_quads", "exchange_quads", "follow_launch", "invite_launch",
     "thread",      "thread_again",   "block",         "blocks",
-    "smaller",     "larger",         "describe",      "further"};
+    "smaller",     "larger",         "describe",      "describe_step",
+    "further"};
 
 static const Primitive *findPrimitive(const CallText &call) {
   std::string name = call.object.empty() ? call.name : "." + call.name;
@@ -92,6 +95,15 @@ static const Primitive *findPrimitive(const CallText &call) {
       std::find_if(std::begin(kPrimitives), std::end(kPrimitives),
                    [&](const Primitive &one) { return name == one.name; });
   return found == std::end(kPrimitives) ? nullptr : found;
+}
+
+/// A call as it is written, for what the walk is told of it.
+static std::string textOf(const CallText &call) {
+  std::string text = call.object.empty() ? "" : join(call.object) + ".";
+  text += call.name + "(";
+  for (size_t i = 0; i < call.arguments.size(); ++i)
+    text += (i ? "," : "") + join(call.arguments[i]);
+  return text + ")";
 }
 
 /// The name that an array has, without its elements.
@@ -129,6 +141,7 @@ bool Expander::addPrimitive(const CallText &call, const ScopePtr &scope,
   }
   Op &op = add(kind);
   op.text = join(substitute(Tokens{call.name}, scope));
+  op.bytes = primitive->bytes;
   if (to >= 0)
     op.to = {"", textOf(to), ""};
   // Maps that launches have made are there.
@@ -159,9 +172,18 @@ void Expander::addProducts(const CallText &call, const ScopePtr &scope) {
   if (call.name != "multiply_rows") {
     Op &op = add(Op::Multiply);
     op.sums = {rootOf(substitute(call.arguments[0], scope))};
-    op.reads = {read(1), read(2)};
-    op.text =
-        call.name + "(" + op.reads[0].stage + ", " + op.reads[1].stage + ")";
+    if (call.name.rfind("multiply_kept_", 0) == 0)
+      op.factors = {rootOf(substitute(call.arguments[1], scope))};
+    else
+      op.reads = {read(1)};
+    op.reads.push_back(read(2));
+    // Of values that lie along the sum, 64 columns are a panel.
+    constexpr std::string_view kAlong = "multiply_along_";
+    if (call.name.rfind(kAlong, 0) == 0)
+      op.panels = std::max(std::stoi(call.name.substr(kAlong.size())) / 64, 1);
+    op.text = call.name + "(";
+    for (const Stage &one : op.reads)
+      op.text += one.stage + (&one == &op.reads.back() ? ")" : ", ");
     return;
   }
   // The left side is kept in registers, or not; between steps others go on.
@@ -219,6 +241,37 @@ bool Expander::addParts(const CallText &call) {
     op.reads = {{"parts", std::to_string(of), ""}};
     op.text = call.name + "()";
   }
+  return true;
+}
+
+/// Numbers that all blocks add to; what they see there the walk is told.
+bool Expander::addTicket(const CallText &call, const ScopePtr &scope) {
+  struct Kind {
+    const char *name;
+    Op::Kind kind;
+  };
+  static constexpr Kind kKinds[] = {{"add_to_ticket", Op::AddToTicket},
+                                    {"add_unless", Op::AddUnless},
+                                    {"wait_for_bits", Op::AwaitTicket},
+                                    {"clear_ticket", Op::ClearTicket}};
+  auto *found =
+      std::find_if(std::begin(kKinds), std::end(kKinds),
+                   [&](const Kind &one) { return call.name == one.name; });
+  if (found == std::end(kKinds) || !call.object.empty())
+    return false;
+  std::vector<std::string> given;
+  for (const Tokens &argument : call.arguments)
+    given.push_back(join(folded(substitute(argument, scope))));
+  std::string written = textOf(call);
+  Op &op = add(found->kind);
+  op.text = written;
+  op.place = given[0];
+  if (op.kind == Op::AddToTicket || op.kind == Op::AddUnless)
+    op.count = given[1];
+  if (op.kind == Op::AddUnless)
+    op.bits = {given[2], given[3]};
+  if (auto answer = answerTo(written); answer && !isLoose(written))
+    op.seen = join(folded(substitute(*answer, scope)));
   return true;
 }
 
@@ -383,18 +436,53 @@ bool refold::tile::source::changes(const std::vector<Statement> &body,
   });
 }
 
+/// Numbers of a template that only arrays say that are given.
+void Expander::deduceExtents(const Function &function, const CallText &call,
+                             const ScopePtr &own, const ScopePtr &scope) {
+  for (size_t i = 0; i < function.parameters.size(); ++i) {
+    const Parameter &parameter = function.parameters[i];
+    if (parameter.extents.empty() || i >= call.arguments.size())
+      continue;
+    Tokens given = substitute(call.arguments[i], scope);
+    auto known = given.empty() ? extents.end() : extents.find(given[0]);
+    if (known == extents.end())
+      continue;
+    // "a[0]" is an array of what is left.
+    size_t left = size_t(std::count(given.begin(), given.end(), "["));
+    for (size_t at = 0; at < parameter.extents.size(); ++at) {
+      const Tokens &extent = parameter.extents[at];
+      bool isDeduced = extent.size() == 1 && left + at < known->second.size() &&
+                       std::any_of(
+                           function.templates.begin() +
+                               long(std::min(call.templates.size(),
+                                             function.templates.size())),
+                           function.templates.end(),
+                           [&](const Parameter &one) {
+                             return one.name == extent[0] && !one.isPack;
+                           });
+      if (isDeduced)
+        own->names[extent[0]].text = known->second[left + at];
+    }
+  }
+}
+
 ScopePtr Expander::bindArguments(const Function &function, const CallText &call,
                                  const ScopePtr &declared,
                                  const ScopePtr &scope) {
   ScopePtr own = inside(declared);
-  // What the object has, by the names that its functions know.
-  if (!call.object.empty()) {
-    Tokens object = substitute(call.object, scope);
-    if (auto at = objects.find(join(object)); at != objects.end())
-      for (auto &[member, preset] : at->second.record->members)
-        own->names[member].text = {join(object) + "." + member};
-  }
+  // What the object has, by the names that its functions know; a function of
+  // the same object needs not name it.
+  if (!call.object.empty())
+    own->object = join(substitute(call.object, scope));
+  for (Scope *at = scope.get(); at && own->object.empty(); at = at->outer.get())
+    if (auto same = objects.find(at->object);
+        same != objects.end() && same->second.scope == declared)
+      own->object = at->object;
+  if (auto at = objects.find(own->object); at != objects.end())
+    for (auto &[member, preset] : at->second.record->members)
+      own->names[member].text = {own->object + "." + member};
   bindTemplates(function.templates, call.templates, own, scope);
+  deduceExtents(function, call, own, scope);
   for (size_t i = 0; i < function.parameters.size(); ++i) {
     const Parameter &parameter = function.parameters[i];
     Binding &binding = own->names[parameter.name];
@@ -468,6 +556,19 @@ std::string Expander::followFunction(const Function &function,
 /// `isKnown`: whether it is a function or a primitive at all.
 Tokens Expander::followCall(const CallText &call, const ScopePtr &scope,
                             bool &isKnown) {
+  Tokens result = followKnown(call, scope, isKnown);
+  if (!result.empty())
+    return result;
+  auto answer = answerTo(textOf(call));
+  if (!answer || isLeftOut(textOf(call)))
+    return {};
+  answer->insert(answer->begin(), "(");
+  answer->push_back(")");
+  return *answer;
+}
+
+Tokens Expander::followKnown(const CallText &call, const ScopePtr &scope,
+                             bool &isKnown) {
   Tokens result;
   isKnown = true;
   if (addPrimitive(call, scope, result))
@@ -487,15 +588,29 @@ Tokens Expander::followCall(const CallText &call, const ScopePtr &scope,
       op.to = at;
     else
       op.reads = {at};
-    // What is there, where the walk is told.
-    auto given = reading.loads.find(at.tiles);
-    return isStore || given == reading.loads.end() ? Tokens{}
-                                                   : readTokens(given->second);
+    // What is there, where the walk is told; `times`: how often it was asked.
+    auto given = reading.loads.find(at.tiles + "[" + element + "]");
+    if (given == reading.loads.end())
+      given = reading.loads.find(at.tiles);
+    if (isStore || given == reading.loads.end())
+      return {};
+    Tokens found = readTokens("(" + given->second + ")");
+    if (std::find(found.begin(), found.end(), "times") != found.end()) {
+      std::string times = "times." + at.tiles, now = fresh("times");
+      counted.insert(times);
+      numbers.insert(times);
+      add(Op::Let).numbers = {{now, times}};
+      numbers.insert(now);
+      add(Op::Assign).numbers = {{times, times + " + 1"}};
+      std::replace(found.begin(), found.end(), std::string("times"), now);
+    }
+    return found;
   }
-  if (addParts(call) || addAcross(call, scope))
+  if (addParts(call) || addTicket(call, scope) || addAcross(call, scope))
     return {};
   bool isProducts = call.name.rfind("multiply_shared_", 0) == 0 ||
                     call.name.rfind("multiply_along_", 0) == 0 ||
+                    call.name.rfind("multiply_kept_", 0) == 0 ||
                     call.name.rfind("multiply_bytes_", 0) == 0 ||
                     call.name == "multiply_rows";
   if (isProducts) {
@@ -504,7 +619,7 @@ Tokens Expander::followCall(const CallText &call, const ScopePtr &scope,
   }
   ScopePtr declared;
   const Function *callee = calleeOf(call, scope, declared);
-  if (!callee) {
+  if (!callee || isLeftOut(textOf(call))) {
     isKnown = false;
     return {};
   }
@@ -528,17 +643,37 @@ Tokens Expander::followCall(const CallText &call, const ScopePtr &scope,
   return name.empty() ? Tokens{} : Tokens{name};
 }
 
+/// "n++" of a number in a formula: what it was, and a step.
+bool Expander::takeStep(const Tokens &tokens, size_t &at, const ScopePtr &scope,
+                        Tokens &to) {
+  if (at + 1 >= tokens.size() || tokens[at + 1] != "++" || !isWord(tokens[at]))
+    return false;
+  std::string name = join(substitute({tokens[at]}, scope));
+  if (!numbers.count(name))
+    return false;
+  std::string before = fresh("before");
+  add(Op::Let).numbers = {{before, name}};
+  numbers.insert(before);
+  add(Op::Assign).numbers = {{name, name + " + 1"}};
+  to.push_back(before);
+  at += 2;
+  return true;
+}
+
+/// What a call behind "&&" is made under; "" where that cannot be read.
+std::string Expander::guardOf(const Tokens &before, const ScopePtr &scope) {
+  if (before.empty() || before.back() != "&&")
+    return "";
+  std::string guard =
+      join(substitute(Tokens(before.begin(), before.end() - 1), scope));
+  return isReadable(guard) ? guard : "";
+}
+
 Tokens Expander::follow(const Tokens &tokens, const ScopePtr &scope) {
   Tokens to;
   for (size_t at = 0; at < tokens.size();) {
-    if (tokens[at] == "[" && at + 1 < tokens.size() &&
-        (tokens[at + 1] == "&" || tokens[at + 1] == "]") &&
-        (at == 0 || tokens[at - 1] == "," || tokens[at - 1] == "(")) {
-      // A lambda is followed where it is called.
-      size_t end = closing(tokens, at);
-      while (end < tokens.size() && tokens[end] != "{")
-        ++end;
-      end = std::min(closing(tokens, end) + 1, tokens.size());
+    // A lambda is followed where it is called.
+    if (size_t end = behindLambda(tokens, at); end > at) {
       to.insert(to.end(), tokens.begin() + long(at),
                 tokens.begin() + long(end));
       at = end;
@@ -546,6 +681,8 @@ Tokens Expander::follow(const Tokens &tokens, const ScopePtr &scope) {
     }
     CallText call;
     bool isMember = at > 0 && (tokens[at - 1] == "." || tokens[at - 1] == "::");
+    if (!isMember && takeStep(tokens, at, scope, to))
+      continue;
     if (isMember || !readCall(tokens, at, call)) {
       to.push_back(tokens[at++]);
       continue;
@@ -554,7 +691,17 @@ Tokens Expander::follow(const Tokens &tokens, const ScopePtr &scope) {
     for (Tokens &argument : call.arguments)
       argument = follow(argument, scope);
     bool isKnown = false;
+    std::vector<Op> guarded, *outside = ops;
+    std::string guard = guardOf(to, scope);
+    if (!guard.empty())
+      ops = &guarded;
     Tokens result = followCall(call, scope, isKnown);
+    ops = outside;
+    if (!guarded.empty()) {
+      Op &branch = add(Op::Branch);
+      branch.condition = guard;
+      branch.body = std::move(guarded);
+    }
     isLastKnown = isKnown;
     if (!result.empty()) {
       to.insert(to.end(), result.begin(), result.end());

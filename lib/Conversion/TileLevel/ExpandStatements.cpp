@@ -83,6 +83,38 @@ void Expander::addAsText(std::vector<Op> from) {
   }
 }
 
+/// The longest of the beginnings that the walk is told something of.
+static auto answerIn(const std::map<std::string, std::string> &answers,
+                     const std::string &text) {
+  auto best = answers.end();
+  for (auto at = answers.begin(); at != answers.end(); ++at)
+    if (text.rfind(at->first, 0) == 0 &&
+        (best == answers.end() || at->first.size() > best->first.size()))
+      best = at;
+  return best;
+}
+
+/// What the walk is told of a call or a condition.
+std::optional<Tokens> Expander::answerTo(const std::string &text) const {
+  auto answer = answerIn(reading.answers, text);
+  if (answer == reading.answers.end())
+    return std::nullopt;
+  size_t begin = isLoose(text) ? 1 : 0;
+  return readTokens(answer->second.substr(begin));
+}
+
+/// Whether a call is text that nobody follows.
+bool Expander::isLeftOut(const std::string &text) const {
+  auto answer = answerIn(reading.answers, text);
+  return answer != reading.answers.end() && answer->second == "!";
+}
+
+/// Whether it may be another number, which then decides nothing.
+bool Expander::isLoose(const std::string &text) const {
+  auto answer = answerIn(reading.answers, text);
+  return answer != reading.answers.end() && answer->second[0] == '~';
+}
+
 std::vector<Op> Expander::collect(const std::vector<Statement> &statements,
                                   const ScopePtr &scope) {
   std::vector<Op> inner, *outside = ops;
@@ -130,6 +162,9 @@ void Expander::walkIf(const Statement &statement, const ScopePtr &scope) {
     tokens.erase(tokens.begin());
   }
   std::string condition = join(substitute(follow(tokens, scope), scope));
+  if (auto answer =
+          isReadable(condition) ? std::nullopt : answerTo(join(tokens)))
+    condition = join(substitute(*answer, scope));
   if (auto known = constantOf(condition))
     return walk(*known ? statement.body : statement.otherwise, inside(scope));
   Op branch;
@@ -244,6 +279,16 @@ void Expander::declareNumber(const Tokens &declarator, bool isConstant,
   Binding &binding = scope->names[name];
   binding = Binding();
   bool isArray = declarator.size() > 1 && declarator[1] == "[";
+  if (declarator.size() == 1) {
+    // A number where something that can be read is assigned to it first.
+    std::string own = fresh(name);
+    add(Op::Let).numbers = {{own, "0"}};
+    empty.insert(own);
+    binding.text = {own};
+    return;
+  }
+  if (isArray)
+    declareExtents(declarator, scope);
   if (value.empty() || isArray || !isReadable(text)) {
     binding.text = {name + "?"};
     addText(value);
@@ -266,18 +311,38 @@ bool Expander::hasGivenMembers(const std::string &name) const {
          member->first.rfind(name + ".", 0) == 0;
 }
 
+/// How long an array is, for templates that are found from it.
+void Expander::declareExtents(const Tokens &declarator, const ScopePtr &scope) {
+  std::vector<Tokens> &all = extents[declarator[0] + "?"];
+  all.clear();
+  for (size_t at = 1; at < declarator.size() && declarator[at] == "[";) {
+    size_t end = closing(declarator, at);
+    all.push_back(folded(substitute(Tokens(declarator.begin() + long(at) + 1,
+                                           declarator.begin() + long(end)),
+                                    scope)));
+    at = end + 1;
+  }
+}
+
+/// Whether a pointer begins as a number: of tickets, of maps.
+bool Expander::isAddress(const Tokens &declarator, const ScopePtr &scope) {
+  return declarator.size() > 2 && declarator[1] == "=" &&
+         isReadable(join(substitute(
+             Tokens(declarator.begin() + 2, declarator.end()), scope)));
+}
+
 /// An object of a type that is known, or of one that is only named.
 bool Expander::declareObject(const Tokens &type, const Tokens &declarator,
-                             const ScopePtr &scope) {
+                             const ScopePtr &scope, bool isPointer) {
   const std::string &name = declarator[0];
   std::string own = fresh(name);
   Binding record = typeOf(type, scope);
   bool isKnown = record.scope && !record.record->members.empty() &&
-                 std::find(type.begin(), type.end(), "*") == type.end() &&
-                 !(declarator.size() > 1 && declarator[1] == "[");
+                 !isPointer && !(declarator.size() > 1 && declarator[1] == "[");
   if (!isKnown) {
     typeNames[name + "?"] = type.empty() ? "" : type[0];
     scope->names[name].text = {name + (hasGivenMembers(name) ? "" : "?")};
+    declareExtents(declarator, scope);
     addText(substitute(follow(declarator, scope), scope));
     return true;
   }
@@ -312,6 +377,7 @@ bool Expander::declareObject(const Tokens &type, const Tokens &declarator,
     CallText call;
     call.arguments = given;
     ScopePtr inner = bindArguments(*constructor, call, record.scope, scope);
+    inner->object = own;
     for (auto &[member, value] : constructor->members) {
       // Members that have been set, but for parameters of their name.
       set(member, substitute(value, inner));
@@ -322,12 +388,19 @@ bool Expander::declareObject(const Tokens &type, const Tokens &declarator,
                        }))
         inner->names[member].text = {own + "." + member};
     }
-    // Those that its body sets.
-    for (auto &[member, preset] : record.record->members)
-      if (changes(constructor->body, member)) {
-        set(member, {"0"});
-        inner->names[member].text = {own + "." + member};
-      }
+    // Others: as they are declared, or as its body sets them.
+    for (auto &[member, preset] : record.record->members) {
+      bool isSet =
+          std::any_of(constructor->members.begin(), constructor->members.end(),
+                      [&, &member = member](const auto &one) {
+                        return one.first == member;
+                      });
+      if (isSet || (preset.empty() && !changes(constructor->body, member)))
+        continue;
+      set(member,
+          preset.empty() ? Tokens{"0"} : substitute(preset, record.scope));
+      inner->names[member].text = {own + "." + member};
+    }
     walk(constructor->body, inner);
   } else {
     for (size_t i = 0; i < record.record->members.size(); ++i) {
@@ -352,6 +425,9 @@ bool Expander::walkDeclaration(const Tokens &tokens, const ScopePtr &scope) {
     isConstant = true;
     ++at;
   }
+  if (at + 1 < tokens.size() && tokens[at] == "unsigned" &&
+      tokens[at + 1] == "char")
+    ++at;
   size_t begin = at;
   // The type: "A::B<...>", and what follows it.
   for (; at < tokens.size(); ++at) {
@@ -375,10 +451,11 @@ bool Expander::walkDeclaration(const Tokens &tokens, const ScopePtr &scope) {
   Tokens type(tokens.begin() + long(begin), tokens.begin() + long(at));
   if (type[0] == "return" || type[0] == "asm")
     return false;
-  bool isReference = false;
+  bool isReference = false, isPointer = false;
   while (at < tokens.size() &&
          (tokens[at] == "&" || tokens[at] == "*" || tokens[at] == "const")) {
     isReference |= tokens[at] != "const";
+    isPointer |= tokens[at] == "*";
     ++at;
   }
   if (at >= tokens.size())
@@ -408,10 +485,12 @@ bool Expander::walkDeclaration(const Tokens &tokens, const ScopePtr &scope) {
       scope->names[declarator[0]].text = substitute(number, scope);
     } else if (kNumbers.count(join(type)) && !isReference) {
       declareNumber(declarator, isConstant, scope);
+    } else if (isPointer && isAddress(declarator, scope)) {
+      declareNumber(declarator, isConstant, scope);
     } else if (type[0] == "auto" && declarator.size() == 3) {
       scope->names[declarator[0]].text = substitute({declarator[2]}, scope);
     } else {
-      declareObject(type, declarator, scope);
+      declareObject(type, declarator, scope, isPointer);
     }
   }
   return true;
@@ -444,7 +523,8 @@ bool Expander::walkAssignment(const Tokens &tokens, const ScopePtr &scope,
     value = Tokens(tokens.begin() + long(at) + 1, tokens.end());
   }
   std::string to = join(substitute(name, scope));
-  if (!numbers.count(to))
+  bool isFirst = empty.erase(to) && sign.empty();
+  if (!isFirst && !numbers.count(to))
     return false;
   std::string text = join(substitute(follow(value, scope), scope));
   if (!sign.empty())
@@ -455,6 +535,7 @@ bool Expander::walkAssignment(const Tokens &tokens, const ScopePtr &scope,
     add(Op::Text).text = text + ";";
     return true;
   }
+  numbers.insert(to);
   if (steps)
     steps->push_back({to, text});
   else
@@ -492,12 +573,15 @@ void Expander::addShared(const Tokens &tokens, const ScopePtr &scope) {
       splitAtCommas(Tokens(tokens.begin() + 2, tokens.begin() + long(end)));
   bool isBytes = tokens[0] == "REFOLD_SHARED_BYTES";
   bool isMailbox = tokens[0] == "REFOLD_MAILBOX";
-  const Tokens &named = arguments[isBytes || isMailbox ? 0 : 1];
+  bool isGates = tokens[0] == "REFOLD_GATES";
+  const Tokens &named = arguments[isBytes || isMailbox || isGates ? 0 : 1];
   const std::string &name = named[0];
   if (isBytes) {
     scope->names[name].text = {"0"};
     return;
   }
+  if (isGates) // where the walk is told
+    return declareNumber(named, true, scope);
   scope->names[name].text = {name};
   typeNames[name] = isMailbox ? "Mailbox" : "Shared";
   bool isLong =
@@ -529,7 +613,7 @@ void Expander::walkSimple(Tokens tokens, const ScopePtr &scope) {
   if (tokens[0] == "using")
     return declareConstant(tokens, scope);
   if (tokens[0] == "REFOLD_SHARED" || tokens[0] == "REFOLD_SHARED_BYTES" ||
-      tokens[0] == "REFOLD_MAILBOX")
+      tokens[0] == "REFOLD_MAILBOX" || tokens[0] == "REFOLD_GATES")
     return addShared(tokens, scope);
   if (walkDeclaration(tokens, scope) || walkAssignment(tokens, scope))
     return;
@@ -592,6 +676,12 @@ Program Expander::run(std::optional<Fault> &found) {
   }
   own->isFunction = true;
   walk(function->body, own);
+  for (const std::string &times : counted) {
+    Op op;
+    op.kind = Op::Let;
+    op.numbers = {{times, "0"}};
+    program.ops.insert(program.ops.begin(), op);
+  }
   return std::move(program);
 }
 

@@ -107,6 +107,17 @@ size_t Expander::substituteName(const Tokens &tokens, size_t at,
     return at + 1;
   }
   if (!binding->text.empty()) {
+    // A number of its type.
+    auto object = objects.find(join(binding->text));
+    if (object != objects.end() && at + 2 < tokens.size() &&
+        tokens[at + 1] == ".") {
+      auto &names = object->second.scope->names;
+      if (auto constant = names.find(tokens[at + 2]);
+          constant != names.end() && !constant->second.text.empty()) {
+        append(to, constant->second.text);
+        return at + 3;
+      }
+    }
     auto value = numberOf(binding->text);
     bool isAsked = at + 2 < tokens.size() && tokens[at + 1] == "." &&
                    tokens[at + 2] == "value";
@@ -172,14 +183,8 @@ Tokens Expander::substitute(const Tokens &tokens, const ScopePtr &scope) {
     bool isMember =
         at > 0 && (tokens[at - 1] == "." || tokens[at - 1] == "->" ||
                    tokens[at - 1] == "::");
-    if (token == "[" && at + 1 < tokens.size() &&
-        (tokens[at + 1] == "&" || tokens[at + 1] == "]") &&
-        (at == 0 || tokens[at - 1] == "," || tokens[at - 1] == "(")) {
-      // A lambda has names of its own.
-      size_t end = closing(tokens, at);
-      while (end < tokens.size() && tokens[end] != "{")
-        ++end;
-      end = std::min(closing(tokens, end) + 1, tokens.size());
+    // A lambda has names of its own.
+    if (size_t end = behindLambda(tokens, at); end > at) {
       to.insert(to.end(), tokens.begin() + long(at),
                 tokens.begin() + long(end));
       at = end;

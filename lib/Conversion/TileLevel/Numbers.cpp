@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 
 using namespace refold::tile;
@@ -14,7 +15,7 @@ using namespace refold::tile;
 
 namespace {
 struct Operator {
-  const char *text;
+  std::string_view text;
   int binding; ///< the tighter the larger
   Formula::Code code;
 };
@@ -32,7 +33,7 @@ static constexpr Operator kOperators[] = {
     {"-", 9, Formula::Subtract},   {"*", 10, Formula::Multiply},
     {"/", 10, Formula::Divide},    {"%", 10, Formula::Remainder}};
 
-static constexpr std::pair<const char *, NumberFunction> kFunctions[] = {
+static constexpr std::pair<std::string_view, NumberFunction> kFunctions[] = {
     {"int", NumberFunction::Same},
     {"bool", NumberFunction::Same},
     {"int64_t", NumberFunction::Same},
@@ -41,8 +42,11 @@ static constexpr std::pair<const char *, NumberFunction> kFunctions[] = {
     {"uint64_t", NumberFunction::Same},
     {"Column", NumberFunction::Same},
     {"pinned", NumberFunction::Same},
-    {"describe", NumberFunction::Same}, // of a matrix, by where it is
+    {"describe", NumberFunction::Describe},
+    {"describe_step", NumberFunction::Same}, // by where it is
     {"further", NumberFunction::Sum},
+    {"block_quotient", NumberFunction::Quotient},
+    {"block_remainder", NumberFunction::Remainder},
     {"block", NumberFunction::Block},
     {"block_again", NumberFunction::Block},
     {"blocks", NumberFunction::Blocks},
@@ -81,12 +85,11 @@ private:
     while (at < text.size() && std::isspace(uint8_t(text[at])))
       ++at;
   }
-  bool take(const char *token) {
+  bool take(std::string_view token) {
     skip();
-    std::string wanted = token;
-    if (text.compare(at, wanted.size(), wanted) != 0)
+    if (text.compare(at, token.size(), token) != 0)
       return false;
-    at += wanted.size();
+    at += token.size();
     return true;
   }
   bool add(Formula::Code code, int64_t value = 0, int count = 0) {
@@ -103,8 +106,8 @@ private:
   const Operator *operatorHere() {
     skip();
     for (const Operator &op : kOperators)
-      if (text.compare(at, std::char_traits<char>::length(op.text), op.text) ==
-          0)
+      if (text[at] == op.text[0] &&
+          text.compare(at, op.text.size(), op.text) == 0)
         return &op;
     return nullptr;
   }
@@ -113,7 +116,7 @@ private:
       return false;
     for (const Operator *op = operatorHere(); op && op->binding >= least;
          op = operatorHere()) {
-      at += std::char_traits<char>::length(op->text);
+      at += op->text.size();
       bool isGuarded = op->code == Formula::Both || op->code == Formula::Either;
       if (isGuarded)
         add(Formula::Guard, 0, op->code);
@@ -165,6 +168,9 @@ private:
       return unary() && add(Formula::Not);
     if (take("-"))
       return unary() && add(Formula::Negate);
+    if (take("~")) // -x - 1
+      return unary() && add(Formula::Negate) && add(Formula::Constant, 1) &&
+             add(Formula::Subtract);
     if (take("("))
       return choice() && take(")");
     skip();
@@ -335,18 +341,35 @@ int64_t refold::tile::compute(const Formula &formula, Numbers &of, int lane) {
   return top ? stack[top - 1] : 0;
 }
 
+int64_t refold::tile::callPlain(NumberFunction function,
+                                const int64_t *arguments, int count) {
+  if (count < 2)
+    return count ? arguments[0] : 0;
+  int64_t x = arguments[0], y = arguments[1];
+  switch (function) {
+  case NumberFunction::Smaller:
+    return std::min(x, y);
+  case NumberFunction::Larger:
+    return std::max(x, y);
+  case NumberFunction::Sum:
+    return x + y;
+  case NumberFunction::Describe:
+    return x | y << 32;
+  case NumberFunction::Quotient:
+    return y ? x / y : 0;
+  case NumberFunction::Remainder:
+    return y ? x % y : 0;
+  default:
+    return x;
+  }
+}
+
 namespace {
 struct NoNumbers : Numbers {
   int64_t slot(int64_t, int) override { return 0; }
   int64_t call(NumberFunction function, const int64_t *arguments, int count,
                int) override {
-    if (function == NumberFunction::Smaller && count == 2)
-      return std::min(arguments[0], arguments[1]);
-    if (function == NumberFunction::Larger && count == 2)
-      return std::max(arguments[0], arguments[1]);
-    if (function == NumberFunction::Sum && count == 2)
-      return arguments[0] + arguments[1];
-    return count ? arguments[0] : 0;
+    return callPlain(function, arguments, count);
   }
 };
 } // namespace
@@ -355,7 +378,7 @@ std::optional<int64_t> refold::tile::constantIn(const Formula &formula) {
   for (const Formula::Step &step : formula.steps)
     if (step.code == Formula::Name ||
         (step.code == Formula::Function &&
-         step.value > int64_t(NumberFunction::Sum)))
+         step.value > int64_t(NumberFunction::Remainder)))
       return std::nullopt;
   NoNumbers none;
   return compute(formula, none, 0);

@@ -54,7 +54,10 @@ enum class NumberFunction {
   Same, ///< casts
   Smaller,
   Larger,
-  Sum, ///< of addresses
+  Sum,      ///< of addresses
+  Describe, ///< a matrix: where it is, and 2^32 times how far panels are apart
+  Quotient,
+  Remainder,
   Block,
   Blocks,
   Thread,
@@ -96,6 +99,8 @@ public:
                        int count, int lane) = 0;
 };
 int64_t compute(const Formula &formula, Numbers &of, int lane);
+/// Of a function that asks nothing of threads.
+int64_t callPlain(NumberFunction function, const int64_t *arguments, int count);
 /// The number of a formula without names or threads.
 std::optional<int64_t> constantIn(const Formula &formula);
 

@@ -99,6 +99,18 @@ size_t refold::tile::source::closingAngle(const Tokens &tokens, size_t begin) {
   return tokens.size();
 }
 
+size_t refold::tile::source::behindLambda(const Tokens &tokens, size_t at) {
+  bool isLambda = tokens[at] == "[" && at + 1 < tokens.size() &&
+                  (tokens[at + 1] == "&" || tokens[at + 1] == "]") &&
+                  (at == 0 || tokens[at - 1] == "," || tokens[at - 1] == "(");
+  if (!isLambda)
+    return at;
+  size_t end = closing(tokens, at);
+  while (end < tokens.size() && tokens[end] != "{")
+    ++end;
+  return std::min(closing(tokens, end) + 1, tokens.size());
+}
+
 std::vector<Tokens> refold::tile::source::splitAtCommas(const Tokens &tokens) {
   std::vector<Tokens> parts;
   Tokens part;
@@ -211,6 +223,9 @@ std::vector<Parameter> Parser::readParameters(const Tokens &from,
       size_t begin = one.size();
       while (begin > 0 && one[--begin] != "[")
         ;
+      parameter.extents.insert(
+          parameter.extents.begin(),
+          Tokens(one.begin() + long(begin) + 1, one.end() - 1));
       one.resize(begin);
     }
     if (!one.empty() && one.back() == ")")

@@ -53,6 +53,7 @@ private:
   void record(const Node &node);
   int stageOf(const Node::Place &place, int ofLane);
   int stageAt(int64_t address);
+  Range rangeOf(const Node &node, uint32_t of);
   void recordOf(Event event, const Node &node);
   void access(Op::Kind kind, int stage);
 
@@ -96,17 +97,17 @@ int64_t Warp::call(NumberFunction function, const int64_t *arguments, int count,
   using Visit = Scenario::Visit;
   switch (function) {
   case NumberFunction::Same:
-    return count ? arguments[0] : 0;
   case NumberFunction::Sum:
-    return arguments[0] + arguments[1];
+  case NumberFunction::Smaller:
+  case NumberFunction::Larger:
+  case NumberFunction::Describe:
+  case NumberFunction::Quotient:
+  case NumberFunction::Remainder:
+    return callPlain(function, arguments, count);
   case NumberFunction::Block:
     return block;
   case NumberFunction::Blocks:
     return program.blocks;
-  case NumberFunction::Smaller:
-    return std::min(arguments[0], arguments[1]);
-  case NumberFunction::Larger:
-    return std::max(arguments[0], arguments[1]);
   case NumberFunction::Thread:
     return warp * kLanes + lane;
   case NumberFunction::OfWarp:
@@ -164,8 +165,9 @@ uint32_t Warp::whereTrue(const Formula &condition) {
   return found;
 }
 
-/// The place that is there in shared memory.
+/// The place that is there in shared memory, which has 32 bits of addresses.
 int Warp::stageAt(int64_t address) {
+  address &= 0xffffffff;
   for (const Compiled::Memory &tiles : program.memory) {
     auto begin = constantIn(tiles.begin), bytes = constantIn(tiles.bytes);
     bool isHere = !tiles.begin.steps.empty() && begin && bytes && *bytes > 0 &&
@@ -191,14 +193,51 @@ int Warp::stageOf(const Node::Place &place, int ofLane) {
   return place.tiles + int(stage);
 }
 
+/// Of the lanes in `of`.
+Range Warp::rangeOf(const Node &node, uint32_t of) {
+  const std::optional<Node::Place> &to = node.to;
+  const Node::Place *place = to                       ? &*to
+                             : node.reads.size() == 1 ? &node.reads[0]
+                                                      : nullptr;
+  Range range;
+  if (!node.op->bytes || !place || place->tiles >= 0)
+    return range;
+  range.bytes = node.op->bytes;
+  bool isFirst = true, isEven = true;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    if (!(of >> lane & 1))
+      continue;
+    int64_t at = compute(place->stage, *this, lane);
+    int64_t ofLane0 = at - lane * range.bytes;
+    isEven &= isFirst || range.ofLane0 == ofLane0;
+    range.ofLane0 = ofLane0;
+    range.begin = isFirst ? at : std::min(range.begin, at);
+    range.end = std::max(range.end, at + range.bytes);
+    isFirst = false;
+  }
+  if (!isEven)
+    range.ofLane0 = -1;
+  return range;
+}
+
 /// Of lanes that access the same place.
 void Warp::recordOf(Event event, const Node &node) {
   event.lanes = std::popcount(event.mask);
+  event.range = rangeOf(node, event.mask);
   int ofLane = event.mask ? std::countr_zero(event.mask) : 0;
   if (node.to)
     event.to = stageOf(*node.to, ofLane);
-  for (size_t i = 0; i < node.reads.size() && i < event.reads.size(); ++i)
-    event.reads[i] = stageOf(node.reads[i], ofLane);
+  size_t read = 0;
+  for (; read < node.reads.size() && read < event.reads.size(); ++read)
+    event.reads[read] = stageOf(node.reads[read], ofLane);
+  // Panels behind the first one of the last.
+  int64_t first =
+      node.op->panels > 1 ? compute(node.reads.back().stage, *this, ofLane) : 0;
+  for (int i = 1; i < node.op->panels && read < event.reads.size(); ++i) {
+    int stage = stageAt(first + i * (first >> 32));
+    if (stage != event.reads[read - 1])
+      event.reads[read++] = stage;
+  }
   path.events.push_back(event);
 }
 
@@ -211,6 +250,10 @@ void Warp::record(const Node &node) {
     event.place = number(*node.place);
   if (node.count)
     event.count = number(*node.count);
+  if (node.seen)
+    event.seen = number(*node.seen);
+  for (size_t i = 0; i < node.bits.size(); ++i)
+    event.bits[i] = number(node.bits[i]);
   if (node.isAddress) {
     // Gates that are only addresses come behind those that have names.
     bool isNamed = node.to && !node.place;
@@ -237,7 +280,7 @@ void Warp::record(const Node &node) {
       std::array<int, 4> at = {-1, -1, -1, -1};
       if (node.to)
         at[0] = stageOf(*node.to, lane);
-      for (size_t i = 0; i < node.reads.size() && i < 2; ++i)
+      for (size_t i = 0; i < node.reads.size() && i < 2; ++i) // of lanes
         at[1 + i] = stageOf(node.reads[i], lane);
       if (node.place)
         at[3] = int(compute(*node.place, *this, lane));
@@ -247,6 +290,11 @@ void Warp::record(const Node &node) {
     event.mask = lanes;
     if (node.place && !node.isAddress && node.gate < 0)
       event.place = at[3];
+    int lane = std::countr_zero(lanes);
+    if (node.op->isAtTicket() && node.count)
+      event.count = compute(*node.count, *this, lane);
+    if (node.seen)
+      event.seen = compute(*node.seen, *this, lane);
     recordOf(event, node);
   }
 }
@@ -258,6 +306,13 @@ Warp::Way Warp::run(const std::vector<Node> &nodes) {
       return fault ? Returned : way;
   }
   return Onwards;
+}
+
+static bool waits(const std::vector<Node> &nodes) {
+  return std::any_of(nodes.begin(), nodes.end(), [](const Node &node) {
+    return node.op->kind == Op::AwaitTicket || waits(node.body) ||
+           waits(node.otherwise);
+  });
 }
 
 Warp::Way Warp::runBranch(const Node &node) {
@@ -279,8 +334,14 @@ Warp::Way Warp::runBranch(const Node &node) {
       continued |= mask;
     return way == Onwards ? mask : 0;
   };
-  uint32_t left = side(node.body, taken);
-  mask = left | side(node.otherwise, before & ~taken);
+  // Lanes apart go on by themselves: those that wait for others come later.
+  if (waits(node.body)) {
+    uint32_t right = side(node.otherwise, before & ~taken);
+    mask = right | side(node.body, taken);
+  } else {
+    uint32_t left = side(node.body, taken);
+    mask = left | side(node.otherwise, before & ~taken);
+  }
   if (mask)
     return Onwards;
   // Nobody is left: of some, the loop goes on.
@@ -375,6 +436,7 @@ Warp::Way Warp::runOne(const Node &node) {
   case Op::TakeRegisters:
   case Op::BlockBarrier:
   case Op::WarpBarrier:
+  case Op::MakeMap:
   case Op::ArriveAtCluster:
   case Op::WaitForCluster:
     needWarp(node.op->statement().c_str());
@@ -400,9 +462,7 @@ struct OfPath : Numbers {
   }
   int64_t call(NumberFunction function, const int64_t *arguments, int count,
                int) override {
-    if (function == NumberFunction::Larger && count == 2)
-      return std::max(arguments[0], arguments[1]);
-    return count ? arguments[0] : 0;
+    return callPlain(function, arguments, count);
   }
   const Path &path;
 };

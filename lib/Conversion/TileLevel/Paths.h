@@ -35,7 +35,8 @@ struct Node {
   };
   const Op *op = nullptr;
   std::vector<Assigned> numbers, step;
-  std::optional<Formula> condition, place, count;
+  std::optional<Formula> condition, place, count, seen;
+  std::vector<Formula> bits;
   int gate = -1;
   bool isAddress = false; ///< `place` is where a gate is
   std::vector<Place> reads;
@@ -76,6 +77,24 @@ struct Compiled {
 };
 Compiled compile(const Program &program, const Entry &entry);
 
+constexpr int kMostReads = 6; ///< of an event
+/// What lanes access of a place, where that is less than all of it.
+struct Range {
+  int64_t begin = 0, end = 0; ///< addresses; none: all of it
+  /// Where lane 0 has its part, each further one `bytes` on; -1 where they lie
+  /// in another way.
+  int64_t ofLane0 = -1;
+  int bytes = 0;
+  bool meets(const Range &other) const {
+    bool areSome = end > begin && other.end > other.begin;
+    return !areSome || (begin < other.end && other.begin < end);
+  }
+  bool operator==(const Range &other) const = default;
+  /// Whether each lane has what the same one has of the other.
+  bool isOfSameLanes(const Range &other) const {
+    return ofLane0 >= 0 && ofLane0 == other.ofLane0 && bytes == other.bytes;
+  }
+};
 /// What a warp does at some moment.
 struct Event {
   const Node *node = nullptr;
@@ -84,8 +103,10 @@ struct Event {
   uint32_t mask = 0;
   int gate = -1; ///< and its place, as one number
   int to = -1;
-  std::array<int, 2> reads = {-1, -1};
-  int64_t place = 0, count = 0;
+  std::array<int, kMostReads> reads = {-1, -1, -1, -1, -1, -1};
+  int64_t place = 0, count = 0, seen = -1;
+  std::array<int64_t, 2> bits = {};
+  Range range;
 };
 constexpr int kMostPlaces = 8; ///< of a gate
 

@@ -20,6 +20,8 @@ size_t closing(const Tokens &tokens, size_t begin);
 /// Where template arguments end that the `<` at `begin` opens; behind all
 /// tokens where it is none that does.
 size_t closingAngle(const Tokens &tokens, size_t begin);
+/// Behind the lambda that is given as an argument there; `at` where none is.
+size_t behindLambda(const Tokens &tokens, size_t at);
 /// Between commas outside of brackets; of template arguments, `<` counts.
 std::vector<Tokens> splitAtCommas(const Tokens &tokens);
 
@@ -48,6 +50,7 @@ struct Parameter {
   bool isReference = false; ///< or no number
   bool isPack = false;
   Tokens preset;
+  std::vector<Tokens> extents; ///< of an array
 };
 
 struct Function {

@@ -8,6 +8,10 @@ bool Op::isAtGate() const {
   return (kind >= MakeGate && kind <= CopyBoxes) || kind == CopyBox;
 }
 
+bool Op::isAtTicket() const {
+  return kind >= AddToTicket && kind <= ClearTicket;
+}
+
 /// A place as it is written behind "8 * ".
 static std::string factor(const std::string &place) {
   bool isOne = place.find(' ') == std::string::npos || place.front() == '(';
@@ -116,10 +120,15 @@ std::string Op::statement() const {
   case Write:
   case ArriveExpecting:
   case CopyBox:
+  case MakeMap:
   case SeeMap:
   case StoreBox:
   case FenceBlocks:
   case TakeTicket:
+  case AddToTicket:
+  case AddUnless:
+  case AwaitTicket:
+  case ClearTicket:
   case ArriveAtCluster:
   case WaitForCluster:
   case SendAcross:

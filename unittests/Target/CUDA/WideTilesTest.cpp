@@ -179,6 +179,23 @@ TEST(EmulatedWide, AGeneratedKernelIsRight) {
   EXPECT_EQ(judgeWide(printWide()), "");
 }
 
+/// What ReadWideTest lists as the same without, all of it at once: but for a
+/// wait, see there.
+TEST(EmulatedWide, IsTheSameWithoutWhatTheVerifierAllows) {
+  CudaKernel kernel = printWide();
+  for (const Defect &defect :
+       {Defect{"& 1);\n        begin_products();\n        multiply_steps<bf16, "
+               "Left, Panel, kEnd,",
+               "& 1);\n        multiply_steps<bf16, Left, Panel, kEnd,"},
+        Defect{"left_steps, right);\n        commit_products();\n        if "
+               "constexpr (kOthers == 0)",
+               "left_steps, right);\n        if constexpr (kOthers == 0)"},
+        Defect{"wait_products<1>();\n", ";\n"},
+        Defect{"warp_barrier();\n", ";\n"}})
+    plant(kernel, defect);
+  EXPECT_EQ(judgeWide(kernel), "");
+}
+
 TEST(EmulatedWide, WhatTheLaunchSaysOfArraysMatters) {
   expectMapsMatter(printWide(), kEntry, judgeWide);
 }
