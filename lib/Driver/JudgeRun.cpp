@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "JudgeRun.h"
 #include "refold/Conversion/RoundFactors.h"
+#include "refold/Driver/AsWritten.h"
 #include "refold/Driver/Inputs.h"
-#include "refold/Driver/Owed.h"
 #include "refold/Support/Error.h"
 #include "llvm/Support/Format.h"
 
@@ -83,6 +83,47 @@ llvm::Error compareWithUnfused(const CompiledProgram &fused, size_t index,
   return mismatch(fused.outputs[index], error, bound, losses, "unfused");
 }
 
+static llvm::Error unfusedMismatch(const Port &port,
+                                   const UnfusedVerdict &unfused,
+                                   double fusedError) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  stream << "output '" << port.name << "': found ";
+  if (unfused.losses)
+    stream << unfused.losses
+           << " elements of the unfused program of another class than double "
+              "and the program rounded as written, expected none";
+  else
+    stream << "an error of " << llvm::format("%.2e", unfused.error)
+           << " of the unfused program against double (fused "
+           << llvm::format("%.2e", fusedError) << "), expected at most "
+           << llvm::format("%.2e", unfused.bound)
+           << ": rounded as written it is "
+           << llvm::format("%.2e", unfused.writtenError);
+  return fail(ExitCode::Mismatch, text);
+}
+
+/// What the fused program was held to may have the same fault.
+static llvm::Error checkUnfused(const RunToJudge &run, Owed &owed,
+                                const EvaluationLimits &limits,
+                                llvm::ArrayRef<double> fusedErrors,
+                                RunJudgement &judged) {
+  std::vector<UnfusedVerdict> verdicts(fusedErrors.size());
+  UnfusedRun unfused{
+      run.function, run.inputs, judged.unfusedOutputs, *judged.reference, owed,
+      /*seed=*/0,   limits};
+  NanPolicy nans = nanPolicyOf(run.fused.fusion.cascades);
+  if (llvm::Error error = AsWritten(unfused).judge(nans, verdicts))
+    return error;
+  for (auto [port, verdict, error] :
+       llvm::zip_equal(run.fused.outputs, verdicts, fusedErrors)) {
+    if (!verdict.isGood())
+      return unfusedMismatch(port, verdict, error);
+    judged.error = std::max(judged.error, error);
+  }
+  return llvm::Error::success();
+}
+
 /// Every output against double.
 static llvm::Error judgeByReference(const RunToJudge &run, bool isRunning,
                                     RunJudgement &judged) {
@@ -92,6 +133,7 @@ static llvm::Error judgeByReference(const RunToJudge &run, bool isRunning,
   if (llvm::Error error = owed.findLost(judged.unfusedOutputs, run.fusedOutputs,
                                         *judged.reference))
     return error;
+  NanPolicy nans = nanPolicyOf(run.fused.fusion.cascades);
   std::vector<Deviation> unfused;
   for (auto [i, output] : llvm::enumerate(judged.unfusedOutputs)) {
     Deviation &one = unfused.emplace_back(
@@ -99,6 +141,7 @@ static llvm::Error judgeByReference(const RunToJudge &run, bool isRunning,
                 /*leastOfRow=*/1, owed.apartOf(i)));
     one.touchedError = std::max(one.touchedError, owed.allowanceOfTouched(i));
   }
+  std::vector<double> errors; // of fused
   for (auto [i, port] : llvm::enumerate(run.fused.outputs)) {
     const RefOutput &expected = (*judged.reference)[i];
     double rounding = run.fused.factorRounding[i];
@@ -116,10 +159,9 @@ static llvm::Error judgeByReference(const RunToJudge &run, bool isRunning,
     if (!isWithin() && !judged.isConditioned)
       if (llvm::Error failure = measureCondition(run, owed, judged, unfused))
         return failure;
-    judged.error = std::max({judged.error, found.error, found.touchedError});
-    auto losses =
-        owed.countLosses(i, run.fusedOutputs[i], judged.unfusedOutputs[i],
-                         expected, nanPolicyOf(run.fused.fusion.cascades));
+    errors.push_back(std::max(found.error, found.touchedError));
+    auto losses = owed.countLosses(i, run.fusedOutputs[i],
+                                   judged.unfusedOutputs[i], expected, nans);
     if (!losses)
       return losses.takeError();
     if (*losses || !isWithin()) {
@@ -128,7 +170,7 @@ static llvm::Error judgeByReference(const RunToJudge &run, bool isRunning,
                       bound(isTouched), *losses, "double");
     }
   }
-  return llvm::Error::success();
+  return checkUnfused(run, owed, limits, errors, judged);
 }
 
 llvm::Expected<RunJudgement> judgeRun(const RunToJudge &run) {

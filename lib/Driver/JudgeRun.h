@@ -32,7 +32,8 @@ struct RunJudgement {
 
 /// Fails with ExitCode::Mismatch where an output errs by more than twice what
 /// the unfused program errs, plus 2 units in the last place and what rounded
-/// factors make, or loses a class that the unfused program has.
+/// factors make, or loses a class that the unfused program has; or where the
+/// unfused program is itself wrong (`UnfusedVerdict`).
 llvm::Expected<RunJudgement> judgeRun(const RunToJudge &run);
 
 /// The same of output `index` where nothing but the unfused program's is known:

@@ -254,89 +254,19 @@ llvm::Error Verifier::measureCondition(const InputRecipe &family,
   return llvm::Error::success();
 }
 
-/// Unfused against the judge that rounds every operation. Sums in another order
-/// and functions of one more unit make a difference of some times; a wrong
-/// element, a wrong position or a forgotten rescaling makes one of thousands.
 llvm::Error Verifier::checkUnfused(llvm::ArrayRef<Tensor> given,
                                    llvm::ArrayRef<Tensor> unfused,
                                    llvm::ArrayRef<RefOutput> exact, Owed &owed,
                                    uint64_t seed,
                                    std::vector<OutputCase> &cases) {
-  constexpr double kFactor = 16.0, kUnits = 64.0;
-  constexpr int kMoves[] = {1, 8, 64};
-  EvaluationOptions asWritten;
-  asWritten.roundEveryOp = true;
-  // Where results are rounded when they are stored, what they err before is
-  // mostly not seen behind, and then all at once.
-  asWritten.keepOutputsExact = llvm::any_of(forms.unfused.outputs, isNarrow);
-  std::vector<std::vector<Tensor>> others; // the judge's
-  std::vector<Tensor> first;               // as stored
-  auto add = [&](llvm::ArrayRef<Tensor> inputs,
-                 const EvaluationOptions &how) -> llvm::Error {
-    auto found = evaluateProgram(function, inputs, how);
-    if (!found)
-      return found.takeError();
-    std::vector<Tensor> &tensors = others.emplace_back();
-    for (auto [value, port] : llvm::zip(*found, forms.unfused.outputs)) {
-      auto tensor =
-          stored(value.value, isNarrow(port) ? DType::F32 : port.dtype);
-      if (!tensor)
-        return tensor.takeError();
-      tensors.push_back(std::move(*tensor));
-      if (others.size() > 1)
-        continue;
-      tensor = stored(value.value, port.dtype);
-      if (!tensor)
-        return tensor.takeError();
-      first.push_back(std::move(*tensor));
-    }
-    return llvm::Error::success();
-  };
-  if (llvm::Error error = add(given, asWritten))
+  std::vector<UnfusedVerdict> verdicts;
+  for (const OutputCase &one : cases)
+    verdicts.push_back(one.asWritten);
+  UnfusedRun run{function, given, unfused, exact, owed, seed, {}};
+  if (llvm::Error error = AsWritten(run).judge(nans, verdicts))
     return error;
-  auto errorOf = [&](const Tensor &result, size_t i) {
-    Deviation found = compareParts(result, exact[i], owed.apartOf(i));
-    return std::max(found.error, found.touchedError);
-  };
-  auto setBounds = [&] {
-    bool isGood = true;
-    for (auto [i, one] : llvm::enumerate(cases)) {
-      one.writtenError = 0.0;
-      for (const std::vector<Tensor> &other : others)
-        one.writtenError = std::max(one.writtenError, errorOf(other[i], i));
-      one.writtenBound =
-          kFactor * one.writtenError + kUnits * ulpOf(unfused[i].dtype());
-      isGood &= one.judgedUnfusedError <= one.writtenBound;
-    }
-    return isGood;
-  };
-  for (auto [i, one] : llvm::enumerate(cases)) {
-    one.judgedUnfusedError = errorOf(unfused[i], i);
-    auto losses =
-        owed.countUnfusedLosses(i, unfused[i], first[i], exact[i], nans);
-    if (!losses)
-      return losses.takeError();
-    one.unfusedLosses += *losses;
-  }
-  // What the last bits of inputs and functions decide, nobody is blamed for.
-  std::mt19937_64 random(seed);
-  for (int moves : kMoves) {
-    if (setBounds())
-      return llvm::Error::success();
-    std::vector<Tensor> moved;
-    for (const Tensor &input : given) {
-      auto copy = input.clone();
-      if (!copy)
-        return copy.takeError();
-      for (int move = 0; move < moves; ++move)
-        moveLastBits(*copy, random);
-      moved.push_back(std::move(*copy));
-    }
-    asWritten.functionNoise = moves;
-    if (llvm::Error error = add(moved, asWritten))
-      return error;
-  }
-  setBounds();
+  for (auto [one, verdict] : llvm::zip_equal(cases, verdicts))
+    one.asWritten = verdict;
   return llvm::Error::success();
 }
 
@@ -403,7 +333,7 @@ llvm::Error Verifier::verifySeed(const InputRecipe &family, uint64_t seed,
     Deviation deviation =
         compareParts((*base)[i], (*reference)[i], owed.apartOf(i));
     isJudged |=
-        std::max(deviation.error, deviation.touchedError) > one.writtenBound;
+        std::max(deviation.error, deviation.touchedError) > one.asWritten.bound;
     addUnfused(one, deviation);
     one.touchedUnfusedError =
         std::max(one.touchedUnfusedError, owed.allowanceOfTouched(i));
@@ -419,7 +349,7 @@ llvm::Error Verifier::verifySeed(const InputRecipe &family, uint64_t seed,
   }
   // What was found wrong of an input before stays found.
   isJudged &= llvm::all_of(
-      cases, [](const OutputCase &one) { return one.isUnfusedGood(); });
+      cases, [](const OutputCase &one) { return one.asWritten.isGood(); });
   if (isJudged)
     if (llvm::Error error =
             checkUnfused(*given, *base, *reference, owed, seed, cases))

@@ -100,24 +100,24 @@ void VerifyFlags::addTo(Flags &flags) {
 llvm::json::Value verdictJson(const OutputVerdict &output) {
   llvm::json::Array cases;
   for (const OutputCase &one : output.cases)
-    cases.push_back(
-        llvm::json::Object{{"shape", toJson(one.shape)},
-                           {"inputs", one.family},
-                           {"fused_error", jsonNumber(one.fusedError)},
-                           {"unfused_error", jsonNumber(one.unfusedError)},
-                           {"bound", jsonNumber(one.bound)},
-                           {"touched_error", jsonNumber(one.touchedError)},
-                           {"touched_bound", jsonNumber(one.touchedBound)},
-                           {"lost", one.lost},
-                           {"seeds", one.seeds},
-                           {"worst_seed", static_cast<int64_t>(one.worstSeed)},
-                           {"conditioned", one.isConditioned},
-                           {"class_equal", one.classLosses == 0},
-                           {"bound_share", jsonNumber(one.shareOfBound)},
-                           {"unfused_class_errors", one.unfusedClassErrors},
-                           {"written_error", jsonNumber(one.writtenError)},
-                           {"unfused_losses", one.unfusedLosses},
-                           {"unfused_good", one.isUnfusedGood()}});
+    cases.push_back(llvm::json::Object{
+        {"shape", toJson(one.shape)},
+        {"inputs", one.family},
+        {"fused_error", jsonNumber(one.fusedError)},
+        {"unfused_error", jsonNumber(one.unfusedError)},
+        {"bound", jsonNumber(one.bound)},
+        {"touched_error", jsonNumber(one.touchedError)},
+        {"touched_bound", jsonNumber(one.touchedBound)},
+        {"lost", one.lost},
+        {"seeds", one.seeds},
+        {"worst_seed", static_cast<int64_t>(one.worstSeed)},
+        {"conditioned", one.isConditioned},
+        {"class_equal", one.classLosses == 0},
+        {"bound_share", jsonNumber(one.shareOfBound)},
+        {"unfused_class_errors", one.unfusedClassErrors},
+        {"written_error", jsonNumber(one.asWritten.writtenError)},
+        {"unfused_losses", one.asWritten.losses},
+        {"unfused_good", one.asWritten.isGood()}});
   const OutputCase &worst = output.worst();
   bool isClassEqual = llvm::all_of(
       output.cases, [](const OutputCase &one) { return one.classLosses == 0; });
@@ -199,8 +199,8 @@ void printFaults(const OutputCase &one) {
        << " elements of another class than double and unfused";
     printPlace();
   }
-  if (one.unfusedLosses) {
-    os << "     unfused: " << one.unfusedLosses
+  if (one.asWritten.losses) {
+    os << "     unfused: " << one.asWritten.losses
        << " elements of another class than double and the program rounded as "
           "written";
     printPlace();
@@ -212,10 +212,10 @@ void printFaults(const OutputCase &one) {
        << formatError(one.touchedBound);
     printPlace();
   }
-  if (!(one.judgedUnfusedError <= one.writtenBound)) {
-    os << "     unfused: error " << formatError(one.judgedUnfusedError)
-       << ", rounded as written " << formatError(one.writtenError) << ", bound "
-       << formatError(one.writtenBound);
+  if (!(one.asWritten.error <= one.asWritten.bound)) {
+    os << "     unfused: error " << formatError(one.asWritten.error)
+       << ", rounded as written " << formatError(one.asWritten.writtenError)
+       << ", bound " << formatError(one.asWritten.bound);
     printPlace();
   }
 }

@@ -2,6 +2,7 @@
 #ifndef REFOLD_DRIVER_VERIFY_H
 #define REFOLD_DRIVER_VERIFY_H
 
+#include "refold/Driver/AsWritten.h"
 #include "refold/Driver/Compare.h"
 #include "refold/Driver/Driver.h"
 #include "refold/Driver/Inputs.h"
@@ -61,20 +62,11 @@ struct OutputCase {
   double shareOfBound = 0.0;
   /// The unfused error includes that on inputs that differ in their last bit.
   bool isConditioned = false;
-  /// Of the judge with every operation rounded, on the first input and on each
-  /// where unfused errs more than it may there, and what unfused may err:
-  /// several times that and what the last bits of the inputs do. Fused and
-  /// unfused share code, and with it mistakes.
-  double writtenError = 0.0, writtenBound = 0.0;
-  /// Of unfused on the last such input; and elements that lose a class which
-  /// the judge keeps with every operation rounded.
-  double judgedUnfusedError = 0.0;
-  int64_t unfusedLosses = 0;
-  bool isUnfusedGood() const {
-    return judgedUnfusedError <= writtenBound && unfusedLosses == 0;
-  }
+  /// On the first input, and on each where unfused errs more than it may on the
+  /// last such one.
+  UnfusedVerdict asWritten;
   bool isGood() const {
-    return isWithinBound() && classLosses == 0 && isUnfusedGood();
+    return isWithinBound() && classLosses == 0 && asWritten.isGood();
   }
   bool isWithinBound() const {
     return fusedError <= bound && touchedError <= touchedBound;
@@ -99,8 +91,8 @@ struct RefusedLength {
 /// What was looked at.
 struct Coverage {
   std::vector<std::string> streamAxes; ///< that took the lengths
-  std::vector<int64_t> lengths;        ///< empty where no axis is open
-  std::vector<RefusedLength> refused;  ///< of the others
+  std::vector<int64_t> lengths;       ///< empty where no axis is open
+  std::vector<RefusedLength> refused; ///< of the others
   Extents broad; ///< the one shape with long axes; empty for none
   std::vector<std::string> families; ///< that make a difference
   std::vector<int64_t> threads;
