@@ -27,6 +27,9 @@ struct Scale {
 };
 static constexpr Scale kScales[] = {
     {1e-18, false}, {1e17, false}, {1e-22, true}, {1e-26, true}, {1e20, true}};
+/// Of several inputs at once whose squares are in the range, and of the gains
+/// that they are multiplied by.
+static constexpr double kOfNormalised = 1e17, kOfGains = 1e3;
 /// An error that shows that squares lost digits below the range: half of them.
 static constexpr double kHalfOfDigits = 0x1p-12;
 static constexpr double kUlp = 0x1p-23;
@@ -128,9 +131,11 @@ public:
     if (Failure failure =
             isMild && length > 3 ? runShifted(sample, expected) : std::nullopt)
       return failure;
-    if (family == Family::Normal && length > 3)
+    if (family == Family::Normal && length > 3) {
       for (const Scale &scale : kScales)
         runScaled(sample, scale);
+      runNormalised(sample);
+    }
     return isExtreme(family) && family != Family::Tiny
                ? runSingle(sample, family)
                : std::nullopt;
@@ -248,9 +253,52 @@ private:
   /// them: powers that a program adds up, and what divides them, may leave the
   /// range of f32 where the stages as written do not. Such rows are irregular.
   void runScaled(const Sample &sample, const Scale &scale) {
-    if (!isSingle || slack != CastSlack::None || !cascade)
+    std::vector<const Symbol *> symbols = scalable(sample);
+    for (const Symbol *symbol : symbols) {
+      Sample row = sample;
+      resize(row, symbol, scale.size);
+      noteLost(row, scale, "'" + symbol->name + "'");
+    }
+    if (symbols.size() < 2 || !scale.leavesBySquares)
       return;
+    Sample row = sample;
+    for (const Symbol *symbol : symbols)
+      resize(row, symbol, scale.size);
+    noteLost(row, scale, "everything");
+  }
+
+  /// The same of all inputs that several stages read, beside gains: as written
+  /// each is divided by what another stage makes of it, and small when it is
+  /// multiplied by the others. What one stage alone reads, weights and gains,
+  /// has no such size.
+  void runNormalised(const Sample &sample) {
+    std::vector<const Symbol *> symbols = scalable(sample);
+    Sample row = sample;
+    std::string names;
+    unsigned number = 0;
+    for (const Symbol *symbol : symbols) {
+      auto reads = [&](const Stage &stage) {
+        bool result = false;
+        for (Expr read : symbolsOf(stage.term))
+          result |= &read.symbol() == symbol;
+        return result;
+      };
+      bool isNormalised = std::count_if(cascade->stages.begin(),
+                                        cascade->stages.end(), reads) > 1;
+      resize(row, symbol, isNormalised ? kOfNormalised : kOfGains);
+      if (!isNormalised)
+        continue;
+      names += (number++ ? ", '" : "'") + symbol->name + "'";
+    }
+    if (number > 1 && !leavesRange(reference(row)))
+      noteLost(row, {kOfNormalised, false}, names);
+  }
+
+  /// Inputs that may be of any size.
+  std::vector<const Symbol *> scalable(const Sample &sample) const {
     std::vector<const Symbol *> symbols;
+    if (!isSingle || slack != CastSlack::None || !cascade)
+      return symbols;
     for (const auto &[symbol, values] : sample.values)
       if (isFloat(symbol->type) && symbol->role == Role::Element &&
           !std::isfinite(symbol->facts.low) &&
@@ -259,21 +307,12 @@ private:
     // The order of a map is not the same in every run.
     std::sort(symbols.begin(), symbols.end(),
               [](const Symbol *a, const Symbol *b) { return a->id < b->id; });
-    auto scaled = [&](Sample &row, const Symbol *symbol) {
-      for (double &value : row.values[symbol])
-        value = float(scale.size * value);
-    };
-    for (const Symbol *symbol : symbols) {
-      Sample row = sample;
-      scaled(row, symbol);
-      noteLost(row, scale, "'" + symbol->name + "'");
-    }
-    if (symbols.size() < 2 || !scale.leavesBySquares)
-      return;
-    Sample row = sample;
-    for (const Symbol *symbol : symbols)
-      scaled(row, symbol);
-    noteLost(row, scale, "everything");
+    return symbols;
+  }
+
+  static void resize(Sample &row, const Symbol *symbol, double size) {
+    for (double &value : row.values[symbol])
+      value = float(size * value);
   }
 
   void noteLost(const Sample &row, const Scale &scale,

@@ -403,6 +403,35 @@ TEST(AccuracyTest, SquaresAsWrittenHaveNoMorePasses) {
   }
 }
 
+/// As written each of two inputs is divided by its own root mean square before
+/// they meet: q·k·g is infinite where q·r is a number. What one stage alone
+/// reads has no such size, and a product with weights no more passes.
+TEST(AccuracyTest, ProductsOfNormalisedInputs) {
+  Text text(R"(
+    in q k g
+    Q = sum q*q
+    K = sum k*k
+    S = sum q*rsqrt(Q/n)*g*(k*rsqrt(K/n)*g)
+    out s = S)");
+  Cascade cascade = text.cascade();
+  EXPECT_GT(certify(cascade, derive(cascade)).edgeDifferences, 0u);
+  Certified whole = certified(cascade, derive(cascade), {});
+  EXPECT_TRUE(whole.certificate.holds) << whole.certificate.failure;
+  EXPECT_EQ(whole.certificate.edgeDifferences, 0u)
+      << whole.certificate.edgeExample;
+  EXPECT_EQ(whole.derivation.program->passes, 1u);
+  EXPECT_EQ(whole.derivation.program->repairPasses, 1u);
+  Text weights(R"(
+    in x g w
+    Q = sum x*x
+    Y = sum x*rsqrt(Q/n)*g*w
+    out y = Y)");
+  Cascade product = weights.cascade();
+  EXPECT_EQ(
+      certified(product, derive(product), {}).derivation.program->repairPasses,
+      0u);
+}
+
 /// Weights of unknown sign: the pivot of the squares follows the elements that
 /// weigh, not those that are large.
 TEST(AccuracyTest, PivotsOfSignedWeights) {
