@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Driver/AsWritten.h"
-#include "refold/Driver/Inputs.h"
+#include <cmath>
 
 namespace refold {
 
@@ -8,6 +8,13 @@ namespace refold {
 /// some times; a wrong element, a wrong position or a forgotten rescaling makes
 /// one of thousands.
 static constexpr double kFactor = 16.0, kUnits = 64.0;
+/// More than half of the digits of a number by itself.
+static constexpr double kHalfOfDigits = 0x1p-12;
+/// Beside what others err on their worst row: where digits cancel, the order of
+/// a sum may leave a row none that another has by luck.
+static constexpr double kOfWorstRow = 256.0;
+/// Of results below nothing is owed.
+static constexpr double kLeast = 0x1p-100, kLeastInF64 = 0x1p-996;
 /// Of the last bits of the inputs, evaluation by evaluation.
 static constexpr int kMoves[] = {0, 1, 8, 64};
 
@@ -85,6 +92,81 @@ bool AsWritten::setBounds(
     isGood &= one.error <= one.bound;
   }
   return isGood;
+}
+
+llvm::Expected<int64_t> AsWritten::countWrongRows(size_t output,
+                                                  const Tensor &result) {
+  const RefOutput &exact = run.exact[output];
+  if (exact.selects)
+    return 0;
+  const Apart &apart = run.owed.apartOf(output);
+  double least = result.dtype() == DType::F64 ? kLeastInF64 : kLeast;
+  auto isIn = [](const llvm::BitVector &elements, int64_t i) {
+    return !elements.empty() && elements.test(i);
+  };
+  auto errorAt = [&](const Tensor &of, int64_t i) {
+    double value = of.get(i); // of a class that is looked at elsewhere
+    return std::isfinite(value)
+               ? distanceFromRounding(of.dtype(), value, exact.value.exact(i))
+               : HUGE_VAL;
+  };
+  auto sizeAt = [&](int64_t i) { return std::abs(exact.value.get(i)); };
+  std::vector<int64_t> owed, wrong;
+  for (int64_t i = 0, e = result.numElements(); i < e; ++i)
+    if (std::isfinite(sizeAt(i)) && sizeAt(i) >= least &&
+        !isIn(apart.lost, i) && !isIn(apart.touched, i))
+      owed.push_back(i);
+  for (int64_t i : owed)
+    if (std::isfinite(result.get(i)) &&
+        errorAt(result, i) > kHalfOfDigits * sizeAt(i))
+      wrong.push_back(i);
+  auto erase = [&](const Tensor &beside) {
+    double worst = 0.0;
+    for (int64_t i : owed)
+      if (std::isfinite(beside.get(i)))
+        worst = std::max(worst, errorAt(beside, i) / sizeAt(i));
+    llvm::erase_if(wrong, [&](int64_t i) {
+      return !std::isfinite(beside.get(i)) ||
+             errorAt(result, i) <= kOfWorstRow * worst * sizeAt(i);
+    });
+  };
+  const Tensor &unfused = run.outputs[output];
+  if (&result != &unfused)
+    erase(unfused);
+  for (size_t seen = 0; !wrong.empty(); ++seen) {
+    if (seen == found.size()) {
+      auto hasMore = evaluateNext();
+      if (!hasMore)
+        return hasMore.takeError();
+      if (!*hasMore)
+        break;
+    }
+    erase(found[seen][output]);
+  }
+  return int64_t(wrong.size());
+}
+
+bool isOfRows(const Port &output, llvm::ArrayRef<Port> inputs,
+              llvm::ArrayRef<std::string> streamAxes) {
+  auto has = [](const Port &port, llvm::StringRef axis) {
+    for (unsigned dim = 0; dim < port.dims.size(); ++dim)
+      if (dimName(port, dim) == axis)
+        return true;
+    return false;
+  };
+  auto hasStream = [&](const Port &port) {
+    return llvm::any_of(
+        streamAxes, [&](const std::string &axis) { return has(port, axis); });
+  };
+  if (output.dims.empty() || hasStream(output))
+    return false;
+  return output.dims.size() == 1 ||
+         llvm::any_of(inputs, [&](const Port &input) {
+           for (unsigned dim = 0; dim < output.dims.size(); ++dim)
+             if (!has(input, dimName(output, dim)))
+               return false;
+           return hasStream(input);
+         });
 }
 
 llvm::Error AsWritten::judge(NanPolicy nans,

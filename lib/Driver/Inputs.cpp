@@ -20,6 +20,13 @@ std::vector<std::string> openDims(llvm::ArrayRef<Port> inputs) {
   return result;
 }
 
+std::vector<std::string> streamAxesOf(const FuseReport &fusion) {
+  std::vector<std::string> streams;
+  for (const CascadeReport &cascade : fusion.cascades)
+    llvm::append_range(streams, cascade.axes);
+  return streams.empty() ? fusion.streamAxes : streams;
+}
+
 llvm::Error checkExtents(llvm::ArrayRef<Port> inputs, const Extents &extents) {
   std::map<std::string, int64_t> known; // -1 where open
   for (const Port &port : inputs)

@@ -93,6 +93,11 @@ static llvm::Error unfusedMismatch(const Port &port,
     stream << unfused.losses
            << " elements of the unfused program of another class than double "
               "and the program rounded as written, expected none";
+  else if (unfused.wrongRows)
+    stream << unfused.wrongRows
+           << " rows of one number of the unfused program without half of "
+              "their digits, expected those that the program rounded as "
+              "written has";
   else
     stream << "an error of " << llvm::format("%.2e", unfused.error)
            << " of the unfused program against double (fused "
@@ -103,17 +108,49 @@ static llvm::Error unfusedMismatch(const Port &port,
   return fail(ExitCode::Mismatch, text);
 }
 
+/// Rows of one number, which are small beside others.
+static llvm::Error
+countWrongRows(const RunToJudge &run, AsWritten &written,
+               llvm::ArrayRef<Tensor> unfusedOutputs,
+               llvm::MutableArrayRef<UnfusedVerdict> verdicts) {
+  const FuseReport &fusion = run.fused.fusion;
+  bool isRunning = !roundingsOf(fusion.cascades).empty();
+  std::vector<std::string> streams = streamAxesOf(fusion);
+  for (auto [i, port] : llvm::enumerate(run.fused.outputs)) {
+    if (isRunning || run.fused.factorRounding[i] > 0 ||
+        !isOfRows(port, run.fused.inputs, streams))
+      continue;
+    auto wrong = written.countWrongRows(i, run.fusedOutputs[i]);
+    if (!wrong)
+      return wrong.takeError();
+    if (*wrong)
+      return fail(ExitCode::Mismatch,
+                  "output '" + port.name + "': found " + llvm::Twine(*wrong) +
+                      " rows of one number without half of their digits, "
+                      "expected those that the program rounded as written has");
+    wrong = written.countWrongRows(i, unfusedOutputs[i]);
+    if (!wrong)
+      return wrong.takeError();
+    verdicts[i].wrongRows = *wrong;
+  }
+  return llvm::Error::success();
+}
+
 /// What the fused program was held to may have the same fault.
 static llvm::Error checkUnfused(const RunToJudge &run, Owed &owed,
                                 const EvaluationLimits &limits,
                                 llvm::ArrayRef<double> fusedErrors,
                                 RunJudgement &judged) {
   std::vector<UnfusedVerdict> verdicts(fusedErrors.size());
-  UnfusedRun unfused{
-      run.function, run.inputs, judged.unfusedOutputs, *judged.reference, owed,
-      /*seed=*/0,   limits};
+  UnfusedRun unfused{run.function,      run.inputs, judged.unfusedOutputs,
+                     *judged.reference, owed,
+                     /*seed=*/0,        limits};
   NanPolicy nans = nanPolicyOf(run.fused.fusion.cascades);
-  if (llvm::Error error = AsWritten(unfused).judge(nans, verdicts))
+  AsWritten written(unfused);
+  if (llvm::Error error = written.judge(nans, verdicts))
+    return error;
+  if (llvm::Error error =
+          countWrongRows(run, written, judged.unfusedOutputs, verdicts))
     return error;
   for (auto [port, verdict, error] :
        llvm::zip_equal(run.fused.outputs, verdicts, fusedErrors)) {

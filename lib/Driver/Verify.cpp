@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Driver/Verify.h"
+#include "VerifyShapes.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "refold/Conversion/RoundFactors.h"
 #include "refold/Driver/Owed.h"
@@ -72,10 +73,10 @@ public:
   Verification result;
 
 private:
-  std::vector<Extents> chooseShapes();
   std::vector<InputRecipe> chooseFamilies() const;
-  llvm::Expected<std::vector<OutputCase>>
-  verifyCell(const Extents &shape, const InputRecipe &family, uint64_t seed);
+  llvm::Expected<std::vector<OutputCase>> verifyCell(const ShapeToVerify &shape,
+                                                     const InputRecipe &family,
+                                                     uint64_t seed);
   llvm::Error verifySeed(const InputRecipe &family, uint64_t seed,
                          std::vector<OutputCase> &cases);
   llvm::Error confirmRefusal(llvm::Error refused, llvm::ArrayRef<Tensor> given);
@@ -85,10 +86,10 @@ private:
                              llvm::MutableArrayRef<OutputCase> cases);
   llvm::Error measureCondition(const InputRecipe &family,
                                std::vector<OutputCase> &cases);
-  llvm::Error checkUnfused(llvm::ArrayRef<Tensor> given,
-                           llvm::ArrayRef<Tensor> unfused,
-                           llvm::ArrayRef<RefOutput> exact, Owed &owed,
-                           uint64_t seed, std::vector<OutputCase> &cases);
+  llvm::Error checkUnfused(AsWritten &written, std::vector<OutputCase> &cases);
+  llvm::Error countWrongRows(AsWritten &written, llvm::ArrayRef<Tensor> results,
+                             const CompiledProgram &form,
+                             std::vector<OutputCase> &cases);
   llvm::Error checkBits(CompiledProgram &form, llvm::ArrayRef<Tensor> given,
                         llvm::ArrayRef<Tensor> expected);
   llvm::Error checkViews(llvm::ArrayRef<Tensor> given,
@@ -103,57 +104,10 @@ private:
   /// What the fused program rounds at running values.
   RunningRoundings running;
   NanPolicy nans = NanPolicy::Kept;
+  std::vector<bool> ofRows; ///< of one number, by output
   /// Why the program does not take the shape at hand.
   std::optional<std::string> refusal;
 };
-
-/// Stream axes share their extent: a square product is a case that matters, and
-/// the number of cases stays small. Other axes get distinct primes, so that no
-/// two are mixed up.
-std::vector<Extents> Verifier::chooseShapes() {
-  static constexpr int64_t primes[] = {2, 3, 5, 7, 11, 13, 17, 19, 23, 29};
-  // The axes of cascades; of reductions that are in none where there is none.
-  const FuseReport &fusion = forms.fused.front().fusion;
-  std::vector<std::string> streams;
-  for (const CascadeReport &cascade : fusion.cascades)
-    llvm::append_range(streams, cascade.axes);
-  if (streams.empty())
-    streams = fusion.streamAxes;
-  Coverage &coverage = result.coverage;
-  Extents fixed = options.shape;
-  std::vector<std::string> others;
-  for (const std::string &dim : openDims(inputs))
-    if (!fixed.count(dim))
-      (llvm::is_contained(streams, dim) ? coverage.streamAxes : others)
-          .push_back(dim);
-  for (auto [i, dim] : llvm::enumerate(others))
-    fixed[dim] = primes[i % std::size(primes)];
-  if (coverage.streamAxes.empty())
-    return {fixed};
-  std::vector<Extents> shapes;
-  for (int64_t extent : options.streamExtents) {
-    Extents shape = fixed;
-    for (const std::string &dim : coverage.streamAxes)
-      shape[dim] = extent;
-    shapes.push_back(shape);
-  }
-  if (options.broadLength == 0 || others.empty())
-    return shapes;
-  static constexpr int64_t longPrimes[] = {37, 19, 71};
-  // Rows of one axis are cheap enough to be longer than every tile.
-  constexpr int64_t kBroad = 130, kBroadRows = 4290;
-  bool isRows = others.size() == 1 && coverage.streamAxes.size() == 1;
-  int64_t length = options.broadLength.value_or(isRows ? kBroadRows : kBroad);
-  Extents broad = fixed;
-  for (const std::string &dim : coverage.streamAxes)
-    broad[dim] = length;
-  size_t next = 0;
-  for (const std::string &dim : llvm::reverse(others))
-    if (next < std::size(longPrimes))
-      broad[dim] = longPrimes[next++];
-  shapes.push_back(std::move(broad));
-  return shapes;
-}
 
 /// Where no input follows the family, one of them is all.
 std::vector<InputRecipe> Verifier::chooseFamilies() const {
@@ -254,19 +208,33 @@ llvm::Error Verifier::measureCondition(const InputRecipe &family,
   return llvm::Error::success();
 }
 
-llvm::Error Verifier::checkUnfused(llvm::ArrayRef<Tensor> given,
-                                   llvm::ArrayRef<Tensor> unfused,
-                                   llvm::ArrayRef<RefOutput> exact, Owed &owed,
-                                   uint64_t seed,
+llvm::Error Verifier::checkUnfused(AsWritten &written,
                                    std::vector<OutputCase> &cases) {
   std::vector<UnfusedVerdict> verdicts;
   for (const OutputCase &one : cases)
     verdicts.push_back(one.asWritten);
-  UnfusedRun run{function, given, unfused, exact, owed, seed, {}};
-  if (llvm::Error error = AsWritten(run).judge(nans, verdicts))
+  if (llvm::Error error = written.judge(nans, verdicts))
     return error;
   for (auto [one, verdict] : llvm::zip_equal(cases, verdicts))
     one.asWritten = verdict;
+  return llvm::Error::success();
+}
+
+/// Rows of one number that `results` have wrong.
+llvm::Error Verifier::countWrongRows(AsWritten &written,
+                                     llvm::ArrayRef<Tensor> results,
+                                     const CompiledProgram &form,
+                                     std::vector<OutputCase> &cases) {
+  bool isUnfused = &form == &forms.unfused;
+  for (auto [i, one] : llvm::enumerate(cases)) {
+    // What is rounded at running values, or to factors, is no digit lost.
+    if (!ofRows[i] || !running.empty() || form.factorRounding[i] > 0)
+      continue;
+    auto wrong = written.countWrongRows(i, results[i]);
+    if (!wrong)
+      return wrong.takeError();
+    (isUnfused ? one.asWritten.wrongRows : one.wrongRows) += *wrong;
+  }
   return llvm::Error::success();
 }
 
@@ -350,10 +318,13 @@ llvm::Error Verifier::verifySeed(const InputRecipe &family, uint64_t seed,
   // What was found wrong of an input before stays found.
   isJudged &= llvm::all_of(
       cases, [](const OutputCase &one) { return one.asWritten.isGood(); });
+  UnfusedRun run{function, *given, *base, *reference, owed, seed, {}};
+  AsWritten written(run);
   if (isJudged)
-    if (llvm::Error error =
-            checkUnfused(*given, *base, *reference, owed, seed, cases))
+    if (llvm::Error error = checkUnfused(written, cases))
       return error;
+  if (llvm::Error error = countWrongRows(written, *base, forms.unfused, cases))
+    return error;
   for (auto [form, outputs] : llvm::zip(forms.fused, found)) {
     for (size_t i = 0; i < cases.size(); ++i) {
       OutputCase &one = cases[i];
@@ -373,6 +344,8 @@ llvm::Error Verifier::verifySeed(const InputRecipe &family, uint64_t seed,
         return losses.takeError();
       one.classLosses += *losses;
     }
+    if (llvm::Error error = countWrongRows(written, outputs, form, cases))
+      return error;
     if (!isFirst)
       continue;
     if (llvm::Error error = checkBits(form, *given, outputs))
@@ -388,12 +361,12 @@ llvm::Error Verifier::verifySeed(const InputRecipe &family, uint64_t seed,
 }
 
 llvm::Expected<std::vector<OutputCase>>
-Verifier::verifyCell(const Extents &shape, const InputRecipe &family,
+Verifier::verifyCell(const ShapeToVerify &shape, const InputRecipe &family,
                      uint64_t seed) {
   llvm::ArrayRef<Port> outputs = forms.unfused.outputs;
   std::vector<OutputCase> cases(outputs.size());
   for (OutputCase &one : cases) {
-    one.shape = shape;
+    one.shape = shape.extents;
     one.family = describe(family);
   }
   auto setBounds = [&] {
@@ -418,10 +391,16 @@ Verifier::verifyCell(const Extents &shape, const InputRecipe &family,
     return llvm::Error::success();
   };
   // Where errors are large on few inputs only, many inputs are still few.
-  constexpr int64_t kManySeeds = 32;
-  int64_t few = std::min(options.firstSeeds, options.seeds);
-  for (int64_t i = 0; i < options.seeds; ++i) {
-    if (i == kManySeeds)
+  constexpr int64_t kManySeeds = 32, kManyCostly = 4, kMostCostly = 8;
+  int64_t most = options.seeds, few = std::min(options.firstSeeds, most),
+          many = kManySeeds;
+  if (shape.isCostly) {
+    few = 1;
+    many = kManyCostly;
+    most = std::min(most, kMostCostly);
+  }
+  for (int64_t i = 0; i < most; ++i) {
+    if (i == many)
       if (llvm::Error error = addCondition())
         return std::move(error);
     if (i >= few && isDone())
@@ -446,11 +425,14 @@ llvm::Expected<Verification> Verifier::verifyAll() {
     for (const std::string &policy : cascade.policies)
       if (!llvm::is_contained(result.policies, policy))
         result.policies.push_back(policy);
-  for (const Port &port : main.outputs)
+  for (const Port &port : main.outputs) {
     result.outputs.push_back({port.name, {}});
+    ofRows.push_back(isOfRows(port, inputs, streamAxesOf(main.fusion)));
+  }
   result.coverage.threads = options.threads;
 
-  std::vector<Extents> shapes = chooseShapes();
+  std::vector<ShapeToVerify> shapes = chooseShapes(
+      {function, inputs, streamAxesOf(main.fusion)}, options, result.coverage);
   std::vector<InputRecipe> families = chooseFamilies();
   for (const InputRecipe &family : families)
     result.coverage.families.push_back(describe(family));
@@ -469,7 +451,7 @@ llvm::Expected<Verification> Verifier::verifyAll() {
       if (options.onProgress)
         options.onProgress(++done, total, describe(family));
     }
-    if (llvm::Error error = noteShape(number, shape))
+    if (llvm::Error error = noteShape(number, shape.extents))
       return std::move(error);
   }
   return std::move(result);
@@ -479,9 +461,10 @@ llvm::Expected<Verification> Verifier::verifyAll() {
 /// program that takes none of them is not verified.
 llvm::Error Verifier::noteShape(size_t number, const Extents &shape) {
   Coverage &coverage = result.coverage;
-  if (coverage.streamAxes.empty())
+  bool hasStream = !coverage.streamAxes.empty();
+  if (!hasStream && number == 0)
     return refusal ? fail(ExitCode::Model, *refusal) : llvm::Error::success();
-  if (number == options.streamExtents.size()) {
+  if (!hasStream || number == options.streamExtents.size()) {
     if (!refusal)
       coverage.broad = shape;
     return llvm::Error::success();

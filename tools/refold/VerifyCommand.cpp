@@ -113,6 +113,7 @@ llvm::json::Value verdictJson(const OutputVerdict &output) {
         {"worst_seed", static_cast<int64_t>(one.worstSeed)},
         {"conditioned", one.isConditioned},
         {"class_equal", one.classLosses == 0},
+        {"wrong_rows", one.wrongRows + one.asWritten.wrongRows},
         {"bound_share", jsonNumber(one.shareOfBound)},
         {"unfused_class_errors", one.unfusedClassErrors},
         {"written_error", jsonNumber(one.asWritten.writtenError)},
@@ -155,6 +156,7 @@ llvm::json::Value coverageJson(const Coverage &coverage) {
         llvm::json::Object{{"length", one.length}, {"text", one.reason}});
   return llvm::json::Object{
       {"stream_axes", llvm::json::Array(coverage.streamAxes)},
+      {"following_axes", llvm::json::Array(coverage.followingAxes)},
       {"lengths", llvm::json::Array(coverage.lengths)},
       {"refused", std::move(refused)},
       {"broad", toJson(coverage.broad)},
@@ -203,6 +205,15 @@ void printFaults(const OutputCase &one) {
     os << "     unfused: " << one.asWritten.losses
        << " elements of another class than double and the program rounded as "
           "written";
+    printPlace();
+  }
+  for (auto [rows, form] : {std::pair(one.wrongRows, "fused"),
+                            std::pair(one.asWritten.wrongRows, "unfused")}) {
+    if (rows == 0)
+      continue;
+    os << "     " << form << ": " << rows
+       << " rows of one number without half of their digits, which the program "
+          "rounded as written has";
     printPlace();
   }
   if (!(one.touchedError <= one.touchedBound)) {

@@ -42,6 +42,25 @@ protected:
     return verified.outputs.front().worst().isGood();
   }
 
+  /// A program under normal inputs and the shapes that nobody chose, with this
+  /// fault in what the fused program gives.
+  Verification verifyShapes(llvm::StringRef text, Fault fault) {
+    std::string path = folder.path("shapes.fold");
+    std::error_code error;
+    llvm::raw_fd_ostream(path, error) << text;
+    EXPECT_FALSE(error);
+    VerifyOptions options;
+    options.threads = {1};
+    options.splits = 0;
+    options.firstSeeds = options.seeds = 1;
+    options.families = {{InputFamily::Normal}};
+    options.disturb = [&](llvm::MutableArrayRef<Tensor> results, bool isFused) {
+      if (isFused)
+        fault(results.front());
+    };
+    return llvm::cantFail(verify(*context, path, {}, options));
+  }
+
   TempDir folder;
   std::unique_ptr<mlir::MLIRContext> context = makeContext();
 };
@@ -100,4 +119,45 @@ TEST_F(JudgeTest, BothAreWrong) {
     EXPECT_FALSE(
         holds(kNorm, "mixed", [](Tensor &y) { scale(y, 1.01); }, isShared));
   }
+}
+
+/// Of rows of one number a small one is held to its own digits: these are e^-9
+/// and e^9.
+TEST_F(JudgeTest, SmallRowsOfOneNumber) {
+  constexpr llvm::StringLiteral kRows = "  y = exp(sum(n: x))\n";
+  auto spoil = [](Tensor &y) {
+    int64_t least = 0;
+    for (int64_t i = 0, e = y.numElements(); i < e; ++i)
+      if (std::abs(y.get(i)) < std::abs(y.get(least)))
+        least = i;
+    y.set(least, 1.1 * y.get(least));
+  };
+  EXPECT_TRUE(holds(kRows, "normal", nothing));
+  for (bool isShared : {false, true})
+    EXPECT_FALSE(holds(kRows, "normal", spoil, isShared)) << isShared;
+  // What cancels has no digits of its own.
+  EXPECT_TRUE(holds("  y = sum(n: x - 1000)\n", "offset", nothing));
+}
+
+/// Of a causal program the last tiles are read by queries that are as many as
+/// the keys.
+TEST_F(JudgeTest, LateRowsOfACausalProgram) {
+  constexpr llvm::StringLiteral kCausal = R"(
+causal(q[m,d], k[n,d], v[n,e]) -> o
+  s = sum(d: q*k)
+  s = where(n <= m, s, -inf)
+  p = exp(s - max(n: s))
+  o[m,e] = sum(n: p*v) / sum(n: p)
+)";
+  auto late = [](Tensor &y) {
+    for (int64_t i = 520 * y.shape()[1], e = y.numElements(); i < e; ++i)
+      y.set(i, 1.01 * y.get(i));
+  };
+  Verification verified = verifyShapes(kCausal, nothing);
+  EXPECT_TRUE(verified.isGood());
+  EXPECT_EQ(verified.coverage.followingAxes, std::vector<std::string>{"m"});
+  EXPECT_FALSE(verifyShapes(kCausal, late).isGood());
+  std::string all = kCausal.str();
+  all.replace(all.find("n <= m"), 6, "n <= n");
+  EXPECT_TRUE(verifyShapes(all, late).coverage.followingAxes.empty());
 }

@@ -2,6 +2,7 @@
 #ifndef REFOLD_DRIVER_ASWRITTEN_H
 #define REFOLD_DRIVER_ASWRITTEN_H
 
+#include "refold/Driver/Inputs.h"
 #include "refold/Driver/Owed.h"
 #include <random>
 
@@ -16,9 +17,17 @@ struct UnfusedVerdict {
   /// what the last bits of the inputs do. 0, and some units in the last place,
   /// where unfused errs by no more than these.
   double writtenError = 0.0, bound = 0.0;
-  int64_t losses = 0; ///< elements whose class that judge keeps
-  bool isGood() const { return error <= bound && losses == 0; }
+  int64_t losses = 0;    ///< elements whose class that judge keeps
+  int64_t wrongRows = 0; ///< of one number (`AsWritten::countWrongRows`)
+  bool isGood() const {
+    return error <= bound && losses == 0 && wrongRows == 0;
+  }
 };
+
+/// Is every element of an output a row by itself? Beside the largest of its
+/// neighbours' results the error of a small one is not seen.
+bool isOfRows(const Port &output, llvm::ArrayRef<Port> inputs,
+              llvm::ArrayRef<std::string> streamAxes);
 
 /// One run of the unfused program.
 struct UnfusedRun {
@@ -42,6 +51,12 @@ public:
   /// classes of double.
   llvm::Error judge(NanPolicy nans,
                     llvm::MutableArrayRef<UnfusedVerdict> verdicts);
+
+  /// Of an output of rows of one number: those that err by more than half of
+  /// their own digits, and by many times what the judge that rounds errs (and
+  /// the unfused program, where that is another result), each on the row where
+  /// it errs most. Results below 2^-100 are not owed.
+  llvm::Expected<int64_t> countWrongRows(size_t output, const Tensor &result);
 
 private:
   llvm::Error evaluate(llvm::ArrayRef<Tensor> inputs);

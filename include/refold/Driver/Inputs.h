@@ -18,6 +18,9 @@ std::string dimName(const Port &port, unsigned dim);
 /// once, in order.
 std::vector<std::string> openDims(llvm::ArrayRef<Port> inputs);
 
+/// The axes that cascades run over; those of reductions where there is none.
+std::vector<std::string> streamAxesOf(const FuseReport &fusion);
+
 /// Whether each extent is of a dimension that the inputs have, and leave open
 /// or fix to the same; the error names the nearest one.
 llvm::Error checkExtents(llvm::ArrayRef<Port> inputs, const Extents &extents);

@@ -56,7 +56,8 @@ struct OutputCase {
   /// Fused loses a class that unfused has; or unfused itself has another class
   /// than double.
   int64_t classLosses = 0, unfusedClassErrors = 0;
-  int64_t seeds = 0; ///< inputs seen
+  int64_t wrongRows = 0; ///< of one number, by `AsWritten::countWrongRows`
+  int64_t seeds = 0;     ///< inputs seen
   /// Of what running roundings may change, the largest part that was seen. The
   /// fused error is what exceeds it.
   double shareOfBound = 0.0;
@@ -66,7 +67,8 @@ struct OutputCase {
   /// last such one.
   UnfusedVerdict asWritten;
   bool isGood() const {
-    return isWithinBound() && classLosses == 0 && asWritten.isGood();
+    return isWithinBound() && classLosses == 0 && wrongRows == 0 &&
+           asWritten.isGood();
   }
   bool isWithinBound() const {
     return fusedError <= bound && touchedError <= touchedBound;
@@ -91,6 +93,9 @@ struct RefusedLength {
 /// What was looked at.
 struct Coverage {
   std::vector<std::string> streamAxes; ///< that took the lengths
+  /// Other axes without whose length the end of a stream is not read: queries
+  /// of a causal program. As long as it in the broad shape and a long one.
+  std::vector<std::string> followingAxes;
   std::vector<int64_t> lengths;       ///< empty where no axis is open
   std::vector<RefusedLength> refused; ///< of the others
   Extents broad; ///< the one shape with long axes; empty for none
