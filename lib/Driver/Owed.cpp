@@ -63,7 +63,8 @@ llvm::Error Owed::evaluateOthers() {
   return eachMoved(inputs, seed, evaluate);
 }
 
-/// Inputs with numbers in the place of their NaNs.
+/// Inputs with numbers in the place of their NaNs and infinities: 0 times a
+/// masked infinity is a NaN, too.
 llvm::Error Owed::evaluateWithoutNans() {
   if (!withoutNans.empty())
     return llvm::Error::success();
@@ -77,7 +78,7 @@ llvm::Error Owed::evaluateWithoutNans() {
       if (!copy)
         return copy.takeError();
       for (int64_t i = 0, e = copy->numElements(); i < e; ++i)
-        if (isFloat(copy->dtype()) && std::isnan(copy->get(i)))
+        if (isFloat(copy->dtype()) && !std::isfinite(copy->get(i)))
           copy->set(i, number);
       changed.push_back(std::move(*copy));
     }
@@ -89,8 +90,8 @@ llvm::Error Owed::evaluateWithoutNans() {
   return llvm::Error::success();
 }
 
-/// Does another number in the place of a NaN change the element? If not, it
-/// was of a value that the program masks.
+/// Does another number in the place of a NaN or an infinity change the element?
+/// If not, it was of a value that the program masks.
 bool Owed::readsNan(size_t output, int64_t element) const {
   double first = withoutNans.front()[output].value.get(element);
   return llvm::any_of(withoutNans, [&](const std::vector<RefOutput> &other) {

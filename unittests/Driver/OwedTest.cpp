@@ -127,4 +127,7 @@ TEST_F(OwedTest, ANanThatMayBeMissed) {
   EXPECT_EQ(judge(first, {1, 2, NAN}, 3, NAN, missed).first, 0);
   EXPECT_EQ(judge(first, {1, 2, NAN}, 3, NAN).first, 1);
   EXPECT_EQ(judge(first, {1, NAN, 2}, 1, NAN, missed).first, 1);
+  EXPECT_EQ(judge(first, {1, 2, -INFINITY}, 3, NAN, missed).first, 0);
+  EXPECT_EQ(judge(first, {1, 2, -INFINITY}, 3, NAN).first, 1);
+  EXPECT_EQ(judge(first, {INFINITY, -INFINITY, 2}, 1, NAN, missed).first, 1);
 }
