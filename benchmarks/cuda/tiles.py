@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Times kernels over tiles of the CUDA target on the first GPU, and PyTorch's attention on the same inputs.
 
-    tiles.py --bundles FOLDER [--peers] [--lengths 512,16384] [--out FILE.jsonl]
+    tiles.py --bundles FOLDER [--before FOLDER] [--peers] [--lengths 512,16384] [--out FILE.jsonl]
 
-A bundle is NAME.WIDTH.DTYPE.json beside its cubin, as build_bundles.py --tiles makes it. Every answer is
-compared with double on sampled rows, and every element has to be written, before a time counts; scores
-grow along the keys, so that every pivot moves. Times are the median of 15 groups of launches.
+A bundle is NAME.WIDTH.DTYPE.json beside its cubin, as build_bundles.py --tiles makes it; those of --before are another
+commit's. Every answer is compared with double on sampled rows, and every element has to be written, before a time counts; scores
+grow along the keys, so that every pivot moves. Times are the median of 15 groups of launches, replayed from
+graphs (what a host takes for a launch differs), one group of each kernel in turn (the first one timed after a
+pause is slower).
 """
 
 import argparse
@@ -14,11 +16,12 @@ import ctypes
 import json
 import math
 import pathlib
+import statistics
 import sys
 
 import torch
 
-from rows import DTYPES, Driver, time_ms
+from rows import DTYPES, Driver
 
 F = torch.nn.functional
 MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -45,6 +48,37 @@ def launch(driver, function, blocks, entry, values, maps):
     array = (ctypes.c_void_p * (len(cells) + 1))(*[ctypes.cast(ctypes.byref(c), ctypes.c_void_p) for c in cells], maps[1])
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
     driver.call("cuLaunchKernel", function, blocks, 1, 1, entry["threads"], 1, 1, entry["shared_bytes"], stream, array, None)
+
+
+def replayed(run, launches):
+    """A graph of so many launches."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        run()
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(launches):
+            run()
+    return graph.replay
+
+
+def times_in_turn(graphs, launches, groups=15, replays=2):
+    """{name: ms of a launch}: medians, forwards and backwards."""
+    times = {name: [] for name in graphs}
+    for replay in graphs.values():
+        replay()
+    torch.cuda.synchronize()
+    for group in range(groups):
+        for name in list(graphs)[::-1 if group % 2 else 1]:
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            for _ in range(replays):
+                graphs[name]()
+            end.record()
+            end.synchronize()
+            times[name].append(begin.elapsed_time(end) / launches / replays)
+    return {name: statistics.median(found) for name, found in times.items()}
 
 
 def values_of(kernel, tensors):
@@ -127,9 +161,39 @@ def peers(name, inputs):
         yield label, run
 
 
+def runner(driver, path, tensors):
+    """(launches the bundle's kernel on the arrays, its entry)."""
+    kernel = json.loads(path.read_text())["kernels"][0]
+    module = driver.load(path.with_suffix(".cubin"))
+    entry = chosen_entry(kernel, tensors)
+    function = driver.function(module, entry["name"])
+    driver.call("cuFuncSetAttribute", function, MAX_DYNAMIC_SHARED, entry["shared_bytes"])
+    values = values_of(kernel, tensors)
+    blocks = -(-extent(kernel["tiles"]["rows"], tensors) // entry["rows"])
+    for row in kernel["rows"]:
+        blocks *= extent(row, tensors)
+    if entry["blocks_per_unit"]:
+        units = torch.cuda.get_device_properties(0).multi_processor_count
+        blocks = min(blocks, units * entry["blocks_per_unit"])
+    maps = maps_of(driver, entry, tensors)
+    return lambda: launch(driver, function, blocks, entry, values, maps), entry["name"].split("_")[-1]
+
+
+def check(name, run, inputs, result):
+    """(the deviation from double, elements that are not written, whether both are as they should be, and bits five times the same)."""
+    run()
+    torch.cuda.synchronize()
+    unwritten, error, first = int(result.isnan().sum()), error_of(name, inputs, result), result.clone()
+    for _ in range(5):
+        run()
+    torch.cuda.synchronize()
+    return error, unwritten, unwritten == 0 and error < 8e-3 and torch.equal(first, result)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--bundles", required=True, type=pathlib.Path)
+    parser.add_argument("--before", type=pathlib.Path)
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--lengths", default="512,1024,4096,16384")
@@ -149,50 +213,35 @@ def main():
         if len(parts) != 3 or (options.only and path.stem not in options.only.split(",")):
             continue
         name, width, dtype_name = parts[0], int(parts[1]), parts[2]
-        kernel = json.loads(path.read_text())["kernels"][0]
-        module = driver.load(path.with_suffix(".cubin"))
         heads = 8 if name == "attention_gqa" else 2048 // width
         for length in map(int, options.lengths.split(",")):
             inputs = make_inputs(name, DTYPES[dtype_name], options.tokens, length, width, heads)
-            result = torch.full_like(inputs[0], float("nan"))
-            tensors = [*inputs, result]
-            entry = chosen_entry(kernel, tensors)
-            function = driver.function(module, entry["name"])
-            driver.call("cuFuncSetAttribute", function, MAX_DYNAMIC_SHARED, entry["shared_bytes"])
-            values = values_of(kernel, tensors)
-            blocks = -(-extent(kernel["tiles"]["rows"], tensors) // entry["rows"])
-            for row in kernel["rows"]:
-                blocks *= extent(row, tensors)
-            if entry["blocks_per_unit"]:
-                units = torch.cuda.get_device_properties(0).multi_processor_count
-                blocks = min(blocks, units * entry["blocks_per_unit"])
-            maps = maps_of(driver, entry, tensors)
-            run = lambda: launch(driver, function, blocks, entry, values, maps)
-            run()
-            torch.cuda.synchronize()
-            unwritten = int(result.isnan().sum())
-            error = error_of(name, inputs, result)
-            first = result.clone()
-            for _ in range(5):
-                run()
-            torch.cuda.synchronize()
-            good = unwritten == 0 and error < 8e-3 and torch.equal(first, result)
-            failed |= not good
             flops = 4.0 * inputs[0].numel() * length * (0.5 if "causal" in name else 1.0)
-            launches = max(6, int(8192 / length))  # enough to hide what the first one takes
-            ms = time_ms(run, launches) if good else float("nan")
-            note(program=name, width=width, dtype=dtype_name, length=length, entry=entry["name"].split("_")[-1], ms=ms,
-                 tflops=flops / ms / 1e9, error=error, unwritten=unwritten)
-            if options.peers:
-                for label, peer in peers(name, inputs):
-                    try:
-                        peer_error = error_of(name, inputs, peer())
-                        ms = time_ms(peer, launches)
-                        note(program=name, width=width, dtype=dtype_name, length=length, peer=label, ms=ms,
-                             tflops=flops / ms / 1e9, error=peer_error)
-                    except RuntimeError as problem:
-                        note(program=name, width=width, dtype=dtype_name, length=length, peer=label,
-                             failed=str(problem).splitlines()[0][:80])
+            launches, graphs, found = max(4, int(8192 / length)), {}, {}
+            results = []  # which graphs write
+            for label, folder in [("ours", options.bundles), ("before", options.before)]:
+                if folder is None or not (folder / path.name).exists():
+                    continue
+                results.append(torch.full_like(inputs[0], float("nan")))
+                run, entry = runner(driver, folder / path.name, [*inputs, results[-1]])
+                error, unwritten, good = check(name, run, inputs, results[-1])
+                failed |= not good
+                found[label] = {"entry": entry, "error": error, "unwritten": unwritten}
+                if good:
+                    graphs[label] = replayed(run, launches)
+            for label, peer in peers(name, inputs) if options.peers else ():
+                try:
+                    found[label] = {"error": error_of(name, inputs, peer())}
+                    graphs[label] = replayed(peer, launches)
+                except RuntimeError as problem:
+                    found[label] = {"failed": str(problem).splitlines()[0][:80]}
+            times = times_in_turn(graphs, launches)
+            for label, fields in found.items():
+                peer = {} if label == "ours" else {"peer": label}
+                if label in times or label in ("ours", "before"):
+                    ms = times.get(label, float("nan"))
+                    fields = {"ms": ms, "tflops": flops / ms / 1e9} | fields
+                note(program=name, width=width, dtype=dtype_name, length=length, **peer, **fields)
     if options.out:
         options.out.write_text("".join(json.dumps(x) + "\n" for x in log))
     sys.exit(failed)
