@@ -425,7 +425,9 @@ REFOLD_DEVICE void load_rows(uint32_t (&to)[kTiles][4], uint32_t left, int k) {
 
 /// products += left * right^T: the 16 * kTiles rows of `left` that begin at its
 /// offset, or that are kept, against all rows of a tile `right`. Calls
-/// `between(part, parts)` after each of the `parts` steps.
+/// `between(part, parts)` after each of the `parts` steps; of few steps whose
+/// left side is read, too, once after the first: waiting for what is read
+/// before what is copied takes instructions each time.
 template <typename T, typename Left, typename Right, bool kIsKept, int kTiles,
           int kParts, int kSteps, typename Between>
 REFOLD_DEVICE void multiply_rows(float (&products)[kTiles][kParts][4],
@@ -434,7 +436,7 @@ REFOLD_DEVICE void multiply_rows(float (&products)[kTiles][kParts][4],
                                  Between between) {
   static_assert(kParts * 8 == Right::kRows &&
                 Left::kColumns == Right::kColumns);
-  constexpr int kCount = Left::kColumns / 16;
+  constexpr int kCount = Left::kColumns / 16, kFewSteps = 4;
   constexpr bool kIsTight = Right::kIsTight && !kIsKept;
   const int lane = (Right::kHasShifts ? thread_within() : thread_again()) % 32;
   uint32_t b = right + Right::place(lane % 8 + lane / 16 * 8, lane / 8 % 2);
@@ -468,7 +470,10 @@ REFOLD_DEVICE void multiply_rows(float (&products)[kTiles][kParts][4],
         multiply_matrices(products[i][2 * c + 1], l[i], r[2], r[3], T{});
       }
     }
-    between(step, kCount);
+    if constexpr (kIsKept || kCount > kFewSteps)
+      between(step, kCount);
+    else if (step == 0)
+      between(0, 1);
   }
 }
 
@@ -588,6 +593,19 @@ REFOLD_DEVICE void multiply_columns(float (&sums)[kTiles][kParts][4],
       multiply_matrices(sums[i][2 * c + 1], factors[i], r[2], r[3], T{});
     }
   }
+}
+
+/// Two ones as matrix units take them.
+REFOLD_DEVICE uint32_t two_ones(bf16) { return 0x3f803f80; }
+REFOLD_DEVICE uint32_t two_ones(f16) { return 0x3c003c00; }
+
+/// sums += factors * a column of ones: of each row, in all columns.
+template <typename T, int kTiles>
+REFOLD_DEVICE void sum_factors(float (&sums)[kTiles][4],
+                               const uint32_t (&factors)[kTiles][4]) {
+  REFOLD_UNROLL
+  for (int i = 0; i < kTiles; ++i)
+    multiply_matrices(sums[i], factors[i], two_ones(T{}), two_ones(T{}), T{});
 }
 
 /// Stores 16 * kParts bytes of a row that four lanes have: of each 16, lane c

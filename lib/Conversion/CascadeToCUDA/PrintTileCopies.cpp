@@ -47,6 +47,10 @@ void TilePrinter::printCopies() {
   } else {
     copy(tiles.right, "Right", "right_tiles + place * Right::kBytes",
          n + "_first", n + "_count - " + n + "_first", tiles.depth);
+    if (waitsForFirstValues()) {
+      out.line("if constexpr (Right::kIsTight)");
+      out.line("  commit_copies(); // values are waited for later");
+    }
     for (auto [i, access] : llvm::enumerate(tiles.values))
       copy(access, "Values",
            "value_tiles + (" + std::to_string(2 * i) +
@@ -74,6 +78,26 @@ void TilePrinter::printCopies() {
   out.line("for (int k = 0; k < kDepth / 16; ++k)");
   out.line("  load_rows<Left>(kept[k], left_tile + thread() / 32 * kTiles * 16 "
            "* Left::kRowBytes, k);");
+  out.close();
+}
+
+/// Whether products of the first tile begin before its values are there, in the
+/// entry of which a multiprocessor has two blocks. Elsewhere three hide the
+/// wait, or registers spill.
+bool TilePrinter::waitsForFirstValues() {
+  return hasTight() && !tiles.widensStream() && !tiles.isOfWords;
+}
+
+void TilePrinter::printFirstValues() {
+  if (!waitsForFirstValues())
+    return;
+  out.open("if constexpr (Right::kIsTight) {");
+  out.line("// What comes next was asked for behind the first values.");
+  out.open("if (" + kernel.indexNames[tiles.stream] +
+           "_first == int64_t(end - 1) * kColumns) {");
+  out.line("wait_copies<1>();");
+  out.line("block_barrier();");
+  out.close();
   out.close();
 }
 

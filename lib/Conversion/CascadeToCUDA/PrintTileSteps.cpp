@@ -155,11 +155,14 @@ void TilePrinter::printTransports(ArrayRef<StatePlan *> moved) {
     out.close();
   }
   for (StatePlan *s : moved)
-    if (!isSum(s))
+    if (!isSum(s) && isByUnits(*s))
+      printUnitSumMoved(*s);
+  for (StatePlan *s : moved)
+    if (!isSum(s) && !isByUnits(*s))
       out.line("const float " + name(*s) +
                "_moved = " + withoutParentheses(values.value(s->moved)) + ";");
   for (StatePlan *s : moved)
-    if (!isSum(s))
+    if (!isSum(s) && !isByUnits(*s))
       out.line("s." + name(*s) + " = " + name(*s) + "_moved;");
   for (StatePlan &s : plan.states)
     if (read.contains(plan.graph->version(s.op, Node::New)))
@@ -466,16 +469,8 @@ void TilePrinter::printElements(unsigned level) {
       out.line("float " + name(*p->state) + "_terms[4];");
     printTerms(level);
     bits = outside;
-    for (StatePlan *s : states) {
-      std::string t = name(*s) + "_terms[";
-      std::string to = isOfTile(*s) ? name(*s) + "_tile[i]" : "s." + name(*s);
-      std::string four = combine(*s, combine(*s, t + "0]", t + "1]"),
-                                 combine(*s, t + "2]", t + "3]"));
-      out.line(to + " = " +
-               withoutParentheses(combine(
-                   *s, to, isOfTile(*s) ? four : scaledExtreme(*s, four))) +
-               ";");
-    }
+    for (StatePlan *s : states)
+      printFour(*s);
     for (const TileState *p : packed)
       if (tiles.isOfWords)
         out.line("Factors::put(" + factorsName(*p) + ", i, c, " +
@@ -488,6 +483,7 @@ void TilePrinter::printElements(unsigned level) {
   closeRows();
   if (isInTurn)
     out.close();
+  printUnitSums(states);
   for (const TileState *p : packed)
     if (!tiles.isOfWords)
       out.line("multiply_columns<" + unitOf(tiles.values[p->values]) +
@@ -549,7 +545,8 @@ void TilePrinter::printFold() {
                                 : "_first, int place"),
            /*mayMaskAhead=*/tiles.isOfWords && !hasLow());
   out.line("// Read again, so that nothing that follows from it is kept.");
-  out.line("const int which = thread_again();");
+  out.line(std::string("const int which = thread_") +
+           (tiles.isOfWords ? "again();" : "within();"));
   out.line("[[maybe_unused]] const int count = within(" + n + "_count - " + n +
            "_first, kColumns);");
   if (foldsByRow())
@@ -563,6 +560,7 @@ void TilePrinter::printFold() {
            "kTiles * 16 * Left::kRowBytes, right_tiles + place * "
            "Right::kBytes, bring_part);");
   printMixedMasks();
+  printFirstValues();
   for (unsigned level = 0; level < tiles.numLevels(); ++level)
     printLevel(level);
   out.close("};");
@@ -694,18 +692,6 @@ void TilePrinter::printVectors(WritePlan &w, ArrayRef<Node *> roots,
   out.line("store_quads(" + isRow + " ? reinterpret_cast<char *>(" + array +
            at + ") : nullptr, " + array + "_words, 2 * " +
            countOf(tiles.width) + ");");
-}
-
-/// What lanes of a row have apart is brought together.
-void TilePrinter::printTogether() {
-  for (StatePlan &s : plan.states)
-    if (!tiles.productOf(s) && !isReduced(s))
-      for (const char *mask : laneMasks())
-        out.line("s." + name(s) + " = " +
-                 withoutParentheses(combine(s, "s." + name(s),
-                                            "shuffle_xor(s." + name(s) + ", " +
-                                                std::string(mask) + ")")) +
-                 ";");
 }
 
 void TilePrinter::printResults() {

@@ -111,9 +111,13 @@ void TilePrinter::addEntry(int deepest, int widest, int vector) {
   // beside what is read at every element they spill.
   if (columns == 80 && !hasRoles() && !readsElements()) {
     addTiles(deepest, widest, vector, numTiles, 64);
-    // A third block a multiprocessor hides how the others begin and end.
-    if (keepsProducts())
+    // A third block a multiprocessor hides how the others begin and end, and
+    // where matrix units sum what lanes would, it is quicker at any length.
+    if (keepsProducts()) {
       result.entries.back().blocksPerUnit = 3;
+      if (!unitSums.empty() && !tiles.widensStream())
+        return;
+    }
   }
   // All registers that there are hold products of 64 columns beside these sums,
   // but no extents; two blocks of them ask for 194 KiB, or they are slower.
@@ -343,7 +347,11 @@ void TilePrinter::printHead() {
   if (tiles.rounding > 0)
     out.comment("Factors  of " + kernel.operandNames[tiles.values[0].operand] +
                 " are rounded to " + unitOf(tiles.values[0]) +
-                ", which is what matrix units take.");
+                ", which is what matrix units take" +
+                (unitSums.empty() ? std::string(".")
+                                  : "; entries _tiles of at most " +
+                                        std::to_string(kWidestBesideSums) +
+                                        " columns divide by sums of these."));
   printIncludes(isWide            ? "refold_cuda_wide.h"
                 : hasRoles()      ? "refold_cuda_wgmma.h"
                 : tiles.isOfWords ? "refold_cuda_tiles_words.h"
@@ -617,7 +625,14 @@ void TilePrinter::printWalk() {
   out.open("for (int at = end - 1; at >= begin; --at) {");
   out.line("// What has arrived is seen by all, and all are done with what "
            "comes next overwrites.");
-  out.line("wait_copies<0>();");
+  if (waitsForFirstValues()) {
+    out.line("if (Right::kIsTight && at == end - 1)");
+    out.line("  wait_copies<1>(); // but for the values");
+    out.line("else");
+    out.line("  wait_copies<0>();");
+  } else {
+    out.line("wait_copies<0>();");
+  }
   out.line("block_barrier();");
   if (tiles.isOfWords) {
     out.line("const int place = 0;");
@@ -662,6 +677,12 @@ void TilePrinter::printLow() {
     out.line(tiles.isOfWords ? "    sum = 0.0f;"
                              : "    sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;");
   }
+  for (StatePlan &s : plan.states)
+    if (isByUnits(s)) {
+      out.line("REFOLD_UNROLL");
+      out.line("for (auto &sum : " + name(s) + "_sums)");
+      out.line("  sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;");
+    }
   out.line("if (begin < end)");
   out.line(std::string("  ") + (tiles.isOfWords ? "bring_right" : "bring") +
            "(int64_t(end - 1) * kColumns" + (tiles.isOfWords ? ");" : ", 0);"));
@@ -691,6 +712,7 @@ void TilePrinter::printBody() {
     total += " + " + std::to_string(places * tiles.values.size()) +
              " * Values::kBytes";
   }
+  printUnitSumTypes();
   if (!tiles.mayWidenAhead())
     out.line("static_assert(kSharedBytes == " + total + ");");
   out.line("REFOLD_SHARED_BYTES(left_tile, kSharedBytes);");
@@ -725,8 +747,13 @@ void TilePrinter::printBody() {
 FailureOr<CudaKernel> TilePrinter::print() {
   findParameters();
   findGrid();
+  findUnitSums();
   if (failed(chooseEntries()) || failed(checkLayouts()))
     return failure();
+  if (llvm::none_of(result.entries, [](const CudaEntry &e) {
+        return e.roles == 0 && e.widest <= kWidestBesideSums;
+      }))
+    unitSums.clear();
   std::string parts;
   bool hasTiles = !result.entries.empty();
   if (packing) {

@@ -57,6 +57,9 @@ void TilePrinter::printLaneSums() {
              (tiles.isOfWords ? "[2 * kTiles][kWidth / 4]"
                               : "[kTiles][kWidth / 8][4]") +
              " = {};");
+  for (StatePlan &s : plan.states)
+    if (isByUnits(s))
+      out.line("float " + name(s) + "_sums[kTiles][4] = {};");
 }
 
 /// What lies behind the left side.

@@ -76,6 +76,8 @@ private:
   void printFixed();
   void printBounds();
   void printCopies();
+  bool waitsForFirstValues();
+  void printFirstValues();
   void printLimit(size_t i, const std::string &name);
   void printLow();
   void printFold();
@@ -179,6 +181,20 @@ private:
                : "kVector == " + std::to_string(tiles.vector());
   }
   void printLaneSums();
+  // Sums of rows that matrix units make.
+  static constexpr int64_t kWidestBesideSums = 64;
+  void findUnitSums();
+  bool isByUnits(const walk::StatePlan &s) const;
+  /// In the text of blocks that have rows of one matrix and all of the stream,
+  /// without roles.
+  bool isOfBlockRows() const {
+    return !isInParts && !isInRoles && !isOfRoles && !tiles.isOfWords;
+  }
+  std::string unitSum(walk::StatePlan &s);
+  void printUnitSumTypes();
+  void printFour(walk::StatePlan &s);
+  void printUnitSumMoved(walk::StatePlan &s);
+  void printUnitSums(llvm::ArrayRef<walk::StatePlan *> states);
   // The text of f32.
   /// The number of the factors of a product among those that differ.
   size_t numberOfFactor(const TileState &product) const;
@@ -446,6 +462,8 @@ private:
   std::map<std::string, int> boxColumns;
   /// Those that the terms at hand read, and the entries that bring them.
   llvm::SmallVector<std::pair<TileAccess *, std::string>, 2> broughtHere;
+  /// By the number of the state: the weighted sum that has the factors.
+  llvm::DenseMap<unsigned, const TileState *> unitSums;
   std::string keptScale, pivots; ///< names, where a factor is applied late
   bool isInRoles = false;        ///< sums are under way while a tile is folded
   bool masks = false;  ///< one text for whole tiles and others (masksAhead)
