@@ -545,8 +545,10 @@ void TilePrinter::printFold() {
                                 : "_first, int place"),
            /*mayMaskAhead=*/tiles.isOfWords && !hasLow());
   out.line("// Read again, so that nothing that follows from it is kept.");
-  out.line(std::string("const int which = thread_") +
-           (tiles.isOfWords ? "again();" : "within();"));
+  out.line(tiles.isOfWords
+               ? "const int which = thread_again();"
+               : "const int which = Right::kHasShifts ? thread_within() : "
+                 "thread_again();");
   out.line("[[maybe_unused]] const int count = within(" + n + "_count - " + n +
            "_first, kColumns);");
   if (foldsByRow())
