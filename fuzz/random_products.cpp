@@ -92,9 +92,11 @@ std::string describe(const Verification &found) {
     const OutputCase &one = output.worst();
     os << output.name << " errs by " << llvm::format("%.3g", one.fusedError)
        << ", bound " << llvm::format("%.3g", one.bound) << ", unfused "
-       << llvm::format("%.3g", one.judgedUnfusedError) << ", bound "
-       << llvm::format("%.3g", one.writtenBound) << ", classes lost "
-       << one.classLosses << " and " << one.unfusedLosses << " at n = "
+       << llvm::format("%.3g", one.asWritten.error) << ", bound "
+       << llvm::format("%.3g", one.asWritten.bound) << ", classes lost "
+       << one.classLosses << " and " << one.asWritten.losses
+       << ", rows of one number that are wrong " << one.wrongRows << " and "
+       << one.asWritten.wrongRows << " at n = "
        << (one.shape.count("n") ? std::to_string(one.shape.at("n")) : "known")
        << ", seed " << one.worstSeed << "; ";
   }
