@@ -143,7 +143,14 @@ llvm::Expected<int64_t> AsWritten::countWrongRows(size_t output,
     }
     erase(found[seen][output]);
   }
-  return int64_t(wrong.size());
+  int64_t count = 0;
+  for (int64_t i : wrong) {
+    auto isUnknown = run.owed.isUnknown(output, i, sizeAt(i), exact);
+    if (!isUnknown)
+      return isUnknown.takeError();
+    count += !*isUnknown;
+  }
+  return count;
 }
 
 bool isOfRows(const Port &output, llvm::ArrayRef<Port> inputs,

@@ -16,6 +16,8 @@ static constexpr double kTouched = 0x1p-20;
 static constexpr double kLuck = 16.0;
 /// The same where the fused program is to have what the unfused one has.
 static constexpr double kLuckOfFused = 4.0;
+/// Last bits that cancel in one of a hundred draws do not in so many.
+static constexpr uint64_t kDraws = 2;
 
 llvm::Error Owed::evaluateAsWritten(bool isWide) {
   if (!asWritten.empty())
@@ -61,6 +63,40 @@ llvm::Error Owed::evaluateOthers() {
     return error;
   how.beyondRange = BeyondRange::AsIs;
   return eachMoved(inputs, seed, evaluate);
+}
+
+llvm::Error Owed::evaluateWithNoise(bool isWide) {
+  if (!withNoise.empty())
+    return llvm::Error::success();
+  EvaluationOptions how;
+  how.keepOutputsExact = true;
+  how.isWide = isWide;
+  how.limits = limits;
+  for (uint64_t draw = 0; draw < kDraws; ++draw) {
+    how.ownNoise = kDraws * seed + draw;
+    auto found = evaluateProgram(function, inputs, how);
+    if (!found)
+      return found.takeError();
+    withNoise.push_back(std::move(*found));
+  }
+  return llvm::Error::success();
+}
+
+/// What the last bits of double do to an element.
+double Owed::doubtOf(size_t output, int64_t element,
+                     const RefOutput &exact) const {
+  double expected = exact.value.get(element), doubt = 0.0;
+  for (const std::vector<RefOutput> &draw : withNoise)
+    if (double found = draw[output].value.get(element); std::isfinite(found))
+      doubt = std::max(doubt, std::abs(found - expected));
+  return doubt;
+}
+
+llvm::Expected<bool> Owed::isUnknown(size_t output, int64_t element,
+                                     double size, const RefOutput &exact) {
+  if (llvm::Error error = evaluateWithNoise(exact.value.isWide()))
+    return std::move(error);
+  return doubtOf(output, element, exact) > kHalfOfDigits * size;
 }
 
 /// Inputs with numbers in the place of their NaNs and infinities: 0 times a
@@ -197,6 +233,19 @@ void Owed::findLostOf(size_t output, const Tensor &unfused,
     apart[output].touched = std::move(touched);
 }
 
+void Owed::findUnknownOf(size_t output, const RefOutput &exact) {
+  llvm::ArrayRef<int64_t> shape = exact.value.shape();
+  int64_t rowLength = shape.empty() ? 1 : std::max<int64_t>(shape.back(), 1);
+  std::vector<double> sizes = sizesOf(exact.value, rowLength);
+  for (int64_t i = 0, e = exact.value.numElements(); i < e; ++i) {
+    if (!std::isfinite(exact.value.get(i)) ||
+        doubtOf(output, i, exact) <= kHalfOfDigits * sizes[i / rowLength])
+      continue;
+    apart[output].lost.resize(e);
+    apart[output].lost.set(i);
+  }
+}
+
 llvm::Error Owed::findLost(llvm::ArrayRef<Tensor> unfused,
                            llvm::ArrayRef<llvm::ArrayRef<Tensor>> fused,
                            llvm::ArrayRef<RefOutput> exact) {
@@ -213,6 +262,9 @@ llvm::Error Owed::findLost(llvm::ArrayRef<Tensor> unfused,
     if (llvm::Error error = evaluateAsWritten(reference.value.isWide()))
       return error;
     findLostOf(i, found, reference);
+    if (llvm::Error error = evaluateWithNoise(reference.value.isWide()))
+      return error;
+    findUnknownOf(i, reference);
   }
   return llvm::Error::success();
 }

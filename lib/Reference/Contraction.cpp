@@ -154,7 +154,8 @@ template <typename Real> static std::vector<Real> pack(const RefTensor &view) {
 /// Adds one product for each batch element. `result` is row-major.
 template <typename Real>
 static void multiply(const RefTensor &left, const RefTensor &right,
-                     RefTensor &result, ArrayRef<int64_t> sizes) {
+                     RefTensor &result, ArrayRef<int64_t> sizes,
+                     std::optional<uint64_t> noise) {
   std::vector<Real> a = pack<Real>(left), b = pack<Real>(right),
                     c = pack<Real>(result);
   int64_t m = sizes[Rows], n = sizes[Columns], k = sizes[Depth];
@@ -162,7 +163,8 @@ static void multiply(const RefTensor &left, const RefTensor &right,
     multiplyAdd(a.data() + batch * m * k, b.data() + batch * k * n,
                 c.data() + batch * m * n, m, n, k);
   for (auto [p, value] : llvm::enumerate(c))
-    result.data()[p].*kFloatField<Real> = value;
+    result.data()[p].*kFloatField<Real> =
+        noise ? withOwnNoise(*noise, 0, value) : value;
 }
 
 llvm::Expected<std::optional<RefTensor>>
@@ -197,10 +199,12 @@ reference::evaluateContraction(linalg::GenericOp op,
                         op.getLoc());
   if (!c)
     return c.takeError();
+  // The products are off with their sums.
+  std::optional<uint64_t> noise = session.drawOwnNoise();
   RefTensor a = viewOf(plan->left, {Batch, Rows, Depth}),
             b = viewOf(plan->right, {Batch, Depth, Columns});
-  session.isWide ? multiply<long double>(a, b, *c, sizes)
-                 : multiply<double>(a, b, *c, sizes);
+  session.isWide ? multiply<long double>(a, b, *c, sizes, noise)
+                 : multiply<double>(a, b, *c, sizes, noise);
   // The loops in the order of the result's own dimensions.
   SmallVector<unsigned> have = order({Batch, Rows, Columns});
   SmallVector<int64_t> strides;

@@ -164,6 +164,7 @@ llvm::Error ProgramEvaluator::visitScalar(Operation &op) {
   ScalarProgram program(session.isWide);
   program.running = session.running();
   program.functionNoise = session.options.functionNoise;
+  program.ownNoise = session.drawOwnNoise();
   session.setRange(program);
   ScalarCompiler compiler(program, session.options);
   compiler.outer = lookup;

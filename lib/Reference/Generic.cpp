@@ -53,6 +53,7 @@ public:
         compiler(program, session.options) {
     program.running = session.running();
     program.functionNoise = session.options.functionNoise;
+    program.ownNoise = session.drawOwnNoise();
     session.setRange(program);
   }
 

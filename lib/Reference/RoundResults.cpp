@@ -40,15 +40,34 @@ static bool isInexact(Opcode opcode) {
           opcode != Opcode::AbsF);
 }
 
-/// A factor within one unit in the last place, the same for the same value of
-/// the same instruction.
-static double noiseOf(uint64_t seed, size_t instruction, DType type,
-                      double value) {
+static bool isRounded(Opcode opcode) {
+  return opcode == Opcode::AddF || opcode == Opcode::SubF ||
+         opcode == Opcode::MulF || opcode == Opcode::FmaF || isInexact(opcode);
+}
+
+/// Drawn for a value of an instruction: the same for the same.
+static uint64_t drawOf(uint64_t seed, size_t instruction, double value) {
   uint64_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
-  std::mt19937_64 random(bits ^ (seed << 32) ^ instruction);
-  return 1.0 + (int(random() % 3) - 1) * 2.0 * roundingErrorOf(type).unit;
+  return std::mt19937_64(bits ^ (seed * 0x9e3779b97f4a7c15) ^ instruction)();
 }
+
+/// A factor within one unit in the last place.
+static double noiseOf(uint64_t seed, size_t instruction, DType type,
+                      double value) {
+  return 1.0 + (int(drawOf(seed, instruction, value) % 3) - 1) * 2.0 *
+                   roundingErrorOf(type).unit;
+}
+
+template <typename Real>
+Real reference::withOwnNoise(uint64_t seed, size_t instruction, Real value) {
+  uint64_t draw = drawOf(seed, instruction, double(value));
+  Real moved = Real(1 + draw / 2 % 64) * std::numeric_limits<Real>::epsilon();
+  return value * (draw % 2 ? 1 + moved : 1 - moved);
+}
+
+template double reference::withOwnNoise(uint64_t, size_t, double);
+template long double reference::withOwnNoise(uint64_t, size_t, long double);
 
 /// `rounded`, a subnormal number of `type` that `exact` was rounded to, one
 /// step further from 0 or nearer to it, the same for the same number.
@@ -75,6 +94,9 @@ static Real roundResult(const ScalarProgram &program, size_t index,
                         Real exact) {
   const Instruction &in = program.instructions[index];
   DType type = DType(in.round);
+  if (program.ownNoise && in.opcode != Opcode::Copy) // a cast of the program
+    return isRounded(in.opcode) ? withOwnNoise(*program.ownNoise, index, exact)
+                                : exact;
   if (program.isUnlimited)
     return roundDigits(type, exact);
   Real value = roundTo(type, exact);

@@ -426,7 +426,8 @@ llvm::Error ScalarCompiler::compile(Operation &op) {
   if (!isa<FloatType>(op.getOperand(0).getType()))
     in.width = widthOf(op.getOperand(0).getType());
   auto real = dyn_cast<FloatType>(op.getResult(0).getType());
-  if (real && options.roundEveryOp && in.opcode != Opcode::Select)
+  bool isRounded = options.roundEveryOp || options.ownNoise;
+  if (real && isRounded && in.opcode != Opcode::Select)
     in.round = uint8_t(*dtypeOf(real));
   bind(op.getResult(0), emit(in, op.getLoc()));
   return llvm::Error::success();

@@ -144,6 +144,8 @@ struct ScalarProgram {
   std::optional<uint64_t> functionNoise;
   /// Seed of the last bits of results that are rounded to subnormal numbers.
   std::optional<uint64_t> subnormalNoise;
+  /// Seed of the last bits of what is not rounded to a type.
+  std::optional<uint64_t> ownNoise;
   /// Types have no range, only digits; or what leaves it is kept within.
   bool isUnlimited = false, keepsRange = false;
   /// Set where radii are tracked.
@@ -200,6 +202,11 @@ template <typename Real> Real roundDigits(DType dtype, Real value) {
 
 /// Half a unit in the last place, relative, and half the smallest step.
 RoundingError roundingErrorOf(DType type);
+
+/// `value` of an instruction, moved by 1 to 64 units in the last place of a
+/// Real: the same for the same.
+template <typename Real>
+Real withOwnNoise(uint64_t seed, size_t instruction, Real value);
 
 /// Rounds the first `lanes` results of an instruction as the program says.
 template <typename Real>

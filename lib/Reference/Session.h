@@ -40,10 +40,18 @@ struct Session {
   /// What becomes of its numbers that leave their range.
   void setRange(ScalarProgram &program) const;
 
+  /// The seed of an op's own noise: two ops of the same kind do not cancel.
+  std::optional<uint64_t> drawOwnNoise() {
+    if (!options.ownNoise)
+      return std::nullopt;
+    return *options.ownNoise + (++noisyOps << 16);
+  }
+
   const EvaluationOptions &options;
   /// Floats are long double: the program computes in f64.
   bool isWide;
   double steps = 0;
+  uint64_t noisyOps = 0;
 };
 
 /// One `linalg.generic`; `inits` are its outs.

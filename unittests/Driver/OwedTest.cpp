@@ -104,6 +104,15 @@ TEST_F(OwedTest, WhatHasLeftTheRangeAndDoesNoHarm) {
   EXPECT_EQ(judge(shares, {0, -200, -7}, NAN, 1e-3).first, 1);
 }
 
+/// log(1 + e^-50) is 0 in double, too.
+TEST_F(OwedTest, DigitsThatDoubleDoesNotHave) {
+  llvm::StringRef logs = "  y = log(sum(n: exp(x - max(n: x))))\n";
+  EXPECT_EQ(judge(logs, {0, -34}, 1.71391e-15, 0).second, 0);
+  EXPECT_EQ(judge(logs, {0, -30}, 9.35762e-14, 0).second, 0);
+  EXPECT_GT(judge(logs, {0, -10}, 9e-5, 4.5e-5).second, 0.5);
+  EXPECT_GT(judge(logs, {0, 0}, 0.6, 0.6931472).second, 0.1);
+}
+
 /// x² is 2^-148 and something: how near to a multiple of 2^-149 is luck.
 TEST_F(OwedTest, DigitsBelowTheRangeAreLuck) {
   llvm::StringRef norm = "  y = sum(n: x)*rsqrt(sum(n: x^2))\n";

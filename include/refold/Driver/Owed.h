@@ -18,10 +18,16 @@ public:
   /// Finds the elements, in which no error is to be measured, that the program
   /// as written loses to the range of its type: more than half of the digits,
   /// and no less than what `unfused` errs there but for the order of its sums.
+  /// And those that double does not know beside the largest of their row.
   /// Looks where `unfused` or one of `fused` errs by as much.
   llvm::Error findLost(llvm::ArrayRef<Tensor> unfused,
                        llvm::ArrayRef<llvm::ArrayRef<Tensor>> fused,
                        llvm::ArrayRef<RefOutput> exact);
+
+  /// Does double itself not know half of the digits of an element, beside a
+  /// size? In log(1 + x) it has nothing of an x of e^-50. `exact` as given.
+  llvm::Expected<bool> isUnknown(size_t output, int64_t element, double size,
+                                 const RefOutput &exact);
 
   /// Of an output, after `findLost`: what is lost, and what the range as
   /// written has changed and not lost.
@@ -51,6 +57,9 @@ public:
 private:
   llvm::Error evaluateAsWritten(bool isWide);
   llvm::Error evaluateOthers();
+  llvm::Error evaluateWithNoise(bool isWide);
+  void findUnknownOf(size_t output, const RefOutput &exact);
+  double doubtOf(size_t output, int64_t element, const RefOutput &exact) const;
   llvm::Error evaluateWithoutNans();
   bool readsNan(size_t output, int64_t element) const;
   void findLostOf(size_t output, const Tensor &unfused, const RefOutput &exact);
@@ -74,6 +83,8 @@ private:
   std::vector<RefOutput> unlimited;
   std::vector<std::vector<RefOutput>> asWritten;
   std::vector<std::vector<RefOutput>> withoutNans;
+  /// With other last bits of double.
+  std::vector<std::vector<RefOutput>> withNoise;
   /// Kept within the range of double; then of inputs with other last bits.
   std::vector<std::vector<RefOutput>> others;
 };

@@ -51,6 +51,10 @@ struct EvaluationOptions {
   /// is one step larger or smaller, as drawn; seeds 2k and 2k + 1 choose
   /// opposite sides. How near a product is to a multiple of 2^-149 is luck.
   std::optional<uint64_t> subnormalNoise;
+  /// Without `roundEveryOp`: sums, products, quotients and functions are off by
+  /// 1 to 64 units in the last place of double, or long double, that they
+  /// are evaluated in, drawn with this seed. What that changes is not known.
+  std::optional<uint64_t> ownNoise;
   BeyondRange beyondRange = BeyondRange::AsIs;
   /// Leaves an output as it is before the cast to its storage type, so that a
   /// comparison can measure the distance to a rounding boundary.

@@ -12,6 +12,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent.parent
 sys.path.insert(0, str(ROOT / "utils"))
 import nvrtc  # noqa: E402
 
+PARTS = 4
+
 
 def named(case):
     """A case without what has no short name."""
@@ -29,16 +31,16 @@ def compiled(check, gates):
 
 
 def share_of(cases):
-    """Half of many cases, all with REFOLD_ALL_CASES: each takes compilers some seconds, and together they took most of an hour.
-    Which half follows from the number of commits: a commit always runs the same one, the next commit the other."""
+    """A quarter of many cases, all with REFOLD_ALL_CASES: each takes compilers some seconds, and together they took most of an hour.
+    Which one follows from the number of commits: a commit always runs the same, the next commit the next."""
     if os.environ.get("REFOLD_ALL_CASES") or len(cases) <= 40:
         return cases
     counted = subprocess.run(["git", "rev-list", "--count", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    first = int(counted.stdout) % 2 if counted.returncode == 0 else 0
-    print(f"half {first + 1} of {len(cases)} cases; REFOLD_ALL_CASES=1 runs all")
-    # Neighbours are often the same for two architectures: both halves have some of each.
+    first = int(counted.stdout) % PARTS if counted.returncode == 0 else 0
+    print(f"part {first + 1} of {PARTS} of {len(cases)} cases; REFOLD_ALL_CASES=1 runs all")
+    # Neighbours are often the same for two architectures: all parts have some of each.
     mixed = random.Random(1).sample(range(len(cases)), len(cases))
-    return [cases[i] for i in sorted(mixed[first::2])]
+    return [cases[i] for i in sorted(mixed[first::PARTS])]
 
 
 def run(checks, skipped=0):

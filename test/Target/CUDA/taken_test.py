@@ -13,7 +13,6 @@ import taken
 from checks import ROOT
 
 LIST = ROOT / "test/Target/CUDA/Inputs/not_whole.txt"
-PARTS = 4
 SAID = {"README.md": r"(?P<taken>\d+) of (?P<all>\d+) programs of `examples/` and `test/Catalogue` are taken in f32",
         "docs/targets/cuda.md": r"(?P<taken>\d+) of (?P<all>\d+) programs in f32 are taken, (?P<unfused>\d+) of them with something"}
 
@@ -48,9 +47,9 @@ def main():
     programs = taken.programs()
     if not os.environ.get("REFOLD_ALL_CASES"):
         counted = subprocess.run(["git", "rev-list", "--count", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-        part = int(counted.stdout) % PARTS if counted.returncode == 0 else 0
-        print(f"part {part + 1} of {PARTS} of {len(programs)} programs; REFOLD_ALL_CASES=1 judges all")
-        programs = programs[part::PARTS]
+        part = int(counted.stdout) % checks.PARTS if counted.returncode == 0 else 0
+        print(f"part {part + 1} of {checks.PARTS} of {len(programs)} programs; REFOLD_ALL_CASES=1 judges all")
+        programs = programs[part::checks.PARTS]
     os.environ["REFOLD_ALL_CASES"] = "1"  # what is left is no longer halved
     return checks.run([(check_docs, name) for name in SAID] + [(check_listed, path) for path in not_whole()] +
                       [(check_program, path) for path in programs])
