@@ -43,8 +43,8 @@ func.func @large(%A: memref<64x1000xf32>, %O: memref<64x1000xf32>) {
   return
 }
 
-// Bytes of the program's result go the same way where half of what passes through
-// the caches with them is that much, and in whole lines.
+// A result of the program from a quarter of that on; bytes of it where half of what
+// passes through the caches with them is as much, and in whole lines.
 
 // CHECK-LABEL: func.func @bytes_phase0(
 // CHECK:         vector.store {{.*}} {nontemporal = true} : memref<?xi8>, vector<64xi8>
@@ -56,7 +56,7 @@ func.func @large(%A: memref<64x1000xf32>, %O: memref<64x1000xf32>) {
 // CHECK-NOT:     nontemporal
 func.func @bytes(%A: memref<64x1024xi32>, %O: memref<64x1024xi8>) {
   refold.cascade rows(%i = 64) stream(%j = 1024) ins(%a = %A : memref<64x1024xi32>)
-      outs(%o = %O : memref<64x1024xi8>) schedule {stream_bytes = 163840}
+      outs(%o = %O : memref<64x1024xi8>) schedule {stream_bytes = 655360}
       attributes {refold.final = array<i1: true>} {
     %x = refold.read %a[%i, %j] : i32
     %m = refold.state max(%x : i32)
@@ -68,7 +68,7 @@ func.func @bytes(%A: memref<64x1024xi32>, %O: memref<64x1024xi8>) {
 }
 func.func @kept_bytes(%A: memref<64x1024xi32>, %O: memref<64x1024xi8>) {
   refold.cascade rows(%i = 64) stream(%j = 1024) ins(%a = %A : memref<64x1024xi32>)
-      outs(%o = %O : memref<64x1024xi8>) schedule {stream_bytes = 163841}
+      outs(%o = %O : memref<64x1024xi8>) schedule {stream_bytes = 655361}
       attributes {refold.final = array<i1: true>} {
     %x = refold.read %a[%i, %j] : i32
     %m = refold.state max(%x : i32)

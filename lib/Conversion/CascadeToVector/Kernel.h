@@ -200,6 +200,7 @@ private:
   };
   llvm::SmallVector<Node *> readsAlongRow(WritePlan &w, bool isOfRow);
   bool passAsksForNextRow();
+  Ix isRowBeyondFirst();
   void writeStreamed(WritePlan &w);
   void prefetchNextRow(Tile &t, WritePlan &w, int c);
 
@@ -278,11 +279,10 @@ private:
   bool leavesProgram(WritePlan &w);
   void writeNest(WritePlan &w);
   void writeValues(WritePlan &w, bool isStreamed);
-  Ix bytesOf(mlir::Type element, Set set);
-  Ix bytesToStream(WritePlan &w);
+  Ix bytesOf(mlir::Type element, Set set), bytesToStream(WritePlan &w);
   void writeRows(WritePlan &w);
-  bool writeTogether(WritePlan &w);
-  bool mayStream(WritePlan &w);
+  bool writeTogether(WritePlan &w), mayStream(WritePlan &w);
+  int64_t streamedFrom(WritePlan &w);
 
   // Turned.cpp: what lies along the rows of a tile.
   Array turnedArray(mlir::Type element, int lane, bool isSwept);

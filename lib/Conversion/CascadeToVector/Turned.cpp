@@ -232,13 +232,13 @@ Val Kernel::mayStreamTurned(WritePlan &w, Ix step) {
       std::max<int64_t>(target.element.getIntOrFloatBitWidth() / 8, 1);
   Ix all = bytesOf(target.element, w.set);
   if (!plan.schedule.streamBytes || bytes * to.lanes() != kLineBytes ||
-      (all.isConstant() && all.constant < plan.schedule.streamBytes))
+      (all.isConstant() && all.constant < streamedFrom(w)))
     return Val();
   Tile start = tileOf(0);
   Ix apart = to.add(to.untilAligned(target, targetOf(start, w, 0, 0)),
                     to.rem(step, to.lanes()));
   return to.binary(Binary::AndI, to.less(apart, 1),
-                   to.less(plan.schedule.streamBytes - 1, all));
+                   to.less(streamedFrom(w) - 1, all));
 }
 
 /// What the rows have left goes where it belongs.
