@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <future>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <thread>
 #include <vector>
 
@@ -136,4 +138,28 @@ TEST(ParallelTest, MoreRegionsThanPlaces) {
       std::this_thread::yield();
     });
   EXPECT_EQ(threads, 2);
+}
+
+// Who is woken on the CPU of its caller leaves it, and may go back later.
+TEST(ParallelTest, SleepersKeepTheirCpus) {
+  cpu_set_t expected;
+  if (sched_getaffinity(0, sizeof(expected), &expected) != 0)
+    GTEST_SKIP() << "more CPUs than a set holds";
+  std::atomic<int> others{0}, changed{0};
+  for (int round = 0; round < 200 && others < 20; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10)); // they sleep
+    runInParallel(2, 64, [&](unsigned thread, int64_t, int64_t) {
+      cpu_set_t found;
+      if (thread && sched_getaffinity(0, sizeof(found), &found) == 0) {
+        ++others;
+        changed += !CPU_EQUAL(&found, &expected);
+      }
+      auto end =
+          std::chrono::steady_clock::now() + std::chrono::microseconds(20);
+      while (std::chrono::steady_clock::now() < end)
+        ;
+    });
+  }
+  EXPECT_GT(others, 0);
+  EXPECT_EQ(changed, 0);
 }
