@@ -254,14 +254,26 @@ llvm::Error Owed::findLost(llvm::ArrayRef<Tensor> unfused,
   for (auto [i, found, reference] : llvm::enumerate(unfused, exact)) {
     if (reference.selects || !isFloat(found.dtype()))
       continue;
-    double worst = compare(found, reference).error;
-    for (llvm::ArrayRef<Tensor> other : fused)
-      worst = std::max(worst, compare(other[i], reference).error);
-    if (worst <= kHalfOfDigits)
+    auto worstOf = [&, i = i, &reference = reference](
+                       llvm::ArrayRef<llvm::ArrayRef<Tensor>> results) {
+      double worst = 0.0;
+      for (llvm::ArrayRef<Tensor> result : results) {
+        Deviation deviation = compare(result[i], reference, /*isRunning=*/false,
+                                      /*leastOfRow=*/1, apart[i]);
+        worst = std::max({worst, deviation.error, deviation.touchedError});
+      }
+      return worst;
+    };
+    if (std::max(worstOf(unfused), worstOf(fused)) <= kHalfOfDigits)
       continue;
     if (llvm::Error error = evaluateAsWritten(reference.value.isWide()))
       return error;
     findLostOf(i, found, reference);
+    // Who errs as unfused does is asked for no more.
+    double worst = worstOf(fused);
+    if (worst <= kHalfOfDigits ||
+        worst <= boundOf(worstOf(unfused), found.dtype(), 0.0))
+      continue;
     if (llvm::Error error = evaluateWithNoise(reference.value.isWide()))
       return error;
     findUnknownOf(i, reference);
