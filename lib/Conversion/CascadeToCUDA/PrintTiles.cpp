@@ -249,12 +249,11 @@ void TilePrinter::printEntries() {
                   (entry.roles == 0 && entry.hasParts() && !tiles.isOfWords &&
                    entry.widest <= 128 && entry.deepest <= 128);
     // Or to have seven of those that copy single elements.
-    bool isSingle = entry.width == 1 && entry.widest <= 64;
-    out.line(entry.roles > 0   ? "REFOLD_UNIT_KERNEL(" + threads + ", 1)"
-             : isHeld          ? "REFOLD_UNIT_KERNEL(" + threads + ", 3)"
-             : tiles.isOfWords ? "REFOLD_UNIT_KERNEL(" + threads + ", 2)"
-             : isSingle        ? "REFOLD_UNIT_KERNEL(" + threads + ", 4)"
-                               : "REFOLD_KERNEL(" + threads + ")");
+    bool isSingle = entry.width == 1 && entry.widest <= 64 && !tiles.isOfWords;
+    out.line(entry.roles > 0      ? "REFOLD_UNIT_KERNEL(" + threads + ", 1)"
+             : isHeld || isSingle ? "REFOLD_UNIT_KERNEL(" + threads + ", 3)"
+             : tiles.isOfWords    ? "REFOLD_UNIT_KERNEL(" + threads + ", 2)"
+                                  : "REFOLD_KERNEL(" + threads + ")");
     // All entries are launched with the same.
     const std::string &used = (entry.hasParts() ? ofParts : own).second;
     std::string typed;
