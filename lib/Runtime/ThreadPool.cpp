@@ -250,12 +250,13 @@ void ThreadPool::waitForRegion(uint32_t seen) {
 }
 
 void ThreadPool::wake(unsigned wanted) {
-  shared.wakerCpu.store(::sched_getcpu(), std::memory_order_relaxed);
   shared.regions.fetch_add(1);
   unsigned looking = shared.looking.load();
-  if (looking < wanted && shared.sleeping.load())
+  if (looking < wanted && shared.sleeping.load()) {
+    shared.wakerCpu.store(::sched_getcpu(), std::memory_order_relaxed);
     ::syscall(SYS_futex, reinterpret_cast<uint32_t *>(&shared.regions),
               FUTEX_WAKE_PRIVATE, wanted - looking, nullptr, nullptr, 0);
+  }
 }
 
 void ThreadPool::work() {

@@ -50,7 +50,7 @@ def main():
         part = int(counted.stdout) % checks.PARTS if counted.returncode == 0 else 0
         print(f"part {part + 1} of {checks.PARTS} of {len(programs)} programs; REFOLD_ALL_CASES=1 judges all")
         programs = programs[part::checks.PARTS]
-    os.environ["REFOLD_ALL_CASES"] = "1"  # what is left is no longer halved
+    os.environ["REFOLD_ALL_CASES"] = "1"  # what is left is run as a whole
     return checks.run([(check_docs, name) for name in SAID] + [(check_listed, path) for path in not_whole()] +
                       [(check_program, path) for path in programs])
 
