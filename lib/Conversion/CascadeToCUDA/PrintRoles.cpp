@@ -423,8 +423,8 @@ void TilePrinter::printIssue() {
   out.comment("Where no rows come before, sums of this very tile, which are "
               "forgotten: registers of sums under way have one way to come "
               "here.");
-  ops.add(let("const bool", {{"has_before", "kind.value == Further || "
-                                            "before.matrix >= 0"}}));
+  ops.add(
+      let("const bool", {{"has_before", "!is_first || before.matrix >= 0"}}));
   ops.add(call("multiply_values",
                {"turn - has_before", "place ^ int(has_before)"}));
   ops.add(where("kConsumers == 2",
@@ -448,19 +448,26 @@ void TilePrinter::printSettle() {
                  "((turn + 1) / 2) & 1"));
   ops.add(plain(TileOp::Fence));
   ops.close();
-  const char *isFirst = "kind.value == FirstOfRows";
-  ops.add(where(isFirst, call("bring_together", {"done"}),
-                /*isConstant=*/true));
+  // Beside the wait, where the text is that of first tiles only.
+  if (hasTwoTexts())
+    ops.add(where("kind.value == FirstOfRows", call("bring_together", {"done"}),
+                  /*isConstant=*/true));
   ops.add(call("settle_sums", {"place ^ 1", "has_before"}));
-  ops.open(where(isFirst, /*isConstant=*/true));
-  ops.add(where("has_before", call("finish", {"done", "before"})));
-  ops.add(call("forget_sums", {}));
-  ops.otherwise();
   bool isMoved = llvm::any_of(tiles.products, [](const TileState &p) {
     return !p.state->op.getTransport().empty();
   });
+  // One branch for what few tiles have to do.
+  if (isMoved)
+    out.open("if (is_first | is_moved) {");
+  ops.open(where("is_first"));
+  if (hasOneText())
+    ops.add(where("kind.value == FirstOrFurther",
+                  call("bring_together", {"done"}),
+                  /*isConstant=*/true));
+  ops.add(where("has_before", call("finish", {"done", "before"})));
+  ops.add(call("forget_sums", {}));
   if (isMoved) {
-    out.open("if (is_moved) {");
+    ops.otherwise();
     for (const TileState &p : tiles.products) {
       if (p.state->op.getTransport().empty())
         continue;
@@ -469,9 +476,10 @@ void TilePrinter::printSettle() {
       out.line("  " + name(*p.state) +
                "_sums[0][c / 4][c % 4] *= moved_by[c % 4 / 2];");
     }
-    out.close();
   }
   ops.close();
+  if (isMoved)
+    out.close();
   out.line("REFOLD_UNROLL");
   out.open("for (int c = 0; c < kColumns / 16; ++c) {");
   out.line("REFOLD_UNROLL");
@@ -591,15 +599,17 @@ void TilePrinter::printRoleFold() {
   out.comment("Absorbs a tile: states that others are relative to come first. "
               "The sums of the tile before are under way meanwhile, which is "
               "the last one of other rows where this one is the first.");
-  ops.open(define(
-      "fold",
-      std::string("[&](") + (masks ? "bool is_whole" : "auto whole") +
-          ", auto kind, int64_t " + n + "_first, int turn, bool has_next)",
-      {{"whole", ""},
-       {"kind", "constant"},
-       {"first", ""},
-       {"turn", "number"},
-       {"has_next", "number"}}));
+  ops.open(define("fold",
+                  std::string("[&](") +
+                      (masks ? "bool is_whole" : "auto whole") +
+                      ", auto kind, bool is_first, int64_t " + n +
+                      "_first, int turn, bool has_next)",
+                  {{"whole", ""},
+                   {"kind", "constant"},
+                   {"is_first", "number"},
+                   {"first", ""},
+                   {"turn", "number"},
+                   {"has_next", "number"}}));
   ops.add(let("const int", {{"which", "thread_again() - 128"},
                             {"place", "of_warp(turn & 1)"}}));
   out.line("[[maybe_unused]] const int count = within(" + n + "_count - " + n +
@@ -628,86 +638,6 @@ void TilePrinter::printBefore() {
   ops.add(op);
   if (hasLow())
     ops.add(assign("visits_before", "visits"));
-}
-
-/// The last sums of rows, where no others follow: of those before, and of rows
-/// of which there is nothing to fold.
-void TilePrinter::printLastSums() {
-  ops.open(where("is_over || begin >= end"));
-  out.line("REFOLD_NO_UNROLL");
-  ops.open(loop({{"some", "before.matrix < 0"}}, "some < (is_over ? 1 : 2)",
-                "++some"));
-  ops.open(where("some == 0"));
-  ops.add(call("multiply_values", {"turns - 1", "of_warp((turns - 1) & 1)"}));
-  ops.add(call("bring_together", {"done"}));
-  ops.add(call("settle_sums", {"(turns - 1) & 1", "true"}));
-  ops.otherwise();
-  out.line("// What rows begin with is what they have.");
-  printZeros();
-  out.line("done[0] = states[0], done[1] = states[1];");
-  ops.add(call("bring_together", {"done"}));
-  printBefore();
-  ops.close();
-  ops.add(call("finish", {"done", "before"}));
-  ops.add(call("forget_sums", {}));
-  ops.close();
-  ops.add(assign("before.matrix", "-1"));
-  if (hasLow()) {
-    ops.open(where("is_over"));
-    printAllWalked();
-    ops.close();
-  } else {
-    ops.add(where("is_over", jump(TileOp::Break)));
-  }
-  ops.add(jump(TileOp::Continue));
-  ops.close();
-}
-
-void TilePrinter::printRoleWalk() {
-  printLastSums();
-  ops.add(
-      atGate(TileOp::WaitGate, "left_came", "left", "(lefts / kLefts) & 1"));
-  ops.add(
-      atGate(TileOp::WaitGate, "right_came", "turns & 1", "(turns / 2) & 1"));
-  ops.add(plain(TileOp::Fence));
-  out.line("const int64_t last = int64_t(end - 1) * kColumns;");
-  using Arguments = std::vector<std::string>;
-  auto fold = [&](const std::string &whole, Arguments rest) {
-    rest.insert(rest.begin(), whole);
-    return call("fold", rest);
-  };
-  // `whole` is asked where the text has masks for both.
-  auto foldEither = [&](const std::string &whole, const Arguments &rest) {
-    if (masks)
-      return ops.add(fold(whole, rest));
-    TileOp either = where(whole, fold("Number<1>{}", rest));
-    either.isOpen = either.hasOtherwise = true;
-    either.otherwise.push_back(fold("Number<0>{}", rest));
-    ops.add(either);
-  };
-  Arguments first = {"Number<FirstOfRows>{}", "last", "turns",
-                     "end - 1 > begin"};
-  Arguments further = {"Number<Further>{}", "first", "turn", "at > begin"};
-  // Masks of a whole tile are 6 % of a visit of four tiles. Where elements of
-  // the stream are left out the first tile is the one that is not whole.
-  if (isWholeBehindFirst())
-    foldEither("end - 1 < whole_end", first);
-  else
-    ops.add(fold(masks ? "false" : "Number<0>{}", first));
-  ops.open(loop({{"at", "end - 2"}}, "at >= begin", "--at"));
-  out.line("const int64_t first = int64_t(at) * kColumns;");
-  ops.add(let("const int", {{"turn", "turns + end - 1 - at"}}));
-  if (isWholeBehindFirst()) {
-    out.line("// Only the first of them is not whole.");
-    ops.add(fold(masks ? "true" : "Number<1>{}", further));
-  } else {
-    foldEither("at >= whole_begin && at < whole_end", further);
-  }
-  ops.close();
-  ops.add(step("turns += end - begin"));
-  ops.add(step("++lefts"));
-  out.line("done[0] = states[0], done[1] = states[1];");
-  printBefore();
 }
 
 /// The first turn of two groups that multiply, and the last one.

@@ -100,16 +100,26 @@ void TilePrinter::addEntry(int deepest, int widest, int vector) {
   // or more columns, would.
   bool hasMoreStates = hasWidth() && rowStates().size() > 2;
   isDouble &= sums <= 32 || !(hasMoreStates || callsFunctions());
+  // Beside what is read at every element a second tile of rows spills 44 to 692
+  // bytes. H200, a bias of pairs, of 1000 to 4096 rows, width 64 / 128: 0.42 to
+  // 0.85 of the time by one; looked up by distance 0.69 to 0.92 / 0.80 to 1.10;
+  // gated 0.58 to 0.88 / 0.53 to 1.01. Of 80 or 96 columns up to 1.5.
+  bool isInTurn = isDouble && readsElements();
+  isDouble &= !isInTurn;
   int numTiles = isDouble ? 2 : 1;
-  // With more beside these sums ptxas spills some of 255 registers.
-  int columns = !isDouble                    ? 32
-                : sums > 32 || hasMoreStates ? 48
-                : deepest > 64               ? 64
-                                             : 80;
+  bool isFixed = plan.extent(tiles.depth) == deepest && hasWidth() &&
+                 plan.extent(tiles.width) == widest;
+  // With more beside these sums ptxas spills some of 255 registers; for sm_80
+  // it takes more of them.
+  bool isOld = !StringRef(options.target).contains("sm90");
+  int columns = 32;
+  if (isInTurn)
+    columns = sums <= 32 || !isOld ? 64 : isFixed ? 48 : 32;
+  else if (isDouble)
+    columns = sums > 32 || hasMoreStates ? 48 : deepest > 64 ? 64 : 80;
   // Short streams, and those that end between tiles, lose what is left of the
-  // last tile (LaunchConditions says when). Beside roles they are rare, and
-  // beside what is read at every element they spill.
-  if (columns == 80 && !hasRoles() && !readsElements()) {
+  // last tile (LaunchConditions says when). Beside roles they are rare.
+  if (columns == 80 && !hasRoles()) {
     addTiles(deepest, widest, vector, numTiles, 64);
     // A third block a multiprocessor hides how the others begin and end, and
     // where matrix units sum what lanes would, it is quicker at any length.
@@ -121,10 +131,8 @@ void TilePrinter::addEntry(int deepest, int widest, int vector) {
   }
   // All registers that there are hold products of 64 columns beside these sums,
   // but no extents; two blocks of them ask for 194 KiB, or they are slower.
-  bool isFixed = plan.extent(tiles.depth) == deepest && hasWidth() &&
-                 plan.extent(tiles.width) == widest;
   if (columns == 48 && deepest == 128 && widest == 128 && isFixed &&
-      !hasRoles() && !hasMoreStates && keepsProducts() && !readsElements()) {
+      !hasRoles() && !hasMoreStates && keepsProducts() && !isInTurn) {
     addTiles(deepest, widest, vector, numTiles, 64);
     result.entries.back().leastBlocks = 2;
   }

@@ -289,6 +289,10 @@ private:
   void printRoleFold();
   void printIssue();
   void printSettle();
+  bool hasOneText(int64_t widest);
+  bool hasOneText();
+  bool hasTwoTexts();
+  void printTiles(const std::string &from, llvm::function_ref<void()> fold);
   void printRoleWalk();
   void printNext();
   void printWalk();

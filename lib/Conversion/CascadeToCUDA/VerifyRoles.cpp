@@ -77,7 +77,8 @@ tile::Entry TilePrinter::entryOf(const CudaEntry &entry) {
                   {"Rows::kBytes", panels(16, boxed)},
                   {"Low::kMost", 1024},
                   {"Further", 0},
-                  {"FirstOfRows", 1}};
+                  {"FirstOfRows", 1},
+                  {"FirstOrFurther", 2}};
   // A second place of the left side where there is room: kLefts of the text.
   int64_t least =
       panels(entry.rows, entry.deepest) +

@@ -63,7 +63,7 @@ const std::vector<Defect> kDefects = {
            "if (which % 32 == 0)\n  arrive(values_left + 8 * (place ^ 1));\n"},
     Defect{"settle_sums(place ^ 1, has_before);",
            "settle_sums(place ^ 1, true);"},
-    Defect{"kind.value == Further || before.matrix >= 0;", "true;"},
+    Defect{"!is_first || before.matrix >= 0;", "true;"},
     Defect{"if (which % 32 == 0) {", "if (which % 64 == 0) {"},
     Defect{"arrive(left_left + 8 * left);", ";"},
     Defect{"arrive(values_left + 8 * place);", ";"},

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Times what spills against what does not: programs of the catalogue, packaged by several builds of the compiler, on the
+first GPU, in turns; answers against double on sampled rows before a time counts.
+
+    spills.py --library librefold_run.so --packages FOLDER --others FOLDER[,FOLDER] [--out FILE.jsonl]
+
+A package is PROGRAM.DTYPE.rfx or PROGRAM.DTYPE.WIDTH.rfx (`refold compile --dtype DTYPE --dim d=WIDTH --dim e=WIDTH`) of
+test/Catalogue; a folder that lacks one of them has nothing to say of it. A ratio above 1 says that the first folder is quicker.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import torch  # noqa: E402
+
+from packages import Library, Package  # noqa: E402
+from rows import DTYPES, poison, time_ms, unwritten_of  # noqa: E402
+
+ROUNDS, GROUPS = 5, 7
+LENGTHS = ((1, 16, 1000), (2, 16, 2048), (1, 16, 4096))  # batch, heads, rows and stream
+
+
+def pair_bias(q, k, v, bias, slope):
+    at = torch.arange(q.shape[-2], device=q.device, dtype=q.dtype)
+    s = q @ k.mT * q.shape[-1] ** -0.5 + bias - slope[:, None, None] * (at[:, None] - at).abs()
+    return torch.softmax(s, -1) @ v
+
+
+def bucketed_bias(q, k, v, table):
+    at = torch.arange(q.shape[-2], device=q.device)
+    buckets = (at - at[:, None]).clamp(-16, 16) + 16
+    return torch.softmax(q @ k.mT + table[:, buckets], -1) @ v
+
+
+def gated_attention(q, k, v, mask, pair, gate):
+    a = q @ k.mT * q.shape[-1] ** -0.5 + 1e9 * (mask[:, None, None, :] - 1) + pair
+    return torch.softmax(a, -1) @ v * torch.sigmoid(gate)
+
+
+def layer_norm_backward(x, dy, gamma):
+    centred = x - x.mean(-1, keepdim=True)
+    rs = torch.rsqrt((centred * centred).mean(-1, keepdim=True) + 1e-5)
+    xh, g = centred * rs, dy * gamma
+    dx = rs * (g - g.mean(-1, keepdim=True) - xh * (g * xh).mean(-1, keepdim=True))
+    return dx, (dy * xh).sum(0), dy.sum(0)
+
+
+def mixture_step(x, logw, mean, prec):
+    r = torch.softmax(logw - 0.5 * prec * (x[:, None] - mean) ** 2, -1)
+    weight = r.sum(0)
+    mu = (r * x[:, None]).sum(0) / weight
+    return weight, mu, (r * (x[:, None] - mu) ** 2).sum(0) / weight
+
+
+def heads(batch, count, length, width, dtype):
+    """q, k, v of small numbers; keys grow along the stream, so that every pivot moves."""
+    q, k, v = (torch.randn(batch, count, length, width, device="cuda") for _ in range(3))
+    return [x.to(dtype) for x in (q / 2, k * torch.linspace(0.25, 2, length, device="cuda")[:, None], v)]
+
+
+def bias_inputs(width, dtype):
+    for batch, count, length in LENGTHS:
+        yield [*heads(batch, count, length, width, dtype), torch.randn(count, length, length, device="cuda").to(dtype),
+               (torch.rand(count, device="cuda") / 64).to(dtype)]
+
+
+def bucket_inputs(width, dtype):
+    for batch, count, length in LENGTHS:
+        q, k, v = heads(batch, count, length, width, dtype)
+        yield [q / 4, k, v, torch.randn(count, 33, device="cuda").to(dtype)]
+
+
+def gated_inputs(width, dtype):
+    for batch, count, length in LENGTHS:
+        q, k, v = heads(batch, count, length, width, dtype)
+        mask = torch.ones(batch, length, device="cuda").to(dtype)
+        mask[:, 3::7] = 0
+        yield [q, k, v, mask, torch.randn(count, length, length, device="cuda").to(dtype), torch.randn_like(q)]
+
+
+def mixture_inputs(_, dtype):
+    for samples, components in ((65536, 64), (8192, 1000), (4096, 8192)):
+        yield [torch.randn(samples, device="cuda").to(dtype), *[torch.randn(components, device="cuda").to(dtype) for _ in range(2)],
+               (torch.rand(components, device="cuda") + 0.5).to(dtype)]
+
+
+def norm_inputs(_, dtype):
+    for rows, width in ((8192, 4096), (4096, 8192), (2048, 12288), (2048, 16384), (1024, 24576), (1024, 32768), (512, 65536)):
+        yield [torch.randn(rows, width, device="cuda").to(dtype) + 1, torch.randn(rows, width, device="cuda").to(dtype),
+               torch.randn(width, device="cuda").to(dtype)]
+
+
+PROGRAMS = {"catalogue_05_pair_bias": (pair_bias, bias_inputs), "catalogue_05_bucketed_bias": (bucketed_bias, bucket_inputs),
+            "catalogue_14_gated_attention": (gated_attention, gated_inputs),
+            "catalogue_32_layer_norm_backward": (layer_norm_backward, norm_inputs),
+            "catalogue_56_mixture_step": (mixture_step, mixture_inputs)}
+BOUNDS = {"bf16": 6e-3, "f16": 1e-3, "f32": 1e-5}
+
+
+def error_of(function, inputs, results):
+    """The largest deviation of a result from double, against its own scale; by heads, where there are any."""
+    worst = 0.0
+    exact = function(*[x.double() for x in inputs])
+    for e, r in zip(exact if isinstance(exact, tuple) else (exact,), results):
+        worst = max(worst, ((r.double() - e).norm() / e.norm().clamp_min(1e-30)).nan_to_num(float("inf")).item())
+    return worst
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--library", required=True, type=pathlib.Path)
+    parser.add_argument("--packages", required=True, type=pathlib.Path)
+    parser.add_argument("--others", required=True)
+    parser.add_argument("--out", type=pathlib.Path)
+    options = parser.parse_args()
+    library, log, failed = Library(options.library), [], False
+    print(torch.cuda.get_device_name(), flush=True)
+    for path in sorted(options.packages.glob("*.rfx")):
+        program, dtype, *width = path.stem.split(".")
+        function, make = PROGRAMS[program]
+        folders = [options.packages, *[pathlib.Path(f) for f in options.others.split(",") if (pathlib.Path(f) / path.name).exists()]]
+        packages = [Package(library, folder / path.name) for folder in folders]
+        torch.manual_seed(5)
+        for inputs in make(int(width[0]) if width else 0, DTYPES[dtype]):
+            few = [x.double() for x in inputs]
+            shown = function(*few)
+            results = [torch.empty(r.shape, device="cuda", dtype=DTYPES[dtype]) for r in (shown if isinstance(shown, tuple) else (shown,))]
+            del few, shown
+            runs, errors = [package.launcher(inputs, results) for package in packages], []
+            for run in runs:
+                for r in results:
+                    poison(r)
+                run()
+                torch.cuda.synchronize()
+                errors.append(error_of(function, inputs, results))
+                failed |= bool(sum(map(unwritten_of, results))) or not errors[-1] <= BOUNDS[dtype]
+            times = [statistics.median(t) for t in zip(*[[time_ms(run, groups=GROUPS) for run in runs] for _ in range(ROUNDS)])]
+            shape = "x".join(map(str, inputs[0].shape))
+            log.append({"program": program, "dtype": dtype, "shape": shape, "errors": errors,
+                        "ms": {folder.name: ms for folder, ms in zip(folders, times)}})
+            print(path.stem, shape, " ".join(f"{f.name} {ms:.4f} ({ms / times[0]:.3f}, error {e:.1e})"
+                                             for f, ms, e in zip(folders, times, errors)), flush=True)
+            del inputs, results, runs
+            torch.cuda.empty_cache()
+        for package in packages:
+            package.close()
+    if options.out:
+        options.out.write_text("".join(json.dumps(one) + "\n" for one in log))
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
