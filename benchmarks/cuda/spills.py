@@ -57,6 +57,12 @@ def mixture_step(x, logw, mean, prec):
     return weight, mu, (r * (x[:, None] - mu) ** 2).sum(0) / weight
 
 
+def attention_probes(q, k, v):
+    s = q @ k.mT * q.shape[-1] ** -0.5
+    p = torch.softmax(s, -1)
+    return p @ v, -(p * torch.log_softmax(s, -1)).sum(-1), p.amax(-1)
+
+
 def heads(batch, count, length, width, dtype):
     """q, k, v of small numbers; keys grow along the stream, so that every pivot moves."""
     q, k, v = (torch.randn(batch, count, length, width, device="cuda") for _ in range(3))
@@ -83,6 +89,11 @@ def gated_inputs(width, dtype):
         yield [q, k, v, mask, torch.randn(count, length, length, device="cuda").to(dtype), torch.randn_like(q)]
 
 
+def probe_inputs(width, dtype):
+    for batch, count, length in LENGTHS:
+        yield [x.flatten(0, 1) for x in heads(batch, count, length, width, dtype)]
+
+
 def mixture_inputs(_, dtype):
     for samples, components in ((65536, 64), (8192, 1000), (4096, 8192)):
         yield [torch.randn(samples, device="cuda").to(dtype), *[torch.randn(components, device="cuda").to(dtype) for _ in range(2)],
@@ -98,7 +109,7 @@ def norm_inputs(_, dtype):
 PROGRAMS = {"catalogue_05_pair_bias": (pair_bias, bias_inputs), "catalogue_05_bucketed_bias": (bucketed_bias, bucket_inputs),
             "catalogue_14_gated_attention": (gated_attention, gated_inputs),
             "catalogue_32_layer_norm_backward": (layer_norm_backward, norm_inputs),
-            "catalogue_56_mixture_step": (mixture_step, mixture_inputs)}
+            "catalogue_18_attention_probes": (attention_probes, probe_inputs), "catalogue_56_mixture_step": (mixture_step, mixture_inputs)}
 BOUNDS = {"bf16": 6e-3, "f16": 1e-3, "f32": 1e-5}
 
 

@@ -464,8 +464,8 @@ REFOLD_DEVICE void make_map(void *map, uint32_t scratch, const void *first,
 // Where a block goes
 //===----------------------------------------------------------------------===//
 
-/// What a tile is to a block: a further one of its rows, the first one, or which
-/// of them is known when it is folded.
+/// What a tile is to a block: a further one of its rows, the first one, or
+/// which of them is known when it is folded.
 enum TileKind { Further, FirstOfRows, FirstOrFurther };
 
 /// Some rows of one of several matrices. A negative matrix: there are no more;

@@ -44,11 +44,12 @@ void TilePrinter::printLastSums() {
 /// Tiles of wide results are folded by one text: a second one is a quarter of
 /// the time that NVRTC takes (width 128, s: 0.65 for 0.48), and saves 0 to 1 %
 /// of a launch on an H200; of narrow results it saves 2 to 4 %. Wider ones,
-/// and what is read at every element, leave no registers for what both have to
-/// do: they spill 52 bytes to 1.7 KB.
+/// what is read at every element and more states than a pivot and a sum leave
+/// no registers for what both have to do: they spill 52 bytes to 1.7 KB.
 bool TilePrinter::hasOneText(int64_t widest) {
   int64_t sums = int64_t(tiles.products.size()) * widest;
-  return tiles.elements.empty() && !readsElements() && sums > 64 && sums <= 128;
+  return tiles.elements.empty() && !readsElements() &&
+         rowStates().size() <= 2 && sums > 64 && sums <= 128;
 }
 
 bool TilePrinter::hasOneText() {

@@ -20,10 +20,17 @@ ARCHES = {"cuda-sm90": "sm_90a", "cuda-sm80": "sm_80"}
 ROLES = "8 to 148 bytes; with 32 columns 1.1 to 1.5 times as long on an H200, with 128 they spill up to 1.7 KB"
 BROUGHT = "16 to 72 bytes; tiles of 64 columns in place of 128 spill nothing and take 1.1 to 1.6 times as long on an H100"
 GATE = "31 registers once a block, behind the stream, where gates are read; with 16 columns 1.25 to 1.35 times as long on an H200"
+STATES = "1.7 KB beside five states a row; without roles, which spills nothing, 1.6 to 2.3 times as long on an H200"
+WORDS = "16 to 84 bytes; one tile of rows 1.09 to 1.17 times as long on an H200 (0.61 to 0.79 of 16 x 1000), 16 columns 1.01 to 1.12"
 PARTS = "8 bytes: the first tile is asked for before the left side, beside a bias"
 APART = "16 bytes, in rows of a step that only sizes beyond those of tiles take"
 # (program, type, target): what an entry's name ends with, and why it spills.
 KNOWN = {
+    ("catalogue_05_pair_bias", "f32", "cuda-sm90"): {"tiles128x32x128x128x1": WORDS, "tiles128x32x128x128x4": WORDS},
+    ("catalogue_05_pair_bias", "f32", "cuda-sm80"): {"tiles128x32x128x128x1": WORDS, "tiles128x32x128x128x4": WORDS},
+    ("catalogue_14_gated_attention", "f32", "cuda-sm90"): {"tiles128x32x128x128x1": WORDS, "tiles128x32x128x128x4": WORDS},
+    ("catalogue_14_gated_attention", "f32", "cuda-sm80"): {"tiles128x32x128x128x1": WORDS, "tiles128x32x128x128x4": WORDS},
+    ("catalogue_18_attention_probes", "bf16", "cuda-sm90"): {"roles128x64x256x256": STATES},
     ("catalogue_06_soft_capped_attention", "bf16", "cuda-sm90"): {"apart_chunks1024x1x8": APART},
     ("catalogue_05_pair_bias", "bf16", "cuda-sm90"):
         {"roles128x64x256x256": ROLES, "roles128x128x64x64e": BROUGHT, "roles128x128x128x128e": BROUGHT,
@@ -32,6 +39,26 @@ KNOWN = {
     ("catalogue_14_gated_attention", "bf16", "cuda-sm90"):
         {"tiles64x32x256x256x8": GATE, "roles128x64x256x256": ROLES, "roles192x64x64x64": ROLES},
     ("catalogue_14_gated_attention", "bf16", "cuda-sm80"): {"tiles64x32x256x256x8": GATE},
+}
+# Left alone, ptxas takes 8 to 40 bytes of stack to have one more block. Not mended; not in every run.
+SMALL = {
+    ("catalogue_04_latent_decode", "bf16", "cuda-sm90"): ["chunks1024x1x8"],
+    ("catalogue_15_invariant_point_attention", "bf16", "cuda-sm90"): ["chunks1024x1x8"],
+    ("catalogue_19_cross_entropy", "f32", "cuda-sm90"): ["rows128x16x4", "rows64x16x4", "rows32x16x4"],
+    ("catalogue_19_cross_entropy_backward", "bf16", "cuda-sm90"): ["cluster8x512x2x8", "cluster4x512x2x8"],
+    ("catalogue_19_cross_entropy_backward", "bf16", "cuda-sm80"): ["rows32x16x8"],
+    ("catalogue_19_smoothed_targets", "bf16", "cuda-sm90"): ["parts256x4x8"],
+    ("catalogue_20_linear_cross_entropy", "bf16", "cuda-sm90"): ["tiles128x64x64x8"],
+    ("catalogue_23_total_variation_to_a_label", "bf16", "cuda-sm90"): ["parts256x4x8", "rows32x8x8"],
+    ("catalogue_26_supervised_contrastive", "bf16", "cuda-sm90"): ["parts256x2x4"],
+    ("catalogue_26_supervised_contrastive", "f32", "cuda-sm90"): ["parts256x2x4"],
+    ("catalogue_42_routing_not_renormalised", "bf16", "cuda-sm90"): ["rows2x8x8"],
+    ("catalogue_46_gumbel_sampling", "bf16", "cuda-sm90"): ["rows2x8x8"],
+    ("catalogue_54_regression", "bf16", "cuda-sm90"): ["chunks128x4x8"],
+    ("catalogue_57_kernel_regression", "f32", "cuda-sm90"): ["rows128x8x4", "rows64x8x4", "rows32x8x4"],
+    ("catalogue_57_mean_shift", "f32", "cuda-sm90"): ["rows128x8x4", "rows64x8x4", "rows32x8x4"],
+    ("catalogue_58_sinkhorn_half_step", "f32", "cuda-sm90"): ["rows128x8x4", "rows64x8x4", "rows32x8x4"],
+    ("catalogue_68_gated_loudness", "bf16", "cuda-sm90"): ["rows64x16x8"],
 }
 SAMPLE = 5
 # Programs that spilled once: all of what takes registers beside sums, states and rows.
@@ -52,7 +79,7 @@ def kernels_of(path, dtype, target):
 
 
 def check_spills(compiler, program, dtype, target):
-    known, spilt = KNOWN.get((program, dtype, target), {}), {}
+    known, spilt = [*KNOWN.get((program, dtype, target), []), *SMALL.get((program, dtype, target), [])], {}
     for kernel in kernels_of(ROOT / f"test/Catalogue/{program}.fold", dtype, target):
         found = nvrtc.resources(compiler.compile(kernel["text"], ARCHES[target])[1])
         assert found, "found no entry, expected those that the compiler reports"
