@@ -64,10 +64,9 @@ bool RowPrinter::hasLongTerms() {
   for (StatePlan &s : plan.states)
     collect(s.term, all);
   return llvm::any_of(all, [&](Node *n) {
-    return n->kind == Node::Elem && kernel.hasStream(n) &&
-           (isa<arith::DivFOp>(n->op) ||
-            (isa<math::MathDialect>(n->op->getDialect()) &&
-             !isa<math::AbsFOp, math::AbsIOp, math::FmaOp>(n->op)));
+    return isFunctionOfStream(n) ||
+           (n->kind == Node::Elem && kernel.hasStream(n) &&
+            isa<arith::DivFOp>(n->op));
   });
 }
 

@@ -185,14 +185,14 @@ void RowPrinter::addLong(const KeptRows &rows) {
     addShared(rows, CudaEntry::Split, 512, 1, 1, 40, 1);
   else if (foldsTables() && !mayHaveClusters()) // 64 registers spill on sm_80
     addShared(rows, CudaEntry::Split, 512, 1, 1, 20, 1);
-  else if (!mayHaveClusters())
+  else if (!areBetter && !foldsTables())
     addShared(rows, CudaEntry::Split, 1024, 1, 1, 20, 1);
-  if (!mayHaveClusters())
-    return;
-  // What has more states or words goes to several blocks at once: by one it
+  // Tables that are folded beside more words go to several blocks at once: one
   // spills 44 to 124 bytes (gradients of LayerNorm with what is summed over
   // rows, ms on an H200: 1024 rows of 32768 f32 0.69 and 0.40, bf16 0.46 and
   // 0.38, 2048 of 16384 f32 0.69 and 0.62).
+  if (!mayHaveClusters())
+    return;
   // Beside tables half of a multiprocessor's rows is where several do better.
   if (areBeside && result.entries.back().place == CudaEntry::Split)
     result.entries.back().longest = std::min(result.entries.back().longest,

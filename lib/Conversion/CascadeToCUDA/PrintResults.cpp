@@ -166,6 +166,13 @@ static bool isRoundedWithin(Plan &plan, WritePlan &w) {
          w.value->type.getIntOrFloatBitWidth() == 8;
 }
 
+/// Whether it takes many instructions for every element.
+bool RowPrinter::isFunctionOfStream(Node *n) {
+  return n->kind == Node::Elem && kernel.hasStream(n) &&
+         isa<math::MathDialect>(n->op->getDialect()) &&
+         !isa<math::AbsFOp, math::AbsIOp, math::FmaOp>(n->op);
+}
+
 /// Whether an element of the row takes few instructions: none is a function,
 /// and no quotient has to be exact.
 bool RowPrinter::isLight() {
@@ -184,11 +191,7 @@ bool RowPrinter::isLight() {
   NodeSet all;
   for (Node *root : roots)
     collect(root, all);
-  return llvm::none_of(all, [&](Node *n) {
-    return n->kind == Node::Elem && kernel.hasStream(n) &&
-           isa<math::MathDialect>(n->op->getDialect()) &&
-           !isa<math::AbsFOp, math::AbsIOp, math::FmaOp>(n->op);
-  });
+  return llvm::none_of(all, [&](Node *n) { return isFunctionOfStream(n); });
 }
 
 /// How what is written for each place `along` divides by numbers of the row.

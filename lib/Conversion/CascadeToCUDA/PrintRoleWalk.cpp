@@ -8,6 +8,10 @@ using namespace refold::cuda;
 using namespace refold::walk;
 using TileOp = tile::Op;
 
+/// Columns of sums of a row up to which first and further tiles have a text
+/// each, and beyond it those up to which they have one (`hasOneText`).
+static constexpr int kTwoTextSums = 64, kOneTextSums = 128;
+
 /// The last sums of rows, where no others follow: of those before, and of rows
 /// of which there is nothing to fold.
 void TilePrinter::printLastSums() {
@@ -49,7 +53,7 @@ void TilePrinter::printLastSums() {
 bool TilePrinter::hasOneText(int64_t widest) {
   int64_t sums = int64_t(tiles.products.size()) * widest;
   return tiles.elements.empty() && !readsElements() &&
-         rowStates().size() <= 2 && sums > 64 && sums <= 128;
+         rowStates().size() <= 2 && sums > kTwoTextSums && sums <= kOneTextSums;
 }
 
 bool TilePrinter::hasOneText() {
@@ -100,7 +104,8 @@ void TilePrinter::printRoleWalk() {
     auto width = [&](int sums) {
       return std::to_string(sums / tiles.products.size());
     };
-    ops.open(where("kWidth > " + width(64) + " && kWidth <= " + width(128),
+    ops.open(where("kWidth > " + width(kTwoTextSums) +
+                       " && kWidth <= " + width(kOneTextSums),
                    /*isConstant=*/true));
   }
   if (hasOneText())

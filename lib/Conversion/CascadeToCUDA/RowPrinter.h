@@ -32,6 +32,7 @@ private:
                  int blocks, int parts, int percent, int together);
   bool placeTables(const KeptRows &rows, const CudaEntry &entry);
   bool isLight();
+  bool isFunctionOfStream(walk::Node *n);
   bool hasLongTerms();
   int64_t tableBytesRead();
   void addRings(const KeptRows &rows);
