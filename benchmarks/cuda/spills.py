@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Times what spills against what does not: programs of the catalogue, packaged by several builds of the compiler, on the
-first GPU, in turns; answers against double on sampled rows before a time counts.
+first GPU, in turns; whole answers against double before a time counts.
 
     spills.py --library librefold_run.so --packages FOLDER --others FOLDER[,FOLDER] [--out FILE.jsonl]
 
@@ -113,11 +113,10 @@ PROGRAMS = {"catalogue_05_pair_bias": (pair_bias, bias_inputs), "catalogue_05_bu
 BOUNDS = {"bf16": 6e-3, "f16": 1e-3, "f32": 1e-5}
 
 
-def error_of(function, inputs, results):
-    """The largest deviation of a result from double, against its own scale; by heads, where there are any."""
+def error_of(exact, results):
+    """The largest deviation of a result from double, against its own scale."""
     worst = 0.0
-    exact = function(*[x.double() for x in inputs])
-    for e, r in zip(exact if isinstance(exact, tuple) else (exact,), results):
+    for e, r in zip(exact, results):
         worst = max(worst, ((r.double() - e).norm() / e.norm().clamp_min(1e-30)).nan_to_num(float("inf")).item())
     return worst
 
@@ -138,18 +137,19 @@ def main():
         packages = [Package(library, folder / path.name) for folder in folders]
         torch.manual_seed(5)
         for inputs in make(int(width[0]) if width else 0, DTYPES[dtype]):
-            few = [x.double() for x in inputs]
-            shown = function(*few)
-            results = [torch.empty(r.shape, device="cuda", dtype=DTYPES[dtype]) for r in (shown if isinstance(shown, tuple) else (shown,))]
-            del few, shown
+            exact = function(*[x.double() for x in inputs])
+            exact = exact if isinstance(exact, tuple) else (exact,)
+            results = [torch.empty(e.shape, device="cuda", dtype=DTYPES[dtype]) for e in exact]
             runs, errors = [package.launcher(inputs, results) for package in packages], []
             for run in runs:
                 for r in results:
                     poison(r)
                 run()
                 torch.cuda.synchronize()
-                errors.append(error_of(function, inputs, results))
+                errors.append(error_of(exact, results))
                 failed |= bool(sum(map(unwritten_of, results))) or not errors[-1] <= BOUNDS[dtype]
+            del exact
+            torch.cuda.empty_cache()
             times = [statistics.median(t) for t in zip(*[[time_ms(run, groups=GROUPS) for run in runs] for _ in range(ROUNDS)])]
             shape = "x".join(map(str, inputs[0].shape))
             log.append({"program": program, "dtype": dtype, "shape": shape, "errors": errors,
