@@ -6,7 +6,7 @@ first GPU, in turns; whole answers against double before a time counts.
     spills.py --library librefold_run.so --packages FOLDER --others FOLDER[,FOLDER] [--out FILE.jsonl]
 
 A package is PROGRAM.DTYPE.rfx or PROGRAM.DTYPE.WIDTH.rfx (`refold compile --dtype DTYPE --dim d=WIDTH --dim e=WIDTH`) of
-test/Catalogue; a folder that lacks one of them has nothing to say of it. A ratio above 1 says that the first folder is quicker.
+test/Catalogue or examples; a folder that lacks one of them has nothing to say of it. A ratio above 1 says that the first folder is quicker.
 """
 
 import argparse
@@ -26,9 +26,15 @@ LENGTHS = ((1, 16, 1000), (2, 16, 2048), (1, 16, 4096))  # batch, heads, rows an
 
 
 def pair_bias(q, k, v, bias, slope):
-    at = torch.arange(q.shape[-2], device=q.device, dtype=q.dtype)
-    s = q @ k.mT * q.shape[-1] ** -0.5 + bias - slope[:, None, None] * (at[:, None] - at).abs()
+    at = torch.arange(k.shape[-2], device=q.device, dtype=q.dtype)
+    s = q @ k.mT * q.shape[-1] ** -0.5 + bias - slope[:, None, None] * (at[:q.shape[-2], None] - at).abs()
     return torch.softmax(s, -1) @ v
+
+
+def distance_bias(q, k, v, slope):
+    at = torch.arange(k.shape[-2], device=q.device, dtype=q.dtype)
+    s = q @ k.mT * q.shape[-1] ** -0.5 - slope[:, None, None] * (at[:, None] - at)
+    return torch.softmax(s.masked_fill(at > at[:, None], -torch.inf), -1) @ v
 
 
 def bucketed_bias(q, k, v, table):
@@ -70,9 +76,16 @@ def heads(batch, count, length, width, dtype):
 
 
 def bias_inputs(width, dtype):
-    for batch, count, length in LENGTHS:
-        yield [*heads(batch, count, length, width, dtype), torch.randn(count, length, length, device="cuda").to(dtype),
+    for batch, count, length in (*LENGTHS, (8, 16, 8192)):
+        q, *others = heads(batch, count, length, width, dtype)
+        rows = 16 if length > 4096 else length  # few rows, whose stream blocks share
+        yield [q[:, :, :rows].contiguous(), *others, torch.randn(count, rows, length, device="cuda").to(dtype),
                (torch.rand(count, device="cuda") / 64).to(dtype)]
+
+
+def distance_inputs(width, dtype):
+    for batch, count, length in LENGTHS:
+        yield [*heads(batch, count, length, width, dtype), (torch.rand(count, device="cuda") / 64).to(dtype)]
 
 
 def bucket_inputs(width, dtype):
@@ -106,17 +119,121 @@ def norm_inputs(_, dtype):
                torch.randn(width, device="cuda").to(dtype)]
 
 
-PROGRAMS = {"catalogue_05_pair_bias": (pair_bias, bias_inputs), "catalogue_05_bucketed_bias": (bucketed_bias, bucket_inputs),
+def cross_entropy(x, label):
+    lse = torch.logsumexp(x, -1)
+    return 0.9 * (lse - x.gather(1, label.long()[:, None])[:, 0]) + 0.1 * (lse - x.mean(-1)) + 1e-4 * lse ** 2
+
+
+def cross_entropy_backward(x, label):
+    lse, at = torch.logsumexp(x, -1), label.long()[:, None]
+    dx = torch.softmax(x, -1)
+    return lse - x.gather(1, at)[:, 0], dx.scatter_add(1, at, -torch.ones_like(at, dtype=x.dtype))
+
+
+def smoothed_targets(x, label):
+    logp = torch.log_softmax(x, -1)
+    return -0.9 * logp.gather(1, label.long()[:, None])[:, 0] - 0.1 * logp.mean(-1)
+
+
+def total_variation(x, label):
+    return 1 - torch.softmax(x, -1).gather(1, label.long()[:, None])[:, 0]
+
+
+def linear_cross_entropy(h, w, label):
+    x = h @ w.T
+    return torch.logsumexp(x, -1) - x.gather(1, label.long()[:, None])[:, 0]
+
+
+def regression(x, y):
+    cx, cy = x - x.mean(-1, keepdim=True), y - y.mean(-1, keepdim=True)
+    sxy, sxx, syy = (cx * cy).sum(-1), (cx * cx).sum(-1), (cy * cy).sum(-1)
+    slope, r = sxy / sxx, sxy / (sxx * syy).sqrt()
+    return r, slope, y.mean(-1) - slope * x.mean(-1), r * r
+
+
+def gated_loudness(p):
+    loud = p > 1e-7
+    near = loud & (p > 0.1 * (p * loud).sum(-1, keepdim=True) / loud.sum(-1, keepdim=True).clamp_min(1))
+    return (p * near).sum(-1) / near.sum(-1).clamp_min(1)
+
+
+def routing(x):
+    best = torch.softmax(x, -1).topk(2)
+    return best.values, best.indices.int()
+
+
+def gumbel(x, g, tau):
+    token = (x / tau + g).argmax(-1)
+    return token.int(), torch.log_softmax(x, -1).gather(1, token[:, None])[:, 0]
+
+
+def sinkhorn(x, y, v, eps):
+    return -eps * torch.logsumexp((v - torch.cdist(x, y) ** 2) / eps, -1)
+
+
+def classes(rows, width, dtype):
+    return [torch.randn(rows, width, device="cuda").to(dtype), torch.randint(width, (rows,), device="cuda")]
+
+
+def label_inputs(_, dtype):
+    for rows, width in ((65536, 1024), (16384, 4096), (4096, 16384), (1024, 65536), (16, 1 << 20)):
+        yield classes(rows, width, dtype)
+
+
+def vocabulary_inputs(_, dtype):
+    for rows, width in ((512, 8192), (4096, 8192), (4096, 32768)):
+        yield [torch.randn(rows, 64, device="cuda").to(dtype) / 2, torch.randn(width, 64, device="cuda").to(dtype),
+               torch.randint(width, (rows,), device="cuda")]
+
+
+def pair_inputs(_, dtype):
+    for rows, width in ((65536, 1024), (16384, 4096), (2048, 32768), (512, 131072)):
+        x = torch.randn(rows, width, device="cuda")
+        yield [x.to(dtype), (0.5 * x + torch.randn_like(x) + 1).to(dtype)]
+
+
+def level_inputs(_, dtype):
+    for rows, width in ((131072, 512), (32768, 4096), (16384, 8192)):
+        yield [torch.rand(rows, width, device="cuda").to(dtype)]
+
+
+def expert_inputs(_, dtype):
+    for rows in (1024, 4096, 16384, 131072):  # all of a row are different
+        yield [(torch.rand(rows, 128, device="cuda").argsort(-1) / 16).to(dtype)]
+
+
+def token_inputs(_, dtype):
+    for rows, width in ((4096, 128), (16384, 128), (131072, 128)):
+        x, g = torch.randn(rows, width, device="cuda"), torch.randn(rows, width, device="cuda")
+        g[torch.arange(rows), torch.randint(width, (rows,))] = 16
+        yield [x.to(dtype), g.to(dtype), torch.tensor(1.5, device="cuda").to(dtype)]
+
+
+def point_inputs(_, dtype):
+    for points, width in ((512, 256), (2048, 256), (1024, 1024)):
+        x, y = torch.randn(points, width, device="cuda"), torch.randn(points, width, device="cuda")
+        yield [x.to(dtype), y.to(dtype), torch.randn(points, device="cuda").to(dtype), torch.tensor(8.0, device="cuda").to(dtype)]
+
+
+PROGRAMS = {"attention_alibi": (distance_bias, distance_inputs), "catalogue_05_pair_bias": (pair_bias, bias_inputs), "catalogue_05_bucketed_bias": (bucketed_bias, bucket_inputs),
             "catalogue_14_gated_attention": (gated_attention, gated_inputs),
             "catalogue_32_layer_norm_backward": (layer_norm_backward, norm_inputs),
-            "catalogue_18_attention_probes": (attention_probes, probe_inputs), "catalogue_56_mixture_step": (mixture_step, mixture_inputs)}
+            "catalogue_18_attention_probes": (attention_probes, probe_inputs), "catalogue_56_mixture_step": (mixture_step, mixture_inputs),
+            "catalogue_19_cross_entropy": (cross_entropy, label_inputs),
+            "catalogue_19_cross_entropy_backward": (cross_entropy_backward, label_inputs),
+            "catalogue_19_smoothed_targets": (smoothed_targets, label_inputs),
+            "catalogue_23_total_variation_to_a_label": (total_variation, label_inputs),
+            "catalogue_20_linear_cross_entropy": (linear_cross_entropy, vocabulary_inputs),
+            "catalogue_54_regression": (regression, pair_inputs), "catalogue_68_gated_loudness": (gated_loudness, level_inputs),
+            "catalogue_42_routing_not_renormalised": (routing, expert_inputs), "catalogue_46_gumbel_sampling": (gumbel, token_inputs),
+            "catalogue_58_sinkhorn_half_step": (sinkhorn, point_inputs)}
 BOUNDS = {"bf16": 6e-3, "f16": 1e-3, "f32": 1e-5}
 
 
 def error_of(exact, results):
     """The largest deviation of a result from double, against its own scale."""
     worst = 0.0
-    for e, r in zip(exact, results):
+    for e, r in zip(map(torch.Tensor.double, exact), results):
         worst = max(worst, ((r.double() - e).norm() / e.norm().clamp_min(1e-30)).nan_to_num(float("inf")).item())
     return worst
 
@@ -139,11 +256,11 @@ def main():
         for inputs in make(int(width[0]) if width else 0, DTYPES[dtype]):
             exact = function(*[x.double() for x in inputs])
             exact = exact if isinstance(exact, tuple) else (exact,)
-            results = [torch.empty(e.shape, device="cuda", dtype=DTYPES[dtype]) for e in exact]
+            results = [torch.empty(e.shape, device="cuda", dtype=DTYPES[dtype] if e.is_floating_point() else e.dtype) for e in exact]
             runs, errors = [package.launcher(inputs, results) for package in packages], []
             for run in runs:
                 for r in results:
-                    poison(r)
+                    poison(r) if r.is_floating_point() else r.fill_(-1)
                 run()
                 torch.cuda.synchronize()
                 errors.append(error_of(exact, results))

@@ -113,8 +113,12 @@ void RowPrinter::chooseEntries() {
     bool isOld = StringRef(options.target).contains("sm80");
     add(1, 128, isOld && (hasLongTerms() || plan.states.size() > 4) ? 24 : 32,
         1, false);
-    // Left alone, ptxas spills to have nine blocks.
-    if (plan.states.size() >= 7 && plan.passes.size() == 1)
+    // Left alone, ptxas spills to have nine blocks; of one sum, to have twelve,
+    // of which fewer have more on its way (products of two f32 arrays on an
+    // H200: 0.95 to 0.99 of the time).
+    bool areMany = plan.states.size() >= 7,
+         isOne = plan.states.size() == 1 && !hasLongTerms() && !isOld;
+    if ((areMany || isOne) && plan.passes.size() == 1)
       result.entries.back().blocksPerUnit = 8;
     return;
   }
@@ -141,6 +145,12 @@ void RowPrinter::chooseEntries() {
       }
       for (int part : {4, 2, 1})
         add(2, 64, std::max(held / part, 1), width, true);
+      // Left alone, ptxas spills to have a fourth block of 128 registers, or a
+      // fifth beside two arrays.
+      if (plan.passes.size() > 2)
+        result.entries.back().blocksPerUnit = 2;
+      else if (numFolded > 1)
+        result.entries.back().blocksPerUnit = 4;
       add(8, 16, std::max(held / 2, 1), width, true);
       add(32, 4, std::max(held / 2, 1), width, true);
       add(128, 1, 2, width, false);
@@ -190,8 +200,21 @@ void RowPrinter::chooseEntries() {
       if (isOld && width == 8 && plan.states.size() >= 7 &&
           plan.passes.size() == 1)
         held = std::min(held, 8);
+      // Left alone, ptxas spills to have a sixth block of 128 threads.
+      if (width == 8 && needsPlaces() && plan.states.size() > 5)
+        result.entries.back().blocksPerUnit = 5;
       for (int threads : {32, 64, 128})
         add(threads, threads == 32 ? 4 : 1, held, width, true);
+      bool areFew = numFolded == 1 && plan.states.size() <= 3 && !needsPlaces();
+      for (CudaEntry &entry : result.entries)
+        if (entry.vectors == held && held * words >= 64) {
+          int threads = entry.threads * entry.rows;
+          if (width <= 4 && areFew)
+            entry.blocksPerUnit = 640 / threads;
+          else if (width == 8 && threads == 64 && plan.passes.size() > 1 &&
+                   plan.states.size() <= 4)
+            entry.blocksPerUnit = 512 / threads;
+        }
       // Left alone, ptxas spills to have a fourth block of 128 threads.
       if (width <= 4 && plan.states.size() >= 9 &&
           (plan.passes.size() > 2 || plan.states.size() > 10))
@@ -216,7 +239,11 @@ void RowPrinter::chooseEntries() {
         add(128, 1, 4, width, true);
         addShort(256, 2, 8192);
       } else {
-        if (mayBeWarps && !foldsTables() && plan.states.size() <= 4) {
+        // Of places compiled for sm_80 a row takes more than there are.
+        bool isMuch =
+            needsPlaces() && StringRef(options.target).contains("sm80");
+        if (mayBeWarps && !foldsTables() && plan.states.size() <= 4 &&
+            !isMuch) {
           add(32, 4, 16, width, true);
           result.entries.back().shortest =
               result.entries.back().longest * 7 / 8;
@@ -251,6 +278,9 @@ void RowPrinter::chooseEntries() {
       constexpr int kMostWords = 12;
       add(words > kMostWords ? 512 : 1024, 1, std::max(most / 8, 1), width,
           false);
+      // Left alone, ptxas spills to have a second block.
+      if (plan.states.empty())
+        result.entries.back().blocksPerUnit = 1;
     } else {
       // 16 elements a thread in registers: with more, what 16 bits hold lost a
       // fifth. Of groups 8 columns: what a chunk costs beside its elements, as
@@ -266,6 +296,12 @@ void RowPrinter::chooseEntries() {
       int own = std::clamp(32 / words, 1, 4);
       add(128, 1, own, width, false, words <= 4 ? 65536 : -1);
       addStages(result.entries.back());
+      // Left alone, ptxas spills to have a fifth block, or a seventh.
+      if (words > 4 && plan.states.size() >= 5)
+        result.entries.back().blocksPerUnit = 4;
+      else if (width > 1 && width < 8 && plan.states.size() == 1 &&
+               needsPlaces())
+        result.entries.back().blocksPerUnit = 6;
       if (words <= 4) {
         add(256, 1, own, width, false);
         addStages(result.entries.back());

@@ -174,7 +174,7 @@ void RowPrinter::addWarps(int threads, int vectors, int64_t most,
 /// send").
 void RowPrinter::addLong(const KeptRows &rows) {
   // A thread has 40 registers, or 64 where elements and states ask for them.
-  bool areThree = rows.words <= 8 && plan.states.size() <= 4;
+  bool areThree = rows.words <= 8 && plan.states.size() <= 4 && !needsPlaces();
   bool areBetter = mayHaveClusters() && areThree;
   bool areBeside = readsTables() && !foldsTables();
   if (areBetter && areBeside)

@@ -40,6 +40,14 @@ bool RowPrinter::needsPlace(Node *root) {
   });
 }
 
+/// Whether one is in a formula of a state or of a result.
+bool RowPrinter::needsPlaces() {
+  auto isPlaced = [&](const WritePlan &w) { return needsPlace(w.value); };
+  return llvm::any_of(plan.states,
+                      [&](StatePlan &s) { return needsPlace(s.term); }) ||
+         llvm::any_of(plan.sweepWrites, isPlaced);
+}
+
 void RowPrinter::printElements(ArrayRef<StatePlan *> states) {
   SmallVector<Node *> roots;
   for (StatePlan *s : states)

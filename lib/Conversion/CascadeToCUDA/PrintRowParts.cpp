@@ -37,12 +37,12 @@ void RowPrinter::addPartsEntry(int vectors, int width, int blocksPerUnit) {
   hasParts = true;
   bool hasGroups = llvm::any_of(
       kernel.reads, [](auto &read) { return read.second.group.size > 1; });
+  bool havePlaces = llvm::any_of(
+      plan.states, [&](StatePlan &s) { return needsPlace(s.term); });
   if (hasSweep()) {
     // What waits for each other has to run at once. Places of elements and
     // groups of them take registers.
-    if (hasGroups || llvm::any_of(plan.states, [&](StatePlan &s) {
-          return needsPlace(s.term);
-        }))
+    if (hasGroups || havePlaces)
       blocksPerUnit = std::min(blocksPerUnit, 2);
     entry.waits = true;
     entry.blocksPerUnit = blocksPerUnit;
@@ -53,9 +53,13 @@ void RowPrinter::addPartsEntry(int vectors, int width, int blocksPerUnit) {
   // As many as run at once: more would be a second round (moment of inertia of
   // 16M points in space of bf16 on an H200, 512 blocks 47 us, 396 39).
   if (entry.stages > 0) {
-    entry.blocksPerUnit = plan.states.size() > 8 ? 2 : hasGroups ? 3 : 4;
+    entry.blocksPerUnit = plan.states.size() > 8 || havePlaces ? 2
+                          : hasGroups                          ? 3
+                                                               : 4;
     entry.mostBlocks =
         std::min<int64_t>(132 * entry.blocksPerUnit, entry.mostBlocks);
+  } else if (havePlaces) {
+    entry.blocksPerUnit = 3;
   }
   addEntry(entry);
 }

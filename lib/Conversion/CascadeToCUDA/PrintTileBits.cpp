@@ -345,6 +345,26 @@ static bool readsArray(Node *n) {
   return llvm::any_of(all, [](Node *i) { return i->kind == Node::Read; });
 }
 
+/// Whether what is kept is made by functions, many of which are under way.
+bool TilePrinter::callsFunctions() {
+  NodeSet all;
+  collect(tiles.kept, all);
+  return llvm::any_of(all, [&](Node *n) {
+    return n->kind == Node::Elem && dependsOnStream(n) &&
+           n->op->getName().getDialectNamespace() == "math";
+  });
+}
+
+/// Whether numbers are made of places, as distances are, beside comparisons.
+bool TilePrinter::countsColumns() {
+  NodeSet all;
+  collect(tiles.kept, all);
+  return llvm::any_of(all, [&](Node *n) {
+    return n->kind == Node::Elem && isa<arith::SIToFPOp>(n->op) &&
+           dependsOn(n->in[0], tiles.stream);
+  });
+}
+
 /// A value that moves with the column and with nothing else of a tile, and is
 /// worth a register: read, or a number.
 bool TilePrinter::isOfColumn(Node *n) {

@@ -55,16 +55,6 @@ bool TilePrinter::readsElements(unsigned brought) {
   });
 }
 
-/// Whether what is kept is made by functions, many of which are under way.
-bool TilePrinter::callsFunctions() {
-  NodeSet all;
-  collect(tiles.kept, all);
-  return llvm::any_of(all, [&](Node *n) {
-    return n->kind == Node::Elem && dependsOnStream(n) &&
-           n->op->getName().getDialectNamespace() == "math";
-  });
-}
-
 static bool isInfinite(Node *n) {
   auto constant =
       n->kind == Node::Const ? dyn_cast<arith::ConstantOp>(n->op) : nullptr;
@@ -104,7 +94,7 @@ void TilePrinter::addEntry(int deepest, int widest, int vector) {
   // bytes. H200, a bias of pairs, of 1000 to 4096 rows, width 64 / 128: 0.42 to
   // 0.85 of the time by one; looked up by distance 0.69 to 0.92 / 0.80 to 1.10;
   // gated 0.58 to 0.88 / 0.53 to 1.01. Of 80 or 96 columns up to 1.5.
-  bool isInTurn = isDouble && readsElements();
+  bool isInTurn = isDouble && (readsElements() || countsColumns());
   isDouble &= !isInTurn;
   int numTiles = isDouble ? 2 : 1;
   bool isFixed = plan.extent(tiles.depth) == deepest && hasWidth() &&
@@ -117,6 +107,9 @@ void TilePrinter::addEntry(int deepest, int widest, int vector) {
     columns = sums <= 32 || !isOld ? 64 : isFixed ? 48 : 32;
   else if (isDouble)
     columns = sums > 32 || hasMoreStates ? 48 : deepest > 64 ? 64 : 80;
+  // Nor are there registers for where rows end, of extents that are open.
+  if (columns == 48 && hasRoles() && hasUpper() && !isFixed && !isInTurn)
+    columns = 32;
   // Short streams, and those that end between tiles, lose what is left of the
   // last tile (LaunchConditions says when). Beside roles they are rare.
   if (columns == 80 && !hasRoles()) {
@@ -124,7 +117,8 @@ void TilePrinter::addEntry(int deepest, int widest, int vector) {
     // A third block a multiprocessor hides how the others begin and end, and
     // where matrix units sum what lanes would, it is quicker at any length.
     if (keepsProducts()) {
-      result.entries.back().blocksPerUnit = 3;
+      // Of more states ptxas spills.
+      result.entries.back().blocksPerUnit = rowStates().size() > 2 ? 2 : 3;
       if (!unitSums.empty() && !tiles.widensStream())
         return;
     }
@@ -253,9 +247,10 @@ void TilePrinter::printEntries() {
     std::string threads = std::to_string(entry.threads);
     // Left alone, ptxas spills to have four blocks of those that share the
     // stream, where shared memory has room for three.
-    bool isHeld = entry.blocksPerUnit == 3 ||
-                  (entry.roles == 0 && entry.hasParts() && !tiles.isOfWords &&
-                   entry.widest <= 128 && entry.deepest <= 128);
+    bool isHeld =
+        entry.blocksPerUnit == 3 ||
+        (entry.roles == 0 && entry.hasParts() && !readsElements() &&
+         !tiles.isOfWords && entry.widest <= 128 && entry.deepest <= 128);
     // Or to have seven of those that copy single elements.
     bool isSingle = entry.width == 1 && entry.widest <= 64 && !tiles.isOfWords;
     out.line(entry.roles > 0      ? "REFOLD_UNIT_KERNEL(" + threads + ", 1)"

@@ -92,6 +92,7 @@ private:
   void printLevel(unsigned pass, unsigned level);
   void printElements(llvm::ArrayRef<walk::StatePlan *> states);
   bool needsPlace(Node *root);
+  bool needsPlaces();
   void printMerge(unsigned pass);
   void printMergeAcrossWarps(unsigned pass);
   // Rows of products.

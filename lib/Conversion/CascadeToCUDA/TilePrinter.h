@@ -62,6 +62,7 @@ private:
   bool keepsLeft(const CudaEntry &entry);
   bool readsElements(unsigned brought = 0);
   bool callsFunctions();
+  bool countsColumns();
   bool isOfWidth(Node *n);
   bool mayHaveRoles();
   void addRoles(int deepest, int widest, int groups, bool brings = false);
