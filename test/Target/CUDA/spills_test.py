@@ -4,8 +4,8 @@
 needs a stack.
 
 Those of programs and types that spill or did, and some by lot, a quarter of them a commit (checks.share_of); all there are with
-REFOLD_ALL_DEFECTS=1. Entries that are known to
-spill are listed with the bytes and the reason, and fail the test as soon as they do not.
+REFOLD_ALL_DEFECTS=1. Entries that are known to spill are listed with the bytes and the reason, and fail the test as soon as they
+do not.
 """
 
 import json
