@@ -58,7 +58,8 @@ public:
         own(int(part)), all(int(parts)) {}
 
   /// Whether all have come; a block for which that took too long has only to
-  /// end. What the first thread of each had left is then seen by all threads.
+  /// end. What the first thread of each had left is then seen by all threads;
+  /// what others had, where the block had a barrier before.
   REFOLD_DEVICE bool meet() {
     REFOLD_SHARED(int32_t, shared_state, 1);
     if (thread() == 0) {

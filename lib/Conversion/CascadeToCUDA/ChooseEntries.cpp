@@ -103,25 +103,8 @@ void RowPrinter::chooseEntries() {
       entry.longest = entry.chunk();
     addEntry(entry);
   };
-  if (kernel.isColumns) {
-    // Elements one by one, many on their way at once, and summed by themselves:
-    // a thread's sum of a whole row in steps of 8 errs by 5 ulp at 1000
-    // elements.
-    // Compiled for sm_80 more than 24 spill beside many states, functions and
-    // quotients (mixtures on an H200, where 32 do not: 24 take 1.08 to 1.14 of
-    // their time, 16 1.28 to 1.43).
-    bool isOld = StringRef(options.target).contains("sm80");
-    add(1, 128, isOld && (hasLongTerms() || plan.states.size() > 4) ? 24 : 32,
-        1, false);
-    // Left alone, ptxas spills to have nine blocks; of one sum, to have twelve,
-    // of which fewer have more on its way (products of two f32 arrays on an
-    // H200: 0.95 to 0.99 of the time).
-    bool areMany = plan.states.size() >= 7,
-         isOne = plan.states.size() == 1 && !hasLongTerms() && !isOld;
-    if ((areMany || isOne) && plan.passes.size() == 1)
-      result.entries.back().blocksPerUnit = 8;
-    return;
-  }
+  if (kernel.isColumns)
+    return chooseColumns();
   if (!kernel.outer.empty()) {
     add(32, 4, 8, 1, true);
     addPartsEntry(4, 1, 2);

@@ -52,7 +52,7 @@ void RowPrinter::printElements(ArrayRef<StatePlan *> states) {
   SmallVector<Node *> roots;
   for (StatePlan *s : states)
     roots.push_back(s->term);
-  openVectors();
+  openVectors(ownVectors());
   printApart();
   out.line("REFOLD_UNROLL");
   out.open("for (int e = 0; e < kWidth; ++e) {");
@@ -63,6 +63,8 @@ void RowPrinter::printElements(ArrayRef<StatePlan *> states) {
         kernel.isByPlaces())
       printStreamIndices("column + e");
     bindElements(true);
+    for (auto &[node, text] : sharedReads)
+      values.bind(node, text);
     for (StatePlan *s : states)
       out.line(name(*s) + "[part] = " + accumulate(*s, name(*s) + "[part]") +
                ";");
@@ -235,17 +237,19 @@ void RowPrinter::printFold(unsigned pass) {
       "// Absorbs a chunk: states that others are relative to come first.");
   out.open("const auto fold" + number + " = [&](auto whole, " +
            (hasRings ? "auto" : "const auto") + " &chunk, Column first) {");
+  printOwnVectors();
   if (hasTransport(states))
     out.line("const States old = s;");
   if (llvm::any_of(states, [](StatePlan *s) { return s->isCount; })) {
-    out.line("int covered = kVectors * kWidth;");
+    out.line("int covered = " + ownVectors() + " * kWidth;");
     out.open("if (whole.value == 0) {");
     out.line("covered = 0;");
-    out.line("for (int v = 0; v < kVectors; ++v)");
+    out.line("for (int v = 0; v < " + ownVectors() + "; ++v)");
     out.line("  covered += first + (v * kThreads + lane) * kWidth < " + end() +
              " ? kWidth : 0;");
     out.close();
   }
+  printSharedReads(pass);
   if (hasLanes)
     printBestsOfChunk(pass);
   for (unsigned level = 0; level < numLevels(states); ++level) {
@@ -264,8 +268,13 @@ void RowPrinter::printFold(unsigned pass) {
 void RowPrinter::printMerge(unsigned pass) {
   SmallVector<StatePlan *> states = statesOf(pass);
   out.line("// Lanes in pairs, each side first moved to the pivots of both.");
+  bool isShared = kernel.isColumns; // where lanes are in different warps
   out.open("const auto merge" + std::to_string(pass + 1) +
            " = [&](auto lanes) {");
+  for (StatePlan *s : states)
+    if (isShared)
+      out.line("REFOLD_SHARED(" + valueType(s->type()) + ", shared_" +
+               name(*s) + ", kThreads * kRows);");
   if (hasTransport(states))
     out.line("const States old = s;");
   for (unsigned level = 0; level < numLevels(states); ++level) {
@@ -282,13 +291,23 @@ void RowPrinter::printMerge(unsigned pass) {
                    withoutParentheses(values.value(s->moved)) + ";");
       out.line("REFOLD_UNROLL");
       out.open("for (int mask = lanes.value / 2; mask > 0; mask /= 2) {");
+      if (isShared) {
+        for (StatePlan *s : here)
+          out.line("shared_" + name(*s) + ".store(thread(), s." + name(*s) +
+                   ");");
+        out.line("block_barrier();");
+      }
       for (StatePlan *s : here) {
         std::string n = "s." + name(*s);
-        out.line("const " + valueType(s->type()) + " other_" + name(*s) +
-                 " = shuffle_xor(" + n + ", mask);");
+        out.line(
+            "const " + valueType(s->type()) + " other_" + name(*s) + " = " +
+            (isShared ? "shared_" + name(*s) + ".load(thread() ^ mask * kRows);"
+                      : "shuffle_xor(" + n + ", mask);"));
         out.line(n + " = " +
                  withoutParentheses(combine(*s, n, "other_" + name(*s))) + ";");
       }
+      if (isShared)
+        out.line("block_barrier();");
       out.close();
     }
     out.close();
@@ -300,6 +319,13 @@ void RowPrinter::printMerge(unsigned pass) {
 void RowPrinter::printMergeAcrossWarps(unsigned pass) {
   SmallVector<StatePlan *> states = statesOf(pass);
   std::string number = std::to_string(pass + 1);
+  if (kernel.isColumns) {
+    if (!hasColumnLanes)
+      return;
+    out.line("if constexpr (kThreads > 1)");
+    out.line("  merge" + number + "(Number<kThreads>{});");
+    return;
+  }
   std::string turn = hasShared ? " + turn" : "";
   if (hasLanes) // a lane with a row for itself has nothing to merge
     out.line("if constexpr (kThreads > 1)");
@@ -349,6 +375,8 @@ void RowPrinter::printWalk(unsigned pass) {
     foldAt("0");
     return;
   }
+  if (hasColumnLanes)
+    return printColumnWalk(pass);
   out.open("if constexpr (kPlace == InRegisters) {");
   if (pass == 0)
     out.line("load(chunk, 0);");
@@ -431,13 +459,15 @@ void RowPrinter::printPass(unsigned pass) {
                    values.value(guard.condition);
     out.comment("All threads of a row agree on whether it needs this; rows "
                 "that share a warp do not, and then all of them do it.");
-    std::string shares = kernel.isColumns ? ""
+    std::string shares = hasColumnLanes     ? "kThreads > 1 || "
+                         : kernel.isColumns ? ""
                          : hasLanes ? "(kThreads > 1 && kThreads < 32) || "
                                     : "kThreads < 32 || ";
     out.open("if (" + shares + condition + ") {");
   }
   printFold(pass);
-  printMerge(pass);
+  if (!kernel.isColumns || hasColumnLanes)
+    printMerge(pass);
   printWalk(pass);
   printMergeAcrossWarps(pass);
   printMergeAcrossBlocks(pass);

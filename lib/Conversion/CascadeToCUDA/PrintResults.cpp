@@ -125,7 +125,7 @@ void RowPrinter::printStore(WritePlan &w, const std::string &array) {
   bool rounds = isRounded(withoutCasts(w.value));
   bool saturates = saturatedBy(withoutCasts(w.value));
   if (kernel.isByPlaces()) {
-    std::string value = array + "[0]";
+    std::string value = array + (kernel.isColumns ? "[v]" : "[0]");
     if (rounds)
       value = (saturates ? "saturate<" : "narrow<") +
               storedType(w.value->type) + ">(" + value + ")";
@@ -226,7 +226,25 @@ void RowPrinter::printSweep() {
                  "divides is plain.");
   out.open("const auto write = [&](auto whole, const auto "
            "&chunk, Column first) {");
-  openVectors();
+  printOwnVectors();
+  auto nameOf = [&](WritePlan *w) {
+    unsigned target = cast<BlockArgument>(w->op.getTarget()).getArgNumber() -
+                      plan.cascade.numIndices();
+    return kernel.operandNames[target] + "_values";
+  };
+  // Of columns all are read before the first is written: what is behind a store
+  // would wait for it, since it may be of the same memory. Along several
+  // indices places would be divided twice (groups and batches on an H200: 1.1
+  // to 1.3).
+  bool areFirst = kernel.isColumns;
+  auto declare = [&](const std::string &count) {
+    for (auto [w, root] : llvm::zip(writes, roots))
+      out.line((root->type.isInteger(1) ? "int8_t" : valueType(root->type)) +
+               " " + nameOf(w) + "[" + count + "];");
+  };
+  if (areFirst)
+    declare(ownVectors());
+  openVectors(ownVectors());
   for (auto &[node, read] : kernel.reads) {
     if (read.isFolded)
       continue;
@@ -242,33 +260,27 @@ void RowPrinter::printSweep() {
              read.times("column") + ");");
   }
   printApart();
-  for (auto [w, root] : llvm::zip(writes, roots)) {
-    unsigned target = cast<BlockArgument>(w->op.getTarget()).getArgNumber() -
-                      plan.cascade.numIndices();
-    out.line((root->type.isInteger(1) ? "int8_t" : valueType(root->type)) +
-             " " + kernel.operandNames[target] + "_values[kWidth];");
-  }
+  if (!areFirst)
+    declare("kWidth");
   out.line("REFOLD_UNROLL");
   out.open("for (int e = 0; e < kWidth; ++e) {");
   {
     Expressions::Scope scope(values, roots);
     bindElements(false);
     printStreamIndices("column + e");
-    for (auto [w, root] : llvm::zip(writes, roots)) {
-      unsigned target = cast<BlockArgument>(w->op.getTarget()).getArgNumber() -
-                        plan.cascade.numIndices();
-      out.line(kernel.operandNames[target] +
-               "_values[e] = " + withoutParentheses(values.value(root)) + ";");
-    }
+    for (auto [w, root] : llvm::zip(writes, roots))
+      out.line(nameOf(w) + (areFirst ? "[v] = " : "[e] = ") +
+               withoutParentheses(values.value(root)) + ";");
   }
   out.close();
+  if (areFirst) {
+    out.close();
+    openVectors(ownVectors());
+  }
   if (kernel.isByPlaces())
     printStreamIndices("column");
-  for (WritePlan *w : writes) {
-    unsigned target = cast<BlockArgument>(w->op.getTarget()).getArgNumber() -
-                      plan.cascade.numIndices();
-    printStore(*w, kernel.operandNames[target] + "_values");
-  }
+  for (WritePlan *w : writes)
+    printStore(*w, nameOf(w));
   out.close();
   out.line("(void)chunk;");
   out.close("};");
@@ -299,6 +311,8 @@ void RowPrinter::printSweepWalk(const std::string &isPlain) {
     out.line("  write(Number<0>{}, chunk, 0);");
     return;
   }
+  if (hasColumnLanes)
+    return printColumnSweepWalk();
   auto writeAt = [&](const std::string &first,
                      const std::string &chunk = "chunk") {
     if (!hasWholeChunks())

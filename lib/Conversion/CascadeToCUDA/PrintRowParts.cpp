@@ -13,7 +13,7 @@ using namespace refold::walk;
 /// walked by the last block alone, so that there are none where results lie
 /// along the row.
 bool RowPrinter::mayHaveParts() {
-  if (!hasStates() || kernel.isColumns || plan.passes.empty() ||
+  if (!hasStates() || plan.passes.empty() ||
       (hasSweep() && plan.passes.size() > 1))
     return false;
   for (StatePlan &s : plan.states)
@@ -66,11 +66,16 @@ void RowPrinter::addPartsEntry(int vectors, int width, int blocksPerUnit) {
 
 /// Which part of which row the block has.
 void RowPrinter::printPart() {
-  out.comment("Blocks beside each other have parts of one row: whole chunks.");
+  out.comment(std::string("Blocks beside each other have parts of ") +
+              (kernel.isColumns ? "the same rows" : "one row") +
+              ": whole chunks.");
   out.line("constexpr bool kIsPart = kPlace == InParts;");
+  if (kernel.isColumns)
+    out.line("const int64_t group_count = (" + rowCount() +
+             " + kRows - 1) / kRows;");
   if (hasSweep()) { // beside clusters, whose blocks have parts, too
     out.line("const int64_t row_parts = kIsPart ? block_quotient(blocks(), " +
-             rowCount() + ") : 1;");
+             groupCount() + ") : 1;");
     out.line("const int64_t own_part = kIsPart ? block_remainder(block(), "
              "row_parts) : 0;");
     out.line("const int64_t share_length = kIsPart ? block_quotient((" +
@@ -82,21 +87,30 @@ void RowPrinter::printPart() {
              count() + ");");
     return;
   }
-  out.line("const int64_t row_parts = kIsPart ? blocks() / (" + rowCount() +
-           ") : 1;");
-  out.line("const int64_t part_length = kIsPart ? ((" + count() +
-           " + kChunk - 1) / kChunk + row_parts - 1) / row_parts * kChunk : " +
-           count() + ";");
-  out.line("const int64_t part_first = kIsPart ? block() % row_parts * "
-           "part_length : 0;");
+  // Columns leave no registers for divisions of 64 bits.
+  auto quotient = [&](const std::string &what, const std::string &by) {
+    return kernel.isColumns    ? "block_quotient(" + what + ", " + by + ")"
+           : by == "row_parts" ? what + " / " + by
+                               : what + " / (" + by + ")";
+  };
+  out.line("const int64_t row_parts = kIsPart ? " +
+           quotient("blocks()", groupCount()) + " : 1;");
+  out.line("const int64_t part_length = kIsPart ? " +
+           quotient("((" + count() + " + kChunk - 1) / kChunk + row_parts - 1)",
+                    "row_parts") +
+           " * kChunk : " + count() + ";");
+  out.line("const int64_t part_first = kIsPart ? " +
+           std::string(kernel.isColumns ? "block_remainder(block(), row_parts)"
+                                        : "block() % row_parts") +
+           " * part_length : 0;");
   out.line("const int64_t part_end = smaller(part_first + part_length, " +
            count() + ");");
 }
 
 /// What blocks tell each other of a row that they sweep again.
 void RowPrinter::printRowTickets() {
-  out.line("[[maybe_unused]] RowTickets<kIsPart> row_tickets(tickets, row, " +
-           rowCount() + ", own_part, row_parts);");
+  out.line("[[maybe_unused]] RowTickets<kIsPart> row_tickets(tickets, " +
+           ownGroup() + ", " + groupCount() + ", own_part, row_parts);");
 }
 
 /// The block's own part, whose last chunk is at hand, and those that others
@@ -161,7 +175,8 @@ void RowPrinter::printAllParts(unsigned levels) {
   }
 }
 
-/// All parts of a row that a thread has, to the pivots that are known of them.
+/// All parts of a row that a thread has, to the pivots that are known of them;
+/// of columns, whose threads have many, some at once.
 void RowPrinter::printTakenParts(unsigned level) {
   SmallVector<StatePlan *> here = statesOf(0, level);
   SmallVector<Node *> roots;
@@ -171,16 +186,42 @@ void RowPrinter::printTakenParts(unsigned level) {
     if (!s->op.getTransport().empty())
       collect(s->moved, read);
   }
-  out.line("REFOLD_NO_UNROLL");
-  out.open("for (int64_t part = lane; part < row_parts; part += kThreads) {");
-  {
-    Expressions::Scope scope(values, roots);
-    out.line("[[maybe_unused]] States old;");
+  std::string place = ownGroup() + " * row_parts + part";
+  if (kernel.isColumns)
+    place = "(" + place + ")";
+  auto take = [&](const std::string &to) {
     for (StatePlan *s : statesOf(0))
       if (read.contains(plan.graph->version(s->op, Node::Old)) ||
           llvm::is_contained(here, s))
-        out.line("old." + name(*s) + " = take_left(left_" + name(*s) +
-                 " + row * row_parts + part);");
+        out.line(to + "." + name(*s) + " = take_left(left_" + name(*s) + " + " +
+                 leftAt(place) + ");");
+  };
+  const std::string kAtOnce = "2";
+  out.line("REFOLD_NO_UNROLL");
+  if (kernel.isColumns) {
+    out.open("for (int64_t base = lane; base < row_parts; base += " + kAtOnce +
+             " * kThreads) {");
+    out.line("States parts[" + kAtOnce + "];");
+    out.line("REFOLD_UNROLL");
+    out.open("for (int i = 0; i < " + kAtOnce + "; ++i) {");
+    out.line("const int64_t part = base + i * kThreads;");
+    out.open("if (part < row_parts) {");
+    take("parts[i]");
+    out.close();
+    out.close();
+    out.line("REFOLD_UNROLL");
+    out.open("for (int i = 0; i < " + kAtOnce + "; ++i) {");
+  } else {
+    out.open("for (int64_t part = lane; part < row_parts; part += kThreads) {");
+  }
+  {
+    Expressions::Scope scope(values, roots);
+    if (kernel.isColumns) {
+      out.line("[[maybe_unused]] const States &old = parts[i];");
+    } else {
+      out.line("[[maybe_unused]] States old;");
+      take("old");
+    }
     for (StatePlan *s : here) {
       bool isMoved = !s->op.getTransport().empty();
       std::string moved = isMoved ? values.value(s->moved) : "old." + name(*s);
@@ -189,6 +230,8 @@ void RowPrinter::printTakenParts(unsigned level) {
     }
   }
   out.close();
+  if (kernel.isColumns)
+    out.close();
 }
 
 /// Whoever comes last has the states of the whole row, and goes on.
@@ -204,24 +247,27 @@ void RowPrinter::printMergeOfParts() {
   for (StatePlan *s : statesOf(0)) {
     std::string type = valueType(s->type());
     out.line(type + " *const left_" + name(*s) + " = reinterpret_cast<" + type +
-             " *>(workspace + " + std::to_string(8 * number++) +
-             " * blocks());");
+             " *>(workspace + " + std::to_string(8 * number++) + " * blocks()" +
+             (kernel.isColumns ? " * kRows" : "") + ");");
   }
   out.open("if (lane == 0) {");
   for (StatePlan *s : statesOf(0))
-    out.line("leave(left_" + name(*s) + " + block(), s." + name(*s) + ");");
+    out.line("leave(left_" + name(*s) + " + " + leftAt("block()") + ", s." +
+             name(*s) + ");");
   out.close();
   if (hasSweep()) {
+    if (kernel.isColumns) // whose states several threads have left
+      out.line("block_barrier();");
     out.line("if (!row_tickets.meet())");
     out.line("  return row_tickets.end();");
   } else {
-    out.line("if (!is_last_block(tickets + row, row_parts))");
+    out.line("if (!is_last_block(tickets + " + ownGroup() + ", row_parts))");
     out.line("  return;");
   }
   unsigned levels = 0;
   for (StatePlan *s : statesOf(0))
     levels = std::max(levels, s->level + 1);
-  if (hasSweep()) {
+  if (hasSweep() && !kernel.isColumns) {
     printAllParts(levels);
   } else {
     out.line("s = States();");

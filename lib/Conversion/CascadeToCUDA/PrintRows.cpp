@@ -23,8 +23,11 @@ void RowPrinter::printHead() {
       "vectors. The first entry that takes the rows is launched.");
   if (kernel.isColumns)
     out.comment(
-        "         T is 1: a thread has a row of its own, threads beside "
-        "each other have neighbours of the last index.");
+        "         T is 1: a thread has a row of its own; threads beside "
+        "each other have neighbours of the last index." +
+        std::string(hasColumnLanes ? " Of others T warps have parts of "
+                                     "kRows such rows."
+                                   : ""));
   if (hasShared)
     out.comment(
         "         _sharedTxVxW keeps rows in shared memory, "
@@ -40,9 +43,14 @@ void RowPrinter::printHead() {
         "row on its way; a launch has as many clusters of B blocks as "
         "run at once.");
   if (hasParts)
-    out.comment("         _partsTxVxW takes few long rows, of each a part a "
-                "block. They leave states in the workspace and take a "
-                "ticket of the row; " +
+    out.comment("         _partsTxVxW takes few " +
+                std::string(hasColumnLanes
+                                ? "rows, of kRows of them a part a block. They "
+                                  "leave states in the workspace and take a "
+                                  "ticket of these rows; "
+                                : "long rows, of each a part a block. They "
+                                  "leave states in the workspace and take a "
+                                  "ticket of the row; ") +
                 std::string(hasSweep() ? "when all have, each merges them and "
                                          "sweeps its part again."
                                        : "the last one merges them."));
@@ -79,19 +87,29 @@ void RowPrinter::printRowPointers(
 
 /// What the states and the results ask of a row but its elements.
 void RowPrinter::printRow() {
-  out.line("const int lane = thread() % kThreads;");
-  std::string block =
-      hasClusters ? "block() / kBlocks * kRows" : "block() * kRows";
-  std::string ofPart = !hasParts    ? ""
-                       : hasSweep() ? "kIsPart ? block_quotient(block(), "
-                                      "row_parts) : "
-                                    : "kIsPart ? block() / row_parts : ";
-  out.line("int64_t row = " + ofPart + block + " + thread() / kThreads;");
+  std::string ofPart = !hasParts ? ""
+                       : hasSweep() || kernel.isColumns
+                           ? "kIsPart ? block_quotient(block(), row_parts) : "
+                           : "kIsPart ? block() / row_parts : ";
+  if (hasColumnLanes) {
+    out.line("const int lane = kThreads > 1 ? thread() / kRows : 0;");
+    out.line("const int64_t group = " + ofPart + "block();");
+    out.line("int64_t row = group * kRows + thread() % kRows;");
+  } else {
+    out.line("const int lane = thread() % kThreads;");
+    std::string block =
+        hasClusters ? "block() / kBlocks * kRows" : "block() * kRows";
+    out.line("int64_t row = " + ofPart + block + " + thread() / kThreads;");
+  }
   out.line("const bool is_row = row < " + rowCount() + ";");
-  out.line("// A warp leaves as a whole; what is left of one does row 0 again "
-           "and writes nothing.");
-  out.line("if (kThreads >= 32 && !is_row)");
-  out.line("  return;");
+  if (hasColumnLanes) {
+    out.comment("What is left of a block does row 0 again and writes nothing.");
+  } else {
+    out.line("// A warp leaves as a whole; what is left of one does row 0 "
+             "again and writes nothing.");
+    out.line("if (kThreads >= 32 && !is_row)");
+    out.line("  return;");
+  }
   out.line("row = is_row ? row : 0;");
   if (hasParts && hasSweep())
     printRowTickets();
@@ -151,9 +169,9 @@ void RowPrinter::printStreamIndices(const std::string &at) {
 }
 
 /// A loop over the vectors of a chunk; closed by its caller.
-void RowPrinter::openVectors() {
+void RowPrinter::openVectors(const std::string &vectors) {
   out.line("REFOLD_UNROLL");
-  out.open("for (int v = 0; v < kVectors; ++v) {");
+  out.open("for (int v = 0; v < " + vectors + "; ++v) {");
   out.line("const Column column = first + (v * kThreads + lane) * kWidth;");
   out.line("if (whole.value == 0 && column >= " + end() + ")");
   out.line("  continue;");
@@ -258,6 +276,10 @@ void RowPrinter::printBody() {
   out.line("constexpr Column kChunk = Column(kThreads) * kVectors * kWidth;");
   out.line("[[maybe_unused]] constexpr int kParts = 4; // sums a thread keeps "
            "apart");
+  if (hasColumnLanes)
+    out.line(
+        "constexpr int kRest = kVectors / 2; // vectors at once of what is "
+        "no whole chunk");
   Expressions::Scope scope(values, {});
   if (hasParts)
     printPart();
@@ -281,7 +303,8 @@ void RowPrinter::printBody() {
       out.line("[[maybe_unused]] States s;");
     printLists();
     out.line("Chunk<kVectors, kWidth> chunk;");
-    printLoad();
+    if (!hasColumnLanes)
+      printLoad();
     if (hasShared)
       printFetch();
     if (hasStages)

@@ -115,6 +115,15 @@ private:
   // Blocks that share a row.
   bool mayHaveParts();
   void addPartsEntry(int vectors, int width, int blocksPerUnit = 3);
+  /// What has parts: a row, or columns beside each other; where a block has
+  /// left a state of one, and where block `part` of its row or columns has.
+  std::string ownGroup() { return kernel.isColumns ? "group" : "row"; }
+  std::string groupCount() {
+    return kernel.isColumns ? "group_count" : rowCount();
+  }
+  std::string leftAt(const std::string &block) {
+    return kernel.isColumns ? block + " * kRows + thread() % kRows" : block;
+  }
   void printPart();
   void printRowTickets();
   void printSweepOfParts(llvm::function_ref<void(const std::string &)> writeAt);
@@ -122,6 +131,17 @@ private:
   void printMergeOfParts();
   void printTakenParts(unsigned level);
   void printWalk(unsigned pass);
+  // Columns that warps have parts of: PrintColumns.cpp.
+  void chooseColumns();
+  CudaEntry aloneColumns();
+  int columnWarps();
+  void addPartsOfColumns(CudaEntry entry);
+  void printOwnVectors();
+  void printSharedReads(unsigned pass);
+  llvm::MapVector<Node *, std::string> sharedReads; ///< of a chunk, and where
+  std::string ownVectors() { return hasColumnLanes ? "kOwn" : "kVectors"; }
+  void printColumnWalk(unsigned pass);
+  void printColumnSweepWalk();
   // Chunks on their way to shared memory: PrintStages.cpp.
   bool mayStage(int width);
   int64_t stageBytes();
@@ -163,7 +183,7 @@ private:
   bool hasWholeChunks();
   void printChoice(const std::string &isWhole, const std::string &use);
   void printStore(walk::WritePlan &w, const std::string &values);
-  void openVectors();
+  void openVectors(const std::string &vectors = "kVectors");
   void bindElements(bool isFolded);
   void printEntries();
 
@@ -204,15 +224,16 @@ private:
   bool readsTables();
   bool foldsTables();
   std::string rowCount();
-  bool isOwnPlace = false;  ///< text is about the places of one thread
-  bool hasShared = false;   ///< an entry keeps rows in shared memory
-  bool hasRings = false;    ///< in an entry, tables and the next row as well
-  bool hasParts = false;    ///< in an entry, blocks share rows
-  bool hasStages = false;   ///< in an entry, shared memory has some chunks
-  bool hasLanes = false;    ///< an entry keeps a row for each lane there
-  bool hasPicked = false;   ///< in one, lists are chosen by smaller vectors
-  bool hasClusters = false; ///< in an entry, blocks have rows together
-  NodeSet inRegisters;      ///< tables that have no room in shared memory
+  bool isOwnPlace = false;     ///< text is about the places of one thread
+  bool hasShared = false;      ///< an entry keeps rows in shared memory
+  bool hasRings = false;       ///< in an entry, tables and the next row as well
+  bool hasParts = false;       ///< in an entry, blocks share rows
+  bool hasStages = false;      ///< in an entry, shared memory has some chunks
+  bool hasColumnLanes = false; ///< warps have parts of columns
+  bool hasLanes = false;       ///< an entry keeps a row for each lane there
+  bool hasPicked = false;      ///< in one, lists are chosen by smaller vectors
+  bool hasClusters = false;    ///< in an entry, blocks have rows together
+  NodeSet inRegisters;         ///< tables that have no room in shared memory
   bool isWide = false; ///< 64 registers of a thread hold elements, with tables
 };
 

@@ -57,6 +57,9 @@ static std::string describeRows(const CudaEntry &entry) {
   if (entry.blocks > 1)
     os << "a row a cluster of " << entry.blocks << " blocks of "
        << entry.threads << " threads";
+  else if (entry.hasParts() && entry.rows > 1)
+    os << entry.rows << " rows by several blocks, " << entry.threads
+       << " threads each";
   else if (entry.hasParts())
     os << "a row by several blocks of " << entry.threads << " threads";
   else if (entry.rows > 1)
@@ -170,8 +173,9 @@ static std::string whyNotRows(const CudaKernel &kernel, const CudaEntry &entry,
       0)
     return "rows are no whole vectors of " + std::to_string(entry.width);
   if (entry.hasParts())
-    return call.rows > entry.mostBlocks
-               ? moreThan("rows:", call.rows, entry.mostBlocks)
+    return call.groups > entry.mostBlocks
+               ? moreThan(entry.rows > 1 ? "blocks of rows:" : "rows:",
+                          call.groups, entry.mostBlocks)
                : "rows are not worth several blocks each";
   return "";
 }

@@ -297,7 +297,8 @@ static SizeExpr takesF8Product(const CudaEntry &entry, const CudaKernel &kernel,
 /// Whether few rows are done sooner by blocks that sweep their parts again than
 /// by those that have rows to themselves, or together (fitted to 1 to 99 rows
 /// of 16k to 16M elements on an H200, benchmarks/results/cuda-rows.md, "Few
-/// long rows").
+/// long rows"). Columns are nowhere between sweeps: a wait is worth some
+/// chunks.
 static SizeExpr areSweptSooner(const CudaEntry &entry, const CudaKernel &kernel,
                                const Words &words) {
   using Op = SizeExpr::Op;
@@ -308,7 +309,11 @@ static SizeExpr areSweptSooner(const CudaEntry &entry, const CudaKernel &kernel,
   // One row or two leave most of a GPU idle, unless four blocks or more have
   // one of half of these chunks.
   constexpr int64_t kFewRows = 2, kManyChunks = 16, kManyBlocks = 4;
+  constexpr int64_t kColumnChunks = 4;
   int64_t chunk = entry.chunk(), most = kMostChunks * chunk;
+  if (entry.rows > 1)
+    return SizeExpr::binary(Op::Le, SizeExpr(kColumnChunks * chunk),
+                            lengthOf(kernel, words));
   int64_t held = most, onChip = most, blocks = 1, few = kManyChunks * chunk;
   bool isKnown = false;
   for (const CudaEntry &other : kernel.entries) {
@@ -410,8 +415,8 @@ SizeExpr refold::conditionOf(const CudaEntry &entry, const CudaKernel &kernel,
     return takesF8Product(entry, kernel, words, isWanted);
   SizeExpr length = lengthOf(kernel, words);
   SizeExpr takes = words.takes(length, entry.width);
-  if (entry.hasParts()) { // a ticket for every row
-    takes = takes * isAtMost(rowsOf(kernel, words), entry.mostBlocks);
+  if (entry.hasParts()) { // a ticket for every row, or columns of a block
+    takes = takes * isAtMost(groupsOf(entry, kernel, words), entry.mostBlocks);
     if (entry.waits && !isWanted)
       takes = takes * areSweptSooner(entry, kernel, words);
     return isWanted ? takes

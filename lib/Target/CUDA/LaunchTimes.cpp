@@ -273,7 +273,8 @@ SizeExpr refold::longestParts(const CudaEntry &entry, const CudaKernel &kernel,
   int64_t own =
       (kernel.tiles && entry.roles > 0 ? kWideTiles : CudaEntry::kPartChunks) *
       chunk;
-  if (entry.waits) // what is in registers is not read again
+  // What is in registers is not read again; of columns a chunk is many rows.
+  if (entry.waits || (!kernel.tiles && entry.rows > 1))
     own = chunk;
   else if (!kernel.tiles) // larger chunks are worth more
     own = std::min(own, CudaEntry::kPartElements * entry.threads);

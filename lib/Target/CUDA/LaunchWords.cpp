@@ -172,8 +172,11 @@ SizeExpr refold::groupsOf(const CudaEntry &entry, const CudaKernel &kernel,
     return rowsOf(kernel, words) *
            SizeExpr::binary(Op::CeilDiv, words.extent(kernel.rowProduct->rows),
                             SizeExpr(entry.rows));
-  if (!kernel.tiles)
-    return rowsOf(kernel, words);
+  if (!kernel.tiles) // of columns a block has several
+    return entry.rows == 1
+               ? rowsOf(kernel, words)
+               : SizeExpr::binary(Op::CeilDiv, rowsOf(kernel, words),
+                                  SizeExpr(entry.rows));
   SizeExpr groups = SizeExpr::binary(Op::CeilDiv, packedRows(kernel, words),
                                      SizeExpr(entry.rows));
   for (const CudaTiles::Share &group : kernel.tiles->groups)

@@ -50,18 +50,21 @@ COMPILED = [("examples/softmax", "bf16"), ("examples/entropy", "bf16"), ("exampl
             ("examples/groupnorm", "f32"), ("test/Target/CUDA/Inputs/totals", "f32")]
 FOLD_WORDS = {"max", "min", "sum", "exp", "mean", "log", "len", "where", "any", "all", "prod", "abs", "sqrt", "true", "false",
               "inf", "nan", "f32", "f16", "bf16", "p", "q", "r", "t", "u"}  # no names in .fold, or taken by the test itself
-EACH_ENTRY = [("examples/softmax", "bf16"), ("examples/variance", "f32")]
+EACH_ENTRY = [("examples/softmax", "bf16"), ("examples/variance", "f32"), ("test/Target/CUDA/Inputs/column_softmax", "f32"),
+              ("test/Target/CUDA/Inputs/column_variance", "bf16")]
 # Long rows of several blocks: an extreme, means that move, counts, two arrays, one element at once.
 PARTS = [("examples/variance", "f32", "40000,17001", "m=3"), ("examples/entropy", "bf16", "70000", "m=2"),
          ("examples/logsumexp", "f32", "40000", "m=3"), ("test/Catalogue/theory_kurtosis", "f32", "33000", "row=1"),
          ("examples/kl_divergence", "f32", "30001", "m=2"), ("test/Catalogue/masks_masked_variance", "f32", "20000", "row=2"),
          ("test/Execution/coordinates", "f32", "33001,40000", "b=2"), ("test/Execution/coordinates", "bf16", "33000,40000", "b=2"),
-         ("examples/variance", "bf16", "70000,65544", "m=2")]
+         ("examples/variance", "bf16", "70000,65544", "m=2"), ("test/Target/CUDA/Inputs/column_variance", "bf16", "3001,600", "i=40"),
+         ("test/Target/CUDA/Inputs/middle_logsumexp", "f32", "3001,600", "b=3,i=21")]
 # The same with results along the row: growing rows, -inf, NaN, several outputs and arrays, groups of indices, one element at once.
 SWEPT = [("examples/softmax", "bf16", "70000,16392", "m=2"), ("examples/layernorm", "f32", "30004,5000", "m=3"),
          ("test/Catalogue/catalogue_01_log_softmax", "f16", "40000", "b=2"), ("examples/layernorm", "bf16", "20001", "m=2"), ("examples/softmax", "bf16", "20001,2049", "m=2"),
          ("test/Catalogue/catalogue_36_quantised_rows", "f32", "17000", "b=2"), ("test/Catalogue/catalogue_16_softmax_backward", "bf16", "20000", "b=2"),
-         ("test/Catalogue/catalogue_32_root_mean_square_norm_backward", "f32", "9000", "b=2"), ("examples/groupnorm", "f32", "700", "b=1,g=3")]
+         ("test/Catalogue/catalogue_32_root_mean_square_norm_backward", "f32", "9000", "b=2"), ("examples/groupnorm", "f32", "700", "b=1,g=3"),
+         ("test/Target/CUDA/Inputs/column_softmax", "f32", "2100,1025", "i=70")]
 KEPT = [("examples/layernorm", "bf16"), ("examples/rmsnorm_fp8", "bf16"), ("test/Catalogue/catalogue_01_log_softmax", "f32")]  # the entries that keep rows
 
 
@@ -166,6 +169,22 @@ def identifiers(program):
     return set(re.findall(r"[A-Za-z]\w*", code)) - FOLD_WORDS
 
 
+def check_names_of_columns(names):
+    """The same of rows that lie across: as an array, and as two indices, whose places would be others' (run, since a name that
+    hides another compiles)."""
+    x, batch, m = (names + ["p", "q", "r"])[:3]
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "names.fold").write_text(f"f({x}[{batch},n9,{m}]) -> y9\n  m9 = max(n9: {x})\n  y9 = exp({x} - m9)\n")
+        check_text(f"{folder}/names", "f32")
+        verify(f"{folder}/names", "f32", "17", "0", "--shape", f"{batch}=2,{m}=40", target="cuda-emulated-sm90", REFOLD_EMULATOR_OPT="0")
+
+
+def check_room(compiler, program, arch):
+    """More states than 16 warps have room for to tell each other, in what a launch need not ask for."""
+    for kernel in kernels_of(program, "f32", "cuda-" + arch.replace("_", "").rstrip("a")):
+        assert compiler.compile(kernel["text"], arch)[0][:4] == b"\x7fELF"
+
+
 def check_names(names):
     """Words of the generated text as names of a program."""
     x, m, n, scale, weight = (names + ["p", "q", "r", "t", "u"])[:5]
@@ -201,9 +220,14 @@ def main():
         cases += [(check_entry, program, dtype, e) for e in kernels_of(program, dtype)[0]["entries"] if e["kept_bytes"] and e["blocks"] < 8]
     names = sorted(set().union(*map(identifiers, ("examples/softmax", "examples/variance", "examples/layernorm"))))
     cases += [(check_names, names[i:i + 5]) for i in range(0, len(names), 5)]
+    columns = identifiers("test/Target/CUDA/Inputs/column_softmax") | identifiers("test/Target/CUDA/Inputs/column_variance")
+    words = sorted(word for word in columns - set(names) if "_" not in word)
+    cases += [(check_names_of_columns, words[i:i + 3]) for i in range(0, len(words), 3)]
+    cases += [(check_names_of_columns, words[i + 1:i + 3] + words[i:i + 1]) for i in range(0, len(words), 3)]
     gates = [(program, dtype, arch) for program, dtype in COMPILED for arch in ("sm_80", "sm_90a")]
     gated, skipped = checks.compiled(check_compiled, gates)
-    return checks.run(cases + gated, skipped)
+    rooms, without = checks.compiled(check_room, [("test/Target/CUDA/Inputs/column_sums", arch) for arch in ("sm_80", "sm_90a")])
+    return checks.run(cases + gated + rooms, skipped + without)
 
 
 if __name__ == "__main__":

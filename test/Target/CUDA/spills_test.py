@@ -60,7 +60,10 @@ MENDED = [("catalogue_31_instance_norm", "bf16", "cuda-sm90"), ("catalogue_32_la
           ("catalogue_54_regression", "bf16", "cuda-sm90"), ("catalogue_68_gated_loudness", "bf16", "cuda-sm90"),
           ("catalogue_38_block_scaled", "f32", "cuda-sm90"), ("catalogue_66_goodness_of_fit", "f32", "cuda-sm90"),
           ("catalogue_26_margin_softmax", "f32", "cuda-sm90"), ("attention_alibi", "bf16", "cuda-sm80"),
-          ("attention_causal", "bf16", "cuda-sm90"), ("attention_gqa", "f32", "cuda-sm90"), ("fp8_quantised_product", "f32", "cuda-sm90")]
+          ("attention_causal", "bf16", "cuda-sm90"), ("attention_gqa", "f32", "cuda-sm90"), ("fp8_quantised_product", "f32", "cuda-sm90"),
+          ("catalogue_61_gyration_tensor", "f32", "cuda-sm90"), ("catalogue_31_group_norm_and_channel_means", "f32", "cuda-sm90"),
+          ("catalogue_36_quantised_product", "bf16", "cuda-sm90"), ("rmsnorm_product", "f32", "cuda-sm90"),
+          ("catalogue_30_layer_norm_product", "bf16", "cuda-sm80")]
 
 
 def kernels_of(path, dtype, target):
