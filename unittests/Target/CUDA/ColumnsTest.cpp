@@ -187,4 +187,34 @@ TEST(EmulatedColumns, AGeneratedKernelIsRight) {
   }
 }
 
+/// By elements and columns, of an H200 (benchmarks/results/cuda-rows.md).
+TEST(EmulatedColumns, ShapesChooseWhoHasThem) {
+  CudaKernel kernel = printColumns(true);
+  struct Case {
+    int64_t n, columns;
+    const char *entry;
+    int64_t blocks;
+  };
+  const Case cases[] = {
+      {3, 20480, "chunks1x32x1", 160},     {32, 7, "chunks1x32x1", 1},
+      {33, 7, "chunks16x16x1", 1},         {384, 32768, "chunks1x32x1", 256},
+      {384, 32767, "chunks16x16x1", 1024}, {385, 32768, "chunks4x32x1", 1024},
+      {1023, 40, "chunks16x16x1", 2},      {1024, 40, "parts16x16x1", 8},
+      {65536, 4224, "parts16x16x1", 264},  {65536, 4225, "chunks16x16x1", 133},
+      {1 << 20, 1, "parts16x16x1", 264}};
+  for (auto [n, columns, entry, blocks] : cases) {
+    int64_t words[] = {0, 0, 0, n,       columns, columns, 1,
+                       0, 0, 0, n,       columns, columns, 1,
+                       0, 0, 0, columns, 1};
+    auto launch = planCudaLaunch(kernel, words);
+    ASSERT_TRUE(bool(launch)) << llvm::toString(launch.takeError());
+    ASSERT_TRUE(bool(*launch));
+    EXPECT_TRUE(
+        llvm::StringRef(kernel.entries[(*launch)->entry].name).ends_with(entry))
+        << kernel.entries[(*launch)->entry].name << " of " << n << " x "
+        << columns;
+    EXPECT_EQ((*launch)->blocks, blocks) << n << " x " << columns;
+  }
+}
+
 } // namespace
