@@ -45,6 +45,10 @@ struct TargetFacts {
   /// What is read soon is asked for into the first cache, even where it has
   /// little room: from the second it comes late.
   bool asksIntoFirst = false;
+  /// The lines of a row that the first cache does not hold beside the next one
+  /// are asked for twice, by the pass over it and by the sweep of the row
+  /// before: what finds no room in the queue the first time comes the second.
+  bool asksTwice = false;
   /// Of rows that the second cache does not hold the next one is read while
   /// results of this one are written.
   bool beginsNextRow = false;

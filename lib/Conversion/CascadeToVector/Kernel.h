@@ -175,6 +175,7 @@ private:
     llvm::SmallVector<Node *> reads;
     int64_t bytes = 0;      ///< from what is read
     int64_t rows = 0;       ///< or so many rows, if that is more
+    int level = 1;          ///< the cache that it is wanted in
     std::optional<Ix> most; ///< elements that there are, if that may be less
   };
   Ahead readsToPrefetch(llvm::ArrayRef<StatePlan *> states, bool isInCache);
@@ -197,10 +198,12 @@ private:
   struct NextRow {
     int level = 2;
     Ix times{1}, rows{1};
+    int64_t bytes = 0; ///< beyond the place in that row
   };
   llvm::SmallVector<Node *> readsAlongRow(WritePlan &w, bool isOfRow);
   bool passAsksForNextRow();
-  Ix isRowBeyondFirst();
+  Ix bytesWithNextRow(WritePlan &w);
+  Ix isNextBeyondFirst();
   void writeStreamed(WritePlan &w);
   void prefetchNextRow(Tile &t, WritePlan &w, int c);
 

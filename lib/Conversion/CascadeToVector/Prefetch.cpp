@@ -50,6 +50,12 @@ Kernel::Ahead Kernel::readsToPrefetch(ArrayRef<StatePlan *> states,
                           to.add(base[plan.stream], plan.tileStream));
     areAll = !isSwept || !plan.facts.asksIntoFirst || plan.row == kNone;
   }
+  if (plan.facts.asksTwice && !plan.sweepWrites.empty()) {
+    ahead.level = 2;
+    if (ahead.most)
+      ahead.most = to.max(*ahead.most,
+                          to.mul(isNextBeyondFirst(), extents[plan.stream]));
+  }
   NodeSet asked = rowBefore ? readsOfWrites() : NodeSet();
   for (Node *n : all)
     if (n->kind == Node::Read && n->has(plan.stream) && hasOwnAddress(n) &&
@@ -74,39 +80,13 @@ void Kernel::prefetchAhead(Tile &t, const Ahead &ahead, int c) {
     Ix distance(ahead.bytes / bytes);
     if (ahead.rows)
       distance = to.max(distance, to.mul(extents[plan.stream], ahead.rows));
-    if (ahead.most) {
-      Ix most = *ahead.most;
-      if (!plan.facts.asksIntoFirst)
-        most = to.max(most, to.mul(isRowBeyondFirst(),
-                                   to.sub(extents[plan.stream], distance)));
-      distance = to.min(distance, to.max(most, 0));
-    }
+    if (ahead.most)
+      distance = to.min(distance, to.max(*ahead.most, 0));
     if (distance.is(0))
       continue;
     to.prefetch(operandOfRead(n), to.add(offsetOf(t, n, 0, c), distance),
-                /*isWrite=*/false);
+                /*isWrite=*/false, ahead.level);
   }
-}
-
-/// 1 where what a sweep reads of one row, and with all rows, is more than the
-/// first cache holds, 0 elsewhere. The pass then finds its row in the second,
-/// where the sweep before has asked for it, and waits, but for what it asks for
-/// ahead, as far as the next row's first lines. Zen 4, one thread, six pairs in
-/// turns: LayerNorm with two weights 4096 x 4096 7.3 ms, so 5.7 (by hand 5.7
-/// and 4.7), 5461 x 3072 6.0 and 5.6, 2048 x 8192 6.2 and 5.8; where it fits
-/// nothing is gained (RMSNorm 4096 x 4096 4.8 and 5.5, LayerNorm 16384 x
-/// 1024 3.5 and 5.3).
-Ix Kernel::isRowBeyondFirst() {
-  llvm::SmallPtrSet<void *, 8> seen;
-  int64_t bytes = 0;
-  for (WritePlan &w : plan.sweepWrites)
-    for (bool isOfRow : {true, false})
-      for (Node *n : readsAlongRow(w, isOfRow))
-        if (seen.insert(cast<ReadOp>(n->op).getSource().getAsOpaquePointer())
-                .second)
-          bytes += std::max<int64_t>(n->type.getIntOrFloatBitWidth() / 8, 1);
-  Ix all = to.mul(extents[plan.stream], bytes);
-  return to.min(to.div(all, plan.facts.l1Bytes + 1), 1);
 }
 
 /// What column `c` of the tile in work is in `there`.
@@ -172,6 +152,30 @@ bool Kernel::passAsksForNextRow() {
   });
 }
 
+/// Of what is read for a result: the row that is written, those that come in
+/// meanwhile, and what all rows read, unless that is left to the machine.
+Ix Kernel::bytesWithNextRow(WritePlan &w) {
+  Ix bytes(0);
+  auto add = [&](Node *n, Ix rows) {
+    int64_t size = std::max<int64_t>(n->type.getIntOrFloatBitWidth() / 8, 1);
+    bytes = to.add(bytes, to.mul(to.mul(extents[plan.stream], rows), size));
+  };
+  for (Node *n : readsAlongRow(w, /*isOfRow=*/true))
+    add(n, to.add(rowsAhead(w), 1));
+  for (Node *n : readsAlongRow(w, /*isOfRow=*/false))
+    if (!plan.facts.asksIntoFirst)
+      add(n, 1);
+  return bytes;
+}
+
+/// 1 where a sweep finds no room for the next row in the first cache, else 0.
+Ix Kernel::isNextBeyondFirst() {
+  Ix is(0);
+  for (WritePlan &w : plan.sweepWrites)
+    is = to.max(is, to.div(bytesWithNextRow(w), plan.facts.l1Bytes + 1));
+  return to.min(is, 1);
+}
+
 /// Results past the caches, one row after another. The next row comes in
 /// meanwhile, as near as it has room beside this one and what all rows read:
 /// where it has none it drives these out. Sapphire Rapids (48 KB, 2 MB), one
@@ -192,29 +196,24 @@ void Kernel::writeStreamed(WritePlan &w) {
     return writeValues(w, /*isStreamed=*/true);
   if ((!onlyRow && plan.tileRows > 1) || !plan.schedule.prefetch)
     return write(NextRow());
-  Ix bytes(0);
-  auto add = [&](Node *n, Ix rows) {
-    int64_t size = std::max<int64_t>(n->type.getIntOrFloatBitWidth() / 8, 1);
-    bytes = to.add(bytes, to.mul(to.mul(extents[plan.stream], rows), size));
-  };
-  bool isFirst = plan.facts.asksIntoFirst;
-  SmallVector<Node *> own = readsAlongRow(w, /*isOfRow=*/true);
-  for (Node *n : own)
-    add(n, to.add(rowsAhead(w), 1));
-  for (Node *n : readsAlongRow(w, /*isOfRow=*/false))
-    if (!isFirst)
-      add(n, 1);
+  bool isFirst = plan.facts.asksIntoFirst, isTwice = plan.facts.asksTwice;
+  Ix bytes = bytesWithNextRow(w);
   bool isAsked = passAsksForNextRow();
-  if (own.empty() || (!isFirst && isAsked))
+  if (readsAlongRow(w, /*isOfRow=*/true).empty() ||
+      (!isFirst && !isTwice && isAsked))
     return write(std::nullopt);
   // What the pass has asked for: its own distance, in this row and behind it.
   int64_t asked = isFirst && isAsked ? 2 * kAheadBytes : 0;
   Ix isInSecond =
       to.min(to.div(plan.facts.l2Bytes / 4 * 3, to.max(bytes, 1)), Ix(1));
-  auto near = [&] { write(NextRow{1, 1}); };
+  auto near = [&] {
+    !isFirst &&isAsked ? write(std::nullopt) : write(NextRow{1, 1});
+  };
   auto far = [&] {
     bool isNone = isFirst || isInSecond.is(0);
-    isNone ? write(std::nullopt) : write(NextRow{2, isInSecond});
+    int64_t further = isTwice ? kAheadBytes : 0;
+    isNone ? write(std::nullopt)
+           : write(NextRow{2, isInSecond, /*rows=*/1, further});
   };
   Ix beyond = to.sub(bytes, plan.facts.l1Bytes);
   if (asked)
@@ -244,8 +243,8 @@ void Kernel::prefetchNextRow(Tile &t, WritePlan &w, int c) {
     int64_t bytes = std::max<int64_t>(n->type.getIntOrFloatBitWidth() / 8, 1);
     Ix isBeyond =
         to.min(1, to.div(extents[plan.stream], plan.facts.l2Bytes / bytes + 1));
-    Ix further =
-        rowBefore ? to.mul(to.sub(1, isBeyond), kFurtherBytes / bytes) : Ix(0);
+    Ix further = rowBefore ? to.mul(to.sub(1, isBeyond), kFurtherBytes / bytes)
+                           : to.mul(nextRow->times, nextRow->bytes / bytes);
     to.prefetch(operandOfRead(n), to.add(offsetOf(next, n, 0, c), further),
                 /*isWrite=*/false, nextRow->level);
   }

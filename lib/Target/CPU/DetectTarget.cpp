@@ -98,44 +98,46 @@ static bool hasTiles(const llvm::StringMap<bool> &host) {
          mayUseMatrixTiles();
 }
 
-/// Zen 4, 4096 x 4096, one thread, asked for and not: variance 3.4 and 2.6 ms,
-/// kurtosis 4.1 and 2.9; on a Zen 5 1.35 and 2.5, 1.3 and 2.7.
-static bool readsAhead() { return llvm::sys::getHostCPUName() == "znver4"; }
-
-/// Sapphire Rapids, x[m, 4096] by 4096 x 4096, one thread, asked for and not:
-/// m = 128 24.2 to 24.9 and 22.6 to 23.0 ms; 128 x 768 x 3072 3.4 and 3.15; a
-/// copy into panels alone 14 GB/s and 18.
-static bool followsRows() {
-  return llvm::sys::getHostCPUName() == "sapphirerapids";
-}
-
-/// Zen 5 (48 KB, 1 MB), one thread, into the second cache and the first: decode
-/// 32/8 heads of 128, 16384 keys, f32 6.5 and 4.8 ms, bf16 2.75 and 2.25;
-/// LayerNorm 4096 x 4096 3.4 and 3.0. Zen 4 (32 KB), decode: 8.6 and 14.2.
-static bool asksIntoFirst() { return llvm::sys::getHostCPUName() == "znver5"; }
-
-/// `longestWrittenFirst`. Zen 4, one thread, ms, without and with: RMSNorm 128
-/// x 131072 6.7 and 4.4, to int8 6.8 and 5.3, 16 x 1048576 6.0 and 5.6,
-/// LayerNorm 128 x 131072 6.6 and 5.5, softmax 5.7 and 5.4.
-static bool beginsNextRow() {
+/// What was measured of processors, by LLVM's names for them. Of others nothing
+/// is known: the facts stay as they are.
+static void setFactsOfProcessor(TargetFacts &facts) {
   llvm::StringRef name = llvm::sys::getHostCPUName();
-  return name == "znver4" || name == "znver5";
-}
-
-/// Pairs of 512 bits, Zen 4, cycles: fma and fma 1.9, fma and add 1.1, fma and
-/// vscalefps 1.9, add and vscalefps 2.9. Other machines were not measured.
-static bool addsApart() { return llvm::sys::getHostCPUName() == "znver4"; }
-
-/// Zen 4 (118 GFLOP/s), one thread, ms, in groups from 33 rows on and panel by
-/// panel: 384 x 1536 and back 12 times, 33 / 40 / 48 / 64 / 128 / 512 rows 9.2
-/// / 11.4 / 13.5 / 16.3 / 31.9 / 126.8 and 8.6 / 10.0 / 12.1 / 16.3 / 32.2 /
-/// 127; 768 x 3072 and back, three times, 48 / 64 / 128 rows 13.4 / 16.6 / 32.3
-/// and 12.1 / 17.2 / 33.5. Zen 5: `Kernel::passByPanel`.
-static int64_t mostRowsByPanel() {
-  llvm::StringRef name = llvm::sys::getHostCPUName();
-  return name == "znver5"   ? std::numeric_limits<int64_t>::max()
-         : name == "znver4" ? 63
-                            : TargetFacts().mostRowsByPanel;
+  if (name == "sapphirerapids") {
+    // x[m, 4096] by 4096 x 4096, one thread, asked for and not: m = 128 24.2 to
+    // 24.9 and 22.6 to 23.0 ms; 128 x 768 x 3072 3.4 and 3.15; a copy into
+    // panels alone 14 GB/s and 18.
+    facts.followsRows = true;
+  }
+  if (name == "znver4") {
+    // 4096 x 4096, one thread, asked for and not: variance 3.4 and 2.6 ms,
+    // kurtosis 4.1 and 2.9.
+    facts.readsAhead = true;
+    // 4096 x 4096, one thread, ms, once and twice: LayerNorm 5.6 and 5.1,
+    // RMSNorm 4.5 and 4.1, to int8 3.9 and 3.6, softmax 6.2 and 5.4.
+    facts.asksTwice = true;
+    // `longestWrittenFirst`, one thread, ms, without and with: RMSNorm 128 x
+    // 131072 6.7 and 4.4, to int8 6.8 and 5.3, 16 x 1048576 6.0 and 5.6,
+    // LayerNorm 128 x 131072 6.6 and 5.5, softmax 5.7 and 5.4.
+    facts.beginsNextRow = true;
+    // Pairs of 512 bits, cycles: fma and fma 1.9, fma and add 1.1, fma and
+    // vscalefps 1.9, add and vscalefps 2.9.
+    facts.addsApart = facts.vectorBits == 512;
+    // 118 GFLOP/s, one thread, ms, in groups from 33 rows on and panel by
+    // panel: 384 x 1536 and back 12 times, 33 / 40 / 48 / 64 / 128 / 512 rows
+    // 9.2 / 11.4 / 13.5 / 16.3 / 31.9 / 126.8 and 8.6 / 10.0 / 12.1 / 16.3 /
+    // 32.2 / 127; 768 x 3072 and back, three times, 48 / 64 / 128 rows 13.4 /
+    // 16.6 / 32.3 and 12.1 / 17.2 / 33.5.
+    facts.mostRowsByPanel = 63;
+  }
+  if (name == "znver5") {
+    // 48 KB and 1 MB, one thread, into the second cache and the first: decode
+    // 32/8 heads of 128, 16384 keys, f32 6.5 and 4.8 ms, bf16 2.75 and 2.25;
+    // LayerNorm 4096 x 4096 3.4 and 3.0. (Zen 4, 32 KB, decode: 8.6 and 14.2.)
+    facts.asksIntoFirst = true;
+    facts.beginsNextRow = true;
+    // `Kernel::passByPanel`.
+    facts.mostRowsByPanel = std::numeric_limits<int64_t>::max();
+  }
 }
 
 /// A virtual machine lists the whole last cache of its host, which others use
@@ -198,13 +200,7 @@ llvm::Expected<CpuTarget> refold::detectTarget(llvm::StringRef wanted) {
         target.facts.addsPairs = target.facts.multipliesTiles = true;
         target.features += ",+avx512bf16,+amx-tile,+amx-int8,+amx-bf16";
       }
-      target.facts.readsAhead = readsAhead();
-      target.facts.followsRows = followsRows();
-      target.facts.asksIntoFirst = asksIntoFirst();
-      target.facts.beginsNextRow = beginsNextRow();
-      target.facts.addsApart =
-          addsApart() && form.instructionSet == InstructionSet::AVX512;
-      target.facts.mostRowsByPanel = mostRowsByPanel();
+      setFactsOfProcessor(target.facts);
       return target;
     }
     if (wanted != form.name)
