@@ -140,9 +140,6 @@ void ScheduleChooser::chooseRows(Schedule &s, int row, int stream) {
         return llvm::is_contained(w.getIndices(),
                                   cascade.getBody().getArgument(stream));
       });
-  // On a machine that reads ahead itself what is computed has to take time: Zen
-  // 4, with and without, entropy 3.2 and 3.3 ms, KL divergence 8.4 and 10.6; or
-  // something is written between: LayerNorm 5.4 and 7.1.
   bool computesMuch =
       llvm::any_of(cascade.getBody().getOps(), [&](Operation &op) {
         return isa<math::MathDialect>(op.getDialect()) &&
@@ -150,8 +147,7 @@ void ScheduleChooser::chooseRows(Schedule &s, int row, int stream) {
                     math::RoundEvenOp, math::FmaOp>(op) &&
                (sets.of(op.getResult(0)) & (uint64_t(1) << stream));
       });
-  s.prefetch =
-      isLarge(stream, 256) && (!target.readsAhead || hasSweep || computesMuch);
+  s.prefetch = isLarge(stream, 256);
   // What a row of one tile has computed its sweep reads again. Zen 3, softmax
   // 4096 x 4096 on AVX2: 20.4 ms in tiles of 1024, 15.8 in one; with AVX-512 an
   // exponential costs what memory takes for f32, twice what it takes for 16

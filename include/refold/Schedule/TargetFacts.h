@@ -36,18 +36,15 @@ struct TargetFacts {
   bool gathersWords = true;
   /// A masked access takes no longer than one without a mask (AVX-512).
   bool masksAreFree = true;
-  /// Memory that is read in order comes early enough by itself where little is
-  /// computed of it: to ask for it is in its way.
-  bool readsAhead = false;
   /// Parts of rows that lie apart come early enough by themselves where they
   /// are copied: to ask for them is in their way.
   bool followsRows = false;
   /// What is read soon is asked for into the first cache, even where it has
   /// little room: from the second it comes late.
   bool asksIntoFirst = false;
-  /// The lines of a row that the first cache does not hold beside the next one
-  /// are asked for twice, by the pass over it and by the sweep of the row
-  /// before: what finds no room in the queue the first time comes the second.
+  /// What is asked for is asked for twice, into the second cache: what finds no
+  /// room in the queue the first time comes the second. Rows that are written
+  /// are asked for by the sweep of the row before and by their own pass.
   bool asksTwice = false;
   /// Of rows that the second cache does not hold the next one is read while
   /// results of this one are written.

@@ -78,7 +78,7 @@ void Kernel::sumInOrder(Nest &nest, const SumsApart &sums) {
   part.sums = {{nest.term, nest.term}};
   part.results.clear();
   part.readsPanels = false;
-  if (plan.facts.asksIntoFirst)
+  if (plan.facts.asksIntoFirst || plan.facts.asksTwice)
     part.ahead = operandsToPrefetch(nest);
   part.inPlace = part.fillsArray = part.splitsLanes = true;
   clearSums(nest, sums.part);

@@ -174,6 +174,7 @@ private:
   struct Ahead {
     llvm::SmallVector<Node *> reads;
     int64_t bytes = 0;      ///< from what is read
+    int64_t again = 0;      ///< the second time that it is asked for; 0: once
     int64_t rows = 0;       ///< or so many rows, if that is more
     int level = 1;          ///< the cache that it is wanted in
     std::optional<Ix> most; ///< elements that there are, if that may be less
@@ -201,6 +202,7 @@ private:
     int64_t bytes = 0; ///< beyond the place in that row
   };
   llvm::SmallVector<Node *> readsAlongRow(WritePlan &w, bool isOfRow);
+  llvm::SmallVector<Node *> readsOfNextRow(WritePlan &w);
   bool passAsksForNextRow();
   Ix bytesWithNextRow(WritePlan &w);
   Ix isNextBeyondFirst();

@@ -23,38 +23,37 @@ static bool hasOwnAddress(Node *read) {
 
 /// Dense reads of the terms. Where nothing takes time the machine is ahead by
 /// itself while a tile is read for the first time; on the levels behind the
-/// first it is in the cache, and memory would rest. (Zen 4, variance of 4096 x
-/// 4096: 2.5 ms with 8 KB, without 2.0.) A sweep takes time, and all that
-/// memory gives: the rest of the row is asked for, and the sweep asks for the
-/// next one (LayerNorm of 4096 x 4096: 6.6 ms, with it 5.5; on two threads 3.9
-/// and 3.3). What the sweep beside this pass has asked for is not, nor, where
-/// lines are asked into the first cache, what all rows read: a Zen 5 brings it
-/// by itself (RMSNorm to int8 512 x 32768 3.2 ms, without 2.75; by hand 2.9 and
-/// 2.5).
+/// first it is in the cache, and memory would rest. A sweep takes time, and all
+/// that memory gives: the rest of the row is asked for, and the sweep asks for
+/// the next one (LayerNorm of 4096 x 4096: 6.6 ms, with it 5.5; on two threads
+/// 3.9 and 3.3), or both for what lies ahead (`asksTwice`). What the sweep
+/// beside this pass has asked for is not, nor, where lines are asked into the
+/// first cache, what all rows read: a Zen 5 brings it by itself (RMSNorm to
+/// int8 512 x 32768 3.2 ms, without 2.75; by hand 2.9 and 2.5).
 Kernel::Ahead Kernel::readsToPrefetch(ArrayRef<StatePlan *> states,
                                       bool isInCache) {
+  bool isSwept = !plan.sweepWrites.empty(), isTwice = plan.facts.asksTwice;
   Ahead ahead;
-  ahead.bytes = kAheadBytes;
+  ahead.bytes = isTwice && !isSwept ? kFarAheadBytes : kAheadBytes;
+  ahead.again = isTwice && !isSwept ? kAheadBytes : 0;
+  ahead.level = isTwice ? 2 : 1;
   bool areAll = true;
   NodeSet all;
   if (plan.schedule.prefetch)
     for (StatePlan *s : states)
       collect(s->term, all);
   if (llvm::none_of(all, isCostly)) {
-    bool isSwept = !plan.sweepWrites.empty();
     if (isSwept ? isWholeRow : !isInCache)
       return ahead;
     ahead.bytes = isSwept ? kAheadBytes : kFarAheadBytes;
-    if (isSwept)
-      ahead.most = to.sub(extents[plan.stream],
-                          to.add(base[plan.stream], plan.tileStream));
+    if (isSwept) {
+      Ix most = to.sub(extents[plan.stream],
+                       to.add(base[plan.stream], plan.tileStream));
+      Ix all =
+          isTwice ? to.mul(isNextBeyondFirst(), extents[plan.stream]) : Ix(0);
+      ahead.most = to.max(most, all);
+    }
     areAll = !isSwept || !plan.facts.asksIntoFirst || plan.row == kNone;
-  }
-  if (plan.facts.asksTwice && !plan.sweepWrites.empty()) {
-    ahead.level = 2;
-    if (ahead.most)
-      ahead.most = to.max(*ahead.most,
-                          to.mul(isNextBeyondFirst(), extents[plan.stream]));
   }
   NodeSet asked = rowBefore ? readsOfWrites() : NodeSet();
   for (Node *n : all)
@@ -62,6 +61,11 @@ Kernel::Ahead Kernel::readsToPrefetch(ArrayRef<StatePlan *> states,
         (areAll || plan.hasRow(n->set)) && !asked.contains(n) &&
         plan.along(n, plan.stream).kind == Along::Unit)
       ahead.reads.push_back(n);
+  // Zen 4, one thread, covariance 4096 x 4096 5.4 ms, with 7.0; on
+  // two 3.3, 3.7.
+  bool isLeft = isTwice && !isSwept && ahead.reads.size() > 1;
+  if (isLeft && llvm::none_of(all, isCostly))
+    ahead.reads.clear();
   return ahead;
 }
 
@@ -84,8 +88,14 @@ void Kernel::prefetchAhead(Tile &t, const Ahead &ahead, int c) {
       distance = to.min(distance, to.max(*ahead.most, 0));
     if (distance.is(0))
       continue;
-    to.prefetch(operandOfRead(n), to.add(offsetOf(t, n, 0, c), distance),
-                /*isWrite=*/false, ahead.level);
+    Ix at = offsetOf(t, n, 0, c);
+    auto ask = [&](Ix ahead, int level) {
+      to.prefetch(operandOfRead(n), to.add(at, ahead), /*isWrite=*/false,
+                  level);
+    };
+    ask(distance, ahead.level);
+    if (ahead.again && !ahead.rows)
+      ask(ahead.again / bytes, ahead.level);
   }
 }
 
@@ -141,6 +151,23 @@ SmallVector<Node *> Kernel::readsAlongRow(WritePlan &w, bool isOfRow) {
   return reads;
 }
 
+/// What is asked for of the next row while this one is written: what is read
+/// for that, or where all of it was kept, as exponentials are, what the states
+/// read.
+SmallVector<Node *> Kernel::readsOfNextRow(WritePlan &w) {
+  SmallVector<Node *> reads = readsAlongRow(w, /*isOfRow=*/true);
+  if (!reads.empty() || !plan.facts.asksTwice || w.lane != plan.stream)
+    return reads;
+  NodeSet all;
+  for (StatePlan &s : plan.states)
+    collect(s.term, all);
+  for (Node *n : all)
+    if (n->kind == Node::Read && plan.hasRow(n->set) && hasOwnAddress(n) &&
+        n->has(plan.stream) && plan.along(n, plan.stream).kind == Along::Unit)
+      reads.push_back(n);
+  return reads;
+}
+
 /// Whether the last pass asks for so much beyond its place that it begins the
 /// next row.
 bool Kernel::passAsksForNextRow() {
@@ -152,16 +179,18 @@ bool Kernel::passAsksForNextRow() {
   });
 }
 
-/// Of what is read for a result: the row that is written, those that come in
-/// meanwhile, and what all rows read, unless that is left to the machine.
+/// Of what is read for a result: the row that is written, what was kept of it,
+/// those that come in meanwhile, and what all rows read, unless that is left to
+/// the machine.
 Ix Kernel::bytesWithNextRow(WritePlan &w) {
   Ix bytes(0);
   auto add = [&](Node *n, Ix rows) {
     int64_t size = std::max<int64_t>(n->type.getIntOrFloatBitWidth() / 8, 1);
     bytes = to.add(bytes, to.mul(to.mul(extents[plan.stream], rows), size));
   };
-  for (Node *n : readsAlongRow(w, /*isOfRow=*/true))
-    add(n, to.add(rowsAhead(w), 1));
+  int64_t own = readsAlongRow(w, /*isOfRow=*/true).empty() ? 2 : 1;
+  for (Node *n : readsOfNextRow(w))
+    add(n, to.add(rowsAhead(w), own));
   for (Node *n : readsAlongRow(w, /*isOfRow=*/false))
     if (!plan.facts.asksIntoFirst)
       add(n, 1);
@@ -199,19 +228,19 @@ void Kernel::writeStreamed(WritePlan &w) {
   bool isFirst = plan.facts.asksIntoFirst, isTwice = plan.facts.asksTwice;
   Ix bytes = bytesWithNextRow(w);
   bool isAsked = passAsksForNextRow();
-  if (readsAlongRow(w, /*isOfRow=*/true).empty() ||
-      (!isFirst && !isTwice && isAsked))
+  if (readsOfNextRow(w).empty() || (!isFirst && !isTwice && isAsked))
     return write(std::nullopt);
   // What the pass has asked for: its own distance, in this row and behind it.
   int64_t asked = isFirst && isAsked ? 2 * kAheadBytes : 0;
   Ix isInSecond =
       to.min(to.div(plan.facts.l2Bytes / 4 * 3, to.max(bytes, 1)), Ix(1));
+  int64_t further = isTwice ? kAheadBytes : 0;
   auto near = [&] {
-    !isFirst &&isAsked ? write(std::nullopt) : write(NextRow{1, 1});
+    write(isTwice && isAsked ? NextRow{2, 1, /*rows=*/1, further}
+                             : NextRow{1, 1});
   };
   auto far = [&] {
     bool isNone = isFirst || isInSecond.is(0);
-    int64_t further = isTwice ? kAheadBytes : 0;
     isNone ? write(std::nullopt)
            : write(NextRow{2, isInSecond, /*rows=*/1, further});
   };
@@ -234,7 +263,7 @@ void Kernel::prefetchNextRow(Tile &t, WritePlan &w, int c) {
   if (!plan.schedule.prefetch || plan.row == kNone || !nextRow ||
       t.lane != plan.stream)
     return;
-  for (Node *n : readsAlongRow(w, /*isOfRow=*/true)) {
+  for (Node *n : readsOfNextRow(w)) {
     if (!startsLine(to, n->type, c))
       continue;
     Tile next = t;
@@ -341,11 +370,13 @@ bool Kernel::prefetchInOrder(const Nest &nest, Tile &t, Node *n) {
 void Kernel::prefetchOperands(const Nest &nest, Tile &t) {
   // Into the second cache: tiles of keys and values take turns in the first.
   // Zen 4, decode 32/8 heads of 128, 16384 keys, tiles of 128: 8 KB 9.7 ms,
-  // 16 KB 8.6, 32 KB 9.8; 8 KB into the first cache 14.2. Zen 5, tiles of 256,
-  // 16 KB into the second cache 6.5; into the first 4 KB 5.2, 8 KB 4.8, 12 KB
-  // 5.1, 16 KB 5.4.
+  // 16 KB 8.6, 32 KB 9.8; 8 KB into the first cache 14.2; with the values, too,
+  // 6.8, both again at 8 KB 5.8 (by hand 5.8, reading alone 4.5). Zen 5, tiles
+  // of 256, 16 KB into the second cache 6.5; into the first 4 KB 5.2, 8 KB 4.8,
+  // 12 KB 5.1, 16 KB 5.4.
   constexpr int64_t kFarBytes = 16 * 1024;
   bool isFirst = plan.facts.asksIntoFirst && !nest.bytesAhead;
+  bool isTwice = plan.facts.asksTwice && !nest.bytesAhead;
   int64_t farBytes = isFirst           ? kAheadBytes
                      : nest.bytesAhead ? nest.bytesAhead
                                        : kFarBytes;
@@ -368,9 +399,14 @@ void Kernel::prefetchOperands(const Nest &nest, Tile &t) {
       if (t.column == kNone && !startsLine(to, n->type, c))
         continue;
       int64_t bytes = std::max<int64_t>(n->type.getIntOrFloatBitWidth() / 8, 1);
-      to.prefetch(operandOfRead(n),
-                  to.add(offsetOf(t, n, 0, c), farBytes / bytes),
-                  /*isWrite=*/false, /*level=*/isFirst ? 1 : 2);
+      Ix at = offsetOf(t, n, 0, c);
+      auto ask = [&](int64_t ahead, int level) {
+        to.prefetch(operandOfRead(n), to.add(at, ahead / bytes),
+                    /*isWrite=*/false, level);
+      };
+      ask(farBytes, isFirst ? 1 : 2);
+      if (isTwice)
+        ask(kAheadBytes, 2);
     }
   }
 }

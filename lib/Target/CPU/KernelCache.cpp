@@ -14,15 +14,15 @@ static constexpr uint32_t kMostPhases = 1024;
 static void print(llvm::raw_ostream &os, const TargetFacts &facts) {
   const auto &[vectorBits, vectorRegisters, l1Bytes, l2Bytes, hasCompress,
                addsPairs, l3Bytes, cores, hasByteDots, addsHalfWords,
-               gathersWords, masksAreFree, readsAhead, followsRows,
-               asksIntoFirst, asksTwice, beginsNextRow, addsApart,
-               mostRowsByPanel, multipliesTiles] = facts;
+               gathersWords, masksAreFree, followsRows, asksIntoFirst,
+               asksTwice, beginsNextRow, addsApart, mostRowsByPanel,
+               multipliesTiles] = facts;
   os << vectorBits << ' ' << vectorRegisters << ' ' << l1Bytes << ' ' << l2Bytes
      << ' ' << hasCompress << ' ' << addsPairs << ' ' << l3Bytes << ' ' << cores
      << ' ' << hasByteDots << ' ' << addsHalfWords << ' ' << gathersWords << ' '
-     << masksAreFree << ' ' << readsAhead << ' ' << followsRows << ' '
-     << asksIntoFirst << ' ' << asksTwice << ' ' << beginsNextRow << ' '
-     << addsApart << ' ' << mostRowsByPanel << ' ' << multipliesTiles;
+     << masksAreFree << ' ' << followsRows << ' ' << asksIntoFirst << ' '
+     << asksTwice << ' ' << beginsNextRow << ' ' << addsApart << ' '
+     << mostRowsByPanel << ' ' << multipliesTiles;
 }
 
 /// Of this compiler and the two libraries that its code comes from.

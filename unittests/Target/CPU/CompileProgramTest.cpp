@@ -485,17 +485,21 @@ func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {
             std::string::npos);
 }
 
+/// How a processor likes to be asked.
+enum class Asks { Usual, IntoFirst, Twice };
+
 /// Lines that AVX-512 code of a program asks for, into the first cache and into
 /// the second; nothing where this machine does not generate it.
 static std::optional<std::pair<size_t, size_t>>
-linesAskedFor(Program &program, bool intoFirst,
+linesAskedFor(Program &program, Asks how,
               llvm::StringRef ofFirst = "prefetcht0") {
   llvm::Expected<CpuTarget> target = detectTarget("avx512");
   if (!target) {
     llvm::consumeError(target.takeError());
     return std::nullopt;
   }
-  target->facts.asksIntoFirst = intoFirst;
+  target->facts.asksIntoFirst = how == Asks::IntoFirst;
+  target->facts.asksTwice = how == Asks::Twice;
   std::pair<size_t, size_t> lines;
   CompileProgramOptions options;
   options.onAssembly = [&](llvm::StringRef, llvm::StringRef text) {
@@ -528,13 +532,59 @@ func.func @f(%x: tensor<8192x4096xf32>) -> tensor<8192x4096xf32> {
   }
   return %p : tensor<8192x4096xf32>
 })mlir");
-  auto usual = linesAskedFor(program, /*intoFirst=*/false);
-  auto first = linesAskedFor(program, /*intoFirst=*/true);
+  auto usual = linesAskedFor(program, Asks::Usual);
+  auto first = linesAskedFor(program, Asks::IntoFirst);
   if (!usual || !first)
     GTEST_SKIP() << "no AVX-512";
   EXPECT_EQ(usual->second, 0u); // the pass asks for it
   EXPECT_GT(first->first, usual->first);
   EXPECT_EQ(first->second, 0u);
+  // 8 KB ahead, the sweep in the next row.
+  for (llvm::StringRef line : {"prefetcht1\t8192(", "prefetcht1\t24576("}) {
+    auto twice = linesAskedFor(program, Asks::Twice, line);
+    ASSERT_TRUE(twice);
+    EXPECT_GT(twice->first, 0u) << line.str();
+  }
+  auto near = linesAskedFor(program, Asks::Twice);
+  ASSERT_TRUE(near);
+  EXPECT_EQ(near->first, 0u);
+}
+
+// Sums by themselves: nothing is asked for on the first level, which reads a
+// tile in order.
+TEST(CompileProgramTest, RowsThatReduceAreAskedForTwice) {
+  auto program = [](llvm::StringRef factor) {
+    return Program((R"mlir(
+func.func @f(%x: tensor<8192x4096xf32>, %w: tensor<8192x4096xf32>)
+    -> tensor<8192xf32> {
+  %e = tensor.empty() : tensor<8192xf32>
+  %p = refold.cascade rows(%i = 8192) stream(%j = 4096)
+      ins(%a = %x : tensor<8192x4096xf32>, %b = %w : tensor<8192x4096xf32>)
+      outs(%o = %e : tensor<8192xf32>) {
+    %v = refold.read %a[%i, %j] : f32
+    %u = refold.read %b[%i, %j] : f32
+    %s = refold.state add(%v : f32)
+    %n = arith.constant 0.000244140625 : f32
+    %m = arith.mulf %s, %n : f32
+    %d = arith.subf %v, %m : f32
+    %q = arith.mulf %d, )mlir" +
+                    factor + R"mlir( : f32
+    %z = refold.state add(%q : f32)
+    refold.write %z, %o[%i] : f32
+  }
+  return %p : tensor<8192xf32>
+})mlir")
+                       .str());
+  };
+  Program one = program("%d"), two = program("%u");
+  for (llvm::StringRef line : {"prefetcht1\t16384(", "prefetcht1\t8192("}) {
+    auto ofOne = linesAskedFor(one, Asks::Twice, line);
+    auto ofTwo = linesAskedFor(two, Asks::Twice, line);
+    if (!ofOne || !ofTwo)
+      GTEST_SKIP() << "no AVX-512";
+    EXPECT_GT(ofOne->first, 0u) << line.str();
+    EXPECT_EQ(ofTwo->second, 0u); // two arrays are the first cache
+  }
 }
 
 // Rows of 4 KB: two of them are as far as others ask, four as far as this one.
@@ -553,8 +603,8 @@ func.func @f(%x: tensor<32768x1024xf32>) -> tensor<32768x1024xf32> {
   }
   return %p : tensor<32768x1024xf32>
 })mlir");
-  auto usual = linesAskedFor(program, /*intoFirst=*/false, "prefetcht0\t8192(");
-  auto first = linesAskedFor(program, /*intoFirst=*/true, "prefetcht0\t16384(");
+  auto usual = linesAskedFor(program, Asks::Usual, "prefetcht0\t8192(");
+  auto first = linesAskedFor(program, Asks::IntoFirst, "prefetcht0\t16384(");
   if (!usual || !first)
     GTEST_SKIP() << "no AVX-512";
   EXPECT_GT(usual->first, 0u);
@@ -580,12 +630,17 @@ func.func @f(%x: tensor<32x16384xf32>, %w: tensor<8x16384x128xf32>)
   }
   return %p : tensor<32x128xf32>
 })mlir");
-  auto usual = linesAskedFor(program, /*intoFirst=*/false);
-  auto first = linesAskedFor(program, /*intoFirst=*/true);
+  auto usual = linesAskedFor(program, Asks::Usual);
+  auto first = linesAskedFor(program, Asks::IntoFirst);
   if (!usual || !first)
     GTEST_SKIP() << "no AVX-512";
   EXPECT_GE(first->first, usual->first + 4);
   EXPECT_EQ(first->second, 0u);
+  for (llvm::StringRef line : {"prefetcht1\t16384(", "prefetcht1\t8192("}) {
+    auto twice = linesAskedFor(program, Asks::Twice, line);
+    ASSERT_TRUE(twice);
+    EXPECT_GT(twice->first, 0u) << line.str();
+  }
 }
 
 // Four keys are in work side by side, or sixteen: rows that lie together.
@@ -612,8 +667,8 @@ func.func @f(%x: tensor<32x128xf32>, %w: tensor<32x16384x128xf32>)
 })mlir");
     // The seventh line of the keys ahead; no step reads it of its own keys.
     llvm::StringRef line = "prefetcht0\t8576(";
-    auto usual = linesAskedFor(program, /*intoFirst=*/false, line);
-    auto first = linesAskedFor(program, /*intoFirst=*/true, line);
+    auto usual = linesAskedFor(program, Asks::Usual, line);
+    auto first = linesAskedFor(program, Asks::IntoFirst, line);
     if (!usual || !first)
       GTEST_SKIP() << "no AVX-512";
     EXPECT_EQ(usual->first, 0u);
