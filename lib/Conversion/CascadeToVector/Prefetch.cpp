@@ -287,7 +287,8 @@ SmallVector<Node *> Kernel::operandsToPrefetch(const Nest &nest) {
   SmallVector<Node *> reads;
   if (!plan.schedule.prefetch || plan.tileRows > kFewRows)
     return reads;
-  bool isAlone = plan.facts.asksIntoFirst && plan.tileRows == 1;
+  bool isAlone = (plan.facts.asksIntoFirst || plan.facts.asksTwice) &&
+                 plan.tileRows == 1;
   int lane = nest.lanesReduced ? int(nest.reduced.back()) : nest.lane;
   NodeSet all;
   collect(nest.term, all);
