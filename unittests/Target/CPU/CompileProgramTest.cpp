@@ -553,7 +553,7 @@ func.func @f(%x: tensor<8192x4096xf32>) -> tensor<8192x4096xf32> {
 // Sums by themselves: nothing is asked for on the first level, which reads a
 // tile in order.
 TEST(CompileProgramTest, RowsThatReduceAreAskedForTwice) {
-  auto program = [](llvm::StringRef factor) {
+  auto program = [](llvm::StringRef more) {
     return Program((R"mlir(
 func.func @f(%x: tensor<8192x4096xf32>, %w: tensor<8192x4096xf32>)
     -> tensor<8192xf32> {
@@ -564,19 +564,33 @@ func.func @f(%x: tensor<8192x4096xf32>, %w: tensor<8192x4096xf32>)
     %v = refold.read %a[%i, %j] : f32
     %u = refold.read %b[%i, %j] : f32
     %s = refold.state add(%v : f32)
-    %n = arith.constant 0.000244140625 : f32
-    %m = arith.mulf %s, %n : f32
+    %one = arith.constant 1.0 : f32
+    %n = refold.state add(%one : f32)
+    %m = arith.divf %s, %n : f32
     %d = arith.subf %v, %m : f32
-    %q = arith.mulf %d, )mlir" +
-                    factor + R"mlir( : f32
-    %z = refold.state add(%q : f32)
+    %q = arith.mulf %d, %d : f32
+    %r = arith.addf %q, )mlir" +
+                    more + R"mlir( : f32
+    %z = refold.state add(%r : f32)
+        pivot(%m : f32) with(%s : f32, %n : f32)
+        transport(%old, %new, %self, %sum, %count) {
+      %two = arith.constant 2.0 : f32
+      %0 = arith.subf %old, %new : f32
+      %1 = arith.mulf %sum, %two : f32
+      %2 = arith.addf %old, %new : f32
+      %3 = arith.mulf %2, %count : f32
+      %4 = arith.subf %1, %3 : f32
+      %5 = arith.mulf %0, %4 : f32
+      %6 = arith.addf %self, %5 : f32
+      refold.yield %6 : f32
+    } law "taylor-shift"
     refold.write %z, %o[%i] : f32
   }
   return %p : tensor<8192xf32>
 })mlir")
                        .str());
   };
-  Program one = program("%d"), two = program("%u");
+  Program one = program("%v"), two = program("%u");
   for (llvm::StringRef line : {"prefetcht1\t16384(", "prefetcht1\t8192("}) {
     auto ofOne = linesAskedFor(one, Asks::Twice, line);
     auto ofTwo = linesAskedFor(two, Asks::Twice, line);
