@@ -22,7 +22,9 @@ func.func @extend_bf16(%x: vector<8xbf16>) -> vector<8xf32> {
 // CHECK-DAG:     %[[HALF:.*]] = arith.constant 32767 : i32
 // CHECK-DAG:     %[[NAN:.*]] = arith.constant 32704 : i32
 // CHECK:         arith.addi %{{.*}}, %[[HALF]] : i32
-// CHECK:         arith.select %{{.*}}, %[[NAN]],
+// CHECK:         %[[QUIET:.*]] = arith.ori %{{.*}}, %[[NAN]] : i32
+// CHECK:         %[[IS:.*]] = arith.cmpf uno,
+// CHECK:         arith.select %[[IS]], %[[QUIET]],
 // CHECK-NOT:     arith.truncf
 // CHECK:         return
 func.func @round_to_bf16(%x: f32) -> bf16 {
