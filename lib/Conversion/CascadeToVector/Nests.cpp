@@ -130,9 +130,9 @@ void Kernel::nestBlocks(Nest &nest, Tile &outer, Ix first, Ix end) {
 
 /// One row of a result that is stored past the caches: lanes up to the first
 /// aligned address, blocks of whole registers from there, the rest. The lanes
-/// of the row's head and tail share their lines with other rows; whole
-/// registers behind the last block do not, and lines that are stored through
-/// the caches are read first. Sapphire Rapids, LayerNorm of rows of 96 7.2 ms,
+/// of the row's head and tail share their lines with other rows; whole lines
+/// behind the last block do not, and lines that are stored through the caches
+/// are read first. Sapphire Rapids, LayerNorm of rows of 96 7.2 ms,
 /// of 64 and 128 5.0 and 4.6.
 void Kernel::nestStreamed(Nest &nest, Tile &outer) {
   Ix range = rangeOf(nest.lane);
@@ -159,9 +159,11 @@ void Kernel::nestStreamed(Nest &nest, Tile &outer) {
   constexpr int64_t kManyBlocks = 16;
   bool isLong = range.isConstant() && range.constant >= kManyBlocks * width;
   Ix whole = main;
-  if (width > lanes && !isLong && to.registersOfStore(nest.term->type) == 1) {
-    whole = to.add(head, to.floorTo(to.sub(range, head), lanes));
-    to.each(main, whole, lanes, [&](Ix at) { block(at, 1, std::nullopt); });
+  int64_t line = lanes * to.registersOfStore(nest.term->type);
+  if (width > line && !isLong) {
+    whole = to.add(head, to.floorTo(to.sub(range, head), line));
+    to.each(main, whole, line,
+            [&](Ix at) { block(at, line / lanes, std::nullopt); });
   }
   to.each(whole, range, lanes, [&](Ix at) { block(at, 1, range); });
 }

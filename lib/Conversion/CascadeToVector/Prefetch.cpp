@@ -61,10 +61,11 @@ Kernel::Ahead Kernel::readsToPrefetch(ArrayRef<StatePlan *> states,
         (areAll || plan.hasRow(n->set)) && !asked.contains(n) &&
         plan.along(n, plan.stream).kind == Along::Unit)
       ahead.reads.push_back(n);
-  // Zen 4, one thread, covariance 4096 x 4096 5.4 ms, with 7.0; on
-  // two 3.3, 3.7.
-  bool isLeft = isTwice && !isSwept && ahead.reads.size() > 1;
-  if (isLeft && llvm::none_of(all, isCostly))
+  // Zen 4, covariance 4096 x 4096, one thread 5.4 ms, with 7.0; two 3.3, 3.7.
+  size_t arrays = llvm::count_if(ahead.reads, [&](Node *n) {
+    return plan.row == kNone || plan.hasRow(n->set);
+  });
+  if (isTwice && !isSwept && arrays > 1 && llvm::none_of(all, isCostly))
     ahead.reads.clear();
   return ahead;
 }
@@ -287,8 +288,8 @@ SmallVector<Node *> Kernel::operandsToPrefetch(const Nest &nest) {
   SmallVector<Node *> reads;
   if (!plan.schedule.prefetch || plan.tileRows > kFewRows)
     return reads;
-  bool isAlone = (plan.facts.asksIntoFirst || plan.facts.asksTwice) &&
-                 plan.tileRows == 1;
+  bool isAlone =
+      (plan.facts.asksIntoFirst || plan.facts.asksTwice) && plan.tileRows == 1;
   int lane = nest.lanesReduced ? int(nest.reduced.back()) : nest.lane;
   NodeSet all;
   collect(nest.term, all);

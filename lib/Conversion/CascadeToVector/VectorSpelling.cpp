@@ -400,11 +400,10 @@ void VectorSpelling::storeStreaming(Val v, const Buffer &to, Ix at) {
   isStreaming = true;
 }
 
-/// Bytes: registers of words become narrow in one go, and lines are written
-/// whole. Elsewhere a register of bytes is as good as four.
-/// As many as are a whole line. Zen 4, 4096 x 4096 in bf16, register by
-/// register and so, one thread / two, ms: RMSNorm 4.4 and 3.6 / 2.2 and 1.9,
-/// softmax 6.5 and 5.9 / 3.9 and 3.2.
+/// Bytes and halves: registers of words become narrow in one go, and lines are
+/// written whole. Elsewhere a register is as good as a line of them. Zen 4,
+/// 4096 x 4096 in bf16, register by register and so, one thread / two, ms:
+/// RMSNorm 4.4 and 3.6 / 2.2 and 1.9, softmax 6.5 and 5.9 / 3.9 and 3.2.
 int64_t VectorSpelling::registersOfStore(Type element) {
   bool areWide = 32 * lanes() == target.vectorBits && target.hasCompress;
   Type stored = storedElement(element);

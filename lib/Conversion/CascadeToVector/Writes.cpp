@@ -140,8 +140,9 @@ Ix Kernel::bytesOf(Type element, Set set) {
 Ix Kernel::bytesToStream(WritePlan &w) {
   Type element = w.value->type;
   Ix bytes = bytesOf(element, w.set);
-  if (to.registersOfStore(element) == 1 || !plan.hasStream(w.set) ||
-      !plan.hasRow(w.set) || !leavesProgram(w))
+  bool areBytes = element.getIntOrFloatBitWidth() == 8;
+  if (!areBytes || to.registersOfStore(element) == 1 ||
+      !plan.hasStream(w.set) || !plan.hasRow(w.set) || !leavesProgram(w))
     return bytes;
   NodeSet all;
   collect(w.value, all);

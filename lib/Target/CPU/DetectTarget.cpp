@@ -114,7 +114,7 @@ static void setFactsOfProcessor(TargetFacts &facts) {
     // and 3.6, softmax 6.2 and 5.4; variance 4.3 and 2.6 (not asking 3.7),
     // kurtosis 4.0 and 2.6 (3.7), KL divergence 8.2 and 6.6; decode 32/8 heads
     // of 128, 16384 keys, f32 6.8 and 5.8.
-    facts.asksTwice = true;
+    facts.asksTwice = facts.vectorBits == 512;
     // `longestWrittenFirst`, one thread, ms, without and with: RMSNorm 128 x
     // 131072 6.7 and 4.4, to int8 6.8 and 5.3, 16 x 1048576 6.0 and 5.6,
     // LayerNorm 128 x 131072 6.6 and 5.5, softmax 5.7 and 5.4.
