@@ -2,6 +2,7 @@
 #ifndef REFOLD_LIB_CONVERSION_CASCADETOVECTOR_KERNEL_H
 #define REFOLD_LIB_CONVERSION_CASCADETOVECTOR_KERNEL_H
 
+#include "Ahead.h"
 #include "Nest.h"
 #include "Plan.h"
 #include "Spelling.h"
@@ -171,14 +172,6 @@ private:
                   bool isStreamed = false);
 
   // Prefetch.cpp.
-  struct Ahead {
-    llvm::SmallVector<Node *> reads;
-    int64_t bytes = 0;      ///< from what is read
-    int64_t again = 0;      ///< the second time that it is asked for; 0: once
-    int64_t rows = 0;       ///< or so many rows, if that is more
-    int level = 1;          ///< the cache that it is wanted in
-    std::optional<Ix> most; ///< elements that there are, if that may be less
-  };
   Ahead readsToPrefetch(llvm::ArrayRef<StatePlan *> states, bool isInCache);
   unsigned numberOfOperand(Node *read), numberOfTarget(WritePlan &w);
   Buffer operandOfRead(Node *read), targetBuffer(WritePlan &w);
@@ -194,13 +187,6 @@ private:
   void prefetchPanels(const Nest &nest, Tile &t);
   void prefetchResults(Tile &t, int c);
   Ix rowsAhead(WritePlan &w);
-  /// Where a sweep asks for the row that follows: into which cache, and `times`
-  /// the usual distance, `rows`; 0 where that turns out to be too far.
-  struct NextRow {
-    int level = 2;
-    Ix times{1}, rows{1};
-    int64_t bytes = 0; ///< beyond the place in that row
-  };
   llvm::SmallVector<Node *> readsAlongRow(WritePlan &w, bool isOfRow);
   llvm::SmallVector<Node *> readsOfNextRow(WritePlan &w);
   bool passAsksForNextRow();

@@ -30,8 +30,7 @@ static bool hasOwnAddress(Node *read) {
 /// beside this pass has asked for is not, nor, where lines are asked into the
 /// first cache, what all rows read: a Zen 5 brings it by itself (RMSNorm to
 /// int8 512 x 32768 3.2 ms, without 2.75; by hand 2.9 and 2.5).
-Kernel::Ahead Kernel::readsToPrefetch(ArrayRef<StatePlan *> states,
-                                      bool isInCache) {
+Ahead Kernel::readsToPrefetch(ArrayRef<StatePlan *> states, bool isInCache) {
   bool isSwept = !plan.sweepWrites.empty(), isTwice = plan.facts.asksTwice;
   Ahead ahead;
   ahead.bytes = isTwice && !isSwept ? kFarAheadBytes : kAheadBytes;
