@@ -687,6 +687,9 @@ func.func @f(%x: tensor<32x128xf32>, %w: tensor<32x16384x128xf32>)
       GTEST_SKIP() << "no AVX-512";
     EXPECT_EQ(usual->first, 0u);
     EXPECT_EQ(usual->second > 0, isShared);
+    auto twice = linesAskedFor(program, Asks::Twice);
+    ASSERT_TRUE(twice);
+    EXPECT_GT(twice->second, 0u); // of rows by themselves, too
     EXPECT_EQ(first->first, 1u);
     EXPECT_EQ(first->second, 0u);
   }
