@@ -162,13 +162,13 @@ class Model:
         return lambda reads, writes: reads * read_ms + writes * write_ms - min(reads, writes) * saved
 
     @staticmethod
-    def join(c, arithmetic, memory, overhead, beside=0.0):
-        return max(arithmetic, memory) + c["apart"] * min(arithmetic - beside, memory) + overhead
+    def join(apart, arithmetic, memory, overhead, beside=0.0):
+        return max(arithmetic, memory) + apart * min(arithmetic - beside, memory) + overhead
 
     def predict(self, step, c):
         if step["kind"] == "copy":
             memory = self.traffic(c, step["working_set"])(step["bytes_read"], step["bytes_read"])
-            return self.join(c, 0.0, memory, c["launchMs"])
+            return self.join(c["apart"], 0.0, memory, c["launchMs"])
         work = step["counts"]
         return self.product(step, work, c) if "depth" in work else self.kernel(step, work, c)
 
@@ -194,7 +194,7 @@ class Model:
         memory = self.traffic(c, step["working_set"])(step["bytes_read"], step["bytes_written"])
         memory += sum(again["bytes"] * self.read_ms_per_byte(c, again["between"]) for again in work["rereads"])
         beside = live * power_ms * work["stream"]["lagging"]
-        return self.join(c, arithmetic, memory, c["launchMs"] + c["itemMs"] * work["items"], beside)
+        return self.join(c["apart"], arithmetic, memory, c["launchMs"] + c["itemMs"] * work["items"], beside)
 
     def product(self, step, work, c):
         padded = math.ceil(work["columns"] / self.lanes) * self.lanes
@@ -205,7 +205,7 @@ class Model:
         memory = self.traffic(c, step["working_set"])(step["bytes_read"] + c["productWrite"] * written, written)
         turned = c["productTurned"] * work["turned"] * min(1.0, work["rows"] / 16.0)
         converted = c["fromF16"] * work["from_f16"] + c["fromOthers"] * work["from_others"]
-        return self.join(c, 2.0 * (steps / rate + (turned + converted) / self.flops), memory, c["productMs"] * work["batch"])
+        return self.join(c["productApart"], 2.0 * (steps / rate + (turned + converted) / self.flops), memory, c["productMs"] * work["batch"])
 
 
 def distance(model, steps, c, start):
@@ -228,7 +228,7 @@ def improve(model, steps, c):
         for name in c:
             for way in (factor, 1.0 / factor):
                 trial = dict(c, **{name: c[name] * way})
-                if name in ("apart", "liveShare") and trial[name] > 1.0:
+                if name in ("apart", "productApart", "liveShare") and trial[name] > 1.0:
                     continue
                 found = distance(model, steps, trial, start)
                 if found < best * (1.0 - 1e-5):

@@ -44,20 +44,20 @@ MachineRates MachineRates::defaults(const TargetFacts &target) {
 }
 
 namespace {
-/// Fitted to the steps of the suite's programs and their unfused forms on a Zen
-/// 5 server core, those of nests and library products on a Zen 4, one thread
-/// (docs/targets/cpu.md, "Cost model"). Times are
-/// those of one simple operation on a register of f32, or milliseconds where
-/// the name says so.
+/// Fitted to the steps of the suite's programs and their unfused forms, one
+/// thread: rows to a Zen 4's and, with less weight, a Zen 5's, nests and
+/// library products to a Zen 4's (docs/targets/cpu.md, "Cost model"). Times are
+/// those of an fma on a register of f32, or milliseconds where the name says
+/// so.
 struct Coefficients {
-  double simple = 0.192;
+  double simple = 0.786;
   double function = 4.92; ///< log, tanh, ... in exponentials
   /// By the probed e^x: shares and terms of sums are 2^x. Sapphire Rapids, 8.8
   /// G a second and 11.2.
-  double power = 0.8;
-  double division = 0.595;
-  double conversion = 1.06;
-  double rowOperation = 0.296; ///< in registers, though a row has one: tiles
+  double power = 0.848;
+  double division = 3.17;
+  double conversion = 0.358;
+  double rowOperation = 0.196; ///< in registers, though a row has one: tiles
   double nest = 1.08;          ///< a step at the probed rate of register tiles
   double nestSum = 10.0;       ///< steps that the ends of a sum take
   double nestOther = 0.303;    ///< what is no fma runs beside them
@@ -74,10 +74,10 @@ struct Coefficients {
   double sumAcross = 22.0;     ///< a sum whose lanes are added at the end
   double turned = 13.0;        ///< an element laid out for a product
   double liveShare = 0.503;    ///< of a mask, at most: fitted to triangles
-  double visitMs = 7e-07;      ///< a row that is begun
-  double mergeMs = 1.9e-07;    ///< a sum of its lanes
-  double tailMs = 6.6e-07;     ///< a register at its end
-  double extremeMs = 1.15e-06; ///< what an extreme takes more
+  double visitMs = 1.26e-06;   ///< a row that is begun
+  double mergeMs = 2.95e-07;   ///< a sum of its lanes
+  double tailMs = 6.41e-07;    ///< a register at its end
+  double extremeMs = 3.83e-06; ///< what an extreme takes more
   double compared = 0.838;     ///< an element held against a list of the best
   double enteredMs = 1.4e-05;  ///< into a register of a list, by itself
   /// Zen 4: softmax and the 8 best of 65536 x 64, 128, 256 in 2.9, 4.6, 8.9 ms.
@@ -87,15 +87,16 @@ struct Coefficients {
   double placed = 1.4;
   double gatheredMs = 3.67e-06;
   double itemMs = 2.92e-06;
-  double launchMs = 0.00024;
+  double launchMs = 0.000213;
   double regionMs = 0.0005; ///< of more than one thread
   /// Of the shorter one of arithmetic and memory, what does not overlap.
-  double apart = 0.658;
+  double apart = 0.257;
+  double productApart = 0.658; ///< of products by themselves
   /// By the probed reads past the second cache: whole programs of the suite,
   /// 188 cases each, fused and unfused, within 25 % with 1.0 82 and 85 %, 1.05
   /// 85 and 88, 1.1 85 and 89, 1.2 86 and 89 (Zen 5).
   double far = 1.1;
-  double writeInCache = 1.51; ///< of the rate at which a level is read
+  double writeInCache = 1.16; ///< of the rate at which a level is read
   double product = 1.12;      ///< of the fma peak; oneDNN
   double productSum = 3.0;    ///< steps that the ends of a sum take
   double productWrite = 1.2;  ///< what it writes is read before
@@ -192,10 +193,10 @@ static double parallelism(double items, double threads,
 
 /// `besideMs` of the arithmetic is done as memory comes, and never waits for
 /// it.
-static Cost join(Cost cost, double besideMs = 0.0) {
+static Cost join(Cost cost, double apart, double besideMs = 0.0) {
   double longer = std::max(cost.arithmeticMs, cost.memoryMs);
   double shorter = std::min(cost.arithmeticMs - besideMs, cost.memoryMs);
-  cost.ms = longer + kCoefficients.apart * shorter + cost.overheadMs;
+  cost.ms = longer + apart * shorter + cost.overheadMs;
   return cost;
 }
 
@@ -256,7 +257,7 @@ Cost refold::predict(const KernelWork &work, const TargetFacts &target,
         again.bytes * readMsPerByte(rates, again.between * busy, busy);
   cost.overheadMs =
       c.launchMs + regionMs(threads, work.items) + c.itemMs * work.items / busy;
-  return join(cost, besideMs);
+  return join(cost, c.apart, besideMs);
 }
 
 Cost refold::predict(const ProductWork &work, const TargetFacts &target,
@@ -286,7 +287,7 @@ Cost refold::predict(const ProductWork &work, const TargetFacts &target,
       msOf(traffic, work.bytesRead + c.productWrite * work.bytesWritten,
            work.bytesWritten);
   cost.overheadMs = regionMs(threads, busy) + c.productMs * work.batch / busy;
-  return join(cost);
+  return join(cost, c.productApart);
 }
 
 Cost refold::predictCopy(double bytes, const MachineRates &rates,
@@ -295,5 +296,5 @@ Cost refold::predictCopy(double bytes, const MachineRates &rates,
   Cost cost;
   cost.memoryMs = msOf(traffic, bytes, bytes);
   cost.overheadMs = kCoefficients.launchMs;
-  return join(cost);
+  return join(cost, kCoefficients.apart);
 }
