@@ -27,12 +27,13 @@ class Machine:
         self.folder = pathlib.Path(folder)
         self.library = self.folder / "libfakecuda.so"
         self.log = self.folder / "calls"
-        (self.folder / "cache").mkdir(mode=0o700)  # a kernel is compiled once for all checks
+        for name in ("cache", "kept"):  # a kernel is compiled once for all checks
+            (self.folder / name).mkdir(mode=0o700)
         self.compiler = compiler
         self.build(to=self.library)
         self.environment = dict(os.environ, REFOLD_LIBCUDA=str(self.library), REFOLD_NVRTC=str(self.library),
                                 REFOLD_CACHE_DIR=str(self.folder / "cache"), FAKE_CUDA_HEADERS=str(ROOT / "runtime/cuda"),
-                                FAKE_CUDA_LOG=str(self.log), FAKE_CUDA_CXX=compiler, REFOLD_CUBLASLT="off")
+                                FAKE_CUDA_LOG=str(self.log), FAKE_CUDA_CXX=compiler, FAKE_CUDA_KEPT=str(self.folder / "kept"), REFOLD_CUBLASLT="off")
 
     def build(self, *flags, to=None):
         """The driver; with flags another one."""
