@@ -30,7 +30,7 @@ usage: ./refold.sh [--without-torch] COMMAND [arguments]
 Installs what the machine lacks with apt (as root, or with sudo) and, into .venv/, with pip, and
 says before what it is and how large. Needs Debian 12 on x86-64 and some 5 GB of disk. Nothing
 happens twice: the second call is quick. The build reports its steps; the first one takes about
-15 minutes on 2 cores, all tests less than 30.
+15 minutes on 2 cores, all tests about 45.
 TEXT
 }
 
