@@ -428,9 +428,10 @@ void Kernel::sweep(Ix lo, Ix hi) {
     computeNumbers(plan.numbers);
   outerStreams(outer, [&] {
     int64_t width = rowBefore ? plan.tileBeside() : plan.tileSwept;
+    bool mayEnd = plan.hasTail || plan.tileStream % width;
     to.each(lo, hi, width, [&](Ix at) {
       base[plan.stream] = at;
-      valid = plan.hasTail ? to.min(width, to.sub(hi, at)) : Ix(width);
+      valid = mayEnd ? to.min(width, to.sub(hi, at)) : Ix(width);
       if (!areTurned)
         fillAgain(readsOfWrites(), plan.passes.size());
       for (Node *n : plan.sweepContractions)
