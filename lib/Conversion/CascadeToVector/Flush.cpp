@@ -85,6 +85,13 @@ void Kernel::findFlushed() {
   for (WritePlan &w :
        llvm::concat<WritePlan>(plan.finishWrites, plan.sweepWrites))
     collect(w.value, all);
+  // Across the rows of an array each is beside others than its own 1.
+  for (WritePlan &w : plan.sweepWrites)
+    if (plan.along(w, plan.stream).kind != Along::Unit) {
+      NodeSet across;
+      collect(w.value, across);
+      shown.insert(across.begin(), across.end());
+    }
   for (Node *n : all)
     if (n->kind == Node::Elem && isa<math::ExpOp>(n->op) && n->type.isF32() &&
         plan.hasStream(n->set) && !shown.contains(n) &&

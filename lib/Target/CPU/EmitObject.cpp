@@ -2,6 +2,7 @@
 #include "refold/Target/CPU/ObjectCode.h"
 
 #include "BalancePorts.h"
+#include "ConstantsInMemory.h"
 #include "JoinObjects.h"
 #include "SplitModule.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
@@ -332,6 +333,8 @@ struct Generator {
 llvm::Expected<Bytes> Generator::generate(llvm::Module &code,
                                           llvm::TargetMachine &machine) const {
   StageTimer timer(options.times, "kernel: LLVM code generation");
+  if (target.instructionSet == InstructionSet::AVX2)
+    keepConstantsInMemory(code, unsigned(target.facts.vectorBits));
   Bytes bytes;
   llvm::raw_svector_ostream stream(bytes);
   llvm::legacy::PassManager codegen;

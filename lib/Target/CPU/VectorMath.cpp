@@ -332,11 +332,11 @@ Value refold::emitExp2(VectorMath &m, Value x) {
 }
 
 /// p * 2^n of an x that is to n as 2^x to that: one product with a power made
-/// of bits, 0 from -126.5 down, infinity from 127.5 up. Six operations less
-/// than what has subnormal results (Zen 3, AVX2: 1.9 G a second, so 2.7).
+/// of bits, 0 from -126.5 down. Six operations less than what has subnormal
+/// results (Zen 3, AVX2: 1.9 G a second, so 2.7).
 static Value emitExp2ToZero(VectorMath &m, Value x, ArrayRef<double> q) {
   const ExpFormat &f = kExpF32;
-  Value bounded = m.atMost(m.atLeast(x, -f.bias), f.bias + 1.0);
+  Value bounded = m.atLeast(x, -f.bias);
   Value shifted = m.add(bounded, m.constant(f.magic));
   Value n = m.sub(shifted, m.constant(f.magic));
   Value r = m.sub(bounded, n);
@@ -357,8 +357,8 @@ Value refold::emitShortExp2(VectorMath &m, Value x) {
   // 2^r = 1 + r q(r) on |r| <= 1/2; error 2^-18.4, none at 0. Far out r is 0.
   static constexpr double kQ[] = {0.693124193076, 0.24024098629,
                                   0.0559064272685, 0.00958285300626};
-  if (!m.hasScaleF())
-    return emitExp2ToZero(m, x, kQ);
+  if (!m.hasScaleF()) // infinity from 127.5 up
+    return emitExp2ToZero(m, m.atMost(x, kExpF32.bias + 1.0), kQ);
   Value n = m.roundEven(x);
   Value r = m.sub(x, n);
   return m.scaleF(m.fma(r, m.polynomial(r, kQ), m.constant(1.0)), n);

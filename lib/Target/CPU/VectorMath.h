@@ -71,7 +71,7 @@ private:
 /// every kind: infinities, NaN, -0, subnormal.
 mlir::Value emitExp(VectorMath &m, mlir::Value x);
 mlir::Value emitExp2(VectorMath &m, mlir::Value x);
-/// 0 below the normal numbers, infinite from 2^127.5 on, where that is cheaper.
+/// Of x up to 127: 0 below the normal numbers, where that is cheaper.
 mlir::Value emitFlushedExp2(VectorMath &m, mlir::Value x);
 /// The same with an error of 2^-18: of what is rounded to 16 bits.
 mlir::Value emitShortExp2(VectorMath &m, mlir::Value x);

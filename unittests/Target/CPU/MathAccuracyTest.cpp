@@ -110,7 +110,8 @@ TEST(MathAccuracyTest, ErrorsAreBounded) {
     }
 }
 
-/// What is a term beside 1: of results below 2^-126 only that they are small.
+/// What is a term beside 1: of results below 2^-126 only that they are small,
+/// and of those far above 1, which `afn` alone does not have, nothing.
 TEST(MathAccuracyTest, FlushedAndShortExp2) {
   std::vector<float> values = sampledFloats(16411);
   for (float x = -130.0f; x < 130.0f; x += 0.0137f)
@@ -136,6 +137,8 @@ TEST(MathAccuracyTest, FlushedAndShortExp2) {
             EXPECT_TRUE(std::isnan(y)) << where;
           else if (x < -126.0f)
             EXPECT_TRUE(y >= 0.0f && y <= 0x1p-126f) << where;
+          else if (x > 127.0f && flags == llvm::StringRef("afn"))
+            continue;
           else if (x >= 128.0f)
             EXPECT_EQ(y, HUGE_VALF) << where;
           else if (x >= 127.5f)
