@@ -11,11 +11,13 @@ config.excludes = ["Inputs", "broken", "Catalogue"]
 config.test_source_root = os.path.join(config.refold_source, "test")
 config.test_exec_root = config.refold_output
 
-# What compiles or predicts for a processor that this one is not. An AVX2 machine has one target less to test.
+# What compiles or predicts for a processor that this one is not. An AVX2 machine has one target less to test:
+# `lit --param cpu=avx2` runs what such a machine would, on any other.
+cpu = lit_config.params.get("cpu")
 try:
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         flags = file.read()
-        if " avx512f " in flags:
+        if " avx512f " in flags and cpu != "avx2":
             config.available_features.add("avx512")
         # Kernels ask Linux for the registers of tiles; before 5.16 it has none to give.
         if " amx_int8" in flags and " amx_bf16" in flags and " avx512_bf16" in flags:
@@ -39,3 +41,5 @@ config.environment["REFOLD_CACHE_DIR"] = ""
 for name in ("REFOLD_CPU", "HOME", "OMP_NUM_THREADS"):
     if name in os.environ:
         config.environment[name] = os.environ[name]
+if cpu:
+    config.environment["REFOLD_CPU"] = cpu
