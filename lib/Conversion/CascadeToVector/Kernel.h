@@ -621,7 +621,7 @@ private:
   void emitSegmentSweep(unsigned phase);
   void mergeSegment(unsigned pass, bool hasLists);
   void mergeRowStates(unsigned pass, bool hasRow, bool hasLists, Tile &mine,
-                      Tile &theirs);
+                      Tile &theirs, bool isKnownOnly = false);
   void mergeMatrixStates(unsigned pass, bool hasRow, Tile &mine, Tile &theirs);
   void mergeOrdered(StatePlan &s, Ix row);
 

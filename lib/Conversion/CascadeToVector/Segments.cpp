@@ -111,8 +111,9 @@ void Kernel::emitSegmentSweep(unsigned phase) {
   });
 }
 
+/// `isKnownOnly`: what they become is only remembered, in both tiles.
 void Kernel::mergeRowStates(unsigned pass, bool hasRow, bool hasLists,
-                            Tile &mine, Tile &theirs) {
+                            Tile &mine, Tile &theirs, bool isKnownOnly) {
   for (StatePlan &s : plan.states) {
     bool hasColumn = plan.rowLane != kNone && (s.set & bit(plan.rowLane));
     if (s.pass != pass || s.form == StatePlan::Matrix ||
@@ -121,7 +122,8 @@ void Kernel::mergeRowStates(unsigned pass, bool hasRow, bool hasLists,
         (s.isList() && !hasLists))
       continue;
     if (s.isList()) {
-      mergeOrdered(s, mine.rowLocal[0]);
+      if (!isKnownOnly)
+        mergeOrdered(s, mine.rowLocal[0]);
       continue;
     }
     Node *old = plan.graph->version(s.op, Node::Old);
@@ -134,7 +136,8 @@ void Kernel::mergeRowStates(unsigned pass, bool hasRow, bool hasLists,
     if (x.wide != y.wide)
       x = to.splat(x), y = to.splat(y);
     Val merged = to.binary(s.combine, x, y);
-    writeArray(mine, arrays[s.number].values[0], 0, 0, merged);
+    if (!isKnownOnly)
+      writeArray(mine, arrays[s.number].values[0], 0, 0, merged);
     for (Tile *t : {&mine, &theirs})
       t->memo[keyOf(*t, now, 0, 0)] = merged;
   }
@@ -190,11 +193,15 @@ void Kernel::mergeSegment(unsigned pass, bool hasLists) {
         t->laneLocal = at.laneLocal;
         t->laneLimit = at.laneLimit;
       }
+      // A transport of what each row has of a column reads what all rows share
+      // of it, as it was and as it will be.
+      if (hasRow)
+        mergeRowStates(pass, /*hasRow=*/false, hasLists, here, there,
+                       /*isKnownOnly=*/true);
       mergeRowStates(pass, hasRow, hasLists, here, there);
     });
   };
   mergeRowStates(pass, /*hasRow=*/false, hasLists, mine, theirs);
-  columns(/*hasRow=*/false, Ix(0), mine, theirs);
   if (isJoined && !onlyRow)
     eachHead([&](Tile &head) {
       Tile x(&mine), y(&theirs);
@@ -213,6 +220,7 @@ void Kernel::mergeSegment(unsigned pass, bool hasLists) {
       columns(/*hasRow=*/true, row, x, y);
       mergeMatrixStates(pass, /*hasRow=*/true, x, y);
     });
+  columns(/*hasRow=*/false, Ix(0), mine, theirs);
   mergeMatrixStates(pass, /*hasRow=*/false, mine, theirs);
 }
 
