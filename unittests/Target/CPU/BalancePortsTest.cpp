@@ -93,22 +93,7 @@ func.func @f(%p: memref<?xf32>) {
   }
   return
 })mlir";
-  mlir::DialectRegistry registry;
-  registerCpuDialects(registry);
-  mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
-  auto module = mlir::parseSourceString<mlir::ModuleOp>(text, &context);
-  if (!module) {
-    ADD_FAILURE() << "does not parse: " << text;
-    return 0;
-  }
-  ObjectOptions options;
-  options.asAssembly = true;
-  auto assembly = emitObject(*module, *target, options);
-  if (!assembly) {
-    ADD_FAILURE() << llvm::toString(assembly.takeError());
-    return 0;
-  }
-  return (*assembly)->getBuffer().count("{rn-sae}");
+  return llvm::StringRef(assemblyOfText(text, *target)).count("{rn-sae}");
 }
 } // namespace
 

@@ -21,10 +21,11 @@ inline std::vector<CpuTarget> runnableTargets() {
   return targets;
 }
 
-/// Compiles MLIR text; fails the test where that fails.
-inline std::shared_ptr<LoadedCode> compileText(llvm::StringRef text,
-                                               const CpuTarget &target,
-                                               ObjectOptions options = {}) {
+/// Object code or assembly of MLIR text; null, and the test fails, where there
+/// is none.
+inline std::unique_ptr<llvm::MemoryBuffer>
+emitText(llvm::StringRef text, const CpuTarget &target,
+         const ObjectOptions &options) {
   mlir::DialectRegistry registry;
   registerCpuDialects(registry);
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
@@ -33,13 +34,31 @@ inline std::shared_ptr<LoadedCode> compileText(llvm::StringRef text,
     ADD_FAILURE() << "does not parse: " << text.str();
     return nullptr;
   }
-  auto object = emitObject(*module, target, options);
-  if (!object) {
-    ADD_FAILURE() << llvm::toString(object.takeError());
+  auto emitted = emitObject(*module, target, options);
+  if (!emitted) {
+    ADD_FAILURE() << llvm::toString(emitted.takeError());
     return nullptr;
   }
+  return std::move(*emitted);
+}
+
+inline std::string assemblyOfText(llvm::StringRef text,
+                                  const CpuTarget &target) {
+  ObjectOptions options;
+  options.asAssembly = true;
+  auto assembly = emitText(text, target, options);
+  return assembly ? assembly->getBuffer().str() : "";
+}
+
+/// Compiles MLIR text; fails the test where that fails.
+inline std::shared_ptr<LoadedCode> compileText(llvm::StringRef text,
+                                               const CpuTarget &target,
+                                               ObjectOptions options = {}) {
+  auto object = emitText(text, target, options);
+  if (!object)
+    return nullptr;
   std::vector<std::unique_ptr<llvm::MemoryBuffer>> objects;
-  objects.push_back(std::move(*object));
+  objects.push_back(std::move(object));
   auto code = LoadedCode::load(std::move(objects));
   if (!code) {
     ADD_FAILURE() << llvm::toString(code.takeError());

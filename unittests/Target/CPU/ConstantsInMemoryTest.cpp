@@ -31,25 +31,10 @@ func.func @f(%p: memref<?xf32>) {
   }
   return
 })mlir";
-  mlir::DialectRegistry registry;
-  registerCpuDialects(registry);
-  mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
-  auto module = mlir::parseSourceString<mlir::ModuleOp>(text, &context);
-  if (!module) {
-    ADD_FAILURE() << "does not parse: " << text;
-    return "";
-  }
-  ObjectOptions options;
-  options.asAssembly = true;
-  auto assembly = emitObject(*module, *avx2(), options);
-  if (!assembly) {
-    ADD_FAILURE() << llvm::toString(assembly.takeError());
-    return "";
-  }
-  return (*assembly)->getBuffer().str();
+  return assemblyOfText(text, *avx2());
 }
 
-/// A polynomial of `count` + 1 constants that are all different.
+/// A polynomial of `count` constants that are all different.
 std::string polynomial(int count) {
   std::string text = "%y0 = arith.mulf %x, %x : vector<8xf32>\n";
   for (int i = 0; i < count; ++i) {
