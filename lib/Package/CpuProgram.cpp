@@ -4,7 +4,7 @@
 #include "FindOneDnn.h"
 #include "ProgramPlans.h"
 #include "refold/Package/ObjectCode.h"
-#include "refold/Runtime/AlignedBuffer.h"
+#include "refold/Support/AlignedBuffer.h"
 #include "refold/Runtime/ConstantPanels.h"
 #include "refold/Runtime/MatrixTiles.h"
 #include "refold/Runtime/Product.h"

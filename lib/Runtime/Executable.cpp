@@ -4,7 +4,7 @@
 #include "LinkedOneDnn.h"
 #include "Parallel.h"
 #include "ShapePlan.h"
-#include "refold/Runtime/AlignedBuffer.h"
+#include "refold/Support/AlignedBuffer.h"
 #include "refold/Runtime/ArenaPlan.h"
 #include "refold/Runtime/ConstantSteps.h"
 #include "refold/Support/Error.h"

@@ -2,7 +2,7 @@
 #ifndef REFOLD_LIB_RUNTIME_SHAPEPLAN_H
 #define REFOLD_LIB_RUNTIME_SHAPEPLAN_H
 
-#include "refold/Runtime/AlignedBuffer.h"
+#include "refold/Support/AlignedBuffer.h"
 #include "refold/Runtime/ExecutableSpec.h"
 #include "refold/Runtime/Product.h"
 #include "refold/Runtime/Views.h"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Support/Tensor.h"
+#include "refold/Support/AlignedBuffer.h"
 #include "refold/Support/Error.h"
 #include <cmath>
 #include <cstring>
 #include <iterator>
 #include <new>
-#include <sys/mman.h>
 
 namespace refold {
 
@@ -175,21 +175,14 @@ llvm::Expected<Tensor> Tensor::create(DType dtype,
   std::optional<int64_t> count = checkedNumElements(shape, byteWidth(dtype));
   if (!count)
     return fail(ExitCode::Limit, "an array of this shape exceeds 2^62 bytes");
-  // Streams over pages of 4 KB reach half the memory rate of a virtual machine
-  // (Zen 4: 17 GB/s against 33); only whole pages of 2 MB can be huge.
-  constexpr size_t kHugePage = size_t(2) << 20;
-  size_t size = std::max<size_t>(*count * byteWidth(dtype), 1);
-  size_t alignment = size >= 2 * kHugePage ? kHugePage : 64;
-  size = (size + alignment - 1) / alignment * alignment;
-  void *data = std::aligned_alloc(alignment, size);
-  if (!data)
+  auto owner = std::make_shared<AlignedBuffer>();
+  size_t size = *count * byteWidth(dtype);
+  if (!owner->reserve(std::max<size_t>(size, 1)))
     return fail(ExitCode::Limit, llvm::Twine("no memory for an array of ") +
                                      llvm::Twine(size) + " bytes");
-  if (alignment == kHugePage)
-    madvise(data, size, MADV_HUGEPAGE); // a wish; failure changes nothing
+  char *data = owner->data();
   std::memset(data, 0, size);
-  return share(dtype, shape, rowMajorStrides(shape), data,
-               std::shared_ptr<void>(data, std::free));
+  return share(dtype, shape, rowMajorStrides(shape), data, std::move(owner));
 }
 
 Tensor Tensor::borrow(DType dtype, llvm::ArrayRef<int64_t> shape,

@@ -2,7 +2,7 @@
 #ifndef REFOLD_RUNTIME_PRODUCT_H
 #define REFOLD_RUNTIME_PRODUCT_H
 
-#include "refold/Runtime/AlignedBuffer.h"
+#include "refold/Support/AlignedBuffer.h"
 #include "refold/Runtime/OneDnn.h"
 #include "refold/Runtime/Views.h"
 #include <map>
