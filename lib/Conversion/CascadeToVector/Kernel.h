@@ -614,8 +614,8 @@ private:
   bool hasSegments();
   Ix numSegments();
   Ix placeOf(Ix segment);
-  void bindStates(Ix item, Ix segment);
-  void bindSegment(Ix item, Ix &lo, Ix &hi);
+  void bindStates(Ix item, Ix segment, unsigned pass);
+  void bindSegment(Ix item, unsigned pass, Ix &lo, Ix &hi);
   void emitSegments(unsigned pass, unsigned phase);
   void emitMerge(unsigned pass, unsigned phase);
   void emitSegmentSweep(unsigned phase);

@@ -33,18 +33,22 @@ static void moveTo(Array &a, Ix part, Spelling &to) {
 /// Where the states of a segment begin, in sets of states.
 Ix Kernel::placeOf(Ix segment) { return to.mul(segment, places()); }
 
-/// Points the arrays of all states to one segment's part.
-void Kernel::bindStates(Ix item, Ix segment) {
-  Ix part = placeOf(to.add(to.mul(item, numSegments()), segment));
-  for (StateArrays &a : arrays) {
+/// Points the arrays of states to one segment's part; those of passes before
+/// `pass` to part 0, where they were merged.
+void Kernel::bindStates(Ix item, Ix segment, unsigned pass) {
+  Ix first = to.mul(item, numSegments());
+  Ix merged = placeOf(first), part = placeOf(to.add(first, segment));
+  for (const StatePlan &s : plan.states) {
+    StateArrays &a = arrays[s.number];
+    Ix place = s.pass < pass ? merged : part;
     for (Array &value : a.values)
-      moveTo(value, part, to);
-    moveTo(a.finals, part, to);
-    moveTo(a.count, part, to);
+      moveTo(value, place, to);
+    moveTo(a.finals, place, to);
+    moveTo(a.count, place, to);
   }
 }
 
-void Kernel::bindSegment(Ix item, Ix &lo, Ix &hi) {
+void Kernel::bindSegment(Ix item, unsigned pass, Ix &lo, Ix &hi) {
   Ix segments = numSegments();
   Ix segment = to.rem(item, segments), main = to.div(item, segments);
   bindItem(main);
@@ -52,21 +56,13 @@ void Kernel::bindSegment(Ix item, Ix &lo, Ix &hi) {
   Ix length = to.ceilTo(to.ceilDiv(extent, segments), plan.tileStream);
   lo = to.min(to.mul(segment, length), extent);
   hi = to.min(to.add(lo, length), extent);
-  bindStates(main, segment);
+  bindStates(main, segment, pass);
 }
 
-/// States of earlier passes are read where they were merged: in part 0.
 void Kernel::emitSegments(unsigned pass, unsigned phase) {
   eachItem(phase, 1, [&](Ix item) {
     Ix lo, hi;
-    bindSegment(item, lo, hi);
-    Ix first = placeOf(to.mul(to.div(item, numSegments()), numSegments()));
-    for (StatePlan &s : plan.states)
-      if (s.pass < pass) {
-        for (Array &value : arrays[s.number].values)
-          moveTo(value, first, to);
-        moveTo(arrays[s.number].finals, first, to);
-      }
+    bindSegment(item, pass, lo, hi);
     prologue();
     rowByRow([&] { walkPass(pass, lo, hi); });
   });
@@ -84,15 +80,15 @@ void Kernel::emitMerge(unsigned pass, unsigned phase) {
       Ix pairs = to.div(to.add(to.add(numSegments(), apart), -1), stride);
       to.each(0, pairs, 1, [&](Ix pair) {
         Ix segment = to.mul(pair, stride);
-        bindStates(item, to.add(segment, apart));
+        bindStates(item, to.add(segment, apart), pass);
         others = arrays;
-        bindStates(item, segment);
+        bindStates(item, segment, pass);
         mergeSegment(pass, /*hasLists=*/true);
       });
       return {to.materialise(stride)};
     };
     to.repeat({to.materialise(1)}, isApart, mergePairs);
-    bindStates(item, 0);
+    bindStates(item, 0, pass);
     reducePartials(pass);
     if (pass + 1 < plan.passes.size())
       return;
@@ -104,8 +100,7 @@ void Kernel::emitMerge(unsigned pass, unsigned phase) {
 void Kernel::emitSegmentSweep(unsigned phase) {
   eachItem(phase, 1, [&](Ix item) {
     Ix lo, hi;
-    bindSegment(item, lo, hi);
-    bindStates(to.div(item, numSegments()), 0);
+    bindSegment(item, plan.passes.size(), lo, hi);
     prologue();
     rowByRow([&] { sweep(lo, hi); });
   });
