@@ -42,6 +42,13 @@ bool RandomProgram::ordersByResults() const {
   return false;
 }
 
+bool RandomProgram::isMostlyMerged() const {
+  for (const Definition &definition : definitions)
+    if (definition.name[0] == 'c' || definition.name[0] == 't')
+      return true;
+  return false;
+}
+
 namespace {
 
 /// Families of other sizes than 1.
@@ -67,6 +74,8 @@ private:
   void addMask();
   void addStage(unsigned number);
   void addOutputs();
+  void addColumns();
+  void addLaterPass();
   Term element(unsigned depth);
   Term idiom(unsigned depth);
   std::string over(const std::string &reducer) const {
@@ -376,6 +385,73 @@ void Generator::addOutputs() {
     program.outputs.push_back(program.definitions.back().name);
 }
 
+/// Moments of rows with columns: states that all rows share of a column, that
+/// rows have of it, and later ones that read both.
+void Generator::addColumns() {
+  if (!hasCarried)
+    addArgument("v", "n,e");
+  std::vector<std::string> columns;        // with axis e, of all rows or each
+  std::vector<Term> factors = {{"v", {}}}; // with axes n and e
+  auto add = [&](const std::string &name, const std::string &before,
+                 const Term &term) {
+    program.definitions.push_back({name, before, ")", term});
+    columns.push_back(name);
+    if (chance(50))
+      program.outputs.push_back(name);
+  };
+  auto ofRow = [&] { return chance(60) ? Term{"s", {}} : element(1); };
+  unsigned stages = 2 + below(4);
+  for (unsigned i = 0; i < stages; ++i) {
+    std::string name = "c" + std::to_string(i);
+    switch (i == 0 ? below(2) : below(6)) {
+    case 0: // all rows share it
+      add(name, over("mean"), {pick(factors)});
+      break;
+    case 1:
+      add(name, over(chance(50) ? "max" : "min"), {"v", {}});
+      factors.push_back({"exp(-abs(v - $0))", {{name, {}}}});
+      break;
+    case 2: // each row has it
+      add(name, over(chance(50) ? "sum" : "mean"),
+          {"$0 * $1", {ofRow(), pick(factors)}});
+      break;
+    default:
+      add(name, over("mean"),
+          {"$0 * $1 * $2", {ofRow(), pick(factors), factors.back()}});
+    }
+    factors.push_back({"(v - $0)^2", {{name, {}}}});
+    factors.push_back({"(v - $0)", {{name, {}}}});
+  }
+  if (program.outputs.back() != columns.back())
+    program.outputs.push_back(columns.back());
+}
+
+/// What has to know the end of a pass: elements chosen by its extreme, and
+/// exponentials about what is made of both.
+void Generator::addLaterPass() {
+  auto add = [&](const std::string &name, const std::string &before,
+                 const std::string &after, const Term &term) {
+    program.definitions.push_back({name, before, after, term});
+  };
+  add("t0", over("max"), ")", {"abs($0)", {{pick(elements), {}}}});
+  add("t1", "", "",
+      {pick<std::string>({"where(2 * s > t0, $0, 0.0)",
+                          "where($0 < t0, s, 0.5)",
+                          "where(abs(s) < t0, $0, -inf)"}),
+       {{pick(elements), {}}}});
+  add("t2", over("max"), ")", {"t1", {}});
+  add("t3", "", "",
+      {pick<std::string>({"max(t2, t0)", "max(t2, 0.5)", "t2"}), {}});
+  add("t4", over("sum"), ")", {"exp(t1 - t3)", {}});
+  std::string carried = hasCarried ? "v" : pick(elements);
+  add("t5", over("sum"), ")",
+      {"exp(t1 - t3)" + pick<std::string>({" / t4", ""}) + " * $0",
+       {{carried, {}}}});
+  if (chance(50))
+    program.outputs.push_back("t4");
+  program.outputs.push_back("t5");
+}
+
 RandomProgram Generator::run() {
   addBase();
   addMask();
@@ -395,6 +471,15 @@ RandomProgram Generator::run() {
   // Drawn last: a seed keeps its program.
   if (chance(25))
     program.family = pick<unsigned>({kTiny, kHuge, kMixed});
+  if (stream == "n" && chance(20)) {
+    // A row of one number is its own mean, and the moment about it 0: exactly
+    // as written, to rounding from sums of powers, which here may be huge.
+    program.family = below(6);
+    addColumns();
+  } else if (stream == "n" && chance(10)) {
+    program.family = below(6);
+    addLaterPass();
+  }
   return std::move(program);
 }
 

@@ -40,6 +40,8 @@ struct RandomProgram {
   std::string text() const;
   /// A list is ordered by what reads an earlier stage.
   bool ordersByResults() const;
+  /// Moments of rows with columns, or pivots of a later pass.
+  bool isMostlyMerged() const;
 };
 
 /// The program of a seed, most often inside the class that fuses: stages over
