@@ -4,11 +4,11 @@
 #include "FindOneDnn.h"
 #include "ProgramPlans.h"
 #include "refold/Package/ObjectCode.h"
-#include "refold/Support/AlignedBuffer.h"
 #include "refold/Runtime/ConstantPanels.h"
 #include "refold/Runtime/MatrixTiles.h"
 #include "refold/Runtime/Product.h"
 #include "refold/Runtime/ThreadPool.h"
+#include "refold/Support/AlignedBuffer.h"
 #include <algorithm>
 #include <atomic>
 #include <limits>

@@ -4,9 +4,9 @@
 #include "LinkedOneDnn.h"
 #include "Parallel.h"
 #include "ShapePlan.h"
-#include "refold/Support/AlignedBuffer.h"
 #include "refold/Runtime/ArenaPlan.h"
 #include "refold/Runtime/ConstantSteps.h"
+#include "refold/Support/AlignedBuffer.h"
 #include "refold/Support/Error.h"
 #include <algorithm>
 #include <atomic>

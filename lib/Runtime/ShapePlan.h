@@ -2,10 +2,10 @@
 #ifndef REFOLD_LIB_RUNTIME_SHAPEPLAN_H
 #define REFOLD_LIB_RUNTIME_SHAPEPLAN_H
 
-#include "refold/Support/AlignedBuffer.h"
 #include "refold/Runtime/ExecutableSpec.h"
 #include "refold/Runtime/Product.h"
 #include "refold/Runtime/Views.h"
+#include "refold/Support/AlignedBuffer.h"
 #include "llvm/Support/Error.h"
 #include <map>
 #include <memory>

@@ -2,9 +2,9 @@
 #ifndef REFOLD_RUNTIME_PRODUCT_H
 #define REFOLD_RUNTIME_PRODUCT_H
 
-#include "refold/Support/AlignedBuffer.h"
 #include "refold/Runtime/OneDnn.h"
 #include "refold/Runtime/Views.h"
+#include "refold/Support/AlignedBuffer.h"
 #include <map>
 #include <memory>
 #include <mutex>
