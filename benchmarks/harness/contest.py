@@ -145,7 +145,7 @@ class Contestant:
 
     def __init__(self, name, run):
         self.name, self.run, self.turns, self.runs, self.problem = name, run, [], 1, None
-        self.predicted_ms = None
+        self.predicted_ms = self.moment = None
 
     def warm(self):
         found = self.run(1)["ms"]
@@ -161,7 +161,7 @@ class Contestant:
         # The first run of a turn brings back what the others have driven out.
         times = found["ms"][1:] if len(found["ms"]) >= FEWEST_RUNS else found["ms"]
         self.turns.append({"ms": statistics.median(times), "thread_ms": found["thread_ms"], "faults": found["faults"]})
-        self.predicted_ms = found.get("predicted_ms")
+        self.predicted_ms, self.moment = found.get("predicted_ms"), found.get("moment")
 
     def result(self):
         return {key: statistics.median(turn[key] for turn in self.turns) for key in ("ms", "thread_ms", "faults")}

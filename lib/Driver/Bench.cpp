@@ -46,7 +46,8 @@ private:
   llvm::Error time();
   llvm::Error takeTurns();
   llvm::Error count();
-  void predict(int64_t threads);
+  llvm::Expected<MachineMoment> momentOf(int64_t threads);
+  void predict(int64_t threads, const MachineMoment &moment);
   llvm::Error measure();
   double operationsPerMs();
   void bound();
@@ -65,6 +66,7 @@ private:
   mlir::func::FuncOp function;
   ProgramWork fusedWork, unfusedWork;
   std::optional<Probe> probe;
+  std::map<int64_t, Probe> clocks; ///< by threads
   BenchResult result;
 };
 
@@ -125,7 +127,11 @@ llvm::Error Benchmark::takeTurns() {
     }
     ThreadClocks after = readThreadClocks();
     double runs = static_cast<double>(turn->runs);
-    predict(turn->threads);
+    auto moment = momentOf(turn->threads);
+    if (!moment)
+      return moment.takeError();
+    times.moment = *moment;
+    predict(turn->threads, *moment);
     times.predictedMs = (turn->isFused ? fusedWork : unfusedWork).predictedMs;
     times.threadMs = mostSpent(before, after) / runs;
     times.faults = static_cast<double>(after.faults - before.faults) / runs;
@@ -161,6 +167,14 @@ llvm::Error Benchmark::time() {
   result.fusedMs = medianOf(fusedTimes);
   result.unfusedMs = medianOf(unfusedTimes);
   result.speedup = medianOf(ratios);
+  auto moment = momentOf(options.threads);
+  if (!moment)
+    return moment.takeError();
+  result.moment = *moment;
+  predict(options.threads, *moment);
+  result.fusedPredictedMs = fusedWork.predictedMs;
+  result.unfusedPredictedMs = unfusedWork.predictedMs;
+  predict(options.threads, MachineMoment()); // of the steps
   return llvm::Error::success();
 }
 
@@ -182,9 +196,6 @@ llvm::Error Benchmark::count() {
   if (!work)
     return work.takeError();
   unfusedWork = std::move(*work);
-  predict(options.threads);
-  result.fusedPredictedMs = fusedWork.predictedMs;
-  result.unfusedPredictedMs = unfusedWork.predictedMs;
   result.isPredictedFromMeasuredRates = facts.isMeasured;
   for (const CascadeReport &cascade : fused.fusion.cascades)
     if (cascade.decline)
@@ -192,9 +203,24 @@ llvm::Error Benchmark::count() {
   return llvm::Error::success();
 }
 
-void Benchmark::predict(int64_t threads) {
+/// Nothing to compare with where the rates are defaults.
+llvm::Expected<MachineMoment> Benchmark::momentOf(int64_t threads) {
+  if (!facts.isMeasured)
+    return MachineMoment();
+  auto known = clocks.find(threads);
+  if (known == clocks.end()) {
+    auto made = Probe::create(target, threads, Probe::Effort::Quick);
+    if (!made)
+      return made.takeError();
+    known = clocks.emplace(threads, std::move(*made)).first;
+  }
+  return known->second.momentOf(facts.rates);
+}
+
+void Benchmark::predict(int64_t threads, const MachineMoment &moment) {
+  MachineRates rates = facts.rates.at(moment);
   for (ProgramWork *work : {&fusedWork, &unfusedWork})
-    predictTimes(*work, target.facts, facts.rates, threads);
+    predictTimes(*work, target.facts, rates, threads);
 }
 
 llvm::Error Benchmark::measure() {

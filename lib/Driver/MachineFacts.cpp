@@ -165,9 +165,8 @@ MachineFacts knownFacts(const CpuTarget &target) {
 /// and both copy with 60 GB/s or with 110.
 static void measureShared(Probe &one, Probe &all, MachineRates &rates) {
   constexpr int kTimes = 7;
-  constexpr double kLeastBytes = 64 << 20, kMostBytes = 256 << 20;
   auto cache = static_cast<double>(rates.cacheBytes[2]);
-  double memory = std::clamp(4.0 * cache, kLeastBytes, kMostBytes);
+  double memory = Probe::streamedBytes(rates);
   std::vector<std::pair<double *, std::function<double()>>> probes = {
       {&rates.read[2], [&] { return one.usualBytesPerMs(0.25 * cache); }},
       {&rates.read[3], [&] { return one.usualBytesPerMs(memory); }},

@@ -294,6 +294,12 @@ llvm::Expected<Probe> Probe::create(const CpuTarget &target, int64_t threads,
   return probe;
 }
 
+double Probe::streamedBytes(const MachineRates &rates) {
+  constexpr double kLeastBytes = 64 << 20, kMostBytes = 256 << 20;
+  auto cache = static_cast<double>(rates.cacheBytes[2]);
+  return std::clamp(4.0 * cache, kLeastBytes, kMostBytes);
+}
+
 static constexpr int64_t kSteps = 20000;
 static constexpr double kLeast = 16.0 * 1024, kMost = 64.0 * 1024 * 1024;
 
@@ -321,23 +327,37 @@ private:
   std::vector<Tensor> arrays; // on pages like those of a program's arrays
 };
 
-double Probe::rateOfLoop(KernelFunction loop, double each) {
+std::vector<double> Probe::roundsOfLoop(KernelFunction loop, double each,
+                                        int rounds) {
   Arrays sums(threads, lanes);
-  return rateOf(threads, rounds, each * kSteps * kSums * lanes,
-                [&](int64_t thread) {
-                  int64_t out = sums.address(thread);
-                  int64_t words[] = {kSteps, out, out, 0, lanes, 1};
-                  loop(words, nullptr);
-                });
+  return ratesOf(threads, rounds, each * kSteps * kSums * lanes,
+                 [&](int64_t thread) {
+                   int64_t out = sums.address(thread);
+                   int64_t words[] = {kSteps, out, out, 0, lanes, 1};
+                   loop(words, nullptr);
+                 });
 }
 
 double Probe::operationsPerMs() {
   if (operations <= 0)
-    operations = rateOfLoop(fma, 2.0);
+    operations = roundsOfLoop(fma, 2.0, rounds).back();
   return operations;
 }
 
-double Probe::exponentialsPerMs() { return rateOfLoop(exp, 1.0); }
+MachineMoment Probe::momentOf(const MachineRates &known) {
+  constexpr int kRounds = 5;
+  if (!streamed)
+    streamed = std::make_shared<Arrays>(
+        threads, elementsOf(streamedBytes(known) / double(threads)));
+  double memory = threads > 1 ? known.readAll : known.read[3];
+  return {medianOf(roundsOfLoop(fma, 2.0, kRounds)) /
+              (double(threads) * known.flops),
+          medianOf(readInRounds(*streamed, kRounds)) / memory};
+}
+
+double Probe::exponentialsPerMs() {
+  return roundsOfLoop(exp, 1.0, rounds).back();
+}
 
 double Probe::tileOperationsPerMs() {
   TileLoop loop{tileRows, lanes};
@@ -375,8 +395,9 @@ int64_t Probe::elementsOf(double bytes) const {
   return static_cast<int64_t>(bytes / sizeof(float)) / block * block;
 }
 
-std::vector<double> Probe::readInRounds(int64_t elements) {
-  Arrays arrays(threads, elements), sums(threads, lanes);
+std::vector<double> Probe::readInRounds(Arrays &arrays, int rounds) {
+  Arrays sums(threads, lanes);
+  int64_t elements = arrays.elements;
   return ratesOf(threads, rounds, 4.0 * elements, [&](int64_t thread) {
     int64_t in = arrays.address(thread), out = sums.address(thread);
     int64_t words[] = {elements, in, in, 0, elements, 1, out, out, 0, lanes, 1};
@@ -390,14 +411,17 @@ double Probe::bytesPerMs(double workingSet) {
     each *= 4.0;
   int64_t elements = elementsOf(each);
   double &rate = readRates[elements];
-  if (rate <= 0)
-    rate = readInRounds(elements).back();
+  if (rate <= 0) {
+    Arrays arrays(threads, elements);
+    rate = readInRounds(arrays, rounds).back();
+  }
   return rate;
 }
 
 double Probe::usualBytesPerMs(double workingSet) {
   double each = std::max(workingSet / static_cast<double>(threads), kLeast);
-  return medianOf(readInRounds(elementsOf(each)));
+  Arrays arrays(threads, elementsOf(each));
+  return medianOf(readInRounds(arrays, rounds));
 }
 
 double Probe::writtenPerMs(double bytes) {

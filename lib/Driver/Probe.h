@@ -2,6 +2,7 @@
 #ifndef REFOLD_LIB_DRIVER_PROBE_H
 #define REFOLD_LIB_DRIVER_PROBE_H
 
+#include "refold/Schedule/MachineRates.h"
 #include "refold/Target/CPU/DetectTarget.h"
 #include "refold/Target/CPU/ObjectCode.h"
 #include "llvm/Support/Error.h"
@@ -22,6 +23,9 @@ public:
 
   /// Operations of f32 a millisecond; an fma is two.
   double operationsPerMs();
+  /// What others on the machine leave of what is known of it, in the usual one
+  /// of a few rounds: takes some 30 ms, and what memory holds 4 times L3.
+  MachineMoment momentOf(const MachineRates &known);
   /// Bytes read a millisecond, of `workingSet` bytes that the threads read
   /// again and again between them: the rate of the cache that holds as much.
   /// Known for powers of 4, the next of which is taken.
@@ -46,12 +50,16 @@ public:
   double writtenPerMs(double bytes);
   double copiedPerMs(double bytes);
 
+  /// Bytes that no cache of the machine keeps: 4 times L3, 64 to 256 MiB.
+  static double streamedBytes(const MachineRates &rates);
+
 private:
   class Arrays;
-  double rateOfLoop(KernelFunction loop, double each);
+  std::vector<double> roundsOfLoop(KernelFunction loop, double each,
+                                   int rounds);
   int64_t elementsOf(double bytes) const;
   /// Bytes that are read a millisecond in each round, from the slowest on.
-  std::vector<double> readInRounds(int64_t elements);
+  std::vector<double> readInRounds(Arrays &arrays, int rounds);
 
   std::shared_ptr<LoadedCode> code;
   KernelFunction fma = nullptr, exp = nullptr, tile = nullptr, read = nullptr,
@@ -61,6 +69,7 @@ private:
   int64_t threads = 1, lanes = 1, tileRows = 1;
   double operations = 0.0;
   std::map<int64_t, double> readRates; ///< by elements a thread
+  std::shared_ptr<Arrays> streamed;    ///< of `momentOf`
 };
 
 } // namespace refold

@@ -8,6 +8,18 @@
 
 using namespace refold;
 
+MachineRates MachineRates::at(const MachineMoment &moment) const {
+  MachineRates rates = *this;
+  for (double *rate :
+       {&rates.flops, &rates.tileFlops, &rates.exponentials, &rates.bf16Flops,
+        &rates.int8Flops, &rates.read[0], &rates.read[1]})
+    *rate *= moment.cores;
+  for (double *rate : {&rates.read[3], &rates.readAll, &rates.write,
+                       &rates.writeAll, &rates.copy, &rates.copyAll})
+    *rate *= moment.memory;
+  return rates;
+}
+
 MachineRates MachineRates::defaults(const TargetFacts &target) {
   MachineRates rates;
   double width = static_cast<double>(target.vectorBits) / 512.0;

@@ -50,13 +50,18 @@ static llvm::json::Array declinedToJson(const BenchResult &result) {
   return declined;
 }
 
+static llvm::json::Object toJson(const MachineMoment &moment) {
+  return llvm::json::Object{{"cores", moment.cores}, {"memory", moment.memory}};
+}
+
 static llvm::json::Object predictionToJson(const BenchResult &result) {
   return llvm::json::Object{
       {"fused_ms", result.fusedPredictedMs},
       {"unfused_ms", result.unfusedPredictedMs},
       {"fused_ratio", result.fusedPredictedMs / result.fusedMs},
       {"unfused_ratio", result.unfusedPredictedMs / result.unfusedMs},
-      {"rates_measured", result.isPredictedFromMeasuredRates}};
+      {"rates_measured", result.isPredictedFromMeasuredRates},
+      {"moment", toJson(result.moment)}};
 }
 
 static void printJsonOf(const BenchResult &result, bool withSteps) {
@@ -236,6 +241,7 @@ static void serveTurns(BenchOptions &options, bool &isRefused) {
   options.onTurn = [](const BenchTurnTimes &times) {
     sendLine(llvm::json::Object{{"ms", llvm::json::Array(times.ms)},
                                 {"predicted_ms", times.predictedMs},
+                                {"moment", toJson(times.moment)},
                                 {"thread_ms", times.threadMs},
                                 {"faults", times.faults}});
   };

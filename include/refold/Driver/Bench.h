@@ -20,7 +20,8 @@ struct BenchResult;
 
 struct BenchTurnTimes {
   std::vector<double> ms;   ///< of every run
-  double predictedMs = 0.0; ///< of one run, by the cost model
+  double predictedMs = 0.0; ///< of one run, by the cost model, at `moment`
+  MachineMoment moment;     ///< right after the runs
   double threadMs = 0.0; ///< CPU time a run of the thread that had most of it
   double faults = 0.0;   ///< pages a run that the system had to bring
 };
@@ -81,8 +82,9 @@ struct BenchResult {
   double compileMs = 0.0; ///< of the fused program, without a cache
   std::vector<StageTimes::Stage> stages; ///< of that
   BenchBound bound;
-  /// By the cost model, from what is known of the machine.
+  /// By the cost model, from what is known of the machine, at `moment`.
   double fusedPredictedMs = 0.0, unfusedPredictedMs = 0.0;
+  MachineMoment moment; ///< right after the runs
   bool isPredictedFromMeasuredRates = false;
   /// Cascades that the fused program leaves as written, by name.
   std::vector<std::pair<std::string, DeclineReport>> declined;

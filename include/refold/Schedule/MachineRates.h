@@ -7,6 +7,13 @@
 
 namespace refold {
 
+/// What others on a machine leave of it for a while: parts of the rates that
+/// are known of it, which were measured at another moment.
+struct MachineMoment {
+  double cores = 1.0;  ///< what they compute, and read from their own caches
+  double memory = 1.0; ///< what is read from and written to it
+};
+
 /// What a machine does, as plain numbers: those of one thread, and of the
 /// memory those of all threads at once too. Rates are a millisecond; of the
 /// third cache and the memory, which others use at the same time, those of a
@@ -37,6 +44,8 @@ struct MachineRates {
 
   bool paysBf16() const { return bf16Flops > 1.2 * flops; }
   bool paysInt8() const { return int8Flops > 1.2 * flops; }
+
+  MachineRates at(const MachineMoment &moment) const;
 
   /// What is taken where nothing was measured: a Zen 4 server core at 3.7 GHz
   /// with two cores, scaled to the width of the target's registers. Compiled
