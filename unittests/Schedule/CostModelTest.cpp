@@ -84,6 +84,16 @@ constexpr llvm::StringLiteral kSoftmax = R"(
     refold.write %5, %b[%m, %n] : f32
   })";
 
+TEST_F(CostModelTest, AMomentMovesWhatCoresAndMemoryDo) {
+  MachineRates half = rates.at({0.5, 0.25});
+  EXPECT_EQ(half.flops, 0.5 * rates.flops);
+  EXPECT_EQ(half.exponentials, 0.5 * rates.exponentials);
+  EXPECT_EQ(half.read[1], 0.5 * rates.read[1]);
+  EXPECT_EQ(half.read[2], rates.read[2]);
+  EXPECT_EQ(half.read[3], 0.25 * rates.read[3]);
+  EXPECT_EQ(half.copyAll, 0.25 * rates.copyAll);
+}
+
 TEST_F(CostModelTest, TheSweepComputesAgain) {
   KernelWork work = workOf(kSoftmax, {8, 2048});
   EXPECT_EQ(work.stream.exponentials, 8 * 2048);
