@@ -349,9 +349,11 @@ MachineMoment Probe::momentOf(const MachineRates &known) {
   if (!streamed)
     streamed = std::make_shared<Arrays>(
         threads, elementsOf(streamedBytes(known) / double(threads)));
-  double memory = threads > 1 ? known.readAll : known.read[3];
-  return {medianOf(roundsOfLoop(fma, 2.0, kRounds)) /
-              (double(threads) * known.flops),
+  // As the cost model has them.
+  double cores = double(std::min(threads, known.cores));
+  double memory =
+      std::min(cores * known.read[3], std::max(known.readAll, known.read[3]));
+  return {medianOf(roundsOfLoop(fma, 2.0, kRounds)) / (cores * known.flops),
           medianOf(readInRounds(*streamed, kRounds)) / memory};
 }
 

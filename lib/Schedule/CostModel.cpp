@@ -8,8 +8,21 @@
 
 using namespace refold;
 
+/// Of a time a byte between the third cache's and memory's, the part that is
+/// memory's goes with it.
+static double aroundAt(double rate, double cache, double memory,
+                       double factor) {
+  double ofCache = 1.0 / cache, ofMemory = 1.0 / memory;
+  double share =
+      ofMemory > ofCache ? (1.0 / rate - ofCache) / (ofMemory - ofCache) : 1.0;
+  share = std::clamp(share, 0.0, 1.0);
+  return 1.0 / (1.0 / rate + share * ofMemory * (1.0 / factor - 1.0));
+}
+
 MachineRates MachineRates::at(const MachineMoment &moment) const {
   MachineRates rates = *this;
+  for (double &rate : rates.readAround)
+    rate = aroundAt(rate, read[2], read[3], moment.memory);
   for (double *rate :
        {&rates.flops, &rates.tileFlops, &rates.exponentials, &rates.bf16Flops,
         &rates.int8Flops, &rates.read[0], &rates.read[1]})

@@ -177,7 +177,8 @@ llvm::Expected<Tensor> Tensor::create(DType dtype,
     return fail(ExitCode::Limit, "an array of this shape exceeds 2^62 bytes");
   auto owner = std::make_shared<AlignedBuffer>();
   size_t size = *count * byteWidth(dtype);
-  if (!owner->reserve(std::max<size_t>(size, 1)))
+  // Of one page of 2 MiB more than half might be lost.
+  if (!owner->reserve(std::max<size_t>(size, 1), 2 * AlignedBuffer::kHugePage))
     return fail(ExitCode::Limit, llvm::Twine("no memory for an array of ") +
                                      llvm::Twine(size) + " bytes");
   char *data = owner->data();

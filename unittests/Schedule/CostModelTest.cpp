@@ -92,6 +92,19 @@ TEST_F(CostModelTest, AMomentMovesWhatCoresAndMemoryDo) {
   EXPECT_EQ(half.read[2], rates.read[2]);
   EXPECT_EQ(half.read[3], 0.25 * rates.read[3]);
   EXPECT_EQ(half.copyAll, 0.25 * rates.copyAll);
+  // Between the cache and memory: as near to memory as before.
+  auto shareOf = [](const MachineRates &of, double rate) {
+    return (1.0 / rate - 1.0 / of.read[2]) /
+           (1.0 / of.read[3] - 1.0 / of.read[2]);
+  };
+  rates.read[2] = 4.0 * rates.read[3];
+  rates.readAround[1] = 2.0 * rates.read[3];
+  half = rates.at({0.5, 0.25});
+  EXPECT_LT(half.readAround[1], rates.readAround[1]);
+  EXPECT_NEAR(1.0 / half.readAround[1],
+              1.0 / rates.readAround[1] +
+                  shareOf(rates, rates.readAround[1]) * 3.0 / rates.read[3],
+              1e-9 / rates.readAround[1]);
 }
 
 TEST_F(CostModelTest, TheSweepComputesAgain) {

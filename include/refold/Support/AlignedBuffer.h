@@ -21,6 +21,14 @@ namespace refold {
 class AlignedBuffer {
 public:
   static constexpr size_t kAlignment = 64;
+  /// Transparent huge pages apply to whole pages of 2 MiB only.
+  static constexpr size_t kHugePage = size_t(2) << 20;
+  /// AddressSanitizer has better ones, which see reads too.
+#if defined(NDEBUG) || __has_feature(address_sanitizer)
+  static constexpr bool kIsGuarded = false;
+#else
+  static constexpr bool kIsGuarded = true;
+#endif
 
   AlignedBuffer() = default;
   AlignedBuffer(AlignedBuffer &&other) noexcept
@@ -38,14 +46,14 @@ public:
   ~AlignedBuffer() { release(); }
 
   /// False where memory is short; the old bytes are then kept. What was stored
-  /// is lost where it grows.
-  [[nodiscard]] bool reserve(size_t wanted) {
+  /// is lost where it grows. From `huge` bytes on pages are of 2 MiB.
+  [[nodiscard]] bool reserve(size_t wanted, size_t huge = kHugePage) {
     if (wanted <= capacity) {
-      if (wanted != used)
+      if (wanted && wanted != used)
         guard(wanted);
       return true;
     }
-    size_t alignment = wanted >= kHugePage ? kHugePage : kAlignment;
+    size_t alignment = wanted >= huge ? kHugePage : kAlignment;
     size_t rounded = (wanted + alignment - 1) / alignment * alignment;
     // The guards: one that keeps the alignment in front, a line behind.
     size_t more = kIsGuarded ? 2 * alignment : 0;
@@ -72,14 +80,7 @@ public:
   char *data() const { return bytes; }
 
 private:
-#ifdef NDEBUG
-  static constexpr bool kIsGuarded = false;
-#else
-  static constexpr bool kIsGuarded = true;
-#endif
   static constexpr int kGuard = 0xa5;
-  /// Transparent huge pages apply to whole pages of 2 MiB only.
-  static constexpr size_t kHugePage = size_t(2) << 20;
 
   /// Of `wanted` bytes from now on.
   void guard(size_t wanted) {

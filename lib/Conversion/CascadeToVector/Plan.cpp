@@ -321,11 +321,34 @@ bool Plan::mayJoin() const {
          tileRows % lanes == 0 && schedule.segments <= 1;
 }
 
+/// Does `n` read what all rows share of the passes, but as part of a number of
+/// the row, which `keepNumbers` keeps?
+static bool readsShared(const Plan &plan, Node *n, NodeSet &seen) {
+  if (!seen.insert(n))
+    return false;
+  if (n->isState())
+    return !plan.hasRow(n->set);
+  bool isNumber =
+      n->kind == Node::Elem && plan.hasRow(n->set) && !(n->set & ~plan.rows);
+  return !isNumber && llvm::any_of(n->in, [&](Node *i) {
+    return readsShared(plan, i, seen);
+  });
+}
+
+/// The first pass of the next row counts anew where a sweep would read.
+bool Plan::sweepReadsShared() const {
+  NodeSet seen;
+  return llvm::any_of(sweepWrites, [&](const WritePlan &w) {
+    return readsShared(*this, w.value, seen);
+  });
+}
+
 std::optional<int64_t> Plan::longestWrittenFirst() const {
   if (!hasShortRows() || row == kNone || schedule.segments > 1 ||
       !schedule.prefetch || sweepWrites.empty() || passes.empty() ||
       !passes[0].conditions.empty() || !passes[0].guards.empty() ||
-      !sweepContractions.empty() || tileSwept != tileStream || turnsAny())
+      !sweepContractions.empty() || tileSwept != tileStream || turnsAny() ||
+      sweepReadsShared())
     return std::nullopt;
   return refold::longestWrittenFirst(movedAlong(cascade, sets, stream), facts);
 }
