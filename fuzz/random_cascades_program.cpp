@@ -42,6 +42,13 @@ bool RandomProgram::ordersByResults() const {
   return false;
 }
 
+bool RandomProgram::hasSharedCount() const {
+  for (const Definition &definition : definitions)
+    if (definition.name == "t0" && definition.before.find("sum") == 0)
+      return true;
+  return false;
+}
+
 bool RandomProgram::isMostlyMerged() const {
   for (const Definition &definition : definitions)
     if (definition.name[0] == 'c' || definition.name[0] == 't')
@@ -76,6 +83,7 @@ private:
   void addOutputs();
   void addColumns();
   void addLaterPass();
+  void addSharedCount();
   Term element(unsigned depth);
   Term idiom(unsigned depth);
   std::string over(const std::string &reducer) const {
@@ -452,6 +460,24 @@ void Generator::addLaterPass() {
   program.outputs.push_back("t5");
 }
 
+/// What all rows share, read by what is written of each element.
+void Generator::addSharedCount() {
+  bool hasMask = program.text().find("w[n]") != std::string::npos;
+  program.definitions.push_back(
+      {"t0",
+       over("sum"),
+       ")",
+       {hasMask ? "where(w > 0, 1.0, 0.0)" : "1.0", {}}});
+  program.definitions.push_back({"t1", over("mean"), ")", {"s", {}}});
+  program.definitions.push_back(
+      {"t2",
+       "",
+       "",
+       {pick<std::string>({"(s - t1) + $0 / (1 + t0)", "(s - t1) * $0 + t0"}),
+        {{pick(elements), {}}}}});
+  program.outputs.push_back("t2");
+}
+
 RandomProgram Generator::run() {
   addBase();
   addMask();
@@ -479,6 +505,8 @@ RandomProgram Generator::run() {
   } else if (stream == "n" && chance(10)) {
     program.family = below(6);
     addLaterPass();
+  } else if (stream == "n" && chance(10)) {
+    addSharedCount();
   }
   return std::move(program);
 }

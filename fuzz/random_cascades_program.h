@@ -42,6 +42,8 @@ struct RandomProgram {
   bool ordersByResults() const;
   /// Moments of rows with columns, or pivots of a later pass.
   bool isMostlyMerged() const;
+  /// What is written of each element reads a count that all rows share.
+  bool hasSharedCount() const;
 };
 
 /// The program of a seed, most often inside the class that fuses: stages over
