@@ -45,6 +45,8 @@ struct MachineRates {
   bool paysBf16() const { return bf16Flops > 1.2 * flops; }
   bool paysInt8() const { return int8Flops > 1.2 * flops; }
 
+  /// These rates at `moment`. What comes from the third cache alone stays: it
+  /// was not looked at.
   MachineRates at(const MachineMoment &moment) const;
 
   /// What is taken where nothing was measured: a Zen 4 server core at 3.7 GHz

@@ -16,8 +16,7 @@ namespace refold {
 ///
 /// With assertions they lie between guards: once a kernel has written before or
 /// behind them, the next `reserve`, or the end of the buffer, ends the process
-/// and says where. What nobody has written of
-/// less than 2 MiB is NaN then.
+/// and says where. What nobody has written of less than 2 MiB is NaN then.
 class AlignedBuffer {
 public:
   static constexpr size_t kAlignment = 64;

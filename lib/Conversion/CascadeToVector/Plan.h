@@ -430,6 +430,7 @@ struct Plan {
   bool hasBlocksOfResults() const;
   /// Whether the rows of a tile fill registers.
   bool mayJoin() const;
+  /// Whether a sweep reads a state of all rows but as part of a row's number.
   bool sweepReadsShared() const;
   /// The longest rows that are written before the next one is begun, and that
   /// are swept one by one (`longestWrittenFirst`, `longestSweptAlone`); none:
