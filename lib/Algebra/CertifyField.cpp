@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "CertifyField.h"
+#include "refold/Support/SplitMix64.h"
 
 #include <bit>
 #include <cmath>
@@ -32,18 +33,11 @@ enum : uint64_t {
   FunctionKind = 100 // + Fn
 };
 
-static uint64_t mix(uint64_t z) {
-  z += 0x9e3779b97f4a7c15;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
-
 uint64_t FieldReader::random(uint64_t kind,
                              std::initializer_list<uint64_t> key) const {
-  uint64_t hash = mix(seed ^ mix(kind));
+  uint64_t hash = splitMix64(seed ^ splitMix64(kind));
   for (uint64_t part : key)
-    hash = mix(hash ^ part);
+    hash = splitMix64(hash ^ part);
   return hash % (kPrime - 2) + 1;
 }
 

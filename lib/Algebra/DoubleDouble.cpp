@@ -2,6 +2,8 @@
 #include "refold/Algebra/DoubleDouble.h"
 
 #include <array>
+#include <bit>
+#include <cstdint>
 #include <limits>
 
 // Every error-free step below relies on IEEE rounding of single operations, so
@@ -69,7 +71,15 @@ DoubleDouble operator/(DoubleDouble a, DoubleDouble b) {
   return fastTwoSum(q, q2) + DoubleDouble(q3);
 }
 
+/// a 2^exponent.
 static DoubleDouble scaled(DoubleDouble a, int exponent) {
+  // Where the factor is a normal number, one multiplication rounds as ldexp.
+  constexpr int kBias = 1023;
+  if (-kBias < exponent && exponent <= kBias) {
+    double factor = std::bit_cast<double>(uint64_t(exponent + kBias) << 52);
+    double hi = a.hi * factor;
+    return {hi, std::isfinite(hi) ? a.lo * factor : 0};
+  }
   double hi = std::ldexp(a.hi, exponent);
   return {hi, std::isfinite(hi) ? std::ldexp(a.lo, exponent) : 0};
 }

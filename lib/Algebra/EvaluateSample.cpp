@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "EvaluateCode.h"
 #include "refold/Algebra/Evaluate.h"
+#include "refold/Support/SplitMix64.h"
 
 #include <algorithm>
 #include <cmath>
@@ -39,11 +40,9 @@ const char *spelling(Defect defect) {
 }
 
 uint64_t Random::next() {
-  state += 0x9e3779b97f4a7c15;
-  uint64_t z = state;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
+  uint64_t draw = splitMix64(state);
+  state += kSplitMix64Step;
+  return draw;
 }
 
 double Random::normal() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // What an operation is rounded to, and how far from that it may be.
 #include "ScalarProgram.h"
+#include "refold/Support/SplitMix64.h"
 #include <cstring>
-#include <random>
 
 using namespace refold;
 using namespace refold::reference;
@@ -49,7 +49,7 @@ static bool isRounded(Opcode opcode) {
 static uint64_t drawOf(uint64_t seed, size_t instruction, double value) {
   uint64_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
-  return std::mt19937_64(bits ^ (seed * 0x9e3779b97f4a7c15) ^ instruction)();
+  return splitMix64(bits ^ (seed * kSplitMix64Step) ^ instruction);
 }
 
 /// A factor within one unit in the last place.
@@ -82,8 +82,7 @@ static double moveSubnormal(uint64_t seed, DType type, double exact,
                          : std::numeric_limits<double>::denorm_min();
   uint64_t bits;
   std::memcpy(&bits, &exact, sizeof(bits));
-  std::mt19937_64 random(bits ^ ((seed >> 1) << 32));
-  bool isUp = (random() ^ seed) & 1;
+  bool isUp = (splitMix64(bits ^ ((seed >> 1) << 32)) ^ seed) & 1;
   double size = std::fabs(rounded);
   return std::copysign(isUp ? size + step : std::max(size - step, 0.0), exact);
 }

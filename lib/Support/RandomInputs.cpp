@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Support/RandomInputs.h"
 #include "refold/Support/Error.h"
+#include "refold/Support/SplitMix64.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
@@ -13,15 +14,13 @@ namespace refold {
 
 namespace {
 
-/// SplitMix64: small, of known quality, and the same on every machine.
 class Generator {
 public:
   explicit Generator(uint64_t seed) : state(seed) {}
   uint64_t next() {
-    uint64_t z = state += 0x9e3779b97f4a7c15ull;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
+    uint64_t draw = splitMix64(state);
+    state += kSplitMix64Step;
+    return draw;
   }
   /// In [0, 1).
   double uniform() {
