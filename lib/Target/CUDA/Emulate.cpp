@@ -6,12 +6,14 @@
 #include "refold/Support/Error.h"
 #include "refold/Support/WriteFile.h"
 #include "llvm/ADT/ScopeExit.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/Program.h"
 #include "llvm/Support/Signals.h"
 #include "llvm/Support/raw_ostream.h"
+#include "llvm/Support/xxhash.h"
 #include <cerrno>
 #include <climits>
 #include <csignal>
@@ -141,7 +143,20 @@ static llvm::Error refused(const CudaKernel &kernel, llvm::StringRef folder,
                                       messages);
 }
 
-/// The library's path inside `folder`.
+/// Where a library is kept that is made of `text`, beside the headers that it
+/// was compiled with; empty where these are kept nowhere. The name of their
+/// folder is that of everything else that it depends on.
+static std::string keptPath(const EmulatorCompiler &compiler,
+                            llvm::StringRef text) {
+  if (compiler.headers.empty())
+    return "";
+  llvm::XXH128_hash_t hash =
+      llvm::xxh3_128bits(llvm::arrayRefFromStringRef(text));
+  return compiler.headers + "/" + llvm::utohexstr(hash.high64) + "-" +
+         llvm::utohexstr(hash.low64) + ".so";
+}
+
+/// The library's path: inside `folder`, or where it is kept.
 static llvm::Expected<std::string>
 compileIn(llvm::StringRef folder, const CudaKernel &kernel, unsigned entry) {
   llvm::Expected<EmulatorCompiler> compiler = findEmulatorCompiler();
@@ -153,9 +168,12 @@ compileIn(llvm::StringRef folder, const CudaKernel &kernel, unsigned entry) {
       return std::move(error);
   std::string source = in("kernel.cpp"), output = in("kernel.so"),
               messages = in("messages");
-  if (llvm::Error error =
-          writeForEmulator(source, "#include <utility>\n" + kernel.text +
-                                       launcherText(kernel, entry)))
+  std::string text =
+      "#include <utility>\n" + kernel.text + launcherText(kernel, entry);
+  std::string kept = keptPath(*compiler, text);
+  if (!kept.empty() && llvm::sys::fs::exists(kept))
+    return kept;
+  if (llvm::Error error = writeForEmulator(source, text))
     return std::move(error);
   llvm::SmallVector<llvm::StringRef> arguments = {compiler->path};
   arguments.append(compiler->flags.begin(), compiler->flags.end());
@@ -169,6 +187,9 @@ compileIn(llvm::StringRef folder, const CudaKernel &kernel, unsigned entry) {
   if (llvm::sys::ExecuteAndWait(compiler->path, arguments, std::nullopt,
                                 redirects) != 0)
     return refused(kernel, folder, readAll(messages));
+  // Whole or not at all; from another file system it stays where it is.
+  if (!kept.empty() && !llvm::sys::fs::rename(output, kept))
+    return kept;
   return output;
 }
 

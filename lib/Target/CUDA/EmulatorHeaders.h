@@ -25,6 +25,8 @@ struct EmulatorCompiler {
 /// that clang reads them precompiled where REFOLD_EMULATOR_DIR names a folder,
 /// and at level 0 only links their functions, which are optimised: made there
 /// once for each content, compiler and set of flags, by whoever comes first.
+/// Kernels that are compiled with them are kept there too, without a bound: it
+/// is a folder for a run of tests.
 /// What cannot be made there (full disk, folder of somebody else) is left out.
 /// REFOLD_EMULATOR_OPT is how far the compiler optimises, 0 to 3; 1 without it.
 llvm::Expected<EmulatorCompiler> findEmulatorCompiler();

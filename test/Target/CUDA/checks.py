@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent.parent
 sys.path.insert(0, str(ROOT / "utils"))
 import nvrtc  # noqa: E402
 
-PARTS = 4
+PARTS = 8
 
 
 def named(case):
@@ -31,7 +31,7 @@ def compiled(check, gates):
 
 
 def share_of(cases):
-    """A quarter of many cases, all with REFOLD_ALL_CASES: each takes compilers some seconds, and together they took most of an hour.
+    """An eighth of many cases, all with REFOLD_ALL_CASES: each takes compilers some seconds, and together they took most of an hour.
     Which one follows from the number of commits: a commit always runs the same, the next commit the next."""
     if os.environ.get("REFOLD_ALL_CASES") or len(cases) <= 40:
         return cases

@@ -20,6 +20,10 @@ SHAPE = ["--shape", "m=3,n=40"]
 SOFTMAX = ["examples/softmax.fold", *SHAPE]
 
 
+FAKE = ROOT / "test/Target/CUDA/Inputs/fake_cuda.cpp"
+FLAGS = ["-std=c++20", "-O0", "-fPIC", "-ffp-contract=off", "-ftrivial-auto-var-init=pattern", "-w"]  # of what the fake compiles
+
+
 class Machine:
     """A machine whose GPU is the fake one."""
 
@@ -27,20 +31,33 @@ class Machine:
         self.folder = pathlib.Path(folder)
         self.library = self.folder / "libfakecuda.so"
         self.log = self.folder / "calls"
-        for name in ("cache", "kept"):  # a kernel is compiled once for all checks
-            (self.folder / name).mkdir(mode=0o700)
+        (self.folder / "cache").mkdir(mode=0o700)
+        # A kernel is compiled once for all checks; in a run of all tests, for all of them.
+        kept = pathlib.Path(os.environ.get("REFOLD_EMULATOR_DIR") or self.folder) / "kept"
+        kept.mkdir(mode=0o700, exist_ok=True)
         self.compiler = compiler
         self.build(to=self.library)
+        self.headers = self.precompile()
         self.environment = dict(os.environ, REFOLD_LIBCUDA=str(self.library), REFOLD_NVRTC=str(self.library),
                                 REFOLD_CACHE_DIR=str(self.folder / "cache"), FAKE_CUDA_HEADERS=str(ROOT / "runtime/cuda"),
-                                FAKE_CUDA_LOG=str(self.log), FAKE_CUDA_CXX=compiler, FAKE_CUDA_KEPT=str(self.folder / "kept"), REFOLD_CUBLASLT="off")
+                                FAKE_CUDA_LOG=str(self.log), FAKE_CUDA_CXX=compiler, FAKE_CUDA_KEPT=str(kept),
+                                FAKE_CUDA_FLAGS=" ".join(FLAGS + self.headers), REFOLD_CUBLASLT="off")
 
     def build(self, *flags, to=None):
         """The driver; with flags another one."""
         to = to or self.folder / "libotherfakecuda.so"
         subprocess.run([self.compiler, "-std=c++20", "-O1", "-shared", "-fPIC", *flags, "-o", to,
-                        ROOT / "test/Target/CUDA/Inputs/fake_cuda.cpp"], check=True)
+                        FAKE], check=True)
         return to
+
+    def precompile(self):
+        """Flags for the emulator's headers as clang has read them, which is most of what a small kernel takes."""
+        if "clang" not in str(self.compiler):
+            return []
+        header, made = self.folder / "headers.h", self.folder / "headers.pch"
+        header.write_text("#define REFOLD_CUDA_EMULATED\n#include <utility>\n#include \"refold_cuda_emulated.h\"\n")
+        subprocess.run([self.compiler, *FLAGS, f"-I{ROOT / 'runtime/cuda'}", "-x", "c++-header", header, "-o", made], check=True)
+        return ["-include-pch", str(made)]
 
     def run(self, *arguments, **environment):
         """(exit code, what was printed, calls of the driver)"""

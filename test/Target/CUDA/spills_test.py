@@ -3,7 +3,7 @@
 """What needs no GPU of the kernels of the catalogue and of the examples: compiled for a GPU of the target, no entry spills or
 needs a stack.
 
-Those of programs and types that spill or did, and some by lot, a quarter of them a commit (checks.share_of); all there are with
+Those of programs and types that spill or did, and some by lot, an eighth of them a commit (checks.share_of); all there are with
 REFOLD_ALL_DEFECTS=1. Entries that are known to spill are listed with the bytes and the reason, and fail the test as soon as they
 do not.
 """

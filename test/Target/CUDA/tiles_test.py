@@ -93,7 +93,7 @@ EXAMPLES = ["attention", "attention_causal", "attention_gqa", "attention_alibi",
 
 def verify(path, dtype, lengths, *more, target="cuda-emulated"):
     refold("verify", "--target", target, str(path), "--dtype", dtype, "--lengths", lengths, "--broad-length", "0",
-           "--first-seeds", "1", "--seeds", "2", "--splits", "0", "--threads", "1", *more, REFOLD_EMULATOR_OPT="0")
+           "--first-seeds", "1", "--seeds", "2", "--splits", "0", "--threads", "1", *more)
 
 
 def check_example(name, dtype):

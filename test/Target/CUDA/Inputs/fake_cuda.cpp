@@ -12,6 +12,7 @@
 //   refold_cuda.h FAKE_CUDA_CXX         the compiler
 //   FAKE_CUDA_TIMES       ENTRY=MS,ENTRY/BLOCKS=MS: what launches take (1 ms)
 //   FAKE_CUDA_IDLE        an entry whose launches do nothing
+//   FAKE_CUDA_FLAGS       its flags, with those of precompiled headers
 //   FAKE_CUDA_KEPT        a folder where what was compiled is found again
 #include <cstdint>
 #include <cstdio>
@@ -539,11 +540,10 @@ int nvrtcCompileProgram(void *handle, int count, const char *const *options) {
   std::string source = base + "/kernel.cpp", output = base + "/kernel.so",
               messages = base + "/messages";
   std::ofstream(source) << text;
-  std::string command = setting("FAKE_CUDA_CXX", "clang++-19") +
-                        " -std=c++20 -O0 -shared -fPIC -ffp-contract=off "
-                        "-ftrivial-auto-var-init=pattern -w -I" +
-                        setting("FAKE_CUDA_HEADERS", ".") + " " + source +
-                        " -o " + output + " 2>" + messages;
+  std::string command = setting("FAKE_CUDA_CXX", "clang++-19") + " " +
+                        setting("FAKE_CUDA_FLAGS", "-std=c++20 -fPIC") +
+                        " -shared -I" + setting("FAKE_CUDA_HEADERS", ".") +
+                        " " + source + " -o " + output + " 2>" + messages;
   int failed = std::system(command.c_str());
   program->code = readFile(output);
   program->log = readFile(messages);
