@@ -18,6 +18,7 @@
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Verifier.h"
 #include "random_cascades_program.h"
+#include "random_machine.h"
 #include "refold/Driver/Compare.h"
 #include "refold/Driver/Driver.h"
 #include "refold/Driver/Owed.h"
@@ -74,7 +75,8 @@ struct Outcome {
 using Outputs = std::vector<RefOutput>;
 
 /// What a program is compiled to.
-constexpr const char *kForms[] = {"unfused", "fused", "fused in segments"};
+constexpr const char *kForms[] = {"unfused", "fused", "fused in segments",
+                                  "fused for another machine"};
 
 class Check {
 public:
@@ -122,6 +124,7 @@ private:
   /// In long double, and with inputs and constants moved in their last bits;
   /// once asked for.
   std::vector<Outputs> others;
+  std::string machine; ///< the other one, and schedules for it
 };
 
 mlir::func::FuncOp functionOf(mlir::ModuleOp module) {
@@ -374,7 +377,8 @@ void Check::compareCompiled(Outcome &outcome) {
     return;
   llvm::FileRemover remover(path);
   llvm::raw_fd_ostream(file, /*shouldClose=*/true) << program.text();
-  // Unfused, fused, and fused with a cut of the stream of its own.
+  // Unfused, fused, fused with a cut of the stream of its own, and fused for
+  // another machine by schedules that need not pay.
   std::vector<CompiledProgram> forms;
   std::unique_ptr<mlir::MLIRContext> ours = makeContext();
   for (const char *name : kForms) {
@@ -385,6 +389,17 @@ void Check::compareCompiled(Outcome &outcome) {
     options.policy = forms.empty() ? FusePolicy::Never : FusePolicy::Always;
     if (forms.size() == 2)
       options.split = StreamSplit{2 + int64_t(seed % 5), 1};
+    TargetFacts facts;
+    if (forms.size() == 3) {
+      options.onFacts = [&, seed = seed](TargetFacts &own) {
+        fuzz::makeOtherMachine(own, seed);
+        facts = own;
+      };
+      options.onFused = [&, seed = seed](mlir::ModuleOp module) {
+        machine = fuzz::describe(facts) +
+                  fuzz::setOtherSchedules(module, facts, seed);
+      };
+    }
     auto compiled = compile(std::move(*loaded), options);
     if (!compiled)
       return differs(name + std::string(" is not compiled"),
@@ -493,7 +508,8 @@ void Check::compareRuns(llvm::MutableArrayRef<CompiledProgram> forms,
                      std::to_string(error) + ", allowed " +
                      std::to_string(allowed) +
                      (isLost ? ", and another class" : "") +
-                     "; it begins with " + std::to_string(found.get(0));
+                     "; it begins with " + std::to_string(found.get(0)) +
+                     (name == kForms[3] ? "; " + machine : "");
       return;
     }
   }

@@ -231,6 +231,8 @@ compile(LoadedProgram program, const CompileOptions &options,
       detectTarget(*cuda ? std::string() : options.target);
   if (!target)
     return target.takeError();
+  if (options.onFacts)
+    options.onFacts(target->facts);
   FuseOptions fuseOptions;
   fuseOptions.policy = options.policy;
   fuseOptions.numerics = options.numerics;

@@ -314,6 +314,9 @@ struct CompileOptions {
   /// Adds to the kernels of a GPU what their times are predicted by, which
   /// packages and tuning have.
   bool countsWork = false;
+  /// Called with what is known of the machine, where set: by who exercises
+  /// plans for others. Their instructions have to be this one's.
+  std::function<void(TargetFacts &facts)> onFacts;
   /// Called with the fused module before code is made of it, where set.
   std::function<void(mlir::ModuleOp module)> onFused;
   /// Set by who exercises merges and transports; results differ by rounding.
