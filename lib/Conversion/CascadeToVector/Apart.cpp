@@ -53,12 +53,21 @@ void Kernel::layOutApart(StatePlan &s) {
 /// chains have (`blockOfSum`), so that no chain is longer than without.
 static constexpr int64_t kPlacesInOrder = 16;
 
+/// Whether the places of a tile are summed in their order though a machine
+/// without AVX-512 follows streams: where asking twice brings them. Zen 4 by
+/// AVX2, decode 32/8 heads of 128, 16384 keys, values in eight parts and in
+/// order: f32 7.0 and 6.0 ms (in cache 0.079 and 0.074), bf16 6.3 and 5.9; keys
+/// in order, too, 6.8 (each is asked for in half lines).
+static bool asksInOrder(const TargetFacts &facts) {
+  return facts.vectorRegisters >= 32 || facts.asksTwice;
+}
+
 /// Whether few rows, or one, multiply more columns of what lies in place than a
 /// register tile has. Tile by tile of them the places of the stream would be
 /// lines far apart, which no machine brings ahead.
 bool Kernel::readsInOrder(const StatePlan &s) {
   Ix columns = extents[s.lane];
-  if (plan.facts.vectorRegisters < 32 || plan.registerRows > Plan::kFewRows ||
+  if (!asksInOrder(plan.facts) || plan.registerRows > Plan::kFewRows ||
       s.combine != Binary::AddF || (s.set & plan.carried & ~bit(s.lane)) ||
       (columns.isConstant() && columns.constant <= plan.registerLanes))
     return false;

@@ -212,7 +212,7 @@ private:
   Ix hasShorterBlocks(const Nest &nest, int64_t block);
   Values reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
                         llvm::function_ref<Values(Ix, Values)> step);
-  Values reducePart(Ix range, Values acc, bool isSmall,
+  Values reducePart(const Nest &nest, Ix range, Values acc,
                     llvm::function_ref<Values(Ix, Values)> step);
   const PairPlan *pairOf(Node *term);
   const Array &ownOf(const PairPlan &pair);

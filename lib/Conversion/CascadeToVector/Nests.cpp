@@ -184,6 +184,19 @@ void Kernel::nestPoints(Nest &nest, Tile &outer) {
   });
 }
 
+/// Whether something that has the column is stored in fewer bits than it is
+/// computed in.
+static bool widensColumns(const Nest &nest) {
+  if (nest.column == kNone)
+    return false;
+  NodeSet all;
+  collect(nest.term, all);
+  return llvm::any_of(all, [&](Node *n) {
+    return n->kind == Node::Read && n->has(nest.column) &&
+           n->type.getIntOrFloatBitWidth() < 32;
+  });
+}
+
 /// Lanes along what is summed: as many sums at once as there are lanes, of some
 /// rows times some columns, so that each operand read serves several of them
 /// and all are reduced across the lanes together. The rest one by one.
@@ -192,7 +205,12 @@ void Kernel::nestSums(Nest &nest, Tile &outer) {
   Ix numRows = hasRow ? rows : Ix(1);
   Ix range = nest.column == kNone ? Ix(1) : rangeOf(nest.column);
   int64_t lanes = to.lanes(), height = 1;
-  while (hasRow && nest.result && 4 * height * height <= lanes &&
+  // As many columns as rows, or more of them: they are streams, which a machine
+  // follows. What is widened for each block of rows is better shared by more.
+  // Zen 4 by AVX2, decode 32/8 heads of 128, 16384 keys, 2 x 4 and 4 x 2: f32
+  // 5.97 and 6.2 to 6.4 ms, bf16 5.78 and 5.39.
+  int64_t shape = widensColumns(nest) ? 2 : 4;
+  while (hasRow && nest.result && shape * height * height <= lanes &&
          2 * height <= plan.tileRows)
     height *= 2;
   if (nest.column != kNone && nest.column == plan.stream && readsApart(nest)) {
