@@ -133,6 +133,7 @@ MIXES = [["far"], ["1e-3"], ["equal"], ["far", "1e-3"], list(KINDS)]
 def main():
     wrong, cases, failed = [], 0, 0
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["REFOLD_CACHE_DIR"] = os.path.join(folder, "kernels")  # a program is compiled once
         if "--self-test" in sys.argv:
             draw = numpy.random.default_rng(1)
             if not check(folder, "kl", ["1e-3"], 300, draw, ["--stability=fastest"]):

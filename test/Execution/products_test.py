@@ -219,6 +219,7 @@ def judge_rounded(folder, name):
 def main():
     passed = failed = skipped = 0
     with tempfile.TemporaryDirectory() as name:
+        os.environ["REFOLD_CACHE_DIR"] = os.path.join(name, "kernels")  # a program is compiled once
         folder = pathlib.Path(name)
         cases = list(models(folder))
         if "--self-test" in sys.argv:
