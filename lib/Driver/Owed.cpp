@@ -45,6 +45,22 @@ llvm::Error Owed::evaluateAsWritten(bool isWide) {
   return llvm::Error::success();
 }
 
+llvm::Error Owed::evaluateSigns() {
+  if (!ofOneSign.empty())
+    return llvm::Error::success();
+  EvaluationOptions how;
+  how.roundEveryOp = how.keepOutputsExact = true;
+  how.limits = limits;
+  for (BeyondRange sign : {BeyondRange::PlusOfBoth, BeyondRange::MinusOfBoth}) {
+    how.beyondRange = sign;
+    auto found = evaluateProgram(function, inputs, how);
+    if (!found)
+      return found.takeError();
+    ofOneSign.push_back(std::move(*found));
+  }
+  return llvm::Error::success();
+}
+
 llvm::Error Owed::evaluateOthers() {
   if (!others.empty())
     return llvm::Error::success();
@@ -203,8 +219,8 @@ static std::vector<double> sizesOf(const RefTensor &values, int64_t rowLength) {
   return sizes;
 }
 
-void Owed::findLostOf(size_t output, const Tensor &unfused,
-                      const RefOutput &exact) {
+llvm::Error Owed::findLostOf(size_t output, const Tensor &unfused,
+                             const RefOutput &exact) {
   int64_t count = unfused.numElements();
   int64_t rowLength =
       unfused.rank() ? std::max<int64_t>(unfused.shape().back(), 1) : 1;
@@ -217,9 +233,22 @@ void Owed::findLostOf(size_t output, const Tensor &unfused,
     if (!std::isfinite(expected) || !(loss > kTouched))
       continue;
     double error = distanceFromRounding(unfused.dtype(), value, expected);
-    // What unfused errs beside it is no loss to the range.
-    if (loss > kHalfOfDigits && std::isfinite(value) &&
-        kLuck * loss >= std::min(error / size, 1.0)) {
+    bool isLost = loss > kHalfOfDigits;
+    if (isLost && std::isfinite(value)) {
+      // What unfused errs beside it is no loss to the range.
+      isLost = kLuck * loss >= std::min(error / size, 1.0);
+    } else if (isLost) {
+      // inf - inf is NaN as written. In another order, or by an FMA, it is one
+      // of the two, and a number if a function follows.
+      if (llvm::Error failed = evaluateSigns())
+        return failed;
+      isLost = llvm::any_of(ofOneSign, [&](const std::vector<RefOutput> &one) {
+        double found = one[output].value.get(i);
+        return std::isfinite(found) &&
+               std::abs(found - expected) > kHalfOfDigits * size;
+      });
+    }
+    if (isLost) {
       lost.set(i);
       continue;
     }
@@ -231,6 +260,7 @@ void Owed::findLostOf(size_t output, const Tensor &unfused,
     apart[output].lost = std::move(lost);
   if (touched.any())
     apart[output].touched = std::move(touched);
+  return llvm::Error::success();
 }
 
 void Owed::findUnknownOf(size_t output, const RefOutput &exact) {
@@ -268,7 +298,8 @@ llvm::Error Owed::findLost(llvm::ArrayRef<Tensor> unfused,
       continue;
     if (llvm::Error error = evaluateAsWritten(reference.value.isWide()))
       return error;
-    findLostOf(i, found, reference);
+    if (llvm::Error error = findLostOf(i, found, reference))
+      return error;
     // Who errs as unfused does is asked for no more.
     double worst = worstOf(fused);
     if (worst <= kHalfOfDigits ||

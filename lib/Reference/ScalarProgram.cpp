@@ -686,6 +686,20 @@ static void keepRange(const Instruction &in, Lanes &registers, unsigned lanes) {
 }
 
 template <typename Real>
+static void addInfinities(const ScalarProgram &program, const Instruction &in,
+                          Lanes &registers, unsigned lanes) {
+  if (in.opcode != Opcode::AddF && in.opcode != Opcode::SubF)
+    return;
+  const Cell *a = registers.of(in.a), *b = registers.of(in.b);
+  Cell *to = registers.of(in.to);
+  for (unsigned l = 0; l < lanes; ++l)
+    if (std::isinf(a[l].*kFloatField<Real>) &&
+        std::isinf(b[l].*kFloatField<Real>) &&
+        std::isnan(to[l].*kFloatField<Real>))
+      to[l].*kFloatField<Real> = program.sumOfBoth;
+}
+
+template <typename Real>
 static bool runAs(const ScalarProgram &program, Lanes &registers,
                   unsigned lanes, TrapState &trap) {
   for (size_t i = 0; i < program.instructions.size(); ++i) {
@@ -712,6 +726,8 @@ static bool runAs(const ScalarProgram &program, Lanes &registers,
       continue;
     }
     roundResults<Real>(program, i, step.to, lanes);
+    if (program.sumOfBoth != 0)
+      addInfinities<Real>(program, in, registers, lanes);
     if (program.keepsRange)
       keepRange<Real>(in, registers, lanes);
   }

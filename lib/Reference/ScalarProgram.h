@@ -148,6 +148,8 @@ struct ScalarProgram {
   std::optional<uint64_t> ownNoise;
   /// Types have no range, only digits; or what leaves it is kept within.
   bool isUnlimited = false, keepsRange = false;
+  /// What a sum of infinities of both signs is in the place of NaN; 0: NaN.
+  double sumOfBoth = 0.0;
   /// Set where radii are tracked.
   const RunningRoundings *running = nullptr;
 

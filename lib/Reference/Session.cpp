@@ -69,4 +69,8 @@ void Session::setRange(ScalarProgram &program) const {
   program.isUnlimited = isUnlimited();
   program.subnormalNoise = options.subnormalNoise;
   program.keepsRange = options.beyondRange == BeyondRange::IsKept;
+  if (options.beyondRange == BeyondRange::PlusOfBoth)
+    program.sumOfBoth = std::numeric_limits<double>::infinity();
+  if (options.beyondRange == BeyondRange::MinusOfBoth)
+    program.sumOfBoth = -std::numeric_limits<double>::infinity();
 }

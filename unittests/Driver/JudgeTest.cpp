@@ -42,9 +42,10 @@ protected:
     return verified.outputs.front().worst().isGood();
   }
 
-  /// A program under normal inputs and the shapes that nobody chose, with this
-  /// fault in what the fused program gives.
-  Verification verifyShapes(llvm::StringRef text, Fault fault) {
+  /// A program under a family of inputs and the shapes that nobody chose, with
+  /// this fault in what the fused program gives.
+  Verification verifyShapes(llvm::StringRef text, Fault fault,
+                            InputFamily family = InputFamily::Normal) {
     std::string path = folder.path("shapes.fold");
     std::error_code error;
     llvm::raw_fd_ostream(path, error) << text;
@@ -53,7 +54,7 @@ protected:
     options.threads = {1};
     options.splits = 0;
     options.firstSeeds = options.seeds = 1;
-    options.families = {{InputFamily::Normal}};
+    options.families = {{family}};
     options.disturb = [&](llvm::MutableArrayRef<Tensor> results, bool isFused) {
       if (isFused)
         fault(results.front());
@@ -119,6 +120,21 @@ TEST_F(JudgeTest, BothAreWrong) {
     EXPECT_FALSE(
         holds(kNorm, "mixed", [](Tensor &y) { scale(y, 1.01); }, isShared));
   }
+}
+
+/// Terms that overflow to both sides are NaN as written. An FMA has the first
+/// of them, and behind a sigmoid 0 or 1: nothing is owed. Of the same sums
+/// within the range everything is.
+TEST_F(JudgeTest, SumsOfBothInfinities) {
+  constexpr llvm::StringLiteral kMeans = R"(
+means(q[m,d], k[n,d]) -> r
+  s = sum(d: q * k * 3)
+  r = mean(n: sigmoid(s))
+)";
+  auto spoil = [](Tensor &y) { scale(y, 1.01); };
+  EXPECT_TRUE(verifyShapes(kMeans, nothing, InputFamily::Huge).isGood());
+  EXPECT_TRUE(verifyShapes(kMeans, nothing).isGood());
+  EXPECT_FALSE(verifyShapes(kMeans, spoil).isGood());
 }
 
 /// Of rows of one number a small one is held to its own digits: these are e^-9

@@ -56,13 +56,15 @@ public:
 
 private:
   llvm::Error evaluateAsWritten(bool isWide);
+  llvm::Error evaluateSigns();
   llvm::Error evaluateOthers();
   llvm::Error evaluateWithNoise(bool isWide);
   void findUnknownOf(size_t output, const RefOutput &exact);
   double doubtOf(size_t output, int64_t element, const RefOutput &exact) const;
   llvm::Error evaluateWithoutNans();
   bool readsNan(size_t output, int64_t element) const;
-  void findLostOf(size_t output, const Tensor &unfused, const RefOutput &exact);
+  llvm::Error findLostOf(size_t output, const Tensor &unfused,
+                         const RefOutput &exact);
   double lossOf(size_t output, int64_t element, double size) const;
   bool isTouched() const;
   bool isLostToRange(size_t output, int64_t element,
@@ -82,6 +84,8 @@ private:
   /// range; then to its type, and with other last bits of subnormal numbers.
   std::vector<RefOutput> unlimited;
   std::vector<std::vector<RefOutput>> asWritten;
+  /// Rounded to its type, sums of infinities of both signs of one sign.
+  std::vector<std::vector<RefOutput>> ofOneSign;
   std::vector<std::vector<RefOutput>> withoutNans;
   /// With other last bits of double.
   std::vector<std::vector<RefOutput>> withNoise;

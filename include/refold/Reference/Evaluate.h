@@ -35,6 +35,10 @@ enum class BeyondRange : uint8_t {
   /// their type whatever their exponent. What differs from `AsIs` has been lost
   /// to the range, and to nothing else.
   IsUnlimited,
+  /// A sum of infinities of both signs is the one or the other: in another order
+  /// of a sum, or by an FMA, one of the two has not overflown.
+  PlusOfBoth,
+  MinusOfBoth,
   /// The largest number stays in the place of infinity, the least normal one in
   /// that of less, so that a class is not that of double's range.
   IsKept
