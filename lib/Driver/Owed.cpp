@@ -142,6 +142,20 @@ llvm::Error Owed::evaluateWithoutNans() {
   return llvm::Error::success();
 }
 
+llvm::Error Owed::evaluateMasked() {
+  if (!masked.empty())
+    return llvm::Error::success();
+  EvaluationOptions how;
+  how.keepOutputsExact = true;
+  how.limits = limits;
+  how.beyondRange = BeyondRange::IsMasked;
+  auto found = evaluateProgram(function, inputs, how);
+  if (!found)
+    return found.takeError();
+  masked = std::move(*found);
+  return llvm::Error::success();
+}
+
 /// Does another number in the place of a NaN or an infinity change the element?
 /// If not, it was of a value that the program masks.
 bool Owed::readsNan(size_t output, int64_t element) const {
@@ -347,9 +361,14 @@ llvm::Expected<int64_t> Owed::countLosses(size_t output, const Tensor &fused,
   if (mayBeMissed && !losses.empty()) {
     if (llvm::Error error = evaluateWithoutNans())
       return std::move(error);
+    if (llvm::Error error = evaluateMasked())
+      return std::move(error);
+    // An infinity that is read beside a masked one is not missed with it.
     llvm::erase_if(losses, [&](int64_t i) {
-      return std::isnan(exact.value.get(i)) && std::isfinite(fused.get(i)) &&
-             !readsNan(output, i);
+      return std::isnan(exact.value.get(i)) &&
+             (std::isfinite(fused.get(i))
+                  ? !readsNan(output, i)
+                  : hasClassOf(fused, i, masked[output]));
     });
   }
   if (const llvm::BitVector &lost = apartOf(output).lost; !lost.empty())

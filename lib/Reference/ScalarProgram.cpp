@@ -685,18 +685,27 @@ static void keepRange(const Instruction &in, Lanes &registers, unsigned lanes) {
   }
 }
 
+/// A sum of infinities of both signs, and 0 times what is no number, as the
+/// program says.
 template <typename Real>
-static void addInfinities(const ScalarProgram &program, const Instruction &in,
-                          Lanes &registers, unsigned lanes) {
-  if (in.opcode != Opcode::AddF && in.opcode != Opcode::SubF)
+static void decideNans(const ScalarProgram &program, const Instruction &in,
+                       Lanes &registers, unsigned lanes) {
+  bool isSum = in.opcode == Opcode::AddF || in.opcode == Opcode::SubF;
+  if (isSum ? program.sumOfBoth == 0
+            : in.opcode != Opcode::MulF || !program.zeroMasks)
     return;
   const Cell *a = registers.of(in.a), *b = registers.of(in.b);
   Cell *to = registers.of(in.to);
-  for (unsigned l = 0; l < lanes; ++l)
-    if (std::isinf(a[l].*kFloatField<Real>) &&
-        std::isinf(b[l].*kFloatField<Real>) &&
-        std::isnan(to[l].*kFloatField<Real>))
-      to[l].*kFloatField<Real> = program.sumOfBoth;
+  for (unsigned l = 0; l < lanes; ++l) {
+    Real x = a[l].*kFloatField<Real>, y = b[l].*kFloatField<Real>;
+    Real &value = to[l].*kFloatField<Real>;
+    if (!std::isnan(value))
+      continue;
+    if (isSum && std::isinf(x) && std::isinf(y))
+      value = program.sumOfBoth;
+    else if (!isSum && (x == 0 || y == 0))
+      value = 0;
+  }
 }
 
 template <typename Real>
@@ -720,14 +729,10 @@ static bool runAs(const ScalarProgram &program, Lanes &registers,
       trap.instruction = i;
       return false;
     }
-    if (in.round == kNoRounding) {
-      if (program.keepsRange)
-        keepRange<Real>(in, registers, lanes);
-      continue;
-    }
-    roundResults<Real>(program, i, step.to, lanes);
-    if (program.sumOfBoth != 0)
-      addInfinities<Real>(program, in, registers, lanes);
+    if (in.round != kNoRounding)
+      roundResults<Real>(program, i, step.to, lanes);
+    if (program.sumOfBoth != 0 || program.zeroMasks)
+      decideNans<Real>(program, in, registers, lanes);
     if (program.keepsRange)
       keepRange<Real>(in, registers, lanes);
   }

@@ -150,6 +150,8 @@ struct ScalarProgram {
   bool isUnlimited = false, keepsRange = false;
   /// What a sum of infinities of both signs is in the place of NaN; 0: NaN.
   double sumOfBoth = 0.0;
+  /// 0 times an infinity or NaN is 0.
+  bool zeroMasks = false;
   /// Set where radii are tracked.
   const RunningRoundings *running = nullptr;
 

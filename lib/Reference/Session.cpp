@@ -69,6 +69,7 @@ void Session::setRange(ScalarProgram &program) const {
   program.isUnlimited = isUnlimited();
   program.subnormalNoise = options.subnormalNoise;
   program.keepsRange = options.beyondRange == BeyondRange::IsKept;
+  program.zeroMasks = options.beyondRange == BeyondRange::IsMasked;
   if (options.beyondRange == BeyondRange::PlusOfBoth)
     program.sumOfBoth = std::numeric_limits<double>::infinity();
   if (options.beyondRange == BeyondRange::MinusOfBoth)

@@ -45,7 +45,8 @@ protected:
   /// A program under a family of inputs and the shapes that nobody chose, with
   /// this fault in what the fused program gives.
   Verification verifyShapes(llvm::StringRef text, Fault fault,
-                            InputFamily family = InputFamily::Normal) {
+                            InputFamily family = InputFamily::Normal,
+                            std::map<std::string, InputRecipe> inputs = {}) {
     std::string path = folder.path("shapes.fold");
     std::error_code error;
     llvm::raw_fd_ostream(path, error) << text;
@@ -55,6 +56,7 @@ protected:
     options.splits = 0;
     options.firstSeeds = options.seeds = 1;
     options.families = {{family}};
+    options.inputs = std::move(inputs);
     options.disturb = [&](llvm::MutableArrayRef<Tensor> results, bool isFused) {
       if (isFused)
         fault(results.front());
@@ -135,6 +137,29 @@ means(q[m,d], k[n,d]) -> r
   EXPECT_TRUE(verifyShapes(kMeans, nothing, InputFamily::Huge).isGood());
   EXPECT_TRUE(verifyShapes(kMeans, nothing).isGood());
   EXPECT_FALSE(verifyShapes(kMeans, spoil).isGood());
+}
+
+/// Beside a masked -inf, which makes NaN as written, stands one that is read:
+/// -inf is right, and nothing else.
+TEST_F(JudgeTest, InfinitiesBesideMaskedOnes) {
+  constexpr llvm::StringLiteral kMasked = R"(
+masked(s[b,m,n], v[b,n,e], length[b]: i32) -> o
+  x = where(n < length, s, -inf)
+  p = exp(x - max(n: x))
+  o[b,m,e] = sum(n: p * v) / sum(n: p)
+)";
+  auto turn = [](Tensor &y) {
+    for (int64_t i = 0, e = y.numElements(); i < e; ++i)
+      if (std::isinf(y.get(i)))
+        y.set(i, -y.get(i));
+  };
+  std::map<std::string, InputRecipe> inputs = {
+      {"v", {InputFamily::NegInf}},
+      {"length", llvm::cantFail(parseInputRecipe("uniform(0,4)"))}};
+  EXPECT_TRUE(
+      verifyShapes(kMasked, nothing, InputFamily::Normal, inputs).isGood());
+  EXPECT_FALSE(
+      verifyShapes(kMasked, turn, InputFamily::Normal, inputs).isGood());
 }
 
 /// Of rows of one number a small one is held to its own digits: these are e^-9

@@ -62,6 +62,7 @@ private:
   void findUnknownOf(size_t output, const RefOutput &exact);
   double doubtOf(size_t output, int64_t element, const RefOutput &exact) const;
   llvm::Error evaluateWithoutNans();
+  llvm::Error evaluateMasked();
   bool readsNan(size_t output, int64_t element) const;
   llvm::Error findLostOf(size_t output, const Tensor &unfused,
                          const RefOutput &exact);
@@ -87,6 +88,7 @@ private:
   /// Rounded to its type, sums of infinities of both signs of one sign.
   std::vector<std::vector<RefOutput>> ofOneSign;
   std::vector<std::vector<RefOutput>> withoutNans;
+  std::vector<RefOutput> masked; ///< 0 times an infinity is 0
   /// With other last bits of double.
   std::vector<std::vector<RefOutput>> withNoise;
   /// Kept within the range of double; then of inputs with other last bits.

@@ -39,6 +39,9 @@ enum class BeyondRange : uint8_t {
   /// of a sum, or by an FMA, one of the two has not overflown.
   PlusOfBoth,
   MinusOfBoth,
+  /// 0 times what is no number is 0: a weight that a mask has made 0 does not
+  /// read its value.
+  IsMasked,
   /// The largest number stays in the place of infinity, the least normal one in
   /// that of less, so that a class is not that of double's range.
   IsKept
