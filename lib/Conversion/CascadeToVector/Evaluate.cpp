@@ -155,9 +155,10 @@ Val Kernel::evalElem(Tile &t, Node *n, int r, int c) {
     Val perBit = to.splat(to.constant(
         Builder(n->type.getContext()).getF32FloatAttr(llvm::numbers::log2ef)));
     return to.exp2(to.binary(Binary::MulF, to.splat(in[0]), perBit),
-                   t.isRounded           ? Exp2Form::Short
-                   : flushed.contains(n) ? Exp2Form::Flushed
-                                         : Exp2Form::Gradual);
+                   t.isRounded              ? Exp2Form::Short
+                   : flushed.contains(n)    ? Exp2Form::Flushed
+                   : onesAtMost.contains(n) ? Exp2Form::Bounded
+                                            : Exp2Form::Gradual);
   }
   if (isa<arith::DivFOp>(n->op) && isByNumber(n))
     return to.byNumber(n->op, in[0], in[1], n->type);

@@ -94,14 +94,13 @@ void Kernel::findFlushed() {
     }
   for (Node *n : all)
     if (n->kind == Node::Elem && isa<math::ExpOp>(n->op) && n->type.isF32() &&
-        plan.hasStream(n->set) && !shown.contains(n) &&
-        isOneAtItsLargest(plan, n))
-      flushed.insert(n);
-  for (Node *n : all)
-    if (n->kind == Node::Elem && isa<math::ExpOp>(n->op) && n->type.isF32() &&
-        plan.hasStream(n->set) && readsContraction(n->in[0]) &&
-        isOneAtItsLargest(plan, n))
-      noisy.insert(n);
+        plan.hasStream(n->set) && isOneAtItsLargest(plan, n)) {
+      onesAtMost.insert(n);
+      if (!shown.contains(n))
+        flushed.insert(n);
+      if (readsContraction(n->in[0]))
+        noisy.insert(n);
+    }
   findSmallPowers(all);
   for (Node *user : all)
     for (Node *n : user->in)

@@ -694,6 +694,9 @@ private:
   llvm::SmallPtrSet<Node *, 4> flushed;
   /// Exponentials whose argument has a larger error than a product adds.
   llvm::SmallPtrSet<Node *, 4> noisy;
+  /// What is 1 at the largest element of its row, and e^16 beside a pivot that
+  /// lags behind.
+  llvm::SmallPtrSet<Node *, 4> onesAtMost;
   /// Powers that stand beside 1 in their sum and are factors of elements of
   /// another array, and these elements.
   struct SmallPower {

@@ -92,6 +92,7 @@ Val VectorSpelling::exp2(Val x, Exp2Form form) {
   // LowerMath.cpp reads them so.
   using Flags = arith::FastMathFlags;
   Flags flags = form == Exp2Form::Gradual   ? Flags::none
+                : form == Exp2Form::Bounded ? Flags::ninf
                 : form == Exp2Form::Flushed ? Flags::afn
                                             : Flags::afn | Flags::contract;
   return handle(b.create<math::Exp2Op>(loc, value(x), flags));

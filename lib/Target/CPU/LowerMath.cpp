@@ -41,7 +41,7 @@ struct ByArithmetic : OpRewritePattern<OpTy> {
       return success();
     }
     VectorMath m(rewriter, op.getLoc(), op.getType(), instructionSet);
-    if constexpr (std::is_same_v<OpTy, math::Exp2Op>)
+    if constexpr (std::is_same_v<OpTy, math::Exp2Op>) {
       if (bitEnumContainsAll(op.getFastmath(), arith::FastMathFlags::afn)) {
         bool isShort = bitEnumContainsAll(op.getFastmath(),
                                           arith::FastMathFlags::contract);
@@ -49,6 +49,11 @@ struct ByArithmetic : OpRewritePattern<OpTy> {
                                        : emitFlushedExp2(m, op.getOperand()));
         return success();
       }
+      if (bitEnumContainsAll(op.getFastmath(), arith::FastMathFlags::ninf)) {
+        rewriter.replaceOp(op, emitBoundedExp2(m, op.getOperand()));
+        return success();
+      }
+    }
     rewriter.replaceOp(op, emit(m, op.getOperand()));
     return success();
   }

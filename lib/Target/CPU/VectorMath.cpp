@@ -316,34 +316,61 @@ Value refold::emitExp(VectorMath &m, Value x) {
                       m.compare(Pred::OLT, x, f.lowest));
 }
 
+namespace {
+/// 2^x = p * 2^n, p in [1/sqrt(2), sqrt(2)], `shifted` = magic + n.
+struct Exp2Parts {
+  Value p, shifted;
+};
+} // namespace
+
+/// Of an x within 2^22.
+static Exp2Parts exp2Parts(VectorMath &m, Value x, ArrayRef<double> q) {
+  Value magic = m.constant(kExpF32.magic), shifted = m.add(x, magic);
+  Value r = m.sub(x, m.sub(shifted, magic));
+  return {m.fma(r, m.polynomial(r, q), m.constant(1.0)), shifted};
+}
+
+/// 2^(n + more), where it is a normal number.
+static Value powerByBits(VectorMath &m, Value shifted, int more) {
+  const ExpFormat &f = kExpF32;
+  Value bits = m.shiftLeft(m.bitsOf(shifted), f.mantissaBits);
+  return m.fromBits(
+      m.addInt(bits, m.integer(int64_t(f.bias + more) << f.mantissaBits)));
+}
+
+/// From here down 2^x is 0.
+static constexpr double kLowestExp2 = -150.0;
+
 Value refold::emitExp2(VectorMath &m, Value x) {
   using Pred = arith::CmpFPredicate;
   if (m.hasScaleF() && !m.isDouble())
     return emitExp2ByRoots(m, x);
-  const ExpFormat &f = kExpF32;
-  constexpr double kLowest = -150.0, kHighest = 129.0;
-  Value bounded = m.atMost(m.atLeast(x, kLowest - 1.0), kHighest);
-  Value shifted = m.add(bounded, m.constant(f.magic));
-  Value n = m.sub(shifted, m.constant(f.magic));
-  Value r = m.sub(bounded, n);
-  Value p = m.fma(r, m.polynomial(r, kExp2Q32), m.constant(1.0));
-  return scaleByParts(m, f, p, shifted, m.compare(Pred::OLT, x, -124.0),
-                      m.compare(Pred::OLE, x, kLowest));
+  constexpr double kHighest = 129.0;
+  Exp2Parts parts = exp2Parts(
+      m, m.atMost(m.atLeast(x, kLowestExp2 - 1.0), kHighest), kExp2Q32);
+  return scaleByParts(m, kExpF32, parts.p, parts.shifted,
+                      m.compare(Pred::OLT, x, -124.0),
+                      m.compare(Pred::OLE, x, kLowestExp2));
+}
+
+/// The factors of what may be subnormal fit for all: four operations less, and
+/// as many constants.
+Value refold::emitBoundedExp2(VectorMath &m, Value x) {
+  if (m.hasScaleF() || m.isDouble())
+    return emitExp2(m, x);
+  constexpr int kMore = 64;
+  Exp2Parts parts = exp2Parts(m, m.atLeast(x, kLowestExp2 - 1.0), kExp2Q32);
+  Value isZero = m.compare(arith::CmpFPredicate::OLE, x, kLowestExp2);
+  Value rest = m.select(isZero, m.constant(0.0), m.constant(0x1p-64));
+  return m.mul(m.mul(parts.p, powerByBits(m, parts.shifted, kMore)), rest);
 }
 
 /// p * 2^n of an x that is to n as 2^x to that: one product with a power made
 /// of bits, 0 from -126.5 down. Six operations less than what has subnormal
 /// results (Zen 3, AVX2: 1.9 G a second, so 2.7).
 static Value emitExp2ToZero(VectorMath &m, Value x, ArrayRef<double> q) {
-  const ExpFormat &f = kExpF32;
-  Value bounded = m.atLeast(x, -f.bias);
-  Value shifted = m.add(bounded, m.constant(f.magic));
-  Value n = m.sub(shifted, m.constant(f.magic));
-  Value r = m.sub(bounded, n);
-  Value p = m.fma(r, m.polynomial(r, q), m.constant(1.0));
-  Value bits = m.shiftLeft(m.bitsOf(shifted), f.mantissaBits);
-  Value power = m.addInt(bits, m.integer(int64_t(f.bias) << f.mantissaBits));
-  return m.mul(p, m.fromBits(power));
+  Exp2Parts parts = exp2Parts(m, m.atLeast(x, -kExpF32.bias), q);
+  return m.mul(parts.p, powerByBits(m, parts.shifted, 0));
 }
 
 Value refold::emitFlushedExp2(VectorMath &m, Value x) {

@@ -71,6 +71,8 @@ private:
 /// every kind: infinities, NaN, -0, subnormal.
 mlir::Value emitExp(VectorMath &m, mlir::Value x);
 mlir::Value emitExp2(VectorMath &m, mlir::Value x);
+/// Of x up to 63.
+mlir::Value emitBoundedExp2(VectorMath &m, mlir::Value x);
 /// Of x up to 127: 0 below the normal numbers, where that is cheaper.
 mlir::Value emitFlushedExp2(VectorMath &m, mlir::Value x);
 /// The same with an error of 2^-18: of what is rounded to 16 bits.

@@ -152,6 +152,28 @@ TEST(MathAccuracyTest, FlushedAndShortExp2) {
     }
 }
 
+/// A factor of others that is hardly above 1: as exp2, up to 63.
+TEST(MathAccuracyTest, BoundedExp2) {
+  std::vector<float> values = sampledFloats(16411);
+  for (float x = -152.0f; x < 63.0f; x += 0.0137f)
+    values.push_back(x);
+  llvm::erase_if(values, [](float x) { return x > 63.0f; });
+  for (float x : {-126.0f, -149.0f, -149.5f, -150.0f, -150.5f, -151.0f, 63.0f})
+    values.push_back(x);
+  while (values.size() % 16)
+    values.push_back(0.5f);
+  for (const CpuTarget &target : runnableTargets()) {
+    Elementwise code("f32", "f32", "%y = math.exp2 %x fastmath<ninf> : FROM",
+                     target.facts.vectorBits / 32, target);
+    ASSERT_TRUE(bool(code));
+    Function function{"exp2", "", std::exp2, 0, 0, 0};
+    for (bool onVectors : {true, false})
+      EXPECT_LE(worstError(code, function, onVectors, values),
+                target.hasFma() ? 1.05 : 1.2)
+          << target.name();
+  }
+}
+
 /// The bits of a quotient; the neighbour's where the product with the lower
 /// part of a reciprocal is no normal number.
 template <typename T>
