@@ -35,8 +35,8 @@ enum class BeyondRange : uint8_t {
   /// their type whatever their exponent. What differs from `AsIs` has been lost
   /// to the range, and to nothing else.
   IsUnlimited,
-  /// A sum of infinities of both signs is the one or the other: in another order
-  /// of a sum, or by an FMA, one of the two has not overflown.
+  /// A sum of infinities of both signs is the one or the other: in another
+  /// order of a sum, or by an FMA, one of the two has not overflown.
   PlusOfBoth,
   MinusOfBoth,
   /// 0 times what is no number is 0: a weight that a mask has made 0 does not

@@ -92,6 +92,13 @@ void Kernel::findFlushed() {
       collect(w.value, across);
       shown.insert(across.begin(), across.end());
     }
+  // The sweep may write what the last pass has kept.
+  for (auto &[value, term] : plan.reused)
+    if (shown.contains(value))
+      shown.insert(term);
+  for (auto &[value, likely] : plan.likely)
+    if (shown.contains(value))
+      shown.insert(likely.term);
   for (Node *n : all)
     if (n->kind == Node::Elem && isa<math::ExpOp>(n->op) && n->type.isF32() &&
         plan.hasStream(n->set) && isOneAtItsLargest(plan, n)) {
