@@ -3,6 +3,7 @@
 
 #include "BalancePorts.h"
 #include "ConstantsInMemory.h"
+#include "InterleaveChains.h"
 #include "JoinObjects.h"
 #include "SplitModule.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
@@ -333,13 +334,16 @@ struct Generator {
 llvm::Expected<Bytes> Generator::generate(llvm::Module &code,
                                           llvm::TargetMachine &machine) const {
   StageTimer timer(options.times, "kernel: LLVM code generation");
-  if (target.instructionSet == InstructionSet::AVX2)
+  bool isArranged = false;
+  if (target.instructionSet == InstructionSet::AVX2) {
+    isArranged = interleaveChains(code, target.facts.vectorRegisters);
     keepConstantsInMemory(code, unsigned(target.facts.vectorBits));
+  }
   Bytes bytes;
   llvm::raw_svector_ostream stream(bytes);
   llvm::legacy::PassManager codegen;
   if (!addCodeGenerator(codegen, machine, stream, options.asAssembly,
-                        keepsOrder))
+                        keepsOrder || isArranged))
     return fail(ExitCode::Internal, "the code generator cannot write objects");
   codegen.run(code);
   return std::move(bytes);
