@@ -19,26 +19,32 @@ static constexpr double kLuckOfFused = 4.0;
 /// Last bits that cancel in one of a hundred draws do not in so many.
 static constexpr uint64_t kDraws = 2;
 
+llvm::Error Owed::evaluate(EvaluationOptions how, Results &results,
+                           llvm::ArrayRef<Tensor> of) {
+  how.keepOutputsExact = true;
+  how.limits = limits;
+  auto found = evaluateProgram(function, of, how);
+  if (!found)
+    return found.takeError();
+  results.push_back(std::move(*found));
+  return llvm::Error::success();
+}
+
 llvm::Error Owed::evaluateAsWritten(bool isWide) {
   if (!asWritten.empty())
     return llvm::Error::success();
   EvaluationOptions how;
-  how.roundEveryOp = how.keepOutputsExact = true;
+  how.roundEveryOp = true;
   how.isWide = isWide; // of all the same, so that functions are
-  how.limits = limits;
   how.beyondRange = BeyondRange::IsUnlimited;
-  auto whole = evaluateProgram(function, inputs, how);
-  if (!whole)
-    return whole.takeError();
-  unlimited = std::move(*whole);
+  if (llvm::Error error = evaluate(how, unlimited, inputs))
+    return error;
   how.beyondRange = BeyondRange::AsIs;
   for (int draw = 0; draw < 3; ++draw) {
     if (draw > 0) // of two, to opposite sides
       how.subnormalNoise = 2 * seed + draw - 1;
-    auto found = evaluateProgram(function, inputs, how);
-    if (!found)
-      return found.takeError();
-    asWritten.push_back(std::move(*found));
+    if (llvm::Error error = evaluate(how, asWritten, inputs))
+      return error;
     if (!isTouched())
       break; // nor by luck
   }
@@ -49,51 +55,35 @@ llvm::Error Owed::evaluateSigns() {
   if (!ofOneSign.empty())
     return llvm::Error::success();
   EvaluationOptions how;
-  how.roundEveryOp = how.keepOutputsExact = true;
-  how.limits = limits;
-  for (BeyondRange sign : {BeyondRange::PlusOfBoth, BeyondRange::MinusOfBoth}) {
-    how.beyondRange = sign;
-    auto found = evaluateProgram(function, inputs, how);
-    if (!found)
-      return found.takeError();
-    ofOneSign.push_back(std::move(*found));
-  }
-  return llvm::Error::success();
+  how.roundEveryOp = true;
+  how.beyondRange = BeyondRange::PlusOfBoth;
+  if (llvm::Error error = evaluate(how, ofOneSign, inputs))
+    return error;
+  how.beyondRange = BeyondRange::MinusOfBoth;
+  return evaluate(how, ofOneSign, inputs);
 }
 
 llvm::Error Owed::evaluateOthers() {
   if (!others.empty())
     return llvm::Error::success();
   EvaluationOptions how;
-  how.keepOutputsExact = true;
-  how.limits = limits;
-  auto evaluate = [&](llvm::ArrayRef<Tensor> of) -> llvm::Error {
-    auto found = evaluateProgram(function, of, how);
-    if (!found)
-      return found.takeError();
-    others.push_back(std::move(*found));
-    return llvm::Error::success();
-  };
   how.beyondRange = BeyondRange::IsKept;
-  if (llvm::Error error = evaluate(inputs))
+  if (llvm::Error error = evaluate(how, others, inputs))
     return error;
-  how.beyondRange = BeyondRange::AsIs;
-  return eachMoved(inputs, seed, evaluate);
+  return eachMoved(inputs, seed, [&](llvm::ArrayRef<Tensor> moved) {
+    return evaluate(EvaluationOptions(), others, moved);
+  });
 }
 
 llvm::Error Owed::evaluateWithNoise(bool isWide) {
   if (!withNoise.empty())
     return llvm::Error::success();
   EvaluationOptions how;
-  how.keepOutputsExact = true;
   how.isWide = isWide;
-  how.limits = limits;
   for (uint64_t draw = 0; draw < kDraws; ++draw) {
     how.ownNoise = kDraws * seed + draw;
-    auto found = evaluateProgram(function, inputs, how);
-    if (!found)
-      return found.takeError();
-    withNoise.push_back(std::move(*found));
+    if (llvm::Error error = evaluate(how, withNoise, inputs))
+      return error;
   }
   return llvm::Error::success();
 }
@@ -102,7 +92,7 @@ llvm::Error Owed::evaluateWithNoise(bool isWide) {
 double Owed::doubtOf(size_t output, int64_t element,
                      const RefOutput &exact) const {
   double expected = exact.value.get(element), doubt = 0.0;
-  for (const std::vector<RefOutput> &draw : withNoise)
+  for (const Outputs &draw : withNoise)
     if (double found = draw[output].value.get(element); std::isfinite(found))
       doubt = std::max(doubt, std::abs(found - expected));
   return doubt;
@@ -120,9 +110,6 @@ llvm::Expected<bool> Owed::isUnknown(size_t output, int64_t element,
 llvm::Error Owed::evaluateWithoutNans() {
   if (!withoutNans.empty())
     return llvm::Error::success();
-  EvaluationOptions how;
-  how.keepOutputsExact = true;
-  how.limits = limits;
   for (double number : {0.0, 9.0, -9.0}) {
     std::vector<Tensor> changed;
     for (const Tensor &input : inputs) {
@@ -134,10 +121,8 @@ llvm::Error Owed::evaluateWithoutNans() {
           copy->set(i, number);
       changed.push_back(std::move(*copy));
     }
-    auto found = evaluateProgram(function, changed, how);
-    if (!found)
-      return found.takeError();
-    withoutNans.push_back(std::move(*found));
+    if (llvm::Error error = evaluate(EvaluationOptions(), withoutNans, changed))
+      return error;
   }
   return llvm::Error::success();
 }
@@ -146,21 +131,15 @@ llvm::Error Owed::evaluateMasked() {
   if (!masked.empty())
     return llvm::Error::success();
   EvaluationOptions how;
-  how.keepOutputsExact = true;
-  how.limits = limits;
   how.beyondRange = BeyondRange::IsMasked;
-  auto found = evaluateProgram(function, inputs, how);
-  if (!found)
-    return found.takeError();
-  masked = std::move(*found);
-  return llvm::Error::success();
+  return evaluate(how, masked, inputs);
 }
 
 /// Does another number in the place of a NaN or an infinity change the element?
 /// If not, it was of a value that the program masks.
 bool Owed::readsNan(size_t output, int64_t element) const {
   double first = withoutNans.front()[output].value.get(element);
-  return llvm::any_of(withoutNans, [&](const std::vector<RefOutput> &other) {
+  return llvm::any_of(withoutNans, [&](const Outputs &other) {
     double value = other[output].value.get(element);
     return std::isfinite(first) && std::isfinite(value) && value != first;
   });
@@ -169,8 +148,8 @@ bool Owed::readsNan(size_t output, int64_t element) const {
 /// What the range takes of an element, as a part of `size`, the largest of the
 /// draws. Where it decides the class, everything.
 double Owed::lossOf(size_t output, int64_t element, double size) const {
-  double loss = 0.0, whole = unlimited[output].value.get(element);
-  for (const std::vector<RefOutput> &draw : asWritten) {
+  double loss = 0.0, whole = unlimited.front()[output].value.get(element);
+  for (const Outputs &draw : asWritten) {
     double limited = draw[output].value.get(element);
     if (limited == whole || (std::isnan(limited) && std::isnan(whole)))
       continue;
@@ -182,7 +161,7 @@ double Owed::lossOf(size_t output, int64_t element, double size) const {
 }
 
 bool Owed::isTouched() const {
-  for (auto [output, whole] : llvm::enumerate(unlimited))
+  for (auto [output, whole] : llvm::enumerate(unlimited.front()))
     for (int64_t i = 0, e = whole.value.numElements(); i < e; ++i)
       if (whole.value.isFloat() && lossOf(output, i, /*size=*/1.0) > 0)
         return true;
@@ -215,7 +194,7 @@ bool Owed::isLostAsWritten(size_t output, int64_t element,
   double expected = exact.value.get(element);
   if (std::isnan(expected) || !isLostToRange(output, element, exact))
     return false;
-  return llvm::any_of(asWritten, [&](const std::vector<RefOutput> &draw) {
+  return llvm::any_of(asWritten, [&](const Outputs &draw) {
     double found = draw[output].value.get(element);
     if (!std::isfinite(found) || !std::isfinite(expected))
       return found != expected;
@@ -256,7 +235,7 @@ llvm::Error Owed::findLostOf(size_t output, const Tensor &unfused,
       // of the two, and a number if a function follows.
       if (llvm::Error failed = evaluateSigns())
         return failed;
-      isLost = llvm::any_of(ofOneSign, [&](const std::vector<RefOutput> &one) {
+      isLost = llvm::any_of(ofOneSign, [&](const Outputs &one) {
         double found = one[output].value.get(i);
         return std::isfinite(found) &&
                std::abs(found - expected) > kHalfOfDigits * size;
@@ -335,6 +314,12 @@ double Owed::allowanceOfTouched(size_t output) const {
   return output < allowances.size() ? allowances[output] : 0.0;
 }
 
+static bool isFinite(const Tensor &tensor) {
+  return !isFloat(tensor.dtype()) ||
+         llvm::all_of(llvm::seq<int64_t>(0, tensor.numElements()),
+                      [&](int64_t i) { return std::isfinite(tensor.get(i)); });
+}
+
 /// Losses but for those whose class another evaluation has.
 llvm::Expected<int64_t> Owed::countDecided(size_t output, const Tensor &found,
                                            llvm::ArrayRef<int64_t> losses) {
@@ -343,7 +328,7 @@ llvm::Expected<int64_t> Owed::countDecided(size_t output, const Tensor &found,
   if (llvm::Error error = evaluateOthers())
     return std::move(error);
   return llvm::count_if(losses, [&](int64_t i) {
-    return llvm::none_of(others, [&](const std::vector<RefOutput> &other) {
+    return llvm::none_of(others, [&](const Outputs &other) {
       return hasClassOf(found, i, other[output]);
     });
   });
@@ -368,13 +353,27 @@ llvm::Expected<int64_t> Owed::countLosses(size_t output, const Tensor &fused,
       return std::isnan(exact.value.get(i)) &&
              (std::isfinite(fused.get(i))
                   ? !readsNan(output, i)
-                  : hasClassOf(fused, i, masked[output]));
+                  : hasClassOf(fused, i, masked.front()[output]));
     });
   }
   if (const llvm::BitVector &lost = apartOf(output).lost; !lost.empty())
     llvm::erase_if(losses, [&](int64_t i) { return lost.test(i); });
   if (losses.empty())
     return 0;
+  // inf - inf of terms with one factor that has overflown: inf * (a - b) is one
+  // of the two. An infinity that is given makes a NaN.
+  if (llvm::all_of(inputs, isFinite)) {
+    if (llvm::Error error = evaluateSigns())
+      return std::move(error);
+    llvm::erase_if(losses, [&](int64_t i) {
+      return std::isnan(exact.value.get(i)) && std::isinf(fused.get(i)) &&
+             llvm::any_of(ofOneSign, [&](const Outputs &one) {
+               return hasClassOf(fused, i, one[output]);
+             });
+    });
+    if (losses.empty())
+      return 0;
+  }
   if (llvm::Error error = evaluateAsWritten(exact.value.isWide()))
     return std::move(error);
   llvm::erase_if(losses,

@@ -98,11 +98,15 @@ llvm::Expected<double> RowStreamer::pivotOver(Value pivot, StreamRange range) {
 }
 
 /// Another pivot near a segment's own: far enough that a wrong transport shows,
-/// near enough that no exponential leaves the range of double. The sign is
-/// kept, since the pivot of a scaling is never 0.
+/// near enough that no exponential leaves the range of double, and not beyond
+/// the size of the data, whose digits the sums would lose. The sign is kept,
+/// since the pivot of a scaling is never 0.
 double RowStreamer::perturb(double own, double other) {
   constexpr double kFar = 20.0;
-  double shift = uniform(-1.0, 1.0) * (0.1 + 0.1 * std::abs(own));
+  double size = std::abs(own);
+  if (std::isfinite(other))
+    size = std::max(size, std::abs(other));
+  double shift = uniform(-0.2, 0.2) * size;
   if (std::isfinite(other))
     shift += uniform(-0.5, 1.5) * (other - own);
   double moved = own + std::clamp(shift, -kFar, kFar);

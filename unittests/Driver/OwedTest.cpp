@@ -140,3 +140,12 @@ TEST_F(OwedTest, ANanThatMayBeMissed) {
   EXPECT_EQ(judge(first, {1, 2, -INFINITY}, 3, NAN).first, 1);
   EXPECT_EQ(judge(first, {INFINITY, -INFINITY, 2}, 1, NAN, missed).first, 1);
 }
+
+/// inf - inf of terms with one factor: taken out of the sum it gives one of the
+/// two. An infinity that is given makes a NaN.
+TEST_F(OwedTest, AFactorThatOverflows) {
+  llvm::StringRef sum = "  y = sum(n: x*exp(sum(n: abs(x))))\n";
+  EXPECT_EQ(judge(sum, {800, -100}, kInf, NAN).first, 0);
+  EXPECT_EQ(judge(sum, {800, -100}, NAN, NAN).first, 0);
+  EXPECT_EQ(judge(sum, {kInf, -100}, kInf, NAN).first, 1);
+}

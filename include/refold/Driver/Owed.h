@@ -55,6 +55,12 @@ public:
                                              NanPolicy policy);
 
 private:
+  using Outputs = std::vector<RefOutput>;
+  using Results = std::vector<Outputs>; ///< of several evaluations
+
+  /// Adds the outputs for inputs `of`, before they are rounded to their types.
+  llvm::Error evaluate(EvaluationOptions how, Results &results,
+                       llvm::ArrayRef<Tensor> of);
   llvm::Error evaluateAsWritten(bool isWide);
   llvm::Error evaluateSigns();
   llvm::Error evaluateOthers();
@@ -83,16 +89,15 @@ private:
   std::vector<double> allowances;
   /// As written, every operation rounded to the digits of its type without its
   /// range; then to its type, and with other last bits of subnormal numbers.
-  std::vector<RefOutput> unlimited;
-  std::vector<std::vector<RefOutput>> asWritten;
+  Results unlimited, asWritten;
   /// Rounded to its type, sums of infinities of both signs of one sign.
-  std::vector<std::vector<RefOutput>> ofOneSign;
-  std::vector<std::vector<RefOutput>> withoutNans;
-  std::vector<RefOutput> masked; ///< 0 times an infinity is 0
+  Results ofOneSign;
+  Results withoutNans;
+  Results masked; ///< 0 times an infinity is 0
   /// With other last bits of double.
-  std::vector<std::vector<RefOutput>> withNoise;
+  Results withNoise;
   /// Kept within the range of double; then of inputs with other last bits.
-  std::vector<std::vector<RefOutput>> others;
+  Results others;
 };
 
 } // namespace refold
