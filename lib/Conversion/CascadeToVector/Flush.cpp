@@ -13,8 +13,11 @@ static bool isOneAtItsLargest(Plan &plan, Node *power) {
   if (difference->kind != Node::Elem || !isa<arith::SubFOp>(difference->op))
     return false;
   auto isExtreme = [&](Node *n, Node *x, Reducer one, Reducer other) {
-    // An extreme that is kept finite.
-    if (n->kind == Node::Elem && isa<arith::MaxNumFOp, arith::MinNumFOp>(n->op))
+    // An extreme that is kept finite, on the side where e^-inf is 0.
+    bool isBounded = n->kind == Node::Elem &&
+                     (one == Reducer::Max ? isa<arith::MaxNumFOp>(n->op)
+                                          : isa<arith::MinNumFOp>(n->op));
+    if (isBounded)
       n = n->in[n->in[0]->isState() ? 0 : 1];
     if (!n->isState() || n->kind == Node::Old)
       return false;
