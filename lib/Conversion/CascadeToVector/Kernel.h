@@ -210,7 +210,8 @@ private:
   int64_t blockOfSum(const Nest &nest, int64_t rowsOfTile);
   bool hasTurnedProduct(const Nest &nest);
   Ix hasShorterBlocks(const Nest &nest, int64_t block);
-  Values reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
+  Values reduceInBlocks(Nest &nest, Ix range, int64_t block, bool isFirst,
+                        Values acc,
                         llvm::function_ref<Values(Ix, Values)> step);
   Values reducePart(const Nest &nest, Ix range, Values acc,
                     llvm::function_ref<Values(Ix, Values)> step);

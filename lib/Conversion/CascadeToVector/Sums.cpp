@@ -107,8 +107,10 @@ Kernel::Values Kernel::reduceLoops(Nest &nest, Tile &t, unsigned depth,
                         });
   }
   if (int64_t block = blockOfSum(nest, nest.rowsOfBlocks);
-      isLast && block && !nest.part)
-    return reduceInBlocks(nest, range, block, acc, step);
+      isLast && block && !nest.part) {
+    bool isFirst = depth == 0 && !nest.isLong && !slice && !t.tiled;
+    return reduceInBlocks(nest, range, block, isFirst, acc, step);
+  }
   if (isLast && nest.part)
     return reducePart(nest, range, acc, step);
   if (int64_t parts = partsOfExtreme(nest, acc.size()); isLast && parts > 1)
@@ -296,8 +298,11 @@ Kernel::loopUnrolled(Ix hi, int64_t unroll, Values init,
 /// The error of a sum grows with the length of its chains of additions: that of
 /// a block, that of the blocks of a group, then that of the groups. Of 4096
 /// equal terms 256 blocks of 16 in one chain err as far as 16 blocks of 256.
+/// `isFirst`: nothing has been summed yet. Then what fills no block is what the
+/// blocks are added to: an index that has less than one needs no totals.
 Kernel::Values
-Kernel::reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
+Kernel::reduceInBlocks(Nest &nest, Ix range, int64_t block, bool isFirst,
+                       Values acc,
                        llvm::function_ref<Values(Ix, Values)> step) {
   constexpr int64_t kBlocksOfGroup = 16, kLongestGroup = 256;
   Val zero = to.splat(to.constant(nest.identity));
@@ -324,6 +329,13 @@ Kernel::reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
   bool areWhole = range.isConstant() && range.constant % block == 0;
   Ix main = to.floorTo(range, block);
   int64_t group = kBlocksOfGroup * block;
+  bool isDone = areWhole;
+  if (isFirst && isShorter.isConstant() && !main.isConstant()) {
+    acc = loopUnrolled(
+        to.sub(range, main), nest.unroll, acc,
+        [&](Ix k, Values sum) { return step(to.add(main, k), sum); });
+    isDone = true;
+  }
   if (!isShorter.isConstant()) {
     // Blocks whose length the run knows are whole steps of a loop too.
     Ix length = to.sub(block, to.mul(isShorter, block - kBlockOfTile));
@@ -352,7 +364,7 @@ Kernel::reduceInBlocks(Nest &nest, Ix range, int64_t block, Values acc,
                                    Values(totals.size(), zero)));
     });
   }
-  return areWhole ? acc : addBlock(main, to.sub(range, main), acc);
+  return isDone ? acc : addBlock(main, to.sub(range, main), acc);
 }
 
 /// A few steps; all of them written out where the term is small. Of two of them
