@@ -33,6 +33,7 @@ private:
   int tiledRow();
   bool isGuarded(StateOp state) const;
   bool dependsOnState(mlir::Operation *op);
+  OperationCounts countOf(mlir::Operation *op);
   void countGathered(ReadOp read);
   void countOps(const OpSet &ops);
   bool areRowsAlongLanes();

@@ -18,9 +18,12 @@
 using namespace refold;
 
 /// A chain has as many steps of arithmetic; products of matrices have two.
-static constexpr unsigned kChainLength = 12;
+static constexpr unsigned kChainLength = 9;
 /// So many alternate: of more the values find no registers.
 static constexpr unsigned kChainsOfGroup = 4;
+/// Every two accesses are asked whether they may meet: of more a block stays as
+/// it is.
+static constexpr size_t kAccesses = 512;
 
 static bool isStep(const llvm::Instruction &instruction) {
   if (!instruction.getType()->isFPOrFPVectorTy())
@@ -82,8 +85,9 @@ bool Arrangement::read() {
       isSimple = store->isSimple();
     else
       isSimple =
-          isPrefetch(instruction) || (!instruction.mayReadOrWriteMemory() &&
-                                      !instruction.mayHaveSideEffects());
+          isPrefetch(instruction) ||
+          (!instruction.isEHPad() && !instruction.mayReadOrWriteMemory() &&
+           !instruction.mayHaveSideEffects());
     if (!isSimple)
       return false;
     positions[&instruction] = before.size();
@@ -147,6 +151,8 @@ bool Arrangement::keepsMemory() const {
   for (llvm::Instruction *in : after)
     if (llvm::isa<llvm::LoadInst, llvm::StoreInst>(in))
       accesses.push_back(in);
+  if (accesses.size() > kAccesses)
+    return false;
   for (size_t i = 0; i < accesses.size(); ++i)
     for (size_t j = i + 1; j < accesses.size(); ++j) {
       llvm::Instruction *first = accesses[i], *second = accesses[j];

@@ -50,7 +50,9 @@ public:
   /// infinity even for a NaN p.
   mlir::Value scaleF(mlir::Value p, mlir::Value n);
   bool hasScaleF() const;
-  /// Of 16 or 32 f32 constants the one that the last bits of each element say.
+  /// Of 16 or 32 f32 constants the one that the last bits of each element say;
+  /// of 8 where `looksUpEight`.
+  bool looksUpEight() const;
   mlir::Value lookUp(llvm::ArrayRef<float> table, mlir::Value bits);
   /// x + c, rounded down.
   mlir::Value addRoundingDown(mlir::Value x, double c);
@@ -71,7 +73,7 @@ private:
 /// every kind: infinities, NaN, -0, subnormal.
 mlir::Value emitExp(VectorMath &m, mlir::Value x);
 mlir::Value emitExp2(VectorMath &m, mlir::Value x);
-/// Of x up to 63.
+/// Of x up to 63; infinity gives a NaN.
 mlir::Value emitBoundedExp2(VectorMath &m, mlir::Value x);
 /// Of x up to 127: 0 below the normal numbers, where that is cheaper.
 mlir::Value emitFlushedExp2(VectorMath &m, mlir::Value x);

@@ -152,7 +152,8 @@ TEST(MathAccuracyTest, FlushedAndShortExp2) {
     }
 }
 
-/// A factor of others that is hardly above 1: as exp2, up to 63.
+/// A factor of others that is hardly above 1: as exp2, up to 63. By eighths a
+/// subnormal result is rounded twice.
 TEST(MathAccuracyTest, BoundedExp2) {
   std::vector<float> values = sampledFloats(16411);
   for (float x = -152.0f; x < 63.0f; x += 0.0137f)
@@ -169,7 +170,7 @@ TEST(MathAccuracyTest, BoundedExp2) {
     Function function{"exp2", "", std::exp2, 0, 0, 0};
     for (bool onVectors : {true, false})
       EXPECT_LE(worstError(code, function, onVectors, values),
-                target.hasFma() ? 1.05 : 1.2)
+                target.hasFma() ? 1.1 : 1.2)
           << target.name();
   }
 }
