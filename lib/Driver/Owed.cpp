@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "refold/Driver/Owed.h"
 #include "refold/Driver/Inputs.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include <cmath>
 
 namespace refold {
@@ -320,6 +323,26 @@ static bool isFinite(const Tensor &tensor) {
                       [&](int64_t i) { return std::isfinite(tensor.get(i)); });
 }
 
+/// Does anything but the start of an extreme read a constant that is infinite?
+static bool masksByInfinity(mlir::func::FuncOp function) {
+  auto isInfinite = [](mlir::Attribute value) {
+    if (auto all = llvm::dyn_cast<mlir::DenseFPElementsAttr>(value))
+      return llvm::any_of(
+          all, [](const llvm::APFloat &one) { return one.isInfinity(); });
+    auto one = llvm::dyn_cast<mlir::FloatAttr>(value);
+    return one && one.getValue().isInfinity();
+  };
+  auto found = function.walk([&](mlir::arith::ConstantOp constant) {
+    bool isRead = llvm::any_of(constant->getUsers(), [](mlir::Operation *op) {
+      return !llvm::isa<mlir::linalg::FillOp>(op);
+    });
+    return isRead && isInfinite(constant.getValue())
+               ? mlir::WalkResult::interrupt()
+               : mlir::WalkResult::advance();
+  });
+  return found.wasInterrupted();
+}
+
 /// Losses but for those whose class another evaluation has.
 llvm::Expected<int64_t> Owed::countDecided(size_t output, const Tensor &found,
                                            llvm::ArrayRef<int64_t> losses) {
@@ -361,8 +384,8 @@ llvm::Expected<int64_t> Owed::countLosses(size_t output, const Tensor &fused,
   if (losses.empty())
     return 0;
   // inf - inf of terms with one factor that has overflown: inf * (a - b) is one
-  // of the two. An infinity that is given makes a NaN.
-  if (llvm::all_of(inputs, isFinite)) {
+  // of the two. An infinity that is given, as a mask too, makes a NaN.
+  if (llvm::all_of(inputs, isFinite) && !masksByInfinity(function)) {
     if (llvm::Error error = evaluateSigns())
       return std::move(error);
     llvm::erase_if(losses, [&](int64_t i) {

@@ -148,4 +148,7 @@ TEST_F(OwedTest, AFactorThatOverflows) {
   EXPECT_EQ(judge(sum, {800, -100}, kInf, NAN).first, 0);
   EXPECT_EQ(judge(sum, {800, -100}, NAN, NAN).first, 0);
   EXPECT_EQ(judge(sum, {kInf, -100}, kInf, NAN).first, 1);
+  llvm::StringRef masked = "  s = where(x > 900, x, -inf)\n  t = max(n: s)\n"
+                           "  y = t + log(sum(n: exp(s - t)))\n";
+  EXPECT_EQ(judge(masked, {800, -100}, kInf, NAN).first, 1);
 }

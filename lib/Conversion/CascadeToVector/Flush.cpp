@@ -2,10 +2,22 @@
 // Which exponentials of a row may be 0 where they are too small for a normal
 // number: a sum or a share in which they stand beside 1 does not show them.
 #include "Kernel.h"
+#include "mlir/IR/Matchers.h"
+#include <cmath>
+#include <limits>
 
 using namespace mlir;
 using namespace refold;
 using namespace refold::walk;
+
+/// The largest number of f32, of either sign.
+static bool isLargest(Node *n) {
+  FloatAttr value;
+  return n->kind == Node::Const && matchPattern(n->op, m_Constant(&value)) &&
+         value.getType().isF32() &&
+         std::abs(value.getValueAsDouble()) ==
+             double(std::numeric_limits<float>::max());
+}
 
 /// Whether `power` is e^(x - max x) or e^(min x - x) of its row.
 static bool isOneAtItsLargest(Plan &plan, Node *power) {
@@ -17,13 +29,20 @@ static bool isOneAtItsLargest(Plan &plan, Node *power) {
     bool isBounded = n->kind == Node::Elem &&
                      (one == Reducer::Max ? isa<arith::MaxNumFOp>(n->op)
                                           : isa<arith::MinNumFOp>(n->op));
-    if (isBounded)
-      n = n->in[n->in[0]->isState() ? 0 : 1];
+    Node *bound = nullptr;
+    if (isBounded) {
+      int place = n->in[0]->isState() ? 0 : 1;
+      bound = n->in[1 - place];
+      n = n->in[place];
+    }
     if (!n->isState() || n->kind == Node::Old)
       return false;
     StatePlan &s = plan.states[n->state];
-    return (s.op.getReducer() == one || s.op.getReducer() == other) &&
-           s.term == x;
+    bool isOf =
+        (s.op.getReducer() == one || s.op.getReducer() == other) && s.term == x;
+    // An extreme that is a NaN leaves the bound: what that leaves has to be no
+    // number either.
+    return isOf && (!bound || s.op.getReducer() == other || isLargest(bound));
   };
   return isExtreme(difference->in[1], difference->in[0], Reducer::Max,
                    Reducer::MaxNum) ||

@@ -65,8 +65,8 @@ enum class Binary {
 enum class Compare { OGT, OLT, UGT, ULT, UGE, ULE, ORD, SGT, SLT, SGE, SLE };
 
 /// How far 2^x may err. `Gradual`: by some units in the last place everywhere;
-/// `Bounded`: the same of x up to 63, of others any number; `Flushed`: and be 0
-/// below the normal numbers, infinite from 2^127.5 on; `Short`: and err by
+/// `Bounded`: the same of x up to 63, of others any number; `Flushed`: and be
+/// 0, or any other number that is not normal, below those; `Short`: and err by
 /// 2^-18, of what is rounded to 16 bits.
 enum class Exp2Form { Gradual, Bounded, Flushed, Short };
 

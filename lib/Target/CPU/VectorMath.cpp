@@ -376,8 +376,8 @@ struct RootParts {
 /// Eighths as AVX-512 has sixteenths: three terms less than the polynomial of
 /// a half, and so few constants that they stay in registers. Zen 4, sums from
 /// the first cache: 4.1 G a second, so 4.6. Of an x within 2^19; power is 0 or
-/// less than 2^-126 where x + more is less than -126. `t` times `scale`.
-static RootParts rootParts(VectorMath &m, Value x, int more, double scale) {
+/// less than 2^-126 where x + more is less than -126.
+static RootParts rootParts(VectorMath &m, Value x, int more) {
   static constexpr double kRoundToEighths = 0x1.8p20;
   // (2^r - 1) / r on |r| <= 1/16; minimax, error 2^-33.5 of 2^r.
   static constexpr double kQ[] = {0.6931471742815497, 0.24022651027636918,
@@ -392,16 +392,13 @@ static RootParts rootParts(VectorMath &m, Value x, int more, double scale) {
   Value bits = m.bitsOf(shifted);
   Value root = m.bitsOf(m.lookUp(roots, bits));
   Value power = m.fromBits(m.addInt(m.shiftLeft(bits, 20), root));
-  SmallVector<double> scaled;
-  for (double coefficient : kQ)
-    scaled.push_back(coefficient * scale);
-  return {power, m.mul(m.polynomial(r, scaled), r)};
+  return {power, m.mul(m.polynomial(r, kQ), r)};
 }
 
-/// p * 2^-24 by a polynomial of as many operations, so that the other factor,
-/// 2^(n+24), is a normal number down to the last n whose result is not 0. Of
-/// those below the bits of that power are 0: no subnormal number is multiplied.
-/// By eighths what is subnormal is rounded as a power and again as a result.
+/// In parts of which one is 2^(n+24), a normal number down to the last n whose
+/// result is not 0. Below that its bits are 0 for all that is masked. The
+/// other, 2^-24, is in the polynomial where that has the last product; by
+/// eighths it comes last: a sum of small products may round to -0.
 Value refold::emitBoundedExp2(VectorMath &m, Value x) {
   if (m.hasScaleF() || m.isDouble())
     return emitExp2(m, x);
@@ -409,8 +406,8 @@ Value refold::emitBoundedExp2(VectorMath &m, Value x) {
   constexpr double kScale = 0x1p-24;
   Value above = m.atLeast(x, -(kExpF32.bias + kMore));
   if (m.looksUpEight()) {
-    RootParts parts = rootParts(m, above, kMore, kScale);
-    return m.fma(parts.power, parts.t, m.mul(parts.power, m.constant(kScale)));
+    RootParts parts = rootParts(m, above, kMore);
+    return m.mul(m.fma(parts.power, parts.t, parts.power), m.constant(kScale));
   }
   Exp2Parts parts = exp2Parts(m, above, kExp2Q32, kScale);
   return m.mul(parts.p, powerByBits(m, parts.shifted, kMore));
@@ -426,7 +423,7 @@ static Value emitExp2ToZero(VectorMath &m, Value x, ArrayRef<double> q) {
 
 Value refold::emitFlushedExp2(VectorMath &m, Value x) {
   if (m.looksUpEight()) {
-    RootParts parts = rootParts(m, m.atLeast(x, -kExpF32.bias), 0, 1.0);
+    RootParts parts = rootParts(m, m.atLeast(x, -kExpF32.bias), 0);
     return m.fma(parts.power, parts.t, parts.power);
   }
   return m.hasScaleF() || m.isDouble() ? emitExp2(m, x)
