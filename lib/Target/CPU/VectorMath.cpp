@@ -373,7 +373,7 @@ struct RootParts {
 };
 } // namespace
 
-/// Eighths as AVX-512 has sixteenths: three terms less than the polynomial of
+/// Eighths as AVX-512 has sixteenths: two terms less than the polynomial of
 /// a half, and so few constants that they stay in registers. Zen 4, sums from
 /// the first cache: 4.1 G a second, so 4.6. Of an x within 2^19; power is 0 or
 /// less than 2^-126 where x + more is less than -126.

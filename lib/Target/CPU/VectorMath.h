@@ -50,9 +50,9 @@ public:
   /// infinity even for a NaN p.
   mlir::Value scaleF(mlir::Value p, mlir::Value n);
   bool hasScaleF() const;
+  bool looksUpEight() const; ///< AVX2, eight f32
   /// Of 16 or 32 f32 constants the one that the last bits of each element say;
   /// of 8 where `looksUpEight`.
-  bool looksUpEight() const;
   mlir::Value lookUp(llvm::ArrayRef<float> table, mlir::Value bits);
   /// x + c, rounded down.
   mlir::Value addRoundingDown(mlir::Value x, double c);
@@ -75,7 +75,8 @@ mlir::Value emitExp(VectorMath &m, mlir::Value x);
 mlir::Value emitExp2(VectorMath &m, mlir::Value x);
 /// Of x up to 63; infinity gives a NaN.
 mlir::Value emitBoundedExp2(VectorMath &m, mlir::Value x);
-/// Of x up to 127: 0 below the normal numbers, where that is cheaper.
+/// Of x up to 127: where that is cheaper, 0 below the normal numbers, or any
+/// number that is not negative and below them too.
 mlir::Value emitFlushedExp2(VectorMath &m, mlir::Value x);
 /// The same with an error of 2^-18: of what is rounded to 16 bits.
 mlir::Value emitShortExp2(VectorMath &m, mlir::Value x);
