@@ -252,15 +252,24 @@ void CascadeCounter::countSelection(StateOp state) {
   double tiles = std::max(1.0, length / tile);
   double opened = tiles > best ? best * (1.0 + std::log(tiles / best)) : tiles;
   double searched = std::min(length, tile * opened);
+  double maxima =
+      lanes * double(registersOfMaxima(int64_t(best), int64_t(lanes)));
   double candidates =
-      std::min(length, candidatesOf(best, lanes) + best * std::log(tiles));
+      std::min(length, candidatesOf(best, maxima) + best * std::log(tiles));
+  // Keys are computed for the maxima, and once more for the candidates.
+  OpSet keys;
+  gather(state.getValues()[0], keys);
+  for (Operation *op : keys)
+    if (!hasNest && !isa<ReadOp, ContractOp>(op) && op->getNumResults() == 1 &&
+        (sets.of(op->getResult(0)) & stream))
+      work.stream.add(countOf(op), rows * searched * laneWaste(set | stream));
   auto arrays = double(state.getNumResults());
   work.lists += rows;
   work.searched += rows * searched;
   work.compared += rows * (length - searched);
   work.placed += std::ceil(rows / lanes) * lanes * candidates *
                  stepsOfCandidate(form, best, arrays);
-  if (!target.hasCompress)
+  if (!target.hasCompress && !compressesByTable(target, int64_t(lanes)))
     work.moved += rows * searched * arrays;
 }
 

@@ -20,12 +20,12 @@ inline double stepsOfCandidate(ListForm form, double best, double arrays) {
   return (4.0 * comparators + 2.0 * size * power + 2.0 * size) / size + 8.0;
 }
 
-/// Elements that are as good as the `best`-th best of the maxima of `lanes`
-/// lanes, of many in any order: how many of a lane are is a Poisson process.
-inline double candidatesOf(double best, double lanes) {
+/// Elements that are as good as the `best`-th best of the maxima of so many
+/// groups, of many in any order: how many of a group are is a Poisson process.
+inline double candidatesOf(double best, double groups) {
   double count = 0.0;
   for (double i = 0.0; i < best; ++i)
-    count += lanes / (lanes - i);
+    count += groups / (groups - i);
   return count;
 }
 

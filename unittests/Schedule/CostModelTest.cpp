@@ -402,9 +402,23 @@ TEST_F(CostModelTest, ListsAreCountedAsTheyAreFilled) {
     EXPECT_EQ(work.placed, 0);
     EXPECT_GT(work.entered, 0);
   }
-  // Without an instruction that compresses, elements are moved one by one.
+  // 8 of the maxima of two registers of 8 leave as many as those of one of 16.
+  double ofSixteen = eight.placed;
   target = TargetFacts::avx2();
+  EXPECT_EQ(listOf("8", "?").placed, ofSixteen);
+  EXPECT_EQ(listOf("2", "?").moved, 0); // a table
+  // Without that and an instruction elements are moved one by one.
+  target = TargetFacts::baseline();
   EXPECT_EQ(listOf("2", "?").moved, 1024 * 100);
+}
+
+TEST_F(CostModelTest, KeysAreComputedForTheMaximaAndForTheCandidates) {
+  std::string text = replaced(replaced(kList, "BEST", "8"), "ROWS", "?");
+  std::string costly =
+      replaced(text, "%1 = refold.state topk(%0 : f32)",
+               "%k = math.exp %0 : f32\n    %1 = refold.state topk(%k : f32)");
+  EXPECT_EQ(workOf(text, {1024, 128, 8}).stream.exponentials, 0);
+  EXPECT_EQ(workOf(costly, {1024, 128, 8}).stream.exponentials, 2 * 1024 * 128);
 }
 
 TEST_F(CostModelTest, TheFormOfAListIsDecidedOnce) {

@@ -65,6 +65,19 @@ inline ListForm listFormOf(mlir::Type key, int64_t length, int64_t tileRows,
   return isSorted ? ListForm::Sorted : ListForm::Inserted;
 }
 
+/// Whether lanes are brought together by a table of all sets of them, where no
+/// instruction does it: 2 KiB for eight.
+inline bool compressesByTable(const TargetFacts &target, int64_t lanes) {
+  return !target.hasCompress && lanes == 8;
+}
+
+/// Registers of maxima that bound the candidates of a row. The least of as many
+/// maxima as a list has places is a poor bound: of random rows 22 elements are
+/// no worse than the 8th of 8 maxima, 11 than that of 16, 9 than that of 32.
+inline int64_t registersOfMaxima(int64_t length, int64_t lanes) {
+  return 2 * length > lanes ? 2 : 1;
+}
+
 /// Whether `input` of the cascade has that bit.
 bool isVarying(CascadeOp cascade, unsigned input);
 

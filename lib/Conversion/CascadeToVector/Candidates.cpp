@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The k best of as many rows as there are lanes, without a look at most
-// elements. The k-th best of the lane maxima of a row is no better than its
-// k-th best element: what is not worse than that is a candidate. Candidates are
+// elements. The k-th best of the lane maxima of a row, which fill a register or
+// two, is no better than its k-th best element: what is not worse than that is
+// a candidate. Candidates are
 // compressed row by row, turned so that rows are the lanes, and sorted by
 // networks for all rows at once, keys together with their places among the
 // candidates; what stands at the best places is then picked row by row. Keys
@@ -51,7 +52,7 @@ void Kernel::layOutCandidates(StatePlan &s) {
   auto make = [&](Type type, Ix count) {
     return allocate(/*isShared=*/false, type, count);
   };
-  c.maxima = make(s.type(), n * n);
+  c.maxima = make(s.type(), registersOfMaxima(k, n) * n * n);
   Type i32 = IntegerType::get(s.op.getContext(), 32);
   c.counts = make(i32, n);
   if (s.isSorted) {
@@ -70,13 +71,14 @@ Kernel::Values Kernel::bestOfMaxima(StatePlan &s) {
   Candidates &c = candidates[s.number];
   int64_t n = to.lanes(), k = plan.extent(rankOf(s));
   Buffer &turned = c.turned[0];
-  to.transposeBlock(c.maxima, 0, n, turned, 0, n);
   auto better = [&](Val x, Val y) { return betterKey(s, x, y); };
   int64_t size = int64_t(llvm::PowerOf2Ceil(uint64_t(k)));
   Values best;
-  for (int64_t at = 0; at < n; at += size) {
+  for (int64_t at = 0; at < registersOfMaxima(k, n) * n; at += size) {
+    if (at % n == 0)
+      to.transposeBlock(c.maxima, at * n, n, turned, 0, n);
     Values block;
-    for (int64_t i = at; i < at + size; ++i)
+    for (int64_t i = at % n; i < at % n + size; ++i)
       block.push_back(to.loadWide(turned, i * n, Val()));
     sortPlaces(size, [&](int64_t i, int64_t j) {
       Val first = better(block[i], block[j]);
@@ -96,11 +98,12 @@ Kernel::Values Kernel::bestOfMaxima(StatePlan &s) {
   return best;
 }
 
-/// The best key of each lane of one row. A lane with a NaN, which is above all
-/// numbers, has the best of them.
-void Kernel::laneMaxima(StatePlan &s, Step &step, bool isChecked, Tile &t,
-                        Ix place) {
+/// The best keys of each lane of one row. What has seen a NaN, which is above
+/// all numbers, has the best of them.
+Kernel::Values Kernel::laneMaxima(StatePlan &s, Step &step, bool isChecked,
+                                  Tile &t) {
   constexpr int64_t kParts = 4; // enough in flight to hide a comparison
+  int64_t registers = registersOfMaxima(plan.extent(rankOf(s)), to.lanes());
   Builder b(s.op.getContext());
   // Later stream tiles of a long row are rarely looked at again.
   int64_t length = plan.extent(plan.stream);
@@ -112,7 +115,7 @@ void Kernel::laneMaxima(StatePlan &s, Step &step, bool isChecked, Tile &t,
   Val worst = to.splat(identity(s));
   Values init(kParts, worst);
   if (hasNan)
-    init.push_back(to.splat(to.constant(b.getBoolAttr(true))));
+    init.append(registers, to.splat(to.constant(b.getBoolAttr(true))));
   Values parts = columns(
       step, isChecked, t, init, [&](Tile &inside, int64_t count, Values acc) {
         for (int64_t c = 0; c < count; ++c) {
@@ -120,20 +123,58 @@ void Kernel::laneMaxima(StatePlan &s, Step &step, bool isChecked, Tile &t,
           if (inside.laneLimit)
             key = to.select(maskOf(inside, c), key, worst);
           acc[c % kParts] = betterKey(s, key, acc[c % kParts]);
-          if (hasNan)
-            acc.back() = to.binary(Binary::AndI, acc.back(),
+          if (hasNan) {
+            Val &areNumbers = acc[kParts + c % registers];
+            areNumbers = to.binary(Binary::AndI, areNumbers,
                                    to.compare(Compare::ORD, key, key));
+          }
           if (!inside.laneLimit)
             prefetchAhead(inside, ahead, c);
         }
         return acc;
       });
-  Val all = betterKey(s, betterKey(s, parts[0], parts[1]),
-                      betterKey(s, parts[2], parts[3]));
+  Values maxima(ArrayRef(parts).take_front(registers));
+  for (int64_t i = registers; i < kParts; ++i)
+    maxima[i % registers] = betterKey(s, maxima[i % registers], parts[i]);
   if (hasNan)
-    all = to.select(parts.back(), all,
+    for (auto [r, all] : llvm::enumerate(maxima))
+      all =
+          to.select(parts[kParts + r], all,
                     to.splat(to.constant(identityOf(Reducer::Min, s.type()))));
-  to.storeWide(all, candidates[s.number].maxima, place, Val());
+  return maxima;
+}
+
+/// The same where a row's sums have found them on their way: `parts` of each
+/// state, and of each list without an extreme.
+Kernel::Values Kernel::maximaOfParts(RowWork &work, StatePlan &list,
+                                     ArrayRef<Val> parts) {
+  constexpr int64_t kParts = RowWork::kParts;
+  StatePlan *extreme = extremeOfKeys(work, list);
+  size_t number = 0;
+  for (StatePlan *s : llvm::concat<StatePlan *>(work.states, work.apart)) {
+    if (s == (extreme ? extreme : &list))
+      break;
+    ++number;
+  }
+  ArrayRef<Val> own = parts.slice(number * size_t(kParts), size_t(kParts));
+  Values maxima(registersOfMaxima(plan.extent(rankOf(list)), to.lanes()));
+  for (auto [i, part] : llvm::enumerate(own))
+    if (part) {
+      Val &all = maxima[i % maxima.size()];
+      all = all ? to.binary(list.combine, all, part) : part;
+    }
+  for (Val &all : maxima)
+    if (!all) // a row is shorter
+      all = to.splat(identity(list));
+  return maxima;
+}
+
+/// The maxima of one of the rows that are turned together.
+void Kernel::keepMaxima(StatePlan &s, ArrayRef<Val> maxima, Ix place) {
+  int64_t n = to.lanes();
+  for (auto [r, all] : llvm::enumerate(maxima))
+    to.storeWide(all, candidates[s.number].maxima,
+                 to.mul(to.add(place, int64_t(r) * n), n), Val());
 }
 
 /// The candidates of one register, behind the `count` that its row has; returns
@@ -148,8 +189,7 @@ Val Kernel::compressColumn(StatePlan &s, Tile &inside, int64_t column,
   for (Node *n : s.payloads)
     element.push_back(to.splat(eval(inside, n, 0, column)));
   Ix at = to.add(to.mul(place, c.capacity), to.toIndex(count));
-  for (auto [v, buffer] : llvm::zip(element, c.elements))
-    to.storeCompressed(v, buffer, at, enters);
+  to.storeCompressed(element, c.elements, at, enters);
   return to.binary(Binary::AddI, count, to.countLanes(enters));
 }
 
@@ -329,8 +369,10 @@ Kernel::Values Kernel::sortedPlaces(StatePlan &s, Ix most, Val counts) {
 }
 
 /// What stands at the best places of each row becomes its list. `isFull`: every
-/// row has enough candidates. `isNear`: all of them in the first register.
-void Kernel::takePlaces(StatePlan &s, Ix first, bool isFull, bool isNear) {
+/// row has enough candidates. `registers`: where all of them are in so many, or
+/// 0.
+void Kernel::takePlaces(StatePlan &s, Ix first, bool isFull,
+                        int64_t registers) {
   Candidates &c = candidates[s.number];
   int64_t n = to.lanes(), k = plan.extent(rankOf(s));
   Values free = freePlace(s);
@@ -342,8 +384,8 @@ void Kernel::takePlaces(StatePlan &s, Ix first, bool isFull, bool isNear) {
     for (auto [number, array] : llvm::enumerate(arrays[s.number].values)) {
       Buffer &from = c.elements[number];
       Val v;
-      if (isNear && to.picksLanes(from.element))
-        v = to.pickLanes(to.loadWide(from, row, Val()), places);
+      if (registers && to.picksLanes(from.element))
+        v = pickPlaces(from, row, places, registers);
       else
         v = to.gather(from,
                       to.wideIndexOp(IndexOp::Add, to.toWideIndex(places),
@@ -357,6 +399,19 @@ void Kernel::takePlaces(StatePlan &s, Ix first, bool isFull, bool isNear) {
   });
 }
 
+/// What is at `places` of some registers in a row.
+Val Kernel::pickPlaces(const Buffer &from, Ix row, Val places,
+                       int64_t registers) {
+  int64_t n = to.lanes();
+  Val v = to.pickLanes(to.loadWide(from, row, Val()), places);
+  for (int64_t r = 1; r < registers; ++r) {
+    Val there = to.loadWide(from, to.add(row, r * n), Val());
+    Val isBefore = to.compare(Compare::SLT, places, to.splat(to.toData(r * n)));
+    v = to.select(isBefore, v, to.pickLanes(there, places));
+  }
+  return v;
+}
+
 void Kernel::sortCandidates(StatePlan &s, Ix first) {
   Candidates &c = candidates[s.number];
   int64_t n = to.lanes(), k = plan.extent(rankOf(s));
@@ -368,14 +423,16 @@ void Kernel::sortCandidates(StatePlan &s, Ix first) {
   for (int64_t i = 0; i < k; ++i)
     to.storeWide(to.placeOf(best[i], isTop(s)), c.places, i * n, Val());
   to.transposeBlock(c.places, 0, n, c.placesOfRows, 0, n);
+  // As many as are usual, and more than those.
+  int64_t registers = registersOfMaxima(k, n);
   to.branch(
-      to.less(most, n + 1),
+      to.less(most, registers * n + 1),
       [&] {
         to.branch(
-            to.less(least, k), [&] { takePlaces(s, first, false, true); },
-            [&] { takePlaces(s, first, true, true); });
+            to.less(least, k), [&] { takePlaces(s, first, false, registers); },
+            [&] { takePlaces(s, first, true, registers); });
       },
-      [&] { takePlaces(s, first, false, false); });
+      [&] { takePlaces(s, first, false, 0); });
   to.storeWide(counts, arrays[s.number].count.buffer,
                offsetIn(t, arrays[s.number].count, 0, 0), Val());
 }
@@ -451,6 +508,7 @@ void Kernel::candidateStep(unsigned pass, StatePlan &s, Step &step,
   Candidates &c = candidates[s.number];
   Builder b(s.op.getContext());
   int64_t n = to.lanes();
+  int64_t registers = registersOfMaxima(plan.extent(rankOf(s)), n);
   auto rowAt = [&](Ix row) {
     Tile t = tileOf(row);
     if (!isChecked)
@@ -461,8 +519,13 @@ void Kernel::candidateStep(unsigned pass, StatePlan &s, Step &step,
     return t;
   };
   auto mayEnter = [&](Ix place, Val bound) {
-    Val best = to.loadWide(c.maxima, to.mul(place, n), Val());
-    return to.reduceLanes(Binary::OrI, isCandidate(s, best, to.splat(bound)));
+    Val enters;
+    for (int64_t r = 0; r < registers; ++r) {
+      Val best = to.loadWide(c.maxima, to.mul(to.add(place, r * n), n), Val());
+      Val some = isCandidate(s, best, to.splat(bound));
+      enters = enters ? to.binary(Binary::OrI, enters, some) : some;
+    }
+    return to.reduceLanes(Binary::OrI, enters);
   };
   to.each(0, rows, n, [&](Ix first) {
     Ix some = to.min(n, to.sub(rows, first));
@@ -470,7 +533,7 @@ void Kernel::candidateStep(unsigned pass, StatePlan &s, Step &step,
     Values found = to.loop(0, some, 1, {never}, [&](Ix i, ArrayRef<Val> in) {
       Ix row = to.add(first, i);
       Tile t = rowAt(row);
-      laneMaxima(s, step, isChecked, t, to.mul(i, n));
+      keepMaxima(s, laneMaxima(s, step, isChecked, t), i);
       return Values{to.binary(Binary::OrI, in[0], mayEnter(i, lastOf(s, row)))};
     });
     auto enter = [&] {

@@ -66,8 +66,10 @@ public:
   Val loadEvery(const Buffer &from, Ix at, int64_t part, int64_t step) override;
   void store(Val value, const Buffer &to, Ix at) override;
   void storeWide(Val value, const Buffer &to, Ix at, Val mask) override;
-  void storeCompressed(Val value, const Buffer &to, Ix at, Val) override {
-    storeWide(value, to, at, Val());
+  void storeCompressed(llvm::ArrayRef<Val> values, llvm::ArrayRef<Buffer> to,
+                       Ix at, Val) override {
+    for (auto [value, buffer] : llvm::zip(values, to))
+      storeWide(value, buffer, at, Val());
   }
   void storeLanes(Val wide, int64_t, int64_t, const Buffer &to,
                   Ix at) override {

@@ -440,6 +440,7 @@ private:
     /// of them whose keys have no extreme among the states, and those whose
     /// candidates it finds.
     llvm::SmallVector<StatePlan *> bounded, apart, entering;
+    llvm::SmallVector<Values> maxima; ///< of the row, of each bounded
     Ix place{0}; ///< of the row in work among those that are joined
     bool hasStream() const {
       return !states.empty() || !ordered.empty() || !wide.empty() ||
@@ -552,8 +553,11 @@ private:
   Val worseKey(StatePlan &s, Val x, Val y);
   Val isCandidate(StatePlan &s, Val key, Val than);
   void layOutCandidates(StatePlan &s);
+  Values maximaOfParts(RowWork &work, StatePlan &list,
+                       llvm::ArrayRef<Val> parts);
   Values bestOfMaxima(StatePlan &s);
-  void laneMaxima(StatePlan &s, Step &step, bool isChecked, Tile &t, Ix place);
+  Values laneMaxima(StatePlan &s, Step &step, bool isChecked, Tile &t);
+  void keepMaxima(StatePlan &s, llvm::ArrayRef<Val> maxima, Ix place);
   void compressRow(StatePlan &s, Step &step, bool isChecked, Tile &t, Val bound,
                    Ix place);
   Val compressColumn(StatePlan &s, Tile &inside, int64_t column, Val bound,
@@ -564,7 +568,8 @@ private:
   Values enterLists(StatePlan &s, llvm::ArrayRef<Val> element, Val exists,
                     llvm::ArrayRef<Val> lists);
   Values sortedPlaces(StatePlan &s, Ix most, Val counts);
-  void takePlaces(StatePlan &s, Ix first, bool isFull, bool isNear);
+  Val pickPlaces(const Buffer &from, Ix row, Val places, int64_t registers);
+  void takePlaces(StatePlan &s, Ix first, bool isFull, int64_t registers);
   void sortCandidates(StatePlan &s, Ix first);
   void listsAsCandidates(StatePlan &s, Ix first);
   Values readLists(StatePlan &s, Tile &t);

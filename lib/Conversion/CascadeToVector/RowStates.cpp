@@ -385,18 +385,12 @@ void Kernel::joinedSums(RowWork &work, int64_t width, Tile &head,
     t.holding = head.holding;
     work.place = i;
     Values sums = sumsOf(t, isOneGroup);
-    auto keep = [&](Val sum, const Buffer &rowsOfLanes) {
-      to.storeWide(sum, rowsOfLanes, to.mul(i, lanes), Val());
-    };
     for (auto [k, s] : llvm::enumerate(work.states))
       if (!listOf.count(s))
-        keep(sums[k], arrays[s->number].lanesOfRows);
-    for (auto [k, s] : llvm::enumerate(work.apart))
-      keep(sums[work.states.size() + k], candidates[s->number].maxima);
-    for (auto [k, s] : llvm::enumerate(work.states))
-      for (StatePlan *list : work.bounded)
-        if (extremeOfKeys(work, *list) == s)
-          keep(sums[k], candidates[list->number].maxima);
+        to.storeWide(sums[k], arrays[s->number].lanesOfRows, to.mul(i, lanes),
+                     Val());
+    for (auto [list, maxima] : llvm::zip(work.bounded, work.maxima))
+      keepMaxima(*list, maxima, i);
   });
   for (StatePlan *s : work.states) {
     if (listOf.count(s))
@@ -576,6 +570,9 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
     Val *part = parts.data() + sums.size() * RowWork::kParts;
     sums.push_back(both(both(part[0], part[1]), both(part[2], part[3])));
   }
+  work.maxima.clear();
+  for (StatePlan *list : work.bounded)
+    work.maxima.push_back(maximaOfParts(work, *list, parts));
   for (auto [i, chain] : llvm::enumerate(chains)) {
     Val &sum = sums[chain.second / RowWork::kParts];
     sum = to.binary(chain.first->combine, sum, parts[firstTotal + i]);

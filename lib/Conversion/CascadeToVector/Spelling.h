@@ -184,10 +184,11 @@ public:
                         int64_t step) = 0;
   virtual void store(Val value, const Buffer &to, Ix at) = 0;
   virtual void storeWide(Val value, const Buffer &to, Ix at, Val mask) = 0;
-  /// The lanes in which the mask holds, one behind the other; what lies behind
-  /// them, up to a register, is overwritten.
-  virtual void storeCompressed(Val value, const Buffer &to, Ix at,
-                               Val mask) = 0;
+  /// Of each of some registers, the lanes in which the mask holds, one behind
+  /// the other, in a buffer of its own; what lies behind them, up to a
+  /// register, is overwritten.
+  virtual void storeCompressed(llvm::ArrayRef<Val> values,
+                               llvm::ArrayRef<Buffer> to, Ix at, Val mask) = 0;
   /// `count` lanes from lane `first` on, in a row.
   virtual void storeLanes(Val wide, int64_t first, int64_t count,
                           const Buffer &to, Ix at) = 0;

@@ -9,6 +9,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/TypeUtilities.h"
+#include "refold/Schedule/Schedule.h"
 #include <numeric>
 
 using namespace mlir;
@@ -341,7 +342,58 @@ void VectorSpelling::storeWide(Val v, const Buffer &to, Ix at, Val mask) {
     b.create<vector::StoreOp>(loc, stored, memoryOf(to), value(at));
 }
 
-void VectorSpelling::storeCompressed(Val v, const Buffer &to, Ix at, Val mask) {
+/// Of every set of eight lanes those that are in it, in order: one byte each.
+static Value tableOfLanes(OpBuilder &b, Location loc, func::FuncOp function) {
+  constexpr const char *kName = "lanes_of_sets";
+  constexpr int64_t kLanes = 8;
+  auto type = MemRefType::get({kLanes << kLanes}, b.getI8Type());
+  auto module = function->getParentOfType<ModuleOp>();
+  if (!module.lookupSymbol(kName)) {
+    std::vector<int8_t> table;
+    for (int64_t set = 0; set < 1 << kLanes; ++set) {
+      for (int64_t lane = 0; lane < kLanes; ++lane)
+        if (set >> lane & 1)
+          table.push_back(int8_t(lane));
+      table.resize(size_t(kLanes * (set + 1)), 0);
+    }
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(module.getBody());
+    auto values = RankedTensorType::get(type.getShape(), b.getI8Type());
+    b.create<memref::GlobalOp>(
+        loc, kName, b.getStringAttr("private"), type,
+        DenseElementsAttr::get(values, ArrayRef<int8_t>(table)),
+        /*constant=*/true, /*alignment=*/b.getI64IntegerAttr(64));
+  }
+  return b.create<memref::GetGlobalOp>(loc, type, kName);
+}
+
+/// Lane i: which lane is the i-th in which the mask holds.
+Value VectorSpelling::lanesOfMask(Val mask) {
+  Value row =
+      b.create<arith::IndexCastUIOp>(loc, b.getIndexType(), bitsOf(mask));
+  row = b.create<arith::MulIOp>(loc, row,
+                                b.create<arith::ConstantIndexOp>(loc, lanes()));
+  Value bytes = b.create<vector::LoadOp>(loc, vectorOf(b.getI8Type()),
+                                         tableOfLanes(b, loc, function), row);
+  return b.create<arith::ExtUIOp>(loc, vectorOf(b.getI32Type()), bytes);
+}
+
+void VectorSpelling::storeCompressed(ArrayRef<Val> values, ArrayRef<Buffer> to,
+                                     Ix at, Val mask) {
+  bool hasTable = compressesByTable(target, lanes());
+  Val order;
+  for (auto [v, buffer] : llvm::zip(values, to)) {
+    if (!hasTable || !picksLanes(buffer.element)) {
+      compressInto(buffer, at, v, mask);
+      continue;
+    }
+    if (!order)
+      order = handle(lanesOfMask(mask));
+    storeWide(pickLanes(v, order), buffer, at, Val());
+  }
+}
+
+void VectorSpelling::compressInto(const Buffer &to, Ix at, Val v, Val mask) {
   Value stored = toStorage(value(v), to.element);
   auto type = cast<VectorType>(stored.getType());
   int64_t bits = type.getElementTypeBitWidth();

@@ -72,7 +72,8 @@ public:
   Val loadEvery(const Buffer &from, Ix at, int64_t part, int64_t step) override;
   void store(Val value, const Buffer &to, Ix at) override;
   void storeWide(Val value, const Buffer &to, Ix at, Val mask) override;
-  void storeCompressed(Val value, const Buffer &to, Ix at, Val mask) override;
+  void storeCompressed(llvm::ArrayRef<Val> values, llvm::ArrayRef<Buffer> to,
+                       Ix at, Val mask) override;
   void storeLanes(Val wide, int64_t first, int64_t count, const Buffer &to,
                   Ix at) override;
   void scatter(Val value, const Buffer &to, Val at, Val mask) override;
@@ -142,6 +143,8 @@ private:
   mlir::Value fromStorage(mlir::Value v, mlir::Type element);
   mlir::Value toStorage(mlir::Value v, mlir::Type element);
   mlir::Value bitsOf(Val mask);
+  mlir::Value lanesOfMask(Val mask);
+  void compressInto(const Buffer &to, Ix at, Val value, Val mask);
   mlir::Value words(int32_t number);
   mlir::Value halfOf(Val sortable, bool isHigh);
   mlir::Value joinWords(mlir::Value low, mlir::Value high);
