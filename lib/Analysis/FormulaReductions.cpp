@@ -363,6 +363,18 @@ Size Formula::sizeOfLoop(linalg::GenericOp generic, unsigned loop) {
   return Size::constant(1);
 }
 
+/// A key of a list. Narrow integers are wider here, and so is what stands in a
+/// place that no element takes: in their type it is their own least or largest.
+static Expr keyOfList(algebra::Context &c, TopKOp topk, Expr key) {
+  auto type = dyn_cast<IntegerType>(
+      cast<ShapedType>(topk.getSource().getType()).getElementType());
+  if (!type || type.getWidth() >= 32 || type.getWidth() == 1)
+    return key;
+  if (topk.getLargest())
+    return c.max(c.integer(llvm::minIntN(type.getWidth()), key.type()), key);
+  return c.min(c.integer(llvm::maxIntN(type.getWidth()), key.type()), key);
+}
+
 Expr Formula::ofTopK(Operation *op, unsigned result,
                      const Subscripts &subscripts) {
   auto topk = cast<TopKOp>(op);
@@ -389,10 +401,14 @@ Expr Formula::ofTopK(Operation *op, unsigned result,
     rankIndex = *number;
     cascade.indices[rankIndex].role = IndexRole::Rank;
   }
+  auto ofStage = [&](const algebra::Stage &stage) {
+    Expr found = stage.results[result];
+    return result == 0 ? keyOfList(*context, topk, found) : found;
+  };
   for (const StageUse &use : stageUses)
     if (use.op == op && use.subscripts == key &&
         cascade.stages[use.stage].rank == rankIndex)
-      return cascade.stages[use.stage].results[result];
+      return ofStage(cascade.stages[use.stage]);
   if (!bindStreams(op, {sizes.of(topk.getSource(), topk.getDim())}, result))
     return Expr();
   Subscripts at = key;
@@ -405,9 +421,9 @@ Expr Formula::ofTopK(Operation *op, unsigned result,
           cast<ShapedType>(topk.getPositions().getType()).getElementType()),
       valueOf(index(streams[0])));
   std::string name = sourceName(op->getResult(0));
-  std::vector<Expr> results = cascade.addTopK(
-      freshName(name.empty() ? "top" : name), keyValue, {position}, topk.getK(),
-      topk.getLargest(), rankIndex, placeOf(op->getLoc()));
+  cascade.addTopK(freshName(name.empty() ? "top" : name), keyValue, {position},
+                  topk.getK(), topk.getLargest(), rankIndex,
+                  placeOf(op->getLoc()));
   stageUses.push_back({op, key, unsigned(cascade.stages.size() - 1)});
-  return results[result];
+  return ofStage(cascade.stages.back());
 }

@@ -2,10 +2,10 @@
 // The k best of as many rows as there are lanes, without a look at most
 // elements. The k-th best of the lane maxima of a row, which fill a register or
 // two, is no better than its k-th best element: what is not worse than that is
-// a candidate. Candidates are
-// compressed row by row, turned so that rows are the lanes, and sorted by
-// networks for all rows at once, keys together with their places among the
-// candidates; what stands at the best places is then picked row by row. Keys
+// a candidate. Candidates are compressed row by row, turned so that rows are
+// the lanes, and sorted by networks for all rows at once, keys together with
+// their places among the candidates; what stands at the best places is then
+// picked row by row. Keys
 // that do not fit beside a place enter lists one by one: a place keeps what it
 // has, takes what the one before it has, or takes the candidate.
 #include "Kernel.h"

@@ -533,10 +533,6 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
             prefetchAhead(inside, ahead, c);
           if (isLast && isAsking && !step.rowLanes)
             prefetchResults(inside, c);
-          for (Node *n : work.wide)
-            writeArray(inside, kept.at(n), 0, c,
-                       plan.isPaired(n) ? halfOf(inside, n, 0, c)
-                                        : eval(inside, n, 0, c));
           if (!step.rowLanes)
             for (StatePlan *s : work.ordered)
               orderedColumn(*s, inside, c,
@@ -545,6 +541,13 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
             acc[endOfLists + k] = compressColumn(
                 *s, inside, c, bounds[k], work.place, acc[endOfLists + k]);
         }
+        // Behind all that is read: what is stored may lie there, for all that
+        // is known, and nothing would alternate.
+        for (int64_t c = 0; c < count; ++c)
+          for (Node *n : work.wide)
+            writeArray(inside, kept.at(n), 0, c,
+                       plan.isPaired(n) ? halfOf(inside, n, 0, c)
+                                        : eval(inside, n, 0, c));
         MutableArrayRef<Val> lists =
             MutableArrayRef(acc).slice(firstList, endOfLists - firstList);
         for (StatePlan *s : work.ordered)

@@ -589,6 +589,12 @@ func.func @topk_shape(%X: tensor<?x?xf32>) {
   return
 }
 // -----
+func.func @topk_of_bools(%X: tensor<?x?xi1>) {
+  // expected-error @below {{has keys of type i1; expected numbers, which have an order}}
+  %v, %i = refold.topk %X dim(1) k(8) largest(true) : tensor<?x?xi1> -> tensor<?x8xi1>, tensor<?x8xi32>
+  return
+}
+// -----
 func.func @topk_types(%X: tensor<?x?xf32>) {
   // expected-error @below {{keys must have the source's element type and positions an integer one}}
   %v, %i = refold.topk %X dim(1) k(8) largest(true) : tensor<?x?xf32> -> tensor<?x8xf64>, tensor<?x8xi32>

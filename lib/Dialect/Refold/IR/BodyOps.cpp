@@ -290,6 +290,9 @@ LogicalResult TopKOp::verify() {
       positions.getShape() != ArrayRef<int64_t>(want))
     return emitOpError("results have shapes other than the source's with ")
            << k << " at dim " << dim;
+  if (source.getElementType().isInteger(1))
+    return emitOpError("has keys of type i1; expected numbers, which have an "
+                       "order");
   if (keys.getElementType() != source.getElementType() ||
       !positions.getElementType().isSignlessInteger())
     return emitOpError("keys must have the source's element type and positions "
