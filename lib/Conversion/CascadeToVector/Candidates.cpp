@@ -5,9 +5,9 @@
 // a candidate. Candidates are compressed row by row, turned so that rows are
 // the lanes, and sorted by networks for all rows at once, keys together with
 // their places among the candidates; what stands at the best places is then
-// picked row by row. Keys
-// that do not fit beside a place enter lists one by one: a place keeps what it
-// has, takes what the one before it has, or takes the candidate.
+// picked row by row. Keys that do not fit beside a place enter lists one by
+// one: a place keeps what it has, takes what the one before it has, or takes
+// the candidate.
 #include "Kernel.h"
 #include "Networks.h"
 
