@@ -368,7 +368,7 @@ Size Formula::sizeOfLoop(linalg::GenericOp generic, unsigned loop) {
 static Expr keyOfList(algebra::Context &c, TopKOp topk, Expr key) {
   auto type = dyn_cast<IntegerType>(
       cast<ShapedType>(topk.getSource().getType()).getElementType());
-  if (!type || type.getWidth() >= 32 || type.getWidth() == 1)
+  if (!type || type.getWidth() >= 32)
     return key;
   if (topk.getLargest())
     return c.max(c.integer(llvm::minIntN(type.getWidth()), key.type()), key);
