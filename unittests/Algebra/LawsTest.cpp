@@ -590,6 +590,10 @@ TEST_F(LawsTest, Expm1Doubling) {
   expectOnPage("expm1-doubling", h);
   expectOnPage("expm1-doubling", 2 * h + h * h);
   expectSame(2 * h + h * h, std::expm1(0.5));
+  double d = std::expm1(38.0 / 128), rest = std::expm1(0.3 - 38.0 / 128);
+  expectOnPage("expm1-doubling", d);
+  expectOnPage("expm1-doubling", d + rest + d * rest);
+  expectSame(d + rest + d * rest, std::expm1(0.3));
 }
 
 /// The row x = 1, 3, 2 with weights 1, through a quantiser: the sum as rounded
