@@ -66,9 +66,14 @@ struct Row {
 template <typename Distance, typename Size>
 double worstRow(int64_t count, int64_t rowLength, Distance distance,
                 Size size) {
-  double worst = 0.0, largestAnywhere = 0.0;
-  for (int64_t i = 0; i < count; ++i)
-    largestAnywhere = std::max(largestAnywhere, size(i));
+  double worst = 0.0;
+  std::optional<double> largestAnywhere;
+  auto findLargest = [&] {
+    double largest = 0.0;
+    for (int64_t i = 0; i < count; ++i)
+      largest = std::max(largest, size(i));
+    return largest > 0 ? largest : 1.0;
+  };
   for (int64_t begin = 0; begin < count; begin += rowLength) {
     Row row;
     int64_t end = std::min(begin + rowLength, count);
@@ -79,9 +84,9 @@ double worstRow(int64_t count, int64_t rowLength, Distance distance,
     if (row.worst == 0)
       continue;
     // A row that is exactly zero has no scale of its own.
-    double scale = row.largest > 0       ? row.largest
-                   : largestAnywhere > 0 ? largestAnywhere
-                                         : 1.0;
+    if (!(row.largest > 0) && !largestAnywhere)
+      largestAnywhere = findLargest();
+    double scale = row.largest > 0 ? row.largest : *largestAnywhere;
     worst = std::max(worst, row.worst / scale);
   }
   return worst;

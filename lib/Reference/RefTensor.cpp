@@ -98,23 +98,13 @@ RefTensor RefTensor::scalar(int64_t value) {
 
 int64_t RefTensor::numElements() const { return product(extents); }
 
-bool RefTensor::isRowMajor() const {
-  int64_t want = 1;
-  for (size_t d = extents.size(); d-- > 0;) {
-    if (extents[d] != 1 && steps[d] != want)
-      return false;
-    want *= extents[d];
-  }
-  return true;
-}
-
-Cell &RefTensor::at(int64_t position) const {
-  int64_t where = offset;
+int64_t RefTensor::offsetOf(int64_t position) const {
+  int64_t where = 0;
   for (size_t d = extents.size(); d-- > 0;) {
     where += position % extents[d] * steps[d];
     position /= extents[d];
   }
-  return cells[where];
+  return where;
 }
 
 RefTensor RefTensor::clone() const {
@@ -143,6 +133,7 @@ RefTensor RefTensor::view(llvm::ArrayRef<int64_t> shape,
   RefTensor made = *this;
   made.extents.assign(shape.begin(), shape.end());
   made.steps.assign(strides.begin(), strides.end());
+  made.isDense = areRowMajor(strides, shape);
   made.offset += offsetFromHere;
   return made;
 }

@@ -170,6 +170,17 @@ llvm::SmallVector<int64_t, 4> rowMajorStrides(llvm::ArrayRef<int64_t> shape) {
   return strides;
 }
 
+bool areRowMajor(llvm::ArrayRef<int64_t> strides,
+                 llvm::ArrayRef<int64_t> shape) {
+  int64_t step = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    if (shape[i] != 1 && strides[i] != step)
+      return shape[i] == 0;
+    step *= shape[i];
+  }
+  return true;
+}
+
 llvm::Expected<Tensor> Tensor::create(DType dtype,
                                       llvm::ArrayRef<int64_t> shape) {
   std::optional<int64_t> count = checkedNumElements(shape, byteWidth(dtype));
@@ -199,6 +210,7 @@ Tensor Tensor::share(DType dtype, llvm::ArrayRef<int64_t> shape,
   result.type = dtype;
   result.extents.assign(shape.begin(), shape.end());
   result.steps.assign(strides.begin(), strides.end());
+  result.isDense = areRowMajor(strides, shape);
   result.bytes = data;
   result.owner = std::move(owner);
   return result;
@@ -211,24 +223,13 @@ int64_t Tensor::numElements() const {
   return count;
 }
 
-bool Tensor::isRowMajor() const {
-  int64_t step = 1;
-  for (size_t i = extents.size(); i-- > 0;) {
-    if (extents[i] != 1 && steps[i] != step)
-      return extents[i] == 0;
-    step *= extents[i];
-  }
-  return true;
-}
-
-void *Tensor::at(int64_t position) const {
+int64_t Tensor::offsetOf(int64_t position) const {
   int64_t offset = 0;
   for (size_t i = extents.size(); i-- > 0;) {
     offset += position % extents[i] * steps[i];
     position /= extents[i];
   }
-  return static_cast<char *>(bytes) +
-         offset * static_cast<int64_t>(byteWidth(type));
+  return offset;
 }
 
 llvm::Expected<Tensor> Tensor::clone(std::optional<DType> dtype) const {

@@ -62,7 +62,7 @@ public:
   llvm::ArrayRef<int64_t> strides() const { return steps; }
   unsigned rank() const { return extents.size(); }
   int64_t numElements() const;
-  bool isRowMajor() const;
+  bool isRowMajor() const { return isDense; }
 
   /// Bytes of the cells of all arrays of the process.
   static int64_t liveBytes();
@@ -70,7 +70,9 @@ public:
   /// The element at subscripts 0.
   Cell *data() const { return cells.get() + offset; }
   /// The element at row-major position `position`.
-  Cell &at(int64_t position) const;
+  Cell &at(int64_t position) const {
+    return cells[offset + (isDense ? position : offsetOf(position))];
+  }
   /// The value of a cell of this array.
   long double read(Cell cell) const {
     return isWide()    ? cell.w
@@ -98,7 +100,11 @@ public:
 
 private:
   enum class Kind : uint8_t { Integer, Double, Wide };
+
+  int64_t offsetOf(int64_t position) const;
+
   Kind kind = Kind::Double;
+  bool isDense = true; ///< row-major, so that positions are offsets
   llvm::SmallVector<int64_t, 4> extents, steps;
   int64_t offset = 0;
   std::shared_ptr<Cell[]> cells;

@@ -48,11 +48,14 @@ public:
   int64_t numElements() const;
   /// Bytes of the elements, without gaps.
   int64_t numBytes() const { return numElements() * byteWidth(type); }
-  bool isRowMajor() const;
+  bool isRowMajor() const { return isDense; }
   void *data() const { return bytes; }
 
   /// Element at row-major position `position`, whatever the strides.
-  void *at(int64_t position) const;
+  void *at(int64_t position) const {
+    int64_t offset = isDense ? position : offsetOf(position);
+    return static_cast<char *>(bytes) + offset * int64_t(byteWidth(type));
+  }
   double get(int64_t position) const {
     return loadAsDouble(type, at(position));
   }
@@ -64,7 +67,10 @@ public:
   llvm::Expected<Tensor> clone(std::optional<DType> dtype = std::nullopt) const;
 
 private:
+  int64_t offsetOf(int64_t position) const;
+
   DType type = DType::F32;
+  bool isDense = true; ///< row-major, so that positions are offsets
   llvm::SmallVector<int64_t, 4> extents, steps;
   void *bytes = nullptr;
   std::shared_ptr<void> owner;
@@ -73,6 +79,9 @@ private:
 /// Row-major strides of a shape, in elements. Requires that its size does not
 /// overflow.
 llvm::SmallVector<int64_t, 4> rowMajorStrides(llvm::ArrayRef<int64_t> shape);
+/// Whether `strides` are those, but for axes of one element.
+bool areRowMajor(llvm::ArrayRef<int64_t> strides,
+                 llvm::ArrayRef<int64_t> shape);
 
 /// "f32[2, 3]".
 std::string describe(const Tensor &tensor);
