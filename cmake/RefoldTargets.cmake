@@ -4,9 +4,31 @@
 #   refold_library(Name SOURCES a.cpp b.cpp LINKS Refold::Other [MLIR])
 #
 # makes the static library RefoldName with the alias Refold::Name. MLIR says that
-# its sources use MLIR or LLVM headers: it then links libMLIR and libLLVM (the
-# shared ones, never a mix with the archives) and reads the headers from one
-# precompiled file, since parsing them is most of the compile time.
+# its sources use MLIR or LLVM headers: what is linked of it then has libMLIR and
+# libLLVM (the shared ones or the archives, never a mix), and reads the headers
+# from one precompiled file, since parsing them is most of the compile time.
+
+# The shared libraries have half a million addresses to be relocated and 80
+# thousand names to be found at every start: 40 ms, where the archives take 10.
+# Tests are many and linked with the shared ones, bin/refold with the archives
+# unless the installation lacks them. Its addresses are fixed for the same reason.
+add_library(RefoldLLVMShared INTERFACE)
+target_link_libraries(RefoldLLVMShared INTERFACE MLIR LLVM)
+file(GLOB REFOLD_LLVM_ARCHIVES "${LLVM_LIBRARY_DIR}/libMLIR*.a" "${LLVM_LIBRARY_DIR}/libLLVM*.a")
+list(FILTER REFOLD_LLVM_ARCHIVES EXCLUDE REGEX "Test|CAPI")
+find_library(REFOLD_ZSTD zstd)
+if(REFOLD_LLVM_ARCHIVES MATCHES "libMLIRIR.a" AND REFOLD_LLVM_ARCHIVES MATCHES "libLLVMCore.a" AND REFOLD_ZSTD)
+  set(REFOLD_HAS_ARCHIVES ON)
+  add_library(RefoldLLVMArchives INTERFACE)
+  target_link_libraries(RefoldLLVMArchives INTERFACE ${REFOLD_LLVM_ARCHIVES} ZLIB::ZLIB ${REFOLD_ZSTD} ${CMAKE_DL_LIBS})
+else()
+  message(STATUS "no archives of LLVM and MLIR, or no zstd: bin/refold starts 30 ms later")
+endif()
+# What a target links to use LLVM, with or without MLIR: chosen by the executable.
+add_library(RefoldLLVM INTERFACE)
+add_library(Refold::LLVM ALIAS RefoldLLVM)
+target_link_libraries(RefoldLLVM INTERFACE
+  $<IF:$<BOOL:$<TARGET_PROPERTY:REFOLD_ARCHIVES>>,RefoldLLVMArchives,RefoldLLVMShared>)
 
 function(refold_library name)
   cmake_parse_arguments(ARG "MLIR" "" "SOURCES;LINKS" ${ARGN})
@@ -23,7 +45,7 @@ endfunction()
 function(refold_use_mlir target)
   target_include_directories(${target} SYSTEM PUBLIC ${LLVM_INCLUDE_DIRS} ${MLIR_INCLUDE_DIRS})
   target_compile_options(${target} PUBLIC ${REFOLD_LLVM_DEFINITIONS})
-  target_link_libraries(${target} PUBLIC MLIR LLVM)
+  target_link_libraries(${target} PUBLIC Refold::LLVM)
   add_dependencies(${target} RefoldIncGen)
   if(NOT target STREQUAL "RefoldPrecompiled")
     target_precompile_headers(${target} REUSE_FROM RefoldPrecompiled)
@@ -36,13 +58,17 @@ function(refold_use_mlir target)
   endif()
 endfunction()
 
-#   refold_tool(name SOURCES main.cpp LINKS Refold::X [MLIR])   -> bin/name
+#   refold_tool(name SOURCES main.cpp LINKS Refold::X [MLIR [ARCHIVES]])   -> bin/name
 function(refold_tool name)
-  cmake_parse_arguments(ARG "MLIR" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "MLIR;ARCHIVES" "" "SOURCES;LINKS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LINKS})
   if(ARG_MLIR)
     refold_use_mlir(${name})
+  endif()
+  if(ARG_ARCHIVES AND REFOLD_HAS_ARCHIVES AND NOT REFOLD_SANITIZE AND NOT REFOLD_FUZZ)
+    set_target_properties(${name} PROPERTIES REFOLD_ARCHIVES ON)
+    target_link_options(${name} PRIVATE -no-pie -Wl,--gc-sections)
   endif()
 endfunction()
 

@@ -181,8 +181,9 @@ compileIn(llvm::StringRef folder, const CudaKernel &kernel, unsigned entry) {
   if (!compiler->headers.empty())
     arguments.push_back(headers);
   arguments.append({"-shared", source, "-o", output});
-  if (!compiler->object.empty())
-    arguments.push_back(compiler->object);
+  for (const std::string *word : {&compiler->object, &compiler->linker})
+    if (!word->empty())
+      arguments.push_back(*word);
   std::optional<llvm::StringRef> redirects[] = {"", "", messages};
   if (llvm::sys::ExecuteAndWait(compiler->path, arguments, std::nullopt,
                                 redirects) != 0)

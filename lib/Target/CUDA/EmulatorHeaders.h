@@ -18,6 +18,7 @@ struct EmulatorCompiler {
   std::vector<std::string> flags;
   std::string headers;
   std::string object; ///< with their functions, to be linked; or empty
+  std::string linker; ///< the flag that names it; or empty
 };
 
 /// REFOLD_HOST_CXX, or the first that PATH has of clang++-19, clang++ and g++.
