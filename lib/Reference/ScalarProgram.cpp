@@ -50,6 +50,9 @@ template <typename Real> int64_t toUnsigned(unsigned width, Real value) {
   return wrapTo(width, int64_t(uint64_t(value)));
 }
 
+/// Of arith::CmpFPredicate: ORD and UNO.
+bool asksForNaN(uint8_t predicate) { return predicate == 7 || predicate == 14; }
+
 template <typename Real> bool compareFloats(uint8_t predicate, Real a, Real b) {
   bool unordered = std::isnan(a) || std::isnan(b);
   switch (predicate) { // the numbers of arith::CmpFPredicate
@@ -541,6 +544,9 @@ double Radii::of(unsigned l) const {
   case Opcode::MinNumF:
     return std::max(a[l].bounded.radius, b[l].bounded.radius);
   case Opcode::CmpF:
+    if (asksForNaN(in.predicate) && std::isfinite(a[l].bounded.radius) &&
+        std::isfinite(b[l].bounded.radius))
+      return 0; // numbers that may be off are numbers
     return isUndecided(real(a[l]), real(b[l])) ? kUnknown : 0;
   case Opcode::Select:
     return select(l);

@@ -75,6 +75,23 @@ TEST(ProgramTest, RadiiOfRunningRoundings) {
   EXPECT_DOUBLE_EQ(radiusOf({0.001, 96}, scaled), 4 * 0x1p-10);
 }
 
+/// Σ where(isnan(floor x), 0, floor x), as a rounding to integers begins: what
+/// may be off by 1 is a number all the same, so that no row may be off by |x|.
+TEST(ProgramTest, RadiiOfNumbersThatMayBeOff) {
+  Program program(replaced(kRowSum, "    %s = arith.addf %a, %b", R"mlir(
+    %lower = math.floor %a : f32
+    %isnan = arith.cmpf uno, %lower, %lower : f32
+    %none = arith.constant 0.0 : f32
+    %q = arith.select %isnan, %none, %lower : f32
+    %s = arith.addf %q, %b)mlir"));
+  EvaluationOptions options;
+  options.running.steps = true;
+  auto outputs = evaluateProgram(
+      program.function(), {array(DType::F32, {1, 2}, {1.5, 96})}, options);
+  ASSERT_TRUE(bool(outputs));
+  EXPECT_EQ(outputs->front().value.radius(0), 2);
+}
+
 /// The judge of a program that computes in f64 is finer than double: of a sum
 /// of products, of other arithmetic, and in what it hands out.
 TEST(ProgramTest, ProgramsInF64AreJudgedInLongDouble) {
