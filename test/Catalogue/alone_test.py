@@ -13,6 +13,7 @@ place along it, and the rows share no array of two axes. Rows that do are multip
 import argparse
 import concurrent.futures
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -29,6 +30,7 @@ ROOT = HERE.parent.parent
 REFOLD = os.environ.get("REFOLD", str(ROOT / "build/dev/bin/refold"))
 ROWS, ALONE = 37, (0, 21, 36)  # of the first item, of a later one, the last
 LENGTHS = [17, 5001]
+SIDES, MOST = (19, 5), 4 << 20  # of all other axes; elements of all inputs, beyond which the second is taken
 LABELS = 8  # integers are below: places in any array
 # Products of a batch share the cores by rows where there is one: with 16 registers the rows that a tile leaves over are
 # added in another order than those in tiles (docs/testing.md), and where a share ends moves.
@@ -66,8 +68,12 @@ def row_axis(text, inputs, outputs):
     return None, reduced
 
 
+def shape_of(port, extents):
+    return [extents[d] if e is None else e for d, e in zip(port["dims"], port["extents"])]
+
+
 def filled(port, extents, draw):
-    shape = [extents[d] if e is None else e for d, e in zip(port["dims"], port["extents"])]
+    shape = shape_of(port, extents)
     if port["dtype"] in ("f32", "f64", "f16"):
         return draw.standard_normal(shape).astype("f" + str(int(port["dtype"][1:]) // 8))
     if port["dtype"] == "bool":
@@ -111,7 +117,10 @@ def examine(path):
     longest = next((d for d in reversed(dims) if d in reduced), None)
     wrong = ""
     for length in LENGTHS:
-        extents = {d: ROWS if d == axis else length if d == longest else 19 for d in dims}
+        for side in SIDES:
+            extents = {d: ROWS if d == axis else length if d == longest else side for d in dims}
+            if sum(math.prod(shape_of(i, extents)) for i in inputs) <= MOST:
+                break
         draw = numpy.random.default_rng(length)
         arrays = {i["name"]: filled(i, extents, draw) for i in inputs}
         with tempfile.TemporaryDirectory() as folder:
