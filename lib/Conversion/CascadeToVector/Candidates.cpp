@@ -148,7 +148,6 @@ Kernel::Values Kernel::laneMaxima(StatePlan &s, Step &step, bool isChecked,
 /// state, and of each list without an extreme.
 Kernel::Values Kernel::maximaOfParts(RowWork &work, StatePlan &list,
                                      ArrayRef<Val> parts) {
-  constexpr int64_t kParts = RowWork::kParts;
   StatePlan *extreme = extremeOfKeys(work, list);
   size_t number = 0;
   for (StatePlan *s : llvm::concat<StatePlan *>(work.states, work.apart)) {
@@ -156,7 +155,7 @@ Kernel::Values Kernel::maximaOfParts(RowWork &work, StatePlan &list,
       break;
     ++number;
   }
-  ArrayRef<Val> own = parts.slice(number * size_t(kParts), size_t(kParts));
+  ArrayRef<Val> own = parts.slice(number * work.parts, work.parts);
   Values maxima(registersOfMaxima(plan.extent(rankOf(list)), to.lanes()));
   for (auto [i, part] : llvm::enumerate(own))
     if (part) {

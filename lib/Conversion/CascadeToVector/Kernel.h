@@ -432,8 +432,7 @@ private:
   void rowGroup(unsigned pass, Step &step, bool isChecked, Tile &head);
   /// What one level of a row step computes.
   struct RowWork {
-    /// Enough sums in flight to hide an addition.
-    static constexpr int64_t kParts = 4;
+    int64_t parts = 4; ///< of a sum, in flight: enough to hide an addition
     llvm::SmallVector<StatePlan *> states, ordered, counts, vanishing;
     llvm::SmallVector<Node *> numbers, wide;
     /// Lists of joined rows: those whose lane maxima this level finds, those
@@ -465,12 +464,13 @@ private:
   Values rowSums(unsigned pass, Step &step, unsigned level, RowWork &work,
                  bool isChecked, bool isOneGroup, Tile &t);
   int64_t columnsOfGroup(Step &step);
-  int64_t positionsOfChain(Step &step);
+  int64_t positionsOfChain(Step &step, int64_t parts);
   /// Adds what registers have summed to `total`, and empties them.
   void closeChain(llvm::MutableArrayRef<Val> parts, Val &total, StatePlan &s);
   Values columns(Step &step, bool isChecked, Tile &t, Values init,
                  llvm::function_ref<Values(Tile &, int64_t, Values)> body,
-                 llvm::function_ref<Values(Values)> closeChains = nullptr);
+                 llvm::function_ref<Values(Values)> closeChains = nullptr,
+                 int64_t parts = 4);
   NodeSet reusedTerms();
   void startLevel(RowWork &work, Tile &head);
   void initialise(unsigned pass, bool hasLists);

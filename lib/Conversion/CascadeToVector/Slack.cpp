@@ -652,7 +652,7 @@ void Kernel::lazyLevels(unsigned pass, Step &step, unsigned level,
                 workOf(pass, step, level + 1),
                 head,
                 pass + 1 == plan.passes.size() && level + 1 == step.lastLevel,
-                positionsOfChain(step) != 0};
+                positionsOfChain(step, LazySums::kParts) != 0};
   bool areRows = isJoined && step.hasRow && !onlyRow;
   startLevel(work.low, head);
   Values found;
