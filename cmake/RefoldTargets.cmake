@@ -8,8 +8,8 @@
 # libLLVM (the shared ones or the archives, never a mix), and reads the headers
 # from one precompiled file, since parsing them is most of the compile time.
 
-# The shared libraries have half a million addresses to be relocated and 80
-# thousand names to be found at every start: 40 ms, where the archives take 10.
+# The shared libraries have half a million addresses to be relocated and 39
+# thousand names to be found at every start: 35 ms, where the archives take 10.
 # Tests are many and linked with the shared ones, bin/refold with the archives
 # unless the installation lacks them. Its addresses are fixed for the same reason.
 add_library(RefoldLLVMShared INTERFACE)
