@@ -372,11 +372,12 @@ private:
   }
 
   /// How far roundings at running values may lead away from the definition.
-  RowValues<Ball> boundOf(Sample sample) {
+  RowValues<Interval> boundOf(Sample sample) {
     sample.slack = slack;
     if (cascade)
-      return DefinitionEvaluator<Ball>(*cascade, sample.extents).run(sample);
-    return ProgramEvaluator<Ball>(program, sample.extents)
+      return DefinitionEvaluator<Interval>(*cascade, sample.extents)
+          .run(sample);
+    return ProgramEvaluator<Interval>(program, sample.extents)
         .run(sample, Order::Definition, random);
   }
 
@@ -489,19 +490,19 @@ private:
     return differs && isSaturated;
   }
 
-  static const std::vector<Ball> *
-  boundIn(const std::vector<std::vector<Ball>> &bounds, size_t i) {
+  static const std::vector<Interval> *
+  boundIn(const std::vector<std::vector<Interval>> &bounds, size_t i) {
     return i < bounds.size() ? &bounds[i] : nullptr;
   }
-  static const std::vector<Ball> *
-  boundIn(const std::vector<std::vector<std::vector<Ball>>> &bounds, size_t i,
-          size_t j) {
+  static const std::vector<Interval> *
+  boundIn(const std::vector<std::vector<std::vector<Interval>>> &bounds,
+          size_t i, size_t j) {
     return i < bounds.size() ? boundIn(bounds[i], j) : nullptr;
   }
 
   /// What the bound allows, and how much of it was used.
-  double allowance(const std::vector<Ball> *bounds, size_t i, double off) {
-    double radius = bounds ? (*bounds)[i].radius : 0;
+  double allowance(const std::vector<Interval> *bounds, size_t i, double off) {
+    double radius = bounds ? (*bounds)[i].radius() : 0;
     if (radius > 0 && std::isfinite(radius))
       certificate.shareOfBound =
           std::max(certificate.shareOfBound, off / radius);
@@ -511,7 +512,7 @@ private:
   Failure compare(const std::vector<DoubleDouble> &found,
                   const std::vector<DoubleDouble> &expected,
                   const std::vector<DoubleDouble> &neighbour,
-                  const std::vector<Ball> *bounds) {
+                  const std::vector<Interval> *bounds) {
     if (found.size() != expected.size())
       return "has " + std::to_string(found.size()) + " values; " +
              std::to_string(expected.size()) + " expected";
@@ -545,8 +546,8 @@ private:
   bool hasProduct = false;
   bool isSingle = false;
   CastSlack slack = CastSlack::None;
-  RowValues<Ball> bound; ///< of the row at hand
-  double worst = 0;      ///< that `worstOf` is about
+  RowValues<Interval> bound; ///< of the row at hand
+  double worst = 0;          ///< that `worstOf` is about
   std::string worstOf;
 };
 } // namespace

@@ -154,6 +154,6 @@ RowValues<T> DefinitionEvaluator<T>::run(const Sample &sample) {
 template class DefinitionEvaluator<float>;
 template class DefinitionEvaluator<double>;
 template class DefinitionEvaluator<DoubleDouble>;
-template class DefinitionEvaluator<Ball>;
+template class DefinitionEvaluator<Interval>;
 
 } // namespace refold::algebra

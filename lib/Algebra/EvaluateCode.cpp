@@ -96,20 +96,20 @@ static RoundingError errorOf(Type type) {
 
 /// Rounds the middle. What is off before is off after, and a step more on
 /// either side; the same for a value that was rounded at earlier results.
-static Ball roundBall(Type type, Ball value, bool isShared, CastSlack slack) {
-  Ball result(roundTo(type, value.middle), value.radius);
+static Interval roundInterval(Type type, Interval value, bool isShared,
+                              CastSlack slack) {
+  double rounded = roundTo(type, value.middle);
   bool isRunning = isShared && slack != CastSlack::None;
   if (value.isExact() && !isRunning)
-    return result;
+    return rounded;
   RoundingError error = errorOf(type);
   double size = std::fabs(value.middle);
   bool isNormal = isFloat(type) && value.isExact() &&
                   size >= std::ldexp(1.0, formatOf(type).lowestExponent);
-  if (value.isExact() && slack == CastSlack::PowerOfTwo)
-    result.radius += isNormal ? 0 : 2 * error.step;
-  else
-    result.radius += 2 * error.of(size + value.radius);
-  return result.settled();
+  double more = value.isExact() && slack == CastSlack::PowerOfTwo
+                    ? (isNormal ? 0 : 2 * error.step)
+                    : 2 * error.of(size + value.radius());
+  return roundedWithin(value, rounded, more);
 }
 
 template <typename T> T roundTo(Type type, T value) {
@@ -236,12 +236,12 @@ T Code<T>::contract(const Instruction &instruction,
 }
 
 template <typename T> static T maximum(T a, T b) {
-  if constexpr (std::is_same_v<T, Ball>)
+  if constexpr (std::is_same_v<T, Interval>)
     return evaluate::reduce(Reducer::Max, a, b);
   return isnan(a) ? a : isnan(b) ? b : a < b ? b : a;
 }
 template <typename T> static T maximumNumber(T a, T b) {
-  if constexpr (std::is_same_v<T, Ball>)
+  if constexpr (std::is_same_v<T, Interval>)
     return evaluate::reduce(Reducer::MaxNum, a, b);
   return isnan(a) ? b : isnan(b) ? a : a < b ? b : a;
 }
@@ -267,7 +267,7 @@ static bool compare(Pred pred, auto a, auto b) {
 template <typename T> static T exp2Of(T a) {
   if constexpr (std::is_floating_point_v<T>)
     return std::exp2(a);
-  else if constexpr (std::is_same_v<T, Ball>)
+  else if constexpr (std::is_same_v<T, Interval>)
     return exp2(a);
   else // ln 2, as much as two doubles hold
     return exp(a * T(0x1.62e42fefa39efp-1, 0x1.abc9e3b39803fp-56));
@@ -307,8 +307,8 @@ template <typename T> static T apply(Fn fn, T a, T b) {
   case Fn::Abs:
     return fabs(a);
   case Fn::Sign:
-    if constexpr (std::is_same_v<T, Ball>)
-      if (isUndecided(a, Ball(0)))
+    if constexpr (std::is_same_v<T, Interval>)
+      if (isUndecided(a, Interval(0)))
         return {a > T(0) ? 1.0 : a < T(0) ? -1.0 : 0.0, 2};
     return isnan(a) ? a : a > T(0) ? T(1) : a < T(0) ? T(-1) : a;
   case Fn::Floor:
@@ -389,12 +389,12 @@ T Code<T>::compute(const Instruction &instruction,
     return powOf(in(0), instruction.value);
   case Kind::Fn: {
     T value = apply(instruction.fn, in(0), in(arity(instruction.fn) - 1));
-    if constexpr (std::is_same_v<T, Ball>) {
+    if constexpr (std::is_same_v<T, Interval>) {
       bool isStep = instruction.fn == Fn::Round ||
                     instruction.fn == Fn::Floor || instruction.fn == Fn::Ceil;
       if (isStep && instruction.isShared && in(0).isExact() &&
           frame.slack != CastSlack::None)
-        value.radius += 1;
+        value = value.widened(1);
     }
     if (isExponential(instruction.fn) && isfinite(in(0)) &&
         (value == T(0) || !isfinite(value)) && frame.saturated)
@@ -410,7 +410,7 @@ T Code<T>::compute(const Instruction &instruction,
   case Kind::MinNum:
     return -maximumNumber(-in(0), -in(1));
   case Kind::Cmp:
-    if constexpr (std::is_same_v<T, Ball>)
+    if constexpr (std::is_same_v<T, Interval>)
       if (isUndecided(in(0), in(1)) && frame.undecided)
         *frame.undecided = true;
     return T(compare(instruction.pred, in(0), in(1)) ? 1 : 0);
@@ -423,9 +423,9 @@ T Code<T>::compute(const Instruction &instruction,
   case Kind::Select:
     return in(0) != T(0) ? in(1) : in(2);
   case Kind::Cast:
-    if constexpr (std::is_same_v<T, Ball>)
-      return roundBall(instruction.type, in(0), instruction.isShared,
-                       frame.slack);
+    if constexpr (std::is_same_v<T, Interval>)
+      return roundInterval(instruction.type, in(0), instruction.isShared,
+                           frame.slack);
     else if (instruction.type == Type::F32)
       return in(0); // as operations in f32 are: rounded in `float` only
     else
@@ -543,6 +543,6 @@ Roundings<T> Code<T>::differentiate(
 template class Code<float>;
 template class Code<double>;
 template class Code<DoubleDouble>;
-template class Code<Ball>;
+template class Code<Interval>;
 
 } // namespace refold::algebra::evaluate

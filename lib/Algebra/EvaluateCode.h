@@ -29,7 +29,7 @@ template <typename T> struct Frame {
   uint32_t *positions = nullptr;
   /// Set where an exponential of a finite number is 0 or infinite.
   bool *saturated = nullptr;
-  /// Ball: set where a comparison could have another answer.
+  /// Interval: set where a comparison could have another answer.
   bool *undecided = nullptr;
   CastSlack slack = CastSlack::None;
 };
@@ -113,7 +113,7 @@ template <typename T> T roundTo(Type type, T value);
 extern template class Code<float>;
 extern template class Code<double>;
 extern template class Code<DoubleDouble>;
-extern template class Code<Ball>;
+extern template class Code<Interval>;
 
 } // namespace refold::algebra::evaluate
 

@@ -685,6 +685,6 @@ std::vector<Amplification> ProgramEvaluator<T>::amplify(bool withElements) {
 template class ProgramEvaluator<float>;
 template class ProgramEvaluator<double>;
 template class ProgramEvaluator<DoubleDouble>;
-template class ProgramEvaluator<Ball>;
+template class ProgramEvaluator<Interval>;
 
 } // namespace refold::algebra

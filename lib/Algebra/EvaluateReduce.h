@@ -4,24 +4,32 @@
 
 #include "refold/Algebra/Cascade.h"
 #include "refold/Algebra/DoubleDouble.h"
-#include "refold/Support/Ball.h"
+#include "refold/Support/Interval.h"
 
 /// Reducers on single values, shared by both evaluators.
 namespace refold::algebra::evaluate {
 
 using std::isnan;
 
-/// The extreme of two balls is as far off as either.
-inline Ball widened(Ball chosen, Ball a, Ball b) {
-  return Ball(chosen.middle, std::max(a.radius, b.radius)).settled();
+/// Requires a reducer other than TopK.
+template <typename T> T reduce(Reducer reducer, T a, T b);
+
+/// Any reducer but sums and products, of two intervals.
+inline Interval chosenOf(Reducer reducer, Interval a, Interval b) {
+  bool isMax = reducer == Reducer::Max || reducer == Reducer::MaxNum;
+  bool isMin = reducer == Reducer::Min || reducer == Reducer::MinNum;
+  if ((isMax || isMin) && !isnan(a) && !isnan(b))
+    return isMax ? largerOf(a, b) : smallerOf(a, b);
+  return Interval(reduce<double>(reducer, a.middle, b.middle),
+                  std::max(a.radius(), b.radius()))
+      .settled();
 }
 
-/// Requires a reducer other than TopK.
 template <typename T> T reduce(Reducer reducer, T a, T b) {
-  if constexpr (std::is_same_v<T, Ball>)
+  if constexpr (std::is_same_v<T, Interval>)
     if (reducer != Reducer::Sum && reducer != Reducer::Prod &&
         !(a.isExact() && b.isExact()))
-      return widened(Ball(reduce<double>(reducer, a.middle, b.middle)), a, b);
+      return chosenOf(reducer, a, b);
   switch (reducer) {
   case Reducer::Sum:
     return a + b;

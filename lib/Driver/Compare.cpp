@@ -198,7 +198,8 @@ Deviation compare(const Tensor &result, const RefOutput &reference,
     if (!std::isfinite(found) || !std::isfinite(exact))
       return 0.0; // the class says it
     double distance = distanceFromRounding(result.dtype(), found, exact);
-    double radius = isRunning ? reference.value.radius(i) : 0.0;
+    double radius =
+        isRunning ? reference.value.allowance(i, found > exact) : 0.0;
     if (!(radius > 0) || !std::isfinite(radius))
       return distance; // nothing is known: as if nothing were allowed
     // A radius below the rounding of f32 sums says nothing of its share.

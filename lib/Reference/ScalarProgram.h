@@ -5,7 +5,7 @@
 #define REFOLD_LIB_REFERENCE_SCALARPROGRAM_H
 
 #include "refold/Reference/RefTensor.h"
-#include "refold/Support/Ball.h"
+#include "refold/Support/Interval.h"
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -152,7 +152,7 @@ struct ScalarProgram {
   double sumOfBoth = 0.0;
   /// 0 times an infinity or NaN is 0.
   bool zeroMasks = false;
-  /// Set where radii are tracked.
+  /// Set where it is tracked how far results may be off.
   const RunningRoundings *running = nullptr;
 
   uint32_t newRegister() { return numRegisters++; }
@@ -174,6 +174,12 @@ private:
 /// Runs the first `lanes` lanes. False after a trap.
 bool run(const ScalarProgram &program, Lanes &registers, unsigned lanes,
          TrapState &trap);
+
+/// Runs one instruction by `step`, and sets how far its results may be off.
+/// Requires `program.running`. False where `step` is.
+bool runTracked(const ScalarProgram &program, const Instruction &in,
+                Lanes &registers, unsigned lanes,
+                const std::function<bool()> &step);
 
 /// `value` as an iN of `width` bits holds it, sign-extended; i1 is 0 or 1.
 inline int64_t wrapTo(unsigned width, int64_t value) {

@@ -63,7 +63,11 @@ TEST(ProgramTest, RadiiOfRunningRoundings) {
         program.function(), {array(DType::F32, {1, int64_t(row.size())}, row)},
         options);
     EXPECT_TRUE(bool(outputs));
-    return outputs ? outputs->front().value.radius(0) : -1;
+    if (!outputs)
+      return -1.0f;
+    const RefTensor &sum = outputs->front().value;
+    EXPECT_EQ(sum.allowance(0, true), sum.allowance(0, false));
+    return float(sum.allowance(0, true));
   };
   RunningRoundings f8{{DType::F8E4M3}, false, false};
   // Twice the error of each, times 2: |y|/16, or 2^-10 where that is more.
@@ -89,7 +93,29 @@ TEST(ProgramTest, RadiiOfNumbersThatMayBeOff) {
   auto outputs = evaluateProgram(
       program.function(), {array(DType::F32, {1, 2}, {1.5, 96})}, options);
   ASSERT_TRUE(bool(outputs));
-  EXPECT_EQ(outputs->front().value.radius(0), 2);
+  EXPECT_EQ(outputs->front().value.allowance(0, true), 2);
+}
+
+/// Σ 1/(1 + e^-floor(x)): e to the power of what may be off by 1 is positive,
+/// so that the quotient is known, and off by less above than below.
+TEST(ProgramTest, AllowancesOfEitherSide) {
+  Program program(replaced(kRowSum, "    %s = arith.addf %a, %b", R"mlir(
+    %lower = math.floor %a : f32
+    %negated = arith.negf %lower : f32
+    %e = math.exp %negated : f32
+    %one = arith.constant 1.0 : f32
+    %sum = arith.addf %one, %e : f32
+    %q = arith.divf %one, %sum : f32
+    %s = arith.addf %q, %b)mlir"));
+  EvaluationOptions options;
+  options.running.steps = true;
+  auto outputs = evaluateProgram(program.function(),
+                                 {array(DType::F32, {1, 1}, {1.5})}, options);
+  ASSERT_TRUE(bool(outputs));
+  auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  const RefTensor &sum = outputs->front().value;
+  EXPECT_NEAR(sum.allowance(0, true), sigmoid(2) - sigmoid(1), 1e-6);
+  EXPECT_NEAR(sum.allowance(0, false), sigmoid(1) - sigmoid(0), 1e-6);
 }
 
 /// The judge of a program that computes in f64 is finer than double: of a sum

@@ -4,7 +4,7 @@
 
 #include "refold/Algebra/DoubleDouble.h"
 #include "refold/Algebra/Program.h"
-#include "refold/Support/Ball.h"
+#include "refold/Support/Interval.h"
 
 /// What cascades and programs mean, executed on single rows: a cascade by its
 /// definition, a program by absorbing and merging in any order. Values are
@@ -12,8 +12,8 @@
 /// only.
 namespace refold::algebra {
 
-/// What evaluations with `Ball` add to the radius where a value of elements and
-/// results is rounded.
+/// What evaluations with `Interval` add to the radius where a value of elements
+/// and results is rounded.
 enum class CastSlack : uint8_t {
   None,
   Running,   ///< the element may be rounded at earlier results
@@ -110,8 +110,8 @@ template <typename T> struct RowValues {
   /// An exponential left the range of double somewhere: what is algebraically
   /// the same may then be a different number.
   bool isSaturated = false;
-  /// Ball: a comparison has another answer elsewhere in the balls, so that
-  /// radii say nothing.
+  /// Interval: a comparison has another answer elsewhere in the intervals, so
+  /// that radii say nothing.
   bool isUndecided = false;
 };
 
@@ -161,8 +161,8 @@ inline constexpr unsigned kDefects = 12;
 const char *spelling(Defect defect);
 
 /// Evaluates a cascade by definition, on samples of given extents.
-/// Instances: float (every operation rounded), double, DoubleDouble and Ball,
-/// whose radii bound what roundings may change (`Sample::slack`).
+/// Instances: float (every operation rounded), double, DoubleDouble and
+/// Interval, whose radii bound what roundings may change (`Sample::slack`).
 template <typename T> class DefinitionEvaluator {
 public:
   DefinitionEvaluator(const Cascade &cascade,

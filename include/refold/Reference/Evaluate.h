@@ -72,7 +72,7 @@ struct EvaluationOptions {
   /// decides.
   std::optional<bool> isWide;
   /// Tracks how far every element may be off if these roundings are done at
-  /// running values (`RefTensor::radius`). Not where the program computes in
+  /// running values (`RefTensor::allowance`). Not where the program computes in
   /// f64.
   RunningRoundings running;
   /// Evaluates the cascades of a program through their states, cut so, instead

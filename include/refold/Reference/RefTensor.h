@@ -14,9 +14,11 @@ union Cell {
   double f;
   long double w; ///< of programs that compute in f64 (`RefTensor::isWide`)
   int64_t i;
-  /// Where radii are tracked: how far the number before it may be off.
+  /// Where intervals are tracked: how far the number before them may be off on
+  /// either side, rounded up.
   struct {
-    double unused, radius;
+    double unused;
+    float below, above;
   } bounded;
 };
 
@@ -81,9 +83,13 @@ public:
   }
   long double exact(int64_t position) const { return read(at(position)); }
   double get(int64_t position) const { return double(exact(position)); }
-  /// How far the element may be off, of evaluations that track it.
-  double radius(int64_t position) const {
-    return isWide() ? 0 : at(position).bounded.radius;
+  /// How far a number on one side of the element may be off it, of evaluations
+  /// that track it.
+  double allowance(int64_t position, bool isAbove) const {
+    if (isWide())
+      return 0;
+    const Cell &cell = at(position);
+    return isAbove ? cell.bounded.above : cell.bounded.below;
   }
 
   /// A row-major copy with its own cells.
