@@ -516,6 +516,17 @@ static std::string readFile(const std::string &path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+/// Of a text and the flags that change what is made of it: all but paths, which
+/// are those of one process (of precompiled headers).
+static std::string keyOf(const std::string &text) {
+  std::string all = setting("FAKE_CUDA_CXX", "") + "\n" + text;
+  std::istringstream flags(setting("FAKE_CUDA_FLAGS", ""));
+  for (std::string flag; flags >> flag;)
+    if (flag.find('/') == std::string::npos)
+      all += "\n" + flag;
+  return std::to_string(std::hash<std::string>()(all));
+}
+
 int nvrtcCompileProgram(void *handle, int count, const char *const *options) {
   auto *program = static_cast<FakeProgram *>(handle);
   std::string all;
@@ -528,8 +539,7 @@ int nvrtcCompileProgram(void *handle, int count, const char *const *options) {
   std::string text = "#define REFOLD_CUDA_EMULATED\n" + program->text +
                      launcherOf(program->text);
   std::string folder = setting("FAKE_CUDA_KEPT", "");
-  std::string kept =
-      folder + "/" + std::to_string(std::hash<std::string>()(text)) + ".so";
+  std::string kept = folder + "/" + keyOf(text) + ".so";
   program->log.clear();
   program->code = folder.empty() ? "" : readFile(kept);
   if (!program->code.empty())
