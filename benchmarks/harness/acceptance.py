@@ -2,10 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the results of a run say of each figure that the project wants to reach on CPUs.
 
-    acceptance.py results.jsonl
+    acceptance.py results.jsonl [--by-hand by-hand.jsonl]
 
-A row a figure: in how many of its cases it was reached, and the cases that miss it, the worst first. The last measurement of
-a case counts, as in report.py. Where one line has two figures (a share of the bound and a ratio) they are two rows.
+A row a figure: in how many of its cases it was reached, what stops the others, and the cases that miss it, the worst first. The
+last measurement of a case counts, as in report.py. Where one line has two figures (a share of the bound and a ratio) they are two
+rows.
+
+What stops a case: `bound`, if the figure asks for more than the probed bound of the case (three times a peer that takes 2.5 times
+what the memory takes); `by hand`, if a kernel that was written by hand for it does not reach the figure either, on the same
+machine. What is neither is open. Lines of kernels by hand: {"workload", "dtype", "shape", "threads", "ms", "bound_ms"}, with the
+time that their own run's probe gives the bound, so that machines whose rates move are compared by shares; a shape has the extents
+that matter, and "dtype" may be left out.
 """
 
 import argparse
@@ -74,6 +81,42 @@ def against_all(line):
     return min(ratio for ratio in (line["speedup"], line.get("ratio")) if ratio is not None)
 
 
+class ByHand:
+    """What kernels by hand reach of the bounds of cases."""
+
+    def __init__(self, lines):
+        self.lines = lines
+
+    def share(self, line):
+        """Of its bound, by the best kernel; None if nobody has written one."""
+        shares = [own["bound_ms"] / own["ms"] for own in self.lines
+                  if own["workload"] == line["workload"] and own["threads"] == line["threads"] and own.get("dtype", line["dtype"]) == line["dtype"]
+                  and all(line["shape"].get(name) == extent for name, extent in own["shape"].items())]
+        return max(shares, default=None)
+
+
+#: What stops a case.
+BOUND, BY_HAND, OPEN = "bound", "by hand", "open"
+
+
+def needed(line, figure, value, least):
+    """The share of its bound at which a case would reach a figure that is `value` now: figures are inverse to its time, or differences of shares."""
+    if getattr(figure, "is_difference", False):
+        return share(line) + least - value
+    return share(line) * least / value
+
+
+def obstacle(line, figure, value, least, by_hand):
+    """What stops a case that misses `least`."""
+    if not line.get("bound") or value == 0:
+        return OPEN
+    wanted = needed(line, figure, value, least)
+    if wanted > 1:
+        return BOUND
+    reached = by_hand.share(line)
+    return BY_HAND if reached is not None and reached < wanted else OPEN
+
+
 def rows(results):
     """(title, figure, least value to reach, cases)"""
     def width(line):
@@ -111,6 +154,8 @@ def rows(results):
         """Against the same work in rows of 1024, or in a stream of as many."""
         first = next((other for other in results.of(line["workload"], dtype=line["dtype"]) if width(other) == 1024 and other["threads"] == line["threads"]), None)
         return share(line) - share(first) if first else None
+
+    per_element.is_difference = True
 
     yield "attention f32, d >= 64, s >= 512, one thread: of FMA", share, 0.90, fma("attention", when=lambda line: wide(line) and one(line))
     yield "the same, two threads", share, 0.80, fma("attention", when=lambda line: wide(line) and two(line))
@@ -153,19 +198,23 @@ def say(value):
     return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
 
 
-def table(results, most_missed=6):
-    text = ["| figure | to reach | reached in | median | missed by |", "|---|---|---|---|---|"]
+def table(results, by_hand, most_missed=6):
+    text = ["| figure | to reach | reached in | median | stopped by | missed by |", "|---|---|---|---|---|---|"]
     for title, figure, least, cases in rows(results):
         found = [(figure(line), line) for line in cases]
         found = sorted(((value, line) for value, line in found if value is not None), key=lambda pair: pair[0])
         if not found:
-            text.append(f"| {title} | {say(least)} | not measured | | |")
+            text.append(f"| {title} | {say(least)} | not measured | | | |")
             continue
         # A figure is met where it rounds to it: runs differ by more than the last digit.
         missed = [(value, line) for value, line in found if round(value, 2) < round(least, 2)]
-        named = "; ".join(f"{line['workload']} {line['dtype']} {shape_of(line)}, {line['threads']} threads {say(value)}" for value, line in missed[:most_missed])
+        stops = [(obstacle(line, figure, value, least, by_hand), value, line) for value, line in missed]
+        stops.sort(key=lambda stop: stop[0] != OPEN)
+        named = "; ".join(f"{line['workload']} {line['dtype']} {shape_of(line)}, {line['threads']} threads {say(value)}{'' if why == OPEN else f' ({why})'}" for why, value, line in stops[:most_missed])
         more = f"; {len(missed) - most_missed} more" if len(missed) > most_missed else ""
-        text.append(f"| {title} | {say(least)} | {len(found) - len(missed)} of {len(found)} | {say(statistics.median(value for value, _ in found))} | {named}{more} |")
+        counts = collections.Counter(why for why, _, _ in stops)
+        stopped = ", ".join(f"{why} {counts[why]}" for why in (BOUND, BY_HAND, OPEN) if counts[why])
+        text.append(f"| {title} | {say(least)} | {len(found) - len(missed)} of {len(found)} | {say(statistics.median(value for value, _ in found))} | {stopped} | {named}{more} |")
     near = collections.Counter()
     for line in results.lines:
         for form in ("fused", "unfused"):
@@ -174,15 +223,17 @@ def table(results, most_missed=6):
     for form in ("fused", "unfused"):
         every = near[form, True] + near[form, False]
         if every:
-            text.append(f"| predictions within 25 %, {form} | 0.80 | {near[form, True]} of {every} | {say(near[form, True] / every)} | |")
+            text.append(f"| predictions within 25 %, {form} | 0.80 | {near[form, True]} of {every} | {say(near[form, True] / every)} | | |")
     return "\n".join(text)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", type=pathlib.Path)
+    parser.add_argument("--by-hand", type=pathlib.Path, help="JSON lines of kernels that were written by hand")
     options = parser.parse_args()
-    print(table(Results(load(options.results))))
+    by_hand = [json.loads(line) for line in options.by_hand.read_text(encoding="utf-8").splitlines()] if options.by_hand else []
+    print(table(Results(load(options.results)), ByHand(by_hand)))
 
 
 if __name__ == "__main__":

@@ -79,11 +79,24 @@ def acceptance_test():
                 "ratio": 1.6, "bound": {"share": share}, "predicted_ms": {"fused": 1.0, "unfused": 1.3}, "fused_ms": 1.2, "unfused_ms": 1.2 * speedup}
 
     lines = [line(0.83, 1.5, m=1, n=4096), line(0.80, 0.95, m=2, n=4096), line(0.1, 0.1, checked=False, m=3, n=4096), line(0.6, 1.2, m=1, n=131072)]
-    found = {row.split(" | ")[0].removeprefix("| "): row.split(" | ")[1:] for row in acceptance.table(acceptance.Results(lines)).splitlines()[2:]}
-    assert found["rows that write, 1k to 16k: of the copy"][1:3] == ["1 of 2", "0.81"], found
-    assert "softmax f32 m2 n4096, 1 threads 0.80" in found["rows that write, 1k to 16k: of the copy"][3]
-    assert found["rows that write, 128k: of the copy"][1] == "0 of 1" and found["rows that write: of ONNX Runtime"][1] == "3 of 3"
-    assert found["rows that write: of every other peer"][1] == "0 of 3" and found["all: of unfused"][1] == "2 of 3"
+    by_hand = acceptance.ByHand([{"workload": "softmax", "dtype": "f32", "shape": {"n": 131072}, "threads": 1, "ms": 10.0, "bound_ms": 6.8}])
+    found = {row.split(" | ")[0].removeprefix("| "): row.split(" | ")[1:] for row in acceptance.table(acceptance.Results(lines), by_hand).splitlines()[2:]}
+    assert found["rows that write, 1k to 16k: of the copy"][1:4] == ["1 of 2", "0.81", "open 1"], found
+    assert "softmax f32 m2 n4096, 1 threads 0.80" in found["rows that write, 1k to 16k: of the copy"][4]
+    # By hand 0.68 of the copy: 0.70 is more, and so is 0.72, where the longest rows would be three times the fastest of the others.
+    assert found["rows that write, 128k: of the copy"][1:4] == ["0 of 1", "0.60", "by hand 1"] and found["rows that write: of ONNX Runtime"][1] == "3 of 3"
+    assert found["rows that write: of every other peer"][1:4] == ["0 of 3", "2.50", "by hand 1, open 2"], found["rows that write: of every other peer"]
+    assert found["all: of unfused"][1] == "2 of 3"
+    def ratio(line):
+        return line["ratio"]
+
+    def fall(line):
+        return -line["ratio"]
+
+    fall.is_difference = True
+    assert acceptance.needed(line(0.5, 1), ratio, 2, 3) == 0.75 and round(acceptance.needed(line(0.5, 1), fall, -0.3, -0.1), 9) == 0.7
+    beyond = acceptance.obstacle(line(0.9, 1.5, m=1, n=4096), ratio, 2.5, 3, by_hand)
+    assert beyond == acceptance.BOUND and acceptance.obstacle({**lines[3], "dtype": "f16"}, ratio, 0.6, 0.7, by_hand) == acceptance.OPEN
     assert found["decode, latent decode: of the best peer"][1] == "not measured"
     assert found["predictions within 25 %, fused"][1] == "3 of 3" and found["predictions within 25 %, unfused"][1] == "2 of 3"
 
