@@ -96,8 +96,8 @@ double finiteSize(double value) {
   return std::isfinite(value) ? std::abs(value) : 0.0;
 }
 
-/// Of a value: radii below it are no larger than what f32 sums round.
-constexpr double kSmallRadius = 1e-4;
+/// Of a value: allowances below it are no larger than what f32 sums round.
+constexpr double kSmallAllowance = 1e-4;
 
 /// Compares positions by the keys that they select; a position outside is a
 /// wrong class.
@@ -192,21 +192,24 @@ Deviation compare(const Tensor &result, const RefOutput &reference,
   for (int64_t i = 0; i < count; ++i)
     deviation.wrongClass += classOf(result.get(i)) !=
                             storedClass(result.dtype(), reference.value.get(i));
+  auto allowanceOf = [&](int64_t i) {
+    bool isAbove = result.get(i) > reference.value.exact(i);
+    return isRunning ? reference.value.allowance(i, isAbove) : 0.0;
+  };
   auto distance = [&](int64_t i) {
     double found = result.get(i);
     long double exact = reference.value.exact(i);
     if (!std::isfinite(found) || !std::isfinite(exact))
       return 0.0; // the class says it
     double distance = distanceFromRounding(result.dtype(), found, exact);
-    double radius =
-        isRunning ? reference.value.allowance(i, found > exact) : 0.0;
-    if (!(radius > 0) || !std::isfinite(radius))
-      return distance; // nothing is known: as if nothing were allowed
-    // A radius below the rounding of f32 sums says nothing of its share.
-    if (radius > kSmallRadius * std::abs(double(exact)))
+    double allowance = allowanceOf(i);
+    if (!(allowance > 0) || !std::isfinite(allowance))
+      return distance;
+    // One below the rounding of f32 sums says nothing of its share.
+    if (allowance > kSmallAllowance * std::abs(double(exact)))
       deviation.shareOfBound =
-          std::max(deviation.shareOfBound, distance / radius);
-    return std::max(distance - radius, 0.0);
+          std::max(deviation.shareOfBound, distance / allowance);
+    return std::max(distance - allowance, 0.0);
   };
   auto size = [&](int64_t i) { return finiteSize(reference.value.get(i)); };
   int64_t rowLength =
@@ -215,13 +218,18 @@ Deviation compare(const Tensor &result, const RefOutput &reference,
   auto isIn = [](const llvm::BitVector &elements, int64_t i) {
     return !elements.empty() && elements.test(i);
   };
-  auto distanceIf = [&](bool isTouched) {
-    return [&, isTouched](int64_t i) {
-      bool isMeasured = isIn(apart.touched, i) == isTouched;
-      return isMeasured && !isIn(apart.lost, i) ? distance(i) : 0.0;
+  auto distanceIf = [&](bool isTouched, bool isUnknown = false) {
+    return [&, isTouched, isUnknown](int64_t i) {
+      bool isMeasured = isIn(apart.touched, i) == isTouched &&
+                        !isIn(apart.lost, i) &&
+                        std::isinf(allowanceOf(i)) == isUnknown;
+      return isMeasured ? distance(i) : 0.0;
     };
   };
   deviation.error = worstRow(count, rowLength, distanceIf(false), size);
+  if (isRunning)
+    deviation.unknownError =
+        worstRow(count, rowLength, distanceIf(false, /*isUnknown=*/true), size);
   if (!apart.touched.empty())
     deviation.touchedError = worstRow(count, rowLength, distanceIf(true), size);
   return deviation;

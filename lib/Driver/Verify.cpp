@@ -334,6 +334,7 @@ llvm::Error Verifier::verifySeed(const InputRecipe &family, uint64_t seed,
       Deviation deviation = compare(y, exact, !running.empty(),
                                     leastOfRow(rounding), owed.apartOf(i));
       one.shareOfBound = std::max(one.shareOfBound, deviation.shareOfBound);
+      one.unknownError = std::max(one.unknownError, deviation.unknownError);
       if (deviation.error > one.fusedError ||
           deviation.touchedError > one.touchedError)
         one.worstSeed = seed;
@@ -514,6 +515,8 @@ llvm::Expected<Verification> verify(mlir::MLIRContext &context,
     CompileOptions compileOptions;
     compileOptions.policy = policy;
     compileOptions.split = split;
+    if (!split) // nobody runs what is cut otherwise
+      compileOptions.cache = options.cache;
     // What a GPU does is held against what the CPU does unfused.
     bool isCuda = llvm::StringRef(options.target).starts_with("cuda");
     if (!isCuda || policy == FusePolicy::Always)

@@ -83,7 +83,7 @@ public:
       : running(*program.running), in(in), a(registers.of(in.a)),
         b(registers.of(in.b)), c(registers.of(in.c)) {}
   Interval of(unsigned lane) const;
-  /// After the rounding to `type`, which gave `value`.
+  /// After the rounding of `value` to `type`, which is still to come.
   Interval rounded(DType type, double value, Interval before) const;
 
 private:
@@ -175,7 +175,7 @@ Interval Tracker::rounded(DType type, double value, Interval before) const {
   double more = 2 * error.of(size + before.radius());
   if (before.isExact() && running.powersOfTwo)
     more = error.unit * size < error.step ? 2 * error.step : 0;
-  return roundedWithin(before, value, more);
+  return roundedWithin(before, roundTo(type, value), more);
 }
 } // namespace
 

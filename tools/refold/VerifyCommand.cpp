@@ -47,6 +47,7 @@ void VerifyFlags::addTo(Flags &flags) {
   program.addTo(flags);
   program.addDtypeTo(flags);
   program.addNumericsTo(flags);
+  program.addCacheTo(flags);
   inputs.addTo(flags, /*withFiles=*/false);
   flags.value("inputs", "FAMILY,...",
               "families of random inputs (normal to growing)",
@@ -115,6 +116,7 @@ llvm::json::Value verdictJson(const OutputVerdict &output) {
         {"class_equal", one.classLosses == 0},
         {"wrong_rows", one.wrongRows + one.asWritten.wrongRows},
         {"bound_share", jsonNumber(one.shareOfBound)},
+        {"unknown_error", jsonNumber(one.unknownError)},
         {"unfused_class_errors", one.unfusedClassErrors},
         {"written_error", jsonNumber(one.asWritten.writtenError)},
         {"unfused_losses", one.asWritten.losses},
@@ -223,6 +225,12 @@ void printFaults(const OutputCase &one) {
        << formatError(one.touchedBound);
     printPlace();
   }
+  if (!(one.unknownError <= one.bound)) {
+    os << "     error " << formatError(one.unknownError)
+       << " where nothing is known of what running roundings may change: not "
+          "judged";
+    printPlace();
+  }
   if (!(one.asWritten.error <= one.asWritten.bound)) {
     os << "     unfused: error " << formatError(one.asWritten.error)
        << ", rounded as written " << formatError(one.asWritten.writtenError)
@@ -281,7 +289,11 @@ llvm::Expected<ExitCode> verifyCommand(const Command &command,
   if (llvm::Error error = flags.parse(command.name, arguments))
     return std::move(error);
   auto context = makeContext();
+  auto cache = given.program.openCache();
+  if (!cache)
+    return cache.takeError();
   VerifyOptions &options = given.options;
+  options.cache = cache->get();
   options.shape = given.inputs.shape;
   options.inputs = given.inputs.recipes;
   options.seed = given.inputs.seed;

@@ -122,10 +122,10 @@ TEST(CompareTest, APolicyExcusesAZeroOnly) {
   EXPECT_EQ(countClassLosses(finite, nan, reference, NanPolicy::MayBeZero), 1);
 }
 
-/// A result may be as far off as the radius, where one is known, and no more.
-TEST(CompareTest, WhatExceedsARadiusCounts) {
+/// A result may be as far off as its side, where that is known, and no more.
+TEST(CompareTest, WhatExceedsASideCounts) {
   RefOutput reference = exact({2}, {1, 4});
-  reference.value.at(0).bounded.radius = 0.25;
+  reference.value.at(0).bounded.above = 0.25;
   auto errorOf = [&](double first, bool isRunning) {
     return compare(stored(DType::F32, {2}, {first, 4}), reference, isRunning);
   };
@@ -133,8 +133,13 @@ TEST(CompareTest, WhatExceedsARadiusCounts) {
   EXPECT_EQ(errorOf(1.25, true).shareOfBound, 1);
   EXPECT_EQ(errorOf(1.5, true).error, 0.0625);
   EXPECT_EQ(errorOf(1.5, false).error, 0.125);
-  reference.value.at(0).bounded.radius = HUGE_VAL;
-  EXPECT_EQ(errorOf(1.5, true).error, 0.125);
+  EXPECT_EQ(errorOf(0.75, true).error, 0.0625); // of a number below
+  EXPECT_EQ(errorOf(1.5, true).unknownError, 0);
+  reference.value.at(0).bounded.above = HUGE_VALF;
+  EXPECT_EQ(errorOf(1.5, true).error, 0);
+  EXPECT_EQ(errorOf(1.5, true).unknownError, 0.125);
+  EXPECT_EQ(errorOf(0.75, true).error, 0.0625);
+  EXPECT_EQ(errorOf(1.5, false).error, 0.125);
 }
 
 TEST(CompareTest, RoundingAtTheEndIsNoError) {

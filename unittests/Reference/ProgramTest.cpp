@@ -102,9 +102,9 @@ TEST(ProgramTest, AllowancesOfEitherSide) {
   Program program(replaced(kRowSum, "    %s = arith.addf %a, %b", R"mlir(
     %lower = math.floor %a : f32
     %negated = arith.negf %lower : f32
-    %e = math.exp %negated : f32
+    %power = math.exp %negated : f32
     %one = arith.constant 1.0 : f32
-    %sum = arith.addf %one, %e : f32
+    %sum = arith.addf %one, %power : f32
     %q = arith.divf %one, %sum : f32
     %s = arith.addf %q, %b)mlir"));
   EvaluationOptions options;

@@ -19,10 +19,14 @@ struct Deviation {
   int64_t wrongClass = 0;
   /// Of what the bound of running roundings allows, the largest part used.
   double shareOfBound = 0.0;
+  /// The same as `error` of elements for which nothing is known of what running
+  /// roundings may change, which `error` leaves out.
+  double unknownError = 0.0;
 
   void add(const Deviation &other) {
     error = std::max(error, other.error);
     touchedError = std::max(touchedError, other.touchedError);
+    unknownError = std::max(unknownError, other.unknownError);
     wrongClass += other.wrongClass;
   }
 };
@@ -51,8 +55,9 @@ struct Apart {
 
 /// Compares a result with the reference (outputs kept exact). Selected
 /// positions are compared by the keys that they select. `isRunning`: only what
-/// exceeds the reference's radius counts, where that is known. Rows of fewer
-/// than `leastOfRow` elements are measured with their neighbours.
+/// exceeds what the reference allows counts, and where it knows nothing the
+/// error is one of its own. Rows of fewer than `leastOfRow` elements are
+/// measured with their neighbours.
 Deviation compare(const Tensor &result, const RefOutput &reference,
                   bool isRunning = false, int64_t leastOfRow = 1,
                   const Apart &apart = {});

@@ -31,6 +31,9 @@ struct VerifyOptions {
   /// their own: an input can be had again alone.
   int64_t splits = 2, splitSeed = 0;
   std::string target;
+  /// Where kernels and certificates are looked for, and kept, but those of
+  /// other cuts; null: nowhere.
+  const DiskCache *cache = nullptr;
   NumericPolicy numerics;
   /// Told once of what was fused, and what was not.
   std::function<void(const FuseReport &report)> onReport;
@@ -61,6 +64,8 @@ struct OutputCase {
   /// Of what running roundings may change, the largest part that was seen. The
   /// fused error is what exceeds it.
   double shareOfBound = 0.0;
+  /// Of elements for which nothing is known of that: said, not judged.
+  double unknownError = 0.0;
   /// The unfused error includes that on inputs that differ in their last bit.
   bool isConditioned = false;
   /// On the first input, and on each where unfused errs more than it may on the
