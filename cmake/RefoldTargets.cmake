@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 # How the project's targets are declared.
 #
-#   refold_library(Name SOURCES a.cpp b.cpp LINKS Refold::Other [MLIR])
+#   refold_library(Name SOURCES a.cpp b.cpp LINKS Refold::Other [MLIR] [ALONE b.cpp])
 #
 # makes the static library RefoldName with the alias Refold::Name. MLIR says that
 # its sources use MLIR or LLVM headers: what is linked of it then has libMLIR and
 # libLLVM (the shared ones or the archives, never a mix), and reads the headers
 # from one precompiled file, since parsing them is most of the compile time.
+#
+# Six sources are compiled as one (the presets' CMAKE_UNITY_BUILD), which takes
+# half of the time: headers are parsed, and what they have inline is compiled,
+# once for six. Names of one file that stand in another of its library too are
+# therefore said to be wrong; ALONE names sources that are compiled by
+# themselves, ALONE ALL says it of all: tests that plant defects name them alike.
 
 # The shared libraries have half a million addresses to be relocated and 39
 # thousand names to be found at every start: 35 ms, where the archives take 10.
@@ -30,9 +36,18 @@ add_library(Refold::LLVM ALIAS RefoldLLVM)
 target_link_libraries(RefoldLLVM INTERFACE
   $<IF:$<BOOL:$<TARGET_PROPERTY:REFOLD_ARCHIVES>>,RefoldLLVMArchives,RefoldLLVMShared>)
 
+function(refold_compile_alone target)
+  if("${ARGN}" STREQUAL "ALL")
+    set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
+  elseif(ARGN)
+    set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+endfunction()
+
 function(refold_library name)
-  cmake_parse_arguments(ARG "MLIR" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "MLIR" "" "SOURCES;LINKS;ALONE" ${ARGN})
   add_library(Refold${name} STATIC ${ARG_SOURCES})
+  refold_compile_alone(Refold${name} ${ARG_ALONE})
   add_library(Refold::${name} ALIAS Refold${name})
   target_include_directories(Refold${name} PUBLIC "${PROJECT_SOURCE_DIR}/include"
                                                   "${PROJECT_BINARY_DIR}/include")
@@ -58,10 +73,11 @@ function(refold_use_mlir target)
   endif()
 endfunction()
 
-#   refold_tool(name SOURCES main.cpp LINKS Refold::X [MLIR [ARCHIVES]])   -> bin/name
+#   refold_tool(name SOURCES main.cpp LINKS Refold::X [MLIR [ARCHIVES]] [ALONE ALL])   -> bin/name
 function(refold_tool name)
-  cmake_parse_arguments(ARG "MLIR;ARCHIVES" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "MLIR;ARCHIVES" "" "SOURCES;LINKS;ALONE" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
+  refold_compile_alone(${name} ${ARG_ALONE})
   target_link_libraries(${name} PRIVATE ${ARG_LINKS})
   if(ARG_MLIR)
     refold_use_mlir(${name})
@@ -72,10 +88,11 @@ function(refold_tool name)
   endif()
 endfunction()
 
-#   refold_unittest(Name SOURCES a.cpp LINKS Refold::X [MLIR])  -> bin/NameTests
+#   refold_unittest(Name SOURCES a.cpp LINKS Refold::X [MLIR] [ALONE a.cpp])  -> bin/NameTests
 function(refold_unittest name)
-  cmake_parse_arguments(ARG "MLIR" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "MLIR" "" "SOURCES;LINKS;ALONE" ${ARGN})
   add_executable(${name}Tests ${ARG_SOURCES})
+  refold_compile_alone(${name}Tests ${ARG_ALONE})
   target_link_libraries(${name}Tests PRIVATE ${ARG_LINKS} GTest::gmock GTest::gtest_main)
   if(ARG_MLIR)
     refold_use_mlir(${name}Tests)

@@ -8,10 +8,16 @@
 #include "Source.h"
 #include "refold/Conversion/ReadTiles.h"
 
+#include <cctype>
 #include <memory>
 #include <set>
 
 namespace refold::tile::source {
+
+/// A name or a keyword, not a number or a sign.
+inline bool isWord(const std::string &token) {
+  return std::isalpha(uint8_t(token[0])) || token[0] == '_';
+}
 
 struct Scope;
 using ScopePtr = std::shared_ptr<Scope>;

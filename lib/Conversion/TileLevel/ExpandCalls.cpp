@@ -3,14 +3,9 @@
 #include "Expand.h"
 
 #include <algorithm>
-#include <cctype>
 
 using namespace refold::tile;
 using namespace refold::tile::source;
-
-static bool isWord(const std::string &token) {
-  return std::isalpha(uint8_t(token[0])) || token[0] == '_';
-}
 
 //===----------------------------------------------------------------------===//
 // Primitives

@@ -4,14 +4,9 @@
 #include "Expand.h"
 
 #include <algorithm>
-#include <cctype>
 
 using namespace refold::tile;
 using namespace refold::tile::source;
-
-static bool isWord(const std::string &token) {
-  return std::isalpha(uint8_t(token[0])) || token[0] == '_';
-}
 
 static bool isJump(const Op &op) {
   return op.kind == Op::Return || op.kind == Op::Break ||

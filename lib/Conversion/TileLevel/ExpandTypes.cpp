@@ -4,14 +4,9 @@
 #include "Expand.h"
 
 #include <algorithm>
-#include <cctype>
 
 using namespace refold::tile;
 using namespace refold::tile::source;
-
-static bool isWord(const std::string &token) {
-  return std::isalpha(uint8_t(token[0])) || token[0] == '_';
-}
 
 //===----------------------------------------------------------------------===//
 // Scopes
@@ -82,7 +77,7 @@ Tokens Expander::folded(const Tokens &tokens) const {
 }
 
 /// What `Number<n>{}` is, by its `value`.
-static std::optional<Tokens> numberOf(const Tokens &text) {
+static std::optional<Tokens> literalOf(const Tokens &text) {
   if (text.size() < 6 || text[0] != "Number" || text[1] != "<")
     return std::nullopt;
   return Tokens(text.begin() + 2, text.end() - 3);
@@ -118,7 +113,7 @@ size_t Expander::substituteName(const Tokens &tokens, size_t at,
         return at + 3;
       }
     }
-    auto value = numberOf(binding->text);
+    auto value = literalOf(binding->text);
     bool isAsked = at + 2 < tokens.size() && tokens[at + 1] == "." &&
                    tokens[at + 2] == "value";
     append(to, value && isAsked ? *value : binding->text);
@@ -191,7 +186,7 @@ Tokens Expander::substitute(const Tokens &tokens, const ScopePtr &scope) {
     } else if (token == "decltype" && at + 1 < tokens.size()) {
       // decltype(n)::value, n being a Number.
       size_t end = closing(tokens, at + 1);
-      auto value = numberOf(substitute(
+      auto value = literalOf(substitute(
           Tokens(tokens.begin() + long(at) + 2, tokens.begin() + long(end)),
           scope));
       bool isAsked = value && end + 2 < tokens.size() &&
