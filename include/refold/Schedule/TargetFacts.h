@@ -42,6 +42,10 @@ struct TargetFacts {
   /// What is read soon is asked for into the first cache, even where it has
   /// little room: from the second it comes late.
   bool asksIntoFirst = false;
+  /// What few rows share, or single rows read, is asked for in the order in
+  /// which it lies: of several streams in a page none is followed. Into the
+  /// second cache unless `asksIntoFirst`.
+  bool asksInOrder = false;
   /// What is asked for is asked for twice, into the second cache: what finds no
   /// room in the queue the first time comes the second. Rows that are written
   /// are asked for by the sweep of the row before and by their own pass.

@@ -88,7 +88,7 @@ void Kernel::sumInOrder(Nest &nest, const SumsApart &sums) {
   part.sums = {{nest.term, nest.term}};
   part.results.clear();
   part.readsPanels = false;
-  if (plan.facts.asksIntoFirst || plan.facts.asksTwice)
+  if (plan.facts.asksInOrder || plan.facts.asksTwice)
     part.ahead = operandsToPrefetch(nest);
   part.inPlace = part.fillsArray = part.splitsLanes = true;
   clearSums(nest, sums.part);

@@ -10,8 +10,9 @@ using namespace refold::walk;
 // Measured on Zen 5: 2 KB 1.82 ms, 4 KB 1.64, 8 KB 1.55, 16 KB 1.56 (logsumexp
 // of 4096 x 4096).
 constexpr int64_t kAheadBytes = 8 * 1024;
-/// On the second level of sums alone: variance of 4096 x 4096, Zen 5, one
-/// thread, 2.5 ms, with 4 KB 1.8, 8 KB 1.52, 16 KB 1.35 to 1.5, 32 KB 1.45.
+/// Of operands that few rows share, and on the second level of sums alone:
+/// variance of 4096 x 4096, Zen 5, one thread, 2.5 ms, with 4 KB 1.8, 8
+/// KB 1.52, 16 KB 1.35 to 1.5, 32 KB 1.45.
 constexpr int64_t kFarAheadBytes = 16 * 1024;
 constexpr int64_t kLineBytes = 64;
 
@@ -288,7 +289,7 @@ SmallVector<Node *> Kernel::operandsToPrefetch(const Nest &nest) {
   if (!plan.schedule.prefetch || plan.tileRows > kFewRows)
     return reads;
   bool isAlone =
-      (plan.facts.asksIntoFirst || plan.facts.asksTwice) && plan.tileRows == 1;
+      (plan.facts.asksInOrder || plan.facts.asksTwice) && plan.tileRows == 1;
   int lane = nest.lanesReduced ? int(nest.reduced.back()) : nest.lane;
   NodeSet all;
   collect(nest.term, all);
@@ -318,7 +319,7 @@ static int64_t bytesOfElement(Node *read) {
 /// asks for is to lie behind the columns in work.
 int64_t Kernel::stepsInOrder(const Nest &nest, const Tile &t) {
   constexpr int64_t kMostSteps = 8;
-  if (!plan.facts.asksIntoFirst || nest.ahead.empty() || nest.bytesAhead ||
+  if (!plan.facts.asksInOrder || nest.ahead.empty() || nest.bytesAhead ||
       !nest.lanesReduced || nest.unroll < plan.unroll || t.column == kNone)
     return 0;
   Ix range = rangeOf(nest.reduced.back());
@@ -354,7 +355,12 @@ bool Kernel::prefetchInOrder(const Nest &nest, Tile &t, Node *n) {
   int64_t perLine = kLineBytes / bytesOfElement(n);
   int64_t perStep = t.numColumns() * to.lanes();
   int64_t length = rangeOf(nest.reduced.back()).constant;
-  int64_t ahead = kAheadBytes / (length * bytesOfElement(n));
+  // Sapphire Rapids, the same, one thread / two, in turns: a step's own 16.0 /
+  // 6.8 ms; so 8 KB into the first cache 13.7 / 4.85, 16 KB into the second
+  // 12.7 / 4.35. By hand into the second what reading alone takes, else 0.88.
+  bool isFirst = plan.facts.asksIntoFirst;
+  int64_t ahead =
+      (isFirst ? kAheadBytes : kFarAheadBytes) / (length * bytesOfElement(n));
   // The first element of the loop's turn, and what follows it in this one.
   Ix at = to.mul(t.laneLocal[0], t.numColumns()), turn(at.value);
   Ix column = to.div(turn, length), place = to.rem(turn, length);
@@ -363,7 +369,8 @@ bool Kernel::prefetchInOrder(const Nest &nest, Tile &t, Node *n) {
     there.columnLocal = {
         to.add(t.columnLocal[0], to.add(column, i / length + ahead))};
     there.laneLocal = {to.add(place, i % length)};
-    to.prefetch(operandOfRead(n), offsetOf(there, n, 0, 0), /*isWrite=*/false);
+    to.prefetch(operandOfRead(n), offsetOf(there, n, 0, 0), /*isWrite=*/false,
+                isFirst ? 1 : 2);
   }
   return true;
 }
@@ -375,12 +382,12 @@ void Kernel::prefetchOperands(const Nest &nest, Tile &t) {
   // 6.8, both again at 8 KB 5.8 (by hand 5.8, reading alone 4.5). Zen 5, tiles
   // of 256, 16 KB into the second cache 6.5; into the first 4 KB 5.2, 8 KB 4.8,
   // 12 KB 5.1, 16 KB 5.4.
-  constexpr int64_t kFarBytes = 16 * 1024;
   bool isFirst = plan.facts.asksIntoFirst && !nest.bytesAhead;
+  bool isInOrder = plan.facts.asksInOrder && !nest.bytesAhead;
   bool isTwice = plan.facts.asksTwice && !nest.bytesAhead;
   int64_t farBytes = isFirst           ? kAheadBytes
                      : nest.bytesAhead ? nest.bytesAhead
-                                       : kFarBytes;
+                                       : kFarAheadBytes;
   if (!nest.depthAhead.is(0)) {
     Tile there = t;
     Ix &depth = there.local[t.reduced];
@@ -393,8 +400,8 @@ void Kernel::prefetchOperands(const Nest &nest, Tile &t) {
     return;
   }
   for (Node *n : nest.ahead) {
-    if (isFirst && (prefetchInOrder(nest, t, n) ||
-                    (t.column != kNone && plan.hasRow(n->set))))
+    if (isInOrder && (prefetchInOrder(nest, t, n) ||
+                      (t.column != kNone && plan.hasRow(n->set))))
       continue;
     for (int64_t c = 0; c < t.numColumns(); ++c) {
       if (t.column == kNone && !startsLine(to, n->type, c))

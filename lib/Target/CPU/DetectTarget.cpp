@@ -107,6 +107,7 @@ static void setFactsOfProcessor(TargetFacts &facts) {
     // 24.9 and 22.6 to 23.0 ms; 128 x 768 x 3072 3.4 and 3.15; a copy into
     // panels alone 14 GB/s and 18.
     facts.followsRows = true;
+    facts.asksInOrder = true; // `Kernel::prefetchInOrder`
   }
   if (name == "znver4") {
     // 4096 x 4096, one thread, ms, once (and into the first cache, but for
@@ -137,6 +138,7 @@ static void setFactsOfProcessor(TargetFacts &facts) {
     // 32/8 heads of 128, 16384 keys, f32 6.5 and 4.8 ms, bf16 2.75 and 2.25;
     // LayerNorm 4096 x 4096 3.4 and 3.0. (Zen 4, 32 KB, decode: 8.6 and 14.2.)
     facts.asksIntoFirst = true;
+    facts.asksInOrder = true;
     facts.beginsNextRow = true;
     // `Kernel::passByPanel`.
     facts.mostRowsByPanel = std::numeric_limits<int64_t>::max();

@@ -15,14 +15,14 @@ static void print(llvm::raw_ostream &os, const TargetFacts &facts) {
   const auto &[vectorBits, vectorRegisters, l1Bytes, l2Bytes, hasCompress,
                addsPairs, l3Bytes, cores, hasByteDots, addsHalfWords,
                gathersWords, masksAreFree, followsRows, asksIntoFirst,
-               asksTwice, beginsNextRow, addsApart, mostRowsByPanel,
-               multipliesTiles] = facts;
+               asksInOrder, asksTwice, beginsNextRow, addsApart,
+               mostRowsByPanel, multipliesTiles] = facts;
   os << vectorBits << ' ' << vectorRegisters << ' ' << l1Bytes << ' ' << l2Bytes
      << ' ' << hasCompress << ' ' << addsPairs << ' ' << l3Bytes << ' ' << cores
      << ' ' << hasByteDots << ' ' << addsHalfWords << ' ' << gathersWords << ' '
      << masksAreFree << ' ' << followsRows << ' ' << asksIntoFirst << ' '
-     << asksTwice << ' ' << beginsNextRow << ' ' << addsApart << ' '
-     << mostRowsByPanel << ' ' << multipliesTiles;
+     << asksInOrder << ' ' << asksTwice << ' ' << beginsNextRow << ' '
+     << addsApart << ' ' << mostRowsByPanel << ' ' << multipliesTiles;
 }
 
 /// Of this compiler and the two libraries that its code comes from.

@@ -486,7 +486,7 @@ func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {
 }
 
 /// How a processor likes to be asked.
-enum class Asks { Usual, IntoFirst, Twice };
+enum class Asks { Usual, IntoFirst, InOrder, Twice };
 
 /// Lines that AVX-512 code of a program asks for, into the first cache and into
 /// the second; nothing where this machine does not generate it.
@@ -499,6 +499,7 @@ linesAskedFor(Program &program, Asks how,
     return std::nullopt;
   }
   target->facts.asksIntoFirst = how == Asks::IntoFirst;
+  target->facts.asksInOrder = how == Asks::IntoFirst || how == Asks::InOrder;
   target->facts.asksTwice = how == Asks::Twice;
   std::pair<size_t, size_t> lines;
   CompileProgramOptions options;
@@ -692,5 +693,11 @@ func.func @f(%x: tensor<32x128xf32>, %w: tensor<32x16384x128xf32>)
     EXPECT_GT(twice->second, 0u); // of rows by themselves, too
     EXPECT_EQ(first->first, 1u);
     EXPECT_EQ(first->second, 0u);
+    // Into the second cache twice as far, and nothing into the first.
+    auto far = linesAskedFor(program, Asks::InOrder, "prefetcht1\t16768(");
+    auto near = linesAskedFor(program, Asks::InOrder);
+    ASSERT_TRUE(far && near);
+    EXPECT_EQ(far->first, 1u);
+    EXPECT_EQ(near->first, 0u);
   }
 }
