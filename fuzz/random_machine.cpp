@@ -59,8 +59,8 @@ void makeOtherMachine(TargetFacts &facts, uint64_t seed) {
   for (bool TargetFacts::*fact :
        {&TargetFacts::gathersWords, &TargetFacts::masksAreFree,
         &TargetFacts::followsRows, &TargetFacts::asksIntoFirst,
-        &TargetFacts::asksTwice, &TargetFacts::beginsNextRow,
-        &TargetFacts::addsApart})
+        &TargetFacts::asksInOrder, &TargetFacts::asksTwice,
+        &TargetFacts::beginsNextRow, &TargetFacts::addsApart})
     facts.*fact = dice.oneIn(2);
 }
 
@@ -72,9 +72,10 @@ std::string describe(const TargetFacts &facts) {
      << facts.l3Bytes << ", " << facts.cores << " cores, gathersWords "
      << facts.gathersWords << ", masksAreFree " << facts.masksAreFree
      << ", followsRows " << facts.followsRows << ", asksIntoFirst "
-     << facts.asksIntoFirst << ", asksTwice " << facts.asksTwice
-     << ", beginsNextRow " << facts.beginsNextRow << ", addsApart "
-     << facts.addsApart << ", mostRowsByPanel " << facts.mostRowsByPanel;
+     << facts.asksIntoFirst << ", asksInOrder " << facts.asksInOrder
+     << ", asksTwice " << facts.asksTwice << ", beginsNextRow "
+     << facts.beginsNextRow << ", addsApart " << facts.addsApart
+     << ", mostRowsByPanel " << facts.mostRowsByPanel;
   return text;
 }
 

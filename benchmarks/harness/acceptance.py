@@ -4,7 +4,7 @@
 
     acceptance.py results.jsonl [--by-hand by-hand.jsonl]
 
-A row a figure: in how many of its cases it was reached, what stops the others, and the cases that miss it, the worst first. The
+A row a figure: in how many of its cases it was reached, what stops the others, and the cases that miss it, the open and the worst first. The
 last measurement of a case counts, as in report.py. Where one line has two figures (a share of the bound and a ratio) they are two
 rows.
 
@@ -95,6 +95,8 @@ class ByHand:
         return max(shares, default=None)
 
 
+#: A figure is met where it rounds to it.
+NEAREST = 0.005
 #: What stops a case.
 BOUND, BY_HAND, OPEN = "bound", "by hand", "open"
 
@@ -110,7 +112,7 @@ def obstacle(line, figure, value, least, by_hand):
     """What stops a case that misses `least`."""
     if not line.get("bound") or value == 0:
         return OPEN
-    wanted = needed(line, figure, value, least)
+    wanted = needed(line, figure, value, least - NEAREST)
     if wanted > 1:
         return BOUND
     reached = by_hand.share(line)

@@ -106,10 +106,9 @@ static Interval roundInterval(Type type, Interval value, bool isShared,
   double size = std::fabs(value.middle);
   bool isNormal = isFloat(type) && value.isExact() &&
                   size >= std::ldexp(1.0, formatOf(type).lowestExponent);
-  double more = value.isExact() && slack == CastSlack::PowerOfTwo
-                    ? (isNormal ? 0 : 2 * error.step)
-                    : 2 * error.of(size + value.radius());
-  return roundedWithin(value, rounded, more);
+  if (value.isExact() && slack == CastSlack::PowerOfTwo)
+    error = {0, isNormal ? 0 : error.step};
+  return roundedWithin(value, rounded, error);
 }
 
 template <typename T> T roundTo(Type type, T value) {

@@ -193,8 +193,10 @@ Deviation compare(const Tensor &result, const RefOutput &reference,
     deviation.wrongClass += classOf(result.get(i)) !=
                             storedClass(result.dtype(), reference.value.get(i));
   auto allowanceOf = [&](int64_t i) {
+    if (!isRunning)
+      return 0.0;
     bool isAbove = result.get(i) > reference.value.exact(i);
-    return isRunning ? reference.value.allowance(i, isAbove) : 0.0;
+    return reference.value.allowance(i, isAbove);
   };
   auto distance = [&](int64_t i) {
     double found = result.get(i);
@@ -218,18 +220,20 @@ Deviation compare(const Tensor &result, const RefOutput &reference,
   auto isIn = [](const llvm::BitVector &elements, int64_t i) {
     return !elements.empty() && elements.test(i);
   };
-  auto distanceIf = [&](bool isTouched, bool isUnknown = false) {
-    return [&, isTouched, isUnknown](int64_t i) {
+  auto distanceIf = [&](bool isTouched) {
+    return [&, isTouched](int64_t i) {
       bool isMeasured = isIn(apart.touched, i) == isTouched &&
-                        !isIn(apart.lost, i) &&
-                        std::isinf(allowanceOf(i)) == isUnknown;
+                        !isIn(apart.lost, i) && !std::isinf(allowanceOf(i));
       return isMeasured ? distance(i) : 0.0;
     };
   };
+  auto unknownDistance = [&](int64_t i) { // touched or not
+    bool isUnknown = !isIn(apart.lost, i) && std::isinf(allowanceOf(i));
+    return isUnknown ? distance(i) : 0.0;
+  };
   deviation.error = worstRow(count, rowLength, distanceIf(false), size);
   if (isRunning)
-    deviation.unknownError =
-        worstRow(count, rowLength, distanceIf(false, /*isUnknown=*/true), size);
+    deviation.unknownError = worstRow(count, rowLength, unknownDistance, size);
   if (!apart.touched.empty())
     deviation.touchedError = worstRow(count, rowLength, distanceIf(true), size);
   return deviation;

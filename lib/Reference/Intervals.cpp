@@ -52,6 +52,20 @@ IntervalOf intervalOfFunction(Opcode opcode) {
     return [](Interval a) { return tanh(a); };
   case Opcode::Erf:
     return [](Interval a) { return erf(a); };
+  case Opcode::Cbrt:
+    return [](Interval a) { return cbrt(a); };
+  case Opcode::Asin:
+    return [](Interval a) { return asin(a); };
+  case Opcode::Acos:
+    return [](Interval a) { return acos(a); };
+  case Opcode::Atan:
+    return [](Interval a) { return atan(a); };
+  case Opcode::Asinh:
+    return [](Interval a) { return asinh(a); };
+  case Opcode::Acosh:
+    return [](Interval a) { return acosh(a); };
+  case Opcode::Atanh:
+    return [](Interval a) { return atanh(a); };
   default:
     return nullptr;
   }
@@ -96,9 +110,12 @@ private:
 
 /// Where the condition could be another one, the result could be the other.
 Interval Tracker::select(unsigned l) const {
-  Interval chosen = real(a[l].i ? b[l] : c[l]);
+  auto valueOf = [&](const Cell &cell) {
+    return in.predicate == kSelectsFloats ? real(cell) : whole(cell);
+  };
+  Interval chosen = valueOf(a[l].i ? b[l] : c[l]);
   return whole(a[l]).isExact() ? chosen
-                               : either(chosen, real(a[l].i ? c[l] : b[l]));
+                               : either(chosen, valueOf(a[l].i ? c[l] : b[l]));
 }
 
 Interval Tracker::of(unsigned l) const {
@@ -126,12 +143,22 @@ Interval Tracker::of(unsigned l) const {
     return pow(real(a[l]), real(b[l]));
   case Opcode::FPowI:
     return pow(real(a[l]), whole(b[l]));
-  case Opcode::MaximumF:
   case Opcode::MaxNumF:
+  case Opcode::MinNumF:
+    if (std::isnan(a[l].f) || std::isnan(b[l].f))
+      return std::isnan(a[l].f) ? real(b[l]) : real(a[l]);
+    return in.opcode == Opcode::MaxNumF ? largerOf(real(a[l]), real(b[l]))
+                                        : smallerOf(real(a[l]), real(b[l]));
+  case Opcode::MaximumF:
     return largerOf(real(a[l]), real(b[l]));
   case Opcode::MinimumF:
-  case Opcode::MinNumF:
     return smallerOf(real(a[l]), real(b[l]));
+  case Opcode::MaxSI:
+    return largerOf(whole(a[l]), whole(b[l]));
+  case Opcode::MinSI:
+    return smallerOf(whole(a[l]), whole(b[l]));
+  case Opcode::AbsI:
+    return fabs(whole(a[l]));
   case Opcode::CmpF:
     if (asksForNaN(in.predicate) && std::isfinite(real(a[l]).radius()) &&
         std::isfinite(real(b[l]).radius()))
@@ -171,11 +198,10 @@ Interval Tracker::rounded(DType type, double value, Interval before) const {
   if (before.isExact() && !isRunning)
     return value;
   RoundingError error = roundingErrorOf(type);
-  double size = std::fabs(value);
-  double more = 2 * error.of(size + before.radius());
+  before.middle = value;
   if (before.isExact() && running.powersOfTwo)
-    more = error.unit * size < error.step ? 2 * error.step : 0;
-  return roundedWithin(before, roundTo(type, value), more);
+    error = {0, error.unit * std::fabs(value) < error.step ? error.step : 0};
+  return roundedWithin(before, roundTo(type, value), error);
 }
 } // namespace
 

@@ -174,6 +174,7 @@ std::optional<uint32_t> ScalarCompiler::compileExactSelect(Operation *select,
     return std::nullopt;
   Instruction in;
   in.opcode = Opcode::Select;
+  in.predicate = kSelectsFloats;
   in.a = condition->second;
   in.b = *sides[0];
   in.c = *sides[1];
@@ -426,6 +427,8 @@ llvm::Error ScalarCompiler::compile(Operation &op) {
   if (!isa<FloatType>(op.getOperand(0).getType()))
     in.width = widthOf(op.getOperand(0).getType());
   auto real = dyn_cast<FloatType>(op.getResult(0).getType());
+  if (real && in.opcode == Opcode::Select)
+    in.predicate = kSelectsFloats;
   bool isRounded = options.roundEveryOp || options.ownNoise;
   if (real && isRounded && in.opcode != Opcode::Select)
     in.round = uint8_t(*dtypeOf(real));

@@ -107,12 +107,16 @@ enum class Opcode : uint8_t {
 /// `round` of an instruction that does not round.
 constexpr uint8_t kNoRounding = 0xff;
 
+/// `predicate` of a Select whose values are floats.
+constexpr uint8_t kSelectsFloats = 1;
+
 struct Instruction {
   Opcode opcode = Opcode::Copy;
   uint8_t width = 64; ///< of integers: the result, or the operand where
                       ///< the opcode reads it as unsigned
   uint8_t round = kNoRounding; ///< a DType that the result is rounded to
   uint8_t predicate = 0;       ///< of CmpF and CmpI: arith's number
+                               ///< of Select: `kSelectsFloats`, or 0
   uint32_t to = 0;
   uint32_t a = 0, b = 0, c = 0;
   uint32_t table = 0, firstSubscript = 0; ///< of Load

@@ -140,6 +140,12 @@ TEST(CompareTest, WhatExceedsASideCounts) {
   EXPECT_EQ(errorOf(1.5, true).unknownError, 0.125);
   EXPECT_EQ(errorOf(0.75, true).error, 0.0625);
   EXPECT_EQ(errorOf(1.5, false).error, 0.125);
+  Apart apart;
+  apart.touched.resize(2, true);
+  Tensor touched = stored(DType::F32, {2}, {1.5, 4});
+  Deviation found = compare(touched, reference, /*isRunning=*/true, 1, apart);
+  EXPECT_EQ(found.touchedError, 0);
+  EXPECT_EQ(found.unknownError, 0.125); // nobody else counts it
 }
 
 TEST(CompareTest, RoundingAtTheEndIsNoError) {

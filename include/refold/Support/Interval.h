@@ -31,7 +31,7 @@ struct Interval {
 
   /// Nothing is known of it but the middle.
   static Interval unknown(double middle) {
-    return Interval(middle, std::numeric_limits<double>::infinity()).settled();
+    return {middle, std::numeric_limits<double>::infinity()};
   }
   /// From the furthest of the differences to the middle that it can have; one
   /// that is no number says that it is not known.
@@ -58,7 +58,8 @@ struct Interval {
 
   Interval operator-() const { return {-middle, above, below}; }
   friend Interval operator+(Interval a, Interval b) {
-    return {a.middle + b.middle, a.below + b.below, a.above + b.above};
+    return Interval(a.middle + b.middle, a.below + b.below, a.above + b.above)
+        .settled();
   }
   friend Interval operator-(Interval a, Interval b) { return a + -b; }
   friend Interval operator*(Interval a, Interval b) {
@@ -106,12 +107,15 @@ struct Interval {
     return a.middle >= b.middle;
   }
 
-  /// A side that is no number (0·inf) is one that is not known; a result that
-  /// is not finite is compared by its class, so that nothing is allowed for it.
+  /// A side that is no number (0·inf) is one that is not known, and so are
+  /// those of what is not finite: e^x is inf for an x of 720, and 1 for one
+  /// that may be off by 720.
   Interval settled() const {
-    if (!std::isfinite(middle))
-      return middle;
-    return std::isnan(below) || std::isnan(above) ? unknown(middle) : *this;
+    bool isKnown = std::isfinite(middle) && !std::isnan(below + above);
+    if (isExact() || isKnown)
+      return *this;
+    constexpr double kUnknown = std::numeric_limits<double>::infinity();
+    return {middle, kUnknown, kUnknown};
   }
 };
 
@@ -127,6 +131,8 @@ inline bool isUndecided(Interval a, Interval b) {
 /// `chosen`, or `other` in its place.
 inline Interval either(Interval chosen, Interval other) {
   double apart = other.middle - chosen.middle;
+  if (std::isnan(apart) || (std::isinf(apart) && !other.isExact()))
+    return Interval::unknown(chosen.middle);
   return Interval(chosen.middle, std::max(chosen.below, other.below - apart),
                   std::max(chosen.above, other.above + apart))
       .settled();
@@ -136,6 +142,8 @@ inline Interval largerOf(Interval a, Interval b) {
   if (a.middle < b.middle)
     std::swap(a, b);
   double apart = a.middle - b.middle;
+  if (std::isinf(apart) && !b.isExact())
+    return Interval::unknown(a.middle);
   return Interval(a.middle, std::min(a.below, b.below + apart),
                   std::max(a.above, b.above - apart))
       .settled();
@@ -198,6 +206,27 @@ inline Interval sin(Interval a) {
 inline Interval cos(Interval a) {
   return wave(a, [](double x) { return std::cos(x); });
 }
+inline Interval cbrt(Interval a) {
+  return monotone(a, [](double x) { return std::cbrt(x); });
+}
+inline Interval asin(Interval a) {
+  return monotone(a, [](double x) { return std::asin(x); });
+}
+inline Interval acos(Interval a) {
+  return monotone(a, [](double x) { return std::acos(x); });
+}
+inline Interval atan(Interval a) {
+  return monotone(a, [](double x) { return std::atan(x); });
+}
+inline Interval asinh(Interval a) {
+  return monotone(a, [](double x) { return std::asinh(x); });
+}
+inline Interval acosh(Interval a) {
+  return monotone(a, [](double x) { return std::acosh(x); });
+}
+inline Interval atanh(Interval a) {
+  return monotone(a, [](double x) { return std::atanh(x); });
+}
 inline Interval cosh(Interval a) {
   return monotone(fabs(a), [](double x) { return std::cosh(x); });
 }
@@ -248,10 +277,16 @@ struct RoundingError {
   double of(double size) const { return std::max(unit * size, step); }
 };
 
-/// `value`, rounded, of what was `before`, where either side may be off by
-/// `error` more: a rounding takes nothing past 0.
-inline Interval roundedWithin(Interval before, double value, double error) {
-  Interval result(value, before.below + error, before.above + error);
+/// What was `before` rounded to `value`, where the rounding may be done at
+/// another number of the interval: either side is off by twice the error of its
+/// own end more, and a rounding takes nothing past 0.
+inline Interval roundedWithin(Interval before, double value,
+                              RoundingError error) {
+  auto more = [&](double end) {
+    return 2 * error.of(std::max(std::fabs(before.middle), std::fabs(end)));
+  };
+  Interval result(value, before.below + more(before.lower()),
+                  before.above + more(before.upper()));
   if (before.lower() >= 0)
     result.below = std::min(result.below, std::max(value, 0.0));
   if (before.upper() <= 0)
