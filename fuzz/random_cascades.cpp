@@ -420,6 +420,8 @@ void Check::compareCompiled(Outcome &outcome) {
       options.onFused = [&, seed = seed](mlir::ModuleOp module) {
         machine = fuzz::describe(facts) +
                   fuzz::setOtherSchedules(module, facts, seed);
+        if (printsAll)
+          llvm::errs() << "# machine " << machine << "\n";
       };
     }
     auto compiled = compile(std::move(*loaded), options);
