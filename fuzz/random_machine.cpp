@@ -49,11 +49,7 @@ Schedule otherSchedule(CascadeOp op, const Schedule &chosen, Dice &dice) {
 
 void makeOtherMachine(TargetFacts &facts, uint64_t seed) {
   Dice dice(seed ^ 0x9e3779b97f4a7c15);
-  // Code for AVX-512 in registers of 128 bits is for no machine, and LLVM 19
-  // ends the process over some of it (f64 lists on a Sapphire Rapids).
-  int64_t least = facts.vectorBits > 256 ? 256 : 128;
-  int64_t drawn = std::max(dice.of({128, 256, 512}), least);
-  facts.vectorBits = std::min(facts.vectorBits, drawn);
+  facts.vectorBits = std::min(facts.vectorBits, dice.of({128, 256, 512}));
   facts.vectorRegisters = dice.of({16, 32});
   facts.l1Bytes = dice.of({4 << 10, 32 << 10, 48 << 10});
   facts.l2Bytes = dice.of({16 << 10, 128 << 10, 1 << 20});

@@ -397,8 +397,11 @@ void VectorSpelling::compressInto(const Buffer &to, Ix at, Val v, Val mask) {
   Value stored = toStorage(value(v), to.element);
   auto type = cast<VectorType>(stored.getType());
   int64_t bits = type.getElementTypeBitWidth();
-  // In a register and then stored: half the time of the form that stores.
-  if (target.hasCompress && bits >= 32 && bits * lanes() <= target.vectorBits) {
+  // In a register and then stored: half the time of the form that stores. LLVM
+  // has no such instruction for less than 128 bits.
+  int64_t width = bits * lanes();
+  if (target.hasCompress && bits >= 32 && width >= 128 &&
+      width <= target.vectorBits) {
     std::string name = "llvm.x86.avx512.mask.compress.v" +
                        std::to_string(lanes()) +
                        (isa<FloatType>(type.getElementType()) ? "f" : "i") +
