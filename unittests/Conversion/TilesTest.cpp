@@ -3,6 +3,7 @@
 // them, which registers hold what, and where they begin and end.
 #include "CascadeSuite.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/Parser/Parser.h"
 #include "refold/Conversion/CascadeToVector.h"
 #include "refold/Target/CPU/ObjectCode.h"
@@ -63,35 +64,55 @@ private:
   std::set<int64_t> sums, factors;
 };
 
-/// What the functions of a kernel multiply in tiles.
-std::set<std::string> productsOf(const SuiteCase &c, bool isDynamic,
-                                 const TargetFacts &target) {
+struct Lowered {
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  size_t numPacked = 0;
+};
+
+mlir::DialectRegistry registryOfTargets() {
   mlir::DialectRegistry registry;
   registerCpuDialects(registry);
   registry.insert<RefoldDialect>();
-  mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
-  auto module = mlir::parseSourceString<mlir::ModuleOp>(
-      c.text(isDynamic, c.schedule), &context);
-  EXPECT_TRUE(module) << c.name;
-  if (!module)
+  return registry;
+}
+
+/// The functions of a kernel; no module if there are none.
+Lowered lower(const SuiteCase &c, bool isDynamic, const TargetFacts &target,
+              mlir::MLIRContext &context) {
+  Lowered result{mlir::parseSourceString<mlir::ModuleOp>(
+      c.text(isDynamic, c.schedule), &context)};
+  EXPECT_TRUE(result.module) << c.name;
+  if (!result.module)
     return {};
   mlir::func::FuncOp kernel;
-  module->walk([&](CascadeOp op) {
+  result.module->walk([&](CascadeOp op) {
     kernel = op->getParentOfType<mlir::func::FuncOp>();
   });
   auto lowered = lowerCascade(kernel, target);
   EXPECT_TRUE(succeeded(lowered)) << c.name;
   if (failed(lowered))
     return {};
+  result.numPacked = lowered->packedOperands.size();
+  return result;
+}
+
+/// What the functions of a kernel multiply in tiles.
+std::set<std::string> productsOf(const SuiteCase &c, bool isDynamic,
+                                 const TargetFacts &target) {
+  mlir::MLIRContext context(registryOfTargets(),
+                            mlir::MLIRContext::Threading::DISABLED);
+  Lowered lowered = lower(c, isDynamic, target, context);
+  if (!lowered.module)
+    return {};
   std::set<std::string> products;
-  for (auto function : module->getOps<mlir::func::FuncOp>()) {
+  for (auto function : lowered.module->getOps<mlir::func::FuncOp>()) {
     Registers registers;
     function.walk<mlir::WalkOrder::PreOrder>(
         [&](mlir::LLVM::CallIntrinsicOp op) { registers.call(op); });
     registers.end();
     EXPECT_LE(registers.begins, 1u);
     EXPECT_TRUE(registers.begins || registers.products.empty());
-    for (unsigned i = 0; i < lowered->packedOperands.size(); ++i)
+    for (unsigned i = 0; i < lowered.numPacked; ++i)
       if (function.getName().ends_with("_phase" + std::to_string(i)))
         EXPECT_EQ(registers.begins, 0u) << "panels are laid out without";
     products.insert(registers.products.begin(), registers.products.end());
@@ -127,6 +148,30 @@ TEST(TilesTest, AreForWholeRegistersOnly) {
   target.addsPairs = target.multipliesTiles = true;
   for (const SuiteCase &c : cascadeSuite())
     EXPECT_TRUE(productsOf(c, false, target).empty()) << c.name;
+}
+
+/// Weights in pairs are stored a line at a time, by the instruction that
+/// narrows two registers.
+TEST(TilesTest, TwoRegistersOfWeightsAreNarrowedAtOnce) {
+  unsigned together = 0;
+  for (const SuiteCase &c : cascadeSuite()) {
+    mlir::MLIRContext context(registryOfTargets(),
+                              mlir::MLIRContext::Threading::DISABLED);
+    Lowered lowered = lower(c, /*isDynamic=*/false, withTiles(), context);
+    if (!lowered.module)
+      continue;
+    lowered.module->walk([&](mlir::LLVM::CallIntrinsicOp op) {
+      if (op.getIntrin() != "llvm.x86.avx512bf16.cvtne2ps2bf16.512")
+        return;
+      ++together;
+      mlir::Value stored = op->getResult(0);
+      ASSERT_TRUE(stored.hasOneUse());
+      auto bits = mlir::dyn_cast<mlir::vector::BitCastOp>(*stored.user_begin());
+      ASSERT_TRUE(bits);
+      EXPECT_TRUE(mlir::isa<mlir::vector::StoreOp>(*bits->user_begin()));
+    });
+  }
+  EXPECT_GE(together, 1u);
 }
 
 } // namespace

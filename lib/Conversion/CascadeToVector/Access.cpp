@@ -212,6 +212,29 @@ Val Kernel::halfOf(Tile &t, Node *n, int r, int c) {
   return to.narrow(x, n->type);
 }
 
+/// A kept value of a few registers of a row, as many at once as a store takes.
+void Kernel::writeColumns(Node *n, Tile &inside, int64_t count) {
+  const Array &array = kept.at(n);
+  auto valueOf = [&](int64_t c) {
+    return plan.isPaired(n) ? halfOf(inside, n, 0, c) : eval(inside, n, 0, c);
+  };
+  int64_t each = to.registersOfStore(array.buffer.element);
+  const Array::Dim *lane =
+      inside.lane == kNone ? nullptr : dimOf(array, inside.lane);
+  if (each == 1 || count % each != 0 || !lane || !lane->stride.is(1)) {
+    for (int64_t c = 0; c < count; ++c)
+      writeArray(inside, array, 0, c, valueOf(c));
+    return;
+  }
+  for (int64_t first = 0; first < count; first += each) {
+    Values together;
+    for (int64_t c = first; c < first + each; ++c)
+      together.push_back(to.splat(valueOf(c)));
+    to.storeTogether(together, array.buffer, offsetIn(inside, array, 0, first),
+                     /*isStreamed=*/false);
+  }
+}
+
 Val Kernel::readOperand(Tile &t, Node *n, int r, int c) {
   auto read = cast<ReadOp>(n->op);
   unsigned operand = operandOf(plan.cascade, read.getSource());

@@ -392,6 +392,7 @@ private:
   bool joinsLists(const Step &step);
   void absorbColumn(RowWork &work, bool isMasked, Tile &inside, int64_t c,
                     Values &acc, std::optional<unsigned> guard = {});
+  void writeColumns(Node *n, Tile &inside, int64_t count);
   void absorbWhereNeeded(RowWork &work, bool isMasked, Tile &inside,
                          int64_t count, Values &acc);
   void updateState(StatePlan &s, Tile &t, Val sum);

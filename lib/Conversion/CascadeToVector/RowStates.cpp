@@ -552,11 +552,8 @@ Kernel::Values Kernel::rowSums(unsigned pass, Step &step, unsigned level,
         }
         // Behind all that is read: what is stored may lie there, for all that
         // is known, and nothing would alternate.
-        for (int64_t c = 0; c < count; ++c)
-          for (Node *n : work.wide)
-            writeArray(inside, kept.at(n), 0, c,
-                       plan.isPaired(n) ? halfOf(inside, n, 0, c)
-                                        : eval(inside, n, 0, c));
+        for (Node *n : work.wide)
+          writeColumns(n, inside, count);
         MutableArrayRef<Val> lists =
             MutableArrayRef(acc).slice(firstList, endOfLists - firstList);
         for (StatePlan *s : work.ordered)

@@ -175,12 +175,32 @@ Val VectorSpelling::interleave(Val x, Val y) {
   return handle(b.create<vector::ShuffleOp>(loc, value(x), value(y), from));
 }
 
+static constexpr StringLiteral kNarrow = "llvm.x86.avx512bf16.cvtneps2bf16.512";
+
 /// The target has said that pairs of this type are added by an instruction.
 Val VectorSpelling::narrow(Val x, Type element) {
-  auto name = b.getStringAttr("llvm.x86.avx512bf16.cvtneps2bf16.512");
-  return handle(b.create<LLVM::CallIntrinsicOp>(loc, vectorOf(element), name,
+  return handle(b.create<LLVM::CallIntrinsicOp>(loc, vectorOf(element),
+                                                b.getStringAttr(kNarrow),
                                                 ValueRange{value(x)})
                     .getResults());
+}
+
+/// Two registers that were narrowed, by the instruction for both (Sapphire
+/// Rapids, from scores to pairs, ns a register of f32: 2.3 and 2.1; stored one
+/// by one 2.4); null if they were not.
+Value VectorSpelling::narrowedTogether(Value low, Value high) {
+  auto wide = [](Value narrow) -> Value {
+    auto call = narrow.getDefiningOp<LLVM::CallIntrinsicOp>();
+    return call && call.getIntrin() == kNarrow ? call.getArgs()[0] : Value();
+  };
+  if (!wide(low) || !wide(high))
+    return Value();
+  auto type = VectorType::get({2 * lanes()}, b.getBF16Type());
+  return b
+      .create<LLVM::CallIntrinsicOp>(
+          loc, type, b.getStringAttr("llvm.x86.avx512bf16.cvtne2ps2bf16.512"),
+          ValueRange{wide(high), wide(low)})
+      .getResult(0);
 }
 
 Val VectorSpelling::addPairs(Val x, Val y, Val sum) {

@@ -470,8 +470,15 @@ int64_t VectorSpelling::registersOfStore(Type element) {
 void VectorSpelling::storeTogether(ArrayRef<Val> values, const Buffer &to,
                                    Ix at, bool isStreamed) {
   SmallVector<Value> parts;
-  for (Val v : values)
-    parts.push_back(toStorage(value(v), to.element));
+  if (Value both = values.size() == 2
+                       ? narrowedTogether(value(values[0]), value(values[1]))
+                       : Value()) {
+    auto type = cast<VectorType>(both.getType()).clone(storedIn(to));
+    parts.push_back(b.create<vector::BitCastOp>(loc, type, both));
+  } else {
+    for (Val v : values)
+      parts.push_back(toStorage(value(v), to.element));
+  }
   for (int64_t width = lanes(); parts.size() > 1; width *= 2) {
     SmallVector<int64_t> both(size_t(2 * width));
     std::iota(both.begin(), both.end(), 0);

@@ -145,6 +145,7 @@ private:
   mlir::Value bitsOf(Val mask);
   mlir::Value lanesOfMask(Val mask);
   void compressInto(const Buffer &to, Ix at, Val value, Val mask);
+  mlir::Value narrowedTogether(mlir::Value low, mlir::Value high);
   mlir::Value words(int32_t number);
   mlir::Value halfOf(Val sortable, bool isHigh);
   mlir::Value joinWords(mlir::Value low, mlir::Value high);

@@ -82,6 +82,51 @@ struct ExpTail : OpRewritePattern<arith::SubFOp> {
   InstructionSet instructionSet;
 };
 
+/// The one number that all lanes of a constant are.
+static std::optional<double> splatOf(Value v) {
+  DenseFPElementsAttr all;
+  if (!matchPattern(v, m_Constant(&all)) || !all.isSplat())
+    return std::nullopt;
+  return all.getSplatValue<APFloat>().convertToDouble();
+}
+
+/// a·c - b in one step, where c is a power of two of at most 1, so that the
+/// product is exact, and only exponentials read it. Other products may not: a
+/// pivot is one of them rounded, and the difference of the largest score to it
+/// has to be 0. Sapphire Rapids, weights in bf16, ns a register: 2.9, so 2.6.
+struct ScaledExponent : OpRewritePattern<arith::SubFOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(arith::SubFOp op,
+                                PatternRewriter &rewriter) const override {
+    auto product = op.getLhs().getDefiningOp<arith::MulFOp>();
+    if (!product || !product->hasOneUse() || !isExponent(op))
+      return failure();
+    std::optional<double> scale = splatOf(product.getRhs());
+    int exponent;
+    if (!scale || !(std::abs(*scale) <= 1) ||
+        std::abs(std::frexp(*scale, &exponent)) != 0.5)
+      return failure();
+    Value less = rewriter.create<arith::NegFOp>(op.getLoc(), op.getRhs());
+    rewriter.replaceOpWithNewOp<math::FmaOp>(op, product.getLhs(),
+                                             product.getRhs(), less);
+    return success();
+  }
+
+private:
+  /// Whether exponentials alone read it, as it is or times a number.
+  static bool isExponent(Value x) {
+    auto isRead = [](Operation *user) {
+      return isa<math::ExpOp, math::Exp2Op>(user);
+    };
+    return !x.use_empty() && llvm::all_of(x.getUsers(), [&](Operation *user) {
+      auto times = dyn_cast<arith::MulFOp>(user);
+      return isRead(user) ||
+             (times && splatOf(times.getRhs()) && !times->use_empty() &&
+              llvm::all_of(times->getUsers(), isRead));
+    });
+  }
+};
+
 /// A machine without it would call fmaf of libm for each element.
 struct FmaInTwo : OpRewritePattern<math::FmaOp> {
   using OpRewritePattern::OpRewritePattern;
@@ -103,14 +148,6 @@ struct VectorFma : OpRewritePattern<vector::FMAOp> {
     return success();
   }
 };
-
-/// The one number that all lanes of a constant are.
-static std::optional<double> splatOf(Value v) {
-  DenseFPElementsAttr all;
-  if (!matchPattern(v, m_Constant(&all)) || !all.isSplat())
-    return std::nullopt;
-  return all.getSplatValue<APFloat>().convertToDouble();
-}
 
 /// clamp(NaN as 0 of roundeven(x)) as bytes, a register of f32: the conversion
 /// rounds, its mask takes NaN out, what is too low for it becomes the lowest
@@ -274,6 +311,11 @@ struct LowerMath : PassWrapper<LowerMath, OperationPass<ModuleOp>> {
             .walk([](math::ExpM1Op) { return WalkResult::interrupt(); })
             .wasInterrupted();
     if (hasExpM1 && failed(rewriteRoots(getOperation(), std::move(tails))))
+      return signalPassFailure();
+    RewritePatternSet exponents(context);
+    if (instructionSet != InstructionSet::Baseline)
+      exponents.add<ScaledExponent>(context);
+    if (failed(rewriteRoots(getOperation(), std::move(exponents))))
       return signalPassFailure();
     // What is made of a number has left the loops with it.
     divideByNumbers(getOperation(), instructionSet);

@@ -56,8 +56,9 @@ public:
   mlir::Value lookUp(llvm::ArrayRef<float> table, mlir::Value bits);
   /// x + c, rounded down.
   mlir::Value addRoundingDown(mlir::Value x, double c);
-  /// What x has above the next lower sixteenth; 0 of infinities.
-  mlir::Value aboveSixteenth(mlir::Value x);
+  /// What x has above the next lower multiple of 2^-bits, at most 15 bits; 0 of
+  /// infinities.
+  mlir::Value aboveMultiple(mlir::Value x, int bits);
 
   bool isDouble() const { return width == 64; }
 

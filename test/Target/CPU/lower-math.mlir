@@ -39,6 +39,61 @@ func.func @exp_of_scalar(%x: f32) -> f32 {
   return %y : f32
 }
 
+// A scale by 1/8 and the difference behind it are one step of an exponent;
+// one that is rounded to 16 bits later takes what lies above the next lower whole
+// number.
+
+// CHECK-LABEL: func.func @scaled_exponent(
+// CHECK-SAME:    %[[X:.*]]: vector<16xf32>, %[[PIVOT:.*]]: vector<16xf32>
+// CHECK-DAG:     %[[SCALE:.*]] = arith.constant dense<1.250000e-01>
+// CHECK-DAG:     %[[DOWN:.*]] = arith.constant 9 : i32
+// CHECK:         %[[LESS:.*]] = arith.negf %[[PIVOT]]
+// CHECK-NEXT:    %[[DIFFERENCE:.*]] = math.fma %[[X]], %[[SCALE]], %[[LESS]]
+// CHECK-NEXT:    %[[EXPONENT:.*]] = arith.mulf %[[DIFFERENCE]],
+// CHECK-NEXT:    llvm.call_intrinsic "llvm.x86.avx512.mask.reduce.ps.512"(%[[EXPONENT]], %[[DOWN]],
+// CHECK-COUNT-4: math.fma
+// CHECK-NEXT:    llvm.call_intrinsic "llvm.x86.avx512.mask.scalef.ps.512"(%{{.*}}, %[[EXPONENT]],
+func.func @scaled_exponent(%x: vector<16xf32>, %pivot: vector<16xf32>) -> vector<16xf32> {
+  %scale = arith.constant dense<1.250000e-01> : vector<16xf32>
+  %log2e = arith.constant dense<1.44269502> : vector<16xf32>
+  %scaled = arith.mulf %x, %scale : vector<16xf32>
+  %difference = arith.subf %scaled, %pivot : vector<16xf32>
+  %exponent = arith.mulf %difference, %log2e : vector<16xf32>
+  %y = math.exp2 %exponent fastmath<contract,afn> : vector<16xf32>
+  return %y : vector<16xf32>
+}
+
+// Not where the product is rounded, may become infinite, is read by others, or is
+// no exponent's.
+
+// CHECK-LABEL: func.func @scales_that_stay(
+// CHECK-SAME:    %[[X:.*]]: vector<16xf32>, %[[PIVOT:.*]]: vector<16xf32>
+// CHECK:         %[[ROUNDED:.*]] = arith.mulf %[[X]],
+// CHECK-NEXT:    arith.subf %[[ROUNDED]], %[[PIVOT]]
+// CHECK:         %[[DOUBLED:.*]] = arith.mulf %[[X]],
+// CHECK-NEXT:    arith.subf %[[DOUBLED]], %[[PIVOT]]
+// CHECK:         %[[HALVED:.*]] = arith.mulf %[[X]],
+// CHECK-NEXT:    arith.subf %[[HALVED]], %[[PIVOT]]
+// CHECK:         %[[OTHER:.*]] = arith.mulf %[[PIVOT]],
+// CHECK-NEXT:    arith.subf %[[OTHER]], %[[X]]
+func.func @scales_that_stay(%x: vector<16xf32>, %pivot: vector<16xf32>) -> (vector<16xf32>, vector<16xf32>, vector<16xf32>, vector<16xf32>, vector<16xf32>) {
+  %root = arith.constant dense<0.0883883461> : vector<16xf32>
+  %rounded = arith.mulf %x, %root : vector<16xf32>
+  %d = arith.subf %rounded, %pivot : vector<16xf32>
+  %weight = math.exp %d : vector<16xf32>
+  %half = arith.constant dense<5.000000e-01> : vector<16xf32>
+  %two = arith.constant dense<2.000000e+00> : vector<16xf32>
+  %doubled = arith.mulf %x, %two : vector<16xf32>
+  %a = arith.subf %doubled, %pivot : vector<16xf32>
+  %grows = math.exp %a : vector<16xf32>
+  %halved = arith.mulf %x, %half : vector<16xf32>
+  %b = arith.subf %halved, %pivot : vector<16xf32>
+  %shared = math.exp %b : vector<16xf32>
+  %other = arith.mulf %pivot, %half : vector<16xf32>
+  %c = arith.subf %other, %x : vector<16xf32>
+  return %weight, %grows, %shared, %halved, %c : vector<16xf32>, vector<16xf32>, vector<16xf32>, vector<16xf32>, vector<16xf32>
+}
+
 // Every other width: two factors, and a factor of 0 in the place of underflow.
 
 // CHECK-LABEL: func.func @exp_of_half_vector(
