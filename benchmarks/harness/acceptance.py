@@ -69,9 +69,9 @@ def against(*kinds):
 
 
 def is_left_alone(line):
-    """The model said that fusing does not pay: both forms are one program and are predicted alike."""
+    """The model said that fusing does not pay: of a cascade, or both forms are one program and are predicted alike."""
     predicted = line.get("predicted_ms", {})
-    return predicted.get("fused") and predicted["fused"] == predicted.get("unfused")
+    return bool(line.get("declined")) or (predicted.get("fused") and predicted["fused"] == predicted.get("unfused"))
 
 
 def against_all(line):

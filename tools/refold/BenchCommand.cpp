@@ -230,6 +230,7 @@ static void serveTurns(BenchOptions &options, bool &isRefused) {
                                   {"checked_against", checked.checkedAgainst},
                                   {"error", jsonNumber(checked.error)},
                                   {"conditioned", checked.isConditioned},
+                                  {"declined", declinedToJson(checked)},
                                   {"compile_ms", checked.compileMs}});
     std::string line;
     if (!std::getline(std::cin, line))
