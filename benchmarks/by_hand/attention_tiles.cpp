@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Attention in bf16 by matrix tiles (AMX), written by hand: what may be asked
+// of the compiler. 32 rows by NB keys at a time, scores and weights in the
+// first cache, and between two products of tiles exponentials of the block
+// before, which the core computes beside them. Laying out keys and values is
+// not timed.
+//
+//   ninja -C build/release attention_tiles
+//   build/release/bin/attention_tiles
+//
+// prints a JSON line a shape and number of threads, as acceptance.py --by-hand
+// reads them. Answers are checked against double before they are timed.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <immintrin.h>
+#include <memory>
+#include <new>
+#include <random>
+#include <sys/syscall.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+using Half = uint16_t; ///< bf16
+
+/// Rows of tiles that cross lines take twice the time.
+template <typename T> struct OnLines {
+  using value_type = T;
+  T *allocate(size_t n) {
+    return static_cast<T *>(
+        ::operator new(n * sizeof(T), std::align_val_t(64)));
+  }
+  void deallocate(T *at, size_t) {
+    ::operator delete(at, std::align_val_t(64));
+  }
+  bool operator==(const OnLines &) const { return true; }
+};
+using Halves = std::vector<Half, OnLines<Half>>;
+
+constexpr int kRows = 32, kTile = 512; ///< rows of a block, halves of a tile
+
+float widen(Half x) {
+  uint32_t bits = uint32_t(x) << 16;
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+
+Half narrow(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  return Half((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+double now() {
+  auto time = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+struct alignas(64) Layout {
+  uint8_t palette = 1, start = 0, reserved[14] = {};
+  uint16_t bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+
+/// Of this thread.
+bool beginTiles() {
+  constexpr int kRequest = 0x1023, kTiles = 18;
+  if (syscall(SYS_arch_prctl, kRequest, kTiles))
+    return false;
+  Layout layout;
+  std::fill_n(layout.bytes, 8, 64);
+  std::fill_n(layout.rows, 8, 16);
+  _tile_loadconfig(&layout);
+  return true;
+}
+
+/// 2^x: what lies above the next lower whole number by a polynomial, 2^-18.4.
+__m512 power(__m512 x) {
+  __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  __m512 p = _mm512_set1_ps(0.013426685531f);
+  for (float c : {0.0522424722007f, 0.241280205698f, 0.693044844783f, 1.0f})
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(c));
+  return _mm512_scalef_ps(p, x);
+}
+
+/// Of one thread; D: width of heads, NB: keys of a block.
+template <int D, int NB> class Attention {
+public:
+  /// `rows` queries of a head whose keys and values are laid out.
+  void run(const Half *q, const Half *keys, const Half *values, Half *out,
+           int n) {
+    std::memset(sums, 0, sizeof sums);
+    std::memset(totals, 0, sizeof totals);
+    std::fill_n(pivots, kRows, -INFINITY);
+    int blocks = n / NB;
+    step<true, false, false>(q, keys, 0, 0);
+    for (int j = 0; j < blocks; ++j) {
+      bool isPending = j > 0;
+      const Half *behind = values + (j - 1) * NB * D;
+      if (j == 0 || grows(j)) {
+        if (isPending) // under the pivots that they were made with
+          step<false, true, false>(q, behind, j - 1, j - 1);
+        isPending = false;
+        move(j);
+      }
+      const Half *ahead = keys + (j + 1) * NB * D;
+      bool isLast = j + 1 == blocks;
+      if (isPending && !isLast)
+        both(q, ahead, behind, j);
+      else if (!isLast)
+        step<true, false, true>(q, ahead, j + 1, j);
+      else if (isPending)
+        step<false, true, true>(q, behind, j - 1, j);
+      else
+        step<false, false, true>(q, nullptr, j, j);
+    }
+    step<false, true, false>(q, values + (blocks - 1) * NB * D, blocks - 1, 0);
+    finish(out);
+  }
+
+private:
+  static constexpr int kScorePitch = NB + 16, kWeightPitch = NB + 32;
+  static constexpr int kTwos = NB / 32;
+  /// Products of tiles of a block: as many of scores as of weighted sums.
+  static constexpr int kProducts = kTwos * (D / 32) * 4;
+  static constexpr float kScale = D == 32 ? 0.25503487f
+                                  : D == 64
+                                      ? 0.18033688f
+                                      : 0.12751743f; ///< log2(e) / sqrt(D)
+
+  /// Exponentials of the next two registers of a block.
+  struct Exponentials {
+    int row = 0, column = 0;
+    __m512 sum = _mm512_setzero_ps(), pivot = _mm512_setzero_ps();
+  };
+
+  [[gnu::always_inline]] void two(Exponentials &e, int block) {
+    const float *from = scores[block & 1] + e.row * kScorePitch + e.column;
+    if (e.column == 0)
+      e.pivot =
+          _mm512_mul_ps(_mm512_set1_ps(pivots[e.row]), _mm512_set1_ps(kScale));
+    __m512 x = power(
+        _mm512_fmsub_ps(_mm512_load_ps(from), _mm512_set1_ps(kScale), e.pivot));
+    __m512 y = power(_mm512_fmsub_ps(_mm512_load_ps(from + 16),
+                                     _mm512_set1_ps(kScale), e.pivot));
+    e.sum = _mm512_add_ps(e.sum, _mm512_add_ps(x, y));
+    _mm512_store_si512(weights[block & 1] + e.row * kWeightPitch + e.column,
+                       (__m512i)_mm512_cvtne2ps_pbh(y, x));
+    e.column += 32;
+    if (e.column < NB)
+      return;
+    float *total = totals + e.row * 16;
+    _mm512_store_ps(total, _mm512_add_ps(e.sum, _mm512_load_ps(total)));
+    e = {e.row + 1, 0, _mm512_setzero_ps(), e.pivot};
+  }
+
+  template <typename Beside>
+  [[gnu::always_inline]] void scoreTiles(const Half *q, const Half *keys,
+                                         int block, Beside beside) {
+    float *to = scores[block & 1];
+    for (int pair = 0; pair < kTwos; ++pair) {
+      const Half *right = keys + pair * 2 * (D / 32) * kTile;
+      float *at = to + pair * 32;
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+#pragma clang loop unroll(full)
+      for (int t = 0; t < D / 32; ++t) {
+        _tile_loadd(4, q + t * 32, D * 2);
+        _tile_loadd(6, right + t * kTile, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        beside();
+        _tile_loadd(7, right + (D / 32 + t) * kTile, 64);
+        _tile_dpbf16ps(1, 4, 7);
+        beside();
+        _tile_loadd(5, q + 16 * D + t * 32, D * 2);
+        _tile_dpbf16ps(2, 5, 6);
+        beside();
+        _tile_dpbf16ps(3, 5, 7);
+        beside();
+      }
+      _tile_stored(0, at, kScorePitch * 4);
+      _tile_stored(1, at + 16, kScorePitch * 4);
+      _tile_stored(2, at + 16 * kScorePitch, kScorePitch * 4);
+      _tile_stored(3, at + 16 * kScorePitch + 16, kScorePitch * 4);
+    }
+  }
+
+  template <typename Beside>
+  [[gnu::always_inline]] void addTiles(const Half *values, int block,
+                                       Beside beside) {
+    const Half *left = weights[block & 1];
+    for (int e = 0; e < D; e += 32) {
+      float *at = sums + e;
+      _tile_loadd(0, at, D * 4);
+      _tile_loadd(1, at + 16, D * 4);
+      _tile_loadd(2, at + 16 * D, D * 4);
+      _tile_loadd(3, at + 16 * D + 16, D * 4);
+#pragma clang loop unroll(full)
+      for (int k = 0; k < kTwos; ++k) {
+        const Half *right = values + (k * (D / 16) + e / 16) * kTile;
+        _tile_loadd(4, left + k * 32, kWeightPitch * 2);
+        _tile_loadd(6, right, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        beside();
+        _tile_loadd(7, right + kTile, 64);
+        _tile_dpbf16ps(1, 4, 7);
+        beside();
+        _tile_loadd(5, left + 16 * kWeightPitch + k * 32, kWeightPitch * 2);
+        _tile_dpbf16ps(2, 5, 6);
+        beside();
+        _tile_dpbf16ps(3, 5, 7);
+        beside();
+      }
+      _tile_stored(0, at, D * 4);
+      _tile_stored(1, at + 16, D * 4);
+      _tile_stored(2, at + 16 * D, D * 4);
+      _tile_stored(3, at + 16 * D + 16, D * 4);
+    }
+  }
+
+  /// Exponentials of block `other` beside scores or weighted sums of `block`.
+  template <bool areScores, bool areSums, bool areBeside>
+  void step(const Half *q, const Half *panels, int block, int other) {
+    Exponentials e;
+    constexpr int kEach = NB / kProducts;
+    int done = 0;
+    auto beside = [&]() __attribute__((always_inline)) {
+      if constexpr (areBeside) {
+        for (int i = 0; i < kEach; ++i)
+          two(e, other);
+        done += kEach;
+      }
+    };
+    if constexpr (areScores)
+      scoreTiles(q, panels, block, beside);
+    if constexpr (areSums)
+      addTiles(panels, block, beside);
+    if constexpr (areBeside)
+      for (; done < NB; ++done)
+        two(e, other);
+  }
+
+  /// Scores of the next block, weighted sums of the one before, and between
+  /// them exponentials of block j.
+  void both(const Half *q, const Half *keys, const Half *values, int j) {
+    Exponentials e;
+    constexpr int kEach = NB / (2 * kProducts);
+    int done = 0;
+    auto beside = [&]() __attribute__((always_inline)) {
+#pragma clang loop unroll(full)
+      for (int i = 0; i < kEach; ++i)
+        two(e, j);
+      done += kEach;
+    };
+    scoreTiles(q, keys, j + 1, beside);
+    addTiles(values, j - 1, beside);
+    for (; done < NB; ++done)
+      two(e, j);
+  }
+
+  __m512 highest(int block, int row) {
+    const float *from = scores[block & 1] + row * kScorePitch;
+    __m512 tops[4];
+    for (int k = 0; k < 4; ++k)
+      tops[k] = _mm512_load_ps(from + k * 16);
+    for (int i = 64; i < NB; i += 64)
+      for (int k = 0; k < 4; ++k)
+        tops[k] = _mm512_max_ps(tops[k], _mm512_load_ps(from + i + k * 16));
+    return _mm512_max_ps(_mm512_max_ps(tops[0], tops[1]),
+                         _mm512_max_ps(tops[2], tops[3]));
+  }
+
+  /// By how much a score may exceed its pivot: weights stay below 2^60.
+  float slack() const { return 40 * std::sqrt(float(D)); }
+
+  bool grows(int block) {
+    bool does = false;
+    for (int row = 0; row < kRows; ++row)
+      does |= _mm512_cmp_ps_mask(highest(block, row),
+                                 _mm512_set1_ps(pivots[row] + slack()),
+                                 _CMP_GT_OQ) != 0;
+    return does;
+  }
+
+  void move(int block) {
+    for (int row = 0; row < kRows; ++row) {
+      float top = _mm512_reduce_max_ps(highest(block, row));
+      if (!(top > pivots[row]))
+        continue;
+      float factor = std::exp((pivots[row] - top) / std::sqrt(float(D)));
+      pivots[row] = top;
+      for (int i = 0; i < D; ++i)
+        sums[row * D + i] *= factor;
+      for (int i = 0; i < 16; ++i)
+        totals[row * 16 + i] *= factor;
+    }
+  }
+
+  void finish(Half *out) {
+    for (int row = 0; row < kRows; ++row) {
+      float total = _mm512_reduce_add_ps(_mm512_load_ps(totals + row * 16));
+      __m512 share = _mm512_set1_ps(1 / total);
+      for (int i = 0; i < D; i += 32) {
+        const float *from = sums + row * D + i;
+        __m512 low = _mm512_mul_ps(_mm512_load_ps(from), share);
+        __m512 high = _mm512_mul_ps(_mm512_load_ps(from + 16), share);
+        _mm512_storeu_si512(out + row * D + i,
+                            (__m512i)_mm512_cvtne2ps_pbh(high, low));
+      }
+    }
+  }
+
+  alignas(64) float scores[2][kRows * kScorePitch];
+  alignas(64) Half weights[2][kRows * kWeightPitch];
+  alignas(64) float sums[kRows * D], totals[kRows * 16];
+  float pivots[kRows];
+};
+
+/// Sixteen keys are the columns of D / 32 tiles, pairs of elements their rows.
+Halves layKeys(const Half *keys, int n, int d) {
+  Halves tiles(size_t(n) * d);
+  for (int key = 0; key < n; ++key)
+    for (int i = 0; i < d; ++i)
+      tiles[((key / 16 * (d / 32) + i / 32) * 16 + i % 32 / 2) * 32 +
+            key % 16 * 2 + i % 2] = keys[key * d + i];
+  return tiles;
+}
+
+/// Sixteen elements are the columns of a tile, pairs of values its rows.
+Halves layValues(const Half *values, int n, int d) {
+  Halves tiles(size_t(n) * d);
+  for (int key = 0; key < n; ++key)
+    for (int i = 0; i < d; ++i)
+      tiles[((key / 32 * (d / 16) + i / 16) * 16 + key % 32 / 2) * 32 +
+            i % 16 * 2 + key % 2] = values[key * d + i];
+  return tiles;
+}
+
+/// Shares of `count` by so many threads that have tiles; ms.
+double timeOf(int threads, int count,
+              const std::function<void(int, int)> &part) {
+  std::vector<double> times(threads);
+  std::vector<std::thread> all;
+  for (int t = 0; t < threads; ++t)
+    all.emplace_back([&, t] {
+      if (!beginTiles())
+        std::exit(3);
+      double start = now();
+      part(count * t / threads, count * (t + 1) / threads);
+      times[t] = now() - start;
+      _tile_release();
+    });
+  for (std::thread &one : all)
+    one.join();
+  return *std::max_element(times.begin(), times.end());
+}
+
+/// Multiplications and additions a ms of products from registers.
+double rateOfTiles(int threads) {
+  constexpr int kSteps = 20000;
+  double best = 0;
+  for (int run = 0; run < 5; ++run) {
+    double ms = timeOf(threads, threads, [](int, int) {
+      for (int i = 0; i < kSteps; ++i) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+      }
+    });
+    best = std::max(best, 2.0 * 16 * 16 * 32 * 4 * kSteps * threads / ms);
+  }
+  return best;
+}
+
+/// Numbers of a head's width, heads one after the other.
+struct Inputs {
+  int heads, n, d;
+  Halves q, k, v, out;
+  std::vector<Halves> keys, values;
+
+  /// Every third query is longer by `factor`, and another by twice that, so
+  /// that pivots move.
+  Inputs(int heads, int n, int d, float factor)
+      : heads(heads), n(n), d(d), q(size_t(heads) * n * d), k(q), v(q), out(q) {
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    for (size_t i = 0; i < q.size(); ++i) {
+      q[i] = narrow(normal(random) * (1 + factor * float(i / d % 3)));
+      k[i] = narrow(normal(random));
+      v[i] = narrow(normal(random));
+    }
+    for (int head = 0; head < heads; ++head) {
+      keys.push_back(layKeys(&k[at(head, 0)], n, d));
+      values.push_back(layValues(&v[at(head, 0)], n, d));
+    }
+  }
+  size_t at(int head, int row) const { return (size_t(head) * n + row) * d; }
+
+  /// Ends the process where a result is wrong.
+  void check() const {
+    constexpr double kMost = 0.02;
+    double scale = 1 / std::sqrt(double(d));
+    for (int head = 0; head < heads; head += heads - 1)
+      for (int row = 1; row < n; row += 37) {
+        std::vector<double> s(n), o(d);
+        for (int key = 0; key < n; ++key)
+          for (int i = 0; i < d; ++i)
+            s[key] += double(widen(q[at(head, row) + i])) *
+                      widen(k[at(head, key) + i]) * scale;
+        double top = *std::max_element(s.begin(), s.end()), total = 0;
+        for (int key = 0; key < n; ++key) {
+          double weight = std::exp(s[key] - top);
+          total += weight;
+          for (int i = 0; i < d; ++i)
+            o[i] += weight * widen(v[at(head, key) + i]);
+        }
+        for (int i = 0; i < d; ++i) {
+          double found = widen(out[at(head, row) + i]), right = o[i] / total;
+          if (std::abs(found - right) < kMost)
+            continue;
+          std::fprintf(stderr, "error: head %d, row %d, %d: %g, expected %g\n",
+                       head, row, i, found, right);
+          std::exit(1);
+        }
+      }
+  }
+};
+
+template <int D, int NB> double timeOf(Inputs &in, int threads) {
+  int blocks = in.n / kRows;
+  return timeOf(threads, in.heads * blocks, [&](int first, int last) {
+    auto work = std::make_unique<Attention<D, NB>>();
+    for (int item = first; item < last; ++item) {
+      int head = item / blocks;
+      size_t at = in.at(head, item % blocks * kRows);
+      work->run(&in.q[at], in.keys[head].data(), in.values[head].data(),
+                &in.out[at], in.n);
+    }
+  });
+}
+
+template <int D, int NB> void measure(int b, int h, int n) {
+  int heads = b * h;
+  Inputs moving(heads, n, D, 8.0f), usual(heads, n, D, 0.0f);
+  for (Inputs *in : {&moving, &usual}) {
+    timeOf<D, NB>(*in, 1);
+    in->check();
+  }
+  for (int threads : {1, 2}) {
+    double best = 1e9, rate = 0;
+    for (int run = 0; run < 9; ++run) {
+      rate = std::max(rate, rateOfTiles(threads));
+      best = std::min(best, timeOf<D, NB>(usual, threads));
+    }
+    double flops = 4.0 * heads * n * n * D;
+    std::printf(
+        "{\"workload\": \"attention\", \"dtype\": \"bf16\", \"shape\": {\"b\": "
+        "%d, \"h\": %d, \"m\": %d, \"n\": %d, \"d\": %d}, \"threads\": %d, "
+        "\"ms\": %.3f, \"bound_ms\": %.3f, \"how\": "
+        "\"benchmarks/by_hand/attention_tiles.cpp, best of 9, without laying "
+        "out keys and values\"}\n",
+        b, h, n, n, D, threads, best, flops / rate);
+    std::fflush(stdout);
+  }
+}
+
+} // namespace
+
+int main() {
+  if (!beginTiles()) {
+    std::fputs("error: found no matrix tiles (AMX)\n", stderr);
+    return 3;
+  }
+  _tile_release();
+  measure<64, 64>(1, 8, 2048);
+  measure<64, 64>(1, 12, 512);
+  measure<128, 64>(1, 32, 1024);
+  measure<32, 64>(8, 12, 512);
+  measure<32, 64>(8, 12, 128);
+}
