@@ -69,7 +69,7 @@ def against(*kinds):
 
 
 def is_left_alone(line):
-    """The model said that fusing does not pay: of a cascade, or both forms are one program and are predicted alike."""
+    """The model said that fusing does not pay: of a cascade (the programs asked here have one with products), or both forms are one program and predicted alike."""
     predicted = line.get("predicted_ms", {})
     return bool(line.get("declined")) or (predicted.get("fused") and predicted["fused"] == predicted.get("unfused"))
 

@@ -103,3 +103,33 @@ func.func @small(%A: memref<64x1000xf32>, %O: memref<64x1000xf32>) {
   }
   return
 }
+
+// Where numbers of rows are the lanes the weights of two places do not lie side by
+// side: results alone are stored two registers at a time.
+
+// CHECK-LABEL: func.func @weights_of_columns_phase0(
+// CHECK:         vector.shuffle {{.*}} : vector<16xi16>, vector<16xi16>
+// CHECK-NEXT:    vector.store {{.*}} : memref<?xi16>, vector<32xi16>
+// CHECK-NOT:     vector<32xi16>
+func.func @weights_of_columns(%X: memref<4x64x32xf32>, %V: memref<64x48xf16>, %O: memref<4x32x48xf16>) {
+  refold.cascade rows(%i = 4, %c = 32) stream(%k = 64) carried(%e = 48)
+      ins(%x = %X : memref<4x64x32xf32>, %v = %V : memref<64x48xf16>) outs(%o = %O : memref<4x32x48xf16>)
+      schedule {lanes = "c"} {
+    %xv = refold.read %x[%i, %k, %c] : f32
+    %vv = refold.read %v[%k, %e] : f16
+    %mx = refold.state max(%xv : f32)
+    %u = arith.subf %xv, %mx : f32
+    %p = math.exp %u : f32
+    %h = arith.truncf %p : f32 to f16
+    %t = arith.mulf %h, %vv : f16
+    %z = refold.state add(%t : f16) pivot(%mx : f32) transport(%old, %new, %self) {
+      %d = arith.subf %old, %new : f32
+      %f = math.exp %d : f32
+      %fh = arith.truncf %f : f32 to f16
+      %m = arith.mulf %self, %fh : f16
+      refold.yield %m : f16
+    } law "rescale-distributes"
+    refold.write %z, %o[%i, %c, %e] : f16
+  }
+  return
+}

@@ -221,7 +221,10 @@ void Kernel::writeColumns(Node *n, Tile &inside, int64_t count) {
   int64_t each = to.registersOfStore(array.buffer.element);
   const Array::Dim *lane =
       inside.lane == kNone ? nullptr : dimOf(array, inside.lane);
-  if (each == 1 || count % each != 0 || !lane || !lane->stride.is(1)) {
+  // Columns of another index are not side by side.
+  bool areTogether = each > 1 && count % each == 0 && inside.column == kNone &&
+                     lane && lane->stride.is(1);
+  if (!areTogether) {
     for (int64_t c = 0; c < count; ++c)
       writeArray(inside, array, 0, c, valueOf(c));
     return;

@@ -91,9 +91,10 @@ static std::optional<double> splatOf(Value v) {
 }
 
 /// a·c - b in one step, where c is a power of two of at most 1, so that the
-/// product is exact, and only exponentials read it. Other products may not: a
-/// pivot is one of them rounded, and the difference of the largest score to it
-/// has to be 0. Sapphire Rapids, weights in bf16, ns a register: 2.9, so 2.6.
+/// product is exact unless it is subnormal, and only exponentials read it.
+/// Other products may not: a pivot is one of them rounded, and the difference
+/// of the largest score to it has to be 0. Sapphire Rapids, weights in bf16, ns
+/// a register: 2.9, so 2.6.
 struct ScaledExponent : OpRewritePattern<arith::SubFOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(arith::SubFOp op,
