@@ -103,28 +103,29 @@ public:
     std::memset(totals, 0, sizeof totals);
     std::fill_n(pivots, kRows, -INFINITY);
     int blocks = n / NB;
-    step<true, false, false>(q, keys, 0, 0);
+    step<true, false, false>(q, keys, nullptr, -1);
     for (int j = 0; j < blocks; ++j) {
       bool isPending = j > 0;
       const Half *behind = values + (j - 1) * NB * D;
       if (j == 0 || grows(j)) {
         if (isPending) // under the pivots that they were made with
-          step<false, true, false>(q, behind, j - 1, j - 1);
+          step<false, true, false>(q, nullptr, behind, j);
         isPending = false;
         move(j);
       }
       const Half *ahead = keys + (j + 1) * NB * D;
       bool isLast = j + 1 == blocks;
       if (isPending && !isLast)
-        both(q, ahead, behind, j);
+        step<true, true, true>(q, ahead, behind, j);
       else if (!isLast)
-        step<true, false, true>(q, ahead, j + 1, j);
+        step<true, false, true>(q, ahead, nullptr, j);
       else if (isPending)
-        step<false, true, true>(q, behind, j - 1, j);
+        step<false, true, true>(q, nullptr, behind, j);
       else
-        step<false, false, true>(q, nullptr, j, j);
+        step<false, false, true>(q, nullptr, nullptr, j);
     }
-    step<false, true, false>(q, values + (blocks - 1) * NB * D, blocks - 1, 0);
+    step<false, true, false>(q, nullptr, values + (blocks - 1) * NB * D,
+                             blocks);
     finish(out);
   }
 
@@ -164,6 +165,32 @@ private:
     e = {e.row + 1, 0, _mm512_setzero_ps(), e.pivot};
   }
 
+  /// 32 rows by two tiles, to the sums in tiles 0 to 3.
+  template <typename Beside>
+  [[gnu::always_inline]] void multiply(const Half *left, int pitch,
+                                       const Half *first, const Half *second,
+                                       Beside beside) {
+    _tile_loadd(4, left, pitch * 2);
+    _tile_loadd(6, first, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    beside();
+    _tile_loadd(7, second, 64);
+    _tile_dpbf16ps(1, 4, 7);
+    beside();
+    _tile_loadd(5, left + 16 * pitch, pitch * 2);
+    _tile_dpbf16ps(2, 5, 6);
+    beside();
+    _tile_dpbf16ps(3, 5, 7);
+    beside();
+  }
+
+  template <int pitch> [[gnu::always_inline]] void storeSums(float *to) {
+    _tile_stored(0, to, pitch * 4);
+    _tile_stored(1, to + 16, pitch * 4);
+    _tile_stored(2, to + 16 * pitch, pitch * 4);
+    _tile_stored(3, to + 16 * pitch + 16, pitch * 4);
+  }
+
   template <typename Beside>
   [[gnu::always_inline]] void scoreTiles(const Half *q, const Half *keys,
                                          int block, Beside beside) {
@@ -177,23 +204,10 @@ private:
       _tile_zero(3);
 #pragma clang loop unroll(full)
       for (int t = 0; t < D / 32; ++t) {
-        _tile_loadd(4, q + t * 32, D * 2);
-        _tile_loadd(6, right + t * kTile, 64);
-        _tile_dpbf16ps(0, 4, 6);
-        beside();
-        _tile_loadd(7, right + (D / 32 + t) * kTile, 64);
-        _tile_dpbf16ps(1, 4, 7);
-        beside();
-        _tile_loadd(5, q + 16 * D + t * 32, D * 2);
-        _tile_dpbf16ps(2, 5, 6);
-        beside();
-        _tile_dpbf16ps(3, 5, 7);
-        beside();
+        multiply(q + t * 32, D, right + t * kTile, right + (D / 32 + t) * kTile,
+                 beside);
       }
-      _tile_stored(0, at, kScorePitch * 4);
-      _tile_stored(1, at + 16, kScorePitch * 4);
-      _tile_stored(2, at + 16 * kScorePitch, kScorePitch * 4);
-      _tile_stored(3, at + 16 * kScorePitch + 16, kScorePitch * 4);
+      storeSums<kScorePitch>(at);
     }
   }
 
@@ -210,64 +224,35 @@ private:
 #pragma clang loop unroll(full)
       for (int k = 0; k < kTwos; ++k) {
         const Half *right = values + (k * (D / 16) + e / 16) * kTile;
-        _tile_loadd(4, left + k * 32, kWeightPitch * 2);
-        _tile_loadd(6, right, 64);
-        _tile_dpbf16ps(0, 4, 6);
-        beside();
-        _tile_loadd(7, right + kTile, 64);
-        _tile_dpbf16ps(1, 4, 7);
-        beside();
-        _tile_loadd(5, left + 16 * kWeightPitch + k * 32, kWeightPitch * 2);
-        _tile_dpbf16ps(2, 5, 6);
-        beside();
-        _tile_dpbf16ps(3, 5, 7);
-        beside();
+        multiply(left + k * 32, kWeightPitch, right, right + kTile, beside);
       }
-      _tile_stored(0, at, D * 4);
-      _tile_stored(1, at + 16, D * 4);
-      _tile_stored(2, at + 16 * D, D * 4);
-      _tile_stored(3, at + 16 * D + 16, D * 4);
+      storeSums<D>(at);
     }
   }
 
-  /// Exponentials of block `other` beside scores or weighted sums of `block`.
+  /// Scores of the block behind block j, weighted sums of the one before it,
+  /// and between their products of tiles exponentials of block j.
   template <bool areScores, bool areSums, bool areBeside>
-  void step(const Half *q, const Half *panels, int block, int other) {
+  void step(const Half *q, const Half *keys, const Half *values, int j) {
     Exponentials e;
-    constexpr int kEach = NB / kProducts;
+    constexpr int kAll = kProducts * (areScores + areSums);
+    constexpr int kEach = kAll ? NB / kAll : 0;
     int done = 0;
     auto beside = [&]() __attribute__((always_inline)) {
       if constexpr (areBeside) {
+#pragma clang loop unroll(full)
         for (int i = 0; i < kEach; ++i)
-          two(e, other);
+          two(e, j);
         done += kEach;
       }
     };
     if constexpr (areScores)
-      scoreTiles(q, panels, block, beside);
+      scoreTiles(q, keys, j + 1, beside);
     if constexpr (areSums)
-      addTiles(panels, block, beside);
+      addTiles(values, j - 1, beside);
     if constexpr (areBeside)
       for (; done < NB; ++done)
-        two(e, other);
-  }
-
-  /// Scores of the next block, weighted sums of the one before, and between
-  /// them exponentials of block j.
-  void both(const Half *q, const Half *keys, const Half *values, int j) {
-    Exponentials e;
-    constexpr int kEach = NB / (2 * kProducts);
-    int done = 0;
-    auto beside = [&]() __attribute__((always_inline)) {
-#pragma clang loop unroll(full)
-      for (int i = 0; i < kEach; ++i)
         two(e, j);
-      done += kEach;
-    };
-    scoreTiles(q, keys, j + 1, beside);
-    addTiles(values, j - 1, beside);
-    for (; done < NB; ++done)
-      two(e, j);
   }
 
   __m512 highest(int block, int row) {
