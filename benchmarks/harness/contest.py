@@ -37,6 +37,11 @@ class Failed(Exception):
     """A process that gave no answer; the text says what it said instead."""
 
 
+def first_cpus(threads):
+    """So many of those that may be used, the same for everybody: one core of a shared machine may do half of what its neighbour does."""
+    return set(sorted(os.sched_getaffinity(0))[:threads])
+
+
 class Talker:
     """A process with which lines of JSON are exchanged."""
 
@@ -68,6 +73,14 @@ class Talker:
             pass  # listen says why
         return self.listen()
 
+    def ask_on(self, threads, line):
+        """As `ask`; the thread that answers, and those that it begins, run on the first CPUs."""
+        try:
+            os.sched_setaffinity(self.process.pid, first_cpus(threads))
+        except ProcessLookupError:
+            pass  # listen says why
+        return self.ask(line)
+
     def close(self):
         self.process.stdin.close()
         try:
@@ -90,7 +103,7 @@ class Refold:
         self.checked = self.talker.listen()
 
     def run(self, which, threads, runs):
-        return self.talker.ask(f"{which} {threads} {runs}")
+        return self.talker.ask_on(threads, f"{which} {threads} {runs}")
 
     def close(self):
         self.talker.close()
@@ -101,7 +114,8 @@ class Probe:
         self.talker = Talker([path])
 
     def rate(self, what, threads, amount):
-        return self.talker.ask(f"{what} {threads} {amount}")["rate"]
+        """{"rate", "best"}: the median of some rounds and the best of them, units a millisecond."""
+        return self.talker.ask_on(threads, f"{what} {threads} {amount}")
 
     def close(self):
         self.talker.close()
@@ -113,9 +127,8 @@ class Peer:
         python = folder / HOME_OF.get(kind, kind) / "bin/python"
         if not python.exists():
             raise Failed("is not installed")
-        cpus = set(sorted(os.sched_getaffinity(0))[:threads])
         environment = dict(KEEP_MEMORY, OMP_NUM_THREADS=str(threads), JAX_PLATFORMS="cpu", NPROC=str(threads))
-        self.talker = Talker([python, ROOT / "benchmarks/peers/worker.py", kind], environment, cpus)
+        self.talker = Talker([python, ROOT / "benchmarks/peers/worker.py", kind], environment, first_cpus(threads))
 
     def ask(self, **request):
         reply = self.talker.ask(json.dumps(request))
@@ -160,11 +173,12 @@ class Contestant:
         found = self.run(self.runs)
         # The first run of a turn brings back what the others have driven out.
         times = found["ms"][1:] if len(found["ms"]) >= FEWEST_RUNS else found["ms"]
-        self.turns.append({"ms": statistics.median(times), "thread_ms": found["thread_ms"], "faults": found["faults"]})
+        self.turns.append({"ms": statistics.median(times), "thread_ms": found["thread_ms"], "faults": found["faults"],
+                           "product_ms": found.get("product_ms", 0.0)})
         self.predicted_ms, self.moment = found.get("predicted_ms"), found.get("moment")
 
     def result(self):
-        return {key: statistics.median(turn[key] for turn in self.turns) for key in ("ms", "thread_ms", "faults")}
+        return {key: statistics.median(turn[key] for turn in self.turns) for key in ("ms", "thread_ms", "faults", "product_ms")}
 
 
 def hold_machine(command):
@@ -184,7 +198,7 @@ def release_machine(holder):
 
 
 def play(contestants, probes, rounds):
-    """All in turns; `probes` are (key, function) whose rates are measured once a round. Who fails is out."""
+    """All in turns; `probes` are (key, function) whose rates are measured once a round. Who fails is out. Two dictionaries: the medians, and the best."""
     rates = {key: [] for key, _ in probes}
 
     def each(action):
@@ -198,7 +212,8 @@ def play(contestants, probes, rounds):
         for key, probe in probes:
             rates[key].append(probe())
         each(Contestant.take_turn)
-    return {key: statistics.median(found) for key, found in rates.items()}
+    return ({key: statistics.median(found["rate"] for found in each) for key, each in rates.items()},
+            {key: max(found["best"] for found in each) for key, each in rates.items()})
 
 
 def median_ratio(above, below):

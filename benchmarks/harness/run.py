@@ -85,14 +85,15 @@ class Peers:
             self.drop(kind, threads)
 
 
-def bound_of(workload, shape, dtype, rates):
-    """The tightest of the limits of a workload, in ms."""
+def bound_of(workload, shape, dtype, rates, best):
+    """The tightest of the limits of a workload, in ms, by the usual rates; the best ones are told beside it."""
     found = suite.amounts(workload, shape, dtype)
     limits = {name: found[suite.RESOURCES[name]] / rate for name, rate in rates.items() if rate > 0}
     if "bf16" in limits:
         limits.pop("fma", None)
     name = max(limits, key=limits.get)
-    return {"name": name, "ms": limits[name], "rates": {name: rate * 1e-6 for name, rate in rates.items()}}
+    return {"name": name, "ms": limits[name], "rates": {name: rate * 1e-6 for name, rate in rates.items()},
+            "best_rates": {name: rate * 1e-6 for name, rate in best.items()}}
 
 
 def prepare_peers(peers, options, workload, case, threads):
@@ -110,16 +111,16 @@ def prepare_peers(peers, options, workload, case, threads):
     return found, known
 
 
-def line_of(workload, shape, dtype, threads, ours, contestants, known, rates):
+def line_of(workload, shape, dtype, threads, ours, contestants, known, rates, best):
     by_name = {one.name: one for one in contestants}
     fused, unfused = by_name.pop("fused"), by_name.pop("unfused")
     for one in (fused, unfused):
         if one.problem:
             raise contest.Failed(f"{one.name}: {one.problem}")
     times = fused.result()
-    bound = bound_of(workload, shape, dtype, rates)
+    bound = bound_of(workload, shape, dtype, rates, best)
     line = {"workload": workload["name"], "family": workload["family"], "shape": shape, "dtype": dtype, "threads": threads, **ours.checked,
-            "fused_ms": times["ms"], "unfused_ms": unfused.result()["ms"],
+            "fused_ms": times["ms"], "unfused_ms": unfused.result()["ms"], "product_ms": {"fused": times["product_ms"], "unfused": unfused.result()["product_ms"]},
             "predicted_ms": {"fused": fused.predicted_ms, "unfused": unfused.predicted_ms}, "moment": fused.moment, "thread_ms": times["thread_ms"], "faults": times["faults"],
             "speedup": contest.median_ratio(unfused, fused), "rounds": len(fused.turns)}
     line["bound"] = dict(bound, share=bound["ms"] / times["ms"])
@@ -154,8 +155,8 @@ def measure(peers, options, workload, shape, dtype, folder):
                 contestants += prepared[n][0]
                 size = suite.amounts(workload, shape, dtype)["bytes"]
                 probes = [(what, lambda what=what: probe.rate(what, n, size)) for what in suite.resources_of(workload, dtype)]
-                rates = contest.play(contestants, probes, options.rounds)
-                lines.append(line_of(workload, shape, dtype, n, ours, contestants, prepared[n][1], rates))
+                rates, best = contest.play(contestants, probes, options.rounds)
+                lines.append(line_of(workload, shape, dtype, n, ours, contestants, prepared[n][1], rates, best))
             contest.release_machine(holder)
             for kind in options.kinds if is_large else []:
                 peers.drop(kind, group[0])

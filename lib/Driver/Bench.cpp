@@ -113,10 +113,19 @@ llvm::Error Benchmark::takeTurns() {
     CompiledProgram &program = turn->isFused ? fused : unfused;
     std::vector<Tensor> &outputs =
         turn->isFused ? fusedOutputs : unfusedOutputs;
+    const ProgramWork &work = turn->isFused ? fusedWork : unfusedWork;
     BenchTurnTimes times;
+    std::vector<double> products;
+    program.executable.observeSteps([&](size_t step, double ms) {
+      if (work.steps[step].kind == "product" && !work.steps[step].isOnce)
+        products.back() += ms;
+    });
+    auto stop = llvm::make_scope_exit(
+        [&] { program.executable.observeSteps(nullptr); });
     ThreadClocks before = readThreadClocks();
     for (int64_t run = 0; run < turn->runs; ++run) {
       llvm::Error failure = llvm::Error::success();
+      products.push_back(0.0);
       times.ms.push_back(millisecondsOf([&] {
         failure = llvm::joinErrors(
             std::move(failure),
@@ -132,12 +141,32 @@ llvm::Error Benchmark::takeTurns() {
       return moment.takeError();
     times.moment = *moment;
     predict(turn->threads, *moment);
-    times.predictedMs = (turn->isFused ? fusedWork : unfusedWork).predictedMs;
+    times.predictedMs = work.predictedMs;
+    times.productMs = medianOf(products);
     times.threadMs = mostSpent(before, after) / runs;
     times.faults = static_cast<double>(after.faults - before.faults) / runs;
     options.onTurn(times);
   }
   return llvm::Error::success();
+}
+
+/// Of two programs with the same ports.
+bool isSameProgram(const CompiledProgram &one, const ProgramWork &ofOne,
+                   const CompiledProgram &other, const ProgramWork &ofOther) {
+  auto codeOf = [](const CompiledProgram &program, const StepWork &step) {
+    auto kernel = llvm::find_if(program.kernels, [&](const KernelText &kernel) {
+      return kernel.name == step.kernel;
+    });
+    return kernel == program.kernels.end() ? llvm::StringRef()
+                                           : llvm::StringRef(kernel->text);
+  };
+  return llvm::equal(
+      ofOne.steps, ofOther.steps, [&](const StepWork &a, const StepWork &b) {
+        return a.kind == b.kind && a.name == b.name && a.shape == b.shape &&
+               a.bytesRead == b.bytesRead && a.bytesWritten == b.bytesWritten &&
+               a.operations == b.operations &&
+               codeOf(one, a) == codeOf(other, b);
+      });
 }
 
 /// Both programs in turn, so that what disturbs one disturbs the other.
@@ -197,6 +226,7 @@ llvm::Error Benchmark::count() {
     return work.takeError();
   unfusedWork = std::move(*work);
   result.isPredictedFromMeasuredRates = facts.isMeasured;
+  result.isSame = isSameProgram(fused, fusedWork, unfused, unfusedWork);
   for (const CascadeReport &cascade : fused.fusion.cascades)
     if (cascade.decline)
       result.declined.emplace_back(cascade.name, *cascade.decline);

@@ -76,6 +76,7 @@ static void printJsonOf(const BenchResult &result, bool withSteps) {
                             {"bound", toJson(result.bound)},
                             {"predicted", predictionToJson(result)},
                             {"declined", declinedToJson(result)},
+                            {"same", result.isSame},
                             {"compile_ms", result.compileMs},
                             {"stages", stagesToJson(result.stages)}};
   if (withSteps)
@@ -231,6 +232,7 @@ static void serveTurns(BenchOptions &options, bool &isRefused) {
                                   {"error", jsonNumber(checked.error)},
                                   {"conditioned", checked.isConditioned},
                                   {"declined", declinedToJson(checked)},
+                                  {"same", checked.isSame},
                                   {"compile_ms", checked.compileMs}});
     std::string line;
     if (!std::getline(std::cin, line))
@@ -243,6 +245,7 @@ static void serveTurns(BenchOptions &options, bool &isRefused) {
     sendLine(llvm::json::Object{{"ms", llvm::json::Array(times.ms)},
                                 {"predicted_ms", times.predictedMs},
                                 {"moment", toJson(times.moment)},
+                                {"product_ms", times.productMs},
                                 {"thread_ms", times.threadMs},
                                 {"faults", times.faults}});
   };

@@ -22,6 +22,8 @@ struct BenchTurnTimes {
   std::vector<double> ms;   ///< of every run
   double predictedMs = 0.0; ///< of one run, by the cost model, at `moment`
   MachineMoment moment;     ///< right after the runs
+  double productMs =
+      0.0; ///< median of a run's product steps, which no fusion takes away
   double threadMs = 0.0; ///< CPU time a run of the thread that had most of it
   double faults = 0.0;   ///< pages a run that the system had to bring
 };
@@ -86,6 +88,8 @@ struct BenchResult {
   double fusedPredictedMs = 0.0, unfusedPredictedMs = 0.0;
   MachineMoment moment; ///< right after the runs
   bool isPredictedFromMeasuredRates = false;
+  /// Both programs are one: the same steps with the same code.
+  bool isSame = false;
   /// Cascades that the fused program leaves as written, by name.
   std::vector<std::pair<std::string, DeclineReport>> declined;
   std::vector<StepTime> fusedSteps, unfusedSteps; ///< in the order they run

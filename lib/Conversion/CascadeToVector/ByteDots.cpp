@@ -246,6 +246,7 @@ void Kernel::sumBytes(Nest &nest) {
   Builder b(plan.cascade.getContext());
   Ix range = rangeOf(index);
   int64_t width = kGroup * to.lanes();
+  constexpr int64_t kChains = 4; // a sum waits for the one before it
   eachRow(true, [&](Ix row) {
     Tile t = tileOf(row);
     auto at = [&](Ix k) {
@@ -253,15 +254,29 @@ void Kernel::sumBytes(Nest &nest) {
       return narrowAt(dot, t, 0);
     };
     Ix main = to.floorTo(range, width);
+    Ix even = to.floorTo(range, kChains * width);
     Val ones = to.splat(constant32(0x01010101));
-    Values sums = to.loop(
-        0, main, width, {to.splat(constant32(0))}, [&](Ix k, ArrayRef<Val> in) {
-          auto [from, place] = at(k);
-          Val bytes = to.loadWords(from, place);
-          return Values{dot.isNarrowSigned ? to.dotOfBytes(in[0], ones, bytes)
-                                           : to.dotOfBytes(in[0], bytes, ones)};
-        });
-    Val sum = to.reduceLanes(Binary::AddI, sums[0]);
+    auto addBytes = [&](Ix begin, Ix end, Values sums) {
+      int64_t chains = sums.size();
+      return to.loop(begin, end, chains * width, sums,
+                     [&](Ix k, ArrayRef<Val> in) {
+                       Values out;
+                       for (int64_t c = 0; c < chains; ++c) {
+                         auto [from, place] = at(to.add(k, c * width));
+                         Val bytes = to.loadWords(from, place);
+                         out.push_back(dot.isNarrowSigned
+                                           ? to.dotOfBytes(in[c], ones, bytes)
+                                           : to.dotOfBytes(in[c], bytes, ones));
+                       }
+                       return out;
+                     });
+    };
+    Values chains = addBytes(0, even, Values(kChains, to.splat(constant32(0))));
+    Val total = chains[0];
+    for (int64_t c = 1; c < kChains; ++c)
+      total = to.binary(Binary::AddI, total, chains[c]);
+    total = addBytes(even, main, {total})[0];
+    Val sum = to.reduceLanes(Binary::AddI, total);
     sum = to.loop(main, range, 1, {sum}, [&](Ix k, ArrayRef<Val> in) {
       auto [from, place] = at(k);
       Val byte =

@@ -91,6 +91,7 @@ private:
   void findPairs(unsigned pass);
   void findPairsOfProduct();
   bool mayLieInTiles(const PairPlan &pair);
+  int64_t leastRowsInTiles(const PairPlan &pair);
   void considerPairs(Node *term, int lane, Set over);
   void considerPack(Node *root, int lane, int64_t rowsWithout, int openSum,
                     bool isInOrder);
