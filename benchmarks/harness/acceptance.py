@@ -10,7 +10,7 @@ rows.
 
 What stops a case: `bound`, if the figure asks for more than the probed bound of the case (three times a peer that takes 2.5 times
 what the memory takes); `products`, if the products of the unfused program, which are steps of their own and which no fusion takes
-away, take longer than the figure asks of the whole; `by hand`, if a kernel that was written by hand for it does not reach the figure either, on the same
+away, take longer than the figure, a ratio to that program, asks of the whole; `by hand`, if a kernel that was written by hand for it does not reach the figure either, on the same
 machine. What is neither is open. Lines of kernels by hand: {"workload", "dtype", "shape", "threads", "ms", "bound_ms"}, with the
 time that their own run's probe gives the bound, so that machines whose rates move are compared by shares; a shape has the extents
 that matter, and "dtype" may be left out.
@@ -122,7 +122,8 @@ def obstacle(line, figure, value, least, by_hand):
     wanted = needed(line, figure, value, least - NEAREST)
     if wanted > 1:
         return BOUND
-    if line.get("product_ms", {}).get("unfused", 0) > line["bound"]["ms"] / wanted:
+    products = line.get("product_ms", {}).get("unfused", 0)
+    if products and value == line["speedup"] and products > line["bound"]["ms"] / wanted:
         return PRODUCTS
     reached = by_hand.share(line)
     return BY_HAND if reached is not None and reached < wanted else OPEN
@@ -152,8 +153,12 @@ def rows(results):
         return lambda line: line["shape"]["d"] == 32 and line["shape"]["n"] == length
 
     def of_full(line):
+        """In what the machine could compute meanwhile: the two were not timed in the same minute."""
         full = results.like(line, workload="attention")
-        return full["fused_ms"] / line["fused_ms"] if full else None
+        return work(full) / work(line) if full else None
+
+    def work(line):
+        return line["fused_ms"] * line["bound"]["rates"]["fma"]
 
     def of_f32(line):
         other = results.like(line, dtype="f32")

@@ -28,6 +28,16 @@ double medianOf(std::vector<double> values) {
   return values[middle];
 }
 
+/// Whether a run of the step is little else than matrix products.
+bool isProduct(const StepWork &step) {
+  constexpr double kLeastShare = 0.9;
+  if (step.isOnce)
+    return false;
+  auto *kernel = std::get_if<KernelWork>(&step.counts);
+  return step.kind == "product" ||
+         (kernel && 2.0 * kernel->products() >= kLeastShare * step.operations);
+}
+
 class Benchmark {
 public:
   Benchmark(mlir::MLIRContext &context, const BenchOptions &options,
@@ -117,7 +127,7 @@ llvm::Error Benchmark::takeTurns() {
     BenchTurnTimes times;
     std::vector<double> products;
     program.executable.observeSteps([&](size_t step, double ms) {
-      if (work.steps[step].kind == "product" && !work.steps[step].isOnce)
+      if (isProduct(work.steps[step]))
         products.back() += ms;
     });
     auto stop = llvm::make_scope_exit(

@@ -90,6 +90,22 @@ def acceptance_test():
     # What was declined is held against the unfused program only.
     declined = {**line(0.5, 0.98, workload="rmsnorm_product", m=128), "ratio": 0.9, "declined": [{"name": "o"}]}
     assert acceptance.against_all(declined) is None and acceptance.against_all({**declined, "declined": []}) == 0.9
+    # Nothing is read from what two runs of one program differ by; with a product by itself of 9 ms of 12, a fifth less is nobody's.
+    same = {**line(0.5, 0.5, m=1, n=64), "same": True}
+    assert acceptance.against_unfused(same) is None and acceptance.against_unfused({**same, "same": False}) == 0.5 and acceptance.is_left_alone(same)
+    behind = {**line(0.5, 1.0, workload="rmsnorm_product", m=9), "product_ms": {"unfused": 1.15}, "bound": {"share": 0.5, "ms": 0.6}}
+    assert acceptance.obstacle(behind, acceptance.against_all, 1.0, 1.1, by_hand) == acceptance.PRODUCTS
+    assert acceptance.obstacle({**behind, "product_ms": {"unfused": 0.9}}, acceptance.against_all, 1.0, 1.1, by_hand) == acceptance.OPEN
+    # Rows are held against as many elements in rows of 1024, and masked attention against the rate of its own minute.
+    wide = [line(0.9, 1.5, m=128, n=1024), line(0.7, 1.5, m=64, n=1024), line(0.65, 1.5, m=1, n=65536)]
+    full, masked = ({**line(0.9, 2, workload=name, m=2048, n=2048, d=64), "bound": {"share": 0.9, "ms": 1.0, "rates": {"fma": rate}}, "fused_ms": ms}
+                    for name, rate, ms in [("attention", 200.0, 1.0), ("attention_causal", 100.0, 1.0)])
+    rows = {row[0]: row[1:] for row in acceptance.rows(acceptance.Results([*wide, full, masked]))}
+    figure, _, cases = rows["rows of 1k to 1M: share less that of 1k"]
+    assert [round(figure(one), 9) for one in cases] == [-0.05], cases
+    figure, _, cases = rows["causal, s >= 1024: full over causal"]
+    assert [figure(one) for one in cases] == [2.0], cases
+
     def ratio(line):
         return line["ratio"]
 
