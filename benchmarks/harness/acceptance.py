@@ -9,8 +9,7 @@ last measurement of a case counts, as in report.py. Where one line has two figur
 rows.
 
 What stops a case: `bound`, if the figure asks for more than the probed bound of the case (three times a peer that takes 2.5 times
-what the memory takes); `products`, if the products of the unfused program, which are steps of their own and which no fusion takes
-away, take longer than the figure, a ratio to that program, asks of the whole; `by hand`, if a kernel that was written by hand for it does not reach the figure either, on the same
+what the memory takes); `by hand`, if a kernel that was written by hand for it does not reach the figure either, on the same
 machine. What is neither is open. Lines of kernels by hand: {"workload", "dtype", "shape", "threads", "ms", "bound_ms"}, with the
 time that their own run's probe gives the bound, so that machines whose rates move are compared by shares; a shape has the extents
 that matter, and "dtype" may be left out.
@@ -105,7 +104,7 @@ class ByHand:
 #: A figure is met where it rounds to it.
 NEAREST = 0.005
 #: What stops a case.
-BOUND, PRODUCTS, BY_HAND, OPEN = "bound", "products", "by hand", "open"
+BOUND, BY_HAND, OPEN = "bound", "by hand", "open"
 
 
 def needed(line, figure, value, least):
@@ -122,9 +121,11 @@ def obstacle(line, figure, value, least, by_hand):
     wanted = needed(line, figure, value, least - NEAREST)
     if wanted > 1:
         return BOUND
-    products = line.get("product_ms", {}).get("unfused", 0)
-    if products and value == line["speedup"] and products > line["bound"]["ms"] / wanted:
-        return PRODUCTS
+    # Kernels by hand are held against the best of their probe's rounds.
+    name, rates = line["bound"].get("name"), line["bound"].get("rates")
+    best = line["bound"].get("best_rates", rates)
+    if rates:
+        wanted *= rates[name] / best[name]
     reached = by_hand.share(line)
     return BY_HAND if reached is not None and reached < wanted else OPEN
 
@@ -233,7 +234,7 @@ def table(results, by_hand, most_missed=6):
         named = "; ".join(f"{line['workload']} {line['dtype']} {shape_of(line)}, {line['threads']} threads {say(value)}{'' if why == OPEN else f' ({why})'}" for why, value, line in stops[:most_missed])
         more = f"; {len(missed) - most_missed} more" if len(missed) > most_missed else ""
         counts = collections.Counter(why for why, _, _ in stops)
-        stopped = ", ".join(f"{why} {counts[why]}" for why in (BOUND, PRODUCTS, BY_HAND, OPEN) if counts[why])
+        stopped = ", ".join(f"{why} {counts[why]}" for why in (BOUND, BY_HAND, OPEN) if counts[why])
         text.append(f"| {title} | {say(least)} | {len(found) - len(missed)} of {len(found)} | {say(statistics.median(value for value, _ in found))} | {stopped} | {named}{more} |")
     near = collections.Counter()
     for line in results.lines:

@@ -173,12 +173,11 @@ class Contestant:
         found = self.run(self.runs)
         # The first run of a turn brings back what the others have driven out.
         times = found["ms"][1:] if len(found["ms"]) >= FEWEST_RUNS else found["ms"]
-        self.turns.append({"ms": statistics.median(times), "thread_ms": found["thread_ms"], "faults": found["faults"],
-                           "product_ms": found.get("product_ms", 0.0)})
+        self.turns.append({"ms": statistics.median(times), "thread_ms": found["thread_ms"], "faults": found["faults"]})
         self.predicted_ms, self.moment = found.get("predicted_ms"), found.get("moment")
 
     def result(self):
-        return {key: statistics.median(turn[key] for turn in self.turns) for key in ("ms", "thread_ms", "faults", "product_ms")}
+        return {key: statistics.median(turn[key] for turn in self.turns) for key in ("ms", "thread_ms", "faults")}
 
 
 def hold_machine(command):

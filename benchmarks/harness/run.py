@@ -120,7 +120,7 @@ def line_of(workload, shape, dtype, threads, ours, contestants, known, rates, be
     times = fused.result()
     bound = bound_of(workload, shape, dtype, rates, best)
     line = {"workload": workload["name"], "family": workload["family"], "shape": shape, "dtype": dtype, "threads": threads, **ours.checked,
-            "fused_ms": times["ms"], "unfused_ms": unfused.result()["ms"], "product_ms": {"fused": times["product_ms"], "unfused": unfused.result()["product_ms"]},
+            "fused_ms": times["ms"], "unfused_ms": unfused.result()["ms"],
             "predicted_ms": {"fused": fused.predicted_ms, "unfused": unfused.predicted_ms}, "moment": fused.moment, "thread_ms": times["thread_ms"], "faults": times["faults"],
             "speedup": contest.median_ratio(unfused, fused), "rounds": len(fused.turns)}
     line["bound"] = dict(bound, share=bound["ms"] / times["ms"])

@@ -209,7 +209,7 @@ struct Rate {
 };
 
 Rate fasterOf(Rate one, Rate other) {
-  return one.median < other.median ? other : one;
+  return {std::max(one.median, other.median), std::max(one.best, other.best)};
 }
 
 /// `call` says how many units it did.

@@ -28,16 +28,6 @@ double medianOf(std::vector<double> values) {
   return values[middle];
 }
 
-/// Whether a run of the step is little else than matrix products.
-bool isProduct(const StepWork &step) {
-  constexpr double kLeastShare = 0.9;
-  if (step.isOnce)
-    return false;
-  auto *kernel = std::get_if<KernelWork>(&step.counts);
-  return step.kind == "product" ||
-         (kernel && 2.0 * kernel->products() >= kLeastShare * step.operations);
-}
-
 class Benchmark {
 public:
   Benchmark(mlir::MLIRContext &context, const BenchOptions &options,
@@ -123,19 +113,10 @@ llvm::Error Benchmark::takeTurns() {
     CompiledProgram &program = turn->isFused ? fused : unfused;
     std::vector<Tensor> &outputs =
         turn->isFused ? fusedOutputs : unfusedOutputs;
-    const ProgramWork &work = turn->isFused ? fusedWork : unfusedWork;
     BenchTurnTimes times;
-    std::vector<double> products;
-    program.executable.observeSteps([&](size_t step, double ms) {
-      if (isProduct(work.steps[step]))
-        products.back() += ms;
-    });
-    auto stop = llvm::make_scope_exit(
-        [&] { program.executable.observeSteps(nullptr); });
     ThreadClocks before = readThreadClocks();
     for (int64_t run = 0; run < turn->runs; ++run) {
       llvm::Error failure = llvm::Error::success();
-      products.push_back(0.0);
       times.ms.push_back(millisecondsOf([&] {
         failure = llvm::joinErrors(
             std::move(failure),
@@ -151,8 +132,7 @@ llvm::Error Benchmark::takeTurns() {
       return moment.takeError();
     times.moment = *moment;
     predict(turn->threads, *moment);
-    times.predictedMs = work.predictedMs;
-    times.productMs = medianOf(products);
+    times.predictedMs = (turn->isFused ? fusedWork : unfusedWork).predictedMs;
     times.threadMs = mostSpent(before, after) / runs;
     times.faults = static_cast<double>(after.faults - before.faults) / runs;
     options.onTurn(times);

@@ -301,7 +301,7 @@ double Probe::streamedBytes(const MachineRates &rates) {
 }
 
 static constexpr int64_t kSteps = 20000;
-static constexpr double kLeast = 16.0 * 1024, kMost = 256.0 * 1024 * 1024;
+static constexpr double kLeast = 16.0 * 1024, kMost = 64.0 * 1024 * 1024;
 
 /// Floats of a thread, the first at the start of a cache line.
 class Probe::Arrays {

@@ -21,10 +21,10 @@ bool CascadeCounter::isAddedInPairs(Value term) {
     auto widened = factor.getDefiningOp<arith::ExtFOp>();
     return widened && widened.getIn().getType().isBF16();
   };
-  constexpr double kManyRows = 8.0;
+  constexpr double kRowsInTiles = 3.0; // as the plan has it for whole tiles
   bool areInPlace = target.multipliesTiles && schedule.innerLanes &&
                     tiledRow() >= 0 &&
-                    tileOf(unsigned(tiledRow())) >= kManyRows;
+                    tileOf(unsigned(tiledRow())) >= kRowsInTiles;
   if (!target.addsPairs || (schedule.registerRows < 8 && !areInPlace) ||
       !product || !term.getType().isF32() || !isHalf(product.getLhs()) ||
       !isHalf(product.getRhs()))

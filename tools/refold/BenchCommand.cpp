@@ -245,7 +245,6 @@ static void serveTurns(BenchOptions &options, bool &isRefused) {
     sendLine(llvm::json::Object{{"ms", llvm::json::Array(times.ms)},
                                 {"predicted_ms", times.predictedMs},
                                 {"moment", toJson(times.moment)},
-                                {"product_ms", times.productMs},
                                 {"thread_ms", times.threadMs},
                                 {"faults", times.faults}});
   };

@@ -22,9 +22,6 @@ struct BenchTurnTimes {
   std::vector<double> ms;   ///< of every run
   double predictedMs = 0.0; ///< of one run, by the cost model, at `moment`
   MachineMoment moment;     ///< right after the runs
-  /// Median of a run's steps that are little else than matrix products: no
-  /// fusion takes those of the unfused program away.
-  double productMs = 0.0;
   double threadMs = 0.0; ///< CPU time a run of the thread that had most of it
   double faults = 0.0;   ///< pages a run that the system had to bring
 };

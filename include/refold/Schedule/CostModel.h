@@ -62,11 +62,6 @@ struct KernelWork {
     double bytes = 0.0, between = 0.0;
   };
   llvm::SmallVector<Reread, 4> rereads;
-
-  /// Those of contractions and weighted sums, an addition each.
-  double products() const {
-    return nestSteps + pairSteps + byteSteps + thinSteps;
-  }
 };
 
 /// A library product: the step's own sizes.
