@@ -10,8 +10,9 @@
 //
 // prints a JSON line a shape and number of threads, as acceptance.py --by-hand
 // reads them. Answers are checked against double before they are timed.
+#include "Tiles.h"
+
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -20,29 +21,14 @@
 #include <functional>
 #include <immintrin.h>
 #include <memory>
-#include <new>
 #include <random>
-#include <sys/syscall.h>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 namespace {
 
 using Half = uint16_t; ///< bf16
 
-/// Rows of tiles that cross lines take twice the time.
-template <typename T> struct OnLines {
-  using value_type = T;
-  T *allocate(size_t n) {
-    return static_cast<T *>(
-        ::operator new(n * sizeof(T), std::align_val_t(64)));
-  }
-  void deallocate(T *at, size_t) {
-    ::operator delete(at, std::align_val_t(64));
-  }
-  bool operator==(const OnLines &) const { return true; }
-};
 using Halves = std::vector<Half, OnLines<Half>>;
 
 constexpr int kRows = 32, kTile = 512; ///< rows of a block, halves of a tile
@@ -58,29 +44,6 @@ Half narrow(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, 4);
   return Half((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-double now() {
-  auto time = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double, std::milli>(time).count();
-}
-
-struct alignas(64) Layout {
-  uint8_t palette = 1, start = 0, reserved[14] = {};
-  uint16_t bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
-/// Of this thread.
-bool beginTiles() {
-  constexpr int kRequest = 0x1023, kTiles = 18;
-  if (syscall(SYS_arch_prctl, kRequest, kTiles))
-    return false;
-  Layout layout;
-  std::fill_n(layout.bytes, 8, 64);
-  std::fill_n(layout.rows, 8, 16);
-  _tile_loadconfig(&layout);
-  return true;
 }
 
 /// 2^x: what lies above the next lower whole number by a polynomial, 2^-18.4.

@@ -10,18 +10,16 @@
 // prints a JSON line a number of threads, as acceptance.py --by-hand reads
 // them; the bound is products of tiles from registers, timed in between.
 // Answers are checked before they are timed.
+#include "Tiles.h"
+
 #include <algorithm>
 #include <barrier>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <immintrin.h>
-#include <new>
 #include <random>
-#include <sys/syscall.h>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 namespace {
@@ -32,37 +30,7 @@ constexpr int kColumns = 256; ///< that are multiplied while rows are there
 constexpr int kDepth = 512;   ///< of the sum, so that 32 rows stay in L1
 constexpr int kStep = 64;     ///< of the sum, in one tile
 
-template <typename T> struct OnLines {
-  using value_type = T;
-  T *allocate(size_t n) {
-    return static_cast<T *>(
-        ::operator new(n * sizeof(T), std::align_val_t(64)));
-  }
-  void deallocate(T *at, size_t) {
-    ::operator delete(at, std::align_val_t(64));
-  }
-  bool operator==(const OnLines &) const { return true; }
-};
 template <typename T> using Array = std::vector<T, OnLines<T>>;
-
-double now() {
-  auto time = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double, std::milli>(time).count();
-}
-
-/// Of this thread.
-bool beginTiles() {
-  constexpr int kRequest = 0x1023, kTiles = 18;
-  alignas(64) uint8_t layout[64] = {1};
-  for (int tile = 0; tile < 8; ++tile) {
-    layout[16 + 2 * tile] = 64;
-    layout[48 + tile] = 16;
-  }
-  if (syscall(SYS_arch_prctl, kRequest, kTiles))
-    return false;
-  _tile_loadconfig(layout);
-  return true;
-}
 
 struct Problem {
   Array<int8_t> x, w;   ///< row by row
