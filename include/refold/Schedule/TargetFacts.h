@@ -50,6 +50,9 @@ struct TargetFacts {
   /// room in the queue the first time comes the second. Rows that are written
   /// are asked for by the sweep of the row before and by their own pass.
   bool asksTwice = false;
+  /// What rows read is asked for into the second cache, twice as far ahead as
+  /// elsewhere, and by a sweep four times, rather than into the first.
+  bool asksFarAhead = false;
   /// Of rows that the second cache does not hold the next one is read while
   /// results of this one are written.
   bool beginsNextRow = false;

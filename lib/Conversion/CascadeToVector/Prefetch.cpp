@@ -30,30 +30,37 @@ static bool hasOwnAddress(Node *read) {
 /// 3.9 and 3.3), or both for what lies ahead (`asksTwice`). What the sweep
 /// beside this pass has asked for is not, nor, where lines are asked into the
 /// first cache, what all rows read: a Zen 5 brings it by itself (RMSNorm to
-/// int8 512 x 32768 3.2 ms, without 2.75; by hand 2.9 and 2.5).
+/// int8 512 x 32768 3.2 ms, without 2.75; by hand 2.9 and 2.5). Where a sweep
+/// asks for rows into the second cache (`asksFarAhead`) the pass asks for what
+/// lies 8 KB ahead into the first, in the next row too: memory would rest
+/// behind what the sweep has asked for, and rows come late from the second.
 Ahead Kernel::readsToPrefetch(ArrayRef<StatePlan *> states, bool isInCache) {
   bool isSwept = !plan.sweepWrites.empty(), isTwice = plan.facts.asksTwice;
+  bool isFar = plan.facts.asksFarAhead;
   Ahead ahead;
-  ahead.bytes = isTwice && !isSwept ? kFarAheadBytes : kAheadBytes;
+  ahead.bytes = isFar || (isTwice && !isSwept) ? kFarAheadBytes : kAheadBytes;
   ahead.again = isTwice && !isSwept ? kAheadBytes : 0;
-  ahead.level = isTwice ? 2 : 1;
+  ahead.level = isTwice || isFar ? 2 : 1;
   bool areAll = true;
   NodeSet all;
   if (plan.schedule.prefetch)
     for (StatePlan *s : states)
       collect(s->term, all);
   if (llvm::none_of(all, isCostly)) {
-    if (isSwept ? isWholeRow : !isInCache)
+    if (isSwept ? isWholeRow && !isFar : !isInCache)
       return ahead;
     ahead.bytes = isSwept ? kAheadBytes : kFarAheadBytes;
-    if (isSwept) {
+    if (isSwept && isFar) {
+      ahead.level = 1;
+    } else if (isSwept) {
       Ix most = to.sub(extents[plan.stream],
                        to.add(base[plan.stream], plan.tileStream));
       Ix all =
           isTwice ? to.mul(isNextBeyondFirst(), extents[plan.stream]) : Ix(0);
       ahead.most = to.max(most, all);
     }
-    areAll = !isSwept || !plan.facts.asksIntoFirst || plan.row == kNone;
+    bool isOwn = plan.facts.asksIntoFirst || isFar;
+    areAll = !isSwept || !isOwn || plan.row == kNone;
   }
   NodeSet asked = rowBefore ? readsOfWrites() : NodeSet();
   for (Node *n : all)
@@ -125,17 +132,18 @@ void Kernel::prefetchResults(Tile &t, int c) {
 /// 2, 3 and 4 rows ahead: RMSNorm to int8 16384 x 1024 1.95
 /// ms, 1.79, 1.62, 1.60; 8192 x 2048 2.40, 1.70, 1.69, 1.70; LayerNorm 16384 x
 /// 1024 2.73, 2.69, 2.40, 2.41; RMSNorm 2.42, 2.37, 2.29, 2.26;
-/// softmax 3.25, 2.84, 2.64, 2.57.
+/// softmax 3.25, 2.84, 2.64, 2.57. Four times as far where that is asked into
+/// the second cache.
 Ix Kernel::rowsAhead(WritePlan &w) {
   Ix tile(onlyRow ? 1 : plan.tileRows);
   int64_t bytes = 0;
   for (Node *n : readsAlongRow(w, /*isOfRow=*/true))
     bytes = std::max<int64_t>(bytes, n->type.getIntOrFloatBitWidth() / 8);
-  bool isFirst = plan.facts.asksIntoFirst;
+  bool isFirst = plan.facts.asksIntoFirst, isFar = plan.facts.asksFarAhead;
   Ix length = extents[plan.stream];
-  if (!bytes || length.is(0) || (!isFirst && !length.isConstant()))
+  if (!bytes || length.is(0) || (!isFirst && !isFar && !length.isConstant()))
     return tile;
-  int64_t distance = isFirst ? 2 * kAheadBytes : kAheadBytes;
+  int64_t distance = kAheadBytes * (isFar ? 4 : isFirst ? 2 : 1);
   return to.max(tile, to.ceilDiv(distance / bytes, to.max(length, 1)));
 }
 
@@ -245,6 +253,8 @@ void Kernel::writeStreamed(WritePlan &w) {
     isNone ? write(std::nullopt)
            : write(NextRow{2, isInSecond, /*rows=*/1, further});
   };
+  if (plan.facts.asksFarAhead)
+    return far();
   Ix beyond = to.sub(bytes, plan.facts.l1Bytes);
   if (asked)
     beyond = to.max(beyond, to.sub(asked + 1, bytes));

@@ -108,6 +108,12 @@ static void setFactsOfProcessor(TargetFacts &facts) {
     // panels alone 14 GB/s and 18.
     facts.followsRows = true;
     facts.asksInOrder = true; // `Kernel::prefetchInOrder`
+    // From memory (12 to 15 GB/s), one thread / two, ms, 8 KB ahead into the
+    // first cache or the next row into either, and so: logsumexp 32768 x 1024
+    // 12.6 and 10.4 / 5.2 and 3.7, 512 x 131072 22.4 and 18.3 / 13.0 and 11.3;
+    // RMSNorm to int8 32768 x 1024 17.8 and 13.8 / 10.1 and 7.6, LayerNorm 17.4
+    // and 15.3 / 8.6 and 7.1; softmax 8192 x 4096 17.1 and 16.4 / 9.8 and 8.8.
+    facts.asksFarAhead = true;
   }
   if (name == "znver4") {
     // 4096 x 4096, one thread, ms, once (and into the first cache, but for

@@ -486,7 +486,7 @@ func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {
 }
 
 /// How a processor likes to be asked.
-enum class Asks { Usual, IntoFirst, InOrder, Twice };
+enum class Asks { Usual, IntoFirst, InOrder, Twice, FarAhead };
 
 /// Lines that AVX-512 code of a program asks for, into the first cache and into
 /// the second; nothing where this machine does not generate it.
@@ -501,6 +501,7 @@ linesAskedFor(Program &program, Asks how,
   target->facts.asksIntoFirst = how == Asks::IntoFirst;
   target->facts.asksInOrder = how == Asks::IntoFirst || how == Asks::InOrder;
   target->facts.asksTwice = how == Asks::Twice;
+  target->facts.asksFarAhead = how == Asks::FarAhead;
   std::pair<size_t, size_t> lines;
   CompileProgramOptions options;
   options.onAssembly = [&](llvm::StringRef, llvm::StringRef text) {
@@ -549,6 +550,13 @@ func.func @f(%x: tensor<8192x4096xf32>) -> tensor<8192x4096xf32> {
   auto near = linesAskedFor(program, Asks::Twice);
   ASSERT_TRUE(near);
   EXPECT_EQ(near->first, 0u);
+  // 16 KB ahead by the pass, which begins the next row.
+  auto far = linesAskedFor(program, Asks::FarAhead, "prefetcht1\t16384(");
+  ASSERT_TRUE(far);
+  EXPECT_GT(far->first, 0u);
+  far = linesAskedFor(program, Asks::FarAhead);
+  ASSERT_TRUE(far);
+  EXPECT_EQ(far->first, 0u);
 }
 
 // Sums by themselves: nothing is asked for on the first level, which reads a
@@ -602,7 +610,8 @@ func.func @f(%x: tensor<8192x4096xf32>, %w: tensor<8192x4096xf32>)
   }
 }
 
-// Rows of 4 KB: two of them are as far as others ask, four as far as this one.
+// Rows of 4 KB: two of them are as far as others ask, four as far as this one,
+// or eight into the second cache beside what the pass asks for.
 TEST(CompileProgramTest, ShortRowsAreAskedForFurtherAhead) {
   Program program(R"mlir(
 func.func @f(%x: tensor<32768x1024xf32>) -> tensor<32768x1024xf32> {
@@ -624,6 +633,11 @@ func.func @f(%x: tensor<32768x1024xf32>) -> tensor<32768x1024xf32> {
     GTEST_SKIP() << "no AVX-512";
   EXPECT_GT(usual->first, 0u);
   EXPECT_GT(first->first, 0u);
+  for (llvm::StringRef line : {"prefetcht0\t8192(", "prefetcht1\t32768("}) {
+    auto far = linesAskedFor(program, Asks::FarAhead, line);
+    ASSERT_TRUE(far);
+    EXPECT_GT(far->first, 0u) << line.str();
+  }
 }
 
 // Four rows share what they multiply: it comes from memory.
