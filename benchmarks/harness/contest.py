@@ -171,7 +171,7 @@ class Contestant:
         one = max(min(found), 1e-3)
         self.runs = max(fewest, min(MOST_RUNS, math.ceil(TURN_MS / one)))
         if fewest > 1:
-            self.settling = max(1, min(SETTLING_RUNS, math.ceil(SETTLING_MS / one)))
+            self.settling = min(SETTLING_RUNS, math.ceil(SETTLING_MS / one))
 
     def take_turn(self):
         if self.turns and self.turns[-1]["ms"] > SLOW_MS:

@@ -51,7 +51,8 @@ struct TargetFacts {
   /// are asked for by the sweep of the row before and by their own pass.
   bool asksTwice = false;
   /// What rows read is asked for into the second cache, twice as far ahead as
-  /// elsewhere, and by a sweep four times, rather than into the first.
+  /// elsewhere, and by a sweep four times; the pass of rows that are written
+  /// asks for it into the first beside that, where elements cost little.
   bool asksFarAhead = false;
   /// Of rows that the second cache does not hold the next one is read while
   /// results of this one are written.

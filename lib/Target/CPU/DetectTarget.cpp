@@ -108,11 +108,11 @@ static void setFactsOfProcessor(TargetFacts &facts) {
     // panels alone 14 GB/s and 18.
     facts.followsRows = true;
     facts.asksInOrder = true; // `Kernel::prefetchInOrder`
-    // From memory (12 to 15 GB/s), one thread / two, ms, 8 KB ahead into the
-    // first cache or the next row into either, and so: logsumexp 32768 x 1024
-    // 12.6 and 10.4 / 5.2 and 3.7, 512 x 131072 22.4 and 18.3 / 13.0 and 11.3;
-    // RMSNorm to int8 32768 x 1024 17.8 and 13.8 / 10.1 and 7.6, LayerNorm 17.4
-    // and 15.3 / 8.6 and 7.1; softmax 8192 x 4096 17.1 and 16.4 / 9.8 and 8.8.
+    // From memory (12 to 15 GB/s), one thread / two, ms, before and so: RMSNorm
+    // to int8 32768 x 1024 19.9 and 14.8 / 9.1 and 6.4, LayerNorm 22.4 and 17.0
+    // / 11.6 and 8.8, kurtosis 8192 x 4096 15.8 and 12.8 / 7.0 and 5.4, softmax
+    // 17.4 and 16.6 / 9.5 and 9.0; logsumexp 32768 x 1024, five pairs of
+    // processes, 0.94 to 1.23 of the time / 0.79 to 1.43 (medians 0.94, 0.97).
     facts.asksFarAhead = true;
   }
   if (name == "znver4") {
