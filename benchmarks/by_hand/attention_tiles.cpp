@@ -438,4 +438,7 @@ int main() {
   measure<128, 64>(1, 32, 1024);
   measure<32, 64>(8, 12, 512);
   measure<32, 64>(8, 12, 128);
+  // Less than 197 x 197 of width 64 and 257 x 257 of width 80.
+  measure<64, 64>(1, 12, 192);
+  measure<64, 64>(1, 16, 256);
 }

@@ -162,7 +162,7 @@ class Contestant:
 
     def __init__(self, name, run):
         self.name, self.run, self.turns, self.runs, self.problem = name, run, [], 1, None
-        self.settling, self.predicted_ms, self.moment = 0, None, None
+        self.settling = 0
 
     def warm(self):
         found = self.run(1)["ms"]
@@ -180,11 +180,18 @@ class Contestant:
         found = self.run(self.settling + self.runs)
         # The first runs of a turn bring back what the others have driven out.
         times = found["ms"][self.settling:]
-        self.turns.append({"ms": statistics.median(times), "thread_ms": found["thread_ms"], "faults": found["faults"]})
-        self.predicted_ms, self.moment = found.get("predicted_ms"), found.get("moment")
+        self.turns.append(dict(found, ms=statistics.median(times)))
 
     def result(self):
-        return {key: statistics.median(turn[key] for turn in self.turns) for key in ("ms", "thread_ms", "faults")}
+        """The median of the turns, of each number that they have."""
+        return {key: self.median(key) for key in ("ms", "thread_ms", "faults")} | \
+            ({"predicted_ms": self.median("predicted_ms"), "moment": self.moment()} if "predicted_ms" in self.turns[0] else {})
+
+    def median(self, key):
+        return statistics.median(turn[key] for turn in self.turns)
+
+    def moment(self):
+        return {key: statistics.median(turn["moment"][key] for turn in self.turns if key in turn["moment"]) for key in self.turns[0]["moment"]}
 
 
 def hold_machine(command):

@@ -128,6 +128,7 @@ class Model:
         self.write, self.read_all, self.copy = rates["write"], rates["read_all"], rates["copy"]
         self.int8_flops = rates["int8_flops"] or 4.0 * rates["tile_flops"]
         self.multiplies_tiles = "amx-tile" in machine["features"]
+        self.shares_ports = "(sapphirerapids)" in machine["processor"] and lanes == 16
         self.caches, self.lanes = machine["cache_bytes"], lanes
 
     @staticmethod
@@ -159,7 +160,8 @@ class Model:
         served = self.served_by_shared(working_set)
         write_ms = served * read_ms / c["writeInCache"] + (1.0 - served) / self.write
         saved = (1.0 - served) * max(read_ms + 1.0 / self.write - 2.0 / self.copy, 0.0)
-        return lambda reads, writes: reads * read_ms + writes * write_ms - min(reads, writes) * saved
+        past_saved = served * (1.0 - c["pastApart"]) * min(read_ms, 1.0 / self.write)
+        return lambda reads, writes, past=0.0: reads * read_ms - min(reads, past) * past_saved + (writes - past) * write_ms + past / self.write - min(reads, writes) * saved
 
     @staticmethod
     def join(apart, arithmetic, memory, overhead, beside=0.0):
@@ -173,10 +175,11 @@ class Model:
         return self.product(step, work, c) if "depth" in work else self.kernel(step, work, c)
 
     def kernel(self, step, work, c):
-        register_ms, power_ms = 2.0 * self.lanes / self.flops, c["power"] / self.exponentials
+        register_ms, shared = 2.0 * self.lanes / self.flops, c["shared"] if self.shares_ports else 1.0
+        power_ms = shared * c["power"] / self.exponentials
 
         def ms_of(counts):
-            return register_ms / self.lanes * (c["simple"] * counts["simple"] + c["division"] * counts["divisions"] +
+            return shared * register_ms / self.lanes * (c["simple"] * counts["simple"] + c["division"] * counts["divisions"] +
                                                c["conversion"] * counts["conversions"]) + \
                 power_ms * (counts["exponentials"] + counts["lagging"]) + c["function"] * counts["functions"] / self.exponentials
         live = min(c["liveShare"], work["walked"]) if step["skips_tiles"] else 1.0
@@ -191,7 +194,7 @@ class Model:
             c["gatheredMs"] * work["gathered"] + c["visitMs"] * work["visits"] + c["tailMs"] * work["tails"] + \
             c["mergeMs"] * work["merges"] + c["extremeMs"] * work["extremes"] + \
             live * (c["byteTile"] * 2.0 / self.int8_flops * work["byte_steps"] + c["tileSumMs"] * work["tile_sums"])
-        memory = self.traffic(c, step["working_set"])(step["bytes_read"], step["bytes_written"])
+        memory = self.traffic(c, step["working_set"])(step["bytes_read"], step["bytes_written"], work.get("bytes_past", 0.0))
         memory += sum(again["bytes"] * self.read_ms_per_byte(c, again["between"]) for again in work["rereads"])
         beside = live * power_ms * work["stream"]["lagging"]
         return self.join(c["apart"], arithmetic, memory, c["launchMs"] + c["itemMs"] * work["items"], beside)
@@ -228,7 +231,7 @@ def improve(model, steps, c):
         for name in c:
             for way in (factor, 1.0 / factor):
                 trial = dict(c, **{name: c[name] * way})
-                if name in ("apart", "productApart", "liveShare") and trial[name] > 1.0:
+                if name in ("apart", "productApart", "pastApart", "liveShare") and trial[name] > 1.0:
                     continue
                 found = distance(model, steps, trial, start)
                 if found < best * (1.0 - 1e-5):

@@ -117,11 +117,11 @@ def line_of(workload, shape, dtype, threads, ours, contestants, known, rates, be
     for one in (fused, unfused):
         if one.problem:
             raise contest.Failed(f"{one.name}: {one.problem}")
-    times = fused.result()
+    times, by_itself = fused.result(), unfused.result()
     bound = bound_of(workload, shape, dtype, rates, best)
     line = {"workload": workload["name"], "family": workload["family"], "shape": shape, "dtype": dtype, "threads": threads, **ours.checked,
-            "fused_ms": times["ms"], "unfused_ms": unfused.result()["ms"],
-            "predicted_ms": {"fused": fused.predicted_ms, "unfused": unfused.predicted_ms}, "moment": fused.moment, "thread_ms": times["thread_ms"], "faults": times["faults"],
+            "fused_ms": times["ms"], "unfused_ms": by_itself["ms"],
+            "predicted_ms": {"fused": times["predicted_ms"], "unfused": by_itself["predicted_ms"]}, "moment": times["moment"], "thread_ms": times["thread_ms"], "faults": times["faults"],
             "speedup": contest.median_ratio(unfused, fused), "rounds": len(fused.turns)}
     line["bound"] = dict(bound, share=bound["ms"] / times["ms"])
     for kind, peer in by_name.items():

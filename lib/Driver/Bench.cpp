@@ -46,7 +46,10 @@ private:
   llvm::Error time();
   llvm::Error takeTurns();
   llvm::Error count();
+  llvm::Expected<Probe *> clockOf(int64_t threads);
   llvm::Expected<MachineMoment> momentOf(int64_t threads);
+  llvm::Expected<MachineMoment> momentAfter(const MachineMoment &before,
+                                            int64_t threads);
   void predict(int64_t threads, const MachineMoment &moment);
   llvm::Error measure();
   double operationsPerMs();
@@ -114,6 +117,9 @@ llvm::Error Benchmark::takeTurns() {
     std::vector<Tensor> &outputs =
         turn->isFused ? fusedOutputs : unfusedOutputs;
     BenchTurnTimes times;
+    auto atFirst = momentOf(turn->threads);
+    if (!atFirst)
+      return atFirst.takeError();
     ThreadClocks before = readThreadClocks();
     for (int64_t run = 0; run < turn->runs; ++run) {
       llvm::Error failure = llvm::Error::success();
@@ -127,7 +133,7 @@ llvm::Error Benchmark::takeTurns() {
     }
     ThreadClocks after = readThreadClocks();
     double runs = static_cast<double>(turn->runs);
-    auto moment = momentOf(turn->threads);
+    auto moment = momentAfter(*atFirst, turn->threads);
     if (!moment)
       return moment.takeError();
     times.moment = *moment;
@@ -163,6 +169,9 @@ bool isSameProgram(const CompiledProgram &one, const ProgramWork &ofOne,
 llvm::Error Benchmark::time() {
   std::vector<double> fusedTimes, unfusedTimes, ratios;
   double spent = 0.0;
+  auto atFirst = momentOf(options.threads);
+  if (!atFirst)
+    return atFirst.takeError();
   while (result.pairs < options.minPairs ||
          spent < 1000.0 * options.minSeconds) {
     llvm::Error failure = llvm::Error::success();
@@ -186,7 +195,7 @@ llvm::Error Benchmark::time() {
   result.fusedMs = medianOf(fusedTimes);
   result.unfusedMs = medianOf(unfusedTimes);
   result.speedup = medianOf(ratios);
-  auto moment = momentOf(options.threads);
+  auto moment = momentAfter(*atFirst, options.threads);
   if (!moment)
     return moment.takeError();
   result.moment = *moment;
@@ -227,6 +236,28 @@ llvm::Error Benchmark::count() {
 llvm::Expected<MachineMoment> Benchmark::momentOf(int64_t threads) {
   if (!facts.isMeasured)
     return MachineMoment();
+  auto clock = clockOf(threads);
+  if (!clock)
+    return clock.takeError();
+  return (*clock)->momentOf(facts.rates);
+}
+
+/// Of runs that began at `before`: what is there of the machine in between.
+/// Where the inputs lie is what the runs have left.
+llvm::Expected<MachineMoment>
+Benchmark::momentAfter(const MachineMoment &before, int64_t threads) {
+  if (!facts.isMeasured)
+    return MachineMoment();
+  auto clock = clockOf(threads);
+  if (!clock)
+    return clock.takeError();
+  MachineMoment moment = (*clock)->momentOf(facts.rates, inputs);
+  moment.cores = 0.5 * (moment.cores + before.cores);
+  moment.memory = 0.5 * (moment.memory + before.memory);
+  return moment;
+}
+
+llvm::Expected<Probe *> Benchmark::clockOf(int64_t threads) {
   auto known = clocks.find(threads);
   if (known == clocks.end()) {
     auto made = Probe::create(target, threads, Probe::Effort::Quick);
@@ -234,7 +265,7 @@ llvm::Expected<MachineMoment> Benchmark::momentOf(int64_t threads) {
       return made.takeError();
     known = clocks.emplace(threads, std::move(*made)).first;
   }
-  return known->second.momentOf(facts.rates);
+  return &known->second;
 }
 
 void Benchmark::predict(int64_t threads, const MachineMoment &moment) {

@@ -357,6 +357,54 @@ MachineMoment Probe::momentOf(const MachineRates &known) {
           medianOf(readInRounds(*streamed, kRounds)) / memory};
 }
 
+MachineMoment Probe::momentOf(const MachineRates &known,
+                              llvm::MutableArrayRef<Tensor> arrays) {
+  constexpr int kRounds = 5;
+  constexpr double kOfSecond = 1.5; // of it nothing is left of that
+  struct Part {
+    int64_t address, elements; ///< of the first thread
+  };
+  std::vector<Part> parts;
+  double bytes = 0.0;
+  for (Tensor &array : arrays) {
+    // Small integers are f32 that are not normal, which may be slow to add.
+    if (!isFloat(array.dtype()))
+      continue;
+    Part part{reinterpret_cast<intptr_t>(array.data()),
+              elementsOf(static_cast<double>(array.numBytes()) /
+                         static_cast<double>(threads))};
+    if (part.elements == 0)
+      continue;
+    parts.push_back(part);
+    bytes += 4.0 * static_cast<double>(part.elements * threads);
+  }
+  bool isBetween =
+      bytes > kOfSecond * static_cast<double>(known.cacheBytes[1] * threads) &&
+      bytes < streamedBytes(known);
+  std::vector<double> read;
+  if (isBetween) { // before anything else drives them out
+    Arrays sums(threads, lanes);
+    read = ratesOf(threads, kRounds, bytes / static_cast<double>(threads),
+                   [&](int64_t thread) {
+                     int64_t out = sums.address(thread);
+                     for (const Part &part : parts) {
+                       int64_t in = part.address + 4 * thread * part.elements;
+                       int64_t words[] = {
+                           part.elements, in, in,    0, part.elements, 1, out,
+                           out,           0,  lanes, 1};
+                       this->read(words, nullptr);
+                     }
+                   });
+  }
+  MachineMoment moment = momentOf(known);
+  if (!isBetween)
+    return moment;
+  moment.readBytes = bytes;
+  moment.readPerMs = medianOf(read);
+  moment.threads = threads;
+  return moment;
+}
+
 double Probe::exponentialsPerMs() {
   return roundsOfLoop(exp, 1.0, rounds).back();
 }

@@ -3,6 +3,7 @@
 #define REFOLD_LIB_DRIVER_PROBE_H
 
 #include "refold/Schedule/MachineRates.h"
+#include "refold/Support/Tensor.h"
 #include "refold/Target/CPU/DetectTarget.h"
 #include "refold/Target/CPU/ObjectCode.h"
 #include "llvm/Support/Error.h"
@@ -26,6 +27,11 @@ public:
   /// What others on the machine leave of what is known of it, in the usual one
   /// of a few rounds: takes some 30 ms, and what memory holds 4 times L3.
   MachineMoment momentOf(const MachineRates &known);
+  /// As much with how fast these arrays are read again and again, where they
+  /// lie, if they are more than the second caches hold and less than
+  /// `streamedBytes`. Those of integers are left out.
+  MachineMoment momentOf(const MachineRates &known,
+                         llvm::MutableArrayRef<Tensor> arrays);
   /// Bytes read a millisecond, of `workingSet` bytes that the threads read
   /// again and again between them: the rate of the cache that holds as much.
   /// Known for powers of 4, the next of which is taken.

@@ -155,6 +155,9 @@ private:
   void countProduct(const ProductStep &step, StepWork &work);
   llvm::Error countStep(const Step &step, StepWork &work);
   double touch(const ViewSpec &view, double elements);
+  double pastCaches(const KernelStep &step,
+                    llvm::ArrayRef<std::optional<Extent>> operands,
+                    const Schedule &schedule, const StepWork &work);
   void notePassed(const Step &step, StepWork &work) const;
 
   mlir::MLIRContext &context;
@@ -165,6 +168,7 @@ private:
   std::vector<int64_t> symbols;
   std::map<unsigned, CountedKernel> kernels;
   std::vector<double> touched; ///< bytes of each buffer that steps read
+  std::vector<bool> isPast;    ///< buffers that are written past the caches
   bool isOfRun = true;         ///< the step that is counted, not done once
 };
 
@@ -203,6 +207,34 @@ double WorkCounter::touch(const ViewSpec &view, double elements) {
   double bytes = elements * byteWidth(view.dtype);
   touched[view.buffer] += isOfRun ? bytes : 0.0;
   return bytes;
+}
+
+/// Bytes of results that are stored past the caches (`Kernel::mayStream`): by
+/// their size, those of the program from a quarter of it on, and of bytes by
+/// half of what passes with them.
+double WorkCounter::pastCaches(const KernelStep &step,
+                               llvm::ArrayRef<std::optional<Extent>> operands,
+                               const Schedule &schedule,
+                               const StepWork &work) {
+  if (!schedule.streamBytes)
+    return 0.0;
+  double past = 0.0;
+  for (size_t i = step.numInputs; i < operands.size(); ++i) {
+    auto *view = std::get_if<ViewSpec>(&step.operands[i]);
+    if (!view)
+      continue;
+    double bytes = operands[i]->elements() * operands[i]->width;
+    bool isFinal = spec.buffers[view->buffer].kind == BufferKind::Output;
+    double passing = isFinal && operands[i]->width == 1
+                         ? std::max(bytes, 0.5 * (bytes + work.bytesRead))
+                         : bytes;
+    if (passing >=
+        static_cast<double>(schedule.streamBytes) * (isFinal ? 0.25 : 1.0)) {
+      past += bytes;
+      isPast[view->buffer] = true;
+    }
+  }
+  return past;
 }
 
 llvm::Error WorkCounter::countKernel(const KernelStep &step, StepWork &work) {
@@ -247,6 +279,7 @@ llvm::Error WorkCounter::countKernel(const KernelStep &step, StepWork &work) {
                   *kernel.schedule, facts);
     counts.bytesRead = work.bytesRead;
     counts.bytesWritten = work.bytesWritten;
+    counts.bytesPast = pastCaches(step, operands, *kernel.schedule, work);
     counts.skipsTiles = work.skipsTiles;
     if (work.skipsTiles)
       if (mlir::FailureOr<double> walked =
@@ -410,6 +443,7 @@ void WorkCounter::notePassed(const Step &step, StepWork &work) const {
 llvm::Expected<ProgramWork> WorkCounter::count() {
   ProgramWork result;
   touched.assign(spec.buffers.size(), 0.0);
+  isPast.assign(spec.buffers.size(), false);
   ConstantSteps constants = findConstantSteps(spec);
   std::vector<bool> isNamed(spec.buffers.size()); // by steps of a run
   result.keptBytes = constants.keptBytes;
@@ -436,7 +470,8 @@ llvm::Expected<ProgramWork> WorkCounter::count() {
         static_cast<double>(buffer.bytes.evaluate(symbols).value_or(0));
     bool isWeight = buffer.kind == BufferKind::Constant || constants.isKept[i];
     bool isRead = buffer.kind == BufferKind::Input || isWeight;
-    if (isRead || isNamed[i])
+    // What is stored past the caches, and not read, has no place in them.
+    if (isRead || (isNamed[i] && (!isPast[i] || bytesRead > 0.0)))
       result.workingSet += isRead ? std::min(bytes, bytesRead) : bytes;
     if (buffer.kind == BufferKind::Input)
       result.inputBytes += std::min(bytes, bytesRead);

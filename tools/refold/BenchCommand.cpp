@@ -51,7 +51,12 @@ static llvm::json::Array declinedToJson(const BenchResult &result) {
 }
 
 static llvm::json::Object toJson(const MachineMoment &moment) {
-  return llvm::json::Object{{"cores", moment.cores}, {"memory", moment.memory}};
+  llvm::json::Object object{{"cores", moment.cores}, {"memory", moment.memory}};
+  if (moment.readBytes > 0.0) {
+    object["read_bytes"] = moment.readBytes;
+    object["read_bytes_per_ms"] = moment.readPerMs;
+  }
+  return object;
 }
 
 static llvm::json::Object predictionToJson(const BenchResult &result) {

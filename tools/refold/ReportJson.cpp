@@ -48,6 +48,7 @@ static llvm::json::Object toJson(const KernelWork &work) {
                             {"pair_steps", work.pairSteps},
                             {"byte_steps", work.byteSteps},
                             {"tile_sums", work.tileSums},
+                            {"bytes_past", work.bytesPast},
                             {"sums_across", work.sumsAcross},
                             {"turned", work.turned},
                             {"walked", work.walked},

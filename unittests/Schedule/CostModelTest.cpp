@@ -601,6 +601,38 @@ TEST_F(CostModelTest, TheThirdCacheServesWhatItWasSeenToServe) {
   EXPECT_DOUBLE_EQ(read(2.0), memory);
 }
 
+/// What others have of it at the moment: found by reading, for all sizes.
+TEST_F(CostModelTest, AMomentTellsWhatTheThirdCacheServes) {
+  KernelWork work = workOf(kProduct, {1, 1, 1});
+  work.bytesRead = 1e8;
+  auto size = static_cast<double>(rates.cacheBytes[2]);
+  rates.readAround = {rates.read[2], rates.read[2], rates.read[3]};
+  MachineMoment moment;
+  auto read = [&](double ofCache, int64_t threads) {
+    return predict(work, target, rates.at(moment), threads, ofCache * size)
+        .memoryMs;
+  };
+  double cache = read(0.5, 1), memory = read(8.0, 1);
+  moment.readBytes = 0.5 * size;
+  moment.readPerMs = rates.read[3]; // nothing of it
+  EXPECT_DOUBLE_EQ(read(0.5, 1), memory);
+  EXPECT_DOUBLE_EQ(read(0.25, 1), memory);
+  EXPECT_DOUBLE_EQ(read(8.0, 1), memory);
+  moment.readPerMs = 2.0 / (1.0 / rates.read[2] + 1.0 / rates.read[3]);
+  EXPECT_NEAR(read(0.5, 1), 0.5 * (cache + memory), 0.01 * cache);
+  EXPECT_DOUBLE_EQ(read(8.0, 1), memory);
+  moment.readPerMs = rates.read[2]; // all of it, as is known
+  EXPECT_DOUBLE_EQ(read(0.5, 1), cache);
+  // More than is known.
+  rates.readAround.fill(rates.read[3]);
+  EXPECT_DOUBLE_EQ(read(0.5, 1), cache);
+  // By as many threads as read.
+  moment.readPerMs = 2.0 * rates.read[2];
+  moment.threads = 2;
+  work.items = 2.0;
+  EXPECT_NEAR(read(0.5, 2), 0.5 * cache, 0.01 * cache);
+}
+
 /// e^x about a pivot that lags behind is computed as the row comes.
 TEST_F(CostModelTest, WhatLagsBehindRunsBesideMemory) {
   KernelWork work;

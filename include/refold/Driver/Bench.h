@@ -21,7 +21,7 @@ struct BenchResult;
 struct BenchTurnTimes {
   std::vector<double> ms;   ///< of every run
   double predictedMs = 0.0; ///< of one run, by the cost model, at `moment`
-  MachineMoment moment;     ///< right after the runs
+  MachineMoment moment;     ///< around the runs
   double threadMs = 0.0; ///< CPU time a run of the thread that had most of it
   double faults = 0.0;   ///< pages a run that the system had to bring
 };
@@ -84,7 +84,7 @@ struct BenchResult {
   BenchBound bound;
   /// By the cost model, from what is known of the machine, at `moment`.
   double fusedPredictedMs = 0.0, unfusedPredictedMs = 0.0;
-  MachineMoment moment; ///< right after the runs
+  MachineMoment moment; ///< around the runs
   bool isPredictedFromMeasuredRates = false;
   /// Both programs are one: the same steps with the same code.
   bool isSame = false;

@@ -54,6 +54,7 @@ struct KernelWork {
   double fullShare = 1.0;  ///< of the rows that they have room for
   double bytesRead = 0.0;  ///< different elements
   double bytesWritten = 0.0;
+  double bytesPast = 0.0;  ///< of those, what is stored past the caches
   bool skipsTiles = false; ///< tiles that a mask proves dead
   double walked = 1.0;     ///< of the stream's positions, where some are
   /// Bytes that are read again, and those of other elements in between: what

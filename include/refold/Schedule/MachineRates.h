@@ -12,6 +12,10 @@ namespace refold {
 struct MachineMoment {
   double cores = 1.0;  ///< what they compute, and read from their own caches
   double memory = 1.0; ///< what is read from and written to it
+  /// Bytes that so many threads read again and again, a millisecond: how much
+  /// of them the third cache serves. 0 bytes: nobody looked.
+  double readBytes = 0.0, readPerMs = 0.0;
+  int64_t threads = 1;
 };
 
 /// What a machine does, as plain numbers: those of one thread, and of the
@@ -41,12 +45,15 @@ struct MachineRates {
   double copyAll = 0.0;  ///< by all threads together
   std::array<int64_t, 3> cacheBytes = {}; ///< L1 and L2 of a core, L3 of all
   int64_t cores = 1;
+  /// Of what the third cache serves by these rates, however much that is, the
+  /// share that others have instead. Negative where it serves more.
+  double taken = 0.0;
 
   bool paysBf16() const { return bf16Flops > 1.2 * flops; }
   bool paysInt8() const { return int8Flops > 1.2 * flops; }
 
-  /// These rates at `moment`. What comes from the third cache alone stays: it
-  /// was not looked at.
+  /// These rates at `moment`. That of the third cache alone stays, unless more
+  /// was read: how much it has is looked at, not how fast it gives it.
   MachineRates at(const MachineMoment &moment) const;
 
   /// What is taken where nothing was measured: a Zen 4 server core at 3.7 GHz

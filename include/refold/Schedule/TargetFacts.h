@@ -57,6 +57,9 @@ struct TargetFacts {
   /// Of rows that the second cache does not hold the next one is read while
   /// results of this one are written.
   bool beginsNextRow = false;
+  /// Whatever a register of 512 bits is asked goes through the two ports that
+  /// fmas go through, and those are busy with nothing else as they are probed.
+  bool sharesPorts = false;
   /// Additions have ports of their own, no more than multiplications have.
   bool addsApart = false;
   /// Up to so many rows of a product all pass by one panel that lies ready

@@ -114,6 +114,7 @@ static void setFactsOfProcessor(TargetFacts &facts) {
     // 17.4 and 16.6 / 9.5 and 9.0; logsumexp 32768 x 1024, five pairs of
     // processes, 0.94 to 1.23 of the time / 0.79 to 1.43 (medians 0.94, 0.97).
     facts.asksFarAhead = true;
+    facts.sharesPorts = facts.vectorBits == 512;
   }
   if (name == "znver4") {
     // 4096 x 4096, one thread, ms, once (and into the first cache, but for

@@ -15,15 +15,15 @@ static void print(llvm::raw_ostream &os, const TargetFacts &facts) {
   const auto &[vectorBits, vectorRegisters, l1Bytes, l2Bytes, hasCompress,
                addsPairs, l3Bytes, cores, hasByteDots, addsHalfWords,
                gathersWords, masksAreFree, followsRows, asksIntoFirst,
-               asksInOrder, asksTwice, asksFarAhead, beginsNextRow, addsApart,
-               mostRowsByPanel, multipliesTiles] = facts;
+               asksInOrder, asksTwice, asksFarAhead, beginsNextRow, sharesPorts,
+               addsApart, mostRowsByPanel, multipliesTiles] = facts;
   os << vectorBits << ' ' << vectorRegisters << ' ' << l1Bytes << ' ' << l2Bytes
      << ' ' << hasCompress << ' ' << addsPairs << ' ' << l3Bytes << ' ' << cores
      << ' ' << hasByteDots << ' ' << addsHalfWords << ' ' << gathersWords << ' '
      << masksAreFree << ' ' << followsRows << ' ' << asksIntoFirst << ' '
      << asksInOrder << ' ' << asksTwice << ' ' << asksFarAhead << ' '
-     << beginsNextRow << ' ' << addsApart << ' ' << mostRowsByPanel << ' '
-     << multipliesTiles;
+     << beginsNextRow << ' ' << sharesPorts << ' ' << addsApart << ' '
+     << mostRowsByPanel << ' ' << multipliesTiles;
 }
 
 /// Of this compiler and the two libraries that its code comes from.
