@@ -5,7 +5,7 @@
     acceptance.py results.jsonl [--by-hand by-hand.jsonl]
 
 A row a figure: in how many of its cases it was reached, what stops the others, and the cases that miss it, the open and the worst first. The
-last measurement of a case counts, as in report.py. Where one line has two figures (a share of the bound and a ratio) they are two
+last measurement of a case counts, as in report.py, and where peers count the last one beside peers. Where one line has two figures (a share of the bound and a ratio) they are two
 rows.
 
 What stops a case: `bound`, if the figure asks for more than the probed bound of the case (three times a peer that takes 2.5 times
@@ -22,7 +22,7 @@ import math
 import pathlib
 import statistics
 
-from report import NEAR, load, shape_of
+from report import NEAR, has_peers, load, shape_of
 
 #: Rows of two or more sums that have to be moved together: what two threads reach is another figure.
 THREE_STATES = ("token_statistics", "kurtosis", "kl_divergence")
@@ -36,8 +36,9 @@ EXPORTS = ("minilm_dynamo_eager", "minilm_dynamo_sdpa", "minilm_torchscript_eage
 class Results:
     """The lines of a run; those without a checked answer reach nothing."""
 
-    def __init__(self, lines):
+    def __init__(self, lines, beside_peers=None):
         self.lines = lines
+        self.beside_peers = [line for line in lines if has_peers(line)] if beside_peers is None else beside_peers
         self.cases = {self.key(line): line for line in lines}
 
     @staticmethod
@@ -49,8 +50,12 @@ class Results:
         """The case that differs in what is named, if it was measured."""
         return self.cases.get(self.key(line, **other))
 
-    def of(self, *names, dtype=None, when=lambda line: True):
-        return [line for line in self.lines if line["workload"] in names and dtype in (None, line["dtype"]) and line["checked"] and when(line)]
+    def of(self, *names, dtype=None, when=lambda line: True, beside_peers=False):
+        lines = self.beside_peers if beside_peers else self.lines
+        return [line for line in lines if line["workload"] in names and dtype in (None, line["dtype"]) and line["checked"] and when(line)]
+
+    def of_peers(self, *names, **which):
+        return self.of(*names, **which, beside_peers=True)
 
 
 def share(line):
@@ -144,8 +149,8 @@ def rows(results):
     def two(line):
         return line["threads"] == 2
 
-    def fma(name, dtype="f32", when=lambda line: True):
-        return results.of(name, dtype=dtype, when=lambda line: line["shape"]["n"] == line["shape"]["m"] and when(line))
+    def fma(name, dtype="f32", when=lambda line: True, beside_peers=False):
+        return results.of(name, dtype=dtype, when=lambda line: line["shape"]["n"] == line["shape"]["m"] and when(line), beside_peers=beside_peers)
 
     def wide(line):
         return line["shape"]["d"] >= 64 and line["shape"]["n"] >= 512
@@ -180,18 +185,18 @@ def rows(results):
 
     yield "attention f32, d >= 64, s >= 512, one thread: of FMA", share, 0.90, fma("attention", when=lambda line: wide(line) and one(line))
     yield "the same, two threads", share, 0.80, fma("attention", when=lambda line: wide(line) and two(line))
-    yield "the same: of the best peer", against_best, 1.12, fma("attention", when=wide)
+    yield "the same: of the best peer", against_best, 1.12, fma("attention", when=wide, beside_peers=True)
     yield "attention f32, d 32, s 128: of FMA", share, 0.67, fma("attention", when=narrow(128))
     yield "attention f32, d 32, s 512: of FMA", share, 0.76, fma("attention", when=narrow(512))
     yield "causal, s >= 1024: full over causal", of_full, 1 / 0.56, fma("attention_causal", when=lambda line: width(line) >= 1024)
     yield "attention bf16: of our f32", of_f32, 1.7, fma("attention", "bf16")
-    yield "attention bf16: of torch", against("torch"), 4, fma("attention", "bf16")
+    yield "attention bf16: of torch", against("torch"), 4, fma("attention", "bf16", beside_peers=True)
     yield "decode, latent decode: of the tighter bound", share, 0.82, results.of("decode", "latent_decode")
-    yield "decode, latent decode: of the best peer", against_best, 4, results.of("decode", "latent_decode")
+    yield "decode, latent decode: of the best peer", against_best, 4, results.of_peers("decode", "latent_decode")
     for names, title, usual, long in ((WRITING, "rows that write", 0.82, 0.70), (INT8, "rows that write int8", 0.72, 0.54)):
         yield f"{title}, 1k to 16k: of the copy", share, usual, results.of(*names, dtype="f32", when=lambda line: 1024 <= width(line) <= 16384)
         yield f"{title}, 128k: of the copy", share, long, results.of(*names, dtype="f32", when=lambda line: width(line) == 131072)
-        mine = results.of(*names, dtype="f32", when=lambda line: 1024 <= width(line) <= 131072)
+        mine = results.of_peers(*names, dtype="f32", when=lambda line: 1024 <= width(line) <= 131072)
         yield f"{title}: of ONNX Runtime", against("onnxruntime"), 1.5, mine
         yield f"{title}: of every other peer", against("torch", "inductor", "openvino", "jax"), 3, mine
     few = [name for name in REDUCING if name not in THREE_STATES]
@@ -200,16 +205,16 @@ def rows(results):
     yield "the same, three states, two threads", share, 0.74, [line for line in long_rows if line["workload"] in THREE_STATES and two(line)]
     yield "rows that reduce, 1k: of the read", share, 0.86, results.of(*few, when=lambda line: width(line) == 1024)
     yield "the same, three states", share, 0.68, results.of(*THREE_STATES, when=lambda line: width(line) == 1024)
-    yield "rows that reduce: of the best peer", against_best, 2, results.of(*REDUCING, when=lambda line: 1024 <= width(line) <= 131072)
-    yield "softmax and its 8 best: of the best peer", against_best, 30, results.of("softmax_top8")
+    yield "rows that reduce: of the best peer", against_best, 2, results.of_peers(*REDUCING, when=lambda line: 1024 <= width(line) <= 131072)
+    yield "softmax and its 8 best: of the best peer", against_best, 30, results.of_peers("softmax_top8")
     yield "int8 rows and product, M 1024: of the bound", share, 0.90, results.of("quantised_product", when=lambda line: line["shape"]["m"] == 1024)
-    yield "the same: of the best peer", against_best, 1.0, results.of("quantised_product", when=lambda line: line["shape"]["m"] == 1024)
-    yield "int8 rows and product, M 16: of the best peer", against_best, 1.1, results.of("quantised_product", when=lambda line: line["shape"]["m"] == 16)
-    yield "products and lists, norms and products, fused: of unfused and the best peer", against_all, 1.1, results.of(*BEHIND_PRODUCTS, *BEFORE_PRODUCTS)
+    yield "the same: of the best peer", against_best, 1.0, results.of_peers("quantised_product", when=lambda line: line["shape"]["m"] == 1024)
+    yield "int8 rows and product, M 16: of the best peer", against_best, 1.1, results.of_peers("quantised_product", when=lambda line: line["shape"]["m"] == 16)
+    yield "products and lists, norms and products, fused: of unfused and the best peer", against_all, 1.1, results.of_peers(*BEHIND_PRODUCTS, *BEFORE_PRODUCTS)
     yield "the same, left unfused: of unfused", lambda line: against_unfused(line) if is_left_alone(line) else None, 0.97, results.of(*BEHIND_PRODUCTS, *BEFORE_PRODUCTS)
-    yield "MiniLM: of ONNX Runtime", against("onnxruntime"), 1.1, results.of("minilm", *EXPORTS)
-    yield "MiniLM, 128 tokens: of OpenVINO", against("openvino"), 1.03, results.of("minilm", when=lambda line: line["shape"]["length"] == 128)
-    yield "MiniLM, 512 tokens: of OpenVINO", against("openvino"), 1.08, results.of("minilm", when=lambda line: line["shape"]["length"] == 512)
+    yield "MiniLM: of ONNX Runtime", against("onnxruntime"), 1.1, results.of_peers("minilm", *EXPORTS)
+    yield "MiniLM, 128 tokens: of OpenVINO", against("openvino"), 1.03, results.of_peers("minilm", when=lambda line: line["shape"]["length"] == 128)
+    yield "MiniLM, 512 tokens: of OpenVINO", against("openvino"), 1.08, results.of_peers("minilm", when=lambda line: line["shape"]["length"] == 512)
     yield "MiniLM: of the fastest of five files", of_five, 0.97, results.of("minilm", *EXPORTS)
     yield "rows of 1k to 1M: share less that of 1k", per_element, -0.10, results.of(*WRITING, *INT8, *REDUCING, dtype="f32", when=lambda line: width(line) > 1024)
     yield "all: of unfused", against_unfused, 0.97, [line for line in results.lines if line["checked"]]
@@ -254,7 +259,7 @@ def main():
     parser.add_argument("--by-hand", type=pathlib.Path, help="JSON lines of kernels that were written by hand")
     options = parser.parse_args()
     by_hand = [json.loads(line) for line in options.by_hand.read_text(encoding="utf-8").splitlines()] if options.by_hand else []
-    print(table(Results(load(options.results)), ByHand(by_hand)))
+    print(table(Results(load(options.results), load(options.results, has_peers)), ByHand(by_hand)))
 
 
 if __name__ == "__main__":

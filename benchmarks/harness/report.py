@@ -26,12 +26,16 @@ README_ROWS = [("attention", {"m": 2048}, "attention, 8 heads of 2048 x 2048 x 6
                ("minilm", {"batch": 8}, "all-MiniLM-L6-v2, 8 x 128")]
 
 
-def load(path):
-    """The last line of each case."""
+def has_peers(line):
+    return any("speedup" in peer for peer in line.get("peers", {}).values())
+
+
+def load(path, when=lambda line: True):
+    """The last line of each case, of those for which `when` holds."""
     found = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         line = json.loads(line)
-        if "shape" in line and "threads" in line:
+        if "shape" in line and "threads" in line and when(line):
             found[(line["workload"], line["dtype"], json.dumps(line["shape"], sort_keys=True), line["threads"])] = line
     return list(found.values())
 

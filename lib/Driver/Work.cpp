@@ -214,8 +214,7 @@ double WorkCounter::touch(const ViewSpec &view, double elements) {
 /// half of what passes with them.
 double WorkCounter::pastCaches(const KernelStep &step,
                                llvm::ArrayRef<std::optional<Extent>> operands,
-                               const Schedule &schedule,
-                               const StepWork &work) {
+                               const Schedule &schedule, const StepWork &work) {
   if (!schedule.streamBytes)
     return 0.0;
   double past = 0.0;

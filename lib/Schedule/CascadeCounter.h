@@ -58,6 +58,7 @@ private:
   bool isSummedAcross(const OpSet &ops, uint64_t nest);
   void countPanels(const OpSet &ops);
   void countBytePanels(mlir::Value term);
+  void countPairPanels(mlir::Value term);
   double waitInOrder(const OpSet &ops);
   double othersOf(mlir::Value term, const OpSet &ops, uint64_t nest,
                   bool isThin, bool isAcross);

@@ -127,7 +127,7 @@ struct Coefficients {
   double thinLoad = 3.53;      ///< and for what only these rows share
   double sumAcross = 22.0;     ///< a sum whose lanes are added at the end
   double turned = 13.0;        ///< an element laid out for a product
-  double liveShare = 0.503;    ///< of a mask, at most: fitted to triangles
+  double liveShare = 0.503;    ///< of a mask, where tiles are not counted
   double visitMs = 1.26e-06;   ///< a row that is begun
   double mergeMs = 2.95e-07;   ///< a sum of its lanes
   double tailMs = 6.41e-07;    ///< a register at its end
@@ -294,7 +294,9 @@ Cost refold::predict(const KernelWork &work, const TargetFacts &target,
   double byteMs = rates.int8Flops > 0.0 ? 2.0 / rates.int8Flops : stepMs / 4.0;
   double busy =
       parallelism(work.items, static_cast<double>(threads), work.fullShare);
-  double live = work.skipsTiles ? std::min(c.liveShare, work.walked) : 1.0;
+  double live = !work.skipsTiles    ? 1.0
+                : work.walked < 1.0 ? work.walked
+                                    : c.liveShare;
   Cost cost;
   cost.arithmeticMs =
       live * sumOf(work.stream) + c.rowOperation * lanes * sumOf(work.rows) +

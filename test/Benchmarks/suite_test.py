@@ -87,6 +87,11 @@ def acceptance_test():
     assert found["rows that write, 128k: of the copy"][1:4] == ["0 of 1", "0.60", "by hand 1"] and found["rows that write: of ONNX Runtime"][1] == "3 of 3"
     assert found["rows that write: of every other peer"][1:4] == ["0 of 3", "2.50", "by hand 1, open 2"], found["rows that write: of every other peer"]
     assert found["all: of unfused"][1] == "2 of 3"
+    # A line that was timed without peers hides none that was timed beside them.
+    alone = {**line(0.9, 1.5, m=2, n=4096), "peers": {}}
+    rows = {row[0]: row[1:] for row in acceptance.rows(acceptance.Results([lines[0], alone], lines[:2]))}
+    assert [one["bound"]["share"] for one in rows["rows that write, 1k to 16k: of the copy"][2]] == [0.83, 0.9]
+    assert [one["bound"]["share"] for one in rows["rows that write: of ONNX Runtime"][2]] == [0.83, 0.80]
     # What was declined is held against the unfused program only.
     declined = {**line(0.5, 0.98, workload="rmsnorm_product", m=128), "ratio": 0.9, "declined": [{"name": "o"}]}
     assert acceptance.against_all(declined) is None and acceptance.against_all({**declined, "declined": []}) == 0.9

@@ -150,6 +150,32 @@ constexpr llvm::StringLiteral kSum = R"(
     refold.write %3, %b[%m] : f32
   })";
 
+/// Heads that share what they read find it in a cache, if it fits into one.
+TEST_F(CostModelTest, RowsThatReadAlikeReadAgain) {
+  constexpr llvm::StringLiteral kHeads = R"(
+  %x, %y = "test.arrays"() : () -> (memref<?x?x?xf32>, memref<?x?xf32>)
+  refold.cascade rows(%h = ?, %m = ?) stream(%n = ?)
+    ins(%a = %x : memref<?x?x?xf32>) outs(%b = %y : memref<?x?xf32>)
+    sizes(%h = %b[0], %m = %b[1], %n = %a[2]) {
+    %0 = refold.read %a[HEAD, %m, %n] : f32
+    %1 = refold.state add(%0 : f32)
+    refold.write %1, %b[%h, %m] : f32
+  })";
+  auto readAgain = [&](llvm::StringRef head) {
+    double bytes = 0.0, between = 0.0;
+    for (auto &again :
+         workOf(replaced(kHeads, "HEAD", head), {32, 64, 4096}).rereads) {
+      bytes += again.bytes;
+      between = again.between;
+    }
+    return std::pair(bytes, between);
+  };
+  constexpr double kHead = 64 * 4096 * 4;
+  EXPECT_EQ(readAgain("%h").first, 0.0);
+  EXPECT_EQ(readAgain("%h floordiv 4"), std::pair(24 * kHead, kHead));
+  EXPECT_EQ(readAgain("%h floordiv 4 + 1").first, 0.0); // not looked into
+}
+
 /// Sums of rows of a table: which row, and which element of it, is data.
 TEST_F(CostModelTest, RowsAtComputedPlacesAreReadAsOthers) {
   std::string text = R"(
@@ -631,6 +657,73 @@ TEST_F(CostModelTest, AMomentTellsWhatTheThirdCacheServes) {
   moment.threads = 2;
   work.items = 2.0;
   EXPECT_NEAR(read(0.5, 2), 0.5 * cache, 0.01 * cache);
+}
+
+/// What more rows than a tile has share is laid out for matrix tiles; fewer
+/// read it as it lies.
+TEST_F(CostModelTest, PairsOfManyRowsAreLaidOutForTiles) {
+  constexpr llvm::StringLiteral kPooled = R"(
+  %x, %v, %y = "test.arrays"()
+    : () -> (memref<?x?xbf16>, memref<?x?xbf16>, memref<?x?xf32>)
+  refold.cascade rows(%m = ?) stream(%n = ?) carried(%e = ?)
+    ins(%a = %x : memref<?x?xbf16>, %w = %v : memref<?x?xbf16>)
+    outs(%b = %y : memref<?x?xf32>)
+    sizes(%m = %b[0], %n = %a[1], %e = %b[1]) {
+    %0 = refold.read %a[%m, %n] : bf16
+    %1 = refold.read %w[%n, %e] : bf16
+    %2 = arith.extf %0 : bf16 to f32
+    %3 = arith.extf %1 : bf16 to f32
+    %4 = arith.mulf %2, %3 : f32
+    %5 = refold.state add(%4 : f32)
+    refold.write %5, %b[%m, %e] : f32
+  })";
+  target.addsPairs = target.multipliesTiles = true;
+  KernelWork many = workOf(kPooled, {40, 2048, 64});
+  ASSERT_GT(many.pairSteps, 0.0);
+  EXPECT_NEAR(many.turned, 0.7 * 2048 * 64, 1.0);
+  EXPECT_EQ(workOf(kPooled, {16, 2048, 64}).turned, 0.0);
+  target.multipliesTiles = false; // fitted without
+  EXPECT_EQ(workOf(kPooled, {40, 2048, 64}).turned, 0.0);
+}
+
+/// Tiles that a mask proves dead are left out, as many as there are.
+TEST_F(CostModelTest, OfMaskedTilesThoseThatAreWalkedCount) {
+  KernelWork work = workOf(kProduct, {1024, 1024, 64});
+  double all = predict(work, target, rates, 1, 1.0).arithmeticMs;
+  work.skipsTiles = true;
+  work.walked = 0.75;
+  EXPECT_NEAR(predict(work, target, rates, 1, 1.0).arithmeticMs, 0.75 * all,
+              0.02 * all);
+}
+
+/// One port more or less is not told by what fmas take.
+TEST_F(CostModelTest, SharedPortsMakeRowsLongerAndNothingElse) {
+  KernelWork rows = workOf(kSoftmax, {64, 1024});
+  KernelWork product = workOf(kProduct, {64, 64, 64});
+  double before = msOf(rows, 1.0), productBefore = msOf(product, 1.0);
+  target.sharesPorts = true;
+  EXPECT_GT(msOf(rows, 1.0), 1.05 * before);
+  EXPECT_LT(msOf(product, 1.0), 1.05 * productBefore);
+}
+
+/// Results past the caches come beside what is read from one.
+TEST_F(CostModelTest, ResultsPastTheCachesGoToMemory) {
+  KernelWork work = workOf(kProduct, {1, 1, 1});
+  work.bytesWritten = 1e8;
+  auto memoryMs = [&](double ofCache) {
+    double size = ofCache * double(rates.cacheBytes[2]);
+    return predict(work, target, rates, 1, size).memoryMs;
+  };
+  double cache = memoryMs(0.1), memory = memoryMs(8.0);
+  ASSERT_LT(cache, 0.9 * memory);
+  work.bytesPast = 1e8;
+  EXPECT_NEAR(memoryMs(0.1), memory, 0.01 * memory);
+  EXPECT_DOUBLE_EQ(memoryMs(8.0), memory);
+  double written = memoryMs(0.1);
+  work.bytesRead = 1e8;
+  double both = memoryMs(0.1);
+  work.bytesWritten = work.bytesPast = 0.0;
+  EXPECT_LT(both, 0.95 * (memoryMs(0.1) + written));
 }
 
 /// e^x about a pivot that lags behind is computed as the row comes.
