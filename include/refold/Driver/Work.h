@@ -44,7 +44,9 @@ struct ProgramWork {
   double inputBytes = 0.0, weightBytes = 0.0, outputBytes = 0.0;
   double operations = 0.0; ///< of steps that skip nothing and are not done once
   int64_t keptBytes = 0;   ///< of steps that are done once
-  double workingSet = 0.0; ///< bytes of all buffers that steps touch
+  /// Bytes of all buffers that steps touch, but for results of the program that
+  /// are stored past the caches.
+  double workingSet = 0.0;
   double predictedMs = 0.0; ///< of all steps, by `predictTimes`
 
   double bytes() const { return inputBytes + weightBytes + outputBytes; }
