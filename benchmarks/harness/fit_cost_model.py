@@ -182,7 +182,7 @@ class Model:
             return shared * register_ms / self.lanes * (c["simple"] * counts["simple"] + c["division"] * counts["divisions"] +
                                                c["conversion"] * counts["conversions"]) + \
                 power_ms * (counts["exponentials"] + counts["lagging"]) + c["function"] * counts["functions"] / self.exponentials
-        live = (work["walked"] if work["walked"] < 1.0 else c["liveShare"]) if step["skips_tiles"] else 1.0
+        live = min(c["liveShare"], work["walked"]) if step["skips_tiles"] else 1.0
         arithmetic = live * ms_of(work["stream"]) + c["rowOperation"] * self.lanes * (ms_of(work["rows"]) + ms_of(work["moves"]))
         arithmetic += live * 2.0 / self.tile_flops * (
             c["nest"] * (work["nest_steps"] + c["nestSum"] * work["nest_sums"] + c["nestOther"] * work["nest_others"]) +

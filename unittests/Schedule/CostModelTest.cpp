@@ -680,16 +680,6 @@ TEST_F(CostModelTest, PairsOfManyRowsAreLaidOutForTiles) {
   EXPECT_EQ(workOf(kPooled, {16, 2048, 64}).turned, 0.0);
 }
 
-/// Tiles that a mask proves dead are left out, as many as there are.
-TEST_F(CostModelTest, OfMaskedTilesThoseThatAreWalkedCount) {
-  KernelWork work = workOf(kProduct, {1024, 1024, 64});
-  double all = predict(work, target, rates, 1, 1.0).arithmeticMs;
-  work.skipsTiles = true;
-  work.walked = 0.75;
-  EXPECT_NEAR(predict(work, target, rates, 1, 1.0).arithmeticMs, 0.75 * all,
-              0.02 * all);
-}
-
 /// One port more or less is not told by what fmas take.
 TEST_F(CostModelTest, SharedPortsMakeRowsLongerAndNothingElse) {
   KernelWork rows = workOf(kSoftmax, {64, 1024});
