@@ -27,33 +27,7 @@
 
 namespace {
 
-using Half = uint16_t; ///< bf16
-
-using Halves = std::vector<Half, OnLines<Half>>;
-
 constexpr int kRows = 32, kTile = 512; ///< rows of a block, halves of a tile
-
-float widen(Half x) {
-  uint32_t bits = uint32_t(x) << 16;
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
-}
-
-Half narrow(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, 4);
-  return Half((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-/// 2^x: what lies above the next lower whole number by a polynomial, 2^-18.4.
-__m512 power(__m512 x) {
-  __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-  __m512 p = _mm512_set1_ps(0.013426685531f);
-  for (float c : {0.0522424722007f, 0.241280205698f, 0.693044844783f, 1.0f})
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(c));
-  return _mm512_scalef_ps(p, x);
-}
 
 /// Of one thread; D: width of heads, NB: keys of a block.
 template <int D, int NB> class Attention {
@@ -296,41 +270,12 @@ Halves layValues(const Half *values, int n, int d) {
   return tiles;
 }
 
-/// Shares of `count` by so many threads that have tiles; ms.
+/// Shares of `count` by so many threads; ms.
 double timeOf(int threads, int count,
               const std::function<void(int, int)> &part) {
-  std::vector<double> times(threads);
-  std::vector<std::thread> all;
-  for (int t = 0; t < threads; ++t)
-    all.emplace_back([&, t] {
-      if (!beginTiles())
-        std::exit(3);
-      double start = now();
-      part(count * t / threads, count * (t + 1) / threads);
-      times[t] = now() - start;
-      _tile_release();
-    });
-  for (std::thread &one : all)
-    one.join();
-  return *std::max_element(times.begin(), times.end());
-}
-
-/// Multiplications and additions a ms of products from registers.
-double rateOfTiles(int threads) {
-  constexpr int kSteps = 20000;
-  double best = 0;
-  for (int run = 0; run < 5; ++run) {
-    double ms = timeOf(threads, threads, [](int, int) {
-      for (int i = 0; i < kSteps; ++i) {
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-      }
-    });
-    best = std::max(best, 2.0 * 16 * 16 * 32 * 4 * kSteps * threads / ms);
-  }
-  return best;
+  return timeOfThreads(threads, [&](int t) {
+    part(count * t / threads, count * (t + 1) / threads);
+  });
 }
 
 /// Numbers of a head's width, heads one after the other.

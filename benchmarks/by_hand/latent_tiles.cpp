@@ -28,37 +28,12 @@
 
 namespace {
 
-using Half = uint16_t; ///< bf16
-using Halves = std::vector<Half, OnLines<Half>>;
-
 constexpr int kHeads = 128, kDepth = 576, kWidth = 512;
 constexpr int kBlock = 256;         ///< entries
 constexpr int kTile = 512;          ///< halves of a tile
 constexpr float kScale = 0.104048f; ///< log2(e) / sqrt(192)
 /// By how much a score may exceed its pivot: weights stay below 2^60.
 constexpr float kSlack = 500.0f;
-
-float widen(Half x) {
-  uint32_t bits = uint32_t(x) << 16;
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
-}
-
-Half narrow(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, 4);
-  return Half((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-/// 2^x: what lies above the next lower whole number by a polynomial, 2^-18.4.
-__m512 power(__m512 x) {
-  __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-  __m512 p = _mm512_set1_ps(0.013426685531f);
-  for (float c : {0.0522424722007f, 0.241280205698f, 0.693044844783f, 1.0f})
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(c));
-  return _mm512_scalef_ps(p, x);
-}
 
 /// Rows of 16 words become columns.
 void turn(const uint32_t *from, uint32_t *to, int pitch) {
@@ -274,42 +249,6 @@ Halves layQueries(const Half *queries) {
   return tiles;
 }
 
-/// Of so many threads that have tiles at the same time; ms of the slowest.
-double timeOf(int threads, const std::function<void(int)> &part) {
-  std::vector<double> times(threads);
-  std::vector<std::thread> all;
-  for (int t = 0; t < threads; ++t)
-    all.emplace_back([&, t] {
-      if (!beginTiles())
-        std::exit(3);
-      double start = now();
-      part(t);
-      times[t] = now() - start;
-      _tile_release();
-    });
-  for (std::thread &one : all)
-    one.join();
-  return *std::max_element(times.begin(), times.end());
-}
-
-/// Multiplications and additions a ms of products from registers.
-double rateOfTiles(int threads) {
-  constexpr int kSteps = 20000;
-  double best = 0;
-  for (int run = 0; run < 5; ++run) {
-    double ms = timeOf(threads, [](int) {
-      for (int i = 0; i < kSteps; ++i) {
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-      }
-    });
-    best = std::max(best, 2.0 * 16 * 16 * 32 * 4 * kSteps * threads / ms);
-  }
-  return best;
-}
-
 struct Inputs {
   int n;
   Halves q, c, queries, out;
@@ -333,12 +272,12 @@ struct Inputs {
 
   /// Without laying out the queries; ms.
   double run(int threads) {
-    return timeOf(threads,
-                  [&](int t) {
-                    int share = n / threads;
-                    parts[t]->run(queries.data(),
-                                  &c[size_t(t) * share * kDepth], share);
-                  }) +
+    return timeOfThreads(threads,
+                         [&](int t) {
+                           int share = n / threads;
+                           parts[t]->run(queries.data(),
+                                         &c[size_t(t) * share * kDepth], share);
+                         }) +
            finish(threads);
   }
 
