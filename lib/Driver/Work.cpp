@@ -209,9 +209,7 @@ double WorkCounter::touch(const ViewSpec &view, double elements) {
   return bytes;
 }
 
-/// Bytes of results that are stored past the caches (`Kernel::mayStream`): by
-/// their size, those of the program from a quarter of it on, and of bytes by
-/// half of what passes with them.
+/// Bytes of results that are stored past the caches (`Schedule::streamedFrom`).
 double WorkCounter::pastCaches(const KernelStep &step,
                                llvm::ArrayRef<std::optional<Extent>> operands,
                                const Schedule &schedule, const StepWork &work) {
@@ -225,10 +223,10 @@ double WorkCounter::pastCaches(const KernelStep &step,
     double bytes = operands[i]->elements() * operands[i]->width;
     bool isFinal = spec.buffers[view->buffer].kind == BufferKind::Output;
     double passing = isFinal && operands[i]->width == 1
-                         ? std::max(bytes, 0.5 * (bytes + work.bytesRead))
+                         ? std::max(bytes, (bytes + work.bytesRead) /
+                                               Schedule::kPassingOfBytes)
                          : bytes;
-    if (passing >=
-        static_cast<double>(schedule.streamBytes) * (isFinal ? 0.25 : 1.0)) {
+    if (passing >= double(schedule.streamedFrom(isFinal))) {
       past += bytes;
       isPast[view->buffer] = true;
     }

@@ -101,10 +101,7 @@ bool refold::multipliesPairsByConstant(CascadeOp cascade, Value term) {
   };
   auto isConstant = [&](Value factor) {
     auto read = halfOf(factor).getDefiningOp<ReadOp>();
-    return read &&
-           !isVarying(cascade,
-                      cast<BlockArgument>(read.getSource()).getArgNumber() -
-                          cascade.numIndices());
+    return read && !isVarying(cascade, read);
   };
   return product && llvm::all_of(product->getOperands(), halfOf) &&
          llvm::any_of(product->getOperands(), isConstant);
@@ -260,7 +257,7 @@ void ScheduleChooser::chooseProduct(Schedule &s, int lane, int row) {
       continue;
     unsigned number = cast<BlockArgument>(read.getSource()).getArgNumber() -
                       cascade.numIndices();
-    makesPanels |= isVarying(cascade, number);
+    makesPanels |= isVarying(cascade, read);
     s.pack.push_back(
         cast<StringAttr>(cascade.getArgNames()[number]).getValue().str());
   }

@@ -16,6 +16,11 @@ bool refold::isVarying(CascadeOp cascade, unsigned input) {
   auto bits = cascade->getAttrOfType<DenseBoolArrayAttr>(kVaryingInputsAttr);
   return bits && input < unsigned(bits.size()) && bits[input];
 }
+bool refold::isVarying(CascadeOp cascade, ReadOp read) {
+  return isVarying(cascade,
+                   cast<BlockArgument>(read.getSource()).getArgNumber() -
+                       cascade.numIndices());
+}
 
 /// The row index that most results, then most reads, move densely with.
 int ScheduleChooser::chooseLaneRow() {

@@ -38,11 +38,7 @@ bool CascadeCounter::makesPanels() {
          llvm::any_of(cascade.getBody().getOps<ReadOp>(), [&](ReadOp read) {
            uint64_t set = sets.of(read.getValue());
            return (set & inner) && (set & bit(unsigned(laneIndex))) &&
-                  (tiled & ~set) &&
-                  isVarying(
-                      cascade,
-                      cast<BlockArgument>(read.getSource()).getArgNumber() -
-                          unsigned(extents.size()));
+                  (tiled & ~set) && isVarying(cascade, read);
          });
 }
 

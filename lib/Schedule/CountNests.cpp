@@ -159,10 +159,8 @@ void CascadeCounter::countPanels(const OpSet &ops) {
     if (!read)
       continue;
     uint64_t set = sets.of(read.getValue());
-    unsigned number =
-        cast<BlockArgument>(read.getSource()).getArgNumber() - extents.size();
     bool isShared = !(set & bit(tiledRow()));
-    if (!isShared || !(set & bit(laneIndex)) || !isVarying(cascade, number))
+    if (!isShared || !(set & bit(laneIndex)) || !isVarying(cascade, read))
       continue;
     int dense = denseIndex(read);
     // Along the lanes it is copied, or few rows read it where it lies.
@@ -192,10 +190,7 @@ void CascadeCounter::countPairPanels(Value term) {
   for (Operation *op : ops) {
     auto read = dyn_cast<ReadOp>(op);
     uint64_t set = read ? sets.of(read.getValue()) : 0;
-    if (!read || (set & bit(unsigned(tiledRow()))) ||
-        !isVarying(cascade,
-                   cast<BlockArgument>(read.getSource()).getArgNumber() -
-                       unsigned(extents.size())))
+    if (!read || (set & bit(unsigned(tiledRow()))) || !isVarying(cascade, read))
       continue;
     double items = schedule.panelBytes == 0
                        ? std::ceil(sharingRows() / tileOf(unsigned(tiledRow())))
@@ -218,9 +213,7 @@ double CascadeCounter::waitInOrder(const OpSet &ops) {
     auto read = dyn_cast<ReadOp>(op);
     uint64_t set = read ? sets.of(read.getValue()) : 0;
     return read && !(set & bit(row)) && denseIndex(read) == laneIndex &&
-           isVarying(cascade,
-                     cast<BlockArgument>(read.getSource()).getArgNumber() -
-                         unsigned(extents.size()));
+           isVarying(cascade, read);
   });
   double rows = extents[row];
   if (stream)
@@ -240,9 +233,7 @@ void CascadeCounter::countBytePanels(Value term) {
   for (Operation *op : ops) {
     auto read = dyn_cast<ReadOp>(op);
     if (read && read.getValue().getType().isInteger(8) &&
-        isVarying(cascade,
-                  cast<BlockArgument>(read.getSource()).getArgNumber() -
-                      unsigned(extents.size())))
+        isVarying(cascade, read))
       work.turned += kByte * elements(sets.of(read.getValue()));
   }
 }

@@ -112,16 +112,8 @@ bool Kernel::mayStream(WritePlan &w) {
   return !bytes.isConstant() || bytes.constant >= streamedFrom(w);
 }
 
-/// Beside what is read with it, and what others leave in the last cache between
-/// two calls, a quarter of it is all that a result of the program finds there.
-/// Zen 4, 32 MB, one and two threads, through the caches and past them, in
-/// turns with unfused: LayerNorm 512 x 4096 (8 MB) 1.13 and 0.49 ms, 0.51 and
-/// 0.33, 1024 rows 2.35 and 1.16, 1.14 and 0.70; 256 rows (4 MB) 0.28 and 0.20,
-/// 0.15 and 0.17. What the program itself reads next (softmax unfused): 8 MB
-/// 1.33 and 1.20, 0.68 and 0.95; 16 MB 3.4 and 2.7, 1.87 and 1.56.
 int64_t Kernel::streamedFrom(WritePlan &w) {
-  int64_t bytes = plan.schedule.streamBytes;
-  return leavesProgram(w) ? (bytes + 3) / 4 : bytes;
+  return plan.schedule.streamedFrom(leavesProgram(w));
 }
 
 Ix Kernel::bytesOf(Type element, Set set) {
@@ -134,9 +126,8 @@ Ix Kernel::bytesOf(Type element, Set set) {
 }
 
 /// The bytes of a result or, of one of bytes that nothing in the program reads
-/// and that is written in whole lines, half of what passes through the caches
-/// with it: little of it would be left there. Zen 4, rows of 4096 f32 to int8,
-/// 64 MB to 16: 5.4 ms, past the caches 3.4 to 4.1.
+/// and that is written in whole lines, a part of what passes through the caches
+/// with it (`Schedule::kPassingOfBytes`).
 Ix Kernel::bytesToStream(WritePlan &w) {
   Type element = w.value->type;
   Ix bytes = bytesOf(element, w.set);
@@ -155,7 +146,7 @@ Ix Kernel::bytesToStream(WritePlan &w) {
         seen.insert(cast<ReadOp>(n->op).getSource().getAsOpaquePointer())
             .second)
       passing = to.add(passing, bytesOf(n->type, n->set));
-  return to.max(bytes, to.div(passing, 2));
+  return to.max(bytes, to.div(passing, Schedule::kPassingOfBytes));
 }
 
 void Kernel::writeNest(WritePlan &w) {
