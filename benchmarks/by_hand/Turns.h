@@ -28,6 +28,7 @@
 #include <iostream>
 #include <limits>
 #include <map>
+#include <sched.h>
 #include <sstream>
 #include <string>
 #include <sys/mman.h>
@@ -212,13 +213,35 @@ struct Worker {
 
 using Work = std::function<void(const Worker &)>;
 
+/// Takes the calling thread to the CPU of that number, of those where it may
+/// be, and leaves it free to go: a new thread is else with the one that made it
+/// until somebody moves it, for milliseconds.
+inline void goToCpu(int number) {
+  cpu_set_t all, one;
+  if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) <= number)
+    return;
+  int cpu = 0;
+  for (int seen = 0; !CPU_ISSET(cpu, &all) || seen++ < number;)
+    ++cpu;
+  CPU_ZERO(&one);
+  CPU_SET(cpu, &one);
+  sched_setaffinity(0, sizeof one, &one);
+  sched_setaffinity(0, sizeof all, &all);
+}
+
 /// So many threads, of which the caller is the first. The others are where the
 /// caller may be when it is made.
 class Crew {
 public:
   explicit Crew(int count) : count(count), times(count) {
+    if (count > 1)
+      goToCpu(0);
     for (int index = 1; index < count; ++index)
-      others.emplace_back([this, index] { serve(index); });
+      others.emplace_back([this, index] {
+        goToCpu(index);
+        serve(index);
+      });
+    run([](const Worker &) {});
   }
   ~Crew() {
     isOver = true;
