@@ -9,9 +9,9 @@ last measurement of a case counts, as in report.py, and where peers count the la
 rows.
 
 What stops a case: `bound`, if the figure asks for more than the probed bound of the case (three times a peer that takes 2.5 times
-what the memory takes); `by hand`, if a kernel that was written by hand for it does not reach the figure either, on the same
-machine. What is neither is open. Lines of kernels by hand: {"workload", "dtype", "shape", "threads", "ms", "bound_ms"}, with the
-time that their own run's probe gives the bound, so that machines whose rates move are compared by shares; a shape has the extents
+what the memory takes); `by hand`, if a kernel that was written by hand for it does not reach the figure either: the one that took
+turns with ours in that line (run.py --by-hand) or, where none did, one of the lines of --by-hand, on the same machine. What is
+neither is open. Lines of kernels by hand: {"workload", "dtype", "shape", "threads", "ms", "bound_ms"}, with the time that their own run's probe gives the bound, so that machines whose rates move are compared by shares; a shape has the extents
 that matter, and "dtype" may be left out.
 """
 
@@ -126,7 +126,10 @@ def obstacle(line, figure, value, least, by_hand):
     wanted = needed(line, figure, value, least - NEAREST)
     if wanted > 1:
         return BOUND
-    # Kernels by hand are held against the best of their probe's rounds.
+    own = line.get("by_hand", {})
+    if "ms" in own:
+        return BY_HAND if own["share"] < wanted else OPEN
+    # Other kernels by hand are held against the best of their probe's rounds.
     name, rates = line["bound"].get("name"), line["bound"].get("rates")
     best = line["bound"].get("best_rates", rates)
     if rates:

@@ -113,6 +113,28 @@ class Refold:
         self.talker.close()
 
 
+class Hand:
+    """A kernel by hand, in the best of its forms; its answer is right once this exists."""
+
+    def __init__(self, path, workload, inputs):
+        if not path.exists():
+            raise Failed("is not built")
+        self.talker = Talker([path, workload["name"], *inputs])
+        self.form = None
+        self.checked = self.talker.listen()
+        if not self.checked["checked"]:
+            self.close()
+            raise Failed(self.checked.get("problem", "its answer is wrong"))
+
+    def run(self, threads, runs):
+        reply = self.talker.ask_on(threads, f"best {threads} {runs}")
+        self.form = reply["form"]
+        return reply
+
+    def close(self):
+        self.talker.close()
+
+
 class Probe:
     def __init__(self, path):
         self.talker = Talker([path])

@@ -3,10 +3,10 @@
 """Runs the workloads of benchmarks/suite and writes one JSON line a measurement (schema.json).
 
     run.py --refold build/release/bin/refold --probe build/release/bin/bound_probe [--suite attention,rows] [--peers]
-           [--threads 1,2] [--out results.jsonl] [--check]
+           [--by-hand build/release/bin] [--threads 1,2] [--out results.jsonl] [--check]
 
-Ours fused, ours unfused, the probes of the machine and, with --peers, what .venv-peers/ holds take turns, each in a
-process of its own; answers are checked against double precision before anything is timed. A line without "checked" is
+Ours fused, ours unfused, the probes of the machine and, with --peers, what .venv-peers/ holds, with --by-hand kernels
+written by hand (benchmarks/by_hand), take turns, each in a process of its own; answers are checked against double precision before anything is timed. A line without "checked" is
 not a time and is shown as UNCHECKED. The workload "derivation" is CPU time of the compiler itself (derivation.py),
 "memory" is peak memory (memory.py).
 """
@@ -30,6 +30,8 @@ ROOT = suite.ROOT
 LEAST_SPEEDUP = 0.97
 #: Inputs beyond this are held by one peer process at a time for each library.
 LARGE_BYTES = 1 << 28
+#: The contestant's name; no peer.
+BY_HAND = "by hand"
 
 
 def machine():
@@ -111,9 +113,27 @@ def prepare_peers(peers, options, workload, case, threads):
     return found, known
 
 
-def line_of(workload, shape, dtype, threads, ours, contestants, known, rates, best):
+def prepare_hand(options, workload, dtype, inputs):
+    """The kernel by hand of a workload, None without one, and what is wrong with it."""
+    if not options.by_hand or "by_hand" not in workload or dtype not in workload.get("by_hand_dtypes", ["f32"]):
+        return None, None
+    try:
+        return contest.Hand(options.by_hand / workload["by_hand"], workload, inputs), None
+    except contest.Failed as problem:
+        return None, str(problem)
+
+
+def by_hand_of(hand, contestant, fused, bound):
+    """What a line says of the kernel by hand."""
+    if contestant.problem:
+        return {"problem": contestant.problem}
+    times = contestant.result()
+    return {**times, "form": hand.form, "error": hand.checked["error"], "speedup": contest.median_ratio(contestant, fused), "share": bound["ms"] / times["ms"]}
+
+
+def line_of(workload, shape, dtype, threads, ours, contestants, known, rates, best, hand=None):
     by_name = {one.name: one for one in contestants}
-    fused, unfused = by_name.pop("fused"), by_name.pop("unfused")
+    fused, unfused, own = by_name.pop("fused"), by_name.pop("unfused"), by_name.pop(BY_HAND, None)
     for one in (fused, unfused):
         if one.problem:
             raise contest.Failed(f"{one.name}: {one.problem}")
@@ -124,6 +144,8 @@ def line_of(workload, shape, dtype, threads, ours, contestants, known, rates, be
             "predicted_ms": {"fused": times["predicted_ms"], "unfused": by_itself["predicted_ms"]}, "moment": times["moment"], "thread_ms": times["thread_ms"], "faults": times["faults"],
             "speedup": contest.median_ratio(unfused, fused), "rounds": len(fused.turns)}
     line["bound"] = dict(bound, share=bound["ms"] / times["ms"])
+    if own:
+        line["by_hand"] = by_hand_of(hand, own, fused, bound)
     for kind, peer in by_name.items():
         if peer.problem:
             known[kind] = {"problem": peer.problem}
@@ -145,6 +167,7 @@ def measure(peers, options, workload, shape, dtype, folder):
     ours = contest.Refold(options.refold, workload, shape, dtype, inputs, case["expected"])
     is_large = sum(path.stat().st_size for path in inputs) > LARGE_BYTES
     probe = contest.Probe(options.probe)
+    hand, why_not = prepare_hand(options, workload, dtype, inputs)
     lines = []
     try:
         for group in [[n] for n in options.threads] if is_large else [options.threads]:
@@ -152,15 +175,20 @@ def measure(peers, options, workload, shape, dtype, folder):
             holder = contest.hold_machine(options.hold)
             for n in group:
                 contestants = [contest.Contestant(which, lambda runs, which=which: ours.run(which, n, runs)) for which in ("fused", "unfused")]
+                contestants += [contest.Contestant(BY_HAND, lambda runs: hand.run(n, runs))] if hand else []
                 contestants += prepared[n][0]
                 size = suite.amounts(workload, shape, dtype)["bytes"]
                 probes = [(what, lambda what=what: probe.rate(what, n, size)) for what in suite.resources_of(workload, dtype)]
                 rates, best = contest.play(contestants, probes, options.rounds)
-                lines.append(line_of(workload, shape, dtype, n, ours, contestants, prepared[n][1], rates, best))
+                lines.append(line_of(workload, shape, dtype, n, ours, contestants, prepared[n][1], rates, best, hand))
+                if why_not:
+                    lines[-1]["by_hand"] = {"problem": why_not}
             contest.release_machine(holder)
             for kind in options.kinds if is_large else []:
                 peers.drop(kind, group[0])
     finally:
+        if hand:
+            hand.close()
         probe.close()
         ours.close()
     return lines
@@ -182,6 +210,9 @@ def describe(line):
     if not line["checked"]:
         return what + f"UNCHECKED {line['problem']}"
     text = what + f"{line['fused_ms']:.3f} ms, {100 * line['bound']['share']:.0f} % of {line['bound']['name']}, {line['speedup']:.2f}x unfused"
+    if "by_hand" in line:
+        own = line["by_hand"]
+        text += f"; {BY_HAND} {own['problem']}" if "problem" in own else f"; {BY_HAND} {own['speedup']:.2f}x"
     for kind, found in line["peers"].items():
         text += f"; {kind} {found['problem']}" if "problem" in found else f"; {kind} {found['speedup']:.2f}x"
     return text
@@ -225,6 +256,7 @@ def parse_options():
     parser.add_argument("--peers", action="store_true", help="also times the libraries of .venv-peers/")
     parser.add_argument("--only-peers", type=lambda text: text.split(","), default=contest.PEERS, help="some of " + ",".join(contest.PEERS))
     parser.add_argument("--peer-folder", type=pathlib.Path, default=ROOT / ".venv-peers")
+    parser.add_argument("--by-hand", type=lambda text: pathlib.Path(text).resolve(), help="the folder of the programs of benchmarks/by_hand; they take turns as well")
     parser.add_argument("--threads", type=lambda text: [int(one) for one in text.split(",")], default=[1, 2])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--smoke", action="store_true", help="one small shape a workload: whether answers are right, not times")

@@ -102,6 +102,17 @@ def acceptance_test():
     rated = {**lines[3], "bound": {"share": 0.6, "name": "copy", "rates": {"copy": 15.0}, "best_rates": {"copy": 20.0}}}
     assert acceptance.obstacle(rated, acceptance.share, 0.6, 0.9, by_hand) == acceptance.OPEN
     assert acceptance.obstacle(rated, acceptance.share, 0.6, 0.95, by_hand) == acceptance.BY_HAND
+    # By hand in the same turns, against the same rates: 0.68 of the copy does not reach 0.7, 0.71 does, whatever another minute's did.
+    turns = {**rated, "by_hand": {"ms": 1.0, "share": 0.68, "speedup": 0.9}}
+    assert acceptance.obstacle(turns, acceptance.share, 0.6, 0.7, by_hand) == acceptance.BY_HAND
+    assert acceptance.obstacle({**turns, "by_hand": {"ms": 1.0, "share": 0.71}}, acceptance.share, 0.6, 0.7, by_hand) == acceptance.OPEN
+    assert acceptance.obstacle({**lines[3], "by_hand": {"ms": 1.0, "share": 0.71}}, acceptance.share, 0.6, 0.7, by_hand) == acceptance.OPEN
+    assert acceptance.obstacle({**lines[3], "by_hand": {"problem": "is not built"}}, acceptance.share, 0.6, 0.7, by_hand) == acceptance.BY_HAND
+    assert acceptance.obstacle({**turns, "by_hand": {"problem": "is not built"}}, acceptance.share, 0.6, 0.7, by_hand) == acceptance.OPEN
+    # Ratios to peers are read from the line beside peers, and so is what is by hand: alone it was not reached, beside them it was.
+    alone, beside = ({**lines[3], "by_hand": {"ms": 1.0, "share": reached}} for reached in (0.65, 0.95))
+    told = {row.split(" | ")[0].removeprefix("| "): row.split(" | ")[1:] for row in acceptance.table(acceptance.Results([alone], [beside]), by_hand).splitlines()[2:]}
+    assert told["rows that write, 128k: of the copy"][3] == "by hand 1" and told["rows that write: of every other peer"][3] == "open 1", told
     # Rows are held against as many elements in rows of 1024, and masked attention against the rate of its own minute.
     wide = [line(0.9, 1.5, m=128, n=1024), line(0.7, 1.5, m=64, n=1024), line(0.65, 1.5, m=1, n=65536)]
     full, masked = ({**line(0.9, 2, workload=name, m=2048, n=2048, d=64), "bound": {"share": 0.9, "ms": 1.0, "rates": {"fma": rate}}, "fused_ms": ms}
