@@ -10,9 +10,10 @@ rows.
 
 What stops a case: `bound`, if the figure asks for more than the probed bound of the case (three times a peer that takes 2.5 times
 what the memory takes); `by hand`, if a kernel that was written by hand for it does not reach the figure either: the one that took
-turns with ours in that line (run.py --by-hand) or, where none did, one of the lines of --by-hand, on the same machine. What is
-neither is open. Lines of kernels by hand: {"workload", "dtype", "shape", "threads", "ms", "bound_ms"}, with the time that their own run's probe gives the bound, so that machines whose rates move are compared by shares; a shape has the extents
-that matter, and "dtype" may be left out.
+turns with ours in that line (run.py --by-hand) or, where none did, one of the lines of --by-hand, on the same machine; `its product`,
+if what the program computes in any form, by itself, takes longer than the figure asks of the whole. What is none of these is open. Lines of
+kernels by hand: {"workload", "dtype", "shape", "threads", "ms", "bound_ms"}, with the time that their own run's probe gives the bound, so that
+machines whose rates move are compared by shares; a shape has the extents that matter, and "dtype" may be left out.
 """
 
 import argparse
@@ -109,7 +110,7 @@ class ByHand:
 #: A figure is met where it rounds to it.
 NEAREST = 0.005
 #: What stops a case.
-BOUND, BY_HAND, OPEN = "bound", "by hand", "open"
+BOUND, PART, BY_HAND, OPEN = "bound", "its product", "by hand", "open"
 
 
 def needed(line, figure, value, least):
@@ -126,6 +127,8 @@ def obstacle(line, figure, value, least, by_hand):
     wanted = needed(line, figure, value, least - NEAREST)
     if wanted > 1:
         return BOUND
+    if "part_ms" in line and share(line) * line["fused_ms"] < wanted * line["part_ms"]:
+        return PART
     own = line.get("by_hand", {})
     if "ms" in own:
         return BY_HAND if own["share"] < wanted else OPEN
@@ -242,7 +245,7 @@ def table(results, by_hand, most_missed=6):
         named = "; ".join(f"{line['workload']} {line['dtype']} {shape_of(line)}, {line['threads']} threads {say(value)}{'' if why == OPEN else f' ({why})'}" for why, value, line in stops[:most_missed])
         more = f"; {len(missed) - most_missed} more" if len(missed) > most_missed else ""
         counts = collections.Counter(why for why, _, _ in stops)
-        stopped = ", ".join(f"{why} {counts[why]}" for why in (BOUND, BY_HAND, OPEN) if counts[why])
+        stopped = ", ".join(f"{why} {counts[why]}" for why in (BOUND, PART, BY_HAND, OPEN) if counts[why])
         text.append(f"| {title} | {say(least)} | {len(found) - len(missed)} of {len(found)} | {say(statistics.median(value for value, _ in found))} | {stopped} | {named}{more} |")
     near = collections.Counter()
     for line in results.lines:

@@ -32,6 +32,8 @@ LEAST_SPEEDUP = 0.97
 LARGE_BYTES = 1 << 28
 #: The contestant's name; no peer.
 BY_HAND = "by hand"
+#: Another: what a program computes anyway, by itself.
+PART = "part"
 
 
 def machine():
@@ -123,6 +125,15 @@ def prepare_hand(options, workload, dtype, inputs):
         return None, str(problem)
 
 
+def prepare_part(options, workload, shape, dtype, inputs):
+    """The program that is a part of a workload (its products without what is before and behind), None without one."""
+    if "part" not in workload:
+        return None
+    part = dict(workload, program=workload["part"])
+    names = [port["name"] for port in ports_of(options, part, dtype)]
+    return contest.Refold(options.refold, part, shape, dtype, [path for path in inputs if path.stem in names], None)
+
+
 def by_hand_of(hand, contestant, fused, bound):
     """What a line says of the kernel by hand."""
     if contestant.problem:
@@ -133,8 +144,8 @@ def by_hand_of(hand, contestant, fused, bound):
 
 def line_of(workload, shape, dtype, threads, ours, contestants, known, rates, best, hand=None):
     by_name = {one.name: one for one in contestants}
-    fused, unfused, own = by_name.pop("fused"), by_name.pop("unfused"), by_name.pop(BY_HAND, None)
-    for one in (fused, unfused):
+    fused, unfused, own, part = by_name.pop("fused"), by_name.pop("unfused"), by_name.pop(BY_HAND, None), by_name.pop(PART, None)
+    for one in (fused, unfused, part) if part else (fused, unfused):
         if one.problem:
             raise contest.Failed(f"{one.name}: {one.problem}")
     times, by_itself = fused.result(), unfused.result()
@@ -146,6 +157,8 @@ def line_of(workload, shape, dtype, threads, ours, contestants, known, rates, be
     line["bound"] = dict(bound, share=bound["ms"] / times["ms"])
     if own:
         line["by_hand"] = by_hand_of(hand, own, fused, bound)
+    if part:
+        line["part_ms"] = part.result()["ms"]
     for kind, peer in by_name.items():
         if peer.problem:
             known[kind] = {"problem": peer.problem}
@@ -168,6 +181,7 @@ def measure(peers, options, workload, shape, dtype, folder):
     is_large = sum(path.stat().st_size for path in inputs) > LARGE_BYTES
     probe = contest.Probe(options.probe)
     hand, why_not = prepare_hand(options, workload, dtype, inputs)
+    part = prepare_part(options, workload, shape, dtype, inputs)
     lines = []
     try:
         for group in [[n] for n in options.threads] if is_large else [options.threads]:
@@ -176,6 +190,7 @@ def measure(peers, options, workload, shape, dtype, folder):
             for n in group:
                 contestants = [contest.Contestant(which, lambda runs, which=which: ours.run(which, n, runs)) for which in ("fused", "unfused")]
                 contestants += [contest.Contestant(BY_HAND, lambda runs: hand.run(n, runs))] if hand else []
+                contestants += [contest.Contestant(PART, lambda runs: part.run("unfused", n, runs))] if part else []
                 contestants += prepared[n][0]
                 size = suite.amounts(workload, shape, dtype)["bytes"]
                 probes = [(what, lambda what=what: probe.rate(what, n, size)) for what in suite.resources_of(workload, dtype)]
@@ -187,8 +202,9 @@ def measure(peers, options, workload, shape, dtype, folder):
             for kind in options.kinds if is_large else []:
                 peers.drop(kind, group[0])
     finally:
-        if hand:
-            hand.close()
+        for one in (hand, part):
+            if one:
+                one.close()
         probe.close()
         ours.close()
     return lines
@@ -213,6 +229,8 @@ def describe(line):
     if "by_hand" in line:
         own = line["by_hand"]
         text += f"; {BY_HAND} {own['problem']}" if "problem" in own else f"; {BY_HAND} {own['speedup']:.2f}x"
+    if "part_ms" in line:
+        text += f"; {PART} alone {line['part_ms'] / line['fused_ms']:.2f}"
     for kind, found in line["peers"].items():
         text += f"; {kind} {found['problem']}" if "problem" in found else f"; {kind} {found['speedup']:.2f}x"
     return text
