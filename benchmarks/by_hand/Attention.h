@@ -18,6 +18,7 @@ namespace byhand {
 struct AttentionShape {
   int64_t heads, m, n, d, e;
   bool isCausal; ///< a query sees the keys up to its own position
+  float scale;   ///< of products of queries and keys
 };
 
 /// sums[i][j] += a[i * kRow + k * kStep] * b[k * kPitch + j], so many steps.
@@ -67,7 +68,7 @@ public:
   }
 
   void run(const float *q, float *out, int64_t first, int count) {
-    const float scale = kLog2E / std::sqrt(float(D));
+    const float scale = kLog2E * shape.scale;
     for (int row = 0; row < kQueries; ++row) {
       for (int d = 0; d < D; d += kLanes)
         store(&queries[row][d],
@@ -203,7 +204,8 @@ struct LaneTiles {
   Power power;
 };
 
-template <int D, int E, LaneTiles tiles> class ByLanes {
+/// Rows of values are kValuePitch apart.
+template <int D, int E, LaneTiles tiles, int kValuePitch = E> class ByLanes {
 public:
   explicit ByLanes(const AttentionShape &shape) : shape(shape) {}
 
@@ -225,10 +227,12 @@ public:
     for (int64_t key = 0; key < last; key += tiles.keys) {
       int many = static_cast<int>(std::min<int64_t>(tiles.keys, last - key));
       REFOLD_UNROLL for (int v = 0; v < N; ++v) tops[v] = splat(kMinusInf);
-      int row = 0;
-      for (; row + tiles.rows <= many; row += tiles.rows)
-        score<tiles.rows>(key, row);
-      scoreRest<tiles.rows - 1>(key, row, many - row);
+      for (int depth = 0; depth < D; depth += kDepth) {
+        int row = 0;
+        for (; row + tiles.rows <= many; row += tiles.rows)
+          score<tiles.rows>(key, row, depth);
+        scoreRest<tiles.rows - 1>(key, row, many - row, depth);
+      }
       if (shape.isCausal && key + many > first + 1)
         hideLater(key, first, many);
       movePivots();
@@ -244,12 +248,15 @@ public:
 
 private:
   static constexpr int N = tiles.vectors;
+  /// So many elements of the queries stay in the first cache.
+  static constexpr int kDepth = D > 128 ? 96 : D;
+  static_assert(D % kDepth == 0);
   static constexpr float kLowest = -1e30f;
   /// By how much a score may exceed its pivot: weights stay below 2^30.
   static constexpr float kSlack = 30;
 
   void turnQueries(const float *q, int count) {
-    const float scale = kLog2E / std::sqrt(float(D));
+    const float scale = kLog2E * shape.scale;
     alignas(64) float padded[kLanes * D];
     for (int v = 0; v < N; ++v) {
       int here = std::clamp(count - v * kLanes, 0, kLanes);
@@ -269,25 +276,31 @@ private:
     }
   }
 
-  template <int R> REFOLD_INLINE void score(int64_t key, int row) {
+  template <int R> REFOLD_INLINE void score(int64_t key, int row, int depth) {
     Vec s[R][N] = {};
-    multiply<R, N, D, 1, kQueries>(keys + (key + row) * D, queries[0], D, s);
+    if (depth > 0)
+      REFOLD_UNROLL for (int i = 0; i < R; ++i)
+          REFOLD_UNROLL for (int v = 0; v < N; ++v) s[i][v] =
+              load(&scores[row + i][v * kLanes]);
+    multiply<R, N, D, 1, kQueries>(keys + (key + row) * D + depth,
+                                   queries[depth], kDepth, s);
+    bool isWhole = depth + kDepth == D;
     REFOLD_UNROLL for (int v = 0; v < N; ++v) {
       Vec top = tops[v];
       REFOLD_UNROLL for (int i = 0; i < R; ++i) {
         top = larger(top, s[i][v]);
         store(&scores[row + i][v * kLanes], s[i][v]);
       }
-      tops[v] = top;
+      tops[v] = isWhole ? top : tops[v];
     }
   }
 
-  template <int R> void scoreRest(int64_t key, int row, int left) {
+  template <int R> void scoreRest(int64_t key, int row, int left, int depth) {
     if constexpr (R > 0) {
       if (left == R)
-        score<R>(key, row);
+        score<R>(key, row, depth);
       else
-        scoreRest<R - 1>(key, row, left);
+        scoreRest<R - 1>(key, row, left, depth);
     }
   }
 
@@ -345,7 +358,8 @@ private:
     REFOLD_UNROLL for (int i = 0; i < R; ++i)
         REFOLD_UNROLL for (int v = 0; v < N; ++v) s[i][v] =
             load(&sums[e + i][v * kLanes]);
-    multiply<R, N, 1, E, kQueries>(values + key * E + e, scores[0], many, s);
+    multiply<R, N, 1, kValuePitch, kQueries>(values + key * kValuePitch + e,
+                                             scores[0], many, s);
     REFOLD_UNROLL for (int i = 0; i < R; ++i)
         REFOLD_UNROLL for (int v = 0; v < N; ++v)
             store(&sums[e + i][v * kLanes], s[i][v]);

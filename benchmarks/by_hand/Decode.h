@@ -232,8 +232,8 @@ private:
     }
     Vec pivot = splat(pivots[head]), total = totals[head];
     REFOLD_UNROLL for (int i = 0; i < kKeys; i += 2 * kLanes) {
-      Vec x = power<Power::Rounded>(load(s + i) - pivot);
-      Vec y = power<Power::Rounded>(load(s + i + kLanes) - pivot);
+      Vec x = power<Power::Reduced>(load(s + i) - pivot);
+      Vec y = power<Power::Reduced>(load(s + i + kLanes) - pivot);
       total += x + y;
       if constexpr (tiles.values == Values::Tiles) {
         _mm512_store_si512(&weights[head][i],

@@ -37,16 +37,16 @@ BYHAND_INLINE Mask firstLanes(int64_t count) {
   return static_cast<Mask>((1u << count) - 1);
 }
 
-/// 2^t, wrong by 1.3 * 2^-24 of it; 0 for -inf.
+/// 2^t, wrong by 2.4 * 2^-24 of it; 0 for -inf. scalef takes 2^floor(t), so the
+/// whole part is never made: of the fraction in [0, 1) a polynomial.
 BYHAND_INLINE Vector exp2(Vector t) {
-  Vector whole = _mm512_roundscale_ps(t, 8), part = t - whole;
-  Vector p = multiplyAdd(splat(1.534581199e-4f), part, splat(1.339993122e-3f));
-  p = multiplyAdd(p, part, splat(9.618488957e-3f));
-  p = multiplyAdd(p, part, splat(5.550328777e-2f));
-  p = multiplyAdd(p, part, splat(2.402264689e-1f));
-  p = multiplyAdd(p, part, splat(6.931472057e-1f));
-  p = multiplyAdd(p, part, splat(1.000000001f));
-  return _mm512_scalef_ps(p, whole);
+  Vector part = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF);
+  Vector p = multiplyAdd(splat(1.86713040e-3f), part, splat(9.01702978e-3f));
+  p = multiplyAdd(p, part, splat(5.57999127e-2f));
+  p = multiplyAdd(p, part, splat(2.40164444e-1f));
+  p = multiplyAdd(p, part, splat(6.93151295e-1f));
+  p = multiplyAdd(p, part, splat(1.0f));
+  return _mm512_scalef_ps(p, t);
 }
 
 /// The sum of a few vectors, in pairs.
@@ -77,13 +77,16 @@ constexpr float kLowest = -1e30f;
 ///
 /// The pivot is one for all lanes, and is what `shift`, rounded, says it is:
 /// what the rounding of a large pivot changes is in both terms of a result.
-template <bool isWeighted, bool hasGaps, int kSums> struct ExpSums {
+/// `isTracked`: the pivot follows the largest element. Else it stays where the
+/// row before had it, nothing is compared in the sweep, and `isSettled` says
+/// after it if that was near enough.
+template <bool isWeighted, bool hasGaps, bool isTracked> struct ExpSums {
+  static constexpr int kSums = 4;
   Vector shift = splat(-kLowest * kLog2e), guard = splat(kLowest);
   std::array<Vector, kSums> sums = {}, weighted = {}, gaps = {};
 
-  ExpSums() = default;
-  /// Begins with the pivot of another row; `isSettled` says if that was one.
-  BYHAND_INLINE void beginAs(const ExpSums &other) {
+  /// Begins with the pivot of another row.
+  template <typename Other> BYHAND_INLINE void beginAs(const Other &other) {
     shift = other.shift;
     guard = other.guard;
   }
@@ -103,34 +106,40 @@ template <bool isWeighted, bool hasGaps, int kSums> struct ExpSums {
     }
   }
 
-  BYHAND_INLINE Vector power(Vector x) const {
+  /// -inf times its power 0 would be no number.
+  BYHAND_INLINE Vector exponent(Vector x) const {
     Vector t = multiplyAdd(x, splat(kLog2e), shift);
     return isWeighted ? larger(t, splat(-150.0f)) : t;
   }
 
-  BYHAND_INLINE void take(int at, Vector x, Vector gap) {
-    Vector t = power(x), e = exp2(t);
+  BYHAND_INLINE Vector take(int at, Vector x, Vector gap) {
+    Vector t = exponent(x), e = exp2(t);
     sums[at] += e;
     if constexpr (isWeighted)
       weighted[at] = multiplyAdd(t, e, weighted[at]);
     if constexpr (hasGaps)
       gaps[at] = multiplyAdd(gap, e, gaps[at]);
+    return e;
+  }
+
+  BYHAND_INLINE void track(Vector most) {
+    if constexpr (isTracked)
+      if (__builtin_expect(_mm512_cmp_ps_mask(most, guard, _CMP_GT_OQ), 0))
+        move(most);
   }
 
   template <int U> BYHAND_INLINE void step(const float *x, const float *y) {
     std::array<Vector, U> v;
     BYHAND_UNROLL for (int i = 0; i < U; ++i) v[i] = load(x + kLanes * i);
-    Vector most = largest(v);
-    if (__builtin_expect(_mm512_cmp_ps_mask(most, guard, _CMP_GT_OQ), 0))
-      move(most);
+    if constexpr (isTracked)
+      track(largest(v));
     BYHAND_UNROLL for (int i = 0; i < U; ++i)
         take(i % kSums, v[i], hasGaps ? v[i] - load(y + kLanes * i) : Vector{});
   }
 
   BYHAND_INLINE void tail(const float *x, const float *y, Mask mask) {
     Vector v = _mm512_mask_loadu_ps(splat(-INFINITY), mask, x);
-    if (_mm512_cmp_ps_mask(v, guard, _CMP_GT_OQ))
-      move(v);
+    track(v);
     Vector gap = {};
     if constexpr (hasGaps)
       gap = _mm512_maskz_sub_ps(mask, v, _mm512_maskz_loadu_ps(mask, y));
@@ -141,6 +150,11 @@ template <bool isWeighted, bool hasGaps, int kSums> struct ExpSums {
     return -static_cast<double>(shift[0]) / kLog2e;
   }
   BYHAND_INLINE float sum() const { return sumOf(add(sums)); }
+  /// Nothing was lost below the pivot, and t are exact enough above it.
+  BYHAND_INLINE bool isSettled() const {
+    float all = sum();
+    return isTracked || (all > 0x1p-20f && all < 0x1p30f);
+  }
   /// In nats, about the pivot.
   BYHAND_INLINE double weightedSum() const {
     return kLn2 * sumOf(add(weighted));
@@ -148,15 +162,12 @@ template <bool isWeighted, bool hasGaps, int kSums> struct ExpSums {
   BYHAND_INLINE float gapSum() const { return sumOf(add(gaps)); }
 };
 
-/// Whether a pivot of another row was near enough: nothing was lost below it.
-BYHAND_INLINE bool isSettled(float sum) { return sum > 0x1p-20f; }
-
 /// Two rows of one length, of which both have exponentials.
-template <bool isWeighted, int kSums> struct TwoExpSums {
-  ExpSums<isWeighted, true, kSums> first;
-  ExpSums<false, false, kSums> second;
+template <bool isWeighted, bool isTracked> struct TwoExpSums {
+  ExpSums<isWeighted, true, isTracked> first;
+  ExpSums<false, false, isTracked> second;
 
-  BYHAND_INLINE void beginAs(const TwoExpSums &other) {
+  template <typename Other> BYHAND_INLINE void beginAs(const Other &other) {
     first.beginAs(other.first);
     second.beginAs(other.second);
   }
@@ -168,6 +179,15 @@ template <bool isWeighted, int kSums> struct TwoExpSums {
     first.tail(x, y, mask);
     second.tail(y, nullptr, mask);
   }
+  BYHAND_INLINE bool isSettled() const {
+    return first.isSettled() && second.isSettled();
+  }
+};
+
+/// What other states have of a pivot.
+struct NoPivot {
+  template <typename Other> BYHAND_INLINE void beginAs(const Other &) {}
+  BYHAND_INLINE bool isSettled() const { return true; }
 };
 
 /// Moments of each lane about its base, up to the second or the fourth. The
@@ -178,7 +198,7 @@ template <bool isWeighted, int kSums> struct TwoExpSums {
 ///
 /// because (x - d)^k is a binomial. Holds for every d: the base may be rounded,
 /// what it misses of the mean stays in S_1.
-template <int kOrder, int kSums> struct Moments {
+template <int kOrder, int kSums> struct Moments : NoPivot {
   static constexpr int kMoveAfter = 64; ///< vectors
   Vector base = {};
   std::array<Vector, kOrder> before = {};
@@ -270,7 +290,7 @@ template <int kOrder, int kSums> struct Moments {
 };
 
 /// Σ x^2, and the largest magnitude of x y if it is asked for.
-template <bool hasMost, int kSums> struct Squares {
+template <bool hasMost, int kSums> struct Squares : NoPivot {
   std::array<Vector, kSums> sums = {}, most = {};
 
   BYHAND_INLINE void take(int at, Vector x, Vector y) {
@@ -343,6 +363,32 @@ BYHAND_INLINE void sweep(std::array<State, kWalk.rows> &states, const float *x,
                                   y + row * pitch + i);
   for (int row = 0; row < kWalk.rows; ++row)
     sweepRest(states[row], x + row * n, y + row * pitch, i, n);
+}
+
+/// As `sweep`, of rows that begin with the pivots of those before them; what
+/// that did not suit is swept once more.
+template <Walk kWalk, typename Task, bool isTracked, typename Row>
+BYHAND_INLINE void sweepAfter(
+    std::array<typename Task::template State<isTracked>, kWalk.rows> &states,
+    const float *x, const float *y, int64_t n, int64_t pitch, Row use) {
+  using State = typename Task::template State<isTracked>;
+  std::array<State, kWalk.rows> before = states;
+  states = {};
+  if constexpr (!isTracked)
+    for (int k = 0; k < kWalk.rows; ++k)
+      states[k].beginAs(before[k]);
+  sweep<kWalk, Task::isOfTwo>(states, x, y, n, pitch);
+  for (int k = 0; k < kWalk.rows; ++k) {
+    if (__builtin_expect(states[k].isSettled(), 1)) {
+      use(k, states[k]);
+      continue;
+    }
+    std::array<typename Task::template State<true>, 1> again = {};
+    constexpr Walk kPlain = {};
+    sweep<kPlain, Task::isOfTwo>(again, x + k * n, y + k * pitch, n, pitch);
+    use(k, again[0]);
+    states[k].beginAs(again[0]);
+  }
 }
 
 } // namespace byhand

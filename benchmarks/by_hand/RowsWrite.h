@@ -66,10 +66,10 @@ template <typename Task> struct WritesFloats {
 
 /// e^(x - t) / Σ e^(x - t); exponentials are computed twice.
 struct Softmax : WritesFloats<Softmax> {
-  using State = ExpSums<false, false, 4>;
+  template <bool isTracked> using State = ExpSums<false, false, isTracked>;
   static constexpr bool isOfTwo = false;
   Vector shift, scale;
-  Softmax(const Problem &, int64_t, State &state)
+  Softmax(const Problem &, int64_t, const auto &state)
       : shift(state.shift), scale(splat(1.0f / state.sum())) {}
   BYHAND_INLINE Vector at(const Problem &, Vector x, int64_t, Mask) const {
     return exp2(multiplyAdd(x, splat(kLog2e), shift)) * scale;
@@ -77,11 +77,11 @@ struct Softmax : WritesFloats<Softmax> {
 };
 
 struct LayerNorm : WritesFloats<LayerNorm> {
-  using State = Moments<2, 4>;
+  template <bool> using State = Moments<2, 4>;
   static constexpr bool isOfTwo = false;
   Vector origin, scale, shift;
-  LayerNorm(const Problem &p, int64_t, State &state) {
-    State::OfRow row = state.finish(p.n);
+  LayerNorm(const Problem &p, int64_t, auto &state) {
+    auto row = state.finish(p.n);
     float factor = 1.0f / std::sqrt(row.second + 1e-5f);
     origin = splat(row.origin);
     scale = splat(factor);
@@ -96,10 +96,10 @@ struct LayerNorm : WritesFloats<LayerNorm> {
 };
 
 struct RmsNorm : WritesFloats<RmsNorm> {
-  using State = Squares<false, 8>;
+  template <bool> using State = Squares<false, 8>;
   static constexpr bool isOfTwo = false;
   Vector scale;
-  RmsNorm(const Problem &p, int64_t, State &state)
+  RmsNorm(const Problem &p, int64_t, auto &state)
       : scale(splat(
             1.0f / std::sqrt(state.sum() / static_cast<float>(p.n) + 1e-6f))) {}
   BYHAND_INLINE Vector at(const Problem &p, Vector x, int64_t i,
@@ -110,28 +110,34 @@ struct RmsNorm : WritesFloats<RmsNorm> {
 
 /// The root mean square is in the scale alone: it cancels in q.
 struct RmsNormInt8 {
-  using State = Squares<true, 4>;
+  template <bool> using State = Squares<true, 4>;
   static constexpr bool isOfTwo = true;
   Vector scale;
-  RmsNormInt8(const Problem &p, int64_t row, State &state) {
+  RmsNormInt8(const Problem &p, int64_t row, auto &state) {
     float most = state.largestOf();
     float mean = state.sum() / static_cast<float>(p.n);
     p.out[0][row] = most / std::sqrt(mean + 1e-6f) / 127.0f;
     scale = splat(127.0f / most);
   }
-  BYHAND_INLINE __m128i at(Vector x, Vector gamma) const {
-    return _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x * gamma * scale));
+  BYHAND_INLINE __m512i at(Vector x, Vector gamma) const {
+    return _mm512_cvtps_epi32(x * gamma * scale);
+  }
+  /// Packs put four elements of each vector into each quarter: one permutation
+  /// brings them back, where a narrowing of each vector takes two a vector.
+  BYHAND_INLINE static __m512i packed(const std::array<__m512i, 4> &q) {
+    const __m512i back =
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return _mm512_permutexvar_epi32(
+        back, _mm512_packs_epi16(_mm512_packs_epi32(q[0], q[1]),
+                                 _mm512_packs_epi32(q[2], q[3])));
   }
   template <bool isStreamed>
   BYHAND_INLINE void write(const Problem &p, int64_t row, int64_t i) const {
     const float *x = p.x + row * p.n + i, *gamma = p.other + i;
-    std::array<__m128i, 4> part;
+    std::array<__m512i, 4> part;
     BYHAND_UNROLL for (int k = 0; k < 4; ++k) part[k] =
         at(load(x + kLanes * k), load(gamma + kLanes * k));
-    __m512i all = _mm512_castsi128_si512(part[0]);
-    all = _mm512_inserti32x4(all, part[1], 1);
-    all = _mm512_inserti32x4(all, part[2], 2);
-    all = _mm512_inserti32x4(all, part[3], 3);
+    __m512i all = packed(part);
     int8_t *y = p.bytes + row * p.n + i;
     if constexpr (isStreamed)
       _mm512_stream_si512(reinterpret_cast<__m512i *>(y), all);
@@ -140,9 +146,10 @@ struct RmsNormInt8 {
   }
   BYHAND_INLINE void writeTail(const Problem &p, int64_t row, int64_t i,
                                Mask mask) const {
+    Vector x = _mm512_maskz_loadu_ps(mask, p.x + row * p.n + i);
+    Vector gamma = _mm512_maskz_loadu_ps(mask, p.other + i);
     _mm_mask_storeu_epi8(p.bytes + row * p.n + i, mask,
-                         at(_mm512_maskz_loadu_ps(mask, p.x + row * p.n + i),
-                            _mm512_maskz_loadu_ps(mask, p.other + i)));
+                         _mm512_cvtsepi32_epi8(at(x, gamma)));
   }
 };
 
@@ -182,16 +189,16 @@ writeTogether(const std::array<Task *, kPut.walk.rows> &tasks, const Problem &p,
 template <typename Task, Put kPut>
 void writeApart(const Problem &p, int64_t first, int64_t last) {
   constexpr int kRows = kPut.walk.rows;
-  int64_t pitch = 0; // gamma is the same for all rows
+  std::array<typename Task::template State<false>, kRows> states = {};
   int64_t row = first;
   for (; row + kRows <= last; row += kRows) {
-    std::array<typename Task::State, kRows> states = {};
-    sweep<kPut.walk, Task::isOfTwo>(states, p.x + row * p.n, p.other, p.n,
-                                    pitch);
     std::array<Task *, kRows> tasks;
     alignas(Task) char room[kRows][sizeof(Task)];
-    for (int k = 0; k < kRows; ++k)
-      tasks[k] = new (room[k]) Task(p, row + k, states[k]);
+    // The second array is the same for all rows.
+    sweepAfter<kPut.walk, Task, false>(
+        states, p.x + row * p.n, p.other, p.n, 0, [&](int k, auto &state) {
+          tasks[k] = new (room[k]) Task(p, row + k, state);
+        });
     writeTogether<Task, kPut>(tasks, p, row);
   }
   if constexpr (kRows > 1) {
@@ -207,29 +214,38 @@ void writeApart(const Problem &p, int64_t first, int64_t last) {
 /// overlap.
 template <typename Task, Put kPut>
 void writePiped(const Problem &p, int64_t first, int64_t last) {
-  using State = typename Task::State;
+  using State = typename Task::template State<false>;
   constexpr int64_t kElements = kStep * kLanes;
-  if (first >= last)
-    return;
-  std::array<State, 1> states = {};
-  sweep<kPut.walk, Task::isOfTwo>(states, p.x + first * p.n, p.other, p.n, 0);
+  State state = {};
+  bool isSwept = false;
   for (int64_t row = first; row < last; ++row) {
-    Task task(p, row, states[0]);
+    alignas(Task) char room[sizeof(Task)];
+    Task *task = nullptr;
+    const float *x = p.x + row * p.n;
+    if (isSwept && state.isSettled()) {
+      task = new (room) Task(p, row, state);
+    } else {
+      std::array<typename Task::template State<true>, 1> again = {};
+      sweep<kPut.walk, Task::isOfTwo>(again, x, p.other, p.n, 0);
+      task = new (room) Task(p, row, again[0]);
+      state.beginAs(again[0]);
+    }
     State next = {};
+    next.beginAs(state);
     int64_t i = 0;
-    if (row + 1 < last) {
-      const float *x = p.x + (row + 1) * p.n;
+    isSwept = row + 1 < last;
+    if (isSwept) {
       for (; i + kElements <= p.n; i += kElements) {
-        stepAhead<kPut.walk, false>(next, x + i, p.other + i);
-        task.template write<kPut.isStreamed>(p, row, i);
-        task.template write<kPut.isStreamed>(p, row, i + kBlock);
+        stepAhead<kPut.walk, false>(next, x + p.n + i, p.other + i);
+        task->template write<kPut.isStreamed>(p, row, i);
+        task->template write<kPut.isStreamed>(p, row, i + kBlock);
       }
-      sweepRest(next, x, p.other, i, p.n);
+      sweepRest(next, x + p.n, p.other, i, p.n);
     }
     for (; i + kBlock <= p.n; i += kBlock)
-      task.template write<kPut.isStreamed>(p, row, i);
-    writeRest(task, p, row);
-    states[0] = next;
+      task->template write<kPut.isStreamed>(p, row, i);
+    writeRest(*task, p, row);
+    state = next;
   }
 }
 
@@ -252,43 +268,19 @@ void writeRows(const Problem &p, const Worker &worker) {
 /// Of softmax: exponentials go into a buffer, with the pivot of the row before,
 /// and are scaled from there. A row that the pivot does not suit is found out
 /// at its end, and computed twice.
-struct ExpBuffer {
-  Vector shift = splat(-kLowest * kLog2e), guard = splat(kLowest);
-  Vector most = splat(kLowest);
-  std::array<Vector, 4> sums = {};
-
-  BYHAND_INLINE void step(const float *x, float *buffer) {
-    std::array<Vector, kStep> v;
-    BYHAND_UNROLL for (int k = 0; k < kStep; ++k) v[k] = load(x + kLanes * k);
-    most = larger(most, largest(v));
-    BYHAND_UNROLL for (int k = 0; k < kStep; ++k) {
-      Vector e = exp2(multiplyAdd(v[k], splat(kLog2e), shift));
-      _mm512_storeu_ps(buffer + kLanes * k, e);
-      sums[k % 4] += e;
-    }
+struct ExpBuffer : ExpSums<false, false, false> {
+  BYHAND_INLINE void fill(const float *x, float *buffer) {
+    BYHAND_UNROLL for (int k = 0; k < kStep; ++k) _mm512_storeu_ps(
+        buffer + kLanes * k, take(k % kSums, load(x + kLanes * k), Vector{}));
   }
   /// The buffer has room for a whole vector.
-  BYHAND_INLINE void rest(const float *x, float *buffer, int64_t i, int64_t n) {
+  BYHAND_INLINE void fillRest(const float *x, float *buffer, int64_t i,
+                              int64_t n) {
     for (; i < n; i += kLanes) {
       Mask mask = firstLanes(std::min<int64_t>(kLanes, n - i));
       Vector v = _mm512_mask_loadu_ps(splat(-INFINITY), mask, x + i);
-      most = larger(most, v);
-      Vector e = exp2(multiplyAdd(v, splat(kLog2e), shift));
-      _mm512_storeu_ps(buffer + i, e);
-      sums[0] += e;
+      _mm512_storeu_ps(buffer + i, take(0, v, Vector{}));
     }
-  }
-  /// Begins a row with the pivot of this one, or the largest of this one.
-  ExpBuffer successor(bool isSettled) const {
-    ExpBuffer next;
-    float pivot = mostOf(most);
-    next.shift = isSettled ? shift : splat(-pivot * kLog2e);
-    next.guard = isSettled ? guard : splat(pivot + kSlack);
-    return next;
-  }
-  float sum() const { return sumOf(add(sums)); }
-  bool isSettled(float sum) const {
-    return mostOf(most) <= guard[0] && byhand::isSettled(sum);
   }
 };
 
@@ -298,7 +290,6 @@ BYHAND_INLINE void scaleBlock(const float *from, float *to, Vector scale) {
       store<kPut.isStreamed>(to + k, load(from + k) * scale);
 }
 
-/// Requires whole blocks.
 /// Two rows of exponentials of the worker, kept from run to run.
 inline std::array<float *, 2> buffersOf(const Worker &worker, int64_t n) {
   static std::array<std::unique_ptr<Memory>, 1024> all;
@@ -316,46 +307,47 @@ inline std::array<float *, 2> buffersOf(const Worker &worker, int64_t n) {
 template <Put kPut>
 void softmaxOnce(const Problem &p, int64_t first, int64_t last,
                  std::array<float *, 2> buffers) {
-  int64_t n = p.n;
   constexpr int64_t kElements = kStep * kLanes;
-  auto fill = [&](ExpBuffer &state, const float *x, float *buffer) {
-    int64_t i = 0;
-    for (; i + kElements <= n; i += kElements) {
-      BYHAND_UNROLL for (int k = 0; k < kStep; ++k)
-          prefetchAhead<kPut.walk>(x + i + kLanes * k);
-      state.step(x + i, buffer + i);
-    }
-    state.rest(x, buffer, i, n);
+  int64_t n = p.n;
+  auto fillAhead = [](ExpBuffer &state, const float *x, float *buffer) {
+    BYHAND_UNROLL for (int k = 0; k < kStep; ++k)
+        prefetchAhead<kPut.walk>(x + kLanes * k);
+    state.fill(x, buffer);
   };
   ExpBuffer state;
   bool isFilled = false;
   for (int64_t row = first; row < last; ++row) {
     const float *x = p.x + row * n;
     float *buffer = buffers[row % 2], *y = p.out[0] + row * n;
-    if (!isFilled)
-      fill(state, x, buffer);
-    float sum = state.sum();
-    bool isSettled = state.isSettled(sum);
-    if (!isSettled) {
-      writeApart<Softmax, kPut>(p, row, row + 1);
-      state = state.successor(false);
-      isFilled = false;
+    int64_t i = 0;
+    if (!isFilled) {
+      for (; i + kElements <= n; i += kElements)
+        fillAhead(state, x + i, buffer + i);
+      state.fillRest(x, buffer, i, n);
+    }
+    ExpBuffer next;
+    isFilled = false;
+    if (!state.isSettled()) {
+      std::array<ExpSums<false, false, true>, 1> again = {};
+      sweep<kPut.walk, false>(again, x, x, n, 0);
+      Softmax task(p, row, again[0]);
+      writeTogether<Softmax, Put{}>({&task}, p, row);
+      next.beginAs(again[0]);
+      state = next;
       continue;
     }
-    Vector scale = splat(1.0f / sum);
-    ExpBuffer next = state.successor(true);
-    int64_t i = 0;
-    isFilled = kPut.isPiped && row + 1 < last;
-    if (isFilled) {
+    Vector scale = splat(1.0f / state.sum());
+    next.beginAs(state);
+    i = 0;
+    if (kPut.isPiped && row + 1 < last) {
+      isFilled = true;
       float *nextBuffer = buffers[(row + 1) % 2];
       for (; i + kElements <= n; i += kElements) {
-        BYHAND_UNROLL for (int k = 0; k < kStep; ++k)
-            prefetchAhead<kPut.walk>(x + n + i + kLanes * k);
-        next.step(x + n + i, nextBuffer + i);
+        fillAhead(next, x + n + i, nextBuffer + i);
         scaleBlock<kPut>(buffer + i, y + i, scale);
         scaleBlock<kPut>(buffer + i + kBlock, y + i + kBlock, scale);
       }
-      next.rest(x + n, nextBuffer, i, n);
+      next.fillRest(x + n, nextBuffer, i, n);
     }
     for (; i + kBlock <= n; i += kBlock) {
       prefetchBlock<kPut.next>(x + n + i);

@@ -349,27 +349,48 @@ inline TurnTimes takeTurn(const Form &form, Crew &crew, int runs) {
   return times;
 }
 
-/// The fastest form: each has its turns, of runs that settle the caches and
-/// runs that count, and is as fast as in the better of them.
+/// The fastest form. All take turns, and after them the best few; what counts
+/// of a turn is CPU time against the middle form of the same turn, because a
+/// shared machine may be twice as fast in the next: its median over the turns.
 inline const Form &findBest(const std::vector<Form> &forms, int threads) {
-  constexpr int kTurns = 2, kMostRuns = 24;
-  constexpr double kSettlingMs = 80, kTimedMs = 40;
-  if (forms.size() == 1)
-    return forms[0];
-  std::vector<double> best(forms.size(),
-                           std::numeric_limits<double>::infinity());
+  constexpr int kTurns = 4, kLastTurns = 8, kMostRuns = 24;
+  constexpr size_t kFew = 5;
+  constexpr double kSettlingMs = 30, kTimedMs = 20;
+  struct Candidate {
+    const Form *form;
+    std::vector<double> ratios;
+  };
+  std::vector<Candidate> left;
+  for (const Form &form : forms)
+    left.push_back({&form, {}});
   Crew crew(threads);
-  for (int turn = 0; turn < kTurns; ++turn)
-    for (size_t i = 0; i < forms.size(); ++i) {
-      double one = std::max(takeTurn(forms[i], crew, 1).ms[0], 1e-3);
-      auto runsFor = [&](double ms, int fewest) {
-        return std::clamp(static_cast<int>(ms / one), fewest, kMostRuns);
-      };
-      takeTurn(forms[i], crew, runsFor(kSettlingMs, 1));
-      TurnTimes timed = takeTurn(forms[i], crew, runsFor(kTimedMs, 3));
-      best[i] = std::min(best[i], medianOf(timed.ms));
+  auto compete = [&](int turns) {
+    for (Candidate &one : left)
+      one.ratios.clear();
+    for (int turn = 0; turn < turns && left.size() > 1; ++turn) {
+      std::vector<double> times;
+      for (const Candidate &one : left) {
+        double ms = std::max(takeTurn(*one.form, crew, 1).ms[0], 1e-3);
+        auto runsFor = [&](double inAll, int fewest) {
+          return std::clamp(static_cast<int>(inAll / ms), fewest, kMostRuns);
+        };
+        takeTurn(*one.form, crew, runsFor(kSettlingMs, 1));
+        times.push_back(
+            takeTurn(*one.form, crew, runsFor(kTimedMs, 3)).threadMs);
+      }
+      double middle = std::max(medianOf(times), 1e-9);
+      for (size_t i = 0; i < left.size(); ++i)
+        left[i].ratios.push_back(times[i] / middle);
     }
-  return forms[std::min_element(best.begin(), best.end()) - best.begin()];
+    std::sort(left.begin(), left.end(),
+              [](const Candidate &a, const Candidate &b) {
+                return medianOf(a.ratios) < medianOf(b.ratios);
+              });
+  };
+  compete(kTurns);
+  left.resize(std::min(left.size(), kFew));
+  compete(kLastTurns);
+  return *left[0].form;
 }
 
 /// A number as JSON has it.

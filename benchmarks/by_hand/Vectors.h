@@ -34,38 +34,47 @@ REFOLD_INLINE __mmask16 exceeds(Vec a, Vec b) {
 
 /// How 2^x comes about; the polynomials have degree 5.
 enum class Power {
-  Rounded, ///< nearest whole number by rndscale, scalef
-  Reduced, ///< the rest by reduce, scalef
-  Magic    ///< nearest whole number by an addition, exponent bits by another
+  Reduced, ///< from the next lower whole number by reduce, scalef
+  Rounded, ///< from the nearest whole number by rndscale, scalef
+  Magic    ///< from the nearest by an addition, exponent bits by another
 };
 
-/// 2^x to 4e-7 of it, for x at most 127; below -126 Magic gives 2^-126.
+template <size_t count>
+REFOLD_INLINE Vec polynomial(const float (&factors)[count], Vec r) {
+  Vec p = splat(factors[0]);
+  REFOLD_UNROLL for (size_t i = 1; i < count; ++i) p =
+      fma(p, r, splat(factors[i]));
+  return p;
+}
+
+/// 2^x to 3e-7 of it, for x at most 127; below -126 Magic gives 2^-126.
 template <Power how> REFOLD_INLINE Vec power(Vec x) {
-  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-  const Vec kMagic = splat(12582912.0f);
-  Vec whole, r;
-  if constexpr (how == Power::Magic) {
-    x = larger(x, splat(-126.0f));
-    whole = x + kMagic;
-    r = x - (whole - kMagic);
-  } else if constexpr (how == Power::Reduced) {
-    r = (Vec)_mm512_reduce_ps((__m512)larger(x, splat(-150.0f)), kNearest);
-    whole = x - r;
-  } else {
-    x = larger(x, splat(-150.0f)); // so that -inf gives 0
-    whole = (Vec)_mm512_roundscale_ps((__m512)x, kNearest);
-    r = x - whole;
+  if constexpr (how == Power::Reduced) {
+    // Of -inf reduce gives 0, and scalef 0.
+    Vec r = (Vec)_mm512_reduce_ps((__m512)x,
+                                  _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    constexpr float kFactors[] = {1.877576673e-3f, 8.989340095e-3f,
+                                  5.582631805e-2f, 2.401536170e-1f,
+                                  6.931530732e-1f, 9.999999251e-1f};
+    return (Vec)_mm512_scalef_ps((__m512)polynomial(kFactors, r), (__m512)x);
   }
-  Vec p = splat(1.327647198e-3f);
-  p = fma(p, r, splat(9.675541334e-3f));
-  p = fma(p, r, splat(5.550713274e-2f));
-  p = fma(p, r, splat(2.402211972e-1f));
-  p = fma(p, r, splat(6.931469671e-1f));
-  p = fma(p, r, splat(1.000000072f));
-  if constexpr (how == Power::Magic)
+  constexpr float kFactors[] = {1.327647198e-3f, 9.675541334e-3f,
+                                5.550713274e-2f, 2.402211972e-1f,
+                                6.931469671e-1f, 1.000000072f};
+  if constexpr (how == Power::Rounded) {
+    x = larger(x, splat(-150.0f)); // -inf less -inf is no number
+    Vec whole = (Vec)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT |
+                                                         _MM_FROUND_NO_EXC);
+    return (Vec)_mm512_scalef_ps((__m512)polynomial(kFactors, x - whole),
+                                 (__m512)whole);
+  } else {
+    const Vec magic = splat(12582912.0f);
+    x = larger(x, splat(-126.0f));
+    Vec whole = x + magic;
+    Vec p = polynomial(kFactors, x - (whole - magic));
     return (Vec)_mm512_add_epi32((__m512i)p,
                                  _mm512_slli_epi32((__m512i)whole, 23));
-  return (Vec)_mm512_scalef_ps((__m512)p, (__m512)whole);
+  }
 }
 
 /// Lane i of the result is the sum of the lanes of v[i].

@@ -7,6 +7,7 @@ import ast
 import concurrent.futures
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -33,6 +34,9 @@ def problems(workload, programs):
     found = [f"found the bound {one}, expected one of {', '.join(suite.RESOURCES)}" for one in workload["bound"] if one not in suite.RESOURCES]
     if workload.get("peer", "model") not in programs | {"model"}:
         found.append(f"found the peer {workload['peer']}, expected a program of programs.py")
+    built = (ROOT / "benchmarks/by_hand/CMakeLists.txt").read_text(encoding="utf-8")
+    if workload.get("by_hand") and not re.search(rf"\b{workload['by_hand']}\b", built):
+        found.append(f"found {workload['by_hand']} by hand, expected a program of benchmarks/by_hand")
     for shape in workload["shapes"] + workload.get("large_shapes", []):
         for dtype in workload["dtypes"]:
             try:
@@ -68,6 +72,7 @@ def self_test():
     assert problems({**good, "bytes": "m - m"}, peer_programs())
     assert problems({**good, "bound": ["luck"]}, peer_programs())
     assert problems({**good, "peer": "nobody"}, peer_programs())
+    assert problems({**good, "by_hand": "nobody"}, peer_programs())
     assert problems({name: value for name, value in good.items() if name != "flops"}, peer_programs())
 
 
