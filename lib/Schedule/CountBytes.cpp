@@ -2,6 +2,7 @@
 // What is read again, and what is read in between: where that fits decides from
 // which cache it comes.
 #include "CascadeCounter.h"
+#include "StepsAlike.h"
 
 #include <cmath>
 #include <limits>
@@ -98,28 +99,6 @@ void CascadeCounter::countTurned() {
   }
 }
 
-/// So many steps of row index `i` that follow each other read the same: heads
-/// that share keys (`h // 4`).
-static double stepsAlike(ReadOp read, Value i) {
-  double steps = std::numeric_limits<double>::infinity();
-  for (auto [d, index] : llvm::enumerate(read.getIndices())) {
-    if (index != i)
-      continue;
-    for (AffineExpr subscript : read.getMap().getResults()) {
-      if (!subscript.isFunctionOfDim(d))
-        continue;
-      auto quotient = dyn_cast<AffineBinaryOpExpr>(subscript);
-      auto by = quotient && quotient.getKind() == AffineExprKind::FloorDiv
-                    ? dyn_cast<AffineConstantExpr>(quotient.getRHS())
-                    : AffineConstantExpr();
-      if (!by || !isa<AffineDimExpr>(quotient.getLHS()))
-        return 1.0;
-      steps = std::min(steps, static_cast<double>(by.getValue()));
-    }
-  }
-  return std::isinf(steps) ? 1.0 : steps;
-}
-
 /// Rows walked one after the other read what a row index does not move once
 /// for each of its steps: all that the indices within it move lies in between.
 void CascadeCounter::countRows(const OpSet &ops) {
@@ -133,9 +112,13 @@ void CascadeCounter::countRows(const OpSet &ops) {
       if (!(rowSet & bit(i)) || extents[i] <= 1.0)
         continue;
       if (set & bit(i)) {
-        double alike = std::min(
-            stepsAlike(read, cascade.getBody().getArgument(i)), extents[i]);
-        uint64_t within = ~(bit(i) | (bit(i) - 1)) | ~rowSet;
+        double alike =
+            std::min(double(stepsAlike(read, cascade.getBody().getArgument(i))),
+                     extents[i]);
+        // Rows of a tile follow each other.
+        uint64_t within = int(i) == tiledRow() && tileOf(i) >= alike
+                              ? ~rowSet
+                              : ~(bit(i) | (bit(i) - 1)) | ~rowSet;
         if (alike > 1.0)
           work.rereads.push_back(
               {elements(set) * width * times * (alike - 1.0) / alike,

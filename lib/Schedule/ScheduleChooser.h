@@ -27,6 +27,7 @@ private:
 
   // ChooseSchedule.cpp: rows, columns, elements by themselves.
   int chooseLaneRow();
+  int groupedRow(int stream);
   int turnedRow(int lane);
   int chooseTileRow(int except, int64_t wanted = 2);
   void chooseElementwise(Schedule &s);

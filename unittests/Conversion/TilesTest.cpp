@@ -174,4 +174,35 @@ TEST(TilesTest, TwoRegistersOfWeightsAreNarrowedAtOnce) {
   EXPECT_GE(together, 1u);
 }
 
+/// Few rows ask for the tiles that come, a line of each at a time, where the
+/// machine does not see them coming.
+TEST(TilesTest, FewRowsAskForWhatLiesInMemory) {
+  unsigned asking = 0;
+  for (const SuiteCase &c : cascadeSuite())
+    for (bool isDynamic : {false, true}) {
+      if (isDynamic && !c.canBeDynamic)
+        continue;
+      SCOPED_TRACE(c.name + (isDynamic ? ", open" : ""));
+      auto linesAskedFor = [&](bool asks) {
+        TargetFacts target = withTiles();
+        target.asksInOrder = asks;
+        mlir::MLIRContext context(registryOfTargets(),
+                                  mlir::MLIRContext::Threading::DISABLED);
+        Lowered lowered = lower(c, isDynamic, target, context);
+        unsigned lines = 0, tiles = 0;
+        if (lowered.module)
+          lowered.module->walk([&](mlir::Operation *op) {
+            auto call = mlir::dyn_cast<mlir::LLVM::CallIntrinsicOp>(op);
+            tiles += call && call.getIntrin() == "llvm.x86.tileloadd64";
+            lines += op->getName().stripDialect() == "prefetch";
+          });
+        return tiles ? lines : 0;
+      };
+      unsigned lines = linesAskedFor(true) - linesAskedFor(false);
+      EXPECT_EQ(lines % 16, 0u);
+      asking += lines > 0;
+    }
+  EXPECT_GE(asking, 1u);
+}
+
 } // namespace

@@ -158,18 +158,23 @@ TEST_F(CostModelTest, RowsThatReadAlikeReadAgain) {
     ins(%a = %x : memref<?x?x?xf32>) outs(%b = %y : memref<?x?xf32>)
     sizes(%h = %b[0], %m = %b[1], %n = %a[2]) {
     %0 = refold.read %a[HEAD, %m, %n] : f32
-    %1 = refold.state add(%0 : f32)
-    refold.write %1, %b[%h, %m] : f32
+    %1 = refold.read %a[OTHER, %n] : f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = refold.state add(%2 : f32)
+    refold.write %3, %b[%h, %m] : f32
   })";
-  auto readAgain = [&](llvm::StringRef head) {
-    auto again = workOf(replaced(kHeads, "HEAD", head), {32, 64, 4096}).rereads;
+  auto readAgain = [&](llvm::StringRef head, llvm::StringRef other) {
+    std::string text = replaced(kHeads, "HEAD", head);
+    auto again = workOf(replaced(text, "OTHER", other), {32, 64, 4096}).rereads;
     return again.empty() ? std::pair(0.0, 0.0)
-                         : std::pair(again[0].bytes, again[0].between);
+                         : std::pair(again.back().bytes, again.back().between);
   };
-  constexpr double kHead = 64 * 4096 * 4;
-  EXPECT_EQ(readAgain("%h").first, 0.0);
-  EXPECT_EQ(readAgain("%h floordiv 4"), std::pair(24 * kHead, kHead));
-  EXPECT_EQ(readAgain("%h floordiv 4 + 1").first, 0.0); // not looked into
+  constexpr double kRow = 4096 * 4, kHead = 64 * kRow;
+  EXPECT_EQ(readAgain("%h", "%h, %m").first, 0.0);
+  EXPECT_EQ(readAgain("%h floordiv 4", "%h, %m"), std::pair(24 * kHead, kHead));
+  EXPECT_EQ(readAgain("%h floordiv 4 + 1", "%h, %m").first, 0.0); // not seen
+  // Where nothing else lies along all rows, tiles are of heads (`groupedRow`).
+  EXPECT_EQ(readAgain("%h floordiv 4", "%h, 0"), std::pair(24 * kHead, kRow));
 }
 
 /// Sums of rows of a table: which row, and which element of it, is data.

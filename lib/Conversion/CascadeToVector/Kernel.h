@@ -336,6 +336,7 @@ private:
   void layOutTilesInPlace();
   Ix sharedInPlace(const PairPlan &pair, Ix n, Ix k);
   Ix strideInPlace(const PairPlan &pair);
+  void askInPlace(const PairPlan &pair, Ix at, Ix stride);
   void loadInPlace(int tile, const InPlace &place, const PairPlan &pair, Ix n,
                    Ix k, bool isWhole);
   void layOutRowsInPlace();

@@ -78,13 +78,30 @@ Ix Kernel::strideInPlace(const PairPlan &pair) {
                 along.coefficient);
 }
 
+/// Asks for the tile of some places further on, line by line: 16 of them are no
+/// stream that a machine follows. Emerald Rapids, one thread, decoding by 32
+/// heads of 8 groups of 128, bf16, ms, before and so: 1024 keys 0.313 and
+/// 0.264, 16384 from memory 11.0 and 6.9 (into the second cache, 8 to 64 KB
+/// ahead, 0.312 to 0.321 and 7.5 to 8.0; 16 KB into the first 0.304 and 7.2).
+void Kernel::askInPlace(const PairPlan &pair, Ix at, Ix stride) {
+  constexpr int64_t kAhead = 8 * 1024 / sizeof(uint16_t); // elements
+  Ix places = to.div(kAhead, to.max(1, to.min(extents[pair.dense()], kAhead)));
+  for (int64_t row = 0; row < kTileRows; ++row)
+    to.prefetch(operandOfRead(pair.shared),
+                to.add(at, to.mul(stride, to.add(places, row))),
+                /*isWrite=*/false);
+}
+
 /// Loads a tile of what lies in memory; of an edge what exists, and zeros.
 void Kernel::loadInPlace(int tile, const InPlace &place, const PairPlan &pair,
                          Ix n, Ix k, bool isWhole) {
   Buffer from = operandOfRead(pair.shared);
   Ix stride = strideInPlace(pair), at = sharedInPlace(pair, n, k);
-  if (isWhole)
+  if (isWhole) {
+    if (plan.facts.asksInOrder)
+      askInPlace(pair, at, stride);
     return to.loadTile(tile, from, at, stride);
+  }
   Ix left = to.sub(extents[pair.dense()], k);
   to.each(0, kTileRows, 1, [&](Ix row) {
     // No lane of a row that is not there, however many columns there are.
