@@ -17,9 +17,10 @@ usage: ./refold.sh [--without-torch] COMMAND [arguments]
   build     builds what is shipped, into build/release/bin
   run, compile, explain, verify, bench, tune, inspect, ops, cache, doctor
             builds, then calls bin/refold with this command; './refold.sh run --help' says more
-  bench [--suite NAME,...] [--peers] [--threads 1,2] [--out FILE.jsonl] [--check]
+  bench [--suite NAME,...] [--peers] [--by-hand] [--threads 1,2] [--out FILE.jsonl] [--check]
             without a program: the workloads of benchmarks/suite; with --peers also in PyTorch,
-            TorchInductor, ONNX Runtime, OpenVINO and XLA, each in .venv-peers/NAME
+            TorchInductor, ONNX Runtime, OpenVINO and XLA, each in .venv-peers/NAME; with --by-hand
+            also by kernels written by hand (AVX-512)
   plots FILE.jsonl FOLDER
             draws what such a run has measured
   clean     removes build/, .venv/ and .venv-peers/
@@ -206,6 +207,7 @@ run_suite() {
   make_venv
   build release refold bound_probe
   for one in "$@"; do
+    [[ $one == --by-hand ]] && build release rows_by_hand attention_by_hand
     [[ $one == --peers ]] && for one in torch onnxruntime openvino jax; do make_peer "$one"; done
   done
   mkdir -p build/bench

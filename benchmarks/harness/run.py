@@ -3,11 +3,11 @@
 """Runs the workloads of benchmarks/suite and writes one JSON line a measurement (schema.json).
 
     run.py --refold build/release/bin/refold --probe build/release/bin/bound_probe [--suite attention,rows] [--peers]
-           [--by-hand build/release/bin] [--threads 1,2] [--out results.jsonl] [--check]
+           [--by-hand] [--threads 1,2] [--out results.jsonl] [--check]
 
 Ours fused, ours unfused, the probes of the machine and, with --peers, what .venv-peers/ holds, with --by-hand kernels
-written by hand (benchmarks/by_hand), take turns, each in a process of its own; answers are checked against double precision before anything is timed. A line without "checked" is
-not a time and is shown as UNCHECKED. The workload "derivation" is CPU time of the compiler itself (derivation.py),
+written by hand (benchmarks/by_hand), take turns, each in a process of its own; answers are checked against double
+precision before anything is timed. A line without "checked" is not a time and is shown as UNCHECKED. The workload "derivation" is CPU time of the compiler itself (derivation.py),
 "memory" is peak memory (memory.py).
 """
 
@@ -274,7 +274,8 @@ def parse_options():
     parser.add_argument("--peers", action="store_true", help="also times the libraries of .venv-peers/")
     parser.add_argument("--only-peers", type=lambda text: text.split(","), default=contest.PEERS, help="some of " + ",".join(contest.PEERS))
     parser.add_argument("--peer-folder", type=pathlib.Path, default=ROOT / ".venv-peers")
-    parser.add_argument("--by-hand", type=lambda text: pathlib.Path(text).resolve(), help="the folder of the programs of benchmarks/by_hand; they take turns as well")
+    parser.add_argument("--by-hand", nargs="?", const=ROOT / "build/release/bin", type=lambda text: pathlib.Path(text).resolve(),
+                        help="kernels of benchmarks/by_hand take turns as well; the folder that they are in (build/release/bin)")
     parser.add_argument("--threads", type=lambda text: [int(one) for one in text.split(",")], default=[1, 2])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--smoke", action="store_true", help="one small shape a workload: whether answers are right, not times")
