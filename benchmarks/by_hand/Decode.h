@@ -303,15 +303,6 @@ private:
     }
   }
 
-  static __m512i places(int first, int second) {
-    alignas(64) uint16_t at[32];
-    for (int i = 0; i < 16; ++i) {
-      at[2 * i] = uint16_t(first + i);
-      at[2 * i + 1] = uint16_t(second + i);
-    }
-    return _mm512_load_si512(at);
-  }
-
   alignas(64) float queries[kGroup][kWidth];
   alignas(64) Half laidQueries[kWidth / 2][kGroup][2];
   alignas(64) float scores[kGroup][kKeys];

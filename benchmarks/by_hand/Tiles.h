@@ -78,6 +78,16 @@ inline __m512 power(__m512 x) {
   return _mm512_scalef_ps(p, x);
 }
 
+/// Of a permutation of halves: 16 from `first` on beside 16 from `second` on.
+inline __m512i places(int first, int second) {
+  alignas(64) uint16_t at[32];
+  for (int i = 0; i < 16; ++i) {
+    at[2 * i] = uint16_t(first + i);
+    at[2 * i + 1] = uint16_t(second + i);
+  }
+  return _mm512_load_si512(at);
+}
+
 /// Of so many threads that have tiles at the same time; ms of the slowest.
 inline double timeOfThreads(int threads, const std::function<void(int)> &part) {
   std::vector<double> times(threads);

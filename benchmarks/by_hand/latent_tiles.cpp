@@ -223,15 +223,6 @@ private:
     }
   }
 
-  static __m512i places(int first, int second) {
-    alignas(64) uint16_t at[32];
-    for (int i = 0; i < 16; ++i) {
-      at[2 * i] = uint16_t(first + i);
-      at[2 * i + 1] = uint16_t(second + i);
-    }
-    return _mm512_load_si512(at);
-  }
-
   __m512i mixed = places(0, 16), lower = places(0, 32), upper = places(16, 48);
   alignas(64) float scores[kBlock * kPitch];
   alignas(64) Half weights[kHeads * kWeightPitch];

@@ -131,7 +131,11 @@ def prepare_part(options, workload, shape, dtype, inputs):
         return None
     part = dict(workload, program=workload["part"])
     names = [port["name"] for port in ports_of(options, part, dtype)]
-    return contest.Refold(options.refold, part, shape, dtype, [path for path in inputs if path.stem in names], None)
+    found = contest.Refold(options.refold, part, shape, dtype, [path for path in inputs if path.stem in names], None)
+    if not found.checked["checked"]:
+        found.close()
+        raise contest.Failed(f"{PART}: its answer was not checked")
+    return found
 
 
 def by_hand_of(hand, contestant, fused, bound):
@@ -180,10 +184,11 @@ def measure(peers, options, workload, shape, dtype, folder):
     ours = contest.Refold(options.refold, workload, shape, dtype, inputs, case["expected"])
     is_large = sum(path.stat().st_size for path in inputs) > LARGE_BYTES
     probe = contest.Probe(options.probe)
-    hand, why_not = prepare_hand(options, workload, dtype, inputs)
-    part = prepare_part(options, workload, shape, dtype, inputs)
+    hand = part = None
     lines = []
     try:
+        hand, why_not = prepare_hand(options, workload, dtype, inputs)
+        part = prepare_part(options, workload, shape, dtype, inputs)
         for group in [[n] for n in options.threads] if is_large else [options.threads]:
             prepared = {n: prepare_peers(peers, options, workload, case, n) for n in group}
             holder = contest.hold_machine(options.hold)
